@@ -4,6 +4,7 @@ import math
 import re
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -73,17 +74,17 @@ class TestAnchorConfigs:
         assert (list(anchors), anchors["C"].page_cache) == (["A", "B", "C"], "as-is")
         assert why in jobs.why_no_cold(anchors["C"])
 
-    def test_home_on_a_ram_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_slow_drive_belongs_to_the_storage_also_where_home_is_on_a_ram_disk(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        anchors = configs(strategy="slow-drive", slow_drive="mechanical-disk")
+        assert (anchors["C"].location, anchors["C"].slow_drive) == ("disk", None)
+        assert (anchors["D"].location, anchors["D"].slow_drive) == ("slow-drive", "mechanical-disk")
         monkeypatch.setattr(jobs, "is_in_ram", lambda path: True)
         assert list(configs(strategy="preprocessed")) == ["A", "B", "C"]
         throttled = configs(strategy="slow-drive")
         assert list(throttled) == ["A", "B", "C", "D"]
         assert (throttled["D"].page_cache, throttled["D"].location) == ("as-is", "slow-drive")
-
-    def test_a_slow_drive_belongs_to_the_storage(self) -> None:
-        anchors = configs(strategy="slow-drive", slow_drive="mechanical-disk")
-        assert (anchors["C"].location, anchors["C"].slow_drive) == ("disk", None)
-        assert (anchors["D"].location, anchors["D"].slow_drive) == ("slow-drive", "mechanical-disk")
 
     @pytest.mark.parametrize(("inject", "kept"), [("read:20", "C"), ("transfer:20", "BC")])
     def test_a_wait_is_only_where_batches_meet_it(self, inject: str, kept: str) -> None:
@@ -91,9 +92,8 @@ class TestAnchorConfigs:
 
     @pytest.mark.parametrize("config", [{"loader_only": True}, {"replay": "host"}])
     def test_refused(self, config: dict[str, Any]) -> None:
-        with pytest.raises(ConfigError, match="headroom") as raised:
+        with pytest.raises(ConfigError, match=r"^[^\n]*headroom[^\n]*$"):
             configs(**config)
-        assert "\n" not in str(raised.value)
 
 
 @pytest.mark.usefixtures("small_home")
@@ -141,19 +141,15 @@ class TestMeasuring:
         assert [p.name for p in found.parts] == ["transfer", "preparation", "storage"]
         assert all(math.isfinite(p.low) and math.isfinite(p.high) for p in found.parts)
         assert found.baseline_role == "C"
-        anchor = mine[0]
-        again = jobs.find_headroom(manager.store, anchor)  # found from an anchor too
+        again = jobs.find_headroom(manager.store, mine[0])
         assert again is not None
-        assert again.anchors == found.anchors
+        assert again.anchors == found.anchors, "found from an anchor too"
 
     @pytest.mark.slow
     def test_an_anchor_that_fails_is_not_run_again(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         run = profiled(manager, steps=12)
 
-        def broken(*_: Any) -> Any:
-            raise OSError("no room")
-
-        monkeypatch.setattr("vitprof.engine.pipeline.keep_batches", broken)
+        monkeypatch.setattr("vitprof.engine.pipeline.keep_batches", Mock(side_effect=OSError("no room")))
         assert jobs.find_headroom(manager.store, run) is None
         found = jobs.measure_headroom(manager, run, repeats=2)
         mine = manager.store.runs(group_key=jobs.group_of(run), oldest_first=True)

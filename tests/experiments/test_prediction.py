@@ -1,7 +1,9 @@
 """Predictions by real jobs: which strategies, from which runs, and what checking one gives."""
 
 import math
+import re
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -79,17 +81,14 @@ class TestPredicting:
     def test_one_that_fails_has_no_prediction(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         run = profiled(manager)
 
-        def broken(*_: Any, **__: Any) -> Any:
-            raise OSError("no such thread")
-
+        broken = Mock(side_effect=OSError("no such thread"))
         monkeypatch.setattr("vitprof.engine.loaders.batches.AheadReader.__init__", broken)
         found = jobs.predict_strategies(manager, run.id, ["memory-ahead", "memory"], seconds=0.2)
         assert [p.config.strategy for p in found] == ["memory"]
         (line,) = jobs.failures(manager.store, run.id)
-        assert line.startswith("memory-ahead: ")
-        assert "no such thread" in line
+        assert re.match("memory-ahead: .*no such thread", line)
 
-    def test_runs_that_tell_nothing(self, manager: JobManager) -> None:
+    def test_runs_that_tell_nothing_and_nothing_is_queued_where_one_cannot_run(self, manager: JobManager) -> None:
         for config, why in (({"loader_only": True}, "loader-only"), ({"steps": 2}, "no steady steps")):
             run = profiled(manager, **config)
             with pytest.raises(JobError, match=why):
@@ -98,8 +97,6 @@ class TestPredicting:
             jobs.submit_micro_runs(manager, manager.store.create_run(RunConfig()))
         with pytest.raises(StoreError, match="no run 999"):
             jobs.submit_micro_runs(manager, 999)
-
-    def test_nothing_is_queued_where_one_cannot_run(self, manager: JobManager) -> None:
         run = profiled(manager)
         for wrong in ("dali", "nonsense"):
             with pytest.raises(ConfigError, match=wrong):
@@ -107,13 +104,15 @@ class TestPredicting:
         assert manager.store.runs(group_key=jobs.group_of(run.id)) == []
 
 
-def test_the_same_job_with_that_strategys_own_settings(store: RunStore) -> None:
+def test_the_same_job_with_that_strategys_own_settings_and_a_page_cache_where_there_is_one(store: RunStore) -> None:
     run = stored(store, strategy="workers", workers=7, lr=0.1, seed=3)
     other = alternative(run, "threads")
     own = resolve(RunConfig(**(QUICK | {"strategy": "threads", "lr": 0.1, "seed": 3})))
     assert (other, other.workers) == (own, 2)
     memory = alternative(run, "memory")
     assert {n: getattr(memory, n) for n in KNOBS if getattr(memory, n) is not None} == {"shuffle": "full"}
+    run = stored(store, strategy="preprocessed", page_cache="cold")
+    assert (alternative(run, "hdf5").page_cache, alternative(run, "memory").page_cache) == ("cold", "as-is")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +120,6 @@ def test_the_same_job_with_that_strategys_own_settings(store: RunStore) -> None:
     [
         ("digits", "cpu", "device", "device"),
         ("digits", "cpu", "workers", "cpu"),
-        ("digits", "off", "device", "off"),
         ("photos", "cpu", "device", "device"),
         ("photos", "off", "threads", "off"),
     ],
@@ -130,11 +128,6 @@ def test_augmentation_stays(store: RunStore, dataset: str, asked: str, strategy:
     size = {"n_images": N_PHOTOS} if dataset == "photos" else {}
     run = stored(store, strategy="per-sample", dataset=dataset, augment=asked, **size)
     assert alternative(run, strategy).augment == becomes
-
-
-def test_page_cache_where_there_is_one(store: RunStore) -> None:
-    run = stored(store, strategy="preprocessed", page_cache="cold")
-    assert (alternative(run, "hdf5").page_cache, alternative(run, "memory").page_cache) == ("cold", "as-is")
 
 
 def test_usual_ones(store: RunStore) -> None:

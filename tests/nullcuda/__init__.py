@@ -56,9 +56,6 @@ def environment(shm: Path, **settings: object) -> dict[str, str]:
     beginning, such as `devices=2`.
     """
     lib = str(library())
-    paths = {
-        "LD_PRELOAD": f"{lib}/{LIBRARIES[0]}",
-        "LD_LIBRARY_PATH": lib,
-    }
+    paths = {"LD_PRELOAD": f"{lib}/{LIBRARIES[0]}", "LD_LIBRARY_PATH": lib}
     joined = {name: f"{path}:{os.environ[name]}" if os.environ.get(name) else path for name, path in paths.items()}
     return {**joined, "NULLCUDA_SHM": str(shm), **{f"NULLCUDA_{k.upper()}": str(v) for k, v in settings.items()}}

@@ -27,6 +27,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 import vitprof
 from tests.nullcuda import N_BATCHES
 from tests.nullcuda.busy import Busy, spans
+from tests.watch import quiet_lightning, quiet_transformers
 from vitprof.measure.devices import UntimedDevice, cuda, events
 from vitprof.selftest.gpu.device_cases import union
 from vitprof.watch import steps
@@ -246,8 +247,7 @@ def quickstart(*, wait_s: float, work_s: float) -> str:
     """Looks at a batch before there is anything on the device, as PyTorch's Quickstart does."""
     images = Images(wait_s)
     batches = images.loader()
-    for _ in batches:
-        break
+    next(iter(batches))
     images.noted.clear()
     model = Model(work_s).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -320,15 +320,9 @@ def by_transformers(*, wait_s: float, work_s: float, callback: bool = False) -> 
     images = Images(wait_s)
     with tempfile.TemporaryDirectory() as folder:
         arguments = transformers.TrainingArguments(
-            folder,
+            **quiet_transformers(folder),
             num_train_epochs=1,
             per_device_train_batch_size=BATCH,
-            report_to=[],
-            save_strategy="no",
-            disable_tqdm=True,
-            remove_unused_columns=False,
-            label_names=["y"],
-            logging_strategy="no",
             max_grad_norm=0.0,
             dataloader_pin_memory=False,
         )
@@ -358,14 +352,10 @@ def by_lightning(*, wait_s: float, work_s: float, callback: bool = False) -> str
     images = Images(wait_s)
     with tempfile.TemporaryDirectory() as folder:
         trainer = lightning.Trainer(
+            **quiet_lightning(folder),
             max_epochs=1,
             accelerator="gpu",
             devices=1,
-            default_root_dir=folder,
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
             callbacks=[vitprof.LightningCallback()] if callback else [],
         )
         trainer.fit(Module(), images.loader())
@@ -389,16 +379,15 @@ def launch_bound(*, kernels: int = 200, host_s: float = 0.008) -> str:
     """1 ms of kernels (5 us each) that take `host_s` to launch."""
     images, model, optimizer = _made(0.0, 0.0)
     buffer = torch.zeros(1, device="cuda")
-    for batch in images.loader():
-        x, y = batch["x"].cuda(non_blocking=True), batch["y"].cuda(non_blocking=True)
+
+    def launching(x: Tensor, y: Tensor) -> Any:
         for i in range(kernels):
             buffer.add_(1.0)
             if i % 20 == 0:
                 time.sleep(host_s / kernels * 20)
-        loss = model(x, y)["loss"]
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        return model(x, y)
+
+    _loop(launching, optimizer, images.loader(), Tensor.backward)
     return images.found()
 
 

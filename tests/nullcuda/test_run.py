@@ -28,20 +28,12 @@ pytestmark = pytest.mark.slow
 
 POINTS = 0.02
 KERNEL_S, COPY_S, BYTES_PER_S = 100e-6, 500e-6, 10e6
-DEVICE = {
-    "NULLCUDA_KERNEL_US": str(KERNEL_S * 1e6),
-    "NULLCUDA_COPY_US": str(COPY_S * 1e6),
-    "NULLCUDA_COPY_GBPS": str(BYTES_PER_S / 1e9),
-    "NULLCUDA_PAGEABLE_GBPS": str(BYTES_PER_S / 1e9),
-}
+DEVICE = {"NULLCUDA_KERNEL_US": str(KERNEL_S * 1e6), "NULLCUDA_COPY_US": str(COPY_S * 1e6)}
+DEVICE |= dict.fromkeys(("NULLCUDA_COPY_GBPS", "NULLCUDA_PAGEABLE_GBPS"), str(BYTES_PER_S / 1e9))
 """A slow one, so that the host never is what takes time."""
 IMAGES, LABELS = 32 * 28 * 28, 32 * 8
-COPIES_S = {
-    "blocking": 2 * COPY_S + (IMAGES + LABELS) / BYTES_PER_S,
-    "pinned": COPY_S + (IMAGES + LABELS) / BYTES_PER_S,
-    "stream": COPY_S + (IMAGES + LABELS) / BYTES_PER_S,
-    "resident": 0.0,
-}
+MOVED_S = (IMAGES + LABELS) / BYTES_PER_S
+COPIES_S = {"blocking": 2 * COPY_S + MOVED_S, "pinned": COPY_S + MOVED_S, "stream": COPY_S + MOVED_S, "resident": 0.0}
 DIGITS = DATASETS["digits"]
 SECOND = "GPU-6e756c6c-6375-6461-4000-800000000001"
 SLICE = "MIG-6e756c6c-6375-646d-4000-800000000001"
@@ -132,44 +124,42 @@ def test_the_second_of_two_cards(forks: Host, home: str, device: str, env: dict[
     assert run["busy_s"] > 0
 
 
-def failed(forks: Host, home: str, env: dict[str, str], **more: Any) -> str:
-    done = forks.run("error", watched=False, env=env, home=home, **more)
-    assert done.status == 0, done.complaint
-    assert done.returned.count("\n") == 0
-    return done.returned
+FORK = "; start this process by spawn or forkserver, or fork it before CUDA is used, or choose device cpu"
 
 
-def test_out_of_memory_in_the_middle(forks: Host, home: str) -> None:
-    line = failed(forks, home, {"NULLCUDA_MEM_MB": "600"}, settings={"steps": 30, "batch_size": 200}, fill_at=7)
-    assert line.partition(" ")[2].startswith("CUDA out of memory on NVIDIA Null GPU: it asked for ")
-    assert line.split()[0] in ("7", "8")
-    assert "; try batch size 100" in line
-
-
-def test_a_card_without_kernels_in_this_pytorch(forks: Host, home: str) -> None:
-    env = {"NULLCUDA_FAIL_AT": "1", "NULLCUDA_FAIL_CODE": "209"}
-    line = failed(forks, home, env, settings={"steps": 2})
-    wrong = "0 device cuda:0: NVIDIA Null GPU: a first kernel failed (AcceleratorError: CUDA error: no kernel image is "
-    assert line.startswith(wrong)
-    assert line.endswith("; install a PyTorch that has kernels for it, or choose device cpu")
-
-
-@pytest.mark.parametrize(("code", "words"), [(700, "an illegal memory access"), (214, "uncorrectable ECC error")])
-def test_a_device_that_fails_in_the_middle(forks: Host, home: str, code: int, words: str) -> None:
-    env = {"NULLCUDA_FAIL_AT": "3000", "NULLCUDA_FAIL_CODE": str(code)}
-    line = failed(forks, home, env, settings={"steps": 60})
-    steps, _, message = line.partition(" ")
-    assert 0 < int(steps) < 60
-    assert words in message
-
-
-def test_a_fork_of_a_process_that_used_cuda(forks: Host, home: str) -> None:
-    line = forks.run("forked", watched=False, home=home).returned
-    assert line.startswith("0 device cuda:0: ")
-    assert line.endswith(
-        "; start this process by spawn or forkserver, or fork it before CUDA is used, or choose device cpu"
-    )
-    assert line.count("\n") == 0
+@pytest.mark.parametrize(
+    ("env", "how", "most_steps", "begins", "says"),
+    [
+        (
+            {"MEM_MB": "600"},
+            {"settings": {"steps": 30, "batch_size": 200}, "fill_at": 7},
+            8,
+            "CUDA out of memory on NVIDIA Null GPU: it asked for ",
+            "; try batch size 100",
+        ),
+        (
+            {"FAIL_AT": "1", "FAIL_CODE": "209"},
+            {"settings": {"steps": 2}},
+            0,
+            "device cuda:0: NVIDIA Null GPU: a first kernel failed (AcceleratorError: CUDA error: no kernel image is ",
+            "; install a PyTorch that has kernels for it, or choose device cpu",
+        ),
+        ({"FAIL_AT": "3000", "FAIL_CODE": "700"}, {"settings": {"steps": 60}}, 59, "", "an illegal memory access"),
+        ({"FAIL_AT": "3000", "FAIL_CODE": "214"}, {"settings": {"steps": 60}}, 59, "", "uncorrectable ECC error"),
+        ({}, {}, 0, "device cuda:0: ", FORK),
+    ],
+    ids=["memory filled at step 7", "no kernels for this card", "fails in the middle", "ECC", "a fork that used CUDA"],
+)
+def test_what_a_run_that_fails_says(
+    forks: Host, home: str, env: dict[str, str], how: dict[str, Any], most_steps: int, begins: str, says: str
+) -> None:
+    env = {f"NULLCUDA_{name}": value for name, value in env.items()}
+    done = forks.run("error" if how else "forked", watched=False, env=env, home=home, **how)
+    assert (done.status, done.returned.count("\n")) == (0, 0), done.complaint
+    steps, _, line = done.returned.partition(" ")
+    assert (how.get("fill_at", most_steps > 0)) <= int(steps) <= most_steps
+    assert line.startswith(begins)
+    assert says in line
 
 
 JOB = RunConfig(device="cuda:0", strategy="memory", batch_size=64, threads=1, evaluate=False, steps=40)

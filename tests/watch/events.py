@@ -11,6 +11,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import vitprof
+from tests.watch.scripts import linear
+from vitprof.watch.fast_path import SHORT_TIMES
+from vitprof.watch.watcher import the_watcher
 
 BATCH = 2
 PLAIN_STEPS = 12
@@ -36,9 +39,7 @@ class Training:
     """A model that trains on batches of its loader, with one method for each event."""
 
     def __init__(self, workers: int) -> None:
-        torch.manual_seed(0)
-        self.model = torch.nn.Linear(4, 3)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.001)
+        self.model, self.optimizer = linear()
         self.samples = Samples()
         self.loader = DataLoader(self.samples, batch_size=BATCH, num_workers=workers)
         self.others = DataLoader(TensorDataset(torch.zeros(8, 4)), batch_size=1)
@@ -154,7 +155,6 @@ EVENTS = [name for name in vars(Training) if not name.startswith("_") and name n
 
 def train(*, events: list[str], workers: int = 0) -> str:
     """Trains, with the events in between; returns the weights it ends with, exact to the bit."""
-    torch.set_num_threads(1)
     training = Training(workers)
     for event in itertools.chain([""], events):
         if event:
@@ -166,8 +166,6 @@ def train(*, events: list[str], workers: int = 0) -> str:
 
 def are_plain(*, workers: int = 0) -> list[bool]:
     """Trains two epochs; returns whether the loop counted as plain after each step."""
-    from vitprof.watch.watcher import the_watcher
-
     training, found = Training(workers), []
     for _ in range(2):
         training.begin_anew()
@@ -179,9 +177,6 @@ def are_plain(*, workers: int = 0) -> list[bool]:
 
 def tried(*, events: list[str]) -> bool:
     """Trains, with the events in between; returns whether the loop may still be taken for plain."""
-    from vitprof.watch.fast_path import SHORT_TIMES
-    from vitprof.watch.watcher import the_watcher
-
     train(events=events)
     return the_watcher().plain.short_times < SHORT_TIMES
 
@@ -190,8 +185,6 @@ def left_alone(*, forks: bool) -> list[bool]:
     """Trains until the loop is plain; then it is watched no more: in a fork of its process, or because of an error.
     Returns whether the loop is plain before and after, and after another step.
     """
-    from vitprof.watch.watcher import the_watcher
-
     training, loop = Training(0), the_watcher()
     for _ in range(PLAIN_STEPS):
         training.step()

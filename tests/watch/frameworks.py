@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import vitprof
+from tests.watch import quiet_lightning, quiet_transformers
 from tests.watch.scripts import BATCH, BODY_S, Samples, collate, linear
 
 ACCUMULATE = 2
@@ -72,13 +73,9 @@ def by_lightning(*, workers: int, name: str = "", sized: bool = True) -> str:
     module, profiler = _Module(), SimpleProfiler()
     with tempfile.TemporaryDirectory() as folder:
         trainer = lightning.Trainer(
+            **quiet_lightning(folder),
             max_epochs=2,
             accelerator="cpu",
-            default_root_dir=folder,
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
             profiler=profiler,
             limit_val_batches=1,
             callbacks=[vitprof.LightningCallback(name=name)] if name else [],
@@ -122,20 +119,14 @@ def by_transformers(*, workers: int, name: str = "") -> str:
     model = _Model()
     with tempfile.TemporaryDirectory() as folder:
         arguments = transformers.TrainingArguments(
-            folder,
+            **quiet_transformers(folder),
             num_train_epochs=2,
             per_device_train_batch_size=BATCH,
             gradient_accumulation_steps=ACCUMULATE,
             dataloader_num_workers=workers,
             use_cpu=True,
-            report_to=[],
-            save_strategy="no",
             eval_strategy="epoch",
             per_device_eval_batch_size=BATCH,
-            disable_tqdm=True,
-            remove_unused_columns=False,
-            label_names=["y"],
-            logging_strategy="no",
         )
         trainer = transformers.Trainer(
             model,

@@ -12,12 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset, dataloader
+from torch.utils.data._utils import worker
 
 import vitprof
-from tests.watch.scripts import BATCH, BODY_S, CHECK_S, N_SAMPLES, READ_S, Samples, collate, stall, train
+from tests.watch.scripts import BATCH, BODY_S, CHECK_S, N_SAMPLES, READ_S, Samples, collate, linear, stall, train
 from vitprof.watch import send
 from vitprof.watch.callbacks import FrameworkRun
+from vitprof.watch.loader_hooks import time_fetching
 from vitprof.watch.send import Connection
 
 N_BATCHES = N_SAMPLES // BATCH
@@ -55,10 +57,7 @@ class OwnIterator:
 
 class Model:
     def __init__(self) -> None:
-        torch.manual_seed(0)
-        torch.set_num_threads(1)
-        self.model = torch.nn.Linear(4, 3)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.001)
+        self.model, self.optimizer = linear()
         self.losses: list[str] = []
 
     def train(self, x: Tensor, y: Tensor) -> None:
@@ -152,18 +151,12 @@ def says_its_steps(*, how: str) -> None:
 
 def example(*, source: str) -> str:
     """Runs an example of the documents. Returns how many steps it took."""
-    model = Model()
-    steps = 0
-
-    def stepped(*_: Any) -> None:
-        nonlocal steps
-        steps += 1
-
-    model.optimizer.register_step_post_hook(stepped)
+    model, steps = Model(), list[None]()
+    model.optimizer.register_step_post_hook(lambda *_: steps.append(None))
     names = {"loader": DataLoader(TensorDataset(torch.zeros(16, 4), torch.arange(16) % 3), batch_size=2)}
     names |= {"model": model.model, "optimizer": model.optimizer, "criterion": cross_entropy, "vitprof": vitprof}
     exec(source, names | {"log": lambda _: time.sleep(OUTSIDE_S)})
-    return str(steps)
+    return str(len(steps))
 
 
 def a_step_without_a_loop() -> str:
@@ -212,12 +205,7 @@ def notebook() -> None:
 def two_runs(*, then: str) -> None:
     """A loader made anew in each epoch, and then another one. Recorded beside the script, into the store."""
     send.END_LIMIT_S, really_send, sent = LIMIT_S, send.Session._send, list[None]()
-
-    def send_and_count(*args: Any) -> None:
-        really_send(*args)
-        sent.append(None)
-
-    send.Session._send = send_and_count  # type: ignore[method-assign]
+    send.Session._send = lambda *args: sent.append(really_send(*args))  # type: ignore[method-assign, func-returns-value]
     model = Model()
     for _ in range(2):
         for x, y in vitprof.watch(OwnIterator(), name="first"):
@@ -252,11 +240,6 @@ def closed() -> str:
 
 def a_loader_inside_a_worker() -> str:
     """What a dataset gets from a DataLoader of its own where only workers are timed, as in a process from scratch."""
-    from torch.utils.data import DataLoader, dataloader
-    from torch.utils.data._utils import worker
-
-    from vitprof.watch.loader_hooks import time_fetching
-
     time_fetching(dataloader)
     worker._worker_info = worker.WorkerInfo(id=1, num_workers=2, seed=0, dataset=[])
     return str([batch.tolist() for batch in DataLoader([1, 2], batch_size=1)])

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler, TensorDataset
 
+from tests.watch.scripts import fit
+
 
 def numbers(n: int = 8) -> TensorDataset:
     return TensorDataset(torch.arange(float(n)).view(n, 1))
@@ -15,24 +17,10 @@ def arguments(loader: DataLoader[Any]) -> list[Any]:
     return [loader.num_workers, loader.prefetch_factor, loader.pin_memory, loader.persistent_workers, loader.batch_size]
 
 
-def fit(loader: Any, epochs: int = 1) -> list[str]:
-    torch.manual_seed(0)
-    model = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    losses = []
-    for _ in range(epochs):
-        for (x,) in loader:
-            loss = model(x).sum()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item().hex())
-    return losses
-
-
 def in_one_line() -> list[Any]:
     """Both loaders are made by the same call, of sets that look alike; the second one trains."""
     loaders = {name: DataLoader(numbers(), batch_size=2) for name in ("val", "train")}
-    fit(loaders["train"])
+    fit(loaders["train"], inputs=1)
     with torch.no_grad():
         list(loaders["val"])
     return [arguments(loaders["train"]), arguments(loaders["val"])]
@@ -45,7 +33,7 @@ def lazily_in_one_line() -> list[Any]:
         loader = DataLoader(numbers(n), batch_size=2)
         made.append(arguments(loader))
         if n == 8:
-            fit(loader)
+            fit(loader, inputs=1)
     return made
 
 
@@ -54,7 +42,7 @@ def each_epoch() -> list[Any]:
     made = []
     for _ in range(2):
         loader = DataLoader(numbers(), 2, False)
-        fit(loader)
+        fit(loader, inputs=1)
         made.append(arguments(loader))
     return [*made, arguments(DataLoader(numbers(), 2, False))]
 
@@ -68,13 +56,13 @@ class Own(DataLoader[Any]):
 
 def of_a_class() -> list[Any]:
     loader = Own(8, num_workers=1, prefetch_factor=3, persistent_workers=True, timeout=5)
-    fit(loader)
+    fit(loader, inputs=1)
     return arguments(loader)
 
 
 def own_batches() -> list[Any]:
     loader = DataLoader(numbers(), batch_sampler=BatchSampler(SequentialSampler(range(8)), 2, False))
-    fit(loader)
+    fit(loader, inputs=1)
     return arguments(loader)
 
 
@@ -98,7 +86,7 @@ def kept() -> list[Any]:
     loader = DataLoader(dataset, batch_size=2)
     torch.manual_seed(1)
     epochs = []
-    fit(loader)
+    fit(loader, inputs=1)
     for _ in range(2):
         epochs.append([x.item() for (batch,) in loader for x in batch])
     return [dataset.reads, epochs[0] == epochs[1], isinstance(loader.dataset, Random), loader.dataset.reads]

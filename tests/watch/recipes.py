@@ -3,6 +3,7 @@ where a framework drives the loop. Each has a timer of its own, and returns its 
 waited; a framework is imported where it is used. `tests.watch.frameworks` has those that are installed everywhere.
 """
 
+import itertools
 import json
 import os
 import sys
@@ -90,21 +91,23 @@ def change(model: torch.nn.Module) -> None:
             parameter.grad = None
 
 
-def loop(batches: Any, step: Any, timer: Timer, epochs: int = EPOCHS) -> None:
+def loop(batches: Any, step: Any, timer: Timer) -> None:
     timer.ask(ends=False)
-    for _ in range(epochs):
+    for _ in range(EPOCHS):
         for x, y in batches:
             timer.got()
             step(x, y)
             timer.ask()
 
 
-def by_hand(batches: Any = None, timer: Timer | None = None) -> str:
-    model, timer = Work(), timer or Timer()
+def by_hand(batches: Any = None, *, every: int = 1) -> str:
+    """Parameters change after `every` so many batches."""
+    model, timer, numbers = Work(), Timer(), itertools.count(1)
 
     def step(x: Tensor, y: Tensor) -> None:
         cross_entropy(model(x), y).backward()
-        change(model)
+        if next(numbers) % every == 0:
+            change(model)
 
     loop(DataLoader(Samples(), BATCH) if batches is None else batches, step, timer)
     return timer.told()
@@ -124,18 +127,7 @@ def by_optimizer(batches: Any) -> str:
 
 
 def accumulating() -> str:
-    """By hand, and parameters change after every fifth batch only."""
-    model, timer, n = Work(), Timer(), 0
-
-    def step(x: Tensor, y: Tensor) -> None:
-        nonlocal n
-        n += 1
-        cross_entropy(model(x), y).backward()
-        if n % 5 == 0:
-            change(model)
-
-    loop(DataLoader(Samples(), BATCH), step, timer)
-    return timer.told()
+    return by_hand(every=5)
 
 
 class Infinite(DataLoader[Any]):
@@ -170,11 +162,10 @@ class Fake:
 
 def fake_loader() -> str:
     class Loader:
-        def __init__(self) -> None:
-            self.fake = Fake()
+        fake: Any = Fake()
 
         def __iter__(self) -> Any:
-            yield from _SingleProcessDataLoaderIter(self.fake)  # type: ignore[arg-type]
+            yield from _SingleProcessDataLoaderIter(self.fake)
 
     return by_hand(Loader())
 
@@ -195,11 +186,10 @@ def attacked_validation() -> str:
     return by_hand(DataLoader(Samples(), BATCH))
 
 
-def only_validation() -> str:
+def only_validation() -> None:
     """Gradients are looked at, and nothing trains."""
-    model, timer = Work(), Timer()
-    loop(DataLoader(Samples(), BATCH), lambda x, y: cross_entropy(model(x), y).backward(), timer)
-    return timer.told()
+    model = Work()
+    loop(DataLoader(Samples(), BATCH), lambda x, y: cross_entropy(model(x), y).backward(), Timer())
 
 
 def by_fastai() -> str:
@@ -364,6 +354,16 @@ def by_spdl() -> str:
     return by_optimizer(vitprof.watch(Batches()))
 
 
+def samples_of(kind: Any) -> Any:
+    """A data set of a library's, of the numbers of samples."""
+
+    class Streamed(kind):  # type: ignore[misc]
+        def __getitem__(self, index: Any) -> Any:
+            return Samples()[int(super().__getitem__(index)["i"])]
+
+    return Streamed
+
+
 def by_litdata() -> str:
     import litdata
 
@@ -374,11 +374,8 @@ def by_litdata() -> str:
         writer.done()
         writer.merge()
 
-        class Streamed(litdata.StreamingDataset):  # type: ignore[misc]
-            def __getitem__(self, index: Any) -> Any:
-                return Samples()[int(super().__getitem__(index)["i"])]
-
-        return by_optimizer(litdata.StreamingDataLoader(Streamed(folder), batch_size=BATCH, num_workers=0))
+        streamed = samples_of(litdata.StreamingDataset)(folder)
+        return by_optimizer(litdata.StreamingDataLoader(streamed, batch_size=BATCH, num_workers=0))
 
 
 def by_streaming() -> str:
@@ -389,11 +386,7 @@ def by_streaming() -> str:
             for i in range(N_SAMPLES):
                 writer.write({"i": i})
 
-        class Streamed(streaming.StreamingDataset):  # type: ignore[misc]
-            def __getitem__(self, index: Any) -> Any:
-                return Samples()[int(super().__getitem__(index)["i"])]
-
-        return by_optimizer(DataLoader(Streamed(local=folder, batch_size=BATCH), BATCH))
+        return by_optimizer(DataLoader(samples_of(streaming.StreamingDataset)(local=folder, batch_size=BATCH), BATCH))
 
 
 def by_ray(folder: str) -> None:

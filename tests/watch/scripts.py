@@ -76,6 +76,18 @@ def linear(inputs: int = 4, outputs: int = 3, lr: float = 0.001) -> tuple[Any, t
     return model, torch.optim.SGD(model.parameters(), lr=lr)
 
 
+def fit(batches: Iterable[Any], inputs: int = 4) -> list[str]:
+    """Trains a model on each batch; the losses, exact to the bit."""
+    model, optimizer = linear(inputs)
+    losses = []
+    for (x,) in batches:
+        loss = model(x).mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item().hex())
+    return losses
+
+
 def train(
     *,
     workers: int = 0,
@@ -143,8 +155,7 @@ def jobs_of_hydra() -> None:
 
 def on_another_device() -> None:
     """Trains on a device that is neither a CPU nor a GPU of NVIDIA's."""
-    model, optimizer = linear()
-    model.to("meta")
+    model = linear()[0].to("meta")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(6):
         for batch in DataLoader(Samples(), batch_size=BATCH, collate_fn=collate):
@@ -285,10 +296,7 @@ class Learning(Slow):
     """Samples that a model of theirs trains on, wherever they are made."""
 
     def __getitem__(self, index: int) -> Any:
-        model, optimizer = linear()
-        for _ in range(4):
-            model(torch.ones(1, 4)).mean().backward()
-            optimizer.step()
+        fit([(torch.ones(1, 4),)] * 4)
         return super().__getitem__(index)
 
 
@@ -296,11 +304,8 @@ def trains_in_a_fork(*, how: str) -> None:
     """Trains in a child of this process; "worker": in this one, on samples of a worker that trains, too."""
 
     def train_there() -> None:
-        model, optimizer = linear()
         dataset = Learning(0.0) if how == "worker" else Quick(0.0)
-        for (x,) in DataLoader(dataset, batch_size=BATCH, num_workers=how == "worker"):
-            model(x).mean().backward()
-            optimizer.step()
+        fit(DataLoader(dataset, batch_size=BATCH, num_workers=how == "worker"))
 
     next(iter(DataLoader(Quick(0.0), batch_size=BATCH)))
     if how == "worker":
@@ -318,9 +323,8 @@ def trains_in_a_fork(*, how: str) -> None:
 
 def iterates_anew_for_each_batch() -> float:
     """Trains on the first batch of an iteration with a worker, each time; returns how long it waited past step 5."""
-    model, optimizer = linear()
+    (model, optimizer), waited_s = linear(), 0.0
     loader = DataLoader(Quick(0.0), batch_size=BATCH, num_workers=1)
-    waited_s = 0.0
     for step in range(16):
         asked = time.perf_counter()
         (x,) = next(iter(loader))
@@ -379,15 +383,11 @@ def _queued(batches: Iterable[Any], *, polled: bool = False) -> Iterator[Any]:
     thread.join()
 
 
-def _promised(batches: Iterable[Any], *, waits_elsewhere: bool = False) -> Iterator[Any]:
+def _promised(batches: Iterable[Any]) -> Iterator[Any]:
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         batches = iter(batches)
         coming = pool.submit(next, batches, None)
-        while True:
-            if waits_elsewhere:
-                concurrent.futures.wait([coming])
-            if (batch := coming.result()) is None:
-                break
+        while (batch := coming.result()) is not None:
             coming = pool.submit(next, batches, None)
             yield batch
 
@@ -455,10 +455,8 @@ def batches_from_elsewhere(*, how: str) -> list[list[float]]:
         "polled": lambda: _queued(loader, polled=True),
         "renewed": lambda: _queued({"x": batch[0] + 1} for batch in loader),
         "future": lambda: _promised(loader),
-        "futures' wait": lambda: _promised(loader, waits_elsewhere=True),
         "deque": lambda: _appended(loader),
         "queue without loader": lambda: _queued(_made(arrays=True)),
-        "function": _made,
         "function, with checks": _made,
         "stepped in a thread": lambda: loader,
         "no_grad": lambda: _without_gradients(loader),
@@ -520,11 +518,10 @@ class Opening(DataLoader[Any]):
         return super().__iter__()
 
 
-class Generating(DataLoader[Any]):
+class Generating(Opening):
     """The same, in a generator."""
 
     def __iter__(self) -> Any:
-        stall("collate_s", CHECK_S)
         yield from super().__iter__()
 
 
@@ -535,10 +532,8 @@ def epoch_starts(*, kind: str) -> list[float]:
     model, optimizer = linear()
 
     def made() -> Any:
-        return [
-            globals()[kind.removeprefix("2x").removeprefix("new ")](Ending(), BATCH)
-            for _ in range(1 + kind.startswith("2x"))
-        ]
+        of = globals()[kind.removeprefix("2x").removeprefix("new ")]
+        return [of(Ending(), BATCH) for _ in range(1 + kind.startswith("2x"))]
 
     loaders = made()
     waits, now = [], time.perf_counter()
@@ -595,32 +590,20 @@ class NestedInSamples(Dataset[Any]):
     def __len__(self) -> int:
         return 12
 
-    def __getitem__(self, index: int) -> Tensor:
+    def __getitem__(self, index: int) -> Any:
         inner = DataLoader(TensorDataset(torch.arange(4.0).view(4, 1)), batch_size=2)
-        return torch.cat([x for (x,) in inner]).sum(0) + index
+        return (torch.cat([x for (x,) in inner]).sum(0) + index,)
 
 
 def nested_in_samples() -> int:
     """Trains on samples that another loader gives; the number of batches."""
-    model, optimizer = linear(1, 1, lr=0.001)
-    n = 0
-    for x in DataLoader(NestedInSamples(), batch_size=2):
-        model(x).mean().backward()
-        optimizer.step()
-        n += 1
-    return n
+    return len(fit(DataLoader(NestedInSamples(), batch_size=2), inputs=1))
 
 
 def nested(*, workers: int) -> list[str]:
     """Trains on what another loader gives."""
-    model, optimizer = linear(1, 1, lr=0.1)
-    losses = []
-    for ((x,),) in DataLoader(Nested(), batch_size=1, num_workers=workers, collate_fn=lambda samples: samples):
-        loss = model(x).sum()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item().hex())
-    return losses
+    loader = DataLoader(Nested(), batch_size=1, num_workers=workers, collate_fn=lambda samples: samples[0])
+    return fit(loader, inputs=1)
 
 
 def scaled() -> list[str]:

@@ -1,6 +1,8 @@
 """Which run a watched loader belongs to."""
 
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -11,8 +13,6 @@ from vitprof.watch.loaders import Loaders
 
 
 class FakeWatcher:
-    """Notes what it is told."""
-
     def __init__(self) -> None:
         self.wanted: Any = None
         self.done: list[str] = []
@@ -26,10 +26,6 @@ class FakeWatcher:
         self.done.append(f"{status} {error}".strip() + ", another run" * over)
 
 
-class Loader:
-    batch_size = 4
-
-
 class Script:
     """Watches loaders and loops over them."""
 
@@ -37,13 +33,12 @@ class Script:
         self.runs, self.loop = Runs(), loop
 
     def watches(self, name: str, batch_size: int = 4) -> tuple[Any, Planned]:
-        watched, loader = Loader(), Loader()
-        loader.batch_size = batch_size
-        return watched, self.runs.planned(watched, loader, name, quiet=False)
+        watched = Mock()
+        return watched, self.runs.planned(watched, SimpleNamespace(batch_size=batch_size), name, quiet=False)
 
     def loops(self, run: Planned) -> Any:
         """Begins a loop, which is over when what is returned is gone."""
-        iterator = Loader()
+        iterator = Mock()
         self.runs.take(run, iterator)
         self.runs.take(run, iterator)
         return iterator
@@ -70,15 +65,17 @@ def test_another_loop_over_the_same_loader_or_one_like_it_is_the_same_run(script
     assert script.loop.done == ["goes on"], "the first one is gone"
 
 
-@pytest.mark.parametrize("other", ["name", "arguments", "kept"])
-def test_any_other_loader_is_another_run(script: Script, other: str) -> None:
+@pytest.mark.parametrize(
+    ("other", "kept"),
+    [(("b", 4), False), (("a", 8), False), (("a", 4), True)],
+    ids=["name", "arguments", "the cell of a notebook is run again: the first one is there when the second is made"],
+)
+def test_any_other_loader_is_another_run(script: Script, other: tuple[str, int], kept: bool) -> None:
     loader, run = script.watches("a")
     script.loops(run)
-    if other == "kept":  # the cell of a notebook is run again: the first one is there when the second one is made
-        loader, run = script.watches("a")
-    else:
+    if not kept:
         del loader
-        loader, run = script.watches("b" if other == "name" else "a", 4 if other == "name" else 8)
+    _loader, run = script.watches(*other)
     script.loops(run)
     assert script.loop.done == ["done, another run"]
 
@@ -146,18 +143,13 @@ def test_a_closed_loader_is_not_watched_any_more(script: Script) -> None:
     assert script.loop.done == ["failed the script ended with ValueError: no more, another run"]
 
 
-@pytest.mark.parametrize(("begun", "rank", "says"), [(False, "0", 1), (False, "1", 0), (True, "0", 0)])
-def test_a_script_whose_watched_loader_nobody_looped_over_is_told(
-    script: Script,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    begun: bool,
-    rank: str,
-    says: int,
+@pytest.mark.parametrize(("begun", "rank"), [(False, "0"), (False, "1"), (True, "0")])
+def test_a_script_whose_watched_loader_nobody_looped_over_is_told_once_for_all_ranks(
+    script: Script, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, begun: bool, rank: str
 ) -> None:
     monkeypatch.setenv("RANK", rank)
     script.watches("a")
     script.loop.has_begun = begun
     script.runs._say_unused()
-    err = capsys.readouterr().err
+    err, says = capsys.readouterr().err, not begun and rank == "0"
     assert err.count("\n") == err.count("vitprof: nothing was recorded: ") == says

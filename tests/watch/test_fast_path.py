@@ -17,8 +17,7 @@ def host(host: Host) -> Host:
 
 
 def train(host: Host, *names: str, workers: int = 0, never_plain: bool = False) -> Told:
-    told = host.ok("train", events=names, workers=workers, never_plain=never_plain)
-    return told
+    return host.ok("train", events=names, workers=workers, never_plain=never_plain)
 
 
 def check(found: Told, expected: Told) -> None:

@@ -18,7 +18,7 @@ AHEAD = [2, *[1] * (N_BATCHES - 2), 0]
 AHEAD_OF_ALL = [*[1] * (N_BATCHES - 1), 0]
 """The same where the first one was fetched before anybody watched."""
 BATCHES = {
-    "by_lightning": [1] * N_BATCHES,
+    "by_lightning": ONE_BY_ONE,
     "by_transformers": [3, 2, 2, 1],  # accumulates over two, and its loader is one ahead
     "by_accelerate": AHEAD,
     "by_timm": AHEAD,
@@ -61,36 +61,26 @@ def check_losses(told: Told, plain: list[str]) -> None:
     assert told.steps["loss"].tolist() == last_of_step
 
 
-def test_losses_are_the_same(host: Host, in_the_loop: Told, framework: str) -> None:
+def test_losses_are_the_same_and_batches_waits_and_checks_are_where_they_belong(
+    host: Host, in_the_loop: Told, framework: str
+) -> None:
     check_losses(in_the_loop, losses_of(host, framework, 0))
-
-
-def test_every_batch_is_in_a_step_and_no_check(in_the_loop: Told, framework: str) -> None:
     per_epoch, steps = BATCHES[framework], in_the_loop.steps
-    assert steps["samples"].tolist() == [scripts.BATCH * n for n in 2 * per_epoch]
+    n = np.array(2 * per_epoch)
+    assert steps["samples"].tolist() == (scripts.BATCH * n).tolist()
     assert steps["epoch"].tolist() == [0] * len(per_epoch) + [1] * len(per_epoch)
     assert steps["compute_s"].min() >= scripts.BODY_S
-
-
-def test_the_wait_is_in_the_step_that_waited(in_the_loop: Told, framework: str) -> None:
-    """Never less than the stalls; half of the time within 2 points of what the loop's own clock says of the step."""
-    steps, n = in_the_loop.steps, np.array(2 * BATCHES[framework])
-    assert np.min(steps["data_wait_s"] - n * STALL_S) > 0
+    assert np.min(steps["data_wait_s"] - n * STALL_S) > 0, "the step that waited, and never less than the stalls"
     own = np.array(json.loads(in_the_loop.returned)["waits_s"])
     if len(own):  # the trainer of transformers has no clock
         off = np.abs(steps["data_wait_s"] - own)[1:] / steps["step_s"][1:]  # the first one has our own start in it
         assert np.median(off) < 0.02
-
-
-def test_checks_are_a_phase(in_the_loop: Told, framework: str) -> None:
-    """Transformers asks for their batches with gradients on. The one after the last epoch ends with the script."""
     phases = in_the_loop.note("phase")
-    assert len(phases) == (framework in CHECKS)
+    assert len(phases) == (framework in CHECKS), "transformers asks for a check's batches with gradients on"
     for phase in phases:
         assert phase["t_end_s"] - phase["t_start_s"] > STALL_S
-        ends = in_the_loop.steps["compute_start_s"] + in_the_loop.steps["compute_s"]
-        reach_in = (ends > phase["t_start_s"] + NOTING_S) & (in_the_loop.steps["t_start_s"] < phase["t_end_s"])
-        assert not reach_in.any()
+        ends = steps["compute_start_s"] + steps["compute_s"]
+        assert not ((ends > phase["t_start_s"] + NOTING_S) & (steps["t_start_s"] < phase["t_end_s"])).any()
 
 
 def test_each_stall_is_in_its_stage(in_the_loop: Told, framework: str) -> None:
@@ -163,6 +153,5 @@ def test_a_script_that_watches_itself(
 
 def test_the_example_of_the_documents(host: Host) -> None:
     told = host.run("example", watched=False, source=examples()[2])
-    assert told.returned == str(2 * N_BATCHES)
-    assert len(told.steps["step"]) == 2 * N_BATCHES
+    assert int(told.returned) == len(told.steps["step"]) == 2 * N_BATCHES
     assert np.isfinite(told.steps["outside_s"]).all()

@@ -3,7 +3,8 @@
 import importlib
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -16,34 +17,20 @@ def test_everybody_who_waits_for_a_module_is_told_once(tmp_path: Path, monkeypat
     (tmp_path / "waited_for" / "inner.py").write_text("VALUE = 3")
     monkeypatch.syspath_prepend(tmp_path)
     before = list(sys.meta_path)
-    told: list[tuple[str, int]] = []
-
-    def note(who: str) -> None:
-        def then(module: ModuleType) -> None:
-            told.append((who, module.VALUE))
-
-        when_imported("waited_for.inner", then)
-
-    note("first")
-    note("second")
+    first, second, late = Mock(), Mock(), Mock()
+    when_imported("waited_for.inner", first)
+    when_imported("waited_for.inner", second)
     try:
-        importlib.import_module("waited_for")
-        assert sorted(told) == [("first", 3), ("second", 3)]
-        note("late")
-        assert told[2] == ("late", 3)
+        module = importlib.import_module("waited_for").inner
+        when_imported("waited_for.inner", late)
+        assert [told.call_args_list for told in (first, second, late)] == [[call(module)]] * 3
+        assert module.VALUE == 3
         assert sys.meta_path == before
     finally:
         for name in ("waited_for", "waited_for.inner"):
             sys.modules.pop(name, None)
 
 
-@pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (name for names in RANKS for name in names):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize(
     ("env", "watched"),
     [
@@ -59,6 +46,8 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_launchers_tell_the_rank(env: dict[str, str], watched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (name for names in RANKS for name in names if name not in env):
+        monkeypatch.delenv(name, raising=False)
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     assert is_watched_rank() is watched

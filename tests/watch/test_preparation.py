@@ -15,16 +15,20 @@ from vitprof.watch.preparation import OFTEN, Preparation
 STEP_S, PREPARED_S, ASLEEP_S = 0.01, 0.004, 0.003
 
 
-def test_steps_are_looked_at_often_and_then_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+def loop_on(device: SimpleNamespace, shares: list[dict[str, float]]) -> Any:
+    steps = SimpleNamespace(confirmed=True, warming_up=False, facts=shares.append)
+    return SimpleNamespace(steps=steps, step=None, copies=None, device=device)
+
+
+@pytest.fixture(autouse=True)
+def _not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation_module, "compiled", lambda: False)  # as other tests do in this process
+
+
+def test_steps_are_looked_at_often_and_then_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     preparation, shares, now = Preparation(Guard()), [], SimpleNamespace(s=0.0, n_taken=0)
     monkeypatch.setattr(preparation_module, "_used", lambda: (now.s, now.s / 2, now.n_taken))
-    loop: Any = SimpleNamespace(
-        steps=SimpleNamespace(confirmed=True, warming_up=False, facts=shares.append),
-        step=None,
-        copies=None,
-        device=SimpleNamespace(immediate=True),
-    )
+    loop = loop_on(SimpleNamespace(immediate=True), shares)
     looked_at, model = [], torch.nn.Linear(2, 2)
     for step in range(2000):
         now_s = step * STEP_S
@@ -47,14 +51,10 @@ def test_steps_are_looked_at_often_and_then_rarely(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("how", ["another thread steps", "no step", "a GPU"])
-def test_sleep_is_not_known_where_it_was_not_measured_whole(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    monkeypatch.setattr(preparation_module, "compiled", lambda: False)
+def test_sleep_is_not_known_where_it_was_not_measured_whole(how: str) -> None:
     preparation, shares = Preparation(Guard()), []
-    device = SimpleNamespace(
-        immediate=how != "a GPU", mark=lambda: 1, reached=bool, seconds=float, release=lambda *_: None
-    )
-    steps = SimpleNamespace(confirmed=True, warming_up=False, facts=shares.append)
-    loop: Any = SimpleNamespace(steps=steps, step=None, copies=None, device=device)
+    device = {"mark": lambda: 1, "reached": bool, "seconds": float, "release": lambda *_: None}
+    loop = loop_on(SimpleNamespace(immediate=how != "a GPU", **device), shares)
     for number in range(100):
         preparation.ask(number * STEP_S)
         preparation.begin(loop, number * STEP_S, number * STEP_S)

@@ -34,11 +34,9 @@ def passing(wrapped: Any) -> Any:
 def test_it_passes_for_what_it_stands_for() -> None:
     loader = Loader()
     proxy = passing(loader)
-    assert isinstance(proxy, Loader)
-    assert isinstance(proxy, Sized)
+    assert (isinstance(proxy, Loader), isinstance(proxy, Sized)) == (True, True)
     assert (len(proxy), proxy.__doc__) == (5, "A loader.")
-    assert repr(proxy) == repr(loader)
-    assert dir(proxy) == dir(loader)
+    assert (repr(proxy), dir(proxy)) == (repr(loader), dir(loader))
     assert proxy.sampler is loader.sampler
     proxy.set_epoch(3)
     proxy.sampler = None
@@ -54,17 +52,14 @@ def test_pickled_or_copied_it_is_what_it_stands_for() -> None:
     loader.epoch = 2
     proxy = passing(loader)
     for made in (pickle.loads(pickle.dumps(proxy)), copy.copy(proxy), copy.deepcopy(proxy)):
-        assert type(made) is Loader
-        assert made is not loader
-        assert made.epoch == 2
+        assert (type(made), made is loader, made.epoch) == (Loader, False, 2)
     assert copy.copy(proxy).sampler is loader.sampler
     assert copy.deepcopy(proxy).sampler is not loader.sampler
 
 
 def test_it_has_no_more_than_that() -> None:
     generator = passing(i for i in range(3))
-    assert not isinstance(generator, Sized)
-    assert not hasattr(generator, "__len__")
+    assert (isinstance(generator, Sized), hasattr(generator, "__len__")) == (False, False)
     with pytest.raises(TypeError, match="has no len"):
         len(generator)
     assert type(generator) is type(passing(i for i in range(3))), "one class for a kind"

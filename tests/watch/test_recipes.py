@@ -15,10 +15,8 @@ from tests.watch.watching import Host
 
 pytestmark = pytest.mark.slow
 MOST_POINTS = 0.03
-FRAMEWORKS = (
-    *("fastai", "keras", "ultralytics", "skorch", "ignite", "monai", "torch_geometric", "webdataset", "litdata"),
-    *("streaming", "hydra", "torchdata", "spdl"),
-)
+FRAMEWORKS = ["fastai", "keras", "ultralytics", "skorch", "ignite", "monai", "torch_geometric", "webdataset", "litdata"]
+FRAMEWORKS += ["streaming", "hydra", "torchdata", "spdl"]
 
 
 @pytest.fixture(scope="module")

@@ -106,17 +106,14 @@ def test_kept_batches_are_copies_in_turn(monkeypatch: pytest.MonkeyPatch) -> Non
     assert isinstance(batches[0][1], list)
 
 
-def test_what_is_too_large_is_not_kept_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "MOST_OF_MEMORY", 0.0)
-    played = Played(monkeypatch, queued=0)
-    assert not any(played.step(0.1, kept_seconds=0.1)[0] for _ in range(50))
-    assert "too large" in played.told()["replay_refused"]
-
-
 @pytest.mark.slow
-def test_it_ends_after_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_ends_after_many_blocks_and_what_is_too_large_is_not_kept_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     played = Played(monkeypatch, queued=0)
     steps = [played.step(1.0, kept_seconds=1.0)[0] for _ in range((MOST_BLOCKS + 5) * (SETTLE_STEPS + BLOCK_STEPS))]
     assert len(played.told()["replay"]) == MOST_BLOCKS
     assert not any(steps[-4 * (SETTLE_STEPS + BLOCK_STEPS) :])
     assert played.told()["replay_refused"] is None
+    monkeypatch.setattr(replay, "MOST_OF_MEMORY", 0.0)
+    played = Played(monkeypatch, queued=0)
+    assert not any(played.step(0.1, kept_seconds=0.1)[0] for _ in range(50))
+    assert "too large" in played.told()["replay_refused"]

@@ -56,12 +56,7 @@ def test_a_broken_environment_is_a_line() -> None:
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
 
 
-def test_nothing_is_said_where_standard_error_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", None)
-    say("a line")
-
-
-def test_a_hook_that_fails_fails_no_import(
+def test_a_hook_that_fails_fails_no_import_and_says_nothing_where_standard_error_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "waited_for_in_vain.py").touch()
@@ -69,3 +64,5 @@ def test_a_hook_that_fails_fails_no_import(
     when_imported("waited_for_in_vain", lambda module: 1 / 0)  # type: ignore[arg-type, return-value]
     __import__("waited_for_in_vain")
     assert capsys.readouterr().err == "vitprof: not watching: ZeroDivisionError: division by zero\n"
+    monkeypatch.setattr(sys, "stderr", None)
+    say("a line")

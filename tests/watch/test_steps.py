@@ -33,18 +33,22 @@ def test_steps_are_taken_while_others_are_added() -> None:
     assert taken == [(7 + i, 2, i, i + 3, i / 2) for i in range(n)]
 
 
+def marks_of(**known: Any) -> StepMarks:
+    marks = StepMarks()
+    for name, value in {"decoded": None, "prepared": None, "outside_s": math.nan, "made": None, **known}.items():
+        setattr(marks, name, value)
+    return marks
+
+
 def test_steps_are_sent_while_others_end() -> None:
     steps, n, sent = Steps(CpuDevice(lambda: 5.0), Watcher(Guard())), 20_000, list[float]()
     facts: dict[str, Any] = {}
     steps._session = SimpleNamespace(steps=lambda columns: sent.extend(columns["step"].tolist()), facts=facts.update)  # type: ignore[assignment]
+    times = dict.fromkeys(("t_start", "t_got", "copy_start", "copy_end", "compute_start"), 5.0)
 
     def end() -> None:
         for _ in range(n):
-            marks = StepMarks()
-            marks.epoch, marks.samples, marks.outside_s, marks.made = 0, 8, math.nan, None
-            marks.t_start = marks.t_got = marks.copy_start = marks.copy_end = marks.compute_start = 5.0
-            marks.decoded = marks.prepared = None
-            marks.loss = lambda: 0.0
+            marks = marks_of(epoch=0, samples=8, loss=lambda: 0.0, **times)
             steps.step(Step(marks, (), last=False), 5.0, 5.0)
 
     ending = threading.Thread(target=end)
@@ -73,14 +77,10 @@ def test_columns_of_a_plain_loop_are_those_of_any_loop(worker: int) -> None:
         block.add((asked, got, 8, *((2.0, *times[:6]) if times else UNKNOWN), end, loss))
         if number == 20:
             parts.append(block.take())
-        marks = StepMarks()
-        marks.step, marks.epoch, marks.warmup, marks.samples = number, 1, False, 8
-        marks.t_start, marks.t_got, marks.t_launched, marks.compute_end = asked, got, end, end
-        marks.copy_start = marks.copy_end = marks.compute_start = got
-        marks.decoded = marks.prepared = None
-        marks.loss, marks.outside_s = lambda loss=loss: loss, math.nan
-        marks.made = None if times is None else batch_times(times, 2.0)
-        recorder.step(marks)
+        known = {"step": number, "epoch": 1, "warmup": False, "samples": 8, "loss": lambda loss=loss: loss}
+        known |= {"t_start": asked, "t_got": got, "t_launched": end, "compute_end": end}
+        known |= dict.fromkeys(("copy_start", "copy_end", "compute_start"), got)
+        recorder.step(marks_of(**known, made=None if times is None else batch_times(times, 2.0)))
     parts.append(block.take())
     expected = derive(gather(steps))
     plain = [derive(part) for part in parts if part is not None]

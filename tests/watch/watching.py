@@ -129,17 +129,9 @@ class Host:
                 listening.bind(path)
                 listening.listen()
                 reader.start()
-            job = {
-                "module": self._module,
-                "function": function,
-                "arguments": arguments,
-                "env": {"VITPROF_WATCH_SOCKET": path, **(env or {})},
-                "watched": watched,
-                "failing": failing,
-                "never_plain": never_plain,
-                "folder": folder,
-                "limit_s": LIMIT_S,
-            }
+            job = {"module": self._module, "function": function, "arguments": arguments, "watched": watched}
+            job |= {"failing": failing, "never_plain": never_plain, "folder": folder, "limit_s": LIMIT_S}
+            job["env"] = {"VITPROF_WATCH_SOCKET": path, **(env or {})}
             self._process.stdin.write(json.dumps(job) + "\n")
             self._process.stdin.flush()
             told.status = int(self._process.stdout.readline())

@@ -11,16 +11,13 @@ def config(**asked: object) -> RunConfig:
     return resolve(RunConfig(**{"steps": 10, "device": "cpu", **asked}))
 
 
-def test_only_what_differs_in_the_order_of_the_panels() -> None:
+def test_only_what_differs_in_the_order_of_the_panels_with_the_strategys_own_as_defaults() -> None:
     found = config_differences([config(batch_size=64, seed=1), config(batch_size=128, seed=2)])
     assert [d.field for d in found] == ["batch_size", "seed"]
     assert [c.value for c in found[0].cells] == [64, 128]
     assert [c.default for c in found[0].cells] == [False, True]
     assert [c.differs for c in found[0].cells] == [False, True]
     assert set(ORDER) == set(CONFIG_COLUMNS)
-
-
-def test_what_the_strategy_takes_by_itself_is_a_default_and_what_was_set_is_not() -> None:
     own, asked, none = config(strategy="workers"), config(strategy="workers", workers=3), config(strategy="memory")
     found = {d.field: d.cells for d in config_differences([own, asked, none])}
     assert [c.default for c in found["workers"]] == [True, False, False]

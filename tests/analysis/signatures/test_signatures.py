@@ -1,6 +1,7 @@
 """Each signature on made traces with it and without it; and none of them in noise."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -134,17 +135,13 @@ def test_the_start_of_each_epoch(persistent: bool) -> None:
     assert ("persistent_workers is off" in s.sentence) is not persistent
 
 
-def test_an_iteration_that_begins_for_each_batch() -> None:
+def test_an_iteration_that_begins_for_each_batch_and_an_epoch_that_begins_like_any_other_step() -> None:
     steps = trace(noise(60, seed=4, mean=0.1), epoch_steps=1, **made([0.01], 60))
     s = found(steps, workers=1, persistent_workers=False, **IN_WORKERS)["epoch-start"]
     assert s.cost_frac == pytest.approx(0.09 / 0.11, rel=0.1)
     assert "making a batch: " in s.sentence
-    assert "epoch-start" not in found(
-        trace(noise(60, 4, 0.1), epoch_steps=1, **made([0.1], 60)), workers=1, **IN_WORKERS
-    )
-
-
-def test_an_epoch_that_begins_like_any_other_step() -> None:
+    slow = trace(noise(60, 4, 0.1), epoch_steps=1, **made([0.1], 60))
+    assert "epoch-start" not in found(slow, workers=1, **IN_WORKERS)
     assert not found(trace(noise(200, seed=5), epoch_steps=50), **IN_LOOP)
     wait = noise(200, seed=5, mean=0.002)
     wait[0] = 0.8  # the very first only
@@ -160,11 +157,10 @@ def test_the_first_batch() -> None:
     assert s.cost_s_per_step == pytest.approx(2.998 / 100, rel=0.01)
     assert "spawn" in s.sentence
     assert "opening the storage" in found(trace(wait), **IN_LOOP)["first-batch"].sentence
-    wait[0] = 0.1
-    assert "first-batch" not in found(trace(wait), workers=2, **IN_WORKERS)
-    slow = noise(100, seed=6, mean=2.0)
-    slow[0] = 5.0  # 3 s more, of steps of 2 s
-    assert "first-batch" not in found(trace(slow), workers=2, **IN_WORKERS)
+    for mean, first in ((0.002, 0.1), (2.0, 5.0)):  # little, or 3 s more of steps of 2 s
+        wait = noise(100, seed=6, mean=mean)
+        wait[0] = first
+        assert "first-batch" not in found(trace(wait), workers=2, **IN_WORKERS)
 
 
 def test_lone_spikes_of_the_host_at_even_distances() -> None:
@@ -179,19 +175,22 @@ def test_lone_spikes_of_the_host_at_even_distances() -> None:
     assert "logging or saving every so many steps looks like this" in own.sentence
 
 
-@pytest.mark.parametrize("case", ["ends of epochs", "random", "few", "in the wait", "too many", "small"])
-def test_spikes_that_are_not_the_collector(case: str) -> None:
+@pytest.mark.parametrize(
+    ("at", "host_s", "wait_s"),
+    [
+        (np.arange(34, 300, 35), 0.08, 0.0),
+        (np.random.default_rng(3).choice(np.arange(5, 300), 9, replace=False), 0.08, 0.0),
+        (np.arange(20, 300, 35)[:4], 0.08, 0.0),
+        (np.arange(20, 300, 35), 0.08, 0.08),
+        (np.arange(5, 300, 3), 0.08, 0.0),
+        (np.arange(20, 300, 35), 0.001, 0.0),
+    ],
+    ids=["ends of epochs", "random", "few", "in the wait", "too many", "small"],
+)
+def test_spikes_that_are_not_the_collector(at: np.ndarray, host_s: float, wait_s: float) -> None:
     host, wait = noise(300, seed=9, mean=0.01, spread=0.05), noise(300, seed=10, mean=0.001)
-    at = np.arange(34 if case == "ends of epochs" else 20, 300, 35)
-    if case == "random":
-        at = np.random.default_rng(3).choice(np.arange(5, 300), 9, replace=False)
-    elif case == "few":
-        at = at[:4]
-    elif case == "in the wait":
-        wait[at] += 0.08
-    elif case == "too many":
-        at = np.arange(5, 300, 3)
-    host[at] += 0.001 if case == "small" else 0.08
+    host[at] += host_s
+    wait[at] += wait_s
     assert "garbage-collection" not in found(trace(wait, host, epoch_steps=35), **IN_LOOP)
 
 
@@ -239,8 +238,7 @@ def test_memory_that_grows_for_longer_than_the_first_seconds() -> None:
     assert s.evidence["bytes_per_s"] == pytest.approx(rate, rel=0.02)
     assert s.evidence["bytes_per_s_low"] < rate < s.evidence["bytes_per_s_high"]
     assert np.isnan(s.cost_s_per_step)
-    assert "8.00 GiB are full in" in s.sentence
-    assert "Workers" in s.sentence
+    assert re.search("8.00 GiB are full in .*Workers", s.sentence)
     assert "Workers" not in found(steps, seen, **IN_LOOP)["memory-growth"].sentence
     # seen on a real run of 8 s: workers that started, 124 MiB to 4.74 GiB a minute
     steps = trace(noise(800, seed=14, mean=0.03))
@@ -290,10 +288,8 @@ def test_cpu_that_other_programs_take() -> None:
         queues = cpu(steps, 99, 196) | {"job_cpu_wait_pct": np.full(40, waited)}
         assert words in found(steps, queues, **IN_LOOP)["other-programs"].sentence
     assert "still free" in found(steps, cpu(steps, 60, 100), **IN_LOOP)["other-programs"].sentence
-    steps = trace(noise(200, seed=17))
-    assert "other-programs" not in found(steps, cpu(steps, 99, 390), **IN_LOOP)
-    assert "other-programs" not in found(steps, cpu(steps, 30, 115), **IN_LOOP)
-    assert "other-programs" not in found(steps, cpu(steps, 99, 196), facts={}, **IN_LOOP)  # cores not known
+    for machine, job, facts in ((99, 390, FACTS), (30, 115, FACTS), (99, 196, {})):  # of the last, cores are not known
+        assert "other-programs" not in found(steps, cpu(steps, machine, job), facts, **IN_LOOP)
 
 
 @pytest.mark.slow
@@ -349,8 +345,7 @@ def test_the_costliest_comes_first_and_every_one_says_what_it_is_based_on() -> N
     for s in signatures:
         assert s.based_on
         assert s.evidence
-        assert "nan" not in s.sentence
-        assert "n/a" not in s.sentence
+        assert not re.search("nan|n/a", s.sentence)
     assert len(RULES) == 8
 
 
@@ -379,5 +374,4 @@ def test_what_is_not_known_is_passed_over() -> None:
     nothing = {name: values[:0] for name, values in STEPS.items()}
     for steps, environment in ((STEPS, {}), (nothing, FOUR)):
         found = others_cpu(steps, seen(np.full(20, 50.0)), environment)
-        assert math.isnan(found.cores)
-        assert math.isnan(found.lasting_cores)
+        assert np.isnan([found.cores, found.lasting_cores]).all()

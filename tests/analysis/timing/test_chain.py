@@ -18,23 +18,14 @@ def cells(intervals: np.ndarray) -> set[int]:
     return {t for start, end in intervals.tolist() for t in range(start, end)}
 
 
-def assert_is_a_set(intervals: np.ndarray) -> None:
-    assert intervals.dtype == np.int64
-    assert intervals.shape[1:] == (2,)
-    assert (intervals[:, 1] > intervals[:, 0]).all()
-    assert (intervals[1:, 0] > intervals[:-1, 1]).all()  # what touches is one interval
-
-
 @given(rows)
-def test_a_union_covers_what_its_rows_cover(intervals: np.ndarray) -> None:
-    merged = chain.union(intervals)
-    assert_is_a_set(merged)
-    assert cells(merged) == cells(intervals)
-
-
-@given(rows)
-def test_what_is_covered_before_each_moment(intervals: np.ndarray) -> None:
+def test_a_union_covers_what_its_rows_cover_also_before_each_moment(intervals: np.ndarray) -> None:
     merged, t = chain.union(intervals), np.arange(-1, SPAN + 2)
+    assert merged.dtype == np.int64
+    assert merged.shape[1:] == (2,)
+    assert (merged[:, 1] > merged[:, 0]).all()
+    assert (merged[1:, 0] > merged[:-1, 1]).all(), "what touches is one interval"
+    assert cells(merged) == cells(intervals)
     assert chain.covered_before(merged, t).tolist() == [len({c for c in cells(merged) if c < at}) for at in t]
 
 

@@ -30,7 +30,7 @@ def steps() -> dict[str, np.ndarray]:
     return trace | made
 
 
-def test_every_part_has_its_milliseconds_and_its_share(steps: Any) -> None:
+def test_every_part_of_the_steps_that_are_kept_has_its_milliseconds_and_its_share(steps: Any) -> None:
     loading = loading_of(steps, TWO_WORKERS)
     assert [p.name for p in loading.stages] == list(STAGE_WORDS)
     expected = {"read": 2, "decode": 5, "transform": 1, "collate": 0.5, "rest": 1.5, "hand_over": 3}
@@ -40,9 +40,6 @@ def test_every_part_has_its_milliseconds_and_its_share(steps: Any) -> None:
     assert loading.busy_frac == pytest.approx(10 / (2 * 20))
     assert (loading.queue_depth, loading.queue_empty_frac) == (1.0, pytest.approx(10 / 39))
     assert (loading.n, loading.largest) == (39, "decoding")
-
-
-def test_only_the_steps_that_are_kept_count(steps: Any) -> None:
     steps["warmup"][:10] = 1.0
     steps["read_s"][:10] = 9.0
     loading = loading_of(steps, LOOP)
@@ -75,24 +72,16 @@ def test_threads_that_fill_a_batch_together_leave_no_rest(steps: Any) -> None:
     assert shared.busy_frac == pytest.approx((2 + 30 + 1 + 0.5) / (4 * 20))
 
 
-def told(**seconds: float) -> dict[str, Any]:
-    return {"transforms": {name: {"s_per_sample": s, "calls": 10} for name, s in seconds.items()}}
-
-
 @pytest.mark.parametrize(
     ("seconds", "most", "words"),
     [
         ({"ToTensor": 0.001, "Crop": 0.003}, "Crop", "Crop 75%, ToTensor 25%"),
-        (
-            {f"T{i}": 0.001 for i in range(10)},
-            "T0",
-            "T0 10%, T1 10%, T2 10%, T3 10%, T4 10%, T5 10%, 4 more 40%",
-        ),
+        ({f"T{i}": 0.001 for i in range(10)}, "T0", "T0 10%, T1 10%, T2 10%, T3 10%, T4 10%, T5 10%, 4 more 40%"),
         ({"Identity": 0.0}, None, ""),
     ],
 )
 def test_shares_of_transforms(seconds: dict[str, float], most: str | None, words: str) -> None:
-    found = transform_times(told(**seconds))
+    found = transform_times({"transforms": {name: {"s_per_sample": s, "calls": 10} for name, s in seconds.items()}})
     assert [(t.name, t.calls) for t in found] == [(name, 10) for name in seconds], "in the order of the compose"
     heavy = heaviest(found)
     assert (heavy and heavy.name, shares_in_words(found)) == (most, words)
@@ -116,16 +105,12 @@ def test_one_long_wait_is_named_with_the_share_without_it(load_ms: float, kind: 
     assert Verdict.from_dict(json.loads(json.dumps(v.to_dict()))) == v
 
 
-def test_many_waits_are_no_single_event() -> None:
-    """Every 50th step waits for 0.5 s: without the longest the class is the same."""
-    steps = run(703, parts={"read": 8.1}, compute=8.0, host=0.0)
-    v = verdict(delayed(steps, 0.5 * (steps["step"] % 50 == 20)), GPU)
-    assert (v.kind, v.single_event) == ("input-bound", None)
-    assert "decides" not in v.sentence
-
-
 @pytest.mark.parametrize("load_ms", [8.05, 10.1])
-def test_no_step_of_a_steady_run_decides_it(load_ms: float) -> None:
+def test_many_waits_and_steps_of_a_steady_run_are_no_single_event(load_ms: float) -> None:
     for seed in range(5):
         noisy = run(200, parts={"read": load_ms}, compute=8.0, host=0.0, noise=0.2, rng=seed)
         assert verdict(noisy).single_event is None
+    steps = run(703, parts={"read": 8.1}, compute=8.0, host=0.0)
+    v = verdict(delayed(steps, 0.5 * (steps["step"] % 50 == 20)), GPU)  # without the longest the class is the same
+    assert (v.kind, v.single_event) == ("input-bound", None)
+    assert "decides" not in v.sentence

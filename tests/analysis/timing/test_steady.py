@@ -35,7 +35,7 @@ def test_the_step_that_the_stop_fell_into_and_no_other(
     assert stops_of({"stops": plain_stops([stop])}) == (stop,)
 
 
-def test_stops_that_are_in_no_step_or_in_one() -> None:
+def test_stops_that_are_in_no_step_or_in_one_and_what_is_said() -> None:
     steps = stalled(100, 5.0)  # a drive that did not answer, while we were stopped for longer
     begin = steps["t_start_s"][100]
     assert not in_stops(steps, [Stop("paused", begin - 1.0, begin + 5.9, 6.9)]).any()
@@ -43,6 +43,10 @@ def test_stops_that_are_in_no_step_or_in_one() -> None:
     stop = Stop("asleep", steps["t_start_s"][50] + 0.001, steps["t_start_s"][50] + 0.001, 3600.0)
     assert np.flatnonzero(in_stops(steps, [stop])).tolist() == [50]
     assert not stopped_s(steps, [stop]).any()
+    said = stop_sentence(Stop("stopped", 0, 19.8, 20.0), 1)
+    assert said.startswith("20.0 s in which the job was stopped (by a signal or a debugger) are left out: ")
+    assert said.endswith(" are those of the other steps (left out: 1 step)")
+    assert stop_sentence(Stop("asleep", 0, 0, 3600.0), 0) == "1 h 00 min in which the machine slept fell into no step"
 
 
 def test_of_a_stopped_worker_the_wait_that_ended_with_it() -> None:
@@ -53,19 +57,6 @@ def test_of_a_stopped_worker_the_wait_that_ended_with_it() -> None:
     assert np.flatnonzero(hit).tolist() == [100]
     assert not in_stops(steps, [Stop("worker", begin - 0.3, begin + 6.0, 6.3)]).any(), "it ended before the worker ran"
     assert not in_stops(steps, [Stop("worker", 100.0, 100.4, 0.6)]).any(), "nobody waited for it"
-
-
-def test_the_time_of_an_epoch_is_without_it() -> None:
-    steps = stalled(100, 5.0)
-    begin = steps["t_start_s"][100]
     stop = Stop("stopped", begin + 0.1, begin + 4.9, 5.0)
     assert epoch_seconds(steps, 750, np.nan)[0] == pytest.approx((0.75 + 5.75) / 2)
-    assert epoch_seconds(steps, 750, np.nan, [stop]) == (pytest.approx(0.75), 2)
-
-
-def test_what_is_said() -> None:
-    assert stop_sentence(Stop("stopped", 0, 19.8, 20.0), 1) == (
-        "20.0 s in which the job was stopped (by a signal or a debugger) are left out: the figures of the steady state "
-        "are those of the other steps (left out: 1 step)"
-    )
-    assert stop_sentence(Stop("asleep", 0, 0, 3600.0), 0) == "1 h 00 min in which the machine slept fell into no step"
+    assert epoch_seconds(steps, 750, np.nan, [stop]) == (pytest.approx(0.75), 2), "the time of an epoch is without it"

@@ -30,25 +30,28 @@ def steps() -> dict[str, np.ndarray]:
     return trace | {"made_end_s": end, "made_start_s": end - 0.01 * (1 + np.arange(10))}
 
 
-def test_a_step_has_the_figures_of_its_row(steps: Any) -> None:
+def test_a_step_has_the_figures_of_its_row_and_each_worker_its_batches(steps: Any) -> None:
     step = one_step(steps, 3)
     assert (step.number, step.worker) == (3, 1)
     assert step.stages_s == {"decode": 0.004, "hand_over": 0.005}, "what the loader did not tell is not there"
     assert (step.made_s, step.lay_ready_s) == (pytest.approx(0.04), pytest.approx(-0.025))
     assert step.got_s - step.asked_s == pytest.approx(step.data_wait_s)
+    even, odd = by_worker(steps, np.ones(10, dtype=bool))
+    assert (even.worker, even.n_batches, odd.worker, odd.n_batches) == (0, 5, 1, 5)
+    assert (even.made_s, odd.made_s) == (pytest.approx(0.05), pytest.approx(0.06))
+    assert even.busy_frac == pytest.approx(0.25 / 0.4)
+    steps["worker"][:] = np.nan
+    assert by_worker(steps, np.ones(10, dtype=bool)) == ()
 
 
 @pytest.mark.parametrize("began", [0.0, 100.0])
-def test_the_step_at_a_moment(steps: Any, began: float) -> None:
+def test_the_step_at_a_moment_and_of_a_wait_whose_copy_is_late(steps: Any, began: float) -> None:
     for at in (0, 4, 9):
         begin = 100 + 0.04 * at
         for moment in (begin + 1e-5, begin + 0.03, begin + 0.04):  # in its gap, as its compute begins, as it ends
             assert step_at(steps, (moment - began) + began) == at
         assert step_at(steps, begin + 0.03, of_wait=True) == at
     assert step_at(steps, 1e9) == 9
-
-
-def test_a_copy_that_is_late_does_not_move_the_wait_to_another_step(steps: Any) -> None:
     steps["compute_start_s"] = steps["compute_start_s"] + 0.05  # the device is behind
     assert step_at(steps, steps["t_start_s"][5] + 0.03, of_wait=True) == 5
     assert step_at(steps, steps["t_start_s"][5] + 0.03) == 4
@@ -64,15 +67,6 @@ def test_the_steps_to_look_at(steps: Any) -> None:
     steps = made_steps(waits, np.full(6, 0.01), warmup=1)
     assert after_largest_gap(find_gaps(steps, ()).only(np.arange(6) > 0)) == 3
     assert after_largest_gap(find_gaps(steps, ()).only(np.arange(6) >= 4)) == 5
-
-
-def test_each_worker_has_its_batches(steps: Any) -> None:
-    even, odd = by_worker(steps, np.ones(10, dtype=bool))
-    assert (even.worker, even.n_batches, odd.worker, odd.n_batches) == (0, 5, 1, 5)
-    assert (even.made_s, odd.made_s) == (pytest.approx(0.05), pytest.approx(0.06))
-    assert even.busy_frac == pytest.approx(0.25 / 0.4)
-    steps["worker"][:] = np.nan
-    assert by_worker(steps, np.ones(10, dtype=bool)) == ()
 
 
 values = arrays(float, st.integers(1, 70), elements=st.floats(-100, 100) | st.just(np.nan))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.analysis.tournament.tournament_entries import entry, ranked, row_of, with_runs
-from vitprof.analysis.tournament.entries import Entry, Outcome, key_in_words, setting_in_words
+from vitprof.analysis.tournament.entries import Entry, key_in_words, setting_in_words
 from vitprof.analysis.tournament.leaderboard import article_table, leaderboard, runs_words
 from vitprof.analysis.tournament.recommend import recommend
 from vitprof.recording.columns import RunSummary
@@ -81,7 +81,7 @@ def test_the_order_of_the_entries_changes_nothing(shuffler: random.Random, speed
         assert row.speed_up_low <= row.speed_up <= row.speed_up_high
 
 
-def test_what_failed_or_has_no_figures_is_not_ranked_and_stays() -> None:
+def test_what_failed_or_has_no_figures_is_not_ranked_and_a_failed_run_does_not_count() -> None:
     waiting = dataclasses.replace(entry("waiting", 1), outcomes=(), status="waiting")
     failed = entry("failed", 9000, status="failed", reason="out of memory")
     cut = entry("cut", 500, status="cut", runs=1)
@@ -92,13 +92,8 @@ def test_what_failed_or_has_no_figures_is_not_ranked_and_stays() -> None:
     base, slow, lost, none = board.rows
     assert (base.speed_up, base.against_baseline, base.standing, slow.n_runs) == (1, "", "fastest", 1)
     assert (lost.samples_per_s, lost.standing) == (pytest.approx(9000, rel=0.02), "")
-    assert math.isnan(none.samples_per_s)
-    assert math.isnan(none.speed_up)
-    assert none.against_baseline == ""
+    assert (math.isnan(none.samples_per_s), math.isnan(none.speed_up), none.against_baseline) == (True, True, "")
     assert leaderboard([waiting], baseline=waiting.key, n_train=0).best is None
-
-
-def test_a_failed_run_does_not_count_and_a_repeated_round_counts_once() -> None:
     good = entry("base", 1000, runs=2)
     lost = dataclasses.replace(good.outcomes[0], status="failed", blocks_per_s=np.full(20, 1.0))
     odd = dataclasses.replace(good.outcomes[1], blocks_per_s=np.array([0.0, math.nan, 500.0, math.inf]))
@@ -110,23 +105,21 @@ def test_a_failed_run_does_not_count_and_a_repeated_round_counts_once() -> None:
     assert (row.samples_per_s, row.low, row.high, row.n_runs, row.n_steps) == expected
 
 
-def _short(outcome: Outcome, steps: int) -> Outcome:
-    """A run of fewer steps than make 20 blocks."""
-    summary = RunSummary(n_steady_steps=steps)
-    return dataclasses.replace(outcome, blocks_per_s=outcome.blocks_per_s[:steps], summary=summary)
+def of_steps(made: Entry, steps: int) -> Entry:
+    """An entry with one run, of fewer steps than make 20 blocks."""
+    blocks = made.outcomes[0].blocks_per_s[:steps]
+    return with_runs(made, blocks_per_s=[blocks], summary=[RunSummary(n_steady_steps=steps)])
 
 
 def test_few_blocks_of_many_steps_are_enough_and_few_steps_are_not() -> None:
     """A loader that stalls with every 40th batch: five blocks of 40 steps in each run."""
     made = [with_runs(e, blocks_per_s=[o.blocks_per_s[:5] for o in e.outcomes]) for e in PAIR]
     assert [row.too_few for row in ranked(*made).rows] == [None, None]
-    row = ranked(*(dataclasses.replace(e, outcomes=[_short(e.outcomes[0], 3)]) for e in PAIR)).rows[0]
+    row = ranked(*(of_steps(e, 3) for e in PAIR)).rows[0]
     assert row.speed_up == pytest.approx(2, rel=0.05)
-    assert math.isnan(row.speed_up_low)
-    assert math.isnan(row.low)
+    assert (math.isnan(row.speed_up_low), math.isnan(row.low)) == (True, True)
     assert (row.rank, row.too_few, row.against_baseline) == (1, 3, "undecided")
-    base, quick = PAIR
-    board = ranked(dataclasses.replace(base, outcomes=(_short(base.outcomes[0], 19),)), quick)
+    board = ranked(of_steps(PAIR[0], 19), PAIR[1])
     assert [row.too_few for row in board.rows] == [None, 19], "of the baseline"
     assert (board.rows[0].against_baseline, math.isfinite(board.rows[0].low)) == ("undecided", True)
     assert not any("equal" in (row.against_baseline, row.standing) for row in board.rows)
@@ -174,17 +167,11 @@ def test_what_is_recommended_does_not_depend_on_what_it_is_compared_with() -> No
     assert {(found.key, found.equals) for found in others if found} == {(own.key, own.equals)}
 
 
-def test_throughput_is_over_time_not_the_mean_of_rates_and_a_longer_run_weighs_more() -> None:
-    made = entry("base", 1000, noise=0, runs=2, moments=np.log([1.0, 0.5]))
-    (row,) = ranked(with_runs(made, summary=[RunSummary(n_steady_steps=n) for n in (300, 100)])).rows
-    assert row.samples_per_s == pytest.approx(400 / (300 / 1000 + 100 / 500))
+def test_throughput_is_over_time_and_figures_are_those_of_the_runs_and_of_epochs() -> None:
     blocks = np.array([100.0, 300.0] * 10)  # equally many samples each: 150 a second over all
     (row,) = ranked(with_runs(entry("base", 1), blocks_per_s=[blocks] * 3), n_train=600).rows
     assert (row.samples_per_s, row.epoch_s) == (pytest.approx(150), pytest.approx(4))
     assert row.epoch_low == pytest.approx(600 / row.high)
-
-
-def test_figures_of_the_runs_and_of_epochs() -> None:
     base = entry("base", 1000, epoch_s=7.0, n_epochs_measured=2)
     for measured, expected in ((1, pytest.approx([7, 20])), (0, pytest.approx([6, 12], rel=0.02))):
         board = ranked(base, entry("a", 500, epoch_s=20.0, n_epochs_measured=measured), n_train=6000)

@@ -31,11 +31,9 @@ def of(*made: Entry) -> Recommendation:
 
 def test_the_fastest_where_nothing_ties_with_it() -> None:
     found = of(entry("base", 1000), entry("a", 4000, workers=2), entry("b", 2000))
-    assert found.key == "a/b64/w2/as-is"
-    assert found.equals == ()
+    assert (found.key, found.equals) == ("a/b64/w2/as-is", ())
     assert found.sentence.startswith("Use a, batch 64, 2 workers: 4,0")
-    assert "times that of base, batch 64 (3." in found.sentence or "times that of base, batch 64 (4." in found.sentence
-    assert "3 runs); it is practically certain" in found.sentence
+    assert re.search(r"times that of base, batch 64 \([34]\..*3 runs\); it is practically certain", found.sentence)
     assert "batch size" not in found.sentence
 
 
@@ -43,9 +41,7 @@ def test_a_machine_that_others_had_all_the_time_is_said() -> None:
     base, fast = entry("base", 1000), entry("a", 4000)
     found = of(with_runs(base, others_cores=(1.6, 1.5, 1.7)), with_runs(fast, others_cores=(1.8, math.nan, 1.55)))
     assert found.key == fast.key
-    assert (
-        "No run of any setting had the machine to itself: other programs took at least 1.50 CPU cores" in found.sentence
-    )
+    assert "No run of any setting had the machine to itself: other programs took at least 1.50" in found.sentence
     assert "another setting can be the fastest" in found.sentence
     one = of(with_runs(base, others_cores=(0.0, 1.5, 1.7)), with_runs(fast, others_cores=(1.8, math.nan, 1.55)))
     assert "No run of a, batch 64 had the machine to itself: other programs took at least 1.55" in one.sentence
@@ -67,7 +63,7 @@ def test_of_those_that_tie_the_cheapest() -> None:
     for words in (
         "memory (1.05 GiB against up to 8.00 GiB)",
         "disk (0 B against up to 5.00 GiB)",
-        "workers (2 against up to 8)",
+        "workers (2 against",
     ):
         assert words in found.sentence
     assert "base" not in found.sentence.partition("as fast within 5%")[2]
@@ -82,9 +78,8 @@ def test_of_those_that_tie_the_cheapest() -> None:
     known = entry("known", 4000, rss_peak_bytes=9 * GIB)
     unknown = entry("unknown", 4000, disk=math.nan)
     assert of(entry("base", 1000), unknown, known).key == known.key
-    assert (
-        " more are as fast" in of(entry("base", 1), *(entry(f"s{i}", 4000, seed=i, noise=0) for i in range(6))).sentence
-    )
+    alike = [entry(f"s{i}", 4000, seed=i, noise=0) for i in range(6)]
+    assert " more are as fast" in of(entry("base", 1), *alike).sentence
 
 
 def test_the_baseline_is_kept_where_nothing_is_faster_or_costs_less() -> None:
@@ -95,68 +90,22 @@ def test_the_baseline_is_kept_where_nothing_is_faster_or_costs_less() -> None:
     mib = 2.0**20
     base, slim = (entry(n, 4000, seed=s, rss_peak_bytes=r * mib) for n, s, r in (("base", 0, 812), ("slim", 1, 767)))
     found = of(base, slim)
-    assert found.key == base.key
+    assert (found.key, "memory" in found.sentence) == (base.key, False)
     assert found.sentence.startswith("Keep base, batch 64")
-    assert "memory" not in found.sentence
     large = entry("large", 4000, seed=2, rss_peak_bytes=3000 * mib)
     assert "saves memory (812 MiB against up to 2.93 GiB)" in of(base, slim, large).sentence
     less = entry("less", 4000, seed=3, rss_peak_bytes=400 * mib)
     assert of(base, less).key == less.key
 
 
-def test_too_few_steps_are_told_instead() -> None:
-    a = entry("a", 4000, runs=1)
-    short = dataclasses.replace(a.outcomes[0], summary=RunSummary(n_steady_steps=5))
-    a = dataclasses.replace(a, outcomes=(dataclasses.replace(short, blocks_per_s=np.full(5, 4000.0)),))
-    found = of(entry("base", 1000), a)
+def test_too_few_steps_one_run_of_each_and_failed_ones_recommend_nothing() -> None:
+    short = {"summary": [RunSummary(n_steady_steps=5)]}
+    found = of(entry("base", 1000), with_runs(entry("a", 4000), blocks_per_s=[np.full(5, 4000.0)], **short))
     assert found.key is None
     assert found.sentence.startswith("5 steady steps of a, batch 64, the fastest so far, are too few: make ")
-    slow = dataclasses.replace(a, outcomes=(dataclasses.replace(short, blocks_per_s=np.full(5, 100.0)),))
-    found = of(entry("base", 1000), slow)
+    found = of(entry("base", 1000), with_runs(entry("a", 4000), blocks_per_s=[np.full(5, 100.0)], **short))
     assert found.key == "base/b64/w-/as-is"
     assert "Too few steady steps to compare a, batch 64" in found.sentence
-
-
-def test_what_a_reader_has_to_know() -> None:
-    found = of(entry("base", 1000), entry("a", 4000, batch_size=512))
-    assert "changes how the model learns" not in of(entry("base", 1000), entry("a", 4000)).sentence
-    assert "also changes how the model learns" in found.sentence
-    lost = of(entry("base", 1000, runs=0), entry("a", 4000))
-    assert lost.sentence.startswith("Too early: only a, batch 64 has run; nothing else has given a figure yet.")
-    lost = of(entry("base", 1000, runs=0), entry("a", 4000), entry("b", 2000))
-    assert "the baseline gave no figures to compare with" in lost.sentence
-
-
-def test_only_settings_with_the_page_cache_of_the_baseline() -> None:
-    cold, warm = entry("base", 1000, page_cache="cold"), entry("a", 4000, page_cache="warm")
-    slow = entry("b", 900, page_cache="cold")
-    board = ranked(cold, warm, slow)
-    assert board.best == cold.key
-    assert [row.standing for row in board.rows] == ["fastest", "fastest", "slower"]
-    found = of(cold, warm, slow)
-    assert found.key == cold.key
-    assert found.equals == ()
-    assert "Only settings with the page cache cold were compared" in found.sentence
-    assert "were compared" not in of(cold, slow).sentence
-
-
-def test_the_order_of_samples_is_told() -> None:
-    base = entry("base", 1000)
-    whole = dataclasses.replace(entry("whole", 4000), shuffle="none")
-    found = of(base, whole)
-    assert found.key == whole.key
-    assert "It does not shuffle, which can cost accuracy; the fastest that shuffles all is base" in found.sentence
-    costly = entry("costly", 4000, rss_peak_bytes=9 * GIB)
-    assert "shuffle" not in of(base, costly).sentence
-    found = of(base, whole, costly)
-    assert found.key == costly.key
-    assert found.equals == (whole.key,)
-    assert "As fast, but whole, batch 64 does not shuffle all samples" in found.sentence
-    blocks = dataclasses.replace(whole, shuffle="block")
-    assert "It shuffles blocks of neighbours only" in of(base, blocks).sentence
-
-
-def test_one_run_of_each_and_failed_ones_recommend_nothing() -> None:
     found = of(entry("base", 1000, runs=1), entry("a", 4000, runs=1))
     assert (found.key, found.equals) == (None, ())
     assert found.sentence.startswith("Too early: a, batch 64 and base, batch 64 have run once")
@@ -169,6 +118,40 @@ def test_one_run_of_each_and_failed_ones_recommend_nothing() -> None:
     assert recommend(none) is None
 
 
+def test_what_a_reader_has_to_know_such_as_the_order_of_samples() -> None:
+    found = of(entry("base", 1000), entry("a", 4000, batch_size=512))
+    assert "changes how the model learns" not in of(entry("base", 1000), entry("a", 4000)).sentence
+    assert "also changes how the model learns" in found.sentence
+    lost = of(entry("base", 1000, runs=0), entry("a", 4000))
+    assert lost.sentence.startswith("Too early: only a, batch 64 has run; nothing else has given a figure yet.")
+    lost = of(entry("base", 1000, runs=0), entry("a", 4000), entry("b", 2000))
+    assert "the baseline gave no figures to compare with" in lost.sentence
+    base = entry("base", 1000)
+    whole = dataclasses.replace(entry("whole", 4000), shuffle="none")
+    found = of(base, whole)
+    assert found.key == whole.key
+    assert "It does not shuffle, which can cost accuracy; the fastest that shuffles all is base" in found.sentence
+    costly = entry("costly", 4000, rss_peak_bytes=9 * GIB)
+    assert "shuffle" not in of(base, costly).sentence
+    found = of(base, whole, costly)
+    assert (found.key, found.equals) == (costly.key, (whole.key,))
+    assert "As fast, but whole, batch 64 does not shuffle all samples" in found.sentence
+    blocks = dataclasses.replace(whole, shuffle="block")
+    assert "It shuffles blocks of neighbours only" in of(base, blocks).sentence
+
+
+def test_only_settings_with_the_page_cache_of_the_baseline() -> None:
+    cold, warm = entry("base", 1000, page_cache="cold"), entry("a", 4000, page_cache="warm")
+    slow = entry("b", 900, page_cache="cold")
+    board = ranked(cold, warm, slow)
+    assert board.best == cold.key
+    assert [row.standing for row in board.rows] == ["fastest", "fastest", "slower"]
+    found = of(cold, warm, slow)
+    assert (found.key, found.equals) == (cold.key, ())
+    assert "Only settings with the page cache cold were compared" in found.sentence
+    assert "were compared" not in of(cold, slow).sentence
+
+
 def test_undecided_is_said_and_names_the_rivals() -> None:
     moments = {"base": [0.2, -0.2, 0.0], "a": [-0.2, 0.15, 0.05]}
     made = [entry(name, 1000, moments=np.array(m)) for name, m in moments.items()]
@@ -176,9 +159,7 @@ def test_undecided_is_said_and_names_the_rivals() -> None:
     found = recommend(board)
     assert found.key is None
     assert found.sentence.startswith("Undecided so far: ")
-    chance = re.search(
-        r"The chance that none is faster: (\S+)%, and 97.5% is needed: run more rounds\.$", found.sentence
-    )
+    chance = re.search(r"that none is faster: (\S+)%, and 97.5% is needed: run more rounds\.$", found.sentence)
     assert float(chance[1]) == pytest.approx(100 * found.probability, abs=0.6)
     nearly = dataclasses.replace(board, level=0.9993)  # after ten rounds; of 1,000 draws 999 are not enough
     sure = dataclasses.replace(board.rows[0], near_best=0.999)
@@ -217,7 +198,7 @@ def pays(
     return found
 
 
-def test_it_pays() -> None:
+def test_it_pays_or_it_is_not_known() -> None:
     found = pays(4000, prepare_s=100.0, stage_s=20.0)  # 60 s an epoch against 15 s
     assert found.extra_s == pytest.approx(120)
     assert found.epochs == pytest.approx(120 / 45, rel=0.01)
@@ -226,13 +207,20 @@ def test_it_pays() -> None:
     assert pays(1030, prepare_s=100.0).sentence.startswith("pays for its preparation (1 min 40 s) after 5")
     assert " to " in pays(1030, prepare_s=100.0).sentence
     assert pays(4000, prepare_s=10.0).sentence.endswith("after 1 epoch")
+    base, quick = entry("base", 1000), entry("a", 2000)
+    assert break_even(ranked(base, quick)) == ()
+    assert break_even(ranked(entry("base", 1000, runs=0), quick, n_train=9)) == ()
+    (found,) = break_even(ranked(entry("base", 1000, runs=1), entry("a", 4000, runs=1, prepare_s=50.0), n_train=6000))
+    assert found.sentence.startswith("not known: whether it is faster than the baseline is undecided")
+    tie = pays(1000, prepare_s=50.0)
+    assert "it is as fast as the baseline, within 5%" in tie.sentence
+    assert tie.high == math.inf
 
 
 @pytest.mark.parametrize(
     ("per_s", "more", "epochs", "words"),
     [
         (4000, {}, 0, "faster from the first epoch on"),
-        (4000, {"base_prepare": 50.0}, 0, "faster from the first epoch on"),
         (500, {}, math.inf, "never pays: it is slower than the baseline"),
         (500, {"prepare_s": 9.0}, math.inf, "costs 9.00 s of preparation more"),
         (500, {"base_prepare": 150.0}, math.inf, "ahead for the first 2 epochs only"),
@@ -246,17 +234,6 @@ def test_in_words(per_s: float, more: dict[str, float], epochs: float, words: st
     found = pays(per_s, **more)
     assert words in found.sentence
     assert found.epochs == pytest.approx(epochs, nan_ok=True)
-
-
-def test_without_a_baselines_epoch_or_intervals_it_is_not_known() -> None:
-    base, quick = entry("base", 1000), entry("a", 2000)
-    assert break_even(ranked(base, quick)) == ()
-    assert break_even(ranked(entry("base", 1000, runs=0), quick, n_train=9)) == ()
-    (found,) = break_even(ranked(entry("base", 1000, runs=1), entry("a", 4000, runs=1, prepare_s=50.0), n_train=6000))
-    assert found.sentence.startswith("not known: whether it is faster than the baseline is undecided")
-    tie = pays(1000, prepare_s=50.0)
-    assert "it is as fast as the baseline, within 5%" in tie.sentence
-    assert tie.high == math.inf
 
 
 def test_nothing_beats_the_front_and_something_beats_the_rest() -> None:

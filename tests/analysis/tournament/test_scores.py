@@ -126,7 +126,7 @@ def steps(
     return known | {"queue_depth": depth, "data_wait_s": np.where(depth > 0, 0.0, waits * seconds)}
 
 
-def test_blocks_make_up_all_steady_steps() -> None:
+def test_blocks_make_up_all_steady_steps_also_few_and_of_a_queue_that_stays_full() -> None:
     rng = np.random.default_rng(0)
     seconds = rng.uniform(0.5, 1.5, 207)
     rates = block_rates(steps(seconds, np.full(207, 8.0)))
@@ -137,6 +137,12 @@ def test_blocks_make_up_all_steady_steps() -> None:
     rates = block_rates(steps(seconds, samples))
     assert len(rates) == 20
     assert 1 / (1 / rates).mean() == pytest.approx(samples[2:].sum() / seconds[2:].sum())
+    seconds = np.array([9.0, 9.0, 0.5, np.nan, 0.0, 0.25])
+    assert block_rates(steps(seconds, np.ones(6))).tolist() == [2.0, 4.0]
+    assert block_rates(steps(np.empty(0), np.empty(0))).tolist() == []
+    assert block_rates(steps(np.ones(2), np.ones(2))).tolist() == []
+    depths = np.minimum(np.arange(402), 8.0)
+    assert len(block_rates(steps(np.ones(402), np.full(402, 8.0), depths))) == 20
 
 
 def test_figures_are_of_whole_epochs_where_every_run_began_a_second_one() -> None:
@@ -151,15 +157,6 @@ def test_figures_are_of_whole_epochs_where_every_run_began_a_second_one() -> Non
     assert slow in over_whole_epochs((slow, with_runs(fast, over_epochs=[math.nan] * 3)))
     whole = over_whole_epochs((slow, fast))
     assert ranked(*whole).row(slow.key).samples_per_s == pytest.approx(80 / 2.9, rel=0.02)
-
-
-def test_blocks_of_few_steps_and_of_a_queue_that_stays_full() -> None:
-    seconds = np.array([9.0, 9.0, 0.5, np.nan, 0.0, 0.25])
-    assert block_rates(steps(seconds, np.ones(6))).tolist() == [2.0, 4.0]
-    assert block_rates(steps(np.empty(0), np.empty(0))).tolist() == []
-    assert block_rates(steps(np.ones(2), np.ones(2))).tolist() == []
-    depths = np.minimum(np.arange(402), 8.0)
-    assert len(block_rates(steps(np.ones(402), np.full(402, 8.0), depths))) == 20
 
 
 @pytest.mark.parametrize("every", [8, 25, 40, 64, 90])
@@ -221,11 +218,6 @@ def test_a_queue_that_comes_and_goes_matters_only_to_a_loop_that_waits(waits: fl
     assert len(block_rates(steps(np.ones(402), np.full(402, 8.0), depths, 9 * waits))) == n
 
 
-def looks(rates: np.ndarray, best_low: float) -> bool:
-    """As a runner asks: after each few blocks."""
-    return any(cannot_win(rates[:n], 1.05 * best_low) for n in range(20, len(rates) + 1, 5))
-
-
 def test_a_slower_trial_is_cut_and_neighbours_that_are_alike_are_not() -> None:
     cut = 0
     for seed in range(100):
@@ -233,17 +225,15 @@ def test_a_slower_trial_is_cut_and_neighbours_that_are_alike_are_not() -> None:
         cut += cannot_win(1000 * np.exp(walk), 1050.0)
     assert cut <= 5
     rates = 900 * np.exp(np.random.default_rng(1).normal(0, 0.02, 40))
-    assert looks(rates, 1000.0)
-    assert not looks(rates, 890.0)
+    for best_low, out in ((1000.0, True), (890.0, False)):
+        looks = [cannot_win(rates[:n], 1.05 * best_low) for n in range(20, 41, 5)]  # after each few blocks
+        assert any(looks) == out
     assert not cannot_win(rates[:19], 1000.0)
     assert cannot_win(np.full(20, 950.0), 1000.0)
     assert not cannot_win(np.full(20, 955.0), 1000.0)  # near the best: worth its full time
-
-
-@pytest.mark.parametrize("best_low", [math.nan, 0.0, -1.0, math.inf])
-def test_without_a_best_nothing_is_cut(best_low: float) -> None:
-    assert not cannot_win(np.full(40, 10.0), best_low)
-    assert not cannot_win(np.empty(0), best_low)
+    for best_low in (math.nan, 0.0, -1.0, math.inf):
+        assert not cannot_win(np.full(40, 10.0), best_low), "without a best nothing is cut"
+    assert not cannot_win(np.empty(0), 1000.0)
 
 
 def cut_while_running(seed: int, *, alike: float = 0.0, noise: float = 0.1, drift: float = 0.0) -> bool:
@@ -266,21 +256,15 @@ def test_a_trial_that_warms_up_is_not_cut(drift: float) -> None:
     assert sum(cut_while_running(seed, drift=drift, alike=0.9) for seed in range(30)) <= 1
 
 
-def test_what_other_programs_may_have_made_is_no_evidence() -> None:
+def test_what_other_programs_may_have_made_is_no_evidence_and_cuts_no_trial() -> None:
     seen = np.full(20, 400.0)
     assert without_others(seen, 0.0) == pytest.approx(seen)
     assert without_others(seen, -0.01) == pytest.approx(seen)  # the machine and the job are read a moment apart
     assert without_others(seen, 0.2) == pytest.approx(np.full(20, 500.0))
-    for unknown in (1.0, 1.7, math.nan):
-        assert not cannot_win(without_others(seen, unknown), 1000.0)
-    assert cannot_win(without_others(seen, 0.5), 1000.0)
-    assert not cannot_win(without_others(seen, 0.65), 1000.0)
+    for others, out in ((1.0, False), (1.7, False), (math.nan, False), (0.5, True), (0.65, False)):
+        assert cannot_win(without_others(seen, others), 1000.0) == out
     # a quiet run stays evidence beside one that was disturbed
     assert cannot_win(np.concatenate([seen, without_others(np.full(20, 50.0), 1.5)]), 1000.0)
-
-
-def test_a_trial_that_stood_still_while_others_ran_is_never_cut() -> None:
-    """As fast as the best, but of each block other programs took some share of the time, in which it did nothing."""
     cut = 0
     for seed in range(100):
         rng = np.random.default_rng(seed)

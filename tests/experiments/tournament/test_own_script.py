@@ -18,7 +18,7 @@ from vitprof.experiments.tournament.tournament_runner import TournamentRunner
 from vitprof.experiments.tournament.tournament_view import TournamentView
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore
-from vitprof.store.tournaments import add_rounds, tournament
+from vitprof.store.tournaments import StoredTournament, add_rounds, tournament
 
 WORKERS = f"{OWN_SCRIPT}/workers=2"
 
@@ -41,11 +41,14 @@ def made(store: RunStore, folder: Path, *words: str, vary: tuple[str, ...] = ("w
     return create_tournament(store, spec)
 
 
-def ran(manager: JobManager, number: int) -> TournamentRunner:
+def ran(manager: JobManager, number: int, *, agreed: bool = False) -> StoredTournament:
+    """Returns what there is of it at its end; `agreed`: somebody agrees to the others after its first trial."""
+    if agreed:
+        ran(manager, number)
+        agree(manager.store, number)
     runner = TournamentRunner(manager, number)
-    assert runner.join(60)
-    assert runner.error == ""
-    return runner
+    assert (runner.join(60), runner.error) == (True, "")
+    return tournament(manager.store, number)
 
 
 def roles(store: RunStore, number: int) -> list[str]:
@@ -56,16 +59,14 @@ def roles(store: RunStore, number: int) -> list[str]:
 def test_from_the_first_trial_to_the_answer(manager: JobManager, tmp_path: Path) -> None:
     store = manager.store
     number = made(store, tmp_path, "writes", "differs", vary=("workers=0,2", "prefetch_factor=4"))
-    ran(manager, number)
-    found = tournament(store, number)
+    found = ran(manager, number)
     assert (found.status, roles(store, number)) == ("paused", ["unchanged#1"])
-    script = found.spec.script
-    assert script is not None
-    assert script.writes == ("model.pt",)
-    assert found.note == (
-        f"the first trial in {tmp_path / 'work'} wrote or deleted 1 file: model.pt; agree that the script is repeated: "
-        f"python -m vitprof tournament --resume {number} --yes"
+    assert found.spec.script is not None
+    assert found.spec.script.writes == ("model.pt",)
+    assert found.note.startswith(
+        f"the first trial in {tmp_path / 'work'} wrote or deleted 1 file: model.pt; agree that "
     )
+    assert found.note.endswith(f" python -m vitprof tournament --resume {number} --yes")
     ran(manager, number)
     assert roles(store, number) == ["unchanged#1"], "nobody has agreed"
     agree(store, number)
@@ -96,9 +97,7 @@ def test_from_the_first_trial_to_the_answer(manager: JobManager, tmp_path: Path)
 @pytest.mark.slow
 def test_a_setting_that_fails_leaves_the_others(manager: JobManager, tmp_path: Path) -> None:
     number = made(manager.store, tmp_path, "fails", vary=("workers=0,1,2", "batch_size=8,16"), repeats=1)
-    ran(manager, number)
-    agree(manager.store, number)
-    ran(manager, number)
+    ran(manager, number, agreed=True)
     now = TournamentView(manager.store, number).look()
     statuses = {e.key.removeprefix(f"{OWN_SCRIPT}/"): e.status for e in now.entries}
     assert statuses.pop("unchanged") == statuses.pop("workers=0/batch_size=16") == "done"
@@ -113,22 +112,17 @@ def test_a_first_trial_that_fails_ends_it_and_can_be_run_again(manager: JobManag
     number = made(manager.store, tmp_path)
     folder = tmp_path / "work"
     folder.rename(tmp_path / "away")
-    ran(manager, number)
-    found = tournament(manager.store, number)
+    found = ran(manager, number)
     assert found.status == "stopped"
     assert found.note.startswith("the first trial, the script as it is, did not end as it should: cannot start ")
     (tmp_path / "away").rename(folder)
-    ran(manager, number)
-    assert tournament(manager.store, number).status == "paused"
+    assert ran(manager, number).status == "paused"
 
 
 @pytest.mark.slow
 def test_nothing_to_compare(manager: JobManager, tmp_path: Path) -> None:
     number = made(manager.store, tmp_path, vary=("prefetch_factor=2,4",))
-    ran(manager, number)
-    agree(manager.store, number)
-    ran(manager, number)
-    found = tournament(manager.store, number)
+    found = ran(manager, number, agreed=True)
     why = "nothing to compare the script with: without workers prefetch_factor has no meaning: left out"
     assert (found.status, found.note, len(roles(manager.store, number))) == ("done", why, 1)
 
@@ -148,13 +142,13 @@ def test_a_stop_ends_the_trial_under_way_and_keeps_what_there_is(manager: JobMan
 
 
 @pytest.mark.slow
-def test_a_trial_that_makes_no_step_is_ended_by_the_time_limit(manager: JobManager, tmp_path: Path) -> None:
+def test_a_trial_that_makes_no_step_is_ended_by_the_time_limit(
+    manager: JobManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     number = made(manager.store, tmp_path, "hangs", seconds=10.0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tournament_trials, "LOOK_S", 0.05)
-        patch.setattr(tournament_trials, "_since_prepared_s", lambda run: 11.0)
-        ran(manager, number)
-    found = tournament(manager.store, number)
+    monkeypatch.setattr(tournament_trials, "LOOK_S", 0.05)
+    monkeypatch.setattr(tournament_trials, "_since_prepared_s", lambda run: 11.0)
+    found = ran(manager, number)
     why = "no training step within the time limit of 10 s"
     assert found.note == f"the first trial, the script as it is, did not end as it should: {why}"
     assert found.status == "stopped"

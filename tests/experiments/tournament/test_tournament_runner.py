@@ -4,6 +4,7 @@ import dataclasses
 import math
 import re
 from typing import Any
+from unittest.mock import DEFAULT, Mock
 
 import numpy as np
 import psutil
@@ -61,20 +62,22 @@ def made_uneven(store: RunStore, steps: int, latency_ms: float = 0.3) -> int:
     return made(store, base=base, strategies=strategies, workers=(0,), batch_sizes=(32,), early_stop=True)
 
 
-def ran(manager: JobManager, number: int) -> TournamentRunner:
+def ran(manager: JobManager, number: int) -> TournamentView:
     runner = TournamentRunner(manager, number)
-    assert runner.join(60)
-    return runner
+    assert (runner.join(60), runner.error) == (True, "")
+    return TournamentView(manager.store, number)
 
 
 def statuses(store: RunStore, number: int) -> list[tuple[str, str]]:
     return [(r.role, r.status) for r in store.runs(group_key=f"tournament:{number}", oldest_first=True)]
 
 
-def running(store: RunStore, number: int, role: str) -> bool:
-    return any(
-        r.role == role and r.stage == "training" for r in store.runs(["running"], group_key=f"tournament:{number}")
-    )
+def wait_for_training(store: RunStore, number: int) -> None:
+    def trains() -> bool:
+        runs = store.runs(["running"], group_key=f"tournament:{number}")
+        return any(run.role == f"{A}#1" and run.stage == "training" for run in runs)
+
+    wait_until(trains, "the first trial trains")
 
 
 class TestToTheEnd:
@@ -83,11 +86,9 @@ class TestToTheEnd:
     def test_rounds_and_figures(self, manager: JobManager) -> None:
         store = manager.store
         number = made(store, strategies=("memory", "preprocessed", "dali"), batch_sizes=(32,))
-        runner = ran(manager, number)
-        assert runner.error == ""
+        view = ran(manager, number)
         other = "preprocessed/b32/w-/as-is"
         assert statuses(store, number) == [(f"{k}#{n}", "done") for k, n in ((B, 1), (other, 1), (other, 2), (B, 2))]
-        view = TournamentView(store, number)
         now = view.look()
         assert (now.tournament.status, now.tournament.held, now.tournament.note) == ("done", False, "")
         assert (now.progress.done, now.progress.total, now.progress.fraction, now.progress.seconds_left) == (4, 4, 1, 0)
@@ -105,42 +106,30 @@ class TestToTheEnd:
         # what it costs: the data set's own files against a storage that was made
         assert (by_key[B].prepare_s, by_key[B].disk_bytes) == (0.0, 0.0)
         assert by_key[B].ram_bytes == 700 * 28 * 28
-        assert by_key[other].prepare_s > 0
+        assert (by_key[other].prepare_s > 0, by_key[other].ram_bytes) == (True, 0)
         assert by_key[other].disk_bytes >= 700 * 28 * 28
-        assert by_key[other].ram_bytes == 0
         assert math.isnan(by_key["dali/b32/w2/as-is"].prepare_s)
         board = view.board(now)
         assert view.board(view.look()) is board  # nothing has changed
         assert board.baseline == B
         assert {row.key for row in board.rows if row.rank} == {B, other}
-        assert TournamentView(store, number).look().entries[0].key == B
-        assert TournamentView(store, number).look().progress.done == 4
 
     def test_a_failed_trial_stays_with_its_reason(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         number = made(manager.store)
         monkeypatch.setattr("vitprof.engine.train.open_trainer", _failing_for(16))
-        runner = ran(manager, number)
-        assert runner.error == ""
+        now = ran(manager, number).look()
         assert statuses(manager.store, number) == [(f"{A}#1", "failed"), (f"{B}#1", "done"), (f"{B}#2", "done")]
-        now = TournamentView(manager.store, number).look()
-        assert now.entries[0].status == "failed"
-        assert "no room for it" in now.entries[0].reason
-        assert now.entries[0].outcomes[0].blocks_per_s.size == 0
-        assert (now.progress.done, now.progress.total) == (3, 3)
+        lost = now.entries[0]
+        assert (lost.status, "no room for it" in lost.reason, lost.outcomes[0].blocks_per_s.size) == ("failed", True, 0)
+        assert (now.progress.done, now.progress.total, now.tournament.status) == (3, 3, "done")
         assert [e.n_made for e in now.entries] == [1, 2]
-        assert now.tournament.status == "done"
 
     @pytest.mark.slow
     def test_a_store_that_fails_beside_a_run(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         """The run is stopped, and the tournament let go as soon as the store takes it."""
         store = manager.store
         number = made(store, device=SLOW, steps=1000)
-        failures = iter([StoreError("locked")] * 2)
-
-        def fails_twice(*args: Any, **kwargs: Any) -> None:
-            for error in failures:
-                raise error
-            set_status(*args, **kwargs)
+        fails_twice = Mock(wraps=set_status, side_effect=[StoreError("locked")] * 2 + [DEFAULT] * 9)
 
         def locked(run: Any) -> None:
             monkeypatch.setattr(jobs, "set_status", fails_twice)
@@ -148,8 +137,7 @@ class TestToTheEnd:
 
         monkeypatch.setattr(jobs, "RETRY_S", 0.001)
         runner = TournamentRunner(manager, number, watch=locked)
-        assert runner.join(60)
-        assert runner.error == "the run store failed: locked"
+        assert (runner.join(60), runner.error) == (True, "the run store failed: locked")
         assert [status for _, status in statuses(store, number)] == ["stopped"]
         now = tournament(store, number)
         assert (now.status, now.held, now.note) == ("paused", False, "the run store failed: locked")
@@ -167,9 +155,8 @@ class TestToTheEnd:
     @pytest.mark.parametrize(("rounds", "n"), [({}, 4), ({"repeats": 1, "until_decided": True}, 2)])
     def test_time_is_up(self, manager: JobManager, rounds: dict[str, Any], n: int) -> None:
         number = made(manager.store, seconds=0.001, **rounds)
-        ran(manager, number)
+        now = ran(manager, number).look()
         assert statuses(manager.store, number) == [(f"{A}#1", "done")]
-        now = TournamentView(manager.store, number).look()
         why = f"the time limit of 0.001 s was reached after 1 of {n} runs"
         assert (now.tournament.status, now.tournament.note) == ("done", why)
         assert [e.status for e in now.entries] == ["done", "stopped"]
@@ -210,19 +197,14 @@ class TestEarlyStop:
     @pytest.mark.slow
     def test_a_trial_that_cannot_win_is_cut_short(self, manager: JobManager) -> None:
         number = made_uneven(manager.store, 120)
-        fast, slow = "memory/b32/w-/as-is", "slow-drive/b32/w0/as-is"
-        runner = ran(manager, number)
-        assert runner.error == ""
-        done = "done"
-        assert statuses(manager.store, number) == [(f"{fast}#1", done), (f"{slow}#1", "stopped"), (f"{fast}#2", done)]
-        view = TournamentView(manager.store, number)
+        slow, done = "slow-drive/b32/w0/as-is", "done"
+        view = ran(manager, number)
+        assert statuses(manager.store, number) == [(f"{B}#1", done), (f"{slow}#1", "stopped"), (f"{B}#2", done)]
         now = view.look()
         entry = now.entries[1]
-        assert entry.status == "cut"
-        assert entry.reason.startswith("cut short after ")
-        assert int(entry.reason.split()[3]) >= 50  # half of its budget at least, as far as it was written
-        assert "and memory, batch 32 makes at least" in entry.reason
-        assert entry.throttled
+        assert (entry.status, entry.throttled) == ("cut", True)
+        steps = re.match(r"cut short after (\d+) .* and memory, batch 32 makes at least", entry.reason)
+        assert int(steps[1]) >= 50  # half of its budget at least, as far as it was written
         (outcome,) = entry.outcomes
         assert (outcome.status, len(outcome.blocks_per_s)) == ("cut", 20)
         assert view.board(now).row(slow).rank == 2  # type: ignore[union-attr]
@@ -242,8 +224,7 @@ class TestEarlyStop:
         monkeypatch.setattr(tournament_trials, "LEAST_PATIENCE_S", 0.25)
         monkeypatch.setattr(tournament_trials, "PATIENCE_RUNS", 0.0)
         number = made_uneven(manager.store, 30, latency_ms=100.0)  # 3.2 s to the first step, however busy the machine
-        ran(manager, number)
-        now = TournamentView(manager.store, number).look()
+        now = ran(manager, number).look()
         assert [e.status for e in now.entries] == ["done", "cut"]
         assert now.entries[1].reason == "no step after 250 ms; run it alone, without early stop"
         assert len(statuses(manager.store, number)) == 3, "it is not run again"
@@ -255,10 +236,9 @@ class TestEarlyStop:
         slow = "slow-drive/b32/w0/as-is"
         monkeypatch.setattr(tournament_trials, "LOOK_S", 60.0)
         by_others(monkeypatch, 0.1)
-        ran(manager, number)
+        entry = ran(manager, number).look().entries[1]
         assert (f"{slow}#1", "done") in statuses(manager.store, number)
         assert (f"{slow}#2", "done") not in statuses(manager.store, number)
-        entry = TournamentView(manager.store, number).look().entries[1]
         assert entry.status == "cut"
         assert re.match(r"not run again after round 1: \S+ samples/s so far, at most \S+ without other", entry.reason)
         assert "memory, batch 32 makes at least" in entry.reason
@@ -268,8 +248,7 @@ class TestUntilItIsDecided:
     @pytest.mark.slow
     def test_one_round_decides_nothing_and_two_of_a_large_difference_do(self, manager: JobManager) -> None:
         number = made(manager.store, "simulated:1,50", 40, batch_sizes=(8, 64), repeats=1, until_decided=True)
-        ran(manager, number)
-        view = TournamentView(manager.store, number)
+        view = ran(manager, number)
         assert rounds_of(view.look()) == 2
         assert statuses(manager.store, number)[:2] == [(f"memory/b{n}/w-/as-is#1", "done") for n in (8, 64)]
         assert view.look().progress.total == view.look().progress.done == 4
@@ -281,18 +260,17 @@ class TestUntilItIsDecided:
     def test_a_spoiled_round_is_run_again(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tournament_trials, "spoiled", lambda entry: {1: 1.5} if entry.key == A else {})
         number = made(manager.store, repeats=2)
-        ran(manager, number)
+        assert ran(manager, number).look().tournament.status == "done"
         keys = [key for key, _ in statuses(manager.store, number)]
         assert sorted(keys) == [*(f"{A}#{n}" for n in (1, 2, 3)), *(f"{B}#{n}" for n in (1, 2))]
-        assert tournament(manager.store, number).status == "done"
 
     @pytest.mark.slow
     def test_how_busy_others_were_is_known_of_each_run(self, manager: JobManager) -> None:
         number = made(manager.store, "simulated:20,0", 40, repeats=1)
-        ran(manager, number)
+        view = ran(manager, number)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(tournament_view, "others_of", OTHERS_OF)
-            outcomes = [o for e in TournamentView(manager.store, number).look().entries for o in e.outcomes]
+            outcomes = [o for e in view.look().entries for o in e.outcomes]
         assert all(-0.5 < o.others_cores < psutil.cpu_count() + 0.5 for o in outcomes)
 
     @pytest.mark.slow
@@ -309,8 +287,7 @@ class TestUntilItIsDecided:
         add_rounds(manager.store, number, 1)
         assert tournament(manager.store, number).status == "paused"
         monkeypatch.setattr(tournament_trials, "MORE_ROUNDS", 0)
-        ran(manager, number)
-        assert rounds_of(TournamentView(manager.store, number).look()) == 3
+        assert rounds_of(ran(manager, number).look()) == 3
         assert len(statuses(manager.store, number)) == 6, "what was run before counts on"
 
 
@@ -322,7 +299,7 @@ class TestInterrupted:
         number = made(store, SLOW, 60, repeats=1)
         runners = TournamentRunners(manager)
         runner = runners.run(number)
-        wait_until(lambda: running(store, number, f"{A}#1"), "the first trial trains")
+        wait_for_training(store, number)
         now = TournamentView(store, number).look()
         assert (now.tournament.held, now.progress.words, now.progress.round) == (True, A, 1)
         with pytest.raises(JobError, match="is running already"):
@@ -355,7 +332,7 @@ class TestInterrupted:
         number = made(store, "simulated:20,0", 40)
         runners = TournamentRunners(manager)
         runner = runners.run(number)
-        wait_until(lambda: running(store, number, f"{A}#1"), "the first trial trains")
+        wait_for_training(store, number)
         runners.pause(number)
         found = tournament(store, number)
         assert (found.status, found.held) == ("paused", True)
@@ -382,13 +359,12 @@ class TestInterrupted:
         number = made(store, SLOW, 60)
         runners = TournamentRunners(manager)
         runners.run(number)
-        wait_until(lambda: running(store, number, f"{A}#1"), "the first trial trains")
+        wait_for_training(store, number)
         manager.shutdown()
         runners.shutdown()
         runners.shutdown()
         found = tournament(store, number)
-        assert (found.status, found.held) == ("paused", False)
-        assert found.note
+        assert (found.status, found.held, bool(found.note)) == ("paused", False, True)
         assert statuses(store, number) == [(f"{A}#1", "stopped")]
 
     @pytest.mark.slow
@@ -396,7 +372,7 @@ class TestInterrupted:
         store = manager.store
         number = made(store, SLOW, 60, repeats=1, batch_sizes=(16,))
         runner = TournamentRunner(manager, number)
-        wait_until(lambda: running(store, number, f"{A}#1"), "the first trial trains")
+        wait_for_training(store, number)
         manager.stop(store.runs(["running"])[0].id)
         assert runner.join(60)
         assert statuses(store, number) == [(f"{A}#1", "stopped")]
@@ -406,11 +382,10 @@ class TestInterrupted:
     def test_a_job_that_cannot_be_queued(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         number = made(manager.store)
 
-        def broken(*_: Any, **__: Any) -> int:
-            raise JobError("no more jobs today")
-
-        monkeypatch.setattr(manager, "submit", broken)
-        runner, found = ran(manager, number), tournament(manager.store, number)
+        monkeypatch.setattr(manager, "submit", Mock(side_effect=JobError("no more jobs today")))
+        runner = TournamentRunner(manager, number)
+        assert runner.join(60)
+        found = tournament(manager.store, number)
         assert runner.error == found.note == "no more jobs today"
         assert found.status == "paused"
 
@@ -419,25 +394,15 @@ class TestInterrupted:
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Neither while a trial runs nor when the next one is to begin."""
-        number, submit, watched = made(manager.store), manager.submit, 0
-        failures = iter([True, True, False, True])
-
-        def locked(*args: Any, **kwargs: Any) -> int:
-            if next(failures, False):
-                raise StoreAwayError("the run store failed: locked", "locked")
-            return submit(*args, **kwargs)
-
-        def watch(run: Any) -> None:
-            nonlocal watched
-            watched += 1
-            raise StoreAwayError("the run store failed: locked", "locked")
-
-        monkeypatch.setattr(manager, "submit", locked)
+        number, locked = made(manager.store), StoreAwayError("the run store failed: locked", "locked")
+        watch = Mock(side_effect=locked)
+        submits = Mock(wraps=manager.submit, side_effect=[locked, locked, DEFAULT, locked, *[DEFAULT] * 9])
+        monkeypatch.setattr(manager, "submit", submits)
         monkeypatch.setattr(jobs, "RETRY_S", 0.001)
         runner = TournamentRunner(manager, number, watch=watch)
         assert runner.join(60)
         assert (runner.error, tournament(manager.store, number).status) == ("", "done")
-        assert watched
+        assert watch.called
         assert {status for _, status in statuses(manager.store, number)} == {"done"}
 
     def test_nobody_runs_it(self, manager: JobManager) -> None:

@@ -33,16 +33,15 @@ class Made:
 
     def run(self, number: int, key: str) -> None:
         speed = float(key.rpartition("=")[2]) if key != UNCHANGED else 0.5
-        summary, others = RunSummary(wall_s=RUN_S), self.others.get((number, key), 0.0)
-        speed /= 1 + 9 * others
-        self.runs[key].append(Outcome(number, 0, "done", np.full(20, speed), summary, others))
+        others = self.others.get((number, key), 0.0)
+        blocks = np.full(20, speed / (1 + 9 * others))
+        self.runs[key].append(Outcome(number, 0, "done", blocks, RunSummary(wall_s=RUN_S), others))
 
     def look(self) -> Any:
         entries = []
         for trial in self.planned:
-            outcomes, cut = tuple(self.runs[trial.key]), trial.key in self.cut
-            entry = Entry(trial.key, "", 1, None, "as-is", outcomes, "cut" if cut else "done", "", 0, 0, 0)
-            entries.append(entry)
+            outcomes, status = tuple(self.runs[trial.key]), "cut" if trial.key in self.cut else "done"
+            entries.append(Entry(trial.key, "", 1, None, "as-is", outcomes, status, "", 0, 0, 0))  # type: ignore[arg-type]
         return SimpleNamespace(entries=entries, entry={e.key: e for e in entries}.__getitem__)
 
     def play(self, most: int = 1000) -> list[tuple[int, str]]:
