@@ -4,7 +4,6 @@ import copy
 import fcntl
 import os
 import re
-import signal
 import struct
 import subprocess
 import termios
@@ -87,15 +86,9 @@ class Terminal:
         self._size = rows, columns
         self._fd, inside = os.openpty()
         fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        self.process = subprocess.Popen(
-            command,
-            stdin=inside,
-            stdout=inside,
-            stderr=inside,
-            env={**os.environ, "TERM": "xterm", **(env or {})},
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
-        )
+        own = {"env": {**os.environ, "TERM": "xterm", **(env or {})}, "start_new_session": True}
+        own["preexec_fn"] = lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        self.process = subprocess.Popen(command, stdin=inside, stdout=inside, stderr=inside, **own)
         os.close(inside)
         self.said = b""
 
@@ -116,9 +109,6 @@ class Terminal:
 
     def press(self, key: bytes) -> None:
         os.write(self._fd, key)
-
-    def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
 
     def end(self) -> tuple[int, list[Picture]]:
         """Waits for the program; its exit status, a picture at each of its marks, and one at the end."""

@@ -52,17 +52,14 @@ def shared_by_all(factory: pytest.TempPathFactory) -> Path:
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
-def made_once(factory: pytest.TempPathFactory, name: str) -> Path:
-    """A home for the whole session with the data set of that name in it, or with `small-digits`."""
-    home = (factory.getbasetemp() if name == "small-digits" else shared_by_all(factory)) / name
+def made_once(factory: pytest.TempPathFactory, name: str, n_images: int | None = None) -> Path:
+    """A home of that name for the whole session with that data set in it; "small-digits" is of this process alone."""
+    small = name == "small-digits"
+    home = (factory.getbasetemp() if small else shared_by_all(factory)) / name
     home.mkdir(exist_ok=True)
-    if name == "small-digits":
-        with small_digits(home):
-            datasets.prepare("digits")
-        return home
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, small_digits(home) if small else contextlib.nullcontext():
         patch.setenv("VITPROF_HOME", str(home))
-        datasets.prepare(name, N_PHOTOS if name == "photos" else None)
+        datasets.prepare("digits" if small else name, n_images)
     return home
 
 
@@ -74,11 +71,8 @@ def digits_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def photos_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A VITPROF_HOME in which `photos` with N_PHOTOS training images and 12 test images has been made.
-
-    All tests share it: one that damages a file copies the data set first.
-    """
-    return made_once(tmp_path_factory, "photos")
+    """One with N_PHOTOS training images and 12 test images. Whoever damages a file copies the data set first."""
+    return made_once(tmp_path_factory, "photos", N_PHOTOS)
 
 
 @pytest.fixture

@@ -43,9 +43,8 @@ def test_the_build_is_given_what_the_package_is_made_of(pyproject: dict[str, Any
     let_in = {Path(line[1:]).parts[0] if "*" in line else line[1:] for line in lines if line.startswith("!")}
     wheel = pyproject["tool"]["hatch"]["build"]["targets"]["wheel"]
     project = pyproject["project"]
-    assert let_in == {"pyproject.toml", project["readme"], *project["license-files"], *wheel["packages"]} | set(
-        wheel["force-include"]
-    )
+    needed = ["pyproject.toml", project["readme"], *project["license-files"], *wheel["packages"]]
+    assert let_in == {*needed, *wheel["force-include"]}
 
 
 def test_what_it_runs_is_a_command_of_vitprof_and_no_root(pyproject: dict[str, Any]) -> None:

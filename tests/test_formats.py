@@ -1,6 +1,8 @@
 """Numbers as a person reads them."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,53 +20,29 @@ def test_what_is_not_available_is_never_a_number(shown: object, value: float | N
     assert shown(value) == formats.NOT_AVAILABLE
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        *((0, "0"), (1, "1.00"), (9.996, "10.0"), (99.94, "99.9"), (99.96, "100"), (999.9, "1,000")),
-        *((12_549, "12,500"), (1_234_567, "1,230,000"), (0.0012345, "0.00123"), (-3.14159, "-3.14")),
-    ],
-)
-def test_a_number_has_three_significant_digits(value: float, text: str) -> None:
-    assert formats.number(value) == text
-    assert formats.number(value, "samples/s") == f"{text} samples/s"
+CASES: dict[Any, dict[float, str]] = {
+    formats.number: {0: "0", 1: "1.00", 9.996: "10.0", 99.94: "99.9", 99.96: "100", 999.9: "1,000", 12_549: "12,500"}
+    | {1_234_567: "1,230,000", 0.0012345: "0.00123", -3.14159: "-3.14"},
+    formats.percent: {0: "0.0%", 0.0012: "0.1%", 0.0994: "9.9%", 0.0999: "10%", 0.1: "10%", 0.456: "46%", 1: "100%"},
+    formats.seconds: {8.5e-5: "85.0 µs", 0.99996e-3: "1.00 ms", 0.01234: "12.3 ms", 0.99996: "1.00 s", 4.56: "4.56 s"}
+    | {99.96: "1 min 40 s", 200: "3 min 20 s", 3599.4: "59 min 59 s", 3599.6: "1 h 00 min"}
+    | {3900: "1 h 05 min", 7199: "2 h 00 min", 100 * 3600: "100 h 00 min"},
+    formats.size: {0: "0 B", 512: "512 B", 1024: "1.00 KiB", 1.5 * 2**20: "1.50 MiB", 1.23 * 2**30: "1.23 GiB"}
+    | {80 * 2**30: "80.0 GiB", 3 * 2**40: "3.00 TiB", 5000 * 2**40: "5,000 TiB"},
+    formats.ordinal: {2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th", 21: "21st", 113: "113th"},
+}
+
+
+@pytest.mark.parametrize("shown", CASES)
+def test_a_figure_has_the_digits_and_the_unit_that_suit_it(shown: Callable[[float], str]) -> None:
+    assert {value: shown(value) for value in CASES[shown]} == CASES[shown]
+
+
+def test_a_number_may_have_a_unit() -> None:
+    assert formats.number(12_549, "samples/s") == "12,500 samples/s"
 
 
 @pytest.mark.slow
 @given(st.floats(1e-3, 1e12))
 def test_a_number_is_never_off_by_more_than_half_of_its_third_digit(value: float) -> None:
     assert float(formats.number(value).replace(",", "")) == pytest.approx(value, rel=5.1e-3)
-
-
-@pytest.mark.parametrize(
-    ("share", "text"),
-    [(0, "0.0%"), (0.0012, "0.1%"), (0.0994, "9.9%"), (0.0999, "10%"), (0.1, "10%"), (0.456, "46%"), (1, "100%")],
-)
-def test_a_share_is_shown_in_percent(share: float, text: str) -> None:
-    assert formats.percent(share) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        *((8.5e-5, "85.0 µs"), (0.99996e-3, "1.00 ms"), (0.01234, "12.3 ms"), (0.99996, "1.00 s"), (4.56, "4.56 s")),
-        *((99.96, "1 min 40 s"), (200, "3 min 20 s"), (3599.4, "59 min 59 s"), (3599.6, "1 h 00 min")),
-        *((3900, "1 h 05 min"), (7199, "2 h 00 min"), (100 * 3600, "100 h 00 min")),
-    ],
-)
-def test_a_duration_is_shown_in_the_unit_that_suits_it(value: float, text: str) -> None:
-    assert formats.seconds(value) == text
-
-
-@pytest.mark.parametrize(
-    ("n_bytes", "text"),
-    [(0, "0 B"), (512, "512 B"), (1024, "1.00 KiB"), (1.5 * 2**20, "1.50 MiB"), (1.23 * 2**30, "1.23 GiB"),
-     (80 * 2**30, "80.0 GiB"), (3 * 2**40, "3.00 TiB"), (5000 * 2**40, "5,000 TiB")],
-)  # fmt: skip
-def test_bytes_are_shown_in_binary_units(n_bytes: float, text: str) -> None:
-    assert formats.size(n_bytes) == text
-
-
-def test_ordinals() -> None:
-    words = ["2nd", "3rd", "4th", "11th", "12th", "21st", "113th"]
-    assert [formats.ordinal(n) for n in (2, 3, 4, 11, 12, 21, 113)] == words

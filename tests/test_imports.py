@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -149,8 +148,7 @@ def test_only_the_store_talks_to_the_database_and_only_the_user_interface_import
 
 
 def python(script: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, env=env)
+    return subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, cwd=ROOT)
 
 
 @pytest.mark.slow

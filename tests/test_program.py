@@ -66,13 +66,8 @@ def test_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert install_command("images") == install_core() == "python -m pip install -r requirements.txt"
     monkeypatch.setattr(module, "__file__", str(tmp_path / "site-packages" / "vitprof" / "program.py"))
     assert install_command("images") == "python -m pip install 'vitprof[images]'"
-    listed = [
-        "numpy>=1.26; extra == 'core'",
-        "torch>=2.6",
-        "typer; extra == 'core'",
-        "torch>=2.6; extra == 'dashboard'",
-    ]
-    monkeypatch.setattr(metadata, "requires", lambda _: listed)
+    core = ["numpy>=1.26; extra == 'core'", "typer; extra == 'core'"]
+    monkeypatch.setattr(metadata, "requires", lambda _: [*core, "torch>=2.6", "torch>=2.6; extra == 'dashboard'"])
     assert install_core() == "python -m pip install 'numpy>=1.26' typer"
     for name, extra in (("simplejpeg", "images"), ("plotly.graph_objects", "dashboard")):
         error = ModuleNotFoundError(f"No module named '{name}'", name=name)

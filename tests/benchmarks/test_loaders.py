@@ -16,31 +16,21 @@ from benchmarks.loader_cases import CASES
 from benchmarks.measuring import SLICES, Case, Row, Settings, Side, Work, measure
 from tests.engine_fixtures import small_home  # noqa: F401
 
-needs_compiler = pytest.mark.skipif(
-    shutil.which(os.environ.get("CC", "cc")) is None, reason="no C compiler for the reference"
-)
+COMPILER = shutil.which(os.environ.get("CC", "cc"))
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler for the reference")
 TINY = ["--rounds", "1", "--seconds", "0.004", "--batch-size", "100", "--photos", "8", "--staged-mb", "1"]
 CASE_NAMES = [case.name for case in CASES]
 
 
-def worked(log: list[str], name: str, units: float, cpu_s: float, wall_s: float) -> Side:
-    def side(seconds: float) -> Work:
-        log.append(name)
-        return Work(units, wall_s, cpu_s)
-
-    return side
-
-
-def case_of(sides: dict[str, Side], **changes: Any) -> Case:
-    fixed: dict[str, Any] = {"open": lambda things, settings: sides, "at_least": 0.5}
-    return Case(name="a", title="A", ratio=lambda rates: rates["a"] / rates["b"], **(fixed | changes))
-
-
 @pytest.mark.parametrize(("clock", "ratio"), [("cpu", 10 / 2 / (10 / 1)), ("wall", 10 / 4 / (10 / 5))])
 def test_a_ratio_is_of_rates_by_the_cases_clock(clock: Any, ratio: float) -> None:
-    log: list[str] = []
-    sides = {"a": worked(log, "a", 10, 2, 4), "b": worked(log, "b", 10, 1, 5)}
-    row = measure(case_of(sides, clock=clock), Settings(rounds=3))
+    sides: dict[str, Side] = {"a": lambda seconds: Work(10, 4, 2), "b": lambda seconds: Work(10, 5, 1)}
+
+    def ratio_of(rates: dict[str, float]) -> float:
+        return rates["a"] / rates["b"]
+
+    case = Case("a", "A", ratio=ratio_of, open=lambda things, settings: sides, at_least=0.5, clock=clock)
+    row = measure(case, Settings(rounds=3))
     assert row.ratios == pytest.approx([ratio] * 3)
     assert row.rounds[0]["a"] == Work(10 * SLICES, 4 * SLICES, 2 * SLICES)
 

@@ -16,15 +16,11 @@ def schema(name: str) -> dict[str, Any]:
     return codec.schema(PRINTED[name][0], name)
 
 
-@functools.cache
-def validator(name: str) -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(schema(name))
-
-
 def told(name: str, text: str) -> Any:
     """Returns the object that `text` is; fails where it is not as the schema `name` says."""
     value = json.loads(text, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
-    wrong = [f"{error.json_path}: {error.message}" for error in validator(name).iter_errors(value)]
+    errors = jsonschema.Draft202012Validator(schema(name)).iter_errors(value)
+    wrong = [f"{error.json_path}: {error.message}" for error in errors]
     assert not wrong, wrong
     return value
 

@@ -26,56 +26,52 @@ def add(store: RunStore, wait_s: float = 0.005, **more: object) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("args", "complaint"),
+    ("line", "complaint"),
     [
-        ([], "there is nothing to check: give at least one of --max-idle, --max-data-wait, --min-samples-per-s, "),
-        (["--max-idle", "10"], "--max-idle 10: give a share such as 10% or 0.1, from 0% to 100%"),
-        (["--max-idle", "nan%"], "--max-idle nan%: give a share"),
-        (["--max-data-wait", "ten"], "--max-data-wait ten: give a share such as 10% or 0.1"),
-        (["--min-samples-per-s", "0"], "--min-samples-per-s 0.0: give a number from 1e-06 to 1,000,000,000,000"),
-        (["--max-slowdown", "5%"], "--max-slowdown 5%: give --against too"),
-        (["--against", "1"], "--against 1: give --max-slowdown too"),
-        (["--max-idle", "5%", "--allow", "versions"], "--allow versions: choose one of order, data"),
-        (["--max-idle", "5%", "--junit", "/no/such/x.xml"], "--junit /no/such/x.xml: there is no directory /no/such"),
-        (["--max-slowdown", "5%", "--against", "no.vitprof"], "--against no.vitprof: there is no such file"),
-        (["--max-slowdown", "5%", "--against", "99"], "there is no run 99"),
-        (["--max-slowdown", "5%", "--against", "/"], "/ cannot be read: Is a directory"),
+        ("1", "there is nothing to check: give at least one of --max-idle, --max-data-wait, --min-samples-per-s, "),
+        ("7 --max-idle 1%", "there is no run 7"),
+        ("1,x --max-idle 1%", "RUN x: there is no such file; give run numbers"),
+        ("1 --max-idle 10", "--max-idle 10: give a share such as 10% or 0.1, from 0% to 100%"),
+        ("1 --max-idle nan%", "--max-idle nan%: give a share"),
+        ("1 --max-data-wait ten", "--max-data-wait ten: give a share such as 10% or 0.1"),
+        ("1 --min-samples-per-s 0", "--min-samples-per-s 0.0: give a number from 1e-06 to 1,000,000,000,000"),
+        ("1 --max-slowdown 5%", "--max-slowdown 5%: give --against too"),
+        ("1 --against 1", "--against 1: give --max-slowdown too"),
+        ("1 --max-idle 5% --allow versions", "--allow versions: choose one of order, data"),
+        ("1 --max-idle 5% --junit /no/such/x.xml", "--junit /no/such/x.xml: there is no directory /no/such"),
+        ("1 --max-slowdown 5% --against no.vitprof", "--against no.vitprof: there is no such file"),
+        ("1 --max-slowdown 5% --against 99", "there is no run 99"),
+        ("1 --max-slowdown 5% --against /", "/ cannot be read: Is a directory"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_bad_value_is_one_line(call: Call, mine: RunStore, args: list[str], complaint: str) -> None:
+def test_a_bad_value_is_one_line_and_no_regression(call: Call, mine: RunStore, line: str, complaint: str) -> None:
     add(mine)
-    assert one_line(call, "check", "1", *args).startswith(f"vitprof: {complaint}")
+    assert one_line(call, "check", *line.split()).startswith(f"vitprof: {complaint}")
 
 
-@pytest.mark.parametrize("run_id", ["7", "one", "1,x"])
-def test_a_run_that_is_not_there_is_no_regression(call: Call, mine: RunStore, run_id: str) -> None:
-    add(mine)
-    one_line(call, "check", run_id, "--max-idle", "1%")
+def outcomes(out: str) -> str:
+    return " ".join(line.split()[0] for line in out.splitlines())
 
 
 @pytest.mark.parametrize(
-    ("args", "status", "outcomes"),
+    ("line", "status", "found"),
     [
-        (["--max-idle", "50%", "--max-data-wait", "0.51", "--min-samples-per-s", "12.7e3"], 0, ["met", "met", "met"]),
-        (["--max-idle", "49.9%", "--min-samples-per-s", "12000"], 1, ["missed", "met"]),
-        (["--max-idle", "60%", "--against", "2", "--max-slowdown", "5%"], 2, ["met", "refused"]),
-        (["--max-idle", "40%", "--against", "2", "--max-slowdown", "5%"], 1, ["missed", "refused"]),
-        (["--max-idle", "60%", "--against", "3", "--max-slowdown", "5%"], 2, ["met", "undecided"]),
-        (["--against", "4", "--max-slowdown", "40%"], 1, ["missed"]),
-        (["--against", "4,5", "--max-slowdown", "0.5"], 0, ["met"]),
+        ("1 --max-idle 50% --max-data-wait 0.51 --min-samples-per-s 12.7e3", 0, "met met met"),
+        ("1 --max-idle 49.9% --min-samples-per-s 12000", 1, "missed met"),
+        ("1 --max-idle 60% --against 2 --max-slowdown 5%", 2, "met refused"),
+        ("1 --max-idle 40% --against 2 --max-slowdown 5%", 1, "missed refused"),
+        ("1 --max-idle 60% --against 3 --max-slowdown 5%", 2, "met undecided"),
+        ("1 --against 4 --max-slowdown 40%", 1, "missed"),
+        ("1 --against 4,5 --max-slowdown 0.5", 0, "met"),
+        ("6 --max-idle 60% --min-samples-per-s 100", 2, "refused met"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_exit_statuses(call: Call, mine: RunStore, args: list[str], status: int, outcomes: list[str]) -> None:
-    add(mine)
-    add(mine, status="failed")
-    add(mine, n=15)
-    for _ in range(2):
-        add(mine, wait_s=0.0)
-    got, out, err = call("check", "1", *args)
-    assert (got, err) == (status, "")
-    assert [line.split()[0] for line in out.splitlines()] == outcomes
+def test_exit_statuses(call: Call, mine: RunStore, line: str, status: int, found: str) -> None:
+    for more in ({}, {"status": "failed"}, {"n": 15}, {"wait_s": 0.0}, {"wait_s": 0.0}):
+        add(mine, **more)
+    add_run(mine, loader_only=True)  # has no device to idle
+    got, out, err = call("check", *line.split())
+    assert (got, err, outcomes(out)) == (status, "", found)
 
 
 def test_json_and_junit_have_every_bound(call: Call, mine: RunStore, tmp_path: Path) -> None:
@@ -101,13 +97,6 @@ def test_json_and_junit_have_every_bound(call: Call, mine: RunStore, tmp_path: P
     assert "simulated" in slowdown["reason"]
 
 
-def test_a_loader_only_run_has_no_device_to_idle(call: Call, mine: RunStore) -> None:
-    add_run(mine, loader_only=True)
-    status, out, _ = call("check", "1", "--max-idle", "60%", "--min-samples-per-s", "100")
-    assert status == 2
-    assert [line.split()[0] for line in out.splitlines()] == ["refused", "met"]
-
-
 @pytest.mark.parametrize(
     ("device", "launch_idle_s", "limit", "outcome"),
     [
@@ -123,8 +112,7 @@ def test_a_gpu_may_idle_inside_steps_that_end_as_they_were_launched(
     add(mine, launch_idle_s=launch_idle_s)
     mine.update_run(1, environment=OWN | {"device": device})
     status, out, _ = call("check", "1", "--max-idle", limit, "--max-data-wait", "60%")
-    assert [line.split()[0] for line in out.splitlines()] == [outcome, "met"]
-    assert status == {"met": 0, "missed": 1, "undecided": 2}[outcome]
+    assert (outcomes(out), status) == (f"{outcome} met", {"met": 0, "missed": 1, "undecided": 2}[outcome])
     assert ("is idle inside them is not known" in out) is (outcome == "undecided")
 
 
@@ -132,7 +120,7 @@ def test_what_passes_between_loader_and_model_may_be_loading(call: Call, mine: R
     add(mine)
     mine.update_run(1, facts={"outside_next_frac": 0.2})
     status, out, _ = call("check", "1", "--max-data-wait", "60%", "--max-idle", "40%", "--min-samples-per-s", "1")
-    assert (status, [line.split()[0] for line in out.splitlines()]) == (1, ["missed", "undecided", "met"])
+    assert (status, outcomes(out)) == (1, "missed undecided met")
     assert "another 20% of the time passes between the loader and the model" in out
 
 

@@ -2,39 +2,157 @@
 
 import io
 import os
+import shlex
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from tests import ROOT
-from tests.command_line import Call, one_line
+from tests.cli.stored_runs import add
+from tests.command_line import Call, one_line, succeeds
 from vitprof import cli
+from vitprof.__main__ import main
 from vitprof.config import RunConfig
-from vitprof.store import RunStore
+from vitprof.config.strategies import STRATEGIES
+from vitprof.home import home
+from vitprof.names import MARK
+from vitprof.store import RunQuery, RunStore
+from vitprof.store.tournaments import list_tournaments
 
 
+def nothing_was_begun() -> bool:
+    if not home().exists():
+        return True
+    with closing(RunStore()) as store:
+        return not store.count_runs(RunQuery(helpers=True)) and not list_tournaments(store)
+
+
+VARY = "--vary workers=0,2 --vary prefetch_factor=4"
+SCRIPT = "-- python -c pass"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("args", "named"),
+    ("line", "said"),
     [
-        (["run", "--xyzzy"], "No such option: --xyzzy. See 'python -m vitprof run --help'"),
-        (["run", "--batch-size"], "Option '--batch-size' requires an argument. See 'python -m vitprof run --help'"),
-        (["run", "--json=yes"], "Option '--json' does not take a value"),
-        (["run", "spare"], "extra argument"),
-        (["frobnicate"], "No such command 'frobnicate'. See 'python -m vitprof --help'"),
-        (["export", "1", "--format", "xml"], "--format xml: choose one of csv, steps-csv, parquet"),
-        (["export", "1", "--format", "parquet"], "--format parquet: a terminal cannot show it; give --output"),
-        (["export", "1", "--csv", "x.csv", "--output", "y"], "--csv x.csv: it names file and format"),
-        (["export", "1", "--output", "/no/such/x"], "--output /no/such/x: there is no directory /no/such"),
-        (["export", "--csv", "x.csv"], "Missing argument 'RUN'"),
-        (["bundle", "1", "-o", "/"], "--output /: it is a directory; give a file"),
-        (["delete", "1e3"], "RUN 1e3: give a whole number"),
+        ("run --xyzzy", "No such option: --xyzzy. See 'python -m vitprof run --help'"),
+        ("run --batch-size", "Option '--batch-size' requires an argument. See 'python -m vitprof run --help'"),
+        ("run --json=yes", "Option '--json' does not take a value"),
+        ("run spare", "Got unexpected extra argument"),
+        ("run --json --strategy magic", f"--strategy magic: choose one of {', '.join(STRATEGIES)}\n"),
+        ("run --strategy 'two\nlines'", "--strategy two lines: choose one of per-sample"),
+        ("run --batch-size 0", "--batch-size 0: give a whole number from 1 to 1,000,000"),
+        ("run --batch-size many", "--batch-size many: give a whole number from 1 to 1,000,000"),
+        ("run --seconds 0", "--seconds 0.0: give a number from 0.001 to 2,592,000"),
+        ("run --steps 5 --epochs 1", "--steps 5: give one budget only, and epochs is given already"),
+        ("run --strategy memory --workers 2", "--workers 2: strategy memory does not take it (it takes shuffle)"),
+        ("run --n-images 5", "--n-images 5: digits always has 60000; leave it out"),
+        ("run --csv /no/such/place/x.csv", "--csv /no/such/place/x.csv: there is no directory /no/such/place"),
+        ("run --csv /dev/null", "--csv /dev/null: it is a device or a pipe; give a file"),
+        ("frobnicate", "No such command 'frobnicate'. See 'python -m vitprof --help'"),
+        ("export 1 --format xml", "--format xml: choose one of csv, steps-csv, parquet"),
+        ("export 1 --format parquet", "--format parquet: a terminal cannot show it; give --output"),
+        ("export 1 --csv x.csv --output y", "--csv x.csv: it names file and format"),
+        ("export 1 --output /no/such/x", "--output /no/such/x: there is no directory /no/such"),
+        ("export --csv x.csv", "Missing argument 'RUN'"),
+        ("bundle 1 -o /", "--output /: it is a directory; give a file"),
+        ("delete 1e3", "RUN 1e3: give a whole number"),
+        ("runs first", "RUN first: give a whole number"),
+        ("runs --limit 0", "--limit 0: give a whole number from 1 to 2,147,483,647"),
+        ("runs --sort size", "--sort size: choose one of id, name, strategy, samples_per_s, idle_frac"),
+        ("runs --status nope", "--status nope: choose one of queued, running, done, stopped, failed, interrupted"),
+        ("selftest --gpu --quick", "--quick: there is no quick form of selftest --gpu; leave one of the two out"),
+        ("tournament", "--strategies : give some"),
+        ("tournament --strategies nonsense", "--strategies nonsense: choose one of"),
+        ("tournament --strategies memory --batch-sizes ,", "--batch-sizes ,: give values"),
+        ("tournament --strategies memory --repeats many", "--repeats many: give a whole number"),
+        ("tournament --strategies memory --baseline it", "--baseline it: there is no such trial"),
+        ("tournament --resume 1 --repeats 3", "--repeats 3: a tournament that is resumed keeps its settings"),
+        ("tournament --resume 1 --early-stop", "--early-stop: a tournament that is resumed keeps its settings"),
+        ("tournament --auto --strategies memory,cache", "--strategies memory,cache: --auto tunes one strategy"),
+        ("tournament --auto --strategies memory --steps 5", "--steps 5: it does not go with --auto"),
+        ("tournament --auto --strategies memory --baseline x", "--baseline x: it does not go with --auto"),
+        (f"tournament --auto --strategies workers {VARY}", "--vary workers=0,2 prefetch_factor=4: it does not go with"),
+        ("tournament --vary workers=0,2", "--vary workers=0,2: give the script's command after --"),
+        (f"tournament {SCRIPT}", "--vary : say what of the script's DataLoader is tried"),
+        (f"tournament --vary speed=1 {SCRIPT}", "--vary speed=1: give NAME=VALUE,VALUE"),
+        (f"tournament {VARY} --strategies memory {SCRIPT}", "--strategies memory: it does not go with a script of you"),
+        (f"tournament {VARY} --time 10m {SCRIPT}", "--time 10m: give seconds, or such as 90s, 10min or 2h"),
+        ("watch", ""),
+        (f"watch --json /no/such/folder/run.json {SCRIPT}", "--json /no/such/folder/run.json: there is no directory"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_cannot_be_understood_is_one_line(call: Call, args: list[str], named: str) -> None:
-    assert named in one_line(call, *args)
+def test_what_cannot_be_understood_is_one_line_and_begins_nothing(call: Call, line: str, said: str) -> None:
+    assert one_line(call, *shlex.split(line)).startswith(f"vitprof: {said}")
+    assert nothing_was_begun()
+
+
+MUCH = "99999999999999999999"
+"""Beyond all use."""
+ECHO = ("--", sys.executable, "-c", "print('begun')")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "--workers", MUCH),
+        ("run", "--lr", "1e300"),
+        ("watch", "--steps", MUCH, *ECHO),
+        ("watch", "--steps", "0", *ECHO),
+        ("watch", "--detach-after", MUCH, *ECHO),
+        ("runs", "--limit", MUCH),
+        ("runs", "--page", "0"),
+        ("runs", "--text", "a" * 100_000),
+        ("runs", "--text", "a b " * 25_000),
+        ("runs", *(f"--tag={n}" for n in range(101))),
+        ("check", "1", "--max-idle", "1e400%"),
+        ("check", "1", "--max-idle", MUCH),
+        ("check", "1", "--min-samples-per-s", "1e300"),
+        ("check", "1", "--against", "1", "--max-slowdown", "101%"),
+        ("headroom", "1", "--repeats", MUCH),
+        ("predict", "1", "--seconds", "1e300"),
+        ("strategies", "--n-images", MUCH),
+        ("tournament", "--strategies", "memory", "--time", "1e300"),
+        *[
+            ("tournament", "--strategies", "memory", f"--{name}", value)
+            for name in ("repeats", "time", "batch-sizes", "workers")
+            for value in (MUCH, "1000000000000", *([f"1,{MUCH}"] if name in ("batch-sizes", "workers") else []))
+        ],
+        ("tournament", "--strategies", "memory", "--batch-sizes", ",".join(map(str, range(1, 5000)))),
+        ("tournament", "--auto", "--strategies", "memory", "--time", "1e300"),
+        ("tournament", "--auto", "--strategies", "memory", "--batch-sizes", ",".join(map(str, range(1, 5000)))),
+        ("tournament", "--vary", f"workers={MUCH}", *ECHO),
+        ("tournament", "--vary", "workers=" + ",".join(map(str, range(5000))), *ECHO),
+        ("--port", MUCH),
+        ("open", "--port", MUCH),
+        ("run", "--name", "\x1b[2J"),
+        ("watch", "--name", "\u202ered", *ECHO),
+        ("tournament", "--name", "two\nlines", "--strategies", "memory"),
+        ("x" * 100_000,),
+    ],
+    ids=lambda arguments: " ".join(arguments)[:40].encode("ascii", "backslashreplace").decode(),
+)
+def test_what_no_run_needs_is_one_short_line(call: Call, arguments: tuple[str, ...]) -> None:
+    err = one_line(call, *arguments)
+    assert len(err) < 1_100
+    assert err.removesuffix("\n").isprintable()
+    assert nothing_was_begun()
+
+
+def test_what_an_older_version_stored_does_nothing_to_a_terminal(call: Call, mine: RunStore) -> None:
+    run = add(mine)
+    mine.update_run(run, name="a\nb \x1b[2J\u202ec", error="\x1b]0;title\a", notices=["bell\a"])
+    for arguments in (("runs",), ("runs", str(run))):
+        out = succeeds(call, *arguments)
+        assert f"a b {MARK}[2J{MARK}c" in out
+        assert all(c.isprintable() for c in out.replace("\n", ""))
+    assert call("runs", "--json")[1].isascii()
 
 
 def test_home_that_cannot_be_written_to(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,16 +164,8 @@ def test_home_that_cannot_be_written_to(call: Call, tmp_path: Path, monkeypatch:
         assert err.endswith("set VITPROF_HOME to a directory that can be written to\n")
 
 
-def test_a_database_that_is_none(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VITPROF_DB", "nonsense")
-    assert "VITPROF_DB" in one_line(call, "runs", status=1)
-
-
 def test_interrupted_where_nothing_runs(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*args: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(RunStore, "count_runs", interrupted)
+    monkeypatch.setattr(RunStore, "count_runs", Mock(side_effect=KeyboardInterrupt))
     assert call("runs") == (130, "", "vitprof: interrupted\n")
 
 
@@ -70,15 +180,21 @@ def test_a_terminal_that_cannot_show_a_character(mine: RunStore, monkeypatch: py
 
 @pytest.mark.slow
 def test_a_reader_that_has_gone() -> None:
-    root = str(ROOT)
     reading, writing = os.pipe()
     os.close(reading)
+    command = [sys.executable, "-m", "vitprof", "strategies", "--json"]
     with os.fdopen(writing) as gone:
-        ended = subprocess.run(
-            [sys.executable, "-m", "vitprof", "strategies", "--json"],
-            check=False,
-            stdout=gone,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": root},
-        )
+        ended = subprocess.run(command, check=False, stdout=gone, stderr=subprocess.PIPE, cwd=ROOT)
     assert (ended.returncode, ended.stderr) == (1, b"")
+
+
+def test_ctrl_c_during_the_imports_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(name: str, *_: object) -> None:
+        if name == "vitprof.cli":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "meta_path", [SimpleNamespace(find_spec=interrupted), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "vitprof.cli", raising=False)
+    monkeypatch.delattr("vitprof.cli", raising=False)
+    with pytest.raises(SystemExit, match=r"^130$"):
+        main()

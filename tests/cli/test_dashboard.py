@@ -200,8 +200,6 @@ def opened(monkeypatch: pytest.MonkeyPatch, server: http.server.HTTPServer) -> l
     monkeypatch.setattr("webbrowser.get", lambda: None)
     monkeypatch.setattr(dashboard, "FIRST", server.server_port)
     monkeypatch.setattr(dashboard, "LAST", server.server_port)
-    for name in ("SSH_CONNECTION", "BROWSER", "WAYLAND_DISPLAY"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DISPLAY", ":0")
     return urls
 

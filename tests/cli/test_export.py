@@ -1,49 +1,35 @@
-"""`export`: every format from the command line, to a file or to standard output."""
+"""`export`: every format, to a file or to standard output; `bundle` and `import`: runs as one file, to another home."""
 
+import functools
 import gzip
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from tests.cli.json_objects import told as read_json
+from tests.cli.stored_runs import add, ids
+from tests.command_line import Call, one_line, succeeds
 from tests.ui.dashboard import add_run
-from vitprof import cli
 from vitprof.cli.export import FORMATS
+from vitprof.home import home
 from vitprof.store import RunStore
-
-Call = Callable[..., tuple[int, bytes, str]]
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Call:
-    """Run `export` here: (exit status, bytes of standard output, standard error)."""
-    store = RunStore()
-    add_run(store, n=30, name="first ü")
-    add_run(store, n=3)
-    store.close()
-
-    def run(*args: str) -> tuple[int, bytes, str]:
-        monkeypatch.setattr(sys, "argv", ["vitprof", "export", *args])
-        try:
-            cli.main()
-            status = 0
-        except SystemExit as end:
-            status = end.code if isinstance(end.code, int) else 0
-        out, err = capfdbinary.readouterr()
-        return status, out, err.decode()
-
-    return run
+def export(call: Call, mine: RunStore) -> Call:
+    """Exports of two runs."""
+    add_run(mine, n=30, name="first ü")
+    add_run(mine, n=3)
+    return functools.partial(call, "export")
 
 
 @pytest.mark.slow
-def test_every_format_makes_its_file(call: Call, tmp_path: Path) -> None:
+def test_every_format_makes_its_file(export: Call, tmp_path: Path) -> None:
     for kind in FORMATS:
         target = tmp_path / f"{kind}.out"
-        assert call("1", "2", "--format", kind, "--output", str(target)) == (0, b"", ""), kind
+        assert export("1", "2", "--format", kind, "--output", str(target)) == (0, "", ""), kind
     assert len(pd.read_csv(tmp_path / "csv.out")) == len(pd.read_parquet(tmp_path / "parquet.out")) == 2
     assert len(pd.read_csv(tmp_path / "steps-csv.out")) == len(pd.read_parquet(tmp_path / "steps-parquet.out")) == 33
     assert read_json("export", (tmp_path / "json.out").read_text())["runs"][0]["steps"] is None
@@ -53,16 +39,42 @@ def test_every_format_makes_its_file(call: Call, tmp_path: Path) -> None:
     assert len(list((tmp_path / "tensorboard.out").iterdir())) == 2
 
 
-def test_text_goes_to_standard_output_as_it_would_to_a_file(call: Call, tmp_path: Path) -> None:
+def test_text_goes_to_standard_output_as_it_would_to_a_file(export: Call, tmp_path: Path) -> None:
     target = tmp_path / "x.csv"
     for args in (["--format", "csv", "--steps"], ["--format", "steps-csv"], ["--steps"]):
-        status, out, _ = call("1", *args)
-        assert (status, call("1", *args, "--output", str(target))[0], out) == (0, 0, target.read_bytes())
-        assert "first ü".encode() in out
-    assert json.loads(call("1", "--format", "trace")[1])["traceEvents"]
+        status, out, _ = export("1", *args)
+        assert (status, export("1", *args, "--output", str(target))[0], out.encode()) == (0, 0, target.read_bytes())
+        assert "first ü" in out
+    assert json.loads(export("1", "--format", "trace")[1])["traceEvents"]
 
 
-def test_a_trace_is_compressed_where_its_name_says_so(call: Call, tmp_path: Path) -> None:
+def test_a_trace_is_compressed_where_its_name_says_so(export: Call, tmp_path: Path) -> None:
     target = tmp_path / "x.json.gz"
-    assert call("1", "--format", "trace", "--output", str(target))[0] == 0
+    assert export("1", "--format", "trace", "--output", str(target))[0] == 0
     assert json.loads(gzip.decompress(target.read_bytes()))["traceEvents"]
+
+
+def test_what_cannot_be_bundled_or_imported_is_one_line(call: Call, mine: RunStore, tmp_path: Path) -> None:
+    running = add(mine, status="running")
+    file = tmp_path / "x.vitprof"
+    for run, why in ((running, f"run {running} is still going on"), (7, "there is no run 7")):
+        assert why in one_line(call, "bundle", str(run), "-o", str(file), status=1)
+        assert not file.exists()
+    file.write_bytes(b"#!/bin/sh\nrm -rf /\n")
+    for path, why in ((file, "not a file of runs"), (tmp_path / "none", "No such file"), (home(), "cannot be read")):
+        assert why in one_line(call, "import", str(path), status=1)
+    assert len(mine.runs()) == 1
+
+
+def test_a_bundle_goes_elsewhere(call: Call, mine: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        add(mine)
+    file = tmp_path / "two.vitprof"
+    out = succeeds(call, "bundle", "1", "2", "--output", str(file))
+    assert f"import it with python -m vitprof import {file}" in " ".join(out.split())
+    assert call("import", str(file))[1] == "here already: runs 1, 2\n"
+    monkeypatch.setenv("VITPROF_HOME", str(tmp_path / "elsewhere"))
+    assert call("import", str(file)) == (0, "2 runs imported as runs 1, 2\n", "")
+    out = call("import", str(file), "--json")[1]
+    assert [(r["run_id"], r["already_here"]) for r in read_json("import", out)["runs"]] == [(1, True), (2, True)]
+    assert ids(call) == [2, 1]

@@ -1,15 +1,13 @@
 """The command line with runs: what it prints, writes, keeps and returns."""
 
-import csv
 import io
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
@@ -18,7 +16,7 @@ from tests import ROOT
 from tests.cli.json_objects import not_described
 from tests.cli.json_objects import told as read_json
 from tests.command_line import Call, one_line, succeeds
-from tests.csv_cells import read_csv_text
+from tests.csv_cells import csv_rows, read_csv_text
 from tests.engine_fixtures import digits_home, full_home, small_home, wait_until  # noqa: F401
 from vitprof import cli
 from vitprof.cli.common.progress import progress
@@ -34,10 +32,6 @@ from vitprof.store import RunStore
 
 HERE = ["--threads", "1", "--device", "cpu", "--isolation", "thread"]
 QUICK = ["run", "--strategy", "memory", "--batch-size", "50", "--steps", "8", *HERE]
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(path.read_bytes().decode("utf-8"), newline="")))
 
 
 @pytest.mark.usefixtures("small_home")
@@ -84,7 +78,7 @@ class TestRun:
         assert f"run 1: {name}" in out
         assert all(label in out for label in ("Samples/s", "Time of an epoch", "Data wait", "Device idle", "Accuracy"))
         assert "n/a" not in out
-        (row,) = rows(tmp_path / "run.csv")
+        (row,) = csv_rows(tmp_path / "run.csv")
         assert tuple(row) == SUMMARY_HEADER
         assert row["name"].startswith("'=")
         assert read_csv_text(row["name"]) == name
@@ -107,10 +101,7 @@ class TestRun:
     def test_a_csv_that_fails_hides_no_result(
         self, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def full(self: Path, *args: object, **kwargs: object) -> None:
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(Path, "replace", full)
+        monkeypatch.setattr(Path, "replace", Mock(side_effect=OSError(28, "No space left on device")))
         status, out, err = call(*QUICK, "--no-evaluate", "--json", "--csv", str(tmp_path / "x.csv"))
         assert read_json("run", out)["status"] == "done"
         assert (status, err) == (1, f"vitprof: {tmp_path / 'x.csv'} cannot be written: No space left on device\n")
@@ -120,10 +111,7 @@ class TestRun:
 @pytest.mark.usefixtures("small_home")
 class TestFailure:
     def test_of_the_job(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-        def broken(*args: object) -> None:
-            raise RuntimeError("the model\nhas lost its head")
-
-        monkeypatch.setattr(TorchTrainer, "step", broken)
+        monkeypatch.setattr(TorchTrainer, "step", Mock(side_effect=RuntimeError("the model\nhas lost its head")))
         monkeypatch.setattr("vitprof.jobs.child.traceback.print_exc", lambda: None)  # goes to the log otherwise
         status, out, err = call(*QUICK, "--json")
         run = read_json("run", out)
@@ -132,72 +120,46 @@ class TestFailure:
         status, out, err = call(*QUICK)
         assert (status, out, err) == (1, "", "vitprof: run 2 failed: RuntimeError: the model\n")
 
-    @pytest.fixture
-    def own_copy(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        """A set that this test may damage."""
-        shutil.copytree(home() / "data", tmp_path / "copy" / "data")
+    @pytest.mark.slow
+    def test_a_damaged_or_missing_file(self, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        copy = tmp_path / "copy" / "data" / "digits"
+        shutil.copytree(home() / "data", copy.parent)
         monkeypatch.setenv("VITPROF_HOME", str(tmp_path / "copy"))
-        return tmp_path / "copy" / "data" / "digits"
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize(
-        ("strategy", "damage"),
-        [
-            ("memory", lambda b: b[:-1]),
-            ("per-sample", lambda b: b""),
-            ("memory", lambda b: b[:500] + b"\xff\x00\xff" + b[503:]),
-        ],
-        ids=["cut", "empty", "changed"],
-    )
-    def test_a_damaged_file(self, call: Call, own_copy: Path, strategy: str, damage: Callable[[bytes], bytes]) -> None:
-        path = mnist.raw_dir(own_copy) / mnist.FILES[0]
-        path.write_bytes(damage(path.read_bytes()))
-        err = one_line(call, *QUICK, "--strategy", strategy, status=1)
-        assert err.startswith(f"vitprof: run 1 failed: {path} is damaged (")
-        assert err.endswith(f"delete {own_copy} and it is made again\n")
-
-    def test_a_missing_file(self, call: Call, own_copy: Path) -> None:
-        (mnist.raw_dir(own_copy) / mnist.FILES[3]).unlink()
+        path, labels = (mnist.raw_dir(copy) / mnist.FILES[number] for number in (0, 3))
+        whole = path.read_bytes()
+        moved = labels.rename(tmp_path / "labels")
         err = one_line(call, *QUICK, status=1)
-        assert f"{mnist.FILES[3]}" in err
-        assert err.endswith(f"No such file or directory); delete {own_copy} and it is made again\n")
+        assert labels.name in err
+        assert err.endswith(f"No such file or directory); delete {copy} and it is made again\n")
+        moved.rename(labels)
+        changed = whole[:500] + b"\xff\x00\xff" + whole[503:]
+        damages = (("memory", whole[:-1]), ("per-sample", b""), ("memory", changed))
+        for number, (strategy, damaged) in enumerate(damages, 2):
+            path.write_bytes(damaged)
+            err = one_line(call, *QUICK, "--strategy", strategy, status=1)
+            assert err.startswith(f"vitprof: run {number} failed: {path} is damaged (")
+            assert err.endswith(f"delete {copy} and it is made again\n")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("full_home")
-class TestProcess:
+def test_ctrl_c_keeps_what_was_measured(mine: RunStore) -> None:
     """The real program, in a process of its own as its jobs are."""
-
-    RUN = ("run", "--strategy", "memory", "--threads", "1", "--device", "cpu", "--no-evaluate")
-
-    def start(self, *args: str) -> subprocess.Popen[str]:
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        return subprocess.Popen(
-            [sys.executable, "-m", "vitprof", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, text=True
-        )
-
-    @pytest.mark.slow
-    def test_ctrl_c_keeps_what_was_measured(self) -> None:
-        program = self.start(*self.RUN, "--epochs", "1000", "--device", "simulated:20,0", "--json")
-
-        def measured() -> bool:
-            if not (home() / "recordings.sqlite").exists() or not store.runs():
-                return False
-            return len(store.steps(1, names=["step"])["step"]) > 0
-
-        store = RunStore()
-        try:
-            wait_until(measured, "the first steps")
-            program.send_signal(signal.SIGINT)
-            out, err = program.communicate(timeout=30)
-            run, steps = store.run(1), store.steps(1, names=["step"])["step"].tolist()
-        finally:
-            store.close()
-            program.kill()
-        assert program.returncode == 130
-        assert err == "vitprof: run 1 was stopped; what was measured until then is kept\n"
-        assert run.status == "stopped"
-        assert run.summary is not None
-        assert run.summary.n_steps == len(steps) > 0
-        assert steps == list(range(len(steps)))
-        shown = read_json("run", out)
-        assert (shown["status"], shown["summary"]["n_steps"]) == ("stopped", len(steps))
+    options = "--strategy memory --threads 1 --no-evaluate --epochs 1000 --device simulated:20,0 --json"
+    command = [sys.executable, "-m", "vitprof", "run", *options.split()]
+    program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True)
+    try:
+        wait_until(lambda: mine.n_steps(1), "the first steps")
+        program.send_signal(signal.SIGINT)
+        out, err = program.communicate(timeout=30)
+    finally:
+        program.kill()
+    assert program.returncode == 130
+    assert err == "vitprof: run 1 was stopped; what was measured until then is kept\n"
+    run, steps = mine.run(1), mine.steps(1)["step"].tolist()
+    assert run.status == "stopped"
+    assert run.summary is not None
+    assert run.summary.n_steps == len(steps) > 0
+    assert steps == list(range(len(steps)))
+    shown = read_json("run", out)
+    assert (shown["status"], shown["summary"]["n_steps"]) == ("stopped", len(steps))

@@ -3,11 +3,9 @@
 import csv
 from pathlib import Path
 
-import pytest
-
 from tests.cli.json_objects import told as read_json
 from tests.cli.stored_runs import add, ids
-from tests.command_line import Call, succeeds
+from tests.command_line import Call, one_line, succeeds
 from vitprof.config import RunConfig
 from vitprof.recording.columns import SCHEMA_VERSION, STEP_COLUMNS
 from vitprof.store import RunStore
@@ -25,8 +23,7 @@ def test_one_run_is_shown(call: Call, mine: RunStore) -> None:
     assert "the one" in out
     assert out.endswith("beside another\nit broke\n")
     assert read_json("runs-one", call("runs", str(run), "--json")[1])["name"] == "the one"
-    status, out, err = call("runs", "99")
-    assert (status, out, err.count("\n"), call("runs", "first")[0]) == (1, "", 1, 2)
+    one_line(call, "runs", "99", status=1)
 
 
 def test_runs_are_filtered_sorted_and_paged(call: Call, mine: RunStore) -> None:
@@ -76,32 +73,12 @@ def test_two_are_listed_exported_and_one_deleted(call: Call, mine: RunStore, tmp
     assert call("delete", "1")[0] == 1
 
 
-@pytest.mark.parametrize(
-    ("args", "complaint"),
-    [
-        (["runs", "--limit", "0"], "--limit 0: give a whole number from 1 to 2,147,483,647"),
-        (["runs", "--page", "-1"], "--page -1: give a whole number from 1 to 2,147,483,647"),
-        (["runs", "--sort", "size"], "--sort size: choose one of id, name, strategy, samples_per_s, idle_frac"),
-        (
-            ["runs", "--status", "nope"],
-            "--status nope: choose one of queued, running, done, stopped, failed, interrupted",
-        ),
-    ],
-    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
-)
-def test_a_bad_value_is_one_line(call: Call, args: list[str], complaint: str) -> None:
-    assert call(*args) == (2, "", f"vitprof: {complaint}\n")
-
-
-def test_a_run_whose_program_is_gone_is_not_shown_as_running(call: Call, mine: RunStore) -> None:
-    mine.update_run(mine.create_run(RunConfig()), owner_started=1.0)
-    (run,) = read_json("runs", call("runs", "--json")[1])["runs"]
-    assert run["status"] == "interrupted"
-    assert call("delete", "1") == (0, "", "")
-    assert read_json("runs", call("runs", "--json")[1])["runs"] == []
-
-
-def test_one_that_goes_on_is_not_deleted(call: Call, mine: RunStore) -> None:
-    run_id = mine.create_run(RunConfig())
-    status, _, err = call("delete", str(run_id))
-    assert (status, err) == (1, f"vitprof: run {run_id} is still going on; stop it first\n")
+def test_only_a_run_whose_program_is_gone_is_interrupted_and_can_be_deleted(call: Call, mine: RunStore) -> None:
+    gone, going_on = mine.create_run(RunConfig()), mine.create_run(RunConfig())
+    mine.update_run(gone, owner_started=1.0)
+    shown = read_json("runs", call("runs", "--json")[1])["runs"]
+    assert [run["status"] for run in shown] == ["queued", "interrupted"]
+    assert call("delete", str(gone)) == (0, "", "")
+    said = f"vitprof: run {going_on} is still going on; stop it first\n"
+    assert call("delete", str(going_on)) == (1, "", said)
+    assert ids(call) == [going_on]

@@ -1,16 +1,14 @@
 """`tournament` from the command line: what it runs, prints and writes, and how it goes on after an end of any kind."""
 
 import contextlib
-import csv
-import io
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from math import nan
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import sqlalchemy as sa
@@ -18,6 +16,7 @@ import sqlalchemy as sa
 from tests import ROOT
 from tests.cli.json_objects import told as read_json
 from tests.command_line import Call, one_line, succeeds
+from tests.csv_cells import csv_rows
 from tests.engine_fixtures import descendants, digits_home, full_home, gone, small_home, wait_until  # noqa: F401
 from vitprof import cli
 from vitprof.analysis.arrays import Interval
@@ -38,16 +37,9 @@ QUICK = [*TWO.split(), *HERE]
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vitprof.experiments.trials.POLL_S", 0.005)
     monkeypatch.setattr(cli.tournament, "POLL_S", 0.01)
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(path.read_bytes().decode("utf-8"), newline="")))
 
 
 @pytest.mark.usefixtures("small_home")
@@ -58,7 +50,7 @@ class TestTournament:
         assert "tournament 1: =mine, simulated device (done)" in out
         assert "refused: dali/b16/w2/as-is, dali/b32/w2/as-is: strategy dali: it cannot load digits" in out
         assert "Against memory, batch 16:" in out
-        found = rows(tmp_path / "t.csv")
+        found = csv_rows(tmp_path / "t.csv")
         assert tuple(found[0]) == TOURNAMENT_HEADER
         assert [r["rank"] for r in found] == ["1", "2", "", ""]
         best, base = found[0], found[1]
@@ -122,14 +114,12 @@ class TestTournament:
         one = "tournament --strategies memory --batch-sizes 16 --repeats 1 --no-until-decided"
         asked = [*one.split(), *HERE[:-1]]
 
-        def full(path: Path, text: str) -> None:
-            raise VitprofError(f"{path} cannot be written: the disk is full")
-
-        monkeypatch.setattr("vitprof.cli.tournament.write_text", full)
+        full = VitprofError("t.csv cannot be written: the disk is full")
+        monkeypatch.setattr("vitprof.cli.tournament.write_text", Mock(side_effect=full))
         status, out, err = call(*asked, "10", "--csv", str(tmp_path / "t.csv"))
         assert status == 1
         assert "5 steady steps of memory, batch 16, the fastest so far, are too few" in out
-        assert err.endswith("cannot be written: the disk is full\n")
+        assert err.endswith("t.csv cannot be written: the disk is full\n")
         status, out, err = call(*asked, "4")
         assert status == 1
         assert "no steady step: the first 5 are warm-up; give it more steps" in out
@@ -139,29 +129,9 @@ class TestTournament:
         assert {"per-sample", "memory", "device"} <= set(found)
         assert "dali" not in found
 
-    @pytest.mark.parametrize(
-        ("args", "line"),
-        [
-            ([], "--strategies : give some"),
-            (["--strategies", "nonsense"], "--strategies nonsense: choose one of"),
-            (["--strategies", "memory", "--batch-sizes", ","], "--batch-sizes ,: give values"),
-            (["--strategies", "memory", "--repeats", "many"], "--repeats many: give a whole number"),
-            (["--strategies", "memory", "--baseline", "it"], "--baseline it: there is no such trial"),
-            (["--resume", "1", "--repeats", "3"], "--repeats 3: a tournament that is resumed keeps its settings"),
-            (["--resume", "1", "--early-stop"], "--early-stop: a tournament that is resumed keeps its settings"),
-            (["--auto", "--strategies", "memory,cache"], "--strategies memory,cache: --auto tunes one strategy"),
-            (["--auto", "--strategies", "memory", "--steps", "5"], "--steps 5: it does not go with --auto"),
-            (["--auto", "--strategies", "memory", "--baseline", "x"], "--baseline x: it does not go with --auto"),
-        ],
-    )
-    def test_bad_values(self, call: Call, args: list[str], line: str) -> None:
-        assert one_line(call, "tournament", *args).startswith(f"vitprof: {line}")
-
     def test_there_is_none(self, call: Call) -> None:
-        assert call("tournament", "--resume", "7")[::2] == (
-            1,
-            "vitprof: there is no tournament 7; python -m vitprof tournament --list lists them\n",
-        )
+        said = "vitprof: there is no tournament 7; python -m vitprof tournament --list lists them\n"
+        assert one_line(call, "tournament", "--resume", "7", status=1) == said
         assert "no tournaments yet" in call("tournament", "--list")[1]
 
 
@@ -186,19 +156,8 @@ class TestAuto:
     def test_told_to_a_person(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         base = RunConfig(strategy="memory", batch_size=256, device="cpu")
         tried = (Tried(Candidate(None, None, 64), 1, 1, 500.0, ""), Tried(Candidate(None, None, 256), 0, 2, nan, "no"))
-        found = Tuning(
-            strategy="memory",
-            default=tried[0].candidate,
-            winner=tried[1].candidate,
-            config=base,
-            samples_per_s=1000.0,
-            gain=Interval(2.0, 1.9, 2.1),
-            verified=True,
-            tried=tried,
-            n_candidates=3,
-            seconds=60.0,
-            stopped=True,
-        )
+        best, gain = tried[1].candidate, Interval(2.0, 1.9, 2.1)
+        found = Tuning("memory", tried[0].candidate, best, base, 1000.0, gain, True, tried, 3, 60.0, stopped=True)
         monkeypatch.setattr(cli.tournament, "tune", lambda *_, **__: found)
         status, out, err = call("tournament", "--auto", "--strategies", "memory", *HERE[:-2])
         assert (status, err) == (130, "vitprof: stopped; this is the best so far\n")
@@ -211,11 +170,9 @@ class TestAuto:
 @pytest.mark.usefixtures("full_home")
 def test_goes_on_after_a_kill(call: Call) -> None:
     """A program that was killed in mid-trial: the trial is run again, what was done is not."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    asked = "tournament --strategies memory --batch-sizes 500,1000 --repeats 1 --no-until-decided"
-    wanted = [*asked.split(), *HERE[:-1], "6000"]
-    wanted[wanted.index("simulated:1,5")] = "simulated:10,0"
-    started = subprocess.Popen([sys.executable, "-m", "vitprof", *wanted], env=env, stderr=subprocess.DEVNULL)
+    asked = "tournament --strategies memory --batch-sizes 500,1000 --repeats 1 --no-until-decided --steps 6000"
+    command = [sys.executable, "-m", "vitprof", *asked.split(), *["--threads", "1", "--device", "simulated:10,0"]]
+    started = subprocess.Popen([*command, "--isolation", "thread"], cwd=ROOT, stderr=subprocess.DEVNULL)
     with contextlib.closing(RunStore()) as store:
         try:
             wait_until(lambda: any(r.stage == "training" for r in store.runs()), "a trial trains")

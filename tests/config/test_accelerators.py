@@ -2,27 +2,15 @@
 
 import pytest
 
-from vitprof.config import RunConfig
-from vitprof.config.accelerators import (
-    CARDS,
-    MEASURED,
-    RTX_3090,
-    accelerator,
-    as_asked,
-    card_of,
-    device_for,
-    forward_macs,
-    given,
-    is_given,
-    step_figures,
-)
+from vitprof.config import RunConfig, accelerators
+from vitprof.config.accelerators import accelerator, as_asked, card_of, device_for, given, is_given, step_figures
 from vitprof.config.catalog import MODELS
 from vitprof.config.resolve import resolve, run_name
 from vitprof.errors import ConfigError
 
 
 def images_per_s(card: str, model: str) -> float:
-    return 1 / step_figures(CARDS[card], model, 224, "bf16")[1]
+    return 1 / step_figures(accelerators.CARDS[card], model, 224, "bf16")[1]
 
 
 def test_named_and_given() -> None:
@@ -53,11 +41,11 @@ def test_no_accelerator(text: str) -> None:
 def test_figures_follow_the_papers_and_the_slower_of_arithmetic_and_memory() -> None:
     """1.3, 4.6 and 17.6 "GFLOPs" of Ti, S and B, as papers count multiplications, with embedding and head."""
     for name, giga in {"ti/16": 1.26, "s/16": 4.6, "b/16": 17.6}.items():
-        assert forward_macs(MODELS[name], 224) / 1e9 == pytest.approx(giga, rel=0.03)
-    assert set(MEASURED) == set(MODELS)
-    step_s, sample_s = step_figures(RTX_3090, "b/16", 224, "bf16")
+        assert accelerators.forward_macs(MODELS[name], 224) / 1e9 == pytest.approx(giga, rel=0.03)
+    assert set(accelerators.MEASURED) == set(MODELS)
+    step_s, sample_s = step_figures(accelerators.RTX_3090, "b/16", 224, "bf16")
     assert (1 / sample_s, step_s) == (pytest.approx(390.86), pytest.approx(6e-3))
-    assert step_figures(RTX_3090, "b/16", 224, "fp32")[1] == pytest.approx(2 * sample_s, rel=0.01)
+    assert step_figures(accelerators.RTX_3090, "b/16", 224, "fp32")[1] == pytest.approx(2 * sample_s, rel=0.01)
     assert images_per_s("a100", "b/16") == pytest.approx(390.86 * 2039 / 936)
     speeds = [images_per_s(card, "s/16") for card in ("rtx2060-article", "rtx4060-laptop", "a100", "h100")]
     assert speeds[0] < 2 * speeds[1] < speeds[2] < speeds[3], "within what anybody would expect"
@@ -73,10 +61,8 @@ def test_a_run_keeps_the_figures_that_it_was_made_with() -> None:
     card = accelerator(whole.device)
     assert (card.name, card.step_s, card.sample_s) == ("H100", 0.006, pytest.approx(265e-6))
     assert card.pinned_bytes_per_s > accelerator("simulated:6,265").pinned_bytes_per_s, "PCIe 5.0"
-    assert (
-        resolve(RunConfig(device="simulated:h100", image_size=56)).device
-        != resolve(RunConfig(device="simulated:h100")).device
-    )
+    small, large = (resolve(RunConfig(device="simulated:h100", image_size=size)) for size in (28, 56))
+    assert small.device != large.device
 
 
 def test_launches_take_the_host_time() -> None:

@@ -47,12 +47,7 @@ def test_parts_that_do_not_fit_are_named_and_a_deprecated_decoder_is_a_note() ->
 
 @pytest.mark.parametrize(
     ("strategy", "package"),
-    [
-        ("dali", "nvidia-dali-cuda130"),
-        ("hdf5", "h5py"),
-        ("threads", "simplejpeg"),
-        ("preprocessed", "simplejpeg"),
-    ],
+    [("dali", "nvidia-dali-cuda130"), ("hdf5", "h5py"), ("threads", "simplejpeg"), ("preprocessed", "simplejpeg")],
 )
 def test_a_missing_package_is_named_with_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, strategy: str, package: str
@@ -61,11 +56,6 @@ def test_a_missing_package_is_named_with_how_to_install_it(
     reason = why_unavailable(STRATEGIES[strategy], PHOTOS, PLENTY)
     assert reason == f"the package {package} is missing: pip install {shlex.quote(package)}"
     assert why_unavailable(STRATEGIES["memory"], DIGITS, PLENTY) == ""
-
-
-def test_what_another_system_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.sys, "platform", "darwin")
-    assert why_unavailable(STRATEGIES["dali"], PHOTOS, PLENTY) == "NVIDIA DALI needs Linux, and this is darwin"
 
 
 @pytest.mark.parametrize("name", ["device", "prefetch", "dali"])
@@ -81,31 +71,28 @@ def test_what_wants_a_gpu_runs_without_one_and_says_what_becomes_of_it(name: str
 
 
 def test_a_set_larger_than_the_gpu_or_what_is_free_of_it_is_a_note() -> None:
-    small = dataclasses.replace(PLENTY, gpus=(dataclasses.replace(GPU, memory_bytes=2.0**20),))
-    seen = availability(STRATEGIES["device"], DIGITS, machine=small)
-    wanted = "the set takes 52.3 MiB of device memory and H200 has 1.00 MiB"
-    assert (seen.verdict, seen.reason) == ("note", wanted)
-    unknown = dataclasses.replace(PLENTY, gpus=(dataclasses.replace(GPU, memory_bytes=float("nan")),))
-    assert availability(STRATEGIES["device"], DIGITS, machine=unknown).verdict == "ok"
+    def said(machine: Machine, device: str = "auto") -> tuple[str, str]:
+        seen = availability(STRATEGIES["device"], DIGITS, {"device": device}, machine=machine)
+        return seen.verdict, seen.reason
+
+    small, unknown = (dataclasses.replace(GPU, memory_bytes=n_bytes) for n_bytes in (2.0**20, float("nan")))
+    takes = "the set takes 52.3 MiB of device memory and"
+    assert said(dataclasses.replace(PLENTY, gpus=(small,))) == ("note", f"{takes} H200 has 1.00 MiB")
     two = dataclasses.replace(PLENTY, gpus=(GPU, GPU), gpu_free_bytes=(2.0**20, 2.0**40))
-    for device in ("auto", "cuda:0"):
-        seen = availability(STRATEGIES["device"], DIGITS, {"device": device}, machine=two)
-        assert (seen.verdict, seen.reason) == (
-            "note",
-            "the set takes 52.3 MiB of device memory and 1.00 MiB of H200 are free now; end what else uses it, or "
-            "choose transfer pinned",
-        )
-    for device in ("cuda:1", "cuda:7"):
-        assert availability(STRATEGIES["device"], DIGITS, {"device": device}, machine=two) == module.OK
-    unknown = dataclasses.replace(PLENTY, gpu_free_bytes=(float("nan"),))
-    assert availability(STRATEGIES["device"], DIGITS, machine=unknown).verdict == "ok"
+    now = f"{takes} 1.00 MiB of H200 are free now; end what else uses it, or choose transfer pinned"
+    assert said(two, "auto") == said(two, "cuda:0") == ("note", now)
+    assert said(two, "cuda:1") == said(two, "cuda:7") == ("ok", "")
+    assert said(dataclasses.replace(PLENTY, gpus=(unknown,))) == ("ok", "")
+    assert said(dataclasses.replace(PLENTY, gpu_free_bytes=(float("nan"),))) == ("ok", "")
 
 
-def test_dalis_wheel_follows_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dali_needs_linux_and_its_wheel_follows_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     older = dataclasses.replace(PLENTY, gpus=(dataclasses.replace(GPU, cuda_driver=(12, 2)),), driver="535.104")
     without(monkeypatch, "nvidia-dali-cuda130")
     reason = why_unavailable(STRATEGIES["dali"], PHOTOS, older)
     assert reason == "the package nvidia-dali-cuda120 is missing: pip install nvidia-dali-cuda120"
+    monkeypatch.setattr(module.sys, "platform", "darwin")
+    assert why_unavailable(STRATEGIES["dali"], PHOTOS, PLENTY) == "NVIDIA DALI needs Linux, and this is darwin"
 
 
 def test_too_little_ram_disk_or_ram_disk() -> None:

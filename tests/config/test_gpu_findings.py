@@ -30,24 +30,19 @@ def test_a_driver_that_is_too_old(driver: str, cuda_driver: rules.Version | None
     found: Any = rules.unusable("T4", driver, cuda_driver)
     assert found.verdict == "bad"
     older = "" if driver == "390.48" else ", or a PyTorch built for CUDA 12 (https://pytorch.org/get-started)"
-    assert found.line == (
-        f"NVIDIA driver {driver}: {knows}, and PyTorch {TORCH} is built for CUDA 13.2 and cannot use the GPU with it; "
-        f"install driver 580 or later{older}"
-    )
+    assert found.line.startswith(f"NVIDIA driver {driver}: {knows}, and PyTorch {TORCH} is built for CUDA 13.2 and ")
+    assert found.line.endswith(f"; install driver 580 or later{older}")
 
 
 @pytest.mark.usefixtures("build")
-@pytest.mark.parametrize(
-    ("driver", "cuda_driver"),
-    [
+def test_a_driver_that_will_do_or_is_not_known() -> None:
+    for driver, cuda_driver in (
         ("580.65.06", (13, 0)),  # an older minor version will do
         ("535.104.05", (13, 0)),  # NVIDIA's package cuda-compat: a newer libcuda over an older driver
         ("610.10", None),
         ("", None),  # nobody knows
-    ],
-)
-def test_a_driver_that_will_do_or_is_not_known(driver: str, cuda_driver: rules.Version | None) -> None:
-    assert rules.unusable("T4", driver, cuda_driver) is None
+    ):
+        assert rules.unusable("T4", driver, cuda_driver) is None
 
 
 def test_what_cards_and_variables_change() -> None:
@@ -57,10 +52,8 @@ def test_what_cards_and_variables_change() -> None:
     assert found.line.endswith("; choose precision fp16")
     environ = {"CUDA_LAUNCH_BLOCKING": "1", "NVIDIA_TF32_OVERRIDE": "", "OMP_NUM_THREADS": "4", "HOME": "/root"}
     assert rules.recorded_variables(environ) == "CUDA_LAUNCH_BLOCKING=1 OMP_NUM_THREADS=4"
-    assert [found.line for found in rules.changing_variables(environ)] == [
-        "CUDA_LAUNCH_BLOCKING=1: each launch waits for its kernel, so nothing overlaps and the device seems idle; "
-        "unset it unless that is what you want to measure"
-    ]
+    (found,) = rules.changing_variables(environ)
+    assert found.line.startswith("CUDA_LAUNCH_BLOCKING=1: each launch waits for its kernel, so nothing overlaps and")
     assert not [*rules.changing_variables({"CUDA_LAUNCH_BLOCKING": "0"})]
 
     def wheel(driver: str, cuda_driver: rules.Version | None) -> str:

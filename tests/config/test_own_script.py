@@ -8,32 +8,14 @@ from typing import Any
 
 import pytest
 
-from vitprof.config.own_script import (
-    OWN_SCRIPT,
-    UNCHANGED,
-    OwnScript,
-    OwnSetting,
-    code_line,
-    own_config,
-    own_key_in_words,
-    read_varied,
-    settings_of,
-)
+from tests.jobs.pretend import AS_IT_IS
+from vitprof.config import own_script
+from vitprof.config.own_script import UNCHANGED, OwnScript, code_line, own_key_in_words, read_varied, settings_of
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
 
-LOADER: dict[str, Any] = {
-    "num_workers": 0,
-    "prefetch_factor": None,
-    "pin_memory": False,
-    "persistent_workers": False,
-    "start_method": None,
-    "batch_size": 8,
-    "n_samples": 80,
-    "made_given": "batch_size shuffle",
-    "made_own_batches": False,
-    "made_iterable": False,
-}
+MADE = {"made_given": "batch_size shuffle", "made_own_batches": False, "made_iterable": False}
+LOADER: dict[str, Any] = AS_IT_IS | MADE
 WITH_WORKERS = LOADER | {"num_workers": 2, "prefetch_factor": 4, "persistent_workers": True}
 
 
@@ -42,10 +24,10 @@ def script(*vary: str, loader: dict[str, Any] | None = None) -> OwnScript:
 
 
 def keys(made: OwnScript) -> list[str]:
-    return [s.key.removeprefix(f"{OWN_SCRIPT}/") for s in settings_of(made)]
+    return [s.key.removeprefix(f"{own_script.OWN_SCRIPT}/") for s in settings_of(made)]
 
 
-def one(made: OwnScript, steps: int | None = None) -> OwnSetting:
+def one(made: OwnScript, steps: int | None = None) -> own_script.OwnSetting:
     return settings_of(made, steps)[-1]
 
 
@@ -78,20 +60,11 @@ def test_each_name_once_and_no_more_than_can_be_run() -> None:
 
 def test_what_depends_on_workers() -> None:
     made = script("workers=0,2", "prefetch_factor=2,4", "persistent_workers=on")
-    assert keys(made) == [
-        "unchanged",
-        "workers=0",
-        "workers=2/prefetch_factor=2/persistent_workers=on",
-        "workers=2/prefetch_factor=4/persistent_workers=on",
-    ]
+    two = [f"workers=2/prefetch_factor={n}/persistent_workers=on" for n in (2, 4)]
+    assert keys(made) == ["unchanged", "workers=0", *two]
     none = settings_of(made)[1]
-    assert none.arguments == {
-        "num_workers": 0,
-        "prefetch_factor": None,
-        "persistent_workers": False,
-        "multiprocessing_context": None,
-        "timeout": 0,
-    }
+    given = {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False}
+    assert none.arguments == given | {"multiprocessing_context": None, "timeout": 0}
     assert none.remarks == ("without workers prefetch_factor and persistent_workers have no meaning: left out",)
     assert keys(script("workers=0,2", loader=LOADER)) == ["unchanged", "workers=2"]
     assert keys(script("workers=0,2", "prefetch_factor=4", loader=WITH_WORKERS)) == ["unchanged", "workers=0"]
@@ -140,25 +113,20 @@ def test_in_words_and_as_code() -> None:
     made = script("workers=0,1,4", "prefetch_factor=4", "pin_memory=on", "decode_cache=ram", loader=LOADER)
     *_, none, one_, four = [s.key for s in settings_of(script("workers=0,1,4", "pin_memory=on", loader=WITH_WORKERS))]
     assert own_key_in_words(UNCHANGED) == "the script as it is"
-    assert [own_key_in_words(key) for key in (none, one_, four)] == [
-        "0 workers, pinned",
-        "1 worker, pinned",
-        "4 workers, pinned",
-    ]
+    words = [own_key_in_words(key) for key in (none, one_, four)]
+    assert words == ["0 workers, pinned", "1 worker, pinned", "4 workers, pinned"]
     last = one(made).key
     assert own_key_in_words(last) == "4 workers, prefetch 4, pinned, persistent workers, samples kept in RAM"
-    assert code_line(made, last) == (
-        "DataLoader(..., num_workers=4, prefetch_factor=4, pin_memory=True, persistent_workers=True)  # and keep the "
-        "Dataset's samples in memory after their first reading"
-    )
+    line, _, comment = code_line(made, last).partition("  # ")
+    assert line == "DataLoader(..., num_workers=4, prefetch_factor=4, pin_memory=True, persistent_workers=True)"
+    assert comment == "and keep the Dataset's samples in memory after their first reading"
     assert code_line(made, UNCHANGED) == ""
     given = WITH_WORKERS | {"made_given": "prefetch_factor persistent_workers"}
     without = script("workers=0", loader=given)
     line = "DataLoader(..., num_workers=0, prefetch_factor=None, persistent_workers=False)"
     assert code_line(without, one(without).key) == line, "what PyTorch would refuse is taken back"
-    assert code_line(script("batch_size=16", loader=LOADER), one(script("batch_size=16")).key) == (
-        "DataLoader(..., batch_size=16)"
-    )
+    line = code_line(script("batch_size=16", loader=LOADER), one(script("batch_size=16")).key)
+    assert line == "DataLoader(..., batch_size=16)"
 
 
 def test_without_a_gpu_pinning_is_one_setting() -> None:
@@ -190,7 +158,8 @@ def test_the_line_is_that_of_the_framework(facts: dict[str, Any], line: str) -> 
 
 def test_a_tournament_on_a_script_is_kept_and_read_again() -> None:
     made = OwnScript(("a", "b c"), "/w", (("workers", (0, 2)), ("pin_memory", (True,))), LOADER, ("x.pt",), agreed=True)
-    spec = TournamentSpec(own_config("", steps=9), (OWN_SCRIPT,), (1,), script=made, baseline=UNCHANGED)
+    config = own_script.own_config("", steps=9)
+    spec = TournamentSpec(config, (own_script.OWN_SCRIPT,), (1,), script=made, baseline=UNCHANGED)
     again = TournamentSpec.from_dict(json.loads(json.dumps(spec.to_dict())))
     assert again == spec
     assert spec.title == "workers x pin_memory of a 'b c'"

@@ -1,4 +1,7 @@
-"""What `resolve` makes of a config: every default filled in, every foreign knob refused, and a name for the run."""
+"""Strategies: what can be chosen, and that it explains itself; and what `resolve` makes of a config.
+
+Every default is filled in, every foreign knob refused, and the run has a name.
+"""
 
 from typing import Any
 
@@ -6,9 +9,9 @@ import pytest
 
 from vitprof.config import KNOBS, PARTS, RunConfig
 from vitprof.config.catalog import MODELS, dataset_info
-from vitprof.config.parts import LOADERS
+from vitprof.config.parts import LOADERS, LOCATIONS, TRANSFERS, Combination, why_not
 from vitprof.config.resolve import resolve, run_name
-from vitprof.config.strategies import STRATEGIES, Strategy
+from vitprof.config.strategies import STRATEGIES, Strategy, strategy
 from vitprof.errors import ConfigError
 
 OTHER_VALUE: dict[str, Any] = {
@@ -110,11 +113,7 @@ def test_what_does_not_fit_is_refused_in_one_line(values: dict[str, Any], messag
 
 @pytest.mark.parametrize(
     ("dataset", "strategy", "augment"),
-    [
-        ("digits", "memory", "off"),
-        ("photos", "per-sample", "cpu"),
-        ("photos", "preprocessed", "device"),
-    ],
+    [("digits", "memory", "off"), ("photos", "per-sample", "cpu"), ("photos", "preprocessed", "device")],
 )
 def test_photos_are_augmented_unless_told_otherwise(dataset: str, strategy: str, augment: str) -> None:
     """A random crop and a flip are part of training on photos; on the device where the pixels come in whole batches."""
@@ -167,3 +166,38 @@ def test_image_size_and_learning_rate_come_from_the_model_unless_given(preset: A
 def test_a_run_without_a_name_is_called_after_what_tells_runs_apart(values: dict[str, Any], label: str) -> None:
     assert run_name(RunConfig(**values)) == label
     assert run_name(resolve(RunConfig(**values))) == label
+
+
+def test_every_row_of_the_reference_can_be_chosen() -> None:
+    """The feature table of the articles, rows 1 to 16; those that are settings are fields of the config."""
+    assert set(STRATEGIES) >= {"per-sample", "workers", "memory", "device", "tensordataset"}  # 1, 2, 4
+    assert set(STRATEGIES) >= {"cache", "preprocessed", "prefetch", "ram-disk", "dali"}  # 5, 6, 8, 9, 10
+    assert set(STRATEGIES) >= {"pt", "pt-whole", "generator", "slow-drive", "staged", "hdf5", "lmdb"}  # 11, 12, 14-16
+    assert {"augment", "cudnn_benchmark", "evaluate", "precision"} <= set(RunConfig().to_dict())  # 3, 7, 8, 13
+    used = {part for plan in STRATEGIES.values() for part in (plan.loader, plan.location, plan.transfer)}
+    assert used == {*LOADERS, *LOCATIONS, *TRANSFERS}
+
+
+@EVERY
+def test_a_strategy_explains_itself(plan: Strategy) -> None:
+    assert strategy(plan.name) is plan
+    assert all(len(text) > 20 for text in (plan.what, plan.when, plan.costs, plan.origin))
+    assert plan.what.count(". ") + plan.what.count("; ") >= 1, "two sentences"
+    assert set(plan.defaults) | set(plan.fixed) <= set(KNOBS)
+
+
+@EVERY
+@pytest.mark.parametrize("name", ["digits", "mnist", "photos"])
+def test_a_strategy_fits_every_data_set_that_its_parts_can_keep(plan: Strategy, name: str) -> None:
+    info = dataset_info(name)
+    asked = RunConfig(strategy=plan.name, dataset=name)
+    if info.kind not in LOADERS[plan.loader].kinds:
+        refused = f"'{plan.name}' is not possible; it cannot load {name}; choose --dataset photos"
+        with pytest.raises(ConfigError, match=refused):
+            resolve(asked)
+        return
+    resolved = resolve(asked)
+    parts = Combination(*(getattr(resolved, kind) or "" for kind in PARTS))
+    assert why_not(info, parts) is None
+    assert parts == plan.combination(info)
+    assert resolved.n_images == (info.n_train if name == "photos" else None)

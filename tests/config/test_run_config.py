@@ -60,17 +60,12 @@ def test_the_message_about_a_long_name_is_not_long_itself() -> None:
     assert len(str(caught.value)) < 100
 
 
-def test_without_a_budget_a_run_takes_one_epoch() -> None:
-    assert [getattr(RunConfig(), b) for b in BUDGETS] == [1, None, None]
-    assert [getattr(RunConfig(steps=7), b) for b in BUDGETS] == [None, 7, None]
-    assert [getattr(RunConfig(seconds=2.5), b) for b in BUDGETS] == [None, None, 2.5]
-
-
-@pytest.mark.parametrize(("first", "second"), [("epochs", "steps"), ("epochs", "seconds"), ("steps", "seconds")])
-def test_two_budgets_are_refused(first: str, second: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{second}: 3 is not possible; .* {first} is given already") as caught:
-        RunConfig(**{first: 2, second: 3})
-    assert caught.value.field == second
+def test_a_run_has_one_budget_and_without_any_takes_one_epoch() -> None:
+    for asked, budgets in (({}, [1, None, None]), ({"steps": 7}, [None, 7, None]), ({"seconds": 2}, [None, None, 2])):
+        assert [getattr(RunConfig(**asked), budget) for budget in BUDGETS] == budgets
+    for first, second in (("epochs", "steps"), ("epochs", "seconds"), ("steps", "seconds")):
+        with pytest.raises(ConfigError, match=f"^{second}: 3 is not possible; .* {first} is given already"):
+            RunConfig(**{first: 2, second: 3})
 
 
 def test_every_setting_has_bounds_and_a_help_text_and_every_knob_can_be_left_open() -> None:

@@ -4,6 +4,7 @@ import contextlib
 import re
 import sqlite3
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -71,9 +72,7 @@ def test_a_folder_of_something_else_is_left_alone(vitprof_home: Path) -> None:
 
 
 def test_a_disk_that_cannot_take_it(vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
+    full = Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr(Path, "write_text", full)  # the last file of it
     with pytest.raises(VitprofError, match="No space left on device"):
         demo.make_home()

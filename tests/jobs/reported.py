@@ -5,29 +5,23 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from tests.clock import Clock
 from tests.jobs.sending import columns, waiting
 from vitprof.measure.wire import Message, Note
-from vitprof.recording.columns import STEP_COLUMNS
 
 STEP_S = 0.1
 DONE = Note("end", {"status": "done", "error": ""})
 
 
-def steps(first: int, n: int) -> np.ndarray:
-    """Rows of n steps of 0.1 s, half of it a data wait."""
+def step_columns(first: int, n: int) -> dict[str, np.ndarray]:
+    """`n` steps of 0.1 s, half of it a data wait."""
     number, half = np.arange(first, first + n), np.full(n, STEP_S / 2)
-    known = columns(n, step=number, epoch=0, samples=4, **waiting(number * STEP_S, half, half))
-    return np.column_stack([*known.values()])
+    return columns(n, step=number, epoch=0, samples=4, **waiting(number * STEP_S, half, half))
 
 
-class Clock:
-    """Stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+def steps(first: int, n: int) -> np.ndarray:
+    """The same as rows."""
+    return np.column_stack([*step_columns(first, n).values()])
 
 
 class ReportingJob:
@@ -46,7 +40,7 @@ class ReportingJob:
         for first in range(0, self.n_steps, 5):
             self._clock.now += 5 * STEP_S
             self._at(self._clock.now)
-            yield dict(zip(STEP_COLUMNS, steps(first, 5).T, strict=True))
+            yield step_columns(first, 5)
         yield self._end
 
     def ask_stop(self) -> None: ...

@@ -1,7 +1,6 @@
 """The job's own process: its messages, its end, and what becomes of it when its parent goes."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -47,15 +47,13 @@ child.main()
 class Child:
     """A child process, its pipe and its log."""
 
-    def __init__(self, command: list[str], log: Path, config: dict[str, Any] | None) -> None:
+    def __init__(self, command: list[str], log: Path, config: dict[str, Any]) -> None:
         self.log = log
         with log.open("wb") as file:
-            env = {**os.environ, "PYTHONPATH": str(ROOT)}
-            self.process: Any = subprocess.Popen(command, stdin=-1, stdout=-1, stderr=file, env=env)
+            self.process: Any = subprocess.Popen(command, stdin=-1, stdout=-1, stderr=file, cwd=ROOT)
         self.stdout, self.stdin = self.process.stdout, self.process.stdin
-        if config is not None:
-            self.stdin.write(json.dumps(RunConfig(**config).to_dict()).encode() + b"\n")
-            self.stdin.flush()
+        self.stdin.write(json.dumps(RunConfig(**config).to_dict()).encode() + b"\n")
+        self.stdin.flush()
         self.messages: Iterator[Message] = read_messages(self.stdout)
         self.steps: list[Any] = []
         self.notes: list[Note] = []
@@ -85,16 +83,13 @@ class Child:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Any]:
-    children: list[Child] = []
+def start(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+    def begin(command: list[str], config: dict[str, Any]) -> Child:
+        child = Child(command, tmp_path / "log", config)
+        request.addfinalizer(child.close)
+        return child
 
-    def begin(command: list[str], config: dict[str, Any] | None = None) -> Child:
-        children.append(Child(command, tmp_path / f"child-{len(children)}.log", config))
-        return children[-1]
-
-    yield begin
-    for child in children:
-        child.close()
+    return begin
 
 
 @pytest.mark.slow
@@ -152,40 +147,23 @@ def test_a_full_pipe_does_not_hold_up_the_job(start: Any, tmp_path: Path) -> Non
     assert child.numbers() == list(range(20_000))
 
 
-def raising(error: BaseException) -> Any:
-    def fail(*args: object) -> bool:
-        raise error
-
-    return fail
-
-
 @pytest.mark.parametrize(
     ("outcome", "status", "message", "traced"),
     [
-        (lambda *args: True, "done", "", False),
-        (lambda *args: False, "stopped", "", False),
-        (raising(JobStopped("stopped while it was being made")), "stopped", "", False),
-        (raising(DataError("x.idx is damaged")), "failed", "x.idx is damaged", False),
-        (raising(ValueError("first line\nlast")), "failed", "ValueError: first line", True),
-        (raising(SystemExit(3)), "failed", "SystemExit: 3", True),
-        (
-            raising(MemoryError()),
-            "failed",
-            r"out of memory \(MemoryError\); the job held \d.*; .*try a smaller .*",
-            True,
-        ),
-        (raising(ModuleNotFoundError("No cv2", name="cv2")), "failed", f"the package cv2 {MISSING}", True),
+        (True, "done", "", False),
+        (False, "stopped", "", False),
+        (JobStopped("stopped while it was being made"), "stopped", "", False),
+        (DataError("x.idx is damaged"), "failed", "x.idx is damaged", False),
+        (ValueError("first line\nlast"), "failed", "ValueError: first line", True),
+        (SystemExit(3), "failed", "SystemExit: 3", True),
+        (MemoryError(), "failed", r"out of memory \(MemoryError\); the job held \d.*; .*try a smaller .*", True),
+        (ModuleNotFoundError("No cv2", name="cv2"), "failed", f"the package cv2 {MISSING}", True),
     ],
 )
 def test_every_end_is_reported(
-    outcome: Any,
-    status: str,
-    message: str,
-    traced: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    outcome: Any, status: str, message: str, traced: bool, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(train, "train", outcome)
+    monkeypatch.setattr(train, "train", Mock(side_effect=[outcome]))
     buffer = EventBuffer()
     run_job(RunConfig(), buffer, threading.Event())
     (end,) = buffer.drain()

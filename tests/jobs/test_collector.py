@@ -7,15 +7,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import IO, Any
 
-import numpy as np
 import pytest
 
+from tests.clock import Clock
 from tests.engine_fixtures import wait_until
-from tests.jobs.reported import Clock, ReportingJob
-from tests.jobs.sending import columns, waiting
+from tests.jobs.reported import DONE, ReportingJob
+from tests.jobs.reported import step_columns as steps
 from vitprof.config import RunConfig
 from vitprof.errors import VitprofError
 from vitprof.jobs.collector import GONE, ScriptRunner, record
@@ -25,14 +26,7 @@ from vitprof.recording import codec
 from vitprof.store import RunStore
 
 DESCRIBED = Note("environment", {"device": "cpu", "watched": {"name": "mine", "dataset": "Samples", "batch_size": 4}})
-DONE = Note("end", {"status": "done", "error": ""})
 LIMIT_S = 30.0
-
-
-def steps(first: int, n: int) -> Message:
-    """On a clock that no other step has."""
-    number, half = np.arange(first, first + n, dtype=float), np.full(n, 0.5)
-    return columns(n, step=number, epoch=0, samples=4, **waiting(number, half, half))
 
 
 class Script:
@@ -41,16 +35,9 @@ class Script:
     def __init__(self, pid: int) -> None:
         self._ours, theirs = socket.socketpair()
         self._stream: IO[bytes] = self._ours.makefile("wb")
-        self.error: VitprofError | None = None
-        self._runner = ScriptRunner(theirs, pid)
-        self._thread = threading.Thread(target=self._record)
-        self._thread.start()
-
-    def _record(self) -> None:
-        try:
-            record(self._runner)
-        except VitprofError as error:
-            self.error = error
+        thread = ThreadPoolExecutor(1)
+        self._recording = thread.submit(record, ScriptRunner(theirs, pid))
+        thread.shutdown(wait=False)
 
     def says(self, *messages: Message) -> None:
         for message in messages:
@@ -65,9 +52,11 @@ class Script:
         self._stream.close()
         self._ours.close()
 
-    def waits(self) -> None:
-        self._thread.join(LIMIT_S)
-        assert not self._thread.is_alive()
+    def waits(self) -> str:
+        """For the program to end; the error that it ends with."""
+        error = self._recording.exception(LIMIT_S)
+        assert error is None or isinstance(error, VitprofError)
+        return str(error or "")
 
 
 @pytest.fixture
@@ -134,8 +123,7 @@ def test_a_script_that_never_trains_or_has_no_store(monkeypatch: pytest.MonkeyPa
         assert not store.runs()
     monkeypatch.setenv("VITPROF_HOME", "/dev/null")
     script.says(DESCRIBED)
-    script.waits()
-    assert "cannot write to /dev/null" in str(script.error)
+    assert "cannot write to /dev/null" in script.waits()
 
 
 def test_what_writes_steps_is_imported_before_training(monkeypatch: pytest.MonkeyPatch, store: RunStore) -> None:

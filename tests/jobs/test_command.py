@@ -1,6 +1,5 @@
 """A command as a job: how it is started, stopped and ended, without anything that trains."""
 
-import dataclasses
 import os
 import signal
 import sys
@@ -148,10 +147,8 @@ def test_another_sitecustomize_runs_too(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     source = "import sys; print(sorted(m for m in sys.modules if m.startswith('vitprof')))"
     CommandRunner([sys.executable, "-c", source]).finish()
-    assert capfd.readouterr().out.splitlines() == [
-        "the other one",
-        "['vitprof', 'vitprof.watch', 'vitprof.watch.install', 'vitprof.watch.patching']",
-    ]
+    ours = ["vitprof", "vitprof.watch", "vitprof.watch.install", "vitprof.watch.patching"]
+    assert capfd.readouterr().out.splitlines() == ["the other one", str(ours)]
 
 
 Run = Callable[..., StoredRun]
@@ -191,11 +188,9 @@ def test_the_setting_is_in_the_runs_config_or_fails_where_it_was_not_applied(run
     config = ended.config
     assert (ended.status, config.workers, config.prefetch_factor, config.pin_memory) == ("done", 2, 4, True)
     ended = run("elsewhere", arguments={"num_workers": 2}, place="there", where="train.py:5")
-    assert (ended.status, ended.error) == (
-        "failed",
-        "the setting was not applied to the loader that trains: the first trial's loader was made at train.py:5, "
-        "this one's at train.py:7",
-    )
+    assert ended.status == "failed"
+    assert ended.error.startswith("the setting was not applied to the loader that trains: the first trial's loader")
+    assert ended.error.endswith("was made at train.py:5, this one's at train.py:7")
 
 
 def test_a_script_that_fails_says_why_and_where_it_is_told(run: Run, tmp_path: Path) -> None:
@@ -235,8 +230,7 @@ def test_it_ends_with_all_its_processes(asked: bool, tmp_path: Path, monkeypatch
     monkeypatch.setattr(command, "STOP_GRACE_S", 0.2)
     child = "import signal, time; signal.signal(15, signal.SIG_IGN); print('on', flush=True); time.sleep(60)"
     source = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
-    made = dataclasses.replace(a_trial(tmp_path), command=(sys.executable, "-c", source))
-    runner = TrialRunner(made, tmp_path / "log")
+    runner = TrialRunner(a_trial(tmp_path, command=(sys.executable, "-c", source)), tmp_path / "log")
     for _ in runner.messages():
         if (tmp_path / "log").read_text() == "on\n":
             break

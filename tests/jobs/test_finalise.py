@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.alarm import cpu_alarm
 from tests.config.configs import configs
 from tests.jobs.sending import columns, waiting
-from tests.store.other_versions import rewrite
-from tests.stored_series import append_steps
+from tests.stored_series import append_steps, rewrite
 from tests.ui.dashboard import add_run
 from vitprof.analysis.timing import summary
 from vitprof.analysis.verdict.verdict import judge

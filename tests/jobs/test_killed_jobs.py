@@ -17,17 +17,6 @@ from tests import ROOT
 from tests.engine_fixtures import gone, wait_until
 from vitprof.home import process_space, temporary_prefix
 from vitprof.jobs import killed_jobs
-from vitprof.jobs.killed_jobs import (
-    OWNER,
-    KillCounts,
-    MemoryWitness,
-    clear_orphans,
-    is_out_of_memory,
-    kill_counts,
-    memory_limit,
-    out_of_memory_words,
-    owner_mark,
-)
 
 OOM = "low 0\nhigh 0\nmax 7\noom {oom}\noom_kill {kills}\n"
 
@@ -55,7 +44,7 @@ def version_2(system: Path, *, oom: int, kills: int) -> None:
 
 def said(system: Path, **after: int) -> str:
     version_2(system, oom=2, kills=1)
-    witness = MemoryWitness(os.getpid())
+    witness = killed_jobs.MemoryWitness(os.getpid())
     version_2(system, **after)
     return witness.killed_words()
 
@@ -64,7 +53,7 @@ def test_a_groups_limit_the_machines_memory_and_a_kill_by_somebody_are_told_apar
     words = said(system, oom=3, kills=2)
     assert "its control group (a container's, or the session's) reached its limit of 4.00 GiB" in words
     assert "try a smaller batch size" in words
-    assert memory_limit() == 2**32
+    assert killed_jobs.memory_limit() == 2**32
     assert "the machine's memory of " in said(system, oom=2, kills=2)
     (system / "proc/vmstat").write_text("oom_kill 5\n")  # somebody else's process, in another group
     assert said(system, oom=2, kills=1).startswith("not by the kernel for memory")
@@ -78,16 +67,16 @@ def test_version_1_and_a_container_that_sees_its_own_groups_only(system: Path) -
     (group / "memory.limit_in_bytes").write_text("9223372036854771712\n")
     (group / "memory.failcnt").write_text("3\n")
     (group / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
-    assert kill_counts() == KillCounts(group=1, limit=3, machine=4)
-    assert memory_limit() is None
+    assert killed_jobs.kill_counts() == killed_jobs.KillCounts(group=1, limit=3, machine=4)
+    assert killed_jobs.memory_limit() is None
 
 
 def test_where_the_system_tells_nothing_nothing_is_claimed(system: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (system / "proc/vmstat").unlink()
-    assert kill_counts() == KillCounts(None, None, None)
-    assert MemoryWitness(1).killed_words() == "the system may have run out of memory"
+    assert killed_jobs.kill_counts() == killed_jobs.KillCounts(None, None, None)
+    assert killed_jobs.MemoryWitness(1).killed_words() == "the system may have run out of memory"
     monkeypatch.undo()
-    witness = MemoryWitness(os.getpid())
+    witness = killed_jobs.MemoryWitness(os.getpid())
     witness.look()
     assert "the job held" in witness.killed_words()
 
@@ -98,14 +87,15 @@ def test_a_limit_of_its_own_is_named_and_refused_memory_known_by_what_is_said() 
         pytest.skip("this process has a limit already")
     resource.setrlimit(resource.RLIMIT_DATA, (2**42, before[1]))
     try:
-        assert "this process may have 4.00 TiB of data (ulimit -d): raise it" in out_of_memory_words("MemoryError")
+        words = killed_jobs.out_of_memory_words("MemoryError")
+        assert "this process may have 4.00 TiB of data (ulimit -d): raise it" in words
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, before)
-    assert "ulimit" not in out_of_memory_words("MemoryError")
+    assert "ulimit" not in killed_jobs.out_of_memory_words("MemoryError")
     refused = "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried"
-    assert is_out_of_memory(RuntimeError(refused))
-    assert is_out_of_memory(OSError(12, "Cannot allocate memory"))
-    assert not is_out_of_memory(RuntimeError("CUDA out of memory"))
+    assert killed_jobs.is_out_of_memory(RuntimeError(refused))
+    assert killed_jobs.is_out_of_memory(OSError(12, "Cannot allocate memory"))
+    assert not killed_jobs.is_out_of_memory(RuntimeError("CUDA out of memory"))
 
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pid namespaces and /proc of Linux")
@@ -143,7 +133,7 @@ def gone_pid() -> int:
 @contextmanager
 def stopped(owner: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process that a job of that vitprof started, and that was stopped."""
-    process = subprocess.Popen(["sleep", "1000"], env=os.environ | {OWNER: owner})
+    process = subprocess.Popen(["sleep", "1000"], env=os.environ | {killed_jobs.OWNER: owner})
     wait_until(lambda: psutil.Process(process.pid).name() == "sleep", "the program")
     process.send_signal(signal.SIGSTOP)
     # or ended at once: whatever starts a job on this machine clears orphans
@@ -162,11 +152,11 @@ def test_what_a_killed_job_left_goes_when_it_is_gone_and_not_before(temporary: P
         assert job.stdout.readline() == b"ready\n"
         made = sorted(os.listdir(temporary))
         assert [name.split("-")[:2] for name in made] == [["vitprof", what] for what in ("mp", "told", "watch")]
-        clear_orphans()
+        killed_jobs.clear_orphans()
         assert sorted(os.listdir(temporary)) == made
         job.kill()
         job.wait()
-    clear_orphans()
+    killed_jobs.clear_orphans()
     assert os.listdir(temporary) == []
 
 
@@ -185,13 +175,13 @@ def test_what_is_not_ours_stays(temporary: Path) -> None:
         os.chown(temporary / f"{ours}theirs", 65534, 65534)
         kept.add(f"{ours}theirs")
     (temporary / f"{ours}abc").mkdir()
-    clear_orphans()
+    killed_jobs.clear_orphans()
     assert set(os.listdir(temporary)) == kept
 
 
 def test_a_stopped_process_that_lost_its_owner_is_ended_and_no_other(temporary: Path) -> None:
-    with stopped(f"{process_space()}-{gone_pid()}") as lost, stopped(owner_mark()) as kept:
-        clear_orphans()
+    with stopped(f"{process_space()}-{gone_pid()}") as lost, stopped(killed_jobs.owner_mark()) as kept:
+        killed_jobs.clear_orphans()
         assert gone([psutil.Process(lost.pid)])
         assert lost.wait() == -signal.SIGKILL
         assert kept.poll() is None

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 from importlib import metadata
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -30,11 +31,8 @@ def found(what: str) -> MachineCheck:
 def looked_at(*findings: str) -> dict[str, MachineCheck]:
     """All checks by name, with these about the GPU's software."""
     checks = {check.name: check for check in examine()}
-    before, after = (
-        ("vitprof", "packages", "DALI", "PyTorch", "NVML"),
-        ("cores", "shared memory", "RAM disk", "disk", "database"),
-    )
-    assert list(checks) == [*before, *findings, *after]
+    after = ("cores", "shared memory", "RAM disk", "disk", "database")
+    assert list(checks) == ["vitprof", "packages", "DALI", "PyTorch", "NVML", *findings, *after]
     for check in checks.values():
         assert check.verdict in ("ok", "note", "bad")
         assert check.found
@@ -64,38 +62,24 @@ def test_jobs_run_on_the_cpu_without_a_gpu_and_with_one_of_another_kind(monkeypa
     assert checks[which].found == "it has an AMD GPU (Radeon, ROCm 6.2), which vitprof's own jobs do not use yet"
 
 
-class FakeNvml:
-    """As many GPUs as there are in `cards`."""
-
-    cards: tuple[GpuInfo, ...] = ()
-    driver = ""
-    closed = 0
-
-    def __init__(self) -> None:
-        self.available, self.reason = bool(self.cards), "" if self.cards else NO_GPU_MESSAGE
-
-    def gpus(self) -> list[GpuInfo]:
-        return list(self.cards)
-
-    def call(self, function: str) -> str:
-        assert function == "nvmlSystemGetDriverVersion"
-        return self.driver
-
-    def close(self) -> None:
-        FakeNvml.closed += 1
+def fake_nvml(*cards: GpuInfo, driver: str = "") -> Mock:
+    """What `Nvml()` gives on a machine with these cards."""
+    nvml = Mock(available=bool(cards), reason="" if cards else NO_GPU_MESSAGE)
+    nvml.gpus.return_value, nvml.call.return_value = list(cards), driver
+    return nvml
 
 
 def test_nvml_is_named_with_its_gpus_or_the_reason_why_not_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight.nvml, "Nvml", FakeNvml)
     monkeypatch.setattr(cuda, "nvml_lists", lambda: ("", []))  # or PyTorch would be said to miss that GPU
-    before = FakeNvml.closed
+    none, one = fake_nvml(), fake_nvml(GpuInfo(0, "H200", "GPU-1", 141 * 2.0**30, "580"))
+    monkeypatch.setattr(preflight.nvml, "Nvml", lambda: none)
     check = found("NVML")
     assert (check.verdict, check.found) == ("note", NO_GPU_MESSAGE)
     assert "not available" in check.meaning
-    monkeypatch.setattr(FakeNvml, "cards", (GpuInfo(0, "H200", "GPU-1", 141 * 2.0**30, "580"),))
+    monkeypatch.setattr(preflight.nvml, "Nvml", lambda: one)
     check = found("NVML")
     assert (check.verdict, check.found) == ("ok", "H200 (141 GiB)")
-    assert FakeNvml.closed == before + 2
+    assert none.close.call_count == one.close.call_count == 1
 
 
 T4 = VisibleGpu(0, "Tesla T4", "GPU-1", 15 * 2.0**30, cuda_driver=(12, 2), capability=(7, 5))
@@ -104,9 +88,8 @@ T4 = VisibleGpu(0, "Tesla T4", "GPU-1", 15 * 2.0**30, cuda_driver=(12, 2), capab
 @pytest.fixture
 def t4(monkeypatch: pytest.MonkeyPatch) -> None:
     """A card whose driver is older than this PyTorch, by what it says itself; PyTorch does not see it."""
-    monkeypatch.setattr(preflight.nvml, "Nvml", FakeNvml)
-    monkeypatch.setattr(FakeNvml, "cards", (GpuInfo(0, T4.name, T4.uuid, T4.memory_bytes, "535.104.05"),))
-    monkeypatch.setattr(FakeNvml, "driver", "535.104.05")
+    nvml = fake_nvml(GpuInfo(0, T4.name, T4.uuid, T4.memory_bytes, "535.104.05"), driver="535.104.05")
+    monkeypatch.setattr(preflight.nvml, "Nvml", lambda: nvml)
     monkeypatch.setattr(preflight.visible, "visible_gpus", lambda: [T4])
     monkeypatch.setattr(cuda, "shown_here", lambda: [T4])
     monkeypatch.setattr(cuda, "nvml_lists", lambda: ("535.104.05", [T4.name]))
@@ -186,9 +169,12 @@ def has(monkeypatch: pytest.MonkeyPatch, packages: dict[str, str]) -> None:
     monkeypatch.setattr(preflight.metadata, "version", version)
 
 
-def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    packages = {"h5py": "", "simplejpeg": ""}
+def test_missing_packages_are_named_and_any_build_of_opencv_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = {"opencv-python-headless": "", "opencv-python": "4.12.0"}
     has(monkeypatch, packages)
+    check = found("packages")
+    assert (check.verdict, "opencv-python 4.12.0" in check.found) == ("ok", True)
+    packages |= {"h5py": "", "simplejpeg": ""}
     check = found("packages")
     assert check.verdict == "note"
     assert check.found.endswith("; missing: h5py, simplejpeg")
@@ -198,12 +184,6 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     del packages["simplejpeg"]
     check = found("packages")
     assert (check.verdict, check.found, check.meaning) == ("bad", "missing: numpy, h5py", install)
-
-
-def test_any_build_of_opencv_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    has(monkeypatch, {"opencv-python-headless": "", "opencv-python": "4.12.0"})
-    assert found("packages").verdict == "ok"
-    assert "opencv-python 4.12.0" in found("packages").found
 
 
 def test_what_one_loader_needs_is_optional_and_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,25 +47,21 @@ class TestThread:
         monkeypatch.setattr(train, "train", job)
         return ThreadRunner(CONFIG)
 
-    def test_messages_until_the_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_messages_and_none_where_there_is_nothing_until_it_is_asked_to_stop(self, monkeypatch: Any) -> None:
         def job(config: RunConfig, events: Any, stop: Any) -> bool:
             assert config == CONFIG
             for i in range(1000):
                 events.steps({"step": np.array([float(i)])})
-            return True
+            return not wait_until(stop, "a wish to stop")
 
         runner = self.run(monkeypatch, job)
-        *steps, end = heard(runner.messages())
-        runner.close()
-        assert [step["step"].tolist() for step in steps] == [[i] for i in range(1000)]
-        assert [end] == DONE
         assert runner.pid == os.getpid()
-
-    def test_none_where_there_is_nothing_until_it_is_asked_to_stop(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        runner = self.run(monkeypatch, lambda config, events, stop: not wait_until(stop, "a wish to stop"))
-        assert list(itertools.islice(runner.messages(), 2)) == [None, None]
+        messages = runner.messages()
+        steps = itertools.islice((message for message in messages if message is not None), 1000)
+        assert [step["step"].tolist() for step in steps] == [[i] for i in range(1000)]
+        assert list(itertools.islice(messages, 2)) == [None, None]
         runner.ask_stop()
-        assert heard(runner.messages()) == STOPPED
+        assert heard(messages) == STOPPED
         runner.close()
 
     def test_killed_in_a_loop_of_python(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,18 +137,16 @@ class TestProcess:
         assert '"strategy": "per-sample"' in (tmp_path / "log").read_text()
 
     def test_an_end_without_a_last_message_is_said_though_a_worker_lives(self, run: Any, tmp_path: Path) -> None:
+        log = tmp_path / "log"
         runner = run("sleep 1000 & echo first >&2; echo 'the last line' >&2; exit 3")
         assert heard(runner.messages()) == []
-        assert runner.close() == (
-            f"the job's process ended with exit status 3: the last line; its log is {tmp_path / 'log'}"
-        )
-
-    def test_what_is_said_of_a_signal(self, run: Any, tmp_path: Path) -> None:
+        assert runner.close() == f"the job's process ended with exit status 3: the last line; its log is {log}"
+        log.unlink()
         runner = run("read config; exec sleep 1000")
         assert next(runner.messages()) is None
         os.kill(runner.pid, signal.SIGSEGV)
         assert heard(runner.messages()) == []
-        assert runner.close() == f"the job's process was ended by SIGSEGV; its log is {tmp_path / 'log'}"
+        assert runner.close() == f"the job's process was ended by SIGSEGV; its log is {log}"
 
     def test_a_link_in_place_of_its_log_is_not_followed(self, tmp_path: Path) -> None:
         (tmp_path / "log").symlink_to(tmp_path / "somebody's")
@@ -175,9 +169,7 @@ class TestProcess:
         assert list(itertools.islice(runner.messages(), 2)) == [None, None]
         runner.kill()
         assert heard(runner.messages()) == []
-        said = (
-            r"the job's process was ended by SIGKILL: (not by the kernel for memory|the system may).*; the job held .*"
-        )
+        said = "the job's process was ended by SIGKILL: (not by the kernel for memory|the system may).*; the job held "
         assert re.match(said, runner.close())
         assert gone(workers)
         runner.kill()  # of nobody
@@ -194,21 +186,16 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no fork server 
 QUICK: dict[str, Any] = CHEAP | {"strategy": "memory", "steps": 6, "evaluate": False}
 
 
-def ask(process: Any, **values: Any) -> None:
-    """Gives the process its config."""
+def answers(process: Any, **values: Any) -> Iterator[Message]:
+    """What the process says when it is given this config."""
     process.stdin.write(json.dumps(RunConfig(**(QUICK | values)).to_dict()).encode() + b"\n")
     process.stdin.flush()
-
-
-def answers(process: Any, **values: Any) -> list[Message]:
-    """The same; what it says to its end."""
-    ask(process, **values)
-    return list(read_messages(process.stdout))
+    return read_messages(process.stdout)
 
 
 def run(process: Any, **values: Any) -> list[Message]:
     """What is said by one that ends well."""
-    messages = answers(process, **values)
+    messages = list(answers(process, **values))
     assert process.wait() == process.poll() == 0
     end(process)
     return messages
@@ -304,8 +291,8 @@ class TestForked:
         """A job forked by multiprocessing's own server would share it, and get brothers."""
         process = launcher.start(log)
         job = psutil.Process(process.pid)
-        ask(process, strategy="workers", storage="memory", workers=2, start_method="forkserver", steps=100_000)
-        messages = read_messages(process.stdout)
+        endless = {"strategy": "workers", "storage": "memory", "workers": 2, "steps": 100_000}
+        messages = answers(process, **endless, start_method="forkserver")
         first = next(message for message in messages if not isinstance(message, Note))
         assert len(first["step"]) > 0
         assert [len(child.children()) for child in job.children() if child.children()] == [2], "of its own server"
@@ -316,26 +303,18 @@ class TestForked:
     @pytest.mark.slow
     @pytest.mark.parametrize(("mask", "mine"), [(None, FIRST), (f"{FIRST},{SECOND}", SECOND)])
     def test_cuda_starts_in_the_job_alone_and_sees_one_gpu(
-        self,
-        launcher: KeptLauncher,
-        cuda_driver: Path | None,
-        log: Any,
-        monkeypatch: pytest.MonkeyPatch,
-        mask: str | None,
-        mine: str,
+        self, launcher: KeptLauncher, cuda_driver: Path | None, log: Any, monkeypatch: Any, mask: str | None, mine: str
     ) -> None:
-        """PyTorch's CUDA runtime asks the stand-in for its driver, which writes down who asked, and under which mask.
-
-        In the process that all jobs are forked from CUDA must not have started: it could not in them.
+        """The stand-in for its driver writes down who asked, and under which mask: not the process that all jobs are
+        forked from, else it could not start in them.
         """
         if cuda_driver is None:
             pytest.skip("no C compiler for the stand-in")
         calls = cuda_driver / "log"
         monkeypatch.setenv("LD_LIBRARY_PATH", str(cuda_driver))
         monkeypatch.setenv("CUDA_STUB_LOG", str(calls))
-        if mask is None:
-            monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-        else:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if mask is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)
         process = launcher.start(log)
         server = psutil.Process(process.pid).ppid()
@@ -348,11 +327,10 @@ class TestForked:
         assert str(server) not in {pid for _, pid, _ in asked}
 
 
-class TestOpenMP:
-    """GNU's OpenMP, which PyTorch's wheels for Linux have, writes how its threads wait when it is loaded."""
-
+class TestServer:
     @pytest.mark.parametrize("name", runners.OPENMP_CHOICES)
     def test_what_the_user_chose_is_kept(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """GNU's OpenMP, which PyTorch's wheels for Linux have, writes how its threads wait when it is loaded."""
         assert environment().items() >= runners.OPENMP_SLEEPS.items()
         assert not _watching(os.environ, "socket").keys() & runners.OPENMP_SLEEPS.keys(), "a script waits as ever"
         monkeypatch.setenv(name, "mine")
@@ -360,8 +338,6 @@ class TestOpenMP:
         assert now[name] == "mine"
         assert not now.keys() & (runners.OPENMP_SLEEPS.keys() - {name})
 
-
-class TestServer:
     def test_nothing_is_kept_unwanted_or_without_memory(self, own: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
         assert own.warm() is own  # VITPROF_WARM=0 in tests
         assert not runners.wanted()
@@ -417,7 +393,7 @@ class TestServer:
         server.kill()
         assert gone([server])
         assert process.poll() is None
-        assert answers(process)[-1:] == DONE
+        assert list(answers(process))[-1:] == DONE
         assert end(process) == runners.UNKNOWN
         assert "bad fork: False\n" in Path(log.name).read_text()
         assert SLEEPS in (tmp_path / "shown").read_text()

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.engine_fixtures import wait_until
-from tests.store.other_versions import rewrite
+from tests.stored_series import rewrite
 from vitprof.config import RunConfig
 from vitprof.home import home, lock_dir
 from vitprof.jobs import scheduling
@@ -83,16 +83,14 @@ def test_the_words_say_what_for_and_why(store: RunStore, monkeypatch: pytest.Mon
     add(store, "cuda:0", shares=True)
     last = add(store, "cuda:0", shares=True)
     ahead = ahead_of(store, last)
-    assert why_waiting(ahead, shares=False) == (
-        f"waiting for run {first} on cpu and 1 more; jobs run one at a time so that they do not take each other's CPU "
-        "and disk"
-    )
+    said = f"waiting for run {first} on cpu and 1 more; jobs run one at a time so that they do not take each other's"
+    assert why_waiting(ahead, shares=False) == f"{said} CPU and disk"
     assert why_waiting(ahead, shares=True).endswith("; it was started to run alone (share_machine off)")
     assert why_waiting(ahead[1:], shares=True).endswith(" on cuda:0; a device takes one job at a time")
 
 
 HOLDER = """
-from vitprof.jobs.scheduling import Holder, MachineLock, ahead_of, holders, queue_of, running_beside, why_waiting
+from vitprof.jobs.scheduling import MachineLock
 lock = MachineLock(7, "cpu", shares=False, store_url="sqlite:////elsewhere/runs.sqlite")
 print(lock.acquire(), flush=True)
 input()
@@ -102,9 +100,8 @@ input()
 
 @pytest.fixture
 def other() -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
+    command = [sys.executable, "-c", HOLDER]
+    with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "True\n"
         yield process
@@ -275,6 +272,4 @@ def test_what_a_person_calls_the_program_and_a_user_without_a_name(monkeypatch: 
     assert scheduling.caller() == "the dashboard"
     monkeypatch.setattr(scheduling.getpass, "getuser", lambda: {}["no such user"])
     assert lock().holder.user == str(os.getuid())
-    assert Holder().who == (
-        "a program that cannot be named; it does not say what it runs: begin without waiting with --anyway, or Run now"
-    )
+    assert Holder().who.startswith("a program that cannot be named; it does not say what it runs: begin without")

@@ -1,4 +1,4 @@
-"""Every column says what it means and in which unit; summaries survive JSON."""
+"""Every column says what it means and in which unit; summaries and verdicts survive JSON."""
 
 import json
 import math
@@ -12,7 +12,9 @@ from vitprof.analysis.verdict.wording import cause_words
 from vitprof.charts.style import LOADING_COLOURS
 from vitprof.config import RunConfig
 from vitprof.measure.step_columns import BatchTimes
-from vitprof.recording import columns
+from vitprof.recording import codec, columns
+from vitprof.recording.columns import RunSummary
+from vitprof.recording.verdict import Share, Verdict
 
 INF = math.inf
 UNITS = ("_s", "_ms", "_ms_median", "_ms_p95", "_pct", "_pct_mean", "_frac", "_bytes", "_bytes_per_s", "_w", "_mhz")
@@ -68,3 +70,28 @@ def test_wherever_stages_of_loading_are_spelled_they_are_those_of_the_records() 
     assert tuple(STAGE_WORDS) == tuple(LOADING_COLOURS) == (*columns.TIMED_STAGES, "rest", "hand_over")
     assert set(CPU_WORK) <= {*stages, "rest", "loading"}
     assert all(cause_words(RunConfig(), cause) for cause in (*stages, "rest", "loading"))
+
+
+VERDICT = Verdict(kind="input-bound", sentence="So it is.", simulated=True, shares=(Share("read", math.inf, 4.0, 1.0),))
+
+
+def test_what_is_not_known_is_null_and_comes_back_as_nan() -> None:
+    plain = codec.to_plain(VERDICT)
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert (plain["idle_frac"], plain["shares"][0]["frac"], plain["shares"][0]["own_ms"]) == (None, None, 1.0)
+    back = codec.from_plain(Verdict, plain)
+    assert math.isnan(back.idle_frac)
+    assert math.isnan(back.shares[0].frac)
+    assert codec.to_plain(back) == plain
+
+
+def test_values_of_other_versions_and_types() -> None:
+    back = codec.from_plain(RunSummary, {"n_steps": 3, "joules": 2.5})
+    assert (back.n_steps, math.isnan(back.samples_per_s)) == (3, True)
+    with pytest.raises(ValueError, match="idle_frac") as caught:
+        codec.from_plain(Verdict, codec.to_plain(VERDICT) | {"idle_frac": "much"})
+    assert codec.first_error(caught.value).startswith("idle_frac: Input should be a valid number")
+    schema = codec.schema(RunSummary, "figures")
+    assert schema["properties"]["n_steps"] == {"type": "integer", "description": "number of steps recorded"}
+    assert schema["properties"]["epoch_s"]["type"] == ["number", "null"]
+    assert schema["required"] == list(schema["properties"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests import ROOT
 
 UNFINISHED = shutil.ignore_patterns("*.pyc.*")
 """Byte code comes along but for what is being written meanwhile."""
@@ -21,7 +21,7 @@ CHANGES = {
         )
     ],
     "vitprof/measure/step_columns.py": [
-        ('        "rank": np.zeros', '        "toy_s": wait_s / 2,\n        "rank": np.zeros'),
+        ('        "rank": np.zeros', '        "toy_s": wait_s / 2,\n        "rank": np.zeros')
     ],
     "vitprof/charts/live.py": [
         ('_stacked("compute", style.COMPUTE)),', '_stacked("compute", style.COMPUTE), _stacked("toy", style.LOSS)),'),

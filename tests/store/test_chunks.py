@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.jobs.reported import steps
+from tests.jobs.reported import step_columns, steps
 from tests.stored_series import append_steps, append_telemetry
 from vitprof.config import RunConfig
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
@@ -83,7 +83,7 @@ def test_steps_are_marked_and_added_again_in_either_form(store: RunStore, compac
     store.mark_warmup(run_id, [])
     store.mark_warmup(run_id, [9, 10, 31, 999])
     append_steps(store, run_id, steps(45, 10), again=True)
-    store.record(run_id, list(chunks_of("steps", columns_of(steps(50, 5), STEP_COLUMNS))) * 2, again=True)
+    store.record(run_id, list(chunks_of("steps", step_columns(50, 5))) * 2, again=True)
     found = store.steps(run_id)
     assert found["step"].tolist() == list(range(55))
     assert np.flatnonzero(found["warmup"]).tolist() == [9, 10, 31]
@@ -101,7 +101,7 @@ def test_many_small_chunks_become_one_and_batches_are_whole(store: RunStore, mon
         append_steps(store, run_id, steps(first, 1))
         store.compact(run_id, all_of_it=False)
     with pytest.raises(Exception, match="nonsense"):
-        store.record(run_id, chunks_of("steps", columns_of(steps(4, 3), STEP_COLUMNS)), {"nonsense": 1})
+        store.record(run_id, chunks_of("steps", step_columns(4, 3)), {"nonsense": 1})
     with store.transaction() as db:
         rows = db.exec_driver_sql("select chunk, rows, merged from series order by chunk").fetchall()
     assert rows == [(0, 3, 1), (3, 1, 0)]

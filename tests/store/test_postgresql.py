@@ -2,13 +2,14 @@
 
 import threading
 from contextlib import closing
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.clock import Clock
 from tests.engine_fixtures import wait_until
-from tests.jobs.reported import Clock, ReportingJob, steps
+from tests.jobs.reported import ReportingJob, steps
 from tests.store.postgresql import Server, server  # noqa: F401
 from tests.stored_series import append_steps, append_telemetry
 from vitprof.config import RunConfig
@@ -46,12 +47,7 @@ def test_it_keeps_runs(server: Server) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("ends_first", [False, True])
-def test_a_server_that_is_restarted_while_a_job_records(
-    server: Server,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    vitprof_home: Path,
-    ends_first: bool,
-) -> None:
+def test_a_server_that_is_restarted_while_a_job_records(server: Server, monkeypatch: Any, ends_first: bool) -> None:  # noqa: F811
     """Where the program ends before it is back, the next one takes in what was left."""
     monkeypatch.setattr(outbox, "RETRY_S", 0.01)
     monkeypatch.setattr("vitprof.jobs.supervisor.LEAVE_AFTER_S", 0.01)

@@ -7,18 +7,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from vitprof.config import RunConfig
-from vitprof.config.tournament_spec import TournamentSpec
+from tests.config.test_tournament_spec import BASE, made
 from vitprof.errors import ConfigError, JobError, StoreError
 from vitprof.store import RunGroup, RunStore, tournaments
 from vitprof.store.database import runs as run_table
 from vitprof.store.database import tournaments as store_table
-
-BASE = RunConfig(device="simulated:2,10", threads=1, steps=10, seed=7)
-
-
-def made(**values: Any) -> TournamentSpec:
-    return TournamentSpec(**({"base": BASE, "strategies": ("memory", "workers"), "batch_sizes": (32, 64)} | values))
 
 
 @pytest.fixture
@@ -125,10 +118,8 @@ def test_deleted_with_its_runs(store: RunStore, number: int) -> None:
 
 def test_one_of_another_version_is_left_out_and_can_be_deleted(store: RunStore, number: int) -> None:
     other = tournaments.insert_tournament(store, made())
-    for spec, why in (
-        ({"colour": "red"}, "another version"),
-        (made().to_dict() | {"repeats": 10**12}, "from 1 to 100"),
-    ):
+    endless = made().to_dict() | {"repeats": 10**12}
+    for spec, why in (({"colour": "red"}, "another version"), (endless, "from 1 to 100")):
         with store.transaction() as db:
             db.execute(sa.update(store_table).where(store_table.c.id == number).values(spec=spec))
         with pytest.raises(StoreError, match=why):
@@ -150,9 +141,6 @@ def test_the_newest_run_of_each_round(store: RunStore, number: int) -> None:
     with store.transaction() as db:  # their configs are not read
         db.execute(sa.update(run_table).values(config={"colour": "red"}))
     newest = tournaments.newest_runs(store, number)
-    assert {key: {n: run.id for n, run in rounds.items()} for key, rounds in newest.items()} == {
-        "a": {1: ids[3], 2: ids[2]},
-        "b": {1: ids[1]},
-        "": {0: ids[4]},
-    }
+    found = {key: {n: run.id for n, run in rounds.items()} for key, rounds in newest.items()}
+    assert found == {"a": {1: ids[3], 2: ids[2]}, "b": {1: ids[1]}, "": {0: ids[4]}}
     assert newest["a"][1] == tournaments.TrialRun(ids[3], 1, "failed", "no room", "preparing", 0.5, n_made=2)

@@ -120,9 +120,8 @@ line.hide()
 
 
 def test_at_most_twice_a_second() -> None:
-    terminal = Terminal(
-        [sys.executable, "-c", BEGIN + "for i in range(40):\n    show(f'step {i}', after=0.125)\nline.hide()"]
-    )
+    source = "for i in range(40):\n    show(f'step {i}', after=0.125)\nline.hide()"
+    terminal = Terminal([sys.executable, "-c", BEGIN + source])
     terminal.end()
     assert terminal.said.count(b"step ") == 10
 

@@ -26,29 +26,21 @@ def test_signals_are_told_also_those_that_came_early() -> None:
 
 def test_what_is_ignored_stays_ignored() -> None:
     """As with nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with signals_relayed() as relay:
-            relay.to(lambda _: 1 / 0)
-            os.kill(os.getpid(), signal.SIGHUP)
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with signals_relayed() as relay:
+        relay.to(lambda _: 1 / 0)
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 def test_a_closed_terminal_interrupts_a_command_as_sigterm_does() -> None:
-    before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM)}
-    try:
-        signals_interrupt()
-        for number in before:
-            with pytest.raises(KeyboardInterrupt):
-                os.kill(os.getpid(), number)
-        with stop_asked() as asked:
-            os.kill(os.getpid(), signal.SIGHUP)
-        assert asked.by == "SIGHUP"
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
-        signals_interrupt()
+    signals_interrupt()
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+    with stop_asked() as asked:
         os.kill(os.getpid(), signal.SIGHUP)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    assert asked.by == "SIGHUP"
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
+    signals_interrupt()
+    os.kill(os.getpid(), signal.SIGHUP)
