@@ -93,15 +93,15 @@ class TestPredicting:
             run = profiled(manager, **config)
             with pytest.raises(JobError, match=why):
                 jobs.submit_micro_runs(manager, run.id)
-        with pytest.raises(JobError, match="still going on"):
-            jobs.submit_micro_runs(manager, manager.store.create_run(RunConfig()))
-        with pytest.raises(StoreError, match="no run 999"):
-            jobs.submit_micro_runs(manager, 999)
         run = profiled(manager)
         for wrong in ("dali", "nonsense"):
             with pytest.raises(ConfigError, match=wrong):
                 jobs.predict_strategies(manager, run.id, ["memory", wrong])
         assert manager.store.runs(group_key=jobs.group_of(run.id)) == []
+        with pytest.raises(JobError, match="still going on"):
+            jobs.submit_micro_runs(manager, manager.store.create_run(RunConfig()))
+        with pytest.raises(StoreError, match="no run 999"):
+            jobs.submit_micro_runs(manager, 999)
 
 
 def test_the_same_job_with_that_strategys_own_settings_and_a_page_cache_where_there_is_one(store: RunStore) -> None:

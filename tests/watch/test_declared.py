@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -26,6 +25,10 @@ class FakeWatcher:
         self.done.append(f"{status} {error}".strip() + ", another run" * over)
 
 
+class Loader:
+    """Is gone with the last reference to it, as a Mock is not."""
+
+
 class Script:
     """Watches loaders and loops over them."""
 
@@ -33,12 +36,12 @@ class Script:
         self.runs, self.loop = Runs(), loop
 
     def watches(self, name: str, batch_size: int = 4) -> tuple[Any, Planned]:
-        watched = Mock()
+        watched = Loader()
         return watched, self.runs.planned(watched, SimpleNamespace(batch_size=batch_size), name, quiet=False)
 
     def loops(self, run: Planned) -> Any:
         """Begins a loop, which is over when what is returned is gone."""
-        iterator = Mock()
+        iterator = Loader()
         self.runs.take(run, iterator)
         self.runs.take(run, iterator)
         return iterator
