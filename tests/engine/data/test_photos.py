@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import shutil
+import time
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -152,8 +153,11 @@ def test_stopped_and_gone_on_with(few_photos: Path, vitprof_home: Path, monkeypa
     monkeypatch.setenv("VITPROF_HOME", str(vitprof_home))
     monkeypatch.setattr(photos, "IMAGES_A_CHUNK", 4)
     data = vitprof_home / "data"
-    with pytest.raises(JobStopped, match="kept"):
-        prepare("photos", N, stop=Mock(side_effect=[False, False, *[True] * 9]))
+    asked = itertools.count()
+    with monkeypatch.context() as patch:
+        patch.setattr(scenes, "draw", lambda *args, draw=scenes.draw: [time.sleep(0.05), draw(*args)][1])
+        with pytest.raises(JobStopped, match="kept"):
+            prepare("photos", N, stop=lambda: next(asked) >= 2)  # long before the others are drawn
     (partial,) = [p for p in data.iterdir() if p.is_dir()]
     assert partial.name.startswith(f".photos-{N}.partial-")
     kept = list(photos.files(partial).values())
