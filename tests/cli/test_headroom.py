@@ -73,7 +73,7 @@ class TestHeadroom:
         said = one_line(call, *RUN, "--headroom", "--loader-only")
         assert said.startswith("vitprof: --loader-only: headroom")
         assert call("headroom", "7") == (1, "", "vitprof: there is no run 7; python -m vitprof runs lists them\n")
-        assert "no such run; " in call("runs")[1]
+        assert "no runs; " in call("runs")[1]
 
 
 @pytest.mark.usefixtures("small_home")

@@ -12,7 +12,7 @@ from vitprof.store import RunStore
 
 
 def test_empty(call: Call) -> None:
-    assert "no such run; " in succeeds(call, "runs")
+    assert "no runs; " in succeeds(call, "runs")
     assert read_json("runs", call("runs", "--json")[1]) == {"schema_version": SCHEMA_VERSION, "runs": []}
 
 
@@ -44,7 +44,7 @@ def test_runs_are_filtered_sorted_and_paged(call: Call, mine: RunStore) -> None:
     assert "the one in the middle (simulated)" in out
     assert "kept" in out
     assert "there is no page 3: 3 runs, 2 a page" in call("runs", "--limit", "2", "--page", "3")[1]
-    assert "no such run; " in call("runs", "--text", "nothing like it")[1]
+    assert "no runs; " in call("runs", "--text", "nothing like it")[1]
 
 
 def test_runs_made_for_another_are_listed_when_asked_for(call: Call, mine: RunStore) -> None:

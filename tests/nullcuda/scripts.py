@@ -100,7 +100,7 @@ class Images(Dataset[Any]):
         found = {"since_s": since[0], "until_s": until[0], "busy_s": until[1] - since[1]}
         found["waited_s"] = sum(self.waited[first - len(self.noted) : -1])
         if self._busy is not None:
-            found["exposed_s"], found["compute_s"] = by_spans(since[0], until[0])
+            found["exposed_wait_s"], found["compute_s"] = by_spans(since[0], until[0])
         return json.dumps(found)
 
 

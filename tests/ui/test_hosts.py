@@ -127,6 +127,7 @@ def test_two_files_are_served_and_nothing_else_and_streamlits_own_protection_is_
         reply = answer(url, f"/{url_of(source)}", own)
         assert (reply.status, reply.headers["content-type"].partition(";")[0]) == (200, "text/javascript")
         assert reply.text == source.read_text()
+        assert "immutable" in reply.headers["cache-control"], "1.5 MB, else sent for every page that is opened"
     for name in ELSEWHERE:
         reply = answer(url, f"/app/static/{name}", own)
         assert (reply.status in (400, 404), "import" in reply.text) == (True, False)

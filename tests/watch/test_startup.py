@@ -12,7 +12,8 @@ from tests import ROOT
 from vitprof.watch.patching import say, when_imported
 
 pytestmark = pytest.mark.slow
-PYTHONS = sorted({*glob.glob("/usr/bin/python3.[0-9]*[0-9]"), *glob.glob("/root/.pyenv/versions/*/bin/python")})
+PYENV = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
+PYTHONS = sorted({*glob.glob("/usr/bin/python3.[0-9]*[0-9]"), *glob.glob(f"{PYENV}/versions/*/bin/python")})
 SOURCE = """
 import sys
 try:

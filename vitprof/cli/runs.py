@@ -65,7 +65,7 @@ def runs(
     elif total:
         terminal.out.print(f"there is no page {page}: {total:,} runs, {most} a page")
     else:
-        terminal.out.print(f"no such run; {program()} run --strategy memory --steps 50 makes one, --helpers shows more")
+        terminal.out.print(f"no runs; {program()} run --strategy memory --steps 50 makes one, --helpers shows more")
 
 
 def _show(run: StoredRun, tags: tuple[str, ...], as_json: bool) -> None:

@@ -117,7 +117,7 @@ STORAGES = catalog.by_name(
         sample_bytes=blocks,
         prepare_s={"idx": 0.06e-3, "jpeg": 1.8e-3},
     ),
-    # data/<id>.pt with string IDs, a partition and labels beside it; torch.load(weights_only=True) for each.
+    # data/<id>.pt with string IDs, with a partition and labels; torch.load(weights_only=True) for each.
     StoragePart(
         "pt",
         "One .pt file for each sample",

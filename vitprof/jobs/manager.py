@@ -203,7 +203,9 @@ class JobManager:
             recorder.fail(one_line(error))
         job.lock.release()
         job.start = None
-        if not job.outbox.wait(0):
+        if job.outbox.wait(0):
+            job.outbox.look = lambda: None  # nothing of the recorder is kept with the job
+        else:
             away = f"the run store is unavailable ({job.outbox.unavailable}): what was measured waits for it"
             print(f"vitprof: run {run_id} {recorder.end}; {away}", file=sys.stderr)  # noqa: T201
 

@@ -25,7 +25,7 @@ PATIENCE_BYTES = 8 << 20
 """Bytes that may wait while a write goes on; beyond that the store is taken to be unavailable."""
 CHUNKS_AT_ONCE = 128
 WRITE_WITHIN_S = 30.0
-"""How long (s) to wait for the end of a run to be written, unless the store is away; this includes summing it up."""
+"""How long (s) to wait for the end of a run to be written, and summed up, unless the store is unavailable."""
 LEAVE_S = 6.0
 """How long (s) the program's end waits for the current write: SQLite waits 5 s for a lock."""
 COMPACT_EVERY = 64

@@ -31,6 +31,8 @@ MAX_TAG, MAX_NOTE = 40, 4000
 """Most characters of a tag and of a note."""
 UPDATE = sa.update(runs).where(runs.c.id == sa.bindparam("of_run"))
 """Made once: to make a statement takes longer than to run it."""
+VALUES_AT_ONCE = 500
+"""Values in one query: SQLite before version 3.32 takes at most 999 (https://sqlite.org/limits.html)."""
 
 
 class RunStore(Listing, SeriesStore):
@@ -220,9 +222,10 @@ class RunImport:
     def recorded_in(self, moments: Collection[str]) -> Iterator[Any]:
         """Yields the runs of this store whose `created_utc` is one of `moments`: rows of what identifies them."""
         known = (runs.c.created_utc, runs.c.t_origin_s, runs.c.owner_host, runs.c.facts)
-        between = runs.c.created_utc.between(min(moments), max(moments))
-        found = self._db.execute(sa.select(runs.c.id.label("run_id"), *known).where(between))
-        yield from (run for run in found if run.created_utc in moments)
+        query, wanted = sa.select(runs.c.id.label("run_id"), *known), sorted(moments)
+        for first in range(0, len(wanted), VALUES_AT_ONCE):
+            part = wanted[first : first + VALUES_AT_ONCE]
+            yield from self._db.execute(query.where(runs.c.created_utc.in_(part)))
 
     def insert(self, values: Mapping[str, Any], *, steps: Series, telemetry: Series, tags: Iterable[str] = ()) -> int:
         """Adds a run that has ended, with its series and tags, as one of this process, and returns its new id."""

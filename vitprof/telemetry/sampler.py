@@ -91,7 +91,7 @@ JOIN_S = 10.0
 
 NO_FIGURES = "{}: GPU-util, GPU memory, power and temperature are not available. The run can still use its GPU; {}"
 TO_HAVE_THEM = "in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility to have them"
-TO_HAVE_AMDS = "install the Python package amdsmi of its ROCm beside vitprof to have them"
+TO_HAVE_AMDS = "install the Python package amdsmi of its ROCm where vitprof is installed, to have them"
 
 TelemetryRow = tuple[float, ...]
 Sink = Callable[[list[TelemetryRow]], None]

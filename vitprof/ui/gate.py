@@ -111,6 +111,8 @@ FORM = "application/x-www-form-urlencoded"
 HEALTH = "/_stcore/health"
 """Answered without a token, with "ok" and no more: for a container's health check and `vitprof open`."""
 STATIC = "/app/static/"
+KEPT = {"Cache-Control": "private, max-age=31536000, immutable"}
+"""Of a file below it: its URL has its digest (`live_chart.url_of`), so a browser need not ask for it again."""
 SECURITY_HEADERS = {
     # Nothing is loaded from elsewhere, and nothing sent there, whatever got into a page. Streamlit needs inline styles
     # and scripts; Plotly and Vega make functions from text.
@@ -181,7 +183,7 @@ class Gate:
             file = self.files.get(path.removeprefix(STATIC))
             if file is None:
                 return PlainTextResponse("there is no such file", status_code=404)
-            return FileResponse(file, media_type="text/javascript")
+            return FileResponse(file, media_type="text/javascript", headers=KEPT)
         return None
 
     async def _ask(self, token: Token, scope: Scope, receive: Receive) -> Response:

@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import cv2
@@ -153,9 +154,14 @@ def test_stopped_and_gone_on_with(few_photos: Path, vitprof_home: Path, monkeypa
     monkeypatch.setenv("VITPROF_HOME", str(vitprof_home))
     monkeypatch.setattr(photos, "IMAGES_A_CHUNK", 4)
     data = vitprof_home / "data"
-    asked = itertools.count()
+    asked, draw = itertools.count(), scenes.draw
+
+    def drawn_slowly(*args: Any) -> Any:
+        time.sleep(0.05)
+        return draw(*args)
+
     with monkeypatch.context() as patch:
-        patch.setattr(scenes, "draw", lambda *args, draw=scenes.draw: [time.sleep(0.05), draw(*args)][1])
+        patch.setattr(scenes, "draw", drawn_slowly)
         with pytest.raises(JobStopped, match="kept"):
             prepare("photos", N, stop=lambda: next(asked) >= 2)  # long before the others are drawn
     (partial,) = [p for p in data.iterdir() if p.is_dir()]

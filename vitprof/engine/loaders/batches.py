@@ -255,9 +255,8 @@ class ThreadsEpoch:
                 under_way.append(Filling(self._loader, self._epoch, indices))
             if not under_way:
                 return
-            for piece in under_way[
-                0
-            ].futures:  # stays in the queue until done: if one fails, others still write into it
+            first = under_way[0]  # stays in the queue until done: if a piece fails, others still write into it
+            for piece in first.futures:
                 piece.result()
             batch = under_way.popleft().batch
             assert batch is not None, "its last piece made it"
