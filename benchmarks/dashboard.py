@@ -23,6 +23,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -38,7 +39,7 @@ WATCHED = {"strategy": "per-sample", "batch_size": 128, "steps": 1000, "threads"
 """A job bound by its loader, so that anything that takes CPU from it slows it down."""
 WATCHED_WARMUP = 20
 """Steps, of which the first last longer."""
-JOB = {"strategy": "memory", "batch_size": 64, "steps": 250, "threads": 1, "warmup_steps": 20}
+JOB: dict[str, Any] = {"strategy": "memory", "batch_size": 64, "steps": 250, "threads": 1, "warmup_steps": 20}
 
 
 @contextmanager
@@ -68,7 +69,7 @@ def dashboard(env: dict[str, str]) -> Iterator[tuple[str, psutil.Process]]:
         server.wait(30)
 
 
-def by_command_line(env: dict[str, str], config: dict[str, object]) -> dict[str, float]:
+def by_command_line(env: dict[str, str], config: dict[str, Any]) -> dict[str, float]:
     """Runs a job by command line and returns its summary."""
     options = [part for name, value in config.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     command = [sys.executable, "-m", "vitprof", "run", *options, "--no-evaluate", "--json"]
@@ -77,7 +78,7 @@ def by_command_line(env: dict[str, str], config: dict[str, object]) -> dict[str,
     return summary
 
 
-def by_dashboard(store: RunStore, url: str, config: dict[str, object]) -> dict[str, float]:
+def by_dashboard(store: RunStore, url: str, config: dict[str, Any]) -> dict[str, float]:
     """Runs a job in the dashboard, with its page open, and returns its summary."""
     query = "&".join(f"{name}={value}" for name, value in (config | {"evaluate": "false"}).items())
     known = {run.id for run in store.runs()}
@@ -210,7 +211,9 @@ def made_up_steps(first: int, n: int, origin: float) -> np.ndarray:
 def made_up_telemetry(first: int, n: int, origin: float) -> list[list[float]]:
     """Returns `n` telemetry samples, two a second, with noise in every column."""
     rng = np.random.default_rng(first)
-    columns = {name: rng.uniform(1, 100, n) * (1e8 if "bytes" in name else 1) for name in TELEMETRY_COLUMNS}
+    columns: dict[str, Any] = {
+        name: rng.uniform(1, 100, n) * (1e8 if "bytes" in name else 1) for name in TELEMETRY_COLUMNS
+    }
     columns["t_s"] = origin + np.arange(first, first + n) * 0.5
     rows: list[list[float]] = np.stack([columns[name] for name in TELEMETRY_COLUMNS], axis=1).tolist()
     return rows

@@ -113,11 +113,12 @@ class Recording:
             wait_for_quiet()
             self.call(*arguments)
             made = self.runs()[0]
-            verdict = made.verdict or {}
-            found = {verdict.get("cause"), *(seen["name"] for seen in verdict.get("signatures", ()))}
-            if verdict.get("kind") == kind and not SEEN_BESIDE & found:
+            if made.verdict is None:
+                raise SystemExit(f"run {made.id} has no verdict: {made.error}")
+            found = {made.verdict.cause, *(seen.name for seen in made.verdict.signatures)}
+            if made.verdict.kind == kind and not SEEN_BESIDE & found:
                 return made.id
-            print(f"again: {verdict.get('kind')}, {found}")
+            print(f"again: {made.verdict.kind}, {found}")
             with closing(self.store()) as store:
                 store.delete(made.id)
             self.count_on()

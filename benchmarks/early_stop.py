@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.tournament import RIGHT, SPEEDS, board_of
 from vitprof.analysis.arrays import Floats
-from vitprof.analysis.tournament.entries import Outcome
+from vitprof.analysis.tournament.entries import Outcome, Status
 from vitprof.analysis.tournament.recommend import can_be_fastest, recommend
 from vitprof.analysis.tournament.scores import EARLIEST_STOP_FRAC, cannot_win, without_others
 from vitprof.config.bounds import MORE_ROUNDS
@@ -89,7 +89,7 @@ def tournament(kind: str, seed: int, judged: Judged | None) -> tuple[str, bool, 
                 cut.add(key)
             if n != 1:  # else it did not begin
                 n = n or N_BLOCKS
-                status = "cut" if key in cut else "done"
+                status: Status = "cut" if key in cut else "done"
                 runs[key].append(Outcome(number, number, status, _pairs(blocks[:n]), None, _cores(blocks, others, n)))
                 made += n / N_BLOCKS
     found = recommend(board_of(runs, cut))

@@ -14,10 +14,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.watch_matrix import OTHER, SAME
+
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results-gpu.md"
 NULL = "NVIDIA Null GPU"
 MISSING = "missing"
+WATCHED = (
+    "Starved: 20 ms for a batch, 2 ms of work; busy: 12 ms of work. Measured: exposed wait, compute, and the share of",
+    "the time in which the GPU was busy by torch.profiler in the same run. Expected: compute not less than busy, the",
+    "exposed wait no more than the rest and no less than the script itself waited, all within 2 points; a starved loop",
+    "is called input-bound; losses are those of a run without vitprof.",
+)
 PRECISIONS = ("fp32", "bf16", "fp16", "compiled")
+TOLD_US = 20.0
+"""Calls of NVML's that take no longer have no row."""
 CONFINED_US = 50.0
 """As the self-test's case of the clocks."""
 
@@ -56,7 +66,8 @@ def probe_rows(probe: dict[str, Any]) -> Iterator[Row]:
         if isinstance(cost, dict) and "median_us" in cost:
             ok = cost["median_us"] < 20 if name in ("record", "query", "elapsed_time", "mark") else None
             text = f"{cost['median_us']:.3g} us (99th percentile {cost['p99_us']:.3g})"
-            yield judged(f"cost: {name}", text, "" if ok is None else "under 20 us", ok)
+            if ok is not None or cost["median_us"] > TOLD_US:
+                yield judged(name, text, "" if ok is None else "under 20 us", ok)
         elif isinstance(cost, dict):
             yield missing(f"cost: {name}", cost.get("failed"))
     if "launch_us" in (found := probe.get("launches", {})):
@@ -84,11 +95,12 @@ def probe_rows(probe: dict[str, Any]) -> Iterator[Row]:
         if found.get("failed"):
             yield missing(f"gated steps: {name}", found["failed"])
         elif found["kernel_ms"] is None:
-            yield missing(f"gated steps: {name}", "no gated step was kept")
+            text = "no step was kept: something in each of them makes the host wait (fp16: GradScaler)"
+            yield judged(f"gated steps: {name}", text, "", None)
         else:
             text = f"kernels {found['kernel_ms']:.3g} of compute {found['compute_ms']:.3g} ms, {found['n_gated']} gates"
             ok = found["kernel_ms"] <= found["compute_ms"] * 1.05
-            yield judged(f"gated steps: {name}", text, "kernels take no longer than compute", ok)
+            yield judged(f"gated steps: {name}", text, "no longer than compute", ok)
 
 
 def doctor_rows(doctor: dict[str, Any]) -> Iterator[Row]:
@@ -107,14 +119,11 @@ def watch_rows(watch: dict[str, Any]) -> Iterator[Row]:
         if reason := row.get("skipped") or row.get("failed"):
             yield missing(name, reason)
             continue
-        busy = "" if math.isnan(row["busy_frac"]) else f"; the GPU was busy {row['busy_frac']:.1%} ({row['oracle']})"
-        text = f"exposed wait {row['exposed_wait_frac']:.1%}, compute {row['compute_frac']:.1%}{busy}"
-        wrong = list(row["wrong"]) + ["other losses than without vitprof"] * (row.get("same_losses") is False)
-        losses = ", and the same losses" * ("same_losses" in row)
-        expected = "; ".join(wrong) or f"as the script and the oracle say, within 2 points{losses}"
-        yield judged(name, text, expected, not wrong)
-        if math.isnan(row["busy_frac"]):
-            yield missing(f"{name}: oracle", row["oracle"])
+        busy, losses = row["busy_frac"], row.get("losses", "")
+        shares = f"{row['exposed_wait_frac']:.1%} / {row['compute_frac']:.1%} / "
+        wrong = list(row["wrong"]) + [OTHER] * (losses == OTHER)
+        expected = "; ".join([*wrong, *[losses] * (losses not in ("", OTHER, SAME))])
+        yield judged(name, shares + (row["oracle"] if math.isnan(busy) else f"{busy:.1%}"), expected, not wrong)
     if watch.get("cut"):
         yield missing("further scripts", watch["cut"])
 
@@ -125,7 +134,7 @@ def selftest_rows(selftest: dict[str, Any]) -> Iterator[Row]:
     for case in selftest.get("results", []):
         verdict = {"passed": "ok", "failed": "OFF"}.get(case["status"], MISSING)
         text = ": ".join(filter(None, (case["measured"], case["wrong"])))
-        yield Row(f"self-test: {case['case']}", text, case["expected"], verdict)
+        yield Row(case["case"], text, "" if verdict == "ok" else case["expected"], verdict)
     if selftest.get("stopped"):
         yield missing("self-test: further cases", selftest["sentence"])
 
@@ -135,12 +144,17 @@ def strategy_rows(file: dict[str, Any]) -> Iterator[Row]:
     left, failure = found.pop("left over", None), found.pop("failed", None)
     if not found:
         yield missing("strategies", failure or "no file, or out of time")
+    done = []
     for name, run in found.items():
         if "skipped" in run:
             yield missing(f"strategy {name}", run["skipped"])
-        else:
+        elif run.get("status") != "done" or run.get("failed"):
             text = f"{run.get('status', 'failed')}, {run.get('n_steps', 0)} steps {run.get('failed', '')}".strip()
-            yield judged(f"strategy {name}", text, "done", run.get("status") == "done" and not run.get("failed"))
+            yield judged(f"strategy {name}", text, "done", False)
+        else:
+            done.append(name)
+    if done:
+        yield judged("done", ", ".join(done), "all but those above", True)
     if left is None:
         yield missing("left over by the strategies", "the part ended early")
     else:
@@ -176,13 +190,20 @@ def page(folder: Path) -> str:
         f" expected, {count['OFF']} off, {count[MISSING]} not measured.",
     ]
     for title, section in sections.items():
-        text += ["", f"## {title}", "", "| row | measured | expected | verdict |", "|---|---|---|---|"]
+        text += ["", f"## {title}", ""]
+        text += [*WATCHED, ""] if title == "Watched scripts" else []
+        text += ["| row | measured | expected | verdict |", "|---|---|---|---|"]
         text += [f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in row)} |" for row in section]
     text += ["", "## Loading and overhead", ""]
     tables = (folder / "rows.txt").read_text(errors="replace") if (folder / "rows.txt").exists() else ""
     kept = [line for line in tables.splitlines() if line.startswith("|")]
-    for i, line in enumerate(kept):  # one table after another
-        text += [""] * (i > 0 and i + 1 < len(kept) and kept[i + 1].startswith("|---")) + [line]
+    head = ""
+    for i, line in enumerate(kept):  # one table after another; those with the same head are one
+        if i + 1 < len(kept) and kept[i + 1].startswith("|---") and line != head:
+            head = line
+            text += [""] * (i > 0) + [line, kept[i + 1]]
+        elif line != head and not line.startswith("|---"):
+            text.append(line)
     if not kept:
         text.append("Not measured: the parts failed, or were out of time.")
     return "\n".join(text) + "\n"

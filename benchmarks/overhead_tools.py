@@ -83,7 +83,7 @@ def plain_loop(config: RunConfig, tool: Bare) -> tuple[list[list[float]], float]
                         else:
                             optimizer.zero_grad(set_to_none=True)
                             loss = F.cross_entropy(model(to_input(images)), labels)
-                            loss.backward()  # type: ignore[no-untyped-call]
+                            loss.backward()
                             optimizer.step()
                     after_step()
                     left -= 1

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,11 +91,12 @@ def costs(write: Write, _: float) -> None:
     }
     for name, more in calls.items():
         try:
-            found[name] = call_us(lambda name=name, more=more: getattr(pynvml, name)(handle, *more), 20)
+            found[name] = call_us(partial(getattr(pynvml, name), handle, *more), 20)
         except pynvml.NVMLError as error:
             found[name] = {"failed": str(error)}
+    card = pynvml.nvmlDeviceGetUUID(handle)
     with Nvml() as nvml:
-        found["all that telemetry reads"] = call_us(lambda: nvml.read(0, [os.getpid()]), 20)
+        found["all that telemetry reads"] = call_us(lambda: nvml.read(card, [os.getpid()]), 20)
     write(found)
 
 
@@ -118,12 +120,13 @@ def launches(write: Write, _: float) -> None:
 def gated(write: Write, _: float) -> None:
     """Trains `tiny` by precision and compiled: compute of usual steps, and kernel time of those behind a gate."""
     found: dict[str, Any] = {}
-    for name, how in {
+    ways: dict[str, dict[str, Any]] = {
         "fp32": {},
         "bf16": {"precision": "bf16"},
         "fp16": {"precision": "fp16"},
         "compiled": {"compile": True},
-    }.items():
+    }
+    for name, how in ways.items():
         steps = Steps()
         fixed: dict[str, Any] = {"strategy": "memory", "device": DEVICE, "steps": 60, "warmup_steps": 12}
         try:
@@ -150,6 +153,7 @@ def pairs(write: Write, seconds: float) -> None:
     device = open_device(DEVICE, time.perf_counter)
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    card = pynvml.nvmlDeviceGetUUID(handle)
     anchor = event()
     anchor.record()
     torch.cuda.synchronize()
@@ -173,7 +177,7 @@ def pairs(write: Write, seconds: float) -> None:
             device.release(own)
             if now > read + 1.0:
                 read = now
-                readings.append({"host_s": now, **nvml.read(0, [os.getpid()])})
+                readings.append({"host_s": now, **nvml.read(card, [os.getpid()])})
                 try:
                     _, got = pynvml.nvmlDeviceGetSamples(handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, last_us)
                     util += [[sample.timeStamp, sample.sampleValue.uiVal] for sample in got]
@@ -202,7 +206,7 @@ def pairs(write: Write, seconds: float) -> None:
             "gpu_util_half_load_pct": statistics.mean([r["gpu_util_pct"] for r in readings[len(readings) * 3 // 4 :]]),
             "telemetry": [{k: v for k, v in r.items() if not math.isnan(v)} for r in readings],
             "gpm": any("sm_active" in name and not math.isnan(value) for r in readings for name, value in r.items()),
-            "why_not": nvml.why_not.get(0, {}),
+            "why_not": nvml.why_not.get(card, {}),
             "epoch_minus_host_s": time.time() - time.perf_counter(),
         }
     )
@@ -234,7 +238,7 @@ def strategies(write: Write, _: float) -> None:
                     continue
                 job = {"device": DEVICE, "steps": STEPS, "warmup_steps": 4, "evaluate": False}
                 try:
-                    [(_, run_id)] = run_trials(manager, [Trial(RunConfig(**settings | job), name)], "")
+                    [(_trial, run_id)] = run_trials(manager, [Trial(RunConfig(**settings | job), name)], "")
                     run = store.run(run_id)
                     found[name] = {"status": run.status, "n_steps": len(store.steps(run_id)["step"])}
                     found[name] |= {"failed": str(run.error)} if run.error else {}

@@ -108,7 +108,7 @@ def in_random_order(
 
     def orders() -> Iterator[torch.Tensor]:
         while True:
-            yield from torch.randperm(n).split(batch_size)  # type: ignore[no-untyped-call]
+            yield from torch.randperm(n).split(batch_size)
 
     indices = orders()
 

@@ -15,6 +15,7 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.proto.WidgetStates_pb2 import WidgetState
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
 
 class Session:
@@ -23,7 +24,7 @@ class Session:
     def __init__(self, base_url: str, query: str = "") -> None:
         self._query = query
         self._socket = connect(
-            f"ws://{urlsplit(base_url).netloc}/_stcore/stream", subprotocols=["streamlit"], max_size=None
+            f"ws://{urlsplit(base_url).netloc}/_stcore/stream", subprotocols=[Subprotocol("streamlit")], max_size=None
         )
         self._buttons: dict[str, str] = {}
         self._fragments: dict[str, tuple[float, float]] = {}

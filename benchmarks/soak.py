@@ -160,10 +160,15 @@ def act(soak: Soak, server: psutil.Process, minutes: float) -> None:
     """Does everything at once for `minutes`, and waits until all of it has ended."""
     begin = time.monotonic()
     end = begin + 60 * minutes
-    crowds = threading.Thread(
-        target=lambda: [visitors(soak, n, begin + (i + 1) * 30 * minutes) for i, n in enumerate(PAGES)]
-    )
-    acting = [crowds, *(threading.Thread(target=do, args=(soak,)) for do in (commands, pressed, locks))]
+
+    def crowds() -> None:
+        for i, n in enumerate(PAGES):
+            visitors(soak, n, begin + (i + 1) * 30 * minutes)
+
+    acting = [
+        threading.Thread(target=crowds),
+        *(threading.Thread(target=do, args=(soak,)) for do in (commands, pressed, locks)),
+    ]
     for thread in acting:
         thread.start()
     while (now := time.monotonic()) < end:

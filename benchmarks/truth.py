@@ -28,7 +28,7 @@ from vitprof.store import RunStore, StoredRun
 COMPUTE_S, WAIT_S = 12e-3, 20e-3
 SECONDS = 6.0
 BIN_S = 0.2
-JOB = {"strategy": "memory", "batch_size": 128, "threads": 1, "evaluate": False, "seconds": SECONDS}
+JOB: dict[str, Any] = {"strategy": "memory", "batch_size": 128, "threads": 1, "evaluate": False, "seconds": SECONDS}
 
 
 def measured(manager: JobManager, store: RunStore, config: RunConfig) -> tuple[StoredRun, RunSummary]:

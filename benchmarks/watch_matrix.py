@@ -1,6 +1,6 @@
 """Watches training loops as people write them on this machine's GPU, and compares with torch.profiler's kernels.
 
-    python -m benchmarks.watch_matrix FILE [--seconds S]
+    python -m benchmarks.watch_matrix FILE [--seconds S] [--only SCRIPT...]
 
 Each of `tests.nullcuda.scripts` runs starved (20 ms for a batch, 2 ms of work), busy (12 ms of work), and once without
 vitprof for its losses. The union of kernels by torch.profiler is the oracle of what the GPU did; the null device knows
@@ -14,7 +14,7 @@ import json
 import math
 import operator
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,7 +49,10 @@ FRAMEWORKS: dict[str, dict[str, Any]] = {
     "by_lightning, with the callback": {"callback": True},
     "by_timm": {},
 }
+ALL = FRAMEWORKS | {"launch_bound": {}}
 NULL = "the null device"
+SAME, OTHER = "the same losses", "other losses than without vitprof"
+UNSTEADY = "losses that change without vitprof, too"
 TRUE = ("exposed_wait_s", "compute_s")
 """What the null device knows by itself, of what vitprof says of a run."""
 NO_ORACLE = "missing: torch.profiler sees no kernels here (CUPTI)"
@@ -109,8 +112,9 @@ def wrong(case: str, seen: Run, points: float | None = None) -> list[str]:
     failures = []
     if seen.facts["device"] != "cuda:0":
         failures.append(f"the device is called {seen.facts['device']}")
-    for name, truth in seen.truth.items() if points is not None else ():
-        if abs(seen.frac(name) - truth) > (points if name == "compute_s" else POINTS):
+    allowed = {} if points is None else {"exposed_wait_s": POINTS, "compute_s": points}
+    for name, truth in seen.truth.items() if allowed else ():
+        if abs(seen.frac(name) - truth) > allowed[name]:
             failures.append(f"{name} {seen.frac(name):.1%}, but {truth:.1%} by the device itself")
     if compute < known - POINTS:
         failures.append(f"compute {compute:.1%}, but the GPU was busy {busy:.1%}")
@@ -172,9 +176,9 @@ def clock() -> str:
     return json.dumps([100_000_000 / begin.elapsed_time(end) * 1e3, torch.cuda.get_device_name()])
 
 
-def rows(host: Host, cycles_per_s: float) -> Iterator[dict[str, Any]]:
-    """Yields a row for each script and case: what was seen, and what is wrong."""
-    for title, more in {**FRAMEWORKS, "launch_bound": {}}.items():
+def rows(host: Host, cycles_per_s: float, only: Container[str]) -> Iterator[dict[str, Any]]:
+    """Yields a row for each of the scripts `only` and each case: what was seen, and what is wrong."""
+    for title, more in {name: more for name, more in ALL.items() if name.split(",")[0] in only}.items():
         script = title.split(",")[0]
         module = script.removeprefix("by_")
         if module != script and importlib.util.find_spec(module) is None:
@@ -182,7 +186,13 @@ def rows(host: Host, cycles_per_s: float) -> Iterator[dict[str, Any]]:
             continue
         how = {"script": script, "cycles_per_s": cycles_per_s}
         cases = {"1 ms of kernels in 8 ms of launches": {}} if script == "launch_bound" else CASES
-        losses = None
+        losses = ""
+        plainly = {name: value for name, value in more.items() if name == "item"}
+
+        def bare(script: dict[str, Any]) -> str:
+            done = host.running(HERE).run("traced", watched=False, **script)
+            return repr(json.loads(done.returned)["losses"])
+
         for case, times in cases.items():
             row: dict[str, Any] = {"script": title, "case": case}
             try:
@@ -193,12 +203,11 @@ def rows(host: Host, cycles_per_s: float) -> Iterator[dict[str, Any]]:
                     yield row
                     continue
                 row["wrong"] = wrong(case, seen, POINTS)
-                if losses is None:
-                    plainly = {name: value for name, value in more.items() if name == "item"}
-                    bare = host.running(HERE).run("traced", watched=False, **how, **plainly, wait_s=0.0, work_s=0.0)
-                    losses = repr(json.loads(bare.returned)["losses"])
+                losses = losses or bare(how | plainly | {"wait_s": 0.0, "work_s": 0.0})
                 if seen.own["oracle"] != NULL:  # whose losses are whatever the memory held
-                    row["same_losses"] = losses == repr(seen.own["losses"])
+                    row["losses"] = SAME if losses == repr(seen.own["losses"]) else OTHER
+                    if row["losses"] == OTHER and losses != bare(how | plainly | times):
+                        row["losses"] = UNSTEADY
             except (RuntimeError, ValueError, LookupError, VitprofError) as error:
                 row["failed"] = f"{type(error).__name__}: {error}"
             yield row
@@ -222,6 +231,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--seconds", type=float, default=150.0, help="no script begins after this")
+    names = list(dict.fromkeys(name.split(",")[0] for name in ALL))
+    parser.add_argument("--only", nargs="+", choices=names, default=names)
     given = parser.parse_args()
     until = time.monotonic() + given.seconds
     host = Host(SCRIPTS)
@@ -232,7 +243,7 @@ def main() -> None:
         cycles_per_s, name = json.loads(answer.returned)
         cut = "ended early: the rows after these are missing"
         written: dict[str, Any] = {"device_name": name, "sleep_cycles_per_s": cycles_per_s, "rows": [], "cut": cut}
-        for row in rows(host, cycles_per_s):
+        for row in rows(host, cycles_per_s, given.only):
             written["rows"].append(row)
             given.file.write_text(json.dumps(written, indent=1))
             print(row, flush=True)

@@ -54,9 +54,9 @@ def run_case(case: Case, spin_s: float, steps: int, tool: Bare) -> dict[str, Any
     before: dict[str, float] = {}
     used: dict[str, float] = {}
     with tool.job(simulated=False):
-        for batch in tool.batches(loader):
+        batches: Any = tool.batches(loader)
+        for samples, labels in batches:
             with tool.step(model):
-                samples, labels = batch
                 loss = loss_of(model(samples), labels)
                 optimizer.zero_grad()
                 loss.backward()

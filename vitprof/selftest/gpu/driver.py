@@ -57,7 +57,7 @@ GPU_CASES = by_name(
     ),
     GpuCase(
         "known idle",
-        "0, 2 and 20 ms put into each stage and the transfer: right cause, 10% or 0.3 ms, idle within 1 point",
+        "0, 2 and 20 ms put into each stage and the transfer: right cause; 10% or 0.3 ms, idle 1 point or 0.3 ms",
         60,
         job_cases.known_idle,
     ),
