@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from tests.engine_fixtures import Recorded, small_digits
 from tests.nullcuda.busy import Busy
@@ -55,10 +56,16 @@ def _train(settings: dict[str, Any], card: int, since: int) -> dict[str, Any]:
     }
 
 
-def runs(*, home: str, settings: list[dict[str, Any]], card: int = 0, since: int = WARMUP) -> str:
-    """Trains one after another. Returns steps from `since` on, and the wall clock and a card's work meanwhile."""
+def runs(
+    *, home: str, settings: list[dict[str, Any]], card: int = 0, since: int = WARMUP, asleep_s: float = 0.0
+) -> str:
+    """Trains one after another. Returns steps from `since` on, and the wall clock and a card's work meanwhile.
+    `asleep_s`: how long the thread sleeps before each part of the model.
+    """
     torch.cuda.init()  # makes the memory that processes share
     torch.zeros(1, device=settings[0].get("device", "cuda:0"))
+    if asleep_s:
+        register_module_forward_pre_hook(lambda *_: time.sleep(asleep_s))
     with small_digits(Path(home)):
         return json.dumps([_train(each, card, since) for each in settings])
 

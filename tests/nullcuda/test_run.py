@@ -40,7 +40,7 @@ SLICE = "MIG-6e756c6c-6375-646d-4000-800000000001"
 TWO = {"NULLCUDA_DEVICES": "2"}
 
 
-def trained(forks: Host, home: str, *settings: dict[str, Any], env: dict[str, str], **more: int) -> list[Any]:
+def trained(forks: Host, home: str, *settings: dict[str, Any], env: dict[str, str], **more: float) -> list[Any]:
     done = forks.run("runs", watched=False, env=env, home=home, settings=settings, **more)
     assert done.status == 0, done.complaint
     runs: list[Any] = json.loads(done.returned)
@@ -90,6 +90,11 @@ def test_bubbles_between_launches_are_told_from_kernels(forks: Host, home: str) 
     idle = (steps["gap_s"] + steps["launch_idle_s"]).sum() / steps["step_s"].sum()
     assert idle == pytest.approx(1 - run["busy_s"] / run["wall_s"], abs=0.05)
     assert steps["launch_idle_s"].min() > 0
+
+
+def test_what_keeps_python_from_launching_is_measured(forks: Host, home: str) -> None:
+    (run,) = trained(forks, home, {"steps": 12}, env={}, asleep_s=0.001)
+    assert 0.5 < run["facts"]["held_up_frac"] < 1
 
 
 def test_every_strategy(forks: Host, home: str) -> None:

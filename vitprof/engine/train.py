@@ -145,6 +145,8 @@ def train(
             job.recorder.resolve()
             unreadable = pipeline.facts["n_unreadable"] + job.unreadable
             facts = {"n_train": pipeline.train.n, "n_unreadable": unreadable, "cpu_s": job.cpu.cpu_s}
+            if math.isfinite(held_up := trainer.held_up_frac()):
+                facts["held_up_frac"] = held_up
             events.facts(pipeline.facts | facts | {"cpu_samples": job.cpu.samples} | device.peak_memory())
 
 
@@ -256,6 +258,7 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
                 cpu.samples += samples
             elif step == launches.steady_from or step == 1 > launches.steady_from:
                 cpu.start()
+                job.trainer.held_up_frac()
                 job.recorder.resume()  # asking for CPU times takes a moment that no step should be charged with
             if batch.unreadable:
                 job.left_out(batch.unreadable)

@@ -1,5 +1,6 @@
 """The Vision Transformer that jobs train (in einops, so that the patterns document the shapes), and its training."""
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Protocol
@@ -15,6 +16,7 @@ from vitprof.config.catalog import ModelPreset, dataset_info, model_preset
 from vitprof.engine.transfer import Moved, ToInput
 from vitprof.measure.devices import Device, Mark
 from vitprof.measure.devices.simulated import SimulatedDevice
+from vitprof.measure.stopwatch import OffCpu
 
 
 class Attention(nn.Module):
@@ -103,6 +105,11 @@ class Trainer(Protocol):
     def evaluated(self) -> dict[str, float]:
         """Returns the results of all evaluations since the last call, for the run's record. Waits for the device."""
 
+    def held_up_frac(self) -> float:
+        """Returns the share of the launching of steps, since the last call, in which the thread was off the CPU; NaN
+        where that is not known.
+        """
+
 
 class TorchTrainer:
     """Training of a Vision Transformer with Adam and cross-entropy."""
@@ -113,6 +120,7 @@ class TorchTrainer:
         model: nn.Module = ViT(preset, image_size=image_size, channels=info.channels, classes=info.classes)
         model.to(device.torch_device)
         self._device = device
+        self._launching = OffCpu()
         # "high" is TF32 on CUDA (PyTorch's notes on CUDA semantics)
         torch.set_float32_matmul_precision("high" if config.precision == "tf32" else "highest")
         self._autocast_to = AUTOCAST.get(config.precision)
@@ -132,11 +140,13 @@ class TorchTrainer:
             return self._model(batch.images if to_input is None else to_input(batch.images)).float()
 
     def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
-        self._optimizer.zero_grad(set_to_none=True)
-        loss = F.cross_entropy(self._logits(batch, to_input), batch.labels)
-        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-        self._scaler.step(self._optimizer)
-        self._scaler.update()
+        with self._launching:
+            self._optimizer.zero_grad(set_to_none=True)
+            loss = F.cross_entropy(self._logits(batch, to_input), batch.labels)
+        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # launched by a thread of PyTorch's
+        with self._launching:
+            self._scaler.step(self._optimizer)
+            self._scaler.update()
         return batch.ready, loss.detach()
 
     @torch.no_grad()
@@ -159,6 +169,11 @@ class TorchTrainer:
         self._start_evaluation()
         return facts
 
+    def held_up_frac(self) -> float:
+        frac = math.nan if self._device.immediate else self._launching.frac
+        self._launching.restart()
+        return frac
+
 
 class SimulatedTrainer:
     """Steps that only take time on a simulated device. There is no loss and no accuracy."""
@@ -176,6 +191,9 @@ class SimulatedTrainer:
     def evaluated(self) -> dict[str, float]:
         self._device.synchronize()
         return {}
+
+    def held_up_frac(self) -> float:
+        return math.nan
 
 
 def open_trainer(config: RunConfig, device: Device) -> Trainer:

@@ -1,8 +1,9 @@
 """Times each stage of making a batch where it happens, and adds deliberate waits to a stage."""
 
+import math
 import time
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Literal
 
 from vitprof.config import RunConfig, injection
@@ -35,6 +36,30 @@ def stopwatch_cost_s(n: int = 1000) -> float:
         start = perf_counter()
         stopwatch.read_s += perf_counter() - start
     return (perf_counter() - begun) / n
+
+
+class OffCpu:
+    """The time of some work, entered as a context again and again, in which its thread was off the CPU: it waited for
+    Python's lock, for a core, or for a device that makes it sleep.
+    """
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        self._wall_s = self._cpu_s = 0.0
+
+    def __enter__(self) -> None:
+        self._began, self._used = perf_counter(), thread_time()
+
+    def __exit__(self, *exc: object) -> None:
+        self._cpu_s += thread_time() - self._used
+        self._wall_s += perf_counter() - self._began
+
+    @property
+    def frac(self) -> float:
+        """Returns the share of the work's time; NaN where there was none."""
+        return max(0.0, 1 - self._cpu_s / self._wall_s) if self._wall_s else math.nan
 
 
 class Stopwatch:

@@ -193,6 +193,9 @@ class Facts(TypedDict, total=False):
     """CPU time of job and workers over the steady part."""
     cpu_samples: int
     """Samples that were loaded in that part."""
+    held_up_frac: float
+    """Share of the launching of steady steps on a GPU (forward pass and optimizer) in which the thread that trains was
+    off the CPU: it waited for Python's lock or for a core."""
     test_loss: float | None
     """Mean loss on the test set at the last evaluation."""
     test_accuracy: float | None

@@ -285,6 +285,7 @@ def test_advice_on_workers_names_the_cores_that_it_rests_on(own: bool, mine: int
 
 WORK = {"made_s": 4.0, "cpu_s": 0.2, "opened": 0.0, "batches": 100}
 READ = {"cause": "read", "idle_ms": 38.0, "step_ms": 42.0, "waiting_frac": 0.95}
+CPU_BOUND = {"cause": "read", "idle_ms": 38.0, "waiting_frac": 0.0, "free_cores": 63.0}
 DECODED = {"made_s": 4.0, "cpu_s": 4.0, "opened": 1600.0, "batches": 100}
 
 
@@ -296,6 +297,8 @@ DECODED = {"made_s": 4.0, "cpu_s": 4.0, "opened": 1600.0, "batches": 100}
         (0, {"making": WORK}, READ | {"waiting_frac": 0.1}, "less work in the dataset for each sample"),
         (0, {"making": DECODED}, READ | {"waiting_frac": 0.0}, "a faster decoder, smaller files"),
         (0, {"making": DECODED}, READ | {"waiting_frac": 0.0, "free_cores": 0.7}, "setting num_workers=1 in"),
+        (0, {"making": DECODED, "cpu_count": 64}, CPU_BOUND | {"step_ms": 42.0}, "setting num_workers=13 in"),
+        (0, {"making": DECODED, "cpu_count": 64}, CPU_BOUND | {"step_ms": 78.0}, "setting num_workers=2 in"),
         (0, {"making": WORK, "watched": {"dataset": "L"}}, READ, "more workers or threads in L, or a DataLoader"),
         (2, {"making": WORK}, {"cause": "hand_over", "idle_ms": 90.0, "step_ms": 95.0}, "setting num_workers=0 in"),
         (4, {"making": WORK}, {"cause": "hand_over", "idle_ms": 9.0, "step_ms": 15.0}, "setting num_workers=2 in"),

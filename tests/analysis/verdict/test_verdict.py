@@ -376,6 +376,32 @@ def test_bubbles_inside_steps_are_launches_not_the_model() -> None:
 
 
 @pytest.mark.parametrize(
+    ("off_cpu", "kind", "cause", "words"),
+    [
+        (0.6, "input-bound", "held_up", "; for another 59% the loader's 2 threads keep Python from launching"),
+        (0.3, "launch-bound", "launches", "; for another 29% the loader's 2 threads keep Python from launching"),
+        (0.1, "launch-bound", "launches", "inside the steps, where it looks busy; ending these waits gains at most"),
+    ],
+)
+def test_a_loader_that_keeps_python_from_launching(off_cpu: float, kind: str, cause: str, words: str) -> None:
+    """On an H200, 15 threads idled it for data 4% of the time, and the same set in memory was 2.3 times as fast."""
+    steps = run(parts={"decode": 8.2}, host=4.0, compute=4.0, workers=2)
+    steps["launch_idle_s"][:] = 3.5 * MS
+    settings = {"strategy": "threads", "workers": 2}
+    v = verdict(steps, GPU | {"held_up_frac": off_cpu}, **settings)
+    assert (v.kind, v.cause) == (kind, cause)
+    assert words in v.sentence
+    held_up = off_cpu * (1 - v.idle_frac) if off_cpu > 0.1 else 0.0
+    assert v.speed_up_if_free == pytest.approx(1 / (1 - v.idle_frac - held_up), abs=0.01)
+    if kind == "input-bound":
+        assert "with free data this job would run about 2.5" in v.sentence
+        assert v.advice[0].settings == {"strategy": "preprocessed"}
+    assert "keep Python" not in verdict(steps, GPU | {"held_up_frac": 0.6}, strategy="memory").sentence
+    others = verdict(steps, GPU | {"held_up_frac": 0.6}, cpu=HOGGED, **settings)
+    assert "keep Python" not in others.sentence  # their doing, or the loader's
+
+
+@pytest.mark.parametrize(
     ("n_steps", "words"),
     [
         (600, "for about 20% of the time by NVML, which saw a kernel run 80% of it."),

@@ -214,6 +214,8 @@ def _lighter(s: Situation, cause: str) -> Iterator[Advice]:
         yield Advice({}, words, f"Most of the work on a batch is {work}.")
 
 
+SPARE = 1.25
+"""How much faster than the device workers should be together: each makes its batches unevenly."""
 MOST_FOR_WAITS = 16
 """The most workers to advise where they mostly wait."""
 EVEN = 0.9
@@ -231,11 +233,15 @@ LIGHTER = {
 
 
 def _more_dataloader_workers(s: Situation) -> Iterator[Advice]:
-    """Yields advice to use all free cores; without one, where batches mostly wait, or one where a device computes."""
+    """Yields advice to use free cores, as many as keep up; without one, where batches mostly wait, or one where a
+    device computes.
+    """
     workers, wanted, free = workers_wanted(s)
+    work_ms = max(s.step_ms - s.idle_ms, s.making_ms / MOST_FOR_WAITS)
     if s.waits:
-        work_ms = max(s.step_ms - s.idle_ms, s.making_ms / MOST_FOR_WAITS)
         wanted = max(wanted, min(max(2, 2 * workers), math.ceil(s.making_ms / work_ms)))
+    elif s.making_ms > 0 and work_ms > 0:
+        wanted = min(wanted, max(workers + 1, math.ceil(SPARE * s.making_ms / work_ms)))
     unsure = s.on_cpu and math.isnan(s.free_cores)
     if wanted <= workers or (wanted == 1 and synchronous(s.config) and unsure):
         return

@@ -32,6 +32,8 @@ class Situation:
     """Cores that are idle while the job trains; NaN if not known."""
     samples_per_s: float = math.nan
     signatures: Sequence[Signature] = ()
+    held_up_frac: float = 0.0
+    """Share of the time in which the loader keeps Python from launching the model's work."""
     idle_ms: float = math.nan
     """Milliseconds of a step that the device idles for data, of the `step_ms` that it takes."""
     step_ms: float = math.nan
@@ -280,10 +282,17 @@ def _preprocessed(s: Situation, reason: str) -> Iterator[Advice]:
         yield _choose("strategy", "preprocessed", reason)
 
 
+def _held_up(s: Situation) -> Iterator[Advice]:
+    reason = "Batches are then made with less CPU work beside the training."
+    yield from _preprocessed(s, reason)
+    yield from _in_memory(s, reason)
+
+
 RULES: dict[str, Callable[[Situation], Iterator[Advice]]] = {
     "read": _read,
     "slow_drive": _slow_drive,
     "hand_over": _hand_over,
     "transfer": _transfer,
+    "held_up": _held_up,
     **dict.fromkeys(("launches", "epoch_start", ""), lambda s: iter(())),
 }

@@ -9,9 +9,9 @@ import numpy as np
 
 from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.signatures import find_signatures
-from vitprof.analysis.signatures.resources import Contention, find_contention, free_cores, waiting_frac
+from vitprof.analysis.signatures.resources import Contention, find_contention, free_cores, saturated, waiting_frac
 from vitprof.analysis.timing.gaps import RunGaps
-from vitprof.analysis.timing.loading import Exposure, find_exposure
+from vitprof.analysis.timing.loading import Exposure, find_exposure, synchronous
 from vitprof.analysis.timing.steady import Trace, training
 from vitprof.analysis.timing.summary import gpu_util_pct
 from vitprof.analysis.verdict import advice_rules, wording
@@ -81,7 +81,8 @@ def judge(
         "shares": exposure.shares,
         "single_event": exposure.event,
     }
-    kind = _kind(exposure)
+    held_up = 0.0 if saturated(trace) else _held_up(config, facts, exposure)
+    kind = _kind(exposure, held_up)
     if low < thresholds.MODERATE_FRAC and high > thresholds.INPUT_BOUND_FRAC:
         reason = (
             f"{wording.waits(device, exposure, percent(idle))}, but over {n} steps that may be anything from "
@@ -94,8 +95,8 @@ def judge(
     if slowest := wording.slowest_loader(facts):
         config = own_script.with_loader(config, {"watched": slowest})
     contention = find_contention(trace, exposure.idle_ms, on_cpu=device.on_cpu)
-    cause, cause_frac, cause_ms = find_cause(trace, exposure, kind, contention)
-    speed_up, counted = _speed_up(exposure, facts, headroom), training(steps)
+    cause, cause_frac, cause_ms = find_cause(trace, exposure, kind, contention, held_up)
+    speed_up, counted = _speed_up(exposure, facts, headroom, held_up), training(steps)
     if outside_loader:  # what free data would gain is not known
         speed_up = wording.SpeedUp(math.nan, math.nan, math.nan, measured=False)
     situation = advice_rules.Situation(
@@ -108,11 +109,14 @@ def judge(
         facts=facts,
         free_cores=free_cores(trace),
         waiting_frac=waiting_frac(trace),
+        held_up_frac=held_up,
         idle_ms=exposure.idle_ms,
         step_ms=trace.step_s * 1e3,
         samples_per_s=float(steps["samples"][counted].sum()) / float(np.nansum(steps["step_s"][counted])),
         signatures=bare.signatures,
-        causes=tuple(share.name for share in exposure.shares if share.frac >= thresholds.WORTH_ADVICE_FRAC),
+        causes=()  # of little time
+        if cause == "held_up"
+        else tuple(share.name for share in exposure.shares if share.frac >= thresholds.WORTH_ADVICE_FRAC),
     )
     advice = advise(situation, alternatives=alternatives, possible=possible)
     return dataclasses.replace(
@@ -153,19 +157,34 @@ def _waiting(steps: arrays.Series, steady: arrays.Mask, facts: Mapping[str, Any]
     return (float(wait_s[rows].sum()) / took_s, float(idle_s[rows].sum()) / took_s) if len(rows) else (math.nan,) * 2
 
 
-def _kind(exposure: Exposure) -> Kind:
-    low = exposure.idle.low
-    if exposure.paced.low >= thresholds.LAUNCH_BOUND_FRAC and exposure.paced.value > exposure.idle.value:
+def _held_up(config: RunConfig, facts: Mapping[str, Any], exposure: Exposure) -> float:
+    """Returns the share of the time in which the loader's threads or workers keep Python from launching the model's
+    work; 0 where that is little, not known, or of no matter since the device sets the pace.
+    """
+    off_cpu = float(facts.get("held_up_frac") or 0.0)
+    if off_cpu < thresholds.HELD_UP_FRAC or not exposure.host_paced or synchronous(config):
+        return 0.0
+    held_up = off_cpu * (1 - exposure.idle.value - exposure.outside.value)
+    return min(held_up, exposure.paced.value) if math.isfinite(exposure.launches.value) else held_up
+
+
+def _kind(exposure: Exposure, held_up: float) -> Kind:
+    low, paced = exposure.idle.low + held_up, exposure.paced
+    if paced.low - held_up >= thresholds.LAUNCH_BOUND_FRAC and paced.value - held_up > exposure.idle.value + held_up:
         return "launch-bound"
     if low < thresholds.MODERATE_FRAC:
         return "not input-bound"
     return "moderately input-bound" if low < thresholds.INPUT_BOUND_FRAC else "input-bound"
 
 
-def find_cause(trace: Trace, exposure: Exposure, kind: Kind, contention: Contention) -> tuple[str, float, float]:
+def find_cause(
+    trace: Trace, exposure: Exposure, kind: Kind, contention: Contention, held_up: float
+) -> tuple[str, float, float]:
     """Returns the cause, its share of the idle time and its ms a batch; other programs only on a device."""
     if kind == "launch-bound":
         return "launches", 1.0, exposure.paced.value * trace.step_s * 1e3
+    if held_up > exposure.idle.value:
+        return "held_up", held_up / (held_up + exposure.idle.value), held_up * trace.step_s * 1e3
     if not exposure.shares:
         return "", math.nan, math.nan
     largest = exposure.shares[0]
@@ -176,9 +195,11 @@ def find_cause(trace: Trace, exposure: Exposure, kind: Kind, contention: Content
     return largest.name, largest.frac, largest.exposed_ms
 
 
-def _speed_up(exposure: Exposure, facts: Mapping[str, Any], measured: Headroom | None) -> wording.SpeedUp:
-    """Returns what was measured, else an upper bound: the same steps without the time idle for data. A headroom is one
-    of the steady steps: where epochs begin with long waits it is only what the steps between would gain.
+def _speed_up(
+    exposure: Exposure, facts: Mapping[str, Any], measured: Headroom | None, held_up: float
+) -> wording.SpeedUp:
+    """Returns what was measured, else an upper bound: the same steps without the time idle for data, and `held_up`. A
+    headroom is one of the steady steps: where epochs begin with long waits it is what the steps between would gain.
     """
     own, gain = own_headroom(facts), arrays.UNKNOWN
     if measured is not None and math.isfinite(measured.speed_up):
@@ -187,5 +208,6 @@ def _speed_up(exposure: Exposure, facts: Mapping[str, Any], measured: Headroom |
         measured, gain = None, own.speed_up
     if math.isfinite(gain.value) and exposure.starts.frac < thresholds.EPOCH_STARTS_FRAC:
         return wording.SpeedUp(*gain, measured=True, other_runs=measured is not None)
-    bound = arrays.Interval(*(1 / (1 - share) if share < 1 else math.inf for share in exposure.idle))
+    shares = [share + held_up for share in exposure.idle]
+    bound = arrays.Interval(*(1 / (1 - share) if share < 1 else math.inf for share in shares))
     return wording.SpeedUp(*bound, measured=False, between=gain.value)

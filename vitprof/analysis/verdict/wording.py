@@ -134,6 +134,7 @@ CAUSE_WORDS: dict[str, str] = {
     "hand_over": "handing over finished batches from the loader's workers is",
     "transfer": "the copy to the device is",
     "epoch_start": "waiting as epochs begin is",
+    "held_up": "the loader, which keeps Python from launching work, is",
     "loading": "making batches is",
     "slow_drive": "reading from the slow drive is",
     "cpu_contention": "other programs that keep the CPU busy cost about",
@@ -180,7 +181,10 @@ def verdict_sentence(
     idle, config, kind = exposure.idle, situation.config, situation.kind
     title = kind[0].upper() + kind[1:]
     waited = waits(device, exposure, f"{percent(idle.value)}", _spread(idle, exposure.n)) + _starts(exposure)
-    gain = max(0.0, idle.high / (1 - idle.high)) if idle.high < 1 else math.inf
+    lost = idle.high + situation.held_up_frac
+    gain = max(0.0, lost / (1 - lost)) if lost < 1 else math.inf
+    waited += _held_up(situation)
+    gains = "ending these waits gains" if _share_cpu(device, config, exposure) else "a faster loader gains"
     try_first = f"; try {advice[0].words}" if advice else ""
     outside_frac = max(exposure.outside.value, float(situation.facts.get("between_steps_frac") or 0.0) * device.on_cpu)
     outside = f"{percent(outside_frac)} of the time passes outside of the steps, before the next batch is requested"
@@ -188,7 +192,8 @@ def verdict_sentence(
     if config.replay:
         return f"{title}: {waited}; {_replayed(config, exposure, situation.cause)}."
     if kind == "launch-bound":
-        return f"{title}: {_paced(device, exposure)}; a faster loader gains at most {percent(gain)}{try_first}."
+        paced = _paced(device, exposure) + _held_up(situation)
+        return f"{title}: {paced}; {gains} at most {percent(gain)}{try_first}."
     if kind == "not input-bound":
         if not situation.sure:
             return f"{title}: {waited}; a faster loader may gain up to {percent(gain)}: train for longer to find out."
@@ -200,7 +205,7 @@ def verdict_sentence(
         elif _may_idle_inside(device, exposure):
             paced = "loading keeps up; Python launched the steps no faster than they ran"
             rest = f"{paced}, so the GPU may be idle inside them too, {_idle_inside(device, idle.value)}"
-        return f"{title}: {waited}: a faster loader gains at most {percent(gain)}; {rest}."
+        return f"{title}: {waited}: {gains} at most {percent(gain)}; {rest}."
     if outside_frac >= thresholds.OUTSIDE_TOLD_FRAC:
         waited += f"; another {outside} (logging, metrics, checkpoints, or loading that vitprof does not see)"
     waited += asleep and f"; another {asleep}"
@@ -212,8 +217,8 @@ def verdict_sentence(
         of_it = f"{percent(slowest['share'])} of the wait is for the loader of {slowest['dataset']}; {of_it}"
     if outside_next := outside_loader(situation.facts):
         return f"{title}: {waited}; {of_it}; {outside_next}."
-    free = _free_data(device, config, exposure, speed_up)
-    if situation.cause == "epoch_start":
+    free = _free_data(device, config, exposure, speed_up, situation.held_up_frac > 0)
+    if situation.cause in ("epoch_start", "held_up"):
         return f"{title}: {waited}; {free}{try_first}."
     free += "" if speed_up.measured else _inflated(exposure, contention)
     return f"{title}: {waited}; {of_it}; {free}{try_first}."
@@ -239,6 +244,23 @@ def _starts(exposure: Exposure) -> str:
     return f", {percent(starts.frac / idle)} of that as epochs begin ({each}); {between}"
 
 
+def _share_cpu(device: Device, config: RunConfig, exposure: Exposure) -> bool:
+    """Returns whether steps take longer because batches are made meanwhile: their speed without is then no bound."""
+    return (device.on_cpu or exposure.host_paced) and not synchronous(config)
+
+
+def _held_up(situation: Situation) -> str:
+    """Returns a clause on the time in which the loader keeps Python from launching; "" where that is little."""
+    frac, config = situation.held_up_frac, situation.config
+    if not frac:
+        return ""
+    makers = parts.LOADERS[config.loader or ""].made_by
+    n, one = config.workers or 1, {"processes": "worker", "threads": "thread", "thread": "thread"}[makers]
+    who = f"{n} {one}s keep" if n > 1 else f"{one} keeps"
+    how = "cores" if makers == "processes" else "Python's lock, or cores"
+    return f"; for another {percent(frac)} the loader's {who} Python from launching the model's work: they share {how}"
+
+
 def _spread(share: arrays.Interval, n: int) -> str:
     low, high = percent(share.low), percent(share.high)
     return f" ({high if low == high else low.removesuffix('%') + '-' + high}, {n} steps)"
@@ -259,7 +281,7 @@ def _replayed(config: RunConfig, exposure: Exposure, cause: str) -> str:
     return f"this is a replay of batches kept {where}: what is left is {left}the loop's own work, not loading"
 
 
-def _free_data(device: Device, config: RunConfig, exposure: Exposure, speed_up: SpeedUp) -> str:
+def _free_data(device: Device, config: RunConfig, exposure: Exposure, speed_up: SpeedUp, held_up: bool) -> str:
     times = f"{number(speed_up.value)}x as fast"
     if speed_up.measured:
         interval = f"{number(speed_up.low)}-{number(speed_up.high)}"
@@ -270,9 +292,12 @@ def _free_data(device: Device, config: RunConfig, exposure: Exposure, speed_up: 
         return f"with free data this job runs {times} ({interval}, {when})"
     if math.isfinite(speed_up.between):
         times += f" ({number(speed_up.between)}x was measured for the steps between)"
-    elif device.on_cpu and not synchronous(config) and exposure.starts.frac < thresholds.EPOCH_STARTS_FRAC:
+    elif held_up:
+        return f"with free data this job would run about {times}"
+    elif _share_cpu(device, config, exposure) and exposure.starts.frac < thresholds.EPOCH_STARTS_FRAC:
         # without loading, the workers' share of the CPU goes to training: the gain may be larger
-        return f"with free data this job would run about {times} (loading and training share the CPU)"
+        work = "training" if device.on_cpu else "launches"
+        return f"with free data this job would run about {times} (loading and {work} share the CPU)"
     return f"with free data this job would run at most {times}"
 
 

@@ -171,5 +171,9 @@ class Spinning:
     def evaluate(self, batch: Moved, to_input: ToInput | None) -> None:
         """Does nothing: these jobs do not evaluate."""
 
+    def held_up_frac(self) -> float:
+        """Returns NaN: it is not measured."""
+        return math.nan
+
     def evaluated(self) -> dict[str, float]:
         return {}
