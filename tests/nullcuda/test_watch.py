@@ -123,5 +123,5 @@ def test_the_second_of_two_cards(host: Host) -> None:
     done = host.ok("on_the_second", env={"NULLCUDA_DEVICES": "2"})
     own = json.loads(done.returned)
     assert (done.note("environment")[0]["device"], own["current"], own["busy_s"][0]) == ("cuda:1", 0, 0.0)
-    assert own["busy_s"][1] > 0.004 * N_BATCHES
+    assert own["busy_s"][1] > 0.99 * 0.004 * N_BATCHES  # whose length is calibrated
     assert np.median(done.steps["compute_s"]) > 0.0039
