@@ -18,7 +18,7 @@ import torch
 from benchmarks.watch_matrix import CASES
 from tests import nullcuda
 from tests.nullcuda import scripts
-from tests.watch.watching import Host
+from tests.watch.watching import LIMIT_S, Host
 
 
 def loop(*, wait_s: float, work_s: float, seconds: float) -> str:
@@ -32,6 +32,7 @@ def loop(*, wait_s: float, work_s: float, seconds: float) -> str:
 def row(folder: Path, case: str, ppm: int, seconds: float) -> None:
     name = f"{case}{ppm}"
     host = Host("tests.nullcuda.scripts", nullcuda.environment(folder / name, drift_ppm=ppm))
+    host.limit_s = 3 * seconds + LIMIT_S
     try:
         done = host.running("benchmarks.clock_drift").ok("loop", seconds=seconds, **CASES[case])
     finally:

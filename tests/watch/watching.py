@@ -74,6 +74,9 @@ class Told:
 class Host:
     """Forks that run functions of a module: a tenth of the time of a process that loads PyTorch."""
 
+    limit_s = LIMIT_S
+    """How long one may take."""
+
     def __init__(self, module: str = "tests.watch.scripts", env: Mapping[str, str] | None = None, *others: str) -> None:
         """`module` is loaded before any fork, and so are `others`, whose functions `running` runs."""
         self._module = module
@@ -118,7 +121,7 @@ class Host:
         env: dict[str, str] | None = None,
         **arguments: Any,
     ) -> Told:
-        """Runs the script; SIGALRM ends it after `LIMIT_S`. `failing`: the method of `Loop` that raises an error;
+        """Runs the script; SIGALRM ends it after `limit_s`. `failing`: the method of `Loop` that raises an error;
         `hang_up`: who listens goes; `never_plain`: no loop is taken for plain.
         """
         told = Told()
@@ -130,7 +133,7 @@ class Host:
                 listening.listen()
                 reader.start()
             job = {"module": self._module, "function": function, "arguments": arguments, "watched": watched}
-            job |= {"failing": failing, "never_plain": never_plain, "folder": folder, "limit_s": LIMIT_S}
+            job |= {"failing": failing, "never_plain": never_plain, "folder": folder, "limit_s": self.limit_s}
             job["env"] = {"VITPROF_WATCH_SOCKET": path, **(env or {})}
             self._process.stdin.write(json.dumps(job) + "\n")
             self._process.stdin.flush()
