@@ -26,7 +26,7 @@ from vitprof.telemetry.visible import VisibleGpu
 from vitprof.ui import resources
 from vitprof.ui.profile import welcome
 from vitprof.ui.profile.runs import running_run
-from vitprof.ui.profile.welcome import STARVED
+from vitprof.ui.profile.welcome import STARVED, STARVED_GPU
 
 
 @pytest.fixture
@@ -56,6 +56,16 @@ def test_one_click_shows_a_starved_gpu_or_runs_what_is_in_the_sidebar(submitted:
     at = app(strategy="memory", batch_size="96")
     click(at, "page-run-button")
     assert [(c.strategy, c.batch_size, c.seconds) for c in submitted[1:]] == [("memory", 96, 20)]
+
+
+@pytest.mark.parametrize(("cuda", "wanted"), [((13, 2), STARVED_GPU), ((11, 4), STARVED)])
+def test_the_demonstration_runs_on_a_gpu_that_can_be_used(
+    submitted: list[RunConfig], monkeypatch: pytest.MonkeyPatch, cuda: tuple[int, int], wanted: RunConfig
+) -> None:
+    found = VisibleGpu(0, "NVIDIA RTX A6000", "GPU-1", 48 * 2**30, cuda_driver=cuda)
+    monkeypatch.setattr(resources, "gpus", lambda: [found])
+    click(app(), "see-starved")
+    assert submitted == [wanted]
 
 
 def test_its_lines_are_taken_as_commands(store: RunStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
