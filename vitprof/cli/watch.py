@@ -18,7 +18,7 @@ import typer
 from vitprof import errors, formats
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing import loading, summary
-from vitprof.analysis.verdict import wording
+from vitprof.analysis.verdict import no_verdict
 from vitprof.analysis.verdict.headroom import own_headroom, own_headroom_sentence
 from vitprof.cli.common import terminal
 from vitprof.cli.common.status_line import can_show, status_line
@@ -199,7 +199,7 @@ def _result(run: StoredRun) -> list[str]:
     if math.isfinite(verdict.idle_frac):
         low, high = formats.percent(verdict.idle_frac_low), formats.percent(verdict.idle_frac_high)
         based.append(f"idle for data {formats.percent(verdict.idle_frac)} (95%: {low} to {high})")
-    if math.isfinite(s.data_wait_frac) and not wording.not_measurable(run.facts, s.n_steps):
+    if math.isfinite(s.data_wait_frac) and not no_verdict.not_measurable(run.facts, s.n_steps):
         based.append(f"data wait {formats.percent(s.data_wait_frac)}")
     lines = [f"\nvitprof run {run.id}: {run.name}", verdict.sentence, f"  based on {', '.join(based)}"]
     if transforms := loading.shares_in_words(loading.transform_times(run.facts)):

@@ -339,6 +339,19 @@ def test_other_programs_that_take_the_cpu_are_the_cause_and_the_ceiling_says_so(
     assert "without the other programs" not in verdict(steps, SIMULATED, cpu=HOGGED | {"cpu_pct": 60.0}).sentence
 
 
+@pytest.mark.parametrize(("decode_ms", "kind"), [(8.0, "inconclusive"), (20.0, "input-bound")])
+def test_a_run_that_other_programs_alone_make_look_starved_is_disturbed(decode_ms: float, kind: str) -> None:
+    v = verdict(run(parts={"decode": decode_ms}), SIMULATED, cpu=HOGGED)
+    assert (v.kind, v.cause) == (kind, "cpu_contention")
+    assert v.idle_frac_low > 0.2
+    if kind == "inconclusive":
+        assert v.sentence.startswith("Inconclusive: disturbed: the simulated GPU is idle for data 41% of the time, ")
+        assert "without them perhaps only 0.0%" in v.sentence
+        assert v.sentence.endswith("since other programs keep the CPU busy; end them, and run again.")
+        assert not v.advice
+        assert math.isnan(v.speed_up_if_free)
+
+
 def test_other_programs_that_slow_training_alike_are_not_the_cause() -> None:
     """Without them the device would idle the same share of a shorter time."""
     steps = run(parts={"decode": 20.0, "read": 1.0}, compute=5.0)

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from tests.series import made_steps, made_telemetry
 from vitprof.analysis.timing.summary import summarise
+from vitprof.analysis.verdict.no_verdict import too_few
 from vitprof.analysis.verdict.verdict import judge
-from vitprof.analysis.verdict.wording import CLASSES, too_few
+from vitprof.analysis.verdict.wording import CLASSES
 from vitprof.config import RunConfig
 from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.resolve import resolve, run_name

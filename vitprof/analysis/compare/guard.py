@@ -16,7 +16,8 @@ from vitprof.analysis.signatures.resources import others_cpu
 from vitprof.analysis.thresholds import CACHED_FRAC, CLOCK_FRAC, OTHER_MEMORY_BYTES, OTHERS_CORES
 from vitprof.analysis.timing.loading import host_paced
 from vitprof.analysis.timing.steady import steady_state, while_steady
-from vitprof.analysis.verdict.wording import find_device, not_measurable, outside_loader
+from vitprof.analysis.verdict.no_verdict import not_measurable
+from vitprof.analysis.verdict.wording import find_device, outside_loader
 from vitprof.config import BUDGETS, RunConfig, own_script
 from vitprof.formats import number, percent, size
 from vitprof.recording.columns import RunSummary

@@ -14,7 +14,7 @@ from vitprof.analysis.timing.gaps import RunGaps
 from vitprof.analysis.timing.loading import Exposure, find_exposure, synchronous
 from vitprof.analysis.timing.steady import Trace, training
 from vitprof.analysis.timing.summary import gpu_util_pct
-from vitprof.analysis.verdict import advice_rules, wording
+from vitprof.analysis.verdict import advice_rules, no_verdict, wording
 from vitprof.analysis.verdict.advice import Alternative, advise
 from vitprof.analysis.verdict.headroom import Headroom, own_headroom
 from vitprof.config import RunConfig, own_script
@@ -59,15 +59,15 @@ def judge(
         return inconclusive(
             "a loader-only run has no device work that could wait for data; run the same settings with training"
         )
-    if reason := wording.not_measurable(facts, n_all):
+    if reason := no_verdict.not_measurable(facts, n_all):
         return inconclusive(reason)
     if n < thresholds.MIN_STEPS:
         known = n and not facts.get("untimed_device")
         starved = _starved(gaps or RunGaps.of(steps, phases)) if known else math.nan
-        few = wording.too_few(config, n_all, n, thresholds.MIN_STEPS, device, starved)
-        return inconclusive(wording.trained_again(facts) + few)
+        few = no_verdict.too_few(config, n_all, n, thresholds.MIN_STEPS, device, starved)
+        return inconclusive(no_verdict.trained_again(facts) + few)
     if untimed := facts.get("untimed_device"):
-        return inconclusive(wording.untimed(str(untimed), *_waiting(steps, trace.steady, facts), facts))
+        return inconclusive(no_verdict.untimed(str(untimed), *_waiting(steps, trace.steady, facts), facts))
     exposure = find_exposure(config, steps, phases, gaps)
     idle, low, high = exposure.idle
     if not math.isfinite(low):
@@ -96,6 +96,9 @@ def judge(
         config = own_script.with_loader(config, {"watched": slowest})
     contention = find_contention(trace, exposure.idle_ms, on_cpu=device.on_cpu)
     cause, cause_frac, cause_ms = find_cause(trace, exposure, kind, contention, held_up)
+    if cause == "cpu_contention" and (without := _undisturbed(exposure, contention)) < _edge(low):
+        caused = {"cause": cause, "cause_frac": cause_frac, "cause_ms_per_batch": cause_ms}
+        return inconclusive(no_verdict.disturbed(device, exposure, without), **measured, **caused)
     speed_up, counted = _speed_up(exposure, facts, headroom, held_up), training(steps)
     if outside_loader:  # what free data would gain is not known
         speed_up = wording.SpeedUp(math.nan, math.nan, math.nan, measured=False)
@@ -175,6 +178,17 @@ def _kind(exposure: Exposure, held_up: float) -> Kind:
     if low < thresholds.MODERATE_FRAC:
         return "not input-bound"
     return "moderately input-bound" if low < thresholds.INPUT_BOUND_FRAC else "input-bound"
+
+
+def _edge(low: float) -> float:
+    """Returns where the class of a run begins whose idle share is at least `low`."""
+    return max((edge for edge in (thresholds.MODERATE_FRAC, thresholds.INPUT_BOUND_FRAC) if edge <= low), default=0.0)
+
+
+def _undisturbed(exposure: Exposure, contention: Contention) -> float:
+    """Returns the share of the time idle for data if other programs had not taken the cores that loading waited for."""
+    idle_ms, step_ms = (ms - contention.waited_ms for ms in (exposure.idle_ms, exposure.step_s * 1e3))
+    return max(0.0, idle_ms / step_ms)
 
 
 def find_cause(
