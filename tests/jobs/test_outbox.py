@@ -203,5 +203,5 @@ def test_a_program_that_ends_first_leaves_it_to_the_next_one(
     assert "was imported later" in run.notices[0]
     assert not spools(store)
     settle_interrupted(store)
-    assert (capsys.readouterr().err, store.run(recording.id)) == ("", run)
+    assert (capsys.readouterr().err, repr(store.run(recording.id))) == ("", repr(run))
     assert PREFIX in path.name

@@ -109,8 +109,8 @@ def test_the_table_of_the_page_for_operators(url: str, cookie: str, host: str, o
     port = host.rpartition(":")[2]
     headers = {"Host": host, "Origin": origin, "Cookie": f"vitprof_{port if port.isdecimal() else ''}={cookie}"}
     headers = {name: value for name, value in headers.items() if value}
-    refused = (403, 403) if host else (400, 400)  # the latter before anybody asks
-    assert both(url, headers) == ((200, 101) if opened else refused)
+    answers = [(200, 101)] if opened else [(403, 403)] if host else [(403, 403), (400, 400)]  # the server may be first
+    assert both(url, headers) in answers
 
 
 def test_the_table_has_every_kind() -> None:
