@@ -6,7 +6,7 @@ from typing import Any
 from .waits import back, expect, expect_query, settle
 
 WARM = True
-SETTINGS = "device=simulated:20,0&isolation=thread&threads=1&batch_size=64"
+SETTINGS = "device=simulated:5,0&isolation=thread&threads=1&batch_size=256"
 """In threads of the server, which is quicker to start; so without strategies that fork workers."""
 RUN_LIMIT_MS = 120_000
 TABLE = "[data-testid=stDataFrame] canvas table"
@@ -34,7 +34,7 @@ def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, pic
 
     page.locator(".st-key-tournament-start button").first.click()
     page.wait_for_url(re.compile("tournament=1"))
-    page.get_by_text(re.compile("0 of 4 runs done; now per-sample, batch 64, round 1")).wait_for()
+    page.get_by_text(re.compile("0 of 4 runs done; now per-sample, batch 256, round 1")).wait_for()
     page.locator(".st-key-tournament-pause button").first.click()
     page.get_by_text("Paused: the current run is finished first.").wait_for()
     page.wait_for_load_state("networkidle")  # a reload would abort what is still being loaded
@@ -44,9 +44,9 @@ def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, pic
     page.locator(".st-key-tournament-resume button").first.click()
     page.get_by_role("heading", name="Recommended", exact=True).wait_for(timeout=RUN_LIMIT_MS)
     page.get_by_text("Tournament 1 is done.").wait_for()
-    expect(page.get_by_text(re.compile("^Use memory, batch 64: |^Keep per-sample"))).to_have_count(1)
+    expect(page.get_by_text(re.compile("^Use memory, batch 256: |^Keep per-sample"))).to_have_count(1)
     page.locator(".st-key-tournament-bars .js-plotly-plot .main-svg").first.wait_for()
-    for setting in ("memory, batch 64", "per-sample, batch 64"):
+    for setting in ("memory, batch 256", "per-sample, batch 256"):
         expect(page.locator(f"{TABLE} td[aria-colindex='1']", has_text=setting)).to_have_count(1)
     picture(page, "tournament", 1100)
 
@@ -68,7 +68,7 @@ def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, pic
 
     page.locator(".st-key-tournament-use-best button").first.click()
     page.locator(".st-key-run-button").wait_for()
-    page.wait_for_function("document.querySelector('.st-key-set-device-ms input')?.value === '20'")
+    page.wait_for_function("document.querySelector('.st-key-set-device-ms input')?.value === '5'")
     page.get_by_text("The settings of tournament 1 are in the sidebar. Press Run to start.").wait_for(state="attached")
     back(page)
     page.locator(".st-key-tournament-break-even .js-plotly-plot .main-svg").first.wait_for()
