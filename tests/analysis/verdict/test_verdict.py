@@ -409,7 +409,8 @@ def test_a_loader_that_keeps_python_from_launching(off_cpu: float, kind: str, ca
     if kind == "input-bound":
         assert "with free data this job would run about 2.5" in v.sentence
         assert v.advice[0].settings == {"strategy": "preprocessed"}
-    assert "keep Python" not in verdict(steps, GPU | {"held_up_frac": 0.6}, strategy="memory").sentence
+    for other in ({"strategy": "memory"}, settings | {"isolation": "thread"}, settings | {"replay": "host"}):
+        assert "keep Python" not in verdict(steps, GPU | {"held_up_frac": 0.6}, **other).sentence
     others = verdict(steps, GPU | {"held_up_frac": 0.6}, cpu=HOGGED, **settings)
     assert "keep Python" not in others.sentence  # their doing, or the loader's
 

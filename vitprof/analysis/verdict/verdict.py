@@ -162,10 +162,12 @@ def _waiting(steps: arrays.Series, steady: arrays.Mask, facts: Mapping[str, Any]
 
 def _held_up(config: RunConfig, facts: Mapping[str, Any], exposure: Exposure) -> float:
     """Returns the share of the time in which the loader's threads or workers keep Python from launching the model's
-    work; 0 where that is little, not known, or of no matter since the device sets the pace.
+    work; 0 where that is little, not known, or of no matter since the device sets the pace. Not in a thread of the
+    dashboard's: others of its threads may want Python's lock.
     """
     off_cpu = float(facts.get("held_up_frac") or 0.0)
-    if off_cpu < thresholds.HELD_UP_FRAC or not exposure.host_paced or synchronous(config):
+    none = config.replay or config.isolation == "thread" or synchronous(config)
+    if off_cpu < thresholds.HELD_UP_FRAC or not exposure.host_paced or none:
         return 0.0
     held_up = off_cpu * (1 - exposure.idle.value - exposure.outside.value)
     return min(held_up, exposure.paced.value) if math.isfinite(exposure.launches.value) else held_up
