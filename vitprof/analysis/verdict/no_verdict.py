@@ -94,6 +94,14 @@ def not_measurable(facts: Mapping[str, Any], n_steps: int) -> str:
     return ""
 
 
+def held_up(share: float) -> str:
+    """Returns why there is no verdict on a run that was kept from launching for a `share` of its time."""
+    return (
+        f"disturbed: for {percent(share)} of the time Python was kept from launching the model's work, by the loader "
+        "or by other programs, which keep the CPU busy; end them, and run again"
+    )
+
+
 def disturbed(device: Device, exposure: Exposure, without: float) -> str:
     """Returns why there is no verdict on a run that other programs made look starved; `without` them it idles less."""
     idle = f"{device.words} for data {percent(exposure.idle.value)} of the time"

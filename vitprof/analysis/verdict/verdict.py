@@ -81,7 +81,11 @@ def judge(
         "shares": exposure.shares,
         "single_event": exposure.event,
     }
-    held_up = 0.0 if saturated(trace) else _held_up(config, facts, exposure)
+    held_up = _held_up(config, facts, exposure)
+    if held_up and saturated(trace):  # their doing, or the loader's
+        if _kind(exposure, 0.0) == "launch-bound":
+            return inconclusive(no_verdict.held_up(held_up), **measured)
+        held_up = 0.0
     kind = _kind(exposure, held_up)
     if low < thresholds.MODERATE_FRAC and high > thresholds.INPUT_BOUND_FRAC:
         reason = (
