@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from .waits import back, expect, expect_query, settle
+from .waits import back, choose, expect, expect_query
 
 WARM = True
 SETTINGS = "device=simulated:5,0&isolation=thread&threads=1&batch_size=256"
@@ -56,11 +56,13 @@ def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, pic
     # a row's actions, drawn on a canvas: the menu of the row that is no baseline; and Back to the same section
     relative = page.locator(f"{TABLE} td[aria-colindex='5']")
     expect(relative.filter(has_text="baseline")).to_have_count(1)
-    settle(page)
-    rows = relative.all_text_contents()
-    box = page.locator("[data-testid=stDataFrame]").first.bounding_box()
-    page.mouse.click(box["x"] + box["width"] - 25, box["y"] + 35 * (1.5 + 1 - rows.index("baseline")))
-    page.get_by_text("Compare with baseline", exact=True).click()
+
+    def open_menu() -> None:
+        rows = relative.all_text_contents()
+        box = page.locator("[data-testid=stDataFrame]").first.bounding_box()
+        page.mouse.click(box["x"] + box["width"] - 25, box["y"] + 35 * (1.5 + 1 - rows.index("baseline")))
+
+    choose(page, open_menu, "Compare with baseline")
     page.wait_for_url(re.compile(r"compare\?runs=\d+%2C(\d+)&baseline=\1$"))
     page.get_by_role("heading", name="Compare runs").wait_for()
     back(page)
