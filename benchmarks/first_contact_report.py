@@ -26,7 +26,7 @@ WATCHED = (
     "is called input-bound; losses are those of a run without vitprof.",
 )
 PRECISIONS = ("fp32", "bf16", "fp16", "compiled")
-TOLD_US = 20.0
+LISTED_US = 20.0
 """Calls of NVML's that take no longer have no row."""
 CONFINED_US = 50.0
 """As the self-test's case of the clocks."""
@@ -66,7 +66,7 @@ def probe_rows(probe: dict[str, Any]) -> Iterator[Row]:
         if isinstance(cost, dict) and "median_us" in cost:
             ok = cost["median_us"] < 20 if name in ("record", "query", "elapsed_time", "mark") else None
             text = f"{cost['median_us']:.3g} us (99th percentile {cost['p99_us']:.3g})"
-            if ok is not None or cost["median_us"] > TOLD_US:
+            if ok is not None or cost["median_us"] > LISTED_US:
                 yield judged(name, text, "" if ok is None else "under 20 us", ok)
         elif isinstance(cost, dict):
             yield missing(f"cost: {name}", cost.get("failed"))
@@ -95,8 +95,9 @@ def probe_rows(probe: dict[str, Any]) -> Iterator[Row]:
         if found.get("failed"):
             yield missing(f"gated steps: {name}", found["failed"])
         elif found["kernel_ms"] is None:
-            text = "no step was kept: something in each of them makes the host wait (fp16: GradScaler)"
-            yield judged(f"gated steps: {name}", text, "", None)
+            row, why = f"gated steps: {name}", "no gated step was kept"
+            scaled = judged(row, f"{why}: GradScaler makes the host wait", "none", None)
+            yield scaled if name == "fp16" else missing(row, why)
         else:
             text = f"kernels {found['kernel_ms']:.3g} of compute {found['compute_ms']:.3g} ms, {found['n_gated']} gates"
             ok = found["kernel_ms"] <= found["compute_ms"] * 1.05
@@ -124,6 +125,8 @@ def watch_rows(watch: dict[str, Any]) -> Iterator[Row]:
         wrong = list(row["wrong"]) + [OTHER] * (losses == OTHER)
         expected = "; ".join([*wrong, *[losses] * (losses not in ("", OTHER, SAME))])
         yield judged(name, shares + (row["oracle"] if math.isnan(busy) else f"{busy:.1%}"), expected, not wrong)
+        if math.isnan(busy):
+            yield missing(f"{name}: oracle", row["oracle"])
     if watch.get("cut"):
         yield missing("further scripts", watch["cut"])
 

@@ -23,7 +23,7 @@ UNCLEAR_LOADERS_FRAC = 0.05
 LAUNCH_BOUND_FRAC = 0.20
 """Share of time that the device waits for Python and launches, from which a run is launch-bound: as for data."""
 HELD_UP_FRAC = 0.15
-"""Share of launching off the CPU from which the loader is to blame: 2 to 6% without one, 39 and 50% beside two workers
+"""Share of launching off the CPU from which the loader is to blame: 2 to 6% without one, 39 and 50% with two workers
 or threads on two cores."""
 OUTSIDE_TOLD_FRAC = 0.10
 """Time outside of the steps, or asleep in them, with at least this share is named in the sentence."""

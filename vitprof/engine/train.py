@@ -258,7 +258,7 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
                 cpu.samples += samples
             elif step == launches.steady_from or step == 1 > launches.steady_from:
                 cpu.start()
-                job.trainer.held_up_frac()
+                job.trainer.held_up_frac()  # counts from here on
                 job.recorder.resume()  # asking for CPU times takes a moment that no step should be charged with
             if batch.unreadable:
                 job.left_out(batch.unreadable)

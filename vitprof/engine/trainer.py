@@ -120,7 +120,8 @@ class TorchTrainer:
         model: nn.Module = ViT(preset, image_size=image_size, channels=info.channels, classes=info.classes)
         model.to(device.torch_device)
         self._device = device
-        self._launching = OffCpu()
+        self._off_cpu = OffCpu()
+        self._launching = nullcontext() if device.immediate else self._off_cpu
         # "high" is TF32 on CUDA (PyTorch's notes on CUDA semantics)
         torch.set_float32_matmul_precision("high" if config.precision == "tf32" else "highest")
         self._autocast_to = AUTOCAST.get(config.precision)
@@ -170,8 +171,8 @@ class TorchTrainer:
         return facts
 
     def held_up_frac(self) -> float:
-        frac = math.nan if self._device.immediate else self._launching.frac
-        self._launching.restart()
+        frac = self._off_cpu.frac
+        self._off_cpu.restart()
         return frac
 
 

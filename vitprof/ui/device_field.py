@@ -99,8 +99,8 @@ def _automatic() -> str:
     gpus = resources.gpus()
     if not gpus:
         return "the CPU, no GPU here"
-    unusable = any(finding.verdict == "bad" for finding in resources.findings_of_gpu())
-    return f"the CPU, {gpus[0].name} cannot be used" if unusable else resources.card(gpus[0], among=gpus)
+    usable = resources.gpu_is_usable()
+    return resources.card(gpus[0], among=gpus) if usable else f"the CPU, {gpus[0].name} cannot be used"
 
 
 def _what_it_takes(values: dict[str, Any]) -> tuple[str, str]:

@@ -96,6 +96,10 @@ def findings_of_gpu(precision: str = "", device: str = "auto") -> tuple[gpu_find
     return gpu_findings.findings(named, os.environ, driver=driver(), precision=precision) if named else ()
 
 
+def gpu_is_usable() -> bool:
+    return bool(gpus()) and all(finding.verdict != "bad" for finding in findings_of_gpu())
+
+
 def device_names() -> dict[str, str]:
     real = {f"cuda:{gpu.index}": f"cuda:{gpu.index} ({card(gpu, among=gpus())})" for gpu in gpus()}
     simulated = accelerators.CARDS.values()

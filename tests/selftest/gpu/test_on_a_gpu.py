@@ -90,17 +90,17 @@ class Synchronising:
 
 def test_deferred_marks_give_the_compute_time_of_forced_ones(bench: Bench) -> None:
     """In turns, with a model whose kernels take far longer than their launches. A step that begins on an idle device,
-    as each forced one does, also waits for its first launches: 1.1 of 54 ms on an H200.
+    as each forced one does, also waits for its first launches: 1.1 of 54 ms on an H200, at half of this batch.
     """
     job = {"dataset": "digits", "strategy": "device", "warmup_steps": 4, "steps": 14}
-    job |= {"model": "s/16", "image_size": 224, "batch_size": 64}
+    job |= {"model": "s/16", "image_size": 224, "batch_size": 128}
     compute_s: dict[bool, list[float]] = {False: [], True: []}
     for forced in (False, True) * 3:
         device: Any = Synchronising(bench.device) if forced else bench.device
         tested = dataclasses.replace(bench, device=device)
         steps = tested.run(trains=lambda config, _: open_trainer(config, bench.device), **job).steps
         compute_s[forced].append(float(np.median(steps["compute_s"][steady_state(steps)])))
-    assert np.median(compute_s[False]) == pytest.approx(np.median(compute_s[True]), rel=0.04)
+    assert np.median(compute_s[False]) == pytest.approx(np.median(compute_s[True]), rel=0.02)
 
 
 def test_prefetched_batches_arrive_whole_and_are_copied_during_compute(bench: Bench) -> None:

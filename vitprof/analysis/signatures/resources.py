@@ -100,6 +100,10 @@ class Contention:
         """Returns whether that is a good part (`QUEUED_FRAC`) of `idle_ms`, the idle milliseconds a batch."""
         return self.waited_ms > 0 and self.waited_ms >= thresholds.QUEUED_FRAC * idle_ms
 
+    def idle_frac_without(self, idle_ms: float, step_ms: float) -> float:
+        """Returns the idle share of a step if other programs had not taken the cores that loading waited for."""
+        return max(0.0, (idle_ms - self.waited_ms) / (step_ms - self.waited_ms))
+
 
 def find_contention(trace: steady.Trace, idle_ms: float, *, on_cpu: bool) -> Contention:
     """Returns what others cost of `idle_ms` a batch; a batch's wait is one worker's share. `on_cpu`: the CPU trains."""

@@ -283,7 +283,7 @@ def _preprocessed(s: Situation, reason: str) -> Iterator[Advice]:
 
 
 def _held_up(s: Situation) -> Iterator[Advice]:
-    reason = "Batches are then made with less CPU work beside the training."
+    reason = "Batches are then made with less CPU work during the training."
     yield from _preprocessed(s, reason)
     yield from _in_memory(s, reason)
 

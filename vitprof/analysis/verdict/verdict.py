@@ -100,7 +100,8 @@ def judge(
         config = own_script.with_loader(config, {"watched": slowest})
     contention = find_contention(trace, exposure.idle_ms, on_cpu=device.on_cpu)
     cause, cause_frac, cause_ms = find_cause(trace, exposure, kind, contention, held_up)
-    if cause == "cpu_contention" and (without := _undisturbed(exposure, contention)) < _edge(low):
+    without = contention.idle_frac_without(exposure.idle_ms, exposure.step_s * 1e3)
+    if cause == "cpu_contention" and without < _edge(low):
         caused = {"cause": cause, "cause_frac": cause_frac, "cause_ms_per_batch": cause_ms}
         return inconclusive(no_verdict.disturbed(device, exposure, without), **measured, **caused)
     speed_up, counted = _speed_up(exposure, facts, headroom, held_up), training(steps)
@@ -189,12 +190,6 @@ def _kind(exposure: Exposure, held_up: float) -> Kind:
 def _edge(low: float) -> float:
     """Returns where the class of a run begins whose idle share is at least `low`."""
     return max((edge for edge in (thresholds.MODERATE_FRAC, thresholds.INPUT_BOUND_FRAC) if edge <= low), default=0.0)
-
-
-def _undisturbed(exposure: Exposure, contention: Contention) -> float:
-    """Returns the share of the time idle for data if other programs had not taken the cores that loading waited for."""
-    idle_ms, step_ms = (ms - contention.waited_ms for ms in (exposure.idle_ms, exposure.step_s * 1e3))
-    return max(0.0, idle_ms / step_ms)
 
 
 def find_cause(

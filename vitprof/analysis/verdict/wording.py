@@ -271,9 +271,8 @@ def _inflated(exposure: Exposure, contention: Contention) -> str:
         return ""
     if contention.of_training_too:
         return ", as long as other programs, which slow loading and training alike, keep running"
-    step_ms = exposure.step_s * 1e3
-    without = (step_ms - contention.waited_ms) / (step_ms - exposure.idle_ms)
-    return f" ({number(without)}x without the other programs: they make data look slower)"
+    without = contention.idle_frac_without(exposure.idle_ms, exposure.step_s * 1e3)
+    return f" ({number(1 / (1 - without))}x without the other programs: they make data look slower)"
 
 
 def slowest_loader(facts: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -42,8 +42,8 @@ def draw_welcome(config: RunConfig | None) -> None:
     )
     with demonstration:
         st.header("Demonstration", anchor=False)
-        real = bool(resources.gpus()) and all(f.verdict != "bad" for f in resources.findings_of_gpu())
-        demonstrated, device = (STARVED_GPU, "your GPU, which") if real else (STARVED, "a simulated H100 that")
+        usable = resources.gpu_is_usable()
+        demonstrated, device = (STARVED_GPU, "your GPU, which") if usable else (STARVED, "a simulated H100 that")
         about = "Runs for 8 seconds, with these settings in the sidebar afterwards."
         texts.act_button(
             "See a starved GPU", "see-starved", "play_circle", lambda: start(demonstrated), about, type="primary"
