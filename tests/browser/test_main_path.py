@@ -194,7 +194,7 @@ def test_from_the_verdict_to_headroom(dashboard: str, page: Any) -> None:
     page.goto(f"{dashboard}?steps=60&batch_size=128&threads=1&evaluate=false&device=simulated:4,0")
     page.locator(".st-key-run-button button:visible").click()
     page.get_by_text(DONE).wait_for(timeout=RUN_LIMIT_MS)
-    page.locator(".st-key-verdict").get_by_text(re.compile("bound:|Inconclusive:")).wait_for()
+    page.locator(".st-key-verdict").get_by_text(re.compile("bound$|^Inconclusive$")).wait_for()
     page.wait_for_function(ON_SCREEN)  # when what the live page showed above it is gone
     page.locator(".st-key-device-time .js-plotly-plot .main-svg").first.wait_for()
 
@@ -217,7 +217,7 @@ def test_from_the_verdict_to_headroom(dashboard: str, page: Any) -> None:
 
     page.set_viewport_size({"width": 390, "height": 844})
     page.reload()
-    page.locator(".st-key-verdict").get_by_text(re.compile("bound:|Inconclusive:")).wait_for()
+    page.locator(".st-key-verdict").get_by_text(re.compile("bound$|^Inconclusive$")).wait_for()
     page.get_by_role("button", name="Measure headroom again").wait_for()  # the tab is kept in the URL
     for tab, chart in WIDEST.items():
         page.get_by_role("tab", name=tab).click()

@@ -17,8 +17,8 @@ from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 LIVE = [value for value in vars(live).values() if isinstance(value, LiveChart)]
 EVERY = pytest.mark.parametrize("chart", LIVE, ids=lambda c: c.key)
 MAX_POINTS = 2000
-PER_GROUP = {"gaps": ((3, 3), (4, 4), (2, 2), (0, 0))}
-"""Points of a group with one member, and with more, for each trace; elsewhere one, and the lowest and the highest."""
+BY_KIND = [trace["name"] for trace in GAPS.traces]
+"""Names of the traces of the gap chart; "data wait" is the loop's, exposed, and the device's."""
 ORIGIN = 90.0
 
 
@@ -58,9 +58,9 @@ def test_a_chart_of_any_length_has_few_points_and_is_valid(chart: LiveChart, sou
     for groups in {chart.overview_groups, chart.max_groups}:
         k = group_size(n, groups)
         points = drawn(chart, sources, n, groups)
-        per_group = PER_GROUP.get(chart.key, ((1, 2),) * len(chart.traces))
-        for trace, (alone, together) in zip(points, per_group, strict=True):
-            assert len(trace.x) == len(trace.y) == -(-n // k) * (alone if k == 1 else together)
+        for trace in points:
+            most = -(-n // k) * (1 if k == 1 and chart is not GAPS else 2)
+            assert len(trace.x) == len(trace.y) == most or (chart is GAPS and len(trace.x) < most)
             assert len(trace.x) <= MAX_POINTS
             assert trace.text is None or len(trace.text) == len(trace.x)
             assert (np.diff(trace.x) >= -1e-9).all()  # a line never runs back
@@ -69,35 +69,54 @@ def test_a_chart_of_any_length_has_few_points_and_is_valid(chart: LiveChart, sou
         json.dumps(live_figure(chart, points), cls=PlotlyJSONEncoder)
 
 
-def area(points: Points) -> float:
-    """Under a line of the shape "hv": each value holds until the next point."""
-    return float((points.y[:-1] * np.diff(points.x)).sum())
+def painted(points: list[Points]) -> dict[str, Points]:
+    """The device's lane by kind, with the loop's exposed waits as "lost" and all of its hidden ones as "hidden"."""
+    return dict(zip(["hidden", "lost", *BY_KIND[2:]], points, strict=True))
 
 
-def test_the_gap_chart_shows_exactly_as_much_busy_time_and_waiting_as_there_was(sources: Any) -> None:
+@pytest.mark.parametrize("n", [1, 100, 1000, 100_000])
+def test_the_gap_chart_shows_exactly_as_much_time_of_each_kind_as_there_was(sources: Any, n: int) -> None:
     steps = sources["steps"]
-    for n in (1, 1000, 100_000):
-        busy, wait, *_ = drawn(GAPS, sources, n)
-        assert area(busy) == pytest.approx(steps["compute_s"][:n].sum())
-        assert area(wait) == pytest.approx(steps["data_wait_s"][:n].sum())
-        # since the run began
-        assert (busy.x[0], busy.x[-1]) == (pytest.approx(10.0), pytest.approx(10 + steps["step_s"][:n].sum()))
+    shown = painted(drawn(GAPS, sources, n))
+    lost = steps["exposed_wait_s"][:n].sum()
+    k = group_size(n, GAPS.overview_groups)
+    heights = {name: points.y[::2] @ np.diff(points.x)[::2] for name, points in shown.items()}
+    busy = heights["compute"]
+    waited = heights["data wait"] - (busy if k > 1 else 0)  # in a column it stands on what is busy
+    assert busy == pytest.approx(steps["compute_s"][:n].sum(), rel=0.01)
+    assert (waited, heights["lost"]) == (pytest.approx(lost, rel=0.02), pytest.approx(lost, rel=0.02))
+    assert not len(shown["hidden"].x), "no wait of these was hidden"
+    assert not len(shown["launch bubbles"].x)
 
 
-def test_the_gap_chart_zoomed_in_shows_each_step_as_it_was() -> None:
+def test_zoomed_in_a_step_is_what_the_device_waited_for_then_its_work() -> None:
+    steps = made_steps([0.2, 0.4, 0.1], [0.3, 0.1, 0.4], h2d=0.1, began=ORIGIN, launch_idle_s=[0.0, 0.05, 0.0])
+    shown = painted(GAPS.build(steps, ORIGIN, 1, 3, 1))
+    for name, x in {
+        "data wait": [0.6, 1.0, 1.2, 1.3],
+        "H2D": [1.0, 1.1, 1.3, 1.4],
+        "compute": [1.1, 1.15, 1.4, 1.8],
+        "launch bubbles": [1.15, 1.2],
+        "lost": [0.6, 1.0, 1.2, 1.3],
+    }.items():
+        assert shown[name].x == pytest.approx(x), name
+        assert shown[name].y.tolist() == [1, 0] * (len(x) // 2)
+    assert list(shown["data wait"].text or ())[-1] == "step 2<br>device idle, data wait 100 ms"
+    assert list(shown["launch bubbles"].text or ())[0] == "step 1<br>launch bubbles 50.0 ms"
+
+
+def test_zoomed_out_a_column_shows_the_shares_of_its_steps() -> None:
     steps = made_steps([0.2, 0.4, 0.1], [0.3, 0.1, 0.4], h2d=0.1, began=ORIGIN)
-    busy, wait, *_ = GAPS.build(steps, ORIGIN, 1, 3, 1)
-    assert busy.x == pytest.approx([0.6, 1.1, 1.2, 1.2, 1.4, 1.8])  # idle from, busy from, end
-    assert busy.y.tolist() == [0, 1, 0] * 2
-    assert wait.x == pytest.approx([0.6, 1.0, 1.0, 1.0, 1.2, 1.3, 1.3, 1.3])
-    assert wait.y.tolist() == [1, 0, 1, 0] * 2
-    assert list(busy.text or ())[:3] == ["step 1<br>device idle 500 ms, busy 100 ms"] * 3
-    assert list(wait.text or ())[4:] == ["step 2<br>data wait 100 ms, of which exposed 100 ms"] * 4
-    busy, *_ = GAPS.build(steps, ORIGIN, 0, 3, 2)
-    assert list(busy.text or ())[::3] == [
-        "steps 0 to 1, drawn as one<br>device idle 800 ms, busy 400 ms",
-        "step 2<br>device idle 200 ms, busy 400 ms",
-    ]
+    points = GAPS.build(steps, ORIGIN, 0, 3, 2)
+    shown = painted(points)
+    assert shown["compute"].x == pytest.approx([0.0, 1.2, 1.2, 1.8])
+    assert shown["compute"].y == pytest.approx([1 / 3, 0, 2 / 3, 0])
+    assert shown["data wait"].y == pytest.approx([1 / 3 + 0.5, 0, 2 / 3 + 1 / 6, 0])
+    assert shown["H2D"].y == pytest.approx([1, 0, 1, 0])
+    assert list(shown["H2D"].text or ())[0] == "steps 0 to 1<br>device idle, H2D 200 ms"
+    layout = live_figure(GAPS, points, each=2, remark="<b>37%</b> idle")["layout"]
+    assert layout["xaxis"]["title"]["text"].endswith("a column is 2 steps")
+    assert [a["text"] for a in layout["annotations"]] == ["<b>37%</b> idle"]
 
 
 def test_the_slowest_batch_and_the_highest_loss_are_always_drawn(sources: Any) -> None:
@@ -126,19 +145,17 @@ def test_telemetry_is_drawn_in_the_units_of_its_axes_and_what_is_not_available_i
     assert (cpu.y.tolist(), rss.y.tolist()) == ([150, 0], [1, 3])
 
 
-def test_the_gap_chart_shows_an_evaluation_as_such_and_hidden_waits_under_busy_time() -> None:
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_an_evaluation_is_other_work_and_a_wait_may_be_hidden_under_busy_time(k: int) -> None:
     steps = made_steps([0.5] * 4, [0.5] * 4, began=ORIGIN)
     for name in ("t_start_s", "compute_start_s"):
         steps[name][2:] += 10.0
     steps["exposed_wait_s"] = np.full(4, 0.2)
-    for k in (1, 2, 4):
-        busy, wait, evaluation, _ = GAPS.build(steps, ORIGIN, 0, 4, k)
-        assert (area(busy), area(evaluation)) == (pytest.approx(2.0), pytest.approx(10.0))
-        assert area(wait) == pytest.approx(2.0)
-    busy, wait, evaluation, _ = GAPS.build(steps, ORIGIN, 0, 4, 2)
-    assert evaluation.x.tolist() == [0.0, 0.0, 2.0, 12.0]
-    assert wait.x[4:] == pytest.approx([12.0, 12.4, 13.0, 13.6])  # exposed in the gap, hidden from where it is busy
-    assert busy.x[3:] == pytest.approx([2.0, 13.0, 14.0])
+    shown = painted(GAPS.build(steps, ORIGIN, 0, 4, k))
+    assert shown["other work"].y.tolist() == [1, 0]
+    assert np.diff(shown["other work"].x) == pytest.approx([10.0])
+    high, low = (float(points.y[::2] @ np.diff(points.x)[::2]) for points in (shown["hidden"], shown["lost"]))
+    assert (high, low) == (pytest.approx(2.0), pytest.approx(0.8)), "exposed ones are drawn over all"
 
 
 def test_no_axis_for_memory_that_nobody_knows() -> None:
@@ -146,22 +163,3 @@ def test_no_axis_for_memory_that_nobody_knows() -> None:
     for used, n, visible in ((2.0**30, 3, True), (np.nan, 3, False), (np.nan, 0, False)):
         telemetry = made_telemetry(t_s=[1.0, 2.0, 3.0], gpu_mem_used_bytes=np.full(3, used))
         assert live_figure(GPU, GPU.build(telemetry, 0.0, 0, n, 1))["layout"]["yaxis2"]["visible"] is visible
-
-
-def test_launch_bubbles_have_a_lane_of_their_own_where_there_are_any() -> None:
-    steps = made_steps([0.1] * 4, [0.4] * 4, began=ORIGIN)
-    *_, bubbles = points = GAPS.build(steps, ORIGIN, 0, 4, 1)
-    assert not len(bubbles.x)
-    hidden = live_figure(GAPS, points)
-    assert hidden["layout"]["yaxis3"]["visible"] is hidden["data"][3]["showlegend"] is False
-    steps["launch_idle_s"][1:] = 0.0, 0.3, 0.3
-    *_, bubbles = points = GAPS.build(steps, ORIGIN, 0, 4, 1)
-    assert bubbles.x == pytest.approx([1.2, 1.5, 1.7, 2.0]), "none of the step where there were none"
-    assert bubbles.y.tolist() == [1, 0] * 2
-    assert list(bubbles.text or ())[:2] == ["step 2<br>launch bubbles 300 ms of 400 ms busy"] * 2
-    drawn = live_figure(GAPS, points)
-    assert drawn["layout"]["yaxis3"]["visible"] is True
-    assert drawn["data"][3].items() >= {"name": "launch bubbles", "yaxis": "y3"}.items()
-    assert "visible" not in GAPS.layout["yaxis3"], "the chart itself stays as it is"
-    *_, bubbles = GAPS.build(steps, ORIGIN, 0, 4, 4)
-    assert area(bubbles) == pytest.approx(0.6), "of neighbours as much as there was"

@@ -55,7 +55,7 @@ def test_everything_that_takes_time_has_a_colour() -> None:
 
 
 def test_a_colour_means_the_same_in_every_chart() -> None:
-    parts = {"data wait": style.DATA_WAIT, "H2D": style.H2D, "compute": style.COMPUTE, "device busy": style.COMPUTE}
+    parts = {"data wait": style.DATA_WAIT, "H2D": style.H2D, "compute": style.COMPUTE}
     seen = set()
     for trace in itertools.chain.from_iterable(c.traces for c in LIVE):
         colours = {trace["line"]["color"], trace.get("fillcolor", trace["line"]["color"])}

@@ -14,14 +14,7 @@ from tests import ROOT
 from tests.engine_fixtures import wait_until
 from vitprof.recording.columns import Stop, TelemetrySample
 from vitprof.telemetry.nvml import GPU_FIELDS, GpuInfo
-from vitprof.telemetry.sampler import (
-    StopSeeker,
-    Telemetry,
-    TelemetryRow,
-    asleep_s,
-    choose_gpu,
-    next_due,
-)
+from vitprof.telemetry.sampler import StopSeeker, Telemetry, TelemetryRow, asleep_s, choose_gpu, next_due
 
 
 def test_the_thread_hands_rows_to_the_sink_until_it_is_stopped() -> None:

@@ -188,11 +188,7 @@ ORIGIN_S = 50.0
 
 def made_up(n: int) -> Series:
     rng = np.random.default_rng(1)
-    names = ("data_wait_s", "exposed_wait_s", "h2d_s", "compute_s", "gap_s", "step_s", "loss")
-    series = {name: rng.uniform(0.1, 1.0, n) for name in names}
-    series["t_start_s"] = ORIGIN_S + np.arange(n) * 2.0
-    series["compute_start_s"] = series["t_start_s"] + 1.0
-    return series
+    return made_steps(rng.uniform(0.1, 1.0, n), rng.uniform(0.1, 1.0, n), h2d=0.1, began=ORIGIN_S)
 
 
 def first(series: Series, n: int) -> Series:
@@ -235,7 +231,7 @@ def test_full_groups_are_built_once() -> None:
 
 
 def test_window() -> None:
-    series = made_up(100)
+    series = made_up(100) | {"compute_start_s": ORIGIN_S + 1 + 2.0 * np.arange(100)}
     for chart, view, expected in (
         (GAPS, (11.0, 13.0), (3, 8)),
         (BATCHES, (10.0, 12.0), (7, 15)),

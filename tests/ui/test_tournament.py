@@ -239,7 +239,7 @@ def test_page_store_list_and_downloads_say_the_same(store: RunStore) -> None:
     of_baseline = ["Show code", "Show its runs"]
     more = [["Show code", "Compare with baseline", "Show its runs"], of_baseline, of_baseline]
     assert [list(labels) for labels in frame["More"]] == more
-    assert [e.label for e in at.expander] == ["Why: 1 failed"]
+    assert [e.label for e in at.expander] == ["What to mind", "Why: 1 failed"]
     assert "the disk is full: free some space" in said(at)
     assert re.fullmatch(r"2\d,\d00 \([\d,]+-[\d,]+\)", frame["Samples/s"][0])
     assert "memory, batch 128: round 6 not counted: other programs used 3.0 CPU cores" in said(at)

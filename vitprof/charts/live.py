@@ -8,6 +8,7 @@ import numpy as np
 
 from vitprof import formats
 from vitprof.analysis.arrays import Floats, Series
+from vitprof.analysis.timing.gaps import IDLE_CAUSES
 from vitprof.analysis.timing.timeline import min_max, slices
 from vitprof.charts import style
 
@@ -25,44 +26,54 @@ Builder = Callable[[Series, float, int, int, int], list[Points]]
 """(series, origin on the monotonic clock, start index, stop index, group size) -> points for each trace."""
 
 
+IN_COLUMNS = ("compute", "launch_idle", "data_wait", "h2d", "host", "epoch_boundary", "outside", "logging", "other")
+"""Kinds of the device's time, from the bottom of a column up."""
+IN_TIME = ("logging", "outside", "epoch_boundary", "data_wait", "h2d", "host", "other", "compute", "launch_idle")
+"""The same in the order in which they come in a step."""
+LEAST_SHARE = 1e-3
+"""Share of a column below which nothing can be seen of a part."""
+
+
 def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
+    """Returns the device's time by kind: of single steps one after another, of `k` steps as shares of a column's
+    height, what is drawn later covering what was drawn before; and of the loop's waits for data all, and the exposed.
+    """
     s = slices(series, origin, start, stop, k)
-    busy_from = s.end_s - s.busy_s
-    other_to = s.start_s + s.other_s
-    busy = np.stack([s.start_s, busy_from, s.end_s], axis=1).ravel()
-    # A single step's wait is drawn where it happened; those of several in two pieces, exposed and hidden.
-    single = s.n_steps == 1
-    wait_from = np.where(single, s.wait_start_s, other_to)
-    wait_to = wait_from + np.where(single, s.wait_s, s.exposed_wait_s)
-    hidden_from = np.where(single, wait_to, busy_from)
-    hidden_to = np.where(single, wait_to, np.minimum(busy_from + s.wait_s - s.exposed_wait_s, s.end_s))
-    wait = np.stack([wait_from, wait_to, hidden_from, hidden_to], axis=1).ravel()
-    other = np.stack([s.start_s, other_to], axis=1).ravel()
-    labels = [
-        f"step {a:,}" if n == 1 else f"steps {a:,} to {a + n - 1:,}, drawn as one"
-        for a, n in zip(s.first_step.tolist(), s.n_steps.tolist(), strict=True)
-    ]
-    busy_text, wait_text, other_text = [], [], []
-    spans = np.stack([s.idle_s, s.busy_s, s.wait_s, s.exposed_wait_s, s.other_s], axis=1).tolist()
-    for label, took in zip(labels, spans, strict=True):
-        idle, busy_for, waited, exposed, worked = map(formats.seconds, took)
-        busy_text += [f"{label}<br>device idle {idle}, busy {busy_for}"] * 3
-        wait_text += [f"{label}<br>data wait {waited}, of which exposed {exposed}"] * 4
-        other_text += [f"before {label}<br>other work {worked}" if took[-1] else ""] * 2
-    n = len(labels)
-    bubbly = s.launch_idle_s > 0
-    bubbles_from = np.maximum(s.end_s - s.launch_idle_s, s.start_s)
-    bubbles = np.stack([bubbles_from[bubbly], s.end_s[bubbly]], axis=1).ravel()
-    bubbles_text = []
-    for at in np.flatnonzero(bubbly).tolist():
-        took = f"{formats.seconds(float(s.launch_idle_s[at]))} of {formats.seconds(float(s.busy_s[at]))} busy"
-        bubbles_text += [f"{labels[at]}<br>launch bubbles {took}"] * 2
-    return [
-        Points(busy, np.tile([0.0, 1.0, 0.0], n), busy_text),
-        Points(wait, np.tile([1.0, 0.0, 1.0, 0.0], n), wait_text),
-        Points(other, np.tile([1.0, 0.0], n), other_text),
-        Points(bubbles, np.tile([1.0, 0.0], int(bubbly.sum())), bubbles_text),
-    ]
+    begin, span = s.start_s + s.other_s, np.maximum(s.idle_s + s.busy_s, 1e-9)
+    parts = dict(zip(IDLE_CAUSES, s.causes_s, strict=True))
+    parts |= {"compute": s.busy_s - s.launch_idle_s, "launch_idle": s.launch_idle_s}
+    numbers = zip(s.first_step.tolist(), s.n_steps.tolist(), strict=True)
+    labels = [f"step {a:,}" if n == 1 else f"steps {a:,} to {a + n - 1:,}" for a, n in numbers]
+
+    def boxes(left: Floats, right: Floats, height: Floats, words: str, took: Floats) -> Points:
+        drawn = np.flatnonzero((height > 0) & (took > LEAST_SHARE * span))
+        x = np.stack([left[drawn], right[drawn]], axis=1).ravel()
+        y = np.stack([height[drawn], np.zeros(len(drawn))], axis=1).ravel()
+        text = [f"{labels[at]}<br>{words} {formats.seconds(took[at])}" for at in drawn.tolist() for _ in range(2)]
+        return Points(x, y, text)
+
+    drawn = {}
+    left, height = begin, np.zeros(len(span))
+    for kind in IN_TIME if k == 1 else IN_COLUMNS:
+        words = style.DEVICE_TIME[kind][0]
+        words = "device busy" if kind == "compute" else words if kind == "launch_idle" else f"device idle, {words}"
+        if k == 1:
+            drawn[kind] = boxes(left, left + parts[kind], np.ones(len(span)), words, parts[kind])
+            left = left + parts[kind]
+        else:
+            height = height + parts[kind] / span
+            drawn[kind] = boxes(begin, s.end_s, height, words, parts[kind])
+    hidden = np.where(s.wait_s - s.exposed_wait_s > LEAST_SHARE * span, s.wait_s, 0.0)
+    if k == 1:
+        asked = series["t_start_s"][start:stop] - origin
+        lost_from = np.fmax(asked, begin)
+        waited = boxes(asked, asked + s.wait_s, np.ones(len(span)), "data wait", hidden)
+        lost = boxes(lost_from, lost_from + s.exposed_wait_s, np.ones(len(span)), "exposed data wait", s.exposed_wait_s)
+    else:
+        waited = boxes(begin, s.end_s, hidden / span, "data wait", hidden)
+        lost = boxes(begin, s.end_s, s.exposed_wait_s / span, "exposed data wait", s.exposed_wait_s)
+    other = boxes(s.start_s, begin, np.ones(len(span)), "other work before it", s.other_s)
+    return [waited, lost, other, *(drawn[kind] for kind in reversed(IN_COLUMNS))]
 
 
 def column_points(*columns: tuple[str, float], over_time: bool, by: str = "") -> Builder:
@@ -139,32 +150,31 @@ def _stacked(name: str, colour: str) -> dict[str, Any]:
 GAPS = LiveChart(
     key="gaps",
     title="Where the device idles",
-    help="Green: the device computes. Gaps in the green: it idles. Orange beneath: the training loop waits for "
-    "data. A gap above orange is time lost to data loading. Pink, where it was measured and there is any: launch "
-    "bubbles, the part of the busy time in which the device waited for the next launch, drawn in one piece. Grey: "
-    "other work than training steps, such as evaluation. Drag to zoom, down to single steps; double-click to see "
-    "everything. Zoomed out, the gaps of neighbouring steps are drawn as one gap of the same total length.",
-    alt="Time line of the device: busy in green, idle as gaps; beneath it launch bubbles in pink, where there are any, "
-    "and data waits of the training loop in orange",
+    help="The device's lane: green where it computes, and where it idles the colour of what it waited for. Pink, where "
+    "it was measured and there is any: launch bubbles, busy time in which it waited for the next launch. Grey: other "
+    "work than training steps, such as evaluation. The loop's lane: waits for data; a pale one cost no device time. "
+    "Zoomed out, a column shows the shares of its steps. Drag to zoom, down to single steps; double-click to see all.",
+    alt="Time line of the device: busy in green, idle in the colour of its cause; beneath it the training loop's waits "
+    "for data",
     source="steps",
     x="compute_start_s",
-    traces=(
-        _filled("device busy", style.COMPUTE),
-        _filled("data wait", style.DATA_WAIT, yaxis="y2"),
+    traces=(  # what is drawn later covers what was drawn before
+        _filled("hidden data wait", style.HIDDEN_WAIT, yaxis="y2"),
+        _filled("data wait", style.DATA_WAIT, yaxis="y2", showlegend=False),
         _filled("other work", style.EVALUATION),
-        _filled("launch bubbles", style.LAUNCH_IDLE, yaxis="y3"),
+        *(_filled(*style.DEVICE_TIME[kind]) for kind in reversed(IN_COLUMNS)),
     ),
     layout={
         "xaxis": style.axis("time since the run began (s)", anchor="y2"),
-        "yaxis": _lane("device", 0.53, 1, tickvals=[0, 1], ticktext=["idle", "busy"]),
-        "yaxis2": _lane("loop", 0, 0.32, tickvals=[0, 1], ticktext=["", "waits"]),
-        "yaxis3": _lane("bubbles", 0.41, 0.5, showticklabels=False, showgrid=False),
+        "yaxis": _lane("device", 0.27, 1, tickvals=[]),
+        "yaxis2": _lane("loop", 0, 0.18, tickvals=[]),
+        "legend": style.LEGEND | {"traceorder": "reversed"},
         "hovermode": "closest",
-        "hoverdistance": -1,  # points are only at the edges: without this a gap would have no hover text
+        "hoverdistance": -1,  # points are only at the edges: without this a box would have no hover text
     },
     build=gap_points,
-    overview_groups=160,  # each gap is several pixels wide
-    max_groups=480,  # four points each
+    overview_groups=160,  # each column is several pixels wide
+    max_groups=300,  # a few boxes each
 )
 
 BATCHES = LiveChart(
@@ -243,8 +253,10 @@ CPU = LiveChart(
 )
 
 
-def live_figure(chart: LiveChart, points: Sequence[Points]) -> dict[str, Any]:
-    """Returns the whole figure with `points` for each trace; without data, no legend entry and no axis of its own."""
+def live_figure(chart: LiveChart, points: Sequence[Points], *, each: int = 1, remark: str = "") -> dict[str, Any]:
+    """Returns the whole figure with `points` for each trace; without data, no legend entry and no axis of its own.
+    `each`: steps in a column of the gap chart, and its `remark` at the end of the device's lane.
+    """
     data, drawn = [], set[str]()
     layout: dict[str, Any] = {"margin": style.MARGIN, "legend": style.LEGEND, "hovermode": "x"} | chart.layout
     for trace, p in zip(chart.traces, points, strict=True):
@@ -255,4 +267,10 @@ def live_figure(chart: LiveChart, points: Sequence[Points]) -> dict[str, Any]:
         drawn |= {axis} if shown else set()
     for name in [name for name in layout if name.startswith("yaxis") and name != "yaxis"]:
         layout[name] = layout[name] | {"visible": name in drawn}
+    if chart is GAPS and each > 1:
+        layout["xaxis"] = style.axis(f"time since the run began (s); a column is {each:,} steps", anchor="y2")
+    if remark:
+        at_end = {"xref": "paper", "x": 1, "xanchor": "left", "yref": "y domain", "y": 0.5, "showarrow": False}
+        layout["annotations"] = [{"text": remark, "align": "left", "font": {"size": 15}, "xshift": 6} | at_end]
+        layout["margin"] = style.MARGIN | {"r": 64}
     return {"data": data, "layout": layout}

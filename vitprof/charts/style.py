@@ -9,6 +9,8 @@ from typing import Any
 # to stay apart from the rest of their chart in CIELAB as people with protanopia, deuteranopia and tritanopia see them
 # (Machado et al. 2009); tests/charts measures that.
 DATA_WAIT = "#E69F00"
+HIDDEN_WAIT = "rgba(230, 159, 0, 0.4)"
+"""Data wait that cost no device time."""
 H2D = "#56B4E9"
 COMPUTE = "#009E73"
 HOST = "#785EF0"

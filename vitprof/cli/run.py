@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from vitprof import formats
-from vitprof.analysis.verdict.headroom import ADDED_STAGE, Headroom, headroom_sentence
+from vitprof.analysis.verdict.headroom import Headroom, headroom_sentence
 from vitprof.cli.common import options, results, terminal
 from vitprof.cli.common.progress import POLL_S, progress, run_progress, trial_progress
 from vitprof.config import GROUPS, RunConfig
@@ -133,23 +133,9 @@ def _show(result: Headroom | None, run: StoredRun) -> None:
         return
     batch = run.config.batch_size
     title = f"headroom of run {run.id}" + (", on a simulated device" if result.simulated else "")
-    added = {p.name.rpartition(" and ")[2]: p for p in result.parts}
-    rows = []
-    for a, cells in zip(result.anchors, tables.anchors_in_words(result, batch), strict=True):
-        stage = added.get(ADDED_STAGE.get(a.role, ""))
-        adds = ""
-        if stage is not None and stage.distinguishable:
-            adds = f"{stage.name} {formats.seconds(stage.s_per_sample * batch)}"
-        elif stage is not None:
-            most = f" (at most {formats.seconds(stage.high * batch)})" if stage.high > 0 else ""
-            adds = f"{stage.name}: not distinguishable from nothing{most}"
-        rows.append((*cells, adds))
-    terminal.show_table((*tables.ANCHORS_HEADER, "adds"), rows, title)
+    terminal.show_table(tables.ANCHORS_HEADER, tables.anchors_in_words(result, batch), title)
     terminal.show(headroom_sentence(result, batch))
     terminal.show(*result.notes, console=terminal.err)
-
-
-NOT_RUN = "predicted, not run"
 
 
 def predict(
@@ -201,18 +187,8 @@ def _chosen(names: str, profiled: StoredRun) -> list[str]:
 
 def _show_predictions(profiled: StoredRun, predictions: list[StoredPrediction]) -> None:
     speed = formats.number(profiled.summary.samples_per_s if profiled.summary else None)
-    rows = (
-        (
-            p.config.strategy,
-            formats.number(p.samples_per_s),
-            f"{formats.number(p.low)} to {formats.number(p.high)}",
-            NOT_RUN if p.measured_per_s is None else formats.number(p.measured_per_s),
-            "" if p.measured_per_s is None else f"{(p.error or 0) * 100:+.1f}%",
-        )
-        for p in sorted(predictions, key=lambda p: p.samples_per_s, reverse=True)
-    )
-    header = ("strategy", "predicted samples/s", "95%", "measured", "error")
-    terminal.show_table(header, rows, f"from run {profiled.id}: {profiled.name}, {speed} samples/s")
+    rows = tables.predictions_in_words(sorted(predictions, key=lambda p: p.samples_per_s, reverse=True), profiled)
+    terminal.show_table(tables.PREDICTIONS_HEADER, rows, f"from run {profiled.id}: {profiled.name}, {speed} samples/s")
 
 
 def _prediction(p: StoredPrediction) -> dict[str, object]:

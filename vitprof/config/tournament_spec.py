@@ -40,6 +40,10 @@ class TournamentSpec:
     """Whether trials that cannot win any more are cut short."""
     script: own_script.OwnScript | None = None
     """A user's own script, whose settings are run in place of strategies; None for jobs of vitprof's own."""
+    jobs: tuple[RunConfig, ...] = ()
+    """Whole jobs to run in place of all combinations of the above; the first is the baseline."""
+    of_run: int | None = None
+    """The run whose advice the jobs prove."""
 
     def __post_init__(self) -> None:
         for name in ("strategies", "batch_sizes", "workers", "page_caches"):
@@ -62,7 +66,7 @@ class TournamentSpec:
         for name in ("early_stop", "until_decided"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(name, getattr(self, name), "give true or false")
-        for part in PARTS if self.script is None else ():
+        for part in PARTS if self.script is None and not self.jobs else ():
             if (named := getattr(self.base, part)) is not None:
                 raise ConfigError(part, named, "a tournament runs strategies as they are; leave it out")
         if (self.script is not None) != own_script.is_own_script(self.base):
@@ -103,6 +107,7 @@ class TournamentSpec:
             raise ConfigError("base", values["base"], "give the settings of a run")
         script = values.get("script")
         read = {"base": RunConfig.from_dict(values["base"]), "script": script and own_script.OwnScript(**script)}
+        read |= {"jobs": tuple(RunConfig.from_dict(job) for job in values.get("jobs", ()))}
         return cls(**{**values, **read})
 
     @property
@@ -110,6 +115,8 @@ class TournamentSpec:
         if self.script is not None:
             varied = " x ".join(name for name, _ in self.script.vary)
             return tamed_name(f"{varied} of {shlex.join(self.script.command)}")
+        if self.of_run is not None:
+            return f"proof for run {self.of_run}"
         parts = [
             _counted(len(self.strategies), "strategy", "strategies"),
             _counted(len(self.batch_sizes), "batch size", "batch sizes"),

@@ -177,16 +177,6 @@ def failures(
     return lines
 
 
-def submit_check(manager: JobManager, prediction_id: int) -> int:
-    """Queues the job that a prediction is about, unless a run checks or checked it already; returns the run's id."""
-    p = prediction(manager.store, prediction_id)
-    if p.verified_run_id is not None:
-        return p.verified_run_id
-    [run_id] = submit_trials(manager, [Trial(p.config, CHECK)], group_of(p.profile_run_id))
-    update_prediction(manager.store, prediction_id, verified_run_id=run_id)
-    return run_id
-
-
 def verify(
     manager: JobManager, given: Sequence[StoredPrediction], *, progress: OnProgress = ignore, stop: Stop = never
 ) -> list[StoredPrediction]:

@@ -21,6 +21,7 @@ from vitprof.analysis.verdict import headroom
 from vitprof.config import CONFIG_COLUMNS, RunConfig, descriptions, types_of
 from vitprof.recording import codec, columns, recording
 from vitprof.store import RunStore, StoredRun, chunks
+from vitprof.store.predictions import StoredPrediction
 
 FORMULA_STARTS = (*"=+-@\uff1d\uff0b\uff0d\uff20", "\t", "\r")
 """With the full-width forms, which spreadsheets of some languages take for the same."""
@@ -107,18 +108,51 @@ def figures_in_words(run: StoredRun) -> list[tuple[str, str, str]]:
     return [row for row in rows if row[1] and formats.NOT_AVAILABLE not in row[1]]
 
 
-ANCHORS_HEADER = ("anchor", "a step takes", "95% interval", "samples/s", "steps")
+ANCHORS_HEADER = ("anchor", "a step takes", "95% interval", "samples/s", "steps", "adds")
 
 
 def anchors_in_words(found: headroom.Headroom, batch: int) -> list[tuple[str, ...]]:
     """Returns a row for each anchor of a headroom, with the columns of `ANCHORS_HEADER`; `batch`: samples in a step."""
     rows: list[tuple[str, ...]] = []
+    added = {part.name.rpartition(" and ")[2]: part for part in found.parts}
     for a in found.anchors:
         step, low, high = (formats.seconds(v * batch) for v in a.interval)
         speed = formats.number(1 / a.s_per_sample if a.n_runs else None)
         name, n = f"{a.role}: {headroom.ANCHOR_WORDS[a.role]}", f"{a.n_steps} of {formats.count(a.n_runs, 'run')}"
-        rows.append((name, step, f"{low} to {high}", speed, n))
+        stage, adds = added.get(headroom.ADDED_STAGE.get(a.role, "")), ""
+        if stage is not None and stage.distinguishable:
+            adds = f"{stage.name} {formats.seconds(stage.s_per_sample * batch)}"
+        elif stage is not None:
+            most = f" (at most {formats.seconds(stage.high * batch)})" if stage.high > 0 else ""
+            adds = f"{stage.name}: not distinguishable from nothing{most}"
+        rows.append((name, step, f"{low} to {high}", speed, n, adds))
     return rows
+
+
+PREDICTIONS_HEADER = (
+    "strategy",
+    "predicted samples/s",
+    "95% interval",
+    "against this run",
+    "measured samples/s",
+    "error",
+)
+
+
+def predictions_in_words(predictions: Sequence[StoredPrediction], profiled: StoredRun) -> list[tuple[str, ...]]:
+    """Returns a row for each prediction from a run, with the columns of `PREDICTIONS_HEADER`."""
+    own = profiled.summary.samples_per_s if profiled.summary else math.nan
+    return [
+        (
+            p.config.strategy,
+            formats.number(p.samples_per_s),
+            f"{formats.number(p.low)} to {formats.number(p.high)}",
+            f"{formats.number(p.samples_per_s / own)}x",
+            "predicted, not run" if p.measured_per_s is None else formats.number(p.measured_per_s),
+            "" if p.error is None else f"{p.error * 100:+.1f}%",
+        )
+        for p in predictions
+    ]
 
 
 # CSV

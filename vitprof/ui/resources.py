@@ -281,6 +281,10 @@ class PointCache:
         self._drawn[chart.key] = key, full, points
         return _joined(points, chart.build(series, origin_s, full, stop, k))
 
+    def steps_each(self, chart: LiveChart) -> int:
+        """Returns the size of a group of the `chart` that was drawn last."""
+        return self._drawn[chart.key][0][2]
+
 
 def _joined(before: Sequence[Points], after: Sequence[Points]) -> list[Points]:
     joined = []

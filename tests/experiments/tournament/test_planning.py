@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
@@ -78,3 +79,27 @@ def test_a_bad_one_is_not_kept(store: RunStore) -> None:
     with pytest.raises(ConfigError):
         planning.create_tournament(store, made(), name="x" * 201)
     assert tournaments.list_tournaments(store) == []
+
+
+@pytest.mark.parametrize(
+    ("advised", "key"),
+    [
+        ({"strategy": "memory"}, "memory/b128/w-/as-is"),
+        ({"batch_size": 256}, "workers/b256/w2/as-is"),
+        (
+            {"compile": True, "compile_mode": "reduce-overhead"},
+            "workers/b128/w2/as-is/compile/compile mode reduce-overhead",
+        ),
+        ({"prefetch_factor": 4}, "workers/b128/w2/as-is/prefetch factor 4"),
+    ],
+)
+def test_a_proof_runs_the_job_and_the_advised_one_for_as_long(advised: dict[str, Any], key: str) -> None:
+    config = dataclasses.replace(BASE, strategy="workers", name="mine")
+    spec = planning.proof_of(7, config, dataclasses.replace(config, **advised))
+    planned = plan(TournamentSpec.from_dict(spec.to_dict()))
+    assert [t.key for t in planned] == ["workers/b128/w2/as-is", key]
+    assert {(t.config.seconds, t.config.steps, t.config.evaluate, t.config.name) for t in planned} == {
+        (3.0, None, False, "")
+    }
+    assert key_in_words(key).split(", ")[0] == planned[1].config.strategy
+    assert (spec.of_run, spec.title, planning.baseline_of(spec, planned)) == (7, "proof for run 7", planned[0].key)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from vitprof.analysis.arrays import Floats, Ints, Mask, Series, column
-from vitprof.analysis.timing.chain import evaluated, find_chain, nanoseconds
-from vitprof.analysis.timing.gaps import CAUSES, Gaps
+from vitprof.analysis.timing.chain import RESUMED_NS, evaluated, find_chain, nanoseconds
+from vitprof.analysis.timing.gaps import CAUSES, IDLE_CAUSES, Gaps, find_gaps
 from vitprof.analysis.timing.steady import begin_s, end_s, got_s
 from vitprof.recording.columns import TIMED_STAGES, Phase
 
@@ -183,17 +183,24 @@ def min_max(y: Floats, start: int, stop: int, k: int) -> Ints:
     return np.asarray((pairs + np.arange(len(table))[:, None] * k).ravel() + start, dtype=np.int64)
 
 
+FINEST = 512
+"""Steps in a group from which its idle time is not told apart by cause: that takes 1 us for each step of the run."""
+
+
 @dataclass(frozen=True)
 class Slices:
     """Groups of steps on the device's time line, (groups,) without a hole between them. Each is other work (an
-    evaluation before its first step), then idle, then busy time: sums of its steps, so shares are exact at every zoom.
+    evaluation before its first step), then idle and busy time: sums of its steps, so shares are exact at every zoom.
     """
 
     start_s: Floats
     """End of the previous group's device work, seconds since the run began."""
     other_s: Floats
     """Time that belongs to no step: evaluation, and the moment after the warm-up in which CPU times are read."""
-    idle_s: Floats
+    causes_s: Floats
+    """(causes, groups) idle time by cause, in the order of `IDLE_CAUSES`. In groups of more than `FINEST` steps all but
+    data wait is "other", and data wait includes that of epochs' first batches.
+    """
     busy_s: Floats
     end_s: Floats
     wait_s: Floats
@@ -201,9 +208,12 @@ class Slices:
     """The part of `wait_s` in the idle time."""
     launch_idle_s: Floats
     """The part of `busy_s` in which the device waited for the next launch; 0 where that is not known."""
-    wait_start_s: Floats
     first_step: Ints
     n_steps: Ints
+
+    @property
+    def idle_s(self) -> Floats:
+        return np.asarray(self.causes_s.sum(axis=0))
 
 
 def slices(series: Series, origin_s: float, start: int, stop: int, k: int) -> Slices:
@@ -212,25 +222,45 @@ def slices(series: Series, origin_s: float, start: int, stop: int, k: int) -> Sl
     last = np.minimum(edges + k, stop) - 1
     local = edges - start
 
-    def total(name: str) -> Floats:
-        return np.asarray(np.add.reduceat(series[name][start:stop], local))
+    def total(values: Floats) -> Floats:
+        return np.asarray(np.add.reduceat(values, local, axis=-1)) if len(local) else values[..., :0]
 
     def rows(at: Ints) -> Series:
         return {name: values[at] for name, values in series.items()}
 
     ends_s = end_s(rows(last))
     start_s = np.where(edges > 0, end_s(rows(np.maximum(edges - 1, 0))), begin_s(rows(edges)))
-    idle_s, busy_s = total("gap_s"), total("compute_s")
+    causes_s = total(_causes_s(series, start, stop, apart=k <= FINEST))
+    busy_s = total(series["compute_s"][start:stop])
     return Slices(
         start_s=start_s - origin_s,
-        other_s=np.maximum(ends_s - start_s - idle_s - busy_s, 0.0),
-        idle_s=idle_s,
+        other_s=np.maximum(ends_s - start_s - causes_s.sum(axis=0) - busy_s, 0.0),
+        causes_s=causes_s,
         busy_s=busy_s,
         end_s=ends_s - origin_s,
-        wait_s=total("data_wait_s"),
-        exposed_wait_s=total("exposed_wait_s"),
-        launch_idle_s=np.add.reduceat(np.nan_to_num(column(series, "launch_idle_s")[start:stop]), local),
-        wait_start_s=series["t_start_s"][edges] - origin_s,
+        wait_s=total(series["data_wait_s"][start:stop]),
+        exposed_wait_s=total(series["exposed_wait_s"][start:stop]),
+        launch_idle_s=total(np.nan_to_num(column(series, "launch_idle_s")[start:stop])),
         first_step=edges,
         n_steps=last - edges + 1,
     )
+
+
+def _causes_s(series: Series, start: int, stop: int, *, apart: bool) -> Floats:
+    before = max(start - 1, 0)  # see `find_chain`
+    part = {name: values[before:stop] for name, values in series.items()}
+    causes_s = np.zeros((len(IDLE_CAUSES), stop - before))
+    if apart:
+        gaps = find_gaps(part, _paused(part))
+        causes_s[:, gaps.index] = gaps.causes_ns[:, :-1].T / 1e9
+    else:
+        waited = np.fmin(part["exposed_wait_s"], part["gap_s"])
+        causes_s[IDLE_CAUSES.index("data_wait")] = waited
+        causes_s[IDLE_CAUSES.index("other")] = part["gap_s"] - waited
+    return causes_s[:, start - before :]
+
+
+def _paused(steps: Series) -> list[Phase]:
+    """Returns the time between steps that belongs to none, such as evaluations, from the steps alone."""
+    began, ended = begin_s(steps)[1:], end_s(steps)[:-1]
+    return [Phase("evaluate", ended[at], began[at]) for at in np.flatnonzero(began - ended > RESUMED_NS / 1e9)]

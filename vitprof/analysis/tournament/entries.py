@@ -42,7 +42,7 @@ class Entry:
     """One trial: a setting with its outcomes."""
 
     key: str
-    """strategy/b<batch>/w<workers or ->/<page cache> (`trial_key`); of an own script `OwnSetting.key`."""
+    """As of `trial_key`; of an own script `OwnSetting.key`."""
     strategy: str
     batch_size: int
     workers: int | None
@@ -81,17 +81,17 @@ THROTTLED = ("slow-drive", "staged")
 """Locations (`parts.LOCATIONS`) that read from the imitated slow drive; they are labelled wherever they appear."""
 
 
-def trial_key(strategy: str, batch_size: int, workers: int | None, page_cache: str) -> str:
-    """Returns the key of a trial: strategy/b<batch>/w<workers or ->/<page cache>."""
-    return f"{strategy}/b{batch_size}/w{'-' if workers is None else workers}/{page_cache}"
+def trial_key(strategy: str, batch_size: int, workers: int | None, page_cache: str, more: Sequence[str] = ()) -> str:
+    """Returns the key of a trial: strategy/b<batch>/w<workers or ->/<page cache>, and what else is set, in words."""
+    return "/".join([strategy, f"b{batch_size}", f"w{'-' if workers is None else workers}", page_cache, *more])
 
 
 def setting_in_words(entry: Entry, *, batch: bool = True) -> str:
     """Returns the setting in words: "pt-memory, batch 512, 2 workers, cold cache"; `batch`: with the batch size."""
     if own_script.is_own_key(entry.key):
         return own_script.own_key_in_words(entry.key)
-    batch_size = entry.batch_size if batch else None
-    return _joined(entry.strategy, batch_size, entry.workers, entry.page_cache, throttled=entry.throttled)
+    batch_size, more = entry.batch_size if batch else None, entry.key.split("/")[4:]
+    return _joined(entry.strategy, batch_size, entry.workers, entry.page_cache, more, throttled=entry.throttled)
 
 
 def key_in_words(key: str) -> str:
@@ -100,14 +100,20 @@ def key_in_words(key: str) -> str:
         return own_script.own_key_in_words(key)
     strategy, *rest = key.split("/")
     try:
-        batch, workers, cache = rest
-        return _joined(strategy, int(batch[1:]), None if workers == "w-" else int(workers[1:]), cache)
+        batch, workers, cache, *more = rest
+        return _joined(strategy, int(batch[1:]), None if workers == "w-" else int(workers[1:]), cache, more)
     except ValueError:
         return key
 
 
 def _joined(
-    strategy: str, batch_size: int | None, workers: int | None, page_cache: str, *, throttled: bool = False
+    strategy: str,
+    batch_size: int | None,
+    workers: int | None,
+    page_cache: str,
+    more: Sequence[str] = (),
+    *,
+    throttled: bool = False,
 ) -> str:
     known = strategies.STRATEGIES.get(strategy)
     throttled = throttled or (known is not None and known.location in THROTTLED)
@@ -118,7 +124,7 @@ def _joined(
         parts.append(formats.count(workers, "worker"))
     if page_cache != "as-is":
         parts.append(f"{page_cache} cache")
-    return ", ".join(parts)
+    return ", ".join([*parts, *more])
 
 
 Effect = Literal["unknown", "same", "changes", "not yet", "differs by itself"]

@@ -7,16 +7,7 @@ from typing import Any
 
 from vitprof import errors, formats
 from vitprof.analysis.timing.loading import heaviest, synchronous, transform_times
-from vitprof.analysis.verdict.advice_rules import (
-    END_OTHERS,
-    LAUNCH_LESS,
-    Situation,
-    advice_of_rules,
-    argument,
-    epoch_starts,
-    part_of_machine,
-    workers_wanted,
-)
+from vitprof.analysis.verdict import advice_rules
 from vitprof.config import KNOBS, PARTS, RunConfig, catalog, estimates, own_script, parts, strategies
 from vitprof.config.resolve import resolve
 from vitprof.formats import percent, seconds
@@ -80,7 +71,7 @@ def _without_idle_injection(config: RunConfig) -> RunConfig:
 
 
 def advise(
-    situation: Situation,
+    situation: advice_rules.Situation,
     *,
     alternatives: Sequence[Alternative] = (),
     possible: Callable[[RunConfig], bool] | None = None,
@@ -97,7 +88,7 @@ def advise(
         if (resolved := _resolved(situation.config, alternative.settings)) is not None:
             known[_key(resolved)] = alternative
     faster = [a for a in sorted(known.values(), key=lambda a: -a.samples_per_s) if a.low > situation.samples_per_s]
-    candidates = [*(_advice_on(a, situation) for a in faster), *advice_of_rules(situation)]
+    candidates = [*(_advice_on(a, situation) for a in faster), *advice_rules.advice_of_rules(situation)]
     chosen: list[Advice] = []
     seen = {_key(situation.config)}
     for advice in candidates:
@@ -115,7 +106,7 @@ def advise(
     return tuple(chosen[:MAX_ADVICE])
 
 
-def _advice_on(alternative: Alternative, situation: Situation) -> Advice:
+def _advice_on(alternative: Alternative, situation: advice_rules.Situation) -> Advice:
     times = alternative.samples_per_s / situation.samples_per_s
     how = "measured" if alternative.measured else "predicted, not run"
     interval = f"{formats.number(alternative.low)}-{formats.number(alternative.high)}"
@@ -137,7 +128,7 @@ def _key(config: RunConfig) -> tuple[Any, ...]:
     return tuple(getattr(config, name) for name in (*PARTS, *KNOBS, *others))
 
 
-def _fits(config: RunConfig, situation: Situation) -> bool:
+def _fits(config: RunConfig, situation: advice_rules.Situation) -> bool:
     info = catalog.dataset_info(config.dataset, config.n_images)
     needs, there = (
         estimates.footprint(parts.Combination(*(getattr(c, kind) for kind in PARTS)), info, c.cache_mb)
@@ -155,19 +146,19 @@ def _fits(config: RunConfig, situation: Situation) -> bool:
 MAKING = ("read", "transform", "collate", "loading")
 
 
-def own_script_advice(s: Situation) -> Iterator[Advice]:
+def own_script_advice(s: advice_rules.Situation) -> Iterator[Advice]:
     """Yields what may help, the best first. `settings` are empty: vitprof cannot set any of it."""
     if s.kind == "not input-bound" and s.sure:
         return
     if s.cause == "launches":
-        yield from LAUNCH_LESS[: 1 if s.on_cpu else None]
+        yield from advice_rules.LAUNCH_LESS[: 1 if s.on_cpu else None]
         return
     loader, workers = s.facts.get("watched") or {}, s.config.workers or 0
     fewer = list(_fewer_workers(s, workers)) if s.cause == "hand_over" else []
     yield from fewer
-    yield from epoch_starts(s)
+    yield from advice_rules.epoch_starts(s)
     if s.cause == "cpu_contention":
-        yield END_OTHERS
+        yield advice_rules.END_OTHERS
     making = [] if fewer else [cause for cause in (s.cause, *s.causes) if cause in MAKING]
     if making and own_script.is_dataloader(loader):
         yield from _more_dataloader_workers(s)
@@ -177,24 +168,26 @@ def own_script_advice(s: Situation) -> Iterator[Advice]:
         yield Advice({}, words, f"The loop waits for {name} to make a batch.")
     if not fewer and workers and (s.config.prefetch_factor or 2) < 4 and s.making_ms / workers < EVEN * s.step_ms:
         reason = "Workers are fast enough on average: more batches kept ready make up for slow ones."
-        yield argument(s, "prefetch_factor", 4, reason)
+        yield advice_rules.argument(s, "prefetch_factor", 4, reason)
     for cause in dict.fromkeys((*making, s.cause) if workers else making):
         yield from _lighter(s, cause)
     if "transfer" in (s.cause, *s.causes) and not s.on_cpu and not s.config.pin_memory:
         reason = "With non_blocking=True in .to(), pinned batches are copied without another copy on the host."
-        yield argument(s, "pin_memory", True, reason)
+        yield advice_rules.argument(s, "pin_memory", True, reason)
 
 
-def _fewer_workers(s: Situation, workers: int) -> Iterator[Advice]:
+def _fewer_workers(s: advice_rules.Situation, workers: int) -> Iterator[Advice]:
     cores = int(s.facts.get("job_cpu_count") or s.facts.get("cpu_count") or 0)
     if workers and s.making_ms < s.idle_ms:
         takes = f"Making a batch takes {seconds(s.making_ms / 1e3)}, its hand-over {seconds(s.idle_ms / 1e3)} more"
-        yield argument(s, "num_workers", 0, f"{takes}: in the training loop itself nothing is handed over.")
+        yield advice_rules.argument(
+            s, "num_workers", 0, f"{takes}: in the training loop itself nothing is handed over."
+        )
     elif 0 < cores < workers:
-        yield argument(s, "num_workers", cores, f"{workers} workers take turns on {cores} cores.")
+        yield advice_rules.argument(s, "num_workers", cores, f"{workers} workers take turns on {cores} cores.")
 
 
-def _lighter(s: Situation, cause: str) -> Iterator[Advice]:
+def _lighter(s: advice_rules.Situation, cause: str) -> Iterator[Advice]:
     making, most = s.facts.get("making"), heaviest(transform_times(s.facts))
     if cause == "read" and s.waits:
         words = "what the dataset waits for (a network, a drive, a lock) at once for a whole batch, in __getitems__"
@@ -232,11 +225,11 @@ LIGHTER = {
 }
 
 
-def _more_dataloader_workers(s: Situation) -> Iterator[Advice]:
+def _more_dataloader_workers(s: advice_rules.Situation) -> Iterator[Advice]:
     """Yields advice to use free cores, as many as keep up; without one, where batches mostly wait, or one where a
     device computes.
     """
-    workers, wanted, free = workers_wanted(s)
+    workers, wanted, free = advice_rules.workers_wanted(s)
     work_ms = max(s.step_ms - s.idle_ms, s.making_ms / MOST_FOR_WAITS)
     if s.waits:
         wanted = max(wanted, min(max(2, 2 * workers), math.ceil(s.making_ms / work_ms)))
@@ -249,4 +242,4 @@ def _more_dataloader_workers(s: Situation) -> Iterator[Advice]:
     reason = f"Batches are made {now}; about {free} more core{'s are' if free != 1 else ' is'} free."
     if s.waits:
         reason = f"Batches are made {now}, each mostly a wait: workers wait at the same time, on any number of cores."
-    yield argument(s, "num_workers", wanted, reason, part_of_machine(s))
+    yield advice_rules.argument(s, "num_workers", wanted, reason, advice_rules.part_of_machine(s))

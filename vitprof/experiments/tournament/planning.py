@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -29,6 +30,8 @@ from vitprof.telemetry.visible import visible_gpus
 
 LEAST_STEADY_STEPS = 30
 """Least steady steps of a trial whose length is given in seconds: a slow setting would have too few for an interval."""
+PROOF_S = 3.0
+"""Seconds of each run of a proof."""
 WhyNot = Callable[[RunConfig], str]
 """Returns why a resolved job cannot be run here, in one line; "" if it can."""
 
@@ -48,7 +51,7 @@ class PlannedTrial:
     """One setting of a tournament."""
 
     key: str
-    """ "strategy/b<batch>/w<workers or ->/<page cache>"."""
+    """As of `trial_key`."""
     config: RunConfig
     """The resolved job; the job as requested where it cannot be resolved."""
     workers: int | None
@@ -65,6 +68,8 @@ def plan(spec: TournamentSpec, why_not: WhyNot = lambda config: "") -> tuple[Pla
     """
     if (script := spec.script) is not None:
         return tuple(_of_own_script(spec.base, script, s) for s in own_script.settings_of(script, spec.base.steps))
+    if spec.jobs:
+        return tuple(_of_job(job, spec.jobs[0], why_not) for job in spec.jobs)
     trials: dict[str, PlannedTrial] = {}
     wanted = itertools.product(spec.strategies, spec.batch_sizes, spec.workers or (None,), spec.page_caches)
     for setting in wanted:
@@ -105,6 +110,27 @@ def _planned(
     except ConfigError as error:
         return PlannedTrial(key, requested, n_workers, f"{error.field} {error.value}: {error.allowed}")
     return PlannedTrial(key, config, n_workers, why_not(config))
+
+
+def _of_job(job: RunConfig, first: RunConfig, why_not: WhyNot) -> PlannedTrial:
+    config, others = replace(resolve(job), name=""), resolve(first).to_dict()
+    in_key = {"name", "strategy", "batch_size", "workers", "page_cache"}
+    in_key |= set() if job.strategy == first.strategy else {*PARTS, *KNOBS}  # they belong to the strategy
+    more = [
+        name.replace("_", " ") if value is True else f"{name.replace('_', ' ')} {'off' if value is False else value}"
+        for name, value in config.to_dict().items()
+        if name not in in_key and value != others[name]
+    ]
+    key = trial_key(config.strategy, config.batch_size, config.workers, config.page_cache, more)
+    return PlannedTrial(key, config, config.workers, why_not(config))
+
+
+def proof_of(run_id: int, config: RunConfig, advised: RunConfig) -> TournamentSpec:
+    """Returns the tournament of a run's job and the advised one: in turns, until it is decided which is faster."""
+    budget: dict[str, Any] = {"epochs": None, "steps": None, "seconds": PROOF_S, "least_steps": LEAST_STEADY_STEPS}
+    jobs = tuple(replace(resolve(job), name="", evaluate=False, **budget) for job in (config, advised))
+    strategies, sizes = ({job.strategy: 0 for job in jobs}, {job.batch_size: 0 for job in jobs})
+    return TournamentSpec(jobs[0], tuple(strategies), tuple(sizes), early_stop=False, jobs=jobs, of_run=run_id)
 
 
 def _of_own_script(base: RunConfig, script: own_script.OwnScript, setting: own_script.OwnSetting) -> PlannedTrial:

@@ -112,7 +112,7 @@ class TournamentView:
             strategy=trial.config.strategy,
             batch_size=trial.config.batch_size,
             workers=trial.workers,
-            page_cache=trial.key.rpartition("/")[2] if trial.setting is None else trial.config.page_cache,
+            page_cache=trial.config.page_cache,
             outcomes=outcomes,
             status=status,
             reason=reason,

@@ -57,7 +57,7 @@ def draw_live(run_id: int, status: str) -> None:
         draw_headline(run, series)
         draw_tiles(run, series)
         if not run.config.loader_only:
-            draw_chart(GAPS, run, series.steps())
+            draw_gaps(run, series)
         draw_others(run, series)
     elif run.status == "running":
         draw_start(run, time.perf_counter())
@@ -173,8 +173,13 @@ def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:
     speed = formats.number(totals.samples_per_s)
     tiles = [("Samples/s", speed, simulated, "Throughput: samples in a second.")]
     if not run.config.loader_only:
-        wait, idle = (formats.percent(totals.share(s)) for s in (totals.data_wait_s, totals.gap_s))
-        tiles += [("Data wait", wait, simulated, WAIT_HELP), ("Device idle", idle, simulated, IDLE_HELP)]
+        wait, idle, exposed = (
+            formats.percent(totals.share(s)) for s in (totals.data_wait_s, totals.gap_s, totals.exposed_wait_s)
+        )
+        tiles += [
+            ("Data wait", wait, f"{exposed} cost device time", WAIT_HELP),
+            ("Device idle", idle, simulated, IDLE_HELP),
+        ]
         utilisation, active = _utilisation(run, telemetry)
         if math.isfinite(utilisation) or simulated or active:
             text = "Mean of NVML's utilisation while training: the share of time in which any kernel ran."
@@ -205,14 +210,23 @@ def is_simulated_run(run: store.StoredRun) -> bool:
     return accelerators.is_simulated(str(run.environment.get("device") or run.config.device))
 
 
-def draw_chart(chart: LiveChart, run: store.StoredRun, series: arrays.Series, *, on_pick: OnPick = None) -> None:
+def draw_gaps(run: store.StoredRun, series: resources.RunSeries, *, on_pick: OnPick = None) -> None:
+    totals = totals_of(run, series)
+    idle = totals.share(totals.gap_s)
+    remark = f"<b>{formats.percent(idle)}</b><br>idle" if math.isfinite(idle) else ""
+    draw_chart(GAPS, run, series.steps(), on_pick=on_pick, remark=remark)
+
+
+def draw_chart(
+    chart: LiveChart, run: store.StoredRun, series: arrays.Series, *, on_pick: OnPick = None, remark: str = ""
+) -> None:
     key = f"live-{chart.key}"
     hint = " Click a step for its figures." if on_pick is not None else ""
     st.header(chart.title, anchor=False, help=chart.help + hint)
     cache: resources.PointCache = st.session_state.setdefault("point-cache", resources.PointCache())
     points = cache.points(chart, run.id, series, run.t_origin_s or 0.0, view_of(key))
-    figure = live_figure(chart, points)
-    draw_growing(figure, key=key, run=str(run.id), alt=chart.alt, height=260, on_pick=on_pick)
+    figure = live_figure(chart, points, each=cache.steps_each(chart), remark=remark)
+    draw_growing(figure, key=key, run=str(run.id), alt=chart.alt, height=300 if chart is GAPS else 260, on_pick=on_pick)
 
 
 def card(colour: str) -> AbstractContextManager[Any]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Literal
 
 import streamlit as st
 
@@ -10,10 +11,10 @@ from vitprof.analysis.verdict import headroom, wording
 from vitprof.analysis.verdict.advice import apply
 from vitprof.charts import breakdown, style
 from vitprof.config import own_script
-from vitprof.recording.verdict import Advice
+from vitprof.recording.verdict import Advice, Verdict
 from vitprof.ui import downloads, findings, live_chart, notifications, resources, widgets
-from vitprof.ui.profile import live, runs, settings, timeline, welcome, what_if
-from vitprof.ui.texts import escaped, guarded, sentence
+from vitprof.ui.profile import live, proof, runs, settings, timeline, welcome, what_if
+from vitprof.ui.texts import act_button, escaped, guarded, sentence
 
 
 @guarded
@@ -93,6 +94,7 @@ LOOKS: dict[str, tuple[str, str]] = {
 }
 """Kind of a verdict -> its icon, and the colour at the card's edge. The word is in the sentence."""
 USED = "settings taken over"
+USE_HELP = "Puts this run's settings with this change into the sidebar; nothing is started."
 VERDICT_HELP = (
     "From times on the device and in the training loop, never from GPU-util. The lower end of the 95% interval "
     f"decides: {wording.CLASSES}."
@@ -105,9 +107,39 @@ def draw_verdict(run: store.StoredRun) -> None:
     icon, colour = LOOKS[verdict.kind]
     with live.card(colour):
         kind, _, rest = verdict.sentence.partition(":")
-        st.markdown(f"{icon} **{escaped(kind)}:**{escaped(rest)}", help=VERDICT_HELP)
+        with st.container(horizontal=True, vertical_alignment="center", key="verdict-chips"):
+            st.markdown(f"{icon} **{escaped(kind)}**", width="content", help=VERDICT_HELP)
+            for chip, look in chips(verdict):
+                st.badge(chip, color=look)
+        first, _, more = rest.strip().partition("; ")
+        if verdict.kind == "inconclusive" or not more:
+            st.markdown(escaped(sentence(rest.strip())))
+        else:
+            st.markdown(escaped(sentence(first)))
+            with st.expander("In full"):
+                st.markdown(f"**{escaped(kind)}:**{escaped(rest)}")
         if st.session_state.pop(USED, None) == run.id:
             st.caption(":material/check: The settings are in the sidebar. Press Run there.")
+
+
+CHARTED_STEPS = 100_000
+"""Steps at most for the chart on the first tab: a page of more would open later for it."""
+Look = Literal["red", "orange", "green", "blue", "gray"]
+SLOW: dict[str, Look] = {"input-bound": "red", "moderately input-bound": "orange"}
+
+
+def chips(verdict: Verdict) -> list[tuple[str, Look]]:
+    """Returns the verdict's figures in a few words each, with a colour: idle time, its cause, and what a fix gains."""
+    if verdict.kind == "inconclusive":
+        return []
+    slow, found = SLOW.get(verdict.kind), list[tuple[str, Look]]()
+    if verdict.kind != "launch-bound":
+        found.append((f"idle for data {formats.percent(verdict.idle_frac)}", slow or "green"))
+    if verdict.cause and verdict.kind != "not input-bound":
+        found.append((f"cause: {wording.CAUSE_NAMES.get(verdict.cause, verdict.cause)}", "gray"))
+    if slow and math.isfinite(verdict.speed_up_if_free) and verdict.cause != "cpu_contention":
+        found.append((f"{formats.number(verdict.speed_up_if_free)}x with free data", "blue"))
+    return found
 
 
 TRY_HELP = "The best first: settings that can run here and are not in use yet, each with its reason."
@@ -123,6 +155,10 @@ DEVICE_TIME_HELP = (
 @guarded
 def draw_answer(run: store.StoredRun) -> None:
     verdict = findings.verdict_of(run)
+    if not run.config.loader_only and run.summary is not None and run.summary.n_steps <= CHARTED_STEPS:
+        series = resources.series(run.id)
+        series.refresh(run.facts)
+        live.draw_gaps(run, series)
     device_time = f"Where the device's time went{' (simulated)' if live.is_simulated_run(run) else ''}"
     title, help_text = ("What to try", TRY_HELP) if verdict.advice else (device_time, DEVICE_TIME_HELP)
     if run.config.loader_only and not verdict.advice:
@@ -132,8 +168,9 @@ def draw_answer(run: store.StoredRun) -> None:
     ):
         st.header(title, anchor=False, help=help_text or None, width="content")
         downloads.draw_exports(run)
+    first = next((n for n, advice in enumerate(verdict.advice) if advice.settings), None)
     for number, advice in enumerate(verdict.advice):
-        _draw_advice(run, advice, number)
+        _draw_advice(run, advice, number, first=number == first)
     if verdict.kind != "inconclusive" and (measured := headroom.own_headroom(run.facts)) is not None:
         st.markdown(escaped(headroom.own_headroom_sentence(measured)))
     if verdict.advice:
@@ -143,27 +180,28 @@ def draw_answer(run: store.StoredRun) -> None:
     draw_recording_cost(run)
 
 
-def _draw_advice(run: store.StoredRun, advice: Advice, number: int) -> None:
+def _draw_advice(run: store.StoredRun, advice: Advice, number: int, *, first: bool) -> None:
     line = f"{number + 1}\\. **{escaped(sentence(advice.words))}** {escaped(sentence(advice.reason))}"
     if not advice.settings:
         st.markdown(line)
         return
 
+    advised = apply(run.config, advice.settings)  # advice is checked when it is given: it can be resolved
+
     def use() -> None:
-        # advice is checked when it is given: it can be resolved
-        settings.use_config(apply(run.config, advice.settings))
+        settings.use_config(advised)
         st.session_state[USED] = run.id
 
-    text, button = st.columns([3, 1], vertical_alignment="center", gap="small")
+    text, buttons = st.columns([3, 1], vertical_alignment="center", gap="small")
     text.markdown(line)
-    button.button(
-        "Use these settings",
-        key=f"use-advice-{number}",
-        icon=":material/tune:",
-        help="Puts this run's settings with this change into the sidebar; nothing is started.",
-        on_click=use,
-        width="stretch",
-    )
+    spec = proof.spec_of(run, advised)
+    proven = proof.found(spec) if spec is not None else None
+    with buttons:
+        if spec is not None and proven is None:
+            proof.draw_button(spec, number, first=first)
+        act_button("Use these settings", f"use-advice-{number}", "tune", use, USE_HELP, width="stretch")
+    if proven is not None:
+        proof.draw_result(proven, number)
 
 
 @guarded

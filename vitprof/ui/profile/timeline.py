@@ -1,7 +1,7 @@
 """The tabs Timeline (charts over time, a window of steps, one with the chain of its batch) and Loading."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -12,10 +12,10 @@ from vitprof.analysis.arrays import Series, median
 from vitprof.analysis.timing import loading, steady, timeline
 from vitprof.charts import breakdown, live
 from vitprof.charts import timeline as lanes
-from vitprof.recording.columns import RunSummary
+from vitprof.export.tables import figures_in_words
 from vitprof.ui import findings, resources, tables, texts
 from vitprof.ui.live_chart import Pick, draw_growing, plot
-from vitprof.ui.profile.live import draw_chart, draw_others
+from vitprof.ui.profile.live import draw_gaps, draw_others
 
 WINDOW = 30
 """Steps in the window: about as many as can be told apart."""
@@ -35,7 +35,7 @@ def draw_timeline(run: store.StoredRun) -> None:
     series.refresh(run.facts)
     chosen = Chosen(run)
     if not run.config.loader_only:
-        draw_chart(live.GAPS, run, series.steps(), on_pick=chosen.pick_moment)
+        draw_gaps(run, series, on_pick=chosen.pick_moment)
     _draw_window(run, chosen)
     draw_figures(run, chosen.at, largest=chosen.at == chosen.worst)
     draw_chain(run, chosen.at, key="step-chain")
@@ -72,8 +72,9 @@ class Chosen:
         st.session_state[self.key] = int(self.steps["step"][min(max(at, 0), self._last)])
 
     def pick_moment(self, pick: Pick) -> None:
-        """Shows the step clicked in the chart of idle gaps, whose second trace has the data waits."""
-        self.show(timeline.step_at(self.steps, pick.x + self._origin_s, of_wait=pick.trace == 1))
+        """Shows the step clicked in the chart of idle gaps."""
+        of_wait = live.GAPS.traces[pick.trace].get("yaxis") == "y2"
+        self.show(timeline.step_at(self.steps, pick.x + self._origin_s, of_wait=of_wait))
 
     def pick_position(self, pick: Pick) -> None:
         self.show(round(pick.x))
@@ -191,58 +192,12 @@ def chain_sentence(run: store.StoredRun, step: timeline.OneStep) -> str:
     return text
 
 
-def _milliseconds(value: float) -> str:
-    return formats.seconds(value / 1e3)
-
-
-def _unless_0(form: Callable[[float], str]) -> Callable[[float], str]:
-    return lambda value: form(value) if value else formats.NOT_AVAILABLE
-
-
-WHOLE_RUN: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-    ("Preparing the data", "prepare_s", formats.seconds),
-    ("Copying the data", "stage_s", _unless_0(formats.seconds)),
-    ("Start-up", "startup_s", formats.seconds),
-    ("First batch", "first_batch_s", formats.seconds),
-    ("Epoch restart", "epoch_restart_s", formats.seconds),
-    ("A step, median", "step_ms_median", _milliseconds),
-    ("A step, 95th percentile", "step_ms_p95", _milliseconds),
-    ("An epoch", "epoch_s", formats.seconds),
-    ("Evaluation", "evaluate_s", formats.seconds),
-    ("Shut-down", "shutdown_s", formats.seconds),
-    ("From start to end", "wall_s", formats.seconds),
-    ("Test accuracy", "test_accuracy", formats.percent),
-    ("CPU for each sample", "cpu_s_per_sample", formats.seconds),
-    ("Storage on disk", "storage_bytes", formats.size),
-    ("Cache hit rate", "cache_hit_frac", formats.percent),
-    ("Unreadable", "n_unreadable", _unless_0("{:,}".format)),
-)
-
-
 @texts.guarded
 def draw_account(run: store.StoredRun) -> None:
-    s = run.summary
-    if s is None or not s.n_steps:
-        return
-    about = _what_they_rest_on(s)
-    rows = [
-        (label, form(getattr(s, field)), tables.help_of(field) + about.get(field, ""))
-        for label, field, form in WHOLE_RUN
-    ]
-    shown = [row for row in rows if row[1] != formats.NOT_AVAILABLE]
-    with st.expander(f"The whole run: {formats.seconds(s.wall_s)}", icon=":material/timer:"):
-        tables.show(pd.DataFrame(shown, columns=["what", "how much", "meaning"]), key="whole-run")
-
-
-def _what_they_rest_on(s: RunSummary) -> dict[str, str]:
-    made = f" Making it took {formats.seconds(s.storage_prepare_s)}." if s.storage_prepare_s else ""
-    cached = f" {formats.percent(s.page_cached_frac)} of it was in the page cache when training began."
-    return {
-        "stage_s": f" {formats.size(s.stage_bytes)}.",
-        "step_ms_median": f" n = {s.n_steady_steps:,} steps.",
-        "epoch_s": f" {s.n_epochs_measured} measured." if s.n_epochs_measured else " Calculated from samples/s.",
-        "storage_bytes": made + (cached if math.isfinite(s.page_cached_frac) else ""),
-    }
+    if run.summary is not None and run.summary.n_steps:
+        with st.expander(f"The whole run: {formats.seconds(run.summary.wall_s)}", icon=":material/timer:"):
+            rows = pd.DataFrame(figures_in_words(run), columns=["what", "how much", "meaning"])
+            tables.show(rows, key="whole-run")
 
 
 WORKER_COLUMNS: tuple[tables.Column, ...] = (

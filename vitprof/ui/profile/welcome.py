@@ -10,6 +10,7 @@ from vitprof.config import RunConfig
 from vitprof.program import program
 from vitprof.telemetry.machine import READ_EVERY_S, GpuNow, MachineWatch
 from vitprof.ui import resources, texts
+from vitprof.ui.profile import proof
 from vitprof.ui.profile.runs import running_run, start
 
 STARVED = RunConfig(strategy="per-sample", device="simulated:h100", batch_size=128, seconds=8, evaluate=False)
@@ -44,10 +45,13 @@ def draw_welcome(config: RunConfig | None) -> None:
         st.header("Demonstration", anchor=False)
         usable = resources.gpu_is_usable()
         demonstrated, device = (STARVED_GPU, "your GPU, which") if usable else (STARVED, "a simulated H100 that")
-        about = "Runs for 8 seconds, with these settings in the sidebar afterwards."
-        texts.act_button(
-            "See a starved GPU", "see-starved", "play_circle", lambda: start(demonstrated), about, type="primary"
-        )
+        about = "Runs for 8 seconds. Then it runs against the first advice, in turns, to prove the gain."
+
+        def demonstrate() -> None:
+            start(demonstrated)
+            proof.prove_when_ended()
+
+        texts.act_button("See a starved GPU", "see-starved", "play_circle", demonstrate, about, type="primary")
         st.markdown(f"8 seconds on {device} gets its images one by one, as most tutorials load them.")
         st.markdown("Or look at a tournament and runs that were recorded:")
         _draw_command("demo")

@@ -3,17 +3,17 @@
 import math
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import pandas as pd
 import streamlit as st
 
-from vitprof import errors, formats
-from vitprof.analysis.verdict.headroom import ADDED_STAGE, ANCHOR_WORDS, Headroom, headroom_sentence
+from vitprof import errors
+from vitprof.analysis.verdict.headroom import ANCHOR_WORDS, headroom_sentence
 from vitprof.charts import breakdown
 from vitprof.experiments import headroom, prediction
+from vitprof.export.tables import ANCHORS_HEADER, PREDICTIONS_HEADER, anchors_in_words, predictions_in_words
 from vitprof.store import StoredRun
-from vitprof.store.predictions import StoredPrediction, latest_of_each
+from vitprof.store.predictions import latest_of_each
 from vitprof.ui import findings, live_chart, notifications, resources, tables, widgets
 from vitprof.ui.profile.runs import STOP_HELP, stop_group
 from vitprof.ui.texts import escaped, guarded, rough_time, sentence
@@ -32,7 +32,7 @@ HEADROOM_HELP = (
 MEASURE_HELP = "Starts short runs of this job whose data cost less and less. Meanwhile you can look at other runs."
 PREDICTIONS_HELP = (
     "What a step would take with each of the other strategies, worked out from this run's compute time and two seconds "
-    "of loading alone with that strategy. A prediction is only that until you run it."
+    "of loading alone with that strategy. The best is advised on Answer: prove its gain there."
 )
 PREDICT_HELP = "Loads with each of the other strategies for a moment, and works out how fast they would train."
 
@@ -75,7 +75,7 @@ def _draw_headroom(run: StoredRun, left: list[StoredRun]) -> None:
         text = headroom_sentence(measured, batch)
         st.markdown(escaped(text))
         live_chart.plot(breakdown.waterfall(measured, batch), height=320, key="waterfall", alt=text)
-        tables.show(_anchor_table(measured, batch), key="anchors")
+        tables.show(pd.DataFrame(anchors_in_words(measured, batch), columns=ANCHORS_HEADER), key="anchors")
         for note in measured.notes:
             st.caption(f":material/info: {escaped(sentence(note))}")
     if left:
@@ -94,29 +94,6 @@ def _draw_headroom(run: StoredRun, left: list[StoredRun]) -> None:
         st.caption(f"{total} short runs, {headroom.REPEATS} of each kind in turns: about {takes}.", width="stretch")
 
 
-def _anchor_table(measured: Headroom, batch: int) -> pd.DataFrame:
-    added = {stage.name.rpartition(" and ")[2]: stage for stage in measured.parts}
-    rows = []
-    for a in measured.anchors:
-        stage = added.get(ADDED_STAGE.get(a.role, ""))
-        adds = ""
-        if stage is not None:
-            cost = f"{stage.name} {formats.seconds(stage.s_per_sample * batch)}"
-            adds = cost if stage.distinguishable else f"{stage.name}: not distinguishable"
-        low, high = (formats.seconds(v * batch) for v in (a.low, a.high))
-        rows.append(
-            {
-                "anchor": f"{a.role}: {ANCHOR_WORDS[a.role]}",
-                "a step takes": formats.seconds(a.s_per_sample * batch),
-                "95% interval": f"{low} to {high}",
-                "samples/s": formats.number(1 / a.s_per_sample if a.n_runs else None),
-                "adds": adds,
-                "n": f"{a.n_steps} steps of {formats.count(a.n_runs, 'run')}",
-            }
-        )
-    return pd.DataFrame(rows)
-
-
 def _draw_predictions(run: StoredRun, left: list[StoredRun]) -> None:
     try:
         prediction.profile_of(resources.store(), run.id)
@@ -126,26 +103,17 @@ def _draw_predictions(run: StoredRun, left: list[StoredRun]) -> None:
     predictions = latest_of_each(prediction.record_predictions(resources.store(), run.id))
     others = prediction.usual_strategies(run, resources.machine())
     if left:
-        verbs = {prediction.MICRO: "loading with"}
-        total = len(others) if left[0].role in verbs else 1
-        draw_progress(left, total, lambda r: f"{verbs.get(r.role, 'running')} {r.config.strategy}", key="predictions")
+        draw_progress(left, len(others), lambda r: f"loading with {r.config.strategy}", key="predictions")
     if predictions:
-        tables.show(_prediction_table(predictions, run), key="predictions")
+        rows = pd.DataFrame(predictions_in_words(predictions, run), columns=PREDICTIONS_HEADER)
+        checked = any(p.error is not None for p in predictions)
+        tables.show(rows if checked else rows.drop(columns="error"), key="predictions")
         st.caption(f":material/target: {escaped(prediction.calibration_for(resources.store(), run).sentence)}")
     for line in prediction.failures(resources.store(), run.id):
         st.caption(f":material/warning: {escaped(line)}")
     if left:
         return
     group = prediction.group_of(run.id)
-    if unchecked := [p for p in predictions if p.measured_per_s is None]:
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.markdown("Verify by running:", width="content")
-            for p in unchecked:
-                strategy = p.config.strategy
-                text = f"Runs this job with {strategy} and shows the result beside the prediction."
-                if st.button(strategy, key=f"verify-{p.id}", icon=":material/play_arrow:", help=text):
-                    words = f"Check of the prediction for {strategy}"
-                    start_once(group, words, partial(prediction.submit_check, resources.manager(), p.id))
     takes = rough_time(len(others) * (prediction.MICRO_S + STARTUP_S))
     with st.container(horizontal=True, vertical_alignment="center"):
         words = "Predict again" if predictions else "Predict other strategies"
@@ -158,26 +126,6 @@ def _draw_predictions(run: StoredRun, left: list[StoredRun]) -> None:
             else "No other of the usual strategies can load this data set here.",
             width="stretch",
         )
-
-
-def _prediction_table(predictions: list[StoredPrediction], run: StoredRun) -> pd.DataFrame:
-    own = run.summary.samples_per_s if run.summary else float("nan")
-    rows = pd.DataFrame(
-        [
-            {
-                "strategy": p.config.strategy,
-                "predicted samples/s": formats.number(p.samples_per_s),
-                "95% interval": f"{formats.number(p.low)} to {formats.number(p.high)}",
-                "against this run": f"{formats.number(p.samples_per_s / own)}x",
-                "measured samples/s": "predicted, not run"
-                if p.measured_per_s is None
-                else formats.number(p.measured_per_s),
-                "error": "" if p.error is None else f"{p.error * 100:+.1f}%",
-            }
-            for p in predictions
-        ]
-    )
-    return rows if any(p.error is not None for p in predictions) else rows.drop(columns="error")
 
 
 def live_runs(group: str) -> list[StoredRun]:

@@ -1,6 +1,7 @@
 """The Tournament page: set one up, the list of the others to open or delete, or one tournament from start to answer."""
 
 import math
+from functools import partial
 
 import streamlit as st
 
@@ -37,14 +38,8 @@ def page() -> None:
     if running := state.running_tournament():
         with st.container(horizontal=True, vertical_alignment="center"):
             st.info(f"Tournament {running.id} is running: {texts.escaped(running.name)}.", width="stretch")
-            st.button(
-                "Show it",
-                type="primary",
-                key="tournament-show-running",
-                on_click=state.open_one,
-                args=(running.id,),
-                help="Its progress and its leaderboard so far.",
-            )
+            do, about = partial(state.open_one, running.id), "Its progress and its leaderboard so far."
+            texts.act_button("Show it", "tournament-show-running", "visibility", do, about, type="primary")
     setup.draw_setup()
     draw_list()
 
@@ -83,14 +78,8 @@ def _draw_line(t: StoredTournament) -> None:
         with middle:
             _draw_answer(t)
         with right.container(horizontal=True):
-            st.button(
-                "Open",
-                key=f"tournament-open-{t.id}",
-                icon=":material/open_in_full:",
-                on_click=state.open_one,
-                args=(t.id,),
-                help="Its leaderboard, charts and recommendation.",
-            )
+            do, about = partial(state.open_one, t.id), "Its leaderboard, charts and recommendation."
+            texts.act_button("Open", f"tournament-open-{t.id}", "open_in_full", do, about)
             if st.button(
                 "Delete",
                 key=f"tournament-ask-{t.id}",

@@ -19,7 +19,7 @@ from vitprof.experiments.tournament import planning
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tournament import tournament_csv, tournament_object
 from vitprof.store import StoredRun
-from vitprof.ui import live_chart, resources, tables, widgets
+from vitprof.ui import live_chart, resources, tables, texts, widgets
 from vitprof.ui.texts import draw_problem, escaped, file_stamp, guarded, simulated_badge, value_in_words
 from vitprof.ui.tournament.state import AGAINST, COLOUR, COST, SECTION, SETTING, draw_state, leave, view
 from vitprof.ui.tournament.table import COST_COLUMNS, STATUSES, do_asked, draw_table, draw_ways_on
@@ -50,8 +50,7 @@ def draw_tournament(tournament_id: int) -> None:
     for remark in dict.fromkeys(r for trial in now.planned if trial.setting is not None for r in trial.setting.remarks):
         st.caption(escaped(f"{remark[0].upper()}{remark[1:]}."))
     _draw_reasons(board)
-    about = "Draws the charts now, and again after each run. Without it they appear when the last run has ended."
-    if board.best is None or (t.held and not st.toggle("Charts so far", key="tournament-charts", help=about)):
+    if board.best is None:
         return
     names = {name: words for name, (words, _) in SECTIONS.items() if not own_script or name in OF_OWN_SCRIPTS}
     text = "Only the section shown is computed."
@@ -65,14 +64,8 @@ def _draw_title(now: TournamentState) -> None:
         st.title(escaped(t.name), anchor=False, width="content")
         if spec.base.simulated:
             simulated_badge()
-        st.button(
-            "All tournaments",
-            key="tournament-back",
-            icon=":material/arrow_back:",
-            type="tertiary",
-            on_click=leave,
-            help="The list, and the form for a new one. This one keeps running.",
-        )
+        about = "The list, and the form for a new one. This one keeps running."
+        texts.act_button("All tournaments", "tournament-back", "arrow_back", leave, about, type="tertiary")
     number, unit = next((n, b) for b in ("seconds", "steps", "epochs") if (n := getattr(spec.base, b)))
     lasts = f"{number:g} {unit.removesuffix('s') if number == 1 else unit}"
     what = f"{spec.base.dataset}, ViT {spec.base.model} on {spec.base.device}"
@@ -113,10 +106,21 @@ def _draw_answer(now: TournamentState, board: leaderboard.Leaderboard, recommend
             else "**No figures yet.** The first come when the first run has ended."
         )
         return
-    heading = "Recommended" if through else "Best so far"
-    st.header("Not decided yet" if recommendation.key is None else heading, anchor=False)
-    st.markdown(escaped(recommendation.sentence))
-    if row := board.row(recommendation.key or ""):
+    row = board.row(recommendation.key or "")
+    open_or_not = ("Undecided", "Recommended") if through else ("Not decided yet", "Best so far")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.header(open_or_not[row is not None], anchor=False, width="content")
+        if row is not None and row.against_baseline:
+            interval = f"{formats.number(row.speed_up_low)} to {formats.number(row.speed_up_high)}"
+            st.badge(f"{formats.number(row.speed_up)}x the baseline ({interval})", color="green")
+        if row is not None and math.isfinite(recommendation.probability):
+            st.badge(f"{100 * min(recommendation.probability, 0.999):.3g}% sure", color="blue")
+    first, _, rest = recommendation.sentence.partition(". ")
+    st.markdown(escaped(texts.sentence(first)))
+    if rest:
+        with st.expander("What to mind"):
+            st.markdown(escaped(rest))
+    if row is not None:
         draw_ways_on(now, row, key="best", board=board)
 
 

@@ -1,0 +1,71 @@
+"""The proof of an advice's gain on the Profile page, and what it says as it goes on and ends."""
+
+from unittest.mock import Mock
+
+import pytest
+
+from tests.ui.dashboard import add_run, app, charts, click, said
+from vitprof.analysis.verdict.advice import apply
+from vitprof.experiments.tournament import planning
+from vitprof.experiments.tournament.tournament_runner import TournamentRunners
+from vitprof.store import RunStore, role_of
+from vitprof.store.tournaments import TournamentStatus, claim, list_tournaments, set_status
+from vitprof.ui.profile.proof import NEXT
+
+DEVICE = "simulated:5,0"
+
+
+@pytest.mark.slow
+def test_a_press_runs_both_jobs_in_turns_and_a_demonstration_does_it_by_itself(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TournamentRunners, "run", run := Mock(side_effect=lambda number: claim(store, number)))
+    run_id = add_run(store, device=DEVICE)
+    at = app(run=str(run_id))
+    assert [b.proto.type for b in at.button if b.label == "Prove the gain"][:2] == ["primary", "secondary"]
+    click(at, "prove-0")
+    (made,) = list_tournaments(store)
+    run.assert_called_once_with(made.id)
+    first, advised = made.spec.jobs
+    assert (made.spec.of_run, first.strategy, first.batch_size) == (run_id, "per-sample", 128)
+    assert (advised.strategy, advised.seconds, advised.evaluate) == ("memory", planning.PROOF_S, False)
+    assert "**Proving the gain:** the two jobs run in turns." in said(at)
+    assert all(b.disabled for b in at.button if b.label == "Prove the gain"), "one at a time"
+    set_status(store, made.id, "stopped", owner=None)
+    other = add_run(store, device=DEVICE, seed=8)
+    at = app(run=str(other))
+    at.session_state[NEXT] = str(other)
+    at.run()
+    assert [t.spec.of_run for t in list_tournaments(store)] == [other, run_id]
+    assert NEXT not in at.session_state
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("waits", "status", "words"),
+    [
+        ((0.02, 0.001), "running", "**So far 4.19x** ("),
+        ((0.02, 0.001), "done", "**4.19x as fast** ("),
+        ((0.02, 0.02), "done", "**No gain:** memory, batch 128 is as fast, within 5%: 1.00x"),
+        ((0.02, 0.04), "done", "**No gain:** memory, batch 128 is slower: 0.55"),
+        ((0.02,), "stopped", "**Not proven:** too few runs."),
+    ],
+)
+def test_its_answer_in_words(store: RunStore, waits: tuple[float, ...], status: TournamentStatus, words: str) -> None:
+    run_id = add_run(store, device=DEVICE)
+    config = store.run(run_id).config
+    spec = planning.proof_of(run_id, config, apply(config, {"strategy": "memory"}))
+    number = planning.create_tournament(store, spec)
+    for round_ in (1, 2, 3):
+        for trial, wait_s in zip(planning.plan(spec), waits, strict=False):
+            role, strategy = role_of(trial.key, round_), trial.config.strategy
+            took_s = wait_s * (1 + 0.01 * round_)
+            add_run(store, wait_s=took_s, group_key=f"tournament:{number}", role=role, strategy=strategy, device=DEVICE)
+    if status == "running":
+        claim(store, number)
+    set_status(store, number, status)
+    at = app(run=str(run_id))
+    assert not at.exception
+    assert words in said(at), said(at)
+    assert "proof-bars-0" in charts(at)
+    assert f"proof for run {run_id}" in said(app("tournament"))

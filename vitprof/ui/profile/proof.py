@@ -1,0 +1,118 @@
+"""The proof of an advice's gain: the run's job and the advised one, run against each other in turns until decided."""
+
+import math
+from functools import partial
+from typing import Literal
+
+import streamlit as st
+
+from vitprof import errors, formats
+from vitprof.analysis.tournament.entries import setting_in_words
+from vitprof.analysis.tournament.leaderboard import Leaderboard
+from vitprof.charts.tournament import throughput_bars
+from vitprof.config import RunConfig
+from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.experiments.tournament import planning, tournament_view
+from vitprof.store import StoredRun, tournaments
+from vitprof.ui import live_chart, resources
+from vitprof.ui.texts import act_button, escaped, guarded, rough_time
+from vitprof.ui.tournament import state
+from vitprof.ui.widgets import RUN
+
+PROVE_HELP = (
+    "Runs this job and the advised one against each other, in turns, until it is decided which is faster: about half a "
+    "minute. The first answer that counts is measured, not predicted."
+)
+NEXT = "run whose first advice is proven when it has ended"
+
+
+def prove_when_ended() -> None:
+    st.session_state[NEXT] = st.query_params[RUN]
+
+
+def spec_of(run: StoredRun, advised: RunConfig) -> TournamentSpec | None:
+    """Returns the proof of an advice; None where the run's settings cannot be repeated here."""
+    try:
+        return planning.proof_of(run.id, run.config, advised)
+    except errors.ConfigError:
+        return None
+
+
+def found(spec: TournamentSpec) -> tournaments.StoredTournament | None:
+    every = tournaments.list_tournaments(resources.store())
+    return next((t for t in every if t.spec.of_run == spec.of_run and t.spec.jobs == spec.jobs), None)
+
+
+def draw_button(spec: TournamentSpec, number: int, *, first: bool) -> None:
+    look: Literal["primary", "secondary"] = "primary" if first else "secondary"
+    act_button(
+        "Prove the gain",
+        f"prove-{number}",
+        "balance",
+        partial(state.start, spec, ""),
+        PROVE_HELP,
+        type=look,
+        disabled=(busy := state.busy()),
+        width="stretch",
+    )
+    if first and st.session_state.get(NEXT) == str(spec.of_run):
+        del st.session_state[NEXT]
+        if not busy:
+            state.start(spec, "")
+            st.rerun()
+
+
+def draw_result(proof: tournaments.StoredTournament, number: int) -> None:
+    with st.container(border=True, key=f"proof-{number}"):
+        st.fragment(_draw, run_every=state.REFRESH_S if proof.held else None)(proof.id, number, held=proof.held)
+
+
+@guarded
+def _draw(tournament_id: int, number: int, *, held: bool) -> None:
+    follows = state.view(tournament_id)
+    now = follows.look()
+    if now.tournament.held != held:
+        st.rerun(scope="app")
+    board = follows.board(now)
+    st.markdown(gain_in_words(now, board))
+    if any(row.rank is not None for row in board.rows):
+        live_chart.plot(throughput_bars(board), height=190, key=f"proof-bars-{number}")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if held:
+            p = now.progress
+            st.progress(p.fraction, text=f"{p.done} of {p.total} runs done", width="stretch")
+            stop = partial(state.runners().stop, tournament_id)
+            act_button("Stop", f"proof-stop-{number}", "stop", stop, "Stops the run, and starts no more.")
+        st.page_link(
+            "pages/tournament.py",
+            label="All figures",
+            icon=":material/emoji_events:",
+            query_params={state.CHOSEN: str(tournament_id)},
+            help="Opens this comparison on Tournament: every run, its costs, more rounds.",
+        )
+
+
+def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> str:
+    """Returns what the proof shows so far: how much faster the second job is, its interval, and how sure that is."""
+    advised = board.row(now.planned[1].key)
+    rounds = formats.count(min((row.n_runs for row in board.rows), default=0), "round")
+    if reason := next((row.entry.reason for row in board.rows if row.entry.status in ("failed", "refused")), ""):
+        return f"**Not proven:** {escaped(reason)}."
+    if advised is None or not math.isfinite(advised.speed_up):
+        return (
+            "**Proving the gain:** the two jobs run in turns."
+            if now.tournament.held
+            else "**Not proven:** too few runs."
+        )
+    name, times = escaped(setting_in_words(advised.entry)), f"{formats.number(advised.speed_up)}x"
+    interval = f"{formats.number(advised.speed_up_low)} to {formats.number(advised.speed_up_high)}"
+    spread = f" ({interval})" if math.isfinite(advised.speed_up_low) else ""
+    if now.tournament.held:
+        return f"**So far {times}**{spread}: {name}, after {rounds} in turns."
+    sure = f"{rounds} in turns, {rough_time(now.spent_s)}"
+    words = {
+        "faster": f"**{times} as fast**{spread}, proven: {name}, {sure}.",
+        "equal": f"**No gain:** {name} is as fast, within 5%: {times}{spread}, {sure}.",
+        "slower": f"**No gain:** {name} is slower: {times}{spread}, {sure}.",
+    }
+    return words.get(advised.against_baseline, f"**Undecided:** {name}: {times}{spread}, {sure}.")
