@@ -101,8 +101,8 @@ def test_zoomed_in_a_step_is_what_the_device_waited_for_then_its_work() -> None:
     }.items():
         assert shown[name].x == pytest.approx(x), name
         assert shown[name].y.tolist() == [1, 0] * (len(x) // 2)
-    assert list(shown["data wait"].text or ())[-1] == "step 2<br>device idle, data wait 100 ms"
-    assert list(shown["launch bubbles"].text or ())[0] == "step 1<br>launch bubbles 50.0 ms"
+    assert (shown["data wait"].text or [""])[-1] == "step 2<br>device idle, data wait 100 ms"
+    assert (shown["launch bubbles"].text or [""])[0] == "step 1<br>launch bubbles 50.0 ms"
 
 
 def test_zoomed_out_a_column_shows_the_shares_of_its_steps() -> None:
@@ -113,7 +113,7 @@ def test_zoomed_out_a_column_shows_the_shares_of_its_steps() -> None:
     assert shown["compute"].y == pytest.approx([1 / 3, 0, 2 / 3, 0])
     assert shown["data wait"].y == pytest.approx([1 / 3 + 0.5, 0, 2 / 3 + 1 / 6, 0])
     assert shown["H2D"].y == pytest.approx([1, 0, 1, 0])
-    assert list(shown["H2D"].text or ())[0] == "steps 0 to 1<br>device idle, H2D 200 ms"
+    assert (shown["H2D"].text or [""])[0] == "steps 0 to 1<br>device idle, H2D 200 ms"
     layout = live_figure(GAPS, points, each=2, remark="<b>37%</b> idle")["layout"]
     assert layout["xaxis"]["title"]["text"].endswith("a column is 2 steps")
     assert [a["text"] for a in layout["annotations"]] == ["<b>37%</b> idle"]
