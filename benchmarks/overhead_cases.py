@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vitprof.config import RunConfig
+from vitprof.measure.recorder import GATED_STEPS, SETTLING_STEPS
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,13 @@ class Case:
     warmup_steps: int
     strategy: str = "memory"
 
+    @property
+    def first_counted(self) -> int:
+        """The first step that counts, for every tool: on a GPU after those that vitprof gates, which are no part of a
+        run's figures.
+        """
+        return self.warmup_steps + (GATED_STEPS + SETTLING_STEPS if self.device.startswith("cuda") else 0)
+
     def config(self, scale: float = 1.0, **changes: Any) -> RunConfig:
         """Returns the job with `scale` times as many steps, at least two, and one more whose start ends the last one.
 
@@ -30,7 +38,7 @@ class Case:
             transfer="blocking",
             device=self.device,
             batch_size=self.batch_size,
-            steps=self.warmup_steps + max(2, round(self.steps * scale)) + 1,
+            steps=self.first_counted + max(2, round(self.steps * scale)) + 1,
             warmup_steps=self.warmup_steps,
             evaluate=False,
             threads=1,

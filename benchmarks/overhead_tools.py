@@ -160,7 +160,7 @@ def run_cases(name: str, cases: Iterable[Case], folder: Path, scale: float) -> d
         else:
             starts, loss = plain_loop(case.config(scale, loader_times=False), tool)
             recorded = tool.recorded()
-        steps = steps_of(starts, case.warmup_steps)
+        steps = steps_of(starts, case.first_counted)
         found[case.name] = {"steps_s": steps, "loss": None if math.isnan(loss) else loss, "recorded": recorded}
     return found
 
