@@ -18,7 +18,6 @@ LIVE = [value for value in vars(live).values() if isinstance(value, LiveChart)]
 EVERY = pytest.mark.parametrize("chart", LIVE, ids=lambda c: c.key)
 MAX_POINTS = 2000
 BY_KIND = [trace["name"] for trace in GAPS.traces]
-"""Names of the traces of the gap chart; "data wait" is the loop's, exposed, and the device's."""
 ORIGIN = 90.0
 
 
@@ -70,7 +69,6 @@ def test_a_chart_of_any_length_has_few_points_and_is_valid(chart: LiveChart, sou
 
 
 def painted(points: list[Points]) -> dict[str, Points]:
-    """The device's lane by kind, with the loop's exposed waits as "lost" and all of its hidden ones as "hidden"."""
     return dict(zip(["hidden", "lost", *BY_KIND[2:]], points, strict=True))
 
 
@@ -85,8 +83,7 @@ def test_the_gap_chart_shows_exactly_as_much_time_of_each_kind_as_there_was(sour
     waited = heights["data wait"] - (busy if k > 1 else 0)  # in a column it stands on what is busy
     assert busy == pytest.approx(steps["compute_s"][:n].sum(), rel=0.01)
     assert (waited, heights["lost"]) == (pytest.approx(lost, rel=0.02), pytest.approx(lost, rel=0.02))
-    assert not len(shown["hidden"].x), "no wait of these was hidden"
-    assert not len(shown["launch bubbles"].x)
+    assert not len(shown["hidden"].x) + len(shown["launch bubbles"].x), "no wait of these was hidden"
 
 
 def test_zoomed_in_a_step_is_what_the_device_waited_for_then_its_work() -> None:

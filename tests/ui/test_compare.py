@@ -3,14 +3,17 @@
 import dataclasses
 import math
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, address, app, charts, kept_in_url, said
+from vitprof.experiments.tournament.tournament_runner import TournamentRunners
 from vitprof.recording.columns import STEP_COLUMNS, RunSummary
 from vitprof.store import RunGroup, RunStore
+from vitprof.store.tournaments import list_tournaments
 from vitprof.ui import compare as compare_page
 from vitprof.ui import findings
 from vitprof.ui.compare_sections import METRICS
@@ -180,11 +183,18 @@ def test_back_from_another_page_only_what_is_shown_is_made(store: RunStore, monk
     assert at.selectbox(key="compare-baseline").value == b
 
 
-def test_a_few_warnings_are_told_and_many_are_a_count(store: RunStore) -> None:
+def test_a_few_warnings_are_told_and_many_are_a_count(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     one, simulated = add_run(store), add_run(store, device="simulated:5,0")
     assert not compare(one, add_run(store, strategy="memory", wait_s=0.001)).warning, "they differ in the strategy only"
     at = compare(one, simulated)
     assert 1 <= len(at.warning) <= 3
+    assert set(table(at)["vs baseline"]) == {"baseline", "not comparable"}
+    assert not [b for b in at.button if b.label == "Compare fairly"], "in turns they would differ as well"
+    store.update_run(disturbed := add_run(store, strategy="memory"), facts={"n_beside": 1})
+    at = compare(one, disturbed)
+    monkeypatch.setattr(TournamentRunners, "run", Mock())
+    next(b for b in at.button if b.label == "Compare fairly").click().run()
+    assert [[job.strategy for job in t.spec.jobs] for t in list_tournaments(store)] == [["per-sample", "memory"]]
     unlike = add_run(store, batch_size=64, device="simulated:5,0", seed=7, precision="bf16", model="ti/16", n=30)
     at = compare(one, simulated, unlike)
     assert not at.warning

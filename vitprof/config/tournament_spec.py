@@ -117,6 +117,8 @@ class TournamentSpec:
             return tamed_name(f"{varied} of {shlex.join(self.script.command)}")
         if self.of_run is not None:
             return f"proof for run {self.of_run}"
+        if self.jobs:
+            return f"{len(self.jobs)} jobs in turns"
         parts = [
             _counted(len(self.strategies), "strategy", "strategies"),
             _counted(len(self.batch_sizes), "batch size", "batch sizes"),

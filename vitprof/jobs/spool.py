@@ -234,10 +234,7 @@ def _schema(header: Mapping[str, Any] | None = None) -> Any:
 
 
 def import_left(
-    store: RunStore,
-    sum_up: Callable[[int, float | None], None],
-    *,
-    clock: Callable[[], float] = time.monotonic,
+    store: RunStore, sum_up: Callable[[int, float | None], None], *, clock: Callable[[], float] = time.monotonic
 ) -> tuple[list[str], set[int]]:
     """Imports the files that programs which have ended left for this store, within `IMPORT_S`, and removes
     them. `sum_up` is called with each run and when it ended on its clock. Returns lines for the user, and the ids of

@@ -9,12 +9,15 @@ from vitprof import errors, formats
 from vitprof.analysis.compare import comparison, guard
 from vitprof.analysis.timing.utilisation import sm_activity
 from vitprof.analysis.verdict.wording import CLASSES
+from vitprof.config import own_script
 from vitprof.config.bounds import MAX_SEARCH
+from vitprof.experiments.tournament import planning
 from vitprof.recording.columns import ENDED_STATUSES, RunSummary
 from vitprof.store import RunQuery, RunRow, StoredRun
 from vitprof.ui import compare_sections as sections
 from vitprof.ui import downloads, findings, resources, tables, texts, widgets
 from vitprof.ui.profile.live import is_simulated_run
+from vitprof.ui.tournament import state
 
 MOST_WARNINGS = 3
 OFFERED = 100
@@ -33,8 +36,7 @@ def page() -> None:
     runs, baseline = pick_runs()
     if not runs:
         return
-    draw_caveats(runs)
-    draw_table(runs, baseline)
+    draw_table(runs, baseline, comparable=draw_caveats(runs))
     downloads.draw_downloads_many(runs)
     drawn: dict[str, tuple[str, Callable[[], None]]] = {
         "device": ("Device time", lambda: sections.draw_device_time(runs)),
@@ -47,7 +49,13 @@ def page() -> None:
     texts.guarded(drawn[widgets.choose("show", "Show", words, default="device", help=only, show_label=False)][1])()
 
 
-def draw_caveats(runs: Sequence[StoredRun]) -> None:
+FAIR_HELP = "Runs these settings against each other in turns until it is decided which is the fastest."
+NOT_BY_TURNS = frozenset({"data", "model", "batch", "device", "order"})
+"""Topics of warnings that are of the settings themselves: in turns they would differ as well."""
+
+
+def draw_caveats(runs: Sequence[StoredRun]) -> bool:
+    """Returns whether the runs can be compared."""
     differences = guard.comparability([findings.facts_of(run.id) for run in runs])
     warnings = [c for c in differences if c.level == "warning"]
     many = len(warnings) > MOST_WARNINGS
@@ -57,6 +65,14 @@ def draw_caveats(runs: Sequence[StoredRun]) -> None:
         count = f":material/balance: {len(warnings)} warnings: this comparison is not fair"
         with st.expander(count if many else "What else differs"):
             st.markdown("\n".join(folded))
+    unfair = {c.topic for c in warnings} - {*guard.UNDER_TEST}
+    if unfair and not unfair & NOT_BY_TURNS and not any(own_script.is_own_script(run.config) for run in runs):
+        spec = planning.in_turns(*(run.config for run in runs))
+        if len(spec.jobs) > 1 and st.button(
+            "Compare fairly", icon=":material/balance:", type="primary", help=FAIR_HELP
+        ):
+            st.switch_page("pages/tournament.py", query_params={state.CHOSEN: str(state.start(spec, ""))})
+    return not unfair
 
 
 def pick_runs() -> tuple[list[StoredRun], int | None]:
@@ -221,7 +237,8 @@ COLUMNS: tuple[tables.Column, ...] = (  # the run stays in sight, and leaves roo
     tables.Column(
         "vs baseline",
         "faster or slower where the two 95% intervals do not overlap; equal where the difference is surely below 5%; "
-        "undecided where they overlap, so the difference may be noise; unknown where an interval is missing.",
+        "undecided where they overlap, so the difference may be noise; unknown where an interval is missing; not "
+        "comparable where the runs are unlike or were disturbed.",
         lambda _, gain: gain.relation,
     ),
     tables.Column(
@@ -251,9 +268,12 @@ COLUMNS: tuple[tables.Column, ...] = (  # the run stays in sight, and leaves roo
 )
 
 
-def draw_table(runs: Sequence[StoredRun], baseline: int | None) -> None:
+def draw_table(runs: Sequence[StoredRun], baseline: int | None, *, comparable: bool) -> None:
     summaries = [run.summary or RunSummary() for run in runs]
-    rows = list(zip(runs, comparison.against(summaries, baseline), strict=True))
+    gains = comparison.against(summaries, baseline)
+    if not comparable:
+        gains = [gain if gain.relation == "baseline" else comparison.NOT_COMPARABLE for gain in gains]
+    rows = list(zip(runs, gains, strict=True))
     with st.container(key="own-csv-compare"):  # the page has a CSV button with numbers in full
         shown = tables.draw(COLUMNS, rows, key="compare-table")
     absent = [c.name.partition(" (")[0] for c in COLUMNS if c.name not in shown and not c.name.startswith(UNTOLD)]

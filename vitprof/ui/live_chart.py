@@ -133,11 +133,7 @@ def draw_growing(
 
 
 def live_chart(
-    update: ChartUpdate,
-    *,
-    key: str,
-    height: int = 260,
-    on_pick: Callable[[Pick], None] | None = None,
+    update: ChartUpdate, *, key: str, height: int = 260, on_pick: Callable[[Pick], None] | None = None
 ) -> None:
     """Mounts the chart. `on_pick` is called before the refresh that a click causes."""
 

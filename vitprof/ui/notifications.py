@@ -10,11 +10,7 @@ from vitprof.store import StoredRun, tournaments
 from vitprof.ui import resources, texts
 
 WATCHED, TO_SAY = "what is watched", "words for the next page"
-ICONS = {
-    "done": ":material/check_circle:",
-    "stopped": ":material/stop_circle:",
-    "failed": ":material/error:",
-}
+ICONS = {"done": ":material/check_circle:", "stopped": ":material/stop_circle:", "failed": ":material/error:"}
 LOOK_S = 3.0
 """Seconds between an idle page's checks whether something has ended."""
 DIALOG_OPEN = "a dialog is open"

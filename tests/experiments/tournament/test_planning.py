@@ -81,25 +81,18 @@ def test_a_bad_one_is_not_kept(store: RunStore) -> None:
     assert tournaments.list_tournaments(store) == []
 
 
-@pytest.mark.parametrize(
-    ("advised", "key"),
-    [
+def test_a_proof_runs_the_job_and_the_advised_one_for_as_long() -> None:
+    config, same = dataclasses.replace(BASE, strategy="workers", name="mine"), "workers/b128/w2/as-is"
+    for advised, key in (
         ({"strategy": "memory"}, "memory/b128/w-/as-is"),
         ({"batch_size": 256}, "workers/b256/w2/as-is"),
-        (
-            {"compile": True, "compile_mode": "reduce-overhead"},
-            "workers/b128/w2/as-is/compile/compile mode reduce-overhead",
-        ),
-        ({"prefetch_factor": 4}, "workers/b128/w2/as-is/prefetch factor 4"),
-    ],
-)
-def test_a_proof_runs_the_job_and_the_advised_one_for_as_long(advised: dict[str, Any], key: str) -> None:
-    config = dataclasses.replace(BASE, strategy="workers", name="mine")
-    spec = planning.proof_of(7, config, dataclasses.replace(config, **advised))
-    planned = plan(TournamentSpec.from_dict(spec.to_dict()))
-    assert [t.key for t in planned] == ["workers/b128/w2/as-is", key]
-    assert {(t.config.seconds, t.config.steps, t.config.evaluate, t.config.name) for t in planned} == {
-        (3.0, None, False, "")
-    }
-    assert key_in_words(key).split(", ")[0] == planned[1].config.strategy
-    assert (spec.of_run, spec.title, planning.baseline_of(spec, planned)) == (7, "proof for run 7", planned[0].key)
+        ({"compile": True, "compile_mode": "reduce-overhead"}, f"{same}/compile/compile mode reduce-overhead"),
+        ({"prefetch_factor": 4}, f"{same}/prefetch factor 4"),
+    ):
+        spec = planning.in_turns(config, dataclasses.replace(config, **advised), of_run=7)  # type: ignore[arg-type]
+        planned = plan(TournamentSpec.from_dict(spec.to_dict()))
+        assert [t.key for t in planned] == [same, key]
+        made = {(t.config.seconds, t.config.steps, t.config.evaluate, t.config.name) for t in planned}
+        assert made == {(3.0, None, False, "")}
+        assert key_in_words(key).split(", ")[0] == planned[1].config.strategy
+        assert (spec.of_run, spec.title, planning.baseline_of(spec, planned)) == (7, "proof for run 7", same)

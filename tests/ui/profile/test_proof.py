@@ -53,7 +53,7 @@ def test_a_press_runs_both_jobs_in_turns_and_a_demonstration_does_it_by_itself(
 def test_its_answer_in_words(store: RunStore, waits: tuple[float, ...], status: TournamentStatus, words: str) -> None:
     run_id = add_run(store, device=DEVICE)
     config = store.run(run_id).config
-    spec = planning.proof_of(run_id, config, apply(config, {"strategy": "memory"}))
+    spec = planning.in_turns(config, apply(config, {"strategy": "memory"}), of_run=run_id)
     number = planning.create_tournament(store, spec)
     for round_ in (1, 2, 3):
         for trial, wait_s in zip(planning.plan(spec), waits, strict=False):

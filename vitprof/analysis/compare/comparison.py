@@ -12,7 +12,7 @@ from vitprof.analysis.timing.gaps import IDLE_CAUSES, Gaps
 from vitprof.analysis.tournament import scores
 from vitprof.recording.columns import RunSummary
 
-Relation = Literal["baseline", "faster", "slower", "equal", "undecided", "unknown"]
+Relation = Literal["baseline", "faster", "slower", "equal", "undecided", "unknown", "not comparable"]
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,11 @@ class Compared:
     high: float
     relation: Relation
     """equal: surely within 5%. faster or slower: the intervals do not overlap. undecided: they do, so the difference
-    may be noise. unknown: a speed or an interval is missing."""
+    may be noise. unknown: a speed or an interval is missing. not comparable: the runs are unlike, or were disturbed."""
 
 
 UNKNOWN = Compared(math.nan, math.nan, math.nan, "unknown")
+NOT_COMPARABLE = Compared(math.nan, math.nan, math.nan, "not comparable")
 
 
 def slowest(summaries: Sequence[RunSummary | None]) -> int | None:

@@ -198,9 +198,7 @@ class Slices:
     other_s: Floats
     """Time that belongs to no step: evaluation, and the moment after the warm-up in which CPU times are read."""
     causes_s: Floats
-    """(causes, groups) idle time by cause, in the order of `IDLE_CAUSES`. In groups of more than `FINEST` steps all but
-    data wait is "other", and data wait includes that of epochs' first batches.
-    """
+    """(causes, groups) idle time by `IDLE_CAUSES`; of more than `FINEST` steps all but data wait is "other"."""
     busy_s: Floats
     end_s: Floats
     wait_s: Floats

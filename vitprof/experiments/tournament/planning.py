@@ -125,12 +125,13 @@ def _of_job(job: RunConfig, first: RunConfig, why_not: WhyNot) -> PlannedTrial:
     return PlannedTrial(key, config, config.workers, why_not(config))
 
 
-def proof_of(run_id: int, config: RunConfig, advised: RunConfig) -> TournamentSpec:
-    """Returns the tournament of a run's job and the advised one: in turns, until it is decided which is faster."""
+def in_turns(*configs: RunConfig, of_run: int | None = None) -> TournamentSpec:
+    """Returns the tournament of whole jobs, the first the baseline. `of_run`: the run whose advice the others are."""
     budget: dict[str, Any] = {"epochs": None, "steps": None, "seconds": PROOF_S, "least_steps": LEAST_STEADY_STEPS}
-    jobs = tuple(replace(resolve(job), name="", evaluate=False, **budget) for job in (config, advised))
+    alike = (replace(resolve(job), name="", evaluate=False, **budget) for job in configs)
+    jobs = tuple(dict.fromkeys(alike))
     strategies, sizes = ({job.strategy: 0 for job in jobs}, {job.batch_size: 0 for job in jobs})
-    return TournamentSpec(jobs[0], tuple(strategies), tuple(sizes), early_stop=False, jobs=jobs, of_run=run_id)
+    return TournamentSpec(jobs[0], tuple(strategies), tuple(sizes), early_stop=False, jobs=jobs, of_run=of_run)
 
 
 def _of_own_script(base: RunConfig, script: own_script.OwnScript, setting: own_script.OwnSetting) -> PlannedTrial:

@@ -37,11 +37,7 @@ WAIT_HELP = "Share of the time that the training loop was blocked in next(loader
 IDLE_HELP = "Share of the time between steps in which the device computed nothing. From events, not from NVML."
 FACTS = ("copied", "throttled")
 """How notices begin that only state where the data are; all others are warnings."""
-STAGES = {
-    "preparing": "preparing the data",
-    "staging": "copying the data",
-    "evaluating": "evaluating on the test set",
-}
+STAGES = {"preparing": "preparing the data", "staging": "copying the data", "evaluating": "evaluating on the test set"}
 """Stages that are not said by their own name."""
 
 

@@ -19,10 +19,7 @@ from vitprof.ui.texts import act_button, escaped, guarded, rough_time
 from vitprof.ui.tournament import state
 from vitprof.ui.widgets import RUN
 
-PROVE_HELP = (
-    "Runs this job and the advised one against each other, in turns, until it is decided which is faster: about half a "
-    "minute. The first answer that counts is measured, not predicted."
-)
+PROVE_HELP = "Runs this job and the advised one in turns until it is decided which is faster: about half a minute."
 NEXT = "run whose first advice is proven when it has ended"
 
 
@@ -31,9 +28,8 @@ def prove_when_ended() -> None:
 
 
 def spec_of(run: StoredRun, advised: RunConfig) -> TournamentSpec | None:
-    """Returns the proof of an advice; None where the run's settings cannot be repeated here."""
     try:
-        return planning.proof_of(run.id, run.config, advised)
+        return planning.in_turns(run.config, advised, of_run=run.id)
     except errors.ConfigError:
         return None
 
