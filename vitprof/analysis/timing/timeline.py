@@ -221,7 +221,7 @@ def slices(series: Series, origin_s: float, start: int, stop: int, k: int) -> Sl
     local = edges - start
 
     def total(values: Floats) -> Floats:
-        return np.asarray(np.add.reduceat(values, local, axis=-1)) if len(local) else values[..., :0]
+        return np.asarray(np.add.reduceat(np.nan_to_num(values), local, axis=-1)) if len(local) else values[..., :0]
 
     def rows(at: Ints) -> Series:
         return {name: values[at] for name, values in series.items()}
@@ -238,7 +238,7 @@ def slices(series: Series, origin_s: float, start: int, stop: int, k: int) -> Sl
         end_s=ends_s - origin_s,
         wait_s=total(series["data_wait_s"][start:stop]),
         exposed_wait_s=total(series["exposed_wait_s"][start:stop]),
-        launch_idle_s=total(np.nan_to_num(column(series, "launch_idle_s")[start:stop])),
+        launch_idle_s=total(column(series, "launch_idle_s")[start:stop]),
         first_step=edges,
         n_steps=last - edges + 1,
     )

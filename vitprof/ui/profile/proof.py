@@ -36,25 +36,18 @@ def spec_of(run: StoredRun, advised: RunConfig) -> TournamentSpec | None:
 
 def found(spec: TournamentSpec) -> tournaments.StoredTournament | None:
     every = tournaments.list_tournaments(resources.store())
-    return next((t for t in every if t.spec.of_run == spec.of_run and t.spec.jobs == spec.jobs), None)
+    begun = (t for t in every if t.held or t.status != "queued")  # one that could not begin is not there
+    return next((t for t in begun if t.spec.of_run == spec.of_run and t.spec.jobs == spec.jobs), None)
 
 
 def draw_button(spec: TournamentSpec, number: int, *, first: bool) -> None:
     look: Literal["primary", "secondary"] = "primary" if first else "secondary"
-    act_button(
-        "Prove the gain",
-        f"prove-{number}",
-        "balance",
-        partial(state.start, spec, ""),
-        PROVE_HELP,
-        type=look,
-        disabled=(busy := state.busy()),
-        width="stretch",
-    )
+    do, how = partial(state.start, spec, ""), {"disabled": state.busy(), "width": "stretch"}
+    act_button("Prove the gain", f"prove-{number}", "balance", do, PROVE_HELP, type=look, **how)
     if first and st.session_state.get(NEXT) == str(spec.of_run):
         del st.session_state[NEXT]
-        if not busy:
-            state.start(spec, "")
+        if not how["disabled"]:
+            do()
             st.rerun()
 
 
