@@ -33,7 +33,9 @@ MEMORY_TILES = (
     ("Memory, peak", "job_rss_bytes", "of the job's processes, resident in RAM"),
 )
 """What the memory tile shows, the first of these that could be read: label, column, and whose memory it is."""
-WAIT_HELP = "Share of the time that the training loop was blocked in next(loader)."
+WAIT_HELP = (
+    "Share of the time that the training loop was blocked in next(loader). Exposed: what cost device time of it."
+)
 IDLE_HELP = "Share of the time between steps in which the device computed nothing. From events, not from NVML."
 FACTS = ("copied", "throttled")
 """How notices begin that only state where the data are; all others are warnings."""
@@ -173,7 +175,7 @@ def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:
             formats.percent(totals.share(s)) for s in (totals.data_wait_s, totals.gap_s, totals.exposed_wait_s)
         )
         tiles += [
-            ("Data wait", wait, f"{exposed} cost device time", WAIT_HELP),
+            ("Data wait", wait, f"{exposed} exposed", WAIT_HELP),
             ("Device idle", idle, simulated, IDLE_HELP),
         ]
         utilisation, active = _utilisation(run, telemetry)

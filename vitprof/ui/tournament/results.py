@@ -110,7 +110,7 @@ def _draw_answer(now: TournamentState, board: leaderboard.Leaderboard, recommend
     open_or_not = ("Undecided", "Recommended") if through else ("Not decided yet", "Best so far")
     with st.container(horizontal=True, vertical_alignment="center"):
         st.header(open_or_not[row is not None], anchor=False, width="content")
-        if row is not None and row.against_baseline:
+        if row is not None and row.against_baseline not in ("", "undecided"):
             interval = f"{formats.number(row.speed_up_low)} to {formats.number(row.speed_up_high)}"
             st.badge(f"{formats.number(row.speed_up)}x the baseline ({interval})", color="green")
         if row is not None and math.isfinite(recommendation.probability):

@@ -93,18 +93,21 @@ COLUMNS: tuple[tables.Column, ...] = (
         "Steady-state throughput: all samples over all time of the runs that count. In brackets its 95% interval; the "
         "CSV has its ends as numbers.",
         lambda r, b: with_interval(r.samples_per_s, r.low, r.high, formats.number),
+        width=160,
     ),
     tables.Column(
         "Speed-up",
         "Over the baseline, with its 95% interval. It compares the fastest fifth of each setting's time, which other "
         "programs disturb least (docs/tournament.md), so it can differ from the ratio of the throughputs.",
         _speed_up,
+        width=125,
     ),
     tables.Column(
         "vs baseline",
         "faster or slower: the interval of the speed-up excludes 1; equal: it is within 5% of 1; undecided: we "
         "cannot tell them apart yet.",
         against_baseline,
+        width=80,
     ),
     tables.Column(
         "Runs",
@@ -157,6 +160,7 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool, own_s
         "cannot tell them apart yet); or why it has no place. Reasons are below the table. "
         "Cold and warm page caches are different experiments: each has its own fastest.",
         lambda r, b: standing(r, b, recommended),
+        width=120,
     )
     columns = [*COLUMNS, result]
     shown = tables.frame(columns, [(row, board) for row in rows])
