@@ -27,9 +27,8 @@ Builder = Callable[[Series, float, int, int, int], list[Points]]
 
 
 IN_COLUMNS = ("compute", "launch_idle", "data_wait", "h2d", "host", "epoch_boundary", "outside", "logging", "other")
-"""Kinds of the device's time, from the bottom of a column up."""
 IN_TIME = ("logging", "outside", "epoch_boundary", "data_wait", "h2d", "host", "other", "compute", "launch_idle")
-"""The same in the order in which they come in a step."""
+"""Kinds of the device's time from the bottom of a column up, and as they come in a step."""
 LEAST_SHARE = 1e-3
 """Share of a column below which nothing can be seen of a part."""
 
@@ -52,8 +51,7 @@ def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> 
         text = [f"{labels[at]}<br>{words} {formats.seconds(took[at])}" for at in drawn.tolist() for _ in range(2)]
         return Points(x, y, text)
 
-    drawn = {}
-    left, height = begin, np.zeros(len(span))
+    drawn, left, height = dict[str, Points](), begin, np.zeros(len(span))
     for kind in IN_TIME if k == 1 else IN_COLUMNS:
         words = style.DEVICE_TIME[kind][0]
         words = "device busy" if kind == "compute" else words if kind == "launch_idle" else f"device idle, {words}"
@@ -150,12 +148,10 @@ def _stacked(name: str, colour: str) -> dict[str, Any]:
 GAPS = LiveChart(
     key="gaps",
     title="Where the device idles",
-    help="The device's lane: green where it computes, and where it idles the colour of what it waited for. Pink, where "
-    "it was measured and there is any: launch bubbles, busy time in which it waited for the next launch. Grey: other "
-    "work than training steps, such as evaluation. The loop's lane: waits for data; a pale one cost no device time. "
-    "Zoomed out, a column shows the shares of its steps. Drag to zoom, down to single steps; double-click to see all.",
-    alt="Time line of the device: busy in green, idle in the colour of its cause; beneath it the training loop's waits "
-    "for data",
+    help="The device's lane: green where it computes, else the colour of what it waited for; grey: evaluation and the "
+    "like. The loop's lane: waits for data; a pale one cost no device time. Zoomed out, a column has the shares of its "
+    "steps. Drag to zoom, down to single steps; double-click to see all.",
+    alt="Time line of the device, its idle time in the colour of the cause, and the loop's waits for data",
     source="steps",
     x="compute_start_s",
     traces=(  # what is drawn later covers what was drawn before

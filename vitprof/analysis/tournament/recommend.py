@@ -157,18 +157,20 @@ def _undecided(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> Recommen
     return Recommendation(None, _joined(sentences), tuple(row.key for row in (first, *rivals)), first.near_best)
 
 
+def least_others(row: LeaderboardRow) -> float:
+    """Returns the CPU cores that other programs took at least, in each run of a setting; NaN where it is not known."""
+    return min((o.others_cores for o in row.entry.outcomes if math.isfinite(o.others_cores)), default=math.nan)
+
+
 def _disturbed(ranked: Sequence[LeaderboardRow]) -> list[str]:
     """Returns a warning if other programs took cores in every run of a setting: more rounds do not help."""
-    taken = {row.key: [o.others_cores for o in row.entry.outcomes if math.isfinite(o.others_cores)] for row in ranked}
-    busy = [row for row in ranked if min(taken[row.key], default=math.nan) >= OTHERS_CORES]
+    busy = [row for row in ranked if least_others(row) >= OTHERS_CORES]
     if not busy:
         return []
     of = "any setting" if len(busy) == len(ranked) else _listed(busy)
-    cores = formats.number(min(min(taken[row.key]) for row in busy))
-    return [
-        f"No run of {of} had the machine to itself: other programs took at least {cores} CPU cores. End them and start "
-        "a new tournament: without them another setting can be the fastest"
-    ]
+    took = f"other programs took at least {formats.number(min(map(least_others, busy)))} CPU cores"
+    do = "End them and start a new tournament: without them another setting can be the fastest"
+    return [f"No run of {of} had the machine to itself: {took}. {do}"]
 
 
 def _without_starts(ranked: Sequence[LeaderboardRow]) -> list[str]:

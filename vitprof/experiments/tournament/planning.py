@@ -128,8 +128,7 @@ def _of_job(job: RunConfig, first: RunConfig, why_not: WhyNot) -> PlannedTrial:
 def in_turns(*configs: RunConfig, of_run: int | None = None) -> TournamentSpec:
     """Returns the tournament of whole jobs, the first the baseline. `of_run`: the run whose advice the others are."""
     budget: dict[str, Any] = {"epochs": None, "steps": None, "seconds": PROOF_S, "least_steps": LEAST_STEADY_STEPS}
-    alike = (replace(resolve(job), name="", evaluate=False, **budget) for job in configs)
-    jobs = tuple(dict.fromkeys(alike))
+    jobs = tuple(dict.fromkeys(replace(resolve(job), name="", evaluate=False, **budget) for job in configs))
     strategies, sizes = ({job.strategy: 0 for job in jobs}, {job.batch_size: 0 for job in jobs})
     return TournamentSpec(jobs[0], tuple(strategies), tuple(sizes), early_stop=False, jobs=jobs, of_run=of_run)
 

@@ -209,8 +209,7 @@ def is_simulated_run(run: store.StoredRun) -> bool:
 
 
 def draw_gaps(run: store.StoredRun, series: resources.RunSeries, *, on_pick: OnPick = None) -> None:
-    totals = totals_of(run, series)
-    idle = totals.share(totals.gap_s)
+    idle = (totals := totals_of(run, series)).share(totals.gap_s)
     remark = f"<b>{formats.percent(idle)}</b><br>idle" if math.isfinite(idle) else ""
     draw_chart(GAPS, run, series.steps(), on_pick=on_pick, remark=remark)
 

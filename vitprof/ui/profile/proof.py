@@ -1,4 +1,4 @@
-"""The proof of an advice's gain: the run's job and the advised one, run against each other in turns until decided."""
+"""The proof of an advice's gain: the run's job and the advised one in turns until decided."""
 
 import math
 from functools import partial
@@ -7,14 +7,17 @@ from typing import Literal
 import streamlit as st
 
 from vitprof import errors, formats
+from vitprof.analysis.thresholds import OTHERS_CORES
 from vitprof.analysis.tournament.entries import setting_in_words
 from vitprof.analysis.tournament.leaderboard import Leaderboard
+from vitprof.analysis.tournament.recommend import least_others
 from vitprof.charts.tournament import throughput_bars
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament import planning, tournament_view
 from vitprof.store import StoredRun, tournaments
 from vitprof.ui import live_chart, resources
+from vitprof.ui.profile.runs import start
 from vitprof.ui.texts import act_button, escaped, guarded, rough_time
 from vitprof.ui.tournament import state
 from vitprof.ui.widgets import RUN
@@ -23,7 +26,8 @@ PROVE_HELP = "Runs this job and the advised one in turns until it is decided whi
 NEXT = "run whose first advice is proven when it has ended"
 
 
-def prove_when_ended() -> None:
+def demonstrate(config: RunConfig) -> None:
+    start(config)
     st.session_state[NEXT] = st.query_params[RUN]
 
 
@@ -103,5 +107,9 @@ def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> s
         "faster": f"**{times} as fast**{spread}, proven: {name}, {sure}.",
         "equal": f"**No gain:** {name} is as fast, within 5%: {times}{spread}, {sure}.",
         "slower": f"**No gain:** {name} is slower: {times}{spread}, {sure}.",
-    }
-    return words.get(advised.against_baseline, f"**Undecided:** {name}: {times}{spread}, {sure}.")
+    }.get(advised.against_baseline, f"**Undecided:** {name}: {times}{spread}, {sure}.")
+    if taken := [cores for row in board.rows if (cores := least_others(row)) >= OTHERS_CORES]:
+        words += f" Other programs took at least {formats.number(min(taken))} CPU cores: without them it may differ."
+    if len({row.entry.batch_size for row in board.rows}) > 1:
+        words += " Another batch size also changes how the model learns."
+    return words

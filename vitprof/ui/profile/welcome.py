@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import streamlit as st
 
@@ -46,12 +47,8 @@ def draw_welcome(config: RunConfig | None) -> None:
         usable = resources.gpu_is_usable()
         demonstrated, device = (STARVED_GPU, "your GPU, which") if usable else (STARVED, "a simulated H100 that")
         about = "Runs for 8 seconds. Then it runs against the first advice, in turns, to prove the gain."
-
-        def demonstrate() -> None:
-            start(demonstrated)
-            proof.prove_when_ended()
-
-        texts.act_button("See a starved GPU", "see-starved", "play_circle", demonstrate, about, type="primary")
+        do = partial(proof.demonstrate, demonstrated)
+        texts.act_button("See a starved GPU", "see-starved", "play_circle", do, about, type="primary")
         st.markdown(f"8 seconds on {device} gets its images one by one, as most tutorials load them.")
         st.markdown("Or look at a tournament and runs that were recorded:")
         _draw_command("demo")
