@@ -35,7 +35,7 @@ ACTIONS = {
     "More": "Its code, its runs, and the comparison with the baseline.",
 }
 ACTED = "tournament-row-action"
-LONG_NAME, WRAPPED_PX, TWO_LINES_PX = 29, 190, 65
+LONG_NAME, WRAPPED_PX, TWO_LINES_PX = 29, 170, 65
 """Letters up to which a name has one line; else the column's width and the rows' height for two. So the table fits a
 laptop's screen (1366 px) beside the sidebar. Streamlit wraps text in rows that are higher than 4 rem.
 """
@@ -86,35 +86,35 @@ COLUMNS: tuple[tables.Column, ...] = (
         "Rank",
         "By the speed that is compared. What is as fast as the fastest shares its rank.",
         lambda r, b: r.rank,
-        width=50,
+        width=44,
     ),
     tables.Column(
         "Samples/s",
         "Steady-state throughput: all samples over all time of the runs that count. In brackets its 95% interval; the "
         "CSV has its ends as numbers.",
         lambda r, b: with_interval(r.samples_per_s, r.low, r.high, formats.number),
-        width=160,
+        width=146,
     ),
     tables.Column(
         "Speed-up",
         "Over the baseline, with its 95% interval. It compares the fastest fifth of each setting's time, which other "
         "programs disturb least (docs/tournament.md), so it can differ from the ratio of the throughputs.",
         _speed_up,
-        width=125,
+        width=112,
     ),
     tables.Column(
         "vs baseline",
         "faster or slower: the interval of the speed-up excludes 1; equal: it is within 5% of 1; undecided: we "
         "cannot tell them apart yet.",
         against_baseline,
-        width=80,
+        width=76,
     ),
     tables.Column(
         "Runs",
         "All runs of the setting. “2 of 3”: two count; the third failed, was stopped, was disturbed by other programs "
         "or is running.",
         lambda r, b: runs_words(r),
-        width=62,
+        width=56,
     ),
 )
 COST_COLUMNS: tuple[tables.Column, ...] = (
@@ -160,7 +160,7 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool, own_s
         "cannot tell them apart yet); or why it has no place. Reasons are below the table. "
         "Cold and warm page caches are different experiments: each has its own fastest.",
         lambda r, b: standing(r, b, recommended),
-        width=120,
+        width=112,
     )
     columns = [*COLUMNS, result]
     shown = tables.frame(columns, [(row, board) for row in rows])
@@ -181,7 +181,7 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool, own_s
                 key=f"tournament-row-{name}",
                 on_click=_act,
                 args=(name, keys),
-                width=56,
+                width=48,
             )
     with st.container(key="own-csv-tournament"):  # the page has a CSV button with numbers in full
         tables.show(
