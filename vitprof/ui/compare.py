@@ -11,11 +11,11 @@ from vitprof.analysis.timing.utilisation import sm_activity
 from vitprof.analysis.verdict.wording import CLASSES
 from vitprof.config import own_script
 from vitprof.config.bounds import MAX_SEARCH
-from vitprof.experiments.tournament import planning
 from vitprof.recording.columns import ENDED_STATUSES, RunSummary
 from vitprof.store import RunQuery, RunRow, StoredRun
 from vitprof.ui import compare_sections as sections
 from vitprof.ui import downloads, findings, resources, tables, texts, widgets
+from vitprof.ui.profile import proof
 from vitprof.ui.profile.live import is_simulated_run
 from vitprof.ui.tournament import state
 
@@ -67,10 +67,8 @@ def draw_caveats(runs: Sequence[StoredRun]) -> bool:
             st.markdown("\n".join(folded))
     unfair = {c.topic for c in warnings} - {*guard.UNDER_TEST}
     if unfair and not unfair & NOT_BY_TURNS and not any(own_script.is_own_script(run.config) for run in runs):
-        spec = planning.in_turns(*(run.config for run in runs))
-        if len(spec.jobs) > 1 and st.button(
-            "Compare fairly", icon=":material/balance:", type="primary", help=FAIR_HELP
-        ):
+        spec = proof.spec_of(*(run.config for run in runs))
+        if spec and len(spec.jobs) > 1 and st.button("Compare fairly", icon=":material/balance:", help=FAIR_HELP):
             st.switch_page("pages/tournament.py", query_params={state.CHOSEN: str(state.start(spec, ""))})
     return not unfair
 

@@ -96,3 +96,5 @@ def test_a_proof_runs_the_job_and_the_advised_one_for_as_long() -> None:
         assert made == {(3.0, None, False, "")}
         assert key_in_words(key).split(", ")[0] == planned[1].config.strategy
         assert (spec.of_run, spec.title, planning.baseline_of(spec, planned)) == (7, "proof for run 7", same)
+    jobs = (dataclasses.replace(config, strategy="memory"), config, dataclasses.replace(config, prefetch_factor=4))
+    assert len({t.key for t in plan(planning.in_turns(*jobs))}) == 3, "no runs of two jobs under one key"

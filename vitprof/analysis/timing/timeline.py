@@ -184,7 +184,7 @@ def min_max(y: Floats, start: int, stop: int, k: int) -> Ints:
 
 
 FINEST = 512
-"""Steps in a group from which its idle time is not told apart by cause: that takes 1 us for each step of the run."""
+"""Steps in a group from which its idle time is not split by cause: that takes 1 us for each step of the run."""
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,7 @@ from vitprof.telemetry.visible import visible_gpus
 
 LEAST_STEADY_STEPS = 30
 """Least steady steps of a trial whose length is given in seconds: a slow setting would have too few for an interval."""
-PROOF_S = 3.0
-"""Seconds of each run of a proof."""
+PROOF_S = 3.0  # seconds of each run
 WhyNot = Callable[[RunConfig], str]
 """Returns why a resolved job cannot be run here, in one line; "" if it can."""
 
@@ -69,7 +68,7 @@ def plan(spec: TournamentSpec, why_not: WhyNot = lambda config: "") -> tuple[Pla
     if (script := spec.script) is not None:
         return tuple(_of_own_script(spec.base, script, s) for s in own_script.settings_of(script, spec.base.steps))
     if spec.jobs:
-        return tuple(_of_job(job, spec.jobs[0], why_not) for job in spec.jobs)
+        return tuple(_of_job(job, spec.jobs, why_not) for job in spec.jobs)
     trials: dict[str, PlannedTrial] = {}
     wanted = itertools.product(spec.strategies, spec.batch_sizes, spec.workers or (None,), spec.page_caches)
     for setting in wanted:
@@ -112,14 +111,14 @@ def _planned(
     return PlannedTrial(key, config, n_workers, why_not(config))
 
 
-def _of_job(job: RunConfig, first: RunConfig, why_not: WhyNot) -> PlannedTrial:
-    config, others = replace(resolve(job), name=""), resolve(first).to_dict()
-    in_key = {"name", "strategy", "batch_size", "workers", "page_cache"}
-    in_key |= set() if job.strategy == first.strategy else {*PARTS, *KNOBS}  # they belong to the strategy
+def _of_job(job: RunConfig, jobs: Sequence[RunConfig], why_not: WhyNot) -> PlannedTrial:
+    config, first = replace(resolve(job), name=""), resolve(jobs[0]).to_dict()
+    alike = resolve(next(other for other in jobs if other.strategy == job.strategy)).to_dict()
+    first |= {name: alike[name] for name in (*PARTS, *KNOBS)}  # these belong to the strategy
     more = [
         name.replace("_", " ") if value is True else f"{name.replace('_', ' ')} {'off' if value is False else value}"
         for name, value in config.to_dict().items()
-        if name not in in_key and value != others[name]
+        if name not in ("name", "strategy", "batch_size", "workers", "page_cache") and value != first[name]
     ]
     key = trial_key(config.strategy, config.batch_size, config.workers, config.page_cache, more)
     return PlannedTrial(key, config, config.workers, why_not(config))

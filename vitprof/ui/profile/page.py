@@ -169,8 +169,9 @@ def draw_answer(run: store.StoredRun) -> None:
         st.header(title, anchor=False, help=help_text or None, width="content")
         downloads.draw_exports(run)
     first = next((n for n, advice in enumerate(verdict.advice) if advice.settings), None)
+    proofs = proof.begun(run) if verdict.advice else []
     for number, advice in enumerate(verdict.advice):
-        _draw_advice(run, advice, number, first=number == first)
+        _draw_advice(run, advice, number, proofs, first=number == first)
     if verdict.kind != "inconclusive" and (measured := headroom.own_headroom(run.facts)) is not None:
         st.markdown(escaped(headroom.own_headroom_sentence(measured)))
     if verdict.advice:
@@ -180,8 +181,8 @@ def draw_answer(run: store.StoredRun) -> None:
     draw_recording_cost(run)
 
 
-def _draw_advice(run: store.StoredRun, advice: Advice, number: int, *, first: bool) -> None:
-    line = f"{number + 1}\\. **{escaped(sentence(advice.words))}** {escaped(sentence(advice.reason))}"
+def _draw_advice(run: store.StoredRun, advice: Advice, at: int, proofs: proof.Proofs, *, first: bool) -> None:
+    line = f"{at + 1}\\. **{escaped(sentence(advice.words))}** {escaped(sentence(advice.reason))}"
     if not advice.settings:
         st.markdown(line)
         return
@@ -194,14 +195,14 @@ def _draw_advice(run: store.StoredRun, advice: Advice, number: int, *, first: bo
 
     text, buttons = st.columns([3, 1], vertical_alignment="center", gap="small")
     text.markdown(line)
-    spec = proof.spec_of(run, advised)
-    proven = proof.found(spec) if spec is not None else None
+    spec = proof.spec_of(run.config, advised, of_run=run.id)
+    proven = next((t for t in proofs if spec is not None and t.spec.jobs == spec.jobs), None)
     with buttons:
         if spec is not None and proven is None:
-            proof.draw_button(spec, number, first=first)
-        act_button("Use these settings", f"use-advice-{number}", "tune", use, USE_HELP, width="stretch")
+            proof.draw_button(spec, at, first=first)
+        act_button("Use these settings", f"use-advice-{at}", "tune", use, USE_HELP, width="stretch")
     if proven is not None:
-        proof.draw_result(proven, number)
+        proof.draw_result(proven, at)
 
 
 @guarded

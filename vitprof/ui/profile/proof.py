@@ -22,7 +22,8 @@ from vitprof.ui.texts import act_button, escaped, guarded, rough_time
 from vitprof.ui.tournament import state
 from vitprof.ui.widgets import RUN
 
-PROVE_HELP = "Runs this job and the advised one in turns until it is decided which is faster: about half a minute."
+PROVE_HELP = "Runs this job and the advised one in turns until it is decided which is faster: about a minute."
+Proofs = list[tournaments.StoredTournament]
 NEXT = "run whose first advice is proven when it has ended"
 
 
@@ -31,17 +32,18 @@ def demonstrate(config: RunConfig) -> None:
     st.session_state[NEXT] = st.query_params[RUN]
 
 
-def spec_of(run: StoredRun, advised: RunConfig) -> TournamentSpec | None:
+def spec_of(*configs: RunConfig, of_run: int | None = None) -> TournamentSpec | None:
+    """Returns None where one of the settings cannot be repeated here."""
     try:
-        return planning.in_turns(run.config, advised, of_run=run.id)
+        return planning.in_turns(*configs, of_run=of_run)
     except errors.ConfigError:
         return None
 
 
-def found(spec: TournamentSpec) -> tournaments.StoredTournament | None:
-    every = tournaments.list_tournaments(resources.store())
-    begun = (t for t in every if t.held or t.status != "queued")  # one that could not begin is not there
-    return next((t for t in begun if t.spec.of_run == spec.of_run and t.spec.jobs == spec.jobs), None)
+def begun(run: StoredRun) -> Proofs:
+    """Returns the proofs for a run, without those that could not begin."""
+    every = (t for t in tournaments.list_tournaments(resources.store()) if t.spec.of_run == run.id)
+    return [t for t in every if t.held or t.status != "queued"]
 
 
 def draw_button(spec: TournamentSpec, number: int, *, first: bool) -> None:
