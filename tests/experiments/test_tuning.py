@@ -126,9 +126,9 @@ GAIN, TIE, SURE = Interval(1.0, 1.0, 1.0), Interval(1.02, 0.98, 1.07), Interval(
     ("changes", "sentence"),
     [
         ({}, "hdf5: keep batch 64, 2 workers, prefetch 2; nothing was faster (2 of 2 settings tried in 20.0 s)"),
-        (CHECKED | {"gain": TIE}, "batch 256, 1 worker, prefetch 4 reaches 1,000 samples/s"),
-        (CHECKED | {"gain": TIE}, "we cannot tell yet whether that is a gain"),
-        ({"winner": OTHER}, "was not checked"),
+        (CHECKED | {"gain": TIE}, "no gain found, keep batch 64, 2 workers, prefetch 2; batch 256, 1 worker, "),
+        (CHECKED | {"gain": TIE}, " has 1.02 times that of batch 64, 2 workers, prefetch 2 (0.98 to 1.07) (2 of"),
+        ({"winner": OTHER}, "no gain found, keep batch 64, 2 workers, prefetch 2; the lead of batch 256, 1 worker, "),
         ({"samples_per_s": math.nan}, "none of 2 of 2"),
         ({"n_candidates": 40}, "hdf5: 2 of 40 settings tried in 20.0 s, too few to name the best; give it about 8 min"),
         (CHECKED | {"n_candidates": 40}, "too few to name the best; give it about 8 min"),

@@ -45,7 +45,7 @@ def _unit(most: float, units: Mapping[str, float]) -> tuple[str, float]:
 
 
 def _speed_whiskers(rows: Sequence[leaderboard.LeaderboardRow], **more: Any) -> dict[str, Any]:
-    return whiskers([r.samples_per_s for r in rows], [r.low for r in rows], [r.high for r in rows], **more)
+    return whiskers(*zip(*(row.score for row in rows), strict=True), **more)
 
 
 def _name(row: leaderboard.LeaderboardRow) -> str:
@@ -54,10 +54,10 @@ def _name(row: leaderboard.LeaderboardRow) -> str:
 
 def _row_words(row: leaderboard.LeaderboardRow, board: leaderboard.Leaderboard) -> str:
     steps = f", {row.n_steps:,} steps" if row.n_steps else ""
-    speed = formats.number(row.samples_per_s, "samples/s")
     lines = [
         ("" if row.rank is None else f"{row.rank}. ") + _name(row),
-        f"{speed}{spread_words(row.low, row.high, formats.number)}, {formats.count(row.n_runs, 'run')}{steps}",
+        f"{formats.number(row.score.value, 'samples/s')}{spread_words(*row.score[1:], formats.number)}, "
+        f"{formats.count(row.n_runs, 'run')}{steps}",
     ]
     if row.key == board.baseline:
         lines.append("the baseline")
@@ -91,7 +91,7 @@ def throughput_bars(board: leaderboard.Leaderboard) -> go.Figure:
     as a line. Equal to the fastest: hatched; possibly equal: dotted; another page cache: crossed.
     """
     ranked = [row for row in board.rows if row.rank is not None]
-    names, speeds = [_name(row) for row in ranked], [row.samples_per_s for row in ranked]
+    names, speeds = [_name(row) for row in ranked], [row.score.value for row in ranked]
     best = board.row(board.best or "")
 
     def group(row: leaderboard.LeaderboardRow) -> str:
@@ -103,7 +103,7 @@ def throughput_bars(board: leaderboard.Leaderboard) -> go.Figure:
     for bars, (hatched, colour) in BARS.items():
         if rows := [row for row in ranked if group(row) == bars]:
             figure.add_bar(
-                x=[row.samples_per_s for row in rows],
+                x=[row.score.value for row in rows],
                 y=[_name(row) for row in rows],
                 orientation="h",
                 name=bars,
@@ -117,16 +117,16 @@ def throughput_bars(board: leaderboard.Leaderboard) -> go.Figure:
             figure.add_scatter(x=speeds, y=names, error_x=whisker, **hidden)
         figure.add_scatter(x=speeds, y=names, yaxis="y2", **hidden)
     base = board.row(board.baseline)
-    if base is not None and math.isfinite(base.samples_per_s):
-        figure.add_vline(x=base.samples_per_s, line={"color": BASELINE, "dash": "dash", "width": 2})
+    if base is not None and math.isfinite(base.score.value):
+        figure.add_vline(x=base.score.value, line={"color": BASELINE, "dash": "dash", "width": 2})
     alt = "Throughput of each setting: no figures yet."
     if best is not None:
         alt = (
             f"Throughput of {len(ranked)} settings; the fastest is {entries.setting_in_words(best.entry)} with "
-            f"{formats.number(best.samples_per_s, 'samples/s')}; {sum(group(row) == EQUAL for row in ranked)} as fast "
+            f"{formats.number(best.score.value, 'samples/s')}; {sum(group(row) == EQUAL for row in ranked)} as fast "
             "within 5%."
         )
-    ends = [row.high if math.isfinite(row.high) else row.samples_per_s for row in ranked]
+    ends = [row.score.high if math.isfinite(row.score.high) else row.score.value for row in ranked]
     # the same range on both sides: texts are beside their bars
     names_axis = categories(names, automargin=True, range=[max(len(names), 1) - 0.5, -0.5])
     return finish(
@@ -168,7 +168,7 @@ def pareto_chart(board: leaderboard.Leaderboard, against: recommend.Cost) -> go.
     most = max((cost[row.key] for row in known), default=0.0)
     unit, size = _unit(most, TIMES if against == "prepare_s" else BYTES)
     words = {key: formats.seconds(c) if against == "prepare_s" else formats.size(c) for key, c in cost.items()}
-    on = sorted((r for r in known if r.key in front), key=lambda r: (cost[r.key], r.samples_per_s))
+    on = sorted((r for r in known if r.key in front), key=lambda r: (cost[r.key], r.score.value))
     off = [row for row in known if row.key not in front]
     figure = go.Figure()
     for name, rows, colour in (("on the front", on, FRONT_COLOUR), ("another is better in both", off, REST_COLOUR)):
@@ -177,7 +177,7 @@ def pareto_chart(board: leaderboard.Leaderboard, against: recommend.Cost) -> go.
         symbols = ["diamond" if row.key == board.baseline else "circle" for row in rows]
         figure.add_scatter(
             x=[cost[row.key] / size for row in rows],
-            y=[row.samples_per_s for row in rows],
+            y=[row.score.value for row in rows],
             name=name,
             mode="lines+markers+text" if rows is on else "markers",
             line={"shape": "hv", "color": FRONT_COLOUR, "width": 1.5, "dash": "dot"},

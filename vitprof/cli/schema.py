@@ -265,11 +265,11 @@ class Tuning(Printed):
     n_candidates: int
     """Settings that could have been tried."""
     command: str
-    """Command that runs the winner."""
+    """Command that runs the setting to use: the winner where it is faster for sure, else the default."""
     sentence: str
     """The result in words."""
     config: RunConfig
-    """The job with the winner's setting."""
+    """The job with the setting to use."""
     importances: dict[str, float]
     """Setting -> its share of the differences in throughput; empty where not known."""
     tried: list[CandidateRun]

@@ -55,7 +55,7 @@ class Tuning:
     winner: Candidate
     """The best setting; the default where none was better."""
     config: RunConfig
-    """The job with the winner's setting."""
+    """The job with the setting to use: the winner's where it `gains`, else the default."""
     samples_per_s: float
     """Samples/s of the winner; NaN where nothing was measured."""
     gain: Interval
@@ -71,10 +71,15 @@ class Tuning:
     """Whether it was stopped before its time was up."""
 
     @property
+    def gains(self) -> bool:
+        """Returns whether the winner is faster than the default for sure; only then it is offered."""
+        return self.verified and self.gain.low > 1
+
+    @property
     def enough(self) -> bool:
         """Returns whether enough was tried to name the best setting."""
         tried = len({t.candidate for t in self.tried}) >= enough_of(self.n_candidates)
-        return (tried or (self.verified and self.gain.low > 1)) and math.isfinite(self.samples_per_s)
+        return (tried or self.gains) and math.isfinite(self.samples_per_s)
 
     @property
     def sentence(self) -> str:
@@ -89,15 +94,14 @@ class Tuning:
             return f"{self.strategy}: {of}, too few to name the best; {remedy}"
         if self.winner == self.default:
             return f"{self.strategy}: keep {default}; nothing was faster ({of})"
-        speed = formats.number(self.samples_per_s, "samples/s")
-        result = f"{self.strategy}: {candidate_in_words(self.winner)} reaches {speed}"
+        winner, (times, low, high) = candidate_in_words(self.winner), self.gain
+        spread = f"{times:.2f} times that of {default}" + (f" ({low:.2f} to {high:.2f})" if math.isfinite(low) else "")
+        if not self.gains:
+            why = f"{winner} has {spread}" if self.verified else f"the lead of {winner} was not checked"
+            return f"{self.strategy}: no gain found, keep {default}; {why} ({of})"
         learns = "" if self.winner.batch_size == self.default.batch_size else OTHER_BATCH
-        if not self.verified:
-            return f"{result}; the gain over {default} was not checked ({of}){learns}"
-        times, low, high = self.gain
-        spread = f" ({low:.2f} to {high:.2f})" if math.isfinite(low) else ""
-        tie = "" if low > 1 or high < 1 else "; we cannot tell yet whether that is a gain"
-        return f"{result}, {times:.2f} times that of {default}{spread}{tie} ({of}){learns}"
+        speed = formats.number(self.samples_per_s, "samples/s")
+        return f"{self.strategy}: {winner} reaches {speed}, {spread} ({of}){learns}"
 
 
 def enough_of(n_candidates: int) -> int:
@@ -250,7 +254,7 @@ class _Search:
             strategy=self._base.strategy,
             default=default,
             winner=winner,
-            config=with_candidate(self._base, winner),
+            config=with_candidate(self._base, winner if verified and gain.low > 1 else default),
             samples_per_s=speed,
             gain=gain,
             verified=verified,

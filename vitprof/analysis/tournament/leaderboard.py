@@ -14,9 +14,9 @@ from vitprof.recording.columns import RunSummary
 Standing = Literal["", "fastest"] | scoring.Comparison
 
 UNEVEN_FRAC = 0.9
-"""A throughput below this share of the score is explained, because its ratio to the baseline's is not the speed-up."""
+"""A throughput over all time below this share of the score is stated beside it."""
 MOST_UNEVEN = 2
-"""Settings for which that is explained, at most."""
+"""Settings for which that is stated, at most."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class LeaderboardRow:
     """Rounds that do not count -> the CPU cores that other programs used then (`scores.spoiled`)."""
     near_best: float = math.nan
     """Probability that none of the same page cache is faster by more than 5%; NaN while a rival's noise is unknown."""
-    score: float = math.nan
-    """samples/s that a fifth of its blocks reach, by which settings are compared (`analysis.tournament.scores`)."""
+    score: arrays.Interval = arrays.UNKNOWN
+    """samples/s that a fifth of its blocks reach, which settings are ranked by (`analysis.tournament.scores`)."""
     within_low: float = math.nan
     """Lower end of the interval from blocks within its runs, samples/s; known after one round too."""
 
@@ -99,17 +99,17 @@ class Leaderboard:
 
 
 def uneven_words(board: Leaderboard) -> str:
-    """Returns why a speed-up is not the ratio of two throughputs shown, for the settings where it clearly is not."""
-    uneven = [row for row in board.rows if row.rank is not None and row.samples_per_s < UNEVEN_FRAC * row.score]
+    """Returns what the settings made over all their time, for those where it is clearly less than the score shown."""
+    uneven = [row for row in board.rows if row.rank is not None and row.samples_per_s < UNEVEN_FRAC * row.score.value]
     if not uneven:
         return ""
     examples = "; ".join(
-        f"{setting_in_words(row.entry)} reached {formats.number(row.score, 'samples/s')} in its fastest fifth and "
-        f"{formats.number(row.samples_per_s)} over all its time"
+        f"{setting_in_words(row.entry)} made {formats.number(row.samples_per_s, 'samples/s')} over all its time, and "
+        f"{formats.number(row.score.value)} in its fastest fifth"
         for row in uneven[:MOST_UNEVEN]
     )
     more = f"; {len(uneven) - MOST_UNEVEN} more settings were as uneven" if len(uneven) > MOST_UNEVEN else ""
-    return f"Speed-ups and ranks compare the fastest fifth of the time, which is disturbed least: {examples}{more}."
+    return f"The speeds shown are of the fastest fifth of the time, which is disturbed least: {examples}{more}."
 
 
 def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int) -> Leaderboard:
@@ -186,7 +186,7 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int) -> Lea
             standing=standing,
             spoiled=scoring.spoiled(by_key[key]),
             near_best=near.get(key, math.nan),
-            score=math.exp(scores[key].value),
+            score=scoring.interval(scores[key].value, scores[key].draws, level),
             within_low=scoring.within_low(runs[key], key),
         )
         rows.append(row)

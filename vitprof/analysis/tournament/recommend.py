@@ -209,7 +209,7 @@ def _listed(rows: Sequence[LeaderboardRow]) -> str:
 
 
 def _speed(row: LeaderboardRow) -> str:
-    return formats.number(row.samples_per_s, "samples/s")
+    return formats.number(row.score.value, "samples/s")
 
 
 def _use(chosen: LeaderboardRow, base: LeaderboardRow | None, baseline: str) -> str:
@@ -343,7 +343,7 @@ def pareto(board: Leaderboard, against: Cost) -> tuple[str, ...]:
     """Returns the keys of the ranked settings on the Pareto front by their estimates, the cheapest first (Pareto,
     Manuale di economia politica, 1906, chapter 3). Settings alike in both are on it together.
     """
-    points = [(cost_of(row, against), -row.samples_per_s, row.key) for row in board.rows if row.rank is not None]
+    points = [(cost_of(row, against), -row.score.value, row.key) for row in board.rows if row.rank is not None]
     front: list[tuple[float, float, str]] = []
     for point in sorted(point for point in points if math.isfinite(point[0])):
         if not front or point[:2] == front[-1][:2] or point[1] < front[-1][1]:

@@ -105,7 +105,7 @@ def _cells(row: LeaderboardRow, board: Leaderboard, chosen: str | None) -> list[
     return [
         str(row.rank),
         *([entries.setting_in_words(entry)] if own_script.is_own_key(entry.key) else setting),
-        _with_interval(formats.number(row.samples_per_s), row.low, row.high),
+        _with_interval(formats.number(row.score.value), *row.score[1:]),
         speed_up if own else _with_interval(speed_up, row.speed_up_low, row.speed_up_high),
         formats.seconds(row.epoch_s),
         *("" if figure == formats.NOT_AVAILABLE else figure for figure in (memory, util)),
@@ -154,7 +154,7 @@ def show_tuning(tuning: Tuning) -> None:
     shares = ", ".join(f"{name} {share:.0%}" for name, share in mattered.shares.items())
     sentence = f"{shares}. {mattered.sentence}" if shares else mattered.sentence
     terminal.show(f"hyperparameter importances: {sentence}", tuning.sentence)
-    if tuning.enough:
+    if tuning.gains:
         terminal.show(run_command(tuning.config))
 
 

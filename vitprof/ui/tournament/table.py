@@ -84,21 +84,20 @@ COLUMNS: tuple[tables.Column, ...] = (
     SETTING_COLUMN,
     tables.Column(
         "Rank",
-        "By the speed that is compared. What is as fast as the fastest shares its rank.",
+        "By samples/s. What is as fast as the fastest shares its rank.",
         lambda r, b: r.rank,
         width=44,
     ),
     tables.Column(
         "Samples/s",
-        "Steady-state throughput: all samples over all time of the runs that count. In brackets its 95% interval; the "
-        "CSV has its ends as numbers.",
-        lambda r, b: with_interval(r.samples_per_s, r.low, r.high, formats.number),
+        "Throughput in the fastest fifth of its time, which other programs disturb least: ranks and speed-ups compare "
+        "it (docs/tournament.md). In brackets its 95% interval. That over all time is under *What it costs*.",
+        lambda r, b: with_interval(r.score.value, r.score.low, r.score.high, formats.number),
         width=146,
     ),
     tables.Column(
         "Speed-up",
-        "Over the baseline, with its 95% interval. It compares the fastest fifth of each setting's time, which other "
-        "programs disturb least (docs/tournament.md), so it can differ from the ratio of the throughputs.",
+        "Over the baseline, with its 95% interval.",
         _speed_up,
         width=112,
     ),
@@ -119,7 +118,7 @@ COLUMNS: tuple[tables.Column, ...] = (
 )
 COST_COLUMNS: tuple[tables.Column, ...] = (
     SETTING_COLUMN,
-    tables.Column("Samples/s", "Steady-state throughput.", lambda r, b: r.samples_per_s),
+    tables.Column("Samples/s, all time", "All samples over all time of its runs.", lambda r, b: r.samples_per_s),
     tables.Column(
         "Device idle (%)",
         "Share of the training time in which the device computed nothing.",

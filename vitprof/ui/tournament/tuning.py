@@ -112,7 +112,7 @@ def _draw_found(tuning: search.Tuning) -> None:
     with st.container(border=True):
         st.header("Found", anchor=False)
         st.markdown(f"{texts.escaped(tuning.sentence)}.")
-        if tuning.enough:
+        if tuning.gains:
             if table.use_button("tune-use"):
                 table.use_setting(tuning.config, "the tuning")
             st.code(search.run_command(tuning.config), language="bash", wrap_lines=True)
