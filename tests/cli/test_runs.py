@@ -71,6 +71,13 @@ def test_two_are_listed_exported_and_one_deleted(call: Call, mine: RunStore, tmp
     assert call("delete", "1") == (0, "", "")
     assert ids(call) == [2]
     assert call("delete", "1")[0] == 1
+    assert call("restore", "1") == (0, "", "")
+    assert ids(call) == [2, 1]
+    assert call("restore", "1") == (1, "", "vitprof: there is no deleted run 1\n")
+    assert call("delete", "1") == (0, "", "")
+    assert call("prune") == (0, "0 runs erased\n", "")
+    assert call("prune", "--keep-days", "0") == (0, "1 run erased\n", "")
+    assert call("restore", "1")[0] == 1
 
 
 def test_only_a_run_whose_program_is_gone_is_interrupted_and_can_be_deleted(call: Call, mine: RunStore) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 
 from tests import ROOT
 from tests.stored_series import append_steps, append_telemetry, rewrite
@@ -23,7 +24,9 @@ from vitprof.errors import StoreError
 from vitprof.names import MAX_NAME
 from vitprof.recording.columns import LIVE_STATUSES, STEP_COLUMNS, TELEMETRY_COLUMNS, Phase, RunSummary
 from vitprof.store import RunQuery, RunStore
-from vitprof.store.run_store import importing
+from vitprof.store.database import now_utc
+from vitprof.store.database import runs as runs_table
+from vitprof.store.run_store import KEPT_DAYS, importing
 
 NAN = math.nan
 # Another program: opens the store when told to, begins a run, appends steps in batches of 20 and says so after each.
@@ -335,6 +338,19 @@ def test_deleting_takes_what_was_measured_for_the_run_and_is_all_or_none(store: 
         assert (len(store.steps(run_id)["step"]), len(store.telemetry(run_id)["seq"])) == (n, n)
     assert store.choices("tag") == ["x"]
     assert store.create_run(RunConfig()) == anchor + 1
+    assert [number for number, *_ in store.deleted()] == [one], "what was made for it comes with it"
+    store.restore(one)
+    assert (store.deleted(), store.tags(anchor), len(store.steps(anchor)["step"])) == ([], ("x",), 1)
+    store.update_run(other, status="done")
+    store.delete(one, other)
+    with store.transaction() as db:
+        db.execute(sa.update(runs_table).where(runs_table.c.id == -other).values(message=now_utc(KEPT_DAYS + 1)))
+    store.update_run(anchor + 1, status="done")
+    store.delete(anchor + 1)
+    assert [number for number, *_ in store.deleted()] == [anchor + 1, one], "the other one is erased by now"
+    for wrong in (other, 99):
+        with pytest.raises(StoreError, match=f"^there is no deleted run {wrong}$"):
+            store.restore(one, wrong)
 
 
 def test_a_run_recorded_elsewhere_comes_in_whole_or_not_at_all(store: RunStore) -> None:

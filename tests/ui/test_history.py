@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import LIMIT_S, add_run, address, app, click, kept_in_url, said, shown
 from vitprof.export import bundle
-from vitprof.store import RunQuery, RunRow, RunStore
+from vitprof.store import RunRow, RunStore
 from vitprof.store.database import runs as runs_table
 from vitprof.ui import history
 from vitprof.ui.notifications import TO_SAY
@@ -254,23 +254,28 @@ def test_a_run_of_a_machine_that_is_gone_can_be_given_up(store: RunStore, ticked
     assert [words for words, _ in at.session_state[TO_SAY]] == ["1 run marked as interrupted"]
 
 
-def test_delete_asks_first(store: RunStore) -> None:
-    ids = [add_run(store, name=f"number {n}") for n in range(8)]
-    at = dialog("ask_to_delete", ids[1:])
-    assert "number 5" in said(at)
-    assert "and 2 more" in said(at)
-    assert "This cannot be undone" in said(at)
-    assert at.button(key="history-delete-yes").label == "Delete 7 runs"
-    click(at, "history-delete-no")
-    assert store.count_runs(RunQuery()) == 8
+def test_what_was_deleted_comes_back(store: RunStore, ticked: set[int]) -> None:
+    ids = [add_run(store, name=f"number {n}") for n in range(3)]
     helper = add_run(store, status="running", group_key=f"headroom:{ids[1]}", role="A")
-    click(at, "history-delete-yes")
+    ticked.update(ids[1:])
+    at = app("history")
+    click(at, "history-delete")
     assert "is still going on" in said(at)
-    assert len(store.runs()) == 9
+    assert len(store.runs()) == 4
     store.update_run(helper, status="done")
-    click(at, "history-delete-yes")
-    assert [run.id for run in store.runs()] == ids[:1]
-    assert [t.value for t in at.toast] == ["7 runs deleted"]
+    click(at.run(), "history-delete")
+    assert listed(at) == ids[:1]
+    assert [words for words, _ in at.session_state[TO_SAY]] == ["2 runs deleted"]
+    click(at, "history-undo")
+    assert (listed(at), store.run(helper).role) == (ids[::-1], "A")
+    ticked.add(ids[0])
+    click(at.run(), "history-delete")
+    assert "No runs yet" in said(at)
+    field = app("history").multiselect(key="history-restore")  # also later, where nothing is left
+    assert field.options == ["3: number 2", "2: number 1", "1: number 0"]
+    at = field.set_value([2]).run()
+    click(at, "history-restore-now")
+    assert listed(at) == [2]
 
 
 def test_runs_come_in_from_a_file(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

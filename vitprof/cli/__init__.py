@@ -27,6 +27,8 @@ for command in (
     runs.runs,
     export.export,
     runs.delete,
+    runs.restore,
+    runs.prune,
     export.bundle,
     export.code,
     dashboard.demo,

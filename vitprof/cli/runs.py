@@ -1,4 +1,6 @@
-"""`runs`: lists the runs in the store, searched, filtered and paged as on the History page; `delete` deletes one."""
+"""`runs` lists the runs in the store, searched, filtered and paged as on the History page; `delete`, `restore` and
+`prune` take one out, bring it back, and erase what was deleted.
+"""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,10 +10,11 @@ import typer
 
 from vitprof import errors, formats
 from vitprof.cli.common import results, terminal
-from vitprof.config.bounds import LIST_PAGE
+from vitprof.config.bounds import KEPT_DAYS, LIST_PAGE
 from vitprof.export.tables import run_object
 from vitprof.program import program
-from vitprof.store import SORTS, RunQuery, RunRow, RunStore, StoredRun
+from vitprof.store import SORTS, RunQuery, RunRow, RunStore, StoredRun, run_store
+from vitprof.store.database import now_utc
 
 DEFAULT_LIMIT = 50
 """Runs in a table without --limit. As JSON all runs are printed."""
@@ -97,6 +100,22 @@ def _objects(store: RunStore, rows: list[RunRow]) -> Iterator[dict[str, Any]]:
 
 
 def delete(run: Annotated[int, terminal.run_id("id, as `runs` lists it")]) -> None:
-    """Delete a run with its steps and telemetry."""
+    """Delete a run with its steps and telemetry; restore brings it back for 30 days."""
     with terminal.open_store(settle=True) as store:
         store.delete(run)
+
+
+def restore(run: Annotated[int, terminal.run_id("id of the deleted run")]) -> None:
+    """Bring back a run that was deleted."""
+    with terminal.open_store() as store:
+        store.restore(run)
+
+
+def prune(
+    keep_days: Annotated[
+        float, terminal.number("keep_days", KEPT_DAYS, "erase what was deleted longer ago than that")
+    ] = float(run_store.KEPT_DAYS),
+) -> None:
+    """Erase deleted runs for good."""
+    with terminal.open_store() as store:
+        terminal.show(f"{formats.count(store.prune(now_utc(keep_days)), 'run')} erased")

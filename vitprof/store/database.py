@@ -198,9 +198,10 @@ def reading_url(url: sa.URL, path: Path) -> sa.URL:
     return url.set(database=name, query={**kept, **how, "uri": "true"})
 
 
-def now_utc() -> str:
-    """Returns the time as it is stored, ISO 8601 with a Z."""
-    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+def now_utc(days_ago: float = 0) -> str:
+    """Returns the time, or that of some days ago, as it is stored: ISO 8601 with a Z."""
+    moment = dt.datetime.now(dt.UTC) - dt.timedelta(days=days_ago)
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def inserted_id(inserted: sa.CursorResult[Any]) -> int:

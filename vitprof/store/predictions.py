@@ -56,7 +56,7 @@ def prediction(store: RunStore, prediction_id: int) -> StoredPrediction:
 
 def list_predictions(store: RunStore, profile_run_id: int | None = None) -> list[StoredPrediction]:
     """Returns the predictions made from one run (default: from any) that this version can read, oldest first."""
-    query = sa.select(predictions).order_by(predictions.c.id)
+    query = sa.select(predictions).where(predictions.c.profile_run_id > 0).order_by(predictions.c.id)
     if profile_run_id is not None:
         query = query.where(predictions.c.profile_run_id == profile_run_id)
     with store.transaction() as db:
@@ -83,8 +83,9 @@ def update_prediction(store: RunStore, prediction_id: int, **values: Any) -> Non
 def calibrate(store: RunStore, *, host: str | None = None, device: str | None = None) -> Calibration:
     """Returns how accurate the checked predictions were: all, or those of one machine and one device."""
     query = sa.select(predictions, runs.c.owner_host).join(runs, runs.c.id == predictions.c.profile_run_id)
+    query = query.where(runs.c.id > 0, predictions.c.measured_per_s.is_not(None))
     with store.transaction() as db:
-        rows = db.execute(query.where(predictions.c.measured_per_s.is_not(None))).fetchall()
+        rows = db.execute(query).fetchall()
     wanted = (r for r in rows if host in (None, r.owner_host) and device in (None, r.config.get("device")))
     return calibration([(row.samples_per_s, row.low, row.high, row.measured_per_s) for row in wanted])
 

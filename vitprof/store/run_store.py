@@ -17,6 +17,7 @@ from vitprof.store import database
 from vitprof.store.chunks import Chunk, SeriesStore, chunks_of, insert_chunks
 from vitprof.store.database import MAX_ID, inserted_id, predictions, readable, run_tags, runs, series
 from vitprof.store.stored_run import (
+    OWN,
     STORED,
     Listing,
     StoredRun,
@@ -29,6 +30,8 @@ from vitprof.store.stored_run import (
 
 MAX_TAG, MAX_NOTE = 40, 4000
 """Most characters of a tag and of a note."""
+KEPT_DAYS = 30
+"""For how long deleted runs can be restored."""
 UPDATE = sa.update(runs).where(runs.c.id == sa.bindparam("of_run"))
 """Made once: to make a statement takes longer than to run it."""
 VALUES_AT_ONCE = 500
@@ -88,7 +91,7 @@ class RunStore(Listing, SeriesStore):
 
     def has_run(self, wanted: Mapping[str, Any]) -> bool:
         """Returns whether there is a run with these values in its columns."""
-        found = sa.select(runs.c.id).where(*(runs.c[name] == value for name, value in wanted.items()))
+        found = sa.select(runs.c.id).where(runs.c.id > 0, *(runs.c[name] == value for name, value in wanted.items()))
         with self.transaction() as db:
             return db.execute(found).first() is not None
 
@@ -101,7 +104,8 @@ class RunStore(Listing, SeriesStore):
         group_key: str | None = None,
     ) -> list[StoredRun]:
         """Returns the readable runs with one of `statuses` (default: all), of a group (default: any), newest first."""
-        query = sa.select(*STORED).order_by(runs.c.id if oldest_first else runs.c.id.desc()).limit(limit)
+        order = runs.c.id if oldest_first else runs.c.id.desc()
+        query = sa.select(*STORED).where(runs.c.id > 0).order_by(order).limit(limit)
         if group_key is not None:
             query = query.where(runs.c.group_key == group_key)
         if statuses is not None:
@@ -139,7 +143,10 @@ class RunStore(Listing, SeriesStore):
             return tuple(db.execute(query).scalars())
 
     def delete(self, *run_ids: int) -> None:
-        """Deletes runs with all that was made for them: all, or none. Raises `StoreError` if one is missing or live."""
+        """Takes runs out of all lists, with what was made for them: all, or none. For `KEPT_DAYS`, or until `prune`,
+        `restore` brings them back. Raises `StoreError` if one is missing or live.
+        """
+        moment = database.now_utc()
         with self.transaction() as db:
             for run_id in dict.fromkeys(run_ids):
                 status = None
@@ -147,16 +154,45 @@ class RunStore(Listing, SeriesStore):
                     status = db.execute(sa.select(runs.c.status).where(runs.c.id == run_id)).scalar()
                 if status is None:
                     raise StoreError(_no_run(run_id))
-                of_run = sa.select(runs.c.id, runs.c.status).where(runs.c.group_key.in_(helper_keys(run_id)))
+                of_run = sa.select(runs.c.id, runs.c.status).where(
+                    runs.c.id > 0, runs.c.group_key.in_(helper_keys(run_id))
+                )
                 helpers = db.execute(of_run).fetchall()
                 if status in LIVE_STATUSES or any(h.status in LIVE_STATUSES for h in helpers):
                     whose = "" if status in LIVE_STATUSES else "what is measured for "
                     raise StoreError(f"{whose}run {run_id} is still going on; stop it first")
                 for each in (run_id, *(h.id for h in helpers)):
-                    for table in (series, run_tags):
-                        db.execute(sa.delete(table).where(table.c.run_id == each))
-                    db.execute(sa.delete(runs).where(runs.c.id == each))
-                db.execute(sa.delete(predictions).where(predictions.c.profile_run_id == run_id))
+                    _renumber(db, each, -each, moment)
+        self.prune(database.now_utc(KEPT_DAYS))
+
+    def deleted(self) -> list[tuple[int, str, str]]:
+        """Returns id, name and UTC time of deletion of what `restore` brings back, the last deleted first."""
+        columns = (-runs.c.id, runs.c.name, runs.c.message)
+        query = sa.select(*columns).where(runs.c.id < 0, OWN).order_by(runs.c.message.desc(), runs.c.id)
+        with self.transaction() as db:
+            return [(int(number), name, moment) for number, name, moment in db.execute(query)]
+
+    def restore(self, *run_ids: int) -> None:
+        """Brings deleted runs back, with their numbers. All, or none. Raises `StoreError` if one was not deleted."""
+        with self.transaction() as db:
+            for run_id in run_ids:
+                of_run = sa.or_(runs.c.id == -run_id, runs.c.group_key.in_(helper_keys(run_id)))
+                gone = db.execute(sa.select(runs.c.id).where(runs.c.id < 0, of_run)).scalars().all()
+                if -run_id not in gone:
+                    raise StoreError(f"there is no deleted run {run_id}")
+                for each in gone:
+                    _renumber(db, each, -each, "")
+
+    def prune(self, before: str, only: Collection[int] = ()) -> int:
+        """Erases what was deleted up to a UTC time, as `now_utc` has it, or `only` some; returns how many runs."""
+        which = [runs.c.id.in_([-run_id for run_id in only])] if only else []
+        with self.transaction() as db:
+            query = sa.select(runs.c.id).where(runs.c.id < 0, runs.c.message <= before, *which)
+            gone = db.execute(query).scalars().all()
+            for run_id in gone:
+                for table, key in KEYS.items():
+                    db.execute(sa.delete(table).where(key == run_id))
+        return len(gone)
 
     def mark_interrupted(self, given_up: Collection[int] = (), *, spare: Collection[int] = ()) -> list[int]:
         """Marks live runs of this machine whose process is gone as "interrupted", except those to `spare`, and returns
@@ -179,6 +215,21 @@ class RunStore(Listing, SeriesStore):
                 if db.execute(still_live.values(status="interrupted", stage="", error=error)).rowcount:
                     marked.append(run.id)
         return marked
+
+
+KEYS = {
+    runs: runs.c.id,
+    series: series.c.run_id,
+    run_tags: run_tags.c.run_id,
+    predictions: predictions.c.profile_run_id,
+}
+"""Tables with rows of a run -> the column with its number, which is negative for a deleted run."""
+
+
+def _renumber(db: sa.Connection, run_id: int, to: int, message: str) -> None:
+    for table, key in KEYS.items():
+        more = {"message": message} if table is runs else {}
+        db.execute(sa.update(table).where(key == run_id).values({key.name: to} | more))
 
 
 def _no_run(run_id: int) -> str:
@@ -222,7 +273,7 @@ class RunImport:
     def recorded_in(self, moments: Collection[str]) -> Iterator[Any]:
         """Yields the runs of this store whose `created_utc` is one of `moments`: rows of what identifies them."""
         known = (runs.c.created_utc, runs.c.t_origin_s, runs.c.owner_host, runs.c.facts)
-        query, wanted = sa.select(runs.c.id.label("run_id"), *known), sorted(moments)
+        query, wanted = sa.select(runs.c.id.label("run_id"), *known).where(runs.c.id > 0), sorted(moments)
         for first in range(0, len(wanted), VALUES_AT_ONCE):
             part = wanted[first : first + VALUES_AT_ONCE]
             yield from self._db.execute(query.where(runs.c.created_utc.in_(part)))

@@ -162,6 +162,7 @@ FILTERS: tuple[str, ...] = ("status", "strategy", "dataset", "device", "verdict"
 """Names of the filters of a list of runs."""
 ROLES_OF_THEIR_OWN = ("check",)
 """Roles of runs in a group that the user asked for one by one: those that check a prediction."""
+OWN = sa.or_(runs.c.group_key == "", runs.c.role.in_(ROLES_OF_THEIR_OWN))
 SPARK_BINS = 40
 """Most values of a sparkline."""
 
@@ -296,13 +297,14 @@ class Listing(Database):
 
     def choices(self, name: str) -> list[str]:
         """Returns the values that a filter, one of `FILTERS`, can have: those of all runs, sorted, none empty."""
-        found = run_tags.c.tag if name == "tag" else _column(name)
+        found, number = (run_tags.c.tag, run_tags.c.run_id) if name == "tag" else (_column(name), runs.c.id)
+        query = sa.select(found).where(number > 0).distinct().order_by(found)
         with self.transaction() as db:
-            return [value for value in db.execute(sa.select(found).distinct().order_by(found)).scalars() if value]
+            return [value for value in db.execute(query).scalars() if value]
 
 
 def _conditions(query: RunQuery) -> list[sa.ColumnElement[bool]]:
-    found: list[sa.ColumnElement[bool]] = []
+    found: list[sa.ColumnElement[bool]] = [runs.c.id > 0]
     for name, values in query.filters.items():
         if values and name == "tag":
             found.append(runs.c.id.in_(sa.select(run_tags.c.run_id).where(run_tags.c.tag.in_(values))))
@@ -311,7 +313,7 @@ def _conditions(query: RunQuery) -> list[sa.ColumnElement[bool]]:
     if query.group_key is not None:
         found.append(runs.c.group_key == query.group_key)
     elif not query.helpers:
-        found.append(sa.or_(runs.c.group_key == "", runs.c.role.in_(ROLES_OF_THEIR_OWN)))
+        found.append(OWN)
     return found + [_has_word(word) for word in query.text.split()]
 
 

@@ -89,13 +89,16 @@ def list_tournaments(store: RunStore, limit: int | None = None) -> list[StoredTo
     return list(readable(rows, _stored))
 
 
+def _runs_of(tournament_id: int) -> sa.ColumnElement[bool]:
+    return sa.and_(runs.c.id > 0, runs.c.group_key == stored_run.RunGroup("tournament", tournament_id).key)
+
+
 def newest_runs(store: RunStore, tournament_id: int) -> dict[str, dict[int, TrialRun]]:
     """Returns the newest run of each round of each trial, by the trial's key and the round's number."""
     columns = (runs.c.id, runs.c.role, runs.c.status, runs.c.error, runs.c.stage, runs.c.progress)
-    mine = runs.c.group_key == stored_run.RunGroup("tournament", tournament_id).key
     found: dict[str, dict[int, TrialRun]] = {}
     with store.transaction() as db:
-        for row in db.execute(sa.select(*columns).where(mine).order_by(runs.c.id)):
+        for row in db.execute(sa.select(*columns).where(_runs_of(tournament_id)).order_by(runs.c.id)):
             key, number = stored_run.read_role(row.role)
             of_round = found.setdefault(key, {})
             n = of_round[number].n_made + 1 if number in of_round else 1
@@ -170,10 +173,10 @@ def delete_tournament(store: RunStore, tournament_id: int) -> None:
     """Deletes a tournament with its runs. Raises `JobError` where it is running."""
     _check_free(_row(store, tournament_id))  # not `tournament()`: one that cannot be read can be deleted
     store.mark_interrupted()
-    mine = runs.c.group_key == stored_run.RunGroup("tournament", tournament_id).key
     with store.transaction() as db:
-        ids = list(db.execute(sa.select(runs.c.id).where(mine)).scalars())
+        ids = list(db.execute(sa.select(runs.c.id).where(_runs_of(tournament_id))).scalars())
     store.delete(*ids)
+    store.prune(now_utc(), ids)
     with store.transaction() as db:
         db.execute(sa.delete(tournaments).where(tournaments.c.id == tournament_id))
 

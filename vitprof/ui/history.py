@@ -26,6 +26,7 @@ def page() -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", key="history-head"):
         query = draw_search()
         draw_import()
+        history_actions.draw_deleted()
     _draw_list(query)
     st.query_params.pop(widgets.RUNS, None)  # Compare's; the browser's Back leaves it in the URL
 
@@ -56,6 +57,7 @@ def _draw_nothing_yet() -> None:
         if st.button("Open Profile", icon=":material/monitoring:", type="primary", help="To make the first run."):
             st.switch_page("pages/profile.py")
         draw_import()
+        history_actions.draw_deleted()
 
 
 def _draw_no_match(text: str) -> None:
@@ -278,8 +280,10 @@ def draw_table(rows: Sequence[store.RunRow]) -> list[store.RunRow]:
         format="YYYY-MM-DD HH:mm",
         timezone=zone or "UTC",
     )
-    select: dict[str, Any] = {"on_select": "rerun", "selection_mode": "multi-row"}
+    select: dict[str, Any] = {"on_select": "rerun", "selection_mode": ["multi-row", "single-cell"]}
     shown = tables.show(pd.DataFrame(data), key=key, placeholder="", column_config=config, **select)
     ticked = [rows[at] for at in shown["selection"]["rows"] if at < len(rows)]
     st.session_state[TICKED] = {row.id for row in ticked}
+    if clicked := shown["selection"]["cells"]:
+        history_actions.open_in_profile(rows[clicked[0][0]].id)
     return ticked

@@ -8,11 +8,13 @@ import streamlit as st
 from vitprof import formats, names
 from vitprof.config.own_script import OWN_SCRIPT
 from vitprof.export.bundle import SUFFIX, bundle_bytes
+from vitprof.program import program
 from vitprof.store import MAX_NOTE, MAX_TAG, RunRow, stored_run
+from vitprof.store.run_store import KEPT_DAYS
 from vitprof.ui import notifications, resources, texts, widgets
 from vitprof.ui.profile import page, settings
 
-NAMED = 5
+DELETED, UNDO = "runs deleted last", ":material/undo:"
 
 
 def done(words: str) -> None:
@@ -28,15 +30,15 @@ def draw_actions(ticked: Sequence[RunRow]) -> None:
     not_yet = f"Run {live[0].id} is still running; this can be done once it has ended." if live else ""
     with st.container(horizontal=True, gap="small"):
         if _button("Open", "open_in_new", "Its verdict, charts and figures, on the Profile page.", one):
-            _open_in_profile(ids[0])
+            open_in_profile(ids[0])
         if _button("Compare", "compare_arrows", "Side by side on the Compare page; tick two or more.", len(ids) > 1):
             st.switch_page("pages/compare.py", query_params={"runs": ",".join(map(str, ids))})
         if _button("Run again", "replay", "Starts a new run with the same settings.", ours):
-            _open_in_profile(resources.manager().submit(resources.store().run(ids[0]).config))
+            open_in_profile(resources.manager().submit(resources.store().run(ids[0]).config))
         if _button("Settings to sidebar", "tune", "Puts its settings into the sidebar; starts nothing.", ours):
             settings.use_config(resources.store().run(ids[0]).config)
             st.session_state[page.USED] = ids[0]
-            _open_in_profile(ids[0])
+            open_in_profile(ids[0])
         if _button("Edit", "edit", "Name, tags and note of a run, or tags for several.", some):
             st.session_state[notifications.DIALOG_OPEN] = True
             (edit_one if one else edit_many)(list(ticked))
@@ -52,10 +54,11 @@ def draw_actions(ticked: Sequence[RunRow]) -> None:
             disabled=not ids or bool(live),
             key="history-export",
         )
-        about = not_yet or "Asks first. Deletes their steps, telemetry and headroom too."
+        about = not_yet or f"Takes them out of the list. For {KEPT_DAYS} days they can be brought back."
         if _button("Delete", "delete", about, some and not live):
-            st.session_state[notifications.DIALOG_OPEN] = True
-            ask_to_delete(list(ticked))
+            resources.store().delete(*ids)
+            st.session_state[DELETED] = ids
+            done(f"{formats.count(len(ids), 'run')} deleted")
     _draw_elsewhere(live)
     st.caption(
         f"{formats.count(len(ids), 'run')} ticked: {texts.listed(ids)}"
@@ -65,7 +68,27 @@ def draw_actions(ticked: Sequence[RunRow]) -> None:
     )
 
 
-def _open_in_profile(run_id: int) -> None:
+@texts.guarded
+def draw_deleted() -> None:
+    """Draws the way back: a button for what was deleted last, and a list of all that can be restored."""
+
+    def restore(run_ids: Sequence[int]) -> None:
+        st.session_state.pop(DELETED, None)
+        resources.store().restore(*run_ids)
+        done(f"{formats.count(len(run_ids), 'run')} restored")
+
+    last = st.session_state.get(DELETED, ())
+    if last and st.button("Undo delete", "history-undo", f"Brings back {texts.numbers_of(last)}.", icon=UNDO):
+        restore(last)
+    if gone := {number: f"{number}: {name}" for number, name, _ in resources.store().deleted()}:
+        with st.popover("Deleted", icon=":material/restore_from_trash:", key="history-deleted", help="Deleted runs."):
+            chosen = st.multiselect("Bring back", list(gone), format_func=gone.__getitem__, key="history-restore")
+            if st.button("Restore", key="history-restore-now", disabled=not chosen):
+                restore(chosen)
+            st.caption(f"Kept for {KEPT_DAYS} days. To erase them now: `{program()} prune --keep-days 0`")
+
+
+def open_in_profile(run_id: int) -> None:
     st.switch_page("pages/profile.py", query_params={"run": str(run_id)})
 
 
@@ -135,16 +158,3 @@ def _tags_field(tags: Sequence[str], key: str) -> list[str]:
         placeholder="type a word and press Enter",
         help=f"Choose, or type a new one: up to {MAX_TAG} characters, no comma. The search finds them.",
     )
-
-
-@st.dialog("Delete runs?", icon=":material/delete:")
-@texts.guarded
-def ask_to_delete(ticked: list[RunRow]) -> None:
-    rest = len(ticked) - NAMED
-    lines = [f"- {row.id}: {texts.escaped(row.name)}" for row in ticked[:NAMED]]
-    st.markdown("\n".join([*lines, *([f"- and {rest:,} more"] if rest > 0 else [])]))
-    st.markdown("Their steps, telemetry, notes and headroom are deleted too. **This cannot be undone.**")
-    runs = formats.count(len(ticked), "run")
-    if texts.confirmed(f"Delete {runs}", "history", "For good."):
-        resources.store().delete(*(row.id for row in ticked))
-        done(f"{runs} deleted")
