@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -49,7 +50,7 @@ def test_a_script_is_watched_and_ends_as_it_would(call: Call, tmp_path: Path, vi
     """The whole way, through a process that Python starts as it always does."""
     report, shown = tmp_path / "run.json", tmp_path / "shown"
     script = f"exec {sys.executable} -m tests.watch.scripts 4 3 > {shown}"
-    status, _, err = call("watch", "--name", "mine", "--json", str(report), "--", "sh", "-c", script)
+    status, _, err = call("watch", "--name", "mine", "--json", str(report), "--", "/bin/sh", "-c", script)
     assert status == 3, "the script's own"
     losses, foreign = shown.read_text().splitlines()
     err = " ".join(err.split())
@@ -65,6 +66,7 @@ def test_a_script_is_watched_and_ends_as_it_would(call: Call, tmp_path: Path, vi
     run = the_run()
     assert (run.name, run.status, run.config.batch_size, run.config.workers) == ("mine", "failed", scripts.BATCH, 0)
     assert (run.config.strategy, run.config.dataset, run.config.device) == ("own-script", "Samples", "cpu")
+    assert run.facts["command"] == shlex.join(["/bin/sh", "-c", script])
     assert run.verdict is not None
     assert (run.verdict.cause, [phase.name for phase in run.phases].count("evaluate")) == ("read", 3)
     for command in ("code", "headroom"):  # nothing of it can be run from here
@@ -315,7 +317,7 @@ def test_figures_follow_the_steps() -> None:
 
 
 def test_secrets_of_the_command_are_not_stored(call: Call, vitprof_home: Path, mine: RunStore) -> None:
-    status, _, err = call("watch", "--", "sh", "-c", "exit 3", "--api-key=S3CRET", "--password", "S3CRET")
+    status, _, err = call("watch", "--", "/bin/sh", "-c", "exit 3", "--api-key=S3CRET", "--password", "S3CRET")
     assert (status, "S3CRET" in err) == (3, False)
     assert mine.run(1).name == "sh -c 'exit 3' '--api-key=***' --password '***'"
     assert b"S3CRET" not in (vitprof_home / "recordings.sqlite").read_bytes()

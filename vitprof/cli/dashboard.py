@@ -35,8 +35,10 @@ NO_BROWSER_HELP = "print the dashboard's address without opening a browser"
 
 FIRST, LAST = 8501, 8520
 """Range of the ports that are tried if none is given. The first is Streamlit's default."""
-ANSWER_S = 5.0
-"""Seconds that a dashboard may take to answer, also behind a tunnel."""
+ANSWER_S, AT_ONCE_S = 5.0, 0.2
+"""Seconds that a dashboard may take to answer, also behind a tunnel; and one that nobody waits for."""
+OURS = "/app/static/live_chart.js", b"// The browser's"
+"""A file that only vitprof serves, and how it begins: other programs made with Streamlit answer on these ports, too."""
 SSH_PORT = "22"
 SHOWN_BY = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 """Variables of which one is set where a browser can open; editors set the first over SSH."""
@@ -134,7 +136,7 @@ def free_port(address: str, asked: int | None) -> int:
 def answering_port(asked: int | None) -> int:
     ports = range(FIRST, LAST + 1) if asked is None else [asked]
     for port in ports:
-        if _answers(port):
+        if _answers(port, ANSWER_S):
             return port
     where = f"the ports {FIRST} to {LAST}" if asked is None else f"port {asked}"
     named = "" if asked is None else f" --port {asked}"
@@ -159,11 +161,18 @@ def _why_not(address: str, port: int) -> str:
     return ""
 
 
-def _answers(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_S)
+def address_of(run_id: int) -> str:
+    """Returns where a dashboard on this machine shows a run; "" where none answers at once."""
+    ports = range(FIRST, LAST + 1) if run_id else ()
+    port = next((port for port in ports if _answers(port, AT_ONCE_S, *OURS)), None)
+    return f"{url_of(port)}/?run={run_id}" if port is not None else ""
+
+
+def _answers(port: int, within_s: float, path: str = "/_stcore/health", begins: bytes = b"ok") -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=within_s)
     try:
-        connection.request("GET", "/_stcore/health")
-        return connection.getresponse().read(16).strip() == b"ok"
+        connection.request("GET", path)
+        return connection.getresponse().read(16).strip() == begins
     except (OSError, http.client.HTTPException):
         return False
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import shlex
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing import loading, summary
 from vitprof.analysis.verdict import no_verdict
 from vitprof.analysis.verdict.headroom import own_headroom, own_headroom_sentence
+from vitprof.cli import dashboard
 from vitprof.cli.common import terminal
 from vitprof.cli.common.status_line import can_show, status_line
 from vitprof.config import bounds, own_script
@@ -88,15 +90,11 @@ def watch(
             raise SystemExit(_unobserved(command, signals)) from None
         signals.to(runner.signalled)
         try:
-            run = _watched(
-                store,
-                runner,
-                name or shlex.join(masked_command([word[: 10 * MAX_NAME] for word in command[:MAX_NAME]])),
-                so_far,
-                quiet=quiet,
-            )
+            given = masked_command([word[: 10 * MAX_NAME] for word in command[:MAX_NAME]])
+            name = name or shlex.join([os.path.basename(given[0]), *given[1:]])
+            run = _watched(store, runner, name, shlex.join(given), so_far, quiet=quiet)
             if run is not None:
-                _show_result(run, command, quiet=quiet)
+                _show_result(run, quiet=quiet)
                 if json_file is not None:
                     write_text(json_file, terminal.json_text(tables.run_object(run)))
         except (Exception, SystemExit) as error:  # the script goes on, and how it ends is how this command does
@@ -121,7 +119,7 @@ def _unobserved(command: list[str], signals: terminal.SignalRelay) -> int:
 
 
 def _watched(
-    store: RunStore, runner: CommandRunner, name: str, so_far: WatchedSoFar | None, *, quiet: bool
+    store: RunStore, runner: CommandRunner, name: str, command: str, so_far: WatchedSoFar | None, *, quiet: bool
 ) -> StoredRun | None:
     """Records the script to its end. Returns its run, if the store has all of it."""
     from vitprof.jobs.supervisor import JobRecorder, create_run
@@ -131,6 +129,9 @@ def _watched(
     config, run_id = own_script.own_config(name), 0
     with contextlib.suppress(errors.StoreError):  # `record` tries again while the script runs
         run_id = store.create_run(config)
+        store.update_run(run_id, facts={"command": command})
+    if so_far is not None and (address := dashboard.address_of(run_id)):
+        _say(f"run {run_id} is shown at {address}")
 
     def start() -> CommandRunner:
         follows.set()
@@ -176,12 +177,12 @@ def _state(runner: CommandRunner) -> str:
     return "not watched any more" if runner.unobserved else ""
 
 
-def _show_result(run: StoredRun, command: list[str], *, quiet: bool) -> None:
+def _show_result(run: StoredRun, *, quiet: bool) -> None:
     lines = [] if quiet else _result(run)
     failed = [f"vitprof: run {run.id}: {run.error}"] if run.error else []
     if lines and run.verdict is not None and run.verdict.kind != "inconclusive":
-        command_line = shlex.join(masked_command(command))
-        failed += own_script.to_compare(run.environment, run.config.workers or 0, command_line)
+        line = own_script.to_compare(run.environment, run.config.workers or 0, str(run.facts.get("command", "COMMAND")))
+        failed += [f"{own_script.TO_COMPARE} {line}"] if line else []
     terminal.show(*lines, *run.notices, *failed, console=terminal.err)
 
 
@@ -208,7 +209,8 @@ def _result(run: StoredRun) -> list[str]:
     lines += [f"  seen: {signature.sentence}" for signature in verdict.signatures]
     if verdict.kind != "inconclusive" and (headroom := own_headroom(run.facts)) is not None:
         lines.append(own_headroom_sentence(headroom))
-    return [*lines, f"  for its charts type {program()} and open run {run.id} under History"]
+    address = dashboard.address_of(run.id)
+    return [*lines, f"  its charts: {address or f'type {program()} and open run {run.id} under History'}"]
 
 
 def _status(code: int) -> int:

@@ -107,13 +107,16 @@ def is_dataloader(loader: Mapping[str, Any]) -> bool:
     return not loader or "prefetch_factor" in loader
 
 
-def to_compare(environment: Mapping[str, Any], workers: int, command: str) -> list[str]:
-    """Returns the line with the tournament to type for a watched run, unless its loader takes no arguments."""
+TO_COMPARE = "  to compare settings of its DataLoader type"
+
+
+def to_compare(environment: Mapping[str, Any], workers: int, command: str) -> str:
+    """Returns the tournament to type for a watched run; "" where its loader takes no arguments."""
     if not is_dataloader(environment.get("watched") or {}):
-        return []
+        return ""
     cores = int(environment.get("job_cpu_count") or environment.get("cpu_count") or 2)
     values = ",".join(map(str, sorted({0, 2 * workers, cores // 2, cores} - {workers})))
-    return [f"  to compare settings of its DataLoader type {program()} tournament --vary workers={values} -- {command}"]
+    return f"{program()} tournament --vary workers={values} -- {command}"
 
 
 def argument_words(loader: Mapping[str, Any], name: str, value: Any) -> str:

@@ -242,6 +242,8 @@ class Facts(TypedDict, total=False):
     """The device's median time for a step, estimated: from steps at whose ends the host waited for it."""
     estimated_from_steps: int
     """Those steps."""
+    command: str
+    """Command of a watched script, without its secrets."""
     started_by: str
     """User of the dashboard who started it."""
     imported: Any

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from tests import ROOT
-from tests.ui.dashboard import app, click, drawn_by, read
+from tests.ui.dashboard import address, app, click, drawn_by, read
 from vitprof import cli
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import accelerator
@@ -90,7 +90,9 @@ def test_a_run_that_begins_in_a_console_is_shown(store: RunStore, monkeypatch: p
         return running_run()
 
     monkeypatch.setattr(welcome, "running_run", look)
-    assert read(app().title[0].value) == "python train.py"
+    at = app()
+    assert read(at.title[0].value) == "python train.py"
+    assert address(at)["run"] == str(run_id), "a reload shows it again"
 
 
 def test_a_run_that_cannot_be_started_is_one_line(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:

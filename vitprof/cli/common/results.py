@@ -28,7 +28,9 @@ def show_run(run: store.StoredRun) -> None:
     if run.verdict is not None:
         _show_verdict(run.verdict)
     if run.verdict is not None and run.verdict.kind != "inconclusive" and own_script.is_own_script(run.config):
-        terminal.show(*own_script.to_compare(run.environment, run.config.workers or 0, "COMMAND"))
+        command = str(run.facts.get("command", "COMMAND"))
+        if line := own_script.to_compare(run.environment, run.config.workers or 0, command):
+            terminal.show(f"{own_script.TO_COMPARE} {line}")
 
 
 def _show_verdict(verdict: Verdict) -> None:

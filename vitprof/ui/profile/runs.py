@@ -8,8 +8,9 @@ import streamlit as st
 
 from vitprof import demo, errors, store
 from vitprof.config import RunConfig
-from vitprof.config.own_script import is_own_script
+from vitprof.config.own_script import is_own_script, to_compare
 from vitprof.jobs.scheduling import ahead_of
+from vitprof.program import program
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.ui import gate, resources, texts
 from vitprof.ui.profile import live, settings
@@ -35,6 +36,8 @@ def chosen_run() -> store.StoredRun | None:
             del st.query_params[RUN]
     if running := running_run():
         st.session_state[FOLLOWED] = running.id
+        if is_own_script(running.config):
+            st.query_params[RUN] = str(running.id)  # a reload shows it again, also when it has ended
         return running
     for shown in (st.session_state.get(FOLLOWED), demo.FIRST_SHOWN if demo.is_demonstration() else None):
         with contextlib.suppress(errors.StoreError):  # deleted meanwhile
@@ -67,6 +70,8 @@ def draw_title(run: store.StoredRun) -> None:
             texts.simulated_badge()
         if is_own_script(run.config):
             st.badge("your own script", icon=":material/visibility:", color="gray", help=OWN_SCRIPT_HELP)
+            if command := run.facts.get("command"):
+                _draw_commands(run, str(command))
         elif not run.live:
             if st.button("Run again", key="run-again", icon=":material/replay:", help=AGAIN_HELP):
                 start(run.config)
@@ -77,6 +82,15 @@ def draw_title(run: store.StoredRun) -> None:
                 texts.act_button("Stop", "stop-button", "stop", lambda: jobs.stop(run.id), STOP_HELP)
         if starter := gate.started_by(run.started_by):
             st.caption(texts.escaped(starter), width="content")
+
+
+def _draw_commands(run: store.StoredRun, command: str) -> None:
+    with st.popover("Run again", icon=":material/replay:", help="What to type to watch it again, or to compare."):
+        st.markdown("Watch it again, in the folder that it was started in:")
+        st.code(f"{program()} watch -- {command}", language=None, wrap_lines=True)
+        if compare := to_compare(run.environment, run.config.workers or 0, command):
+            st.markdown("Compare settings of its DataLoader (a tournament of this script):")
+            st.code(compare, language=None, wrap_lines=True)
 
 
 def start(config: RunConfig, *, from_sidebar: bool = False) -> None:
