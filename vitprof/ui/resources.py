@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import streamlit as st
 
-from vitprof import errors, formats
+from vitprof import errors, formats, home
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing import steady, summary, timeline
 from vitprof.charts.live import LiveChart, Points
@@ -25,6 +25,7 @@ from vitprof.jobs.manager import JobManager
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, TIMED_STAGES
 from vitprof.store import RunStore
 from vitprof.telemetry import nvml, visible
+from vitprof.telemetry.machine import MachineWatch
 from vitprof.ui.texts import act_button, draw_problem, escaped, rough_time
 
 Result = TypeVar("Result")
@@ -57,6 +58,13 @@ def end() -> None:
 
 
 atexit.register(end)
+
+
+@st.cache_resource(show_spinner=False)
+def machine_watch() -> MachineWatch:
+    watch = MachineWatch(home.home().absolute())
+    at_end(watch.close)
+    return watch
 
 
 @st.cache_resource(show_spinner=False)

@@ -1,11 +1,14 @@
 """A run before its first step: its place in the queue, Cancel, and the phases of its start."""
 
+import math
 import os
+from types import SimpleNamespace
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import add_run, app, click, said
+from tests.ui.dashboard import add_run, address, app, click, said
+from vitprof.config import RunConfig
 from vitprof.jobs.scheduling import MachineLock
 from vitprof.recording.columns import Phase
 from vitprof.store import RunStore
@@ -54,6 +57,28 @@ def test_a_job_of_another_program_is_named_and_may_be_passed(store: RunStore, mo
     click(at, "run-now-button")
     other.release()
     assert begun == [run_id]
+
+
+def test_a_disturbed_run_is_repeated_when_the_machine_is_quiet(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id, busy_pct, begun = add_run(store), [math.nan, 70.0, 5.0, 70.0, 5.0, 5.0, 5.0], list[RunConfig]()
+    again = add_run(store)
+    at = app(run=str(run_id))
+    assert "run-when-quiet" not in {button.key for button in at.button}
+    words = "Inconclusive: disturbed: it idles, since other programs keep the CPU busy; end them, and run again"
+    store.update_run(run_id, verdict={"kind": "inconclusive", "sentence": words, "simulated": False})
+    watch = SimpleNamespace(read=lambda: SimpleNamespace(cores=2, cpu_pct=busy_pct.pop(0)))
+    monkeypatch.setattr(resources, "machine_watch", lambda: watch)
+    monkeypatch.setattr(type(resources.manager()), "submit", lambda self, config: begun.append(config) or again)
+    click(at.run(), "run-when-quiet")
+    assert "Waiting for a quiet machine: measuring." in said(at)
+    assert "other programs take 1.40 of 2 CPU cores" in said(at.run())
+    while busy_pct:
+        assert not begun
+        at.run()
+    assert begun == [store.run(run_id).config]
+    assert address(at)["run"] == str(again)
 
 
 @pytest.mark.slow

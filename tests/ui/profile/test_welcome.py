@@ -141,7 +141,7 @@ def script() -> None:
 
 def bars(seen: MachineNow, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """The bars: what they say, and how full they are."""
-    monkeypatch.setattr(welcome, "machine_watch", lambda: SimpleNamespace(read=lambda: seen))
+    monkeypatch.setattr(resources, "machine_watch", lambda: SimpleNamespace(read=lambda: seen))
     at = drawn_by(script)
     drawn = {read(bar.proto.text): bar.proto.value for bar in at.get("progress")}
     texts = [*at.caption, *at.warning]

@@ -2,16 +2,20 @@
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Sequence
+from functools import partial
 
 import streamlit as st
 
-from vitprof import demo, errors, store
+from vitprof import demo, errors, formats, store
+from vitprof.analysis import thresholds
 from vitprof.config import RunConfig
 from vitprof.config.own_script import is_own_script, to_compare
 from vitprof.jobs.scheduling import ahead_of
 from vitprof.program import program
 from vitprof.recording.columns import LIVE_STATUSES
+from vitprof.telemetry.machine import READ_EVERY_S
 from vitprof.ui import gate, resources, texts
 from vitprof.ui.profile import live, settings
 from vitprof.ui.widgets import FIELDS, RUN, STATE
@@ -19,6 +23,9 @@ from vitprof.ui.widgets import FIELDS, RUN, STATE
 OWN_SCRIPT_HELP = "Watched from inside while it trained. Run it again with the same command."
 AGAIN_HELP = "Starts a new run with the same settings as this one, whatever the sidebar says."
 STOP_HELP = "Stops after the current step and keeps what was measured so far."
+QUIET_HELP = "Waits until other programs leave the CPU alone, then starts a run with the same settings."
+QUIET, CALM = "run to repeat when the machine is quiet", "readings of a quiet machine in a row"
+ENOUGH_CALM = 3
 TAKEN = "run whose settings were taken"
 FOLLOWED = "run that was shown because it was running"
 
@@ -91,6 +98,35 @@ def _draw_commands(run: store.StoredRun, command: str) -> None:
         if compare := to_compare(run.environment, run.config.workers or 0, command):
             st.markdown("Compare settings of its DataLoader (a tournament of this script):")
             st.code(compare, language=None, wrap_lines=True)
+
+
+@texts.guarded
+def draw_when_quiet(run: store.StoredRun) -> None:
+    """Draws, for a run that other programs disturbed, the button to repeat it once they have ended, and that wait."""
+    if st.session_state.get(QUIET) == run.id:
+        st.fragment(_wait_for_quiet, run_every=READ_EVERY_S)(run)
+        return
+
+    def wait() -> None:
+        st.session_state.update({QUIET: run.id, CALM: 0})
+
+    texts.act_button("Run again when quiet", "run-when-quiet", "nights_stay", wait, QUIET_HELP)
+
+
+def _wait_for_quiet(run: store.StoredRun) -> None:
+    seen = resources.machine_watch().read()
+    others = seen.cpu_pct / 100 * seen.cores
+    st.session_state[CALM] = st.session_state.get(CALM, 0) + 1 if others < thresholds.OTHERS_CORES else 0
+    if st.session_state[CALM] >= ENOUGH_CALM:
+        del st.session_state[QUIET]
+        start(run.config)
+        st.rerun(scope="app")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        taken = f"other programs take {formats.number(others)} of {seen.cores} CPU cores"
+        words = f"Waiting for a quiet machine: {taken if math.isfinite(others) else 'measuring'}."
+        st.markdown(f":material/hourglass_empty: {words}", width="content")
+        stop, about = partial(st.session_state.pop, QUIET, None), "Starts nothing."
+        texts.act_button("Do not wait", "stop-waiting", "close", stop, about)
 
 
 def start(config: RunConfig, *, from_sidebar: bool = False) -> None:

@@ -222,9 +222,10 @@ def run_button(
         message = f"Not possible here: {seen.reason}"
     elif isinstance(config, RunConfig):
         usable = config
+    before = len(resources.store().live_runs())
     with button:
         pressed = st.button(
-            "Run",
+            f"Run after {formats.count(before, 'other')}" if before else "Run",
             type="primary",
             width="stretch",
             key="run-button",

@@ -6,10 +6,10 @@ from functools import partial
 
 import streamlit as st
 
-from vitprof import formats, home
+from vitprof import formats
 from vitprof.config import RunConfig
 from vitprof.program import program
-from vitprof.telemetry.machine import READ_EVERY_S, GpuNow, MachineWatch
+from vitprof.telemetry.machine import READ_EVERY_S, GpuNow
 from vitprof.ui import resources, texts
 from vitprof.ui.profile import proof
 from vitprof.ui.profile.runs import running_run, start
@@ -84,13 +84,6 @@ def _look() -> None:
 PROCESSES_SHOWN = 5
 
 
-@st.cache_resource(show_spinner=False)
-def machine_watch() -> MachineWatch:
-    watch = MachineWatch(home.home().absolute())
-    resources.at_end(watch.close)
-    return watch
-
-
 def draw_machine() -> None:
     st.header(
         "This machine now",
@@ -102,7 +95,7 @@ def draw_machine() -> None:
 
 
 def _draw_machine() -> None:
-    seen = machine_watch().read()
+    seen = resources.machine_watch().read()
     cores = f"{seen.cores} core{'s' if seen.cores > 1 else ''}"
     busy = f"{seen.cpu_pct:.0f}% of {cores}" if math.isfinite(seen.cpu_pct) else f"{cores}, measuring"
     load = f", load {seen.load:.1f}" if math.isfinite(seen.load) else ""
