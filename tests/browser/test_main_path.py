@@ -136,6 +136,22 @@ def test_zoom_in_the_gap_chart_goes_down_to_single_steps(dashboard: str, home: P
     page.get_by_text("The loop itself made this batch in 5.00 ms").wait_for()
     page.wait_for_function(f"JSON.stringify({RANGE}) === JSON.stringify({zoomed})")
 
+    cursor = page.locator(".st-key-live-gaps .vitprof-cursor")
+    page.locator(".st-key-timeline .nsewdrag").first.hover()
+    expect(cursor).to_be_visible()  # one for all charts over time
+    plot.hover()
+    width = zoomed[1] - zoomed[0]
+    page.keyboard.press("w")
+    page.wait_for_function(f"{RANGE}[1] - {RANGE}[0] < {0.67 * width}")
+    page.keyboard.press("d")
+    page.wait_for_function(f"{RANGE}[1] > {zoomed[1] - 0.1 * width}")
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, 500)
+    page.keyboard.up("Control")
+    page.wait_for_function(f"{RANGE}[1] - {RANGE}[0] > {0.7 * width}")
+    page.mouse.move(0, 0)
+    expect(cursor).to_be_hidden()
+
 
 def click(page: Any, chart: str, share: float, height: float) -> None:
     """At a share of the plot's width and height. Plotly makes its own elements anew when it draws: one look at them."""

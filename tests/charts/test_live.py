@@ -1,6 +1,7 @@
 """What live charts draw: the right figures, few enough points, and the same points again while a run grows."""
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -109,9 +110,24 @@ def test_zoomed_out_a_column_shows_the_shares_of_its_steps() -> None:
     assert shown["data wait"].y == pytest.approx([1 / 3 + 0.5, 0, 2 / 3 + 1 / 6, 0])
     assert shown["H2D"].y == pytest.approx([1, 0, 1, 0])
     assert (shown["H2D"].text or [""])[0] == "steps 0 to 1<br>device idle, H2D 200 ms"
-    layout = live_figure(GAPS, points, each=2, remark="<b>37%</b> idle")["layout"]
+    layout = live_figure(GAPS, points, each=2, notes=[{"text": "of 2"}], mark=0.7)["layout"]
     assert layout["xaxis"]["title"]["text"].endswith("a column is 2 steps")
-    assert [a["text"] for a in layout["annotations"]] == ["<b>37%</b> idle"]
+    assert (layout["annotations"], layout["shapes"][0]["x0"]) == ([{"text": "of 2"}], 0.7)
+
+
+def test_the_longest_gaps_in_sight_have_labels_and_alike_ones_have_none() -> None:
+    waits = np.full(100, 0.1)
+    waits[[20, 21, 60, 80, 99]] = 1.0, 0.9, 2.0, 1.5, 0.5
+    steps = made_steps(waits.tolist(), [0.1] * 100, began=ORIGIN)
+    share, *labels = live.gap_notes(steps, ORIGIN, None, 0.374)
+    assert share["text"] == "<b>37%</b><br>idle"
+    assert [label["text"] for label in labels] == ["2.00 s", "1.50 s", "1.00 s"]
+    ends = steps["compute_start_s"] - ORIGIN
+    assert labels[0]["x"] == pytest.approx(ends[60] - 1.0)
+    near = live.gap_notes(steps, ORIGIN, (ends[85], ends[99]), math.nan)
+    assert [label["text"] for label in near] == ["500 ms"]
+    assert not live.gap_notes(steps, ORIGIN, (ends[1], ends[9]), math.nan)
+    assert not live.gap_notes(steps, ORIGIN, (-9.0, -8.0), math.nan)
 
 
 def test_the_slowest_batch_and_the_highest_loss_are_always_drawn(sources: Any) -> None:

@@ -1,5 +1,6 @@
 """Charts of a run, live or ended: the points of a span, group by group, so that a refresh sends new groups only."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -145,12 +146,17 @@ def _stacked(name: str, colour: str) -> dict[str, Any]:
     return _line(name, colour, "ms", hover, line, stackgroup="batch", fillcolor=colour)
 
 
+MOST_LABELS, MOST_LOOKED_AT = 3, 20
+LONG_GAP, LABEL_FRAC = 2.0, 0.08
+"""How long a gap is that has a label, in medians of all gaps; and how far labels are apart, as a share of the axis."""
+
 GAPS = LiveChart(
     key="gaps",
     title="Where the device idles",
     help="The device's lane: green where it computes, else the colour of what it waited for; grey: evaluation and the "
     "like. The loop's lane: waits for data; a pale one cost no device time. Zoomed out, a column has the shares of its "
-    "steps. Drag to zoom, down to single steps; double-click to see all.",
+    "steps. Drag to zoom, down to single steps, or use Ctrl and the wheel; W and S zoom at the pointer, A and D move. "
+    "Double-click to see all.",
     alt="Time line of the device, its idle time in the colour of the cause, and the loop's waits for data",
     source="steps",
     x="compute_start_s",
@@ -165,6 +171,7 @@ GAPS = LiveChart(
         "yaxis": _lane("device", 0.27, 1, tickvals=[]),
         "yaxis2": _lane("loop", 0, 0.18, tickvals=[]),
         "legend": style.LEGEND | {"traceorder": "reversed"},
+        "margin": style.MARGIN | {"r": 64},
         "hovermode": "closest",
         "hoverdistance": -1,  # points are only at the edges: without this a box would have no hover text
     },
@@ -249,9 +256,41 @@ CPU = LiveChart(
 )
 
 
-def live_figure(chart: LiveChart, points: Sequence[Points], *, each: int = 1, remark: str = "") -> dict[str, Any]:
+def gap_notes(steps: Series, origin: float, view: tuple[float, float] | None, idle_frac: float) -> list[dict[str, Any]]:
+    """Returns annotations of the gap chart: the device's idle share, at the end of its lane, and how long the longest
+    gaps in `view` (None: of the run) are, unless all are about as long.
+    """
+    notes = []
+    if np.isfinite(idle_frac):
+        at_end = {"xref": "paper", "x": 1, "xanchor": "left", "yref": "y domain", "y": 0.5, "showarrow": False}
+        text = f"<b>{formats.percent(idle_frac)}</b><br>idle"
+        notes.append({"text": text, "align": "left", "font": {"size": 15}, "xshift": 6} | at_end)
+    gap_s, until = np.nan_to_num(steps["gap_s"]), steps["compute_start_s"] - origin
+    seen = np.flatnonzero((gap_s > 0) & ((until >= view[0]) & (until <= view[1]) if view else True))
+    if not len(seen):
+        return notes
+    least_s, apart_s = LONG_GAP * np.median(gap_s[seen]), LABEL_FRAC * (until[seen[-1]] - until[seen[0]])
+    longest = seen[np.argpartition(-gap_s[seen], min(MOST_LOOKED_AT, len(seen)) - 1)[:MOST_LOOKED_AT]]
+    labelled: list[float] = []
+    for at in longest[np.argsort(-gap_s[longest])]:
+        x = float(until[at] - gap_s[at] / 2)
+        if gap_s[at] > least_s and len(labelled) < MOST_LABELS and all(abs(x - other) > apart_s for other in labelled):
+            labelled.append(x)
+            place = {"x": x, "yref": "y domain", "y": 1, "ax": 0, "ay": -14, "yshift": 1}
+            notes.append({"text": formats.seconds(float(gap_s[at])), "arrowwidth": 1, "arrowhead": 2} | place)
+    return notes
+
+
+def live_figure(
+    chart: LiveChart,
+    points: Sequence[Points],
+    *,
+    each: int = 1,
+    notes: Sequence[dict[str, Any]] = (),
+    mark: float = math.nan,
+) -> dict[str, Any]:
     """Returns the whole figure with `points` for each trace; without data, no legend entry and no axis of its own.
-    `each`: steps in a column of the gap chart, and its `remark` at the end of the device's lane.
+    `each`: steps in a column of the gap chart; `notes`: annotations; `mark`: where on the x axis a line is drawn.
     """
     data, drawn = [], set[str]()
     layout: dict[str, Any] = {"margin": style.MARGIN, "legend": style.LEGEND, "hovermode": "x"} | chart.layout
@@ -265,8 +304,9 @@ def live_figure(chart: LiveChart, points: Sequence[Points], *, each: int = 1, re
         layout[name] = layout[name] | {"visible": name in drawn}
     if chart is GAPS and each > 1:
         layout["xaxis"] = style.axis(f"time since the run began (s); a column is {each:,} steps", anchor="y2")
-    if remark:
-        at_end = {"xref": "paper", "x": 1, "xanchor": "left", "yref": "y domain", "y": 0.5, "showarrow": False}
-        layout["annotations"] = [{"text": remark, "align": "left", "font": {"size": 15}, "xshift": 6} | at_end]
-        layout["margin"] = style.MARGIN | {"r": 64}
+    if notes:
+        layout["annotations"] = list(notes)
+    if math.isfinite(mark):
+        line = {"color": style.NEUTRAL, "width": 1, "dash": "dash"}
+        layout["shapes"] = [{"type": "line", "x0": mark, "x1": mark, "yref": "paper", "y0": 0, "y1": 1, "line": line}]
     return {"data": data, "layout": layout}

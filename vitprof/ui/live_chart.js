@@ -7,11 +7,16 @@ const VIEW_DEBOUNCE_MS = 150;
 const [RESYNC_PAUSE_MS, PARK_MS] = [1000, 2000]; // the first: a page that doesn't answer must not be asked in a loop
 const ZLIB = 0x78; // the first byte of such a stream
 const BUTTONS = [["zoom2d", "pan2d", "autoScale2d", "toImage"]];
-const CONFIG = { displaylogo: false, doubleClick: "autosize", modeBarButtons: BUTTONS };
-const BARE = { ...CONFIG, displayModeBar: false };
+const CONFIG = { displaylogo: false, doubleClick: "autosize", modeBarButtons: BUTTONS, scrollZoom: true };
+const BARE = { ...CONFIG, displayModeBar: false, scrollZoom: false };
 const NUMBERS = { f8: Float64Array, f4: Float32Array, i4: Int32Array };
 const AXIS = /^[xy]axis\d*/;
+// Keys as in Perfetto: how each changes the window in x, as shares of its width around the pointer's place in it.
+const KEYS = { w: (at) => [at / 3, -(1 - at) / 3], s: (at) => [-at / 2, (1 - at) / 2] };
+Object.assign(KEYS, { a: () => [-0.2, -0.2], d: () => [0.2, 0.2] });
+const OF_TIME = /^time since the run began/; // the axis of charts that share a cursor
 const charts = new WeakMap(); // the element Streamlit gave -> its chart
+const drawn = new Set(); // every chart that is on the page
 const parked = new Map(); // key -> chart whose element is gone, perhaps for a moment
 
 export default function mount(component, plotlyUrl) {
@@ -47,7 +52,7 @@ class LiveChart {
   draws = 0;
   quietUntil = 0;
   resyncAskedAt = -Infinity;
-  gd = document.createElement("div");
+  gd = Object.assign(document.createElement("div"), { style: "position: relative" }); // the cursor is placed in it
   listeners = new AbortController();
   sizes = new ResizeObserver(() => this.schedule());
 
@@ -59,6 +64,11 @@ class LiveChart {
     const options = { capture: true, signal: this.listeners.signal };
     this.gd.addEventListener("pointerdown", () => (this.pointerDown = true), options);
     for (const name of ["pointerup", "pointercancel"]) window.addEventListener(name, () => this.release(), options);
+    this.gd.addEventListener("pointermove", (event) => this.point(event), options);
+    this.gd.addEventListener("pointerleave", () => this.point(null), options);
+    this.gd.addEventListener("wheel", (event) => this.turn(event), { ...options, passive: true });
+    window.addEventListener("keydown", (event) => this.press(event), options);
+    drawn.add(this);
     loadPlotly(plotlyUrl).then(
       () => this.schedule(),
       () => (this.gd.textContent = `This chart cannot be drawn: ${plotlyUrl} could not be loaded.`),
@@ -76,6 +86,7 @@ class LiveChart {
 
   destroy() {
     if (parked.get(this.key) === this) parked.delete(this.key);
+    drawn.delete(this);
     for (const timer of [this.parkTimer, this.viewTimer, this.resyncTimer]) clearTimeout(timer);
     this.listeners.abort();
     this.sizes.disconnect();
@@ -179,8 +190,7 @@ class LiveChart {
   release() {
     if (!this.pointerDown) return;
     this.pointerDown = false;
-    this.quietUntil = performance.now() + LEGEND_CLICK_MS;
-    setTimeout(() => this.schedule(), LEGEND_CLICK_MS + 10);
+    this.wait();
   }
 
   schedule() {
@@ -237,6 +247,53 @@ class LiveChart {
     this.schedule();
     clearTimeout(this.viewTimer);
     this.viewTimer = setTimeout(() => this.reportView(), VIEW_DEBOUNCE_MS);
+  }
+
+  turn(event) {
+    // Without Ctrl the wheel scrolls the page, which it could not do over a chart that zooms.
+    if (!event.ctrlKey && !event.metaKey) return event.stopPropagation();
+    this.wait();
+  }
+
+  wait() {
+    this.quietUntil = performance.now() + LEGEND_CLICK_MS;
+    setTimeout(() => this.schedule(), LEGEND_CLICK_MS + 10);
+  }
+
+  point(event) {
+    // Where the pointer is on the x axis, for keys, and for the cursor that all charts over time share.
+    const axis = this.gd._fullLayout?.xaxis;
+    const px = event && axis ? event.clientX - this.gd.getBoundingClientRect().left - axis._offset : NaN;
+    this.pointed = px >= 0 && px <= axis?._length ? px / axis._length : null;
+    if (!this.overTime()) return;
+    for (const chart of drawn) chart.showCursor(this.pointed === null ? null : axis.p2l(px));
+  }
+
+  overTime() {
+    return OF_TIME.test(this.layout.xaxis?.title?.text ?? "");
+  }
+
+  showCursor(x) {
+    const axis = this.gd._fullLayout?.xaxis;
+    const px = x === null || !axis || !this.overTime() ? NaN : axis.l2p(x);
+    if (!this.cursor) {
+      this.cursor = Object.assign(document.createElement("div"), { className: "vitprof-cursor" });
+      const style = "position:absolute;top:0;bottom:0;border-left:1px dotted currentColor;pointer-events:none";
+      this.cursor.style.cssText = style;
+    }
+    if (!this.cursor.isConnected) this.gd.append(this.cursor);
+    this.cursor.hidden = !(px >= 0 && px <= axis?._length);
+    if (!this.cursor.hidden) this.cursor.style.left = `${axis._offset + px}px`;
+  }
+
+  press(event) {
+    const change = KEYS[event.key.toLowerCase()];
+    const typing = event.target.closest?.("input, textarea, select, [contenteditable=true]");
+    if (!change || typing || event.ctrlKey || event.metaKey || event.altKey) return;
+    if ((this.pointed ?? null) === null || this.bare) return;
+    const [from, to] = this.gd._fullLayout.xaxis.range;
+    const [left, right] = change(this.pointed).map((share) => share * (to - from));
+    window.Plotly.relayout(this.gd, { "xaxis.range": [from + left, to + right] });
   }
 
   pick(point) {

@@ -16,7 +16,7 @@ from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.timing import summary
 from vitprof.analysis.timing.utilisation import MEANING, SmActivity, device_memory, sm_activity, sm_activity_so_far
 from vitprof.analysis.tournament.entries import key_in_words
-from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, live_figure
+from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, gap_notes, live_figure
 from vitprof.charts.style import NEUTRAL
 from vitprof.config import accelerators, own_script
 from vitprof.jobs import scheduling
@@ -62,14 +62,18 @@ def draw_live(run_id: int, status: str) -> None:
     st.caption(set_up(run))  # below, so that the rest is where it will be when the run has ended
 
 
-def draw_others(run: store.StoredRun, series: resources.RunSeries, *, on_pick: OnPick = None) -> None:
+def draw_others(
+    run: store.StoredRun, series: resources.RunSeries, *, on_pick: OnPick = None, at: int | None = None
+) -> None:
     steps, telemetry = series.steps(), series.telemetry()
     # for a slice of a GPU in MIG mode NVML reports the memory, but no utilisation
     gpu_known = any(np.isfinite(telemetry[name]).any() for name in ("gpu_util_pct", "gpu_mem_used_bytes"))
-    drawn = [partial(draw_chart, BATCHES, run, steps, on_pick=on_pick)]
-    if not run.config.loader_only and np.isfinite(steps["loss"]).any():
-        drawn.append(partial(draw_chart, LOSSES, run, steps, on_pick=on_pick))
-    drawn += [partial(draw_chart, chart, run, telemetry) for chart in ((GPU, CPU) if gpu_known else (CPU,))]
+    moment_s = math.nan if at is None else float(steps["compute_start_s"][at]) - (run.t_origin_s or 0.0)
+    by_step = [BATCHES, LOSSES] if not run.config.loader_only and np.isfinite(steps["loss"]).any() else [BATCHES]
+    mark = math.nan if at is None else at
+    drawn = [partial(draw_chart, chart, run, steps, on_pick=on_pick, mark=mark) for chart in by_step]
+    over_time = (GPU, CPU) if gpu_known else (CPU,)
+    drawn += [partial(draw_chart, chart, run, telemetry, mark=moment_s) for chart in over_time]
     for column, draw in zip(cycle(st.columns(2)), drawn, strict=False):
         with column:
             draw()
@@ -208,21 +212,24 @@ def is_simulated_run(run: store.StoredRun) -> bool:
     return accelerators.is_simulated(str(run.environment.get("device") or run.config.device))
 
 
-def draw_gaps(run: store.StoredRun, series: resources.RunSeries, *, on_pick: OnPick = None) -> None:
-    idle = (totals := totals_of(run, series)).share(totals.gap_s)
-    remark = f"<b>{formats.percent(idle)}</b><br>idle" if math.isfinite(idle) else ""
-    draw_chart(GAPS, run, series.steps(), on_pick=on_pick, remark=remark)
+def draw_gaps(
+    run: store.StoredRun, series: resources.RunSeries, *, on_pick: OnPick = None, at: int | None = None
+) -> None:
+    totals, steps, origin_s = totals_of(run, series), series.steps(), run.t_origin_s or 0.0
+    notes = gap_notes(steps, origin_s, view_of(f"live-{GAPS.key}"), totals.share(totals.gap_s))
+    mark = math.nan if at is None else float(steps["compute_start_s"][at]) - origin_s
+    draw_chart(GAPS, run, steps, on_pick=on_pick, notes=notes, mark=mark)
 
 
 def draw_chart(
-    chart: LiveChart, run: store.StoredRun, series: arrays.Series, *, on_pick: OnPick = None, remark: str = ""
+    chart: LiveChart, run: store.StoredRun, series: arrays.Series, *, on_pick: OnPick = None, **more: Any
 ) -> None:
     key = f"live-{chart.key}"
     hint = " Click a step for its figures." if on_pick is not None else ""
     st.header(chart.title, anchor=False, help=chart.help + hint)
     cache: resources.PointCache = st.session_state.setdefault("point-cache", resources.PointCache())
     points = cache.points(chart, run.id, series, run.t_origin_s or 0.0, view_of(key))
-    figure = live_figure(chart, points, each=cache.steps_each(chart), remark=remark)
+    figure = live_figure(chart, points, each=cache.steps_each(chart), **more)
     draw_growing(figure, key=key, run=str(run.id), alt=chart.alt, height=300 if chart is GAPS else 260, on_pick=on_pick)
 
 

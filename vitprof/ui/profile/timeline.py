@@ -35,11 +35,11 @@ def draw_timeline(run: store.StoredRun) -> None:
     series.refresh(run.facts)
     chosen = Chosen(run)
     if not run.config.loader_only:
-        draw_gaps(run, series, on_pick=chosen.pick_moment)
+        draw_gaps(run, series, on_pick=chosen.pick_moment, at=chosen.at)
     _draw_window(run, chosen)
     draw_figures(run, chosen.at, largest=chosen.at == chosen.worst)
     draw_chain(run, chosen.at, key="step-chain")
-    draw_others(run, series, on_pick=chosen.pick_position)
+    draw_others(run, series, on_pick=chosen.pick_position, at=chosen.at)
     draw_account(run)
 
 
