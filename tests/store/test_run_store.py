@@ -338,16 +338,16 @@ def test_deleting_takes_what_was_measured_for_the_run_and_is_all_or_none(store: 
         assert (len(store.steps(run_id)["step"]), len(store.telemetry(run_id)["seq"])) == (n, n)
     assert store.choices("tag") == ["x"]
     assert store.create_run(RunConfig()) == anchor + 1
-    assert [number for number, *_ in store.deleted()] == [one], "what was made for it comes with it"
+    assert [*store.deleted()] == [one], "what was made for it comes with it"
     store.restore(one)
-    assert (store.deleted(), store.tags(anchor), len(store.steps(anchor)["step"])) == ([], ("x",), 1)
+    assert (store.deleted(), store.tags(anchor), len(store.steps(anchor)["step"])) == ({}, ("x",), 1)
     store.update_run(other, status="done")
     store.delete(one, other)
     with store.transaction() as db:
         db.execute(sa.update(runs_table).where(runs_table.c.id == -other).values(message=now_utc(KEPT_DAYS + 1)))
     store.update_run(anchor + 1, status="done")
     store.delete(anchor + 1)
-    assert [number for number, *_ in store.deleted()] == [anchor + 1, one], "the other one is erased by now"
+    assert [*store.deleted()] == [anchor + 1, one], "the other one is erased by now"
     for wrong in (other, 99):
         with pytest.raises(StoreError, match=f"^there is no deleted run {wrong}$"):
             store.restore(one, wrong)

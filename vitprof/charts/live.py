@@ -168,7 +168,7 @@ GAPS = LiveChart(
     ),
     layout={
         "xaxis": style.axis("time since the run began (s)", anchor="y2"),
-        "yaxis": _lane("device", 0.27, 1, tickvals=[]),
+        "yaxis": _lane("device", 0.27, 0.92, tickvals=[]),
         "yaxis2": _lane("loop", 0, 0.18, tickvals=[]),
         "legend": style.LEGEND | {"traceorder": "reversed"},
         "margin": style.MARGIN | {"r": 64},
@@ -183,9 +183,8 @@ GAPS = LiveChart(
 BATCHES = LiveChart(
     key="batches",
     title="Time of each batch",
-    help="What the training loop and the device spent on each batch. On a GPU a data wait can hide behind compute that "
-    "is still queued; what counts is the idle gap. Beyond 650 batches the quickest and the slowest of each group of "
-    "neighbours are drawn.",
+    help="What the training loop and the device spent on each batch. Queued compute can hide a data wait; the "
+    "idle gap is what counts. Of more than 650 batches the quickest and slowest of each group of neighbours are drawn.",
     alt="Stacked time of each batch in milliseconds: data wait, copy to the device, compute",
     source="steps",
     x="index",
@@ -214,11 +213,9 @@ LOSSES = LiveChart(
 GPU = LiveChart(
     key="gpu",
     title="GPU-util and memory",
-    help="NVML's utilisation is the share of the past 1/6 to 1 s in which any kernel ran, so each value describes the "
-    "time before it, and 100% does not mean that the GPU was full. How full it was: SM activity, the share of its "
-    "multiprocessors that were busy, and SM occupancy, the share of the warps they can hold that were in flight (by "
-    "NVML's GPM counters; Hopper and later have them). For idle time trust the gap chart. Memory in use "
-    "is that of all processes; the job's own is not available everywhere.",
+    help="GPU-util (NVML): the share of the past 1/6 to 1 s in which any kernel ran; 100% does not mean a full GPU. "
+    "How full: SM activity, the share of busy multiprocessors, and SM occupancy, the share of their warps in flight "
+    "(Hopper and later). For idle time trust the gap chart. Memory in use is that of all processes.",
     alt="GPU utilisation, SM activity and SM occupancy in percent and memory in GiB over time",
     source="telemetry",
     x="t_s",

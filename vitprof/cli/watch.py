@@ -22,7 +22,7 @@ from vitprof.analysis.timing import loading, summary
 from vitprof.analysis.verdict import no_verdict
 from vitprof.analysis.verdict.headroom import own_headroom, own_headroom_sentence
 from vitprof.cli import dashboard
-from vitprof.cli.common import terminal
+from vitprof.cli.common import results, terminal
 from vitprof.cli.common.status_line import can_show, status_line
 from vitprof.config import bounds, own_script
 from vitprof.export import tables, write_text
@@ -181,8 +181,7 @@ def _show_result(run: StoredRun, *, quiet: bool) -> None:
     lines = [] if quiet else _result(run)
     failed = [f"vitprof: run {run.id}: {run.error}"] if run.error else []
     if lines and run.verdict is not None and run.verdict.kind != "inconclusive":
-        line = own_script.to_compare(run.environment, run.config.workers or 0, str(run.facts.get("command", "COMMAND")))
-        failed += [f"{own_script.TO_COMPARE} {line}"] if line else []
+        failed += results.to_compare(run)
     terminal.show(*lines, *run.notices, *failed, console=terminal.err)
 
 

@@ -107,9 +107,6 @@ def is_dataloader(loader: Mapping[str, Any]) -> bool:
     return not loader or "prefetch_factor" in loader
 
 
-TO_COMPARE = "  to compare settings of its DataLoader type"
-
-
 def to_compare(environment: Mapping[str, Any], workers: int, command: str) -> str:
     """Returns the tournament to type for a watched run; "" where its loader takes no arguments."""
     if not is_dataloader(environment.get("watched") or {}):

@@ -165,12 +165,11 @@ class RunStore(Listing, SeriesStore):
                     _renumber(db, each, -each, moment)
         self.prune(database.now_utc(KEPT_DAYS))
 
-    def deleted(self) -> list[tuple[int, str, str]]:
-        """Returns id, name and UTC time of deletion of what `restore` brings back, the last deleted first."""
-        columns = (-runs.c.id, runs.c.name, runs.c.message)
-        query = sa.select(*columns).where(runs.c.id < 0, OWN).order_by(runs.c.message.desc(), runs.c.id)
+    def deleted(self) -> dict[int, str]:
+        """Returns id and name of the runs that `restore` brings back, the last deleted first."""
+        query = sa.select(runs.c.id, runs.c.name).where(runs.c.id < 0, OWN).order_by(runs.c.message.desc(), runs.c.id)
         with self.transaction() as db:
-            return [(int(number), name, moment) for number, name, moment in db.execute(query)]
+            return {-run.id: run.name for run in db.execute(query)}
 
     def restore(self, *run_ids: int) -> None:
         """Brings deleted runs back, with their numbers. All, or none. Raises `StoreError` if one was not deleted."""
@@ -183,11 +182,10 @@ class RunStore(Listing, SeriesStore):
                 for each in gone:
                     _renumber(db, each, -each, "")
 
-    def prune(self, before: str, only: Collection[int] = ()) -> int:
-        """Erases what was deleted up to a UTC time, as `now_utc` has it, or `only` some; returns how many runs."""
-        which = [runs.c.id.in_([-run_id for run_id in only])] if only else []
+    def prune(self, before: str) -> int:
+        """Erases what was deleted up to a UTC time, as `now_utc` has it; returns how many runs."""
+        query = sa.select(runs.c.id).where(runs.c.id < 0, runs.c.message <= before)
         with self.transaction() as db:
-            query = sa.select(runs.c.id).where(runs.c.id < 0, runs.c.message <= before, *which)
             gone = db.execute(query).scalars().all()
             for run_id in gone:
                 for table, key in KEYS.items():

@@ -176,7 +176,6 @@ def delete_tournament(store: RunStore, tournament_id: int) -> None:
     with store.transaction() as db:
         ids = list(db.execute(sa.select(runs.c.id).where(_runs_of(tournament_id))).scalars())
     store.delete(*ids)
-    store.prune(now_utc(), ids)
     with store.transaction() as db:
         db.execute(sa.delete(tournaments).where(tournaments.c.id == tournament_id))
 

@@ -234,9 +234,8 @@ COLUMNS: tuple[tables.Column, ...] = (  # the run stays in sight, and leaves roo
     tables.Column("Speed-up (x)", "Throughput over the baseline's.", _speed_up, exact=True, width=100),
     tables.Column(
         "vs baseline",
-        "faster or slower where the two 95% intervals do not overlap; equal where the difference is surely below 5%; "
-        "undecided where they overlap, so the difference may be noise; unknown where an interval is missing; not "
-        "comparable where the runs are unlike or were disturbed.",
+        "faster, slower: the two 95% intervals do not overlap; equal: surely less than 5% apart; undecided: may be "
+        "noise; unknown: an interval is missing; not comparable: the runs are unlike or were disturbed.",
         lambda _, gain: gain.relation,
     ),
     tables.Column(

@@ -90,10 +90,8 @@ def draw_device_time(runs: Sequence[StoredRun]) -> None:
         "Where a step's time goes",
         {key: words for key, (words, _, _) in UNITS.items()},
         default="step" if same_batch else "sample",
-        help="Mean while training, timed on the device: compute, and the time in which it computed nothing, by "
-        "what the step was waiting for. Waits that were hidden behind queued work cost nothing and are not in it. "
-        "Launch bubbles, where they are known, are apart from compute: in them the device waited for the next launch. "
-        "With different batch sizes compare times per sample.",
+        help="Mean while training, timed on the device: compute, launch bubbles where they are known, and idle time "
+        "by what the step was waiting for. With different batch sizes compare times per sample.",
     )
     names = [name for run, name in zip(trained, names_of(trained), strict=True) if run not in untimed]
     height = 150 + len(names) * (48 if len(names) <= 12 else 40)
@@ -176,9 +174,8 @@ def draw_waits(runs: Sequence[StoredRun]) -> None:
     st.header(
         "How long the loop waited for its batches",
         anchor=False,
-        help="Each curve is one run: its height is the share of the steady steps that waited at most as long as the "
-        "axis says. Further left is better; a flat tail to the right is a few steps that waited long. The axis is "
-        "logarithmic. A wait that the device's queued work hides costs nothing.",
+        help="Each curve is one run: its height is the share of the steady steps that waited at most so long. Further "
+        "left is better; a flat tail to the right is a few steps that waited long.",
     )
     waits = [(name, findings.waits_of(run.id)) for run, name in zip(runs, names_of(runs), strict=True)]
     if not any(distribution.n for _, distribution in waits):

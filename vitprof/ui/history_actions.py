@@ -80,9 +80,11 @@ def draw_deleted() -> None:
     last = st.session_state.get(DELETED, ())
     if last and st.button("Undo delete", "history-undo", f"Brings back {texts.numbers_of(last)}.", icon=UNDO):
         restore(last)
-    if gone := {number: f"{number}: {name}" for number, name, _ in resources.store().deleted()}:
+    if gone := resources.store().deleted():
         with st.popover("Deleted", icon=":material/restore_from_trash:", key="history-deleted", help="Deleted runs."):
-            chosen = st.multiselect("Bring back", list(gone), format_func=gone.__getitem__, key="history-restore")
+            chosen = st.multiselect(
+                "Bring back", list(gone), format_func=lambda n: f"{n}: {gone[n]}", key="history-restore"
+            )
             if st.button("Restore", key="history-restore-now", disabled=not chosen):
                 restore(chosen)
             st.caption(f"Kept for {KEPT_DAYS} days. To erase them now: `{program()} prune --keep-days 0`")

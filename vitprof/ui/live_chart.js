@@ -5,6 +5,8 @@
 const LEGEND_CLICK_MS = 350; // Plotly waits 300 ms for a second click before it acts on the first
 const VIEW_DEBOUNCE_MS = 150;
 const [RESYNC_PAUSE_MS, PARK_MS] = [1000, 2000]; // the first: a page that doesn't answer must not be asked in a loop
+// Drawing may take this share of a core, for each chart that grows: a training job may need the others.
+const DRAW_SHARE = navigator.hardwareConcurrency > 4 ? 0.2 : 0.03;
 const ZLIB = 0x78; // the first byte of such a stream
 const BUTTONS = [["zoom2d", "pan2d", "autoScale2d", "toImage"]];
 const CONFIG = { displaylogo: false, doubleClick: "autosize", modeBarButtons: BUTTONS, scrollZoom: true };
@@ -51,14 +53,21 @@ class LiveChart {
   dataRevision = 0; // tells Plotly.react that arrays changed
   draws = 0;
   quietUntil = 0;
+  nextDraw = 0; // for new data; what the user does is drawn at once
+  inSight = true;
   resyncAskedAt = -Infinity;
   gd = Object.assign(document.createElement("div"), { style: "position: relative" }); // the cursor is placed in it
   listeners = new AbortController();
   sizes = new ResizeObserver(() => this.schedule());
+  sight = new IntersectionObserver(([{ isIntersecting }]) => {
+    this.inSight = isIntersecting;
+    this.schedule();
+  });
 
   constructor(key, plotlyUrl) {
     this.key = key;
     this.sizes.observe(this.gd);
+    this.sight.observe(this.gd);
     // A draw in the middle of a drag would pull the axes back under the pointer, one between two clicks could take the
     // second one's target away: wait until it is over.
     const options = { capture: true, signal: this.listeners.signal };
@@ -87,9 +96,10 @@ class LiveChart {
   destroy() {
     if (parked.get(this.key) === this) parked.delete(this.key);
     drawn.delete(this);
-    for (const timer of [this.parkTimer, this.viewTimer, this.resyncTimer]) clearTimeout(timer);
+    for (const timer of [this.parkTimer, this.viewTimer, this.resyncTimer, this.drawTimer]) clearTimeout(timer);
     this.listeners.abort();
     this.sizes.disconnect();
+    this.sight.disconnect();
     window.Plotly?.purge(this.gd);
     this.held = null; // nothing is drawn any more
     this.gd.remove();
@@ -206,6 +216,16 @@ class LiveChart {
     const busy = this.drawing || this.pointerDown || performance.now() < this.quietUntil;
     if (!window.Plotly || !this.held || !width || busy) return; // each of these schedules a draw when it ends
     if (!this.dirty && width === this.width) return;
+    if (this.draws && !this.silent && width === this.width) {
+      if (!this.inSight) return; // drawn when it comes into sight
+      const early = this.nextDraw - performance.now();
+      if (early > 0) {
+        clearTimeout(this.drawTimer);
+        this.drawTimer = setTimeout(() => this.schedule(), early);
+        return;
+      }
+    }
+    const began = performance.now();
     Object.assign(this, { dirty: false, drawing: true, width });
     try {
       // Copies, because Plotly writes what the user does into the figure it was given: only with the figure as the
@@ -216,6 +236,7 @@ class LiveChart {
       this.drawing = false;
     }
     if (!this.held) return; // destroyed meanwhile
+    this.nextDraw = performance.now() + (performance.now() - began) / DRAW_SHARE;
     // Plotly sends these for what the user does, and not for Plotly.react, so a draw can't come back as a zoom.
     if (!this.draws++) {
       this.gd.on("plotly_relayout", (change) => this.relayout(change));
@@ -243,7 +264,7 @@ class LiveChart {
       if (autorange === true || !range) delete this.ranges[axis];
       else this.ranges[axis] = [...range];
     }
-    this.dirty = true; // a range that the server gave may have to come back
+    Object.assign(this, { dirty: true, nextDraw: 0 }); // a range that the server gave may have to come back
     this.schedule();
     clearTimeout(this.viewTimer);
     this.viewTimer = setTimeout(() => this.reportView(), VIEW_DEBOUNCE_MS);

@@ -67,9 +67,8 @@ def page() -> None:
     st.title("Self-test", anchor=False)
     st.markdown(
         "Does vitprof tell the truth on this machine? Each case slows a short job down in a known way, such as 20 ms "
-        "of waiting in every read, and checks whether the verdict names that cause and its size. The device is "
-        "simulated, so the right answer is known by arithmetic; the loading is real. With an NVIDIA GPU, run it on "
-        "the GPU once too: it checks clocks, idle gaps, launches, copies, its own cost and every strategy there."
+        "in every read, and checks whether the verdict names that cause and its size. The device is simulated, the "
+        "loading is real. With an NVIDIA GPU, run it on the GPU once too: it checks clocks, copies and every strategy."
     )
     running = work().running
     st.fragment(_draw, run_every=POLL_S if running else None)(running)

@@ -28,9 +28,13 @@ def show_run(run: store.StoredRun) -> None:
     if run.verdict is not None:
         _show_verdict(run.verdict)
     if run.verdict is not None and run.verdict.kind != "inconclusive" and own_script.is_own_script(run.config):
-        command = str(run.facts.get("command", "COMMAND"))
-        if line := own_script.to_compare(run.environment, run.config.workers or 0, command):
-            terminal.show(f"{own_script.TO_COMPARE} {line}")
+        terminal.show(*to_compare(run))
+
+
+def to_compare(run: store.StoredRun) -> list[str]:
+    """Returns the line with the tournament to type for a watched run, if its loader has settings to compare."""
+    line = own_script.to_compare(run.environment, run.config.workers or 0, str(run.facts.get("command", "COMMAND")))
+    return [f"  to compare settings of its DataLoader type {line}"] if line else []
 
 
 def _show_verdict(verdict: Verdict) -> None:

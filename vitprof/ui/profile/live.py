@@ -1,6 +1,7 @@
 """The top of the Profile page for a run, from its place in the queue to its figures, and its charts over time."""
 
 import math
+import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -26,7 +27,8 @@ from vitprof.ui.texts import act_button, escaped, guarded
 
 OnPick = Callable[[Pick], None] | None
 
-REFRESH_S = 0.5
+REFRESH_S = 0.5 if (os.cpu_count() or 1) > 4 else 2.0
+"""Where there are few cores a browser beside the job would take too much of them."""
 MEMORY_TILES = (
     ("GPU memory, peak", "gpu_mem_job_bytes", "of the job's processes, by NVML"),
     ("GPU memory in use", "gpu_mem_used_bytes", "of all processes on the GPU, by NVML"),

@@ -33,7 +33,8 @@ def page() -> None:
     runs.draw_title(run)
     notifications.watch(run)
     if run.live:
-        st.fragment(live.draw_live, run_every=live.REFRESH_S)(run.id, run.status)
+        with st.container(key="live"):
+            st.fragment(live.draw_live, run_every=live.REFRESH_S)(run.id, run.status)
     else:
         draw_ended(run)
 
@@ -146,11 +147,9 @@ def chips(verdict: Verdict) -> list[tuple[str, Look]]:
 
 TRY_HELP = "The best first: settings that can run here and are not in use yet, each with its reason."
 DEVICE_TIME_HELP = (
-    "Steady state, timed on the device. Each moment in which it computed nothing counts for the one thing that the "
-    "step was waiting for: data wait, the copy (H2D), host work (Python, launches, optimizer), the change of epochs, "
-    "vitprof's own recording, what a script does outside its step, or other. Launch bubbles are the part of "
-    "compute in which the device waited for the next launch; they are known where about ten steps were launched in "
-    "advance, which shows how long the kernels alone take. Point at a part for its 95% interval."
+    "Steady state, timed on the device. Each idle moment counts for the one thing that the step was waiting for. Host "
+    "work: Python, launches, optimizer. Launch bubbles: the part of compute in which the device waited for the next "
+    "launch, known where about ten steps were launched in advance. Point at a part for its 95% interval."
 )
 
 
@@ -277,7 +276,6 @@ def draw_recording_cost(run: store.StoredRun) -> None:
     st.caption(
         f":material/speed: vitprof's own recording took at most {formats.percent(cost.frac)} of this run's time "
         f"({formats.seconds(cost.s_per_step)} a step, n = {cost.n:,}){idle}. {inside}",
-        help="Everything that the loop did between the launch of a step and the request for the next batch. Measuring "
-        "inside the loader is added: the number of clock readings times what one took when the run began. The setting "
-        "*Measure inside the loader* switches that off.",
+        help="All that the loop did between the launch of a step and the request for the next batch, and the clock "
+        "readings inside the loader, which *Measure inside the loader* switches off.",
     )

@@ -21,10 +21,8 @@ WINDOW = 30
 """Steps in the window: about as many as can be told apart."""
 BEFORE = 3
 WINDOW_HELP = (
-    "The loop's line: data wait, host work (launches and all that Python does), recording. The copy's line. The "
-    "device's line: compute, and gaps in the colour of what they waited for. Where it was measured, launch bubbles: "
-    "how long it waited for launches inside the step, drawn in one piece. Click a step for its figures; drag "
-    "to zoom."
+    "What the loop did, the copies, and the device: compute, and gaps in the colour of what they waited for. Launch "
+    "bubbles, where they are known, are drawn in one piece. Click a step for its figures; drag to zoom."
 )
 
 
@@ -208,9 +206,8 @@ WORKER_COLUMNS: tuple[tables.Column, ...] = (
     tables.Column("Busy (%)", "Share of the time that it was making batches.", lambda w: w.busy_frac * 100),
 )
 LOADING_HELP = (
-    "Mean over the steady state, measured where the batch was made: in the loop, a thread or a worker. Hand-over is "
-    "the time that a finished batch took to reach the loop. With several threads on one batch the parts are "
-    "thread-seconds."
+    "Mean over the steady state, measured where the batch was made; of several threads on one batch the sum. "
+    "Hand-over: the time that a finished batch took to reach the loop."
 )
 TRANSFORMS_HELP = (
     "What each transform of torchvision's Compose takes, in the process that makes the batch: mean over the train "

@@ -25,9 +25,8 @@ STARTUP_S = 4.0
 STARTING = threading.Lock()
 """Held while one session looks whether a group is running, and starts it."""
 HEADROOM_HELP = (
-    "How much faster the same job would run if its data were free. Measured, not predicted: short runs with batches "
-    "that are on the device already (A) or in host memory (B), and with the strategy itself on files that are in "
-    "memory (C) or not (D). What each takes longer than the one before is the cost of that stage of loading."
+    "How much faster this job would run if its data were free, measured: short runs with batches on the device (A) or "
+    "in host memory (B), and with the strategy itself on files in memory (C) or not (D). Each adds a stage of loading."
 )
 MEASURE_HELP = "Starts short runs of this job whose data cost less and less. Meanwhile you can look at other runs."
 PREDICTIONS_HELP = (

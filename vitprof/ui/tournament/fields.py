@@ -173,9 +173,8 @@ def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
             "Cut short what is too slow",
             value=True,
             **kept(f"{TRIAL}early_stop"),
-            help="A run is stopped as soon as it is clear (99%) that its setting cannot be the fastest; the setting is "
-            "not repeated, and the table says why. Never for what other programs may have slowed down. The baseline "
-            "always runs to its end.",
+            help="Stops a run, and does not repeat it, once it is clear (99%) that its setting cannot be the fastest, "
+            "whatever other programs did. The baseline always runs to its end.",
         )
         evaluate = st.toggle(
             "Evaluate each run",

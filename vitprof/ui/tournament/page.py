@@ -55,10 +55,8 @@ def draw_list() -> None:
     tournaments = list_tournaments(store, limit=most + 1)
     if not tournaments:
         st.markdown(
-            "A tournament runs strategies, batch sizes and numbers of workers against each other, several times in "
-            "turns, and names the one setting to use, with the reason. Settings that differ by less than 5% count as "
-            "equal; while we cannot tell them apart yet, more rounds are run. A setting that fails stays in the table "
-            "with the reason. The form says how long it will take before you start."
+            "A tournament runs strategies, batch sizes and numbers of workers in turns, and names the one setting to "
+            "use, with the reason. While we cannot tell them apart yet, more rounds are run."
         )
         return
     st.header("Tournaments", anchor=False)

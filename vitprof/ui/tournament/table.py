@@ -155,9 +155,8 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool, own_s
     rows = sorted(board.rows, key=lambda row: row.key != recommended)
     result = tables.Column(
         "Result",
-        "★ recommended: the setting to use. Else against the fastest: as fast (within 5%), slower, or undecided (we "
-        "cannot tell them apart yet); or why it has no place. Reasons are below the table. "
-        "Cold and warm page caches are different experiments: each has its own fastest.",
+        "★ recommended: the setting to use. Else against the fastest with the same page cache: as fast (within 5%), "
+        "slower, or undecided; or why it has no place. Reasons are below the table.",
         lambda r, b: standing(r, b, recommended),
         width=112,
     )
