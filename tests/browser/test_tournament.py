@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from .waits import back, choose, expect, expect_query
+from .waits import back, expect, expect_query, settle
 
 WARM = True
 SETTINGS = "device=simulated:5,0&isolation=thread&threads=1&batch_size=256"
@@ -53,25 +53,27 @@ def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, pic
     page.get_by_role("radio", name="Break-even").or_(page.get_by_role("button", name="Break-even")).first.click()
     page.wait_for_url(re.compile("section=Break-even"))
     page.locator(".st-key-tournament-break-even .js-plotly-plot .main-svg").first.wait_for()
-    # a row's actions, drawn on a canvas: the menu of the row that is no baseline; and Back to the same section
+    # a click on a row, drawn on a canvas, shows that setting, here the one that is no baseline
     relative = page.locator(f"{TABLE} td[aria-colindex='5']")
     expect(relative.filter(has_text="baseline")).to_have_count(1)
-
-    def open_menu() -> None:
-        rows = relative.all_text_contents()
-        box = page.locator("[data-testid=stDataFrame]").first.bounding_box()
-        page.mouse.click(box["x"] + box["width"] - 25, box["y"] + 35 * (1.5 + 1 - rows.index("baseline")))
-
-    choose(page, open_menu, "Compare with baseline")
+    settle(page)
+    at = 1 - relative.all_text_contents().index("baseline")
+    table = page.locator("[data-testid=stDataFrame]").first
+    table.scroll_into_view_if_needed()
+    box = table.bounding_box()
+    table.hover()  # a canvas takes no click where no pointer has been
+    page.mouse.click(box["x"] + 60, box["y"] + 35 * (1.5 + at))
+    expect_query(page, "section=One(\\+|%20)setting")
+    page.locator(".st-key-tournament-compare-setting button").first.click()
     page.wait_for_url(re.compile(r"compare\?runs=\d+%2C(\d+)&baseline=\1$"))
     page.get_by_role("heading", name="Compare runs").wait_for()
     back(page)
-    page.locator(".st-key-tournament-break-even .js-plotly-plot .main-svg").first.wait_for()
+    page.locator(".st-key-tournament-runs canvas").first.wait_for()
 
     page.locator(".st-key-tournament-use-best button").first.click()
     page.locator(".st-key-run-button").wait_for()
     page.wait_for_function("document.querySelector('.st-key-set-device-ms input')?.value === '5'")
     page.get_by_text("The settings of tournament 1 are in the sidebar. Press Run to start.").wait_for(state="attached")
     back(page)
-    page.locator(".st-key-tournament-break-even .js-plotly-plot .main-svg").first.wait_for()
+    page.locator(".st-key-tournament-runs canvas").first.wait_for()
     expect_query(page, "tournament=1")

@@ -6,7 +6,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 try:
-    from playwright.sync_api import TimeoutError as TooLate
     from playwright.sync_api import expect
 except ImportError:  # the fixture `browser` then skips or fails each test
     expect = None
@@ -40,20 +39,6 @@ def settle(page: Any) -> None:
     drawn again.
     """
     page.evaluate(SETTLED)
-
-
-def choose(page: Any, open_menu: Callable[[], None], entry: str) -> None:
-    """Clicks an entry of a menu, which is opened again where the page was drawn meanwhile: that closes it."""
-    for tries in range(5, -1, -1):
-        settle(page)
-        open_menu()
-        try:
-            page.get_by_text(entry, exact=True).click(timeout=10_000)
-        except TooLate:
-            if not tries:
-                raise
-        else:
-            return
 
 
 def drag(page: Any, plot: Any, start: float, end: float, on_the_way: Callable[[], None] = lambda: None) -> None:

@@ -96,7 +96,7 @@ def test_the_setting_can_be_used_at_once_taken_as_code_and_compared(store: RunSt
     at.toggle(key="tournament-code-best").set_value(True).run()
     compile(at.code[0].value, "script", "exec")
     assert "import vitprof" not in at.code[0].value
-    click(at, "tournament-compare")
+    click(at, "tournament-compare-best")
     compared = {store.run(int(run_id)).config.strategy for run_id in address(at)["runs"].split(",")}
     assert compared == {"memory", "per-sample"}
     base = at.selectbox(key="compare-baseline").value
@@ -236,9 +236,6 @@ def test_page_store_list_and_downloads_say_the_same(store: RunStore) -> None:
     assert "Done: 14 runs" in said(at)
     assert "Recommended" in said(at)
     assert any("simulated" in str(badge.value) for badge in at.markdown)
-    of_baseline = ["Show code", "Show its runs"]
-    more = [["Show code", "Compare with baseline", "Show its runs"], of_baseline, of_baseline]
-    assert [list(labels) for labels in frame["More"]] == more
     assert [e.label for e in at.expander] == ["What to mind", "Why: 1 failed"]
     assert "the disk is full: free some space" in said(at)
     assert re.fullmatch(r"2\d,\d00 \([\d,]+-[\d,]+\)", frame["Samples/s"][0])
@@ -292,8 +289,6 @@ def test_the_answer_of_an_own_script_has_the_line_to_paste_and_the_line_to_type(
     assert codes == ["python -m vitprof tournament --resume 1 --more-rounds 3", "DataLoader(..., num_workers=4)"]
     frame = at.dataframe[0].value
     assert list(frame["Setting"]) == ["4 workers", "2 workers", "the script as it is"]
-    assert "Use" not in frame
-    assert [[*more] for more in frame["More"]] == [["Compare with baseline", "Show its runs"]] * 2 + [["Show its runs"]]
     labels = {button.label for button in at.button}
     assert not labels & {"Run 3 more rounds", "Resume", "Use this setting", "Start tournament"}, "it starts nothing"
     for section in OF_OWN_SCRIPTS[1:]:  # the first is shown at once

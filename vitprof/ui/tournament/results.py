@@ -22,7 +22,7 @@ from vitprof.store import StoredRun
 from vitprof.ui import live_chart, resources, tables, texts, widgets
 from vitprof.ui.texts import draw_problem, escaped, file_stamp, guarded, simulated_badge, value_in_words
 from vitprof.ui.tournament.state import AGAINST, COLOUR, COST, SECTION, SETTING, draw_state, leave, view
-from vitprof.ui.tournament.table import COST_COLUMNS, STATUSES, do_asked, draw_table, draw_ways_on
+from vitprof.ui.tournament.table import COST_COLUMNS, STATUSES, draw_table, draw_ways_on
 
 
 @guarded
@@ -44,8 +44,7 @@ def draw_tournament(tournament_id: int) -> None:
     with row:
         _downloads(now, board, recommendation)
     key = recommendation.key if recommendation is not None else None
-    draw_table(board, key, live=t.held, own_script=own_script)
-    do_asked(now, board)
+    draw_table(board, key, live=t.held)
     # what was dropped from settings or added to them, each once
     for remark in dict.fromkeys(r for trial in now.planned if trial.setting is not None for r in trial.setting.remarks):
         st.caption(escaped(f"{remark[0].upper()}{remark[1:]}."))
@@ -121,7 +120,7 @@ def _draw_answer(now: TournamentState, board: leaderboard.Leaderboard, recommend
         with st.expander("What to mind"):
             st.markdown(escaped(rest))
     if row is not None:
-        draw_ways_on(now, row, key="best", board=board)
+        draw_ways_on(now, row, board, best=True)
 
 
 def _draw_reasons(board: leaderboard.Leaderboard) -> None:
@@ -257,7 +256,7 @@ def _setting(now: TournamentState, board: leaderboard.Leaderboard) -> None:
     if row.entry.reason:
         st.info(f"{STATUSES[row.entry.status].capitalize()}: {escaped(row.entry.reason)}")
     if row.entry.status != "refused":
-        draw_ways_on(now, row, key="setting")
+        draw_ways_on(now, row, board, best=False)
     if not row.entry.outcomes:
         return
     runs = [(resources.store().run(outcome.run_id), outcome.round) for outcome in row.entry.outcomes]

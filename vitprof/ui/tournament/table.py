@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import streamlit as st
 
@@ -29,12 +29,8 @@ STATUSES = {
 }
 TOO_FEW = "too few steps"
 RECOMMENDED = "★ recommended"
-USE, CODE, COMPARE, RUNS = "Use", "Show code", "Compare with baseline", "Show its runs"
-ACTIONS = {
-    "Use": "Opens Profile with this setting in the sidebar. Nothing starts until you press Run.",
-    "More": "Its code, its runs, and the comparison with the baseline.",
-}
-ACTED = "tournament-row-action"
+USE_HELP = "Opens Profile with this setting in the sidebar. Nothing starts until you press Run."
+COMPARE_HELP = "The best run of each, step by step, against the baseline's."
 LONG_NAME, WRAPPED_PX, TWO_LINES_PX = 29, 170, 65
 """Letters up to which a name has one line; else the column's width and the rows' height for two. So the table fits a
 laptop's screen (1366 px) beside the sidebar. Streamlit wraps text in rows that are higher than 4 rem.
@@ -151,7 +147,7 @@ COST_COLUMNS: tuple[tables.Column, ...] = (
 )
 
 
-def draw_table(board: Leaderboard, recommended: str | None, *, live: bool, own_script: bool = False) -> None:
+def draw_table(board: Leaderboard, recommended: str | None, *, live: bool) -> None:
     rows = sorted(board.rows, key=lambda row: row.key != recommended)
     result = tables.Column(
         "Result",
@@ -165,99 +161,54 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool, own_s
     wrapped = bool(shown["Setting"].str.len().max() > LONG_NAME)
     if wrapped:
         columns[0] = dataclasses.replace(SETTING_COLUMN, width=WRAPPED_PX)
-    config = tables.column_config(columns, shown)
-    if not live:  # a live table changes after each run: a click could meet another row
-        keys = tuple(row.key for row in rows)
-        use = [None if row.entry.status == "refused" else USE for row in rows]  # no button for what cannot run here
-        buttons = {"Use": use, "More": [_more(row, board, own_script) for row in rows]}
-        for name in ("More",) if own_script else ("Use", "More"):
-            shown[name] = buttons[name]
-            config[name] = st.column_config.ButtonColumn(
-                name,
-                help=ACTIONS[name],
-                type="tertiary",
-                key=f"tournament-row-{name}",
-                on_click=_act,
-                args=(name, keys),
-                width=48,
-            )
+    key = f"tournament-table-{hash(tuple(row.key for row in rows))}"  # a cell is a position: other rows, another table
+
+    def open_section() -> None:
+        if cells := st.session_state[key]["selection"]["cells"]:
+            st.session_state[SECTION], st.session_state[SETTING] = "setting", rows[cells[0][0]].key
+
+    # a live table changes after each run: a click could meet another row
+    clicks = {} if live else {"on_select": open_section, "selection_mode": "single-cell"}
     with st.container(key="own-csv-tournament"):  # the page has a CSV button with numbers in full
         tables.show(
             shown.style.apply(lambda line: [TINT if recommended and line.name == 0 else ""] * len(line), axis=1),
             height=tables.height_of(len(shown)),
             row_height=TWO_LINES_PX if wrapped else None,
-            key="tournament-table",
+            key=key,
             placeholder="–",
-            column_config=config,
+            column_config=tables.column_config(columns, shown),
+            **clicks,
         )
-
-
-def _more(row: LeaderboardRow, board: Leaderboard, own_script: bool) -> list[str]:
-    if row.entry.status == "refused":
-        return []
-    base = board.row(board.baseline)
-    both = row.n_runs and row.key != board.baseline and base is not None and base.n_runs
-    code = [] if own_script else [CODE]
-    return [*code, *([COMPARE] if both else []), *([RUNS] if row.entry.outcomes else [])]
-
-
-def _act(column: str, keys: Sequence[str]) -> None:
-    """Keeps which action was clicked for which setting, in the button's callback; `do_asked` carries it out."""
-    clicked = st.session_state[f"tournament-row-{column}"]
-    action, key = clicked["label"], keys[clicked["row"]]
-    if action == RUNS:  # widgets that are not drawn yet in this run of the script
-        st.session_state[SECTION], st.session_state[SETTING] = "setting", key
-    else:
-        st.session_state[ACTED] = (action, key)
+    if not live:
+        st.caption("Click a setting for its code, its runs and a comparison.")
 
 
 COMPARED = 4
 
 
-def draw_ways_on(now: TournamentState, row: LeaderboardRow, *, key: str, board: Leaderboard | None = None) -> None:
-    own_script = now.tournament.spec.script
-    if own_script is not None:
-        if line := code_line(own_script, row.key):
-            st.code(line, language="python", wrap_lines=True)
-        if board is not None:
-            _draw_compare(board)
-        return
+def draw_ways_on(now: TournamentState, row: LeaderboardRow, board: Leaderboard, *, best: bool) -> None:
+    """Draws what can be done with the setting that is recommended (`best`), or with one that was chosen."""
+    key, own_script = "best" if best else "setting", now.tournament.spec.script
+    if own_script is not None and (line := code_line(own_script, row.key)):
+        st.code(line, language="python", wrap_lines=True)
+    compared_rows = [r for r in board.rows if r.rank is not None][:COMPARED] if best else [row]
+    code = False
     with st.container(horizontal=True, vertical_alignment="center"):
-        if use_button(f"tournament-use-{key}", primary=board is not None):
+        if own_script is None and use_button(f"tournament-use-{key}", primary=best):
             use_setting(config_of(now, row), f"tournament {now.tournament.id}")
-        if board is not None:
-            _draw_compare(board)
-        code = st.toggle(
-            "Copy as code",
-            key=f"tournament-code-{key}",
-            help="A short script of this loader with these settings, for your own training; it does not need vitprof.",
-        )
+        ids, words = compared(board, compared_rows), "Compare the first" if best else "Compare with baseline"
+        icon, off = ":material/compare_arrows:", len(ids) < 2
+        if st.button(words, f"tournament-compare-{key}", COMPARE_HELP, icon=icon, disabled=off):
+            _open_compare(ids, board)
+        if own_script is None:
+            code = st.toggle(
+                "Copy as code",
+                key=f"tournament-code-{key}",
+                help="A short script of this loader with these settings, for your own training; it does not need "
+                "vitprof.",
+            )
     if code:
         _code(config_of(now, row), row)
-
-
-def _draw_compare(board: Leaderboard) -> None:
-    ids = compared(board, [r for r in board.rows if r.rank is not None][:COMPARED])
-    if st.button(
-        "Compare the first",
-        icon=":material/compare_arrows:",
-        key="tournament-compare",
-        disabled=len(ids) < 2,
-        help=f"The best run of each of the first {COMPARED} settings, step by step, against the baseline's.",
-    ):
-        _open_compare(ids, board)
-
-
-def do_asked(now: TournamentState, board: Leaderboard) -> None:
-    action, key = st.session_state.pop(ACTED, ("", ""))
-    row = board.row(key)  # None: nothing was chosen, or it was deleted meanwhile
-    if row is not None and action == USE:
-        use_setting(config_of(now, row), f"tournament {now.tournament.id}")
-    elif row is not None and action == CODE:
-        st.session_state[notifications.DIALOG_OPEN] = True
-        show_code(config_of(now, row), row)
-    elif row is not None and action == COMPARE:
-        _open_compare(compared(board, [row]), board)
 
 
 def config_of(now: TournamentState, row: LeaderboardRow) -> RunConfig:
@@ -266,7 +217,7 @@ def config_of(now: TournamentState, row: LeaderboardRow) -> RunConfig:
 
 def use_button(key: str, *, primary: bool = True) -> bool:
     icon = ":material/play_arrow:"
-    return st.button("Use this setting", key, ACTIONS[USE], icon=icon, type="primary" if primary else "secondary")
+    return st.button("Use this setting", key, USE_HELP, icon=icon, type="primary" if primary else "secondary")
 
 
 def use_setting(config: RunConfig, whose: str) -> None:
@@ -295,12 +246,6 @@ def best_run(row: LeaderboardRow) -> int | None:
     counted = [o for o in ended if o.round not in row.spoiled]
     best = max(counted or ended, key=lambda o: o.summary.samples_per_s if o.summary else 0.0, default=None)
     return best.run_id if best is not None else None
-
-
-@st.dialog("As code", width="large", icon=":material/code:")
-def show_code(config: RunConfig, row: LeaderboardRow) -> None:
-    st.markdown(f"**{texts.escaped(setting_in_words(row.entry))}**")
-    _code(config, row)
 
 
 @texts.guarded
