@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
+from tests.engine_fixtures import digits_home, full_home  # noqa: F401
 
 UNFINISHED = shutil.ignore_patterns("*.pyc.*")
 """Byte code comes along but for what is being written meanwhile."""
@@ -57,7 +58,7 @@ store.close()
 
 
 @pytest.mark.slow
-def test_a_step_column_takes_three_files(tmp_path: Path) -> None:
+def test_a_step_column_takes_three_files(tmp_path: Path, full_home: Path) -> None:  # noqa: F811
     assert len(CHANGES) <= 3
     shutil.copytree(ROOT / "vitprof", tmp_path / "vitprof", ignore=UNFINISHED)
     for name, changes in CHANGES.items():
@@ -66,7 +67,7 @@ def test_a_step_column_takes_three_files(tmp_path: Path) -> None:
             assert text.count(old) == 1, f"{name}: {old}"
             text = text.replace(old, new)
         (tmp_path / name).write_text(text)
-    env = {**os.environ, "PYTHONPATH": str(tmp_path), "VITPROF_HOME": str(tmp_path / "home")}
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-c", SCRIPT]
     ended = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr

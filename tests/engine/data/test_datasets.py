@@ -74,9 +74,17 @@ def test_unknown_name(made: Path) -> None:
 
 @pytest.mark.slow
 def test_importing_and_making_need_no_torch(tmp_path: Path) -> None:
-    script = "import sys; from vitprof.engine.data import datasets; datasets.prepare('digits'); print([*sys.modules])"
-    env = os.environ | {"VITPROF_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env, check=True)
+    script = """
+import sys
+from pathlib import Path
+from tests.engine_fixtures import small_digits
+from vitprof.engine.data import datasets
+with small_digits(Path(sys.argv[1])):
+    datasets.prepare("digits")
+print([*sys.modules])
+"""
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    ended = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, env=env, check=True)
     assert "'numpy'" in ended.stdout
     assert "'torch" not in ended.stdout + ended.stderr
 
