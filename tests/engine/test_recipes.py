@@ -49,6 +49,13 @@ from vitprof.engine.storage.arrays import FORMAT, MemmapStorage
 class ToyStorage(MemmapStorage):
     """As short as can be; what there is to write is in the other storages."""
 '''
+PYTEST = """
+import os, sys, pytest
+status = pytest.main(sys.argv[1:])
+sys.stdout.flush()
+os._exit(status)
+"""
+"""Leaves with pytest's status, also below a process of xdist, where the exit handler of conftest would make it 0."""
 RUN = """from tests.engine_fixtures import trained
 
 def test_trained(shared_home):
@@ -75,7 +82,7 @@ def test_a_storage_is_added_in_four_files(tree: Path) -> None:
     (tree / "vitprof/engine/storage/toy.py").write_text(TOY, encoding="utf-8")
     assert len(NEW_STORAGE) + 1 <= 5
     (tree / "tests/engine/test_toy.py").write_text(RUN, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-k", "digits-toy or trained"]
+    command = [sys.executable, "-c", PYTEST, "-v", "-p", "no:cacheprovider", "-k", "digits-toy or trained"]
     env = os.environ | {"PYTHONPATH": str(tree)}
     tests = ["tests/engine/test_contract.py", "tests/engine/test_toy.py"]
     ended = subprocess.run([*command, *tests], check=False, capture_output=True, text=True, env=env, cwd=tree)

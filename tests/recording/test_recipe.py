@@ -31,7 +31,7 @@ CHANGES = {
 }
 """File -> what is replaced in it. Nothing else names the column: not the wire, the store, the exports or the pages."""
 SCRIPT = """
-import sys
+import os, sys
 from vitprof import cli
 def run(*args):
     sys.argv = ["vitprof", *args]
@@ -51,10 +51,11 @@ series.refresh()
 steps = series.steps()
 points = BATCHES.build(steps, 0.0, 0, len(steps["step"]), 1)
 assert len(points) == len(BATCHES.traces) == 4
-print(*(float(y) for y in points[3].y))
+print(*(float(y) for y in points[3].y), flush=True)
 store.close()
+os._exit(0)
 """
-"""All in one process: each that is started imports for seconds."""
+"""All in one process: each that is started imports for seconds, and PyTorch takes another one to be taken down."""
 
 
 @pytest.mark.slow
