@@ -84,7 +84,9 @@ with small_digits(Path(sys.argv[1])):
 print([*sys.modules])
 """
     env = os.environ | {"PYTHONPATH": str(ROOT)}
-    ended = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, env=env, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, env=env, check=True
+    )
     assert "'numpy'" in ended.stdout
     assert "'torch" not in ended.stdout + ended.stderr
 
