@@ -92,3 +92,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # to take down all that is imported takes seconds of a core
