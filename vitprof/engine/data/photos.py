@@ -11,17 +11,8 @@ from numpy.typing import NDArray
 
 from vitprof.config.catalog import DatasetInfo
 from vitprof.cores import job_cores
-from vitprof.engine.data.contract import (
-    OnProgress,
-    Stop,
-    ensure_space,
-    made_again,
-    never,
-    reading,
-    report,
-    silent,
-    writing,
-)
+from vitprof.engine.data import contract
+from vitprof.engine.data.contract import OnProgress, Stop, never, silent
 from vitprof.errors import DataError, SampleError
 
 SEED = 42
@@ -75,10 +66,10 @@ def make(
     """
     n = n_train + n_test
     # before the list of files to make: for millions of images that takes minutes and 2 GB
-    ensure_space(directory, max(n - _n_files(directory), 0) * BYTES_AN_IMAGE + 1_000_000)
+    contract.ensure_space(directory, max(n - _n_files(directory), 0) * BYTES_AN_IMAGE + 1_000_000)
     todo = [job for job in _jobs(directory, n_train, n_test, seed) if not _complete(job[0])]
     done = n - len(todo)
-    with writing(directory):
+    with contract.writing(directory):
         for folder in folders(directory):
             folder.mkdir(parents=True, exist_ok=True)
     from vitprof.engine.data import scenes  # here, since it imports OpenCV, which the dashboard does not need
@@ -89,13 +80,13 @@ def make(
         jobs = todo[start : start + IMAGES_A_CHUNK]
         for path, label, entropy in jobs:
             encoded = scenes.encode(scenes.draw(label, np.random.default_rng(entropy)))
-            with writing(path):
+            with contract.writing(path):
                 path.write_bytes(encoded)
         return len(jobs)
 
     def tell() -> None:
         activity = "the data set photos was being made; the images made so far are kept"
-        report(progress, stop, done / max(n, 1), f"making photos: {done:,} of {n:,}", activity)
+        contract.report(progress, stop, done / max(n, 1), f"making photos: {done:,} of {n:,}", activity)
 
     tell()
     # Threads help: OpenCV, NumPy and simplejpeg release the GIL in the expensive parts.
@@ -141,10 +132,10 @@ class PhotosSource:
     def __init__(self, info: DatasetInfo, root: Path, train: bool) -> None:
         self._shape = (info.image_size, info.image_size, info.channels)
         split = root / ("train" if train else "test")
-        remedy = made_again(root)
+        remedy = contract.made_again(root)
         self._paths: list[Path] = []
         labels: list[int] = []
-        with reading(split, remedy):
+        with contract.reading(split, remedy):
             classes = sorted(entry.name for entry in os.scandir(split) if entry.is_dir())
             for label, name in enumerate(classes):
                 images = sorted(n for n in os.listdir(split / name) if n.lower().endswith(SUFFIXES))

@@ -3,12 +3,9 @@
 import fcntl
 import os
 import struct
-import threading
 import time
 from collections.abc import Callable
-from io import FileIO
 from pathlib import Path
-from typing import Any
 
 from vitprof.config.catalog import SlowDrive
 from vitprof.engine.data.contract import Stop, writing
@@ -32,7 +29,7 @@ def describe(drive: SlowDrive) -> str:
 
 class TokenBucket:
     """Bandwidth and latency shared by all processes and threads that use it: a `Throttle`. Its state is in a small
-    file, locked with flock while used: a killed process releases it. Raises `DataError`.
+    file, opened anew for each change, as flock locks open files: a killed process releases it. Raises `DataError`.
     """
 
     def __init__(
@@ -47,7 +44,6 @@ class TokenBucket:
         self.drive = drive
         self._clock = clock
         self._sleep = sleep
-        self._local = threading.local()
         with writing(path, "make it writable, or choose another location"):
             path.touch()
 
@@ -84,16 +80,17 @@ class TokenBucket:
 
     def _change(self, update: Callable[[float, float], tuple[float, float]]) -> tuple[float, float]:
         try:
-            descriptor = self._file().fileno()
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
                 raw = os.pread(descriptor, DRIVE_STATE.size, 0)
                 before = DRIVE_STATE.unpack(raw) if len(raw) == DRIVE_STATE.size else (0.0, 0.0)
                 after = update(*before)
                 if after != before:
                     os.pwrite(descriptor, DRIVE_STATE.pack(*after), 0)
             finally:
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing does not, where a child was forked meanwhile
+                os.close(descriptor)
         except FileNotFoundError:
             return 0.0, 1.0  # removed with the location: closed
         except OSError as error:
@@ -101,29 +98,3 @@ class TokenBucket:
                 f"the slow drive's state {self.path} cannot be used ({error.strerror or error}); start the run again"
             ) from error
         return after
-
-    def _file(self) -> FileIO:
-        """Returns this thread's own open file: flock locks open files, and a forked child shares its parent's."""
-        opened: _Opened | None = getattr(self._local, "opened", None)
-        if opened is None or opened.pid != os.getpid():
-            opened = self._local.opened = _Opened(self.path)
-        return opened.file
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_local"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._local = threading.local()
-
-
-class _Opened:
-    """The state file, open in one thread of one process; closed when the thread ends."""
-
-    def __init__(self, path: Path) -> None:
-        self.pid = os.getpid()
-        self.file = FileIO(path, "r+")
-
-    def __del__(self) -> None:
-        if hasattr(self, "file"):
-            self.file.close()

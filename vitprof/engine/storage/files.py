@@ -15,15 +15,14 @@ import torch
 from numpy.typing import NDArray
 
 from vitprof.config.catalog import DatasetInfo
-from vitprof.config.parts import prepared_as
+from vitprof.config.parts import BLOCK, blocks, prepared_as
 from vitprof.engine.data.datasets import open_source
 from vitprof.engine.storage import arrays, contract
 from vitprof.engine.storage.contract import Format, Place, SplitFacts, SplitWriter, StoredSplit, image_bytes
 from vitprof.errors import DataError, SampleError
 
 FILES_IN_A_FOLDER = 1000
-DISK_BLOCK_BYTES = 4096
-"""On most file systems the room that a file takes on disk is a multiple of this."""
+
 READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC
 
 
@@ -55,12 +54,7 @@ class FolderWriter(SplitWriter):
             write_file(path, image if isinstance(image, bytes) else image.tobytes())
 
 
-def on_disk(n_bytes: int) -> int:
-    """Returns the bytes that a file of `n_bytes` takes on disk."""
-    return math.ceil(n_bytes / DISK_BLOCK_BYTES) * DISK_BLOCK_BYTES
-
-
-RAW_FORMAT = Format(1, "pixels", FolderWriter, lambda info: on_disk(image_bytes(info)), resumable=True)
+RAW_FORMAT = Format(1, "pixels", FolderWriter, lambda info: blocks(image_bytes(info)), resumable=True)
 
 
 def _paths(root: Path, train: bool, suffix: str = "") -> list[str]:
@@ -101,7 +95,7 @@ class RawFilesStorage(StoredSplit):
 
 
 # A digit's PNG is about 500 bytes long: one block.
-IMAGE_FORMAT = Format(1, "encoded", partial(FolderWriter, suffix=".png"), lambda info: DISK_BLOCK_BYTES, resumable=True)
+IMAGE_FORMAT = Format(1, "encoded", partial(FolderWriter, suffix=".png"), lambda info: BLOCK, resumable=True)
 
 
 class FilesStorage(StoredSplit):
@@ -173,7 +167,7 @@ def _add_to(path: Path, entries: dict[str, Any]) -> None:
     os.replace(temporary, path)
 
 
-PT_FORMAT = Format(1, "pixels", PtWriter, lambda info: on_disk(image_bytes(info) + OVERHEAD_BYTES), resumable=True)
+PT_FORMAT = Format(1, "pixels", PtWriter, lambda info: blocks(image_bytes(info) + OVERHEAD_BYTES), resumable=True)
 
 
 class _Loaded(StoredSplit):
