@@ -22,7 +22,6 @@ from vitprof.engine.storage.contract import Format, Place, SplitFacts, SplitWrit
 from vitprof.errors import DataError, SampleError
 
 FILES_IN_A_FOLDER = 1000
-
 READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC
 
 
