@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from vitprof.config.parts import prepared_as
 from vitprof.engine.data import contract as data
 from vitprof.engine.data.contract import OnProgress, Source, Stop
 from vitprof.engine.data.datasets import MANIFEST, open_source, read_manifest
-from vitprof.engine.storage import contract, format_of, inventory
+from vitprof.engine.storage import contract, format_of
 from vitprof.errors import DataError, JobStopped, SampleError
 
 SPLITS: tuple[str, ...] = ("train", "test")
@@ -64,16 +65,16 @@ def prepare_storage(
     """
     stored_as = prepared_as(storage, info.kind)
     if stored_as is None:
-        return Prepared(source_root, inventory.allocated_bytes(source_root), 0.0)
+        return Prepared(source_root, allocated_bytes(source_root), 0.0)
     root = home.home() / "prepared" / info.directory / stored_as
     form = format_of(stored_as)
     lock = home.ensure_dir(root.parent) / f"{stored_as}.lock"
     with data.locked(lock, f"preparing {stored_as}", progress, stop):
-        wanted = inventory.identity(stored_as, form.version, info, source_root)
+        wanted = _identity(stored_as, form.version, info, source_root)
         manifest = read_manifest(root, ("made_of", "files", "folders"), ("size_bytes", "prepare_s", "n_unreadable"))
         if manifest is None or manifest["made_of"] != wanted:
             manifest = _Making(form, info, source_root, root, wanted, progress, stop, clock).run(skip_unreadable)
-        inventory.check(root, manifest)
+        _check(root, manifest)
     if manifest["n_unreadable"] and not skip_unreadable:
         raise DataError(
             f"{root} was made without samples that cannot be read ({manifest['n_unreadable']:,}; the first: "
@@ -165,9 +166,8 @@ class _Making:
                 journal.split, journal.done = name, 0
             source, info = sources[name], self._info
             shape = (info.image_size, info.image_size, info.channels)
-            self._write_split(
-                contract.SplitFacts(name, len(source.ids), shape, source.ids, source.labels), source, journal, began
-            )
+            facts = contract.SplitFacts(name, len(source.ids), shape, source.ids, source.labels)
+            self._write_split(facts, source, journal, began)
         contract.write_labels(self._partial, {s: (source.ids, source.labels) for s, source in sources.items()})
         return self._seal(journal, sources, began)
 
@@ -204,19 +204,11 @@ class _Making:
         self._progress(0.99, f"{self._root.name}: waiting until it is on the disk")
         journal.remove(self._partial)
         # before the manifest, which records the room on disk: some file systems know it late
-        inventory.to_disk(self._partial)
+        _to_disk(self._partial)
         reasons = [reason for found in journal.unreadable.values() for reason in found.values()]
-        manifest = inventory.write_manifest(
-            self._partial,
-            {
-                "made_of": self._made_of,
-                "n_train": len(sources["train"].ids),
-                "n_test": len(sources["test"].ids),
-                "n_unreadable": len(reasons),
-                "unreadable": reasons[:10],
-                "prepare_s": self._clock() - began,
-            },
-        )
+        facts = {"made_of": self._made_of, **{f"n_{split}": len(source.ids) for split, source in sources.items()}}
+        facts |= {"n_unreadable": len(reasons), "unreadable": reasons[:10], "prepare_s": self._clock() - began}
+        manifest = _write_manifest(self._partial, facts)
         data.fsync(self._partial / MANIFEST)
         data.fsync(self._partial)
         data.put_in_place(self._partial, self._root)
@@ -296,3 +288,90 @@ def _boot() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:  # not Linux
         return f"{psutil.boot_time():.0f}"
+
+
+# its manifest: what it was made of, its files, and whether they are still unchanged
+
+FEW_FILES = 100
+"""At most this many files are waited for one by one; 70,000 would take minutes: one call for the file system then."""
+
+
+def _identity(storage: str, version: int, info: DatasetInfo, source_root: Path) -> dict[str, Any]:
+    """Returns the identity of a storage, with the maker from the data set's manifest. Raises `DataError`."""
+    manifest = read_manifest(source_root)
+    if manifest is None:
+        raise DataError(f"{source_root} is empty; {data.made_again(source_root)}")
+    made_by = {"storage": storage, "version": version, "dataset": info.name, "maker": manifest["maker"]}
+    shape = [info.image_size, info.image_size, info.channels]
+    return made_by | {"n": [info.n_train, info.n_test], "shape": shape}
+
+
+def _write_manifest(directory: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    """Adds the files in `directory` and their room to `facts`, writes the manifest and returns it. Raises `OSError`."""
+    files, folders = _files(directory)
+    facts = facts | {"files": files, "folders": folders, "size_bytes": allocated_bytes(directory)}
+    (directory / MANIFEST).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    return facts
+
+
+def _check(root: Path, manifest: dict[str, Any]) -> None:
+    """Compares what is in `root` with its manifest. Raises a `DataError` that names the first file that differs."""
+    with data.reading(root):
+        files, folders = _files(root)
+    remedy = data.made_again(root)
+    for name, size in manifest["files"].items():
+        if name not in files:
+            raise DataError(f"{root / name} is missing; {remedy}")
+        if files[name] != size:
+            raise DataError(f"{root / name} is damaged ({files[name]:,} bytes instead of {size:,}); {remedy}")
+    for name, n in manifest["folders"].items():
+        if (there := folders.get(name, 0)) < n:
+            raise DataError(f"{root / name} is damaged ({there:,} files instead of {n:,}); {remedy}")
+
+
+def allocated_bytes(root: Path) -> int:
+    """Returns the bytes of the blocks that the files under `root` take on disk. Raises `DataError`."""
+    with data.reading(root):
+        return sum(os.lstat(f"{top}/{name}").st_blocks * 512 for top, _, names in _walk(root) for name in names)
+
+
+def _to_disk(directory: Path) -> None:
+    """Waits until the files under `directory`, and the directories, are on the disk. Raises `OSError`."""
+    found = list(_walk(directory))
+    if sum(len(names) for _, _, names in found) > FEW_FILES and _syncfs(directory):
+        return
+    for top, _, names in reversed(found):
+        for path in (*(Path(top, name) for name in names), Path(top)):
+            data.fsync(path)
+
+
+def _syncfs(directory: Path) -> bool:
+    """Waits for the whole file system of `directory`. Returns False where the system cannot (only Linux can)."""
+    try:
+        syncfs = ctypes.CDLL(None, use_errno=True).syncfs
+    except AttributeError:
+        return False
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        if syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _files(root: Path) -> tuple[dict[str, int], dict[str, int]]:
+    """Returns the size of each file in `root` but the manifest, and the number of entries in each folder below it."""
+    (_, _, names), *below = _walk(root)
+    files = {name: (root / name).stat().st_size for name in names if name != MANIFEST}
+    return files, {f"{os.path.relpath(top, root)}/": len(inside) + len(names) for top, inside, names in below}
+
+
+def _walk(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Returns what `os.walk` does, which here raises `OSError`."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    return os.walk(root, onerror=fail)

@@ -17,7 +17,6 @@ from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.data.mnist import read_split
 from vitprof.engine.data.photos import PhotosSource, unreadable
 from vitprof.engine.storage.contract import Pixels, Place, StoredSplit
-from vitprof.errors import DataError
 from vitprof.measure.stopwatch import Stopwatch
 
 ROTATION_DEG = 15
@@ -38,16 +37,12 @@ class IdxStorage(StoredSplit):
             crop = transforms.RandomCrop(info.image_size, padding=PADDING_PX)
             steps = [transforms.RandomRotation(ROTATION_DEG), crop, *flip, *steps]
         try:
-            self._dataset = datasets.MNIST(
-                str(place.root), train=train, transform=transforms.Compose(steps), download=False
-            )
+            self._dataset = datasets.MNIST(str(place.root), train=train, transform=transforms.Compose(steps))
             if len(self._dataset.data) != len(self._dataset.targets):
                 raise ValueError("images and labels do not belong together")
         except Exception as error:  # torchvision raises whatever its parser stumbles over
             read_split(place.root, train)  # raises an error that names the file
-            raise DataError(
-                f"torchvision cannot read {place.root} ({error}); delete it and it is made again"
-            ) from error
+            raise self._unusable(f"torchvision cannot read {place.root} ({error})") from error
         self.labels = self._dataset.targets
 
     def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[torch.Tensor, int | torch.Tensor]]:
