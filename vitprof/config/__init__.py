@@ -179,12 +179,9 @@ class RunConfig:
         if self.simulated:
             accelerator(self.device)
         elif self.device not in ("auto", "cpu") and not _is_gpu(self.device):
-            raise ConfigError(
-                "device",
-                self.device,
-                f"choose auto, cpu, cuda:N such as cuda:0 (up to {DEVICE_BOUNDS['cuda'].most}), "
-                f"simulated:NAME ({', '.join(CARDS)}), or simulated:A_MS,B_US such as simulated:66,70",
-            )
+            allowed = f"choose auto, cpu, cuda:N such as cuda:0 (up to {DEVICE_BOUNDS['cuda'].most}), "
+            allowed += f"simulated:NAME ({', '.join(CARDS)}), or simulated:A_MS,B_US such as simulated:66,70"
+            raise ConfigError("device", self.device, allowed)
 
     @property
     def simulated(self) -> bool:
@@ -237,12 +234,9 @@ def injection(text: str) -> tuple[str, float]:
     except ValueError:
         ms = math.nan
     if stage not in DELAYED_STAGES or not INJECTED_MS.least <= ms <= INJECTED_MS.most:
-        raise ConfigError(
-            "inject",
-            text,
-            f"give STAGE:MILLISECONDS, such as read:20; stages are {', '.join(DELAYED_STAGES)}, "
-            f"from {INJECTED_MS.least} to {INJECTED_MS.most} ms",
-        )
+        stages, limits = ", ".join(DELAYED_STAGES), f"from {INJECTED_MS.least} to {INJECTED_MS.most} ms"
+        allowed = f"give STAGE:MILLISECONDS, such as read:20; stages are {stages}, {limits}"
+        raise ConfigError("inject", text, allowed)
     return stage, ms / 1e3
 
 

@@ -213,23 +213,16 @@ def accelerator(device: str) -> Accelerator:
     step, sample = bounds.DEVICE_BOUNDS["step_ms"], bounds.DEVICE_BOUNDS["sample_us"]
     fits = step.least <= step_ms <= step.most and sample.least <= sample_us <= sample.most
     if not (fits and step.least <= launch_ms <= step.most) or step_ms + sample_us == 0 or (separator and card is None):
-        raise ConfigError(
-            "device",
-            device,
-            f"choose {SIMULATED}NAME ({', '.join(CARDS)}), or give milliseconds for each step (up to {step.most:,}) "
-            f"and microseconds for each sample (up to {sample.most:,}), such as {SIMULATED}66,70; "
-            f"add {LAUNCHING}C for C milliseconds that launching a step takes",
-        )
+        allowed = f"choose {SIMULATED}NAME ({', '.join(CARDS)}), or give milliseconds for each step (up to "
+        allowed += f"{step.most:,}) and microseconds for each sample (up to {sample.most:,}), such as "
+        allowed += f"{SIMULATED}66,70; add {LAUNCHING}C for C milliseconds that launching a step takes"
+        raise ConfigError("device", device, allowed)
+    times, launch_s = (step_ms / 1e3, sample_us / 1e6), launch_ms / 1e3
     if card is None:
-        return Accelerator(name, step_ms / 1e3, sample_us / 1e6, "as given", launch_s=launch_ms / 1e3)
-    return Accelerator(
-        card.title,
-        step_ms / 1e3,
-        sample_us / 1e6,
-        ARTICLE_FIGURES[2] if (step_ms / 1e3, sample_us / 1e6) == ARTICLE_FIGURES[:2] else DERIVED,
-        pinned_bytes_per_s=LINK_SHARE * card.link_bytes_per_s,
-        launch_s=launch_ms / 1e3,
-    )
+        return Accelerator(name, *times, "as given", launch_s=launch_s)
+    origin = ARTICLE_FIGURES[2] if times == ARTICLE_FIGURES[:2] else DERIVED
+    pinned_bytes_per_s = LINK_SHARE * card.link_bytes_per_s
+    return Accelerator(card.title, *times, origin, pinned_bytes_per_s=pinned_bytes_per_s, launch_s=launch_s)
 
 
 def _numbers(text: str) -> tuple[float, float]:

@@ -154,6 +154,10 @@ class SlowDrive:
     serial: bool
     """True: one file after another, as with a disk's head. False: readers wait independently, as on a network."""
 
+    def files_on_the_way(self, file_bytes: float) -> float:
+        """Returns how many files of that size its bandwidth delivers while one of them is opened."""
+        return self.mb_s * 1e6 * self.latency_ms / 1e3 / max(file_bytes, 1.0)
+
 
 # network-drive: the article on a mounted network drive (`strategies.ARTICLE_DRIVE`). 24 min an epoch from the mounted
 #   drive, 3 min from the local disk, 5,981 files: (24 - 3) * 60 s / 5,981 = 211 ms more for each file. The article

@@ -192,8 +192,7 @@ def _copying(config: RunConfig, info: catalog.DatasetInfo) -> tuple[float, str]:
     by_line = line_s, f"of {formats.number(total / 1e6, 'MB')} at {drive.mb_s:g} MB/s"
     if STORAGES[config.storage or ""].access != "file for each sample":
         return by_line
-    on_the_way = drive.mb_s * 1e6 * drive.latency_ms / 1e3
-    readers = 1 if drive.serial else int(min(STAGING_READERS, 2 + on_the_way / max(total / n, 1.0)))
+    readers = 1 if drive.serial else int(min(STAGING_READERS, 2 + drive.files_on_the_way(total / n)))
     opening_s = n * drive.latency_ms / 1e3
     words = f"takes {drive.latency_ms:g} ms for each of {n:,} files{_at_a_time(readers)}"
     if drive.serial:

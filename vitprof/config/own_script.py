@@ -47,13 +47,9 @@ def is_own_script(config: RunConfig) -> bool:
 
 def own_config(name: str, **more: Any) -> RunConfig:
     """Returns the config of a script of which only the name is known yet; `more` sets other fields."""
-    known: dict[str, Any] = {
-        "strategy": OWN_SCRIPT,
-        "model": OWN_SCRIPT,
-        "dataset": UNKNOWN_DATA,
-        "loader": "dataloader",
-    }
-    return RunConfig(name=tamed_name(name), batch_size=1, evaluate=False, **known, **more)
+    known: dict[str, Any] = {"strategy": OWN_SCRIPT, "model": OWN_SCRIPT, "dataset": UNKNOWN_DATA}
+    known |= {"loader": "dataloader", "batch_size": 1, "evaluate": False}
+    return RunConfig(name=tamed_name(name), **known, **more)
 
 
 def with_loader(config: RunConfig, environment: Mapping[str, Any]) -> RunConfig:
@@ -126,9 +122,8 @@ def argument_words(loader: Mapping[str, Any], name: str, value: Any) -> str:
 
 def _call(loader: Mapping[str, Any]) -> tuple[str, Mapping[str, str]]:
     framework = "" if loader.get("made_by_script") else str(loader.get("framework"))
-    return CALLS.get(
-        framework, ("DataLoader", {name: name for name in WITHOUT_WORKERS | dict.fromkeys(ARGUMENTS.values())})
-    )
+    own_names = {name: name for name in (*WITHOUT_WORKERS, *ARGUMENTS.values())}
+    return CALLS.get(framework, ("DataLoader", own_names))
 
 
 def code_line(script: OwnScript, key: str) -> str:
@@ -157,12 +152,8 @@ KEPT_IN_RAM = "memory"
 NUMBERS, SWITCHES = ("workers", "prefetch_factor", "batch_size"), ("pin_memory", "persistent_workers")
 NAMED: dict[str, tuple[str, ...]] = {"start_method": CHOICES["start_method"], "decode_cache": ("off", "ram")}
 NEED_WORKERS = ("prefetch_factor", "persistent_workers", "start_method")
-WITHOUT_WORKERS: dict[str, Any] = {
-    "prefetch_factor": None,
-    "persistent_workers": False,
-    "multiprocessing_context": None,
-    "timeout": 0,
-}
+WITHOUT_WORKERS: dict[str, Any] = {"prefetch_factor": None, "multiprocessing_context": None}
+WITHOUT_WORKERS |= {"persistent_workers": False, "timeout": 0}
 """Arguments that PyTorch takes with workers only, with the values that they must have without workers."""
 DEFAULT_PREFETCH = 2
 """PyTorch's default of prefetch_factor with workers."""

@@ -76,52 +76,38 @@ DECODERS: dict[str, tuple[str, ...]] = {
 DEPRECATED_DECODERS: dict[str, str] = {"torchvision": "deprecated since 0.29"}
 """Decoders that are kept for existing runs -> what is wrong with them. None is the first in `DECODERS`."""
 
+OF_EACH: Access = "file for each sample"
+BY_SAMPLE: dict[str, Any] = {"form": "samples", "transforms": True}
+ENCODED: dict[str, Any] = {"form": "encoded", "knobs": ENCODED_KNOBS}
+ENCODED_JPEG = ENCODED | {"kinds": ("jpeg",), "prepare_s": {}}
+IN_MEMORY: dict[str, Any] = {"access": "memory", "read_from": {"idx": None, "jpeg": "memmap"}}
+"""What several storages have in common."""
 STORAGES = catalog.by_name(
     # torchvision's MNIST with ToTensor and Normalize. It reads the whole file into memory when it is opened; each
     # sample becomes a PIL image and a tensor.
     StoragePart(
-        "idx",
-        "MNIST's IDX files",
-        form="samples",
-        kinds=("idx",),
-        access="memory",
-        transforms=True,
-        read_from={"idx": None},
-        ram_bytes=1,
+        "idx", "MNIST's IDX files", kinds=("idx",), access="memory", read_from={"idx": None}, ram_bytes=1, **BY_SAMPLE
     ),
     # torchvision's ImageFolder with PIL, RandomResizedCrop, flip, ToTensor and Normalize.
     StoragePart(
         "imagefolder",
         "Image folder, sample by sample",
-        form="samples",
         kinds=("jpeg",),
-        access="file for each sample",
-        transforms=True,
+        access=OF_EACH,
         read_from={"jpeg": None},
+        **BY_SAMPLE,
     ),
     # One PNG (digits) or JPEG (photos) file for each sample, decoded to uint8.
-    StoragePart(
-        "files",
-        "Image files",
-        form="encoded",
-        knobs=ENCODED_KNOBS,
-        access="file for each sample",
-        read_from={"jpeg": None},
-        prepare_s={"idx": 0.2e-3},
-    ),
+    StoragePart("files", "Image files", access=OF_EACH, read_from={"jpeg": None}, prepare_s={"idx": 0.2e-3}, **ENCODED),
     # One file with the bare uint8 pixels of each sample, read straight into the batch.
     StoragePart(
-        "raw-files",
-        "Raw files",
-        access="file for each sample",
-        sample_bytes=blocks,
-        prepare_s={"idx": 0.06e-3, "jpeg": 1.8e-3},
+        "raw-files", "Raw files", access=OF_EACH, sample_bytes=blocks, prepare_s={"idx": 0.06e-3, "jpeg": 1.8e-3}
     ),
     # data/<id>.pt with string IDs, with a partition and labels; torch.load(weights_only=True) for each.
     StoragePart(
         "pt",
         "One .pt file for each sample",
-        access="file for each sample",
+        access=OF_EACH,
         sample_bytes=lambda pixels: blocks(pixels + 1_500),  # torch.save writes a zip archive around a tensor
         prepare_s={"idx": 0.26e-3, "jpeg": 7e-3},
     ),
@@ -132,24 +118,14 @@ STORAGES = catalog.by_name(
         "pt-whole",
         "One .pt file loaded whole",
         knobs={"shuffle": "none"},
-        access="memory",
-        read_from={"idx": "pt-single", "jpeg": "pt-single"},
-        ram_bytes=1,
+        **IN_MEMORY | {"read_from": dict.fromkeys(("idx", "jpeg"), "pt-single"), "ram_bytes": 1},
     ),
     # X_train, Y_train, X_test, Y_test in one HDF5 file, uint8, stored in one piece; opened by each process on its own.
     StoragePart("hdf5", "HDF5, contiguous", access="mapping", packages=("h5py",)),
     # The same in chunks; read chunk by chunk in shuffled blocks, since a random row costs a whole chunk.
     StoragePart("hdf5-chunked", "HDF5, chunked", knobs={"shuffle": "block"}, packages=("h5py",)),
     # The encoded files one after another in one HDF5 data set, with their offsets.
-    StoragePart(
-        "hdf5-encoded",
-        "HDF5 with JPEG bytes",
-        form="encoded",
-        kinds=("jpeg",),
-        knobs=ENCODED_KNOBS,
-        packages=("h5py",),
-        prepare_s={},
-    ),
+    StoragePart("hdf5-encoded", "HDF5 with JPEG bytes", packages=("h5py",), **ENCODED_JPEG),
     # A memory-mapped B+ tree with a key for each sample; raw pixels (digits) read in whole batches.
     StoragePart(
         "lmdb",
@@ -161,29 +137,13 @@ STORAGES = catalog.by_name(
         packages=("lmdb",),
     ),
     # A memory-mapped B+ tree with the encoded file of each sample under its key.
-    StoragePart(
-        "lmdb-encoded",
-        "LMDB with JPEG bytes",
-        form="encoded",
-        kinds=("jpeg",),
-        knobs=ENCODED_KNOBS,
-        access="mapping",
-        packages=("lmdb",),
-        prepare_s={},
-    ),
+    StoragePart("lmdb-encoded", "LMDB with JPEG bytes", access="mapping", packages=("lmdb",), **ENCODED_JPEG),
     # All images as one uint8 array in a .npy file, mapped into memory; a batch is one gather of its rows.
     StoragePart("memmap", "Memory-mapped array (.npy)", access="mapping"),
     # The whole set as one uint8 tensor in RAM.
-    StoragePart("memory", "Array in memory", access="memory", read_from={"idx": None, "jpeg": "memmap"}, ram_bytes=1),
+    StoragePart("memory", "Array in memory", ram_bytes=1, **IN_MEMORY),
     # The whole set as one float32 tensor in RAM, in a TensorDataset.
-    StoragePart(
-        "memory-float",
-        "Float tensor in memory",
-        form="samples",
-        access="memory",
-        read_from={"idx": None, "jpeg": "memmap"},
-        ram_bytes=4,
-    ),
+    StoragePart("memory-float", "Float tensor in memory", form="samples", ram_bytes=4, **IN_MEMORY),
 )
 
 
@@ -206,6 +166,10 @@ LOCATIONS = catalog.by_name(
 )
 
 
+THROTTLED = tuple(name for name, location in LOCATIONS.items() if location.knobs)
+"""Locations that read from the imitated slow drive; they are labelled wherever they appear."""
+
+
 @dataclass(frozen=True)
 class LoaderPart(Part):
     """What builds batches."""
@@ -217,7 +181,9 @@ class LoaderPart(Part):
     """Whether it decodes whole batches by itself, on the GPU if there is one, so that it takes no decoder."""
 
 
-WORKERS = {"workers": 2, "prefetch_factor": 2, "pin_memory": True, "persistent_workers": True, "start_method": None}
+THREADS = {"workers": 2, "prefetch_factor": 2}
+DECODING: dict[str, Any] = {"forms": ("encoded",), "knobs": THREADS, "made_by": "threads"}
+WORKERS = {**THREADS, "pin_memory": True, "persistent_workers": True, "start_method": None}
 
 LOADERS = catalog.by_name(
     # torch.utils.data.DataLoader, in the loop or with worker processes.
@@ -227,22 +193,11 @@ LOADERS = catalog.by_name(
     # A thread reads the next batch while the current one trains.
     LoaderPart("ahead", "Whole batches, one ahead", forms=("pixels",), knobs={"prefetch_factor": 1}, made_by="thread"),
     # A pool of threads reads, decodes and crops outside the GIL, each image straight into its batch.
-    LoaderPart(
-        "threads", "Decoding threads", forms=("encoded",), knobs={"workers": 2, "prefetch_factor": 2}, made_by="threads"
-    ),
+    LoaderPart("threads", "Decoding threads", **DECODING),
     # A Python generator that makes one sample after another and yields a batch when it is full.
     LoaderPart("generator", "Single-core generator"),
     # A DALI pipeline decodes, crops and flips; on the GPU where there is one.
-    LoaderPart(
-        "dali",
-        "NVIDIA DALI",
-        forms=("encoded",),
-        kinds=("jpeg",),
-        decodes=True,
-        knobs={"workers": 2, "prefetch_factor": 2},
-        packages=("nvidia-dali-cuda130",),
-        made_by="threads",
-    ),
+    LoaderPart("dali", "NVIDIA DALI", kinds=("jpeg",), decodes=True, packages=("nvidia-dali-cuda130",), **DECODING),
 )
 
 TRANSFERS = catalog.by_name(
@@ -300,9 +255,8 @@ def why_not(info: catalog.DatasetInfo, parts: Combination) -> ConfigError | None
         return ConfigError("storage", storage.name, f"it cannot keep {info.name}; choose one of {', '.join(fitting)}")
     if info.kind not in loader.kinds or storage.form not in loader.forms:
         fitting = [p.name for p in LOADERS.values() if info.kind in p.kinds and storage.form in p.forms]
-        return ConfigError(
-            "loader", loader.name, f"it cannot read storage {storage.name}; choose one of {', '.join(fitting)}"
-        )
+        allowed = f"it cannot read storage {storage.name}; choose one of {', '.join(fitting)}"
+        return ConfigError("loader", loader.name, allowed)
     if location.name != "disk" and not storage.on_disk:
         return ConfigError("location", location.name, f"storage {storage.name} is in memory while training; leave it")
     if transfer.name == "resident" and (storage.name, loader.name) != ("memory", "batches"):

@@ -18,11 +18,8 @@ def resolve(config: RunConfig) -> RunConfig:
     if own_script.is_own_script(config):
         why = "the run was a user's own script; start that again with vitprof watch"
         raise ConfigError("strategy", own_script.OWN_SCRIPT, why)
-    info, model, plan = (
-        dataset_info(config.dataset, config.n_images),
-        model_preset(config.model),
-        strategies.strategy(config.strategy),
-    )
+    info, model = dataset_info(config.dataset, config.n_images), model_preset(config.model)
+    plan = strategies.strategy(config.strategy)
     if config.batch_size > info.n_train:
         few = f"the training set of {info.name} has {info.n_train} samples"
         raise ConfigError("batch_size", config.batch_size, few)

@@ -55,7 +55,7 @@ def decode_simplejpeg(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
     # libjpeg can decode to 1/2, 1/4 or 1/8 of the size faster than to full size. This goes only so far that the crop
     # still has a pixel for each of the sample's; sizes in between are slower than full size (simplejpeg's
     # documentation).
-    factor = _dct_factor(box, size)
+    factor = max(n for n in (1, 2, 4, 8) if n == 1 or min(box.height, box.width) >= n * size)
     image = simplejpeg.decode_jpeg(
         encoded,
         colorspace="GRAY" if channels == 1 else "RGB",
@@ -77,13 +77,6 @@ def jpeg_size(encoded: bytes) -> tuple[int, int]:
     except ValueError:
         raise ValueError("it ends inside its header, or is not a JPEG file") from None
     return height, width
-
-
-def _dct_factor(box: Crop, size: int) -> int:
-    factor = 1
-    while factor < 8 and min(box.height, box.width) >= 2 * factor * size:
-        factor *= 2
-    return factor
 
 
 def _fit_scaled(image: Pixels, box: Crop, factor: int, out: Pixels) -> None:
@@ -194,12 +187,8 @@ def _first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-DECODERS: dict[str, Decoder] = {
-    "simplejpeg": decode_simplejpeg,
-    "opencv": decode_opencv,
-    "torchvision": decode_torchvision,
-    "pil": decode_pil,
-}
+DECODERS: dict[str, Decoder] = {"simplejpeg": decode_simplejpeg, "opencv": decode_opencv}
+DECODERS |= {"torchvision": decode_torchvision, "pil": decode_pil}
 
 
 def open_decoder(name: str) -> Decoder:

@@ -60,9 +60,7 @@ def open_pipeline(
     config: RunConfig, device: Device, events: Events, stop: Stop, clock: Clock, *, evaluate: bool
 ) -> Iterator[Pipeline]:
     """Opens the pipeline of the resolved `config` for the block. Raises `VitprofError`, `JobStopped` among them."""
-    info = dataset_info(config.dataset, config.n_images)
-    storage_name = config.storage or ""
-
+    info, storage_name = dataset_info(config.dataset, config.n_images), config.storage or ""
     progress, staging = partial(events.stage, "preparing"), partial(events.stage, "staging")
     begun = clock()
     skip = config.skip_unreadable
@@ -75,22 +73,16 @@ def open_pipeline(
     events.phase("prepare", begun, clock())
     with ExitStack() as open_things:
         staged = clock()
-        located = open_things.enter_context(
-            open_location(config, prepared.directory, progress=staging, stop=stop, clock=clock)
-        )
+        location = open_location(config, prepared.directory, progress=staging, stop=stop, clock=clock)
+        located = open_things.enter_context(location)
         if config.location != "disk":
             events.phase("stage", staged, clock())
             events.notice(located.note)
         opening = clock()
-        facts: dict[str, Any] = {
-            "storage_bytes": prepared.size_bytes,
-            "storage_prepare_s": prepared.prepare_s,
-            "stage_s": located.copied.seconds,
-            "stage_bytes": located.copied.n_bytes,
-            "page_cached_frac": pagecache.set_page_cache(located.place.root, config.page_cache, progress, stop),
-            "cache_hit_frac": math.nan,
-            "n_unreadable": prepared.n_unreadable,
-        }
+        facts: dict[str, Any] = {"storage_bytes": prepared.size_bytes, "storage_prepare_s": prepared.prepare_s}
+        facts |= {"stage_s": located.copied.seconds, "stage_bytes": located.copied.n_bytes}
+        cached_frac = pagecache.set_page_cache(located.place.root, config.page_cache, progress, stop)
+        facts |= {"page_cached_frac": cached_frac, "cache_hit_frac": math.nan, "n_unreadable": prepared.n_unreadable}
         splits: list[Split] = []
         for train in (True, False) if evaluate else (True,):
             # Evaluation is not measured: a slow drive would only make it take longer.
@@ -196,9 +188,7 @@ class ReplayLoader:
         return
 
 
-def keep_batches(
-    loader: Loader, place: Callable[[torch.Tensor], torch.Tensor], stop: Callable[[], bool]
-) -> ReplayLoader:
+def keep_batches(loader: Loader, place: Callable[[torch.Tensor], torch.Tensor], stop: Stop) -> ReplayLoader:
     """Fetches at most `MOST_BATCHES` and `MOST_BYTES` of `loader`'s epoch 0 and closes it. Returns a loader that
     replays them, as copied by `place`. Raises `JobStopped`, and what `loader` raises.
     """

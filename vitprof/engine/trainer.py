@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -69,12 +69,8 @@ class ViT(nn.Module):
         )
         self.class_token = nn.Parameter(torch.randn(1, 1, dim) * 0.02)
         self.positions = nn.Parameter(torch.randn(1, (image_size // patch_size) ** 2 + 1, dim) * 0.02)
-        self.blocks = nn.Sequential(
-            *(
-                Block(dim=dim, heads=preset.heads, dim_head=preset.dim_head, mlp_dim=mlp_dim, scale=preset.scale)
-                for _ in range(preset.depth)
-            )
-        )
+        shape: dict[str, Any] = {"dim": dim, "heads": preset.heads, "dim_head": preset.dim_head, "mlp_dim": mlp_dim}
+        self.blocks = nn.Sequential(*(Block(**shape, scale=preset.scale) for _ in range(preset.depth)))
         self.head = (
             nn.Sequential(nn.Linear(dim, mlp_dim), nn.GELU(), nn.Linear(mlp_dim, classes))
             if preset.head == "mlp"
@@ -125,9 +121,8 @@ class TorchTrainer:
         # "high" is TF32 on CUDA (PyTorch's notes on CUDA semantics)
         torch.set_float32_matmul_precision("high" if config.precision == "tf32" else "highest")
         self._autocast_to = AUTOCAST.get(config.precision)
-        self._optimizer = torch.optim.Adam(
-            model.parameters(), lr=config.lr or preset.lr, fused=config.fused_optimizer or None
-        )
+        lr, fused = config.lr or preset.lr, config.fused_optimizer or None
+        self._optimizer = torch.optim.Adam(model.parameters(), lr=lr, fused=fused)
         # fp16's smallest number is 6e-8: gradients are scaled up, and a step that overflows is skipped
         self._scaler = torch.amp.GradScaler(device.torch_device.type, enabled=config.precision == "fp16")
         self._model: Callable[[Tensor], Tensor] = (

@@ -43,9 +43,8 @@ def affine(uniform: torch.Tensor, info: DatasetInfo) -> torch.Tensor:
     if info.flips:
         width = torch.where(u[5] < 0.5, -width, width)
     cos, sin = angle.cos(), angle.sin()
-    return torch.stack(
-        (torch.stack((width * cos, -height * sin, x), 1), torch.stack((width * sin, height * cos, y), 1)), 1
-    )
+    rows = (width * cos, -height * sin, x), (width * sin, height * cos, y)
+    return torch.stack([torch.stack(row, 1) for row in rows], 1)
 
 
 def on_device(images: torch.Tensor, theta: torch.Tensor) -> torch.Tensor:

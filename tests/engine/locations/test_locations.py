@@ -3,6 +3,7 @@
 import os
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 from unittest.mock import Mock
 
@@ -19,7 +20,7 @@ from vitprof.telemetry.tmpfs import find_tmpfs
 FAST: dict[str, Any] = {"slow_mb_s": 1000.0, "slow_latency_ms": 0.0}
 
 
-at = partial(open_location, progress=silent, stop=never)
+at = partial(open_location, progress=silent, stop=never, clock=perf_counter)
 
 
 @pytest.fixture

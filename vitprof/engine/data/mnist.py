@@ -67,9 +67,8 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
             (magic,) = struct.unpack(">I", file.read(4))
             axes = {number: n for n, number in MAGICS.items()}.get(magic)
             if axes is None:
-                raise contract.read_error(
-                    path, f"magic number 0x{magic:08x} instead of 0x00000801 or 0x00000803", remedy
-                )
+                wrong = f"magic number 0x{magic:08x} instead of 0x00000801 or 0x00000803"
+                raise contract.read_error(path, wrong, remedy)
             shape = struct.unpack(f">{axes}I", file.read(4 * axes))
             expected = 4 + 4 * axes + math.prod(shape)
             if size != expected:  # checked before allocating: a damaged header may ask for any size

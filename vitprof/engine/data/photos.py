@@ -66,7 +66,8 @@ def make(
     """
     n = n_train + n_test
     # before the list of files to make: for millions of images that takes minutes and 2 GB
-    contract.ensure_space(directory, max(n - _n_files(directory), 0) * BYTES_AN_IMAGE + 1_000_000)
+    there = sum(len(os.listdir(folder)) for folder in folders(directory) if folder.is_dir())
+    contract.ensure_space(directory, max(n - there, 0) * BYTES_AN_IMAGE + 1_000_000)
     todo = [job for job in _jobs(directory, n_train, n_test, seed) if not _complete(job[0])]
     done = n - len(todo)
     with contract.writing(directory):
@@ -102,10 +103,6 @@ def _jobs(directory: Path, n_train: int, n_test: int, seed: int) -> Iterator[tup
         labels = np.random.default_rng((seed, stream)).permutation(np.arange(n) % CLASSES).tolist()
         for i, label in enumerate(labels):
             yield directory / split / class_name(label) / f"{split}-{i:06d}.jpg", label, (seed, stream, 1 + i)
-
-
-def _n_files(directory: Path) -> int:
-    return sum(len(os.listdir(folder)) for folder in folders(directory) if folder.is_dir())
 
 
 def _complete(path: Path) -> bool:

@@ -189,7 +189,8 @@ class PoolLoader(AheadLoader):
     def __init__(self, schedule: Schedule, config: RunConfig, wait: Wait | None, name: str) -> None:
         super().__init__(schedule, config)
         self.wait, self.workers = wait, config.workers or 1
-        self.pool = ThreadPoolExecutor(self.workers, name, initializer=_one_torch_thread)
+        # Otherwise decoders that use torch would start OpenMP threads in each pool thread.
+        self.pool = ThreadPoolExecutor(self.workers, name, initializer=torch.set_num_threads, initargs=(1,))
         # Without this call, a pool thread that sets its number of torch threads first would change this thread's too.
         torch.get_num_threads()
 
@@ -277,8 +278,3 @@ class ThreadsLoader(PoolLoader):
 
     def _begin(self, epoch: int) -> ThreadsEpoch:
         return ThreadsEpoch(self, epoch)
-
-
-def _one_torch_thread() -> None:
-    """Limits torch to one thread: otherwise decoders that use torch would start OpenMP threads in each pool thread."""
-    torch.set_num_threads(1)

@@ -99,9 +99,11 @@ def fetch(samples: Any, indices: list[int]) -> Any:
     return [samples[index] for index in indices] if at_once is None else at_once(indices)
 
 
-def open_samples(
-    storage: Any, config: RunConfig, *, train: bool
-) -> tuple[Dataset[Any], Callable[[Any], Batch | list[Any]]]:
+Collate = Callable[[Any], Any]
+"""Samples -> a batch: a `Batch`, or images and labels."""
+
+
+def open_samples(storage: Any, config: RunConfig, *, train: bool) -> tuple[Dataset[Any], Collate]:
     """Returns a storage's Dataset and its collate function: PyTorch's own if nothing is timed, delayed or skipped. The
     storage's `dataset` gives pairs of image (channels, height, width) and label; its samples note on the stopwatch how
     long the stages in `Stopwatch.noted` took, and `Stopwatch.rest` is the stage of the rest of the time.
@@ -109,7 +111,7 @@ def open_samples(
     wait = asked_wait(config, train=train)
     stopwatch = Stopwatch(wait) if config.loader_times or wait is not None else None
     samples: Dataset[Any] = storage.dataset() if stopwatch is None else storage.dataset(stopwatch)
-    collate: Callable[[Any], Any] = default_collate
+    collate: Collate = default_collate
     if config.skip_unreadable:
         samples, collate = Skipping(samples), collate_skipping
     if stopwatch is not None:
@@ -246,9 +248,7 @@ def ensure_shared_memory(config: RunConfig, sample_bytes: int) -> None:
         )
 
 
-def over_samples(
-    schedule: Schedule, samples: Dataset[Any], collate: Callable[[Any], Any], config: RunConfig
-) -> DataLoaderLoader:
+def over_samples(schedule: Schedule, samples: Dataset[Any], collate: Collate, config: RunConfig) -> DataLoaderLoader:
     """Returns a DataLoader over a Dataset of samples, with PyTorch's own batching."""
     order = Order(schedule, whole=False)
     return DataLoaderLoader(samples, config, order, batch_size=schedule.batch_size, sampler=order, collate_fn=collate)

@@ -8,7 +8,6 @@ import platform
 import re
 import secrets
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -55,12 +54,7 @@ def remove_copies() -> None:
 
 @contextmanager
 def open_location(
-    config: RunConfig,
-    directory: Path,
-    *,
-    progress: OnProgress,
-    stop: Stop,
-    clock: Callable[[], float] = time.perf_counter,
+    config: RunConfig, directory: Path, *, progress: OnProgress, stop: Stop, clock: Callable[[], float]
 ) -> Iterator[Located]:
     """Provides the files of `directory` where the resolved `config` says. Raises `DataError` and `JobStopped`."""
     from vitprof.engine.storage.contract import Place  # here, since it imports torch

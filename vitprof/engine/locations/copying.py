@@ -216,6 +216,4 @@ def _threads(throttle: TokenBucket | None, files: list[tuple[str, int]]) -> int:
     """Returns the number of readers that use the drive's full bandwidth while each waits for its file to be opened."""
     if throttle is None or throttle.drive.serial or not files:
         return COPY_THREADS
-    mean_bytes = max(1.0, sum(n for _, n in files) / len(files))
-    on_the_way = throttle.drive.mb_s * 1e6 * throttle.drive.latency_ms / 1e3
-    return int(COPY_THREADS + on_the_way / mean_bytes)
+    return int(COPY_THREADS + throttle.drive.files_on_the_way(sum(n for _, n in files) / len(files)))

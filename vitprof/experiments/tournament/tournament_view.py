@@ -10,20 +10,12 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.signatures.resources import others_cpu
-from vitprof.analysis.tournament.entries import (
-    THROTTLED,
-    Entry,
-    Losses,
-    Outcome,
-    Status,
-    loss_effect,
-    over_whole_epochs,
-)
+from vitprof.analysis.tournament.entries import Entry, Losses, Outcome, Status, loss_effect, over_whole_epochs
 from vitprof.analysis.tournament.leaderboard import Leaderboard, leaderboard
 from vitprof.analysis.tournament.scores import block_rates, over_epochs
 from vitprof.config import PARTS, RunConfig, catalog, estimates
 from vitprof.config.own_script import UNCHANGED
-from vitprof.config.parts import prepared_as
+from vitprof.config.parts import THROTTLED, prepared_as
 from vitprof.config.strategies import strategy
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, StoreError
