@@ -96,7 +96,7 @@ class TestPredicting:
         run = profiled(manager)
         for wrong in ("dali", "nonsense"):
             with pytest.raises(ConfigError, match=wrong):
-                jobs.predict_strategies(manager, run.id, ["memory", wrong])
+                jobs.predict_strategies(manager, run.id, ["memory", wrong], seconds=0.2)
         assert manager.store.runs(group_key=jobs.group_of(run.id)) == []
         with pytest.raises(JobError, match="still going on"):
             jobs.submit_micro_runs(manager, manager.store.create_run(RunConfig()))

@@ -16,8 +16,8 @@ from vitprof.config.catalog import DATASETS
 from vitprof.config.strategies import STRATEGIES
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.headroom import measure_headroom
+from vitprof.experiments.tournament import tournament_runner
 from vitprof.experiments.tournament.planning import create_tournament
-from vitprof.experiments.tournament.tournament_runner import TournamentRunner
 from vitprof.experiments.tournament.tournament_view import TournamentView
 from vitprof.experiments.trials import Trial, run_trials
 from vitprof.jobs.manager import JobManager
@@ -183,7 +183,8 @@ def test_a_tournament_headroom_and_a_failure(
         launcher.wait(threading.Event())
         how: dict[str, Any] = {"repeats": 1, "until_decided": False, "early_stop": False}
         number = create_tournament(store, TournamentSpec(JOB, ("memory", "device"), (64,), **how))
-        runner = TournamentRunner(manager, number, why_not=lambda config: "")
+        monkeypatch.setattr(tournament_runner, "why_not_here", lambda config, machine: "")
+        runner = tournament_runner.TournamentRunner(manager, number)
         assert runner.join(60), runner.error
         rows = TournamentView(store, number).board().rows
         assert [row.entry.status for row in rows] == ["done", "done"]

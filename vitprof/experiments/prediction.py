@@ -13,7 +13,7 @@ from vitprof.config.resolve import resolve
 from vitprof.config.strategies import STRATEGIES
 from vitprof.cores import job_cores
 from vitprof.errors import ConfigError, JobError
-from vitprof.experiments.trials import OnProgress, Stop, Trial, ignore, never, run_trials, submit_trials
+from vitprof.experiments.trials import OnProgress, Trial, ignore, run_trials, submit_trials
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunGroup, RunStore, StoredRun, predictions
 from vitprof.store.predictions import StoredPrediction, list_predictions, prediction, update_prediction
@@ -141,17 +141,11 @@ def calibration_for(store: RunStore, run: StoredRun) -> Calibration:
 
 
 def predict_strategies(
-    manager: JobManager,
-    run_id: int,
-    strategies: Sequence[str] | None = None,
-    *,
-    seconds: float = MICRO_S,
-    progress: OnProgress = ignore,
-    stop: Stop = never,
+    manager: JobManager, run_id: int, strategies: Sequence[str], *, seconds: float, progress: OnProgress = ignore
 ) -> list[StoredPrediction]:
     """Runs a loader-only job of each strategy, predicts each one from run `run_id`, and returns the new predictions."""
     trials, ids = micro_runs(manager.store, run_id, strategies, seconds=seconds), set[int]()
-    for _, ended in run_trials(manager, trials, group_of(run_id), total=len(trials), progress=progress, stop=stop):
+    for _, ended in run_trials(manager, trials, group_of(run_id), total=len(trials), progress=progress):
         ids.add(ended)
         record_predictions(manager.store, run_id)
     return [p for p in list_predictions(manager.store, run_id) if p.micro_run_id in ids]
@@ -178,7 +172,7 @@ def failures(
 
 
 def verify(
-    manager: JobManager, given: Sequence[StoredPrediction], *, progress: OnProgress = ignore, stop: Stop = never
+    manager: JobManager, given: Sequence[StoredPrediction], *, progress: OnProgress = ignore
 ) -> list[StoredPrediction]:
     """Runs the jobs that predictions of one run are about, unless that was done; returns these with the figures."""
     store = manager.store
@@ -186,7 +180,7 @@ def verify(
     if unchecked:
         trials = [Trial(p.config, CHECK, p.config.strategy) for p in unchecked]
         group = group_of(unchecked[0].profile_run_id)
-        ended = run_trials(manager, trials, group, total=len(trials), progress=progress, stop=stop)
+        ended = run_trials(manager, trials, group, total=len(trials), progress=progress)
         for p, (_, run_id) in zip(unchecked, ended, strict=False):
             update_prediction(store, p.id, verified_run_id=run_id)
             _note_check(store, prediction(store, p.id))

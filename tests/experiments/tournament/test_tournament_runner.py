@@ -20,6 +20,7 @@ from vitprof.experiments.tournament import tournament_runner as jobs
 from vitprof.experiments.tournament import tournament_trials, tournament_view
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tournament.tournament_runner import TournamentRunner, TournamentRunners
+from vitprof.experiments.tournament.tournament_trials import TournamentTrials
 from vitprof.experiments.tournament.tournament_view import TournamentView, rounds_of
 from vitprof.jobs import users
 from vitprof.jobs.manager import JobManager
@@ -131,25 +132,27 @@ class TestToTheEnd:
         number = made(store, device=SLOW, steps=1000)
         fails_twice = Mock(wraps=set_status, side_effect=[StoreError("locked")] * 2 + [DEFAULT] * 9)
 
-        def locked(run: Any) -> None:
+        def locked(*_: object) -> None:
             monkeypatch.setattr(jobs, "set_status", fails_twice)
             raise StoreError("the run store failed: locked")
 
         monkeypatch.setattr(jobs, "RETRY_S", 0.001)
-        runner = TournamentRunner(manager, number, watch=locked)
+        monkeypatch.setattr(TournamentTrials, "is_cut", locked)
+        runner = TournamentRunner(manager, number)
         assert (runner.join(60), runner.error) == (True, "the run store failed: locked")
         assert [status for _, status in statuses(store, number)] == ["stopped"]
         now = tournament(store, number)
         assert (now.status, now.held, now.note) == ("paused", False, "the run store failed: locked")
 
-    def test_none_can_be_run_here(self, manager: JobManager) -> None:
+    def test_none_can_be_run_here(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         number, of_a_baseline = made(manager.store), made(manager.store, baseline=A)
-        assert TournamentRunner(manager, number, why_not=lambda config: "the moon is full").join(60)
+        monkeypatch.setattr(jobs, "why_not_here", lambda config, machine: "the moon is full")
+        assert TournamentRunner(manager, number).join(60)
         now = TournamentView(manager.store, number).look()
         assert [(e.status, e.reason) for e in now.entries] == [("refused", "the moon is full")] * 2
         assert (now.progress.total, now.tournament.note) == (0, "no setting can run here")
         with pytest.raises(ConfigError, match="the moon is full"):
-            TournamentRunner(manager, of_a_baseline, why_not=lambda config: "the moon is full")
+            TournamentRunner(manager, of_a_baseline)
         assert tournament(manager.store, of_a_baseline).status == "queued"
 
     @pytest.mark.parametrize(("rounds", "n"), [({}, 4), ({"repeats": 1, "until_decided": True}, 2)])
@@ -399,7 +402,8 @@ class TestInterrupted:
         submits = Mock(wraps=manager.submit, side_effect=[locked, locked, DEFAULT, locked, *[DEFAULT] * 9])
         monkeypatch.setattr(manager, "submit", submits)
         monkeypatch.setattr(jobs, "RETRY_S", 0.001)
-        runner = TournamentRunner(manager, number, watch=watch)
+        monkeypatch.setattr(TournamentTrials, "is_cut", watch)
+        runner = TournamentRunner(manager, number)
         assert runner.join(60)
         assert (runner.error, tournament(manager.store, number).status) == ("", "done")
         assert watch.called

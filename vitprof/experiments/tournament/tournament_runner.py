@@ -4,14 +4,12 @@ import functools
 import threading
 import time
 import traceback
-from collections.abc import Callable
 
-from vitprof.config import RunConfig
 from vitprof.config.availability import look_around
 from vitprof.errors import ConfigError, StoreAwayError, VitprofError, one_line
 from vitprof.experiments.tournament.planning import plan, why_not_here
 from vitprof.experiments.tournament.tournament_trials import End, TournamentTrials
-from vitprof.experiments.trials import Trial, run_trials
+from vitprof.experiments.trials import run_trials
 from vitprof.jobs.manager import WAIT_FOR_STORE_S, JobManager
 from vitprof.jobs.users import carried, check_may_stop, who
 from vitprof.store.tournaments import TournamentStatus, claim, set_status, tournament
@@ -23,18 +21,11 @@ STORE_GRACE_S, RETRY_S = 30.0, 0.5
 class TournamentRunner:
     """A thread that runs one tournament. Raises what `claim` raises, and `ConfigError` if its baseline can't be run."""
 
-    def __init__(
-        self,
-        manager: JobManager,
-        tournament_id: int,
-        *,
-        why_not: Callable[[RunConfig], str] | None = None,
-        watch: Callable[[int], None] = lambda run_id: None,
-    ) -> None:
+    def __init__(self, manager: JobManager, tournament_id: int) -> None:
         self.id = tournament_id
         self.error = ""
         """What ended it, where it failed; otherwise ""."""
-        self._manager, self._store, self._watch = manager, manager.store, watch
+        self._manager, self._store = manager, manager.store
         self._lock = threading.Lock()  # held while it is decided whether the thread continues
         self._requested: End | None = None
         self._at_once = threading.Event()
@@ -42,7 +33,7 @@ class TournamentRunner:
         self._over = False
         self._n_ended = 0
         spec = tournament(self._store, tournament_id).spec
-        planned = plan(spec, why_not or functools.partial(why_not_here, machine=look_around()))
+        planned = plan(spec, functools.partial(why_not_here, machine=look_around()))
         refused = {t.key: t.refused for t in planned if t.refused}
         if spec.baseline and spec.baseline in refused:
             raise ConfigError("baseline", spec.baseline, f"it cannot be run here: {refused[spec.baseline]}")
@@ -128,7 +119,7 @@ class TournamentRunner:
             n_ended = self._n_ended
             try:
                 trials, stop = self._trials, self._at_once.is_set
-                for _ in run_trials(self._manager, trials, trials.group_key, watch=self._watch_trial, stop=stop):
+                for _ in run_trials(self._manager, trials, trials.group_key, watch=trials.is_cut, stop=stop):
                     self._n_ended += 1
                 with self._lock:
                     self._over = True
@@ -139,10 +130,6 @@ class TournamentRunner:
                     until = now + WAIT_FOR_STORE_S
                 if now >= until or self._at_once.wait(RETRY_S):
                     raise
-
-    def _watch_trial(self, trial: Trial, run_id: int) -> bool:
-        self._watch(run_id)
-        return self._trials.is_cut(trial, run_id)
 
 
 class TournamentRunners:
