@@ -18,23 +18,9 @@ app = typer.Typer(
     add_completion=False,
 )
 for command in (
-    run.run,
-    watch.watch,
-    check.check,
-    run.headroom,
-    run.predict,
-    doctor.strategies,
-    runs.runs,
-    export.export,
-    runs.delete,
-    runs.restore,
-    runs.prune,
-    export.bundle,
-    export.code,
-    dashboard.demo,
-    schema.schema,
-    doctor.doctor,
-    doctor.selftest,
+    *(run.run, watch.watch, check.check, run.headroom, run.predict, doctor.strategies, runs.runs, export.export),
+    *(runs.delete, runs.restore, runs.prune, export.bundle, export.code, dashboard.demo, schema.schema),
+    *(doctor.doctor, doctor.selftest),
 ):
     app.command()(command)
 app.callback(invoke_without_command=True)(dashboard.dashboard)
@@ -75,9 +61,8 @@ def main() -> None:
         context = getattr(error, "ctx", None)  # None where an option lacks its value
         command = context.command_path if context is not None else " ".join([called, *sys.argv[1:2]])
         usage = message().rstrip(".")
-        terminal.complain(
-            f"{usage}{'' if usage.endswith('?') else '.'} See '{command} --help'", terminal.EXIT_BAD_VALUE
-        )
+        stop = "" if usage.endswith("?") else "."
+        terminal.complain(f"{usage}{stop} See '{command} --help'", terminal.EXIT_BAD_VALUE)
     if status == terminal.EXIT_STOPPED:
         terminal.complain("interrupted", terminal.EXIT_STOPPED)
     if status:

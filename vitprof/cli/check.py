@@ -28,6 +28,11 @@ NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold (https://www.w3.org/TR/xml/#charsets)."""
 FIGURES = ("value", "low", "high", "n_runs", "n_steps", "between_runs")
 """Fields of a figure that `--json` prints; null where the bound was refused."""
+RUNS_HELP = (
+    "repeated runs of one setting, separated by commas: numbers as `runs` lists them, or files that `bundle` wrote"
+)
+AGAINST_HELP = "the baseline for --max-slowdown, given in the same way as RUNS"
+ALLOW_HELP = f"compare runs that differ in these, separated by commas: {', '.join(guard.ALLOWED_TOPICS)}"
 
 
 def _share_option(help_text: str) -> Any:
@@ -35,29 +40,13 @@ def _share_option(help_text: str) -> Any:
 
 
 def check(
-    runs: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUNS",
-            help="repeated runs of one setting, separated by commas: numbers as `runs` lists them, or files that "
-            "`bundle` wrote",
-            show_default=False,
-        ),
-    ],
+    runs: Annotated[str, typer.Argument(metavar="RUNS", help=RUNS_HELP, show_default=False)],
     max_idle: Annotated[str, _share_option("largest share of the time that the device may idle, such as 10%")] = "",
     max_data_wait: Annotated[str, _share_option("largest share of the time that the loop may wait for data")] = "",
     min_samples_per_s: Annotated[str, typer.Option(metavar="NUMBER", help="lowest throughput in samples/s")] = "",
-    against: Annotated[
-        str, typer.Option(metavar="RUNS", help="the baseline for --max-slowdown, given in the same way as RUNS")
-    ] = "",
+    against: Annotated[str, typer.Option(metavar="RUNS", help=AGAINST_HELP)] = "",
     max_slowdown: Annotated[str, _share_option("how far samples/s may be below the baseline's, such as 5%")] = "",
-    allow: Annotated[
-        str,
-        typer.Option(
-            metavar="TOPICS",
-            help=f"compare runs that differ in these, separated by commas: {', '.join(guard.ALLOWED_TOPICS)}",
-        ),
-    ] = "",
+    allow: Annotated[str, typer.Option(metavar="TOPICS", help=ALLOW_HELP)] = "",
     junit: Annotated[Path | None, typer.Option(help="write the outcomes to this file as JUnit XML")] = None,
     as_json: terminal.AsJson = False,
 ) -> None:
@@ -126,6 +115,9 @@ def share(name: str, text: str) -> float:
 
 # the runs
 
+Side = Sequence[guard.CheckedRun]
+"""The runs that are checked, or those that they are compared with."""
+
 
 def _side(store: RunStore, given: str, name: str) -> list[guard.CheckedRun]:
     runs: dict[tuple[object, ...], guard.CheckedRun] = {}
@@ -164,10 +156,7 @@ def _checked(run: Recording, steps: Series, telemetry: Series, *, host: str = ""
 
 
 def _judge(
-    bounds: Sequence[Bound],
-    runs: Sequence[guard.CheckedRun],
-    baseline: Sequence[guard.CheckedRun],
-    allowed: Sequence[str],
+    bounds: Sequence[Bound], runs: Side, baseline: Side, allowed: Sequence[str]
 ) -> tuple[list[Judged], guard.Comparability]:
     """Returns the outcomes, and how the runs compare. A bad baseline affects no bound but `max_slowdown`."""
     alone = [refusal for run in runs if (refusal := guard.why_not_judged(run, allowed))]
@@ -195,15 +184,15 @@ def _exit_status(judged: Sequence[Judged]) -> int:
     return terminal.EXIT_FAILED if "missed" in outcomes else EXIT_UNDECIDED if outcomes - {"met"} else 0
 
 
-def _simulated(runs: Sequence[guard.CheckedRun]) -> str:
+def _simulated(runs: Side) -> str:
     return " (simulated device)" if any(run.facts.config.simulated for run in runs) else ""
 
 
-def _labels(runs: Sequence[guard.CheckedRun]) -> list[str]:
+def _labels(runs: Side) -> list[str]:
     return [run.facts.label for run in runs]
 
 
-def _junit(judged: Sequence[Judged], runs: Sequence[guard.CheckedRun], baseline: Sequence[guard.CheckedRun]) -> str:
+def _junit(judged: Sequence[Judged], runs: Side, baseline: Side) -> str:
     """Returns the outcomes as one `testsuite`, as Jenkins and GitLab read it; undecided or refused is an error."""
     elements = [{"met": "system-out", "missed": "failure"}.get(line.outcome, "error") for line in judged]
     counts = {"tests": str(len(judged)), "failures": str(elements.count("failure"))}
@@ -223,11 +212,7 @@ def _junit(judged: Sequence[Judged], runs: Sequence[guard.CheckedRun], baseline:
 
 
 def _object(
-    judged: Sequence[Judged],
-    runs: Sequence[guard.CheckedRun],
-    baseline: Sequence[guard.CheckedRun],
-    between: guard.Comparability,
-    status: int,
+    judged: Sequence[Judged], runs: Side, baseline: Side, between: guard.Comparability, status: int
 ) -> dict[str, Any]:
     bounds = [
         {"bound": line.bound.kind, "limit": line.bound.limit, "outcome": line.outcome}
@@ -235,11 +220,5 @@ def _object(
         | {"reason": line.reason or None, "sentence": line.sentence}
         for line in judged
     ]
-    return {
-        "exit_status": status,
-        "runs": _labels(runs),
-        "baseline": _labels(baseline),
-        "simulated": bool(_simulated(runs)),
-        "bounds": bounds,
-        "remarks": between.remarks,
-    }
+    sides = {"runs": _labels(runs), "baseline": _labels(baseline), "simulated": bool(_simulated(runs))}
+    return {"exit_status": status, **sides, "bounds": bounds, "remarks": between.remarks}

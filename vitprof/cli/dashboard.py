@@ -31,6 +31,7 @@ START = (
 """Code that the server's process runs. It imports this package, and no namesake in the current directory."""
 
 PORT_HELP = "port of the dashboard; the first free one from 8501 if not given"
+OPEN_PORT_HELP = "port of the dashboard; the first from 8501 that answers if not given"
 NO_BROWSER_HELP = "print the dashboard's address without opening a browser"
 
 FIRST, LAST = 8501, 8520
@@ -82,11 +83,7 @@ def demo(
     serve(script, port, no_browser=no_browser, lines=lines)
 
 
-def open_dashboard(
-    port: Annotated[
-        int | None, port_option("port of the dashboard; the first from 8501 that answers if not given")
-    ] = None,
-) -> None:
+def open_dashboard(port: Annotated[int | None, port_option(OPEN_PORT_HELP)] = None) -> None:
     """Open the browser at a dashboard that is running, here or at the other end of a tunnel."""
     port = answering_port(port)
     reason = why_no_browser()
@@ -152,9 +149,8 @@ def _why_not(address: str, port: int) -> str:
             probe.listen()  # beside a listener on all addresses, binding alone can succeed
     except OSError as error:
         if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-            raise VitprofError(
-                f"this machine has no address {address}; set STREAMLIT_SERVER_ADDRESS to one it has"
-            ) from None
+            todo = "set STREAMLIT_SERVER_ADDRESS to one it has"
+            raise VitprofError(f"this machine has no address {address}; {todo}") from None
         if error.errno == errno.EADDRINUSE:
             return "it is in use"
         return f"{error.strerror or error}"

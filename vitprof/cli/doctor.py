@@ -33,15 +33,10 @@ def strategies(
     rows = []
     for s in STRATEGIES.values():
         takes = ", ".join(f"{name}={value}" for name, value in _knobs(s, info).items() if value is not None)
-        lines = [
-            s.what,
-            f"When: {s.when}",
-            f"Costs: {s.costs}",
-            f"From: {s.origin}",
-            f"Takes: {takes or 'no settings'}",
-        ]
+        lines = [s.what, f"When: {s.when}", f"Costs: {s.costs}", f"From: {s.origin}"]
         here = _here(availability(s, info, machine=machine))
-        rows.append((Text.assemble((s.name, "bold"), "\n", s.title), Group(*lines, here)))
+        described = Group(*lines, f"Takes: {takes or 'no settings'}", here)
+        rows.append((Text.assemble((s.name, "bold"), "\n", s.title), described))
     terminal.show_table(("strategy", "what it does, when it helps, what it costs"), rows, show_lines=True)
 
 
@@ -50,22 +45,15 @@ def _knobs(strategy: Strategy, info: catalog.DatasetInfo) -> dict[str, Any]:
 
 
 def _here(seen: Availability) -> Text:
-    word = "no" if seen.verdict == "bad" else "yes"
-    return Text.assemble(
-        "Runs here: ", (word, terminal.VERDICT_COLOURS[seen.verdict]), f"; {seen.reason}" if seen.reason else ""
-    )
+    word = "no" if seen.verdict == "bad" else "yes", terminal.VERDICT_COLOURS[seen.verdict]
+    return Text.assemble("Runs here: ", word, f"; {seen.reason}" if seen.reason else "")
 
 
 def _as_object(strategy: Strategy, info: catalog.DatasetInfo, machine: Machine) -> dict[str, Any]:
     seen = availability(strategy, info, machine=machine)
-    return {
-        **dataclasses.asdict(strategy),
-        **dataclasses.asdict(strategy.combination(info)),
-        "defaults": _knobs(strategy, info),
-        "available": seen.verdict != "bad",
-        "availability": seen.verdict,
-        "reason": seen.reason,
-    }
+    known = dataclasses.asdict(strategy) | dataclasses.asdict(strategy.combination(info))
+    known["defaults"] = _knobs(strategy, info)
+    return known | {"available": seen.verdict != "bad", "availability": seen.verdict, "reason": seen.reason}
 
 
 def doctor(as_json: terminal.AsJson = False) -> None:
@@ -90,6 +78,7 @@ def doctor(as_json: terminal.AsJson = False) -> None:
 
 
 ROUNDS, QUICK_ROUNDS = 2, 1
+GPU_HELP = f"{len(GPU_CASES)} cases on this machine's GPU; at most {TOTAL_S / 60:g} minutes"
 QUICK_HELP = f"{len(QUICK)} cases in {n_jobs(QUICK, QUICK_ROUNDS)} short jobs, once; about half a minute to a minute"
 
 WHAT_IS_SHOWN = (
@@ -100,10 +89,7 @@ WHAT_IS_SHOWN = (
 
 def selftest(
     quick: Annotated[bool, typer.Option("--quick", help=QUICK_HELP)] = False,
-    gpu: Annotated[
-        bool,
-        typer.Option("--gpu", help=f"{len(GPU_CASES)} cases on this machine's GPU; at most {TOTAL_S / 60:g} minutes"),
-    ] = False,
+    gpu: Annotated[bool, typer.Option("--gpu", help=GPU_HELP)] = False,
     as_json: terminal.AsJson = False,
 ) -> None:
     """Check the numbers: slow jobs down in known ways and see whether vitprof finds the cause and its size.

@@ -48,6 +48,10 @@ FORMATS: dict[str, Write] = {
     "tensorboard": lambda store, runs, file: None,  # writes a directory, see `export`
 }
 BINARY_FORMATS = ("parquet", "steps-parquet", "tensorboard")
+OUTPUT_HELP = "file to write, for tensorboard a new directory; text goes to stdout if not given"
+STEPS_HELP = "for csv, parquet and json: every step instead of one row for each run"
+BUNDLE = typer.Argument(help="a .vitprof file")
+ALL_STEPS_HELP = "for trace: every step of a long run instead of the first 50,000"
 
 
 class _Terminal(io.BytesIO):
@@ -61,18 +65,9 @@ class _Terminal(io.BytesIO):
 def export(
     run_ids: Annotated[list[int], terminal.run_id("ids, as `runs` lists them")],
     kind: Annotated[str, typer.Option("--format", metavar="FORMAT", help=", ".join(FORMATS))] = "csv",
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", help="file to write, for tensorboard a new directory; text goes to stdout if not given"
-        ),
-    ] = None,
-    steps: Annotated[
-        bool, typer.Option("--steps", help="for csv, parquet and json: every step instead of one row for each run")
-    ] = False,
-    all_steps: Annotated[
-        bool, typer.Option("--all-steps", help="for trace: every step of a long run instead of the first 50,000")
-    ] = False,
+    output: Annotated[Path | None, typer.Option("--output", help=OUTPUT_HELP)] = None,
+    steps: Annotated[bool, typer.Option("--steps", help=STEPS_HELP)] = False,
+    all_steps: Annotated[bool, typer.Option("--all-steps", help=ALL_STEPS_HELP)] = False,
     csv: Annotated[Path | None, typer.Option("--csv", help="the same as --format csv --output FILE")] = None,
 ) -> None:
     """Write runs to a file: a table, JSON, a report, a trace for ui.perfetto.dev, scalars for TensorBoard."""
@@ -122,9 +117,7 @@ def bundle(
     terminal.out.print(f"{output}: {size}; import it with {program()} import {output}")
 
 
-def import_runs(
-    file: Annotated[Path, typer.Argument(help="a .vitprof file")], as_json: terminal.AsJson = False
-) -> None:
+def import_runs(file: Annotated[Path, BUNDLE], as_json: terminal.AsJson = False) -> None:
     """Import the runs of a file that `bundle`, or Export on the History page, wrote on another machine."""
     from vitprof.export.bundle import import_bundle
 

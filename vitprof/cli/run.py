@@ -17,7 +17,7 @@ from vitprof.config.resolve import resolve
 from vitprof.config.strategies import strategy
 from vitprof.errors import ConfigError, JobError, StoreAwayError
 from vitprof.experiments import prediction as jobs
-from vitprof.experiments.headroom import anchor_configs, find_headroom, measure_headroom
+from vitprof.experiments.headroom import REPEATS, anchor_configs, find_headroom, measure_headroom
 from vitprof.experiments.trials import job_manager
 from vitprof.export import tables, write_text
 from vitprof.program import program
@@ -46,7 +46,7 @@ def run(*, as_json: bool, csv: Path | None, headroom: bool, anyway: bool, **sett
     if not as_json:
         results.show_run(finished)
     if headroom and finished.status == "done":
-        extra["headroom"], stopped = measure_and_tell(finished, quiet=as_json, anyway=anyway)
+        extra["headroom"], stopped = measure_and_tell(finished, repeats=REPEATS, quiet=as_json, anyway=anyway)
     if as_json:
         terminal.print_json(tables.run_object(finished) | extra)
     terminal.show(*finished.notices, console=terminal.err)
@@ -86,7 +86,7 @@ REPEATS_HELP = "how many times each anchor is run; 0 only shows what was measure
 def headroom(
     run: Annotated[int, terminal.run_id("id of a run that trained, as `runs` lists it")],
     as_json: terminal.AsJson = False,
-    repeats: Annotated[int, terminal.number("repeats", ANCHOR_REPEATS, REPEATS_HELP)] = 2,
+    repeats: Annotated[int, terminal.number("repeats", ANCHOR_REPEATS, REPEATS_HELP)] = REPEATS,
     anyway: options.Anyway = False,
 ) -> None:
     """Measure how much faster a run's job would be if its data were free: four anchors, run in turns.
@@ -104,9 +104,7 @@ def headroom(
         raise typer.Exit(terminal.EXIT_FAILED)
 
 
-def measure_and_tell(
-    run: StoredRun, *, repeats: int = 2, quiet: bool, anyway: bool
-) -> tuple[dict[str, Any] | None, bool]:
+def measure_and_tell(run: StoredRun, *, repeats: int, quiet: bool, anyway: bool) -> tuple[dict[str, Any] | None, bool]:
     """Measures the headroom of `run`, or reads it where `repeats` is 0; shows it unless `quiet`. Returns the object for
     `--json` (None if nothing was measured), and whether it was stopped by a signal.
     """
@@ -138,11 +136,12 @@ def _show(result: Headroom | None, run: StoredRun) -> None:
     terminal.show(*result.notes, console=terminal.err)
 
 
+STRATEGIES_HELP = "strategies, separated by commas, or all; a few usual ones if not given"
+
+
 def predict(
     run: Annotated[int, terminal.run_id("id of a run that trained, as `runs` lists it")],
-    strategies: Annotated[
-        str, typer.Option(help="strategies, separated by commas, or all; a few usual ones if not given")
-    ] = "",
+    strategies: Annotated[str, typer.Option(help=STRATEGIES_HELP)] = "",
     seconds: Annotated[float, terminal.number("seconds", LOADING_S, "seconds of loading for each strategy")] = 2.0,
     verify: Annotated[bool, typer.Option("--verify", help="also run each predicted job and compare")] = False,
     anyway: options.Anyway = False,
@@ -192,14 +191,7 @@ def _show_predictions(profiled: StoredRun, predictions: list[StoredPrediction]) 
 
 
 def _prediction(p: StoredPrediction) -> dict[str, object]:
-    return {
-        "prediction_id": p.id,
-        "strategy": p.config.strategy,
-        "config": p.config.to_dict(),
-        "samples_per_s": p.samples_per_s,
-        "low": p.low,
-        "high": p.high,
-        "measured_samples_per_s": p.measured_per_s,
-        "error_frac": p.error,
-        "verified_run_id": p.verified_run_id,
-    }
+    about = {"prediction_id": p.id, "strategy": p.config.strategy, "config": p.config.to_dict()}
+    predicted = {"samples_per_s": p.samples_per_s, "low": p.low, "high": p.high}
+    checked = {"measured_samples_per_s": p.measured_per_s, "error_frac": p.error}
+    return about | predicted | checked | {"verified_run_id": p.verified_run_id}

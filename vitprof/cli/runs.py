@@ -19,6 +19,7 @@ from vitprof.store.database import now_utc
 DEFAULT_LIMIT = 50
 """Runs in a table without --limit. As JSON all runs are printed."""
 LIMIT_HELP = f"list at most this many; if not given, {DEFAULT_LIMIT} in a table and all with --json"
+HELPERS_HELP = "include anchors of headroom, loader-only runs, trials of tournaments"
 SORT_HELP = f"order: {', '.join(SORTS)}; the largest first, or the smallest with --ascending"
 
 
@@ -35,9 +36,7 @@ def runs(
     device: Annotated[list[str] | None, _many("runs on this device, as requested")] = None,
     verdict: Annotated[list[str] | None, _many("runs with this verdict, such as input-bound")] = None,
     status: Annotated[list[str] | None, _many("runs with this status, such as done or failed")] = None,
-    helpers: Annotated[
-        bool, typer.Option("--helpers", help="include anchors of headroom, loader-only runs, trials of tournaments")
-    ] = False,
+    helpers: Annotated[bool, typer.Option("--helpers", help=HELPERS_HELP)] = False,
     sort: Annotated[str, typer.Option(help=SORT_HELP)] = "id",
     ascending: Annotated[bool, typer.Option("--ascending", help="the smallest first")] = False,
     limit: Annotated[int | None, terminal.number("limit", LIST_PAGE, LIMIT_HELP, show_default=False)] = None,
@@ -62,9 +61,8 @@ def runs(
         _show_table(rows)
         if len(rows) < total:
             first = (page - 1) * most + 1
-            terminal.out.print(
-                f"{first:,} to {first + len(rows) - 1:,} of {total:,} runs; --limit and --page show others"
-            )
+            last = first + len(rows) - 1
+            terminal.out.print(f"{first:,} to {last:,} of {total:,} runs; --limit and --page show others")
     elif total:
         terminal.out.print(f"there is no page {page}: {total:,} runs, {most} a page")
     else:
@@ -111,11 +109,11 @@ def restore(run: Annotated[int, terminal.run_id("id of the deleted run")]) -> No
         store.restore(run)
 
 
-def prune(
-    keep_days: Annotated[
-        float, terminal.number("keep_days", KEPT_DAYS, "erase what was deleted longer ago than that")
-    ] = float(run_store.KEPT_DAYS),
-) -> None:
+KEPT_HELP = "erase what was deleted longer ago than that"
+USUALLY_KEPT = float(run_store.KEPT_DAYS)
+
+
+def prune(keep_days: Annotated[float, terminal.number("keep_days", KEPT_DAYS, KEPT_HELP)] = USUALLY_KEPT) -> None:
     """Erase deleted runs for good."""
     with terminal.open_store() as store:
         terminal.show(f"{formats.count(store.prune(now_utc(keep_days)), 'run')} erased")

@@ -355,11 +355,10 @@ PRINTED: dict[str, tuple[Any, str]] = {
 """Name of a schema -> the type of the object, and the command that prints it (without `vitprof`)."""
 
 
-def schema(
-    name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="name of the schema; lists them if not given", show_default=False)
-    ] = "",
-) -> None:
+NAME_HELP = "name of the schema; lists them if not given"
+
+
+def schema(name: Annotated[str, typer.Argument(metavar="[NAME]", help=NAME_HELP, show_default=False)] = "") -> None:
     """Print the JSON Schema (draft 2020-12) of what a command prints with --json."""
     if name in PRINTED:
         text = json.dumps(codec.schema(PRINTED[name][0], name), indent=2, ensure_ascii=False)

@@ -122,22 +122,13 @@ def _own_spec(options: dict[str, Any], given: dict[str, Any], ctx: typer.Context
     if not options["vary"]:
         raise ConfigError("vary", "", "say what of the script's DataLoader is tried: --vary workers=0,2,4")
     _refuse(NOT_WITH_A_SCRIPT, options | given, ctx, "it does not go with a script of your own; leave it out")
-    isolation = ("", ()) if options["in_place"] else isolation_of(os.getcwd(), options["command"])
+    isolation, layered = ("", ()) if options["in_place"] else isolation_of(os.getcwd(), options["command"])
     steps = TRIAL_STEPS if given["steps"] is None else given["steps"]
-    return tournament_spec.TournamentSpec(
-        base=own_config("", steps=steps, telemetry_hz=given["telemetry_hz"]),
-        strategies=(OWN_SCRIPT,),
-        batch_sizes=(1,),
-        baseline=UNCHANGED,
-        script=OwnScript(
-            planning.keep_command(options["command"]),
-            os.getcwd(),
-            tuple(read_varied(text) for text in options["vary"]),
-            isolation=isolation[0],
-            layered=isolation[1],
-        ),
-        **_rounds(options),
-    )
+    base = own_config("", steps=steps, telemetry_hz=given["telemetry_hz"])
+    command, varied = planning.keep_command(options["command"]), tuple(map(read_varied, options["vary"]))
+    script = OwnScript(command, os.getcwd(), varied, isolation=isolation, layered=layered)
+    own: dict[str, Any] = {"baseline": UNCHANGED, "script": script}
+    return tournament_spec.TournamentSpec(base, (OWN_SCRIPT,), (1,), **own, **_rounds(options))
 
 
 def _check_same_command(script: OwnScript | None, command: list[str]) -> None:

@@ -38,33 +38,24 @@ EXIT_NOT_FOUND = 127
 ADD_EVERY_S = 0.5
 """Seconds between updates of the figures, which cost the same for one step as for hundreds."""
 WAITING = "waiting for a training loop over a DataLoader"
+COMMAND_HELP = "command to run, after --: python train.py --epochs 1"
+STEPS_HELP = "end the script after this many training steps"
+DETACH_HELP = "stop watching after this many training steps; the script goes on"
+HEADROOM_HELP = (
+    "measure how much faster the script would be with free data: some batches are used again, so it trains on them "
+    "more often and an epoch takes longer"
+)
 
 
 def watch(
     command: Annotated[
         list[str],
-        typer.Argument(
-            help="command to run, after --: python train.py --epochs 1", metavar="-- COMMAND...", show_default=False
-        ),
+        typer.Argument(help=COMMAND_HELP, metavar="-- COMMAND...", show_default=False),
     ],
     name: Annotated[str, typer.Option(help="name of the run; the command if not given")] = "",
-    steps: Annotated[
-        int | None, terminal.number("steps", bounds.WATCHED_STEPS, "end the script after this many training steps")
-    ] = None,
-    detach_after: Annotated[
-        int | None,
-        terminal.number(
-            "detach_after", bounds.WATCHED_STEPS, "stop watching after this many training steps; the script goes on"
-        ),
-    ] = None,
-    headroom: Annotated[
-        bool,
-        typer.Option(
-            "--headroom",
-            help="measure how much faster the script would be with free data: some batches are used again, so it "
-            "trains on them more often and an epoch takes longer",
-        ),
-    ] = False,
+    steps: Annotated[int | None, terminal.number("steps", bounds.WATCHED_STEPS, STEPS_HELP)] = None,
+    detach_after: Annotated[int | None, terminal.number("detach_after", bounds.WATCHED_STEPS, DETACH_HELP)] = None,
+    headroom: Annotated[bool, typer.Option("--headroom", help=HEADROOM_HELP)] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the run to this file as JSON")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="print errors only: no status line, no summary")] = False,
 ) -> None:

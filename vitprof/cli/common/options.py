@@ -18,13 +18,8 @@ from vitprof.experiments.tuning import DEFAULT_S
 CONFIG_FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
 NUMBER_TYPES: dict[str, tuple[type, str]] = {"int": (int, "INTEGER"), "float": (float, "NUMBER")}
 """Type of a field of `RunConfig`, without " | None" -> the type that parses it, and its name in the help."""
-KNOWN_NAMES: dict[str, Iterable[str]] = {
-    "dataset": catalog.DATASETS,
-    "model": catalog.MODELS,
-    "strategy": STRATEGIES,
-    **parts.PARTS_BY_KIND,
-    **CHOICES,
-}
+KNOWN_NAMES: dict[str, Iterable[str]] = {"dataset": catalog.DATASETS, "model": catalog.MODELS}
+KNOWN_NAMES |= {"strategy": STRATEGIES, **parts.PARTS_BY_KIND, **CHOICES}
 """Option -> the names that it takes, shown in the help."""
 
 ANYWAY_HELP = (

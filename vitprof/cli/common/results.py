@@ -146,15 +146,11 @@ def _worth_telling(ranked: Sequence[LeaderboardRow], pays: Sequence[recommend.Br
 
 
 def show_tuning(tuning: Tuning) -> None:
-    rows = (
-        (
-            f"rung {t.rung}" if t.rung else "check",
-            candidate_in_words(t.candidate),
-            formats.number(t.samples_per_s),
-            t.error or ("" if math.isfinite(t.samples_per_s) else "too few steps"),
-        )
-        for t in tuning.tried
-    )
+    rows = []
+    for t in tuning.tried:
+        wrong = t.error or ("" if math.isfinite(t.samples_per_s) else "too few steps")
+        level = f"rung {t.rung}" if t.rung else "check"
+        rows.append((level, candidate_in_words(t.candidate), formats.number(t.samples_per_s), wrong))
     terminal.show_table(("", "setting", "samples/s", ""), rows, f"settings of {tuning.strategy}")
     mattered = importances(tuning.tried)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in mattered.shares.items())
@@ -166,13 +162,8 @@ def show_tuning(tuning: Tuning) -> None:
 
 def tuning_object(tuning: Tuning) -> dict[str, Any]:
     same = ("strategy", "default", "winner", "samples_per_s", "verified", "seconds", "n_candidates", "sentence")
-    return {name: getattr(tuning, name) for name in same} | {
-        "command": run_command(tuning.config),
-        "gain": tuning.gain.value,
-        "gain_low": tuning.gain.low,
-        "gain_high": tuning.gain.high,
-        "simulated": tuning.config.simulated,
-        "config": tuning.config.to_dict(),
-        "importances": importances(tuning.tried).shares,
-        "tried": [vars(t.candidate) | {n: v for n, v in vars(t).items() if n != "candidate"} for t in tuning.tried],
-    }
+    values = {name: getattr(tuning, name) for name in same} | {"command": run_command(tuning.config)}
+    values |= {"gain": tuning.gain.value, "gain_low": tuning.gain.low, "gain_high": tuning.gain.high}
+    values |= {"simulated": tuning.config.simulated, "config": tuning.config.to_dict()}
+    tried = [vars(t.candidate) | {n: v for n, v in vars(t).items() if n != "candidate"} for t in tuning.tried]
+    return values | {"importances": importances(tuning.tried).shares, "tried": tried}

@@ -106,9 +106,8 @@ def number(name: str, bounds: Bounds, help_text: str, **more: Any) -> Any:
 
 
 def run_id(help_text: str) -> Any:
-    return typer.Argument(
-        metavar=RUN, help=help_text, parser=reader(RUN, int, "give a whole number, as `runs` lists them")
-    )
+    read = reader(RUN, int, "give a whole number, as `runs` lists them")
+    return typer.Argument(metavar=RUN, help=help_text, parser=read)
 
 
 def check_output(path: Path | None, option: str = "output") -> None:
