@@ -264,7 +264,7 @@ def test_only_runs_whose_program_is_gone_are_interrupted(store: RunStore, monkey
         store.update_run(run_id, status="done")
         return False
 
-    monkeypatch.setattr("vitprof.store.run_store.is_alive", ends_now)
+    monkeypatch.setattr("vitprof.store.stored_run.is_alive", ends_now)
     assert store.mark_interrupted() == []
     assert store.run(run_id).status == "done"
     monkeypatch.undo()

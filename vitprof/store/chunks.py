@@ -41,6 +41,8 @@ PARQUET = b"PAR1"
 LARGEST_S = 9e9
 """The largest time (s) that is stored as nanoseconds: int64 ends at 9.2e9 s."""
 EXACT = 2.0**53
+Names = Sequence[str] | None
+"""Columns by name; None: all of them."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,12 @@ class Chunk:
         except (pa.ArrowException, OSError) as error:
             raise StoreError(f"damaged {self.kind}: {error}") from error
 
-    def read(self, names: Sequence[str] | None = None) -> dict[str, Floats]:
+    def read(self, names: Names = None) -> dict[str, Floats]:
         """Returns those of the columns `names` (default: all) that it has values of. Raises `ValueError`."""
         table = self.table(names)
         return {name: floats(table[name]) for name in table.column_names if names is None or name in names}
 
-    def table(self, names: Sequence[str] | None = None) -> pa.Table:
+    def table(self, names: Names = None) -> pa.Table:
         """Returns the chunk's columns, at least those of `names`, as an Arrow table. Raises `ValueError`."""
         pa = arrow()
         try:
@@ -119,9 +121,7 @@ def loaded(kind: Kind, data: bytes) -> Chunk:
     return Chunk(kind, int(rank[0]), int(numbers[0]), int(numbers[-1]), len(numbers), data)
 
 
-def joined(
-    kind: Kind, parts: Iterable[Series], names: Sequence[str] | None = None, *, most: int | None = None
-) -> dict[str, Floats]:
+def joined(kind: Kind, parts: Iterable[Series], names: Names = None, *, most: int | None = None) -> dict[str, Floats]:
     """Returns the rows of all parts, in ascending order: the columns `names`, by default all; NaN where a part has
     none. With `most`, no fewer rows than there are, each part is in memory once.
     """
@@ -265,21 +265,19 @@ class SeriesStore(Database):
             found = (name for row in db.execute(_chunks(run_id, "steps", -1, None)) for name in _chunk_of(row).names)
             return tuple(dict.fromkeys((*STEP_COLUMNS, *found)))
 
-    def steps(
-        self, run_id: int, *, after: int = -1, until: int | None = None, names: Sequence[str] | None = None
-    ) -> Series:
+    def steps(self, run_id: int, *, after: int = -1, until: int | None = None, names: Names = None) -> Series:
         """Returns the run's steps with numbers above `after` and up to `until`, in order: for each of the columns
         `names` a float64 array, NaN where a value is not available. By default all columns: those of `STEP_COLUMNS`,
         then those that only another version knows.
         """
         return self._whole(run_id, "steps", after, until, names)
 
-    def telemetry(self, run_id: int, *, after: int = -1, names: Sequence[str] | None = None) -> Series:
+    def telemetry(self, run_id: int, *, after: int = -1, names: Names = None) -> Series:
         """Returns the run's telemetry samples with numbers ("seq") above `after`, in order, as `steps` does."""
         return self._whole(run_id, "telemetry", after, None, None if names is None else ("seq", *names))
 
     def steps_in_parts(
-        self, run_id: int, *, after: int = -1, names: Sequence[str] | None = None, rows: int = PART_ROWS
+        self, run_id: int, *, after: int = -1, names: Names = None, rows: int = PART_ROWS
     ) -> Iterator[Series]:
         """Yields the run's steps with numbers above `after`, in order, at most `rows` at a time; at least one part."""
         wanted = _with_number("steps", names)
@@ -300,9 +298,7 @@ class SeriesStore(Database):
             whole = joined("steps", waiting, wanted)
             yield {name: whole[name] for name in names or whole}
 
-    def _whole(
-        self, run_id: int, kind: Kind, after: int, until: int | None, names: Sequence[str] | None
-    ) -> dict[str, Floats]:
+    def _whole(self, run_id: int, kind: Kind, after: int, until: int | None, names: Names) -> dict[str, Floats]:
         wanted = _with_number(kind, names)
         with self.transaction() as db:
             found = db.execute(_chunks(run_id, kind, after, until)).fetchall()
@@ -310,7 +306,7 @@ class SeriesStore(Database):
         whole = joined(kind, parts, wanted, most=sum(row.rows for row in found))
         return {name: whole[name] for name in names or whole}
 
-    def _part(self, row: sa.Row[Any], names: Sequence[str] | None, after: int, until: int | None) -> Series:
+    def _part(self, row: sa.Row[Any], names: Names, after: int, until: int | None) -> Series:
         chunk = _chunk_of(row)
         try:
             part = chunk.read(names)
@@ -322,7 +318,7 @@ class SeriesStore(Database):
         return part if (first, end) == (0, chunk.rows) else {name: v[first:end] for name, v in part.items()}
 
 
-def _with_number(kind: Kind, names: Sequence[str] | None) -> Sequence[str] | None:
+def _with_number(kind: Kind, names: Names) -> Sequence[str] | None:
     number = NUMBER[kind]
     return names if names is None or number in names else (number, *names)
 

@@ -178,9 +178,7 @@ def sqlite_file(url: sa.URL) -> Path | None:
 def cannot_be_written(path: Path) -> bool:
     """Returns whether a file exists, and it or its directory can only be read."""
     effective = {"effective_ids": True} if os.access in os.supports_effective_ids else {}
-    return path.is_file() and not (
-        os.access(path, os.W_OK, **effective) and os.access(path.parent, os.W_OK, **effective)
-    )
+    return path.is_file() and not all(os.access(each, os.W_OK, **effective) for each in (path, path.parent))
 
 
 def reading_url(url: sa.URL, path: Path) -> sa.URL:
@@ -302,9 +300,8 @@ class Database:
             why = masked(str(error.orig)).strip().partition("\n")[0]
             raise StoreAwayError(f"the run store {self.url} failed: {masked(str(error.orig))}", why) from error
         except sa.exc.TimeoutError as error:  # all connections are in use, waiting
-            raise StoreAwayError(
-                f"the run store {self.url} failed: it does not answer", "it does not answer"
-            ) from error
+            why = "it does not answer"
+            raise StoreAwayError(f"the run store {self.url} failed: {why}", why) from error
         except sa.exc.DBAPIError as error:
             raise StoreError(f"the run store {self.url} failed: {masked(str(error.orig))}") from error
         except (json.JSONDecodeError, UnicodeDecodeError) as error:

@@ -13,20 +13,10 @@ from vitprof.errors import StoreError
 from vitprof.names import MAX_NAME, NOT_SHOWN, why_no_name
 from vitprof.program import program
 from vitprof.recording.columns import ENDED_STATUSES, LIVE_STATUSES, STARTED_BY, Phase, RunSummary, summary_to_dict
-from vitprof.store import database
+from vitprof.store import database, stored_run
 from vitprof.store.chunks import Chunk, SeriesStore, chunks_of, insert_chunks
 from vitprof.store.database import MAX_ID, inserted_id, predictions, readable, run_tags, runs, series
-from vitprof.store.stored_run import (
-    OWN,
-    STORED,
-    Listing,
-    StoredRun,
-    helper_keys,
-    is_alive,
-    read_run,
-    stored_run,
-    this_program,
-)
+from vitprof.store.stored_run import StoredRun
 
 MAX_TAG, MAX_NOTE = 40, 4000
 """Most characters of a tag and of a note."""
@@ -38,7 +28,7 @@ VALUES_AT_ONCE = 500
 """Values in one query: SQLite before version 3.32 takes at most 999 (https://sqlite.org/limits.html)."""
 
 
-class RunStore(Listing, SeriesStore):
+class RunStore(stored_run.Listing, SeriesStore):
     """The runs in one database. Methods are transactions that any thread may call; all of them raise `StoreError`."""
 
     def create_run(self, config: RunConfig, **about: str) -> int:
@@ -47,16 +37,12 @@ class RunStore(Listing, SeriesStore):
 
     def add_run(self, config: RunConfig, *, group_key: str = "", role: str = "", started_by: str = "") -> StoredRun:
         """Adds a run with status "queued", owned by this process, and returns it."""
-        values = {
-            "name": resolve.run_name(config),
-            "status": "queued",
-            "created_utc": database.now_utc(),
-            **plain_columns({"config": config}),
-        }
-        values |= {"facts": {STARTED_BY: started_by} if started_by else {}, "group_key": group_key, "role": role}
+        values = plain_columns({"config": config, "status": "queued", "created_utc": database.now_utc()})
+        values |= {"name": resolve.run_name(config), "group_key": group_key, "role": role}
+        values["facts"] = {STARTED_BY: started_by} if started_by else {}
         with self.transaction() as db:
             run_id = inserted_id(db.execute(sa.insert(runs).values(**values, **_own_columns())))
-            return stored_run(db.execute(sa.select(*STORED).where(runs.c.id == run_id)).one())
+            return stored_run.stored_run(db.execute(sa.select(*stored_run.STORED).where(runs.c.id == run_id)).one())
 
     def update_run(self, run_id: int, **values: Any) -> None:
         """Sets columns of a run; config, summary and phases are given as objects. Does nothing if it was deleted."""
@@ -74,18 +60,18 @@ class RunStore(Listing, SeriesStore):
 
     def run(self, run_id: int) -> StoredRun:
         """Returns one run. Raises `StoreError` if there is none with this id, or this vitprof cannot read it."""
-        return stored_run(self.row(sa.select(*STORED), runs.c.id, run_id, _no_run(run_id)))
+        return stored_run.stored_run(self.row(sa.select(*stored_run.STORED), runs.c.id, run_id, _no_run(run_id)))
 
     def check_values(self, run_id: int, values: Any) -> None:
         """Raises `ValueError` for columns, from a file, with which a run could not be read."""
-        row = self.row(sa.select(*STORED), runs.c.id, run_id, _no_run(run_id))
+        row = self.row(sa.select(*stored_run.STORED), runs.c.id, run_id, _no_run(run_id))
         try:
             plain = plain_columns(values)
             float(plain.get("t_end_s") or 0.0)
             for name, value in plain.items():
                 if name != "t_end_s" and not _fits(runs.c[name], value):
                     raise ValueError
-            read_run({name: plain.get(name, stored) for name, stored in row._mapping.items()})
+            stored_run.read_run({name: plain.get(name, stored) for name, stored in row._mapping.items()})
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, StoreError):
             raise ValueError("it has values that no run has") from None
 
@@ -105,14 +91,14 @@ class RunStore(Listing, SeriesStore):
     ) -> list[StoredRun]:
         """Returns the readable runs with one of `statuses` (default: all), of a group (default: any), newest first."""
         order = runs.c.id if oldest_first else runs.c.id.desc()
-        query = sa.select(*STORED).where(runs.c.id > 0).order_by(order).limit(limit)
+        query = sa.select(*stored_run.STORED).where(runs.c.id > 0).order_by(order).limit(limit)
         if group_key is not None:
             query = query.where(runs.c.group_key == group_key)
         if statuses is not None:
             query = query.where(runs.c.status.in_(list(statuses)))
         with self.transaction() as db:
             rows = db.execute(query).fetchall()
-        return list(readable(rows, stored_run))
+        return list(readable(rows, stored_run.stored_run))
 
     def tag(self, run_id: int, tags: Iterable[str]) -> None:
         """Replaces the run's tags. Raises `StoreError`, also for a tag that is empty, too long or contains a comma."""
@@ -154,10 +140,8 @@ class RunStore(Listing, SeriesStore):
                     status = db.execute(sa.select(runs.c.status).where(runs.c.id == run_id)).scalar()
                 if status is None:
                     raise StoreError(_no_run(run_id))
-                of_run = sa.select(runs.c.id, runs.c.status).where(
-                    runs.c.id > 0, runs.c.group_key.in_(helper_keys(run_id))
-                )
-                helpers = db.execute(of_run).fetchall()
+                made_for_it = runs.c.id > 0, runs.c.group_key.in_(stored_run.helper_keys(run_id))
+                helpers = db.execute(sa.select(runs.c.id, runs.c.status).where(*made_for_it)).fetchall()
                 if status in LIVE_STATUSES or any(h.status in LIVE_STATUSES for h in helpers):
                     whose = "" if status in LIVE_STATUSES else "what is measured for "
                     raise StoreError(f"{whose}run {run_id} is still going on; stop it first")
@@ -167,7 +151,8 @@ class RunStore(Listing, SeriesStore):
 
     def deleted(self) -> dict[int, str]:
         """Returns id and name of the runs that `restore` brings back, the last deleted first."""
-        query = sa.select(runs.c.id, runs.c.name).where(runs.c.id < 0, OWN).order_by(runs.c.message.desc(), runs.c.id)
+        query = sa.select(runs.c.id, runs.c.name).where(runs.c.id < 0, stored_run.OWN)
+        query = query.order_by(runs.c.message.desc(), runs.c.id)
         with self.transaction() as db:
             return {-run.id: run.name for run in db.execute(query)}
 
@@ -175,7 +160,7 @@ class RunStore(Listing, SeriesStore):
         """Brings deleted runs back, with their numbers. All, or none. Raises `StoreError` if one was not deleted."""
         with self.transaction() as db:
             for run_id in run_ids:
-                of_run = sa.or_(runs.c.id == -run_id, runs.c.group_key.in_(helper_keys(run_id)))
+                of_run = sa.or_(runs.c.id == -run_id, runs.c.group_key.in_(stored_run.helper_keys(run_id)))
                 gone = db.execute(sa.select(runs.c.id).where(runs.c.id < 0, of_run)).scalars().all()
                 if -run_id not in gone:
                     raise StoreError(f"there is no deleted run {run_id}")
@@ -201,9 +186,9 @@ class RunStore(Listing, SeriesStore):
         query = sa.select(runs.c.id, *owner).where(runs.c.status.in_(LIVE_STATUSES)).order_by(runs.c.id.desc())
         with self.transaction() as db:
             live = [run for run in db.execute(query) if run.id not in spare]
-        here = this_program()[0]
+        here = stored_run.this_program()[0]
         lost = {run.id for run in live if run.id in given_up and run.owner_host != here}
-        gone = [r for r in live if r.id in lost or not is_alive(r.owner_host, r.owner_pid, r.owner_started)]
+        gone = [r for r in live if r.id in lost or not stored_run.is_alive(r.owner_host, r.owner_pid, r.owner_started)]
         marked = []
         error = "the program that ran it ended without finishing the run"
         with self.transaction() as db:
@@ -215,12 +200,8 @@ class RunStore(Listing, SeriesStore):
         return marked
 
 
-KEYS = {
-    runs: runs.c.id,
-    series: series.c.run_id,
-    run_tags: run_tags.c.run_id,
-    predictions: predictions.c.profile_run_id,
-}
+KEYS = {runs: runs.c.id, series: series.c.run_id, run_tags: run_tags.c.run_id}
+KEYS |= {predictions: predictions.c.profile_run_id}
 """Tables with rows of a run -> the column with its number, which is negative for a deleted run."""
 
 
@@ -293,7 +274,7 @@ def importing(store: RunStore) -> Iterator[RunImport]:
 
 
 def _own_columns() -> dict[str, Any]:
-    return dict(zip(("owner_host", "owner_pid", "owner_started"), this_program(), strict=True))
+    return dict(zip(("owner_host", "owner_pid", "owner_started"), stored_run.this_program(), strict=True))
 
 
 def _set_tags(db: sa.Connection, run_id: int, tags: Iterable[str]) -> None:

@@ -240,13 +240,13 @@ def test_a_difference_is_refused_unless_it_is_allowed(topic: str, changes: dict[
     "changes", [{"environment": {"torch": "2.16"}}, {"loss": np.full(20, 9.0)}, {"environment": {"variables": "A=1"}}]
 )
 def test_what_a_change_under_test_may_be_is_only_told(changes: dict[str, Any]) -> None:
-    found = comparable([checked(made(1))], [checked(made(2, **changes))])
+    found = comparable([checked(made(1))], [checked(made(2, **changes))], ())
     assert (found.refusals, len(found.remarks)) == ((), 1)
     assert not set(UNDER_TEST) & set(ALLOWED_TOPICS)
 
 
 def test_sides_may_differ_and_are_not_the_same_run_and_runs_of_one_side_are_of_one_setting() -> None:
-    found = comparable([checked(made(1, strategy="workers", seed=3))], [checked(made(2, strategy="memory"))])
+    found = comparable([checked(made(1, strategy="workers", seed=3))], [checked(made(2, strategy="memory"))], ())
     assert found.refusals == found.remarks == ()
     (said,) = refused(made(1), made(1))
     assert said.startswith("run 1 is on both sides")
@@ -254,9 +254,9 @@ def test_sides_may_differ_and_are_not_the_same_run_and_runs_of_one_side_are_of_o
     (said,) = refused(made(1), made(1, source="base.vitprof", environment={"hostname": "there"}))
     assert "here in run 1; there in run 1 of base.vitprof" in said
     repeated = [checked(made(1, seed=1, steps=50)), checked(made(2, seed=2, steps=60))]
-    assert comparable(repeated, []).refusals == ()
+    assert comparable(repeated, [], ()).refusals == ()
     mixed = [checked(made(n, strategy="workers", workers=n)) for n in (1, 2)]
-    for found in (comparable(mixed, []), comparable([checked(made(3, strategy="memory"))], mixed)):
+    for found in (comparable(mixed, [], ()), comparable([checked(made(3, strategy="memory"))], mixed, ())):
         (said,) = found.refusals
         assert said.startswith("Runs 1 and 2 are not of one setting (workers 1, 2)")
     assert comparable(mixed, [], ["settings"]).refusals == ()

@@ -59,9 +59,7 @@ def run_facts(
 
 
 GUARDED_STEPS: tuple[str, ...] = ("step", "epoch", "warmup", "loss", "t_start_s")
-GUARDED_TELEMETRY: tuple[str, ...] = (
-    *("gpu_sm_clock_mhz", "gpu_mem_used_bytes", "gpu_mem_job_bytes", "cpu_pct", "job_cpu_pct"),
-)
+GUARDED_TELEMETRY = ("gpu_sm_clock_mhz", "gpu_mem_used_bytes", "gpu_mem_job_bytes", "cpu_pct", "job_cpu_pct")
 
 
 def comparability(runs: Sequence[RunFacts]) -> tuple[Caveat, ...]:
@@ -134,8 +132,7 @@ def _losses(runs: Sequence[RunFacts]) -> Caveat | None:
     for a, b in itertools.combinations(runs, 2):
         if _work(a) == _work(b) and a.config.augment in ("off", None):
             strict = a.config.precision == "fp32" and device_name(a) == device_name(b)
-            excess, words = _disagreement(a, b, SAME_LOSS["fp32" if strict else "other"])
-            pairs.append((excess, words))
+            pairs.append(_disagreement(a, b, SAME_LOSS["fp32" if strict else "other"]))
     excess, words = max(pairs, key=lambda pair: pair[0], default=(0.0, ""))
     sentence = (
         f"The losses at equal steps do not agree: {words}. With the same seed, data and order they should: one of them "
@@ -235,9 +232,7 @@ def _may_idle_inside(run: CheckedRun) -> bool:
     return not on_cpu and not known[rows].any() and host_paced(run.steps, rows)
 
 
-def comparable(
-    runs: Sequence[CheckedRun], baseline: Sequence[CheckedRun], allowed: Collection[str] = ()
-) -> Comparability:
+def comparable(runs: Sequence[CheckedRun], baseline: Sequence[CheckedRun], allowed: Collection[str]) -> Comparability:
     """Returns whether the sides may be compared, and each side put together; `allowed` topics are let pass."""
     refused, remarks = [], []
     if twice := [run for run in runs if run.identity in {base.identity for base in baseline}]:
@@ -262,9 +257,8 @@ def _mixed(side: Sequence[CheckedRun]) -> str:
     names = [d.field for d in found if d.field not in MAY_DIFFER]
     if not names:
         return ""
-    values = "; ".join(
-        f"{name} {', '.join(dict.fromkeys(str(getattr(run.facts.config, name)) for run in side))}" for name in names
-    )
+    each = {name: dict.fromkeys(str(getattr(run.facts.config, name)) for run in side) for name in names}
+    values = "; ".join(f"{name} {', '.join(of)}" for name, of in each.items())
     return (
         f"{which([run.facts for run in side]).capitalize()} are not of one setting ({values}): the noise from run to "
         "run cannot be told from their differences. To compare all the same: --allow settings"

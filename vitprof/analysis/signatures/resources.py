@@ -214,9 +214,8 @@ def memory_growth(trace: steady.Trace) -> Signature | None:
     left_s = (float(total) - float(rss[-1])) / slope if total else math.nan
     full = f" At this rate the machine's {size(float(total))} are full in {seconds(left_s)}." if total else ""
     if trace.config.loader == "dataloader" and (trace.config.workers or 0) > 0:
-        full += (
-            " Workers that share Python lists with the main process copy them as they read them; arrays are not copied."
-        )
+        shared = "Workers that share Python lists with the main process copy them as they read them"
+        full += f" {shared}; arrays are not copied."
     sentence = (
         f"The job's memory grows by {size(slope * 60)} a minute ({size(low * 60)} to {size(high * 60)}), {size(grown)} "
         f"so far, and does not level off.{full}"

@@ -16,9 +16,7 @@ from vitprof.analysis.timing.chain import LONG_AGO, Chain, Spans, covered_before
 from vitprof.analysis.timing.steady import steady_state, training
 from vitprof.recording.columns import Phase
 
-CAUSES: tuple[str, ...] = (
-    *("data_wait", "h2d", "host", "epoch_boundary", "logging", "outside", "other", "evaluation"),
-)
+CAUSES = ("data_wait", "h2d", "host", "epoch_boundary", "logging", "outside", "other", "evaluation")
 """What a moment of a gap is due to.
 
 data_wait: the loop was blocked in next(loader) for this step's batch, or the device still decoded it. h2d: the batch

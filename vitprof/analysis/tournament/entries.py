@@ -12,6 +12,7 @@ import numpy as np
 from vitprof import formats
 from vitprof.analysis.arrays import Floats
 from vitprof.config import own_script, strategies
+from vitprof.config.parts import THROTTLED
 from vitprof.recording.columns import RunSummary
 
 Status = Literal["waiting", "running", "done", "failed", "refused", "cut", "stopped"]
@@ -75,10 +76,6 @@ def over_whole_epochs(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
         return replace(outcome, blocks_per_s=outcome.blocks_per_s * outcome.over_epochs)
 
     return tuple(replace(e, outcomes=tuple(map(of, e.outcomes))) for e in entries)
-
-
-THROTTLED = ("slow-drive", "staged")
-"""Locations (`parts.LOCATIONS`) that read from the imitated slow drive; they are labelled wherever they appear."""
 
 
 def trial_key(strategy: str, batch_size: int, workers: int | None, page_cache: str, more: Sequence[str] = ()) -> str:

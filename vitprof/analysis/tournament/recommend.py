@@ -88,9 +88,8 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
     base = board.row(board.baseline)
     sentences = [_use(chosen, base, board.baseline)]
     if len(ranked) < len(every):
-        sentences.append(
-            f"Only settings with the page cache {cache} were compared: cold and warm are different experiments"
-        )
+        compared = f"Only settings with the page cache {cache} were compared"
+        sentences.append(f"{compared}: cold and warm are different experiments")
     if others := [row for row in orderly if row is not chosen]:
         as_fast = f"{_listed(others)} {_is(others)} as fast within 5%"
         which = "it is the fastest by a hair" if chosen is best else "it costs no more"
@@ -103,9 +102,8 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
     if chosen.entry.losses:
         sentences.append(f"Note the losses: {chosen.entry.losses}")
     if base is not None and chosen.entry.batch_size != base.entry.batch_size:
-        sentences.append(
-            "Another batch size also changes how the model learns: check the learning rate and the accuracy"
-        )
+        also = "also changes how the model learns: check the learning rate and the accuracy"
+        sentences.append(f"Another batch size {also}")
     if few := [row for row in ranked if row.too_few is not None]:
         sentences.append(f"Too few steady steps to compare {_listed(few)}: make the runs longer")
     equals = tuple(row.key for row in fast if row is not chosen)

@@ -180,9 +180,8 @@ def _fewer_workers(s: advice_rules.Situation, workers: int) -> Iterator[Advice]:
     cores = int(s.facts.get("job_cpu_count") or s.facts.get("cpu_count") or 0)
     if workers and s.making_ms < s.idle_ms:
         takes = f"Making a batch takes {seconds(s.making_ms / 1e3)}, its hand-over {seconds(s.idle_ms / 1e3)} more"
-        yield advice_rules.argument(
-            s, "num_workers", 0, f"{takes}: in the training loop itself nothing is handed over."
-        )
+        reason = f"{takes}: in the training loop itself nothing is handed over."
+        yield advice_rules.argument(s, "num_workers", 0, reason)
     elif 0 < cores < workers:
         yield advice_rules.argument(s, "num_workers", cores, f"{workers} workers take turns on {cores} cores.")
 

@@ -66,9 +66,8 @@ def not_measurable(facts: Mapping[str, Any], n_steps: int) -> str:
     if facts.get("several_threads_train"):
         return "several threads of the script train, and vitprof watches one; let one train alone"
     most = thresholds.UNCLEAR_LOADERS_FRAC * n_steps
-    unknown, sided, unclear = (
-        int(facts.get(f"{name}_steps") or 0) for name in ("unknown_wait", "side_stream", "unclear_loaders")
-    )
+    counts = ("unknown_wait_steps", "side_stream_steps", "unclear_loaders_steps")
+    unknown, sided, unclear = (int(facts.get(name) or 0) for name in counts)
     if unknown > most and facts.get("fetched_by") == "no loader":
         return (
             f"the script takes its batches from no loader that vitprof knows: the waits of {unknown:,} of "

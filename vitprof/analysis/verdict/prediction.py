@@ -84,9 +84,8 @@ def calibration(checked: Sequence[tuple[float, float, float, float]]) -> Calibra
     predicted, low, high, measured = np.array(checked, dtype=float).T
     error = np.abs(predicted - measured) / measured
     inside = (low <= measured) & (measured <= high)
-    return Calibration(
-        len(checked), float(np.median(error)), float(inside.mean()), float(np.percentile(error, HIGH_ERROR_PCT))
-    )
+    middle, most = np.percentile(error, (50, HIGH_ERROR_PCT))
+    return Calibration(len(checked), float(middle), float(inside.mean()), float(most))
 
 
 def predict(

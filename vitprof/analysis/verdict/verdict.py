@@ -48,17 +48,15 @@ def judge(
     trace = Trace(steps, telemetry, config, facts)
     n, n_all = trace.n_steady, len(steps["step"])
     device = wording.find_device(config, facts, gpu_util_pct(telemetry, steps, phases, facts))
-    bare = Verdict(
-        kind="inconclusive", sentence="", signatures=find_signatures(trace), n_steps=n, simulated=device.simulated
-    )
+    found, simulated = find_signatures(trace), device.simulated
+    bare = Verdict(kind="inconclusive", sentence="", signatures=found, n_steps=n, simulated=simulated)
 
     def inconclusive(reason: str, **measured: Any) -> Verdict:
         return dataclasses.replace(bare, sentence=f"Inconclusive: {reason}.", **measured)
 
     if config.loader_only:
-        return inconclusive(
-            "a loader-only run has no device work that could wait for data; run the same settings with training"
-        )
+        train = "run the same settings with training"
+        return inconclusive(f"a loader-only run has no device work that could wait for data; {train}")
     if reason := no_verdict.not_measurable(facts, n_all):
         return inconclusive(reason)
     if n < thresholds.MIN_STEPS:
@@ -72,15 +70,9 @@ def judge(
     idle, low, high = exposure.idle
     if not math.isfinite(low):
         return inconclusive("the device's times are not known for enough steps")
-    measured: dict[str, Any] = {
-        "idle_frac": idle,
-        "idle_frac_low": low,
-        "idle_frac_high": high,
-        "host_frac": exposure.host.value,
-        "launch_frac": exposure.launches.value,
-        "shares": exposure.shares,
-        "single_event": exposure.event,
-    }
+    measured: dict[str, Any] = {"idle_frac": idle, "idle_frac_low": low, "idle_frac_high": high}
+    measured |= {"host_frac": exposure.host.value, "launch_frac": exposure.launches.value}
+    measured |= {"shares": exposure.shares, "single_event": exposure.event}
     held_up = _held_up(config, facts, exposure)
     if held_up and saturated(trace):  # their doing, or the loader's
         if _kind(exposure, 0.0) == "launch-bound":
@@ -101,9 +93,9 @@ def judge(
     contention = find_contention(trace, exposure.idle_ms, on_cpu=device.on_cpu)
     cause, cause_frac, cause_ms = find_cause(trace, exposure, kind, contention, held_up)
     without = contention.idle_frac_without(exposure.idle_ms, exposure.step_s * 1e3)
+    measured |= {"cause": cause, "cause_frac": cause_frac, "cause_ms_per_batch": cause_ms}
     if cause == "cpu_contention" and without < _edge(low):
-        caused = {"cause": cause, "cause_frac": cause_frac, "cause_ms_per_batch": cause_ms}
-        return inconclusive(no_verdict.disturbed(device, exposure, without), **measured, **caused)
+        return inconclusive(no_verdict.disturbed(device, exposure, without), **measured)
     speed_up, counted = _speed_up(exposure, facts, headroom, held_up), training(steps)
     if outside_loader:  # what free data would gain is not known
         speed_up = wording.SpeedUp(math.nan, math.nan, math.nan, measured=False)
@@ -127,20 +119,10 @@ def judge(
         else tuple(share.name for share in exposure.shares if share.frac >= thresholds.WORTH_ADVICE_FRAC),
     )
     advice = advise(situation, alternatives=alternatives, possible=possible)
-    return dataclasses.replace(
-        bare,
-        kind=kind,
-        sentence=wording.verdict_sentence(situation, device, exposure, cause_frac, speed_up, advice, contention),
-        cause=cause,
-        cause_frac=cause_frac,
-        cause_ms_per_batch=cause_ms,
-        speed_up_if_free=speed_up.value,
-        speed_up_low=speed_up.low,
-        speed_up_high=speed_up.high,
-        speed_up_measured=speed_up.measured,
-        advice=advice,
-        **measured,
-    )
+    sentence = wording.verdict_sentence(situation, device, exposure, cause_frac, speed_up, advice, contention)
+    measured |= {"speed_up_if_free": speed_up.value, "speed_up_measured": speed_up.measured}
+    measured |= {"speed_up_low": speed_up.low, "speed_up_high": speed_up.high}
+    return dataclasses.replace(bare, kind=kind, sentence=sentence, advice=advice, **measured)
 
 
 def _starved(gaps: RunGaps) -> float:
