@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from vitprof import errors, export, formats, names
 from vitprof.analysis.verdict.verdict import judge
@@ -14,7 +14,7 @@ from vitprof.config.availability import can_run
 from vitprof.jobs.finalise import spark
 from vitprof.recording import archive
 from vitprof.recording.archive import EXPORT_FEWER, MAX_FILE_BYTES, MAX_RUNS, SUFFIX, ArchiveError, need
-from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY, summary_to_dict
+from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY
 from vitprof.recording.recording import Columns, Recording
 from vitprof.store import MAX_NOTE, RunGroup, RunStore, StoredRun
 from vitprof.store.run_store import RunImport, checked_note, checked_tags, importing
@@ -132,9 +132,8 @@ def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
     found = read_bundle(source, "imported", judged=True)
     rows = sum(len(series["step" if "step" in series else "seq"]) for run in found for series in _series(run.recording))
     if rows > MAX_ROWS_BESIDE_A_JOB and (live := store.runs(LIVE_STATUSES, limit=1)):  # its job waits 10 s to write
-        raise ArchiveError(
-            f"the file is too large to import while run {live[0].id} is being recorded; import it after that run"
-        )
+        busy = f"while run {live[0].id} is being recorded; import it after that run"
+        raise ArchiveError(f"the file is too large to import {busy}")
     with importing(store) as into:
         return _insert(into, found)
 
@@ -215,17 +214,10 @@ def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
 def _insert_run(into: RunImport, found: RunInFile, parent: int | None) -> int:
     run = found.recording
     group, (steps, telemetry) = RunGroup.parse(run.group_key), _series(run)
-    values: dict[str, Any] = {
-        "config": run.config.to_dict(),
-        "phases": [dataclasses.astuple(phase) for phase in run.phases],
-        "notices": list(run.notices),
-        "summary": summary_to_dict(run.summary) if run.summary else None,
-        "verdict": run.verdict.to_dict() if run.verdict else None,
-        "spark": found.spark,
-        "error": run.error or "",
-        "group_key": RunGroup(group.kind, parent).key if group and parent else "",
-        "role": run.role if group and parent else "",
-    }
     same = ("name", "status", "created_utc", "t_origin_s", "training_since_s", "environment", "facts", "note")
-    values |= {name: getattr(run, name) for name in same}
+    values = {name: getattr(run, name) for name in (*same, "config", "phases", "summary")}
+    values |= {"notices": list(run.notices), "spark": found.spark, "error": run.error or ""}
+    values["verdict"] = run.verdict.to_dict() if run.verdict else None
+    if group and parent:
+        values |= {"group_key": RunGroup(group.kind, parent).key, "role": run.role}
     return into.insert(values, steps=steps, telemetry=telemetry, tags=run.tags)

@@ -95,12 +95,8 @@ class Trial:
     """Break-even in words."""
 
 
-OF_ROW = {
-    "samples_per_s_low": "low",
-    "samples_per_s_high": "high",
-    "epoch_s_low": "epoch_low",
-    "epoch_s_high": "epoch_high",
-}
+OF_ROW = {"samples_per_s_low": "low", "samples_per_s_high": "high"}
+OF_ROW |= {"epoch_s_low": "epoch_low", "epoch_s_high": "epoch_high"}
 """Fields of `Trial` that have another name in a row of the leaderboard."""
 ALWAYS = ("rank", "n_runs", "n_steps")
 """Fields of a row of the leaderboard that are known without runs."""
@@ -119,11 +115,9 @@ def _trials(board: Leaderboard, pays: Iterable[BreakEven], best: Recommendation 
 
 
 def _trial(row: LeaderboardRow, board: Leaderboard, pay: BreakEven | None, best: Recommendation | None) -> Trial:
-    values: dict[str, Any] = {
-        "baseline": row.key == board.baseline,
-        "recommended": best is not None and row.key == best.key,
-        "losses": row.entry.losses or None,
-    }
+    recommended = best is not None and row.key == best.key
+    values: dict[str, Any] = {"baseline": row.key == board.baseline, "recommended": recommended}
+    values["losses"] = row.entry.losses or None
     if pay is not None:
         values |= {"break_even_epochs": pay.epochs, "break_even_epochs_low": pay.low}
         values |= {"break_even_epochs_high": pay.high, "break_even": pay.sentence}
@@ -148,27 +142,16 @@ def tournament_csv(
 def tournament_object(
     found: StoredTournament, board: Leaderboard, pays: Iterable[BreakEven] = (), best: Recommendation | None = None
 ) -> dict[str, Any]:
-    return {
-        "schema_version": columns.SCHEMA_VERSION,
-        **listed_object(found),
-        "baseline": board.baseline,
-        "best": board.best,
-        "recommendation": _recommended(best, found) if best else None,
-        "trials": [codec.to_plain(trial) for trial in _trials(board, pays, best)],
-    }
+    listed = {"schema_version": columns.SCHEMA_VERSION, **listed_object(found)}
+    use = _recommended(best, found) if best else None
+    trials = [codec.to_plain(trial) for trial in _trials(board, pays, best)]
+    return listed | {"baseline": board.baseline, "best": board.best, "recommendation": use, "trials": trials}
 
 
 def listed_object(found: StoredTournament) -> dict[str, Any]:
     """Returns what a tournament runs, and its state."""
-    return {
-        "tournament_id": found.id,
-        "name": found.name,
-        "created_utc": found.created_utc,
-        "status": found.status,
-        "note": found.note,
-        "simulated": found.spec.base.simulated,
-        "spec": found.spec.to_dict(),
-    }
+    same = {name: getattr(found, name) for name in ("name", "created_utc", "status", "note")}
+    return {"tournament_id": found.id, **same, "simulated": found.spec.base.simulated, "spec": found.spec.to_dict()}
 
 
 def _recommended(best: Recommendation, found: StoredTournament) -> dict[str, Any]:

@@ -62,14 +62,8 @@ def wanted() -> bool:
 
 def start_anew(log: BinaryIO) -> subprocess.Popen[bytes]:
     """Starts a process for a job from scratch; its standard error goes to `log`. Raises `OSError`."""
-    return subprocess.Popen(
-        command("vitprof.jobs.child"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        start_new_session=True,
-        env=environment(),
-    )
+    child, pipe = command("vitprof.jobs.child"), subprocess.PIPE
+    return subprocess.Popen(child, stdin=pipe, stdout=pipe, stderr=log, start_new_session=True, env=environment())
 
 
 class Launcher:

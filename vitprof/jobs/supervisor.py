@@ -197,9 +197,8 @@ class JobRecorder:
         run = self.outbox.run
         self._config, shares = run.config, run.config.share_machine
         self._lock = lock or scheduling.MachineLock(run_id, run.config.device, shares=shares, store_url=store.url)
-        self._start = start or (
-            lambda: start_runner(self._config, log_file(run_id, logs), launcher or Launcher(), stop)
-        )
+        own = launcher or Launcher()
+        self._start = start or (lambda: start_runner(self._config, log_file(run_id, logs), own, stop))
         self._columns: dict[str, Any] = {"facts": dict(run.facts), "environment": {}, "phases": [], "notices": []}
         self._steps: list[Columns] = []
         self._changes: dict[str, Any] = {}

@@ -9,17 +9,8 @@ from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
 from vitprof.config import RunConfig
+from vitprof.recording import columns
 from vitprof.recording.codec import CONFIG, ColumnsOf, KnownKeys
-from vitprof.recording.columns import (
-    SCHEMA_VERSION,
-    STARTED_BY,
-    Phase,
-    RunSummary,
-    Status,
-    StepRecord,
-    Stop,
-    TelemetrySample,
-)
 from vitprof.recording.verdict import Verdict
 
 Columns = Mapping[str, NDArray[np.float64]]
@@ -187,7 +178,7 @@ class Facts(TypedDict, total=False):
     """Samples of the training set."""
     n_beside: int
     """Jobs that ran at the same time."""
-    stops: list[Stop]
+    stops: list[columns.Stop]
     """Times in which the job could not run. Steps that they fell into are not in the figures."""
     cpu_s: float
     """CPU time of job and workers over the steady part."""
@@ -258,13 +249,13 @@ for _open in (WatchedLoader, LoaderWaits, Environment, Facts):  # unknown keys a
 class Recording:
     """Everything that is known of a run."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = columns.SCHEMA_VERSION
     """Version of the fields and their meaning."""
     run_id: int
     """Number of the run in the store that it was read from."""
     name: str
     """Name of the run."""
-    status: Status
+    status: columns.Status
     """Its state now."""
     created_utc: str
     """When it was submitted, ISO 8601 with a Z."""
@@ -282,9 +273,9 @@ class Recording:
     """What was measured once: preparing, staging, transforms."""
     verdict: Verdict | None = None
     """Whether loading held the device up; null where it has no steps, or has not ended."""
-    summary: RunSummary | None = None
+    summary: columns.RunSummary | None = None
     """Its figures; null where it was never summed up."""
-    phases: tuple[Phase, ...] = ()
+    phases: tuple[columns.Phase, ...] = ()
     """What it did other than steps."""
     notices: tuple[str, ...] = ()
     """What to know when reading the figures, one line each."""
@@ -298,9 +289,11 @@ class Recording:
     """Runs with the same key belong together; empty for a run in no group."""
     role: str = ""
     """The run's role in its group."""
-    steps: Annotated[Columns, ColumnsOf(StepRecord)] | None = field(default=None, repr=False, compare=False)
+    steps: Annotated[Columns, ColumnsOf(columns.StepRecord)] | None = field(default=None, repr=False, compare=False)
     """Its steps in order, by column; null where they are not asked for."""
-    telemetry: Annotated[Columns, ColumnsOf(TelemetrySample)] | None = field(default=None, repr=False, compare=False)
+    telemetry: Annotated[Columns, ColumnsOf(columns.TelemetrySample)] | None = field(
+        default=None, repr=False, compare=False
+    )
     """Its telemetry samples in order, by column; null where they are not asked for."""
 
     def __post_init__(self) -> None:
@@ -309,4 +302,4 @@ class Recording:
     @property
     def started_by(self) -> str:
         """Returns the dashboard's user who started it; "" where there is no login."""
-        return str(self.facts.get(STARTED_BY) or "")
+        return str(self.facts.get(columns.STARTED_BY) or "")

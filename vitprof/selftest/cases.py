@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis.arrays import mean, median
-from vitprof.analysis.timing.loading import synchronous
+from vitprof.analysis.timing.loading import STAGE_WORDS, synchronous
 from vitprof.analysis.timing.steady import launched_s, steady_state
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config import RunConfig, accelerators, injection
@@ -77,7 +77,9 @@ COMMON: dict[str, Any] = {"threads": 1, "evaluate": False, "warmup_steps": 4, "s
 # Sample by sample in the training loop, as tutorials do: all five parts can be told apart. Fetching 16 digits takes
 # about as long as the device's 1 ms, or longer, so nearly all of a wait is exposed.
 IN_THE_LOOP = RunConfig(strategy="per-sample", batch_size=16, device="simulated:1,0", **COMMON)
+BY_SAMPLE = "sample by sample without workers"
 WHOLE_BATCHES = RunConfig(strategy="memory", batch_size=64, device="simulated:4,0", **COMMON)
+WHOLE_WORDS = "in reading, whole batches from memory in the loop"
 GENERATOR = RunConfig(strategy="generator", storage="idx", batch_size=16, device="simulated:2,10", **COMMON)
 # The fetch takes almost no time, and the device 12 ms: less than one of the waits, more than the other.
 AHEAD = RunConfig(strategy="memory-ahead", batch_size=64, device="simulated:12,0", **COMMON)
@@ -89,31 +91,27 @@ PHOTOS: dict[str, Any] = COMMON | {"dataset": "photos", "n_images": N_PHOTOS, "b
 # thread would change how long the others take.
 THREADS = RunConfig(strategy="threads", workers=2, device="simulated:4,0", **PHOTOS | {"batch_size": 2, "steps": 36})
 DRIVE = RunConfig(strategy="generator", device="simulated:4,0", **PHOTOS)
+SLOWED: dict[str, Any] = {"location": "slow-drive", "slow_drive": "network-drive"}
+SLOWED |= {"slow_mb_s": SLOW_MB_S, "slow_latency_ms": SLOW_LATENCY_MS}
+SLOW_WORDS = f"a drive of {SLOW_MB_S:g} MB/s and {SLOW_LATENCY_MS:g} ms for each file, photos one after another"
 # Long enough for the ten readings of CPU use, 20 a second, that the rule about other programs needs. They start when
 # this process sees that training has begun, up to 0.6 s late: within the warm-up. Without torchvision, which takes
 # longer to load than this job takes to run.
-CPU_BOUND = RunConfig(
-    strategy="generator", device="simulated:1,0", telemetry_hz=20, **PHOTOS | {"warmup_steps": 140, "steps": 200}
-)
+READ_OFTEN = PHOTOS | {"telemetry_hz": 20, "warmup_steps": 140, "steps": 200}
+CPU_BOUND = RunConfig(strategy="generator", device="simulated:1,0", **READ_OFTEN)
 
 # 1 ms of kernels; long enough for the steps that are measured behind a gate.
-LAUNCHES = RunConfig(
-    strategy="memory", batch_size=64, device="simulated:1,0", **COMMON | {"warmup_steps": 6, "steps": 100}
-)
+LONGER = COMMON | {"warmup_steps": 6, "steps": 100}
+LAUNCHES = RunConfig(strategy="memory", batch_size=64, device="simulated:1,0", **LONGER)
 
 CASES: tuple[Case, ...] = (
     # The only part of that length; exposed except while the device still computes.
     *(
-        Case.waiting(
-            f"{stage}, in the loop", f"20 ms in {words}, sample by sample without workers", IN_THE_LOOP, stage, 20
-        )
-        for stage, words in (
-            ("read", "reading"),
-            ("decode", "decoding"),
-            ("transform", "transforms"),
-            ("collate", "collating"),
-            ("transfer", "the copy to the device"),
-        )
+        Case.waiting(f"{stage}, in the loop", f"20 ms in {words}, {BY_SAMPLE}", IN_THE_LOOP, stage, 20)
+        for stage, words in {
+            **{stage: STAGE_WORDS[stage] for stage in TIMED_STAGES},
+            "transfer": "the copy to the device",
+        }.items()
     ),
     # Of 20 ms of reading 12 pass while the device computes: 8 are exposed.
     Case.waiting("partly hidden", f"20 ms {AHEAD_WORDS}", AHEAD, "read", 20),
@@ -121,19 +119,7 @@ CASES: tuple[Case, ...] = (
     replace(Case.waiting("fully hidden", f"8 ms {AHEAD_WORDS}", AHEAD, "read", 8), right=()),
     # A batch takes longer by the latency of its files and their bytes / bandwidth. The part is reading; the settings
     # say that the drive is slow.
-    Case(
-        name="slow drive",
-        what=f"a drive of {SLOW_MB_S:g} MB/s and {SLOW_LATENCY_MS:g} ms for each file, photos one after another",
-        base=DRIVE,
-        changes={
-            "location": "slow-drive",
-            "slow_drive": "network-drive",
-            "slow_mb_s": SLOW_MB_S,
-            "slow_latency_ms": SLOW_LATENCY_MS,
-        },
-        part="read",
-        right=("slow_drive",),
-    ),
+    Case(name="slow drive", what=SLOW_WORDS, base=DRIVE, changes=SLOWED, part="read", right=("slow_drive",)),
     # The device waits 3 ms for launches inside each step. Marks around the step alone count that as compute.
     Case(
         name="launch-bound",
@@ -155,9 +141,7 @@ CASES: tuple[Case, ...] = (
         right=("cpu_contention", "other-programs"),
     ),
     # The fetch itself takes almost no time: all but the 4 ms that the device computes is exposed.
-    Case.waiting(
-        "read, whole batches", "20 ms in reading, whole batches from memory in the loop", WHOLE_BATCHES, "read", 20
-    ),
+    Case.waiting("read, whole batches", f"20 ms {WHOLE_WORDS}", WHOLE_BATCHES, "read", 20),
     Case.waiting("decode, generator", "20 ms in decoding, a generator in the loop", GENERATOR, "decode", 20),
     # Two batches are made at once: one arrives every 20 ms, and the device computes for 4 ms of that, whichever part
     # the workers wait in. While one thread waits, the other one makes the next batch.

@@ -26,18 +26,12 @@ class BusyCores:
     def __enter__(self) -> Self:
         from vitprof.cores import job_cores  # here: a hog runs this file alone
 
+        me, pipe, nothing = [sys.executable, "-I", __file__], subprocess.PIPE, subprocess.DEVNULL
         try:
             for _ in range(FOR_EACH_CORE * job_cores()):
-                self._hogs.append(
-                    subprocess.Popen(
-                        [sys.executable, "-I", __file__],
-                        stdin=subprocess.PIPE,
-                        stdout=subprocess.PIPE,
-                        stderr=subprocess.DEVNULL,
-                        bufsize=0,
-                        start_new_session=True,  # Ctrl-C reaches this process only, which then ends them
-                    )
-                )
+                # in a session of its own: Ctrl-C reaches this process only, which then ends them
+                hog = subprocess.Popen(me, bufsize=0, stdin=pipe, stdout=pipe, stderr=nothing, start_new_session=True)
+                self._hogs.append(hog)
             for hog in self._hogs:
                 assert hog.stdout is not None
                 hog.stdout.read(1)

@@ -170,11 +170,10 @@ def _script_for(config: RunConfig, values: dict[str, Any]) -> str:
     obstacles: dict[str, list[tuple[str, list[str]]]] = {}
     for name, without in WITHOUT.items():
         choices = {line[1]: _choices(line[3] or "") or None for line in CONSTANT.finditer(whole(name))}
-        allowed: dict[str, list[str] | None] = {key: [str(value)] for key, value in (USUAL | without).items()}
-        allowed |= choices
-        obstacles[name] = [
-            (key, of) for key in values if (of := allowed.get(key)) is not None and str(values[key]) not in of
-        ]
+        of_name: dict[str, list[str] | None] = {key: [str(value)] for key, value in (USUAL | without).items()}
+        of_name |= choices
+        limits = ((key, of_name.get(key)) for key in values)
+        obstacles[name] = [(key, of) for key, of in limits if of is not None and str(values[key]) not in of]
     # the storage and the loader first, as they are in `values`: the script is that of what differs last
     order = list(values)
     best = min(obstacles, key=lambda name: [-order.index(key) for key, _ in obstacles[name]] or [-len(order)])
@@ -183,11 +182,8 @@ def _script_for(config: RunConfig, values: dict[str, Any]) -> str:
     constant, allowed_values = obstacles[best][0]
     field = constant.lower()
     with_parts = f"loader {config.loader} over storage {config.storage}"
-    raise ConfigError(
-        field,
-        getattr(config, field),
-        f"there is no script for it with {with_parts}; choose {' or '.join(allowed_values)}",
-    )
+    allowed = f"there is no script for it with {with_parts}; choose {' or '.join(allowed_values)}"
+    raise ConfigError(field, getattr(config, field), allowed)
 
 
 def _choices(comment: str) -> list[str]:

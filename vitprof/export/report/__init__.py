@@ -120,19 +120,13 @@ def _device_time(run: StoredRun, steps: Series) -> list[Chart | Table]:
         edges, share = idle_bins(steps, run.phases)
         return idle_strips(["device"], edges, share[None], since="the run began", origin_s=run.t_origin_s or 0.0)
 
-    return [
-        Chart(
-            "Where the device's time went",
-            "Steady state, from marks of the device: compute, and idle time by what it waited for. Launch bubbles, "
-            "where they are known, are the part of compute in which the device waited for the next launch.",
-            190,
-            partial(device_time, gaps, intervals),
-        ),
-        table,
-        Chart(
-            "Idle share over the run", "The whole run in 500 pieces of the same length. Blank: evaluation.", 130, idle
-        ),
-    ]
+    says = (
+        "Steady state, from marks of the device: compute, and idle time by what it waited for. Launch bubbles, where "
+        "they are known, are the part of compute in which the device waited for the next launch."
+    )
+    pieces = "The whole run in 500 pieces of the same length. Blank: evaluation."
+    drawn = Chart(table.title, says, 190, partial(device_time, gaps, intervals))
+    return [drawn, table, Chart("Idle share over the run", pieces, 130, idle)]
 
 
 def _each_step(steps: Series) -> list[Chart | Table]:
@@ -192,12 +186,8 @@ def _own_headroom(run: StoredRun) -> list[Table]:
         (name, f"{ratio.value:.2f}x", f"{ratio.low:.2f}x to {ratio.high:.2f}x", f"{found.n_pairs}")
         for name, ratio in (("step", found.speed_up), ("step without its data wait", found.training))
     ]
-    title = "New batches against kept ones"
-    return [
-        Table(
-            title, ("time of", "ratio", "95% interval", "pairs of blocks"), rows, free_data.own_headroom_sentence(found)
-        )
-    ]
+    header, note = ("time of", "ratio", "95% interval", "pairs of blocks"), free_data.own_headroom_sentence(found)
+    return [Table("New batches against kept ones", header, rows, note)]
 
 
 def _headroom(run: StoredRun, found: free_data.Headroom) -> list[Chart | Table]:

@@ -64,13 +64,8 @@ class Contents:
     """Charts and tables in the order in which they are read."""
 
 
-COLOURS = {
-    "input-bound": "idle",
-    "moderately input-bound": "wait",
-    "not input-bound": "compute",
-    "launch-bound": "wait",
-    "inconclusive": "other",
-}
+COLOURS = {"input-bound": "idle", "not input-bound": "compute", "inconclusive": "other"}
+COLOURS |= dict.fromkeys(("moderately input-bound", "launch-bound"), "wait")
 
 SHORT = 14
 """The most characters of a cell that stays on one line: a figure and its unit."""
