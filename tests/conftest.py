@@ -64,8 +64,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 def locks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The queue of this process's jobs: those of other test processes, or of a dashboard that runs here, hold none up.
 
-    For the whole session, since a fixture of a module may start a server or a job too.
-    """
+    For the whole session, since a fixture of a module may start a server or a job too."""
     made = tmp_path_factory.mktemp("locks")
     os.environ["VITPROF_LOCKS"] = str(made)
     return made
@@ -102,8 +101,7 @@ def pytest_collection() -> Iterator[None]:
 
 def pytest_collection_finish() -> None:
     """Keeps the garbage collector off what was imported: millions of objects, and a forked process copies their pages
-    where it looks at them.
-    """
+    where it looks at them."""
     gc.freeze()
     # Extension modules complain of what is not freed at the end; earlier than this pytest itself collects five times.
     atexit.register(gc.unfreeze)
@@ -112,8 +110,7 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the files first that take longest: none of them is then begun when the other processes have nothing left.
 
-    Those with tests that run alone are last: before, all others would wait for the longest test that is going on.
-    """
+    Those with tests that run alone are last: before, all others would wait for the longest test that is going on."""
     weights: dict[Path, int] = {}
     alone = {item.path for item in items if item.get_closest_marker("alone")}
     for item in items:
@@ -155,8 +152,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     while no other process of this pytest runs a test.
 
     Everybody passes the turnstile, so that one who waits there for an empty room gets it. Files that are there anyway
-    serve as locks.
-    """
+    serve as locks."""
     with first() if item.get_closest_marker("timed") else contextlib.nullcontext():
         if "PYTEST_XDIST_WORKER" not in os.environ:
             return (yield)

@@ -1,7 +1,6 @@
 """What the engine's tests share: data sets made once for the whole session, a recorder of events, ways to wait.
 
-Import the fixtures a file needs and name them in `pytest.mark.usefixtures`.
-"""
+Import the fixtures a file needs and name them in `pytest.mark.usefixtures`."""
 
 import contextlib
 import dataclasses
@@ -35,8 +34,7 @@ CHEAP: dict[str, Any] = {"device": "cpu", "threads": 1, "batch_size": 32}
 @contextlib.contextmanager
 def small_digits(home: Path, info: DatasetInfo = SMALL) -> Iterator[None]:
     """In this process `digits` has the size of `info` and lies under `home`, and the model one layer: 7 ms a step, not
-    26.
-    """
+    26."""
     sizes = {"n_train": info.n_train, "n_test": info.n_test}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VITPROF_HOME", str(home))
@@ -117,8 +115,7 @@ class KeptLauncher(Launcher):
 def launcher(cuda_driver: Path | None) -> Iterator[KeptLauncher]:
     """A launcher with PyTorch loaded, for tests whose jobs need processes: each then begins 3 s sooner.
 
-    Its jobs find the stand-in for CUDA's driver: the loader has read its path when the process began.
-    """
+    Its jobs find the stand-in for CUDA's driver: the loader has read its path when the process began."""
     kept = KeptLauncher()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VITPROF_WARM", "1")

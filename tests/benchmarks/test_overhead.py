@@ -1,6 +1,5 @@
 """The overhead benchmark: its arithmetic, and a tiny round of every tool that is here. No ratio is judged."""
 
-import importlib.util
 import math
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,10 @@ import pytest
 
 from benchmarks import overhead, overhead_tools
 from benchmarks.overhead_cases import CASES, USUAL, Case, steps_of
-from tests.engine_fixtures import digits_home, full_home, small_home  # noqa: F401
+from tests.engine_fixtures import small_home  # noqa: F401
 
 QUICK = Case("quick", "quick", "simulated:0.1,0", 64, 4, 1)
 ON_CPU = Case("on-cpu", "on cpu", "cpu", 16, 3, 1)
-HERE = ["vitprof", *(name for name, module in overhead.MODULES.items() if importlib.util.find_spec(module))]
 
 
 def test_steps_rounds_and_cases() -> None:
@@ -68,14 +66,3 @@ def test_the_plain_loop_and_vitprof_run_the_same_job(tmp_path: Path) -> None:
         assert cases["quick"]["loss"] is None, tool
     assert found["vitprof"]["on-cpu"]["recorded"] == ON_CPU.steps + ON_CPU.warmup_steps + 1
     assert found["torch-cycles"]["on-cpu"]["recorded"] == 3  # one cycle of five steps, in three of which it records
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("full_home")
-@pytest.mark.parametrize("tool", ["vitprof", *overhead.MODULES])
-def test_a_tool_runs_in_an_interpreter_of_its_own(tool: str) -> None:
-    if tool not in HERE:
-        pytest.skip(f"{overhead.MODULES[tool]} is not installed")
-    found = overhead.run_tool(tool, ["simulated-1.5-64"], 0.01)
-    assert len(found["simulated-1.5-64"]["steps_s"]) == 4
-    assert found["simulated-1.5-64"]["recorded"] == 25

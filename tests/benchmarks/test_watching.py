@@ -2,12 +2,9 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from benchmarks import watching
-from benchmarks.watched_batch import added_us
-from benchmarks.watched_cases import CASES
 
 
 def found(step_ms: float, own: float, others: float = 0.0) -> dict[str, Any]:
@@ -33,8 +30,3 @@ def test_the_gate_is_on_all_the_cpu_time_that_is_added(collector: float, noise: 
     assert watching.gate(rows["1.5-0", "watch"], rows, 1.5).startswith(f"0.50% of a step, {told}")
     assert ": " not in watching.gate(rows["1.5-0", "watch"], rows, 0.5), "nothing is asked of shorter steps"
     assert watching.gate(rows["1.5-0", "bare"], rows, 1.5) == ""
-
-
-def test_what_is_added_to_a_batch() -> None:
-    assert np.isfinite(added_us(transforms=1, batch_size=2, rounds=3, batches=5)).all()
-    assert {case.workers for case in CASES} == {0, 2}

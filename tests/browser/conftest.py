@@ -1,7 +1,6 @@
 """A real server and a real browser for the tests in this directory.
 
-`page` fails a test that leaves an error in the browser's console or a request unanswered.
-"""
+`page` fails a test that leaves an error in the browser's console or a request unanswered."""
 
 import contextlib
 import functools
@@ -112,8 +111,7 @@ def kept(browser: Any, host: server.Host) -> Iterator[Any]:
     """A blank page of the address that servers have here, open all the time.
 
     It keeps the process in which Chromium draws that address, and what is loaded and compiled there: a page of the
-    dashboard then takes 1.7 s of CPU time instead of 2.9.
-    """
+    dashboard then takes 1.7 s of CPU time instead of 2.9."""
     context = browser.new_context(reduced_motion="reduce", viewport={"width": 1280, "height": 900})
     page = context.new_page()
     address = f"http://127.0.0.1:{host.port}/"
@@ -126,8 +124,7 @@ def kept(browser: Any, host: server.Host) -> Iterator[Any]:
 @pytest.fixture
 def page(kept: Any) -> Iterator[Any]:
     """A page of a browser that remembers nothing of the test before. `page.problems` collects what went wrong, there
-    and on pages that are given to `page.watch`; anything in it fails the test.
-    """
+    and on pages that are given to `page.watch`; anything in it fails the test."""
     page = kept.context.new_page()
     page.set_default_timeout(60_000)
     page.wait_for_function = functools.partial(page.wait_for_function, polling=POLL_MS)
@@ -164,8 +161,7 @@ def _watch(page: Any, problems: list[str]) -> None:
 def picture() -> Picture:
     """`picture(page, name)` saves NAME.png and NAME-dark.png in the directory that `VITPROF_SCREENSHOTS` names, if any.
 
-    The pictures in README are made so: `VITPROF_SCREENSHOTS=docs python -m pytest tests/browser`.
-    """
+    The pictures in README are made so: `VITPROF_SCREENSHOTS=docs python -m pytest tests/browser`."""
     directory = os.environ.get("VITPROF_SCREENSHOTS")
 
     def take(page: Any, name: str, height: int = 900) -> None:

@@ -1,6 +1,5 @@
 """The product's main path in a real browser: run per-sample, run memory, watch, compare, take the CSV home; and what a
-finished run says about itself: the verdict first, advice, headroom.
-"""
+finished run says about itself: the verdict first, advice, headroom."""
 
 import csv
 import re

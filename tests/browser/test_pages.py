@@ -1,6 +1,5 @@
 """Pages in a real browser whose runs are short or none: Strategies, a run on Profile by keyboard, by address and over a
-reload, the Self-test, the HTML report without a network.
-"""
+reload, the Self-test, the HTML report without a network."""
 
 import os
 import re

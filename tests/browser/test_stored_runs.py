@@ -1,7 +1,6 @@
 """Pages over stored runs in a real browser. History: find a run, name it, take it along as a file, delete it, bring it
 back. Compare: figures over each other, a baseline, a table that sorts by number. Every page, in both themes, for people
-who see, point or hear otherwise: axe-core, contrast in charts, headings.
-"""
+who see, point or hear otherwise: axe-core, contrast in charts, headings."""
 
 import re
 from collections.abc import Iterator

@@ -36,8 +36,7 @@ def expect_no_toast(page: Any) -> None:
 
 def settle(page: Any) -> None:
     """Waits until nothing moves: a click on a canvas goes to a place, and a menu that is open closes if its page is
-    drawn again.
-    """
+    drawn again."""
     page.evaluate(SETTLED)
 
 
@@ -53,16 +52,14 @@ def drag(page: Any, plot: Any, start: float, end: float, on_the_way: Callable[[]
 def follow(page: Any, address: str) -> None:
     """Goes to an address of this server as the browser's Back does: within the session, with what is loaded already.
 
-    It takes a third of the CPU time of `page.goto`.
-    """
+    It takes a third of the CPU time of `page.goto`."""
     page.evaluate(FOLLOW, address)
 
 
 def back(page: Any) -> None:
     """Goes back to the page before. Streamlit may have added a page and its query to the browser's history as one entry
     or as two: it depends on whether the server sent them together. The first is drawn before the second is asked for:
-    Streamlit makes one request of two that come at once, with the page of the one and the query of the other.
-    """
+    Streamlit makes one request of two that come at once, with the page of the one and the query of the other."""
     path = urlsplit(page.url).path
     for _ in range(2):
         if urlsplit(page.url).path == path:

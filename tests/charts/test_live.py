@@ -127,7 +127,6 @@ def test_the_longest_gaps_in_sight_have_labels_and_alike_ones_have_none() -> Non
     near = live.gap_notes(steps, ORIGIN, (ends[85], ends[99]), math.nan)
     assert [label["text"] for label in near] == ["500 ms"]
     assert not live.gap_notes(steps, ORIGIN, (ends[1], ends[9]), math.nan)
-    assert not live.gap_notes(steps, ORIGIN, (-9.0, -8.0), math.nan)
 
 
 def test_the_slowest_batch_and_the_highest_loss_are_always_drawn(sources: Any) -> None:

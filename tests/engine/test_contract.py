@@ -1,11 +1,6 @@
-"""The contract of the combinations of storage, location, loader and transfer that `parts` calls possible.
-
-They are four parts each, and of any two of these parts each pair that is possible is in one of those that are tried;
-`VITPROF_EVERY_COMBINATION=1` tries them all.
-
-Each epoch delivers each sample exactly once, in the order that all strategies share, with the pixels of the data set's
-own files and the right label; a second epoch too; and nothing is left: no process, thread, open file or temporary file.
-"""
+"""The contract of storages, locations, loaders and transfers: each epoch has each sample once, in the order that all
+strategies share, with the pixels and labels of the data set's own files, and nothing is left behind. Each pair of parts
+that is possible is in a combination that is tried; `VITPROF_EVERY_COMBINATION=1` tries all combinations."""
 
 import dataclasses
 import functools
@@ -211,20 +206,6 @@ def test_contract(name: str, parts: Combination, home: Path) -> None:
         del pipeline
     assert open_files(home) == open_files(Path("/dev/shm/vitprof")) == []
     assert loose_files(home) == set()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("loader", "decoder"),
-    [("threads", "simplejpeg"), ("generator", "opencv"), ("dataloader", "torchvision"), ("dataloader", "pil")],
-)
-def test_decoders_agree(loader: str, decoder: str) -> None:
-    parts = Combination("files", "disk", loader, "blocking")
-    config = config_of("photos", parts, decoder=decoder)
-    with opened(config, evaluate=False) as pipeline:
-        got = delivered(pipeline.train, dataset_info("photos", N_PHOTOS), 0)
-    within = LOSSLESS if decoder == "simplejpeg" else RESAMPLED
-    check_epoch("photos", within, got, epoch_order(N_PHOTOS, SEED, 0).numpy(), train=True)
 
 
 @pytest.mark.slow

@@ -103,8 +103,7 @@ def made_steps(config: RunConfig, n: int, seed: int) -> list[list[float]]:
 
 def resolved(config: RunConfig) -> RunConfig | None:
     """The config as a job, without what does not go together; None where it is none. Such a config comes from a bundle,
-    or from an older version: it need not be judged, but has an end too.
-    """
+    or from an older version: it need not be judged, but has an end too."""
     asked = config
     for _ in dataclasses.fields(config):
         try:

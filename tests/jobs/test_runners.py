@@ -264,8 +264,7 @@ class TestForked:
     @pytest.mark.slow
     def test_it_trains_as_a_new_one(self, launcher: KeptLauncher, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """With the variables of now: its data lie in the home of this test, which the server does not know. The threads
-        of OpenMP sleep in a new process too.
-        """
+        of OpenMP sleep in a new process too."""
         forked = losses(run(launcher.start(log)))
         monkeypatch.setenv("OMP_DISPLAY_ENV", "VERBOSE")
         anew = losses(run(start_anew(log)))
@@ -306,8 +305,7 @@ class TestForked:
         self, launcher: KeptLauncher, cuda_driver: Path | None, log: Any, monkeypatch: Any, mask: str | None, mine: str
     ) -> None:
         """The stand-in for its driver writes down who asked, and under which mask: not the process that all jobs are
-        forked from, else it could not start in them.
-        """
+        forked from, else it could not start in them."""
         if cuda_driver is None:
             pytest.skip("no C compiler for the stand-in")
         calls = cuda_driver / "log"

@@ -36,8 +36,7 @@ class Busy:
 
 def spans() -> np.ndarray:
     """Returns a row for each piece of this process's work: when it was queued, began and ended (s), and whether it was
-    a kernel; (n, 4) float64.
-    """
+    a kernel; (n, 4) float64."""
     first = ctypes.c_void_p()
     n = ctypes.CDLL(None).nc_spans(ctypes.byref(first))
     rows = np.ctypeslib.as_array(ctypes.cast(first, ctypes.POINTER(ctypes.c_uint64)), (n, 4)) if n else np.zeros((0, 4))

@@ -2,8 +2,7 @@
 
     gen_stubs.py STUBS.C NM-OUTPUT PATTERN:CODE:HEADER...
 
-PATTERN is the start of the functions' names, CODE what such a function returns.
-"""
+PATTERN is the start of the functions' names, CODE what such a function returns."""
 
 import re
 import sys

@@ -60,8 +60,7 @@ def runs(
     *, home: str, settings: list[dict[str, Any]], card: int = 0, since: int = WARMUP, asleep_s: float = 0.0
 ) -> str:
     """Trains one after another. Returns steps from `since` on, and the wall clock and a card's work meanwhile.
-    `asleep_s`: how long the thread sleeps before each part of the model.
-    """
+    `asleep_s`: how long the thread sleeps before each part of the model."""
     torch.cuda.init()  # makes the memory that processes share
     torch.zeros(1, device=settings[0].get("device", "cuda:0"))
     if asleep_s:
@@ -122,8 +121,7 @@ def _worked_s(factor: float, work: Callable[[], None]) -> float:
 
 def cases(*, home: str, wanted: list[tuple[str, dict[str, Any]]]) -> str:
     """Runs cases of the self-test with these constants. Returns their outcomes, facts, and a wait of 3 ms: what to pass
-    for it, and how long it lasts. `profiler`: what another tool says, as a share of the device's own work.
-    """
+    for it, and how long it lasts. `profiler`: what another tool says, as a share of the device's own work."""
     bench, outcomes = open_bench("cuda:0", Path(home)), []
     spin_s = bench.spin(0.003)
     spun = [spin_s, bench.timed(lambda: bench.device.gate(spin_s))]

@@ -2,8 +2,7 @@
 
 Each function returns what an independent clock says: the wall clock (s) from one batch's making to the last one's, and
 on the null device the time in which it had work then, by the device itself. `benchmarks.watch_matrix` runs them on a
-real GPU too. Of a framework that is not installed the function cannot be called.
-"""
+real GPU too. Of a framework that is not installed the function cannot be called."""
 
 import contextlib
 import functools
@@ -125,8 +124,7 @@ _BaseDataLoaderIter.__next__ = _timed(_BaseDataLoaderIter.__next__)  # type: ign
 def by_spans(since_s: float, until_s: float) -> tuple[float, float]:
     """Returns for how long (s) of a time the null device had nothing to do while the loop waited in `next()`, and for
     how long it was in a step: from the copy before the first kernel that was launched after a wait, to the last one's
-    end.
-    """
+    end."""
     exposed_s = compute_s = ended_s = 0.0
     rows = spans()
     queued, kernel = rows[:, 0], rows[:, 3] > 0
@@ -224,8 +222,7 @@ def _take_for_another(opened: Callable[..., Any]) -> None:
 
 def two_loaders(*, wait_s: float, work_s: float, apart: bool = False, late: bool = False) -> str:
     """A slow and a fast loader in each step, with one backward pass for both or (`apart`) for each; the slow one is
-    asked first, or (`late`) last.
-    """
+    asked first, or (`late`) last."""
     images, model, optimizer = _made(wait_s, work_s / 2)
     loaders = [images.loader(), Images(0.0).loader()]
     iterators = [iter(loader) for loader in (loaders[::-1] if late else loaders)]
@@ -266,8 +263,7 @@ def in_a_stream(*, wait_s: float, work_s: float) -> str:
 
 def beside(*, wait_s: float = 0.02, work_s: float = 0.002, beside_s: float = 0.015, how: str = "") -> str:
     """Each step gives work to another stream, too. `how`: the one that trains waits for it ("joined"), and all of it is
-    in a step that the script marks ("marked"); or it comes after that of the step ("after").
-    """
+    in a step that the script marks ("marked"); or it comes after that of the step ("after")."""
     (images, model, optimizer), stream = _made(wait_s, work_s), torch.cuda.Stream()
     for batch in images.loader():
         with vitprof.step() if how == "marked" else contextlib.nullcontext():
@@ -405,8 +401,7 @@ def works_after(*, host_s: float, device_s: float, wait_s: float = 0.0, work_s: 
 
 def on_the_second() -> str:
     """Trains on the second card while the first one is current. Returns which one is current then, and both cards'
-    work.
-    """
+    work."""
     images, model, optimizer = _made(0.0, 0.004, "cuda:1")
     for batch in images.loader():
         x, y = batch["x"].to("cuda:1"), batch["y"].to("cuda:1")

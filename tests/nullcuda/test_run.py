@@ -69,8 +69,7 @@ def test_each_transfer_and_precision(forks: Host, home: str, transfer: str) -> N
 @pytest.mark.parametrize("transfer", ["blocking", "pinned", "stream"])
 def test_a_starved_run_idles_as_long_as_the_device_says(forks: Host, home: str, transfer: str) -> None:
     """At least as long as reading takes longer than its work; what passes from the copy to the first kernel counts as
-    compute, which is a while on a busy machine.
-    """
+    compute, which is a while on a busy machine."""
     env = {"NULLCUDA_KERNEL_US": "200"}
     (run,) = trained(forks, home, {"transfer": transfer, "inject": "read:30", "steps": 45}, env=env)
     steps = run["steps"]

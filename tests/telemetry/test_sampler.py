@@ -119,8 +119,7 @@ def watched(
     until: float = 60.0,
 ) -> list[Stop]:
     """What is found where processes are stopped in these spans, the loader waits for a drive in another, and the
-    machine sleeps (at, seconds). One core is in use while nobody is stopped and nobody waits.
-    """
+    machine sleeps (at, seconds). One core is in use while nobody is stopped and nobody waits."""
     seeker, now, looked = StopSeeker(MAIN, PERIOD_S), 0.0, 0.0
     while now < until:
         stopped = {pid for pid, span in ((MAIN, main), (WORKER, worker), (STRANGER, (0, math.inf))) if _in(now, span)}

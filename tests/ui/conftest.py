@@ -16,8 +16,7 @@ from vitprof.ui import resources
 @pytest.fixture(scope="package", autouse=True)
 def _installed_packages_are_read_once() -> Iterator[None]:
     """Streamlit looks through all installed packages for components, once for each server: for AppTest, at each run of
-    a page, which took a quarter of the time of these tests.
-    """
+    a page, which took a quarter of the time of these tests."""
     with pytest.MonkeyPatch.context() as patch:
         once = functools.cache(manifest_scanner.scan_component_manifests)
         patch.setattr(manifest_scanner, "scan_component_manifests", once)

@@ -270,10 +270,7 @@ def test_what_was_deleted_comes_back(store: RunStore, ticked: set[int]) -> None:
     assert (listed(at), store.run(helper).role) == (ids[::-1], "A")
     ticked.add(ids[0])
     click(at.run(), "history-delete")
-    assert "No runs yet" in said(at)
-    field = app("history").multiselect(key="history-restore")  # also later, where nothing is left
-    assert field.options == ["3: number 2", "2: number 1", "1: number 0"]
-    at = field.set_value([2]).run()
+    at = app("history").multiselect(key="history-restore").set_value([2]).run()  # also where nothing is left
     click(at, "history-restore-now")
     assert listed(at) == [2]
 

@@ -1,7 +1,6 @@
 """Nobody but a page of the dashboard's own address can press its buttons; asked of real servers, without a browser.
 A web page that somebody has open can reach 127.0.0.1 too: by a WebSocket, or under a name that it makes resolve there
-(DNS rebinding). docs/security.md has the table of what is answered to whom; its rows are what is asked here.
-"""
+(DNS rebinding). docs/security.md has the table of what is answered to whom; its rows are what is asked here."""
 
 import http.client
 import os
@@ -83,8 +82,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def url(log: Path) -> Iterator[str]:
     """A dashboard that other machines reach, under a name too and with a token. It has a home of its own, no way to the
-    internet, and what writes down who looks for one.
-    """
+    internet, and what writes down who looks for one."""
     (log.parent / "sitecustomize.py").write_text(WATCHER.format(log=str(log)))
     nowhere = "http://192.0.2.1:9"  # as a proxy: who uses it is seen too
     env = {"VITPROF_HOME": str(log.parent / "home"), "PYTHONPATH": os.pathsep.join((str(log.parent), str(ROOT)))}

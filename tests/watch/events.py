@@ -183,8 +183,7 @@ def tried(*, events: list[str]) -> bool:
 
 def left_alone(*, forks: bool) -> list[bool]:
     """Trains until the loop is plain; then it is watched no more: in a fork of its process, or because of an error.
-    Returns whether the loop is plain before and after, and after another step.
-    """
+    Returns whether the loop is plain before and after, and after another step."""
     training, loop = Training(0), the_watcher()
     for _ in range(PLAIN_STEPS):
         training.step()

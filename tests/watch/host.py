@@ -2,8 +2,7 @@
 
 Each line on standard input is a JSON object: module and function, its arguments, variables of the environment, whether
 it is watched, the method of `Loop` that fails, whether no loop is taken for plain, and a folder for what comes of it.
-Each is answered by its exit status.
-"""
+Each is answered by its exit status."""
 
 import atexit
 import gc

@@ -1,7 +1,6 @@
 """Training as frameworks and people write it where PyTorch's own `DataLoader.__iter__` and optimizers are not used, or
 where a framework drives the loop. Each has a timer of its own, and returns its steps and the share of them that it
-waited; a framework is imported where it is used. `tests.watch.frameworks` has those that are installed everywhere.
-"""
+waited; a framework is imported where it is used. `tests.watch.frameworks` has those that are installed everywhere."""
 
 import itertools
 import json

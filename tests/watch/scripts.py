@@ -26,8 +26,7 @@ N_SAMPLES, BATCH = 16, 2
 
 SPENT: dict[str, list[float]] = {"read_s": [], "transform_s": [], "collate_s": [], "compose_s": [], "collated_s": []}
 """How long each stall really took, in this process: a busy machine sleeps for longer. And each call of the
-Compose, and of the collate function.
-"""
+Compose, and of the collate function."""
 
 
 def stall(stage: str, seconds: float) -> None:
@@ -240,8 +239,7 @@ def several_loaders(*, order: str, apart: bool = False, check: bool = False, qui
 
 def differentiates_in_checks(*, accumulate: int = 1, every: int = 0, anew: bool = False) -> list[float]:
     """Trains, and checks with backward passes and no step of the optimizer `every` so many batches, or after each
-    epoch; `anew`: each with another loader. Returns the seconds that it waits for batches to train on, and checks.
-    """
+    epoch; `anew`: each with another loader. Returns the seconds that it waits for batches to train on, and checks."""
     model, optimizer = linear()
     batches: Any = DataLoader(Quick(0.0), batch_size=BATCH)
     checks = DataLoader(Slow(0.002), batch_size=16)
@@ -527,8 +525,7 @@ class Generating(Opening):
 
 def epoch_starts(*, kind: str) -> list[float]:
     """Trains for three epochs, those of "new" loaders each; how long each but the first was waited for, with the end of
-    the one before.
-    """
+    the one before."""
     model, optimizer = linear()
 
     def made() -> Any:

@@ -1,6 +1,5 @@
 """Marks around the copy of a batch, on a real GPU or the null device: the quickest of several steps is what no busy
-machine holds up.
-"""
+machine holds up."""
 
 import time
 from collections.abc import Iterator

@@ -122,8 +122,7 @@ class Host:
         **arguments: Any,
     ) -> Told:
         """Runs the script; SIGALRM ends it after `limit_s`. `failing`: the method of `Loop` that raises an error;
-        `hang_up`: who listens goes; `never_plain`: no loop is taken for plain.
-        """
+        `hang_up`: who listens goes; `never_plain`: no loop is taken for plain."""
         told = Told()
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listening:
             path = str(Path(folder) / "socket")

@@ -28,7 +28,71 @@ VALUES_AT_ONCE = 500
 """Values in one query: SQLite before version 3.32 takes at most 999 (https://sqlite.org/limits.html)."""
 
 
-class RunStore(stored_run.Listing, SeriesStore):
+KEYS = {runs: runs.c.id, series: series.c.run_id, run_tags: run_tags.c.run_id}
+KEYS |= {predictions: predictions.c.profile_run_id}
+"""Tables with rows of a run -> the column with its number, which is negative for a deleted run."""
+
+
+def _renumber(db: sa.Connection, run_id: int, to: int, message: str) -> None:
+    for table, key in KEYS.items():
+        more = {"message": message} if table is runs else {}
+        db.execute(sa.update(table).where(key == run_id).values({key.name: to} | more))
+
+
+class DeletedRuns(database.Database):
+    """Runs that were deleted, which are kept for a while. All methods raise `StoreError`."""
+
+    def delete(self, *run_ids: int) -> None:
+        """Takes runs out of all lists, with what was made for them: all, or none. For `KEPT_DAYS`, or until `prune`,
+        `restore` brings them back. Raises `StoreError` if one is missing or live.
+        """
+        moment = database.now_utc()
+        with self.transaction() as db:
+            for run_id in dict.fromkeys(run_ids):
+                status = None
+                if 0 < run_id <= MAX_ID:
+                    status = db.execute(sa.select(runs.c.status).where(runs.c.id == run_id)).scalar()
+                if status is None:
+                    raise StoreError(_no_run(run_id))
+                made_for_it = runs.c.id > 0, runs.c.group_key.in_(stored_run.helper_keys(run_id))
+                helpers = db.execute(sa.select(runs.c.id, runs.c.status).where(*made_for_it)).fetchall()
+                if status in LIVE_STATUSES or any(h.status in LIVE_STATUSES for h in helpers):
+                    whose = "" if status in LIVE_STATUSES else "what is measured for "
+                    raise StoreError(f"{whose}run {run_id} is still going on; stop it first")
+                for each in (run_id, *(h.id for h in helpers)):
+                    _renumber(db, each, -each, moment)
+        self.prune(database.now_utc(KEPT_DAYS))
+
+    def deleted(self) -> dict[int, str]:
+        """Returns id and name of the runs that `restore` brings back, the last deleted first."""
+        query = sa.select(runs.c.id, runs.c.name).where(runs.c.id < 0, stored_run.OWN)
+        query = query.order_by(runs.c.message.desc(), runs.c.id)
+        with self.transaction() as db:
+            return {-run.id: run.name for run in db.execute(query)}
+
+    def restore(self, *run_ids: int) -> None:
+        """Brings deleted runs back, with their numbers. All, or none. Raises `StoreError` if one was not deleted."""
+        with self.transaction() as db:
+            for run_id in run_ids:
+                of_run = sa.or_(runs.c.id == -run_id, runs.c.group_key.in_(stored_run.helper_keys(run_id)))
+                gone = db.execute(sa.select(runs.c.id).where(runs.c.id < 0, of_run)).scalars().all()
+                if -run_id not in gone:
+                    raise StoreError(f"there is no deleted run {run_id}")
+                for each in gone:
+                    _renumber(db, each, -each, "")
+
+    def prune(self, before: str) -> int:
+        """Erases what was deleted up to a UTC time, as `now_utc` has it; returns how many runs."""
+        query = sa.select(runs.c.id).where(runs.c.id < 0, runs.c.message <= before)
+        with self.transaction() as db:
+            gone = db.execute(query).scalars().all()
+            for run_id in gone:
+                for table, key in KEYS.items():
+                    db.execute(sa.delete(table).where(key == run_id))
+        return len(gone)
+
+
+class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
     """The runs in one database. Methods are transactions that any thread may call; all of them raise `StoreError`."""
 
     def create_run(self, config: RunConfig, **about: str) -> int:
@@ -128,55 +192,6 @@ class RunStore(stored_run.Listing, SeriesStore):
         with self.transaction() as db:
             return tuple(db.execute(query).scalars())
 
-    def delete(self, *run_ids: int) -> None:
-        """Takes runs out of all lists, with what was made for them: all, or none. For `KEPT_DAYS`, or until `prune`,
-        `restore` brings them back. Raises `StoreError` if one is missing or live.
-        """
-        moment = database.now_utc()
-        with self.transaction() as db:
-            for run_id in dict.fromkeys(run_ids):
-                status = None
-                if 0 < run_id <= MAX_ID:
-                    status = db.execute(sa.select(runs.c.status).where(runs.c.id == run_id)).scalar()
-                if status is None:
-                    raise StoreError(_no_run(run_id))
-                made_for_it = runs.c.id > 0, runs.c.group_key.in_(stored_run.helper_keys(run_id))
-                helpers = db.execute(sa.select(runs.c.id, runs.c.status).where(*made_for_it)).fetchall()
-                if status in LIVE_STATUSES or any(h.status in LIVE_STATUSES for h in helpers):
-                    whose = "" if status in LIVE_STATUSES else "what is measured for "
-                    raise StoreError(f"{whose}run {run_id} is still going on; stop it first")
-                for each in (run_id, *(h.id for h in helpers)):
-                    _renumber(db, each, -each, moment)
-        self.prune(database.now_utc(KEPT_DAYS))
-
-    def deleted(self) -> dict[int, str]:
-        """Returns id and name of the runs that `restore` brings back, the last deleted first."""
-        query = sa.select(runs.c.id, runs.c.name).where(runs.c.id < 0, stored_run.OWN)
-        query = query.order_by(runs.c.message.desc(), runs.c.id)
-        with self.transaction() as db:
-            return {-run.id: run.name for run in db.execute(query)}
-
-    def restore(self, *run_ids: int) -> None:
-        """Brings deleted runs back, with their numbers. All, or none. Raises `StoreError` if one was not deleted."""
-        with self.transaction() as db:
-            for run_id in run_ids:
-                of_run = sa.or_(runs.c.id == -run_id, runs.c.group_key.in_(stored_run.helper_keys(run_id)))
-                gone = db.execute(sa.select(runs.c.id).where(runs.c.id < 0, of_run)).scalars().all()
-                if -run_id not in gone:
-                    raise StoreError(f"there is no deleted run {run_id}")
-                for each in gone:
-                    _renumber(db, each, -each, "")
-
-    def prune(self, before: str) -> int:
-        """Erases what was deleted up to a UTC time, as `now_utc` has it; returns how many runs."""
-        query = sa.select(runs.c.id).where(runs.c.id < 0, runs.c.message <= before)
-        with self.transaction() as db:
-            gone = db.execute(query).scalars().all()
-            for run_id in gone:
-                for table, key in KEYS.items():
-                    db.execute(sa.delete(table).where(key == run_id))
-        return len(gone)
-
     def mark_interrupted(self, given_up: Collection[int] = (), *, spare: Collection[int] = ()) -> list[int]:
         """Marks live runs of this machine whose process is gone as "interrupted", except those to `spare`, and returns
         their ids; of other machines only those in `given_up`, which the user says are gone.
@@ -198,17 +213,6 @@ class RunStore(stored_run.Listing, SeriesStore):
                 if db.execute(still_live.values(status="interrupted", stage="", error=error)).rowcount:
                     marked.append(run.id)
         return marked
-
-
-KEYS = {runs: runs.c.id, series: series.c.run_id, run_tags: run_tags.c.run_id}
-KEYS |= {predictions: predictions.c.profile_run_id}
-"""Tables with rows of a run -> the column with its number, which is negative for a deleted run."""
-
-
-def _renumber(db: sa.Connection, run_id: int, to: int, message: str) -> None:
-    for table, key in KEYS.items():
-        more = {"message": message} if table is runs else {}
-        db.execute(sa.update(table).where(key == run_id).values({key.name: to} | more))
 
 
 def _no_run(run_id: int) -> str:

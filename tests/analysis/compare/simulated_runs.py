@@ -25,8 +25,7 @@ def run(
     stalls: bool = False,
 ) -> Series:
     """Returns `n` steady steps after five of warm-up. `within`: standard deviation of a step's time, of which a share
-    `alike` is passed on to the next step; `between`: of the whole run's; `stalls`: every fourth step waits for all.
-    """
+    `alike` is passed on to the next step; `between`: of the whole run's; `stalls`: every fourth step waits for all."""
     m = n + 5
     noise = rng.normal(0, within * np.sqrt(1 - alike**2), m)
     for i in range(1, m):

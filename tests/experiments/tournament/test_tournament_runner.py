@@ -235,7 +235,7 @@ class TestEarlyStop:
 
     @pytest.mark.slow
     def test_not_run_again(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
-        number = made_uneven(manager.store, 50, latency_ms=1.5)  # a busy machine slows the other one down, and not it
+        number = made_uneven(manager.store, 25, latency_ms=4.0)  # a busy machine slows the other one down, and not it
         slow = "slow-drive/b32/w0/as-is"
         monkeypatch.setattr(tournament_trials, "LOOK_S", 60.0)
         by_others(monkeypatch, 0.1)

@@ -90,8 +90,7 @@ class Synchronising:
 
 def test_deferred_marks_give_the_compute_time_of_forced_ones(bench: Bench) -> None:
     """In turns, with a model whose kernels take far longer than their launches. A step that begins on an idle device,
-    as each forced one does, also waits for its first launches: 1.1 of 54 ms on an H200, at half of this batch.
-    """
+    as each forced one does, also waits for its first launches: 1.1 of 54 ms on an H200, at half of this batch."""
     job = {"dataset": "digits", "strategy": "device", "warmup_steps": 4, "steps": 14}
     job |= {"model": "s/16", "image_size": 224, "batch_size": 128}
     compute_s: dict[bool, list[float]] = {False: [], True: []}

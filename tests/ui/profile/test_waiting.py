@@ -77,8 +77,7 @@ def test_a_disturbed_run_is_repeated_when_the_machine_is_quiet(
     while busy_pct:
         assert not begun
         at.run()
-    assert begun == [store.run(run_id).config]
-    assert address(at)["run"] == str(again)
+    assert (begun, address(at)["run"]) == ([store.run(run_id).config], str(again))
 
 
 @pytest.mark.slow
