@@ -18,8 +18,10 @@ STORE_FILE = "recordings.sqlite"
 """File name of the run store in the home, unless `VITPROF_DB` names another database."""
 OLD_STORE_FILE = "runs.sqlite"
 """That of the versions before 7, which is left alone."""
+DASHBOARD_FILE = "dashboard-port"
+"""That of the port of a dashboard that runs."""
 OURS = re.compile(
-    r"(recordings|runs)\.sqlite.*|(data|prepared|locations|locks|logs|dashboard|tournaments)|(vitprof|selftest)-.*"
+    r"(recordings|runs)\.sqlite.*|(data|prepared|locations|locks|logs|dashboard|tournaments)|(vitprof|selftest|dashboard)-.*"
 )
 """Names that vitprof creates at the top of its home. With anything else in it, its permissions are left as they are."""
 

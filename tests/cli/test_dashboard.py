@@ -177,8 +177,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(self.server.answer)
 
-    def log_message(self, *_: object) -> None:
-        """Says nothing."""
+    def log_message(self, *_: object) -> None: ...
 
 
 @pytest.fixture
@@ -204,10 +203,14 @@ def opened(monkeypatch: pytest.MonkeyPatch, server: http.server.HTTPServer) -> l
     return urls
 
 
-def test_opens_what_answers(call: Call, server: http.server.HTTPServer, opened: list[str]) -> None:
+def test_opens_what_answers(call: Call, server: http.server.HTTPServer, opened: list[str], vitprof_home: Path) -> None:
     url = f"http://localhost:{server.server_port}"
     assert call("open") == call("open", "--port", str(server.server_port)) == (0, f"vitprof: opened {url}\n", "")
     assert opened == [url, url]
+    vitprof_home.mkdir()
+    for port, address in (("", ""), ("1", ""), (server.server_port, f"{url}/?run=3")):
+        (vitprof_home / "dashboard-port").write_text(str(port))
+        assert dashboard.address_of(3) == address
 
 
 def test_nothing_that_answers_is_one_line(call: Call, server: http.server.HTTPServer, opened: list[str]) -> None:

@@ -21,6 +21,7 @@ from vitprof.cli.common import terminal
 from vitprof.config.bounds import PORT
 from vitprof.demo import make_home
 from vitprof.errors import ConfigError, VitprofError
+from vitprof.home import DASHBOARD_FILE, home
 from vitprof.program import install_command, program
 
 PACKAGE = Path(vitprof.__file__).parent
@@ -38,8 +39,6 @@ FIRST, LAST = 8501, 8520
 """Range of the ports that are tried if none is given. The first is Streamlit's default."""
 ANSWER_S, AT_ONCE_S = 5.0, 0.2
 """Seconds that a dashboard may take to answer, also behind a tunnel; and one that nobody waits for."""
-OURS = "/app/static/live_chart.js", b"// The browser's"
-"""A file that only vitprof serves, and how it begins: other programs made with Streamlit answer on these ports, too."""
 SSH_PORT = "22"
 SHOWN_BY = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 """Variables of which one is set where a browser can open; editors set the first over SSH."""
@@ -158,17 +157,19 @@ def _why_not(address: str, port: int) -> str:
 
 
 def address_of(run_id: int) -> str:
-    """Returns where a dashboard on this machine shows a run; "" where none answers at once."""
-    ports = range(FIRST, LAST + 1) if run_id else ()
-    port = next((port for port in ports if _answers(port, AT_ONCE_S, *OURS)), None)
-    return f"{url_of(port)}/?run={run_id}" if port is not None else ""
+    """Returns where the dashboard of this `VITPROF_HOME` shows a run; "" where none answers at once."""
+    try:
+        port = int((home() / DASHBOARD_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ""
+    return f"{url_of(port)}/?run={run_id}" if run_id and _answers(port, AT_ONCE_S) else ""
 
 
-def _answers(port: int, within_s: float, path: str = "/_stcore/health", begins: bytes = b"ok") -> bool:
+def _answers(port: int, within_s: float) -> bool:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=within_s)
     try:
-        connection.request("GET", path)
-        return connection.getresponse().read(16).strip() == begins
+        connection.request("GET", "/_stcore/health")
+        return connection.getresponse().read(16).strip() == b"ok"
     except (OSError, http.client.HTTPException):
         return False
     finally:

@@ -71,6 +71,8 @@ def machine_watch() -> MachineWatch:
 def manager() -> JobManager:
     jobs = JobManager(RunStore(), launcher=runners.Launcher().warm())
     at_end(jobs.shutdown)  # a server that ends stops its jobs and keeps what they measured
+    with contextlib.suppress(OSError):  # only to name the page of a run on the command line
+        (home.home() / home.DASHBOARD_FILE).write_text(str(st.get_option("server.port")), encoding="utf-8")
     return jobs
 
 
