@@ -135,9 +135,6 @@ def test_zoom_in_the_gap_chart_goes_down_to_single_steps(dashboard: str, home: P
     page.get_by_text("The loop itself made this batch in 5.00 ms").wait_for()
     page.wait_for_function(f"JSON.stringify({RANGE}) === JSON.stringify({zoomed})")
 
-    cursor = page.locator(".st-key-live-gaps .vitprof-cursor")
-    page.locator(".st-key-timeline .nsewdrag").first.hover()
-    expect(cursor).to_be_visible()  # one for all charts over time
     plot.hover()
     width = zoomed[1] - zoomed[0]
     page.keyboard.press("w")
@@ -148,6 +145,8 @@ def test_zoom_in_the_gap_chart_goes_down_to_single_steps(dashboard: str, home: P
     page.mouse.wheel(0, 500)
     page.keyboard.up("Control")
     page.wait_for_function(f"{RANGE}[1] - {RANGE}[0] > {0.7 * width}")
+    cursor = page.locator(".st-key-live-gaps .vitprof-cursor")
+    expect(cursor).to_be_visible()
     page.mouse.move(0, 0)
     expect(cursor).to_be_hidden()
 
