@@ -146,7 +146,8 @@ def _stacked(name: str, colour: str) -> dict[str, Any]:
     return _line(name, colour, "ms", hover, line, stackgroup="batch", fillcolor=colour)
 
 
-MOST_LABELS, MOST_LOOKED_AT = 3, 20
+MOST_LABELS, MOST_LOOKED_AT, MOST_TOLD_APART = 3, 20, 20_000
+"""Gaps with a label, those looked at for that, and steps in sight: a refresh must not cost more as a run grows."""
 LONG_GAP, LABEL_FRAC = 2.0, 0.08
 """How long a gap is that has a label, in medians of all gaps; and how far labels are apart, as a share of the axis."""
 
@@ -255,22 +256,25 @@ CPU = LiveChart(
 
 def gap_notes(steps: Series, origin: float, view: tuple[float, float] | None, idle_frac: float) -> list[dict[str, Any]]:
     """Returns annotations of the gap chart: the device's idle share, at the end of its lane, and how long the longest
-    gaps in `view` (None: of the run) are, unless all are about as long.
+    gaps in `view` (None: of the run) are, unless all are about as long, or there are too many to be told apart.
     """
     notes = []
     if np.isfinite(idle_frac):
         at_end = {"xref": "paper", "x": 1, "xanchor": "left", "yref": "y domain", "y": 0.5, "showarrow": False}
         text = f"<b>{formats.percent(idle_frac)}</b><br>idle"
         notes.append({"text": text, "align": "left", "font": {"size": 15}, "xshift": 6} | at_end)
-    gap_s, until = np.nan_to_num(steps["gap_s"]), steps["compute_start_s"] - origin
-    seen = np.flatnonzero((gap_s > 0) & ((until >= view[0]) & (until <= view[1]) if view else True))
-    if not len(seen):
+    end_s = steps["compute_start_s"]
+    first, stop = 0, len(end_s)
+    if view is not None:
+        first = int(np.searchsorted(end_s, view[0] + origin))
+        stop = int(np.searchsorted(end_s, view[1] + origin, "right"))
+    gap_s = np.nan_to_num(steps["gap_s"][first:stop])
+    if not 0 < len(gap_s) <= MOST_TOLD_APART or not gap_s.any():
         return notes
-    least_s, apart_s = LONG_GAP * np.median(gap_s[seen]), LABEL_FRAC * (until[seen[-1]] - until[seen[0]])
-    longest = seen[np.argpartition(-gap_s[seen], min(MOST_LOOKED_AT, len(seen)) - 1)[:MOST_LOOKED_AT]]
+    least_s, apart_s = LONG_GAP * np.median(gap_s[gap_s > 0]), LABEL_FRAC * (end_s[stop - 1] - end_s[first])
     labelled: list[float] = []
-    for at in longest[np.argsort(-gap_s[longest])]:
-        x = float(until[at] - gap_s[at] / 2)
+    for at in np.argsort(-gap_s)[:MOST_LOOKED_AT]:
+        x = float(end_s[first + at] - origin - gap_s[at] / 2)
         if gap_s[at] > least_s and len(labelled) < MOST_LABELS and all(abs(x - other) > apart_s for other in labelled):
             labelled.append(x)
             place = {"x": x, "yref": "y domain", "y": 1, "ax": 0, "ay": -14, "yshift": 1}

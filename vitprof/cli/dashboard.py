@@ -160,7 +160,8 @@ def address_of(run_id: int) -> str:
     """Returns where the dashboard of this `VITPROF_HOME` shows a run; "" where none answers at once."""
     try:
         port = int((home() / DASHBOARD_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        PORT.check("port", port)
+    except (OSError, ValueError, ConfigError):
         return ""
     return f"{url_of(port)}/?run={run_id}" if run_id and _answers(port, AT_ONCE_S) else ""
 

@@ -10,11 +10,11 @@ import typer
 
 from vitprof import errors, formats
 from vitprof.cli.common import results, terminal
-from vitprof.config.bounds import KEPT_DAYS, LIST_PAGE
+from vitprof.config.bounds import LIST_PAGE, PRUNED_DAYS
 from vitprof.export.tables import run_object
 from vitprof.program import program
-from vitprof.store import SORTS, RunQuery, RunRow, RunStore, StoredRun, run_store
-from vitprof.store.database import now_utc
+from vitprof.store import SORTS, RunQuery, RunRow, RunStore, StoredRun
+from vitprof.store.run_store import KEPT_DAYS
 
 DEFAULT_LIMIT = 50
 """Runs in a table without --limit. As JSON all runs are printed."""
@@ -109,11 +109,10 @@ def restore(run: Annotated[int, terminal.run_id("id of the deleted run")]) -> No
         store.restore(run)
 
 
-KEPT_HELP = "erase what was deleted longer ago than that"
-USUALLY_KEPT = float(run_store.KEPT_DAYS)
+KEEP_HELP = "erase what was deleted longer ago than that"
 
 
-def prune(keep_days: Annotated[float, terminal.number("keep_days", KEPT_DAYS, KEPT_HELP)] = USUALLY_KEPT) -> None:
+def prune(keep_days: Annotated[float, terminal.number("keep_days", PRUNED_DAYS, KEEP_HELP)] = float(KEPT_DAYS)) -> None:
     """Erase deleted runs for good."""
     with terminal.open_store() as store:
-        terminal.show(f"{formats.count(store.prune(now_utc(keep_days)), 'run')} erased")
+        terminal.show(f"{formats.count(store.prune(keep_days), 'run')} erased")

@@ -78,8 +78,8 @@ WATCHED_STEPS = RUN_BOUNDS["steps"]
 LEAST_PER_S = Bounds(1e-6, 1e12, whole=False)
 PORT = Bounds(1, 65_535)
 
-KEPT_DAYS = Bounds(0, 36_500, whole=False)
-"""Days for which deleted runs are kept."""
+PRUNED_DAYS = Bounds(0, 36_500, whole=False)
+"""Days since a run was deleted, from which it is erased."""
 LIST_PAGE = Bounds(1, 2**31 - 1)
 """Runs on a page of a list, and the number of that page."""
 MAX_SEARCH = 200

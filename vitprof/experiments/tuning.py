@@ -250,11 +250,11 @@ class _Search:
         gain, speed, verified = self._gain(default, winner)
         if verified and gain.value < 1:  # the search chose wrongly
             winner, gain, speed = default, Interval(1.0, 1.0, 1.0), self._score(default)
-        return Tuning(
+        found = Tuning(
             strategy=self._base.strategy,
             default=default,
             winner=winner,
-            config=with_candidate(self._base, winner if verified and gain.low > 1 else default),
+            config=with_candidate(self._base, default),
             samples_per_s=speed,
             gain=gain,
             verified=verified,
@@ -263,6 +263,7 @@ class _Search:
             seconds=self._clock() - self._began,
             stopped=self._stopped,
         )
+        return replace(found, config=with_candidate(self._base, winner)) if found.gains else found
 
     def _trials(self, options: list[Candidate]) -> Iterator[Trial]:
         default = options[0]

@@ -51,8 +51,14 @@ class Trial:
     """Lower end of its interval."""
     samples_per_s_high: float | None
     """Upper end of its interval."""
+    score: float | None
+    """Samples/s in the fastest fifth of their time: what settings are ranked by."""
+    score_low: float | None
+    """Lower end of its interval."""
+    score_high: float | None
+    """Upper end of its interval."""
     speed_up: float | None
-    """Score over the baseline's; where other programs disturbed a setting it is not the ratio of the throughputs."""
+    """Score over the baseline's."""
     speed_up_low: float | None
     """Lower end of its interval."""
     speed_up_high: float | None
@@ -118,6 +124,8 @@ def _trial(row: LeaderboardRow, board: Leaderboard, pay: BreakEven | None, best:
     recommended = best is not None and row.key == best.key
     values: dict[str, Any] = {"baseline": row.key == board.baseline, "recommended": recommended}
     values["losses"] = row.entry.losses or None
+    score: Iterable[float | None] = row.score if row.n_runs else (None, None, None)
+    values |= dict(zip(("score", "score_low", "score_high"), score, strict=True))
     if pay is not None:
         values |= {"break_even_epochs": pay.epochs, "break_even_epochs_low": pay.low}
         values |= {"break_even_epochs_high": pay.high, "break_even": pay.sentence}

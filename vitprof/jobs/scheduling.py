@@ -21,7 +21,8 @@ from vitprof import formats, home, names, program
 from vitprof.config.accelerators import is_simulated
 from vitprof.errors import VitprofError
 from vitprof.store import RunStore
-from vitprof.store.stored_run import LiveRun, is_alive
+from vitprof.store.database import MAX_ID
+from vitprof.store.stored_run import LiveRun, is_alive, this_program
 from vitprof.telemetry.visible import visible_gpus
 
 N_PLACES = 32
@@ -243,12 +244,20 @@ def queue_of(name: str) -> str:
 def ahead_of(store: RunStore, run_id: int) -> list[Ahead]:
     """Returns all jobs that a queued run waits for: of its store, running first, then others. Raises `StoreError`."""
     mine, there = _on_its_machine(store, run_id)
-    if mine is None:
-        return []
+    return [] if mine is None else _ahead(store, mine, there)
+
+
+def ahead_of_a_new_run(store: RunStore, device: str, *, shares: bool) -> list[Ahead]:
+    """Returns all jobs that a run on `device` would wait for if it were queued now. Raises `StoreError`."""
+    mine = LiveRun(MAX_ID, "", "queued", device, shares, *this_program())
+    return _ahead(store, mine, [run for run in store.live_runs() if _is_there(run, mine)])
+
+
+def _ahead(store: RunStore, mine: LiveRun, there: Sequence[LiveRun]) -> list[Ahead]:
     mark, device, everywhere = store_mark(store.url), queue_of(mine.device), holders()
     of_run = {holder.run: holder for holder in everywhere if holder.store == mark}
     together = [run.id for run in there if run.share_machine and mine.share_machine and queue_of(run.device) != device]
-    here = [run for run in there if run.id < run_id and run.id not in together]
+    here = [run for run in there if run.id < mine.id and run.id not in together]
     found = []
     for run in sorted(here, key=lambda run: (run.status != "running", run.id)):
         owner = _owner(run, of_run.get(run.id))

@@ -61,7 +61,7 @@ class DeletedRuns(database.Database):
                     raise StoreError(f"{whose}run {run_id} is still going on; stop it first")
                 for each in (run_id, *(h.id for h in helpers)):
                     _renumber(db, each, -each, moment)
-        self.prune(database.now_utc(KEPT_DAYS))
+        self.prune()
 
     def deleted(self) -> dict[int, str]:
         """Returns id and name of the runs that `restore` brings back, the last deleted first."""
@@ -81,9 +81,9 @@ class DeletedRuns(database.Database):
                 for each in gone:
                     _renumber(db, each, -each, "")
 
-    def prune(self, before: str) -> int:
-        """Erases what was deleted up to a UTC time, as `now_utc` has it; returns how many runs."""
-        query = sa.select(runs.c.id).where(runs.c.id < 0, runs.c.message <= before)
+    def prune(self, keep_days: float = KEPT_DAYS) -> int:
+        """Erases what was deleted at least so many days ago; returns how many runs."""
+        query = sa.select(runs.c.id).where(runs.c.id < 0, runs.c.message <= database.now_utc(keep_days))
         with self.transaction() as db:
             gone = db.execute(query).scalars().all()
             for run_id in gone:

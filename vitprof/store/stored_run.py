@@ -163,6 +163,7 @@ FILTERS: tuple[str, ...] = ("status", "strategy", "dataset", "device", "verdict"
 ROLES_OF_THEIR_OWN = ("check",)
 """Roles of runs in a group that the user asked for one by one: those that check a prediction."""
 OWN = sa.or_(runs.c.group_key == "", runs.c.role.in_(ROLES_OF_THEIR_OWN))
+"""Condition of the runs that were not made for another one."""
 SPARK_BINS = 40
 """Most values of a sparkline."""
 

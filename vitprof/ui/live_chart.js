@@ -59,8 +59,8 @@ class LiveChart {
   gd = Object.assign(document.createElement("div"), { style: "position: relative" }); // the cursor is placed in it
   listeners = new AbortController();
   sizes = new ResizeObserver(() => this.schedule());
-  sight = new IntersectionObserver(([{ isIntersecting }]) => {
-    this.inSight = isIntersecting;
+  sight = new IntersectionObserver((changes) => {
+    this.inSight = changes.at(-1).isIntersecting;
     this.schedule();
   });
 
@@ -74,7 +74,8 @@ class LiveChart {
     this.gd.addEventListener("pointerdown", () => (this.pointerDown = true), options);
     for (const name of ["pointerup", "pointercancel"]) window.addEventListener(name, () => this.release(), options);
     this.gd.addEventListener("pointermove", (event) => this.point(event), options);
-    this.gd.addEventListener("pointerleave", () => this.point(null), options);
+    // also told of elements within, such as those that a draw replaces under the pointer
+    this.gd.addEventListener("pointerleave", ({ target }) => target === this.gd && this.point(null), options);
     this.gd.addEventListener("wheel", (event) => this.turn(event), { ...options, passive: true });
     window.addEventListener("keydown", (event) => this.press(event), options);
     drawn.add(this);
@@ -308,7 +309,7 @@ class LiveChart {
   }
 
   press(event) {
-    const change = KEYS[event.key.toLowerCase()];
+    const change = KEYS[event.key?.toLowerCase()]; // a browser that fills in a field sends events without one
     const typing = event.target.closest?.("input, textarea, select, [contenteditable=true]");
     if (!change || typing || event.ctrlKey || event.metaKey || event.altKey) return;
     if ((this.pointed ?? null) === null || this.bare) return;

@@ -9,6 +9,7 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -72,7 +73,9 @@ def manager() -> JobManager:
     jobs = JobManager(RunStore(), launcher=runners.Launcher().warm())
     at_end(jobs.shutdown)  # a server that ends stops its jobs and keeps what they measured
     with contextlib.suppress(OSError):  # only to name the page of a run on the command line
-        (home.home() / home.DASHBOARD_FILE).write_text(str(st.get_option("server.port")), encoding="utf-8")
+        port = home.home().absolute() / home.DASHBOARD_FILE
+        port.write_text(str(st.get_option("server.port")), encoding="utf-8")
+        at_end(partial(port.unlink, missing_ok=True))
     return jobs
 
 

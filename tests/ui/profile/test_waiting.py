@@ -11,6 +11,7 @@ from tests.ui.dashboard import add_run, address, app, click, said
 from vitprof.config import RunConfig
 from vitprof.jobs.scheduling import MachineLock
 from vitprof.recording.columns import Phase
+from vitprof.recording.verdict import Signature, Verdict
 from vitprof.store import RunStore
 from vitprof.ui import resources
 
@@ -59,14 +60,14 @@ def test_a_job_of_another_program_is_named_and_may_be_passed(store: RunStore, mo
     assert begun == [run_id]
 
 
-def test_a_disturbed_run_is_repeated_when_the_machine_is_quiet(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disturbed_run_is_repeated_when_quiet(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     run_id, busy_pct, begun = add_run(store), [math.nan, 70.0, 5.0, 70.0, 5.0, 5.0, 5.0], list[RunConfig]()
     again = add_run(store)
     at = app(run=str(run_id))
-    words = "Inconclusive: disturbed: it idles, since other programs keep the CPU busy; end them, and run again"
-    store.update_run(run_id, verdict={"kind": "inconclusive", "sentence": words, "simulated": False})
+    assert "run-when-quiet" not in {button.key for button in at.button}
+    found = Signature("other-programs", "Others.", math.nan, math.nan, {}, "psutil")
+    verdict = Verdict(kind="inconclusive", sentence="Disturbed.", simulated=False, signatures=(found,))
+    store.update_run(run_id, verdict=verdict.to_dict())
     watch = SimpleNamespace(read=lambda: SimpleNamespace(cores=2, cpu_pct=busy_pct.pop(0)))
     monkeypatch.setattr(resources, "machine_watch", lambda: watch)
     monkeypatch.setattr(type(resources.manager()), "submit", lambda self, config: begun.append(config) or again)

@@ -14,7 +14,7 @@ from vitprof.recording.columns import RunSummary
 Standing = Literal["", "fastest"] | scoring.Comparison
 
 UNEVEN_FRAC = 0.9
-"""A throughput over all time below this share of the score is stated beside it."""
+"""A throughput over all time below this share of the score is stated, too."""
 MOST_UNEVEN = 2
 """Settings for which that is stated, at most."""
 

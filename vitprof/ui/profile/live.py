@@ -1,7 +1,6 @@
 """The top of the Profile page for a run, from its place in the queue to its figures, and its charts over time."""
 
 import math
-import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -20,6 +19,7 @@ from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, gap_notes, live_figure
 from vitprof.charts.style import NEUTRAL
 from vitprof.config import accelerators, own_script
+from vitprof.cores import job_cores
 from vitprof.jobs import scheduling
 from vitprof.ui import resources, widgets
 from vitprof.ui.live_chart import Pick, draw_growing, view_of
@@ -27,8 +27,8 @@ from vitprof.ui.texts import act_button, escaped, guarded
 
 OnPick = Callable[[Pick], None] | None
 
-REFRESH_S = 0.5 if (os.cpu_count() or 1) > 4 else 2.0
-"""Where there are few cores a browser beside the job would take too much of them."""
+REFRESH_S = 0.5 if job_cores() > 4 else 2.0
+"""Where there are few cores, a browser on the same machine would take too much of them."""
 MEMORY_TILES = (
     ("GPU memory, peak", "gpu_mem_job_bytes", "of the job's processes, by NVML"),
     ("GPU memory in use", "gpu_mem_used_bytes", "of all processes on the GPU, by NVML"),

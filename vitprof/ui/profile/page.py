@@ -119,7 +119,8 @@ def draw_verdict(run: store.StoredRun) -> None:
             st.markdown(escaped(sentence(first)))
             with st.expander("In full"):
                 st.markdown(f"**{escaped(kind)}:**{escaped(rest)}")
-        if "other programs" in verdict.sentence and not own_script.is_own_script(run.config):
+        disturbed = any(signature.name == "other-programs" for signature in verdict.signatures)
+        if disturbed and not own_script.is_own_script(run.config):
             runs.draw_when_quiet(run)
         if st.session_state.pop(USED, None) == run.id:
             st.caption(":material/check: The settings are in the sidebar. Press Run there.")

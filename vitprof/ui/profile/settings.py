@@ -14,6 +14,7 @@ from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.parts import DECODERS, PARTS_BY_KIND, why_not
 from vitprof.config.resolve import resolve
 from vitprof.errors import ConfigError
+from vitprof.jobs.scheduling import ahead_of_a_new_run
 from vitprof.names import MAX_NAME, NAME_CUT, cut_name
 from vitprof.recording.columns import DELAYED_STAGES
 from vitprof.ui import device_field, resources, texts, widgets
@@ -222,7 +223,7 @@ def run_button(
         message = f"Not possible here: {seen.reason}"
     elif isinstance(config, RunConfig):
         usable = config
-    before = len(resources.store().live_runs())
+    before = usable and len(ahead_of_a_new_run(resources.store(), usable.device, shares=usable.share_machine))
     with button:
         pressed = st.button(
             f"Run after {formats.count(before, 'other')}" if before else "Run",
