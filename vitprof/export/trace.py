@@ -129,33 +129,28 @@ class RunTrace:
     def _meta(self, kind: str, tid: int, **args: Any) -> str:
         return _json({"ph": "M", "name": kind, "pid": self.run.id, "tid": tid, "ts": 0, "args": args})
 
-    def _tracks(self, first: int, title: str, start: Ints, end: Ints, made: list[str]) -> Ints:
+    def _complete(
+        self, first: int, title: str, start: Ints, end: Ints, names: Iterable[str], args: Iterable[str]
+    ) -> Iterator[str]:
+        """Yields complete events, in tracks from `first` on, after the names of new tracks. Times are in ns and written
+        in microseconds; `names` are JSON, and so are `args`.
+        """
         packer = self._packers.setdefault(first, TrackPacker())
         known = packer.n_lanes
-        lanes = packer.pack(start, end)
+        tracks = first + packer.pack(start, end)
         for extra in range(known, packer.n_lanes):
-            made.append(self._meta("thread_name", first + extra, name=f"{title} ({extra + 1})" if extra else title))
-            made.append(self._meta("thread_sort_index", first + extra, sort_index=first + extra))
-        return first + lanes
-
-    def _written(
-        self, names: Iterable[str], tracks: Ints, start: Ints, end: Ints, args: Iterable[str]
-    ) -> Iterator[str]:
-        """Yields complete events; times in ns, written in microseconds. `names` are JSON, and so are `args`."""
+            yield self._meta("thread_name", first + extra, name=f"{title} ({extra + 1})" if extra else title)
+            yield self._meta("thread_sort_index", first + extra, sort_index=first + extra)
         shape = f'{{"ph":"X","name":%s,"pid":{self.run.id},"tid":%d,"ts":%r,"dur":%r%s}}'
         times = ((start - self._origin) / 1e3, (end - start) / 1e3)
-        return map(shape.__mod__, zip(names, tracks.tolist(), *(t.tolist() for t in times), args, strict=True))
+        yield from map(shape.__mod__, zip(names, tracks.tolist(), *(t.tolist() for t in times), args, strict=True))
 
     def _phases(self) -> Iterator[str]:
-        phases, made = self.run.phases, list[str]()
+        phases = self.run.phases
         start = nanoseconds(np.array([p.t_start_s for p in phases], dtype=float))
         end = np.maximum(nanoseconds(np.array([p.t_end_s for p in phases], dtype=float)), start)
-        tracks = self._tracks(PHASES, "phases", start, end, made)
-        yield from made
-        order = np.lexsort((start, tracks))
-        yield from self._written(
-            [_json(phases[i].name) for i in order.tolist()], tracks[order], start[order], end[order], [""] * len(order)
-        )
+        names = [_json(phase.name) for phase in phases]
+        yield from self._complete(PHASES, "phases", start, end, names, [""] * len(phases))
 
     def _spans(self, steps: Series, first: int) -> Iterator[str]:
         words = [_json(DEVICE_TIME[k][0]) for k in KINDS]
@@ -163,15 +158,13 @@ class RunTrace:
         for at in range(first, len(steps["step"]), CHUNK):
             found = timeline(steps, self.run.phases, at, min(at + CHUNK, len(steps["step"])))
             for number, name in enumerate(LANES):
-                line, made = found.only(name), list[str]()
+                line = found.only(name)
                 start, end = nanoseconds(line.start_s), nanoseconds(line.end_s)
                 order = np.lexsort((end, start))
-                start, end = start[order], end[order]
-                tracks = self._tracks(*TRACKS[name], start, end, made)
-                yield from made
                 kinds = idle if number == LANES.index("device") else words
                 names = [kinds[kind] for kind in line.kind[order].tolist()]
-                yield from self._written(names, tracks, start, end, map(ARGS.__mod__, line.step[order].tolist()))
+                args = map(ARGS.__mod__, line.step[order].tolist())
+                yield from self._complete(*TRACKS[name], start[order], end[order], names, args)
 
     def _making(self, steps: Series) -> Iterator[str]:
         start, end = nanoseconds(steps["made_start_s"]), nanoseconds(steps["made_end_s"])
@@ -180,11 +173,9 @@ class RunTrace:
         for who in np.unique(worker[known]).tolist():
             at = np.flatnonzero(known & (worker == who))
             at = at[np.lexsort((end[at], start[at]))]
-            a, b, made = start[at], np.maximum(end[at], start[at]), list[str]()
+            a, b, first = start[at], np.maximum(end[at], start[at]), LOADER + 100 * (who + 1)
             title = "loader" if who < 0 else f"loader worker {who}"
-            tracks = self._tracks(LOADER + 100 * (who + 1), title, a, b, made)
-            yield from made
-            yield from self._written(['"make batch"'] * len(at), tracks, a, b, self._stages(steps, at))
+            yield from self._complete(first, title, a, b, ['"make batch"'] * len(at), self._stages(steps, at))
 
     def _stages(self, steps: Series, at: Ints) -> Iterable[str]:
         numbers = steps["step"][at].astype(int).tolist()
@@ -192,11 +183,8 @@ class RunTrace:
             yield from map(ARGS.__mod__, numbers)
             return
         for i, number in zip(at.tolist(), numbers, strict=True):
-            took = {
-                f"{stage}_ms": round(1e3 * float(steps[f"{stage}_s"][i]), 6)
-                for stage in TIMED_STAGES
-                if np.isfinite(steps[f"{stage}_s"][i])
-            }
+            seconds = {stage: float(steps[f"{stage}_s"][i]) for stage in TIMED_STAGES}
+            took = {f"{stage}_ms": round(1e3 * s, 6) for stage, s in seconds.items() if np.isfinite(s)}
             yield f',"args":{_json({"step": number} | took)}'
 
     def _queue(self, steps: Series) -> Iterator[str]:
