@@ -27,7 +27,8 @@ import numpy as np
 import psutil
 from PIL import Image
 
-from vitprof.demo import EXPERIMENTS, FIRST_SHOWN, RUNS
+from vitprof.analysis.timing import steady
+from vitprof.demo import EXPERIMENTS, FIRST_SHOWN, LANES_MS, RUNS
 from vitprof.export.bundle import write_bundle
 from vitprof.store import RunStore, StoredRun
 from vitprof.store.predictions import list_predictions
@@ -40,6 +41,7 @@ VITPROF = (sys.executable, "-m", "vitprof")
 TRIES = 40
 QUIET_PCT, QUIET_S = 15.0, 2.0
 """The machine is quiet when other programs have used less of all cores than this, for this long (s)."""
+FAST = "Whole batches, made one ahead"
 HOST = "the-demonstrations-machine"
 SEEN_BESIDE = {"other-programs", "cpu_contention"}
 """Signature and cause of a run during which other programs took the CPU."""
@@ -194,7 +196,7 @@ def record(recording: Recording) -> None:
     recording.call("headroom", str(first))
     # A fast loader alone makes thousands of steps a second: leave out the fastest strategies, and keep the runs short.
     recording.call("predict", str(first), "--strategies", "tensordataset,workers,hdf5", "--seconds", "0.5")
-    recording.run("not input-bound", *run, "--strategy", "memory-ahead", "--name", "Whole batches, made one ahead")
+    recording.run("not input-bound", *run, "--strategy", "memory-ahead", "--name", FAST)
     strategies = ("--strategies", "per-sample,tensordataset,workers,memory,memory-ahead", "--batch-sizes", "64,256")
     device = ("--device", "simulated:a100", "--threads", "1", "--steps", "60")
     recording.tournament(*strategies, *device, "--name", "Which loader feeds an A100?")
@@ -218,6 +220,20 @@ def nameless(database: Path, folder: Path) -> None:
                     db.execute(f"UPDATE {table} SET {column} = without({column}) WHERE {column} IS NOT NULL")
 
 
+def lane(store: RunStore, run: StoredRun) -> dict[str, object]:
+    """Returns the fields of a `vitprof.demo.Lane`, from the middle of a run."""
+    steps = store.steps(run.id)
+    start, end = 1e3 * (steady.begin_s(steps) + steps["gap_s"]), 1e3 * steady.end_s(steps)
+    n = len(start) // 2
+    start, end = (np.round(np.clip(t - start[n], 0, LANES_MS), 1) for t in (start, end))
+    shown = [(a, b) for a, b in zip(start.tolist(), end.tolist(), strict=True) if a < b]
+    busy = shown[:1]
+    for a, b in shown[1:]:
+        busy[-1:] = [(busy[-1][0], b)] if a - busy[-1][1] < 0.1 else [busy[-1], (a, b)]
+    assert run.verdict is not None
+    return {"name": run.name, "idle_frac": round(run.verdict.idle_frac, 4), "busy_ms": busy}
+
+
 def pack(store: RunStore, folder: Path) -> None:
     """Writes the runs of a store as a bundle, and beside it what they belong to."""
     runs = store.runs()
@@ -233,6 +249,7 @@ def pack(store: RunStore, folder: Path) -> None:
             }
             for one in list_predictions(store)
         ],
+        "lanes": [lane(store, run) for run in (store.run(FIRST_SHOWN), next(r for r in runs if r.name == FAST))],
         "groups": {
             run.id: (run.group_key, run.role)
             for run in runs

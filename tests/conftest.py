@@ -63,7 +63,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 @pytest.fixture(scope="session", autouse=True)
 def locks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The queue of this process's jobs: those of other test processes, or of a dashboard that runs here, hold none up.
-
     For the whole session, since a fixture of a module may start a server or a job too."""
     made = tmp_path_factory.mktemp("locks")
     os.environ["VITPROF_LOCKS"] = str(made)
@@ -109,7 +108,6 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the files first that take longest: none of them is then begun when the other processes have nothing left.
-
     Those with tests that run alone are last: before, all others would wait for the longest test that is going on."""
     weights: dict[Path, int] = {}
     alone = {item.path for item in items if item.get_closest_marker("alone")}
@@ -149,10 +147,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Tests that measure time go before all else that runs on this machine, if marked `timed`; those marked `alone` run
-    while no other process of this pytest runs a test.
-
-    Everybody passes the turnstile, so that one who waits there for an empty room gets it. Files that are there anyway
-    serve as locks."""
+    while no other process of this pytest runs a test. Everybody passes the turnstile, so that one who waits there for
+    an empty room gets it. Files that are there anyway serve as locks."""
     with first() if item.get_closest_marker("timed") else contextlib.nullcontext():
         if "PYTEST_XDIST_WORKER" not in os.environ:
             return (yield)

@@ -1,6 +1,5 @@
-"""What the engine's tests share: data sets made once for the whole session, a recorder of events, ways to wait.
-
-Import the fixtures a file needs and name them in `pytest.mark.usefixtures`."""
+"""What the engine's tests share: data sets made once for the whole session, a recorder of events, ways to wait. Import
+the fixtures a file needs and name them in `pytest.mark.usefixtures`."""
 
 import contextlib
 import dataclasses
@@ -113,9 +112,8 @@ class KeptLauncher(Launcher):
 
 @pytest.fixture(scope="session")
 def launcher(cuda_driver: Path | None) -> Iterator[KeptLauncher]:
-    """A launcher with PyTorch loaded, for tests whose jobs need processes: each then begins 3 s sooner.
-
-    Its jobs find the stand-in for CUDA's driver: the loader has read its path when the process began."""
+    """A launcher with PyTorch loaded, for tests whose jobs need processes: each then begins 3 s sooner. Its jobs find
+    the stand-in for CUDA's driver: the loader has read its path when the process began."""
     kept = KeptLauncher()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VITPROF_WARM", "1")

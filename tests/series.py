@@ -23,10 +23,9 @@ def made_steps(
     pause: float = 0.0,
     **columns: Any,
 ) -> dict[str, np.ndarray]:
-    """Returns steps of a device that works only while the loop waits for it, with `pause` seconds after each.
-
-    Each is a data wait, a copy of `h2d` seconds and a computation; loss is 10, 9.9, 9.8 and so on. `columns` are
-    others, of one value or one for each step."""
+    """Returns steps of a device that works only while the loop waits for it, with `pause` seconds after each. Each is a
+    data wait, a copy of `h2d` seconds and a computation; loss is 10, 9.9, 9.8 and so on. `columns` are others, of one
+    value or one for each step."""
     wait = np.asarray(waits, dtype=float)
     n = len(wait)
     compute = np.broadcast_to(np.asarray(computes, dtype=float), n)

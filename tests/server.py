@@ -1,5 +1,4 @@
 """A real dashboard server for tests: `streamlit run` in a process of its own, of which nothing is left afterwards.
-
 `Host` starts several, each sooner."""
 
 import contextlib

@@ -1,6 +1,5 @@
-"""A real server and a real browser for the tests in this directory.
-
-`page` fails a test that leaves an error in the browser's console or a request unanswered."""
+"""A real server and a real browser for the tests in this directory. `page` fails a test that leaves an error in the
+browser's console or a request unanswered."""
 
 import contextlib
 import functools
@@ -108,10 +107,9 @@ def dashboard(serve: Serve, home: Path, request: pytest.FixtureRequest) -> Itera
 
 @pytest.fixture(scope="package")
 def kept(browser: Any, host: server.Host) -> Iterator[Any]:
-    """A blank page of the address that servers have here, open all the time.
-
-    It keeps the process in which Chromium draws that address, and what is loaded and compiled there: a page of the
-    dashboard then takes 1.7 s of CPU time instead of 2.9."""
+    """A blank page of the address that servers have here, open all the time. It keeps the process in which Chromium
+    draws that address, and what is loaded and compiled there: a page of the dashboard then takes 1.7 s of CPU time
+    instead of 2.9."""
     context = browser.new_context(reduced_motion="reduce", viewport={"width": 1280, "height": 900})
     page = context.new_page()
     address = f"http://127.0.0.1:{host.port}/"
@@ -160,7 +158,6 @@ def _watch(page: Any, problems: list[str]) -> None:
 @pytest.fixture(scope="session")
 def picture() -> Picture:
     """`picture(page, name)` saves NAME.png and NAME-dark.png in the directory that `VITPROF_SCREENSHOTS` names, if any.
-
     The pictures in README are made so: `VITPROF_SCREENSHOTS=docs python -m pytest tests/browser`."""
     directory = os.environ.get("VITPROF_SCREENSHOTS")
 

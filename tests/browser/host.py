@@ -1,7 +1,6 @@
-"""Forks a dashboard server for each line on standard input, from a process that has what it imports.
-
-A line is a JSON object: Streamlit's arguments, the environment, and the file for what it prints. It is answered by the
-server's process id. The end of standard input ends this process, and no server."""
+"""Forks a dashboard server for each line on standard input, from a process that has what it imports. A line is a JSON
+object: Streamlit's arguments, the environment, and the file for what it prints. It is answered by the server's process
+id. The end of standard input ends this process, and no server."""
 
 import importlib
 import json

@@ -1,6 +1,7 @@
 """The page that test_live_chart.py drives: one live chart whose data grow by ten points with every refresh."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def live() -> None:
     points = figure(session.count, view, 3 if session.thick else 1)
     run = "two" if session.other else "one"
     update = feed.update(points, run=run, alt="demo of a live chart", resync=resync)
-    live_chart(update, key="demo", height=HEIGHT)
+    live_chart(replace(update, grows=not session.paused), key="demo", height=HEIGHT)
     session.fulls = session.get("fulls", 0) + (update.figure is not None)
     facts = {
         "points": len(points["data"][0]["x"]),

@@ -50,9 +50,8 @@ def drag(page: Any, plot: Any, start: float, end: float, on_the_way: Callable[[]
 
 
 def follow(page: Any, address: str) -> None:
-    """Goes to an address of this server as the browser's Back does: within the session, with what is loaded already.
-
-    It takes a third of the CPU time of `page.goto`."""
+    """Goes to an address of this server as the browser's Back does: within the session, with what is loaded already. It
+    takes a third of the CPU time of `page.goto`."""
     page.evaluate(FOLLOW, address)
 
 

@@ -1,6 +1,5 @@
-"""A training that tells of its steps as a watched one does, without PyTorch, and writes as people's scripts do.
-
-Its arguments: epochs, and as JSON what else is known of it."""
+"""A training that tells of its steps as a watched one does, without PyTorch, and writes as people's scripts do. Its
+arguments: epochs, and as JSON what else is known of it."""
 
 import json
 import sys

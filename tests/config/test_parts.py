@@ -1,5 +1,4 @@
 """The facts about parts, models and slow drives, against where they come from; and which parts fit together.
-
 tests/engine/test_contract.py runs every combination."""
 
 from typing import Any

@@ -1,6 +1,5 @@
-"""Strategies: what can be chosen, and that it explains itself; and what `resolve` makes of a config.
-
-Every default is filled in, every foreign knob refused, and the run has a name."""
+"""Strategies: what can be chosen, and that it explains itself; and what `resolve` makes of a config. Every default is
+filled in, every foreign knob refused, and the run has a name."""
 
 from typing import Any
 

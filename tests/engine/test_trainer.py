@@ -144,9 +144,8 @@ class TestARun:
 
     @pytest.mark.slow
     def test_it_runs_ahead_of_the_device(self) -> None:
-        """Three steps can be queued, so the host asks for a batch before the step before it is done; no gap.
-
-        Long steps: other programs may keep the host from its CPU for two of them."""
+        """Three steps can be queued, so the host asks for a batch before the step before it is done; no gap. Long
+        steps: other programs may keep the host from its CPU for two of them."""
         run = trained(device="simulated:150,0", strategy="memory", transfer="pinned", steps=5, batch_size=50)
         ends = run["compute_start_s"] + run["compute_s"]
         assert np.all(run["t_start_s"][1:] < ends[:-1])

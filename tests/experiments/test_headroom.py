@@ -100,10 +100,9 @@ class TestAnchorConfigs:
 class TestMeasuring:
     @pytest.mark.slow
     def test_an_injected_wait_is_found(self, manager: JobManager) -> None:
-        """Ground truth: 20 ms more to read a batch, beside which the device computes 4.16 ms.
-
-        Within 10%, in one of three rounds: on a machine that is busy with other tests a sleep ends late (so the wait is
-        taken as it was measured in the loader) and any round may be stalled."""
+        """Ground truth: 20 ms more to read a batch, beside which the device computes 4.16 ms. Within 10%, in one of
+        three rounds: on a machine that is busy with other tests a sleep ends late (so the wait is taken as it was
+        measured in the loader) and any round may be stalled."""
         for _ in range(3):
             run = profiled(manager, inject="read:20")
             shown: list[Progress] = []

@@ -1,7 +1,5 @@
-"""A script that passes for a watched training, without PyTorch: what a trial asks for is in the steps that it tells.
-
-A step takes 40 ms, and 10 ms where it has workers; nothing waits for that. Words on its command line make it do more.
-"""
+"""A script that passes for a watched training, without PyTorch: what a trial asks for is in the steps that it tells. A
+step takes 40 ms, and 10 ms where it has workers; nothing waits for that. Words on its command line make it do more."""
 
 import json
 import os

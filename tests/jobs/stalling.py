@@ -1,5 +1,4 @@
 """A script that passes for a watched training with one worker process, without PyTorch, and tells of its real times.
-
 The first argument says what happens at the 40th step: the script ("main") or its worker ("worker") stops itself with
 SIGSTOP, or the worker reads this file to its end."""
 

@@ -1,6 +1,5 @@
-"""A GPU that is not there: real `torch.cuda` on a device that takes time and computes nothing. See README.md.
-
-It is built once for these sources and this PyTorch, into the system's folder for temporary files."""
+"""A GPU that is not there: real `torch.cuda` on a device that takes time and computes nothing. See README.md. It is
+built once for these sources and this PyTorch, into the system's folder for temporary files."""
 
 import fcntl
 import functools
@@ -49,10 +48,9 @@ def library() -> Path:
 
 
 def environment(shm: Path, **settings: object) -> dict[str, str]:
-    """Returns the variables with which a process, and those that it starts, have the device.
-
-    `shm`: the file that these processes share, made by the first of them; `settings`: README's variables without their
-    beginning, such as `devices=2`."""
+    """Returns the variables with which a process, and those that it starts, have the device. `shm`: the file that these
+    processes share, made by the first of them; `settings`: README's variables without their beginning, such as
+    `devices=2`."""
     lib = str(library())
     paths = {"LD_PRELOAD": f"{lib}/{LIBRARIES[0]}", "LD_LIBRARY_PATH": lib}
     joined = {name: f"{path}:{os.environ[name]}" if os.environ.get(name) else path for name, path in paths.items()}

@@ -1,8 +1,7 @@
-"""Training on a GPU as people write it, with waits and work of known length. Nothing in it knows of vitprof.
-
-Each function returns what an independent clock says: the wall clock (s) from one batch's making to the last one's, and
-on the null device the time in which it had work then, by the device itself. `benchmarks.watch_matrix` runs them on a
-real GPU too. Of a framework that is not installed the function cannot be called."""
+"""Training on a GPU as people write it, with waits and work of known length. Nothing in it knows of vitprof. Each
+function returns what an independent clock says: the wall clock (s) from one batch's making to the last one's, and on
+the null device the time in which it had work then, by the device itself. `benchmarks.watch_matrix` runs them on a real
+GPU too. Of a framework that is not installed the function cannot be called."""
 
 import contextlib
 import functools

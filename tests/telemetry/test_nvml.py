@@ -1,6 +1,5 @@
-"""NVML through pynvml's real ctypes binding, against a stand-in for the driver's library (nvml_stub.c).
-
-The library is loaded once in a process and for good, so each kind of it has a process, in which tests run scripts."""
+"""NVML through pynvml's real ctypes binding, against a stand-in for the driver's library (nvml_stub.c). The library is
+loaded once in a process and for good, so each kind of it has a process, in which tests run scripts."""
 
 import contextlib
 import json

@@ -95,9 +95,8 @@ def click(at: AppTest, key: str) -> None:
 
 
 def kept_in_url(at: AppTest) -> dict[str, Any]:
-    """The values of the widgets that Streamlit keeps in the URL, by their names there.
-
-    The browser's part of Streamlit writes them into the URL, which a test without a browser cannot see."""
+    """The values of the widgets that Streamlit keeps in the URL, by their names there. The browser's part of Streamlit
+    writes them into the URL, which a test without a browser cannot see."""
     kinds = ("selectbox", "multiselect", "number_input", "text_input", "toggle", "checkbox", "button_group")
     widgets = [widget for kind in kinds for widget in at.get(kind)] + list(at.get("pagination"))
     names = [widget.proto.query_param_key for widget in widgets if widget.proto.query_param_key]

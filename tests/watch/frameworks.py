@@ -1,7 +1,6 @@
-"""The training of `tests.watch.scripts` as people write it with a framework. Nothing in it knows of vitprof, unless
-it is asked for a `name`: then the script watches itself.
-
-Each returns the losses to the bit, and how long each `next()` took by its own or its framework's clock."""
+"""The training of `tests.watch.scripts` as people write it with a framework. Nothing in it knows of vitprof, unless it
+is asked for a `name`: then the script watches itself. Each returns the losses to the bit, and how long each `next()`
+took by its own or its framework's clock."""
 
 import json
 import logging

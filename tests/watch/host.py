@@ -1,5 +1,4 @@
 """Runs functions of modules in forks of a process that has those named as arguments and PyTorch loaded, and never used.
-
 Each line on standard input is a JSON object: module and function, its arguments, variables of the environment, whether
 it is watched, the method of `Loop` that fails, whether no loop is taken for plain, and a folder for what comes of it.
 Each is answered by its exit status."""

@@ -1,5 +1,4 @@
 """A training script whose best setting follows from arithmetic: 4 ms for each of 8 samples, 12 ms for each step.
-
 Without workers a step waits 32 ms and takes 44 ms; four workers make a batch every 8 ms, which 12 ms hide."""
 
 import time

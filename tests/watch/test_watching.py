@@ -368,9 +368,8 @@ def test_of_hydras_jobs_in_one_process_the_first_is_recorded(host: Host, in_the_
 
 @pytest.mark.slow
 def test_what_a_step_costs_is_counted(host: Host) -> None:
-    """Calls of our functions and clock readings are the same on every machine, where times are not.
-
-    Whoever adds to a step says so here: it takes about 0.2 us for each call, and 0.05 us for a reading."""
+    """Calls of our functions and clock readings are the same on every machine, where times are not. Whoever adds to a
+    step says so here: it takes about 0.2 us for each call, and 0.05 us for a reading."""
     assert json.loads(host.run("count_work", watched=False, batch=8).returned) == [0, 0]
     few, many = (np.array(json.loads(host.run("count_work", batch=n).returned)) for n in (8, 16))
     each_sample = (many - few) / 8

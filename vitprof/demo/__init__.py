@@ -1,5 +1,6 @@
 """The demonstration: real runs, recorded by `benchmarks/demonstration.py`. `runs.vitprof` is a bundle,
-`experiments.json` has their tournament and predictions. Both are imported into a store in a home of its own.
+`experiments.json` has their tournament and predictions, and what the first page draws of them. All is imported into a
+store in a home of its own.
 """
 
 import contextlib
@@ -9,12 +10,15 @@ import json
 import os
 import shutil
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from vitprof.errors import StoreError, VitprofError
 from vitprof.home import STORE_FILE, ensure_dir, home
 
 RUNS, EXPERIMENTS = (Path(__file__).with_name(name) for name in ("runs.vitprof", "experiments.json"))
+SCRIPT = Path(__file__).with_name("slow_dataset.py")
+"""A training script to watch."""
 FOLDER = "demo"
 MARK = "demonstration.sha256"
 """The file that marks a demonstration's home. It holds the SHA-256 hash of the recording in it."""
@@ -22,6 +26,24 @@ FIRST_SHOWN = 5
 """Id of the run that the Profile page shows until one is chosen."""
 TOURNAMENT = 1
 """Id of the tournament in the recording."""
+LANES_MS = 240
+"""What a lane shows of its run (ms): about twenty steps."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """The device of a recorded run, for `LANES_MS` of its steady state."""
+
+    name: str
+    idle_frac: float
+    """Share of the whole steady state in which the device waited."""
+    busy_ms: list[tuple[float, float]]
+    """When it computed: begin and end (ms) since the lane's begin."""
+
+
+def lanes() -> list[Lane]:
+    """Returns the slow run and the fast one, as they were recorded."""
+    return [Lane(**lane) for lane in json.loads(EXPERIMENTS.read_text())["lanes"]]
 
 
 def is_demonstration() -> bool:

@@ -197,6 +197,19 @@ def _watching(environment: os._Environ[str], path: str) -> dict[str, str]:
     }
 
 
+class LoggedRunner(CommandRunner):
+    """A running command without a terminal, which prints to `log`. Its run names it as `words`. Raises `JobError`."""
+
+    def __init__(self, command: Sequence[str], words: str, log: Path) -> None:
+        self._words = words
+        with open_log(log) as out:
+            super().__init__(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+
+    def messages(self) -> Iterator[Message | None]:
+        yield Note("facts", {"command": self._words})
+        yield from super().messages()
+
+
 NOT_IN_A_LAYER = "cross-device link|too large for defined data type"
 LOG_TAIL_BYTES = 64 << 10
 ERROR_LINE = re.compile(r"(?:\[rank\d+\]: ?)?[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b.*")

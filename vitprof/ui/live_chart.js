@@ -130,6 +130,7 @@ class LiveChart {
     this.gd.setAttribute("role", "figure"); // not an image: it has buttons
     if (update.alt !== undefined) this.gd.setAttribute("aria-label", update.alt);
     Object.assign(this, { picks: update.picks, bare: update.bare, silent: update.silent });
+    if (!update.grows) this.nextDraw = 0; // what is there now stays
     this.height = update.height;
     this.gd.style.height = `${this.height}px`;
     if (this.held?.revision !== update.revision) {

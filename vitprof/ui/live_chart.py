@@ -13,7 +13,7 @@ import math
 import secrets
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -67,6 +67,8 @@ class ChartUpdate:
     """Whether the buttons to zoom and to save a picture are left out."""
     silent: bool = False
     """Whether the window that the user zooms to is not reported, because that would cause a refresh."""
+    grows: bool = False
+    """Whether the next update follows by itself: then drawing this one may wait, so that it takes little of a core."""
 
 
 @dataclass(frozen=True)
@@ -124,12 +126,13 @@ def draw_growing(
     run: str,
     alt: str,
     height: int,
+    grows: bool = False,
     on_pick: Callable[[Pick], None] | None = None,
 ) -> None:
     """Draws `figure`; sends what is new since this session drew the chart `key` before. See `ChartFeed.update`."""
     feed: ChartFeed = st.session_state.setdefault(f"feed-{key}", ChartFeed())
     update = feed.update(figure, run=run, alt=alt, resync=_reported(key).get("resync"))
-    live_chart(update, key=key, height=height, on_pick=on_pick)
+    live_chart(replace(update, grows=grows), key=key, height=height, on_pick=on_pick)
 
 
 def live_chart(

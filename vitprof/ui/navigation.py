@@ -14,7 +14,7 @@ from vitprof import demo
 
 ENTERED, WANTED, SHOWN, LEFT = "entered through app.py", "page wanted", "page shown", "page as it was left"
 QUERIES, RETRIED = "queries of pages", "restoring again"
-STYLE, SKIP_LINK = map(Path(__file__).with_name, ("style.css", "skip_link.js"))
+STYLE, SKIP_LINK, MARK = map(Path(__file__).with_name, ("style.css", "skip_link.js", "mark.svg"))
 PAGE_ICON = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAACAAAAAgAgMAAAAOFJJnAAAADFBMVEUAAAAAnnPmnwAAAABBKBO9AAAABHRSTlMA//8"
     "Ani+vBQAAACNJREFUeNpjYCAHMLIG/F/DGsDwnwkmQgcGVsC1agVVzMEFAJCGBNSDK2FdAAAAAElFTkSuQmCC"
@@ -107,6 +107,7 @@ def _query() -> dict[str, list[str]]:
 
 def apply_style() -> None:
     st.html(STYLE)
+    st.logo(MARK, size="large")
 
 
 def add_skip_link() -> None:

@@ -32,7 +32,6 @@ def busy_ns(steps: Any) -> int:
 
 def made(rows: list[dict[str, float]], unit: float = 1e-3) -> dict[str, np.ndarray]:
     """Steps from marks on one clock in `unit` seconds: asked, got, copy (start, end), launched, busy (start, end).
-
     `resumed` is where the recorder let the gap begin, if not at the end of the step before. `decoded` is when the
     device had decoded the batch, `prepared` when it had prepared it, from the end of the copy on. `outside` is how long
     the loop did something else since the step before."""
@@ -165,7 +164,6 @@ def test_evaluation_is_kept_apart_and_an_epochs_first_batch_is_the_epoch_boundar
 @st.composite
 def traces(draw: Any, *, on_device: bool = False) -> tuple[dict[str, np.ndarray], list[Phase]]:
     """Marks in any order that a loop, a copy engine and a device can produce, in microseconds, and evaluations.
-
     `on_device`: batches may be decoded or prepared there."""
     length = st.integers(0, 6)
     rows, host, copied, device, epoch = [], 3, 0, 0, 0

@@ -50,9 +50,8 @@ def run(
     rng: int = 0,
     made_known: bool = True,
 ) -> dict[str, np.ndarray]:
-    """Steps of an asynchronous device with one batch in its queue, all in ms: load, copy in line, compute.
-
-    With workers, batches are ready every (sum of parts) / workers; without, the loop makes each one itself."""
+    """Steps of an asynchronous device with one batch in its queue, all in ms: load, copy in line, compute. With
+    workers, batches are ready every (sum of parts) / workers; without, the loop makes each one itself."""
     of = {p: (parts or {}).get(p, 0.0) * MS for p in PARTS}
     random, rows = np.random.default_rng(rng), []
     known = {"rank": 0, "epoch": 0, "samples": 32, "loss": 2.3}

@@ -110,9 +110,8 @@ def seen_in_epoch(module: ModuleType, loader: Any) -> tuple[list[int], list[int]
 
 
 def job(name: str, dataset: str, **settings: Any) -> RunConfig:
-    """The strategy with unchanged pixels, and with a worker where it has any: on photos only where it must.
-
-    The worker processes' side of a script is the same for both."""
+    """The strategy with unchanged pixels, and with a worker where it has any: on photos only where it must. The worker
+    processes' side of a script is the same for both."""
     plan, info = strategy(name), dataset_info(dataset)
     parts = plan.combination(info, settings)
     taken = plan.knobs(parts, info)

@@ -7,16 +7,18 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import typer
 
 from tests import ROOT
 from tests.ui.dashboard import address, app, click, drawn_by, read
-from vitprof import cli
+from vitprof import cli, demo, formats
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import accelerator
 from vitprof.config.own_script import own_config
 from vitprof.config.resolve import resolve
+from vitprof.demo.slow_dataset import STEPS
 from vitprof.errors import JobError
 from vitprof.program import CALLED_AS
 from vitprof.store import RunStore, StoredRun
@@ -72,10 +74,11 @@ def test_its_lines_are_taken_as_commands(store: RunStore, monkeypatch: pytest.Mo
     monkeypatch.setenv(CALLED_AS, "uvx vitprof")
     at = app()
     assert [h.value for h in at.header] == ["Demonstration", "My script", "My data", "This machine now"]
-    lines = [code.value for code in at.code]
-    assert lines[:2] == ["uvx vitprof demo", "uvx vitprof watch -- python train.py"]
+    lines = [code.value.replace(" \\\n  ", " ") for code in at.code]
     documented = (ROOT / "docs" / "own-data.md").read_text().splitlines()
-    assert lines[2:] == [f"uvx {line.strip()}" for line in documented if "train_photos.py" in line][:2]
+    data = [f"uvx {line.strip()}" for line in documented if "train_photos.py" in line][:2]
+    assert lines == ["uvx vitprof watch -- python train.py", *data]
+    assert any("`uvx vitprof demo`" in text.value for text in at.markdown)
     monkeypatch.chdir(tmp_path)
     for line in lines:
         word, *arguments = line.split()[2:]
@@ -93,6 +96,29 @@ def test_a_run_that_begins_in_a_console_is_shown(store: RunStore, monkeypatch: p
     at = app()
     assert read(at.title[0].value) == "python train.py"
     assert address(at)["run"] == str(run_id), "a reload shows it again"
+
+
+@pytest.mark.slow
+def test_the_example_is_watched_as_ones_own(store: RunStore) -> None:
+    at = app()
+    click(at, "watch-example")
+    jobs, [run_id] = resources.manager(), [run.id for run in store.runs()]
+    assert jobs.wait(run_id, 120)
+    run = store.run(run_id)
+    assert (run.status, run.error, address(at)["run"]) == ("done", "", str(run_id))
+    assert (run.summary.n_steps, run.facts["command"]) == (STEPS, f"python {demo.SCRIPT}")
+
+
+def test_the_picture_is_of_the_recorded_runs() -> None:
+    slow, fast = demo.lanes()
+    for lane in (slow, fast):
+        edges = np.ravel(lane.busy_ms)
+        assert (np.diff(edges, prepend=-1, append=demo.LANES_MS + 1) > 0).all()
+        busy = sum(end - begin for begin, end in lane.busy_ms) / demo.LANES_MS
+        assert 1 - busy == pytest.approx(lane.idle_frac, abs=0.05)
+    drawn = welcome.picture([slow, fast])
+    assert drawn.count("<u ") == len(slow.busy_ms) + len(fast.busy_ms)
+    assert f"idle {formats.percent(slow.idle_frac)}" in drawn
 
 
 def test_a_run_that_cannot_be_started_is_one_line(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -232,7 +232,6 @@ def run_button(
             key="run-button",
             disabled=usable is None,
             icon=":material/play_arrow:",
-            help="Starts a run with these settings, or queues it behind the one that has the device.",
         )
         if usable is not None:
             whole, there = resolve(usable), (home.data_dir() / info.directory).is_dir()

@@ -1,16 +1,21 @@
 """What a newcomer sees: what vitprof is, three ways to begin, and what this machine is doing now."""
 
 import math
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from html import escape
 
 import streamlit as st
 
-from vitprof import formats
-from vitprof.config import RunConfig
+from vitprof import demo, formats
+from vitprof.charts.style import COMPUTE, DATA_WAIT
+from vitprof.config import RunConfig, own_script
+from vitprof.jobs.command import LoggedRunner
 from vitprof.program import program
 from vitprof.telemetry.machine import READ_EVERY_S, GpuNow
-from vitprof.ui import resources, texts
+from vitprof.ui import resources, texts, widgets
 from vitprof.ui.profile import proof
 from vitprof.ui.profile.runs import running_run, start
 
@@ -39,29 +44,21 @@ def draw_welcome(config: RunConfig | None) -> None:
             disabled=config is None,
         )
     texts.draw_problem()
-    demonstration, script, data = (
-        c.container(border=True, height="stretch", gap="small") for c in st.columns(3, gap="small")
-    )
-    with demonstration:
-        st.header("Demonstration", anchor=False)
-        usable = resources.gpu_is_usable()
-        demonstrated, device = (STARVED_GPU, "your GPU, which") if usable else (STARVED, "a simulated H100 that")
-        about = "Runs for 8 seconds. Then it runs against the first advice, in turns, to prove the gain."
-        do = partial(proof.demonstrate, demonstrated)
-        texts.act_button("See a starved GPU", "see-starved", "play_circle", do, about, type="primary")
-        st.markdown(f"8 seconds on {device} gets its images one by one, as most tutorials load them.")
-        st.markdown("Or look at a tournament and runs that were recorded:")
-        _draw_command("demo")
+    with st.container(border=True):
+        _draw_demonstration()
+    script, data = (c.container(border=True, height="stretch", gap="small") for c in st.columns(2, gap="small"))
     with script:
         st.header("My script", anchor=False)
         st.markdown("In a console, start your training like this. Nothing in the script changes:")
         _draw_command("watch -- python train.py")
-        st.markdown("This page shows the run as soon as it begins.")
+        st.markdown("This page shows the run as soon as it begins. To see one without a console:")
+        about = f"Runs {demo.SCRIPT}: a Dataset that prepares one image after another. About 15 seconds."
+        texts.act_button("Watch an example script", "watch-example", "visibility", watch_example, about)
     with data:
         st.header("My data", anchor=False)
         st.markdown("With a folder of images for each class, write a script that loads them, and watch it:")
-        _draw_command("code --strategy workers --dataset photos --output train_photos.py")
-        _draw_command("watch --steps 100 -- python train_photos.py /path/to/images --epochs 20")
+        _draw_command("code --strategy workers", "--dataset photos --output train_photos.py")
+        _draw_command("watch --steps 100 --", "python train_photos.py /path/to/images", "--epochs 20")
     st.caption("To try other ways of loading, set up a run in the sidebar and press **Run**.")
     draw_machine()
     st.caption("Read on")
@@ -72,8 +69,44 @@ def draw_welcome(config: RunConfig | None) -> None:
     st.fragment(_look, run_every=LOOK_S)()
 
 
-def _draw_command(command: str) -> None:
-    st.code(f"{program()} {command}", language=None, wrap_lines=True)
+def _draw_demonstration() -> None:
+    st.header("Demonstration", anchor=False)
+    st.html(picture(demo.lanes()))
+    usable = resources.gpu_is_usable()
+    demonstrated, device = (STARVED_GPU, "your GPU") if usable else (STARVED, "a simulated H100")
+    about = "Runs for 8 seconds. Then it runs against the first advice, in turns, to prove the gain."
+    do = partial(proof.demonstrate, demonstrated)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        texts.act_button("See a starved GPU", "see-starved", "play_circle", do, about, type="primary")
+        st.markdown(f"on {device}: 8 seconds image by image, then the fix. Recorded before: `{program()} demo`")
+
+
+def picture(lanes: Sequence[demo.Lane]) -> str:
+    """Returns recorded runs as HTML: a lane for each, in which the device is busy or waits."""
+    about = (
+        f"Recorded on a simulated H100, {demo.LANES_MS} ms of each run. Green: it computes. Orange: it waits for data."
+    )
+    drawn, alt = "", [about]
+    for lane in lanes:
+        name, idle = escape(lane.name), f"idle {formats.percent(lane.idle_frac)}"
+        shares = [(begin / demo.LANES_MS, (end - begin) / demo.LANES_MS) for begin, end in lane.busy_ms]
+        busy = "".join(f"<u style='left: {left:.2%}; width: {width:.2%}'></u>" for left, width in shares)
+        drawn += f"<span>{name}</span><i>{busy}</i><b>{idle}</b>"
+        alt.append(f"{name}: {idle}.")
+    colours = f"--busy: {COMPUTE}; --idle: {DATA_WAIT}"
+    label = f"role='img' aria-label='{' '.join(alt)}' style='{colours}'"
+    return f"<div class='vitprof-lanes' {label}>{drawn}<small>{about}</small></div>"
+
+
+def watch_example() -> None:
+    """Runs the example script as `vitprof watch` runs a user's own."""
+    start = partial(LoggedRunner, [sys.executable, str(demo.SCRIPT)], f"python {demo.SCRIPT}")
+    run_id = resources.manager().submit(own_script.own_config(f"python {demo.SCRIPT.name}"), start=start)
+    st.query_params[widgets.RUN] = str(run_id)
+
+
+def _draw_command(*lines: str) -> None:
+    st.code(" \\\n  ".join([f"{program()} {lines[0]}", *lines[1:]]), language=None)
 
 
 def _look() -> None:
