@@ -261,8 +261,7 @@ class TrialRunner(CommandRunner):
     def __init__(self, trial: Trial, log: Path, changes: list[str] | None = None) -> None:
         """`changes`: the list to which `close` adds the files that were written or deleted, with `lists_changes`."""
         self._trial, self._log, self._changes = trial, log, changes if changes is not None else []
-        self._n = 0
-        self._wrong = ""
+        self._n, self._wrong = 0, ""
         self._end_by: float | None = None
         """When to kill a script that has made its steps and has not ended, on the monotonic clock (s)."""
         looked_at = trial_folder.named_folders(trial.command, trial.directory) if trial.lists_changes else None
@@ -312,11 +311,10 @@ class TrialRunner(CommandRunner):
         return {**steps, "warmup": np.where(steps["epoch"] == 0, 1.0, steps["warmup"])}
 
     def _check(self, watched: Mapping[str, Any]) -> None:
-        trial = self._trial
+        trial, here = self._trial, watched.get("made_where")
         if not trial.changes:
             return
         if not watched.get("made_changed"):
-            here = watched.get("made_where")
             other = ", in another way or for another dataset" if here == trial.where else ""
             problem = next((text for about, text in self._lines() if about == "problem"), "")
             why = problem or f"the first trial's loader was made at {trial.where}, this one's at {here}{other}"
