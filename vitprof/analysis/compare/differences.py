@@ -7,8 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from vitprof.analysis.arrays import Floats
-from vitprof.config import CONFIG_COLUMNS, GROUPS, KNOBS, PARTS, RunConfig, parts
-from vitprof.config.resolve import resolve
+from vitprof.config import CONFIG_COLUMNS, GROUPS, KNOBS, PARTS, RunConfig, parts, resolve
 from vitprof.errors import ConfigError, VitprofError
 from vitprof.recording.columns import RunSummary
 
@@ -242,6 +241,6 @@ def _is_default(config: RunConfig, name: str) -> bool:
     if value is None:
         return False
     try:
-        return bool(getattr(resolve(replace(config, **{name: DEFAULTS[name]})), name) == value)
+        return bool(getattr(resolve.resolve(replace(config, **{name: DEFAULTS[name]})), name) == value)
     except VitprofError:  # it cannot be left out, or this version no longer knows the strategy
         return False

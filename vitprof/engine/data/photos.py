@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from vitprof.config.catalog import DatasetInfo
 from vitprof.cores import job_cores
 from vitprof.engine.data import contract
-from vitprof.engine.data.contract import OnProgress, Stop, never, silent
 from vitprof.errors import DataError, SampleError
 
 SEED = 42
@@ -58,8 +57,8 @@ def make(
     n_test: int = 1_000,
     seed: int = SEED,
     threads: int | None = None,
-    progress: OnProgress = silent,
-    stop: Stop = never,
+    progress: contract.OnProgress = contract.silent,
+    stop: contract.Stop = contract.never,
 ) -> None:
     """Makes both splits under the existing `directory`; keeps complete files. The same `seed` gives the same bytes,
     whatever `threads` is. Raises `JobStopped` and `DataError`; the next call continues from there.
