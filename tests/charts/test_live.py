@@ -109,6 +109,7 @@ def test_zoomed_out_a_column_shows_the_shares_of_its_steps() -> None:
     assert shown["compute"].y == pytest.approx([1 / 3, 0, 2 / 3, 0])
     assert shown["data wait"].y == pytest.approx([1 / 3 + 0.5, 0, 2 / 3 + 1 / 6, 0])
     assert shown["H2D"].y == pytest.approx([1, 0, 1, 0])
+    assert shown["idle share"].y == pytest.approx([2 / 3, 2 / 3, 1 / 3, 1 / 3])
     assert (shown["H2D"].text or [""])[0] == "steps 0 to 1<br>device idle, H2D 200 ms"
     layout = live_figure(GAPS, points, each=2, notes=[{"text": "of 2"}], mark=0.7)["layout"]
     assert layout["xaxis"]["title"]["text"].endswith("a column is 2 steps")

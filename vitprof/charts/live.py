@@ -36,7 +36,8 @@ LEAST_SHARE = 1e-3
 
 def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
     """Returns the device's time by kind: of single steps one after another, of `k` steps as shares of a column's
-    height, what is drawn later covering what was drawn before; and of the loop's waits for data all, and the exposed.
+    height, what is drawn later covering what was drawn before; of the loop's waits for data all, and the exposed; and
+    the idle share of each column.
     """
     s = slices(series, origin, start, stop, k)
     begin, span = s.start_s + s.other_s, np.maximum(s.idle_s + s.busy_s, 1e-9)
@@ -72,7 +73,8 @@ def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> 
         waited = boxes(begin, s.end_s, hidden / span, "data wait", hidden)
         lost = boxes(begin, s.end_s, s.exposed_wait_s / span, "exposed data wait", s.exposed_wait_s)
     other = boxes(s.start_s, begin, np.ones(len(span)), "other work before it", s.other_s)
-    return [waited, lost, other, *(drawn[kind] for kind in reversed(IN_COLUMNS))]
+    edges, share = np.stack([begin, s.end_s], axis=1).ravel(), np.repeat(s.idle_s / span, 2)
+    return [waited, lost, other, *(drawn[kind] for kind in reversed(IN_COLUMNS)), Points(edges, share)]
 
 
 def column_points(*columns: tuple[str, float], over_time: bool, by: str = "") -> Builder:
@@ -166,11 +168,13 @@ GAPS = LiveChart(
         _filled("data wait", style.DATA_WAIT, yaxis="y2", showlegend=False),
         _filled("other work", style.EVALUATION),
         *(_filled(*style.DEVICE_TIME[kind]) for kind in reversed(IN_COLUMNS)),
+        _line("idle share", style.NEUTRAL, "", "%{y:.0%} idle<extra></extra>", yaxis="y3", showlegend=False),
     ),
     layout={
         "xaxis": style.axis("time since the run began (s)", anchor="y2"),
-        "yaxis": _lane("device", 0.27, 0.92, tickvals=[]),
-        "yaxis2": _lane("loop", 0, 0.18, tickvals=[]),
+        "yaxis": _lane("device", 0.24, 0.76, tickvals=[]),
+        "yaxis2": _lane("loop", 0, 0.16, tickvals=[]),
+        "yaxis3": _lane("idle", 0.85, 1, tickvals=[0, 1], ticktext=["0", "100%"]),
         "legend": style.LEGEND | {"traceorder": "reversed"},
         "margin": style.MARGIN | {"r": 64},
         "hovermode": "closest",

@@ -95,7 +95,7 @@ def _live(chart: live.LiveChart) -> Named:
             raise m.refuse("none of its figures is known")
         return live.live_figure(chart, points)
 
-    return Named(chart.title, 300, build, of_device=chart is live.GAPS)
+    return Named(chart.title, 340, build, of_device=chart is live.GAPS)
 
 
 def _gaps(m: Material) -> Gaps:

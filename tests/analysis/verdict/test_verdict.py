@@ -130,7 +130,7 @@ def test_the_lower_end_of_the_interval_decides(low: float, kind: str) -> None:
 
 def test_what_the_data_do_not_carry_is_inconclusive() -> None:
     few = verdict(run(24, parts={"decode": 20.0}))
-    starved = "Inconclusive: almost certainly starved, since the GPU is idle for data 76% of the time; but 24 steps "
+    starved = "Almost certainly starved: the GPU is idle for data 76% of the time; but 24 steps "
     assert few.sentence.startswith(starved + "were recorded, and 5 of them")
     assert "at least 25 steps" in few.sentence
     assert verdict(run(25, parts={"decode": 20.0})).kind == "input-bound"
@@ -343,7 +343,7 @@ def test_a_run_that_other_programs_alone_make_look_starved_is_disturbed(decode_m
     assert (v.kind, v.cause) == (kind, "cpu_contention")
     assert v.idle_frac_low > 0.2
     if kind == "inconclusive":
-        assert v.sentence.startswith("Inconclusive: disturbed: the simulated GPU is idle for data 41% of the time, ")
+        assert v.sentence.startswith("Disturbed: the simulated GPU is idle for data 41% of the time, ")
         assert "without them perhaps only 0.0%" in v.sentence
         assert v.sentence.endswith("since other programs keep the CPU busy; end them, and run again.")
         assert not v.advice
@@ -411,7 +411,7 @@ def test_a_loader_that_keeps_python_from_launching(off_cpu: float, kind: str, ca
         assert "keep Python" not in verdict(steps, GPU | {"held_up_frac": 0.6}, **other).sentence
     others = verdict(steps, GPU | {"held_up_frac": 0.6}, cpu=HOGGED, **settings)
     assert (others.kind, others.advice) == ("inconclusive", ())
-    assert "disturbed: for 59% of the time Python was kept from launching" in others.sentence
+    assert "Disturbed: for 59% of the time Python was kept from launching" in others.sentence
 
 
 @pytest.mark.parametrize(

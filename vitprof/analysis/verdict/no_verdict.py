@@ -10,6 +10,9 @@ from vitprof.analysis.verdict.wording import Device
 from vitprof.config import RunConfig, catalog, own_script
 from vitprof.formats import percent, seconds
 
+HEADED = ("disturbed: ", "almost certainly starved: ")
+"""How reasons begin that say in two words what is known."""
+
 
 def too_few(
     config: RunConfig, n_all: int, n_steady: int, needed: int, device: Device | None = None, starved: float = math.nan
@@ -26,7 +29,7 @@ def too_few(
     few = f"{recorded} recorded{which}; {needed} steady ones are needed{longer}"
     if device is None or not math.isfinite(starved):
         return few
-    return f"almost certainly starved, since {device.words} for data {percent(starved)} of the time; but {few}"
+    return f"almost certainly starved: {device.words} for data {percent(starved)} of the time; but {few}"
 
 
 def trained_again(facts: Mapping[str, Any]) -> str:

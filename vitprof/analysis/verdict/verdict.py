@@ -52,7 +52,8 @@ def judge(
     bare = Verdict(kind="inconclusive", sentence="", signatures=found, n_steps=n, simulated=simulated)
 
     def inconclusive(reason: str, **measured: Any) -> Verdict:
-        return dataclasses.replace(bare, sentence=f"Inconclusive: {reason}.", **measured)
+        words = reason if reason.startswith(no_verdict.HEADED) else f"inconclusive: {reason}"
+        return dataclasses.replace(bare, sentence=f"{words[0].upper()}{words[1:]}.", **measured)
 
     if config.loader_only:
         train = "run the same settings with training"

@@ -232,7 +232,7 @@ def draw_chart(
     cache: resources.PointCache = st.session_state.setdefault("point-cache", resources.PointCache())
     points = cache.points(chart, run.id, series, run.t_origin_s or 0.0, view_of(key))
     figure = live_figure(chart, points, each=cache.steps_each(chart), **more)
-    height = 300 if chart is GAPS else 260
+    height = 340 if chart is GAPS else 260
     draw_growing(figure, key=key, run=str(run.id), alt=chart.alt, height=height, grows=run.live, on_pick=on_pick)
 
 
