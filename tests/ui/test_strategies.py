@@ -11,12 +11,13 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.config.configs import legal_combinations
-from tests.ui.dashboard import app, click, read, said
+from tests.ui.dashboard import add_run, app, click, read, said
 from vitprof.config import availability
 from vitprof.config.availability import Machine
 from vitprof.config.catalog import DATASETS
 from vitprof.config.parts import Combination
 from vitprof.config.strategies import STRATEGIES
+from vitprof.store import RunStore
 from vitprof.ui import resources
 from vitprof.ui.strategies import diagram, stages
 
@@ -41,11 +42,19 @@ def figure(at: AppTest, strategy: str, column: str) -> Any:
     return at.dataframe[0].value.set_index("Strategy").loc[strategy, column]
 
 
-def test_every_strategy_in_the_table_and_below(vitprof_home: Path) -> None:
-    directory = vitprof_home / "prepared" / "digits" / "hdf5"
+def test_every_strategy_in_the_table_and_below(store: RunStore, tmp_path: Path) -> None:
+    directory = tmp_path / "prepared" / "digits" / "hdf5"
     directory.mkdir(parents=True)
     (directory / "manifest.json").write_text(json.dumps({"size_bytes": 60 * 2**20, "prepare_s": 2.5}))
+    kinds = ["input-bound", "input-bound", "not input-bound", "inconclusive"]
+    for where, kind in zip(["h100 memory", "cpu memory", "cpu hdf5", "cpu pt"], kinds, strict=True):
+        device, name = where.replace("h100", "simulated:h100").split()
+        run_id = add_run(store, wait_s=0.01 if where == "cpu memory" else 0, strategy=name, device=device)
+        store.update_run(run_id, verdict={"kind": kind})
     at = page()
+    assert "*Reached*: their fastest runs here, on cpu." in said(at)
+    assert [figure(at, name, "Reached (samples/s)") for name in ("memory", "hdf5")] == [8530, 25_600]
+    assert str(figure(at, "pt", "Reached (samples/s)")) in ("nan", "None")
     assert listed(at) == list(STRATEGIES)
     assert [e.label.split("**")[1] for e in at.expander] == list(STRATEGIES)
     words = said(at)

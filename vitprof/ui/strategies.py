@@ -1,5 +1,6 @@
 """What the page "Strategies" shows: every strategy in one table, then each with its picture, costs and settings."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
@@ -7,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from vitprof.config import availability, bounds, catalog, estimates, strategies
+from vitprof.config import accelerators, availability, bounds, catalog, estimates, strategies
 from vitprof.config.parts import Combination, why_not
 from vitprof.ui import navigation, resources, tables, texts, widgets
 from vitprof.ui.profile.settings import takes, use
@@ -29,16 +30,21 @@ class StrategyRow:
     seen: availability.Availability
     needs: estimates.Footprint
     knobs: dict[str, Any]
+    reached: float | None
+    """Samples/s of the fastest run of it here, on one device for all rows; None: there is none."""
 
 
-def rows(info: catalog.DatasetInfo, here: availability.Machine) -> list[StrategyRow]:
-    listed = []
+def rows(info: catalog.DatasetInfo, here: availability.Machine) -> tuple[list[StrategyRow], str]:
+    """Returns every strategy, and the device on which the most of them have been run here; "" before any."""
+    runs, listed = resources.store().fastest(info.name), list[StrategyRow]()
+    [(device, _)] = Counter(device for device, _ in runs).most_common(1) or [("", 0)]
     for plan in strategies.STRATEGIES.values():
         parts, seen = plan.combination(info), availability.availability(plan, info, machine=here)
         knobs = plan.knobs(parts, info)
         needs = estimates.footprint(parts, info, knobs.get("cache_mb"))
-        listed.append(StrategyRow(plan, parts, why_not(info, parts) is None, seen, needs, knobs))
-    return listed
+        reached = runs.get((device, plan.name))
+        listed.append(StrategyRow(plan, parts, why_not(info, parts) is None, seen, needs, knobs, reached))
+    return listed, device
 
 
 def filters() -> tuple[catalog.DatasetInfo, bool]:
@@ -81,6 +87,12 @@ COLUMNS = (
     tables.Column("Strategy", "Its name.", lambda r: r.strategy.name, pinned=True),
     tables.Column("What", "What it does.", lambda r: r.strategy.title),
     tables.Column("Runs here", "Whether this machine can run it.", lambda r: ANSWERS[r.seen.verdict]),
+    tables.Column(
+        "Reached (samples/s)",
+        "The fastest run of it here, on the device that is named above. Only a tournament compares fairly.",
+        lambda r: r.reached,
+        bar=True,
+    ),
     tables.Column(
         "Disk (MiB)",
         "For the prepared storage and copies, without the data set's own files.",
@@ -215,10 +227,12 @@ def page() -> None:
         st.switch_page("pages/profile.py", query_params={})  # without {} it is refused: widgets are bound
     st.title("Strategies", anchor=False)
     info, only = filters()
-    all_rows = rows(info, resources.machine())
+    all_rows, device = rows(info, resources.machine())
     shown = [row for row in all_rows if not only or row.seen.verdict != "bad"]
     runnable = sum(row.seen.verdict != "bad" for row in all_rows)
-    st.markdown(f"**{runnable} of {len(all_rows)}** strategies can load **{info.name}** on this machine.")
+    on = texts.escaped(accelerators.device_in_words(device))
+    ran = f" *Reached*: their fastest runs here, on {on}." if device else ""
+    st.markdown(f"**{runnable} of {len(all_rows)}** strategies can load **{info.name}** on this machine.{ran}")
     tables.draw(COLUMNS, [(row,) for row in shown], key="strategies-table", whole=True, placeholder="–")
     for row in shown:
         _draw_closed_or_open(row, info)

@@ -32,6 +32,8 @@ class Column:
     width: int | None = None
     pinned: bool = False
     """Whether it stays in sight while the rest is scrolled."""
+    bar: bool = False
+    """Whether numbers are drawn as bars, too."""
 
 
 NO_FIGURES = RunSummary()
@@ -80,13 +82,18 @@ def show(data: Any, *, key: str, height: int | Literal["content"] = "content", *
 
 
 def column_config(columns: Sequence[Column], shown: pd.DataFrame) -> dict[str, Any]:
-    return {
-        c.name: st.column_config.TextColumn(c.name, help=c.help, pinned=c.pinned, width=c.width)
-        if pd.api.types.is_string_dtype(shown[c.name])
-        else st.column_config.NumberColumn(c.name, help=c.help, format=c.format, pinned=c.pinned, width=c.width)
-        for c in columns
-        if c.name in shown
-    }
+    config: dict[str, Any] = {}
+    for c in (c for c in columns if c.name in shown):
+        about: dict[str, Any] = {"help": c.help, "pinned": c.pinned, "width": c.width}
+        if c.bar:
+            most = float(shown[c.name].max())
+            made = st.column_config.ProgressColumn(c.name, **about, format=c.format, min_value=0.0, max_value=most)
+        elif pd.api.types.is_string_dtype(shown[c.name]):
+            made = st.column_config.TextColumn(c.name, **about)
+        else:
+            made = st.column_config.NumberColumn(c.name, **about, format=c.format)
+        config[c.name] = made
+    return config
 
 
 def height_of(rows: int) -> int | Literal["content"]:
