@@ -63,6 +63,13 @@ class DeletedRuns(database.Database):
                     _renumber(db, each, -each, moment)
         self.prune()
 
+    def erase(self, *run_ids: int) -> None:
+        """Deletes runs for good."""
+        self.delete(*run_ids)
+        with self.transaction() as db:
+            for run_id in run_ids:
+                _erase(db, _with_helpers(run_id))
+
     def deleted(self) -> dict[int, str]:
         """Returns id and name of the runs that `restore` brings back, the last deleted first."""
         query = sa.select(runs.c.id, runs.c.name).where(runs.c.id < 0, stored_run.OWN)
@@ -74,8 +81,7 @@ class DeletedRuns(database.Database):
         """Brings deleted runs back, with their numbers. All, or none. Raises `StoreError` if one was not deleted."""
         with self.transaction() as db:
             for run_id in run_ids:
-                of_run = sa.or_(runs.c.id == -run_id, runs.c.group_key.in_(stored_run.helper_keys(run_id)))
-                gone = db.execute(sa.select(runs.c.id).where(runs.c.id < 0, of_run)).scalars().all()
+                gone = db.execute(sa.select(runs.c.id).where(runs.c.id < 0, _with_helpers(run_id))).scalars().all()
                 if -run_id not in gone:
                     raise StoreError(f"there is no deleted run {run_id}")
                 for each in gone:
@@ -83,13 +89,22 @@ class DeletedRuns(database.Database):
 
     def prune(self, keep_days: float = KEPT_DAYS) -> int:
         """Erases what was deleted at least so many days ago; returns how many runs."""
-        query = sa.select(runs.c.id).where(runs.c.id < 0, runs.c.message <= database.now_utc(keep_days))
         with self.transaction() as db:
-            gone = db.execute(query).scalars().all()
-            for run_id in gone:
-                for table, key in KEYS.items():
-                    db.execute(sa.delete(table).where(key == run_id))
-        return len(gone)
+            return _erase(db, runs.c.message <= database.now_utc(keep_days))
+
+
+def _with_helpers(run_id: int) -> sa.ColumnElement[bool]:
+    """Returns what holds for a deleted run and what was made for it."""
+    return sa.or_(runs.c.id == -run_id, runs.c.group_key.in_(stored_run.helper_keys(run_id)))
+
+
+def _erase(db: sa.Connection, which: sa.ColumnElement[bool]) -> int:
+    """Erases deleted runs; returns how many."""
+    gone = db.execute(sa.select(runs.c.id).where(runs.c.id < 0, which)).scalars().all()
+    for run_id in gone:
+        for table, key in KEYS.items():
+            db.execute(sa.delete(table).where(key == run_id))
+    return len(gone)
 
 
 class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):

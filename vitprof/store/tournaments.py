@@ -170,12 +170,12 @@ def release(store: RunStore, tournament_id: int) -> None:
 
 
 def delete_tournament(store: RunStore, tournament_id: int) -> None:
-    """Deletes a tournament with its runs. Raises `JobError` where it is running."""
+    """Deletes a tournament with its runs, for good. Raises `JobError` where it is running."""
     _check_free(_row(store, tournament_id))  # not `tournament()`: one that cannot be read can be deleted
     store.mark_interrupted()
     with store.transaction() as db:
         ids = list(db.execute(sa.select(runs.c.id).where(_runs_of(tournament_id))).scalars())
-    store.delete(*ids)
+    store.erase(*ids)
     with store.transaction() as db:
         db.execute(sa.delete(tournaments).where(tournaments.c.id == tournament_id))
 

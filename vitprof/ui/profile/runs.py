@@ -108,7 +108,7 @@ def draw_when_quiet(run: store.StoredRun) -> None:
         return
 
     def wait() -> None:
-        st.session_state.update({QUIET: run.id, CALM: 0})
+        st.session_state.update({QUIET: run.id, CALM: (0, None)})
 
     texts.act_button("Run again when quiet", "run-when-quiet", "nights_stay", wait, QUIET_HELP)
 
@@ -116,8 +116,10 @@ def draw_when_quiet(run: store.StoredRun) -> None:
 def _wait_for_quiet(run: store.StoredRun) -> None:
     seen = resources.machine_watch().read()
     others = seen.cpu_pct / 100 * seen.cores
-    st.session_state[CALM] = st.session_state.get(CALM, 0) + 1 if others < thresholds.OTHERS_CORES else 0
-    if st.session_state[CALM] >= ENOUGH_CALM:
+    calm, last = st.session_state[CALM]
+    if seen is not last:  # one reading may serve two draws
+        st.session_state[CALM] = (calm := calm + 1 if others < thresholds.OTHERS_CORES else 0), seen
+    if calm >= ENOUGH_CALM:
         del st.session_state[QUIET]
         start(run.config)
         st.rerun(scope="app")
