@@ -56,12 +56,14 @@ def draw_live(run_id: int, status: str) -> None:
     if len(series.steps()["step"]):
         draw_headline(run, series)
         draw_tiles(run, series)
+    elif run.status == "running":
+        draw_start(run, time.perf_counter())
+    with st.container(key="set-up"):  # where the tabs will be when the run has ended: the charts then stay in place
+        st.caption(set_up(run))
+    if len(series.steps()["step"]):
         if not run.config.loader_only:
             draw_gaps(run, series)
         draw_others(run, series)
-    elif run.status == "running":
-        draw_start(run, time.perf_counter())
-    st.caption(set_up(run))  # below, so that the rest is where it will be when the run has ended
 
 
 def draw_others(
@@ -145,6 +147,8 @@ def made_for(run: store.StoredRun) -> str:
 
 def draw_headline(run: store.StoredRun, series: resources.RunSeries) -> None:
     with card(NEUTRAL):
+        if run.live:
+            st.container(key="so-far").markdown(":material/pending: **So far**")
         st.markdown(headline(run, totals_of(run, series)))
 
 
