@@ -13,7 +13,7 @@ from vitprof.analysis.signatures.resources import others_cpu
 from vitprof.analysis.tournament.entries import Entry, Losses, Outcome, Status, loss_effect, over_whole_epochs
 from vitprof.analysis.tournament.leaderboard import Leaderboard, leaderboard
 from vitprof.analysis.tournament.scores import block_rates, over_epochs
-from vitprof.config import PARTS, RunConfig, catalog, estimates
+from vitprof.config import PARTS, RunConfig, accelerators, catalog, estimates
 from vitprof.config.own_script import UNCHANGED
 from vitprof.config.parts import THROTTLED, prepared_as
 from vitprof.config.strategies import strategy
@@ -80,7 +80,7 @@ class TournamentView:
                 tournament=stored,
                 planned=planned,
                 entries=entries,
-                progress=_progress(stored, planned, entries, newest, spent),
+                progress=_progress(stored, planned, entries, newest, spent, own=script is not None),
                 baseline=baseline_of(stored.spec, planned),
                 n_train=n_train,
                 spent_s=math.fsum(spent.values()),
@@ -227,10 +227,18 @@ def _progress(
     entries: Sequence[Entry],
     newest: Mapping[str, Mapping[int, TrialRun]],
     spent: Mapping[int, float],
+    *,
+    own: bool,
 ) -> Progress:
-    """Returns the progress: runs that ended or were cut short, the running one, and those that are certain to come."""
+    """Returns the progress: runs that ended or were cut short, the running one, and those that are certain to come.
+    `own`: a script of the user's, which takes as long to start each time.
+    """
     out = {e.key for e in entries if e.status in ("failed", "cut")}
-    took = {e.key: [spent[o.run_id] for o in e.outcomes if o.status == "done" and o.run_id in spent] for e in entries}
+    done_of = {e.key: [o for o in e.outcomes if o.status == "done" and o.run_id in spent] for e in entries}
+    once = {o.run_id: 0.0 if own else _start_s(o.summary) for outcomes in done_of.values() for o in outcomes}
+    start_s = min([*once.values(), *([START_S] if len(once) == 1 else [])], default=0.0)
+    took = {key: [spent[o.run_id] - once[o.run_id] + start_s for o in outcomes] for key, outcomes in done_of.items()}
+    expected_s = _expected(planned, took)
     typical = _mean([seconds for mine in took.values() for seconds in mine])
     turns = [(number, trial.key) for number, trial in planned_rounds(planned, stored.spec.repeats)]
     turns += [(number, key) for key, mine in newest.items() for number in mine if number > stored.spec.repeats]
@@ -245,7 +253,7 @@ def _progress(
         if run is not None and not live and (key in out or run.status == "done"):
             done += 1
             continue
-        expected = _mean(took[key]) if took[key] else typical
+        expected = expected_s[key]
         if run is not None and live and (current is None or run.status == "running"):
             within = (run.progress or 0.0) if run.stage == "training" else 0.0
             current = key, number, run.id
@@ -257,6 +265,32 @@ def _progress(
     fraction = min((done + within) / total, 1.0) if total else 1.0
     over = stored.status in ("done", "stopped") and not current
     return Progress(key, done, total, fraction, 0.0 if over else left, run_id, number)
+
+
+START_S = 0.5
+"""What starting a job takes again (s), while only one has been started: the first one also loads PyTorch."""
+
+
+def _start_s(summary: RunSummary | None) -> float:
+    parts = (0.0, 0.0) if summary is None else (summary.startup_s, summary.prepare_s)
+    return math.fsum(seconds for seconds in parts if math.isfinite(seconds))
+
+
+def _expected(planned: Sequence[PlannedTrial], took: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Returns how long (s) a run of each trial takes: as before; else for its samples as others took for theirs, or,
+    where it is known how long the device takes, between that and this, since a baseline is mostly slow.
+    """
+    size = {t.key: t.config.batch_size if t.config.steps is not None else 1 for t in planned}
+    samples = math.fsum(size[key] * len(mine) for key, mine in took.items())
+    each_s = math.fsum(seconds for mine in took.values() for seconds in mine) / samples if samples else math.nan
+    expected = {}
+    for trial in planned:
+        guess = each_s * size[trial.key]
+        if trial.config.simulated and trial.config.steps is not None:
+            device = accelerators.accelerator(trial.config.device)
+            guess = math.sqrt(guess * trial.config.steps * device.span_s(trial.config.batch_size))
+        expected[trial.key] = _mean(took[trial.key]) if took[trial.key] else guess
+    return expected
 
 
 def _mean(values: Sequence[float]) -> float:
