@@ -40,8 +40,8 @@ shapes = st.one_of(
 def test_round_trip(array: np.ndarray) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "file")
-        mnist.write_idx(path, array)
-        back = mnist.read_idx(path)
+        mnist.write_idx(path, array[::-1])  # strided input is written in order
+        back = mnist.read_idx(path)[::-1]
         assert path.stat().st_size == 4 + 4 * array.ndim + array.size
     assert (back.dtype, back.shape) == (np.uint8, array.shape)
     assert np.array_equal(back, array)
@@ -56,12 +56,6 @@ def test_any_bytes_are_read_or_refused(content: bytes) -> None:
         path.write_bytes(content)
         with suppress(DataError):  # nothing else may be raised
             assert content.endswith(mnist.read_idx(path).tobytes())
-
-
-def test_strided_input_is_written_in_order(tmp_path: Path) -> None:
-    array = np.arange(4 * 6 * 6, dtype=np.uint8).reshape(4, 6, 6)[::2, :, ::-2]
-    mnist.write_idx(tmp_path / "file", array)
-    assert np.array_equal(mnist.read_idx(tmp_path / "file"), array)
 
 
 def test_other_arrays_are_a_programming_error(tmp_path: Path) -> None:

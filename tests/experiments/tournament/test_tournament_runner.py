@@ -18,7 +18,7 @@ from vitprof.errors import ConfigError, JobError, StoreAwayError, StoreError
 from vitprof.experiments import trials
 from vitprof.experiments.tournament import tournament_runner as jobs
 from vitprof.experiments.tournament import tournament_trials, tournament_view
-from vitprof.experiments.tournament.planning import create_tournament
+from vitprof.experiments.tournament.planning import create_tournament, plan
 from vitprof.experiments.tournament.tournament_runner import TournamentRunner, TournamentRunners
 from vitprof.experiments.tournament.tournament_trials import TournamentTrials
 from vitprof.experiments.tournament.tournament_view import TournamentView, rounds_of
@@ -79,6 +79,14 @@ def wait_for_training(store: RunStore, number: int) -> None:
         return any(run.role == f"{A}#1" and run.stage == "training" for run in runs)
 
     wait_until(trains, "the first trial trains")
+
+
+def test_what_was_not_tried_takes_what_others_took_for_their_samples_or_less() -> None:
+    for device, other_s in (("cpu", 4.0), ("simulated:10,0", 2.0)):  # 4 s for its samples; the device takes 1 s
+        base = RunConfig(device=device, steps=100)
+        planned = plan(TournamentSpec(base=base, strategies=("memory",), batch_sizes=(32, 64)))
+        took = {planned[0].key: [2.0], planned[1].key: []}
+        assert [*tournament_view._expected(planned, took).values()] == [2.0, other_s]
 
 
 class TestToTheEnd:

@@ -112,8 +112,7 @@ def test_the_example_is_watched_as_ones_own(store: RunStore) -> None:
 def test_the_picture_is_of_the_recorded_runs() -> None:
     for lane in demo.lanes():
         assert (np.diff(np.ravel(lane.busy_ms), prepend=-1, append=demo.LANES_MS + 1) > 0).all()
-        busy = sum(end - begin for begin, end in lane.busy_ms) / demo.LANES_MS
-        assert 1 - busy == pytest.approx(lane.idle_frac, abs=0.05)
+        assert np.diff(lane.busy_ms).sum() / demo.LANES_MS == pytest.approx(1 - lane.idle_frac, abs=0.05)
         drawn = welcome.picture([lane])
         assert (drawn.count("<u "), f"idle {formats.percent(lane.idle_frac)}" in drawn) == (len(lane.busy_ms), True)
 
