@@ -197,21 +197,20 @@ def test_what_all_threads_waited_since_the_last_sample(tmp_path: Path, monkeypat
     monkeypatch.setattr(processes, "PROC", tmp_path)
     queue = RunQueue()
     thread(tmp_path, 1, 1, 5_000_000_000)
-    assert math.isnan(queue.sample(10.0, [1]))
+    assert math.isnan(queue.sample(10.0, [1])[0])
     thread(tmp_path, 1, 1, 5_250_000_000)
     thread(tmp_path, 1, 2, 9_000_000_000)  # a new thread: what it waited before is not of this interval
-    assert queue.sample(11.0, [1, 77]) == pytest.approx(25)
+    assert queue.sample(11.0, [1, 77], main=1) == pytest.approx((25, 0))
     thread(tmp_path, 1, 1, 5_750_000_000)
     thread(tmp_path, 1, 2, 9_500_000_000)
-    assert queue.sample(13.0, [1]) == pytest.approx(50)
-    assert queue.sample(14.0, [1]) == 0
-    assert math.isnan(queue.sample(14.0, [1]))  # no time has passed
-    assert math.isnan(queue.sample(15.0, [2]))
+    assert queue.sample(13.0, [1], main=2) == pytest.approx((50, 50))
+    assert queue.sample(14.0, [1]) == (0, 0)
+    assert all(math.isnan(queue.sample(*at)[0]) for at in ((14.0, [1]), (15.0, [2])))  # no time has passed; no process
     for text in ("", "x", "12"):  # a system that does not count
         (tmp_path / "1" / "task" / "1" / "schedstat").write_text(text)
         shutil.rmtree(tmp_path / "1" / "task" / "2", ignore_errors=True)
         queue = RunQueue()
-        assert all(math.isnan(queue.sample(now, [1])) for now in (1.0, 2.0))
+        assert all(math.isnan(queue.sample(now, [1])[1]) for now in (1.0, 2.0))
 
 
 NAMED = "a) R 1 (b"

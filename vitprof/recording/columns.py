@@ -128,6 +128,7 @@ class TelemetrySample:
     job_rss_bytes: float = measured("resident memory of the job's processes; pages that workers share count each time")
     disk_read_bytes_per_s: float = measured("bytes the machine's disks delivered; a warm page cache shows as 0")
     job_cpu_wait_pct: float = measured("time that threads of the job waited for a core, 100 = one thread; schedstat")
+    workers_cpu_wait_pct: float = measured("the part of job_cpu_wait_pct outside of the process that trains")
     gpu_sm_active_pct: float = measured("multiprocessors that were busy since the last sample, NVML (Hopper and later)")
     gpu_sm_occupancy_pct: float = measured(
         "SM occupancy: warps in flight since the previous sample, as a share of those that all multiprocessors can "

@@ -212,17 +212,20 @@ class RunQueue:
         self._waited_ns: dict[tuple[int, str], int] = {}
         self._now = math.nan
 
-    def sample(self, now: float, pids: Iterable[int]) -> float:
-        """Returns the time waited since the last sample, 100 = one thread; NaN at first, and where not counted."""
+    def sample(self, now: float, pids: Iterable[int], main: int = 0) -> tuple[float, float]:
+        """Returns the time waited since the last sample, 100 = one thread, and the part of it that was not waited in
+        the process `main`; NaN at first, and where not counted.
+        """
         span_s, self._now = now - self._now, now
         before, self._waited_ns = self._waited_ns, {}
         for pid in pids:
             self._waited_ns |= self._threads(pid)
         if not self._waited_ns or not span_s > 0:
-            return math.nan
+            return math.nan, math.nan
         # not counted: what a new thread waited before it was first seen, and threads that have ended since
-        waited = sum(max(0, ns - before.get(key, ns)) for key, ns in self._waited_ns.items())
-        return 100.0 * waited / 1e9 / span_s
+        waited = {key: max(0, ns - before.get(key, ns)) for key, ns in self._waited_ns.items()}
+        others = (ns for (pid, _), ns in waited.items() if pid != main)
+        return 1e-7 * sum(waited.values()) / span_s, 1e-7 * sum(others) / span_s
 
     def _threads(self, pid: int) -> dict[tuple[int, str], int]:
         waited_ns: dict[tuple[int, str], int] = {}

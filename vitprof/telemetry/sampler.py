@@ -130,7 +130,8 @@ class Telemetry:
         self._sought = False
         self._began_s = math.nan
         self._tree = ProcessTree(pid)
-        self._seeker = StopSeeker(pid if trains is None else trains, self._period_s)
+        self._trains = pid if trains is None else trains
+        self._seeker = StopSeeker(self._trains, self._period_s)
         self.stops = self._seeker.stops
         """Times in which the job could not run, once they are over."""
         self._run_queue, self._machine_cpu, self._disk_rate = RunQueue(), MachineCpu(), Rate()
@@ -161,7 +162,8 @@ class Telemetry:
         row["cpu_pct"] = self._machine_cpu()
         row["job_cpu_pct"], row["job_rss_bytes"] = self._tree.sample(now)
         self._seeker.look(now, self._tree.pids, self._tree.stopped, row["job_cpu_pct"], asleep_s())
-        row["job_cpu_wait_pct"] = self._run_queue.sample(now, self._tree.pids)
+        waits = self._run_queue.sample(now, self._tree.pids, self._trains)
+        row["job_cpu_wait_pct"], row["workers_cpu_wait_pct"] = waits
         row["disk_read_bytes_per_s"] = self._disk_rate(now, disk_io_bytes()[0])
         row.update(self._read_gpu(now))  # last: NVML may block for 20 ms
         row.update(self.gauges)

@@ -23,7 +23,7 @@ from vitprof.recording.verdict import Verdict
 GPU = {"device": "cuda:0", "cpu_count": 8, "memory_bytes": 32 * 2**30}
 SIMULATED = GPU | {"device": "simulated:4,5"}
 CPU = GPU | {"device": "cpu"}
-HOGGED = {"cpu_pct": 100.0, "job_cpu_pct": 50.0, "job_cpu_wait_pct": 48.0}
+HOGGED = {"cpu_pct": 100.0, "job_cpu_pct": 50.0, "job_cpu_wait_pct": 48.0, "workers_cpu_wait_pct": 48.0}
 """Other programs take half of the cores that the job wants."""
 MS = 1e-3
 PARTS = ("read", "decode", "transform", "collate")
@@ -327,6 +327,7 @@ def test_other_programs_that_take_the_cpu_are_the_cause_and_the_ceiling_says_so(
     # it gets the core when it wants to; nobody counts; it waits for its own threads
     for seen in ({"job_cpu_wait_pct": 5.0}, {"job_cpu_wait_pct": math.nan}, {"cpu_pct": 60.0}):
         assert verdict(steps, cpu=HOGGED | seen).cause == "decode"
+    assert verdict(steps, cpu=HOGGED | {"workers_cpu_wait_pct": 5.0}, strategy="workers", workers=1).cause == "decode"
     assert verdict(run(parts={"read": 20.0, "decode": 1.0}), cpu=HOGGED).cause == "read"  # which waits, not works
     assert verdict(steps, cpu=HOGGED, facts={"device": "cuda:0"}).cause == "decode"  # cores not known
     steps = run(parts={"decode": 18.0}, compute=2.0, host=0.0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.timing import loading, steady
-from vitprof.config.parts import STORAGES
+from vitprof.config.parts import LOADERS, STORAGES
 from vitprof.formats import number, percent, seconds, size
 from vitprof.recording.verdict import Signature
 
@@ -82,9 +82,9 @@ def waiting_frac(trace: steady.Trace) -> float:
     return max(0.0, 1 - float((making["cpu_s"] + queued_s) / making["made_s"]))
 
 
-def _queued(trace: steady.Trace) -> float:
+def _queued(trace: steady.Trace, column: str = "job_cpu_wait_pct") -> float:
     """Returns how many threads of the job waited for a core, on average; NaN where that is not counted."""
-    return arrays.mean(trace.while_training("job_cpu_wait_pct")[1]) / 100
+    return arrays.mean(trace.while_training(column)[1]) / 100
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,11 @@ def find_contention(trace: steady.Trace, idle_ms: float, *, on_cpu: bool) -> Con
     """Returns what others cost of `idle_ms` a batch; a batch's wait is one worker's share. `on_cpu`: the CPU trains."""
     if not saturated(trace):
         return Contention(0.0, on_cpu)
-    makers = 1 if loading.synchronous(trace.config) else max(1, trace.config.workers or 1)
-    return Contention(min(_queued(trace) * trace.step_s * 1e3 / makers, idle_ms), on_cpu)
+    config, column = trace.config, "job_cpu_wait_pct"
+    if config.workers and LOADERS[config.loader or ""].made_by == "processes":
+        column = "workers_cpu_wait_pct"  # what the loop's own process waits costs little: it waits for them
+    makers = 1 if loading.synchronous(config) else max(1, config.workers or 1)
+    return Contention(min(_queued(trace, column) * trace.step_s * 1e3 / makers, idle_ms), on_cpu)
 
 
 def other_programs(trace: steady.Trace) -> Signature | None:
