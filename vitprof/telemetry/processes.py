@@ -74,10 +74,10 @@ def _units() -> tuple[int, int]:
     return os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 
-RESCAN_S = 1.0
 RESCAN_SHARE = 0.01
-"""Most of one core that scans may use, as a share. Where the kernel does not list children, psutil reads every process
-of the machine: 12 us a process is 50 ms with 4,000 processes (measured here)."""
+"""Most of one core that scans may use, as a share. Each sample scans if it can: workers that are not known yet are taken
+for other programs. Where the kernel does not list children, psutil reads every process of the machine: 12 us a process
+is 50 ms with 4,000 processes (measured here)."""
 
 
 class Rate:
@@ -128,7 +128,7 @@ class ProcessTree:
         self._cpu_s: dict[psutil.Process, float | None] = {}
         self._now = math.nan
         self._scanned_s = -math.inf
-        self._rescan_s = RESCAN_S
+        self._rescan_s = 0.0
         self.stopped: frozenset[int] = frozenset()
         """Ids of the processes in the last sample that a signal or a debugger had stopped."""
         self._root: psutil.Process | None
@@ -180,7 +180,7 @@ class ProcessTree:
         orphans = [process for process in self._cpu_s if process.is_running()]
         self._cpu_s = {process: self._cpu_s.get(process) for process in (*family, *orphans)}
         self._scanned_s = now
-        self._rescan_s = max(RESCAN_S, (time.thread_time() - began_s) / RESCAN_SHARE)
+        self._rescan_s = (time.thread_time() - began_s) / RESCAN_SHARE
 
     def _children(self, root: psutil.Process) -> list[psutil.Process]:
         if not lists_children():
