@@ -75,7 +75,7 @@ def _units() -> tuple[int, int]:
 
 
 RESCAN_SHARE = 0.01
-"""Most of one core that scans may use, as a share. Each sample scans if it can: workers that are not known yet are taken
+"""Most of one core that scans may use, as a share. Each sample scans if it can: workers not known yet are taken
 for other programs. Where the kernel does not list children, psutil reads every process of the machine: 12 us a process
 is 50 ms with 4,000 processes (measured here)."""
 
