@@ -64,6 +64,7 @@ def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, pic
     table.hover()  # a canvas takes no click where no pointer has been
     page.mouse.click(box["x"] + 60, box["y"] + 35 * (1.5 + at))
     expect_query(page, "section=One(\\+|%20)setting")
+    settle(page)  # a click while the page is drawn again is lost
     page.locator(".st-key-tournament-compare-setting button").first.click()
     page.wait_for_url(re.compile(r"compare\?runs=\d+%2C(\d+)&baseline=\1$"))
     page.get_by_role("heading", name="Compare runs").wait_for()
