@@ -272,7 +272,7 @@ def _inflated(exposure: Exposure, contention: Contention) -> str:
     if contention.of_training_too:
         return ", as long as other programs, which slow loading and training alike, keep running"
     without = contention.idle_frac_without(exposure.idle_ms, exposure.step_s * 1e3)
-    return f" ({number(1 / (1 - without))}x without the other programs: they make data look slower)"
+    return f" (perhaps only {number(1 / (1 - without))}x without the other programs, which make data look slower)"
 
 
 def slowest_loader(facts: Mapping[str, Any]) -> Mapping[str, Any] | None:
