@@ -156,10 +156,10 @@ LONG_GAP, LABEL_FRAC = 2.0, 0.08
 GAPS = LiveChart(
     key="gaps",
     title="Where the device idles",
-    help="The device's lane: green where it computes, else the colour of what it waited for; grey: evaluation and the "
-    "like. The loop's lane: waits for data; a pale one cost no device time. Zoomed out, a column has the shares of its "
-    "steps. Drag to zoom, down to single steps, or use Ctrl and the wheel; W and S zoom at the pointer, A and D move. "
-    "Double-click to see all.",
+    help="On top: the idle share. The device's lane: green where it computes, else the colour of what it waited for; "
+    "grey: evaluation and the like. The loop's lane: waits for data; a pale one cost no device time. Zoomed out, a "
+    "column has the shares of its steps. Drag to zoom, or use Ctrl and the wheel; W and S zoom at the pointer, A and D "
+    "move. Double-click to see all.",
     alt="Time line of the device, its idle time in the colour of the cause, and the loop's waits for data",
     source="steps",
     x="compute_start_s",
@@ -260,7 +260,7 @@ CPU = LiveChart(
 
 def gap_notes(steps: Series, origin: float, view: tuple[float, float] | None, idle_frac: float) -> list[dict[str, Any]]:
     """Returns annotations of the gap chart: the device's idle share, at the end of its lane, and how long the longest
-    gaps in `view` (None: of the run) are, unless all are about as long, or there are too many to be told apart.
+    gaps in `view` (None: of the run) are, unless all are about as long, or there are too many to label.
     """
     notes = []
     if np.isfinite(idle_frac):

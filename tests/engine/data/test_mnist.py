@@ -40,8 +40,8 @@ shapes = st.one_of(
 def test_round_trip(array: np.ndarray) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "file")
-        mnist.write_idx(path, array[::-1])  # strided input is written in order
-        back = mnist.read_idx(path)[::-1]
+        mnist.write_idx(path, array[..., ::-1])  # strided input is written in order
+        back = mnist.read_idx(path)[..., ::-1]
         assert path.stat().st_size == 4 + 4 * array.ndim + array.size
     assert (back.dtype, back.shape) == (np.uint8, array.shape)
     assert np.array_equal(back, array)

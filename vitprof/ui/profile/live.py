@@ -53,14 +53,15 @@ def draw_live(run_id: int, status: str) -> None:
     series = resources.series(run_id)
     series.refresh(run.facts)
     draw_state(run, time.perf_counter())
-    if len(series.steps()["step"]):
+    begun = len(series.steps()["step"]) > 0
+    if begun:
         draw_headline(run, series)
         draw_tiles(run, series)
     elif run.status == "running":
         draw_start(run, time.perf_counter())
     with st.container(key="set-up"):  # where the tabs will be when the run has ended: the charts then stay in place
         st.caption(set_up(run))
-    if len(series.steps()["step"]):
+    if begun:
         if not run.config.loader_only:
             draw_gaps(run, series)
         draw_others(run, series)

@@ -1,6 +1,7 @@
 """What a newcomer sees: what vitprof is, three ways to begin, and what this machine is doing now."""
 
 import math
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -100,7 +101,8 @@ def picture(lanes: Sequence[demo.Lane]) -> str:
 
 def watch_example() -> None:
     """Runs the example script as `vitprof watch` runs a user's own."""
-    start = partial(LoggedRunner, [sys.executable, str(demo.SCRIPT)], f"python {demo.SCRIPT}")
+    script = str(demo.SCRIPT)
+    start = partial(LoggedRunner, [sys.executable, script], shlex.join(["python", script]))
     run_id = resources.manager().submit(own_script.own_config(f"python {demo.SCRIPT.name}"), start=start)
     st.query_params[widgets.RUN] = str(run_id)
 
