@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis.arrays import mean, median
+from vitprof.analysis.signatures.resources import others_cpu
 from vitprof.analysis.timing.loading import STAGE_WORDS, synchronous
 from vitprof.analysis.timing.steady import launched_s, steady_state
 from vitprof.analysis.verdict.verdict import judge
@@ -202,6 +204,8 @@ class Observed:
     """Mean milliseconds that making a batch takes: in the loop, in a worker, or in all threads together."""
     start_s: float
     end_s: float
+    others_cores: float = math.nan
+    """Cores that other programs took, and the hogs of a case; NaN where not known."""
 
 
 def observe(store: RunStore, run_id: int, case: Case) -> Observed:
@@ -210,8 +214,7 @@ def observe(store: RunStore, run_id: int, case: Case) -> Observed:
     if run.status != "done" or run.summary is None:
         raise JobError(f"its job did not finish ({run.status}{': ' if run.error else ''}{run.error})")
     steps, telemetry = store.steps(run_id), store.telemetry(run_id)
-    config = replace(run.config, inject=None)
-    verdict = judge(config, steps, run.phases, telemetry, run.environment | run.facts)
+    verdict = judge(replace(run.config, inject=None), steps, run.phases, telemetry, run.environment | run.facts)
     steady = steady_state(steps)
     launched = launched_s(steps)[steady]
     # With several workers or threads batches arrive in bunches: only whole bunches have the mean time.
@@ -241,6 +244,7 @@ def observe(store: RunStore, run_id: int, case: Case) -> Observed:
         step_ms=step_ms,
         cpu_ms=mean(read) / 100 * step_ms,
         fetch_ms=float(fetch[steady].mean()) * 1e3,
+        others_cores=others_cpu(steps, telemetry, run.environment).cores,
         start_s=float(launched[0]),
         end_s=float(launched[-1]),
     )
@@ -261,6 +265,8 @@ class Round:
     idle_frac: float
     true_idle_frac: float
     step_ms: float
+    others_cores: float = math.nan
+    """Cores that other programs took in the reference run; NaN where not known."""
 
 
 def compare(case: Case, wait_ms: float, reference: Observed, slowed: Observed) -> Round:
@@ -294,6 +300,7 @@ def compare(case: Case, wait_ms: float, reference: Observed, slowed: Observed) -
         idle_frac=slowed.idle_frac,
         true_idle_frac=slowed.true_idle_frac,
         step_ms=slowed.step_ms,
+        others_cores=reference.others_cores,
     )
 
 
@@ -326,6 +333,7 @@ def case_result(case: Case, rounds: Sequence[Round], *, retries: int = 0, failur
         idle_error_frac=idle_error,
         rounds=len(rounds),
         retries=retries,
+        others_cores=middle(lambda r: r.others_cores),
         cause_ok=2 * sum(r.cause_ok for r in rounds) > len(rounds),
         size_ok=abs(error) <= tolerance_ms,
         idle_ok=abs(idle_error) <= max(TOLERANCE_IDLE_FRAC, TOLERANCE_MS / step_ms),

@@ -154,8 +154,7 @@ class Selftest:
 
     def _watch(self, trial: Trial, run_id: int) -> None:
         """Starts hogs when the job trains: while it loads PyTorch they would show nothing."""
-        hogs = self._hogs
-        if hogs is not None and not hogs.begun and self._manager.store.run(run_id).stage == "training":
+        if (hogs := self._hogs) and not hogs.begun and self._manager.store.run(run_id).stage == "training":
             hogs.begin()
 
 

@@ -51,10 +51,8 @@ class BusyCores:
         for hog in self._hogs:
             hog.kill()
         for hog in self._hogs:
-            hog.wait()
-            for pipe in (hog.stdin, hog.stdout):
-                if pipe is not None:
-                    pipe.close()
+            with hog:  # closes its pipes, and waits
+                continue
 
 
 class Sleeper:

@@ -13,6 +13,7 @@ import psutil
 from pydantic_core import to_jsonable_python
 
 import vitprof
+from vitprof.analysis.thresholds import OTHERS_CORES
 from vitprof.analysis.verdict.wording import CAUSE_NAMES
 from vitprof.config import gpu_findings
 from vitprof.home import ensure_dir, home
@@ -68,6 +69,8 @@ class Result:
     """Whether error_ms is within tolerance_ms."""
     idle_ok: bool
     """Whether the idle share is right."""
+    others_cores: float = math.nan
+    """Cores that other programs took in the reference runs; NaN where not known."""
     failure: str = ""
     """Why the last round could not be compared, in one line; empty where it could."""
 
@@ -98,7 +101,9 @@ class Result:
         size = f"it reported {self.reported_ms:.2f} ms of the {self.expected_ms:.2f} ms added"
         idle = f"it reported an idle share of {self.idle_frac:.1%} instead of {self.true_idle_frac:.1%}"
         checks = ((self.cause_ok, named), (self.size_ok, size), (self.idle_ok, idle))
-        return "; ".join(words for right, words in checks if not right)
+        if (wrong := "; ".join(words for right, words in checks if not right)) and self.others_cores >= OTHERS_CORES:
+            wrong += f" (other programs took {self.others_cores:.1f} cores of the reference run)"
+        return wrong
 
     @property
     def words(self) -> str:
