@@ -32,8 +32,7 @@ CHEAP: dict[str, Any] = {"device": "cpu", "threads": 1, "batch_size": 32}
 
 @contextlib.contextmanager
 def small_digits(home: Path, info: DatasetInfo = SMALL) -> Iterator[None]:
-    """In this process `digits` has the size of `info` and lies under `home`, and the model one layer: 7 ms a step, not
-    26."""
+    """In this process `digits` has the size of `info`, under `home`, and the model one layer: 7 ms a step, not 26."""
     sizes = {"n_train": info.n_train, "n_test": info.n_test}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VITPROF_HOME", str(home))

@@ -399,8 +399,7 @@ def works_after(*, host_s: float, device_s: float, wait_s: float = 0.0, work_s: 
 
 
 def on_the_second() -> str:
-    """Trains on the second card while the first one is current. Returns which one is current then, and both cards'
-    work."""
+    """Trains on the second card while the first one is current. Returns which is current then, and both cards' work."""
     images, model, optimizer = _made(0.0, 0.004, "cuda:1")
     for batch in images.loader():
         x, y = batch["x"].to("cuda:1"), batch["y"].to("cuda:1")

@@ -18,8 +18,7 @@ has them all. Those in processes come first: they wait until PyTorch is loaded, 
 
 
 def results(cases: Sequence[Case], home: Path, data: Sequence[Path]) -> SelftestReport:
-    """What comes of `cases` with the data sets of the folders `data`: once each, and again where another program got in
-    the way."""
+    """What comes of `cases` with the data sets of the folders `data`: once each, again where another program got in."""
     (home / "data").mkdir()
     for made in data:
         (home / "data" / made.name).symlink_to(made)

@@ -3,6 +3,8 @@ asks a server on the internet for this machine's address. Here both are checked 
 ask for a login where an OpenID Connect provider is configured.
 """
 
+import functools
+import gzip
 import hashlib
 import hmac
 import ipaddress
@@ -111,7 +113,7 @@ FORM = "application/x-www-form-urlencoded"
 HEALTH = "/_stcore/health"
 """Answered without a token, with "ok" and no more: for a container's health check and `vitprof open`."""
 STATIC = "/app/static/"
-KEPT = {"Cache-Control": "private, max-age=31536000, immutable"}
+KEPT = {"Cache-Control": "private, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
 """Of a file below it: its URL has its digest (`live_chart.url_of`), so a browser need not ask for it again."""
 SECURITY_HEADERS = {
     # Nothing is loaded from elsewhere, and nothing sent there, whatever got into a page. Streamlit needs inline styles
@@ -183,7 +185,10 @@ class Gate:
             file = self.files.get(path.removeprefix(STATIC))
             if file is None:
                 return PlainTextResponse("there is no such file", status_code=404)
-            return FileResponse(file, media_type="text/javascript", headers=KEPT)
+            kind = "text/javascript"
+            if "gzip" in headers.get("accept-encoding", ""):
+                return Response(_packed(file), media_type=kind, headers=KEPT | {"Content-Encoding": "gzip"})
+            return FileResponse(file, media_type=kind, headers=KEPT)
         return None
 
     async def _ask(self, token: Token, scope: Scope, receive: Receive) -> Response:
@@ -205,6 +210,11 @@ class Gate:
         name, secure = _cookie(headers["host"]), scope["scheme"] == "https"
         answer.set_cookie(name, token.pass_for(self.clock()), httponly=True, samesite="lax", secure=secure)
         return answer
+
+
+@functools.cache
+def _packed(file: Path) -> bytes:
+    return gzip.compress(file.read_bytes(), 6)  # 0.07 s of a core once, for 0.5 MB instead of 1.5
 
 
 def _cookie(host: str) -> str:

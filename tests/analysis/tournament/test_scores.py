@@ -25,8 +25,7 @@ from vitprof.analysis.tournament.scores import (
 @pytest.mark.slow
 @pytest.mark.parametrize("rounds", [2, 5])
 def test_the_interval_holds_the_truth(rounds: int) -> None:
-    """Runs differ by 1% beyond what their blocks show; of 120 intervals of 95%, 107 or fewer hold it by chance
-    in 1%."""
+    """Runs differ by 1% beyond what their blocks show; of 120 intervals of 95%, chance makes 107 or fewer in 1%."""
     held = 0
     for seed in range(120):
         rng = np.random.default_rng(seed)
