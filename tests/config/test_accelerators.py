@@ -73,8 +73,7 @@ def test_launches_take_the_host_time() -> None:
     assert card.span_s(1000) == pytest.approx(21e-3)
     assert card.times.endswith("launched in 4 ms")
     assert is_given("simulated:1,20,launch=4")
-    assert given(1, 20, 4) == "simulated:1,20,launch=4"
-    assert given(1, 20) == "simulated:1,20"
+    assert (given(1, 20, 4), given(1, 20)) == ("simulated:1,20,launch=4", "simulated:1,20")
     named = accelerator("simulated:h100=3,7.02,launch=5")
     assert (named.name, named.step_s, named.launch_s) == ("H100", 3e-3, 5e-3)
     for device in ("simulated:1,20,launch=4", "simulated:h100=3,7.02,launch=5", "simulated:1,20", "cuda:0"):

@@ -176,8 +176,7 @@ def test_what_is_measured_and_what_it_was_given(run: Run, store: RunStore, tmp_p
     changes: list[str] = []
     ended = run("writes", changes=changes, lists_changes=True)
     assert (ended.status, ended.error, ended.config.batch_size, ended.config.workers) == ("done", "", 8, 0)
-    assert store.n_steps(ended.id) == 40
-    assert (tmp_path / "model.pt").read_text() == "of trial 3"
+    assert (store.n_steps(ended.id), (tmp_path / "model.pt").read_text()) == (40, "of trial 3")
     assert "model.pt" in changes
 
 

@@ -100,8 +100,7 @@ def test_what_is_damaged_is_read_up_to_there(store: RunStore, capsys: pytest.Cap
     settle_interrupted(store)
     why = "its end is missing" if cut else "it is damaged"
     run = store.run(run_id)
-    assert store.n_steps(run_id) == 25
-    assert run.status == "interrupted"
+    assert (store.n_steps(run_id), run.status) == (25, "interrupted")
     assert f"a part of what waited for the run store is lost: {why}" in run.notices
     taken, damaged = capsys.readouterr().err.splitlines()
     assert "20 steps" in taken
@@ -178,8 +177,7 @@ def test_only_our_own_files_are_read(store: RunStore, tmp_path: Path, capsys: py
         kept.append(places_of(store)[1] / f"vitprof-spool-{name}")
     settle_interrupted(store)
     assert all(path.exists() for path in kept)
-    assert store.n_steps(run_id) == 10
-    assert capsys.readouterr().err == ""
+    assert (store.n_steps(run_id), capsys.readouterr().err) == (10, "")
     in_use.leave()
 
 

@@ -105,8 +105,7 @@ def test_every_strategy(forks: Host, home: str) -> None:
             settings.append({"strategy": name, "steps": 8} | {k: v for k, v in wanted.items() if k in taken})
     assert len(settings) > 17
     for run in trained(forks, home, *settings, env={}):
-        assert run["n"] == 8
-        assert run["facts"]["device"] == "cuda:0"
+        assert (run["n"], run["facts"]["device"]) == (8, "cuda:0")
         assert np.nanmin(run["steps"]["compute_s"]) > 0
 
 

@@ -282,8 +282,7 @@ def test_rates_and_files_longer_than_one_read(tmp_path: Path) -> None:
         processes.read(str(tmp_path / "none"))
     rate = Rate()
     assert math.isnan(rate(1.0, 100.0))
-    assert rate(3.0, 150.0) == 25.0
-    assert rate(4.0, 150.0) == 0.0
+    assert (rate(3.0, 150.0), rate(4.0, 150.0)) == (25.0, 0.0)
     for now, value in [(4.0, 200.0), (3.0, 300.0), (5.0, 10.0), (6.0, math.nan), (7.0, 50.0)]:
         assert math.isnan(rate(now, value))  # clock stands, clock back, counter back, not readable, nothing before
     assert rate(8.0, 60.0) == 10.0
@@ -304,8 +303,7 @@ def test_cpu_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert math.isnan(cpu())
     assert cpu() == pytest.approx(30.0)
     assert math.isnan(cpu())
-    assert cpu() == 100.0
-    assert cpu() == 0.0
+    assert (cpu(), cpu()) == (100.0, 0.0)
 
 
 def test_disks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from tests import ROOT
 from tests.config.configs import legal_combinations
 from tests.ui.dashboard import add_run, app, click, read, said
 from vitprof.config import availability
@@ -19,7 +20,7 @@ from vitprof.config.parts import Combination
 from vitprof.config.strategies import STRATEGIES
 from vitprof.store import RunStore
 from vitprof.ui import resources
-from vitprof.ui.strategies import diagram, stages
+from vitprof.ui.strategies import REFERENCE, diagram, stages
 
 BARE = Machine(gpus=(), ram_bytes=1 << 40, disk_bytes=1 << 40, tmpfs=(Path("/dev/shm"), 1 << 40))
 
@@ -53,6 +54,7 @@ def test_every_strategy_in_the_table_and_below(store: RunStore, tmp_path: Path) 
     at = page()
     assert "*Reached*: their fastest runs here, on cpu." in said(at)
     assert [figure(at, name, "Reached (samples/s)") for name in ("memory", "hdf5")] == [8530, 25_600]
+    assert [figure(at, name, "Reference (samples/s)") for name in ("memory", "pt")] == [99_100, 6290]
     assert str(figure(at, "pt", "Reached (samples/s)")) in ("nan", "None")
     assert listed(at) == list(STRATEGIES)
     assert [e.label.split("**")[1] for e in at.expander] == list(STRATEGIES)
@@ -65,6 +67,14 @@ def test_every_strategy_in_the_table_and_below(store: RunStore, tmp_path: Path) 
     assert (figure(at, "hdf5", "Disk (MiB)"), figure(at, "hdf5", "Prepared")) == (60, "hdf5: there")
     assert figure(at, "memory", "RAM (MiB)") == pytest.approx(52.3, abs=0.1)
     assert (figure(at, "prefetch", "Runs here"), figure(at, "dali", "Runs here")) == ("yes, limited", "no")
+
+
+def test_the_reference_is_the_table_of_the_docs() -> None:
+    text = (ROOT / "docs" / "results.md").read_text().partition("\n## Threads")[0]
+    rows = [line.split("|") for line in text.splitlines() if line.startswith("| `")]
+    named = {name: (row[2], row[5]) for row in rows for name in row[1].split("`")[1::2]}
+    given = {name: tuple(f"{value:,.0f}".replace("nan", "-") for value in row) for name, row in REFERENCE.items()}
+    assert {name: tuple(cell.split(" (")[0].strip() for cell in row) for name, row in named.items()} == given
 
 
 def test_what_cannot_run_says_why_and_can_be_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """What the page "Strategies" shows: every strategy in one table, then each with its picture, costs and settings."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,20 @@ from vitprof.ui.profile.settings import takes, use
 ANSWERS = {"ok": "yes", "note": "yes, limited", "bad": "no"}
 WITHOUT_DEFAULT = {"cache_mb": "none", "slow_mb_s": "the preset's", "slow_latency_ms": "the preset's"}
 """The words for a setting that has no default; they are `widgets.AUTOMATIC` for those not named here."""
+REFERENCE: Mapping[str, tuple[float, ...]] = {
+    "device": (100_000, 1_520),
+    **dict.fromkeys(("hdf5-chunked", "hdf5", "memory-ahead", "memory", "preprocessed", "pt-mmap"), (99_100, 1_490)),
+    **{
+        "lmdb": (97_600, 1_220),
+        "pt-whole": (96_500, 1_450),
+        "cache": (89_600, 1_490),
+        "tensordataset": (84_200, 1_240),
+    },
+    **{"ram-disk": (61_400, 1_480), "staged": (48_200, 1_270), "prefetch": (45_900, 1_430), "workers": (35_600, 831)},
+    **{"threads": (30_200, 1_320), "generator": (25_100, 970), "per-sample": (24_600, 423), "pt": (6_290, 1_490)},
+    **{"slow-drive": (4_890, 1_050), "dali": (math.nan, 1_220)},
+}
+"""Samples/s of digits and photos, as docs/results.md has them, on 2 cores of an AMD EPYC with a simulated device."""
 TO_PROFILE = "strategy taken to Profile"
 
 
@@ -32,6 +47,8 @@ class StrategyRow:
     knobs: dict[str, Any]
     reached: float | None
     """Samples/s of the fastest run of it here, on one device for all rows; None: there is none."""
+    reference: float
+    """Samples/s on the machine of docs/results.md; NaN: not measured there with this data set."""
 
 
 def rows(info: catalog.DatasetInfo, here: availability.Machine) -> tuple[list[StrategyRow], str]:
@@ -43,7 +60,8 @@ def rows(info: catalog.DatasetInfo, here: availability.Machine) -> tuple[list[St
         knobs = plan.knobs(parts, info)
         needs = estimates.footprint(parts, info, knobs.get("cache_mb"))
         reached = runs.get((device, plan.name))
-        listed.append(StrategyRow(plan, parts, why_not(info, parts) is None, seen, needs, knobs, reached))
+        reference = dict(zip(("digits", "photos"), REFERENCE.get(plan.name, ()), strict=False)).get(info.name, math.nan)
+        listed.append(StrategyRow(plan, parts, why_not(info, parts) is None, seen, needs, knobs, reached, reference))
     return listed, device
 
 
@@ -91,6 +109,13 @@ COLUMNS = (
         "Reached (samples/s)",
         "The fastest run of it here, on the device that is named above. Only a tournament compares fairly.",
         lambda r: r.reached,
+        bar=True,
+    ),
+    tables.Column(
+        "Reference (samples/s)",
+        "On 2 cores of an AMD EPYC, with a simulated device of 5 ms and 5 us a sample for digits, 10 ms and 500 us "
+        "for photos: docs/results.md. Compare these bars with each other, not with yours.",
+        lambda r: r.reference,
         bar=True,
     ),
     tables.Column(

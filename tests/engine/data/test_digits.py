@@ -82,8 +82,7 @@ def test_glyphs_have_a_margin_and_differ() -> None:
     bank = digits.glyphs()
     assert bank.shape == (10, len(digits.HEIGHTS_PX) * len(digits.STROKES), digits.CANVAS, digits.CANVAS)
     assert bank.dtype == np.float32
-    assert bank.min() == 0
-    assert bank.max() == 1
+    assert (bank.min(), bank.max()) == (0, 1)
     ring = np.ones((digits.CANVAS, digits.CANVAS), bool)
     ring[1:-1, 1:-1] = False
     assert not bank[:, :, ring].any()  # what is outside the canvas is taken from this ring

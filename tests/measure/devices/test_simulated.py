@@ -49,8 +49,7 @@ def test_an_idle_device_begins_at_once() -> None:
     ready, host.now = device.mark(), 200.0
     assert (ready, device.mark()) == (110.0, 200.0)
     assert device.launch(0) == 200.0  # held up between the batch's arrival and the launch, it idles
-    assert device.mark() == 210.0
-    assert device.launch(0) == 210.0
+    assert (device.mark(), device.launch(0)) == (210.0, 210.0)
 
 
 def test_the_launch_queue_is_bounded() -> None:
@@ -65,8 +64,7 @@ def test_the_host_waits_for_the_step_before_a_blocking_copy_and_for_no_queued_on
     host, device = simulated()
     device.launch(0)  # until 110
     device.upload(pixels(3_000_000), non_blocking=True)
-    assert host.now == 100.0
-    assert device.mark() == 113.0
+    assert (host.now, device.mark()) == (100.0, 113.0)
     device.launch(0)
     assert device.mark() == 123.0
     device.upload(pixels(1_000_000))
