@@ -11,7 +11,7 @@ TESTS = Path(__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 OWN = [path for path in FILES if "scripts" not in path.parts]
 """All but the scripts of `vitprof code`, which are written for somebody else's folder."""
-CODE, LINES, N_FILES, IMPORTS_PCT, TEST_LINES = 30_770, 46_965, 256, 9.0, 40_000
+CODE, LINES, N_FILES, IMPORTS_PCT, TEST_LINES = 30_780, 46_980, 256, 9.0, 40_000
 """The budget of `vitprof/`: lines of code (without docstrings, comments, imports and blanks), all lines, files, and
 import lines as a share of code and imports; and the lines of tests. Never above 31,000, 47,000, 330, 9 and 40,000."""
 METHODS, ATTRIBUTES = 15, 10

@@ -105,8 +105,7 @@ def test_a_lock_costs_nothing(store: RunStore, lock: sqlite3.Connection, seconds
 def test_a_lock_until_after_the_end(store: RunStore, lock: sqlite3.Connection) -> None:
     recording = Recording(store, 6.0, lambda now: recording.lock_at(2.0, now, lock))
     recording.recorder.run()
-    assert recording.outbox.unavailable == "database is locked"
-    assert store.run(recording.id).status == "running"
+    assert (recording.outbox.unavailable, store.run(recording.id).status) == ("database is locked", "running")
     lock.rollback()
     assert recording.whole().status == "done"
     assert not spools(store)

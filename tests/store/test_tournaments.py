@@ -99,8 +99,7 @@ def test_of_another_machine_it_can_be_taken_over_by_a_person(store: RunStore, nu
     tournaments.release(store, number)
     found = tournaments.tournament(store, number)
     assert (found.status, found.held, found.note) == ("paused", False, "taken over from box-1")
-    assert store.run(run_id).status == "interrupted"
-    assert tournaments.claim(store, number).status == "running"
+    assert (store.run(run_id).status, tournaments.claim(store, number).status) == ("interrupted", "running")
 
 
 def test_deleted_with_its_runs(store: RunStore, number: int) -> None:

@@ -45,6 +45,8 @@ for line in sys.stdin:
         child.stdin.write(" ".join(rest) + "\\n")
         child.stdin.flush()
         child.stdout.readline()
+    elif word == "run":
+        subprocess.run([sys.executable, "-S", "-c", f"sum(i * i for i in range({rest[0]}))"])
     elif word == "reap":
         child.kill()
         child.wait()
@@ -120,12 +122,16 @@ def test_a_child_that_ends_between_samples(child: Child) -> None:
     found, with_it = tree.sample(0.2)
     assert grandchild in tree.pids, "at once: it would be taken for another program"
     assert found > 0
+    seen_s = [sum(psutil.Process(pid).cpu_times()) for pid in (child.pid, grandchild)]
     child.tell("child burn 2000000")
     child.tell("reap")
-    cpu, without = tree.sample(100.0)
-    assert tree.pids == {child.pid}
-    assert cpu >= 0
-    assert without < with_it
+    cpu, without = tree.sample(100.2)
+    assert (tree.pids, without < with_it) == ({child.pid}, True)
+    ended_s = sum(psutil.Process(child.pid).cpu_times())
+    assert cpu == pytest.approx(ended_s - sum(seen_s), abs=0.03), "up to its end: the rest is of other programs"
+    child.tell("run 3000000")
+    cpu, _ = tree.sample(101.2)
+    assert 5 < cpu == pytest.approx(100 * (sum(psutil.Process(child.pid).cpu_times()) - ended_s), abs=2)
 
 
 @pytest.mark.slow

@@ -15,8 +15,8 @@ import psutil
 PROC = Path("/proc")
 STOPPED = (b"T", b"t")
 """States of a process that gets no core until it is continued: by SIGSTOP, Ctrl-Z or a debugger; not one that waits."""
-STATE, USER_TICKS, SYSTEM_TICKS, RSS_PAGES = 0, 11, 12, 21
-"""Places in /proc/PID/stat after the name in parentheses (proc_pid_stat(5); 3, 14, 15 and 24 there)."""
+STATE, OWN_TICKS, REAPED_TICKS, RSS_PAGES = 0, slice(11, 13), slice(13, 15), 21
+"""Places in /proc/PID/stat after the name in parentheses (proc_pid_stat(5); 3, 14 to 17 and 24 there)."""
 
 
 class ProcessFigures(NamedTuple):
@@ -24,6 +24,8 @@ class ProcessFigures(NamedTuple):
 
     cpu_s: float
     """User and system time so far."""
+    reaped_s: float
+    """The same of its children that have ended and that it waited for, and of theirs."""
     rss_bytes: int
     """Resident memory; 0 for a process that has ended and waits for its parent (a zombie)."""
     stopped: bool
@@ -38,8 +40,9 @@ def read(path: str) -> bytes:
 def process_figures(pid: int) -> ProcessFigures:
     """Returns the figures of a process. Raises `OSError` where it is gone, or this system has no /proc."""
     fields = read(f"{PROC}/{pid}/stat").rpartition(b")")[2].split()
-    ticks, (ticks_per_s, page_bytes) = int(fields[USER_TICKS]) + int(fields[SYSTEM_TICKS]), _units()
-    return ProcessFigures(ticks / ticks_per_s, int(fields[RSS_PAGES]) * page_bytes, fields[STATE] in STOPPED)
+    ticks_per_s, page_bytes = _units()
+    own_s, reaped_s = (sum(map(int, fields[ticks])) / ticks_per_s for ticks in (OWN_TICKS, REAPED_TICKS))
+    return ProcessFigures(own_s, reaped_s, int(fields[RSS_PAGES]) * page_bytes, fields[STATE] in STOPPED)
 
 
 @functools.cache
@@ -122,10 +125,13 @@ def disk_io_bytes() -> tuple[float, float]:
 
 
 class ProcessTree:
-    """CPU and memory of a process and its descendants, also of workers that outlive their parent."""
+    """CPU and memory of a process and its descendants, also of workers that outlive their parent, and of programs that
+    begin and end between two samples: the parent that waits for one gets its time.
+    """
 
     def __init__(self, pid: int) -> None:
-        self._cpu_s: dict[psutil.Process, float | None] = {}
+        self._last: dict[psutil.Process, ProcessFigures | None] = {}
+        self._unreaped_s = 0.0
         self._now = math.nan
         self._scanned_s = -math.inf
         self._rescan_s = 0.0
@@ -139,31 +145,37 @@ class ProcessTree:
 
     @property
     def pids(self) -> frozenset[int]:
-        return frozenset(process.pid for process in self._cpu_s)
+        return frozenset(process.pid for process, figures in self._last.items() if figures and figures.rss_bytes)
 
     def sample(self, now: float) -> tuple[float, float]:
         """Returns CPU percent since the last sample (100 = one core) and resident bytes; NaN where not known."""
         span_s, self._now = now - self._now, now
         if not 0 <= now - self._scanned_s < self._rescan_s:
             self._scan(now)
-        used_s, rss, stopped = 0.0, 0, []
-        for process, before_s in list(self._cpu_s.items()):
-            figures = _figures(process)
-            if figures is None or not figures.rss_bytes:  # it has ended; a zombie is still listed, without memory
-                del self._cpu_s[process]
+        used_s, reaped_s, rss, stopped = 0.0, 0.0, 0, []
+        for process, before in list(self._last.items()):
+            figures = _figures(process) if process.is_running() else None
+            if figures is None:  # its parent has its time now, of which all that was seen before counted then
+                del self._last[process]
+                reaped_s -= before.cpu_s + before.reaped_s if before else 0.0
                 continue
             if figures.stopped:
                 stopped.append(process.pid)
-            if before_s is not None:
-                used_s += max(0.0, figures.cpu_s - before_s)
+            if before is not None:
+                used_s += max(0.0, figures.cpu_s - before.cpu_s)
+                reaped_s += figures.reaped_s - before.reaped_s
+            elif not figures.rss_bytes:  # a zombie: it has ended, and counts when its parent waits for it
+                continue
             elif span_s > 0:
                 # Newly found, and perhaps older than the span: counts with its average so far, or it would be a peak.
                 age_s = time.time() - process.create_time()  # which psutil has read already
                 used_s += figures.cpu_s * span_s / max(age_s, span_s)
-            self._cpu_s[process] = figures.cpu_s
+            self._last[process] = figures
             rss += figures.rss_bytes
+        used_s += max(0.0, reaped_s + self._unreaped_s)
+        self._unreaped_s = min(0.0, reaped_s)  # of what ended after its parent was read
         self.stopped = frozenset(stopped)
-        if not self._cpu_s:
+        if not rss:  # zombies have none
             return math.nan, math.nan
         return (100.0 * used_s / span_s if span_s > 0 else math.nan), float(rss)
 
@@ -177,15 +189,14 @@ class ProcessTree:
                 family = [self._root, *children] if self._root.is_running() else []
         except psutil.Error:
             family = []  # the job's process has ended; some of its workers may still run
-        orphans = [process for process in self._cpu_s if process.is_running()]
-        self._cpu_s = {process: self._cpu_s.get(process) for process in (*family, *orphans)}
+        self._last = {process: self._last.get(process) for process in (*family, *self._last)}
         self._scanned_s = now
         self._rescan_s = (time.thread_time() - began_s) / RESCAN_SHARE
 
     def _children(self, root: psutil.Process) -> list[psutil.Process]:
         if not lists_children():
             return list(root.children(recursive=True))
-        known = {process.pid: process for process in self._cpu_s if process.is_running()}
+        known = {process.pid: process for process in self._last if process.is_running()}
         processes = []
         for pid in descendants(root.pid):
             with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
@@ -199,8 +210,9 @@ def _figures(process: psutil.Process) -> ProcessFigures | None:
     try:
         with process.oneshot():
             times = process.cpu_times()
-            resident = process.memory_info().rss
-            return ProcessFigures(times.user + times.system, resident, process.status() in ("stopped", "tracing-stop"))
+            resident, stopped = process.memory_info().rss, process.status() in ("stopped", "tracing-stop")
+            reaped_s = getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+            return ProcessFigures(times.user + times.system, reaped_s, resident, stopped)
     except psutil.Error:
         return None
 
