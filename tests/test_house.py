@@ -11,9 +11,13 @@ TESTS = Path(__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 OWN = [path for path in FILES if "scripts" not in path.parts]
 """All but the scripts of `vitprof code`, which are written for somebody else's folder."""
-CODE, LINES, N_FILES, IMPORTS_PCT, TEST_LINES = 30_780, 46_980, 256, 9.0, 40_000
-"""The budget of `vitprof/`: lines of code (without docstrings, comments, imports and blanks), all lines, files, and
-import lines as a share of code and imports; and the lines of tests. Never above 31,000, 47,000, 330, 9 and 40,000."""
+HOUSE, OWN_DATA = (30_780, 46_980, 256, 40_000), (600, 920, 5, 250)
+"""The budget of `vitprof/`: lines of code (without docstrings, comments, imports and blanks), all lines, files; and the
+lines of tests. Never above 31,000, 47,000, 330 and 40,000 for the house; what reads a user's own data gets 3,000 lines
+of code more."""
+CODE, LINES, N_FILES, TEST_LINES = (sum(parts) for parts in zip(HOUSE, OWN_DATA, strict=True))
+IMPORTS_PCT = 9.0
+"""The most import lines, as a share of code and imports."""
 METHODS, ATTRIBUTES = 15, 10
 """The most methods of a class, and the most attributes that change after `__init__`."""
 LARGE = {"watch/fast_path.py::PlainSteps"}

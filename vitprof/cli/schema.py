@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, NotRequired
 import typer
 from typing_extensions import TypedDict
 
+from vitprof.analysis import dataset
 from vitprof.analysis.compare import bounds as of_check
 from vitprof.analysis.tournament.tuning import Candidate
 from vitprof.analysis.verdict import headroom
@@ -32,6 +33,13 @@ class Runs(Printed):
 
     runs: list[recording.Recording]
     """One for each run."""
+
+
+class OwnDataset(Printed):
+    """The Dataset of a user's own script."""
+
+    dataset: dataset.DatasetFacts
+    """What it is, by the samples that were read of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,6 +347,7 @@ PRINTED: dict[str, tuple[Any, str]] = {
     "runs": (Runs, "runs --json"),
     "runs-one": (recording.Recording, "runs RUN --json"),
     "watch": (recording.Recording, "watch --json FILE -- COMMAND"),
+    "data": (OwnDataset, "data --json -- COMMAND"),
     "export": (Runs, "export RUN... --format json"),
     "headroom": (RunHeadroom, "headroom RUN --json"),
     "predict": (Predictions, "predict RUN --json"),

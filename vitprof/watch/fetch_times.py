@@ -116,7 +116,7 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         collate_s, transform_s = making.collate_s, 0.0
         transforms: tuple[TransformTimes, ...] = ()
         if laps:
-            transforms = _sums(laps)
+            transforms = transform_sums(laps)
             for _, _, seconds in transforms:
                 transform_s += sum(seconds)
         dataset_s = ended - began - collate_s
@@ -141,7 +141,7 @@ def unpacked(batch: Any) -> tuple[Any, FetchTimes | None]:
     return batch, times
 
 
-def _sums(laps: dict[int, Laps]) -> tuple[TransformTimes, ...]:
+def transform_sums(laps: dict[int, Laps]) -> tuple[TransformTimes, ...]:
     if len(laps) == 1:  # most datasets have one, and this runs once for each batch
         (lap,) = laps.values()
         return ((tuple(lap.names), lap.calls, tuple(lap.seconds)),) if lap.calls else ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import sys
 import threading
 import weakref
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from vitprof.watch.loop import Loop
 
 
+DATA = "VITPROF_WATCH_DATA"
+"""Environment variable: a file for what the train loader's dataset is, in a script that ends after some steps."""
 STEPS_WITHOUT_LOADER = 3
 """After so many steps of optimizers without a request for a batch the script is taken for one without DataLoader."""
 
@@ -277,6 +280,14 @@ def _parameters(loss: Any) -> Iterator[Any]:
         new = {following for following, _ in getattr(node, "next_functions", ())} - seen
         seen |= new
         nodes += new
+
+
+def describe_dataset(seen: Seen | None) -> None:
+    """Writes what the dataset of a loader is, if that is asked for."""
+    if (path := os.environ.get(DATA)) and seen is not None:
+        from vitprof.watch.dataset import report
+
+        report(seen, path)
 
 
 def loader_facts(loader: Any) -> dict[str, Any]:

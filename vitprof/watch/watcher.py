@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from vitprof.watch.fast_path import PlainSteps
 from vitprof.watch.fetch_times import FetchTimes
-from vitprof.watch.loaders import STEPS_WITHOUT_LOADER, BackwardPasses, Begun, Loaders
+from vitprof.watch.loaders import STEPS_WITHOUT_LOADER, BackwardPasses, Begun, Loaders, describe_dataset
 from vitprof.watch.patching import SOCKET, STEPS, Guard, leave_sign, makes_workers, report_exit, say, whole_number
 from vitprof.watch.preparation import Preparation
 
@@ -275,8 +275,6 @@ class Watcher:
                 self.source.close()
             self.loop = self.loaders.ours = None
 
-    # ends
-
     def _enough(self, steps: Any) -> bool:
         ends = bool(self._end_after and steps.n >= self._end_after)
         if not steps.confirmed or not (ends or (self._detach_after and steps.n >= self._detach_after)):
@@ -284,6 +282,7 @@ class Watcher:
         self.guard.given_up = True
         self.leave()
         if ends:
+            describe_dataset(self.loaders.ours)
             raise EnoughSteps(0)
         return True
 

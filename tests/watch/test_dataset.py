@@ -1,0 +1,168 @@
+"""What a Dataset is said to be: looked at in this process, as in a script's after its first step."""
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
+from torchvision import datasets, transforms
+
+from vitprof.analysis.dataset import DatasetFacts
+from vitprof.recording import codec
+from vitprof.watch import dataset, loader_hooks, sample_values
+
+N = 40
+LOADER = {"batch_size": 8, "num_workers": 0}
+
+
+class Pair(NamedTuple):
+    image: Any
+    label: int
+
+
+class By(Dataset[Any]):
+    """A dataset whose samples a function makes."""
+
+    def __init__(self, make: Any, n: int = N) -> None:
+        self.make, self.n = make, n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: int) -> Any:
+        return self.make(index)
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        yield from ((torch.full((3,), float(i)), i) for i in range(N))
+
+
+def facts(of: Any, **loader: Any) -> DatasetFacts:
+    """What is said of a dataset, on the way that it takes to the command."""
+    found = json.loads(json.dumps(dataset.described(of, default_collate, LOADER | loader)))
+    return codec.from_plain(DatasetFacts, found)
+
+
+def said(of: Any, **loader: Any) -> str:
+    return "\n".join(facts(of, **loader).sentences())
+
+
+def whole(index: int) -> Any:
+    tokens = torch.arange(64) * 700 + index
+    return {"tokens": tokens, "text": "a" * index, "pair": Pair(np.zeros((1, 100 + index % 2), np.float32), index)}
+
+
+def test_what_is_in_a_sample_is_named_truly() -> None:
+    found = facts(By(whole))
+    assert [(leaf.path, leaf.kinds, leaf.dtypes, leaf.narrow) for leaf in found.leaves] == [
+        ("['tokens']", ("tensor",), ("int64",), "uint16"),
+        ("['text']", ("str",), ("",), ""),
+        ("['pair'].image", ("array",), ("float32",), ""),
+        ("['pair'].label", ("int",), ("",), ""),
+    ]
+    words = "\n".join(found.sentences())
+    assert "['tokens']: tensor int64 (64,), 512 B; its values fit in uint16: 4 times the bytes" in words
+    assert "['pair'].image: array float32 (1, 100 to 101)" in words
+    assert (found.samples, found.n_read, found.is_random) == (N, dataset.MOST_SAMPLES, False)
+    assert "none: samples are in memory or made" in words
+    assert "Workers: by fork yes; by spawn or forkserver yes" in words
+
+
+@pytest.mark.parametrize(
+    ("values", "narrow"),
+    [
+        (torch.arange(2048) % 256 / 255, "uint8"),  # ToTensor
+        ((torch.arange(3 * 2048) % 256 / 255).reshape(3, 32, 64) * torch.tensor([1.7, 2, 3]).reshape(3, 1, 1), "uint8"),
+        (torch.rand(3, 32, 64, generator=torch.Generator().manual_seed(0)), ""),
+        (torch.arange(512) % 256 / 255, ""),  # too few to tell
+        (torch.full((99,), -5), "int8"),
+        (torch.full((99,), 1 << 40), ""),
+        (torch.full((99,), 300, dtype=torch.int16), ""),
+        (torch.zeros(99, dtype=torch.uint8), ""),
+        (torch.tensor(3), ""),
+        (np.arange(99), "uint8"),
+        (np.array(["a"] * 99), ""),
+    ],
+)
+def test_the_narrowest_type_that_holds_the_values(values: Any, narrow: str) -> None:
+    assert sample_values.narrowest(values) == narrow
+
+
+def test_images_in_files_are_decoded_transformed_and_read_from_the_drive(tmp_path: Path) -> None:
+    loader_hooks.time_composes()
+    for i in range(N):
+        path = tmp_path / "images" / f"c{i % 2}" / f"{i}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.random.default_rng(i).integers(0, 255, (90, 120, 3), np.uint8)).save(path)
+    crop = transforms.Compose([transforms.RandomResizedCrop(48), transforms.ToTensor()])
+    found = facts(datasets.ImageFolder(tmp_path / "images", crop))
+    assert list(found.transforms_s) == ["RandomResizedCrop", "ToTensor"]
+    assert 0 < found.decode_s < np.median(found.sample_s)
+    assert (found.files_opened, len(found.files), found.leaves[0].narrow) == (1, dataset.MOST_SAMPLES, "uint8")
+    assert found.read_bytes == pytest.approx(
+        np.median([path.stat().st_size for path in tmp_path.rglob("*.jpg")]), rel=0.1
+    )
+    assert (found.random, found.n_random) == (("[0]",), dataset.TWICE)
+    assert "differ, at [0]" in "\n".join(found.sentences())
+
+
+def test_one_after_the_other_without_a_length() -> None:
+    found = facts(Stream())
+    assert (found.samples, found.by_index, found.n_read, found.is_random) == (None, False, 32, False)
+    assert "Stream (tests.watch.test_dataset): it does not say how many samples" in found.sentences()[0]
+
+
+def test_what_is_open_and_cannot_be_sent(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = np.zeros((N, 4))
+    zipfile.ZipFile(tmp_path / "a.zip", "w").close()
+    with h5py.File(tmp_path / "a.h5") as file, zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        held = By(lambda index: file["x"][index])
+        held.file, held.more = file, {"zip": archive, "closed": io.BytesIO()}  # type: ignore[attr-defined]
+        found = facts(held)
+        assert found.handles == ("h5py.File in .file", "zipfile.ZipFile in .more['zip']")
+        assert str(tmp_path / "a.h5") in found.held_files
+    assert (found.pickle.works, found.fork.works) == (False, True)
+    assert "by spawn or forkserver no: " in "\n".join(found.sentences())
+
+
+def some(index: int) -> int:
+    if index > 20:
+        raise OSError("it is\nbroken")
+    return index
+
+
+def test_samples_that_cannot_be_read_are_named() -> None:
+    found = facts(By(some))
+    assert (len(found.failed) + found.n_read, found.failed[0]) == (32, "sample 21: OSError: it is broken")
+    assert "cannot be read: sample 21: OSError: it is broken" in "\n".join(found.sentences())
+    with pytest.raises(ValueError, match="sample 0: ZeroDivisionError"):
+        facts(By(lambda _: 1 // 0))
+    with pytest.raises(ValueError, match="it has no sample"):
+        facts(By(some, n=0))
+
+
+def test_workers_of_the_script_show_that_they_work() -> None:
+    assert "by fork yes, the script's own" in said(TensorDataset(torch.rand(N, 3)), num_workers=2)
+
+
+def test_samples_are_compared_leaf_by_leaf() -> None:
+    image = Image.new("RGB", (2, 3))
+    a = {"x": torch.tensor([1.0, float("nan")]), "y": [np.arange(3), float("nan"), image]}
+    assert sample_values.different(a, a | {"y": [np.arange(3), float("nan"), image.copy()]}) == []
+    assert sample_values.different(a, a | {"y": [np.arange(4), 0.0, Image.new("RGB", (3, 2))]}) == [
+        "['y'][0]",
+        "['y'][1]",
+        "['y'][2]",
+    ]
+    assert sample_values.different(a, {"x": 1}) == [""]
+    assert dataset.spread(3, 32) == [0, 1, 2]
+    assert dataset.spread(1000, 3) == [0, 499, 999]

@@ -1,0 +1,35 @@
+"""`data`: says what the Dataset of a user's own script is, after the script's first step."""
+
+from typing import Annotated
+
+import typer
+
+from vitprof import errors
+from vitprof.cli.common import terminal
+from vitprof.cli.watch import COMMAND_HELP, EXIT_NOT_FOUND
+from vitprof.jobs.command import CommandRunner
+from vitprof.recording import codec
+
+
+def data(
+    command: Annotated[list[str], typer.Argument(help=COMMAND_HELP, metavar="-- COMMAND...", show_default=False)],
+    as_json: terminal.AsJson = False,
+) -> None:
+    """Say what the Dataset of your own script is. The script ends after its first step of training."""
+    from vitprof.jobs.dataset_report import dataset_of
+
+    with terminal.signals_relayed() as signals:
+        runners: list[CommandRunner] = []
+
+        def started(runner: CommandRunner) -> None:
+            runners.append(runner)
+            signals.to(runner.signalled)
+
+        try:
+            facts = dataset_of(command, started)
+        except errors.JobError as error:
+            terminal.complain(errors.one_line(error), terminal.EXIT_FAILED if runners else EXIT_NOT_FOUND)
+    if as_json:
+        terminal.print_json({"dataset": codec.to_plain(facts)})
+        return
+    terminal.show(*facts.sentences())

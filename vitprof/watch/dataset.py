@@ -1,0 +1,388 @@
+"""What a script's Dataset is: looked at in the script's own process after its first step, before the script ends."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import io
+import json
+import os
+import pickle
+import stat
+import sys
+import sysconfig
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from vitprof.watch.fetch_times import MAKING, transform_sums
+from vitprof.watch.patching import is_watched_rank
+from vitprof.watch.sample_values import different, leaves_described
+
+if TYPE_CHECKING:
+    from vitprof.watch.loaders import Seen
+
+MOST_SAMPLES, MOST_S = 32, 10.0
+"""Samples that are read, fewer where they take longer together."""
+TWICE = 8
+"""Samples that are read again, to see whether they are the same."""
+MOST_PICKLED_BYTES = 256 << 20
+WORKER_LIMIT_S = 30
+DECODERS = (
+    ("PIL.ImageFile", "ImageFile.load"),
+    ("cv2", "imread"),
+    ("cv2", "imdecode"),
+    ("torchvision.io", "read_image"),
+    ("torchvision.io", "decode_image"),
+    ("torchvision.io", "decode_jpeg"),
+    ("soundfile", "read"),
+    ("torchaudio", "load"),
+)
+"""Modules and functions that decode; their time is read where the script calls them by these names."""
+HANDLES = ("h5py", "lmdb", "lance", "zipfile", "tarfile", "sqlite3", "tables", "zarr")
+"""Modules whose objects are open files, or hold some."""
+CODE = (".py", ".pyc", ".so", ".json", ".cfg")
+"""Endings of files that belong to programs, not to samples."""
+
+
+class Read(NamedTuple):
+    """A sample, and how it was made."""
+
+    at: int
+    sample: Any
+    seconds: float
+    decode_s: float
+    transforms: dict[str, float]
+    """Seconds by the name of the transform, of those in a torchvision Compose."""
+    opened: list[str]
+    read_bytes: int
+    """Bytes of read system calls; -1 where this system does not count them. A mapped file is read without."""
+
+
+def report(seen: Seen, path: str) -> None:
+    """Writes what the dataset of a loader is, or why that cannot be told, to a file, as JSON; in rank 0 alone."""
+    if not is_watched_rank():
+        return
+    try:
+        found = described(*_parts(seen), seen.facts)
+    except Exception as error:
+        found = {"error": _in_a_line(error)}
+    with open(f"{path}.part", "w", encoding="utf-8") as file:
+        json.dump(found, file)
+    os.replace(f"{path}.part", path)
+
+
+def _in_a_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _parts(seen: Seen) -> tuple[Any, Any]:
+    """Returns the dataset and the collate function of a loader: of its iterator, all that is left of some."""
+    for each in (reference() for reference in seen.alive):
+        for names in (("dataset", "collate_fn"), ("_dataset", "_collate_fn")):
+            if getattr(each, names[0], None) is not None:
+                return getattr(each, names[0]), getattr(each, names[1], None)
+    raise ValueError("the loader that trains has no Dataset of PyTorch's")
+
+
+def described(dataset: Any, collate: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what `dataset` is, as JSON can hold it; `facts` of its loader. Raises what reading a sample does."""
+    n, by_index = _length(dataset), hasattr(dataset, "__getitem__") and not _is_iterable(dataset)
+    if n == 0:
+        raise ValueError("it has no sample")
+    chosen = spread(n or 1, MOST_SAMPLES) if by_index else list(range(MOST_SAMPLES))
+    held, sent = handles(dataset), pickled(dataset)  # before it is read here: it may open its files then
+    fork, forked = _forked(dataset, chosen[:2], by_index, facts)
+    failed: list[str] = []
+    first = list(_reads(dataset, chosen, by_index, failed))
+    if not first:
+        raise ValueError(failed[0] if failed else "it gave no sample")
+    again = list(_reads(dataset, [read.at for read in first[:TWICE]], by_index, []))
+    differ = [different(a.sample, b.sample) for a, b in zip(first, again, strict=False)]
+    fork["different"] = any(different(a.sample, b) for a, b in zip(first, forked, strict=False)) and not failed
+    opened = [path for read in first for path in read.opened]
+    return {
+        "kind": f"{type(dataset).__module__}.{type(dataset).__qualname__}",
+        "loader": dict(facts),
+        "samples": n,
+        "by_index": by_index,
+        "leaves": leaves_described([read.sample for read in first]),
+        "n_read": len(first),
+        "failed": failed,
+        "sample_s": [read.seconds for read in first],
+        "again_s": [read.seconds for read in again],
+        "decode_s": median(read.decode_s for read in first),
+        "transforms_s": _medians([read.transforms for read in first]),
+        "collate_s": _collate_s(facts.get("batch_size"), collate, [read.sample for read in first]),
+        "files_opened": median(len(read.opened) for read in first),
+        "read_bytes": median(read.read_bytes for read in first),
+        "files": list(dict.fromkeys(opened))[:MOST_SAMPLES],
+        "held_files": _held_files(),
+        "random": sorted({path for paths in differ for path in paths}),
+        "n_random": sum(bool(paths) for paths in differ),
+        "n_again": len(again),
+        "handles": held,
+        "pickle": sent,
+        "fork": fork,
+    }
+
+
+def spread(n: int, most: int) -> list[int]:
+    """Returns at most `most` different indices below `n`, evenly spaced, the first and the last among them."""
+    return sorted({i * (n - 1) // max(1, most - 1) for i in range(most)})
+
+
+def _length(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except Exception:  # it has none
+        return None
+
+
+def _is_iterable(dataset: Any) -> bool:
+    from torch.utils.data import IterableDataset
+
+    return isinstance(dataset, IterableDataset)
+
+
+# reading samples
+
+
+def _reads(dataset: Any, chosen: Sequence[int], by_index: bool, failed: list[str]) -> Iterator[Read]:
+    """Yields samples, until it takes too long; adds the errors of those that cannot be read to `failed`."""
+    until, each = perf_counter() + MOST_S, None if by_index else iter(dataset)
+    with _decoding() as decoding, _opening() as opening:
+        for index in chosen:
+            opening.clear()
+            decoding[0] = 0.0
+            (before, own), began = _bytes_read(), perf_counter()
+            MAKING.laps = {}
+            try:
+                sample = dataset[index] if each is None else next(each)
+            except StopIteration:
+                return
+            except Exception as error:
+                failed.append(f"sample {index}: {_in_a_line(error)}")
+                if each is not None:
+                    return
+                continue
+            finally:
+                laps, MAKING.laps = MAKING.laps, None
+            seconds = perf_counter() - began
+            read_bytes = _bytes_read()[0] - before - own if before >= 0 else -1
+            transforms: dict[str, float] = {}
+            for names, _, times in transform_sums(laps or {}):
+                for name, spent in zip(names, times, strict=True):
+                    transforms[name] = transforms.get(name, 0.0) + spent
+            yield Read(index, sample, seconds, decoding[0], transforms, list(opening), read_bytes)
+            if perf_counter() > until:
+                return
+
+
+@contextlib.contextmanager
+def _decoding() -> Iterator[list[float]]:
+    """Patches the decoders that are imported; gives a list with the seconds that they took."""
+    spent, nested = [0.0], [False]
+
+    def timed(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any, **named: Any) -> Any:
+            if nested[0]:
+                return function(*args, **named)
+            began, nested[0] = perf_counter(), True
+            try:
+                return function(*args, **named)
+            finally:
+                spent[0] += perf_counter() - began
+                nested[0] = False
+
+        return call
+
+    with contextlib.ExitStack() as stack:
+        for module, name in DECODERS:
+            if module.partition(".")[0] not in sys.modules:
+                continue
+            *owners, last = name.split(".")
+            owner: Any = None
+            with contextlib.suppress(ImportError):
+                owner = importlib.import_module(module)
+            owner = functools.reduce(lambda of, each: getattr(of, each, None), owners, owner)
+            if (function := getattr(owner, last, None)) is not None:
+                setattr(owner, last, timed(function))
+                stack.callback(setattr, owner, last, function)
+        yield spent
+
+
+OPENED: list[list[str]] = []
+"""The list that files which Python opens are added to now, if any."""
+
+
+@functools.cache
+def _listen_to_open() -> None:
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        if OPENED and event == "open" and isinstance(args[0], (str, bytes)):
+            with contextlib.suppress(Exception):  # the script would get it
+                path = os.path.realpath(os.fsdecode(args[0]))
+                if not (args[2] or 0) & (os.O_WRONLY | os.O_RDWR) and _holds_samples(path):
+                    OPENED[-1].append(path)
+
+    sys.addaudithook(hook)  # which cannot be taken away
+
+
+@contextlib.contextmanager
+def _opening() -> Iterator[list[str]]:
+    """Gives a list of the files that Python opens for reading."""
+    _listen_to_open()
+    OPENED.append([])
+    try:
+        yield OPENED[-1]
+    finally:
+        OPENED.pop()
+
+
+def _holds_samples(path: str) -> bool:
+    if path.endswith(CODE) or path.startswith(("/proc/", "/sys/", "/dev/", sysconfig.get_path("stdlib"))):
+        return False
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode) and "site-packages" not in path
+    except OSError:
+        return False
+
+
+def _held_files() -> list[str]:
+    """Returns the files that this process has open for reading only, or mapped: those of HDF5 or LMDB, for example."""
+    found = []
+    with contextlib.suppress(OSError):
+        for number in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError, ValueError):
+                flags = open(f"/proc/self/fdinfo/{number}").read().split("flags:")[1].split()[0]  # noqa: SIM115
+                if int(flags, 8) & os.O_ACCMODE == os.O_RDONLY:
+                    found.append(os.readlink(f"/proc/self/fd/{number}"))
+        with open("/proc/self/maps") as maps:
+            found += [line.split(maxsplit=5)[5].rstrip("\n") for line in maps if line.count(" ") > 5 and "/" in line]
+    return [path for path in dict.fromkeys(found) if os.path.isabs(path) and _is_data(path)][:MOST_SAMPLES]
+
+
+def _is_data(path: str) -> bool:
+    if ".so" in os.path.basename(path):
+        return False
+    return _holds_samples(path) and not path.startswith(("/usr/", "/lib", sys.prefix, sys.base_prefix))
+
+
+def _bytes_read() -> tuple[int, int]:
+    """Returns the bytes that this process has read by system calls, and those of this call, which counts too."""
+    try:
+        with open("/proc/self/io", "rb", buffering=0) as file:
+            text = file.read(4096)
+        return int(text.split()[1]), len(text)  # rchar
+    except (OSError, ValueError, IndexError):
+        return -1, 0
+
+
+def _medians(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: median(row.get(name, 0.0) for row in rows) for name in names}
+
+
+def _collate_s(size: int | None, collate: Any, samples: Sequence[Any]) -> float | None:
+    """Returns the seconds that collating a batch takes; None where the loader makes none, or not of these samples."""
+    if not size or collate is None or not samples:
+        return None
+    batch = [samples[i % len(samples)] for i in range(size)]
+    times = []
+    with contextlib.suppress(Exception):  # a batch of the script's own kind
+        for _ in range(3):
+            began = perf_counter()
+            collate(batch)
+            times.append(perf_counter() - began)
+    return median(times) if times else None
+
+
+# workers
+
+
+def handles(dataset: Any) -> list[str]:
+    """Returns what the dataset holds open, as "h5py.File in .file": each worker that is forked shares it."""
+    found, seen, left = [], {id(dataset)}, deque([("", dataset, 0)])
+    while left and len(seen) < 5000:
+        path, value, depth = left.popleft()
+        kind = type(value)
+        module = kind.__module__.partition(".")[0]
+        is_file = isinstance(value, io.IOBase) and not isinstance(value, (io.BytesIO, io.StringIO))
+        if path and (is_file or module in HANDLES):
+            if not getattr(value, "closed", False):
+                found.append(f"{kind.__module__.lstrip('_').partition('.')[0]}.{kind.__name__} in {path}")
+            continue
+        if depth == 4:
+            continue
+        inner: list[tuple[str, Any]] = []
+        if isinstance(value, Mapping):
+            inner = [(f"{path}[{key!r}]", each) for key, each in list(value.items())[:64]]
+        elif isinstance(value, (list, tuple)):
+            inner = [(f"{path}[{i}]", each) for i, each in enumerate(value[:64])]
+        elif hasattr(value, "__dict__") and not isinstance(value, type) and not callable(getattr(value, "numel", None)):
+            inner = [(f"{path}.{name}", each) for name, each in vars(value).items()]
+        for name, each in inner:
+            if id(each) not in seen:
+                seen.add(id(each))
+                left.append((name, each, depth + 1))
+    return found
+
+
+class _Sink(io.RawIOBase):
+    """A file that counts what is written, and takes no more than `MOST_PICKLED_BYTES`."""
+
+    n = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.n += (n := memoryview(data).nbytes)
+        if self.n > MOST_PICKLED_BYTES:
+            raise BufferError
+        return n
+
+
+def pickled(dataset: Any) -> dict[str, Any]:
+    """Returns whether workers that start anew (spawn, forkserver) can be sent the dataset: bytes, or why not."""
+    sink = _Sink()
+    try:
+        pickle.Pickler(sink, protocol=pickle.HIGHEST_PROTOCOL).dump(dataset)
+    except BufferError:
+        pass
+    except Exception as error:
+        return {"works": False, "why": _in_a_line(error)}
+    return {"works": True, "bytes": sink.n}
+
+
+def _as_they_are(samples: Any) -> Any:
+    return samples
+
+
+def _forked(
+    dataset: Any, chosen: Sequence[int], by_index: bool, facts: Mapping[str, Any]
+) -> tuple[dict[str, Any], Sequence[Any]]:
+    """Returns whether a worker that is forked now reads samples, by PyTorch's own DataLoader, and which."""
+    from torch.utils.data import DataLoader
+
+    if facts.get("num_workers"):
+        return {"works": True, "by_script": True}, ()
+    if not hasattr(os, "fork"):
+        return {"works": False, "why": "this system has no fork"}, ()
+    more: dict[str, Any] = {"sampler": list(chosen)} if by_index else {}
+    more |= {"multiprocessing_context": "fork", "timeout": WORKER_LIMIT_S}
+    try:
+        worker: Any = DataLoader(dataset, batch_size=len(chosen), collate_fn=_as_they_are, num_workers=1, **more)
+        each = iter(worker)
+        try:
+            samples: Sequence[Any] = next(each)
+        finally:
+            each._shutdown_workers()
+    except Exception as error:
+        lines = [line for line in str(error).splitlines() if line.strip()] or [""]
+        return {"works": False, "why": f"{type(error).__name__}: {lines[-1]}"}, ()
+    return {"works": True}, samples
