@@ -151,7 +151,14 @@ def test_samples_that_cannot_be_read_are_named() -> None:
 
 
 def test_workers_of_the_script_show_that_they_work() -> None:
-    assert "by fork yes, the script's own" in said(TensorDataset(torch.rand(N, 3)), num_workers=2)
+    before = torch.get_num_threads()
+    try:
+        words = said(TensorDataset(torch.rand(N, 3)), num_workers=2)
+        assert torch.get_num_threads() == 1, "as in a worker"
+    finally:
+        torch.set_num_threads(before)
+    assert "Time for a sample in one thread, as in a worker: " in words
+    assert "by fork yes, the script's own" in words
 
 
 def test_samples_are_compared_leaf_by_leaf() -> None:

@@ -184,7 +184,8 @@ def _times(facts: DatasetFacts) -> Iterator[str]:
     each = sorted(facts.sample_s)
     low, middle, high = (each[int(share * (len(each) - 1))] for share in (0.1, 0.5, 0.9))
     spread = f" ({formats.seconds(low)} to {formats.seconds(high)} for 80% of {facts.n_read})"
-    yield f"Time for a sample in the script's process: {formats.seconds(middle)}{spread}"
+    where = "in one thread, as in a worker" if facts.loader.get("num_workers") else "in the script's process"
+    yield f"Time for a sample {where}: {formats.seconds(middle)}{spread}"
     known = {"decoding": facts.decode_s, **facts.transforms_s}
     parts = [f"{name} {formats.seconds(spent)}" for name, spent in known.items() if spent > 0]
     rest = middle - sum(known.values())

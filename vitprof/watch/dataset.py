@@ -90,6 +90,8 @@ def _parts(seen: Seen) -> tuple[Any, Any]:
 
 def described(dataset: Any, collate: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what `dataset` is, as JSON can hold it; `facts` of its loader. Raises what reading a sample does."""
+    import torch
+
     n, by_index = _length(dataset), hasattr(dataset, "__getitem__") and not _is_iterable(dataset)
     if n == 0:
         raise ValueError("it has no sample")
@@ -97,6 +99,8 @@ def described(dataset: Any, collate: Any, facts: Mapping[str, Any]) -> dict[str,
     held, sent = handles(dataset), pickled(dataset)  # before it is read here: it may open its files then
     fork, forked = _forked(dataset, chosen[:2], by_index, facts)
     failed: list[str] = []
+    if facts.get("num_workers"):
+        torch.set_num_threads(1)  # as in a worker; the script ends soon
     first = list(_reads(dataset, chosen, by_index, failed))
     if not first:
         raise ValueError(failed[0] if failed else "it gave no sample")
