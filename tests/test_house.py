@@ -11,7 +11,7 @@ TESTS = Path(__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 OWN = [path for path in FILES if "scripts" not in path.parts]
 """All but the scripts of `vitprof code`, which are written for somebody else's folder."""
-HOUSE, OWN_DATA = (30_780, 46_980, 256, 40_000), (600, 920, 5, 250)
+HOUSE, OWN_DATA = (30_780, 46_980, 256, 40_000), (700, 1_100, 7, 330)
 """The budget of `vitprof/`: lines of code (without docstrings, comments, imports and blanks), all lines, files; and the
 lines of tests. Never above 31,000, 47,000, 330 and 40,000 for the house; what reads a user's own data gets 3,000 lines
 of code more."""

@@ -42,6 +42,23 @@ class LeafFacts:
 
 
 @dataclass(frozen=True)
+class StoragePoint:
+    """Where the transforms of a dataset begin to be random: what is before could be stored once."""
+
+    names: tuple[str, ...]
+    """The transforms in turn."""
+    same: int
+    """How many of them, from the first one, make the same each time."""
+    value: LeafFacts
+    """What there is after these."""
+
+    @property
+    def first_random(self) -> str:
+        """Returns the name of the first transform that is random; "" where none is."""
+        return self.names[self.same] if self.same < len(self.names) else ""
+
+
+@dataclass(frozen=True)
 class WorkerFacts:
     """Whether a worker process can read the dataset."""
 
@@ -123,6 +140,8 @@ class DatasetFacts:
     """Samples that differed."""
     n_again: int
     """Samples that were read twice."""
+    storage_point: StoragePoint | None
+    """Where its transforms begin to be random; null where it has none that can be told apart."""
     handles: tuple[str, ...]
     """What the dataset holds open."""
     pickle: WorkerFacts
@@ -155,11 +174,15 @@ def _what(facts: DatasetFacts) -> Iterator[str]:
     total = "" if facts.samples is None else f", {formats.size(facts.sample_bytes * facts.samples)} all together"
     yield f"A sample: {formats.count(len(facts.leaves), 'value')}, {size}{total}"
     for leaf in facts.leaves:
-        shape = f" {_shape(leaf)}" if leaf.dtypes != ("",) or leaf.largest_shape else ""
-        size = f", {formats.size(leaf.bytes)}" if leaf.largest_shape or leaf.bytes > 8 else ""
-        words = " or ".join(filter(None, (" ".join(leaf.kinds), *leaf.dtypes)))
-        words = words.replace(" or ", " ", 1) if len(leaf.kinds) == 1 else words
-        yield f"  {leaf.path or 'itself'}: {words}{shape}{size}{_narrow(leaf)}"
+        yield f"  {leaf.path or 'itself'}: {_value(leaf)}"
+
+
+def _value(leaf: LeafFacts) -> str:
+    shape = f" {_shape(leaf)}" if leaf.dtypes != ("",) or leaf.largest_shape else ""
+    size = f", {formats.size(leaf.bytes)}" if leaf.largest_shape or leaf.bytes > 8 else ""
+    words = " or ".join(filter(None, (" ".join(leaf.kinds), *leaf.dtypes)))
+    words = words.replace(" or ", " ", 1) if len(leaf.kinds) == 1 else words
+    return f"{words}{shape}{size}{_narrow(leaf)}"
 
 
 def _shape(leaf: LeafFacts) -> str:
@@ -220,11 +243,15 @@ def _files(facts: DatasetFacts) -> Iterator[str]:
 def _random(facts: DatasetFacts) -> Iterator[str]:
     if not facts.n_again:
         yield "Random: not known, no sample could be read twice"
-    elif facts.is_random:
+        return
+    if facts.is_random:
         places = ", ".join(path or "all" for path in facts.random)
         yield f"Random: yes, {facts.n_random} of {facts.n_again} samples that were read twice differ, at {places}"
     else:
         yield f"Random: no, {facts.n_again} samples that were read twice were the same"
+    if (point := facts.storage_point) is not None and point.first_random:
+        total = "" if facts.samples is None else f", {formats.size(point.value.bytes * facts.samples)} all together"
+        yield f"  the same each time before {point.first_random}: {_value(point.value)}{total}"
 
 
 def _workers(facts: DatasetFacts) -> Iterator[str]:

@@ -1,0 +1,59 @@
+"""Where the transforms of a Dataset begin to be random."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import ConcatDataset, Dataset, Subset
+from torchvision import transforms
+from torchvision.transforms import v2
+
+from vitprof.watch.storage_point import storage_point
+
+RESIZE, TENSOR = transforms.Resize((8, 12)), transforms.ToTensor()
+
+
+class Images(Dataset[Any]):
+    """Images of two sizes, as torchvision's datasets hand them to a transform."""
+
+    def __init__(self, *steps: Any, name: str = "transform", noisy: bool = False) -> None:
+        self.name, self.noisy = name, noisy
+        setattr(self, name, transforms.Compose(steps))
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        noise = torch.randint(0, 9, ()) if self.noisy else 0
+        pixels = np.random.default_rng(index).integers(0, 99, (20, 30 + 10 * (index % 2), 3)) + int(noise)
+        return getattr(self, self.name)(Image.fromarray(pixels.astype(np.uint8))), index
+
+
+def of(dataset: Any) -> tuple[int, str, Any, float]:
+    found = storage_point(dataset, range(4))
+    assert found is not None
+    value = found["value"]
+    return found["same"], value["kinds"][0], (value["least_shape"], value["largest_shape"]), value["bytes"]
+
+
+def test_before_the_first_random_transform() -> None:
+    crop, flip = transforms.RandomResizedCrop(8), transforms.RandomHorizontalFlip(0.01)
+    assert of(Images(crop, TENSOR)) == (0, "PIL image", ([20, 30, 3], [20, 40, 3]), 2100)
+    assert of(Images(RESIZE, flip, TENSOR)) == (1, "PIL image", ([8, 12, 3], [8, 12, 3]), 288)
+    assert of(Images(RESIZE, TENSOR, lambda x: x + torch.rand(()))) == (2, "tensor", ([3, 8, 12], [3, 8, 12]), 1152)
+    assert of(Images(RESIZE, TENSOR))[0] == 2, "none is random"
+
+
+@pytest.mark.parametrize("outer", [lambda d: Subset(d, range(4)), lambda d: ConcatDataset([d, d])])
+def test_in_the_dataset_that_others_read(outer: Any) -> None:
+    inner = Images(RESIZE, v2.ColorJitter(0.1), name="tfms")
+    assert of(outer(inner))[:2] == (1, "PIL image")
+    assert isinstance(inner.tfms, transforms.Compose), "put back"
+
+
+def test_where_it_cannot_be_told() -> None:
+    assert storage_point(Images(RESIZE, noisy=True), range(4)) is None
+    assert storage_point(Images(RESIZE, name="of_its_own"), range(4)) is None
+    assert storage_point([1, 2, 3, 4], range(4)) is None
