@@ -72,7 +72,6 @@ def test_what_is_in_a_sample_is_named_truly() -> None:
     assert "['tokens']: tensor int64 (64,), 512 B; its values fit in uint16: 4 times the bytes" in words
     assert "['pair'].image: array float32 (1, 100 to 101)" in words
     assert (found.samples, found.n_read, found.is_random) == (N, dataset.MOST_SAMPLES, False)
-    assert "none: samples are in memory or made" in words
     assert "Workers: by fork yes; by spawn or forkserver yes" in words
 
 

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vitprof.watch.fetch_times import MAKING, transform_sums
 from vitprof.watch.patching import is_watched_rank
-from vitprof.watch.sample_values import different, leaves_described
-from vitprof.watch.storage_point import storage_point
+from vitprof.watch.sample_values import different, leaves_described, storage_point
 
 if TYPE_CHECKING:
     from vitprof.watch.loaders import Seen
@@ -74,13 +73,6 @@ def report(seen: Seen, path: str) -> None:
     with open(f"{path}.part", "w", encoding="utf-8") as file:
         json.dump(found, file)
     os.replace(f"{path}.part", path)
-
-
-def _storage_point(dataset: Any, chosen: Sequence[int]) -> dict[str, Any] | None:
-    try:
-        return storage_point(dataset, chosen)
-    except Exception:  # a transform that wants more than a value
-        return None
 
 
 def _in_a_line(error: Exception) -> str:
@@ -136,7 +128,7 @@ def described(dataset: Any, collate: Any, facts: Mapping[str, Any]) -> dict[str,
         "random": sorted({path for paths in differ for path in paths}),
         "n_random": sum(bool(paths) for paths in differ),
         "n_again": len(again),
-        "storage_point": _storage_point(dataset, [read.at for read in first[:TWICE]]) if by_index else None,
+        "storage_point": storage_point(dataset, [read.at for read in first[:TWICE]]) if by_index else None,
         "handles": held,
         "pickle": sent,
         "fork": fork,

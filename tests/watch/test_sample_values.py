@@ -10,7 +10,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 from torchvision import transforms
 from torchvision.transforms import v2
 
-from vitprof.watch.storage_point import storage_point
+from vitprof.watch.sample_values import storage_point
 
 RESIZE, TENSOR = transforms.Resize((8, 12)), transforms.ToTensor()
 
