@@ -129,13 +129,15 @@ def _run(arguments: Sequence[str], log: Path, limit_s: float, report: Callable[[
             env=environment(),
         )
     try:
-        while process.poll() is None:
-            if report():
-                raise JobStopped("the selftest was stopped")
+        while not report():  # at least once, however soon the process ends
+            if process.poll() is not None:
+                break
             if time.monotonic() > ends_s:
                 return {"error": f"it took longer than {limit_s:.0f} s"}
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(POLL_S)
+        else:
+            raise JobStopped("the selftest was stopped")
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
