@@ -82,7 +82,8 @@ def test_a_storage_is_added_in_four_files(tree: Path) -> None:
     (tree / "vitprof/engine/storage/toy.py").write_text(TOY, encoding="utf-8")
     assert len(NEW_STORAGE) + 1 <= 5
     (tree / "tests/engine/test_toy.py").write_text(RUN, encoding="utf-8")
-    command = [sys.executable, "-c", PYTEST, "-v", "-p", "no:cacheprovider", "-k", "digits-toy or trained"]
+    own = f"--basetemp={tree / 'temporary'}"  # where it takes others' permissions away, not from what tests share
+    command = [sys.executable, "-c", PYTEST, "-v", own, "-p", "no:cacheprovider", "-k", "digits-toy or trained"]
     env = os.environ | {"PYTHONPATH": str(tree)}
     tests = ["tests/engine/test_contract.py", "tests/engine/test_toy.py"]
     ended = subprocess.run([*command, *tests], check=False, capture_output=True, text=True, env=env, cwd=tree)

@@ -2,6 +2,8 @@
 
 import re
 
+from pathlib import Path
+
 import pytest
 
 from tests import ROOT
@@ -15,9 +17,10 @@ NAMES = (
 
 
 @pytest.mark.slow
-def test_copies_on_a_gpu(forks: Host) -> None:
-    names = [str(ROOT / name) for name in FILES]
-    done = forks.run("tests_of_a_gpu", watched=False, words=["-q", "-n", "0", "-m", "gpu", "-k", NAMES, *names])
+def test_copies_on_a_gpu(forks: Host, tmp_path: Path) -> None:
+    words = ["-q", "-n", "0", "-m", "gpu", "-k", NAMES, *(str(ROOT / name) for name in FILES)]
+    words.append(f"--basetemp={tmp_path / 'temporary'}")  # others' permissions are taken away around its usual one
+    done = forks.run("tests_of_a_gpu", watched=False, words=words)
     status, _, printed = done.returned.partition("\n")
     assert (done.status, status) == (0, "0"), done.complaint + printed[-4000:]
     passed = re.search(r"(\d+) passed", printed)
