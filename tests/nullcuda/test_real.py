@@ -1,7 +1,6 @@
 """Tests for a real GPU that need copies, streams and events of it, and nothing that it computes."""
 
 import re
-
 from pathlib import Path
 
 import pytest
