@@ -156,9 +156,10 @@ def test_the_dashboard_imports_no_torch() -> None:
     """Nor does the command line: jobs have a process of their own. Every module outside the engine is imported."""
     names = sorted(name for name, path in modules().items() if folder(path) not in ("engine", "measure", "__main__"))
     # for a process that trains; nothing here may import their folder at all
-    alone = "batches callbacks.lightning callbacks.transformers loop other_loaders replay sources steps"
+    alone = "batches callbacks.lightning callbacks.transformers conversion loop other_loaders replay sources steps"
     for name in ["demo.slow_dataset", *(f"watch.{name}" for name in alone.split())]:
         names.remove(f"vitprof.{name}")
+    names = [name for name in names if not name.startswith("vitprof.watch.forms.")]
     assert "vitprof.ui.compare" in names
     names.sort(key=lambda name: name.startswith("vitprof.ui"))  # last, for the others must do without Streamlit
     script = "import sys\n"

@@ -69,8 +69,7 @@ def test_two_are_listed_exported_and_one_deleted(call: Call, mine: RunStore, tmp
     assert [(r["run_id"], r["step"]) for r in steps] == [(i, str(n)) for i in "12" for n in range(3)]
     assert [p.name for p in tmp_path.iterdir() if p.suffix in (".csv", ".tmp")] == ["both.csv"]
     assert call("delete", "1") == (0, "", "")
-    assert ids(call) == [2]
-    assert call("delete", "1")[0] == 1
+    assert (ids(call), call("delete", "1")[0]) == ([2], 1)
     assert call("restore", "1") == (0, "", "")
     assert ids(call) == [2, 1]
     assert call("restore", "1") == (1, "", "vitprof: there is no deleted run 1\n")

@@ -51,8 +51,7 @@ class TestTournament:
         assert "refused: dali/b16/w2/as-is, dali/b32/w2/as-is: strategy dali: it cannot load digits" in out
         assert "Against memory, batch 16:" in out
         found = csv_rows(tmp_path / "t.csv")
-        assert tuple(found[0]) == TOURNAMENT_HEADER
-        assert [r["rank"] for r in found] == ["1", "2", "", ""]
+        assert (tuple(found[0]), [r["rank"] for r in found]) == (TOURNAMENT_HEADER, ["1", "2", "", ""])
         best, base = found[0], found[1]
         assert (best["key"], best["baseline"]) == ("memory/b32/w-/as-is", "false")
         (use,) = (r for r in found if r["recommended"] == "true")  # the baseline where the machine was too busy to tell

@@ -55,8 +55,7 @@ def test_figures_follow_the_papers_and_the_slower_of_arithmetic_and_memory() -> 
 def test_a_run_keeps_the_figures_that_it_was_made_with() -> None:
     asked = RunConfig(device="simulated:h100", dataset="photos", model="s/16", precision="bf16")
     whole = resolve(asked)
-    assert whole.device == "simulated:h100=6,265"
-    assert resolve(whole) == whole
+    assert (whole.device, resolve(whole)) == ("simulated:h100=6,265", whole)
     assert run_name(whole).endswith("on simulated:h100")
     card = accelerator(whole.device)
     assert (card.name, card.step_s, card.sample_s) == ("H100", 0.006, pytest.approx(265e-6))

@@ -161,8 +161,7 @@ def test_a_tournament_on_a_script_is_kept_and_read_again() -> None:
     config = own_script.own_config("", steps=9)
     spec = TournamentSpec(config, (own_script.OWN_SCRIPT,), (1,), script=made, baseline=UNCHANGED)
     again = TournamentSpec.from_dict(json.loads(json.dumps(spec.to_dict())))
-    assert again == spec
-    assert spec.title == "workers x pin_memory of a 'b c'"
+    assert (again, spec.title) == (spec, "workers x pin_memory of a 'b c'")
     ours = {"base": {"steps": 9}, "strategies": ["memory"], "batch_sizes": [1]}
     with pytest.raises(ConfigError, match="goes with no strategy"):
         TournamentSpec.from_dict(ours | {"script": dataclasses.asdict(made)})

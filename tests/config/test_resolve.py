@@ -74,8 +74,7 @@ def test_parts_can_be_replaced_and_bring_their_own_settings() -> None:
     assert (resolved.workers, resolved.pin_memory) == (None, None)
     once = resolve(RunConfig(strategy="per-sample", storage="files", loader="threads"))
     assert (once.workers or 0) >= 1
-    assert resolve(once) == once
-    assert resolve(RunConfig(strategy="per-sample")).workers == 0
+    assert (resolve(once), resolve(RunConfig(strategy="per-sample")).workers) == (once, 0)
     assert resolve(RunConfig(strategy="memory", replay="host", inject="transfer:5")).inject == "transfer:5"
     config = RunConfig(name="n", seconds=3.0, seed=7, device="cuda:1", precision="bf16", warmup_steps=0, evaluate=False)
     before, after = config.to_dict(), resolve(config).to_dict()
@@ -162,8 +161,7 @@ def test_image_size_and_learning_rate_come_from_the_model_unless_given(preset: A
     ],
 )
 def test_a_run_without_a_name_is_called_after_what_tells_runs_apart(values: dict[str, Any], label: str) -> None:
-    assert run_name(RunConfig(**values)) == label
-    assert run_name(resolve(RunConfig(**values))) == label
+    assert (run_name(RunConfig(**values)), run_name(resolve(RunConfig(**values)))) == (label, label)
 
 
 def test_every_row_of_the_reference_can_be_chosen() -> None:

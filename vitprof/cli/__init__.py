@@ -9,7 +9,7 @@ import sys
 import typer
 
 from vitprof import errors, program
-from vitprof.cli import check, dashboard, data, doctor, export, run, runs, schema, tournament, watch
+from vitprof.cli import check, convert, dashboard, data, doctor, export, run, runs, schema, tournament, watch
 from vitprof.cli.common import terminal
 
 app = typer.Typer(
@@ -18,7 +18,17 @@ app = typer.Typer(
     add_completion=False,
 )
 for command in (
-    *(run.run, watch.watch, data.data, check.check, run.headroom, run.predict, doctor.strategies, runs.runs),
+    *(
+        run.run,
+        watch.watch,
+        data.data,
+        convert.convert,
+        check.check,
+        run.headroom,
+        run.predict,
+        doctor.strategies,
+        runs.runs,
+    ),
     *(export.export, runs.delete, runs.restore, runs.prune, export.bundle, export.code, dashboard.demo, schema.schema),
     *(doctor.doctor, doctor.selftest),
 ):

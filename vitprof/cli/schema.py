@@ -355,6 +355,7 @@ PRINTED: dict[str, tuple[Any, str]] = {
     "tournament": (Tournament, "tournament ... --json"),
     "tournament-list": (Tournaments, "tournament --list --json"),
     "tournament-auto": (Tuning, "tournament --auto ... --json"),
+    "convert": (Tournament, "convert --plan --json -- COMMAND"),
     "check": (Check, "check RUNS ... --json"),
     "doctor": (Doctor, "doctor --json"),
     "selftest": (Selftest, "selftest --json"),

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import typer
@@ -76,7 +77,7 @@ def run_tournament(ctx: typer.Context, **given: Any) -> None:
         else:
             wanted = _own_spec(options, given, ctx) if own else _spec(options, given)
             resumed = planning.create_tournament(store, wanted, terminal.name_to_keep(given["name"]))
-        _run(store, options, resumed)
+        run_stored(store, options, resumed)
 
 
 # what was asked for
@@ -141,7 +142,10 @@ def _check_same_command(script: OwnScript | None, command: list[str]) -> None:
 # running it
 
 
-def _run(store: RunStore, options: dict[str, Any], tournament_id: int) -> None:
+def run_stored(
+    store: RunStore, options: Mapping[str, Any], tournament_id: int, show: Callable[..., None] = show_board
+) -> None:
+    """Runs what is left of a tournament, and shows it by `show`; ends the program with a status where it failed."""
     view = TournamentView(store, tournament_id)
     error, stopped = "", False
     _announce(store, tournament_id, options["yes"])
@@ -158,7 +162,7 @@ def _run(store: RunStore, options: dict[str, Any], tournament_id: int) -> None:
     elif options["markdown"]:
         terminal.out.print(tournament.tournament_markdown(now.tournament, board, results[3]), soft_wrap=True, end="")
     else:
-        show_board(now, *results[1:])
+        show(now, *results[1:])
     if options["csv"] is not None:  # after the result is shown, so that a full disk does not hide it
         write_text(options["csv"], tournament.tournament_csv(*results))
     again = f"{program()} tournament --resume {tournament_id}"

@@ -48,10 +48,7 @@ HEADROOM_HELP = (
 
 
 def watch(
-    command: Annotated[
-        list[str],
-        typer.Argument(help=COMMAND_HELP, metavar="-- COMMAND...", show_default=False),
-    ],
+    command: Annotated[list[str], typer.Argument(help=COMMAND_HELP, metavar="-- COMMAND...", show_default=False)],
     name: Annotated[str, typer.Option(help="name of the run; the command if not given")] = "",
     steps: Annotated[int | None, terminal.number("steps", bounds.WATCHED_STEPS, STEPS_HELP)] = None,
     detach_after: Annotated[int | None, terminal.number("detach_after", bounds.WATCHED_STEPS, DETACH_HELP)] = None,

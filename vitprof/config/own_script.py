@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vitprof.config import CHOICES, RunConfig, bounds
+from vitprof.config import CHOICES, RunConfig, bounds, forms
 from vitprof.errors import ConfigError
 from vitprof.names import tamed_name
 from vitprof.program import program
@@ -27,6 +28,8 @@ ARGUMENTS = {
     "batch_size": "batch_size",
 }
 VARIED = (*ARGUMENTS, "decode_cache")
+STORAGE = "storage"
+"""What a plan to convert the samples varies (`vitprof.config.forms`)."""
 CALLS: dict[str, tuple[str, dict[str, str]]] = {
     "transformers": (
         "TrainingArguments",
@@ -78,6 +81,7 @@ WORDS = {
     "persistent_workers=on": "persistent workers",
     "persistent_workers=off": "workers started each epoch",
     "decode_cache=ram": "samples kept in RAM",
+    STORAGE: "{}",
 }
 """Part of a trial's key, or its name alone -> words for it and its value."""
 
@@ -131,6 +135,8 @@ def code_line(script: OwnScript, key: str) -> str:
     setting = next((s for s in settings_of(script) if s.key == key), None)
     if setting is None or not setting.changes:
         return ""
+    if form := setting.changes.get(STORAGE):
+        return f"{program()} convert --to {form} --out DIRECTORY -- {shlex.join(script.command)}"
     loader = script.loader or {}
     changed = {ARGUMENTS[name] for name in setting.changes if name in ARGUMENTS}
     wanted = {*str(loader.get("made_given") or "").split(), *changed}
@@ -151,6 +157,7 @@ KEPT_IN_RAM = "memory"
 """`RunConfig.storage` of a run whose samples are kept in memory after they were first read."""
 NUMBERS, SWITCHES = ("workers", "prefetch_factor", "batch_size"), ("pin_memory", "persistent_workers")
 NAMED: dict[str, tuple[str, ...]] = {"start_method": CHOICES["start_method"], "decode_cache": ("off", "ram")}
+NAMED[STORAGE] = tuple(forms.FORMS)
 NEED_WORKERS = ("prefetch_factor", "persistent_workers", "start_method")
 WITHOUT_WORKERS: dict[str, Any] = {"prefetch_factor": None, "multiprocessing_context": None}
 WITHOUT_WORKERS |= {"persistent_workers": False, "timeout": 0}
@@ -179,6 +186,8 @@ class OwnScript:
     """How its trials leave the working directory as it is: "layer" or "copy"; "" where they don't."""
     layered: tuple[str, ...] = ()
     """Other folders that a layer covers."""
+    conversion: Mapping[str, Any] | None = None
+    """Samples that are stored in other forms, in each of which the script is run (`experiments.conversion`)."""
 
     def __post_init__(self) -> None:
         _check("command", bool(self.command) and all(isinstance(part, str) for part in self.command), self.command)
@@ -189,7 +198,7 @@ class OwnScript:
         object.__setattr__(self, "vary", tuple((name, tuple(values)) for name, values in self.vary))
         names = [name for name, _ in self.vary]
         for name, values in self.vary:
-            if name not in VARIED:
+            if name not in VARIED and (name != STORAGE or self.conversion is None):
                 raise ConfigError("vary", name, f"choose one of {', '.join(VARIED)}")
             if names.count(name) > 1:
                 raise ConfigError("vary", name, "give each one once, with all its values")
@@ -271,7 +280,7 @@ def _setting(asked: dict[str, Value], loader: Mapping[str, Any] | None, steps: i
         remarks.append("without a GPU pin_memory has no effect: left out")
     if changes.get("decode_cache") == "ram":
         remarks.append("decode_cache=ram keeps each sample as it was first read: random transforms are frozen")
-    changes = {name: changes[name] for name in VARIED if name in changes}
+    changes = {name: changes[name] for name in (*VARIED, STORAGE) if name in changes}
     if all(loader is not None and _own_value(name, loader) == value for name, value in changes.items()):
         return OwnSetting(UNCHANGED, remarks=tuple(remarks))
     arguments = {ARGUMENTS[name]: value for name, value in changes.items() if name in ARGUMENTS}

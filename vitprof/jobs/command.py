@@ -233,6 +233,8 @@ class Trial:
     """Which of the loaders made there; None: all of them."""
     cache_bytes: int | None = None
     """Memory for samples that are kept after they were first read; None: they are not kept."""
+    stored: Mapping[str, Any] | None = None
+    """The samples that its dataset is replaced by (`experiments.conversion.stored_as`); None: it is not."""
     remarks: tuple[str, ...] = ()
     """Lines on the setting for the user; they become notices of the run."""
     lists_changes: bool = False
@@ -243,15 +245,13 @@ class Trial:
     @property
     def changes(self) -> bool:
         """Returns whether the trial changes the script's loader."""
-        return bool(self.arguments) or self.cache_bytes is not None
+        return bool(self.arguments) or self.cache_bytes is not None or self.stored is not None
 
     @property
     def variables(self) -> dict[str, str]:
         """Returns the environment variables that the trial adds for the script."""
-        wanted: dict[str, Any] = {}
-        if self.changes:
-            wanted = {"place": self.place, "nth": self.nth, "arguments": dict(self.arguments)}
-            wanted["cache_bytes"] = self.cache_bytes
+        changed = ("place", "nth", "arguments", "cache_bytes", "stored") if self.changes else ()
+        wanted = {name: getattr(self, name) for name in changed}
         return {"VITPROF_TRIAL": str(self.number), "VITPROF_WATCH_OVERRIDES": json.dumps(wanted)}
 
 

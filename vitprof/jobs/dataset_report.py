@@ -6,13 +6,15 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import psutil
 
+from vitprof.analysis.conversion import Conversion
 from vitprof.analysis.dataset import DatasetFacts, FileFacts
 from vitprof.errors import DataError, JobError
 from vitprof.home import temporary_prefix
@@ -25,18 +27,41 @@ MOST_READ_BYTES = 64 << 20
 """Bytes that are read of files to time them; a file that is larger than what is left of it is not read."""
 
 
-def dataset_of(command: Sequence[str], started: Callable[[CommandRunner], None] = lambda _: None) -> DatasetFacts:
+Started = Callable[[CommandRunner], None]
+
+
+def dataset_of(command: Sequence[str], started: Started = lambda _: None) -> DatasetFacts:
     """Returns what the dataset of the command's train loader is; the command ends after its first step, and prints on
     standard error. `started` gets it as it runs. Raises `JobError` where it cannot be started, or shows no dataset.
     """
+    facts = codec.from_plain(DatasetFacts, _found(command, started, {}, lambda: None))
+    return replace(facts, file_facts=file_facts([Path(name) for name in (*facts.files, *facts.held_files)]))
+
+
+def stored(
+    command: Sequence[str], request: Mapping[str, Any], started: Started, progress: Callable[[], None]
+) -> Conversion:
+    """Stores samples of that dataset as `request` says (`vitprof.watch.conversion`), and returns what came of it; calls
+    `progress` meanwhile. Raises `JobError`.
+    """
+    return codec.from_plain(
+        Conversion, _found(command, started, {"VITPROF_WATCH_CONVERT": json.dumps(request)}, progress)
+    )
+
+
+def _found(
+    command: Sequence[str], started: Started, more: Mapping[str, str], progress: Callable[[], None]
+) -> dict[str, Any]:
+    """Returns what the script's process writes after its first step."""
     with tempfile.TemporaryDirectory(prefix=temporary_prefix("data")) as directory:
         path = Path(directory) / "dataset.json"
-        variables = {"VITPROF_WATCH_STEPS": "1", "VITPROF_WATCH_DATA": str(path)}
+        variables = {"VITPROF_WATCH_STEPS": "1", "VITPROF_WATCH_DATA": str(path), **more}
         runner = CommandRunner(command, variables=variables, stdout=STDERR)
         started(runner)
         reasons = []
         for message in runner.messages():
             runner.kill()
+            progress()
             if isinstance(message, Note) and message.kind == "notice":
                 reasons.append(str(message.values["line"]))
         runner.close()
@@ -45,9 +70,8 @@ def dataset_of(command: Sequence[str], started: Callable[[CommandRunner], None] 
             raise JobError(f"no dataset was seen: {_ended(runner.returncode)}{why}")
         found = json.loads(path.read_text(encoding="utf-8"))
     if "error" in found:
-        raise JobError(f"the dataset cannot be described: {found['error']}")
-    facts = codec.from_plain(DatasetFacts, found)
-    return replace(facts, file_facts=file_facts([Path(name) for name in (*facts.files, *facts.held_files)]))
+        raise JobError(f"the dataset cannot be {'stored' if more else 'described'}: {found['error']}")
+    return dict(found)
 
 
 def _ended(code: int | None) -> str:

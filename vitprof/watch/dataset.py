@@ -63,11 +63,16 @@ class Read(NamedTuple):
 
 
 def report(seen: Seen, path: str) -> None:
-    """Writes what the dataset of a loader is, or why that cannot be told, to a file, as JSON; in rank 0 alone."""
+    """Writes what the dataset of a loader is, or why that cannot be told, to a file."""
+    write_report(path, lambda: described(*parts(seen), seen.facts))
+
+
+def write_report(path: str, make: Callable[[], dict[str, Any]]) -> None:
+    """Writes what `make` returns, or its error, to a file, as JSON; in rank 0 alone."""
     if not is_watched_rank():
         return
     try:
-        found = described(*_parts(seen), seen.facts)
+        found = make()
     except Exception as error:
         found = {"error": _in_a_line(error)}
     with open(f"{path}.part", "w", encoding="utf-8") as file:
@@ -79,7 +84,7 @@ def _in_a_line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def _parts(seen: Seen) -> tuple[Any, Any]:
+def parts(seen: Seen) -> tuple[Any, Any]:
     """Returns the dataset and the collate function of a loader: of its iterator, all that is left of some."""
     for each in (reference() for reference in seen.alive):
         for names in (("dataset", "collate_fn"), ("_dataset", "_collate_fn")):
@@ -159,9 +164,9 @@ def _is_iterable(dataset: Any) -> bool:
 def _reads(dataset: Any, chosen: Sequence[int], by_index: bool, failed: list[str]) -> Iterator[Read]:
     """Yields samples, until it takes too long; adds the errors of those that cannot be read to `failed`."""
     until, each = perf_counter() + MOST_S, None if by_index else iter(dataset)
-    with _decoding() as decoding, _opening() as opening:
+    with _decoding() as decoding, opening() as opened:
         for index in chosen:
-            opening.clear()
+            opened.clear()
             decoding[0] = 0.0
             (before, own), began = _bytes_read(), perf_counter()
             MAKING.laps = {}
@@ -182,7 +187,7 @@ def _reads(dataset: Any, chosen: Sequence[int], by_index: bool, failed: list[str
             for names, _, times in transform_sums(laps or {}):
                 for name, spent in zip(names, times, strict=True):
                     transforms[name] = transforms.get(name, 0.0) + spent
-            yield Read(index, sample, seconds, decoding[0], transforms, list(opening), read_bytes)
+            yield Read(index, sample, seconds, decoding[0], transforms, list(opened), read_bytes)
             if perf_counter() > until:
                 return
 
@@ -238,7 +243,7 @@ def _listen_to_open() -> None:
 
 
 @contextlib.contextmanager
-def _opening() -> Iterator[list[str]]:
+def opening() -> Iterator[list[str]]:
     """Gives a list of the files that Python opens for reading."""
     _listen_to_open()
     OPENED.append([])

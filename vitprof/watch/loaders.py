@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 DATA = "VITPROF_WATCH_DATA"
 """Environment variable: a file for what the train loader's dataset is, in a script that ends after some steps."""
+CONVERT = "VITPROF_WATCH_CONVERT"
+"""Environment variable: samples are stored in other forms instead, as this JSON object says."""
 STEPS_WITHOUT_LOADER = 3
 """After so many steps of optimizers without a request for a batch the script is taken for one without DataLoader."""
 
@@ -283,8 +285,14 @@ def _parameters(loss: Any) -> Iterator[Any]:
 
 
 def describe_dataset(seen: Seen | None) -> None:
-    """Writes what the dataset of a loader is, if that is asked for."""
-    if (path := os.environ.get(DATA)) and seen is not None:
+    """Writes what the dataset of a loader is, or what came of storing it, if that is asked for."""
+    if not (path := os.environ.get(DATA)) or seen is None:
+        return
+    if request := os.environ.get(CONVERT):
+        from vitprof.watch.conversion import report_stored
+
+        report_stored(seen, path, request)
+    else:
         from vitprof.watch.dataset import report
 
         report(seen, path)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -170,20 +169,36 @@ class Recorder:
         return getattr(object.__getattribute__(self, "_transform"), name)
 
 
+class Point(NamedTuple):
+    """Where the transforms of a dataset begin to be random."""
+
+    number: int
+    """Of the attribute that holds them, among `transformed`."""
+    names: list[str]
+    same: int
+    """How many of them, from the first one, make the same each time."""
+    stages: list[list[Any]]
+    """What some samples are before each of these, and after the last one."""
+
+
 def storage_point(dataset: Any, chosen: Sequence[int]) -> dict[str, Any] | None:
-    """Returns what `_found` does; None where that fails."""
+    """Returns where the transforms of `dataset` begin to be random: their "names", how many in front are the "same"
+    each time, and in "value" what samples are there, as `leaves_described` has it. None where that cannot be told.
+    """
     try:
-        return _found(dataset, chosen)
+        point = random_from(dataset, chosen)
     except Exception:  # a transform that wants more than a value
         return None
+    if point is None:
+        return None
+    return {"names": point.names, "same": point.same, "value": leaves_described(point.stages[-1])[0]}
 
 
-def _found(dataset: Any, chosen: Sequence[int]) -> dict[str, Any] | None:
-    """Returns where the transforms of `dataset` begin to be random: their "names", how many of them in front are the
-    "same" each time, as seen with the first sample of `chosen`, and in "value" what all of these are there, as
-    `leaves_described` has it. None where there is no Compose that gets a sample, or gets another value each time.
+def random_from(dataset: Any, chosen: Sequence[int]) -> Point | None:
+    """Returns that as seen with the first sample of `chosen`, and the values of all of these. None where no attribute
+    holds transforms that get a sample, or gets another value each time.
     """
-    for owner, name in _composes(dataset):
+    for number, (owner, name) in enumerate(transformed(dataset)):
         compose, given = getattr(owner, name), list[Any]()
         try:
             setattr(owner, name, Recorder(compose, given))
@@ -195,21 +210,25 @@ def _found(dataset: Any, chosen: Sequence[int]) -> dict[str, Any] | None:
             continue
         if different(given[0], given[1]):
             return None
-        value, same = given[0], 0
-        for transform in compose.transforms:
-            made = [transform(copy.copy(value)) for _ in range(TRIES)]
+        transforms, stages, same = parts_of(compose), [given[1:]], 0
+        for transform in transforms:
+            made = [transform(copy.copy(given[0])) for _ in range(TRIES)]
             if BY_NAME.search(name_of(transform)) or any(different(made[0], other) for other in made[1:]):
                 break
-            value, same = made[0], same + 1
-        fixed = compose.transforms[:same]
-        values = [functools.reduce(lambda made, transform: transform(made), fixed, each) for each in given[1:]]
-        names = [name_of(transform) for transform in compose.transforms]
-        return {"names": names, "same": same, "value": leaves_described(values)[0]}
+            given[0], same = made[0], same + 1
+            stages.append([transform(copy.copy(value)) for value in stages[-1]])
+        return Point(number, [name_of(transform) for transform in transforms], same, stages)
     return None
 
 
-def _composes(dataset: Any) -> Iterator[tuple[Any, str]]:
-    """Yields the objects, and the names of their attributes, that hold a list of transforms to be called in turn."""
+def parts_of(transform: Any) -> list[Any]:
+    """Returns the transforms of a Compose, one after another; else the transform itself."""
+    parts = getattr(transform, "transforms", None)
+    return list(parts) if isinstance(parts, (list, tuple)) else [transform]
+
+
+def transformed(dataset: Any) -> Iterator[tuple[Any, str]]:
+    """Yields the objects, and the names of their attributes, that hold transforms."""
     left, seen = [dataset], set[int]()
     while left:
         owner = left.pop(0)
@@ -218,8 +237,7 @@ def _composes(dataset: Any) -> Iterator[tuple[Any, str]]:
         seen.add(id(owner))
         for name in ATTRIBUTES:
             with contextlib.suppress(Exception):  # a property of the script's own
-                value = getattr(owner, name, None)
-                if callable(value) and isinstance(getattr(value, "transforms", None), (list, tuple)):
+                if callable(value := getattr(owner, name, None)) and name_of(value) != "StandardTransform":
                     yield owner, name
         for name in INNER:
             inner = getattr(owner, name, None)

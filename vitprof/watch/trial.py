@@ -48,8 +48,8 @@ def tell(about: str, text: str) -> None:
 def override_arguments(dataloader: ModuleType) -> None:
     """Patches the DataLoader to note where each one is made, and to change the arguments of the train loader.
 
-    `TRIAL_OVERRIDES` holds a JSON object: {} in a first trial, else "place", "nth" (null: every one), "arguments" and
-    "cache_bytes" (null: samples are not kept).
+    `TRIAL_OVERRIDES` holds a JSON object: {} in a first trial, else "place", "nth" (null: every one), "arguments",
+    "cache_bytes" (null: samples are not kept) and "stored" (`StoredSamples`; null: the dataset's own samples).
     """
     wanted: dict[str, Any] = json.loads(os.environ[TRIAL_OVERRIDES])
     _put_in(dataloader.DataLoader, wanted, dataloader)
@@ -128,12 +128,16 @@ def _led_here(frame: FrameType) -> tuple[list[str], str]:
 
 
 def _change(given: dict[str, Any], wanted: dict[str, Any], made: dict[str, Any]) -> None:
-    arguments, cache_bytes = wanted["arguments"], wanted["cache_bytes"]
+    arguments, cache_bytes, stored = wanted["arguments"], wanted["cache_bytes"], wanted.get("stored")
     if "batch_size" in arguments and made["own_batches"]:
         raise ValueError("the script makes its batches itself: batch_size cannot be varied")
     if cache_bytes is not None:
         workers = arguments.get("num_workers", given.get("num_workers", 0))
         given["dataset"] = KeptSamples(given["dataset"], cache_bytes // max(workers, 1))
+    if stored is not None:
+        from vitprof.watch.conversion import StoredSamples
+
+        given["dataset"] = StoredSamples(given["dataset"], stored)
     given.update(arguments)
     made["changed"] = True
 

@@ -13,8 +13,7 @@ def config(**asked: object) -> RunConfig:
 
 def test_only_what_differs_in_the_order_of_the_panels_with_the_strategys_own_as_defaults() -> None:
     found = config_differences([config(batch_size=64, seed=1), config(batch_size=128, seed=2)])
-    assert [d.field for d in found] == ["batch_size", "seed"]
-    assert [c.value for c in found[0].cells] == [64, 128]
+    assert ([d.field for d in found], [c.value for c in found[0].cells]) == (["batch_size", "seed"], [64, 128])
     assert [c.default for c in found[0].cells] == [False, True]
     assert [c.differs for c in found[0].cells] == [False, True]
     assert set(ORDER) == set(CONFIG_COLUMNS)

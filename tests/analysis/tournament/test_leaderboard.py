@@ -87,8 +87,7 @@ def test_what_failed_or_has_no_figures_is_not_ranked_and_a_failed_run_does_not_c
     cut = entry("cut", 500, status="cut", runs=1)
     board = ranked(waiting, failed, entry("base", 1000), cut, baseline=BASE)
     ranks = [("base", 1), ("cut", 2), ("failed", None), ("waiting", None)]
-    assert [(row.entry.strategy, row.rank) for row in board.rows] == ranks
-    assert board.best == BASE
+    assert ([(row.entry.strategy, row.rank) for row in board.rows], board.best) == (ranks, BASE)
     base, slow, lost, none = board.rows
     assert (base.speed_up, base.against_baseline, base.standing, slow.n_runs) == (1, "", "fastest", 1)
     assert (lost.samples_per_s, lost.standing) == (pytest.approx(9000, rel=0.02), "")

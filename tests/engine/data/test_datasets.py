@@ -132,8 +132,7 @@ def test_a_file_in_the_way_stays_and_an_empty_directory_is_no_data_set(made: Pat
     made.mkdir(parents=True)
     (made / "digits").write_text("mine")
     assert f"cannot write {made / 'digits'}: Not a directory" in one_line(lambda: prepare("digits"))
-    assert there(made) == ["digits"]
-    assert (made / "digits").read_text() == "mine"
+    assert (there(made), (made / "digits").read_text()) == (["digits"], "mine")
     (made / "digits").unlink()
     (made / "digits").mkdir()
     assert read_split(prepare("digits"), False)[0].shape == (100, 28, 28)
@@ -149,8 +148,7 @@ def test_another_version_is_made_silently_and_stays_if_that_fails(made: Path, mo
     assert np.array_equal(read_split(root, True)[0], before)
     assert prepare("digits") == root
     assert not (root / "old").exists()
-    assert json.loads((root / MANIFEST).read_text())["maker"]["version"] == 99
-    assert there(made) == ["digits"]
+    assert (json.loads((root / MANIFEST).read_text())["maker"]["version"], there(made)) == (99, ["digits"])
 
 
 def test_a_stop_and_any_failure_leave_nothing(made: Path) -> None:
@@ -197,8 +195,7 @@ def test_two_at_once(made: Path, monkeypatch: pytest.MonkeyPatch, outdated: bool
     with ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(prepare, "digits", progress=lambda _, message: messages.put(message)) for _ in range(2)]
         assert [call.result() for call in calls] == [made / "digits"] * 2
-    assert len(made_by) == 1
-    assert there(made) == ["digits"]
+    assert (len(made_by), there(made)) == (1, ["digits"])
 
 
 def test_file_size_limit(made: Path) -> None:

@@ -145,8 +145,7 @@ def assert_refused(data: Path, capsys: pytest.CaptureFixture[str]) -> str:
     advice = "choose the data set 'digits', which is made here"
     with error_in_one_line(DataError, match=rf"^MNIST could not be downloaded \(.*\); {advice}$") as caught:
         prepare("mnist")
-    assert [p.name for p in data.iterdir()] == [".mnist.lock"]
-    assert capsys.readouterr().out == ""
+    assert ([p.name for p in data.iterdir()], capsys.readouterr().out) == ([".mnist.lock"], "")
     assert sys.stdout is stdout
     assert socket.getdefaulttimeout() == before
     return str(caught.value)

@@ -145,8 +145,7 @@ def test_the_seed_alone_decides_on_bytes_and_samples_differ(tmp_path: Path, monk
         return content(root)
 
     one, other = made(7, threads=1), made(8, threads=1)
-    assert made(7, threads=3) == one
-    assert len({*one.values(), *other.values()}) == 30
+    assert (made(7, threads=3), len({*one.values(), *other.values()})) == (one, 30)
 
 
 def test_stopped_and_gone_on_with(few_photos: Path, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,8 +175,7 @@ def test_stopped_and_gone_on_with(few_photos: Path, vitprof_home: Path, monkeypa
     assert f"making photos: {len(kept) - 2:,} of {N + N // 10:,}" in told
     assert content(root) == content(few_photos)
     again = {p.name: p.stat().st_ctime_ns for p in photos.files(root).values() if p.name in inodes}
-    assert again == inodes
-    assert [p.name for p in data.iterdir() if p.is_dir()] == [root.name]
+    assert (again, [p.name for p in data.iterdir() if p.is_dir()]) == (inodes, [root.name])
 
 
 def test_what_another_version_left_is_not_used(vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,8 +37,7 @@ def test_a_block_shuffle_keeps_neighbours_together() -> None:
 
 def test_only_the_last_batch_is_smaller() -> None:
     schedule = Schedule(Sized(100), RunConfig(batch_size=30), train=True)
-    assert len(schedule) == 4
-    assert [len(batch) for batch in schedule.batches(0)] == [30, 30, 30, 10]
+    assert (len(schedule), [len(batch) for batch in schedule.batches(0)]) == (4, [30, 30, 30, 10])
     assert torch.equal(torch.cat(schedule.batches(2)), epoch_order(100, 42, 2))
     assert len(Schedule(Sized(90), RunConfig(batch_size=30), train=True)) == 3
     # A resident storage cannot be asked with indices on the host.

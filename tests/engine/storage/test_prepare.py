@@ -67,8 +67,7 @@ def test_made_once(small_chunks: None) -> None:
     assert log.fractions == sorted(log.fractions)
     assert log.messages[-1] == "memmap is ready"
     assert first.directory == Path(os.environ["VITPROF_HOME"]) / "prepared" / "digits" / "memmap"
-    assert prepare("memmap", progress=again) == first
-    assert again.messages == []
+    assert (prepare("memmap", progress=again), again.messages) == (first, [])
     assert sorted(os.listdir(first.directory.parent)) == ["memmap", "memmap.lock"]
     assert sorted(os.listdir(first.directory)) == [LABELS, MANIFEST, "test.npy", "train.npy"]
     assert read_ids(first.directory, train=False) == [f"test-{i:06d}" for i in range(100)]

@@ -19,6 +19,7 @@ from vitprof.config.resolve import resolve
 from vitprof.config.strategies import strategy
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, StoreError
+from vitprof.experiments import conversion
 from vitprof.experiments.headroom import why_no_cold
 from vitprof.jobs import command, trial_folder
 from vitprof.jobs.runners import Runner
@@ -185,6 +186,7 @@ def start_trial(
     """Returns a function that starts a trial of the script, given the file for what the script prints."""
     script, setting = _own(spec), planned.setting or own_script.OwnSetting(own_script.UNCHANGED)
     loader = script.loader or {}
+    stored = conversion.stored_as(script, setting)
     trial = command.Trial(
         command=command_of(script),
         directory=script.directory,
@@ -195,12 +197,19 @@ def start_trial(
         where=loader.get("made_where", ""),
         nth=None if loader.get("made_alone", True) else loader.get("made_nth"),
         cache_bytes=int(psutil.virtual_memory().available * CACHE_SHARE) if setting.keeps_samples else None,
+        stored=stored,
         remarks=setting.remarks,
         lists_changes=changes is not None,
         isolation=script.isolation,
         layered=script.layered,
     )
-    return lambda log: command.TrialRunner(trial, log, changes)
+
+    def start(log: Path) -> Runner:
+        if stored is not None and stored["cold"]:
+            conversion.forget(Path(stored["folder"]))
+        return command.TrialRunner(trial, log, changes)
+
+    return start
 
 
 def learn(store: RunStore, tournament_id: int, run_id: int, changes: Sequence[str]) -> None:

@@ -295,9 +295,9 @@ class TournamentTrials:
         assert self._spec.script is not None
         if self._spec.script.loader is None:
             changes: list[str] = []
-            first = self._planned[0]
-            yield self._trial(self._view.look(), first, 1, changes)
-            run = self._store.run(newest_runs(self._store, self._id)[first.key][1].id)
+            first, number = self._planned[0], int(self._spec.script.conversion is None)  # 0: not on a plan's samples
+            yield self._trial(self._view.look(), first, number, changes)
+            run = self._store.run(newest_runs(self._store, self._id)[first.key][number].id)
             if run.status != "done":
                 error = self._hung or run.error or "it was stopped"
                 self._end = "stopped", f"the first trial, the script as it is, did not end as it should: {error}"

@@ -13,8 +13,8 @@ from vitprof.analysis.signatures.resources import others_cpu
 from vitprof.analysis.tournament.entries import Entry, Losses, Outcome, Status, loss_effect, over_whole_epochs
 from vitprof.analysis.tournament.leaderboard import Leaderboard, leaderboard
 from vitprof.analysis.tournament.scores import block_rates, over_epochs
-from vitprof.config import PARTS, RunConfig, accelerators, catalog, estimates
-from vitprof.config.own_script import UNCHANGED
+from vitprof.config import PARTS, accelerators, catalog, estimates
+from vitprof.config.own_script import STORAGE, UNCHANGED
 from vitprof.config.parts import THROTTLED, prepared_as
 from vitprof.config.strategies import strategy
 from vitprof.config.tournament_spec import TournamentSpec
@@ -109,7 +109,7 @@ class TournamentView:
             status=status,
             reason=reason,
             n_made=sum(run.n_made for run in mine.values()),
-            **_costs(trial.config, next((o.summary for o in reversed(outcomes) if o.summary is not None), None)),
+            **_costs(trial, next((o.summary for o in reversed(outcomes) if o.summary is not None), None), stored.spec),
         )
 
     def _with_losses(self, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
@@ -182,8 +182,12 @@ def _status(
     return ("stopped", ended) if over else ("waiting", "")
 
 
-def _costs(config: RunConfig, summary: RunSummary | None) -> dict[str, Any]:
+def _costs(trial: PlannedTrial, summary: RunSummary | None, spec: TournamentSpec) -> dict[str, Any]:
     """Returns how a setting reads, and what it costs besides time; NaN for what was not measured."""
+    config = trial.config
+    if spec.script is not None and spec.script.conversion is not None and trial.setting is not None:
+        form = spec.script.conversion["forms"].get(trial.setting.changes.get(STORAGE), {})
+        return {"ram_bytes": 0.0} | {name: form.get(name, 0.0) for name in ("prepare_s", "disk_bytes")}
     unknown: dict[str, Any] = dict.fromkeys(("prepare_s", "disk_bytes", "ram_bytes"), math.nan)
     try:
         info, chosen = catalog.dataset_info(config.dataset, config.n_images), strategy(config.strategy)

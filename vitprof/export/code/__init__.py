@@ -75,7 +75,7 @@ def whole(name: str) -> str:
         names = {node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)} - needed
     constants, *parts = ([text for key, text in section.items() if key in needed] for section in source.sections)
     body = "\n\n\n".join(["\n".join(constants), *chain(*parts)])
-    imports = _import_lines([source.imports[name] for name in needed & source.imports.keys()])
+    imports = import_lines([source.imports[name] for name in needed & source.imports.keys()])
     return f'"""{source.docstring}"""\n\n{imports}\n\n{body}\n'
 
 
@@ -92,8 +92,7 @@ def _source(name: str) -> Source:
             imports |= base.imports
             sections = base.sections
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            of = (isinstance(node, ast.ImportFrom) and node.module) or ""
-            imports |= {alias.asname or alias.name: (of, ast.unparse(alias)) for alias in node.names}
+            imports |= names_of(node)
         else:
             constant = isinstance(node, ast.Assign) and ast.unparse(node.targets[0])
             key = constant or getattr(node, "name", "") or ast.unparse(node)
@@ -114,7 +113,13 @@ def _merged(base: dict[str, str], own: dict[str, str]) -> dict[str, str]:
     return {key: own.get(key, base.get(key, "")) for key in order}
 
 
-def _import_lines(imports: Iterable[tuple[str, str]]) -> str:
+def names_of(node: ast.Import | ast.ImportFrom) -> dict[str, tuple[str, str]]:
+    """Returns, by the name that is bound, the module, and what of it; "" and the module for a plain import."""
+    of = (isinstance(node, ast.ImportFrom) and node.module) or ""
+    return {alias.asname or alias.name: (of, ast.unparse(alias)) for alias in node.names}
+
+
+def import_lines(imports: Iterable[tuple[str, str]]) -> str:
     """As ruff sorts them: the standard library apart, and plain imports first."""
     lines = list[str]()
     for module, names in groupby(sorted(imports), key=lambda pair: pair[0]):

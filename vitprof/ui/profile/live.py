@@ -185,10 +185,7 @@ def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:
         wait, idle, exposed = (
             formats.percent(totals.share(s)) for s in (totals.data_wait_s, totals.gap_s, totals.exposed_wait_s)
         )
-        tiles += [
-            ("Data wait", wait, f"{exposed} exposed", WAIT_HELP),
-            ("Device idle", idle, simulated, IDLE_HELP),
-        ]
+        tiles += [("Data wait", wait, f"{exposed} exposed", WAIT_HELP), ("Device idle", idle, simulated, IDLE_HELP)]
         utilisation, active = _utilisation(run, telemetry)
         if math.isfinite(utilisation) or simulated or active:
             text = "Mean of NVML's utilisation while training: the share of time in which any kernel ran."

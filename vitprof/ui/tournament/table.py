@@ -79,10 +79,7 @@ SETTING_COLUMN = tables.Column(
 COLUMNS: tuple[tables.Column, ...] = (
     SETTING_COLUMN,
     tables.Column(
-        "Rank",
-        "By samples/s. What is as fast as the fastest shares its rank.",
-        lambda r, b: r.rank,
-        width=44,
+        "Rank", "By samples/s. What is as fast as the fastest shares its rank.", lambda r, b: r.rank, width=44
     ),
     tables.Column(
         "Samples/s",
@@ -91,12 +88,7 @@ COLUMNS: tuple[tables.Column, ...] = (
         lambda r, b: with_interval(r.score.value, r.score.low, r.score.high, formats.number),
         width=146,
     ),
-    tables.Column(
-        "Speed-up",
-        "Over the baseline, with its 95% interval.",
-        _speed_up,
-        width=112,
-    ),
+    tables.Column("Speed-up", "Over the baseline, with its 95% interval.", _speed_up, width=112),
     tables.Column(
         "vs baseline",
         "faster or slower: the interval of the speed-up excludes 1; equal: it is within 5% of 1; undecided: we "

@@ -1,0 +1,27 @@
+"""What a form costs, and why one was not tried."""
+
+import math
+
+import pytest
+
+from vitprof.analysis.conversion import Conversion, StoredForm, changed_words, order_words, what_words
+
+
+def test_the_time_of_a_sample_has_an_interval() -> None:
+    same = StoredForm(seconds=(0.002,) * 10).sample_s
+    assert (same.value, same.low, same.high) == pytest.approx((0.002, 0.002, 0.002))
+    differs = StoredForm(seconds=(1.0, 2.0, 3.0)).sample_s
+    assert (differs.value, differs.low) == (2.0, 0.0)
+    assert differs.high == pytest.approx(2.0 + 4.3 / math.sqrt(3))
+    assert math.isnan(StoredForm(seconds=(1.0,)).sample_s.high)
+
+
+def test_words() -> None:
+    lmdb, small = StoredForm(payload="FilesOf"), StoredForm(payload="Smaller")
+    forms = {"lmdb": lmdb, "jpeg": small, "lance": StoredForm("not here"), "arrow": StoredForm("not here")}
+    made = Conversion("whole", 10, 1000, {"a": 20, "b": 30}, forms, {})
+    assert (list(made.stored), made.scaled(made.file_bytes)) == (["lmdb", "jpeg"], 5000.0)
+    assert made.not_stored() == ["not tried: lance, arrow: not here"]
+    assert (what_words("lmdb", lmdb), changed_words(lmdb)) == ("LMDB, image files as they are", "the same")
+    assert (changed_words(small), order_words({"lmdb": 1})) == ("changed (smaller JPEG)", "")
+    assert order_words({"webdataset": 1}).endswith("; WebDataset's own reader shuffles by shards.")

@@ -1,0 +1,99 @@
+"""`convert`: the samples of a script of somebody's own, in other forms."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests import ROOT
+from tests.command_line import Call, one_line
+
+SCRIPT = """
+import sys, torch
+from torch.utils.data import DataLoader
+from torchvision import datasets, transforms
+
+torch.manual_seed(0)
+crop = transforms.Compose([transforms.RandomResizedCrop(24), transforms.ToTensor()])
+samples = datasets.ImageFolder(sys.argv[1], crop)
+weight = torch.nn.Parameter(torch.zeros(()))
+optimizer = torch.optim.SGD([weight], 0.1)
+for epoch in range(60):
+    for x, _ in DataLoader(samples, batch_size=8, shuffle=True):
+        (x.mean() * weight).backward()
+        optimizer.step()
+"""
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A script that trains on a folder of images, in a folder of its own, which is the working directory."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    rng = np.random.default_rng(0)
+    for index in range(40):
+        path = tmp_path / "images" / f"class-{index % 2}" / f"{index:02d}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, (64, 80, 3), dtype=np.uint8)).save(path)
+    (tmp_path / "script").mkdir()
+    (tmp_path / "script" / "train.py").write_text(SCRIPT)
+    monkeypatch.chdir(tmp_path / "script")
+    return ["--", sys.executable, "train.py", str(tmp_path / "images")]
+
+
+@pytest.mark.slow
+def test_a_plan_runs_the_script_on_each_form_and_all_samples_are_stored_in_one(
+    call: Call, command: list[str], tmp_path: Path, vitprof_home: Path
+) -> None:
+    plan = ("convert", "--plan", "--forms", "memmap,lmdb", "--steps", "30", "--repeats", "2", "--code", "best.py")
+    status, out, err = call(*plan, "--yes", *command)
+    assert status == 0, err
+    assert "40 of 40 samples, stored before RandomResizedCrop" in err
+    rows = {name: next(line for line in out.splitlines() if name in line) for name in ("as it is", "LMDB", "memory-")}
+    assert "image files as they are" in rows["LMDB"]
+    assert all("the same" in rows[name] for name in ("LMDB", "memory-"))
+    assert "differ" not in out
+    assert not list((vitprof_home / "converted").iterdir())
+    status, out, err = call("convert", "--to", "lmdb", "--out", str(tmp_path / "all"), *command)
+    assert status == 0, err
+    assert "40 samples, stored before RandomResizedCrop" in out
+    spec = importlib.util.spec_from_file_location("made", tmp_path / "all" / "dataset.py")
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader.exec_module(made := importlib.util.module_from_spec(spec))
+    read, label = made.Samples(tmp_path / "all")[39]
+    assert (read.tobytes(), label) == (Image.open(tmp_path / "images/class-1/39.jpg").tobytes(), 1)
+
+
+@pytest.mark.slow
+def test_what_cannot_be_stored_is_one_line(call: Call, command: list[str], tmp_path: Path) -> None:
+    inside = str(tmp_path / "images" / "new")
+    line = one_line(call, "convert", "--to", "lmdb", "--out", inside, *command, status=1)
+    assert line.endswith(f"{inside} is in the folder of its files; choose another one\n")
+    line = one_line(
+        call, "convert", "--to", "jpeg", "--jpeg-side", "64", "--out", str(tmp_path / "b"), *command, status=1
+    )
+    assert line == "vitprof: jpeg: ValueError: its images are not larger than 64 pixels\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ((), "--plan: give --plan to compare forms, or --to FORM --out FOLDER to convert"),
+        (("--plan", "--to", "lmdb"), "--plan: give --plan to compare forms, or --to FORM --out FOLDER to convert"),
+        (("--to", "tar"), "--to tar: choose one of memmap, hdf5, pt, jpeg, lmdb, webdataset, parquet, arrow, lance, "),
+        (("--to", "lmdb"), "--out: say where the samples go: --to lmdb --out FOLDER"),
+        (("--plan", "--forms", "lmdb,tar"), "--forms tar: choose one of"),
+        (("--plan", "--samples", "3"), "--samples 3: give a whole number from 20 to 1,000,000"),
+        (
+            ("--plan", "--code", "lmdb.py"),
+            "--code lmdb.py: it would be imported in place of the package lmdb; rename it",
+        ),
+        (("--to", "lmdb", "--out", "."), "it is not empty; choose a new folder, or one with an earlier attempt"),
+    ],
+)
+def test_a_wrong_option_is_one_line(call: Call, command: list[str], options: tuple[str, ...], line: str) -> None:
+    assert line in one_line(call, "convert", *options, *command)

@@ -1,0 +1,45 @@
+"""A form in which samples are stored, as a script without vitprof."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vitprof.config.forms import FORMS
+from vitprof.export.code.forms import form_script
+
+USED = """
+class Squares:
+    def __len__(self):
+        return 10
+    def __getitem__(self, index):
+        return index ** 2, str(index)
+
+convert(Squares(), "stored", write, part=4)
+assert [Samples("stored")[i] for i in range(10)] == [Squares()[i] for i in range(10)]
+assert Samples("stored", str)[9] == ("81", "9")
+print("read")
+"""
+
+
+def test_scripts_are_whole_and_linted(tmp_path: Path) -> None:
+    for name in FORMS:
+        text = form_script(name, "before RandomResizedCrop")
+        assert "vitprof" not in text.split('"""')[2]
+        assert text.split('"""')[1].count("samples are stored before RandomResizedCrop") == 1
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    for command in (["check", "--select", "E,F,W,I,C4"], ["format", "--check"]):
+        words = [sys.executable, "-m", "ruff", *command, "--isolated", "--no-cache", "--line-length", "120"]
+        checked = subprocess.run([*words, str(tmp_path)], check=False, capture_output=True, text=True)
+        assert checked.returncode == 0, checked.stdout[-2000:]
+
+
+@pytest.mark.slow
+def test_a_script_stores_and_reads_without_vitprof(tmp_path: Path) -> None:
+    (tmp_path / "made.py").write_text(form_script("memmap", "whole") + USED, encoding="utf-8")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    made = [sys.executable, "-P", "made.py"]
+    ended = subprocess.run(made, check=False, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert ended.stdout == "read\n", ended.stderr[-2000:]

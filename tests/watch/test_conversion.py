@@ -1,0 +1,225 @@
+"""Samples in other forms: stored by this process, as by a script's after its first step, and read in their place."""
+
+import copy
+import importlib
+import json
+import os
+import pickle
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torchvision import datasets, transforms
+
+from vitprof.config.forms import FORMS, in_request
+from vitprof.watch import conversion
+from vitprof.watch.conversion import StoredSamples, stored_in_forms
+from vitprof.watch.dataset import opening, spread
+from vitprof.watch.forms import stored
+from vitprof.watch.sample_values import different
+
+N, AS_IT_IS = 24, ""
+
+
+class Made(Dataset[Any]):
+    """A dataset whose samples a function makes, transformed where it has a transform."""
+
+    def __init__(self, make: Callable[[int], Any], transform: Any = None) -> None:
+        self.make, self.transform = make, transform
+
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, index: int) -> Any:
+        if self.transform is None:
+            return self.make(index)
+        return {"image": self.transform(self.make(index)), "label": index}
+
+
+def image(index: int) -> Image.Image:
+    pixels = np.random.default_rng(index).integers(0, 255, (5, 7, 3), dtype=np.uint8)
+    return Image.fromarray(pixels).resize((70 + index, 60))
+
+
+def of_all_kinds(index: int) -> Any:
+    numbers = (torch.full((index % 3, 2), float(index), dtype=torch.bfloat16), np.arange(3) + index, np.int16(index))
+    texts = {"name": "é" * (index % 2), "raw": b"\x00" * index, "part": index / 3, "even": index % 2 == 0}
+    return {"image": image(index), "numbers": numbers, "texts": texts, "label": index}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of JPEG files, as ImageFolder wants it."""
+    for index in range(N):
+        path = tmp_path / "images" / f"class-{index % 2}" / f"{index}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        image(index).save(path)
+    return tmp_path / "images"
+
+
+def convert(dataset: Any, to: Path, *forms: str, samples: int | None = N, side: int | None = None) -> dict[str, Any]:
+    to.mkdir(exist_ok=True)
+    request = {"directory": str(to), "forms": in_request(forms), "samples": samples, "side": side}
+    return json.loads(json.dumps(stored_in_forms(dataset, request)))  # type: ignore[no-any-return]
+
+
+def in_place_of(dataset: Any, to: Path, found: dict[str, Any], form: str) -> StoredSamples:
+    module = "" if form == AS_IT_IS else FORMS[form].module or form
+    known = {"module": module, "folder": str(to / form), "n": found["n"], "samples": found["samples"]}
+    return StoredSamples(dataset, known | {name: found["forms"].get(form, {}).get(name) for name in ("number", "same")})
+
+
+def seeded(dataset: Any, index: Any) -> Any:
+    random.seed(3)
+    torch.manual_seed(3)
+    return dataset.__getitems__(index) if isinstance(index, list) else dataset[index]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_gives_back_what_went_into_it(form: str, tmp_path: Path) -> None:
+    pytest.importorskip(FORMS[form].package)
+    module = importlib.import_module(f"vitprof.watch.forms.{FORMS[form].module or form}")
+    samples = Made(of_all_kinds)
+    stored.convert(samples, tmp_path / form, module.write, part=10)
+    read = module.Samples(tmp_path / form)
+    assert len(read) == N
+    assert [different(samples[i], read[i]) for i in (5, 23, 0, 9, 10)] == [[]] * 5
+    context = "spawn" if form == "lance" else "fork"  # after it was read here: a worker opens the files itself
+    loader = DataLoader(read, batch_size=6, collate_fn=list, num_workers=1, multiprocessing_context=context)
+    assert [different(samples[i], each) for i, each in enumerate(sample for batch in loader for sample in batch)] == [
+        []
+    ] * N
+    assert type(read[1]["numbers"][2]) is np.int16
+    read[1]["numbers"][0].add_(1)  # as of the Dataset's own, which are new each time
+
+
+CROPPED = transforms.Compose(
+    [transforms.RandomResizedCrop(20), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
+)
+RESIZED = transforms.Compose([transforms.Resize(30), transforms.CenterCrop(20), transforms.ToTensor()])
+
+
+def test_images_are_stored_before_the_first_random_transform(folder: Path, tmp_path: Path) -> None:
+    dataset, to = datasets.ImageFolder(str(folder), CROPPED), tmp_path / "plan"
+    found = convert(dataset, to, "memmap", "lmdb", "jpeg", samples=10)
+    assert (found["cut"], found["n"], found["samples"]) == ("before RandomResizedCrop", 10, N)
+    forms = found["forms"]
+    assert {name: (form["why"], form["payload"]) for name, form in forms.items()} == {
+        "memmap": ("", "Cut"),
+        "lmdb": ("", "FilesOf"),
+        "jpeg": ("", "Smaller"),
+    }
+    assert len(forms["memmap"]["seconds"]) == 10
+    chosen = spread(N, 10)
+    assert found["files"] == {os.path.realpath(p): os.path.getsize(p) for p in (dataset.samples[i][0] for i in chosen)}
+    for form, same in (("memmap", True), ("lmdb", True), ("jpeg", False), (AS_IT_IS, True)):
+        instead = in_place_of(dataset, to, found, form)
+        assert len(instead) == N
+        for index in (0, 3, 13):  # over and over the ten
+            expected, read = seeded(dataset, chosen[index % 10]), seeded(instead, index)
+            assert (not different(expected, read)) is same
+            assert (expected[0].shape, expected[1]) == (read[0].shape, read[1])
+        assert not different(seeded(pickle.loads(pickle.dumps(instead)), 2), seeded(instead, 2))
+    small = stored.from_bytes("file RGB", to_rows(to / "jpeg")[0])
+    assert min(small.size) == round(20 * conversion.CROPPED)
+    assert dataset.transform is CROPPED
+    assert isinstance(instead, datasets.ImageFolder)
+
+
+def to_rows(folder: Path) -> Any:
+    from vitprof.watch.forms.memmap import Samples
+
+    return Samples(folder).open_part(folder / "part-00000")(0)
+
+
+def test_what_is_the_same_each_time_is_stored_where_it_is_smallest(folder: Path, tmp_path: Path) -> None:
+    """After the crop, and before the tensor of floats, of four times the bytes."""
+    dataset = datasets.ImageFolder(str(folder), copy.copy(RESIZED))
+    found = convert(dataset, tmp_path / "plan", "pt", "hdf5")
+    assert (found["cut"], [form["same"] for form in found["forms"].values()]) == ("before ToTensor", [2, 2])
+    instead = in_place_of(dataset, tmp_path / "plan", found, "hdf5")
+    assert not different(dataset[5], instead[5])
+    batch = instead.__getitems__([4, 4 + N])
+    assert not different(batch[0], batch[1])
+    whole = convert(TensorDataset(torch.arange(N * 3).reshape(N, 3)), tmp_path / "whole", "memmap", "jpeg")
+    assert (whole["cut"], whole["files"], whole["forms"]["memmap"]["number"]) == ("whole", {}, None)
+    assert whole["forms"]["jpeg"]["why"] == "ValueError: its samples are no images before they are transformed"
+
+
+def test_a_transform_that_is_no_compose_and_a_batch_that_is_read_together(tmp_path: Path) -> None:
+    def noisy(value: Any) -> Any:
+        return transforms.functional.to_tensor(value) + torch.rand(1)
+
+    class Together(Made):
+        def __getitems__(self, indices: list[int]) -> list[Any]:
+            return [("together", self[index]) for index in indices]
+
+    dataset = Together(image, noisy)
+    found = convert(dataset, tmp_path, "memmap", "webdataset", samples=8)
+    assert found["cut"] == "before noisy"
+    assert found["forms"]["webdataset"]["payload"] == "Cut"  # it reads no file
+    as_it_is, instead = (in_place_of(dataset, tmp_path, found, form) for form in (AS_IT_IS, "memmap"))
+    (word, first), (_, second) = seeded(as_it_is, [1, 9])
+    assert word == "together"
+    assert (first["label"], second["label"]) == (spread(N, 8)[1], spread(N, 8)[1])
+    assert not different(seeded(instead, [1, 9]), [first, second])
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        yield from range(N)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "why"),
+    [
+        (Made(lambda index: torch.rand(3)), "its samples differ each time they are read, and not because of a transf"),
+        (Made(lambda index: (image(index), torch.rand(1)), lambda pair: pair), "its samples differ each time they are"),
+        (Stream(), "its samples have no index, so they can only be read in its own order"),
+    ],
+    ids=["random", "in part", "stream"],
+)
+def test_what_cannot_be_stored_is_refused(dataset: Any, why: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=why):
+        convert(dataset, tmp_path, "memmap")
+
+
+def test_a_form_that_does_not_fit_says_why(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FORMS, "hdf5", FORMS["hdf5"]._replace(package="no_such_package"))
+    strange = convert(Made(lambda index: (index, SimpleNamespace(a=1))), tmp_path / "a", "memmap", "hdf5")["forms"]
+    assert strange["memmap"]["why"] == "TypeError: a value of type SimpleNamespace cannot be stored"
+    assert strange["hdf5"]["why"] == "no_such_package is not installed in the script's Python"
+    mixed = convert(Made(lambda index: index if index < 20 else str(index)), tmp_path / "b", "memmap", samples=None)
+    assert "ValueError: sample 20 has other values than sample 0" in mixed["forms"]["memmap"]["why"]
+    dataset = datasets.ImageFolder(str(folder), CROPPED)
+    large = convert(dataset, tmp_path / "c", "jpeg", side=60)["forms"]["jpeg"]["why"]
+    assert large == "ValueError: its images are not larger than 60 pixels"
+    usage = shutil.disk_usage(tmp_path)._replace(free=10)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    full = convert(dataset, tmp_path / "d", "memmap")["forms"]["memmap"]["why"]
+    assert full.startswith("ValueError: there is no room: it takes about 0.0 GB")
+
+
+def test_all_samples_are_stored_once_and_never_among_the_files(folder: Path, tmp_path: Path) -> None:
+    dataset, to = datasets.ImageFolder(str(folder), CROPPED), tmp_path / "all"
+    assert convert(dataset, to, "lmdb", samples=None)["forms"]["lmdb"]["why"] == ""
+    part = to / "part-00000" / "data.mdb"
+    written = part.stat().st_mtime_ns
+    assert convert(dataset, to, "lmdb", samples=None)["forms"]["lmdb"]["why"] == ""
+    assert part.stat().st_mtime_ns == written
+    other = convert(Made(image), to, "lmdb", samples=None)["forms"]["lmdb"]["why"]
+    assert other == f"ValueError: {to} holds other samples"
+    with pytest.raises(ValueError, match="is in the folder of its files; choose another one"):
+        convert(dataset, folder / "new", "lmdb", samples=None)
+    with opening() as opened:
+        read = importlib.import_module("vitprof.watch.forms.lmdb").Samples(to)[7]
+    assert not opened
+    assert not different(read, (Image.open(dataset.samples[7][0]).convert("RGB"), dataset.samples[7][1]))

@@ -1,0 +1,175 @@
+"""`convert`: tries the samples of a user's own Dataset in other forms, and stores all of them in one."""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vitprof import formats
+from vitprof.analysis.conversion import Conversion, changed_words, order_words, what_words
+from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, runs_words
+from vitprof.analysis.tournament.recommend import BreakEven, Recommendation
+from vitprof.cli.common import options as reading
+from vitprof.cli.common import progress, terminal
+from vitprof.cli.tournament import TRIAL_STEPS, run_stored
+from vitprof.cli.watch import COMMAND_HELP
+from vitprof.config import bounds
+from vitprof.config.forms import FORMS, SAMPLES, check_form
+from vitprof.config.own_script import STORAGE, UNCHANGED, settings_of
+from vitprof.errors import ConfigError
+from vitprof.experiments import conversion
+from vitprof.experiments.tournament import planning
+from vitprof.experiments.tournament.tournament_view import TournamentState
+from vitprof.export import write_text
+from vitprof.export.code.forms import form_script
+from vitprof.program import program
+from vitprof.store import tournaments
+
+COUNTS = bounds.Bounds(20, 1_000_000, whole=True)
+PLAN_HELP = "store some samples in each form, run the script on each, and say which one pays"
+OUT_HELP = "with --to: a folder for the samples, empty or with an earlier attempt"
+SIDE_HELP = "shorter side of JPEG files in pixels; as the script's transforms need if not given"
+
+
+def convert(
+    command: Annotated[list[str], typer.Argument(help=COMMAND_HELP, metavar="-- COMMAND...", show_default=False)],
+    plan: Annotated[bool, typer.Option("--plan", help=PLAN_HELP)] = False,
+    to: Annotated[str, typer.Option(help=f"store all samples in this form: {', '.join(FORMS)}")] = "",
+    out: Annotated[Path | None, typer.Option(help=OUT_HELP)] = None,
+    forms: Annotated[str, typer.Option(help="with --plan: forms to try, separated by commas")] = ",".join(FORMS),
+    samples: Annotated[int, terminal.number("samples", COUNTS, "with --plan: samples to store")] = SAMPLES,
+    steps: Annotated[int, terminal.number("steps", bounds.WATCHED_STEPS, "with --plan: steps of a run")] = TRIAL_STEPS,
+    repeats: Annotated[int, typer.Option(help="with --plan: rounds; each form runs once in each")] = 3,
+    jpeg_side: Annotated[int | None, typer.Option(help=SIDE_HELP)] = None,
+    code: Annotated[
+        Path | None, typer.Option(help="with --plan: write a script with the best form to this file")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help=reading.HELP["yes"])] = False,
+    in_place: Annotated[bool, typer.Option("--in-place", help=reading.HELP["in_place"])] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help=reading.HELP["anyway"])] = False,
+    as_json: terminal.AsJson = False,
+) -> None:
+    """Find out whether your data are worth converting, and convert them. The script itself is not changed.
+
+    --plan stores some samples of its Dataset in each form and runs it on each, by turns; --to FORM --out FOLDER stores
+    all of them, and writes a script that reads them. Samples are stored before the first random transform.
+    """
+    if plan == bool(to):
+        raise ConfigError("plan", True, "give --plan to compare forms, or --to FORM --out FOLDER to convert")
+    if to:
+        check_form("to", to)
+        if out is None:
+            raise ConfigError("out", True, f"say where the samples go: --to {to} --out FOLDER")
+        _convert(command, to, out.absolute(), jpeg_side)
+        return
+    names = list(dict.fromkeys(reading.texts("forms", forms)))
+    terminal.check_output(code, "code")
+    if code is not None and code.stem in {form.package for form in FORMS.values()}:
+        raise ConfigError("code", str(code), f"it would be imported in place of the package {code.stem}; rename it")
+    for name in names:
+        check_form("forms", name)
+    with terminal.open_store() as store:
+        conversion.clear_plans(store)
+        folder, made = _with_script(
+            lambda started, show: conversion.store_samples(
+                command, names, samples, jpeg_side, started, lambda n: show(f"form {n} of {len(names)}", n / len(names))
+            )
+        )
+        terminal.show(*_found(made), console=terminal.err)
+        if not made.stored:
+            terminal.complain("no form fits the samples", terminal.EXIT_FAILED)
+        kept = planning.keep_command(command)
+        spec = conversion.plan_spec(command, kept, folder, made, steps=steps, in_place=in_place, repeats=repeats)
+        number = planning.create_tournament(store, spec)
+        options = {"yes": yes, "anyway": anyway, "as_json": as_json, "markdown": False, "csv": None}
+        run_stored(store, options, number, lambda *results: _show(command, made, code, *results))
+        if tournaments.tournament(store, number).status == "done":
+            conversion.clear_plans(store)
+
+
+def _with_script(run: Callable[..., Any]) -> Any:
+    """Calls `run` with what gets the script as it runs, and what shows progress; passes signals on to the script."""
+    with terminal.signals_relayed() as signals, progress.progress() as show:
+        return run(lambda runner: signals.to(runner.signalled), show)
+
+
+def _found(made: Conversion) -> list[str]:
+    words = f"{made.n} of {formats.count(made.samples, 'sample')}, stored {made.cut}"
+    return [words, *made.not_stored(), order_words(made.stored)]
+
+
+def _show(
+    command: Sequence[str],
+    made: Conversion,
+    code: Path | None,
+    now: TournamentState,
+    board: Leaderboard,
+    pays: Sequence[BreakEven],
+    best: Recommendation | None,
+) -> None:
+    assert now.tournament.spec.script is not None
+    keys = {s.key: str(s.changes.get(STORAGE, "")) for s in settings_of(now.tournament.spec.script)}
+    by_key, rows = {p.key: p for p in pays}, [row for row in board.rows if row.rank is not None]
+    header = ("", "form", "samples/s", "gain", "disk, all", "to convert all", "pays off", "pixels", "losses", "runs")
+    cells = [_cells(row, keys[row.key], made, by_key.get(row.key)) for row in rows]
+    terminal.show_table(header, cells, f"{formats.count(made.samples, 'sample')}, {len(rows)} forms")
+    terminal.show(*(f"{keys[r.key]}: {r.entry.status}, {r.entry.reason}" for r in board.rows if r.rank is None))
+    if best is None:
+        return
+    terminal.show(best.sentence)
+    form = keys.get(best.key or "", "")
+    if form:
+        terminal.show(f"\n    {program()} convert --to {form} --out FOLDER -- {' '.join(command)}\n")
+        if code is not None:
+            write_text(code, form_script(form, made.cut))
+    elif best.key == UNCHANGED:
+        terminal.show("No form is worth its conversion here: keep the data as they are.")
+
+
+def _cells(row: LeaderboardRow, form: str, made: Conversion, pay: BreakEven | None) -> list[str]:
+    speed = f"{formats.number(row.score.value)} ({formats.number(row.score.low)}-{formats.number(row.score.high)})"
+    runs = f"{runs_words(row)} x {round(row.n_steps / row.n_runs)} steps" if row.n_runs else runs_words(row)
+    if not form:
+        return [str(row.rank), "as it is", speed, "", formats.size(made.scaled(made.file_bytes)), "", "", "", "", runs]
+    stored = made.forms[form]
+    gain = f"{formats.number(row.speed_up)}x ({formats.number(row.speed_up_low)}-{formats.number(row.speed_up_high)})"
+    total = [formats.seconds(each * made.samples) for each in stored.sample_s]
+    took = f"{total[0]} ({total[1]}-{total[2]})" if math.isfinite(stored.sample_s.low) else total[0]
+    return [
+        str(row.rank),
+        what_words(form, stored),
+        speed,
+        gain,
+        formats.size(made.scaled(stored.bytes)),
+        took,
+        "" if pay is None else _epochs(pay),
+        changed_words(stored),
+        row.entry.losses or "the same",
+        runs,
+    ]
+
+
+def _epochs(pay: BreakEven) -> str:
+    if math.isnan(pay.epochs) or "undecided" in pay.sentence:
+        return "undecided"
+    if math.isinf(pay.epochs):
+        return "never"
+    spread = [f"{math.ceil(n):,}" if math.isfinite(n) else "never" for n in (pay.epochs, pay.low, pay.high)]
+    return f"after {spread[0]} epochs ({spread[1]}-{spread[2]})"
+
+
+def _convert(command: Sequence[str], to: str, out: Path, side: int | None) -> None:
+    made = _with_script(
+        lambda started, show: conversion.convert_all(
+            command, to, out, side, started, lambda done: show("storing samples", done)
+        )
+    )
+    script = out / "dataset.py"
+    write_text(script, form_script(to, made.cut))
+    form = made.forms[to]
+    terminal.show(
+        f"{formats.count(made.samples, 'sample')}, stored {made.cut}, in {out}: {formats.size(form.bytes)}",
+        f"checked: their number, and samples that were read back. {script} reads them.",
+    )

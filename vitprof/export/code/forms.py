@@ -1,0 +1,30 @@
+"""A form in which the samples of a Dataset are stored, as a script without vitprof."""
+
+import ast
+from pathlib import Path
+
+from vitprof.config.forms import FORMS
+from vitprof.export.code import import_lines, names_of
+
+FOLDER = Path(__file__).parents[2] / "watch" / "forms"
+
+
+def form_script(form: str, cut: str) -> str:
+    """Returns a Python script that stores the samples of a Dataset in a form and reads them; `cut`: at which point of
+    the Dataset, in words.
+    """
+    docstring, imports, bodies = "", dict[str, tuple[str, str]](), list[str]()
+    for name in ("stored", FORMS[form].module or form):
+        text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+        tree, last = ast.parse(text), 0
+        for node in tree.body[1:]:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                imports |= names_of(node)
+                last = node.end_lineno or 0
+        docstring = f"{ast.get_docstring(tree) or ''}{docstring[docstring.find(chr(10)) :]}"
+        bodies.append("\n".join(text.splitlines()[last:]).strip())
+    imports = {name: of for name, of in imports.items() if not of[0].startswith("vitprof")}
+    made = f"Made by vitprof for a Dataset whose samples are stored {cut}: `transform` is what comes after that."
+    body = "\n\n\n".join(bodies)
+    constants = body.startswith(("class", "def"))
+    return f'"""{docstring}\n\n{made}\n"""\n\n{import_lines(imports.values())}\n\n{chr(10) * constants}{body}\n'
