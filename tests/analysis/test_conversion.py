@@ -19,8 +19,9 @@ def test_the_time_of_a_sample_has_an_interval() -> None:
 def test_words() -> None:
     lmdb, small = StoredForm(payload="FilesOf"), StoredForm(payload="Smaller")
     forms = {"lmdb": lmdb, "jpeg": small, "lance": StoredForm("not here"), "arrow": StoredForm("not here")}
-    made = Conversion("whole", 10, 1000, {"a": 20, "b": 30}, forms, {})
+    made = Conversion("whole", 10, 1000, {"a": 20, "b": 30}, forms, 4.0, {})
     assert (list(made.stored), made.scaled(made.file_bytes)) == (["lmdb", "jpeg"], 5000.0)
+    assert made.convert_s(StoredForm(seconds=(0.1, 0.1))) == pytest.approx((104.0, 104.0, 104.0))
     assert made.not_stored() == ["not tried: lance, arrow: not here"]
     assert (what_words("lmdb", lmdb), changed_words(lmdb)) == ("LMDB, image files as they are", "the same")
     assert (changed_words(small), order_words({"lmdb": 1})) == ("changed (smaller JPEG)", "")

@@ -56,6 +56,8 @@ class Conversion:
     """The files that the stored samples were read from, and their bytes; empty where none was seen."""
     forms: dict[str, StoredForm]
     """By the name of the form."""
+    start_s: float
+    """Seconds until the script had made its first step, which a conversion waits for."""
     loader: WatchedLoader
     """Arguments of the train loader."""
 
@@ -71,6 +73,10 @@ class Conversion:
     def scaled(self, of_stored: float) -> float:
         """Returns what is known of the stored samples for all of the Dataset's."""
         return of_stored * self.samples / self.n
+
+    def convert_s(self, form: StoredForm) -> Interval:
+        """Returns the seconds to convert all samples, with the script's start."""
+        return Interval(*(self.start_s + each * self.samples for each in form.sample_s))
 
     def not_stored(self) -> list[str]:
         """Returns a line for each reason why a form has no samples."""

@@ -135,7 +135,7 @@ def _cells(row: LeaderboardRow, form: str, made: Conversion, pay: BreakEven | No
         return [str(row.rank), "as it is", speed, "", formats.size(made.scaled(made.file_bytes)), "", "", "", "", runs]
     stored = made.forms[form]
     gain = f"{formats.number(row.speed_up)}x ({formats.number(row.speed_up_low)}-{formats.number(row.speed_up_high)})"
-    total = [formats.seconds(each * made.samples) for each in stored.sample_s]
+    total = [formats.seconds(each) for each in made.convert_s(stored)]
     took = f"{total[0]} ({total[1]}-{total[2]})" if math.isfinite(stored.sample_s.low) else total[0]
     return [
         str(row.rank),
@@ -169,7 +169,8 @@ def _convert(command: Sequence[str], to: str, out: Path, side: int | None) -> No
     script = out / "dataset.py"
     write_text(script, form_script(to, made.cut))
     form = made.forms[to]
+    size, took = formats.size(form.bytes), formats.seconds(form.sample_s.value * made.samples)
     terminal.show(
-        f"{formats.count(made.samples, 'sample')}, stored {made.cut}, in {out}: {formats.size(form.bytes)}",
+        f"{formats.count(made.samples, 'sample')}, stored {made.cut}, in {out}: {size}, in {took}",
         f"checked: their number, and samples that were read back. {script} reads them.",
     )

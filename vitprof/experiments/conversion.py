@@ -72,10 +72,8 @@ def plan_spec(
     for name, form in made.stored.items():
         total = made.scaled(form.bytes)
         known[name] = {"number": form.number, "same": form.same, "disk_bytes": total, "cold": total > memory}
-        names = ("prepare_s", "prepare_s_low", "prepare_s_high")
-        known[name] |= {"payload": form.payload} | dict(
-            zip(names, (s * made.samples for s in form.sample_s), strict=True)
-        )
+        known[name]["prepare_s"], *known[name]["prepare_s_interval"] = made.convert_s(form)
+        known[name]["payload"] = form.payload
     known[forms.AS_IT_IS] = {"cold": made.scaled(made.file_bytes) > memory}
     batch = made.loader.get("batch_size") or 1
     if any(form["cold"] for form in known.values()) and steps * batch > made.n:

@@ -45,7 +45,10 @@ def stored(
     `progress` meanwhile. Raises `JobError`.
     """
     return codec.from_plain(
-        Conversion, _found(command, started, {"VITPROF_WATCH_CONVERT": json.dumps(request)}, progress)
+        Conversion,
+        _found(
+            command, started, {"VITPROF_WATCH_CONVERT": json.dumps({**request, "began_s": time.monotonic()})}, progress
+        ),
     )
 
 

@@ -218,7 +218,9 @@ def side_of(cut: Cut) -> int | None:
 
 def report_stored(seen: Any, path: str, request: str) -> None:
     """Stores samples of a loader's dataset, and writes what came of it, or why that cannot be done, to a file."""
-    write_report(path, lambda: stored_in_forms(parts(seen)[0], json.loads(request)) | {"loader": dict(seen.facts)})
+    wanted = json.loads(request)
+    more = {"loader": dict(seen.facts), "start_s": time.monotonic() - wanted["began_s"]}
+    write_report(path, lambda: stored_in_forms(parts(seen)[0], wanted) | more)
 
 
 def stored_in_forms(dataset: Any, request: Mapping[str, Any]) -> dict[str, Any]:
