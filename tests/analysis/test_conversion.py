@@ -23,6 +23,6 @@ def test_words() -> None:
     assert (list(made.stored), made.scaled(made.file_bytes)) == (["lmdb", "jpeg"], 5000.0)
     assert made.convert_s(StoredForm(seconds=(0.1, 0.1))) == pytest.approx((104.0, 104.0, 104.0))
     assert made.not_stored() == ["not tried: lance, arrow: not here"]
-    assert (what_words("lmdb", lmdb), changed_words(lmdb)) == ("LMDB, image files as they are", "the same")
-    assert (changed_words(small), order_words({"lmdb": 1})) == ("changed (smaller JPEG)", "")
+    assert (what_words("lmdb", lmdb), changed_words(lmdb)) == ("lmdb (image files)", "the same")
+    assert (changed_words(small), order_words({"lmdb": 1})) == ("changed", "")
     assert order_words({"webdataset": 1}).endswith("; WebDataset's own reader shuffles by shards.")

@@ -52,9 +52,9 @@ def test_a_plan_runs_the_script_on_each_form_and_all_samples_are_stored_in_one(
     status, out, err = call(*plan, "--yes", *command)
     assert status == 0, err
     assert "40 of 40 samples, stored before RandomResizedCrop" in err
-    rows = {name: next(line for line in out.splitlines() if name in line) for name in ("as it is", "LMDB", "memory-")}
-    assert "image files as they are" in rows["LMDB"]
-    assert all("the same" in rows[name] for name in ("LMDB", "memory-"))
+    rows = {name: next(line for line in out.splitlines() if name in line) for name in ("as it is", "lmdb", "memmap")}
+    assert "lmdb (image files)" in rows["lmdb"]
+    assert all("the same" in rows[name] for name in ("lmdb", "memmap"))
     assert "differ" not in out
     assert not list((vitprof_home / "converted").iterdir())
     status, out, err = call("convert", "--to", "lmdb", "--out", str(tmp_path / "all"), *command)

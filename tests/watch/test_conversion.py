@@ -51,7 +51,7 @@ def image(index: int) -> Image.Image:
 
 def of_all_kinds(index: int) -> Any:
     numbers = (torch.full((index % 3, 2), float(index), dtype=torch.bfloat16), np.arange(3) + index, np.int16(index))
-    texts = {"name": "é" * (index % 2), "raw": b"\x00" * index, "part": index / 3, "even": index % 2 == 0}
+    texts = {"name": "é" * (index % 2), "raw": b"\x00" * index, "part": index / 3, "even": index % 2 == 0, "mask": None}
     return {"image": image(index), "numbers": numbers, "texts": texts, "label": index}
 
 
@@ -158,6 +158,14 @@ def test_a_transform_that_is_no_compose_and_a_batch_that_is_read_together(tmp_pa
     def noisy(value: Any) -> Any:
         return transforms.functional.to_tensor(value) + torch.rand(1)
 
+    def small(value: Any) -> Any:
+        return value.resize((3, 2))
+
+    fixed = Made(image, small)
+    found = convert(fixed, tmp_path / "fixed", "memmap", samples=8)
+    assert (found["cut"], not hasattr(small, "transforms")) == ("after all transforms", True)
+    assert not different(fixed[3], in_place_of(fixed, tmp_path / "fixed", found, "memmap")[1])
+
     class Together(Made):
         def __getitems__(self, indices: list[int]) -> list[Any]:
             return [("together", self[index]) for index in indices]
@@ -181,7 +189,7 @@ class Stream(IterableDataset[Any]):
 @pytest.mark.parametrize(
     ("dataset", "why"),
     [
-        (Made(lambda index: torch.rand(3)), "its samples differ each time they are read, and not because of a transf"),
+        (Made(lambda index: torch.rand(3)), "its samples differ each time they are read, and not because of one tra"),
         (Made(lambda index: (image(index), torch.rand(1)), lambda pair: pair), "its samples differ each time they are"),
         (Stream(), "its samples have no index, so they can only be read in its own order"),
     ],

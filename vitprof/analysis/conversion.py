@@ -87,15 +87,17 @@ class Conversion:
         return [f"not tried: {', '.join(of)}: {why}" for why, of in names.items()]
 
 
+PAYLOADS = {"FilesOf": "image files", "Smaller": "smaller JPEG files"}
+
+
 def changed_words(form: StoredForm) -> str:
     """Returns whether the pixels that the script trains on are others than before."""
-    return "changed (smaller JPEG)" if form.payload == "Smaller" else "the same"
+    return "changed" if form.payload == "Smaller" else "the same"
 
 
 def what_words(name: str, form: StoredForm) -> str:
-    """Returns what is in the form: "LMDB, image files as they are"."""
-    payload = ", image files as they are" if form.payload == "FilesOf" else ""
-    return f"{FORMS[name].title}{payload}"
+    """Returns what is in the form: "lmdb (image files)"."""
+    return f"{name} ({PAYLOADS.get(form.payload, 'values')})"
 
 
 def order_words(names: Mapping[str, Any]) -> str:

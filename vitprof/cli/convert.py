@@ -97,7 +97,7 @@ def _with_script(run: Callable[..., Any]) -> Any:
 
 def _found(made: Conversion) -> list[str]:
     words = f"{made.n} of {formats.count(made.samples, 'sample')}, stored {made.cut}"
-    return [words, *made.not_stored(), order_words(made.stored)]
+    return [words, *made.not_stored(), *filter(None, [order_words(made.stored)])]
 
 
 def _show(
@@ -114,7 +114,10 @@ def _show(
     by_key, rows = {p.key: p for p in pays}, [row for row in board.rows if row.rank is not None]
     header = ("", "form", "samples/s", "gain", "disk, all", "to convert all", "pays off", "pixels", "losses", "runs")
     cells = [_cells(row, keys[row.key], made, by_key.get(row.key)) for row in rows]
-    terminal.show_table(header, cells, f"{formats.count(made.samples, 'sample')}, {len(rows)} forms")
+    terminal.show_table(
+        header, cells, f"{formats.count(made.samples, 'sample')}, {formats.count(len(made.stored), 'form')}"
+    )
+    terminal.show(*(f"{keys[row.key]}: {row.entry.losses}" for row in rows if row.entry.losses))
     terminal.show(*(f"{keys[r.key]}: {r.entry.status}, {r.entry.reason}" for r in board.rows if r.rank is None))
     if best is None:
         return
@@ -146,7 +149,7 @@ def _cells(row: LeaderboardRow, form: str, made: Conversion, pay: BreakEven | No
         took,
         "" if pay is None else _epochs(pay),
         changed_words(stored),
-        row.entry.losses or "the same",
+        "differ" if row.entry.losses else "the same",
         runs,
     ]
 

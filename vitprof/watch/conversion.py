@@ -60,8 +60,11 @@ class Cut:
         """Returns the other transforms, as one; None where there are none."""
         whole: Any = self._transform
         if whole is not None and self.same:
+            left = parts_of(whole)[self.same :]
+            if not left:  # also of a transform that has no parts
+                return None
             whole = copy.copy(whole)
-            whole.transforms = parts_of(whole)[self.same :]
+            whole.transforms = left
         return cast("Callable[[Any], Any] | None", whole)
 
     def __getitem__(self, index: int) -> Any:
@@ -160,7 +163,7 @@ def cut_of(dataset: Any, chosen: Sequence[int]) -> tuple[Cut, Cut | None, str]:
     whole = Cut(dataset, None)
     if _is_as_the_script_has_it(whole, chosen):
         return whole, None, "whole"
-    why = "its samples differ each time they are read, and not because of a transform that can be applied later"
+    why = "its samples differ each time they are read, and not because of one transform that can be applied later"
     raise ValueError(why)
 
 

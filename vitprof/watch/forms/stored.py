@@ -19,6 +19,7 @@ from torch.utils.data import Dataset
 PART = 4096
 """Samples in a part: a folder of its own, so that a conversion goes on where it was ended."""
 TEXTS: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": lambda text: text == "True", "str": str}
+TEXTS["NoneType"] = lambda text: None
 
 
 Rows = Iterable[Sequence[bytes]]
