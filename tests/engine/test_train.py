@@ -242,8 +242,7 @@ class TestFailure:
         run = Recorded()
         with pytest.raises(OSError, match="the disk went away"):
             trained(events=run, strategy="memory", epochs=1)
-        assert run["step"].tolist() == [0, 1, 2]
-        assert closed == [True, True]
+        assert (run["step"].tolist(), closed) == ([0, 1, 2], [True, True])
         assert run.phases[-1][0] == "shutdown"
 
     def test_of_a_gpu_of_another_kind(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,5 +277,4 @@ def test_stages_tell_how_far_it_is() -> None:
     assert training == sorted(training)
     assert training[-1] == 1
     evaluating = [fraction for name, fraction, _ in run.stages if name == "evaluating"]
-    assert evaluating == [0, 0]
-    assert run.stages[-1][0] == "finishing"
+    assert (evaluating, run.stages[-1][0]) == ([0, 0], "finishing")

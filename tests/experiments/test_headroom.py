@@ -134,8 +134,7 @@ class TestMeasuring:
         found = jobs.measure_headroom(manager, run, repeats=2)
         assert found is not None
         mine = manager.store.runs(group_key=f"headroom:{run.id}", oldest_first=True)
-        assert "".join(r.role for r in mine) == "ABCDABCD"
-        assert [a.n_runs for a in found.anchors] == [2, 2, 2, 2]
+        assert ("".join(r.role for r in mine), [a.n_runs for a in found.anchors]) == ("ABCDABCD", [2, 2, 2, 2])
         assert [p.name for p in found.parts] == ["transfer", "preparation", "storage"]
         assert all(math.isfinite(p.low) and math.isfinite(p.high) for p in found.parts)
         assert found.baseline_role == "C"

@@ -9,9 +9,10 @@ import streamlit as st
 
 from vitprof import formats, store
 from vitprof.analysis.arrays import Series, median
-from vitprof.analysis.timing import loading, steady, timeline
+from vitprof.analysis.timing import loading, roofline, steady, timeline
 from vitprof.charts import breakdown, live
 from vitprof.charts import timeline as lanes
+from vitprof.charts.roofline import roofline as draw_roofs
 from vitprof.export.tables import figures_in_words
 from vitprof.ui import findings, resources, tables, texts
 from vitprof.ui.live_chart import Pick, draw_growing, plot
@@ -209,6 +210,10 @@ LOADING_HELP = (
     "Mean over the steady state, measured where the batch was made; of several threads on one batch the sum. "
     "Hand-over: the time that a finished batch took to reach the loop."
 )
+ROOFLINE_HELP = (
+    "Each stage alone on all cores that the job has, the transfer and the device. The lowest of loader, transfer and "
+    "device is the bottleneck. Stages are timed by the clock: where workers wait for a core, they look slower."
+)
 TRANSFORMS_HELP = (
     "What each transform of torchvision's Compose takes, in the process that makes the batch: mean over the train "
     "loader's batches after the warm-up. A Compose within another one is one transform."
@@ -238,8 +243,9 @@ def draw_loading(run: store.StoredRun) -> None:
         text += f"{formats.percent(times.queue_empty_frac)} of the time none was."
     plot(figure, height=250, key="loading-bar", alt=f"Mean loading time of a batch, by stage. {text}")
     st.caption(text)
-    _draw_transforms(loading.transform_times(run.facts))
     steps = findings.all_columns(run.id)
+    _draw_roofline(run, times, steps)
+    _draw_transforms(loading.transform_times(run.facts))
     keep = steady.steady_state(steps)
     if workers := loading.by_worker(steps, keep):
         st.header("Workers", anchor=False, help="Processes of the DataLoader, over the steady state.")
@@ -248,6 +254,19 @@ def draw_loading(run: store.StoredRun) -> None:
     if at is not None:
         st.header("A typical batch", anchor=False, help=TYPICAL_HELP)
         draw_chain(run, at, key="typical-chain")
+
+
+def _draw_roofline(run: store.StoredRun, times: loading.Loading, steps: Series) -> None:
+    cores = int(run.environment.get("job_cpu_count") or 0)
+    rates = roofline.roofline_of(times, steps, cores) if cores else None
+    if rates is None or findings.verdict_of(run).kind == "inconclusive":
+        return
+    st.header("What each part could make", anchor=False, help=ROOFLINE_HELP)
+    figure = draw_roofs(rates)
+    alt = f"Samples per second that each part could make. The lowest is {rates.lowest.name}. {rates.sentence}"
+    plot(figure, height=int(figure.layout.height), key="roofline", alt=alt)
+    reached = formats.number(rates.reached_per_s, "samples/s")
+    st.caption(texts.escaped(f"{rates.sentence} The dotted line: {reached} were reached between epoch starts."))
 
 
 def _draw_transforms(transforms: Sequence[loading.TransformTime]) -> None:

@@ -1,0 +1,98 @@
+"""The roofline of loading: how many samples a second each stage could make with the cores that the job has, beside the
+device's rate and what was reached. The lowest is the bottleneck (as in Williams, Waterman and Patterson 2009).
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from vitprof import formats
+from vitprof.analysis.arrays import Series, known
+from vitprof.analysis.timing.loading import Loading
+from vitprof.analysis.timing.steady import steady_state
+
+LOADER, TRANSFER, DEVICE = "the loader, all of these", "transfer", "the device"
+LEAST_FRAC = 0.01
+"""A stage with less of the loader's time has no bar."""
+LEAST_BATCHES = 20
+"""Fewer measured batches give no roofline."""
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What one stage alone could make."""
+
+    name: str
+    stage: str
+    """Name of the stage in `Loading.stages`; empty for the loader as a whole, the transfer and the device."""
+    samples_per_s: float
+    words: str
+    """What a sample or a batch takes there."""
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """The roofs of a run, in the order of a batch's way."""
+
+    roofs: tuple[Roof, ...]
+    reached_per_s: float
+    """Samples/s in steady state."""
+    cores: int
+    core_s: float
+    """Seconds of a core for a sample: all that the loader does."""
+    batch: float
+    """Samples in a batch."""
+
+    def of(self, name: str) -> Roof:
+        return next(roof for roof in self.roofs if roof.name == name)
+
+    @property
+    def lowest(self) -> Roof:
+        """Returns the bottleneck: of the loader, the transfer and the device."""
+        return min((r for r in self.roofs if not r.stage), key=lambda r: r.samples_per_s)
+
+    @property
+    def cores_needed(self) -> int:
+        """Returns the cores with which the loader would keep up with the device."""
+        return math.ceil(self.of(DEVICE).samples_per_s * self.core_s)
+
+    @property
+    def sentence(self) -> str:
+        """Returns what the device and the loader take, and how many cores would be enough."""
+        device, loader = self.of(DEVICE), self.of(LOADER)
+        largest = max((r for r in self.roofs if r.stage), key=lambda r: 1 / r.samples_per_s)
+        took = formats.seconds(self.batch / device.samples_per_s)
+        first = f"The device takes {took} for {self.batch:.0f} samples; the loader takes "
+        first += f"{formats.seconds(self.core_s)} of a core for a sample, most of it {largest.name}. "
+        if loader.samples_per_s >= device.samples_per_s:
+            return f"{first}{formats.count(self.cores, 'core')} can feed the device: it needs {self.cores_needed}."
+        return f"{first}To feed the device it needs {self.cores_needed} cores and has {self.cores}."
+
+
+def roofline_of(loading: Loading, steps: Series, cores: int) -> Roofline | None:
+    """Returns the roofline of a run's steady state; `cores`: those that the job has. None where the loader's stages or
+    the device's time were not measured. Stages are timed by the clock: workers that wait for a core make them longer.
+    """
+    keep = steady_state(steps)
+    samples, step_s = steps["samples"][keep], steps["step_s"][keep]
+    batch = float(np.mean(samples)) if len(samples) else math.nan
+    made = [stage for stage in loading.stages if stage.name != "hand_over" and stage.ms.value > 0]
+    copied, computed = (_mean(steps[name][keep]) for name in ("h2d_s", "compute_s"))
+    if not made or loading.n < LEAST_BATCHES or not computed > 0 or not batch > 0:
+        return None
+    of_stage = [(stage.words, stage.name, stage.ms.value / 1e3 / batch) for stage in made]
+    core_s = math.fsum(seconds for _, _, seconds in of_stage)
+    of_stage = [each for each in of_stage if each[2] >= LEAST_FRAC * core_s] + [(LOADER, "", core_s)]
+    roofs = [
+        Roof(words, name, cores / s, f"{formats.seconds(s)} of a core for a sample") for words, name, s in of_stage
+    ]
+    for name, seconds in ((TRANSFER, copied), (DEVICE, computed)):
+        if seconds > 0:
+            roofs.append(Roof(name, "", batch / seconds, f"{formats.seconds(seconds)} for a batch"))
+    return Roofline(tuple(roofs), float(np.sum(samples) / np.sum(step_s)), cores, core_s, batch)
+
+
+def _mean(values: object) -> float:
+    measured = known(np.asarray(values, dtype=np.float64))
+    return float(np.mean(measured)) if len(measured) >= LEAST_BATCHES else math.nan
