@@ -102,6 +102,8 @@ def stored_as(script: OwnScript, setting: OwnSetting) -> dict[str, Any] | None:
     if (known := script.conversion) is None or not script.loader:
         return None
     form = str(setting.changes.get(STORAGE, forms.AS_IT_IS))
+    if not Path(known["folder"]).is_dir():
+        raise ConfigError("plan", True, "the samples that it stored are gone: run convert --plan again")
     module = "" if form == forms.AS_IT_IS else forms.FORMS[form].module or form
     stored = {"module": module, "folder": str(Path(known["folder"]) / form)}
     stored |= {name: known[name] for name in ("n", "samples")}

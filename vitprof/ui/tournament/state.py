@@ -158,7 +158,7 @@ def draw_state(now: tournament_view.TournamentState) -> None:
         st.warning(texts.escaped(f"{reason[0].upper()}{reason[1:]}. {left}.{resumable}"))
         if script is None:
             _draw_resume(t, "Continues where it ended. A run that did not finish is run again.", type="primary")
-    if script is not None:
+    if script is not None and not (t.status == "done" and script.conversion is not None):  # whose samples are gone
         _draw_commands(t, script)
 
 
