@@ -196,7 +196,8 @@ def _text(now: tournament_view.TournamentState) -> str:
     elif spec.until_decided:
         text += f"; {planning.rounds_words(spec)}"
     if math.isfinite(p.seconds_left) and p.seconds_left > 0:
-        text += f"; about {texts.rough_time(p.seconds_left)} left"
+        untried = any(e.status == "waiting" and not e.outcomes for e in now.entries)  # most are faster than the first
+        text += f"; {'at most ' * untried}about {texts.rough_time(p.seconds_left)} left"
     return text
 
 
