@@ -172,8 +172,7 @@ def _convert(command: Sequence[str], to: str, out: Path, side: int | None) -> No
     script = out / "dataset.py"
     write_text(script, form_script(to, made.cut))
     form = made.forms[to]
-    size, took = formats.size(form.bytes), formats.seconds(form.sample_s.value * made.samples)
     terminal.show(
-        f"{formats.count(made.samples, 'sample')}, stored {made.cut}, in {out}: {size}, in {took}",
+        f"{formats.count(made.samples, 'sample')}, stored {made.cut}, in {out}: {formats.size(form.bytes)}",
         f"checked: their number, and samples that were read back. {script} reads them.",
     )

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -68,6 +69,8 @@ def _found(
             if isinstance(message, Note) and message.kind == "notice":
                 reasons.append(str(message.values["line"]))
         runner.close()
+        if not path.exists() and (runner.stopping or runner.returncode in (-signal.SIGINT, 128 + signal.SIGINT)):
+            raise KeyboardInterrupt
         if not path.exists():
             why = "; ".join(reasons) or "no step of training was made"
             raise JobError(f"no dataset was seen: {_ended(runner.returncode)}{why}")
