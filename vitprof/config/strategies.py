@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vitprof.config import KNOBS, PARTS, catalog
-from vitprof.config.parts import DECODERS, WORKERS, Combination
+from vitprof.config import KNOBS, PARTS, catalog, plugins
+from vitprof.config.parts import DECODERS, STORAGES, WORKERS, Combination
 
 BY_KIND = {"source": {"idx": "idx", "jpeg": "imagefolder"}, "lmdb": {"idx": "lmdb", "jpeg": "lmdb-encoded"}}
 """What a strategy's storage stands for, by `DatasetInfo.kind`: "source" are the data set's own files, read as in
@@ -301,3 +301,7 @@ STRATEGIES = catalog.by_name(
 
 def strategy(name: str) -> Strategy:
     return catalog.chosen(STRATEGIES, "strategy", name)
+
+
+PLUGGED = plugins.added(STORAGES, STRATEGIES)
+"""Storage of another package -> its opener and its format."""

@@ -4,6 +4,7 @@ import importlib
 from typing import Any, NamedTuple
 
 from vitprof.config.catalog import DatasetInfo
+from vitprof.config.strategies import PLUGGED
 from vitprof.engine.storage.contract import Format, Place
 
 
@@ -17,8 +18,9 @@ class Entry(NamedTuple):
     """The `Format` there that writes it; "" for a storage that is read from another one."""
 
     def get(self, name: str) -> Any:
-        """Returns what is called `name` in the module."""
-        return getattr(importlib.import_module(f"vitprof.engine.storage.{self.module}"), name)
+        """Returns what is called `name` in the module; of another package, "package.module:name"."""
+        module, _, own = name.rpartition(":")
+        return getattr(importlib.import_module(module or f"vitprof.engine.storage.{self.module}"), own)
 
 
 REGISTRY: dict[str, Entry] = {
@@ -38,6 +40,9 @@ REGISTRY: dict[str, Entry] = {
     "memory": Entry("arrays", "open_uint8"),
     "memory-float": Entry("arrays", "open_float"),
 }
+
+
+REGISTRY |= {name: Entry("", *plugged) for name, plugged in PLUGGED.items()}
 
 
 def open_storage(name: str, info: DatasetInfo, place: Place, *, train: bool, **options: Any) -> Any:
