@@ -1,6 +1,7 @@
 """What a form costs, and why one was not tried."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -20,7 +21,8 @@ def test_words() -> None:
     lmdb, small = StoredForm(payload="FilesOf"), StoredForm(payload="Smaller")
     forms = {"lmdb": lmdb, "jpeg": small, "lance": StoredForm("not here"), "arrow": StoredForm("not here")}
     made = Conversion("whole", 10, 1000, {"a": 20, "b": 30}, forms, 4.0, {})
-    assert (list(made.stored), made.scaled(made.file_bytes)) == (["lmdb", "jpeg"], 5000.0)
+    assert (list(made.stored), made.file_bytes, made.scaled(7)) == (["lmdb", "jpeg"], 50.0, 700)
+    assert replace(made, files=dict.fromkeys("abcde", 10)).file_bytes == 5000, "a file for each"
     assert made.convert_s(StoredForm(seconds=(0.1, 0.1))) == pytest.approx((104.0, 104.0, 104.0))
     assert made.not_stored() == ["not tried: lance, arrow: not here"]
     assert (what_words("lmdb", lmdb), changed_words(lmdb)) == ("lmdb (image files)", "the same")

@@ -15,6 +15,10 @@ STUDENT = (math.inf, 12.7, 4.3, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 """97.5% quantile of Student's t distribution for n + 1 values, so of n degrees of freedom (0 to 9)."""
 
 
+A_FILE_EACH = 0.5
+"""With so many files for each sample that was stored, samples have files of their own."""
+
+
 @dataclass(frozen=True)
 class StoredForm:
     """Some samples, stored in a form."""
@@ -63,8 +67,9 @@ class Conversion:
 
     @property
     def file_bytes(self) -> float:
-        """Returns the bytes of these files; they may hold other samples, too."""
-        return float(sum(self.files.values()))
+        """Returns the bytes of the files of all samples: scaled where each has one, else of those that were seen."""
+        seen = float(sum(self.files.values()))
+        return self.scaled(seen) if len(self.files) >= self.n * A_FILE_EACH else seen
 
     @property
     def stored(self) -> dict[str, StoredForm]:

@@ -42,6 +42,9 @@ def convert(
     samples: Annotated[int, terminal.number("samples", COUNTS, "with --plan: samples to store")] = SAMPLES,
     steps: Annotated[int, terminal.number("steps", bounds.WATCHED_STEPS, "with --plan: steps of a run")] = TRIAL_STEPS,
     repeats: Annotated[int, typer.Option(help="with --plan: rounds; each form runs once in each")] = 3,
+    until_decided: Annotated[
+        bool, typer.Option("--until-decided/--no-until-decided", help=f"with --plan: {reading.HELP['until_decided']}")
+    ] = True,
     jpeg_side: Annotated[int | None, typer.Option(help=SIDE_HELP)] = None,
     code: Annotated[
         Path | None, typer.Option(help="with --plan: write a script with the best form to this file")
@@ -81,7 +84,8 @@ def convert(
         if not made.stored:
             terminal.complain("no form fits the samples", terminal.EXIT_FAILED)
         kept = planning.keep_command(command)
-        spec = conversion.plan_spec(command, kept, folder, made, steps=steps, in_place=in_place, repeats=repeats)
+        rounds = {"repeats": repeats, "until_decided": until_decided}
+        spec = conversion.plan_spec(command, kept, folder, made, steps=steps, in_place=in_place, **rounds)
         number = planning.create_tournament(store, spec)
         options = {"yes": yes, "anyway": anyway, "as_json": as_json, "markdown": False, "csv": None}
         run_stored(store, options, number, lambda *results: _show(command, made, code, *results))
@@ -135,7 +139,7 @@ def _cells(row: LeaderboardRow, form: str, made: Conversion, pay: BreakEven | No
     speed = f"{formats.number(row.score.value)} ({formats.number(row.score.low)}-{formats.number(row.score.high)})"
     runs = f"{runs_words(row)} x {round(row.n_steps / row.n_runs)} steps" if row.n_runs else runs_words(row)
     if not form:
-        return [str(row.rank), "as it is", speed, "", formats.size(made.scaled(made.file_bytes)), "", "", "", "", runs]
+        return [str(row.rank), "as it is", speed, "", formats.size(made.file_bytes), "", "", "", "", runs]
     stored = made.forms[form]
     gain = f"{formats.number(row.speed_up)}x ({formats.number(row.speed_up_low)}-{formats.number(row.speed_up_high)})"
     total = [formats.seconds(each) for each in made.convert_s(stored)]

@@ -74,7 +74,7 @@ def plan_spec(
         known[name] = {"number": form.number, "same": form.same, "disk_bytes": total, "cold": total > memory}
         known[name]["prepare_s"], *known[name]["prepare_s_interval"] = made.convert_s(form)
         known[name]["payload"] = form.payload
-    known[forms.AS_IT_IS] = {"cold": made.scaled(made.file_bytes) > memory}
+    known[forms.AS_IT_IS] = {"cold": made.file_bytes > memory}
     batch = made.loader.get("batch_size") or 1
     if any(form["cold"] for form in known.values()) and steps * batch > made.n:
         if (fit := made.n // batch) < min(FEWEST_STEPS, steps):
