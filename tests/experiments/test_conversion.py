@@ -1,5 +1,6 @@
 """The tournament of a plan to convert samples."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ MADE = Conversion("whole", 500, 10_000, {"a": 50}, {"lmdb": LMDB, "arrow": Store
 
 @pytest.fixture
 def folder(vitprof_home: Path) -> Path:
-    folder = plans_directory() / "plan-1"
+    folder = plans_directory() / f"plan-{os.getpid()}-x"
     (folder / "lmdb").mkdir(parents=True)
     return folder
 
@@ -67,6 +68,8 @@ def test_samples_of_a_plan_stay_until_its_tournament_is_done(store: RunStore, fo
     number = create_tournament(store, spec_of(folder))
     clear_plans(store)
     assert folder.is_dir()
+    other = folder.with_name("plan-1-of-another")
+    other.mkdir()
     set_status(store, number, "done")
     clear_plans(store)
-    assert not folder.exists()
+    assert (folder.exists(), other.exists()) == (False, True)

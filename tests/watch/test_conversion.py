@@ -205,6 +205,8 @@ def test_a_form_that_does_not_fit_says_why(folder: Path, tmp_path: Path, monkeyp
     strange = convert(Made(lambda index: (index, SimpleNamespace(a=1))), tmp_path / "a", "memmap", "hdf5")["forms"]
     assert strange["memmap"]["why"] == "TypeError: a value of type SimpleNamespace cannot be stored"
     assert strange["hdf5"]["why"] == "no_such_package is not installed in the script's Python"
+    palette = convert(Made(lambda index: image(index).convert("P")), tmp_path / "p", "memmap")["forms"]["memmap"]
+    assert palette["why"] == "TypeError: a value of type Image cannot be stored"
     mixed = convert(Made(lambda index: index if index < 20 else str(index)), tmp_path / "b", "memmap", samples=None)
     assert "ValueError: sample 20 has other values than sample 0" in mixed["forms"]["memmap"]["why"]
     dataset = datasets.ImageFolder(str(folder), CROPPED)
@@ -223,6 +225,11 @@ def test_all_samples_are_stored_once_and_never_among_the_files(folder: Path, tmp
     written = part.stat().st_mtime_ns
     assert convert(dataset, to, "lmdb", samples=None)["forms"]["lmdb"]["why"] == ""
     assert part.stat().st_mtime_ns == written
+    smaller = [convert(dataset, tmp_path / "small", "jpeg", samples=None, side=side) for side in (30, 40)]
+    assert [found["forms"]["jpeg"]["why"] for found in smaller] == [
+        "",
+        f"ValueError: {tmp_path / 'small'} holds other samples",
+    ]
     other = convert(Made(image), to, "lmdb", samples=None)["forms"]["lmdb"]["why"]
     assert other == f"ValueError: {to} holds other samples"
     with pytest.raises(ValueError, match="is in the folder of its files; choose another one"):

@@ -92,6 +92,8 @@ class Conversion:
         return [f"not tried: {', '.join(of)}: {why}" for why, of in names.items()]
 
 
+LOSSES = {"same": "the same", "changes": "differ"}
+"""Effect on the losses -> the word for it; any other is not known."""
 PAYLOADS = {"FilesOf": "image files", "Smaller": "smaller JPEG files"}
 
 

@@ -1,6 +1,7 @@
 """`convert`: tries the samples of a user's own Dataset in other forms, and stores all of them in one."""
 
 import math
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from vitprof import formats
-from vitprof.analysis.conversion import Conversion, changed_words, order_words, what_words
+from vitprof.analysis.conversion import LOSSES, Conversion, changed_words, order_words, what_words
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, runs_words
 from vitprof.analysis.tournament.recommend import BreakEven, Recommendation
 from vitprof.cli.common import options as reading
@@ -27,7 +28,7 @@ from vitprof.export.code.forms import form_script
 from vitprof.program import program
 from vitprof.store import tournaments
 
-COUNTS = bounds.Bounds(20, 1_000_000, whole=True)
+COUNTS, SIDES, ROUNDS = bounds.Bounds(20, 1_000_000), bounds.Bounds(8, 8192), bounds.TOURNAMENT_BOUNDS["repeats"]
 PLAN_HELP = "store some samples in each form, run the script on each, and say which one pays"
 OUT_HELP = "with --to: a folder for the samples, empty or with an earlier attempt"
 SIDE_HELP = "shorter side of JPEG files in pixels; as the script's transforms need if not given"
@@ -41,11 +42,11 @@ def convert(
     forms: Annotated[str, typer.Option(help="with --plan: forms to try, separated by commas")] = ",".join(FORMS),
     samples: Annotated[int, terminal.number("samples", COUNTS, "with --plan: samples to store")] = SAMPLES,
     steps: Annotated[int, terminal.number("steps", bounds.WATCHED_STEPS, "with --plan: steps of a run")] = TRIAL_STEPS,
-    repeats: Annotated[int, typer.Option(help="with --plan: rounds; each form runs once in each")] = 3,
+    repeats: Annotated[int, terminal.number("repeats", ROUNDS, "with --plan: rounds; each form runs once in each")] = 3,
     until_decided: Annotated[
         bool, typer.Option("--until-decided/--no-until-decided", help=f"with --plan: {reading.HELP['until_decided']}")
     ] = True,
-    jpeg_side: Annotated[int | None, typer.Option(help=SIDE_HELP)] = None,
+    jpeg_side: Annotated[int | None, terminal.number("jpeg_side", SIDES, SIDE_HELP)] = None,
     code: Annotated[
         Path | None, typer.Option(help="with --plan: write a script with the best form to this file")
     ] = None,
@@ -128,7 +129,7 @@ def _show(
     terminal.show(best.sentence)
     form = keys.get(best.key or "", "")
     if form:
-        terminal.show(f"\n    {program()} convert --to {form} --out FOLDER -- {' '.join(command)}\n")
+        terminal.show(f"\n    {program()} convert --to {form} --out FOLDER -- {shlex.join(command)}\n")
         if code is not None:
             write_text(code, form_script(form, made.cut))
     elif best.key == UNCHANGED:
@@ -151,17 +152,17 @@ def _cells(row: LeaderboardRow, form: str, made: Conversion, pay: BreakEven | No
         gain,
         formats.size(made.scaled(stored.bytes)),
         took,
-        "" if pay is None else _epochs(pay),
+        "" if pay is None else _epochs(pay, row.against_baseline or ""),
         changed_words(stored),
-        "differ" if row.entry.losses else "the same",
+        LOSSES.get(row.entry.effect, "not known"),
         runs,
     ]
 
 
-def _epochs(pay: BreakEven) -> str:
-    if math.isnan(pay.epochs) or "undecided" in pay.sentence:
+def _epochs(pay: BreakEven, against: str) -> str:
+    if math.isnan(pay.epochs) or against == "undecided":
         return "undecided"
-    if math.isinf(pay.epochs):
+    if math.isinf(pay.epochs) or against == "equal":
         return "never"
     spread = [f"{math.ceil(n):,}" if math.isfinite(n) else "never" for n in (pay.epochs, pay.low, pay.high)]
     return f"after {spread[0]} epochs ({spread[1]}-{spread[2]})"

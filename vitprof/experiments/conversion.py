@@ -44,7 +44,7 @@ def store_samples(
     """Stores samples of the script's Dataset in each form that fits; returns the folder and what came of it. `progress`
     gets the number of forms that are begun. Raises `JobError` where no form fits or the script shows no dataset.
     """
-    folder = Path(tempfile.mkdtemp(prefix="plan-", dir=ensure_dir(plans_directory())))
+    folder = Path(tempfile.mkdtemp(prefix=f"plan-{os.getpid()}-", dir=ensure_dir(plans_directory())))
     request = {"directory": str(folder), "forms": forms.in_request(names), "samples": samples, "side": side}
     try:
         made = dataset_report.stored(command, request, started, lambda: progress(len(list(folder.iterdir()))))
@@ -111,14 +111,15 @@ def stored_as(script: OwnScript, setting: OwnSetting) -> dict[str, Any] | None:
 
 
 def clear_plans(store: RunStore) -> None:
-    """Removes the samples of plans that no tournament will read again."""
+    """Removes the samples of plans that no tournament will read again, and that no other program is storing."""
     kept = set()
     for each in tournaments.list_tournaments(store):
         if each.status != "done" and each.spec.script is not None and each.spec.script.conversion is not None:
             kept.add(each.spec.script.conversion["folder"])
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError, IndexError):
         for folder in plans_directory().iterdir():
-            if str(folder) not in kept:
+            owner = int(folder.name.split("-")[1])
+            if str(folder) not in kept and (owner == os.getpid() or not psutil.pid_exists(owner)):
                 shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -13,6 +13,7 @@ import io
 import json
 import os
 import random
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,8 @@ COMPARED = 8
 QUALITY = 90
 ROOM = 1.1
 """How many times more must be free on the drive than the values take."""
+PART_BYTES = 512e6
+"""The most bytes of a part: some forms hold one in memory as it is written."""
 CHECK_EVERY = 32
 """Of so many files one is decoded, to see that it gives the image that the Dataset returns."""
 CROPPED = 8 / 7
@@ -54,6 +57,12 @@ class Cut:
 
     def __len__(self) -> int:
         return len(self.dataset)
+
+    @property
+    def what(self) -> str:
+        """Returns what it does to samples: an attempt that did something else cannot go on."""
+        applied = parts_of(self._transform)[: self.same] if self.same else []
+        return re.sub(" at 0x[0-9a-f]+", "", f"{type(self).__name__} {self.number} {applied}")
 
     @property
     def rest(self) -> Callable[[Any], Any] | None:
@@ -128,13 +137,16 @@ class Smaller(Cut):
 
     side = 256
 
+    @property
+    def what(self) -> str:
+        return f"{super().what} {self.side}"
+
     def changed(self, value: Any) -> Any:
         from PIL import Image
 
         if (scale := self.side / min(value.size)) < 1:
-            value = value.resize(
-                [round(scale * size) for size in value.size], Image.Resampling.BICUBIC, reducing_gap=3.0
-            )
+            size = [round(scale * each) for each in value.size]
+            value = value.resize(size, Image.Resampling.BICUBIC, reducing_gap=3.0)
         value.save(file := io.BytesIO(), "JPEG", quality=QUALITY)
         encoded = Encoded(file.getvalue())
         encoded.mode = value.mode
@@ -153,7 +165,7 @@ def cut_of(dataset: Any, chosen: Sequence[int]) -> tuple[Cut, Cut | None, str]:
             before = Cut(dataset, point.number)
             if not _is_as_the_script_has_it(before, chosen):
                 raise ValueError
-            sizes = [sum(_size(value) for value in values) for values in point.stages]
+            sizes = [sum(len(to_bytes(value)) for value in values) for values in point.stages]
             smallest = max(range(len(sizes)), key=lambda stage: (-sizes[stage], stage))
             for same in (smallest, 0):
                 cut = Cut(dataset, point.number, same)
@@ -163,12 +175,7 @@ def cut_of(dataset: Any, chosen: Sequence[int]) -> tuple[Cut, Cut | None, str]:
     whole = Cut(dataset, None)
     if _is_as_the_script_has_it(whole, chosen):
         return whole, None, "whole"
-    why = "its samples differ each time they are read, and not because of one transform that can be applied later"
-    raise ValueError(why)
-
-
-def _size(value: Any) -> int:
-    return len(to_bytes(value))
+    raise ValueError("its samples differ each time they are read, and not because of one transform alone")
 
 
 def _is_as_the_script_has_it(cut: Cut, chosen: Sequence[int]) -> bool:
@@ -289,7 +296,6 @@ def _written(
     cut: Cut, module: Any, folder: Path, chosen: Sequence[int], read: dict[str, int], *, plan: bool
 ) -> dict[str, Any]:
     seconds: list[float] = []
-    part = -(-len(chosen) // PARTS) if plan else stored.PART
 
     def write(rows: Any, *to: Any) -> None:
         began, n = time.perf_counter(), [0]
@@ -301,12 +307,14 @@ def _written(
         module.write(counted(), *to)
         seconds.append((time.perf_counter() - began) / max(1, n[0]))
 
-    needed = _sample_bytes(cut, [chosen[i] for i in spread(len(chosen), COMPARED)]) * len(chosen)
+    each = _sample_bytes(cut, [chosen[i] for i in spread(len(chosen), COMPARED)])
+    part = -(-len(chosen) // PARTS) if plan else max(1, min(stored.PART, round(PART_BYTES / max(each, 1.0))))
+    needed = each * len(chosen)
     there = next(each for each in folder.absolute().parents if each.is_dir())
     if needed > (free := shutil.disk_usage(there).free / ROOM):
         raise ValueError(f"there is no room: it takes about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free")
     with opening() as opened:
-        stored.convert(cut, folder, write, chosen, cut.at, part)
+        stored.convert(cut, folder, write, chosen, cut.at, part, cut.what)
     for path in opened:
         with contextlib.suppress(OSError):
             read[path] = os.path.getsize(path)
@@ -316,7 +324,8 @@ def _written(
     for number in spread(len(chosen), COMPARED):
         expected = list[Any]()
         tree = stored.flattened(cut[chosen[number]], expected)
-        values = [stored.from_bytes(*each) for each in zip(samples.kinds, map(stored.to_bytes, expected), strict=True)]
+        pairs = zip(samples.kinds, expected, strict=True)
+        values = [stored.from_bytes(kind, v) if isinstance(v, Encoded) else v for kind, v in pairs]
         if different(stored.rebuilt(tree, values), samples[number]):
             raise ValueError(f"sample {chosen[number]} is another one when it is read back")
     return {
@@ -378,9 +387,8 @@ class StoredSamples(Proxy):
             return self._vitprof_wrapped[self._vitprof_chosen[number]]
         if self._vitprof_read is None:  # in each process, as some libraries' threads do not survive a fork
             rest = Cut(self._vitprof_wrapped, given["number"], given["same"]).rest
-            self._vitprof_read = importlib.import_module(f"vitprof.watch.forms.{given['module']}").Samples(
-                given["folder"], rest
-            )
+            module = importlib.import_module(f"vitprof.watch.forms.{given['module']}")
+            self._vitprof_read = module.Samples(given["folder"], rest)
         return self._vitprof_read[number]
 
     def __getitems__(self, indices: Sequence[Any]) -> list[Any]:

@@ -63,7 +63,9 @@ class Entry:
     throttled: bool = False
     """Whether it reads from the imitated slow drive, or is staged from it."""
     losses: str = ""
-    """Its effect on the losses of a user's own script (`analysis.tournament.entries`); "" for none."""
+    """Its effect on the losses of a user's own script in words; "" for none, and where that is not known."""
+    effect: str = "unknown"
+    """The same as an `Effect`."""
 
 
 def over_whole_epochs(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:

@@ -30,6 +30,10 @@ Read = Callable[[int], Sequence[Any]]
 """Reads the values of a sample by its number in a part, as bytes or views of them."""
 
 
+MODES = ("1", "L", "LA", "RGB", "RGBA", "CMYK", "I", "F", "I;16")
+"""Of PIL images whose bytes are all that they are: not those with a palette."""
+
+
 class Encoded(bytes):
     """The bytes of an image file, to be stored as they are, and decoded when they are read."""
 
@@ -98,7 +102,7 @@ def kind_of(value: Any) -> str:
         return f"{'array' if isinstance(value, np.ndarray) else 'scalar'} {value.dtype.str} {value.ndim}"
     if isinstance(value, Encoded):
         return f"file {value.mode}"
-    if hasattr(value, "getbands"):
+    if getattr(value, "mode", None) in MODES and hasattr(value, "getbands"):
         return f"image {value.mode}"
     if type(value) is bytes or type(value).__name__ in TEXTS:
         return type(value).__name__
@@ -150,9 +154,16 @@ Write = Callable[[Rows, Path, Names], None]
 
 
 def convert(
-    dataset: Any, folder: str | Path, write: Write, indices: Sequence[int] | None = None, at: int = 0, part: int = PART
+    dataset: Any,
+    folder: str | Path,
+    write: Write,
+    indices: Sequence[int] | None = None,
+    at: int = 0,
+    part: int = PART,
+    what: str = "",
 ) -> None:
-    """Writes the samples of `dataset`: all, or those of `indices`. `at`: the value that `Samples` is to transform.
+    """Writes the samples of `dataset`: all, or those of `indices`. `at`: the value that `Samples` is to transform;
+    `what`: what else was done to them, which must be the same for an earlier attempt to go on.
 
     A part that is there is not written again. Raises `ValueError` for samples that are not alike, and where `folder`
     holds other ones, and `TypeError` for values that cannot be stored.
@@ -163,6 +174,7 @@ def convert(
     kinds = [kind_of(value) for value in values]
     names = [f"{i}.{'jpg' if kind.startswith('file') else 'bin'}" for i, kind in enumerate(kinds)]
     facts = {"n": len(indices), "part": part, "kinds": kinds, "names": names, "at": at, "tree": repr(tree)}
+    facts["what"] = what
     known = folder / "stored.json"
     if known.exists() and json.loads(known.read_text(encoding="utf-8")) != facts:
         raise ValueError(f"{folder} holds other samples")
