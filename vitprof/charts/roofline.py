@@ -29,6 +29,6 @@ def roofline(rates: Roofline) -> go.Figure:
         margin={"l": 8, "r": 40, "t": 24, "b": 44},
         showlegend=False,
         height=AROUND_PX + ROW_PX * len(names),
-        xaxis=style.axis("samples/s on the job's cores (log scale)", type="log", range=ends, fixedrange=True),
+        xaxis=style.axis("samples/s on the loader's cores (log scale)", type="log", range=ends, fixedrange=True),
         yaxis=style.axis("", **style.categories(autorange="reversed", automargin=True, showgrid=False)),
     )

@@ -180,10 +180,11 @@ class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
         return list(readable(rows, stored_run.stored_run))
 
     def fastest(self, dataset: str) -> dict[tuple[str, str], float]:
-        """Returns (device, strategy) -> samples/s of the fastest run on a data set, of those with a conclusion."""
+        """Returns (device, strategy) -> samples/s of the fastest run on a data set that loaded and has a conclusion."""
         column, undecided = runs.c, ("", "inconclusive")  # so is a run that only loaded
         query = sa.select(column.device, column.strategy, sa.func.max(column.samples_per_s))
         query = query.where(column.id > 0, column.dataset == dataset, column.verdict_kind.not_in(undecided))
+        query = query.where(column.config["replay"].as_string().is_(None))
         with self.transaction() as db:
             found = db.execute(query.group_by(column.device, column.strategy)).fetchall()
         return {(device, strategy): most for device, strategy, most in found if most is not None}

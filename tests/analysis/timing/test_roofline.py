@@ -46,7 +46,7 @@ def test_each_stage_has_all_cores_and_the_loader_shares_them() -> None:
     assert (rates.lowest.name, rates.cores_needed) == (LOADER, 8)
     assert rates.sentence == (
         "The device takes 14.0 ms for 50 samples; the loader takes 2.00 ms of a core for a sample, most of it "
-        "decoding. To feed the device it needs 8 cores and has 2."
+        "decoding. To feed the device it needs 8 cores and uses 2."
     )
     many = roofs(steps_of(), 16)
     assert many is not None

@@ -67,11 +67,11 @@ class Roofline:
         first += f"{formats.seconds(self.core_s)} of a core for a sample, most of it {largest.name}. "
         if loader.samples_per_s >= device.samples_per_s:
             return f"{first}{formats.count(self.cores, 'core')} can feed the device: it needs {self.cores_needed}."
-        return f"{first}To feed the device it needs {self.cores_needed} cores and has {self.cores}."
+        return f"{first}To feed the device it needs {self.cores_needed} cores and uses {self.cores}."
 
 
 def roofline_of(loading: Loading, steps: Series, cores: int) -> Roofline | None:
-    """Returns the roofline of a run's steady state; `cores`: those that the job has. None where the loader's stages or
+    """Returns the roofline of a run's steady state; `cores`: those that load. None where the loader's stages or
     the device's time were not measured. Stages are timed by the clock: workers that wait for a core make them longer.
     """
     keep = steady_state(steps)

@@ -211,7 +211,8 @@ LOADING_HELP = (
     "Hand-over: the time that a finished batch took to reach the loop."
 )
 ROOFLINE_HELP = (
-    "Each stage alone on all cores that the job has, the transfer and the device. The lowest of loader, transfer and "
+    "Each stage alone on the cores that the loader uses: one for each worker or thread, at most those that the job "
+    "has; the transfer and the device. The lowest of loader, transfer and "
     "device is the bottleneck. Stages are timed by the clock: where workers wait for a core, they look slower."
 )
 TRANSFORMS_HELP = (
@@ -257,7 +258,8 @@ def draw_loading(run: store.StoredRun) -> None:
 
 
 def _draw_roofline(run: store.StoredRun, times: loading.Loading, steps: Series) -> None:
-    cores = int(run.environment.get("job_cpu_count") or 0)
+    makers = (run.config.workers or 1) if run.config.loader in ("dataloader", "threads") else 1
+    cores = min(int(run.environment.get("job_cpu_count") or 0), makers)
     rates = roofline.roofline_of(times, steps, cores) if cores else None
     if rates is None or findings.verdict_of(run).kind == "inconclusive":
         return
