@@ -124,7 +124,7 @@ class TestMeasuring:
         assert found.parts[1].distinguishable
         assert found.simulated
         assert {p.words for p in shown} <= {"anchor A", "anchor B", "anchor C"}
-        assert found.notes[-1].startswith("no anchor D: storage memory is in memory")
+        assert found.notes[-1].startswith("no run over a cold page cache (D): storage memory is in memory")
         assert jobs.find_headroom(manager.store, manager.store.run(run.id)) == found
 
     @pytest.mark.slow

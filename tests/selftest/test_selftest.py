@@ -34,7 +34,7 @@ BY_NAME = {case.name: case for case in CASES}
 ZERO = dict.fromkeys(("launch_ms", "launching_ms", "idle_frac", "true_idle_frac", "fetch_ms", "start_s"), 0.0)
 KNOWN: dict[str, Any] = {"cause_ms": math.nan, "exposed_ms": {}, "step_ms": 12.0, "cpu_ms": 5.0, "end_s": 1.0}
 QUIET = Observed(kind="not input-bound", cause="", signatures=(), **ZERO, **KNOWN)
-READ, HOGS, LAUNCHES = BY_NAME["read, in the loop"], BY_NAME["CPU hogs"], BY_NAME["launch-bound"]
+READ, HOGS, LAUNCHES = BY_NAME["read, in the loop"], BY_NAME["other programs"], BY_NAME["launch-bound"]
 PARTLY, HIDDEN = BY_NAME["partly hidden"], BY_NAME["fully hidden"]
 
 
@@ -90,11 +90,11 @@ def test_a_right_verdict_is_right() -> None:
 
 def test_a_wrong_one_is_told() -> None:
     for slowed, wrong in (
-        (waiting("read", 23.0), "it reported 23.00 ms of the 20.00 ms added"),
-        (waiting("decode", 20.0), "the verdict blamed decoding, expected reading; it reported 0.00 ms"),
+        (waiting("read", 23.0), "the size found was off by +3.00 ms, where 2.00 ms are allowed"),
+        (waiting("decode", 20.0), "the verdict blamed decoding, expected reading; the size found was off by -20.00 ms"),
         (waiting("read", 20.0, idle_frac=0.9, true_idle_frac=0.95), "an idle share of 90.0% instead of 95.0%"),
         (waiting("", 20.0, kind="inconclusive"), "the verdict was inconclusive, expected reading"),
-        (waiting("read", math.nan), "it reported"),
+        (waiting("read", math.nan), "the size found was off by +nan"),
     ):
         found = result(READ, 20.0, dataclasses.replace(QUIET, fetch_ms=1.5), slowed)
         assert (found.ok, wrong in found.wrong) == (False, True), found.wrong

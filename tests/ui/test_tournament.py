@@ -50,7 +50,7 @@ def test_another_baseline_is_in_the_address_and_another_tournament_has_its_own(s
     assert not at.exception
     assert kept_in_url(at)["against"] == KEYS["memory"]
     assert list(at.dataframe[0].value["vs baseline"][:2]) == ["baseline", "slower"]
-    assert list(at.dataframe[0].value["Result"][:2]) == ["★ recommended", "slower"]
+    assert list(at.dataframe[0].value["vs fastest"][:2]) == ["★ recommended", "slower"]
     at = shown(one, against="memory, batch 128", section="Heat map")
     assert list(at.dataframe[0].value["vs baseline"][:2]) == ["baseline", "slower"]
     assert [*charts(at)] == ["tournament-heat"]
@@ -134,7 +134,7 @@ def test_pause_resume_stop_end_and_more_rounds(runner: Mock, store: RunStore, mo
     at = shown(runner.id)
     assert any(re.search("1 of 6 runs done.*; at most about", str(bar.proto)) for bar in at.get("progress"))
     assert "Too early: only per-sample" in said(at)
-    assert at.dataframe[0].value["Result"].iloc[0] == "fastest so far"
+    assert at.dataframe[0].value["vs fastest"].iloc[0] == "fastest so far"
     click(at, "tournament-pause")
     assert "Paused: the current run is finished first" in said(at)
     click(at, "tournament-resume")
@@ -242,7 +242,7 @@ def test_page_store_list_and_downloads_say_the_same(store: RunStore) -> None:
     assert "memory, batch 128: round 6 not counted: other programs used 3.0 CPU cores" in said(at)
     (times,) = re.findall(r"([\d.]+) times that of per-sample, batch 128 \(([\d.]+) to ([\d.]+), 5 runs", said(at))
     assert frame["Speed-up"][0] == f"{times[0]}x ({times[1]}-{times[2]})"
-    assert (list(frame["Rank"][:2]), list(frame["Result"])) == ([1, 2], ["★ recommended", "slower", "failed"])
+    assert (list(frame["Rank"][:2]), list(frame["vs fastest"])) == ([1, 2], ["★ recommended", "slower", "failed"])
     assert list(frame["vs baseline"][:2]) == ["faster", "baseline"]
     throughput = frame["Samples/s"][0].partition(" ")[0]
     assert f"Use memory, batch 128: {throughput} samples/s" in said(at)

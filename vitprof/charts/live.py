@@ -143,9 +143,9 @@ def _filled(name: str, colour: str, **more: Any) -> dict[str, Any]:
     return _line(name, colour, "", "%{text}<extra></extra>", line, fill="tozeroy", fillcolor=colour, **more)
 
 
-def _stacked(name: str, colour: str) -> dict[str, Any]:
-    hover, line = f"%{{y:.3~g}} ms {name}<extra></extra>", {"width": 0, "shape": "hvh"}
-    return _line(name, colour, "ms", hover, line, stackgroup="batch", fillcolor=colour)
+def _part(name: str, colour: str) -> dict[str, Any]:
+    hover, line = f"%{{y:.3~g}} ms {name}<extra></extra>", {"width": 1.5, "shape": "hvh"}
+    return _line(name, colour, "ms", hover, line)
 
 
 MOST_LABELS, MOST_LOOKED_AT, MOST_TOLD_APART = 3, 20, 20_000
@@ -188,12 +188,12 @@ GAPS = LiveChart(
 BATCHES = LiveChart(
     key="batches",
     title="Time of each batch",
-    help="What the training loop and the device spent on each batch. Queued compute can hide a data wait; the "
-    "idle gap is what counts. Of more than 650 batches the quickest and slowest of each group of neighbours are drawn.",
-    alt="Stacked time of each batch in milliseconds: data wait, copy to the device, compute",
+    help="What the training loop and the device spent on each batch. They overlap: a data wait is hidden while the "
+    "device computes. Of more than 650 batches the quickest and slowest of each group of neighbours are drawn.",
+    alt="Time of each batch in milliseconds, a line each: data wait, copy to the device, compute",
     source="steps",
     x="index",
-    traces=(_stacked("data wait", style.DATA_WAIT), _stacked("H2D", style.H2D), _stacked("compute", style.COMPUTE)),
+    traces=(_part("data wait", style.DATA_WAIT), _part("H2D", style.H2D), _part("compute", style.COMPUTE)),
     layout={
         "xaxis": style.axis("step"),
         "yaxis": style.axis("time (ms)", rangemode="tozero"),

@@ -119,7 +119,7 @@ def find_headroom(store: RunStore, run: StoredRun) -> Headroom | None:
         elif mine and result.low != result.low:  # NaN
             notes.append(f"anchor {role}: {result.n_steps} steady steps are too few for an interval")
     if not any(r.role == "D" for r in runs):
-        notes.append(f"no anchor D: {why_no_cold(config) or 'it was not run'}")
+        notes.append(f"no run over a cold page cache (D): {why_no_cold(config) or 'it was not run'}")
     asked = run.config if run.group_key != group else config
     slow = asked.page_cache == "cold" or any(r.role == "D" and r.config.location == "slow-drive" for r in runs)
     return headroom(

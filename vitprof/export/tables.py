@@ -144,7 +144,7 @@ def predictions_in_words(predictions: Sequence[StoredPrediction], profiled: Stor
             formats.number(p.samples_per_s),
             f"{formats.number(p.low)} to {formats.number(p.high)}",
             f"{formats.number(p.samples_per_s / own)}x",
-            "predicted, not run" if p.measured_per_s is None else formats.number(p.measured_per_s),
+            "predicted" if p.measured_per_s is None else formats.number(p.measured_per_s),
             "" if p.error is None else f"{p.error * 100:+.1f}%",
         )
         for p in predictions

@@ -136,7 +136,7 @@ CASES: tuple[Case, ...] = (
     # reference, minus the additional CPU time of the same work. Beside other programs a core also computes more slowly
     # (hyper-threads, caches, clocks); the verdict's size is only the wait for a core.
     Case(
-        name="CPU hogs",
+        name="other programs",
         what="other programs on all cores, photos decoded in the loop",
         base=CPU_BOUND,
         hogs=True,

@@ -98,7 +98,7 @@ class Result:
         right = " or ".join(dict.fromkeys(CAUSE_NAMES[name] for name in self.right)) or "none"
         verdict = f"was {self.cause}" if self.cause and self.cause not in CAUSE_NAMES else f"blamed {self.blamed}"
         named = f"the verdict {verdict}, expected {right}"
-        size = f"it reported {self.reported_ms:.2f} ms of the {self.expected_ms:.2f} ms added"
+        size = f"the size found was off by {self.error_ms:+.2f} ms, where {self.tolerance_ms:.2f} ms are allowed"
         idle = f"it reported an idle share of {self.idle_frac:.1%} instead of {self.true_idle_frac:.1%}"
         checks = ((self.cause_ok, named), (self.size_ok, size), (self.idle_ok, idle))
         if (wrong := "; ".join(words for right, words in checks if not right)) and self.others_cores >= OTHERS_CORES:

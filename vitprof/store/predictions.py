@@ -29,7 +29,7 @@ class StoredPrediction(Prediction):
     created_utc: str
     """ISO 8601 with a Z."""
     measured_per_s: float | None
-    """Throughput (samples/s) of the run that checked it; None as long as it is "predicted, not run"."""
+    """Throughput (samples/s) of the run that checked it; None as long as none has."""
 
     @property
     def error(self) -> float | None:

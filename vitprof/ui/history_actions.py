@@ -37,7 +37,7 @@ def draw_actions(ticked: Sequence[RunRow]) -> None:
             open_in_profile(resources.manager().submit(resources.store().run(ids[0]).config))
         if _button("Settings to sidebar", "tune", "Puts its settings into the sidebar; starts nothing.", ours):
             settings.use_config(resources.store().run(ids[0]).config)
-            st.session_state[page.USED] = ids[0]
+            notifications.say_there(page.TAKEN_OVER, ":material/tune:")
             open_in_profile(ids[0])
         if _button("Edit", "edit", "Name, tags and note of a run, or tags for several.", some):
             st.session_state[notifications.DIALOG_OPEN] = True

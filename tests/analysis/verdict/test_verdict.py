@@ -198,6 +198,8 @@ def test_long_epoch_starts_have_advice_of_their_own(changes: dict[str, Any], fir
     advice = judge(config, epochs(300.0, 30), (), telemetry(epochs(300.0, 30)), GPU).advice
     assert advice[0].words.startswith(first)
     assert any("forkserver" in one.words for one in advice) == ("start_method" in changes)
+    fewer = any("num_workers=2" in one.words for one in advice)
+    assert fewer == (changes.get("persistent_workers") is True), "where they start anew, it is not their number"
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def other_programs(trace: steady.Trace) -> Signature | None:
     if not _lasts(found, cores):
         return None
     full = found.machine_pct >= thresholds.BUSY_PCT
-    effect = "Cores are still free, so this slows the job only a little."
+    effect = "Cores are still free: the job need not wait for one, though it may run slower."
     if full and queued < thresholds.OTHERS_CORES_FRAC:
         effect = "All cores are busy, but the job hardly waits for one."
     elif full:

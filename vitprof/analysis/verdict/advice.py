@@ -108,7 +108,7 @@ def advise(
 
 def _advice_on(alternative: Alternative, situation: advice_rules.Situation) -> Advice:
     times = alternative.samples_per_s / situation.samples_per_s
-    how = "measured" if alternative.measured else "predicted, not run"
+    how = "measured" if alternative.measured else "predicted"
     interval = f"{formats.number(alternative.low)}-{formats.number(alternative.high)}"
     figure = f"{formats.number(alternative.samples_per_s, 'samples/s')} ({interval}, {how})"
     names = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in alternative.settings.items())

@@ -134,10 +134,10 @@ def epoch_starts(s: Situation) -> Iterator[Advice]:
     if restarts and matter and s.config.start_method == "spawn":
         reason = 'After multiprocessing.set_forkserver_preload(["torch"]) workers are forked with PyTorch imported.'
         yield setting("start_method", "forkserver", "start method forkserver", reason)
-    if workers > 1 and matter:
+    if workers > 1 and matter and not restarts and not {s.cause, *s.causes} - {"epoch_start"}:
         reason = "Each has to start, or to fill its queue, as an epoch begins: try fewer."
         yield setting("workers", workers // 2, f"fewer workers ({workers // 2})", reason)
-    elif matter and own:
+    elif matter and own and not workers:
         once = "doing once what iter(loader) and its first batch do, or longer epochs"
         yield Advice({}, once, "It is done anew for each epoch.")
 

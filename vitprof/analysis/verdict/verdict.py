@@ -97,7 +97,7 @@ def judge(
     measured |= {"cause": cause, "cause_frac": cause_frac, "cause_ms_per_batch": cause_ms}
     if cause == "cpu_contention" and without < _edge(low):
         return inconclusive(no_verdict.disturbed(device, exposure, without), **measured)
-    speed_up, counted = _speed_up(exposure, facts, headroom, held_up), training(steps)
+    speed_up, counted = _speed_up(exposure, facts, headroom, held_up, device), training(steps)
     if outside_loader:  # what free data would gain is not known
         speed_up = wording.SpeedUp(math.nan, math.nan, math.nan, measured=False)
     situation = advice_rules.Situation(
@@ -194,18 +194,22 @@ def find_cause(
 
 
 def _speed_up(
-    exposure: Exposure, facts: Mapping[str, Any], measured: Headroom | None, held_up: float
+    exposure: Exposure, facts: Mapping[str, Any], measured: Headroom | None, held_up: float, device: wording.Device
 ) -> wording.SpeedUp:
     """Returns what was measured, else an upper bound: the same steps without the time idle for data, and `held_up`. A
-    headroom is one of the steady steps: where epochs begin with long waits it is what the steps between would gain.
+    headroom is one of the steady steps: where epochs begin with long waits it is what the steps between would gain. One
+    of other runs above that bound is none: they lost more to loading.
     """
+    shares = [share + held_up for share in exposure.idle]
+    bound = arrays.Interval(*(1 / (1 - share) if share < 1 else math.inf for share in shares))
     own, gain = own_headroom(facts), arrays.UNKNOWN
     if measured is not None and math.isfinite(measured.speed_up):
         gain = arrays.Interval(measured.speed_up, measured.speed_up_low, measured.speed_up_high)
     elif own is not None:
         measured, gain = None, own.speed_up
+    bounded = measured is not None and not device.on_cpu and not exposure.host_paced
+    if bounded and gain.low > bound.high * (1 + thresholds.EQUAL_FRAC):
+        gain = arrays.UNKNOWN
     if math.isfinite(gain.value) and exposure.starts.frac < thresholds.EPOCH_STARTS_FRAC:
         return wording.SpeedUp(*gain, measured=True, other_runs=measured is not None)
-    shares = [share + held_up for share in exposure.idle]
-    bound = arrays.Interval(*(1 / (1 - share) if share < 1 else math.inf for share in shares))
     return wording.SpeedUp(*bound, measured=False, between=gain.value)

@@ -94,7 +94,7 @@ LOOKS: dict[str, tuple[str, str]] = {
     "inconclusive": (":material/help:", style.NEUTRAL),
 }
 """Kind of a verdict -> its icon, and the colour at the card's edge. The word is in the sentence."""
-USED = "settings taken over"
+TAKEN_OVER = "The settings are in the sidebar. Press Run there."
 USE_HELP = "Puts this run's settings with this change into the sidebar; nothing is started."
 VERDICT_HELP = (
     "From times on the device and in the training loop, never from GPU-util. The lower end of the 95% interval "
@@ -122,8 +122,6 @@ def draw_verdict(run: store.StoredRun) -> None:
         disturbed = any(signature.name == "other-programs" for signature in verdict.signatures)
         if disturbed and not own_script.is_own_script(run.config):
             runs.draw_when_quiet(run)
-        if st.session_state.pop(USED, None) == run.id:
-            st.caption(":material/check: The settings are in the sidebar. Press Run there.")
 
 
 CHARTED_STEPS = 100_000
@@ -193,7 +191,7 @@ def _draw_advice(run: store.StoredRun, advice: Advice, at: int, proofs: proof.Pr
 
     def use() -> None:
         settings.use_config(advised)
-        st.session_state[USED] = run.id
+        notifications.say_there(TAKEN_OVER, ":material/tune:")
 
     text, buttons = st.columns([3, 1], vertical_alignment="center", gap="small")
     text.markdown(line)

@@ -7,7 +7,7 @@ from typing import Literal
 import streamlit as st
 
 from vitprof import errors, formats
-from vitprof.analysis.thresholds import OTHERS_CORES
+from vitprof.analysis import thresholds
 from vitprof.analysis.tournament.entries import setting_in_words
 from vitprof.analysis.tournament.leaderboard import Leaderboard
 from vitprof.analysis.tournament.recommend import least_others
@@ -110,7 +110,13 @@ def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> s
         "equal": f"**No gain:** {name} is as fast, within 5%: {times}{spread}, {sure}.",
         "slower": f"**No gain:** {name} is slower: {times}{spread}, {sure}.",
     }.get(advised.against_baseline, f"**Undecided:** {name}: {times}{spread}, {sure}.")
-    if taken := [cores for row in board.rows if (cores := least_others(row)) >= OTHERS_CORES]:
+    base = board.row(board.baseline)
+    overall = advised.samples_per_s / base.samples_per_s if base is not None else math.nan
+    if abs(math.log(overall / advised.speed_up)) > thresholds.EQUAL_FRAC:  # not where it is not known
+        words += (
+            f" That is in the fastest fifth of the time, which is disturbed least; in all {formats.number(overall)}x."
+        )
+    if taken := [cores for row in board.rows if (cores := least_others(row)) >= thresholds.OTHERS_CORES]:
         words += f" Other programs took at least {formats.number(min(taken))} CPU cores: without them it may differ."
     if len({row.entry.batch_size for row in board.rows}) > 1:
         words += " Another batch size also changes how the model learns."

@@ -53,7 +53,7 @@ def draw_welcome(config: RunConfig | None) -> None:
         st.markdown("In a console, start your training like this. Nothing in the script changes:")
         _draw_command("watch -- python train.py")
         st.markdown("This page shows the run as soon as it begins. To see one without a console:")
-        about = f"Runs {demo.SCRIPT}: a Dataset that prepares one image after another. About 15 seconds."
+        about = f"Runs {demo.SCRIPT}: a Dataset that prepares one image after another. About 20 seconds."
         texts.act_button("Watch an example script", "watch-example", "visibility", watch_example, about)
     with data:
         st.header("My data", anchor=False)

@@ -10,11 +10,12 @@ from typing import Literal
 import streamlit as st
 
 from vitprof import formats
-from vitprof.analysis.tournament import entries, leaderboard
+from vitprof.analysis.tournament import entries, leaderboard, scores
 from vitprof.analysis.tournament.recommend import Cost, Recommendation, break_even, cost_of, recommend
 from vitprof.charts import tournament as charts
 from vitprof.charts.heat_map import article_heat
 from vitprof.config.own_script import OwnScript
+from vitprof.config.strategies import STRATEGIES
 from vitprof.experiments.tournament import planning
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tournament import tournament_csv, tournament_object
@@ -96,6 +97,9 @@ def _pick_baseline(board: leaderboard.Leaderboard, own: str) -> str:
     return chosen or own
 
 
+SURE_HELP = "How probable it is that no other setting here is faster by more than 5%."
+
+
 def _draw_answer(now: TournamentState, board: leaderboard.Leaderboard, recommendation: Recommendation | None) -> None:
     through = now.tournament.status == "done" and not now.tournament.held
     if recommendation is None:
@@ -113,9 +117,11 @@ def _draw_answer(now: TournamentState, board: leaderboard.Leaderboard, recommend
             interval = f"{formats.number(row.speed_up_low)} to {formats.number(row.speed_up_high)}"
             st.badge(f"{formats.number(row.speed_up)}x the baseline ({interval})", color="green")
         if row is not None and math.isfinite(recommendation.probability):
-            st.badge(f"{100 * min(recommendation.probability, 0.999):.3g}% sure", color="blue")
+            st.badge(f"{100 * min(recommendation.probability, 0.999):.3g}% sure", color="blue", help=SURE_HELP)
     first, _, rest = recommendation.sentence.partition(". ")
     st.markdown(escaped(texts.sentence(first)))
+    if row is not None and row.entry.strategy in STRATEGIES:
+        st.caption(escaped(STRATEGIES[row.entry.strategy].what))
     if rest:
         with st.expander("What to mind"):
             st.markdown(escaped(rest))
@@ -188,8 +194,9 @@ def _article(now: TournamentState, board: leaderboard.Leaderboard) -> None:
         for at, batch in enumerate(table.batch_sizes)
     ]
     frame = tables.draw(columns, [(line,) for line in table.lines], key="tournament-article", placeholder="–")
-    whole = any(o.summary and o.summary.n_epochs_measured for e in now.entries for o in e.outcomes)
-    how = "measured where every setting saw a whole one" if whole else "from the throughput: no run saw a whole one"
+    seen = [o.summary for row in board.rows if row.rank for o in row.entry.outcomes if scores.counts(o)]
+    whole = all(summary is not None and summary.n_epochs_measured for summary in seen)
+    how = "measured: every run saw a whole one" if whole else "from the throughput: not every run saw a whole one"
     absent = [m for m in ("GPU memory", "GPU-util") if not any(c.startswith(m) for c in frame.columns)]
     not_here = f" Not available here: {' and '.join(absent)} (NVML)." if absent else ""
     st.caption(f"Seconds for an epoch of {board.n_train:,} images, {how}.{not_here}")
@@ -205,6 +212,7 @@ def _heat(now: TournamentState, board: leaderboard.Leaderboard) -> None:
     value = widgets.choose(COLOUR, "Colour", values, default="epoch_s", help="What the cells show.", show_label=False)
     table = leaderboard.article_table(board)
     live_chart.plot(article_heat(table, value), key="tournament-heat", height=150 + 40 * len(table.lines))
+    st.caption("Seconds count all of the time; speed-ups compare the fastest fifth of it, as the leaderboard does.")
 
 
 def _costs(now: TournamentState, board: leaderboard.Leaderboard) -> None:

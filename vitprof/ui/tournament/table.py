@@ -142,7 +142,7 @@ COST_COLUMNS: tuple[tables.Column, ...] = (
 def draw_table(board: Leaderboard, recommended: str | None, *, live: bool) -> None:
     rows = sorted(board.rows, key=lambda row: row.key != recommended)
     result = tables.Column(
-        "Result",
+        "vs fastest",
         "★ recommended: the setting to use. Else against the fastest with the same page cache: as fast (within 5%), "
         "slower, or undecided; or why it has no place. Reasons are below the table.",
         lambda r, b: standing(r, b, recommended),
