@@ -7,6 +7,7 @@ const VIEW_DEBOUNCE_MS = 150;
 const [RESYNC_PAUSE_MS, PARK_MS] = [1000, 2000]; // the first: a page that doesn't answer must not be asked in a loop
 // Drawing may take this share of a core, for each chart that grows: a training job may need the others.
 const DRAW_SHARE = navigator.hardwareConcurrency > 4 ? 0.2 : 0.03;
+const [NARROW_PX, TWO_COLUMNS] = [480, { entrywidth: 0.49, entrywidthmode: "fraction", font: { size: 10 } }];
 const ZLIB = 0x78; // the first byte of such a stream
 const BUTTONS = [["zoom2d", "pan2d", "autoScale2d", "toImage"]];
 const CONFIG = { displaylogo: false, doubleClick: "autosize", modeBarButtons: BUTTONS, scrollZoom: true };
@@ -255,6 +256,8 @@ class LiveChart {
       if (this.ranges[axis]) Object.assign(layout[axis], { range: [...this.ranges[axis]], autorange: false });
     }
     const { theme, width, height, held, dataRevision } = this;
+    const tall = width < NARROW_PX && this.traces.filter((trace) => trace.showlegend !== false).length > 3; // on a phone entries would be below each other
+    if (tall && layout.legend?.orientation === "h") Object.assign(layout.legend, TWO_COLUMNS);
     return { ...layout, template: { layout: theme }, width, height, uirevision: held.run, datarevision: dataRevision };
   }
 

@@ -447,6 +447,8 @@ def test_the_speed_up_is_measured_or_an_upper_bound() -> None:
     quieter = SimpleNamespace(speed_up=1.5, speed_up_low=1.4, speed_up_high=1.6)  # of a device that is idle 80%?
     sentence = verdict(steps, headroom=quieter).sentence
     assert "runs 1.50x as fast (1.40-1.60, measured while loading was faster than in this run: repeat both)" in sentence
+    slower = SimpleNamespace(speed_up=6.5, speed_up_low=6.4, speed_up_high=6.6)
+    assert "at most 5.0" in verdict(steps, headroom=slower).sentence, "a gain that this run does not have"
     replay = {n: {"steps": 10, "step_s": 1.5 - n % 2 * 0.5, "data_wait_s": 0.0} for n in range(8)}
     v = verdict(steps, GPU | {"replay": replay})
     assert (v.speed_up_if_free, v.speed_up_measured) == (pytest.approx(1.5), True), "in a script's own loop"

@@ -208,7 +208,7 @@ def _speed_up(
     elif own is not None:
         measured, gain = None, own.speed_up
     bounded = measured is not None and not device.on_cpu and not exposure.host_paced
-    if bounded and gain.low > bound.high * (1 + thresholds.EQUAL_FRAC):
+    if bounded and gain.low > bound.high:
         gain = arrays.UNKNOWN
     if math.isfinite(gain.value) and exposure.starts.frac < thresholds.EPOCH_STARTS_FRAC:
         return wording.SpeedUp(*gain, measured=True, other_runs=measured is not None)
