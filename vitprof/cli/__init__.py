@@ -9,7 +9,7 @@ import sys
 import typer
 
 from vitprof import errors, program
-from vitprof.cli import check, convert, dashboard, data, doctor, export, run, runs, schema, tournament, watch
+from vitprof.cli import check, convert, dashboard, data, datasets, doctor, export, run, runs, schema, tournament, watch
 from vitprof.cli.common import terminal
 
 app = typer.Typer(
@@ -33,6 +33,7 @@ for command in (
     *(doctor.doctor, doctor.selftest),
 ):
     app.command()(command)
+app.add_typer(datasets.app, name="datasets")
 app.callback(invoke_without_command=True)(dashboard.dashboard)
 app.command("open")(dashboard.open_dashboard)
 app.command("import")(export.import_runs)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from vitprof.errors import ConfigError
+from vitprof.sets import registry
 
 if TYPE_CHECKING:
     from vitprof.config import RunConfig
@@ -48,10 +49,14 @@ class DatasetInfo:
     any_size: bool
     """Whether it can be made with any number of images."""
     note: str
+    own_bytes: int = 0
+    """Bytes of a user's own image files (`vitprof.sets`); 0: vitprof makes or downloads the set."""
 
     @property
     def directory(self) -> str:
         """Returns the name of its directory. Sets of different sizes have different ones."""
+        if self.own_bytes:
+            return f"own-{self.name}"
         return f"{self.name}-{self.n_train}" if self.any_size else self.name
 
 
@@ -71,7 +76,7 @@ DIGITS = DatasetInfo(
     any_size=False,
     note="Rendered glyphs 0-9 with random distortion and noise, in MNIST's own file format. Made on first use.",
 )
-DATASETS = by_name(
+MADE_HERE = by_name(
     DIGITS,
     replace(
         DIGITS,
@@ -97,6 +102,41 @@ DATASETS = by_name(
         "each. Made on first use: about 0.1 MB and 2 ms of one core for each image.",
     ),
 )
+
+
+class _Known(Mapping[str, DatasetInfo]):
+    """The data sets that can be chosen by name: vitprof's and the user's own. One that was removed is found, for its
+    runs, but not listed.
+    """
+
+    def __getitem__(self, name: str) -> DatasetInfo:
+        return MADE_HERE[name] if name in MADE_HERE else _info_of(registry.everything()[name])
+
+    def __iter__(self) -> Iterator[str]:
+        yield from MADE_HERE
+        yield from registry.listed()
+
+    def __len__(self) -> int:
+        return len(MADE_HERE) + len(registry.listed())
+
+
+def _info_of(own: registry.OwnSet) -> DatasetInfo:
+    kind, _, path = own.spec.partition(":")
+    return replace(
+        MADE_HERE["photos"],
+        name=own.name,
+        title=f"{own.name} (your own, {kind})",
+        image_size=own.image_size,
+        classes=own.classes,
+        n_train=own.n_train,
+        n_test=own.n_test,
+        any_size=False,
+        note=f"Your own images: {path}. They are read where they are, or unpacked once.",
+        own_bytes=own.n_bytes,
+    )
+
+
+DATASETS: Mapping[str, DatasetInfo] = _Known()
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from vitprof.config import RunConfig
 from vitprof.config.gpu_findings import recorded_variables
 from vitprof.config.resolve import resolve
 from vitprof.engine.data.contract import Stop
+from vitprof.engine.data.own import named_errors
 from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
 from vitprof.engine.trainer import Trainer, open_trainer
 from vitprof.errors import DataError
@@ -130,7 +131,8 @@ def train(
             events.notice(limit.line)
     events.phase("startup", start, clock())
     evaluating = config.evaluate and not config.loader_only
-    with open_pipeline(config, device, events, stop, clock, evaluate=evaluating) as pipeline:
+    opened = open_pipeline(config, device, events, stop, clock, evaluate=evaluating)
+    with named_errors(config.dataset), opened as pipeline:
         start = clock()
         events.stage("starting", math.nan)
         events.facts(pipeline.facts)

@@ -8,17 +8,19 @@ from typing import Annotated, Any
 
 import typer
 
+from vitprof.cli.common.progress import progress
 from vitprof.cli.common.terminal import JSON_HELP, reader
 from vitprof.config import CHOICES, GROUPS, PARTS, RunConfig, bounds, catalog, descriptions, own_script, parts
 from vitprof.config.availability import look_around, why_unavailable
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
 from vitprof.experiments.tuning import DEFAULT_S
+from vitprof.sets import registry
 
 CONFIG_FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
 NUMBER_TYPES: dict[str, tuple[type, str]] = {"int": (int, "INTEGER"), "float": (float, "NUMBER")}
 """Type of a field of `RunConfig`, without " | None" -> the type that parses it, and its name in the help."""
-KNOWN_NAMES: dict[str, Iterable[str]] = {"dataset": catalog.DATASETS, "model": catalog.MODELS}
+KNOWN_NAMES: dict[str, Iterable[str]] = {"model": catalog.MODELS}
 KNOWN_NAMES |= {"strategy": STRATEGIES, **parts.PARTS_BY_KIND, **CHOICES}
 """Option -> the names that it takes, shown in the help."""
 
@@ -61,9 +63,25 @@ def option(name: str, panel: str | None = None, *, help_text: str = "") -> inspe
     elif type_name in NUMBER_TYPES:
         kind, metavar = NUMBER_TYPES[type_name]
         settings |= {"metavar": metavar, "parser": reader(name, kind, bounds.RUN_BOUNDS[name].allowed)}
+    elif name == "dataset":
+        settings |= {"metavar": "NAME|SPEC", "parser": data_set}
+        text += f"; one of {', '.join(catalog.DATASETS)}, or your own (datasets --help)"
     elif name in KNOWN_NAMES and not help_text:  # only shown: RunConfig checks the value and has the message for it
         text += f"; one of {', '.join(KNOWN_NAMES[name])}"
     return parameter(name, kind | None if optional else kind, field.default, text, panel, **settings)
+
+
+def data_set(given: str) -> str:
+    """Returns the name of a data set; a new one of one given as a spec, which is looked at. Raises `ConfigError`."""
+    if ":" not in given:
+        return given
+    from vitprof.sets.look import absolute, look
+
+    name = registry.name_of(absolute(given))
+    if name not in registry.listed():
+        with progress() as show:
+            registry.add(look(name, given, progress=lambda done, words: show(words, done)).own)
+    return name
 
 
 SECONDS = {"": 1, "s": 1, "min": 60, "h": 3600}

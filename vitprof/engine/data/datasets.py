@@ -9,7 +9,7 @@ from typing import Any
 
 from vitprof import home
 from vitprof.config.catalog import DatasetInfo, dataset_info
-from vitprof.engine.data import contract, digits, mnist, photos
+from vitprof.engine.data import contract, digits, mnist, own, photos
 from vitprof.engine.data.contract import OnProgress, Source, Stop, never, silent
 from vitprof.errors import DataError, SampleError
 
@@ -82,6 +82,10 @@ MAKERS: dict[str, Any] = {"digits": digits, "mnist": mnist, "photos": photos}
 existing directory. `IDENTITY` is the identity of what that makes: a set on disk with a different one is made again."""
 
 
+def _maker(info: DatasetInfo) -> Any:
+    return own.maker(info.name) if info.own_bytes else MAKERS[info.name]
+
+
 def _files(info: DatasetInfo, root: Path) -> dict[str, Path]:
     return {name: mnist.raw_dir(root) / name for name in mnist.FILES} if info.kind == "idx" else photos.files(root)
 
@@ -121,7 +125,7 @@ def open_source(info: DatasetInfo, root: Path, *, train: bool) -> Source:
 def _is_made(info: DatasetInfo, root: Path, skip_unreadable: bool = False) -> bool:
     """Returns whether the right set is under `root`. Raises `DataError` if it is there and damaged."""
     manifest = read_manifest(root)
-    if manifest is None or manifest["maker"] != MAKERS[info.name].IDENTITY:
+    if manifest is None or manifest["maker"] != _maker(info).IDENTITY:
         return False
     check(root, info, manifest, skip_unreadable=skip_unreadable)
     return True
@@ -130,7 +134,7 @@ def _is_made(info: DatasetInfo, root: Path, skip_unreadable: bool = False) -> bo
 def _make(info: DatasetInfo, root: Path, progress: OnProgress, stop: Stop) -> None:
     """Makes the set in `.<name>.partial-<identity>`, then moves it to `root`. One process at a time."""
     parent, resumable = home.ensure_dir(root.parent), not _hashed(info)
-    identity = json.dumps([MAKERS[info.name].IDENTITY, info.n_train, info.n_test])
+    identity = json.dumps([_maker(info).IDENTITY, info.n_train, info.n_test])
     partial = parent / f".{root.name}.partial-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
     with contract.locked(parent / f".{root.name}.lock", "making this data set", progress, stop):
         if _is_made(info, root):  # by the process that held the lock
@@ -150,7 +154,7 @@ def _make(info: DatasetInfo, root: Path, progress: OnProgress, stop: Stop) -> No
 
 
 def _fill(info: DatasetInfo, directory: Path, root: Path, progress: OnProgress, stop: Stop) -> None:
-    maker = MAKERS[info.name]
+    maker = _maker(info)
     sizes = {"n_train": info.n_train, "n_test": info.n_test} if info.any_size else {}
     maker.make(directory, **sizes, progress=lambda fraction, message: progress(0.95 * fraction, message), stop=stop)
     progress(0.95, f"{root.name}: recording {'checksums' if _hashed(info) else 'sizes'}")

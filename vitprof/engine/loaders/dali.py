@@ -22,7 +22,7 @@ from torch.utils.dlpack import from_dlpack
 
 from vitprof.config import RunConfig, accelerators, gpu_findings
 from vitprof.config.catalog import DatasetInfo
-from vitprof.engine.decoders import check_end, jpeg_size
+from vitprof.engine.decoders import check_end, jpeg_header
 from vitprof.engine.loaders.batch_assembly import EncodedMaker
 from vitprof.engine.loaders.batches import Pieces, PoolLoader, end_work
 from vitprof.engine.loaders.contract import Batch, Schedule
@@ -135,7 +135,7 @@ class DaliLoader(PoolLoader):
             encoded = self._storage.read_encoded(index)
             stopwatch.read_s += perf_counter() - begun
             try:
-                height, width = jpeg_size(encoded)
+                height, width, _ = jpeg_header(encoded)
                 check_end(encoded)  # a decoder that decodes only the crop's rows would not notice a missing end
             except ValueError as error:
                 raise self._make.undecodable(index, error) from error

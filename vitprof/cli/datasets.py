@@ -1,0 +1,53 @@
+"""`datasets`: the user's own data sets by name, which built-in jobs then train on as on vitprof's own."""
+
+from typing import Annotated
+
+import typer
+
+from vitprof.cli.common import terminal
+from vitprof.cli.common.progress import progress
+from vitprof.recording import codec
+from vitprof.sets import registry
+
+app = typer.Typer(help="Your own data sets by name, for run and tournament and on the pages.", no_args_is_help=True)
+SPEC_HELP = (
+    "what it is: folder:PATH (a folder for each class), csv:FILE?path=..&label=.., parquet:FILE, hdf5:FILE?images=..&"
+    "labels=.., lmdb:PATH, webdataset:PATH/{0000..0009}.tar, hf:PATH, or file.py:FUNCTION"
+)
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(help="name to give it", show_default=False)],
+    spec: Annotated[str, typer.Argument(help=SPEC_HELP, show_default=False)],
+    full: Annotated[bool, typer.Option("--full", help="open every sample, not some hundred")] = False,
+    as_json: terminal.AsJson = False,
+) -> None:
+    """Look at a data set of yours, and give it a name. Again after it has changed."""
+    from vitprof.sets.look import look  # Pillow takes a moment
+
+    registry.ensure_name(name)
+    with progress() as show:
+        found = look(name, spec, full=full, progress=lambda done, words: show(words, done))
+    registry.add(found.own)
+    if as_json:
+        terminal.print_json({"dataset": codec.to_plain(found)})
+        return
+    terminal.show(*found.lines(), f"to train on it: --dataset {name}")
+
+
+@app.command("list")
+def list_sets(as_json: terminal.AsJson = False) -> None:
+    """List your own data sets."""
+    every = [own for own in registry.everything().values() if not own.removed]
+    if as_json:
+        terminal.print_json({"datasets": [codec.to_plain(own) for own in every]})
+        return
+    lines = [f"{own.name}: {own.spec}, {own.n_train + own.n_test:,} samples" for own in every]
+    terminal.show(*lines or ["no data set of yours; datasets add NAME SPEC adds one"])
+
+
+@app.command()
+def remove(name: Annotated[str, typer.Argument(help="its name", show_default=False)]) -> None:
+    """Forget a data set of yours, and delete what vitprof made of it. Your files and its runs stay."""
+    registry.remove(name)

@@ -1,0 +1,117 @@
+"""Brings a user's own data set into the layout of `photos`: links to files that are images already, and files unpacked
+from what keeps many samples.
+"""
+
+import io
+import os
+import re
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from vitprof import home
+from vitprof.engine.data import contract
+from vitprof.errors import DataError, SampleError, VitprofError, one_line
+from vitprof.sets import registry
+from vitprof.sets.readers import open_spec
+from vitprof.sets.registry import OwnSet
+from vitprof.sets.samples import Entry, Listing, png_of
+
+AS_IT_IS = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "BMP": ".bmp"}
+"""Formats that every loader decodes -> suffix; others are stored as PNG."""
+TOLD_EACH = 200
+
+
+class OwnMaker:
+    """Makes what `own` names, as the modules of `datasets.MAKERS` make theirs."""
+
+    def __init__(self, own: OwnSet) -> None:
+        self._own = own
+        self.IDENTITY: dict[str, int | str] = {"maker": own.spec, "version": 1, "stamp": own.stamp}
+
+    def make(
+        self, directory: Path, *, progress: contract.OnProgress = contract.silent, stop: contract.Stop = contract.never
+    ) -> None:
+        """Raises `DataError`, also where the data have changed since they were looked at, and `JobStopped`."""
+        own = self._own
+        try:
+            opened = open_spec(own.spec)
+        except VitprofError as error:
+            raise DataError(f"data set {own.name}: {one_line(error)}") from error
+        with closing(opened) as found:
+            self._fill(directory, found, progress, stop)
+
+    def _fill(self, directory: Path, found: Listing, progress: contract.OnProgress, stop: contract.Stop) -> None:
+        own, activity = self._own, f"the data set {self._own.name} was brought into its place"
+        n = len(found.entries)
+        if (n, len(found.classes)) != (own.n_train + own.n_test, own.classes):
+            again = f"vitprof datasets add {own.name} {own.spec}"
+            raise DataError(f"data set {own.name} has changed since it was looked at; look again: {again}")
+        if not found.in_place:
+            contract.ensure_space(directory, round(1.05 * own.n_bytes))
+        folders = [class_folder(label, name) for label, name in enumerate(found.classes)]
+        with contract.writing(directory):
+            for split in ("train", "test"):
+                for folder in folders:
+                    (directory / split / folder).mkdir(parents=True, exist_ok=True)
+        for at, entry in enumerate(found.entries):
+            if at % TOLD_EACH == 0:
+                contract.report(progress, stop, at / n, f"{own.name}: {at:,} of {n:,}", activity)
+            _put(found, entry, directory / ("train" if entry.train else "test") / folders[entry.label] / f"{at:08d}")
+
+
+def maker(name: str) -> OwnMaker:
+    return OwnMaker(registry.everything()[name])
+
+
+@contextmanager
+def named_errors(name: str) -> Iterator[None]:
+    """Names, in what is raised inside about a sample of a user's own data set, the user's file and what to do."""
+    try:
+        yield
+    except SampleError as error:
+        if name not in registry.listed():
+            raise
+        what = str(error).partition(";")[0]
+        for path in re.findall(rf"{re.escape(str(home.data_dir()))}\S+", what):
+            what = what.replace(path, os.path.realpath(path))
+        again = f"repair or remove it and run vitprof datasets add {name} again"
+        raise SampleError(f"{what}; {again}, or skip such samples (--skip-unreadable)") from error
+
+
+def class_folder(label: int, name: str) -> str:
+    """Returns the name of a class's folder: they sort in the order of the labels."""
+    return f"{label:05d}-{re.sub(r'[^0-9A-Za-z_-]+', '_', name)[:80]}"
+
+
+def _put(found: Listing, entry: Entry, path: Path) -> None:
+    """Makes the file of a sample, or a link to it where all loaders read it as it is."""
+    data, kind, converted = None, ".jpg", None
+    try:
+        data = None if found.in_place else found.read(entry.key)
+        with Image.open(entry.key if data is None else io.BytesIO(data)) as image:
+            kind = AS_IT_IS.get(str(image.format), "")
+            if not kind or image.mode[0] in "IF":
+                converted, kind = png_of(eight_bits(image)), ".png"
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        pass  # reading it as a sample says what is wrong with it
+    target = path.with_name(path.name + kind)
+    with contract.writing(target):
+        if data is None and converted is None:
+            target.unlink(missing_ok=True)
+            target.symlink_to(entry.key)
+        else:
+            target.write_bytes(converted or data or b"")
+
+
+def eight_bits(image: Image.Image) -> Image.Image:
+    """Returns an image of 8 bits a channel: of more bits the upper 8, of decimals 0 to the most."""
+    if image.mode[0] not in "IF":
+        return image.convert("RGB")
+    pixels = np.asarray(image, np.float64)
+    most = 65535.0 if image.mode.startswith("I;16") or pixels.max() > 255 else 255.0
+    scaled = pixels / (max(pixels.max(), 1e-9) if image.mode == "F" else most)
+    return Image.fromarray((scaled.clip(0, 1) * 255).astype(np.uint8)).convert("RGB")

@@ -1,0 +1,219 @@
+"""Data sets that keep many samples in a file, or make them: Parquet, HDF5, LMDB, tar shards, Arrow, a function."""
+
+import importlib
+import importlib.util
+import json
+import os
+import re
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from vitprof import errors
+from vitprof.sets.files import of_paths
+from vitprof.sets.samples import LABEL, PATH, SUFFIXES, Listing, columns, encoded, listing, png_of, suffix
+from vitprof.sets.specs import Spec, wrong
+
+
+def parquet_set(text: str, spec: Spec) -> Listing:
+    from pyarrow import parquet
+
+    file = parquet.ParquetFile(spec.path)
+    names = file.schema_arrow.names
+    (label,) = columns(text, names, spec, label=LABEL)
+    if "path" in spec.options or not any(name in names for name in ("image", "bytes", spec.options.get("image"))):
+        (path,) = columns(text, names, spec, path=PATH)
+        table = file.read(columns=[path, label])
+        return of_paths(Path(spec.path).parent, zip(*(table[name].to_pylist() for name in (path, label)), strict=True))
+    (image,) = columns(text, names, spec, image=("image", "bytes"))
+    labels = [str(value) for value in file.read(columns=[label])[label].to_pylist()]
+    groups = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
+    keys = [(group, row) for group, rows in enumerate(groups) for row in range(rows)]
+    held: dict[int, list[Any]] = {}
+
+    def read(key: tuple[int, int]) -> bytes:
+        group, row = key
+        if group not in held:
+            held.clear()  # keys are asked for in order: one row group stays
+            held[group] = file.read_row_group(group, columns=[image])[image].to_pylist()
+        return encoded(held[group][row])
+
+    return listing((("", *each) for each in zip(labels, keys, strict=True)), read, in_place=False)
+
+
+def hdf5_set(text: str, spec: Spec) -> Listing:
+    import h5py
+
+    file = h5py.File(spec.path, "r", locking=False)
+    inside: list[str] = []
+    file.visititems(lambda name, item: inside.append(name) if isinstance(item, h5py.Dataset) else None)
+    images = columns(text, inside, spec, images=("images", "image", "X", "x", "data"))[0]
+    labels = columns(text, inside, spec, labels=("labels", "label", "Y", "y", "target"))[0]
+    for name in (images, labels):
+        link, item = file.get(name, getlink=True), file[name]
+        if isinstance(link, h5py.ExternalLink) or item.external or item.is_virtual:
+            raise wrong(text, f"{name} is in another file, which a link in this one names: it is not followed")
+    data, numbers = file[images], file[labels][:].reshape(-1)
+    if len(data) != len(numbers):
+        raise wrong(text, f"{images} has {len(data):,} samples and {labels} {len(numbers):,}")
+    if data.dtype.kind not in "OSV" and (data.dtype != "uint8" or data.ndim not in (3, 4)):
+        raise wrong(text, f"{images} is {data.dtype} {data.shape}: uint8 (N, H, W, 3) or image files are read")
+
+    def read(at: int) -> bytes:
+        return png_of(data[at]) if data.ndim in (3, 4) else bytes(memoryview(data[at]))
+
+    notes = ["its pixels are unpacked to PNG files"] if data.ndim in (3, 4) else []
+    words = (each.decode() if isinstance(each, bytes) else str(each) for each in numbers.tolist())
+    return listing((("", label, at) for at, label in enumerate(words)), read, in_place=False, notes=notes, opened=file)
+
+
+def lmdb_set(text: str, spec: Spec) -> Listing:
+    import lmdb
+
+    try:
+        store = lmdb.open(
+            spec.path, readonly=True, lock=False, readahead=False, create=False, subdir=os.path.isdir(spec.path)
+        )
+    except lmdb.Error as error:
+        raise wrong(text, f"LMDB cannot open it ({errors.one_line(error)})") from error
+    found, others = list[tuple[str, str, bytes]](), 0
+    with store.begin(buffers=True) as transaction:
+        for key, value in transaction.cursor():
+            if suffix(bytes(value[:16])):
+                name = bytes(key)
+                found.append(("", name.rpartition(b"/")[0].decode("utf-8", "replace") or "0", name))
+            else:
+                others += 1
+
+    def read(key: bytes) -> bytes:
+        with store.begin() as transaction:
+            return bytes(transaction.get(key) or b"")
+
+    notes = [f"{others:,} values are no image files: left out"] if others else []
+    if all(label == "0" for _, label, _ in found):
+        notes.append("no key is CLASS/NAME, so all samples are of one class")
+    return listing(found, read, in_place=False, notes=notes, opened=store)
+
+
+BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
+
+
+def _shards(pattern: str) -> list[str]:
+    """Returns the paths that `shard-{0000..0009}.tar` names, or a folder of tar files."""
+    if os.path.isdir(pattern):
+        return sorted(str(path) for path in Path(pattern).glob("*.tar"))
+    if (braces := BRACES.search(pattern)) is None:
+        return [pattern]
+    first, last = braces.groups()
+    numbers = (f"{n:0{len(first)}}" for n in range(int(first), int(last) + 1))
+    return [one for n in numbers for one in _shards(pattern[: braces.start()] + n + pattern[braces.end() :])]
+
+
+def webdataset_set(text: str, spec: Spec) -> Listing:
+    shards = _shards(spec.path)
+    if missing := [path for path in shards if not os.path.isfile(path)]:
+        raise wrong(text, f"{missing[0]} does not exist ({len(shards)} shards are named)")
+    found, unlabelled = list[tuple[str, str, tuple[str, int, int]]](), 0
+
+    def close(sample: dict[str, Any]) -> None:
+        nonlocal unlabelled
+        if "image" in sample and "label" in sample:
+            found.append(("", sample["label"], sample["image"]))
+        elif sample:
+            unlabelled += 1
+
+    for shard in shards:
+        with tarfile.open(shard, "r:") as file:
+            sample, before = dict[str, Any](), ""
+            for member in file:
+                if not member.isfile():
+                    continue
+                stem, _, kind = member.name.rpartition("/")[2].partition(".")
+                stem = member.name[: len(member.name) - len(kind)]
+                if stem != before:
+                    close(sample)
+                    sample, before = {}, stem
+                if f".{kind.lower()}" in SUFFIXES:
+                    sample["image"] = (shard, member.offset_data, member.size)
+                elif kind in ("cls", "json") and (content := file.extractfile(member)) is not None:
+                    value = content.read().decode()
+                    sample["label"] = value.strip() if kind == "cls" else str(json.loads(value).get("label", ""))
+            close(sample)
+
+    def read(key: tuple[str, int, int]) -> bytes:
+        shard, offset, size = key
+        with open(shard, "rb") as file:
+            file.seek(offset)
+            return file.read(size)
+
+    notes = [f"{unlabelled:,} samples have no image, or no .cls and no label in .json: left out"] if unlabelled else []
+    return listing(found, read, in_place=False, notes=notes)
+
+
+def hf_set(text: str, spec: Spec) -> Listing:
+    import datasets
+
+    with _offline():
+        path = Path(spec.path)
+        stored = (path / "state.json").is_file() or (path / "dataset_dict.json").is_file()
+        whole = datasets.load_from_disk(str(path)) if stored else datasets.load_dataset(str(path))
+    parts: dict[str, Any] = dict(whole) if isinstance(whole, dict) else {spec.options.get("split", ""): whole}
+    if wanted := spec.options.get("split"):
+        parts = {"": parts[wanted]} if wanted in parts else parts
+    first = next(iter(parts.values()))
+    kinds = {name: type(kind).__name__ for name, kind in first.features.items()}
+    images = [name for name, kind in kinds.items() if kind == "Image"]
+    (image,) = columns(text, list(kinds), spec, image=images)
+    (label,) = columns(text, list(kinds), spec, label=[*(n for n, k in kinds.items() if k == "ClassLabel"), *LABEL])
+    raw = {split: part.cast_column(image, datasets.Image(decode=False)) for split, part in parts.items()}
+    found = [(split, str(value), (split, at)) for split, part in raw.items() for at, value in enumerate(part[label])]
+    return listing(found, lambda key: encoded(raw[key[0]][key[1]][image]), in_place=False)
+
+
+@contextmanager
+def _offline() -> Iterator[None]:
+    """Keeps Hugging Face's packages from the network."""
+    before = {name: os.environ.get(name) for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")}
+    os.environ.update(dict.fromkeys(before, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+
+def python_set(text: str, spec: Spec) -> Listing:
+    name = spec.options["function"]
+    if spec.path.endswith(".py"):
+        found = importlib.util.spec_from_file_location("vitprof_own_dataset", spec.path)
+        if found is None or found.loader is None or not os.path.isfile(spec.path):
+            raise wrong(text, f"{spec.path} does not exist")
+        module = importlib.util.module_from_spec(found)
+        sys.path.insert(0, os.path.dirname(spec.path))
+        load: Callable[[], Any] = partial(found.loader.exec_module, module)
+    else:
+        sys.path.insert(0, os.getcwd())
+        load = partial(importlib.import_module, spec.path)
+    try:
+        module = load() or module
+        if not callable(make := getattr(module, name, None)):
+            raise wrong(text, f"{spec.path} has no function {name}")
+        made = make()
+    except (errors.VitprofError, ImportError):
+        raise
+    except Exception as error:  # it is a user's code
+        raise wrong(text, f"its code failed: {errors.one_line(error)}") from error
+    if not hasattr(made, "__len__") or not hasattr(made, "__getitem__"):
+        raise wrong(text, f"{name}() returns {type(made).__name__}, which has no length or no samples by number")
+    transforms = [part for part in ("transform", "transforms") if getattr(made, part, None) is not None]
+    for part in transforms:
+        setattr(made, part, None)  # vitprof crops and normalises itself
+    labels = getattr(made, "targets", None)
+    labels = [made[at][1] for at in range(len(made))] if labels is None else labels
+    found_ = [("", str(getattr(label, "item", lambda label=label: label)()), at) for at, label in enumerate(labels)]
+    notes = [f"its {transforms[0]} is left out: vitprof crops and normalises"] if transforms else []
+    return listing(found_, lambda at: png_of(made[at][0]), in_place=False, notes=notes)

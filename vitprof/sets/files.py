@@ -1,0 +1,60 @@
+"""Data sets whose samples are image files: class folders, and tables of paths and labels."""
+
+import csv
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from vitprof.sets.samples import LABEL, PATH, SUFFIXES, TEST_SPLITS, Listing, bytes_of, columns, links, listing
+from vitprof.sets.specs import Spec, wrong
+
+
+def _images(top: Path) -> Iterator[Path]:
+    """Yields the image files below a folder, in order; a folder that links lead to twice once."""
+    seen: set[str] = set()
+    for root, below, files in os.walk(top, followlinks=True):
+        real = os.path.realpath(root)
+        below.sort()
+        if real in seen:
+            below.clear()
+            continue
+        seen.add(real)
+        yield from (Path(root, name) for name in sorted(files) if Path(name).suffix.lower() in SUFFIXES)
+
+
+def folder_set(text: str, spec: Spec) -> Listing:
+    top = Path(spec.path)
+    if not top.is_dir():
+        raise wrong(text, f"{top} is not a folder")
+    splits = [name for name in ("train", *TEST_SPLITS) if (top / name).is_dir()]
+    parts = [(name, top / name) for name in splits] if "train" in splits else [("", top)]
+    found, notes = list[tuple[str, str, Path]](), list[str]()
+    for split, root in parts:
+        folders = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+        if not folders:
+            raise wrong(text, f"{root} has no folder for each class, as {root}/cat; with labels in a file: csv:")
+        for name in folders:
+            images = list(_images(root / name))
+            found += [(split, name, path) for path in images]
+            if not images:
+                notes.append(f"{root / name} has no image: no class")
+    out = sum(not path.resolve().is_relative_to(top.resolve()) for _, _, path in found)
+    if out:
+        notes.append(f"{links(out)} out of {top}: followed")
+    return listing(found, bytes_of, in_place=True, notes=notes)
+
+
+def of_paths(top: Path, rows: Iterable[tuple[str, Any]]) -> Listing:
+    rows = list(rows)
+    found = [("", str(label), top / path) for path, label in rows if (top / path).is_file()]
+    missing = [path for path, _ in rows if not (top / path).is_file()]
+    notes = [f"{len(missing):,} files are missing, the first: {missing[0]}"] if missing else []
+    return listing(found, bytes_of, in_place=True, notes=notes)
+
+
+def csv_set(text: str, spec: Spec) -> Listing:
+    with open(spec.path, newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        path, label = columns(text, list(reader.fieldnames or ()), spec, path=PATH, label=LABEL)
+        return of_paths(Path(spec.path).parent, ((row[path], row[label]) for row in reader))

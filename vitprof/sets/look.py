@@ -1,0 +1,181 @@
+"""A look at a user's own data set before a run: how many samples of what kind, and what in them is in the way."""
+
+import io
+import random
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from PIL import Image, UnidentifiedImageError
+
+from vitprof import formats
+from vitprof.cores import job_cores
+from vitprof.errors import JobStopped, one_line
+from vitprof.formats import count
+from vitprof.sets import specs
+from vitprof.sets.readers import open_spec
+from vitprof.sets.registry import OwnSet
+from vitprof.sets.samples import Entry, Listing
+
+SAMPLED = 300
+"""Samples that are opened; all with `full`."""
+SIDES = (224, 192, 160, 128, 96, 64, 32)
+"""Sides of a crop: the largest that most images have."""
+ROTATED = 0x0112
+"""EXIF's tag for the orientation; 1 is upright."""
+MODES = {"L": "grey", "RGB": "RGB", "CMYK": "CMYK", "P": "palette", "RGBA": "transparent", "LA": "transparent"}
+NAMED = 3
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was found, of the samples that were opened."""
+
+    own: OwnSet
+    opened: int
+    formats: dict[str, int]
+    """Format of the file -> samples."""
+    modes: dict[str, int]
+    """Kind of pixels -> samples."""
+    widths: tuple[int, int, int]
+    """Least, median and most pixels of the shorter side."""
+    rotated: int
+    """Samples whose EXIF says that they are to be turned, which loaders do not do."""
+    unreadable: tuple[str, ...]
+    """A line for each of those that cannot be read."""
+    notes: tuple[str, ...]
+    read_ms: float
+    """Median time to read a sample."""
+
+    def lines(self) -> list[str]:
+        """Returns what was found, a line each."""
+        own, least = self.own, self.widths
+        n, classes = own.n_train + own.n_test, f"{own.classes:,} class{'es' if own.classes > 1 else ''}"
+        of = f"{self.opened:,} were opened" if self.opened < n else "all were opened"
+        kinds = ", ".join(f"{n:,} {name}" for name, n in [*self.formats.items(), *self.modes.items()])
+        sides = f"{least[0]:,} to {least[2]:,} px, half of them at least {least[1]:,}"
+        lines = [
+            f"{own.name}: {own.n_train:,} samples for training, {own.n_test:,} for testing, {classes}",
+            f"{formats.size(own.n_bytes)} of files; {of}: {kinds}",
+            f"shorter side {sides}; crops of {own.image_size} px",
+            f"pixels of all crops: {formats.size(3 * own.image_size**2 * n)}, in RAM for memory, on the GPU for device",
+            f"read in {formats.seconds(self.read_ms / 1e3)} each (median)",
+        ]
+        if self.rotated:
+            has = "sample has" if self.rotated == 1 else "samples have"
+            lines.append(f"{self.rotated:,} {has} an EXIF rotation, which loaders ignore, as torchvision's do")
+        if bad := self.unreadable:
+            lines.append(f"{count(len(bad), 'sample')} cannot be read: {'; '.join(bad[:NAMED])}")
+        return [*lines, *self.notes]
+
+
+def look(
+    name: str,
+    text: str,
+    *,
+    full: bool = False,
+    allowed: Sequence[Path] | None = None,
+    progress: Callable[[float, str], None] = lambda done, words: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Look:
+    """Opens samples of what `text` names, which gets the name `name`. Raises `ConfigError` and `JobStopped`."""
+    progress(0.0, f"listing {text}")
+    with closing(open_spec(text, allowed)) as found:
+        return _look(name, text, found, full, progress, stop)
+
+
+Progress = Callable[[float, str], None]
+
+
+def _look(name: str, text: str, found: Listing, full: bool, progress: Progress, stop: Callable[[], bool]) -> Look:
+    chosen = range(len(found.entries))
+    order = chosen if full or len(chosen) <= SAMPLED else sorted(random.Random(1).sample(chosen, SAMPLED))
+    seen = []
+    threads = job_cores() if found.in_place else 1
+    with ThreadPoolExecutor(threads, "vitprof-look") as pool:
+        for at, one in enumerate(pool.map(lambda at: _opened(found, found.entries[at]), order)):
+            seen.append(one)
+            if stop():
+                pool.shutdown(cancel_futures=True)
+                raise JobStopped("stopped while looking at the data set")
+            progress((at + 1) / len(order), f"opened {at + 1:,} of {len(order):,} samples")
+    good = [one for one in seen if not one.wrong]
+    if not good:
+        raise specs.wrong(text, f"none of {len(seen):,} samples can be read; the first: {seen[0].wrong}")
+    sides = sorted(one.side for one in good)
+    n_train = sum(entry.train for entry in found.entries)
+    n_bytes = round(sum(one.n_bytes for one in good) / len(good) * len(found.entries))
+    ends = [str(entry.key) for entry in (found.entries[0], found.entries[-1])]
+    own = OwnSet(
+        name=name,
+        spec=absolute(text),
+        n_train=n_train,
+        n_test=len(found.entries) - n_train,
+        classes=len(found.classes),
+        image_size=next((side for side in SIDES if sides[len(sides) // 4] >= side), SIDES[-1]),
+        n_bytes=n_bytes,
+        stamp=f"{zlib.crc32(repr([ends, len(found.entries), n_bytes, found.classes]).encode()):08x}",
+    )
+    return Look(
+        own=own,
+        opened=len(seen),
+        formats=dict(Counter(one.format for one in good).most_common()),
+        modes=dict(Counter(MODES.get(one.mode, "16 bits or more") for one in good).most_common()),
+        widths=(sides[0], round(median(sides)), sides[-1]),
+        rotated=sum(one.rotated for one in good),
+        unreadable=tuple(one.wrong for one in seen if one.wrong),
+        notes=tuple(found.notes),
+        read_ms=1e3 * median(one.read_s for one in good),
+    )
+
+
+def absolute(text: str) -> str:
+    """Returns a spec with its path from the root, as it is kept. Raises `ConfigError`."""
+    spec = specs.parse(text)
+    if spec.kind == "python":
+        return f"{spec.path}:{spec.options['function']}"
+    query = text.partition("?")[2]
+    return f"{spec.kind}:{spec.path}" + (f"?{query}" if query else "")
+
+
+@dataclass(frozen=True)
+class _Opened:
+    n_bytes: int = 0
+    read_s: float = 0.0
+    side: int = 0
+    format: str = ""
+    mode: str = ""
+    rotated: bool = False
+    wrong: str = ""
+
+
+def _opened(found: Listing, entry: Entry) -> _Opened:
+    begun = perf_counter()
+    try:
+        data = found.read(entry.key)
+        read_s = perf_counter() - begun
+        with Image.open(io.BytesIO(data)) as image:
+            rotated = image.getexif().get(ROTATED, 1) != 1
+            image.load()
+            side, kind, mode = min(image.size), str(image.format), image.mode
+    except Exception as error:  # decoders raise whatever they stumble over
+        return _Opened(wrong=f"{named(entry)}: {_reason(error, found, entry)}")
+    return _Opened(len(data), read_s, side, kind, mode, rotated)
+
+
+def named(entry: Entry) -> str:
+    """Returns a sample's path, or its key in a container."""
+    return entry.key.decode("utf-8", "replace") if isinstance(entry.key, bytes) else str(entry.key)
+
+
+def _reason(error: Exception, found: Listing, entry: Entry) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        empty = found.in_place and Path(entry.key).stat().st_size == 0
+        return "it is empty" if empty else "it is not an image"
+    return one_line(error)

@@ -1,0 +1,49 @@
+"""Opens a user's own data set: one reader for each kind."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tarfile import TarError
+
+from vitprof import errors
+from vitprof.sets import containers, files, specs
+from vitprof.sets.samples import SUFFIXES, Listing, links
+from vitprof.sets.specs import Spec, wrong
+
+READERS: dict[str, Callable[[str, Spec], Listing]] = {
+    "folder": files.folder_set,
+    "csv": files.csv_set,
+    "parquet": containers.parquet_set,
+    "hdf5": containers.hdf5_set,
+    "lmdb": containers.lmdb_set,
+    "webdataset": containers.webdataset_set,
+    "hf": containers.hf_set,
+    "python": containers.python_set,
+}
+
+
+def open_spec(text: str, allowed: Sequence[Path] | None = None) -> Listing:
+    """Returns the samples of what `text` names; below the folders `allowed` only, if these are given. Raises
+    `ConfigError` about the spec, with what to write.
+    """
+    spec = specs.parse(text)
+    if allowed is not None:
+        specs.ensure_inside(text, spec, allowed)
+    elif spec.kind not in ("python", "webdataset") and not Path(spec.path).exists():
+        raise wrong(text, f"{spec.path} does not exist")
+    try:
+        found = READERS[spec.kind](text, spec)
+    except ImportError as error:
+        raise wrong(text, f"the package {error.name or error} is missing: pip install {error.name}") from error
+    except errors.ConfigError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, TarError) as error:
+        raise wrong(text, f"it cannot be read ({errors.one_line(error)})") from error
+    if allowed is not None and found.in_place:
+        inside = [entry for entry in found.entries if specs.inside(entry.key, allowed)]
+        if left := len(found.entries) - len(inside):
+            found.notes.append(f"{links(left)} out of the folders that may be read: left out")
+        found.entries = inside
+    trains = {entry.label for entry in found.entries if entry.train}
+    if not trains:
+        raise wrong(text, f"no image was found in it ({', '.join(sorted(SUFFIXES))})")
+    return found

@@ -1,0 +1,114 @@
+"""The user's own data sets by name, in `datasets.json` of vitprof's home."""
+
+import itertools
+import json
+import os
+import re
+import shutil
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from vitprof import home
+from vitprof.errors import ConfigError, VitprofError
+
+FILE = "datasets.json"
+
+
+@dataclass(frozen=True)
+class OwnSet:
+    """A data set that was looked at and given a name."""
+
+    name: str
+    spec: str
+    """As `specs.parse` reads it, with an absolute path."""
+    n_train: int
+    n_test: int
+    classes: int
+    image_size: int
+    """Side in pixels of the square that loaders crop samples to."""
+    n_bytes: int
+    """Bytes of its image files, or of their encoded bytes."""
+    stamp: str
+    """Changes where its samples have: it is then brought into its place again."""
+    removed: bool = False
+    """Whether its name is free again; its runs still know it."""
+
+
+def path() -> Path:
+    return home.home() / FILE
+
+
+def everything() -> dict[str, OwnSet]:
+    """Returns all that were ever added, by name. Raises `VitprofError` for a file that is not as vitprof writes it."""
+    try:
+        changed = path().stat()
+    except OSError:
+        return {}
+    return _read(path(), changed.st_mtime_ns, changed.st_size)
+
+
+@lru_cache(maxsize=4)
+def _read(file: Path, changed_ns: int, n_bytes: int) -> dict[str, OwnSet]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        return {name: OwnSet(name=name, **facts) for name, facts in content.items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise VitprofError(f"{file} is damaged ({error}); move it away, and add the data sets again") from error
+
+
+def listed() -> dict[str, OwnSet]:
+    """Returns those that can be chosen; none where the file cannot be read."""
+    with suppress(VitprofError):
+        return {name: own for name, own in everything().items() if not own.removed}
+    return {}
+
+
+VITPROFS = ("digits", "mnist", "photos")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
+
+
+def ensure_name(name: str) -> None:
+    """Raises `ConfigError` for a name that a data set of the user's cannot have."""
+    if name in VITPROFS:
+        raise ConfigError("dataset", name, "vitprof has a data set of its own with this name; choose another one")
+    if not NAME.fullmatch(name):
+        raise ConfigError("dataset", name, "a name has letters, digits, - and _, at most 60")
+
+
+def add(own: OwnSet) -> None:
+    """Adds a data set, or replaces the one with its name. Raises `ConfigError`, `VitprofError`."""
+    ensure_name(own.name)
+    _write(everything() | {own.name: own})
+
+
+def remove(name: str) -> None:
+    """Removes a name, and what vitprof made of its data set. Raises `ConfigError` where it is not one."""
+    every = everything()
+    if name not in every or every[name].removed:
+        raise ConfigError("dataset", name, f"you have no such data set; you have {', '.join(listed()) or 'none'}")
+    _write(every | {name: replace(every[name], removed=True)})
+    for folder in ("data", "prepared"):
+        shutil.rmtree(home.home() / folder / f"own-{name}", ignore_errors=True)
+
+
+def name_of(spec: str) -> str:
+    """Returns the name of the data set with this spec; a new one where there is none."""
+    if known := next((own.name for own in listed().values() if own.spec == spec), ""):
+        return known
+    words = re.sub(r"[^A-Za-z0-9_]+", "-", spec.partition("?")[0].rstrip("/").rpartition("/")[2]).strip("-_")[:50]
+    taken = {*VITPROFS, *everything()}
+    names = (words if n == 1 else f"{words}-{n}" for n in itertools.count(1))
+    return next(name for name in names if name not in taken and NAME.fullmatch(name)) if words else "my-data"
+
+
+def _write(every: dict[str, OwnSet]) -> None:
+    file = home.ensure_dir(home.home()) / FILE
+    content = {name: {k: v for k, v in asdict(own).items() if k != "name"} for name, own in every.items()}
+    temporary = file.with_name(f".{FILE}.{os.getpid()}")
+    try:
+        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        os.replace(temporary, file)
+    except OSError as error:
+        raise VitprofError(f"cannot write {file}: {error.strerror or error}") from error

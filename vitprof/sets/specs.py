@@ -1,0 +1,97 @@
+"""How a user's own data set is written: `folder:PATH`, `csv:FILE?path=..&label=..`, or a function that makes it."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+from vitprof.errors import ConfigError
+
+FORMS: dict[str, str] = {
+    "folder": "folder:PATH",
+    "csv": "csv:FILE?path=COLUMN&label=COLUMN",
+    "parquet": "parquet:FILE?path=COLUMN&label=COLUMN",
+    "hdf5": "hdf5:FILE?images=NAME&labels=NAME",
+    "lmdb": "lmdb:PATH",
+    "webdataset": "webdataset:PATH/{0000..0009}.tar",
+    "hf": "hf:PATH",
+    "python": "file.py:FUNCTION or package.module:FUNCTION",
+}
+"""Kind -> how it is written."""
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "csv": ("path", "label"),
+    "parquet": ("path", "image", "label"),
+    "hdf5": ("images", "labels"),
+    "hf": ("image", "label", "split"),
+}
+ALIASES = {"hfds/": "hf:", "wds/": "webdataset:"}
+"""timm's prefixes -> ours."""
+FUNCTION = re.compile(r"(?P<module>[^:?]+):(?P<function>[A-Za-z_]\w*)")
+ROOTS = "VITPROF_DATA_ROOTS"
+"""Environment variable: folders below which the dashboard may read data, separated as in PATH."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Where a data set is, and how it is kept."""
+
+    kind: str
+    """One of `FORMS`."""
+    path: str
+    """File or folder; of a function its module or file."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Names in `OPTIONS`, for a function also "function"."""
+
+
+def wrong(text: str, why: str) -> ConfigError:
+    """Returns the error to raise for a spec that cannot be used."""
+    return ConfigError("dataset", text, why)
+
+
+def parse(text: str) -> Spec:
+    """Returns what `text` names; relative paths are from the current folder. Raises `ConfigError`."""
+    for prefix, ours in ALIASES.items():
+        text = f"{ours}{text.removeprefix(prefix)}" if text.startswith(prefix) else text
+    kind, colon, rest = text.partition(":")
+    if kind not in FORMS or kind == "python":
+        if colon and (named := FUNCTION.fullmatch(text)):
+            module = named["module"]
+            path = str(Path(module).absolute()) if module.endswith(".py") else module
+            return Spec("python", path, {"function": named["function"]})
+        raise wrong(text, f"write it as {', '.join(FORMS.values())}")
+    path, _, query = rest.partition("?")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    allowed = OPTIONS.get(kind, ())
+    if unknown := sorted(set(options) - set(allowed)):
+        takes = f"it takes {', '.join(allowed)}" if allowed else "it takes none"
+        raise wrong(text, f"{kind} has no option {unknown[0]}; {takes}")
+    if not path:
+        raise wrong(text, f"its path is missing; write {FORMS[kind]}")
+    return Spec(kind, str(Path(path).expanduser().absolute()), options)
+
+
+def roots(*, local: bool) -> tuple[Path, ...]:
+    """Returns the folders below which pages may read: `VITPROF_DATA_ROOTS`; else the home directory where only this
+    machine is served (`local`), and none where others are.
+    """
+    named = [part for part in os.environ.get(ROOTS, "").split(os.pathsep) if part]
+    found = [Path(part).expanduser() for part in named] or ([Path.home()] if local else [])
+    return tuple(path.resolve() for path in found)
+
+
+def inside(path: str | Path, allowed: Sequence[Path]) -> bool:
+    """Returns whether a path is below one of the folders, links and `..` followed."""
+    real = Path(path).resolve()
+    return any(real.is_relative_to(root) for root in allowed)
+
+
+def ensure_inside(text: str, spec: Spec, allowed: Sequence[Path]) -> None:
+    """Raises `ConfigError` where a page may not read what `spec` names."""
+    if spec.kind in ("python", "hf"):  # code of the user's, or paths that the files name
+        raise wrong(text, "this kind is added only on the command line: vitprof datasets add NAME SPEC")
+    if not allowed:
+        raise wrong(text, f"this dashboard serves other machines too: set {ROOTS} to the folders that it may read")
+    if not inside(re.sub(r"/[^/]*\{.*", "", spec.path), allowed):
+        raise wrong(text, f"it is not below {', '.join(map(str, allowed))}; set {ROOTS} to allow other folders")
