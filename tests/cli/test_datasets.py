@@ -21,6 +21,7 @@ def test_a_set_is_added_trained_on_listed_and_removed(call: Call, mine: RunStore
         assert mine.runs()[0].config.dataset == named
     assert "mine: folder:" in call("datasets", "list")[1]
     assert told("datasets", call("datasets", "list", "--json")[1])["datasets"][0]["n_train"] == 23
+    assert told("look", call("datasets", "add", "mine", spec, "--json")[1])["look"]["opened"] == 24
     assert call("datasets", "remove", "mine")[0] == 0
     assert "no data set of yours" in call("datasets", "list")[1]
     assert "mine" in call("runs")[1], "its runs stay"

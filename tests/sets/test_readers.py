@@ -18,8 +18,9 @@ from pyarrow import parquet
 
 from vitprof.errors import ConfigError, JobStopped
 from vitprof.sets import readers
-from vitprof.sets.look import Look, look
+from vitprof.sets.look import look
 from vitprof.sets.readers import open_spec
+from vitprof.sets.registry import Look
 
 N, CLASSES = 24, 3
 

@@ -31,7 +31,7 @@ def add(
         found = look(name, spec, full=full, progress=lambda done, words: show(words, done))
     registry.add(found.own)
     if as_json:
-        terminal.print_json({"dataset": codec.to_plain(found)})
+        terminal.print_json({"look": codec.to_plain(found)})
         return
     terminal.show(*found.lines(), f"to train on it: --dataset {name}")
 

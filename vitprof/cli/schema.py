@@ -18,6 +18,7 @@ from vitprof.jobs.preflight import MachineCheck
 from vitprof.program import program
 from vitprof.recording import codec, recording
 from vitprof.selftest import Outcome, Result
+from vitprof.sets import registry
 from vitprof.store.tournaments import TournamentStatus
 
 
@@ -40,6 +41,20 @@ class OwnDataset(Printed):
 
     dataset: dataset.DatasetFacts
     """What it is, by the samples that were read of it."""
+
+
+class OwnSets(Printed):
+    """The user's own data sets."""
+
+    datasets: list[registry.OwnSet]
+    """One for each name."""
+
+
+class OwnLook(Printed):
+    """A look at one of them."""
+
+    look: registry.Look
+    """What was found."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,6 +363,8 @@ PRINTED: dict[str, tuple[Any, str]] = {
     "runs-one": (recording.Recording, "runs RUN --json"),
     "watch": (recording.Recording, "watch --json FILE -- COMMAND"),
     "data": (OwnDataset, "data --json -- COMMAND"),
+    "datasets": (OwnSets, "datasets list --json"),
+    "look": (OwnLook, "datasets add --json"),
     "export": (Runs, "export RUN... --format json"),
     "headroom": (RunHeadroom, "headroom RUN --json"),
     "predict": (Predictions, "predict RUN --json"),

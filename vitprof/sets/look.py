@@ -14,13 +14,11 @@ from time import perf_counter
 
 from PIL import Image, UnidentifiedImageError
 
-from vitprof import formats
 from vitprof.cores import job_cores
 from vitprof.errors import JobStopped, one_line
-from vitprof.formats import count
 from vitprof.sets import specs
 from vitprof.sets.readers import open_spec
-from vitprof.sets.registry import OwnSet
+from vitprof.sets.registry import Look, OwnSet
 from vitprof.sets.samples import Entry, Listing
 
 SAMPLED = 300
@@ -30,49 +28,6 @@ SIDES = (224, 192, 160, 128, 96, 64, 32)
 ROTATED = 0x0112
 """EXIF's tag for the orientation; 1 is upright."""
 MODES = {"L": "grey", "RGB": "RGB", "CMYK": "CMYK", "P": "palette", "RGBA": "transparent", "LA": "transparent"}
-NAMED = 3
-
-
-@dataclass(frozen=True)
-class Look:
-    """What was found, of the samples that were opened."""
-
-    own: OwnSet
-    opened: int
-    formats: dict[str, int]
-    """Format of the file -> samples."""
-    modes: dict[str, int]
-    """Kind of pixels -> samples."""
-    widths: tuple[int, int, int]
-    """Least, median and most pixels of the shorter side."""
-    rotated: int
-    """Samples whose EXIF says that they are to be turned, which loaders do not do."""
-    unreadable: tuple[str, ...]
-    """A line for each of those that cannot be read."""
-    notes: tuple[str, ...]
-    read_ms: float
-    """Median time to read a sample."""
-
-    def lines(self) -> list[str]:
-        """Returns what was found, a line each."""
-        own, least = self.own, self.widths
-        n, classes = own.n_train + own.n_test, f"{own.classes:,} class{'es' if own.classes > 1 else ''}"
-        of = f"{self.opened:,} were opened" if self.opened < n else "all were opened"
-        kinds = ", ".join(f"{n:,} {name}" for name, n in [*self.formats.items(), *self.modes.items()])
-        sides = f"{least[0]:,} to {least[2]:,} px, half of them at least {least[1]:,}"
-        lines = [
-            f"{own.name}: {own.n_train:,} samples for training, {own.n_test:,} for testing, {classes}",
-            f"{formats.size(own.n_bytes)} of files; {of}: {kinds}",
-            f"shorter side {sides}; crops of {own.image_size} px",
-            f"pixels of all crops: {formats.size(3 * own.image_size**2 * n)}, in RAM for memory, on the GPU for device",
-            f"read in {formats.seconds(self.read_ms / 1e3)} each (median)",
-        ]
-        if self.rotated:
-            has = "sample has" if self.rotated == 1 else "samples have"
-            lines.append(f"{self.rotated:,} {has} an EXIF rotation, which loaders ignore, as torchvision's do")
-        if bad := self.unreadable:
-            lines.append(f"{count(len(bad), 'sample')} cannot be read: {'; '.join(bad[:NAMED])}")
-        return [*lines, *self.notes]
 
 
 def look(

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from vitprof import home
+from vitprof import formats, home
 from vitprof.errors import ConfigError, VitprofError
 
 FILE = "datasets.json"
@@ -21,11 +21,15 @@ class OwnSet:
     """A data set that was looked at and given a name."""
 
     name: str
+    """Its name, for `--dataset`."""
     spec: str
     """As `specs.parse` reads it, with an absolute path."""
     n_train: int
+    """Samples for training."""
     n_test: int
+    """Samples for testing."""
     classes: int
+    """Labels."""
     image_size: int
     """Side in pixels of the square that loaders crop samples to."""
     n_bytes: int
@@ -34,6 +38,55 @@ class OwnSet:
     """Changes where its samples have: it is then brought into its place again."""
     removed: bool = False
     """Whether its name is free again; its runs still know it."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was found, of the samples that were opened."""
+
+    own: OwnSet
+    """What is kept of it."""
+    opened: int
+    """Samples that were opened."""
+    formats: dict[str, int]
+    """Format of the file -> samples."""
+    modes: dict[str, int]
+    """Kind of pixels -> samples."""
+    widths: tuple[int, int, int]
+    """Least, median and most pixels of the shorter side."""
+    rotated: int
+    """Samples whose EXIF says that they are to be turned, which loaders do not do."""
+    unreadable: tuple[str, ...]
+    """A line for each of those that cannot be read."""
+    notes: tuple[str, ...]
+    """What was left out or is special, a line each."""
+    read_ms: float
+    """Median time to read a sample."""
+
+    def lines(self) -> list[str]:
+        """Returns what was found, a line each."""
+        own, least = self.own, self.widths
+        n, classes = own.n_train + own.n_test, f"{own.classes:,} class{'es' if own.classes > 1 else ''}"
+        of = f"{self.opened:,} were opened" if self.opened < n else "all were opened"
+        kinds = ", ".join(f"{n:,} {name}" for name, n in [*self.formats.items(), *self.modes.items()])
+        sides = f"{least[0]:,} to {least[2]:,} px, half of them at least {least[1]:,}"
+        lines = [
+            f"{own.name}: {own.n_train:,} samples for training, {own.n_test:,} for testing, {classes}",
+            f"{formats.size(own.n_bytes)} of files; {of}: {kinds}",
+            f"shorter side {sides}; crops of {own.image_size} px",
+            f"pixels of all crops: {formats.size(3 * own.image_size**2 * n)}, in RAM for memory, on the GPU for device",
+            f"read in {formats.seconds(self.read_ms / 1e3)} each (median)",
+        ]
+        if self.rotated:
+            has = "sample has" if self.rotated == 1 else "samples have"
+            lines.append(f"{self.rotated:,} {has} an EXIF rotation, which loaders ignore, as torchvision's do")
+        if bad := self.unreadable:
+            lines.append(f"{formats.count(len(bad), 'sample')} cannot be read: {'; '.join(bad[:NAMED])}")
+        return [*lines, *self.notes]
+
+
+NAMED = 3
+"""Unreadable samples that are named."""
 
 
 def path() -> Path:
