@@ -17,7 +17,7 @@ from vitprof.errors import ConfigError
 from vitprof.jobs.scheduling import ahead_of_a_new_run
 from vitprof.names import MAX_NAME, NAME_CUT, cut_name
 from vitprof.recording.columns import DELAYED_STAGES
-from vitprof.ui import device_field, resources, texts, widgets
+from vitprof.ui import device_field, own_sets, resources, texts, widgets
 
 MAIN_KNOBS: tuple[str, ...] = ("workers", "cache_mb", "slow_drive")
 """The knobs that a strategy depends on most; the others are a click away."""
@@ -61,12 +61,14 @@ def settings_form() -> tuple[RunConfig | None, bool]:
     """Draws the sidebar's settings; returns the config (None, with a message shown, if they cannot work), and whether
     Run was pressed. Knobs that the strategy does not take are hidden.
     """
+    own_sets.take_added()
     values = widgets.settings()
     rejected = _reject_unusable(values)
     widgets.read_first(READ_FIRST, _names())
     button, notes = st.container(key="run-box", gap="xxsmall"), st.container(key="run-notes", gap="xxsmall")
     plan = _strategy(widgets.data_set())
     widgets.choice("dataset", list(catalog.DATASETS), show=lambda name: catalog.DATASETS[name].title)
+    own_sets.draw_form()
     info = widgets.data_set()
     parts = plan.combination(info, values)
     context = (plan.name, info.name, parts)

@@ -1,0 +1,60 @@
+"""The sidebar's form for a data set of one's own: it is looked at, and then chosen."""
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from vitprof import errors
+from vitprof.sets import registry, specs
+from vitprof.sets.look import absolute, look
+from vitprof.ui import texts, widgets
+
+CHOSEN, FOUND = "data set that was added", "what was found in it"
+HELP = "Trains on images of yours, each strategy in turn. They stay where they are."
+SPEC_HELP = (
+    "A folder with a folder of images for each class; or csv:FILE, parquet:FILE, hdf5:FILE?images=..&labels=.., "
+    "lmdb:PATH, webdataset:PATH/{0000..0009}.tar. docs/own-data.md has all of them."
+)
+NAME_HELP = "Letters, digits, - and _."
+LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+def take_added() -> None:
+    """Chooses the data set that was just added, before the settings are drawn."""
+    if name := st.session_state.pop(CHOSEN, ""):
+        widgets.settings().update(dataset=name, n_images=None)
+        st.session_state.pop("set-dataset", None)
+
+
+def draw_form() -> None:
+    with st.popover("Your own images", icon=":material/create_new_folder:", help=HELP, width="stretch"):
+        given = st.text_input("Where they are", key="own-spec", placeholder="/path/to/images", help=SPEC_HELP).strip()
+        name = st.text_input("Name", key="own-name", placeholder="as the folder", help=NAME_HELP).strip()
+        about = "Opens some hundred of them; then the data set can be chosen."
+        if st.button("Look at them", key="own-look", icon=":material/search:", help=about, disabled=not given):
+            _add(given, name)
+        for line in st.session_state.get(FOUND, ()):
+            st.caption(texts.escaped(line))
+
+
+def _show(bar: DeltaGenerator, done: float, words: str) -> None:
+    bar.progress(done, words)
+
+
+def _add(given: str, name: str) -> None:
+    bar, text = st.progress(0.0), given if ":" in given else f"folder:{given}"
+    local = str(st.get_option("server.address") or "") in LOCAL
+    try:
+        name = name or registry.name_of(absolute(text))
+        registry.ensure_name(name)
+        found = look(name, text, allowed=specs.roots(local=local), progress=lambda done, words: _show(bar, done, words))
+        registry.add(found.own)
+    except errors.ConfigError as error:
+        bar.empty()
+        st.error(texts.escaped(f"{error.value}: {error.allowed}."))
+        return
+    except errors.VitprofError as error:
+        bar.empty()
+        st.error(texts.escaped(errors.one_line(error)))
+        return
+    st.session_state.update({CHOSEN: name, FOUND: found.lines()})
+    st.rerun()
