@@ -191,7 +191,7 @@ def test_what_is_odd_is_named(tmp_path: Path) -> None:
     found = odd(tmp_path / "odd")
     assert (found.own.n_train, found.own.n_test, found.own.classes, found.opened) == (13, 1, 1, 14)
     assert found.formats == {"JPEG": 5, "PNG": 3, "WEBP": 1, "GIF": 1, "TIFF": 1}
-    assert found.modes == {"RGB": 6, "grey": 1, "CMYK": 1, "palette": 1, "16 bits or more": 1, "transparent": 1}
+    assert found.modes == {"RGB": 6, "grey": 1, "CMYK": 1, "palette": 1, "of 16 bits or more": 1, "transparent": 1}
     assert found.rotated == 1
     said = "\n".join(found.lines())
     for words in (

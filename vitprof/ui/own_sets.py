@@ -26,14 +26,15 @@ def take_added() -> None:
 
 
 def draw_form() -> None:
-    with st.popover("Your own images", icon=":material/create_new_folder:", help=HELP, width="stretch"):
+    with st.popover("Your own images", icon=":material/create_new_folder:", width="stretch"):
+        st.caption(HELP)
         given = st.text_input("Where they are", key="own-spec", placeholder="/path/to/images", help=SPEC_HELP).strip()
         name = st.text_input("Name", key="own-name", placeholder="as the folder", help=NAME_HELP).strip()
         about = "Opens some hundred of them; then the data set can be chosen."
         if st.button("Look at them", key="own-look", icon=":material/search:", help=about, disabled=not given):
             _add(given, name)
-        for line in st.session_state.get(FOUND, ()):
-            st.caption(texts.escaped(line))
+        if lines := st.session_state.get(FOUND):
+            st.caption("  \n".join(texts.escaped(line) for line in ["Chosen as data set.", *lines]))
 
 
 def _show(bar: DeltaGenerator, done: float, words: str) -> None:

@@ -57,8 +57,8 @@ def draw_welcome(config: RunConfig | None) -> None:
         texts.act_button("Watch an example script", "watch-example", "visibility", watch_example, about)
     with data:
         st.header("My data", anchor=False)
-        st.markdown("**Your own images**, in the sidebar, has every strategy run on a folder of yours. In a console:")
-        _draw_command("datasets add pets folder:/path/to/images")
+        st.markdown("In the sidebar, **Your own images** runs every strategy on a folder of yours. In a console:")
+        _draw_command("datasets add pets", "folder:/path/to/images")
         st.markdown("Or write a script that loads them, and watch it:")
         _draw_command("code --strategy workers", "--dataset photos --output train_photos.py")
         _draw_command("watch --steps 100 --", "python train_photos.py /path/to/images", "--epochs 20")
