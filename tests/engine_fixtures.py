@@ -37,7 +37,7 @@ def small_digits(home: Path, info: DatasetInfo = SMALL) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VITPROF_HOME", str(home))
         patch.setitem(catalog.MADE_HERE, "digits", info)
-        patch.setitem(catalog.MODELS, "tiny", dataclasses.replace(catalog.MODELS["tiny"], depth=1))
+        patch.setitem(catalog.VITS, "tiny", dataclasses.replace(catalog.MODELS["tiny"], depth=1))
         patch.setattr(digits, "make", functools.partial(digits.make, **sizes))
         yield
 

@@ -87,6 +87,9 @@ def forward_macs(model: catalog.ModelPreset, image_size: int) -> float:
 
 def step_figures(card: Card, model: str, image_size: int, precision: Precision) -> tuple[float, float]:
     """Returns the seconds that a training step of `model` takes on `card`: for each step, and for each sample."""
+    if model not in MEASURED:
+        why = f"a card's times are known for {', '.join(MEASURED)}; give those of {model}: {SIMULATED}A_MS,B_US"
+        raise ConfigError("device", f"{SIMULATED}{card.name}", why)
     preset, known = catalog.MODELS[model], MEASURED[model]
     arithmetic = card.flop_per_s(precision) / known.card.flop_per_s(known.precision)
     bandwidth = card.memory_bytes_per_s / known.card.memory_bytes_per_s

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from vitprof.errors import ConfigError
 from vitprof.sets import registry
+from vitprof.sets.specs import FUNCTION
 
 if TYPE_CHECKING:
     from vitprof.config import RunConfig
@@ -18,6 +19,24 @@ T = TypeVar("T", bound=Any)
 
 def by_name(*entries: T) -> dict[str, T]:
     return {entry.name: entry for entry in entries}
+
+
+class Named(Mapping[str, T]):
+    """What can be chosen by name: vitprof's `own`, those that are `listed` besides, and what `find` finds, or raises
+    KeyError for.
+    """
+
+    def __init__(self, own: Mapping[str, T], find: Callable[[str], T], listed: Callable[[], Iterable[str]]) -> None:
+        self._own, self._find, self._listed = own, find, listed
+
+    def __getitem__(self, name: str) -> T:
+        return self._own[name] if name in self._own else self._find(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._own, *self._listed()))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
 
 
 def chosen(known: Mapping[str, T], field: str, name: str) -> T:
@@ -104,23 +123,9 @@ MADE_HERE = by_name(
 )
 
 
-class _Known(Mapping[str, DatasetInfo]):
-    """The data sets that can be chosen by name: vitprof's and the user's own. One that was removed is found, for its
-    runs, but not listed.
-    """
-
-    def __getitem__(self, name: str) -> DatasetInfo:
-        return MADE_HERE[name] if name in MADE_HERE else _info_of(registry.everything()[name])
-
-    def __iter__(self) -> Iterator[str]:
-        yield from MADE_HERE
-        yield from registry.listed()
-
-    def __len__(self) -> int:
-        return len(MADE_HERE) + len(registry.listed())
-
-
-def _info_of(own: registry.OwnSet) -> DatasetInfo:
+def _own_info(name: str) -> DatasetInfo:
+    """Returns a data set of the user's, also one that was removed: its runs know it. Raises KeyError."""
+    own = registry.everything()[name]
     kind, _, path = own.spec.partition(":")
     return replace(
         MADE_HERE["photos"],
@@ -136,7 +141,7 @@ def _info_of(own: registry.OwnSet) -> DatasetInfo:
     )
 
 
-DATASETS: Mapping[str, DatasetInfo] = _Known()
+DATASETS: Mapping[str, DatasetInfo] = Named(MADE_HERE, _own_info, registry.listed)
 
 
 @dataclass(frozen=True)
@@ -161,12 +166,30 @@ class ModelPreset:
 
 # "tiny" is exactly the model of the article on whole data sets in memory, its attention scale dim**-0.5 included (the
 # usual one is dim_head**-0.5). The others are DeiT's widths (Touvron et al. 2021, arXiv:2012.12877, table 1), patch 16.
-MODELS = by_name(
+VITS = by_name(
     ModelPreset("tiny", "ViT tiny (28 px, patch 7, dim 64)", 28, 7, 64, 6, 8, 8, 128, "mlp", 64**-0.5, 3e-3),
     ModelPreset("ti/16", "ViT-Ti/16 (224 px, dim 192)", 224, 16, 192, 12, 3, 64, 768, "linear", 64**-0.5, 5e-4),
     ModelPreset("s/16", "ViT-S/16 (224 px, dim 384)", 224, 16, 384, 12, 6, 64, 1536, "linear", 64**-0.5, 5e-4),
     ModelPreset("b/16", "ViT-B/16 (224 px, dim 768)", 224, 16, 768, 12, 12, 64, 3072, "linear", 64**-0.5, 5e-4),
 )
+
+
+MODEL_LIBRARIES = ("torchvision", "timm")
+
+
+def _foreign(name: str) -> ModelPreset:
+    if not is_foreign(name):
+        raise KeyError(name)
+    return replace(VITS["ti/16"], name=name, title=name, patch_size=1, lr=1e-3)
+
+
+MODELS: Mapping[str, ModelPreset] = Named(VITS, _foreign, tuple)
+
+
+def is_foreign(model: str) -> bool:
+    """Returns whether a model is one of a library, or made by a function of the user's: `engine.foreign_models`."""
+    library, colon, name = model.partition(":")
+    return bool(colon and name and library in MODEL_LIBRARIES) or FUNCTION.fullmatch(model) is not None
 
 
 def dataset_info(name: str, n_images: int | None = None) -> DatasetInfo:
@@ -180,7 +203,16 @@ def dataset_info(name: str, n_images: int | None = None) -> DatasetInfo:
 
 
 def model_preset(name: str) -> ModelPreset:
-    return chosen(MODELS, "model", name)
+    """Returns the model called `name`. Raises `ConfigError`."""
+    if name not in MODELS:
+        more = "torchvision:NAME, timm:NAME, or file.py:FUNCTION"
+        raise ConfigError("model", name, f"choose one of {', '.join(MODELS)}, {more}")
+    return MODELS[name]
+
+
+def model_words(name: str) -> str:
+    """Returns a model as a caption has it."""
+    return name if is_foreign(name) else f"ViT {name}"
 
 
 @dataclass(frozen=True)

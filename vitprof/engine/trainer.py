@@ -12,7 +12,8 @@ from einops.layers.torch import Rearrange
 from torch import Tensor, nn
 
 from vitprof.config import RunConfig
-from vitprof.config.catalog import ModelPreset, dataset_info, model_preset
+from vitprof.config.catalog import ModelPreset, dataset_info, is_foreign, model_preset
+from vitprof.engine.foreign_models import open_foreign
 from vitprof.engine.transfer import Moved, ToInput
 from vitprof.measure.devices import Device, Mark
 from vitprof.measure.devices.simulated import SimulatedDevice
@@ -113,7 +114,8 @@ class TorchTrainer:
     def __init__(self, config: RunConfig, device: Device) -> None:
         info, preset = dataset_info(config.dataset), model_preset(config.model)
         image_size = config.image_size or preset.image_size
-        model: nn.Module = ViT(preset, image_size=image_size, channels=info.channels, classes=info.classes)
+        shape = {"image_size": image_size, "channels": info.channels, "classes": info.classes}
+        model = open_foreign(config.model, **shape) if is_foreign(config.model) else ViT(preset, **shape)
         model.to(device.torch_device)
         self._device = device
         self._off_cpu = OffCpu()

@@ -1,22 +1,18 @@
 """Data sets that keep many samples in a file, or make them: Parquet, HDF5, LMDB, tar shards, Arrow, a function."""
 
-import importlib
-import importlib.util
 import json
 import os
 import re
-import sys
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from vitprof import errors
 from vitprof.sets.files import of_paths
 from vitprof.sets.samples import LABEL, PATH, SUFFIXES, Listing, columns, encoded, listing, png_of, suffix
-from vitprof.sets.specs import Spec, wrong
+from vitprof.sets.specs import Spec, function_of, wrong
 
 
 def parquet_set(text: str, spec: Spec) -> Listing:
@@ -188,21 +184,8 @@ def _offline() -> Iterator[None]:
 
 def python_set(text: str, spec: Spec) -> Listing:
     name = spec.options["function"]
-    if spec.path.endswith(".py"):
-        found = importlib.util.spec_from_file_location("vitprof_own_dataset", spec.path)
-        if found is None or found.loader is None or not os.path.isfile(spec.path):
-            raise wrong(text, f"{spec.path} does not exist")
-        module = importlib.util.module_from_spec(found)
-        sys.path.insert(0, os.path.dirname(spec.path))
-        load: Callable[[], Any] = partial(found.loader.exec_module, module)
-    else:
-        sys.path.insert(0, os.getcwd())
-        load = partial(importlib.import_module, spec.path)
     try:
-        module = load() or module
-        if not callable(make := getattr(module, name, None)):
-            raise wrong(text, f"{spec.path} has no function {name}")
-        made = make()
+        made = function_of(text, spec)()
     except (errors.VitprofError, ImportError):
         raise
     except Exception as error:  # it is a user's code

@@ -1,10 +1,14 @@
 """How a user's own data set is written: `folder:PATH`, `csv:FILE?path=..&label=..`, or a function that makes it."""
 
+import importlib
+import importlib.util
 import os
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl
 
 from vitprof.errors import ConfigError
@@ -29,6 +33,8 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 ALIASES = {"hfds/": "hf:", "wds/": "webdataset:"}
 """timm's prefixes -> ours."""
 FUNCTION = re.compile(r"(?P<module>[^:?]+):(?P<function>[A-Za-z_]\w*)")
+CODE_ALLOWED = "VITPROF_RUN_CODE"
+"""Environment variable: set to 1 where jobs may call functions of the user's; the command line sets it."""
 ROOTS = "VITPROF_DATA_ROOTS"
 """Environment variable: folders below which the dashboard may read data, separated as in PATH."""
 
@@ -70,6 +76,24 @@ def parse(text: str) -> Spec:
     if not path:
         raise wrong(text, f"its path is missing; write {FORMS[kind]}")
     return Spec(kind, str(Path(path).expanduser().absolute()), options)
+
+
+def function_of(text: str, spec: Spec, field: str = "dataset") -> Callable[..., Any]:
+    """Returns the function that `spec` names. Raises `ConfigError`, and whatever its module raises."""
+    name = spec.options["function"]
+    if spec.path.endswith(".py"):
+        found = importlib.util.spec_from_file_location("vitprof_own_code", spec.path)
+        if found is None or found.loader is None or not os.path.isfile(spec.path):
+            raise ConfigError(field, text, f"{spec.path} does not exist")
+        module = importlib.util.module_from_spec(found)
+        sys.path.insert(0, os.path.dirname(spec.path))
+        found.loader.exec_module(module)
+    else:
+        sys.path.insert(0, os.getcwd())
+        module = importlib.import_module(spec.path)
+    if not callable(function := getattr(module, name, None)):
+        raise ConfigError(field, text, f"{spec.path} has no function {name}")
+    return function  # type: ignore[no-any-return]
 
 
 def roots(*, local: bool) -> tuple[Path, ...]:

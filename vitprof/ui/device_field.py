@@ -105,7 +105,7 @@ def _automatic() -> str:
 
 def _what_it_takes(values: dict[str, Any]) -> tuple[str, str]:
     card, model = accelerators.card_of(values["device"]), values["model"]
-    if card is None or model not in catalog.MODELS:
+    if card is None or model not in catalog.VITS:
         return "", ""
     size = values["image_size"] or catalog.MODELS[model].image_size
     simulated = accelerators.accelerator(accelerators.device_for(values["device"], model, size, values["precision"]))

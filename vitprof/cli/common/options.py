@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
 from vitprof.experiments.tuning import DEFAULT_S
 from vitprof.sets import registry
+from vitprof.sets.specs import CODE_ALLOWED, FUNCTION
 
 CONFIG_FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
 NUMBER_TYPES: dict[str, tuple[type, str]] = {"int": (int, "INTEGER"), "float": (float, "NUMBER")}
@@ -66,6 +68,9 @@ def option(name: str, panel: str | None = None, *, help_text: str = "") -> inspe
     elif name == "dataset":
         settings |= {"metavar": "NAME|SPEC", "parser": data_set}
         text += f"; one of {', '.join(catalog.DATASETS)}, or your own (datasets --help)"
+    elif name == "model":
+        settings |= {"metavar": "NAME", "parser": model_named}
+        text += f"; one of {', '.join(catalog.MODELS)}, torchvision:NAME, timm:NAME, or file.py:FUNCTION"
     elif name in KNOWN_NAMES and not help_text:  # only shown: RunConfig checks the value and has the message for it
         text += f"; one of {', '.join(KNOWN_NAMES[name])}"
     return parameter(name, kind | None if optional else kind, field.default, text, panel, **settings)
@@ -82,6 +87,16 @@ def data_set(given: str) -> str:
         with progress() as show:
             registry.add(look(name, given, progress=lambda done, words: show(words, done)).own)
     return name
+
+
+def model_named(given: str) -> str:
+    """Returns the name of a model; code of the user's may then be run in this command's jobs. Raises `ConfigError`."""
+    catalog.model_preset(given)
+    if (named := FUNCTION.fullmatch(given)) is None or given.partition(":")[0] in catalog.MODEL_LIBRARIES:
+        return given
+    os.environ[CODE_ALLOWED] = "1"
+    file = Path(named["module"])
+    return f"{file.absolute()}:{named['function']}" if file.suffix == ".py" else given
 
 
 SECONDS = {"": 1, "s": 1, "min": 60, "h": 3600}

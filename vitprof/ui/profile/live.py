@@ -18,7 +18,7 @@ from vitprof.analysis.timing.utilisation import MEANING, SmActivity, device_memo
 from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, gap_notes, live_figure
 from vitprof.charts.style import NEUTRAL
-from vitprof.config import accelerators, own_script
+from vitprof.config import accelerators, catalog, own_script
 from vitprof.cores import job_cores
 from vitprof.jobs import scheduling
 from vitprof.ui import resources, widgets
@@ -121,7 +121,7 @@ def set_up(run: store.StoredRun) -> str:
         isolation = "in a thread of this dashboard, whose own work can show up as stalls"
     if run.status == "done":
         done = f"Done in {formats.seconds(run.summary.wall_s)}. " if run.summary else "Done. "
-    trained = f"trained on {where}" if own else f"ViT {config.model}, {config.precision} on {where}"
+    trained = f"trained on {where}" if own else f"{catalog.model_words(config.model)}, {config.precision} on {where}"
     what = f"{done}Data set {escaped(config.dataset)}, {'no training' if config.loader_only else trained}, {isolation}"
     return f"{what}. Made for {made_for(run)}" if run.group_key else what
 

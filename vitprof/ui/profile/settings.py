@@ -171,7 +171,7 @@ def _parts(plan: strategies.Strategy, info: catalog.DatasetInfo, fresh: bool) ->
 
 def _model(info: catalog.DatasetInfo) -> None:
     values = widgets.settings()
-    widgets.choice("model", list(catalog.MODELS), show=lambda name: catalog.MODELS[name].title)
+    widgets.choice("model", list(catalog.MODELS), show=lambda name: catalog.MODELS[name].title, typed=True)
     widgets.choice("precision", CHOICES["precision"])
     widgets.number("image_size", hint=f"the model's, {catalog.MODELS[values['model']].image_size}")
     widgets.toggle("compile")
@@ -186,6 +186,8 @@ def _model(info: catalog.DatasetInfo) -> None:
 
 def _names() -> dict[str, list[str]]:
     named: dict[str, Any] = {"strategy": strategies.STRATEGIES, "dataset": catalog.DATASETS, "model": catalog.MODELS}
+    if (model := widgets.settings()["model"]).partition(":")[0] in catalog.MODEL_LIBRARIES:  # typed
+        named["model"] = [*catalog.MODELS, model]
     return {kind: [*names] for kind, names in {**named, **PARTS_BY_KIND}.items()}
 
 

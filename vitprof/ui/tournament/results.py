@@ -14,8 +14,7 @@ from vitprof.analysis.tournament import entries, leaderboard, scores
 from vitprof.analysis.tournament.recommend import Cost, Recommendation, break_even, cost_of, recommend
 from vitprof.charts import tournament as charts
 from vitprof.charts.heat_map import article_heat
-from vitprof.config.own_script import OwnScript
-from vitprof.config.strategies import STRATEGIES
+from vitprof.config import catalog, own_script, strategies
 from vitprof.experiments.tournament import planning
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tournament import tournament_csv, tournament_object
@@ -30,7 +29,7 @@ from vitprof.ui.tournament.table import COST_COLUMNS, STATUSES, draw_table, draw
 def draw_tournament(tournament_id: int) -> None:
     follows = view(tournament_id)
     now = follows.look()
-    t, own_script = now.tournament, now.tournament.spec.script is not None
+    t, is_own = now.tournament, now.tournament.spec.script is not None
     _draw_title(now)
     draw_problem()
     draw_state(now)
@@ -52,7 +51,7 @@ def draw_tournament(tournament_id: int) -> None:
     _draw_reasons(board)
     if board.best is None:
         return
-    names = {name: words for name, (words, _) in SECTIONS.items() if not own_script or name in OF_OWN_SCRIPTS}
+    names = {name: words for name, (words, _) in SECTIONS.items() if not is_own or name in OF_OWN_SCRIPTS}
     text = "Only the section shown is computed."
     section = widgets.choose(SECTION, "Show", names, default="speed", help=text, show_label=False)
     guarded(SECTIONS[section][1])(now, board)
@@ -68,13 +67,13 @@ def _draw_title(now: TournamentState) -> None:
         texts.act_button("All tournaments", "tournament-back", "arrow_back", leave, about, type="tertiary")
     number, unit = next((n, b) for b in ("seconds", "steps", "epochs") if (n := getattr(spec.base, b)))
     lasts = f"{number:g} {unit.removesuffix('s') if number == 1 else unit}"
-    what = f"{spec.base.dataset}, ViT {spec.base.model} on {spec.base.device}"
+    what = f"{spec.base.dataset}, {catalog.model_words(spec.base.model)} on {spec.base.device}"
     what = what if spec.script is None else title_words(spec.script, spec.base.steps)
     cut = "; settings that are clearly too slow are cut short" if spec.early_stop else ""
     st.caption(escaped(f"Tournament {t.id}: {what}; each run {lasts}, {planning.rounds_words(spec)}{cut}"))
 
 
-def title_words(script: OwnScript, steps: int | None) -> str:
+def title_words(script: own_script.OwnScript, steps: int | None) -> str:
     given = "; ".join(f"{name} {', '.join(map(value_in_words, values))}" for name, values in script.vary)
     return f"{planning.begin_words(script, steps)}; {given}"
 
@@ -120,8 +119,8 @@ def _draw_answer(now: TournamentState, board: leaderboard.Leaderboard, recommend
             st.badge(f"{100 * min(recommendation.probability, 0.999):.3g}% sure", color="blue", help=SURE_HELP)
     first, _, rest = recommendation.sentence.partition(". ")
     st.markdown(escaped(texts.sentence(first)))
-    if row is not None and row.entry.strategy in STRATEGIES:
-        st.caption(escaped(STRATEGIES[row.entry.strategy].what))
+    if row is not None and row.entry.strategy in strategies.STRATEGIES:
+        st.caption(escaped(strategies.STRATEGIES[row.entry.strategy].what))
     if rest:
         with st.expander("What to mind"):
             st.markdown(escaped(rest))
