@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import h5py
 import lmdb
 import numpy as np
@@ -92,6 +93,11 @@ def made(kind: str, top: Path) -> str:
                         member.size = len(data)
                         file.addfile(member, io.BytesIO(data))
         return f"wds/{top}/w-{{00..01}}.tar"
+    if kind == "remote":
+        system = fsspec.filesystem("memory")
+        for at, image in enumerate(IMAGES):
+            system.pipe_file(f"/{top.name}/c{LABELS[at]}/{at}.jpg", image)
+        return f"folder:memory://{top.name}"
     (top / "mine.py").write_text(
         f"from torchvision import datasets\ndef make(): return datasets.ImageFolder({str(top / 'f')!r})\n"
     )
@@ -99,7 +105,7 @@ def made(kind: str, top: Path) -> str:
     return f"{top}/mine.py:make"
 
 
-KINDS = ["folder", "csv", "parquet", "bytes", "hdf5", "lmdb", "webdataset", "python"]
+KINDS = ["folder", "csv", "parquet", "bytes", "hdf5", "lmdb", "webdataset", "remote", "python"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -138,6 +144,9 @@ def pixels_of(image: bytes) -> bytes:
         ("hdf5:{}/x.h5?images=X&labels=Z", "X has 24 samples and Z 3"),
         ("hdf5:{}/x.h5?images=floats&labels=Z", "floats is float32 (3, 4, 4)"),
         ("hdf5:{}/x.h5?images=far&labels=Z", "far is in another file"),
+        ("folder:memory://nothing", "has no folder for each class with images"),
+        ("folder:nowhere://x", "it cannot be read (ValueError: Protocol not known"),
+        ("csv:s3://bucket/t.csv", "csv is read from a disk of this machine"),
         ("lmdb:{}/f", "LMDB cannot open it"),
         ("webdataset:{}/w-{{0..3}}.tar", "w-0.tar does not exist (4 shards are named)"),
         ("webdataset:{}/t.csv", "it cannot be read (ReadError"),
@@ -226,6 +235,7 @@ def test_a_page_reads_only_below_its_roots(tmp_path: Path, monkeypatch: pytest.M
         (f"folder:{tmp_path}", "it is not below"),
         (f"wds/{tmp_path}/w-{{0..1}}.tar", "it is not below"),
         ("os:getcwd", "only on the command line"),
+        ("folder:memory://x", "on a network is added only on the command line"),
     ):
         with pytest.raises(ConfigError, match=words):
             open_spec(wrong, [tmp_path / "root"])

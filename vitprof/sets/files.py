@@ -3,11 +3,12 @@
 import csv
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vitprof.sets.samples import LABEL, PATH, SUFFIXES, TEST_SPLITS, Listing, bytes_of, columns, links, listing
-from vitprof.sets.specs import Spec, wrong
+from vitprof.sets.specs import Spec, is_remote, wrong
 
 
 def _images(top: Path) -> Iterator[Path]:
@@ -23,7 +24,29 @@ def _images(top: Path) -> Iterator[Path]:
         yield from (Path(root, name) for name in sorted(files) if Path(name).suffix.lower() in SUFFIXES)
 
 
+READERS = 32
+"""Files of a network's that are read at the same time."""
+
+
+def _remote_set(text: str, spec: Spec) -> Listing:
+    import fsspec  # type: ignore[import-untyped]
+
+    system, top = fsspec.core.url_to_fs(spec.path)
+    found = list[tuple[str, str, str]]()
+    for path in sorted(system.find(top)):
+        *folders, name = path.removeprefix(top).strip("/").split("/")
+        split = folders.pop(0) if len(folders) > 1 and folders[0] in ("train", *TEST_SPLITS) else ""
+        if folders and Path(name).suffix.lower() in SUFFIXES:
+            found.append((split, folders[0], path))
+    if not found:
+        raise wrong(text, f"{spec.path} has no folder for each class with images, as {spec.path}/cat/1.jpg")
+    made = listing(found, system.cat_file, in_place=False, notes=["its files are copied to vitprof's home once"])
+    return replace(made, threads=READERS)
+
+
 def folder_set(text: str, spec: Spec) -> Listing:
+    if is_remote(spec.path):
+        return _remote_set(text, spec)
     top = Path(spec.path)
     if not top.is_dir():
         raise wrong(text, f"{top} is not a folder")

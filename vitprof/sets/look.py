@@ -52,7 +52,7 @@ def _look(name: str, text: str, found: Listing, full: bool, progress: Progress, 
     chosen = range(len(found.entries))
     order = chosen if full or len(chosen) <= SAMPLED else sorted(random.Random(1).sample(chosen, SAMPLED))
     seen = []
-    threads = job_cores() if found.in_place else 1
+    threads = job_cores() if found.in_place else found.threads
     with ThreadPoolExecutor(threads, "vitprof-look") as pool:
         for at, one in enumerate(pool.map(lambda at: _opened(found, found.entries[at]), order)):
             seen.append(one)

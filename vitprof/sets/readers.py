@@ -1,5 +1,6 @@
 """Opens a user's own data set: one reader for each kind."""
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tarfile import TarError
@@ -7,7 +8,7 @@ from tarfile import TarError
 from vitprof import errors
 from vitprof.sets import containers, files, specs
 from vitprof.sets.samples import SUFFIXES, Listing, links
-from vitprof.sets.specs import Spec, wrong
+from vitprof.sets.specs import Spec, is_remote, wrong
 
 READERS: dict[str, Callable[[str, Spec], Listing]] = {
     "folder": files.folder_set,
@@ -21,6 +22,13 @@ READERS: dict[str, Callable[[str, Spec], Listing]] = {
 }
 
 
+def _failures() -> tuple[type[Exception], ...]:
+    """Returns what reading raises: botocore's own errors, too, where it was imported."""
+    botocore = sys.modules.get("botocore.exceptions")
+    of_s3 = (botocore.BotoCoreError, botocore.ClientError) if botocore is not None else ()
+    return OSError, ValueError, KeyError, TypeError, TarError, *of_s3
+
+
 def open_spec(text: str, allowed: Sequence[Path] | None = None) -> Listing:
     """Returns the samples of what `text` names; below the folders `allowed` only, if these are given. Raises
     `ConfigError` about the spec, with what to write.
@@ -28,15 +36,16 @@ def open_spec(text: str, allowed: Sequence[Path] | None = None) -> Listing:
     spec = specs.parse(text)
     if allowed is not None:
         specs.ensure_inside(text, spec, allowed)
-    elif spec.kind not in ("python", "webdataset") and not Path(spec.path).exists():
+    elif spec.kind not in ("python", "webdataset") and not is_remote(spec.path) and not Path(spec.path).exists():
         raise wrong(text, f"{spec.path} does not exist")
     try:
         found = READERS[spec.kind](text, spec)
     except ImportError as error:
-        raise wrong(text, f"the package {error.name or error} is missing: pip install {error.name}") from error
+        missing = f"the package {error.name} is missing: pip install {error.name}"
+        raise wrong(text, missing if error.name else errors.one_line(error)) from error
     except errors.ConfigError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, TarError) as error:
+    except _failures() as error:
         raise wrong(text, f"it cannot be read ({errors.one_line(error)})") from error
     if allowed is not None and found.in_place:
         inside = [entry for entry in found.entries if specs.inside(entry.key, allowed)]

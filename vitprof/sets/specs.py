@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 from vitprof.errors import ConfigError
 
 FORMS: dict[str, str] = {
-    "folder": "folder:PATH",
+    "folder": "folder:PATH or folder:s3://BUCKET/PATH",
     "csv": "csv:FILE?path=COLUMN&label=COLUMN",
     "parquet": "parquet:FILE?path=COLUMN&label=COLUMN",
     "hdf5": "hdf5:FILE?images=NAME&labels=NAME",
@@ -75,7 +75,16 @@ def parse(text: str) -> Spec:
         raise wrong(text, f"{kind} has no option {unknown[0]}; {takes}")
     if not path:
         raise wrong(text, f"its path is missing; write {FORMS[kind]}")
+    if is_remote(path):
+        if kind != "folder":
+            raise wrong(text, f"{kind} is read from a disk of this machine; of {path} folder: is read, file by file")
+        return Spec(kind, path.rstrip("/"), options)
     return Spec(kind, str(Path(path).expanduser().absolute()), options)
+
+
+def is_remote(path: str) -> bool:
+    """Returns whether a path is a URL for fsspec, such as s3://bucket/images."""
+    return "://" in path
 
 
 def function_of(text: str, spec: Spec, field: str = "dataset") -> Callable[..., Any]:
@@ -115,6 +124,8 @@ def ensure_inside(text: str, spec: Spec, allowed: Sequence[Path]) -> None:
     """Raises `ConfigError` where a page may not read what `spec` names."""
     if spec.kind in ("python", "hf"):  # code of the user's, or paths that the files name
         raise wrong(text, "this kind is added only on the command line: vitprof datasets add NAME SPEC")
+    if is_remote(spec.path):
+        raise wrong(text, "what is on a network is added only on the command line: vitprof datasets add NAME SPEC")
     if not allowed:
         raise wrong(text, f"this dashboard serves other machines too: set {ROOTS} to the folders that it may read")
     if not inside(re.sub(r"/[^/]*\{.*", "", spec.path), allowed):

@@ -6,6 +6,7 @@ import io
 import os
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -57,10 +58,16 @@ class OwnMaker:
             for split in ("train", "test"):
                 for folder in folders:
                     (directory / split / folder).mkdir(parents=True, exist_ok=True)
-        for at, entry in enumerate(found.entries):
-            if at % TOLD_EACH == 0:
-                contract.report(progress, stop, at / n, f"{own.name}: {at:,} of {n:,}", activity)
-            _put(found, entry, directory / ("train" if entry.train else "test") / folders[entry.label] / f"{at:08d}")
+
+        def put(at: int) -> None:
+            entry = found.entries[at]
+            split = "train" if entry.train else "test"
+            _put(found, entry, directory / split / folders[entry.label] / f"{at:08d}")
+
+        with ThreadPoolExecutor(found.threads, "vitprof-own") as pool:
+            for first in range(0, n, TOLD_EACH):
+                contract.report(progress, stop, first / n, f"{own.name}: {first:,} of {n:,}", activity)
+                list(pool.map(put, range(first, min(first + TOLD_EACH, n))))
 
 
 def maker(name: str) -> OwnMaker:
