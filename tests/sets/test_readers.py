@@ -51,6 +51,12 @@ def folder(top: Path) -> str:
     return f"folder:{top}"
 
 
+def remote(top: Path) -> str:
+    for image, label in zip(IMAGES, LABELS, strict=True):
+        fsspec.filesystem("memory").pipe_file(f"{top}/c{label}/{hash(image)}.jpg", image)
+    return f"folder:memory://{top}"
+
+
 def table(top: Path) -> list[tuple[str, int]]:
     return [
         (str(written(top / f"{at}.jpg", image).relative_to(top.parent)), LABELS[at]) for at, image in enumerate(IMAGES)
@@ -59,8 +65,8 @@ def table(top: Path) -> list[tuple[str, int]]:
 
 def made(kind: str, top: Path) -> str:
     """The same samples as a data set of this kind: its spec."""
-    if kind == "folder":
-        return folder(top / "f")
+    if kind in ("folder", "remote"):
+        return (folder if kind == "folder" else remote)(top / "f")
     if kind == "csv":
         with open(top / "t.csv", "w", newline="") as file:
             csv.writer(file).writerows([("path", "label"), *table(top / "flat")])
@@ -93,11 +99,6 @@ def made(kind: str, top: Path) -> str:
                         member.size = len(data)
                         file.addfile(member, io.BytesIO(data))
         return f"wds/{top}/w-{{00..01}}.tar"
-    if kind == "remote":
-        system = fsspec.filesystem("memory")
-        for at, image in enumerate(IMAGES):
-            system.pipe_file(f"/{top.name}/c{LABELS[at]}/{at}.jpg", image)
-        return f"folder:memory://{top.name}"
     (top / "mine.py").write_text(
         f"from torchvision import datasets\ndef make(): return datasets.ImageFolder({str(top / 'f')!r})\n"
     )
@@ -130,7 +131,7 @@ def pixels_of(image: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("nothing", "write it as folder:PATH, csv:FILE?path=COLUMN"),
+        ("nothing", "write it as folder:PATH or folder:s3://BUCKET/PATH, csv:FILE"),
         ("folder:", "its path is missing; write folder:PATH"),
         ("folder:{}/gone", "gone does not exist"),
         ("folder:{}/flat", "has no folder for each class"),

@@ -39,10 +39,10 @@ class Listing:
     """Whether each key is the path of a file that holds this sample alone: it is used where it is."""
     notes: list[str] = field(default_factory=list)
     """What was left out and why, a line each."""
-    threads: int = 1
-    """Samples to read at the same time where each is a wait."""
     opened: Any = None
     """What `close` closes."""
+    threads: int = 1
+    """Samples to read at the same time where each is a wait."""
 
     def close(self) -> None:
         if self.opened is not None:
