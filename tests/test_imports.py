@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "telemetry": BASE,
     "sets": BASE,
     "config": f"{BASE} telemetry sets",
-    "recording": f"{BASE} telemetry config",
+    "recording": f"{BASE} telemetry config sets",
     "analysis": f"{BASE} telemetry config recording",
     "measure": f"{BASE} telemetry config",
     "engine": f"{BASE} telemetry config measure sets",

@@ -25,7 +25,7 @@ CHANGES = {
         ('        "rank": np.zeros', '        "toy_s": wait_s / 2,\n        "rank": np.zeros')
     ],
     "vitprof/charts/live.py": [
-        ('_stacked("compute", style.COMPUTE)),', '_stacked("compute", style.COMPUTE), _stacked("toy", style.LOSS)),'),
+        ('_part("compute", style.COMPUTE)),', '_part("compute", style.COMPUTE), _part("toy", style.LOSS)),'),
         ('("data_wait_s", "h2d_s", "compute_s"))', '("data_wait_s", "h2d_s", "compute_s", "toy_s"))'),
     ],
 }

@@ -1,10 +1,14 @@
 """Names of the user's own data sets: kept, found by their runs, refused."""
 
+import dataclasses
+from pathlib import Path
+
 import pytest
 
 from vitprof.config import catalog
 from vitprof.config.estimates import source_bytes
-from vitprof.errors import ConfigError, VitprofError
+from vitprof.engine.data.own import OwnMaker
+from vitprof.errors import ConfigError, DataError, VitprofError
 from vitprof.sets import registry
 from vitprof.sets.registry import OwnSet
 
@@ -46,3 +50,15 @@ def test_a_damaged_file_is_one_line_and_the_sets_of_vitprof_stay() -> None:
     assert list(catalog.DATASETS) == ["digits", "mnist", "photos"]
     with pytest.raises(VitprofError, match=r"datasets\.json is damaged"):
         catalog.dataset_info("pets")
+
+
+def test_an_imported_runs_set_is_known_but_not_read_here(tmp_path: Path) -> None:
+    registry.remember(PETS)
+    assert (catalog.dataset_info("pets").classes, list(registry.listed())) == (3, [])
+    with pytest.raises(DataError, match="another machine's; if you have it here too: vitprof datasets add pets"):
+        OwnMaker(registry.everything()["pets"]).make(tmp_path)
+    registry.add(PETS)
+    registry.remember(dataclasses.replace(PETS, classes=9))
+    assert registry.everything()["pets"] == PETS, "one's own stays"
+    with pytest.raises(ConfigError, match="cannot be"):
+        registry.remember(dataclasses.replace(PETS, n_train=0))

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from vitprof.errors import ConfigError
-from vitprof.sets import registry
-from vitprof.sets.specs import FUNCTION
+from vitprof.sets import registry, specs
 
 if TYPE_CHECKING:
     from vitprof.config import RunConfig
@@ -189,7 +188,7 @@ MODELS: Mapping[str, ModelPreset] = Named(VITS, _foreign, tuple)
 def is_foreign(model: str) -> bool:
     """Returns whether a model is one of a library, or made by a function of the user's: `engine.foreign_models`."""
     library, colon, name = model.partition(":")
-    return bool(colon and name and library in MODEL_LIBRARIES) or FUNCTION.fullmatch(model) is not None
+    return bool(colon and name and library in MODEL_LIBRARIES) or specs.FUNCTION.fullmatch(model) is not None
 
 
 def dataset_info(name: str, n_images: int | None = None) -> DatasetInfo:

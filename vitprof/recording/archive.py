@@ -31,6 +31,7 @@ from vitprof.names import MARK, MAX_NAME, NOT_SHOWN
 from vitprof.recording import codec
 from vitprof.recording.columns import ENDED_STATUSES, STEP_COLUMNS, TELEMETRY_COLUMNS, StepRecord, columns
 from vitprof.recording.recording import Columns, Environment, Recording
+from vitprof.sets import registry
 
 FORMAT, VERSION = "vitprof recordings", 2
 """The version rises when an older vitprof could not read what a newer one writes."""
@@ -218,6 +219,8 @@ def _recording(number: int, members: dict[str, bytes]) -> Recording:
     names = _names(number)
     values = _json(members.pop(names[0]), names[0])
     try:
+        if own := (values.get("facts") or {}).get("own_set"):
+            registry.remember(codec.from_plain(registry.OwnSet, own))
         values["config"] = _config(values.get("config"))
         found = codec.from_plain(Recording, values | {"steps": None, "telemetry": None})
         _check(found)

@@ -160,6 +160,8 @@ class ReplayBlock(TypedDict):
 class Facts(TypedDict, total=False):
     """What was measured once in a run. Which keys there are depends on device and loader, and how far the run got."""
 
+    own_set: dict[str, str | int | bool] | None
+    """What was known of the user's own data set (`datasets add`), so that another machine can read the run."""
     storage_bytes: float | None
     """Disk space that the storage takes."""
     storage_prepare_s: float | None

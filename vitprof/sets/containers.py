@@ -11,7 +11,7 @@ from typing import Any
 
 from vitprof import errors
 from vitprof.sets.files import of_paths
-from vitprof.sets.samples import LABEL, PATH, SUFFIXES, Listing, columns, encoded, listing, png_of, suffix
+from vitprof.sets.samples import LABEL, PATH, SUFFIXES, Listing, columns, encoded, listing, png_of, suffix, with_labels
 from vitprof.sets.specs import Spec, function_of, wrong
 
 
@@ -26,7 +26,7 @@ def parquet_set(text: str, spec: Spec) -> Listing:
         table = file.read(columns=[path, label])
         return of_paths(Path(spec.path).parent, zip(*(table[name].to_pylist() for name in (path, label)), strict=True))
     (image,) = columns(text, names, spec, image=("image", "bytes"))
-    labels = [str(value) for value in file.read(columns=[label])[label].to_pylist()]
+    labels = file.read(columns=[label])[label].to_pylist()
     groups = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
     keys = [(group, row) for group, rows in enumerate(groups) for row in range(rows)]
     held: dict[int, list[Any]] = {}
@@ -38,7 +38,8 @@ def parquet_set(text: str, spec: Spec) -> Listing:
             held[group] = file.read_row_group(group, columns=[image])[image].to_pylist()
         return encoded(held[group][row])
 
-    return listing((("", *each) for each in zip(labels, keys, strict=True)), read, in_place=False)
+    labelled, notes = with_labels(zip(keys, labels, strict=True))
+    return listing((("", label, key) for key, label in labelled), read, in_place=False, notes=notes)
 
 
 def hdf5_set(text: str, spec: Spec) -> Listing:
@@ -53,7 +54,10 @@ def hdf5_set(text: str, spec: Spec) -> Listing:
         link, item = file.get(name, getlink=True), file[name]
         if isinstance(link, h5py.ExternalLink) or item.external or item.is_virtual:
             raise wrong(text, f"{name} is in another file, which a link in this one names: it is not followed")
-    data, numbers = file[images], file[labels][:].reshape(-1)
+    data, numbers = file[images], file[labels]
+    if not data.ndim or numbers.size != len(numbers[:] if numbers.ndim else ()):
+        raise wrong(text, f"{images} is {data.shape} and {labels} {numbers.shape}: a label for each image is read")
+    numbers = numbers[:].reshape(-1)
     if len(data) != len(numbers):
         raise wrong(text, f"{images} has {len(data):,} samples and {labels} {len(numbers):,}")
     if data.dtype.kind not in "OSV" and (data.dtype != "uint8" or data.ndim not in (3, 4)):

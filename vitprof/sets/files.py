@@ -7,7 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vitprof.sets.samples import LABEL, PATH, SUFFIXES, TEST_SPLITS, Listing, bytes_of, columns, links, listing
+from vitprof import formats
+from vitprof.sets.samples import (
+    LABEL,
+    PATH,
+    SUFFIXES,
+    TEST_SPLITS,
+    Listing,
+    bytes_of,
+    columns,
+    links,
+    listing,
+    with_labels,
+)
 from vitprof.sets.specs import Spec, is_remote, wrong
 
 
@@ -69,15 +81,17 @@ def folder_set(text: str, spec: Spec) -> Listing:
 
 
 def of_paths(top: Path, rows: Iterable[tuple[str, Any]]) -> Listing:
-    rows = list(rows)
-    found = [("", str(label), top / path) for path, label in rows if (top / path).is_file()]
-    missing = [path for path, _ in rows if not (top / path).is_file()]
-    notes = [f"{len(missing):,} files are missing, the first: {missing[0]}"] if missing else []
+    labelled, notes = with_labels(rows)
+    found = [("", label, top / path) for path, label in labelled if (top / path).is_file()]
+    missing = [path for path, _ in labelled if not (top / path).is_file()]
+    notes += [f"{formats.count(len(missing), 'file')} missing, the first: {missing[0]}"] if missing else []
     return listing(found, bytes_of, in_place=True, notes=notes)
 
 
 def csv_set(text: str, spec: Spec) -> Listing:
     with open(spec.path, newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
+        delimiter = max(",;\t", key=file.readline().count)
+        file.seek(0)
+        reader = csv.DictReader(file, delimiter=delimiter)
         path, label = columns(text, list(reader.fieldnames or ()), spec, path=PATH, label=LABEL)
         return of_paths(Path(spec.path).parent, ((row[path], row[label]) for row in reader))

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from vitprof import formats, home
+from vitprof import formats
 from vitprof.errors import ConfigError, VitprofError
 
 FILE = "datasets.json"
@@ -71,7 +71,7 @@ class Look:
         kinds = ", ".join(f"{n:,} {name}" for name, n in [*self.formats.items(), *self.modes.items()])
         sides = f"{least[0]:,} to {least[2]:,} px, half of them at least {least[1]:,}"
         lines = [
-            f"{own.name}: {own.n_train:,} samples for training, {own.n_test:,} for testing, {classes}",
+            f"{own.name}: {formats.count(own.n_train, 'sample')} for training, {own.n_test:,} for testing, {classes}",
             f"{formats.size(own.n_bytes)} of files; {of}: {kinds}",
             f"shorter side {sides}; crops of {own.image_size} px",
             f"pixels of all crops: {formats.size(3 * own.image_size**2 * n)}, in RAM for memory, on the GPU for device",
@@ -90,7 +90,13 @@ NAMED = 3
 
 
 def path() -> Path:
-    return home.home() / FILE
+    return _home() / FILE
+
+
+def _home() -> Path:
+    from vitprof import home  # here: a watched script's Python may lack what it imports
+
+    return home.home()
 
 
 def everything() -> dict[str, OwnSet]:
@@ -112,8 +118,8 @@ def _read(file: Path, changed_ns: int, n_bytes: int) -> dict[str, OwnSet]:
 
 
 def listed() -> dict[str, OwnSet]:
-    """Returns those that can be chosen; none where the file cannot be read."""
-    with suppress(VitprofError):
+    """Returns those that can be chosen; none where the file cannot be read, or there is no home directory."""
+    with suppress(VitprofError, RuntimeError):
         return {name: own for name, own in everything().items() if not own.removed}
     return {}
 
@@ -143,7 +149,21 @@ def remove(name: str) -> None:
         raise ConfigError("dataset", name, f"you have no such data set; you have {', '.join(listed()) or 'none'}")
     _write(every | {name: replace(every[name], removed=True)})
     for folder in ("data", "prepared"):
-        shutil.rmtree(home.home() / folder / f"own-{name}", ignore_errors=True)
+        shutil.rmtree(_home() / folder / f"own-{name}", ignore_errors=True)
+
+
+ELSEWHERE = "elsewhere:"
+"""How the spec of a data set of another machine begins: it is not read here."""
+
+
+def remember(own: OwnSet) -> None:
+    """Keeps what an imported run says of its data set, unless there is one with that name. Raises `ConfigError`."""
+    ensure_name(own.name)
+    if not (own.n_train > 0 <= own.n_test and own.classes > 0 and own.image_size > 0 < own.n_bytes):
+        raise ConfigError("dataset", own.name, "what the file says of it cannot be")
+    if own.name not in (every := everything()):
+        spec = own.spec if own.spec.startswith(ELSEWHERE) else f"{ELSEWHERE}{own.spec}"
+        _write(every | {own.name: replace(own, spec=spec, removed=True)})
 
 
 def name_of(spec: str) -> str:
@@ -157,7 +177,9 @@ def name_of(spec: str) -> str:
 
 
 def _write(every: dict[str, OwnSet]) -> None:
-    file = home.ensure_dir(home.home()) / FILE
+    from vitprof import home
+
+    file = home.ensure_dir(_home()) / FILE
     content = {name: {k: v for k, v in asdict(own).items() if k != "name"} for name, own in every.items()}
     temporary = file.with_name(f".{FILE}.{os.getpid()}")
     try:

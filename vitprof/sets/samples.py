@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from vitprof import formats
 from vitprof.sets.specs import Spec, wrong
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}
@@ -73,6 +74,14 @@ def listing(
         entries[-1] = entries[-1]._replace(train=False)
     more = ["each tenth sample of a class is kept for testing: it has no test split"] if not test else []
     return Listing(entries, classes, read, in_place, [*notes, *more], opened)
+
+
+def with_labels(rows: Iterable[tuple[Any, Any]]) -> tuple[list[tuple[Any, str]], list[str]]:
+    """Returns the rows (key, label) that have both, labels as texts, and a note on the others."""
+    every = list(rows)
+    kept = [(key, str(label)) for key, label in every if key not in (None, "") and label not in (None, "")]
+    left = len(every) - len(kept)
+    return kept, [f"{formats.count(left, 'row')} without a path or a label: left out"] if left else []
 
 
 def links(n: int) -> str:

@@ -16,8 +16,7 @@ from vitprof.config.availability import look_around, why_unavailable
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
 from vitprof.experiments.tuning import DEFAULT_S
-from vitprof.sets import registry
-from vitprof.sets.specs import CODE_ALLOWED, FUNCTION
+from vitprof.sets import registry, specs
 
 CONFIG_FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
 NUMBER_TYPES: dict[str, tuple[type, str]] = {"int": (int, "INTEGER"), "float": (float, "NUMBER")}
@@ -90,11 +89,10 @@ def data_set(given: str) -> str:
 
 
 def model_named(given: str) -> str:
-    """Returns the name of a model; code of the user's may then be run in this command's jobs. Raises `ConfigError`."""
-    catalog.model_preset(given)
-    if (named := FUNCTION.fullmatch(given)) is None or given.partition(":")[0] in catalog.MODEL_LIBRARIES:
+    """Returns the name of a model; a function of the user's may then be called in this command's jobs."""
+    if (named := specs.FUNCTION.fullmatch(given)) is None or given.partition(":")[0] in catalog.MODEL_LIBRARIES:
         return given
-    os.environ[CODE_ALLOWED] = "1"
+    os.environ[specs.CODE_ALLOWED] = "1"
     file = Path(named["module"])
     return f"{file.absolute()}:{named['function']}" if file.suffix == ".py" else given
 

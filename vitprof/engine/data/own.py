@@ -8,12 +8,14 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from vitprof import home
+from vitprof import home, names
 from vitprof.engine.data import contract
 from vitprof.errors import DataError, SampleError, VitprofError, one_line
 from vitprof.sets import registry
@@ -38,6 +40,9 @@ class OwnMaker:
     ) -> None:
         """Raises `DataError`, also where the data have changed since they were looked at, and `JobStopped`."""
         own = self._own
+        if own.spec.startswith(registry.ELSEWHERE):
+            add = f"vitprof datasets add {own.name} {own.spec.removeprefix(registry.ELSEWHERE)}"
+            raise DataError(f"the data set {own.name} is another machine's; if you have it here too: {add}")
         try:
             opened = open_spec(own.spec)
         except VitprofError as error:
@@ -70,6 +75,12 @@ class OwnMaker:
                 list(pool.map(put, range(first, min(first + TOLD_EACH, n))))
 
 
+def facts_of(name: str) -> dict[str, Any]:
+    """Returns what a run keeps of a user's own data set; nothing of vitprof's."""
+    own = registry.everything().get(name)
+    return {"own_set": asdict(own)} if own is not None else {}
+
+
 def maker(name: str) -> OwnMaker:
     return OwnMaker(registry.everything()[name])
 
@@ -80,11 +91,11 @@ def named_errors(name: str) -> Iterator[None]:
     try:
         yield
     except SampleError as error:
-        if name not in registry.listed():
+        if name not in registry.everything():
             raise
         what = str(error).partition(";")[0]
         for path in re.findall(rf"{re.escape(str(home.data_dir()))}\S+", what):
-            what = what.replace(path, os.path.realpath(path))
+            what = what.replace(path, names.harmless(os.path.realpath(path)))  # a name may be no text
         again = f"repair or remove it and run vitprof datasets add {name} again"
         raise SampleError(f"{what}; {again}, or skip such samples (--skip-unreadable)") from error
 
