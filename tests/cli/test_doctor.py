@@ -87,7 +87,7 @@ def test_a_line_for_each_case_then_the_file(call: Call, vitprof_home: Path, monk
     lines = out.splitlines()
     assert lines[0].startswith("PASSED: clock mapping. Expected: ")
     assert lines[1].startswith("NOT RUN: known idle.")
-    assert lines[2].startswith("selftest on the GPU passed: 1 of 2")
+    assert lines[2].startswith("self-test on the GPU passed: 1 of 2")
     assert lines[3] == f"Figures for a bug report: {vitprof_home / 'selftest-gpu.json'}"
     assert lines[4].startswith("Read docs/gpu.md next")
     assert read_json("selftest-gpu", (vitprof_home / "selftest-gpu.json").read_text())["ok"]

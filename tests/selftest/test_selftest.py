@@ -145,9 +145,9 @@ FINE = of_case("read, in the loop")
 
 def test_the_report_in_one_line_and_as_plain_values() -> None:
     failed = of_case("slow drive", failure="its job did not finish", error_ms=math.nan)
-    assert SelftestReport((FINE,), 1.0, 1).sentence == "selftest passed: 1 of 1"
+    assert SelftestReport((FINE,), 1.0, 1).sentence == "self-test passed: 1 of 1"
     report = SelftestReport((FINE, failed), 2.0, 2)
-    assert report.sentence == "selftest failed: 1 of 2: slow drive (its job did not finish)"
+    assert report.sentence == "self-test failed: 1 of 2: slow drive (its job did not finish)"
     stopped = SelftestReport((FINE,), 1.0, 2)
     assert "stopped" in stopped.sentence
     assert (report.ok, stopped.ok) == (False, False)
@@ -192,7 +192,7 @@ RIGHT = {"partly hidden": waiting("read", 8.0), "fully hidden": waiting("read", 
 def test_cases_share_their_reference_in_every_round(fake: type[FakeSelftest]) -> None:
     fake.observations = {name: [right] * 2 for name, right in RIGHT.items()}
     report = run_selftest([PARTLY, HIDDEN], rounds=2)
-    assert report.sentence == "selftest passed: 2 of 2"
+    assert report.sentence == "self-test passed: 2 of 2"
     assert fake.ran == ["reference", "partly hidden", "fully hidden"] * 2
 
 
@@ -208,7 +208,7 @@ def test_only_what_is_not_right_is_run_again(fake: type[FakeSelftest]) -> None:
 def test_what_stays_wrong_fails_and_a_stop_leaves_what_was_found(fake: type[FakeSelftest]) -> None:
     fake.observations = {"partly hidden": [JobError("its job did not finish")] * 4}
     report = run_selftest([PARTLY], rounds=1)
-    assert report.sentence == "selftest failed: 1 of 1: partly hidden (its job did not finish)"
+    assert report.sentence == "self-test failed: 1 of 1: partly hidden (its job did not finish)"
     fake.ran, fake.observations = [], {name: [right] for name, right in RIGHT.items()}
     report = run_selftest([PARTLY, HIDDEN], rounds=1, stop=lambda: len(fake.ran) == 3)
     assert [r.case for r in report.results] == ["partly hidden"]
@@ -250,7 +250,7 @@ def test_the_command_shows_a_line_for_each_case_and_one_last(call: Call, monkeyp
         return status, out
 
     status, out = shown(SelftestReport((FINE,), 1.0, 1), "--quick")
-    assert (status, out.splitlines()[-1], asked) == (0, "selftest passed: 1 of 1", [QUICK, 1])
+    assert (status, out.splitlines()[-1], asked) == (0, "self-test passed: 1 of 1", [QUICK, 1])
     assert "PASSED: read, in the loop. reading, 20.00 of 19.00 ms, idle 0.0% (0.0%)\n" in out
     failed = SelftestReport((of_case("read, in the loop", size_ok=False),), 1.0, 1)
     status, out = shown(failed)
@@ -258,7 +258,7 @@ def test_the_command_shows_a_line_for_each_case_and_one_last(call: Call, monkeyp
     status, out = shown(failed, "--json")
     assert (status, read_json("selftest", out)["sentence"]) == (1, failed.sentence)
     status, out = shown(SelftestReport((FINE,), 1.0, 2, stopped=True))
-    assert (status, out.splitlines()[-1]) == (130, "selftest stopped after 1 of 2 cases: 1 passed")
+    assert (status, out.splitlines()[-1]) == (130, "self-test stopped after 1 of 2 cases: 1 passed")
     assert shown(SelftestReport((), 1.0, 2, stopped=True), "--json") == (130, "")
 
 

@@ -168,7 +168,7 @@ class SelftestReport(Generic[R_co]):
     @property
     def sentence(self) -> str:
         """Returns the whole report in one line."""
-        title = "selftest on the GPU" if self.machine else "selftest"
+        title = "self-test on the GPU" if self.machine else "self-test"
         passed, failed, not_run = (self._with_status(status) for status in ("passed", "failed", "not run"))
         stopped = self.stopped or len(self.results) < self.asked
         if stopped and not self.results:

@@ -116,12 +116,12 @@ def _words(chosen: str) -> str:
     if chosen == ON_GPU:
         return (
             f"{len(gpu.GPU_CASES)} cases on the first NVIDIA GPU: at most {gpu.TOTAL_S / 60:g} minutes. Nothing else "
-            "should run on it. Nothing is stored; the figures can be downloaded afterwards."
+            "should run on it. No run is kept; the figures can be downloaded afterwards."
         )
     cases, rounds = CHOICES[chosen]
     jobs = n_jobs(cases, rounds)
     minutes = " to ".join(f"{round(jobs * each / 30) / 2:g}" for each in JOB_S)
-    return f"{len(cases)} cases, {jobs} short jobs: about {minutes} minutes. Start no other runs. Nothing is stored."
+    return f"{len(cases)} cases, {jobs} short jobs: about {minutes} minutes. Start no other runs. None of them is kept."
 
 
 def _draw_report(tested: Report) -> None:

@@ -257,7 +257,10 @@ def page() -> None:
     runnable = sum(row.seen.verdict != "bad" for row in all_rows)
     on = texts.escaped(accelerators.device_in_words(device))
     ran = f" *Reached*: their fastest runs here, on {on}." if device else ""
-    st.markdown(f"**{runnable} of {len(all_rows)}** strategies can load **{info.name}** on this machine.{ran}")
+    st.markdown(
+        "A strategy is a way of bringing samples from storage to the GPU. Open one below the table for its picture, "
+        f"costs and settings. **{runnable} of {len(all_rows)}** strategies can load **{info.name}** on this machine.{ran}"
+    )
     tables.draw(COLUMNS, [(row,) for row in shown], key="strategies-table", whole=True, placeholder="–")
     for row in shown:
         _draw_closed_or_open(row, info)

@@ -58,7 +58,7 @@ def test_a_case_that_hangs_or_dies_has_failed_and_the_others_go_on() -> None:
     ]
     assert ended == list(report.results)
     assert not report.ok
-    assert report.sentence.startswith("selftest on the GPU failed: 3 of 5: hangs (it took longer than 0 s); no GPU (")
+    assert report.sentence.startswith("self-test on the GPU failed: 3 of 5: hangs (it took longer than 0 s); no GPU (")
     assert report.machine["device_name"] == "a GPU"
 
 
@@ -74,7 +74,7 @@ def test_a_stop_ends_the_process_and_keeps_what_is_known() -> None:
     report = run(case("a", 100), case("hangs", 50), ended=ended.append, stop=lambda: bool(ended), progress=shown.append)
     assert report.stopped
     assert not report.ok
-    assert report.sentence == "selftest on the GPU stopped after 1 of 2 cases: 1 passed"
+    assert report.sentence == "self-test on the GPU stopped after 1 of 2 cases: 1 passed"
     assert not descendants()
     assert (shown[0].words, shown[0].done, shown[0].total) == ("a", 0, 2)
     assert (shown[-1].words, shown[-1].fraction) == ("hangs", 0.5)
@@ -94,7 +94,7 @@ def test_the_sentence_the_advice_and_the_file(vitprof_home: Path, monkeypatch: p
     passed, not_run = Outcome("passed", f"room in {vitprof_home}", case="a"), Outcome("not run", wrong="x", case="b")
     report = SelftestReport((passed, not_run), 12.0, 2, machine=machine_facts({"device_name": "a GPU"}))
     assert report.ok
-    assert report.sentence == "selftest on the GPU passed: 1 of 2; not run: b"
+    assert report.sentence == "self-test on the GPU passed: 1 of 2; not run: b"
     assert report.advice.startswith("Read docs/gpu.md next")
     path = report.write()
     assert path == vitprof_home / "selftest-gpu.json"

@@ -140,9 +140,10 @@ def _draw_reasons(board: leaderboard.Leaderboard) -> None:
     explained = [row for row in board.rows if row.entry.reason]
     if not explained:
         return
-    counts = {status: sum(row.entry.status == status for row in explained) for status in STATUSES}
-    with st.expander(f"Why: {', '.join(f'{n} {STATUSES[s]}' for s, n in counts.items() if n)}"):
-        lines = ((names[r.key], STATUSES[r.entry.status], r.entry.reason) for r in explained)
+    words = STATUSES | {"done": "without a figure"}
+    counts = {status: sum(row.entry.status == status for row in explained) for status in words}
+    with st.expander(f"Why: {', '.join(f'{n} {words[s]}' for s, n in counts.items() if n)}"):
+        lines = ((names[r.key], words[r.entry.status], r.entry.reason) for r in explained)
         st.markdown("\n".join(f"- **{escaped(name)}**, {status}: {escaped(why)}" for name, status, why in lines))
 
 
