@@ -259,7 +259,7 @@ def page() -> None:
     ran = f" *Reached*: their fastest runs here, on {on}." if device else ""
     st.markdown(
         "A strategy is a way of bringing samples from storage to the GPU. Open one below the table for its picture, "
-        f"costs and settings. **{runnable} of {len(all_rows)}** strategies can load **{info.name}** on this machine.{ran}"
+        f"costs and use. **{runnable} of {len(all_rows)}** strategies can load **{info.name}** on this machine.{ran}"
     )
     tables.draw(COLUMNS, [(row,) for row in shown], key="strategies-table", whole=True, placeholder="–")
     for row in shown:
