@@ -150,6 +150,7 @@ def pixels_of(image: bytes) -> bytes:
         ("csv:s3://bucket/t.csv", "csv is read from a disk of this machine"),
         ("lmdb:{}/f", "LMDB cannot open it"),
         ("webdataset:{}/w-{{0..3}}.tar", "w-0.tar does not exist (4 shards are named)"),
+        ("webdataset:{}/w-{{0..9999}}{{0..9999}}.tar", "names more than 100,000 shards"),
         ("webdataset:{}/t.csv", "it cannot be read (ReadError"),
         ("{}/bad.py:floats", "the first: 0: ValueError: a sample is float32 (3, 4, 4)"),
         ("{}/bad.py:number", "number() returns int"),
@@ -235,6 +236,7 @@ def test_a_page_reads_only_below_its_roots(tmp_path: Path, monkeypatch: pytest.M
         (f"folder:{tmp_path}/root/../secret", "it is not below"),
         (f"folder:{tmp_path}", "it is not below"),
         (f"wds/{tmp_path}/w-{{0..1}}.tar", "it is not below"),
+        (f"wds/{tmp_path}/root/{{0..1}}/../../secret/1.tar", "it is not below"),
         ("os:getcwd", "only on the command line"),
         ("folder:memory://x", "on a network is added only on the command line"),
     ):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import Any
 from vitprof import errors
 from vitprof.sets.files import of_paths
 from vitprof.sets.samples import LABEL, PATH, SUFFIXES, Listing, columns, encoded, listing, png_of, suffix, with_labels
-from vitprof.sets.specs import Spec, function_of, wrong
+from vitprof.sets.specs import Spec, function_of, shards_of, wrong
 
 
 def parquet_set(text: str, spec: Spec) -> Listing:
@@ -99,22 +98,8 @@ def lmdb_set(text: str, spec: Spec) -> Listing:
     return listing(found, read, in_place=False, notes=notes, opened=store)
 
 
-BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
-
-
-def _shards(pattern: str) -> list[str]:
-    """Returns the paths that `shard-{0000..0009}.tar` names, or a folder of tar files."""
-    if os.path.isdir(pattern):
-        return sorted(str(path) for path in Path(pattern).glob("*.tar"))
-    if (braces := BRACES.search(pattern)) is None:
-        return [pattern]
-    first, last = braces.groups()
-    numbers = (f"{n:0{len(first)}}" for n in range(int(first), int(last) + 1))
-    return [one for n in numbers for one in _shards(pattern[: braces.start()] + n + pattern[braces.end() :])]
-
-
 def webdataset_set(text: str, spec: Spec) -> Listing:
-    shards = _shards(spec.path)
+    shards = shards_of(text, spec.path)
     if missing := [path for path in shards if not os.path.isfile(path)]:
         raise wrong(text, f"{missing[0]} does not exist ({len(shards)} shards are named)")
     found, unlabelled = list[tuple[str, str, tuple[str, int, int]]](), 0

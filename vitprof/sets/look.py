@@ -1,13 +1,14 @@
 """A look at a user's own data set before a run: how many samples of what kind, and what in them is in the way."""
 
 import io
+import os
 import random
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -42,7 +43,8 @@ def look(
     """Opens samples of what `text` names, which gets the name `name`. Raises `ConfigError` and `JobStopped`."""
     progress(0.0, f"listing {text}")
     with closing(open_spec(text, allowed)) as found:
-        return _look(name, text, found, full, progress, stop)
+        seen = _look(name, text, found, full, progress, stop)
+    return replace(seen, own=replace(seen.own, below=os.pathsep.join(map(str, allowed or ()))))
 
 
 Progress = Callable[[float, str], None]

@@ -36,6 +36,8 @@ class OwnSet:
     """Bytes of its image files, or of their encoded bytes."""
     stamp: str
     """Changes where its samples have: it is then brought into its place again."""
+    below: str = ""
+    """Folders, separated as in PATH, that links may lead to: those of a page that added it; "": anywhere."""
     removed: bool = False
     """Whether its name is free again; its runs still know it."""
 

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import math
 import os
 import re
 import sys
@@ -120,6 +121,23 @@ def inside(path: str | Path, allowed: Sequence[Path]) -> bool:
     return any(real.is_relative_to(root) for root in allowed)
 
 
+BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
+MOST_SHARDS = 100_000
+
+
+def shards_of(text: str, pattern: str) -> list[str]:
+    """Returns the paths that `shard-{0000..0009}.tar` names, or the tar files of a folder. Raises `ConfigError`."""
+    if os.path.isdir(pattern):
+        return sorted(str(path) for path in Path(pattern).glob("*.tar"))
+    if (braces := BRACES.search(pattern)) is None:
+        return [pattern]
+    if math.prod(int(last) - int(first) + 1 for first, last in BRACES.findall(pattern)) > MOST_SHARDS:
+        raise wrong(text, f"it names more than {MOST_SHARDS:,} shards")
+    first, last = braces.groups()
+    numbers = (f"{n:0{len(first)}}" for n in range(int(first), int(last) + 1))
+    return [one for n in numbers for one in shards_of(text, pattern[: braces.start()] + n + pattern[braces.end() :])]
+
+
 def ensure_inside(text: str, spec: Spec, allowed: Sequence[Path]) -> None:
     """Raises `ConfigError` where a page may not read what `spec` names."""
     if spec.kind in ("python", "hf"):  # code of the user's, or paths that the files name
@@ -128,5 +146,6 @@ def ensure_inside(text: str, spec: Spec, allowed: Sequence[Path]) -> None:
         raise wrong(text, "what is on a network is added only on the command line: vitprof datasets add NAME SPEC")
     if not allowed:
         raise wrong(text, f"this dashboard serves other machines too: set {ROOTS} to the folders that it may read")
-    if not inside(re.sub(r"/[^/]*\{.*", "", spec.path), allowed):
+    paths = shards_of(text, spec.path) if spec.kind == "webdataset" else [spec.path]
+    if not all(inside(path, allowed) for path in paths):
         raise wrong(text, f"it is not below {', '.join(map(str, allowed))}; set {ROOTS} to allow other folders")

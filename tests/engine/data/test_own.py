@@ -45,8 +45,13 @@ def test_a_set_that_has_changed_is_looked_at_again(tmp_path: Path) -> None:
         datasets.prepare("mine")
 
 
-def whole(height: int, width: int) -> Crop:
-    return Crop(0, 0, height, width, flip=False)
+def test_links_out_of_a_pages_roots_stay_out(tmp_path: Path) -> None:
+    spec = folder(tmp_path / "root" / "f")
+    (tmp_path / "root" / "f" / "c0" / "link.jpg").symlink_to(written(tmp_path / "secret.jpg", IMAGES[0]))
+    registry.add(look("mine", spec, allowed=[tmp_path / "root"]).own)
+    assert len(list(datasets.prepare("mine").glob("*/*/*.*"))) == N
+    registry.add(look("mine", spec).own)
+    assert len(list(datasets.prepare("mine").glob("*/*/*.*"))) == N + 1, "on the command line they are followed"
 
 
 @pytest.mark.parametrize("name", ["simplejpeg", "opencv", "pil"])

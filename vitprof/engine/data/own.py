@@ -44,7 +44,7 @@ class OwnMaker:
             add = f"vitprof datasets add {own.name} {own.spec.removeprefix(registry.ELSEWHERE)}"
             raise DataError(f"the data set {own.name} is another machine's; if you have it here too: {add}")
         try:
-            opened = open_spec(own.spec)
+            opened = open_spec(own.spec, [Path(part) for part in own.below.split(os.pathsep)] if own.below else None)
         except VitprofError as error:
             raise DataError(f"data set {own.name}: {one_line(error)}") from error
         with closing(opened) as found:
