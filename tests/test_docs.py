@@ -51,7 +51,6 @@ RUN_HERE: dict[str, list[str]] = {
     "vitprof delete 1": [],
     "vitprof import mine.vitprof": [],
     "vitprof strategies": [],
-    "vitprof strategies --dataset photos": [],
     "vitprof code --strategy hdf5 --output train_hdf5.py": [],
     "vitprof runs": [],
     "vitprof runs --tag kept --json": [],
