@@ -80,6 +80,7 @@ def test_a_run_by_keyboard_by_address_and_over_a_reload(dashboard: str, page: An
     tab_to(page, "Skip to Run")
     page.keyboard.press("Enter")
     page.wait_for_function("document.activeElement.closest('.st-key-run-button') !== null")
+    settle(page)  # a page that is drawn again just then loses the press
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile("run=1"))
     page.locator(f"{GAPS} .main-svg").first.wait_for(timeout=RUN_LIMIT_MS)

@@ -60,7 +60,7 @@ def test_progress_then_the_table_and_stop_shows_what_was_run_until_then(
     work().wait()
     at.run()
     assert list(at.dataframe[0].value.iloc[:, 0]) == ["right", "wrong"]
-    assert "Selftest failed: 1 of 2" in said(at)
+    assert "Self-test failed: 1 of 2" in said(at)
     assert list(at.dataframe[0].value["verdict blames"]) == ["reading", "collating"]
     assert "the verdict blamed collating, expected decoding" in said(at)
     ended_by_hand.clear()
@@ -71,7 +71,7 @@ def test_progress_then_the_table_and_stop_shows_what_was_run_until_then(
     person = "ada"
     at.run().button(key="selftest-stop").click().run()
     work().wait()
-    assert "Selftest stopped after 1 of 2 cases: 1 passed" in said(at.run())
+    assert "Self-test stopped after 1 of 2 cases: 1 passed" in said(at.run())
 
 
 def on_gpu(monkeypatch: pytest.MonkeyPatch, result: SelftestReport[Outcome] | Exception) -> AppTest:
@@ -98,7 +98,7 @@ def test_on_the_gpu_each_case_is_a_row_and_the_figures_can_be_taken_along(monkey
     table = at.dataframe[0].value
     assert list(table.iloc[:, 0]) == ["passed", "failed", "not run"]
     assert list(table["measured"]) == ["9 checked", "9 of 1000 inside: 991 marks are outside", "no DALI"]
-    assert "Selftest on the GPU failed: 1 of 3: known idle (991 marks are outside); not run: launch-bound" in said(at)
+    assert "Self-test on the GPU failed: 1 of 3: known idle (991 marks are outside); not run: launch-bound" in said(at)
     assert "send the file in with a bug report" in said(at)
     (button,) = at.get("download_button")
     assert button.proto.label == "Figures for a bug report"
