@@ -138,6 +138,8 @@ STORAGES = catalog.by_name(
     ),
     # A memory-mapped B+ tree with the encoded file of each sample under its key.
     StoragePart("lmdb-encoded", "LMDB with JPEG bytes", access="mapping", packages=("lmdb",), **ENCODED_JPEG),
+    # WebDataset's tar shards, read by position, so that all samples are shuffled.
+    StoragePart("webdataset", "WebDataset tar shards", **ENCODED_JPEG),
     # All images as one uint8 array in a .npy file, mapped into memory; a batch is one gather of its rows.
     StoragePart("memmap", "Memory-mapped array (.npy)", access="mapping"),
     # The whole set as one uint8 tensor in RAM.

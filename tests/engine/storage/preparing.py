@@ -31,7 +31,7 @@ PHOTOS = dataclasses.replace(catalog.dataset_info("photos", 20), n_test=2)
 
 def info_of(name: str) -> DatasetInfo:
     """The data set that a storage is made from here."""
-    return PHOTOS if name.endswith("-encoded") else SMALL
+    return SMALL if "idx" in STORAGES[name].kinds else PHOTOS
 
 
 def prepare(

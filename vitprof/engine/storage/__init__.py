@@ -36,6 +36,7 @@ REGISTRY: dict[str, Entry] = {
     "hdf5-encoded": Entry("hdf5", "EncodedStorage", "ENCODED_FORMAT"),
     "lmdb": Entry("lmdb", "PixelStorage", "PIXEL_FORMAT"),
     "lmdb-encoded": Entry("lmdb", "EncodedStorage", "ENCODED_FORMAT"),
+    "webdataset": Entry("tar_shards", "TarStorage", "FORMAT"),
     "memmap": Entry("arrays", "MemmapStorage", "FORMAT"),
     "memory": Entry("arrays", "open_uint8"),
     "memory-float": Entry("arrays", "open_float"),
