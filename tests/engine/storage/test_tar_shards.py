@@ -47,9 +47,7 @@ def test_what_is_damaged_is_named(tmp_path: Path) -> None:
     os.truncate(root / "train-000000.tar", int(whole[7, 0]) + 10)
     with closing(opened(NAME, root)) as storage:
         assert storage.read_encoded(6) == expected(NAME)[6]
-        with error_in_one_line(
-            SampleError, match=r"000000007 is empty, or its shard too short; delete"
-        ):
+        with error_in_one_line(SampleError, match=r"000000007 is empty, or its shard too short; delete"):
             storage.read_encoded(7)
     (root / "train-000000.tar").unlink()
     with pytest.raises(DataError, match="No such file"):
