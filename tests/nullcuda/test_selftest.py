@@ -20,6 +20,7 @@ def cases(forks: Host, home: str, *wanted: Any, **variables: str) -> Any:
     return json.loads(done.returned)
 
 
+@pytest.mark.timed
 def test_the_device_alone(forks: Host, home: str) -> None:
     found = cases(
         forks,
