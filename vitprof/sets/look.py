@@ -7,7 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -68,7 +68,6 @@ def _look(name: str, text: str, found: Listing, full: bool, progress: Progress, 
     sides = sorted(one.side for one in good)
     n_train = sum(entry.train for entry in found.entries)
     n_bytes = round(sum(one.n_bytes for one in good) / len(good) * len(found.entries))
-    ends = [str(entry.key) for entry in (found.entries[0], found.entries[-1])]
     own = OwnSet(
         name=name,
         spec=absolute(text),
@@ -77,7 +76,7 @@ def _look(name: str, text: str, found: Listing, full: bool, progress: Progress, 
         classes=len(found.classes),
         image_size=next((side for side in SIDES if sides[len(sides) // 4] >= side), SIDES[-1]),
         n_bytes=n_bytes,
-        stamp=f"{zlib.crc32(repr([ends, len(found.entries), n_bytes, found.classes]).encode()):08x}",
+        stamp=_stamp(found, specs.parse(text)),
     )
     return Look(
         own=own,
@@ -90,6 +89,16 @@ def _look(name: str, text: str, found: Listing, full: bool, progress: Progress, 
         notes=tuple(found.notes),
         read_ms=1e3 * median(one.read_s for one in good),
     )
+
+
+def _stamp(found: Listing, spec: specs.Spec) -> str:
+    """Returns what changes with the samples: their number and classes, and size and time of every file."""
+    stamp = zlib.crc32(repr((len(found.entries), found.classes)).encode())
+    for path in (entry.key for entry in found.entries) if found.in_place else (spec.path,):
+        with suppress(OSError):  # what is no file here
+            seen = os.stat(path)
+            stamp = zlib.crc32(f"{seen.st_size},{seen.st_mtime_ns};".encode(), stamp)
+    return f"{stamp:08x}"
 
 
 def absolute(text: str) -> str:

@@ -41,8 +41,15 @@ def test_a_set_that_has_changed_is_looked_at_again(tmp_path: Path) -> None:
     registry.add(look("mine", spec).own)
     assert len(list(datasets.prepare("mine").glob("*/*/*.*"))) == N + 1
     (tmp_path / "f" / "c1" / "more.jpg").unlink()
-    with pytest.raises(DataError, match=r"cannot be read \(No such file"):
+    with pytest.raises(DataError, match=rf"\(No such file or directory\); look at .* datasets add mine {spec}"):
         datasets.prepare("mine")
+    registry.add(look("mine", spec).own)
+    assert len(list(datasets.prepare("mine").glob("*/*/*.*"))) == N
+    written(tmp_path / "f" / "c1" / "01.jpg", IMAGES[0])
+    with pytest.raises(SampleError, match="look at the set again"):
+        datasets.prepare("mine")
+    registry.add(look("mine", spec).own)
+    datasets.prepare("mine")
 
 
 def test_links_out_of_a_pages_roots_stay_out(tmp_path: Path) -> None:

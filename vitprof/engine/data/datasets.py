@@ -109,7 +109,9 @@ def prepare(
     """
     info = dataset_info(name, n_images)
     root = home.data_dir() / info.directory
-    if not _is_made(info, root, skip_unreadable):
+    with own.changed(info):
+        there = _is_made(info, root, skip_unreadable)
+    if not there:
         _make(info, root, progress, stop)
     progress(1.0, f"{name} is ready")
     return root

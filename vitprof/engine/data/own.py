@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image
 
 from vitprof import home, names
+from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.data import contract
 from vitprof.errors import DataError, SampleError, VitprofError, one_line
 from vitprof.sets import registry
@@ -98,6 +99,18 @@ def named_errors(name: str) -> Iterator[None]:
             what = what.replace(path, names.harmless(os.path.realpath(path)))  # a name may be no text
         again = f"repair or remove it and run vitprof datasets add {name} again"
         raise SampleError(f"{what}; {again}, or skip such samples (--skip-unreadable)") from error
+
+
+@contextmanager
+def changed(info: DatasetInfo) -> Iterator[None]:
+    """Says what to do where what a user's own data set is made of is no longer what it was made of."""
+    try:
+        yield
+    except DataError as error:
+        if not info.own_bytes:
+            raise
+        what, own = str(error).partition(";")[0], registry.everything()[info.name]
+        raise type(error)(f"{what}; look at the set again: vitprof datasets add {own.name} {own.spec}") from error
 
 
 def class_folder(label: int, name: str) -> str:

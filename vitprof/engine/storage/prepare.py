@@ -332,7 +332,7 @@ def _check(root: Path, manifest: dict[str, Any]) -> None:
 def allocated_bytes(root: Path) -> int:
     """Returns the bytes of the blocks that the files under `root` take on disk. Raises `DataError`."""
     with data.reading(root):
-        return sum(os.lstat(f"{top}/{name}").st_blocks * 512 for top, _, names in _walk(root) for name in names)
+        return sum(os.stat(f"{top}/{name}").st_blocks * 512 for top, _, names in _walk(root) for name in names)
 
 
 def _to_disk(directory: Path) -> None:
