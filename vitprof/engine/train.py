@@ -17,7 +17,7 @@ from vitprof.config import RunConfig
 from vitprof.config.gpu_findings import recorded_variables
 from vitprof.config.resolve import resolve
 from vitprof.engine.data.contract import Stop
-from vitprof.engine.data.own import named_errors
+from vitprof.engine.data.own import named_errors, users_paths
 from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
 from vitprof.engine.trainer import Trainer, open_trainer
 from vitprof.errors import DataError
@@ -96,7 +96,9 @@ class Job:
         for line in lines:
             if line not in self.named and len(self.named) < NAMED_UNREADABLE:
                 self.named.add(line)
-                self.events.notice(f"left out: {line.partition(';')[0]}")  # what to do about it was decided already
+                self.events.notice(
+                    f"left out: {users_paths(line.partition(';')[0])}"
+                )  # what to do about it was decided already
 
 
 @report_out_of_memory

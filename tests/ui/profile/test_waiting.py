@@ -2,12 +2,13 @@
 
 import math
 import os
+import time
 from types import SimpleNamespace
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.dashboard import add_run, address, app, click, said
+from tests.ui.dashboard import add_run, address, app, click, read, said
 from vitprof.config import RunConfig
 from vitprof.jobs.scheduling import MachineLock
 from vitprof.recording.columns import Phase
@@ -104,3 +105,10 @@ def test_a_run_that_nobody_named_stays_when_it_ends(store: RunStore) -> None:
     at.run()
     assert not at.exception
     assert "Is your GPU starved by data loading?" in at.title[0].value
+
+
+def test_the_time_left_of_a_run_with_a_time_is_that(store: RunStore) -> None:
+    run_id = add_run(store, n=0, status="running", steps=None, seconds=8.0)
+    store.update_run(run_id, stage="training", training_since_s=time.perf_counter() - 1.0, progress=0.01)
+    (bar,) = app(run=str(run_id)).get("progress")
+    assert read(bar.proto.text) == "training, 7.92 s left", "a first step that is slow says nothing of the others"

@@ -86,6 +86,14 @@ def maker(name: str) -> OwnMaker:
     return OwnMaker(registry.everything()[name])
 
 
+def users_paths(text: str) -> str:
+    """Returns a message with the user's files in place of vitprof's links to them."""
+    for path in re.findall(rf"{re.escape(str(home.data_dir()))}\S+", text):
+        if os.path.islink(path):
+            text = text.replace(path, names.harmless(os.path.realpath(path)))  # a name may be no text
+    return text
+
+
 @contextmanager
 def named_errors(name: str) -> Iterator[None]:
     """Names, in what is raised inside about a sample of a user's own data set, the user's file and what to do."""
@@ -94,9 +102,7 @@ def named_errors(name: str) -> Iterator[None]:
     except SampleError as error:
         if name not in registry.everything():
             raise
-        what = str(error).partition(";")[0]
-        for path in re.findall(rf"{re.escape(str(home.data_dir()))}\S+", what):
-            what = what.replace(path, names.harmless(os.path.realpath(path)))  # a name may be no text
+        what = users_paths(str(error).partition(";")[0])
         again = f"repair or remove it and run vitprof datasets add {name} again"
         raise SampleError(f"{what}; {again}, or skip such samples (--skip-unreadable)") from error
 

@@ -100,7 +100,8 @@ def draw_state(run: store.StoredRun, now: float) -> None:
         text = STAGES.get(run.stage, escaped(run.stage)) + (f": {escaped(run.message)}" if run.message else "")
         fraction = run.progress or 0.0
         if run.stage == "training" and run.training_since_s is not None and fraction > 0:
-            left = (now - run.training_since_s) * (1 - fraction) / fraction
+            whole_s = run.config.seconds or (now - run.training_since_s) / fraction
+            left = whole_s * (1 - fraction)
             text += f", {formats.seconds(max(left, 0.0))} left"
         st.progress(min(fraction, 1.0), text=text)
     elif run.status == "stopped":
