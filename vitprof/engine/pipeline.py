@@ -67,7 +67,7 @@ def open_pipeline(
     root = datasets.prepare(config.dataset, config.n_images, progress=progress, stop=stop, skip_unreadable=skip)
     prepared = prepare.prepare_storage(storage_name, info, root, progress=progress, stop=stop, skip_unreadable=skip)
     if prepared.n_unreadable:
-        first = "; ".join(line.partition(";")[0] for line in prepared.unreadable)
+        first = own.users_paths("; ".join(line.partition(";")[0] for line in prepared.unreadable))
         events.notice(f"unreadable samples left out of {storage_name}: {prepared.n_unreadable:,}; the first: {first}")
     _tell_of_wait(config, events)
     events.phase("prepare", begun, clock())

@@ -91,14 +91,12 @@ class Job:
     named: set[str] = field(default_factory=set)
 
     def left_out(self, lines: tuple[str, ...]) -> None:
-        """Counts samples that could not be read, and names the first few, each once."""
+        """Counts samples that could not be read, and names the first few, each once, without what to do about it."""
         self.unreadable += len(lines)
         for line in lines:
             if line not in self.named and len(self.named) < NAMED_UNREADABLE:
                 self.named.add(line)
-                self.events.notice(
-                    f"left out: {users_paths(line.partition(';')[0])}"
-                )  # what to do about it was decided already
+                self.events.notice(f"left out: {users_paths(line.partition(';')[0])}")
 
 
 @report_out_of_memory
