@@ -184,11 +184,9 @@ def odd(top: Path) -> Look:
     exif[0x0112] = 6
     files = {"turned.jpg": jpeg(1, exif=exif), "grey.jpg": jpeg(2, mode="L"), "cmyk.jpg": jpeg(3, mode="CMYK")}
     files |= {"a.png": jpeg(4, kind="PNG"), "a.webp": jpeg(5, kind="WEBP"), "a.gif": jpeg(6, mode="P", kind="GIF")}
-    files |= {
-        "a.tif": jpeg(7, kind="TIFF"),
-        "deep.png": jpeg(8, mode="I;16", kind="PNG"),
-        "clear.png": jpeg(9, mode="RGBA", kind="PNG"),
-    }
+    files |= {"a.tif": jpeg(7, kind="TIFF"), "deep.png": jpeg(8, mode="I;16", kind="PNG")}
+    files |= {"clear.png": jpeg(9, mode="RGBA", kind="PNG"), "few.png": jpeg(10, mode="P", kind="PNG")}
+    files |= {"a.bmp": jpeg(11, kind="BMP")}
     files |= {"short.jpg": IMAGES[0][: len(IMAGES[0]) // 2], "empty.jpg": b"", "text.jpg": b"hello"}
     for name, data in files.items():
         written(top / "train" / "cat" / name, data)
@@ -200,9 +198,9 @@ def odd(top: Path) -> Look:
 
 def test_what_is_odd_is_named(tmp_path: Path) -> None:
     found = odd(tmp_path / "odd")
-    assert (found.own.n_train, found.own.n_test, found.own.classes, found.opened) == (13, 1, 1, 14)
-    assert found.formats == {"JPEG": 5, "PNG": 3, "WEBP": 1, "GIF": 1, "TIFF": 1}
-    assert found.modes == {"RGB": 6, "grey": 1, "CMYK": 1, "palette": 1, "of 16 bits or more": 1, "transparent": 1}
+    assert (found.own.n_train, found.own.n_test, found.own.classes, found.opened) == (15, 1, 1, 16)
+    assert found.formats == {"JPEG": 5, "PNG": 4, "WEBP": 1, "GIF": 1, "TIFF": 1, "BMP": 1}
+    assert found.modes == {"RGB": 7, "grey": 1, "CMYK": 1, "palette": 2, "of 16 bits or more": 1, "transparent": 1}
     assert found.rotated == 1
     said = "\n".join(found.lines())
     for words in (

@@ -1,13 +1,14 @@
 """Names of the user's own data sets: kept, found by their runs, refused."""
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from vitprof.config import catalog
 from vitprof.config.estimates import source_bytes
-from vitprof.engine.data.own import OwnMaker
+from vitprof.engine.data.own import OwnMaker, facts_of
 from vitprof.errors import ConfigError, DataError, VitprofError
 from vitprof.sets import registry
 from vitprof.sets.registry import OwnSet
@@ -16,7 +17,7 @@ PETS = OwnSet("pets", "folder:/d/pets", n_train=90, n_test=10, classes=3, image_
 
 
 def test_a_set_is_chosen_by_its_name_and_one_that_was_removed_is_still_found() -> None:
-    assert list(catalog.DATASETS) == ["digits", "mnist", "photos"]
+    assert tuple(catalog.DATASETS) == registry.VITPROFS, "which cannot be asked there"
     registry.add(PETS)
     info = catalog.dataset_info("pets")
     assert (list(catalog.DATASETS)[-1], len(catalog.DATASETS)) == ("pets", 4)
@@ -42,12 +43,21 @@ def test_a_spec_has_one_name() -> None:
     assert (registry.name_of("folder:/d/pets"), registry.name_of("folder:/e/pets/")) == ("pets", "pets-2")
     assert registry.name_of("webdataset:/d/w-{0..1}.tar") == "w-0-1-tar"
     assert registry.name_of("folder:/") == "folder"
+    registry.add(dataclasses.replace(PETS, name=registry.name_of("folder:/漢"), spec="folder:/漢"))
+    assert registry.name_of("folder:/漢字") == "my-data-2", "the first one stays"
+
+
+def test_what_is_added_at_the_same_time_stays() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: registry.add(dataclasses.replace(PETS, name=f"pets-{n}")), range(40)))
+    assert len(registry.listed()) == 40
 
 
 def test_a_damaged_file_is_one_line_and_the_sets_of_vitprof_stay() -> None:
     registry.add(PETS)
     registry.path().write_text('{"pets": 3}')
     assert list(catalog.DATASETS) == ["digits", "mnist", "photos"]
+    assert facts_of(catalog.dataset_info("digits")) == {}, "jobs on these go on"
     with pytest.raises(VitprofError, match=r"datasets\.json is damaged"):
         catalog.dataset_info("pets")
 
@@ -55,7 +65,9 @@ def test_a_damaged_file_is_one_line_and_the_sets_of_vitprof_stay() -> None:
 def test_an_imported_runs_set_is_known_but_not_read_here(tmp_path: Path) -> None:
     registry.remember(PETS)
     assert (catalog.dataset_info("pets").classes, list(registry.listed())) == (3, [])
-    with pytest.raises(DataError, match="another machine's; if you have it here too: vitprof datasets add pets"):
+    with pytest.raises(
+        DataError, match=r"another machine's; if you have it .*vitprof datasets add pets folder:/d/pets$"
+    ):
         OwnMaker(registry.everything()["pets"]).make(tmp_path)
     registry.add(PETS)
     registry.remember(dataclasses.replace(PETS, classes=9))

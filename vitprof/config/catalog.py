@@ -35,7 +35,7 @@ class Named(Mapping[str, T]):
         return iter((*self._own, *self._listed()))
 
     def __len__(self) -> int:
-        return len(list(iter(self)))
+        return sum(1 for _ in self)
 
 
 def chosen(known: Mapping[str, T], field: str, name: str) -> T:

@@ -25,8 +25,8 @@ AREA_FROM = 2.0
 it skips none, in 0.06 ms instead of 0.43 ms (328 to 224 pixels)."""
 
 
-OTHERS = (b"\x89PNG", b"RIFF", b"BM")
-"""How files begin that are no JPEG: PNG, WebP, BMP. A user's own data set may have them."""
+OTHERS = (b"\x89PNG", b"RIFF")
+"""How files begin that are no JPEG: PNG, WebP. A user's own data set may have them."""
 
 
 class Decoder(Protocol):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vitprof.errors import ConfigError, one_line
-from vitprof.sets.specs import CODE_ALLOWED, function_of, parse
+from vitprof.sets.specs import CODE_ALLOWED, function_of
 
 PROBE = 2
 """Images of the batch that a model is checked with; batch normalisation needs more than one."""
@@ -75,7 +75,7 @@ def _of_function(name: str, channels: int, classes: int) -> nn.Module:
         where = f"run it from the command line, or set {CODE_ALLOWED}=1 for the dashboard"
         raise ConfigError("model", name, f"functions of yours do not run from a page: {where}")
     try:
-        function = function_of(name, parse(name), "model")
+        function = function_of(name, "model")
         takes = inspect.signature(function).parameters
         offered = {"num_classes": classes, "channels": channels}
         model = function(**{key: value for key, value in offered.items() if key in takes})

@@ -80,7 +80,7 @@ def open_pipeline(
             events.notice(located.note)
         opening = clock()
         facts: dict[str, Any] = {"storage_bytes": prepared.size_bytes, "storage_prepare_s": prepared.prepare_s}
-        facts |= {"stage_s": located.copied.seconds, "stage_bytes": located.copied.n_bytes, **own.facts_of(info.name)}
+        facts |= {"stage_s": located.copied.seconds, "stage_bytes": located.copied.n_bytes, **own.facts_of(info)}
         cached_frac = pagecache.set_page_cache(located.place.root, config.page_cache, progress, stop)
         facts |= {"page_cached_frac": cached_frac, "cache_hit_frac": math.nan, "n_unreadable": prepared.n_unreadable}
         splits: list[Split] = []

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import torch
 
-from vitprof.config import RunConfig
+from vitprof.config import RunConfig, catalog
 from vitprof.config.gpu_findings import recorded_variables
 from vitprof.config.resolve import resolve
 from vitprof.engine.data.contract import Stop
@@ -132,7 +132,7 @@ def train(
     events.phase("startup", start, clock())
     evaluating = config.evaluate and not config.loader_only
     opened = open_pipeline(config, device, events, stop, clock, evaluate=evaluating)
-    with named_errors(config.dataset), opened as pipeline:
+    with named_errors(catalog.dataset_info(config.dataset)), opened as pipeline:
         start = clock()
         events.stage("starting", math.nan)
         events.facts(pipeline.facts)

@@ -54,7 +54,7 @@ def hdf5_set(text: str, spec: Spec) -> Listing:
         if isinstance(link, h5py.ExternalLink) or item.external or item.is_virtual:
             raise wrong(text, f"{name} is in another file, which a link in this one names: it is not followed")
     data, numbers = file[images], file[labels]
-    if not data.ndim or numbers.size != len(numbers[:] if numbers.ndim else ()):
+    if not data.ndim or not numbers.ndim or numbers.size != numbers.shape[0]:
         raise wrong(text, f"{images} is {data.shape} and {labels} {numbers.shape}: a label for each image is read")
     numbers = numbers[:].reshape(-1)
     if len(data) != len(numbers):
@@ -117,7 +117,7 @@ def webdataset_set(text: str, spec: Spec) -> Listing:
             for member in file:
                 if not member.isfile():
                     continue
-                stem, _, kind = member.name.rpartition("/")[2].partition(".")
+                kind = member.name.rpartition("/")[2].partition(".")[2]
                 stem = member.name[: len(member.name) - len(kind)]
                 if stem != before:
                     close(sample)
@@ -140,15 +140,17 @@ def webdataset_set(text: str, spec: Spec) -> Listing:
 
 
 def hf_set(text: str, spec: Spec) -> Listing:
-    import datasets
-
     with _offline():
+        import datasets  # here: it reads these variables when it is imported
+
         path = Path(spec.path)
         stored = (path / "state.json").is_file() or (path / "dataset_dict.json").is_file()
         whole = datasets.load_from_disk(str(path)) if stored else datasets.load_dataset(str(path))
     parts: dict[str, Any] = dict(whole) if isinstance(whole, dict) else {spec.options.get("split", ""): whole}
-    if wanted := spec.options.get("split"):
-        parts = {"": parts[wanted]} if wanted in parts else parts
+    if (wanted := spec.options.get("split", "")) and len(parts) > 1:
+        if wanted not in parts:
+            raise wrong(text, f"it has no split {wanted!r}; it has {', '.join(parts)}")
+        parts = {"": parts[wanted]}
     first = next(iter(parts.values()))
     kinds = {name: type(kind).__name__ for name, kind in first.features.items()}
     images = [name for name, kind in kinds.items() if kind == "Image"]
@@ -174,7 +176,7 @@ def _offline() -> Iterator[None]:
 def python_set(text: str, spec: Spec) -> Listing:
     name = spec.options["function"]
     try:
-        made = function_of(text, spec)()
+        made = function_of(f"{spec.path}:{name}")()
     except (errors.VitprofError, ImportError):
         raise
     except Exception as error:  # it is a user's code

@@ -36,8 +36,8 @@ def _images(top: Path) -> Iterator[Path]:
         yield from (Path(root, name) for name in sorted(files) if Path(name).suffix.lower() in SUFFIXES)
 
 
-READERS = 32
-"""Files of a network's that are read at the same time."""
+AT_ONCE = 32
+"""Files on a network that are read at the same time."""
 
 
 def _remote_set(text: str, spec: Spec) -> Listing:
@@ -53,7 +53,7 @@ def _remote_set(text: str, spec: Spec) -> Listing:
     if not found:
         raise wrong(text, f"{spec.path} has no folder for each class with images, as {spec.path}/cat/1.jpg")
     made = listing(found, system.cat_file, in_place=False, notes=["its files are copied to vitprof's home once"])
-    return replace(made, threads=READERS)
+    return replace(made, threads=AT_ONCE)
 
 
 def folder_set(text: str, spec: Spec) -> Listing:
@@ -74,17 +74,18 @@ def folder_set(text: str, spec: Spec) -> Listing:
             found += [(split, name, path) for path in images]
             if not images:
                 notes.append(f"{root / name} has no image: no class")
-    out = sum(not path.resolve().is_relative_to(top.resolve()) for _, _, path in found)
-    if out:
+    real = top.resolve()
+    if out := sum(not path.resolve().is_relative_to(real) for _, _, path in found):
         notes.append(f"{links(out)} out of {top}: followed")
     return listing(found, bytes_of, in_place=True, notes=notes)
 
 
 def of_paths(top: Path, rows: Iterable[tuple[str, Any]]) -> Listing:
     labelled, notes = with_labels(rows)
-    found = [("", label, top / path) for path, label in labelled if (top / path).is_file()]
-    missing = [path for path, _ in labelled if not (top / path).is_file()]
-    notes += [f"{formats.count(len(missing), 'file')} missing, the first: {missing[0]}"] if missing else []
+    found = [("", label, top / path) for path, label in labelled]
+    missing = {path for _, _, path in found if not path.is_file()}
+    found = [sample for sample in found if sample[2] not in missing]
+    notes += [f"{formats.count(len(missing), 'file')} missing, the first: {min(missing)}"] if missing else []
     return listing(found, bytes_of, in_place=True, notes=notes)
 
 

@@ -52,7 +52,7 @@ def open_spec(text: str, allowed: Sequence[Path] | None = None) -> Listing:
         if left := len(found.entries) - len(inside):
             found.notes.append(f"{links(left)} out of the folders that may be read: left out")
         found.entries = inside
-    trains = {entry.label for entry in found.entries if entry.train}
-    if not trains:
+    if not any(entry.train for entry in found.entries):
+        found.close()
         raise wrong(text, f"no image was found in it ({', '.join(sorted(SUFFIXES))})")
     return found

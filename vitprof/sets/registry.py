@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -12,8 +13,11 @@ from pathlib import Path
 
 from vitprof import formats
 from vitprof.errors import ConfigError, VitprofError
+from vitprof.program import program
 
 FILE = "datasets.json"
+ELSEWHERE = "elsewhere:"
+"""How the spec of a data set of another machine begins: it is not read here."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,11 @@ class OwnSet:
     """Folders, separated as in PATH, that links may lead to: those of a page that added it; "": anywhere."""
     removed: bool = False
     """Whether its name is free again; its runs still know it."""
+
+    @property
+    def to_add(self) -> str:
+        """Returns the command that looks at it again."""
+        return f"{program()} datasets add {self.name} {shlex.quote(self.spec.removeprefix(ELSEWHERE))}"
 
 
 @dataclass(frozen=True)
@@ -141,7 +150,7 @@ def ensure_name(name: str) -> None:
 def add(own: OwnSet) -> None:
     """Adds a data set, or replaces the one with its name. Raises `ConfigError`, `VitprofError`."""
     ensure_name(own.name)
-    _write(everything() | {own.name: own})
+    _write(own)
 
 
 def remove(name: str) -> None:
@@ -149,13 +158,9 @@ def remove(name: str) -> None:
     every = everything()
     if name not in every or every[name].removed:
         raise ConfigError("dataset", name, f"you have no such data set; you have {', '.join(listed()) or 'none'}")
-    _write(every | {name: replace(every[name], removed=True)})
+    _write(replace(every[name], removed=True))
     for folder in ("data", "prepared"):
         shutil.rmtree(_home() / folder / f"own-{name}", ignore_errors=True)
-
-
-ELSEWHERE = "elsewhere:"
-"""How the spec of a data set of another machine begins: it is not read here."""
 
 
 def remember(own: OwnSet) -> None:
@@ -163,29 +168,35 @@ def remember(own: OwnSet) -> None:
     ensure_name(own.name)
     if not (own.n_train > 0 <= own.n_test and own.classes > 0 and own.image_size > 0 < own.n_bytes):
         raise ConfigError("dataset", own.name, "what the file says of it cannot be")
-    if own.name not in (every := everything()):
+    if own.name not in everything():
         spec = own.spec if own.spec.startswith(ELSEWHERE) else f"{ELSEWHERE}{own.spec}"
-        _write(every | {own.name: replace(own, spec=spec, removed=True)})
+        _write(replace(own, spec=spec, removed=True))
 
 
 def name_of(spec: str) -> str:
     """Returns the name of the data set with this spec; a new one where there is none."""
     if known := next((own.name for own in listed().values() if own.spec == spec), ""):
         return known
-    words = re.sub(r"[^A-Za-z0-9_]+", "-", spec.partition("?")[0].rstrip("/").rpartition("/")[2]).strip("-_")[:50]
+    last = spec.partition("?")[0].rstrip("/").rpartition("/")[2]
+    words = re.sub(r"[^A-Za-z0-9_]+", "-", last).strip("-_")[:50] or "my-data"
     taken = {*VITPROFS, *everything()}
     names = (words if n == 1 else f"{words}-{n}" for n in itertools.count(1))
-    return next(name for name in names if name not in taken and NAME.fullmatch(name)) if words else "my-data"
+    return next(name for name in names if name not in taken and NAME.fullmatch(name))
 
 
-def _write(every: dict[str, OwnSet]) -> None:
+def _write(own: OwnSet) -> None:
+    """Puts a data set in place of the one with its name, among what others write at the same time."""
+    from filelock import FileLock
+
     from vitprof import home
 
     file = home.ensure_dir(_home()) / FILE
-    content = {name: {k: v for k, v in asdict(own).items() if k != "name"} for name, own in every.items()}
-    temporary = file.with_name(f".{FILE}.{os.getpid()}")
     try:
-        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        os.replace(temporary, file)
+        with FileLock(f"{file}.lock"):
+            every = everything() | {own.name: own}
+            content = {name: {k: v for k, v in asdict(one).items() if k != "name"} for name, one in every.items()}
+            temporary = file.with_name(f".{FILE}.{os.getpid()}")
+            temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            os.replace(temporary, file)
     except OSError as error:
         raise VitprofError(f"cannot write {file}: {error.strerror or error}") from error

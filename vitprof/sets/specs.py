@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from vitprof.errors import ConfigError
+from vitprof.program import program
 
 FORMS: dict[str, str] = {
     "folder": "folder:PATH or folder:s3://BUCKET/PATH",
@@ -88,21 +89,25 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
-def function_of(text: str, spec: Spec, field: str = "dataset") -> Callable[..., Any]:
-    """Returns the function that `spec` names. Raises `ConfigError`, and whatever its module raises."""
-    name = spec.options["function"]
-    if spec.path.endswith(".py"):
-        found = importlib.util.spec_from_file_location("vitprof_own_code", spec.path)
-        if found is None or found.loader is None or not os.path.isfile(spec.path):
-            raise ConfigError(field, text, f"{spec.path} does not exist")
+def function_of(text: str, field: str = "dataset") -> Callable[..., Any]:
+    """Returns the function that `text` names, as `FUNCTION` says. Raises `ConfigError`, and what its module does."""
+    named = FUNCTION.fullmatch(text)
+    if named is None:
+        raise ConfigError(field, text, f"write it as {FORMS['python']}")
+    path, name = named["module"], named["function"]
+    if path.endswith(".py"):
+        found = importlib.util.spec_from_file_location("vitprof_own_code", path)
+        if found is None or found.loader is None or not os.path.isfile(path):
+            raise ConfigError(field, text, f"{path} does not exist")
         module = importlib.util.module_from_spec(found)
-        sys.path.insert(0, os.path.dirname(spec.path))
+        sys.modules[found.name] = module  # dataclasses look for their module there
+        sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
         found.loader.exec_module(module)
     else:
         sys.path.insert(0, os.getcwd())
-        module = importlib.import_module(spec.path)
+        module = importlib.import_module(path)
     if not callable(function := getattr(module, name, None)):
-        raise ConfigError(field, text, f"{spec.path} has no function {name}")
+        raise ConfigError(field, text, f"{path} has no function {name}")
     return function  # type: ignore[no-any-return]
 
 
@@ -141,9 +146,9 @@ def shards_of(text: str, pattern: str) -> list[str]:
 def ensure_inside(text: str, spec: Spec, allowed: Sequence[Path]) -> None:
     """Raises `ConfigError` where a page may not read what `spec` names."""
     if spec.kind in ("python", "hf"):  # code of the user's, or paths that the files name
-        raise wrong(text, "this kind is added only on the command line: vitprof datasets add NAME SPEC")
+        raise wrong(text, f"this kind is added only on the command line: {program()} datasets add NAME SPEC")
     if is_remote(spec.path):
-        raise wrong(text, "what is on a network is added only on the command line: vitprof datasets add NAME SPEC")
+        raise wrong(text, f"what is on a network is added only on the command line: {program()} datasets add NAME SPEC")
     if not allowed:
         raise wrong(text, f"this dashboard serves other machines too: set {ROOTS} to the folders that it may read")
     paths = shards_of(text, spec.path) if spec.kind == "webdataset" else [spec.path]

@@ -92,6 +92,8 @@ class Leaderboard:
     """Training images in an epoch; 0 where it is not known."""
     level: float
     """How sure an answer must be after the rounds so far (`scores.sure_level`)."""
+    whole_epochs: bool
+    """Whether the times of epochs were measured: every run behind a rank saw a whole one."""
 
     def row(self, key: str) -> LeaderboardRow | None:
         """Returns the row of this setting; None if it has none."""
@@ -191,7 +193,7 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int) -> Lea
         )
         rows.append(row)
     best = bests.get(caches[baseline], ranked[0] if ranked else None)
-    return Leaderboard(tuple(rows), baseline, best, n_train, level)
+    return Leaderboard(tuple(rows), baseline, best, n_train, level, whole_epochs)
 
 
 Summaries = Mapping[int, RunSummary]

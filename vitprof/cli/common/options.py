@@ -21,8 +21,7 @@ from vitprof.sets import registry, specs
 CONFIG_FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
 NUMBER_TYPES: dict[str, tuple[type, str]] = {"int": (int, "INTEGER"), "float": (float, "NUMBER")}
 """Type of a field of `RunConfig`, without " | None" -> the type that parses it, and its name in the help."""
-KNOWN_NAMES: dict[str, Iterable[str]] = {"model": catalog.MODELS}
-KNOWN_NAMES |= {"strategy": STRATEGIES, **parts.PARTS_BY_KIND, **CHOICES}
+KNOWN_NAMES: dict[str, Iterable[str]] = {"strategy": STRATEGIES, **parts.PARTS_BY_KIND, **CHOICES}
 """Option -> the names that it takes, shown in the help."""
 
 ANYWAY_HELP = (

@@ -13,7 +13,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from vitprof import home
 from vitprof.errors import DataError, JobStopped
+from vitprof.sets import registry
 
 OnProgress = Callable[[float, str], None]
 """Receives how far along something is: a fraction 0..1 and a short message."""
@@ -54,6 +56,9 @@ class Source(Protocol):
 
 def made_again(root: Path) -> str:
     """Returns what to do about a data set or storage under `root` that is damaged."""
+    known = registry.everything() if root.parent == home.data_dir() else {}
+    if own := known.get(root.name.removeprefix("own-")) if root.name.startswith("own-") else None:
+        return f"look at the set again: {own.to_add}"
     return f"delete {root} and it is made again"
 
 

@@ -109,9 +109,7 @@ def prepare(
     """
     info = dataset_info(name, n_images)
     root = home.data_dir() / info.directory
-    with own.changed(info):
-        there = _is_made(info, root, skip_unreadable)
-    if not there:
+    if not _is_made(info, root, skip_unreadable):
         _make(info, root, progress, stop)
     progress(1.0, f"{name} is ready")
     return root

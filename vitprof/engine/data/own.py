@@ -24,9 +24,9 @@ from vitprof.sets.readers import open_spec
 from vitprof.sets.registry import OwnSet
 from vitprof.sets.samples import Entry, Listing, png_of
 
-AS_IT_IS = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "BMP": ".bmp"}
-"""Formats that every loader decodes -> suffix; others are stored as PNG."""
-TOLD_EACH = 200
+AS_IT_IS = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp"}
+"""Formats that every decoder here decodes -> suffix; others are stored as PNG."""
+REPORT_EVERY = 200
 
 
 class OwnMaker:
@@ -42,8 +42,7 @@ class OwnMaker:
         """Raises `DataError`, also where the data have changed since they were looked at, and `JobStopped`."""
         own = self._own
         if own.spec.startswith(registry.ELSEWHERE):
-            add = f"vitprof datasets add {own.name} {own.spec.removeprefix(registry.ELSEWHERE)}"
-            raise DataError(f"the data set {own.name} is another machine's; if you have it here too: {add}")
+            raise DataError(f"the data set {own.name} is another machine's; if you have it here too: {own.to_add}")
         try:
             opened = open_spec(own.spec, [Path(part) for part in own.below.split(os.pathsep)] if own.below else None)
         except VitprofError as error:
@@ -55,8 +54,7 @@ class OwnMaker:
         own, activity = self._own, f"the data set {self._own.name} was brought into its place"
         n = len(found.entries)
         if (n, len(found.classes)) != (own.n_train + own.n_test, own.classes):
-            again = f"vitprof datasets add {own.name} {own.spec}"
-            raise DataError(f"data set {own.name} has changed since it was looked at; look again: {again}")
+            raise DataError(f"data set {own.name} has changed since it was looked at; look again: {own.to_add}")
         if not found.in_place:
             contract.ensure_space(directory, round(1.05 * own.n_bytes))
         folders = [class_folder(label, name) for label, name in enumerate(found.classes)]
@@ -71,15 +69,14 @@ class OwnMaker:
             _put(found, entry, directory / split / folders[entry.label] / f"{at:08d}")
 
         with ThreadPoolExecutor(found.threads, "vitprof-own") as pool:
-            for first in range(0, n, TOLD_EACH):
+            for first in range(0, n, REPORT_EVERY):
                 contract.report(progress, stop, first / n, f"{own.name}: {first:,} of {n:,}", activity)
-                list(pool.map(put, range(first, min(first + TOLD_EACH, n))))
+                list(pool.map(put, range(first, min(first + REPORT_EVERY, n))))
 
 
-def facts_of(name: str) -> dict[str, Any]:
+def facts_of(info: DatasetInfo) -> dict[str, Any]:
     """Returns what a run keeps of a user's own data set; nothing of vitprof's."""
-    own = registry.everything().get(name)
-    return {"own_set": asdict(own)} if own is not None else {}
+    return {"own_set": asdict(registry.everything()[info.name])} if info.own_bytes else {}
 
 
 def maker(name: str) -> OwnMaker:
@@ -95,28 +92,16 @@ def users_paths(text: str) -> str:
 
 
 @contextmanager
-def named_errors(name: str) -> Iterator[None]:
+def named_errors(info: DatasetInfo) -> Iterator[None]:
     """Names, in what is raised inside about a sample of a user's own data set, the user's file and what to do."""
     try:
         yield
     except SampleError as error:
-        if name not in registry.everything():
-            raise
-        what = users_paths(str(error).partition(";")[0])
-        again = f"repair or remove it and run vitprof datasets add {name} again"
-        raise SampleError(f"{what}; {again}, or skip such samples (--skip-unreadable)") from error
-
-
-@contextmanager
-def changed(info: DatasetInfo) -> Iterator[None]:
-    """Says what to do where what a user's own data set is made of is no longer what it was made of."""
-    try:
-        yield
-    except DataError as error:
         if not info.own_bytes:
             raise
-        what, own = str(error).partition(";")[0], registry.everything()[info.name]
-        raise type(error)(f"{what}; look at the set again: vitprof datasets add {own.name} {own.spec}") from error
+        what = users_paths(str(error).partition(";")[0])
+        again = "skip such samples (--skip-unreadable), or repair or remove it, and look again"
+        raise SampleError(f"{what}; {again}: {registry.everything()[info.name].to_add}") from error
 
 
 def class_folder(label: int, name: str) -> str:

@@ -24,7 +24,7 @@ BYTES_AN_IMAGE = 105_000
 IMAGES_A_CHUNK = 32
 
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 
 
 def class_name(label: int) -> str:

@@ -56,7 +56,7 @@ class Writer(contract.SplitWriter):
             self._shard.close()
 
 
-# Two headers, the label's block and what fills the image's: 2 KiB beside the 0.1 MB of an average photo.
+# Two headers, the label's block and what fills the image's: 2 KiB, and the 0.1 MB of an average photo.
 FORMAT = contract.Format(1, "encoded", Writer, lambda info: 110_000)
 
 

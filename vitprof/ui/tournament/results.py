@@ -10,7 +10,7 @@ from typing import Literal
 import streamlit as st
 
 from vitprof import formats
-from vitprof.analysis.tournament import entries, leaderboard, scores
+from vitprof.analysis.tournament import entries, leaderboard
 from vitprof.analysis.tournament.recommend import Cost, Recommendation, break_even, cost_of, recommend
 from vitprof.charts import tournament as charts
 from vitprof.charts.heat_map import article_heat
@@ -194,9 +194,8 @@ def _article(now: TournamentState, board: leaderboard.Leaderboard) -> None:
         for at, batch in enumerate(table.batch_sizes)
     ]
     frame = tables.draw(columns, [(line,) for line in table.lines], key="tournament-article", placeholder="–")
-    seen = [o.summary for row in board.rows if row.rank for o in row.entry.outcomes if scores.counts(o)]
-    whole = all(summary is not None and summary.n_epochs_measured for summary in seen)
-    how = "measured: every run saw a whole one" if whole else "from the throughput: not every run saw a whole one"
+    how = "measured: every run saw a whole one"
+    how = how if board.whole_epochs else "from the throughput: not every run saw a whole one"
     absent = [m for m in ("GPU memory", "GPU-util") if not any(c.startswith(m) for c in frame.columns)]
     not_here = f" Not available here: {' and '.join(absent)} (NVML)." if absent else ""
     st.caption(f"Seconds for an epoch of {board.n_train:,} images, {how}.{not_here}")
