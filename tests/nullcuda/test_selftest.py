@@ -21,6 +21,7 @@ def cases(forks: Host, home: str, *wanted: Any, **variables: str) -> Any:
 
 
 @pytest.mark.timed
+@pytest.mark.alone
 def test_the_device_alone(forks: Host, home: str) -> None:
     found = cases(
         forks,
@@ -50,6 +51,7 @@ def test_the_device_alone(forks: Host, home: str) -> None:
 
 
 @pytest.mark.timed
+@pytest.mark.alone
 def test_a_wait_in_a_stage_is_found(forks: Host, home: str) -> None:
     waits = {"waits": ["no wait", "20 ms in read", "20 ms in transfer"]}
     (idle,) = cases(forks, home, ("known idle", waits))["outcomes"]
