@@ -281,14 +281,13 @@ class TestTrouble:
 
         monkeypatch.setattr(train, "train", train_and_tell)
         monkeypatch.setattr(Telemetry, "sample", Mock(side_effect=OSError(24, "too many open files")))
-        first, second = begun(jobs, gate, "a", "b")
+        gate.open.set()
         with monkeypatch.context() as patch:
             patch.setattr("vitprof.jobs.finalise.settle", Mock(side_effect=RuntimeError("a defect")))
-            gate.open.set()
-            run = finished(jobs, first)
+            run = finished(jobs, *queued(jobs, "a"))
         assert (run.status, run.error) == ("failed", "RuntimeError: a defect")
         assert "Traceback" in capsys.readouterr().err
-        run = finished(jobs, second)
+        run = finished(jobs, *queued(jobs, "b"))
         assert run.status == "done"
         assert run.notices == ("telemetry ended early: OSError: [Errno 24] too many open files",)
 

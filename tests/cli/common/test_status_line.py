@@ -214,7 +214,6 @@ child = os.fork()
 if child:
     os.setpgid(child, child)
     os.tcsetpgrp(0, child)
-    os.kill(child, signal.SIGCONT)
     os.waitpid(child, os.WUNTRACED)
     mark()
     os.kill(child, signal.SIGCONT)
