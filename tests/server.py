@@ -132,7 +132,7 @@ def _stop(server: psutil.Process) -> list[str]:
     except psutil.TimeoutExpired:
         tree.append(server)
     _, alive = psutil.wait_procs(tree, timeout=STOP_LIMIT_S)
-    left = [f"{process.pid} {process.name()}" for process in alive]
+    left = [f"{p.pid} {p.status()} {' '.join(p.cmdline())}" for p in alive]
     for process in alive:
         process.kill()
     server.wait()

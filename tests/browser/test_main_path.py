@@ -192,7 +192,7 @@ ON_SCREEN = """() => ['verdict', 'tiles', 'live-gaps']
 WIDEST = {
     "Loading": ".st-key-typical-chain .main-svg",
     "Timeline": ".st-key-live-cpu .main-svg",
-    "Take home": "[data-testid=stCode]",
+    "Export": "[data-testid=stCode]",
     "Answer": ".st-key-device-time .main-svg",
 }
 """Tab -> what it draws last."""

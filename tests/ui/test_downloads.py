@@ -26,15 +26,13 @@ def drawn(script: str) -> AppTest:
 def test_buttons_of_a_run_say_what_opens_files_and_make_none(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     add_run(store, n=6)
     monkeypatch.setattr(RunStore, "steps", lambda *_, **__: pytest.fail("a button was not clicked"))
-    at = drawn("downloads.draw_take_home(store.run(1))")
+    at = drawn("downloads.draw_exports(store.run(1))")
     buttons = {b.proto.label: b.proto.help for b in at.get("download_button")}
     assert list(buttons) == [file.label for file in downloads.OF_ONE]
     assert all(how in buttons[label] for label, how in OPENED_BY.items())
     assert all(buttons.values())
     assert "import torch" in at.code[0].value
     assert not at.error
-    at = drawn("downloads.draw_exports(store.run(1))")
-    assert [b.proto.label for b in at.get("download_button")] == ["Report", "Summary as CSV"]
     add_run(store, n=1)
     at = drawn("downloads.draw_downloads_many([store.run(1)] * 101)")
     assert [b.proto.label for b in at.get("download_button") if b.proto.disabled] == ["Report"]
@@ -56,13 +54,13 @@ def test_every_button_gives_its_file(store: RunStore) -> None:
 
 def test_the_trace_of_a_long_run_is_cut_unless_ticked(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     add_run(store, n=6)
-    at = drawn("downloads.draw_take_home(store.run(1))")
+    at = drawn("downloads.draw_exports(store.run(1))")
     assert not at.checkbox
     monkeypatch.setattr(trace, "MOST_STEPS", 5)
     assert json.loads(gzip.decompress(downloads.WHOLE_TRACE.make(store, [store.run(1)])))["traceEvents"]
     button = Mock(wraps=downloads._button)
     monkeypatch.setattr(downloads, "_button", button)
-    at = drawn("downloads.draw_take_home(store.run(1))")
+    at = drawn("downloads.draw_exports(store.run(1))")
     (box,) = at.checkbox
     assert "5 of the 6 steps" in box.help
     assert downloads.WHOLE_TRACE not in [call.args[0] for call in button.call_args_list]

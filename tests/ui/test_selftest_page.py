@@ -51,6 +51,7 @@ def test_progress_then_the_table_and_stop_shows_what_was_run_until_then(
     store.update_run(other, status="done")
     at.run()
     assert "10 cases, 15 short jobs: about 0.5 to 1 minutes" in said(at)
+    assert at.dataframe[0].value["verdict must blame"][0] == "reading"
     click(at, "selftest-button")
     assert any("about 40 s left" in str(bar.proto) for bar in at.get("progress"))
     assert [b.label for b in at.button] == ["Stop"], "it cannot be started twice"

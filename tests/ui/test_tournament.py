@@ -203,7 +203,7 @@ def test_one_that_is_not_there_is_a_line(store: RunStore) -> None:
         at = app("tournament", tournament=named)
         (line,) = at.warning
         assert f"Tournament {named[:20]} is not here" in read(line.value)
-        assert "New tournament" in said(at)
+        assert "Which way of loading is the fastest here" in said(at)
         assert "tournament" not in at.query_params
 
 

@@ -118,13 +118,6 @@ OF_MANY = (SUMMARY, STEPS, REPORT, TRACE, SUMMARY_PARQUET, PARQUET, JSON, TENSOR
 
 
 def draw_exports(run: StoredRun) -> None:
-    with st.container(horizontal=True, gap="small", key="exports", width="content"):
-        for file in OF_ONE[:IN_SIGHT]:
-            _button(file, [run])
-
-
-@texts.guarded
-def draw_take_home(run: StoredRun) -> None:
     st.header("Files", anchor=False, help="Each file is made when you click. docs/formats.md describes every column.")
     for file in OF_ONE:
         button, text = st.columns([1, 3], vertical_alignment="center", gap="small")

@@ -256,9 +256,17 @@ class LiveChart {
       if (this.ranges[axis]) Object.assign(layout[axis], { range: [...this.ranges[axis]], autorange: false });
     }
     const { theme, width, height, held, dataRevision } = this;
-    const tall = width < NARROW_PX && this.traces.filter((trace) => trace.showlegend !== false).length > 3; // on a phone entries would be below each other
-    if (tall && layout.legend?.orientation === "h") Object.assign(layout.legend, TWO_COLUMNS);
+    if (width < NARROW_PX) this.makeNarrow(layout);
     return { ...layout, template: { layout: theme }, width, height, uirevision: held.run, datarevision: dataRevision };
+  }
+
+  makeNarrow(layout) {
+    // On a phone the entries of a legend would be below each other, and bars would have no room beside their texts.
+    const entries = this.traces.filter((trace) => trace.showlegend !== false).length;
+    const inPlot = layout.legend?.orientation === "h" && layout.legend.xref !== "container";
+    if (entries > 3 && inPlot) Object.assign(layout.legend, TWO_COLUMNS);
+    if (layout.xaxis.nticks) layout.xaxis.nticks = 3;
+    if (layout.yaxis2?.ticktext) layout.yaxis2.showticklabels = false;
   }
 
   relayout(change) {

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from vitprof.analysis.verdict.wording import CAUSE_NAMES
 from vitprof.formats import percent, seconds
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.selftest import CASES, QUICK, Case, Outcome, Result, SelftestReport, n_jobs, report, run_selftest
@@ -52,6 +53,19 @@ GPU_COLUMNS = (
     ),
     Column("took", "How long the case took.", lambda r: seconds(r.seconds)),
 )
+PLANNED = (
+    Column("slowed by", "What slows the job down, on purpose.", lambda case: case.what),
+    Column(
+        "verdict must blame",
+        "The cause that the verdict has to name, with how much longer the device waits because of it.",
+        lambda case: " or ".join(dict.fromkeys(CAUSE_NAMES[cause] for cause in case.right)) or "nothing: it is hidden",
+    ),
+)
+GPU_PLANNED = (
+    Column("case", "What is checked.", lambda case: case.name),
+    Column("expected", "What must be found.", lambda case: case.expected),
+)
+"""Columns before the first report."""
 
 
 @st.cache_resource(show_spinner=False)
@@ -110,6 +124,10 @@ def _draw(was_running: bool) -> None:
         st.error(f"The self-test could not be run: {texts.escaped(tests.error)}")
     if tests.result is not None:
         _draw_report(tests.result)
+    elif chosen == ON_GPU:
+        tables.draw(GPU_PLANNED, [(case,) for case in gpu.GPU_CASES.values()], key="selftest-plan")
+    else:
+        tables.draw(PLANNED, [(case,) for case in CHOICES[chosen][0]], key="selftest-plan")
 
 
 def _words(chosen: str) -> str:

@@ -1,4 +1,4 @@
-"""What the page "Strategies" shows: every strategy in one table, then each with its picture, costs and settings."""
+"""What the page "Strategies" shows: one strategy with its picture, costs and settings, then all in one table."""
 
 import math
 from collections import Counter
@@ -11,10 +11,10 @@ import streamlit as st
 
 from vitprof.config import accelerators, availability, bounds, catalog, estimates, strategies
 from vitprof.config.parts import Combination, why_not
-from vitprof.ui import navigation, resources, tables, texts, widgets
+from vitprof.ui import resources, tables, texts, widgets
 from vitprof.ui.profile.settings import takes, use
 
-ANSWERS = {"ok": "yes", "note": "yes, limited", "bad": "no"}
+ANSWERS = {"ok": "yes", "note": "limited", "bad": "no"}
 WITHOUT_DEFAULT = {"cache_mb": "none", "slow_mb_s": "the preset's", "slow_latency_ms": "the preset's"}
 """The words for a setting that has no default; they are `widgets.AUTOMATIC` for those not named here."""
 REFERENCE: Mapping[str, tuple[float, ...]] = {
@@ -31,7 +31,6 @@ REFERENCE: Mapping[str, tuple[float, ...]] = {
     **{"slow-drive": (4_890, 1_050), "dali": (math.nan, 1_220)},
 }
 """Samples/s of digits and photos, as docs/results.md has them, on 2 cores of an AMD EPYC with a simulated device."""
-TO_PROFILE = "strategy taken to Profile"
 
 
 @dataclass(frozen=True)
@@ -95,12 +94,6 @@ def filters() -> tuple[catalog.DatasetInfo, bool]:
     return info, right.toggle("Only what can run here", help=about, key="here", bind=widgets.IN_URL)
 
 
-def _prepared(row: StrategyRow) -> str:
-    if not row.fits or row.needs.prepared_as is None:
-        return "nothing to do" if row.fits else ""
-    return f"{row.needs.prepared_as}: there" if row.needs.made else f"{row.needs.prepared_as}: not yet"
-
-
 COLUMNS = (
     tables.Column("Strategy", "Its name.", lambda r: r.strategy.name, pinned=True),
     tables.Column("What", "What it does.", lambda r: r.strategy.title),
@@ -128,7 +121,6 @@ COLUMNS = (
         "For what is kept in memory as a whole, without workers and batches.",
         lambda r: r.needs.ram_bytes / tables.MIB if r.fits else None,
     ),
-    tables.Column("Prepared", "Whether the storage is on disk already.", _prepared),
     tables.Column("Why not, or with what limit", "Empty: it can run as it is.", lambda r: r.seen.reason),
 )
 
@@ -200,28 +192,13 @@ def diagram(parts: Combination, knobs: Mapping[str, Any]) -> str:
     return f'<div class="vitprof-diagram" role="img" aria-label="{alt}"><div>{boxes}</div></div>'
 
 
-@st.fragment
-def _draw_closed_or_open(row: StrategyRow, info: catalog.DatasetInfo) -> None:
-    plan = row.strategy
-    mark = {"ok": "", "note": "", "bad": " :gray[(not here)]"}[row.seen.verdict]
-    details = st.expander(
-        f"**{plan.name}**  {plan.title}{mark}", key=f"strategy-{plan.name}", on_change="rerun", bind=widgets.IN_URL
-    )
-    navigation.keep_query()
-    if details.open:
-        with details:
-            _draw(row, info)
-
-
 def _draw(row: StrategyRow, info: catalog.DatasetInfo) -> None:
-    # The button is above the picture, which arrives later and would push it away from under the pointer.
     plan = row.strategy
-    st.markdown(plan.what)
+    st.markdown(f"**{plan.title}.** {plan.what}")
     off, about = row.seen.verdict == "bad", "Sets Profile's sidebar to this strategy and data set. Nothing starts yet."
     if st.button("Use in Profile", key=f"use-{plan.name}", icon=":material/play_arrow:", disabled=off, help=about):
         use(plan.name, info.name, info.n_train if info != catalog.DATASETS[info.name] else None)
-        st.session_state[TO_PROFILE] = True
-        st.rerun(scope="app")  # a fragment cannot change the page
+        st.switch_page("pages/profile.py", query_params={})  # without {} it is refused: widgets are bound
     if row.fits:
         st.html(diagram(row.parts, {**plan.fixed, **row.knobs}))
     if row.seen.verdict == "bad":
@@ -248,19 +225,24 @@ def _draw(row: StrategyRow, info: catalog.DatasetInfo) -> None:
 
 @texts.guarded
 def page() -> None:
-    if st.session_state.pop(TO_PROFILE, False):
-        st.switch_page("pages/profile.py", query_params={})  # without {} it is refused: widgets are bound
     st.title("Strategies", anchor=False)
+    st.markdown("A strategy is a way of bringing samples from storage to the GPU.")
     info, only = filters()
     all_rows, device = rows(info, resources.machine())
-    shown = [row for row in all_rows if not only or row.seen.verdict != "bad"]
-    runnable = sum(row.seen.verdict != "bad" for row in all_rows)
+    shown = {row.strategy.name: row for row in all_rows if not only or row.seen.verdict != "bad"}
+    runnable, in_sidebar = sum(row.seen.verdict != "bad" for row in all_rows), widgets.settings()["strategy"]
+    chosen = st.selectbox(
+        "Strategy",
+        list(shown),
+        index=list(shown).index(in_sidebar) if in_sidebar in shown else 0,
+        format_func=lambda name: f"{name} - {shown[name].strategy.title}",
+        help="The strategy whose picture, use and costs are shown. The table below has all of them.",
+        key="shown",
+        bind=widgets.IN_URL,
+    )
+    _draw(shown[chosen or "memory"], info)
+    st.header("All strategies", anchor=False)
     on = texts.escaped(accelerators.device_in_words(device))
     ran = f" *Reached*: their fastest runs here, on {on}." if device else ""
-    st.markdown(
-        "A strategy is a way of bringing samples from storage to the GPU. Open one below the table for its picture, "
-        f"costs and use. **{runnable} of {len(all_rows)}** strategies can load **{info.name}** on this machine.{ran}"
-    )
-    tables.draw(COLUMNS, [(row,) for row in shown], key="strategies-table", whole=True, placeholder="–")
-    for row in shown:
-        _draw_closed_or_open(row, info)
+    st.markdown(f"**{runnable} of {len(all_rows)}** strategies can load **{info.name}** on this machine.{ran}")
+    tables.draw(COLUMNS, [(row,) for row in shown.values()], key="strategies-table", whole=True, placeholder="–")

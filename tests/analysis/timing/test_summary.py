@@ -255,6 +255,7 @@ def test_what_recording_took_is_not_guessed_at() -> None:
     assert recording_cost(run(outside_s=RECORD)).n == 0, "the script does something between its steps"
     assert recording_cost(run(outside_s=np.where(np.arange(12) == 6, RECORD, math.nan))).n == 12 - 2 - 1 - 1
     assert recording_cost(run(host_s=math.nan)).n == 0, "of an older version"
+    assert recording_cost(run(host_s=STEP - WAIT)).n == 0, "a watched script: its marks leave no time between them"
     for n in (0, 1, 3):
         cost = recording_cost(run(n))
         assert (cost.n, math.isnan(cost.frac)) == (0, True)

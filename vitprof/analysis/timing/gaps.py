@@ -213,5 +213,5 @@ def idle_interval(gaps: Gaps) -> dict[str, Interval]:
     parts = {"idle": idle / 1e9} | dict(zip(IDLE_CAUSES, causes / 1e9, strict=True))
     if len(gaps.launches_s):
         parts["launch_idle"] = gaps.launches_s
-    found = ratio_intervals(list(parts.values()), (idle + gaps.compute_ns) / 1e9)
+    found = ratio_intervals(list(parts.values()), (idle + gaps.compute_ns) / 1e9, gaps.by_step("epoch_boundary") > 0)
     return dict(zip(parts, found, strict=True))

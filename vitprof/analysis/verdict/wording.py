@@ -144,7 +144,9 @@ def verdict_sentence(
 ) -> str:
     idle, config, kind = exposure.idle, situation.config, situation.kind
     title = kind[0].upper() + kind[1:]
-    waited = waits(device, exposure, f"{percent(idle.value)}", _spread(idle, exposure.n)) + _starts(exposure)
+    waited = waits(device, exposure, f"{percent(idle.value)}", _spread(idle, exposure.n + exposure.starts.n)) + _starts(
+        exposure
+    )
     lost = idle.high + situation.held_up_frac
     gain = max(0.0, lost / (1 - lost)) if lost < 1 else math.inf
     waited += _held_up(situation)
@@ -205,7 +207,8 @@ def _starts(exposure: Exposure) -> str:
     if abs(starts.epoch_frac - idle) >= WHOLE_EPOCHS_FRAC:
         each += f"; {percent(starts.epoch_frac)} of the time over whole epochs"
     between = f"{percent(exposure.between.value)} in the steps between"
-    return f", {percent(starts.frac / idle)} of that as epochs begin ({each}); {between}"
+    share = starts.frac * starts.wait_s / starts.excess_s  # all of these waits, as charts draw them
+    return f", {percent(share)} as epochs begin ({each}); {between}"
 
 
 def _share_cpu(device: Device, config: RunConfig, exposure: Exposure) -> bool:

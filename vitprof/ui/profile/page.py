@@ -70,7 +70,7 @@ def draw_tabs(run: store.StoredRun) -> None:
         "Timeline": timeline.draw_timeline,
         "Loading": timeline.draw_loading,
         "What if": what_if.draw_what_if,
-        "Take home": downloads.draw_take_home,
+        "Export": downloads.draw_exports,
     }
     if own_script.is_own_script(run.config):
         del tabs["What if"]  # it needs a job that can be run again from here
@@ -163,11 +163,7 @@ def draw_answer(run: store.StoredRun) -> None:
     title, help_text = ("What to try", TRY_HELP) if verdict.advice else (device_time, DEVICE_TIME_HELP)
     if run.config.loader_only and not verdict.advice:
         title, help_text = "Loading alone, without training", ""
-    with st.container(
-        horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", key="answer-head"
-    ):
-        st.header(title, anchor=False, help=help_text or None, width="content")
-        downloads.draw_exports(run)
+    st.header(title, anchor=False, help=help_text or None)
     first = next((n for n, advice in enumerate(verdict.advice) if advice.settings), None)
     proofs = proof.begun(run) if verdict.advice else []
     for number, advice in enumerate(verdict.advice):
@@ -259,9 +255,20 @@ def draw_signatures(run: store.StoredRun) -> None:
             st.caption(f"{escaped(signature.based_on)}. {escaped(figures)}")
 
 
+WATCHING_MS = 0.2
+"""What watching took of a step of 1.5 to 20 ms, milliseconds, rounded up (docs/overhead.md)."""
+
+
 @guarded
 def draw_recording_cost(run: store.StoredRun) -> None:
     _, cost = findings.device_account(run.id)
+    if own_script.is_own_script(run.config) and run.summary and run.summary.step_ms_median > 0:
+        most = formats.percent(WATCHING_MS / run.summary.step_ms_median)
+        st.caption(
+            f":material/speed: Watching took 0.05 to {WATCHING_MS} ms a step where we measured it (docs/overhead.md): "
+            f"at most {most} of a step of this run."
+        )
+        return
     if not math.isfinite(cost.frac):
         st.caption("We cannot say what recording cost this run: that needs two steady steps in a row.")
         return

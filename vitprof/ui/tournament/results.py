@@ -140,7 +140,7 @@ def _draw_reasons(board: leaderboard.Leaderboard) -> None:
     explained = [row for row in board.rows if row.entry.reason]
     if not explained:
         return
-    words = STATUSES | {"done": "without a figure"}
+    words = STATUSES | {"done": "not measured in full"}
     counts = {status: sum(row.entry.status == status for row in explained) for status in words}
     with st.expander(f"Why: {', '.join(f'{n} {words[s]}' for s, n in counts.items() if n)}"):
         lines = ((names[r.key], words[r.entry.status], r.entry.reason) for r in explained)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from vitprof import errors, formats, home
 from vitprof.analysis.tournament.entries import key_in_words
@@ -28,7 +29,6 @@ def draw_setup() -> None:
     rejected = fields.reject_unusable()
     from_url = {n: st.query_params.get_all(n) for n in st.query_params if n.startswith(fields.TRIAL)}
     with st.container(border=True, key="tournament-setup"):
-        st.header("New tournament", anchor=False)
         fields.draw_job()
         ready = None
         try:
@@ -36,7 +36,10 @@ def draw_setup() -> None:
             here = resources.machine()
             reasons = {name: availability.why_unavailable(s, info, here) for name, s in STRATEGIES.items()}
             trials = fields.draw_trials(info, reasons)
-            ready = _ready(fields.make_spec(trials, *fields.draw_runs()))
+            more = st.expander("Rounds, length of a run, limits")
+            with more:
+                runs = fields.draw_runs()
+            ready = _ready(fields.make_spec(trials, *runs), more)
         except errors.ConfigError as error:
             st.error(escaped(widgets.wrong(error)))
         if messages := list(filter(None, (rejected, fields.not_taken_in(from_url)))):
@@ -46,11 +49,12 @@ def draw_setup() -> None:
         st.caption(escaped(fields.what_is_taken()))
 
 
-def _ready(spec: tournament_spec.TournamentSpec) -> tournament_spec.TournamentSpec | None:
+def _ready(spec: tournament_spec.TournamentSpec, more: DeltaGenerator) -> tournament_spec.TournamentSpec | None:
     planned = plan(spec, lambda config: why_not_here(config, resources.machine()))
     able = [trial for trial in planned if not trial.refused]
     refused = [trial for trial in planned if trial.refused]
-    spec = _draw_last(spec, able)
+    with more:
+        spec = _draw_last(spec, able)
     needs = estimate(able, spec.repeats, resources.store())
     how_many, written = estimate_sentence(needs, len(able), spec)
     if able:
