@@ -134,7 +134,7 @@ def pixels_of(image: bytes) -> bytes:
         ("nothing", "write it as folder:PATH or folder:s3://BUCKET/PATH, csv:FILE"),
         ("folder:", "its path is missing; write folder:PATH"),
         ("folder:{}/gone", "gone does not exist"),
-        ("folder:{}/flat", "has no folder for each class"),
+        ("folder:{}/flat", "has no folders, one for the images of each class"),
         ("folder:{}/e", "no image was found in it"),
         ("folder:{}/t.csv", "is not a folder"),
         ("folder:{}/f?label=x", "folder has no option label; it takes none"),

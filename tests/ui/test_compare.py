@@ -198,8 +198,8 @@ def test_a_few_warnings_are_told_and_many_are_a_count(store: RunStore, monkeypat
     unlike = add_run(store, batch_size=64, device="simulated:5,0", seed=7, precision="bf16", model="ti/16", n=30)
     at = compare(one, simulated, unlike)
     assert not at.warning
-    (box,) = [e.label for e in at.expander if "warnings" in e.label]
-    assert int(box.split()[1]) > 3
+    (box,) = [e.label for e in at.expander if "is not fair" in e.label]
+    assert int(box.split()[-2]) > 3
     assert "simulated" in said(at)
 
 
@@ -238,8 +238,7 @@ def test_headroom_where_it_was_measured(store: RunStore) -> None:
     at = compare(with_it, without, show="Headroom")
     assert f"compare-waterfall-{with_it}" in charts(at)
     assert f"compare-waterfall-{without}" not in charts(at)
-    assert f"Headroom is not measured for run {without}. Open it in Profile" in said(at)
-    assert "Open them in Profile" in said(compare(without, add_run(store), show="Headroom"))
+    assert f"Headroom is not measured for run {without}." in said(at)
 
 
 def test_settings_that_differ(store: RunStore) -> None:

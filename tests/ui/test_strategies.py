@@ -75,7 +75,7 @@ def test_the_reference_is_the_table_of_the_docs() -> None:
     assert {name: tuple(cell.split(" (")[0].strip() for cell in row) for name, row in named.items()} == given
 
 
-def test_what_cannot_run_says_why_and_can_be_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources.availability, "look_around", lambda: dataclasses.replace(BARE, tmpfs=None))
     at = page("ram-disk")
     n = len(STRATEGIES)
@@ -84,21 +84,15 @@ def test_what_cannot_run_says_why_and_can_be_hidden(monkeypatch: pytest.MonkeyPa
         "Does not run here: there is no tmpfs here that can be written to; mount one, or choose location disk"
     ]
     assert at.button(key="use-ram-disk").disabled
-    at.toggle(key="here").set_value(True).run()
-    assert set(STRATEGIES) - set(listed(at)) == {"ram-disk", "dali"}
-    assert not at.warning
-    assert not at.button(key="use-per-sample").disabled
+    assert not at.selectbox(key="shown").set_value("memory").run().warning
+    assert not at.button(key="use-memory").disabled
 
 
 def test_figures_are_the_chosen_data_sets_which_use_in_profile_takes_along_and_starts_nothing() -> None:
-    at = page(dataset="photos", n_images="300")  # as in the sidebar
-    assert (at.selectbox(key="data").value, at.number_input(key="images").value) == ("photos", 300)
-    at = page("threads", strategy="hdf5", location="slow-drive", workers="5")
-    assert "images" not in {n.key for n in at.number_input}
+    before = figure(page(dataset="photos"), "memory", "RAM (MiB)")
+    at = page("threads", strategy="hdf5", location="slow-drive", workers="5", n_images="700")
+    assert at.selectbox(key="data").value == "digits"
     at.selectbox(key="data").set_value("photos").run()
-    assert listed(at) == list(STRATEGIES)
-    before = figure(at, "memory", "RAM (MiB)")
-    at.number_input(key="images").set_value(700).run()
     expected = before * 700 / DATASETS["photos"].n_train
     assert figure(at, "memory", "RAM (MiB)") == pytest.approx(expected, rel=0.01)
     click(at, "use-threads")

@@ -290,7 +290,7 @@ def test_the_answer_of_an_own_script_has_the_line_to_paste_and_the_line_to_type(
     frame = at.dataframe[0].value
     assert list(frame["Setting"]) == ["4 workers", "2 workers", "the script as it is"]
     labels = {button.label for button in at.button}
-    assert not labels & {"Run 3 more rounds", "Resume", "Use this setting", "Start tournament"}, "it starts nothing"
+    assert not labels & {"Run 3 more rounds", "Resume", "Use these settings", "Start tournament"}, "it starts nothing"
     for section in OF_OWN_SCRIPTS[1:]:  # the first is shown at once
         at.segmented_control(key="section").set_value(section).run()
         assert not at.error

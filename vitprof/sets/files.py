@@ -68,7 +68,7 @@ def folder_set(text: str, spec: Spec) -> Listing:
     for split, root in parts:
         folders = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
         if not folders:
-            raise wrong(text, f"{root} has no folder for each class, as {root}/cat; with labels in a file: csv:")
+            raise wrong(text, f"{root} has no folders, one for the images of each class, as {root}/cat")
         for name in folders:
             images = list(_images(root / name))
             found += [(split, name, path) for path in images]

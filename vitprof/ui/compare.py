@@ -62,7 +62,7 @@ def draw_caveats(runs: Sequence[StoredRun]) -> bool:
     for caveat in () if many else warnings:
         st.warning(texts.escaped(caveat.sentence), icon=":material/balance:")
     if folded := [f"- {texts.escaped(c.sentence)}" for c in differences if many or c.level != "warning"]:
-        count = f":material/balance: {len(warnings)} warnings: this comparison is not fair"
+        count = f":material/balance: This comparison is not fair: {len(folded)} differences"
         with st.expander(count if many else "What else differs"):
             st.markdown("\n".join(folded))
     unfair = {c.topic for c in warnings} - {*guard.UNDER_TEST}

@@ -195,8 +195,7 @@ def draw_headroom(runs: Sequence[StoredRun]) -> None:
     )
     measured = [(run, headroom) for run in runs if (headroom := findings.headroom_of(run)) is not None]
     if without := [run for run in runs if run.id not in {r.id for r, _ in measured}]:
-        which = "it" if len(without) == 1 else "them"
-        text = f"Headroom is not measured for {_these(without)}. Open {which} in Profile and press Measure headroom."
+        text = f"Headroom is not measured for {_these(without)}. What if of a built-in job measures it."
         st.info(text, icon=":material/stairs:")
     figures = [(run, breakdown.waterfall(headroom, run.config.batch_size)) for run, headroom in measured]
     tops = [figure.data[1].y for _, figure in figures if len(figure.data) > 1]

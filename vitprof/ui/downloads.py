@@ -16,8 +16,6 @@ from vitprof.store import RunStore, StoredRun
 from vitprof.ui import findings, resources, texts
 
 CODE_HEIGHT = 480
-IN_SIGHT = 2
-"""Files with a button of their own; the others are one click away."""
 PACKED_BYTES = 130
 """Bytes of a step in a compressed trace, about."""
 
@@ -137,7 +135,7 @@ def draw_exports(run: StoredRun) -> None:
 
 @texts.guarded
 def draw_downloads_many(runs: Sequence[StoredRun]) -> None:
-    shown, folded = OF_MANY[:IN_SIGHT], OF_MANY[IN_SIGHT:]
+    shown, folded = OF_MANY[:2], OF_MANY[2:]  # the others are one click away
     listed = "For other tools: " + ", ".join(file.label for file in folded) + "."
     with st.container(horizontal=True, gap="small", key="take-home"):
         for file in shown:

@@ -43,7 +43,7 @@ def through_app(page: str) -> Iterator[None]:
     st.session_state[SHOWN] = page
     st.session_state.pop(RETRIED, None)
     yield
-    keep_query()
+    st.session_state[QUERIES][page] = _query()
 
 
 def _restore(query: dict[str, list[str]]) -> None:
@@ -68,10 +68,6 @@ def come_back(name: str) -> None:
     if left is not None and name not in st.query_params and left != _query():
         _restore(left)
     st.session_state.pop(LEFT, None)
-
-
-def keep_query() -> None:
-    st.session_state[QUERIES][st.session_state.get(SHOWN)] = _query()
 
 
 def enter() -> None:

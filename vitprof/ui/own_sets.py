@@ -9,7 +9,7 @@ from vitprof.sets.look import absolute, look
 from vitprof.ui import texts, widgets
 
 CHOSEN, FOUND = "data set that was added", "what was found in it"
-HELP = "Trains on images of yours, each strategy in turn. They stay where they are."
+HELP = "Chooses images of yours as the data set. Files stay where they are; Run or a tournament then loads them."
 SPEC_HELP = (
     "A folder with a folder of images for each class; or csv:FILE, parquet:FILE, hdf5:FILE?images=..&labels=.., "
     "lmdb:PATH, webdataset:PATH/{0000..0009}.tar. docs/own-data.md has all of them."
@@ -34,7 +34,7 @@ def draw_form() -> None:
         if st.button("Look at them", key="own-look", icon=":material/search:", help=about, disabled=not given):
             _add(given, name)
         if lines := st.session_state.get(FOUND):
-            st.caption("  \n".join(texts.escaped(line) for line in ["Chosen as data set.", *lines]))
+            st.caption("  \n".join(texts.escaped(line) for line in ["Chosen: now press Run.", *lines]))
 
 
 def _show(bar: DeltaGenerator, done: float, words: str) -> None:
@@ -42,6 +42,7 @@ def _show(bar: DeltaGenerator, done: float, words: str) -> None:
 
 
 def _add(given: str, name: str) -> None:
+    st.session_state.pop(FOUND, None)
     bar, text = st.progress(0.0), given if ":" in given else f"folder:{given}"
     local = str(st.get_option("server.address") or "") in LOCAL
     try:

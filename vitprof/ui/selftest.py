@@ -8,7 +8,6 @@ from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.selftest import CASES, QUICK, Case, Outcome, Result, SelftestReport, n_jobs, report, run_selftest
 from vitprof.selftest.gpu import driver as gpu
 from vitprof.ui import resources, tables, texts
-from vitprof.ui.tables import Column
 
 POLL_S = 1.0
 JOB_S = (1.3, 4.0)
@@ -19,6 +18,7 @@ CHOICES: dict[str, tuple[tuple[Case, ...], int]] = {
 }
 ON_GPU = f"On the GPU: {len(gpu.GPU_CASES)} cases, once"
 Report = SelftestReport[Result] | SelftestReport[Outcome]
+Column = tables.Column
 COLUMNS = (
     Column("", "Right if cause, size and idle share were all found correctly.", lambda r: "right" if r.ok else "wrong"),
     Column("slowed by", "What slows the job down, on purpose.", lambda r: r.what),
@@ -34,8 +34,11 @@ COLUMNS = (
         "Median over the rounds of reported minus added. Allowed: 10% or 0.3 ms a batch, whichever is more.",
         lambda r: f"{r.error_ms:+.2f} ms ({r.tolerance_ms:.2f})",
     ),
-    Column("idle, true", "The device's idle share by arithmetic.", lambda r: percent(r.true_idle_frac)),
-    Column("idle, reported", "The device's idle share as vitprof reports it.", lambda r: percent(r.idle_frac)),
+    Column(
+        "idle (true)",
+        "The device's idle share as vitprof reports it, and by arithmetic.",
+        lambda r: f"{percent(r.idle_frac)} ({percent(r.true_idle_frac)})",
+    ),
     Column(
         "rounds",
         "Their median decides; a case that is wrong the first time is run again.",
@@ -54,17 +57,14 @@ GPU_COLUMNS = (
     Column("took", "How long the case took.", lambda r: seconds(r.seconds)),
 )
 PLANNED = (
-    Column("slowed by", "What slows the job down, on purpose.", lambda case: case.what),
+    COLUMNS[1],
     Column(
         "verdict must blame",
-        "The cause that the verdict has to name, with how much longer the device waits because of it.",
+        "The cause that the verdict has to name, with its size.",
         lambda case: " or ".join(dict.fromkeys(CAUSE_NAMES[cause] for cause in case.right)) or "nothing: it is hidden",
     ),
 )
-GPU_PLANNED = (
-    Column("case", "What is checked.", lambda case: case.name),
-    Column("expected", "What must be found.", lambda case: case.expected),
-)
+GPU_PLANNED = (Column("case", "What is checked.", lambda case: case.name), GPU_COLUMNS[2])
 """Columns before the first report."""
 
 
@@ -139,7 +139,7 @@ def _words(chosen: str) -> str:
     cases, rounds = CHOICES[chosen]
     jobs = n_jobs(cases, rounds)
     minutes = " to ".join(f"{round(jobs * each / 30) / 2:g}" for each in JOB_S)
-    return f"{len(cases)} cases, {jobs} short jobs: about {minutes} minutes. Start no other runs. None of them is kept."
+    return f"{len(cases)} cases, {jobs} short jobs: about {minutes} minutes. Start no other runs. These are not kept."
 
 
 def _draw_report(tested: Report) -> None:
@@ -163,4 +163,4 @@ def _draw_report(tested: Report) -> None:
             help="Device, versions and every figure; no name of the machine or its user.",
         )
         st.markdown(texts.escaped(tested.advice))
-    st.caption(f"Took {seconds(tested.seconds)}. Kept until the dashboard ends.")
+    st.caption(f"Took {seconds(tested.seconds)}. This report is kept until the dashboard ends.")

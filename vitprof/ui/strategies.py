@@ -64,34 +64,15 @@ def rows(info: catalog.DatasetInfo, here: availability.Machine) -> tuple[list[St
     return listed, device
 
 
-def filters() -> tuple[catalog.DatasetInfo, bool]:
-    values = widgets.settings()
-    left, middle, right = st.columns([2, 1, 2], vertical_alignment="bottom")
-    names = list(catalog.DATASETS)
-    known = values["n_images"]
-    chosen = left.selectbox(
-        "Data set",
-        names,
-        index=names.index(values["dataset"]) if values["dataset"] in names else 0,
-        format_func=lambda name: catalog.DATASETS[name].title,
-        help="The data set that disk, memory and preparation are estimated for.",
-        key="data",
-        bind=widgets.IN_URL,
-    )
-    info = catalog.DATASETS[chosen or names[0]]
-    if info.any_size:
-        limits = bounds.RUN_BOUNDS["n_images"]
-        n_images = middle.number_input(
-            widgets.label("n_images"),
-            **widgets.within(limits, 1000),
-            value=known if isinstance(known, int) and limits.least <= known <= limits.most else info.n_train,
-            help=widgets.help_of("n_images"),
-            key="images",
-            bind=widgets.IN_URL,
-        )
-        info = catalog.dataset_info(info.name, n_images)
-    about = "Hides the strategies that this machine cannot run."
-    return info, right.toggle("Only what can run here", help=about, key="here", bind=widgets.IN_URL)
+def chosen_set() -> catalog.DatasetInfo:
+    """Returns the data set that disk, memory and preparation are estimated for; the sidebar says of how many images."""
+    values, names, about = widgets.settings(), list(catalog.DATASETS), "What disk and memory are estimated for."
+    at = names.index(values["dataset"]) if values["dataset"] in names else 0
+    shown = {name: info.title for name, info in catalog.DATASETS.items()}
+    name = st.selectbox("Data set", names, at, shown.__getitem__, key="data", help=about, bind=widgets.IN_URL)
+    info, n_images, limits = catalog.DATASETS[name or names[0]], values["n_images"], bounds.RUN_BOUNDS["n_images"]
+    known = isinstance(n_images, int) and limits.least <= n_images <= limits.most
+    return catalog.dataset_info(info.name, n_images) if info.any_size and known else info
 
 
 COLUMNS = (
@@ -227,11 +208,13 @@ def _draw(row: StrategyRow, info: catalog.DatasetInfo) -> None:
 def page() -> None:
     st.title("Strategies", anchor=False)
     st.markdown("A strategy is a way of bringing samples from storage to the GPU.")
-    info, only = filters()
+    left, right = st.columns(2)
+    with left:
+        info = chosen_set()
     all_rows, device = rows(info, resources.machine())
-    shown = {row.strategy.name: row for row in all_rows if not only or row.seen.verdict != "bad"}
-    runnable, in_sidebar = sum(row.seen.verdict != "bad" for row in all_rows), widgets.settings()["strategy"]
-    chosen = st.selectbox(
+    shown, in_sidebar = {row.strategy.name: row for row in all_rows}, widgets.settings()["strategy"]
+    runnable = sum(row.seen.verdict != "bad" for row in all_rows)
+    chosen = right.selectbox(
         "Strategy",
         list(shown),
         index=list(shown).index(in_sidebar) if in_sidebar in shown else 0,
@@ -245,4 +228,4 @@ def page() -> None:
     on = texts.escaped(accelerators.device_in_words(device))
     ran = f" *Reached*: their fastest runs here, on {on}." if device else ""
     st.markdown(f"**{runnable} of {len(all_rows)}** strategies can load **{info.name}** on this machine.{ran}")
-    tables.draw(COLUMNS, [(row,) for row in shown.values()], key="strategies-table", whole=True, placeholder="–")
+    tables.draw(COLUMNS, [(row,) for row in all_rows], key="strategies-table", whole=True, placeholder="–")

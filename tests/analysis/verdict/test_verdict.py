@@ -176,7 +176,7 @@ def test_the_headline_is_wall_clock_with_the_waits_as_epochs_begin() -> None:
     between = [share.frac for share in slow.shares if share.name != "epoch_start"]
     assert list(map(int, of_it)) == pytest.approx([100 * between[0] / sum(between)], abs=1)
     once = verdict(epochs(300.0, 80))
-    assert "48% as epochs begin (292 ms, one seen; 31% of the time over whole epochs)" in once.sentence
+    assert "24% as epochs begin (292 ms, one seen; 31% of the time over whole epochs)" in once.sentence
     only = verdict(epochs(300.0, 120))
     assert only.kind == "not input-bound", "one epoch: its start is the job's"
     assert "no second epoch was seen" not in only.sentence

@@ -1,7 +1,9 @@
 """The proof of an advice's gain on the Profile page, and what it says as it goes on and ends."""
 
+from typing import Any
 from unittest.mock import Mock, patch
 
+import numpy as np
 import pytest
 
 from tests.ui.dashboard import add_run, app, charts, click, said
@@ -10,6 +12,7 @@ from vitprof.experiments.tournament import planning, tournament_view
 from vitprof.experiments.tournament.tournament_runner import TournamentRunners
 from vitprof.store import RunStore, role_of
 from vitprof.store.tournaments import TournamentStatus, claim, list_tournaments, set_status
+from vitprof.ui.profile import proof
 from vitprof.ui.profile.proof import NEXT
 
 DEVICE = "simulated:5,0"
@@ -43,6 +46,7 @@ def test_a_press_runs_both_jobs_in_turns_and_a_demonstration_does_it_by_itself(
 @pytest.mark.parametrize(
     ("waits", "status", "words"),
     [
+        (((0.02, 0.018, 0.0175), (0.018, 0.024, 0.026)), "done", "**Undecided:** memory, batch 128: 0.99"),
         ((0.02, 0.001), "running", "**So far 4.19x** ("),
         ((0.02, 0.001), "done", "**4.19x as fast** ("),
         ((0.02, 0.02), "done", "**No gain:** memory, batch 128 is as fast, within 5%: 1.00x"),
@@ -50,13 +54,13 @@ def test_a_press_runs_both_jobs_in_turns_and_a_demonstration_does_it_by_itself(
         ((0.02,), "stopped", "**Not proven:** too few runs."),
     ],
 )
-def test_its_answer_in_words(store: RunStore, waits: tuple[float, ...], status: TournamentStatus, words: str) -> None:
+def test_its_answer_in_words(store: RunStore, waits: tuple[Any, ...], status: TournamentStatus, words: str) -> None:
     run_id = add_run(store, device=DEVICE)
     spec = planning.in_turns(config := store.run(run_id).config, apply(config, {"strategy": "memory"}), of_run=run_id)
     number = planning.create_tournament(store, spec)
     for round_ in (1, 2, 3):
         for trial, wait_s in zip(planning.plan(spec), waits, strict=False):
-            role, took_s = role_of(trial.key, round_), wait_s * (1 + 0.01 * round_)
+            role, took_s = role_of(trial.key, round_), np.resize(wait_s, 3)[round_ - 1] * (1 + 0.01 * round_)
             more = {"group_key": f"tournament:{number}", "role": role, "strategy": trial.config.strategy}
             add_run(store, wait_s=took_s, device=DEVICE, **more)  # type: ignore[arg-type]
     if status == "running":
@@ -65,6 +69,15 @@ def test_its_answer_in_words(store: RunStore, waits: tuple[float, ...], status: 
     with patch.object(tournament_view, "others_of", return_value=1.4):
         at = app(run=str(run_id))
     assert ("Other programs took at least 1.40 CPU cores" in said(at)) is (status == "done")
-    assert words in said(at)
+    assert words in said(at), [w for w in said(at).splitlines() if "turns" in w]
+    assert ("use-advice-0" in [b.key for b in at.button]) == ("No gain" not in words)
     assert "proof-bars-0" in charts(at)
     assert f"proof for run {run_id}" in said(app("tournament"))
+
+
+def test_an_undecided_proof_whose_baseline_is_recommended_shows_no_gain() -> None:
+    """As with 0.878x (0.680 to 1.04): the comparison crosses 1, and still the advice is not worth using."""
+    advised, board = Mock(against_baseline="undecided"), Mock(baseline="a")
+    for key, against in (("a", "unneeded"), ("b", "undecided"), (None, "undecided")):
+        with patch.object(proof, "recommend", return_value=Mock(key=key)):
+            assert proof._against(advised, board) == against

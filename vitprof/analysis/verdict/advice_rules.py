@@ -271,9 +271,10 @@ def part_of_machine(s: Situation) -> str:
 def _in_memory(s: Situation, reason: str) -> Iterator[Advice]:
     if s.config.storage == "memory":
         return
-    takes = f"it takes {size(estimates.pixel_bytes(s.info))} of RAM"
+    kept = s.config.storage and not parts.STORAGES[s.config.storage].on_disk  # in RAM as it is
+    takes = "" if kept else f" (it takes {size(estimates.pixel_bytes(s.info))} of RAM)"
     crops = " Crops are then taken from the stored size." if s.jpeg else ""
-    yield Advice({"strategy": "memory"}, f"strategy memory ({takes})", reason + crops)
+    yield Advice({"strategy": "memory"}, f"strategy memory{takes}", reason + crops)
     yield _choose("strategy", "memory-ahead", "The next batch is made while this one trains.")
 
 

@@ -136,7 +136,8 @@ def chips(verdict: Verdict) -> list[tuple[str, Look]]:
         return []
     slow, found = SLOW.get(verdict.kind), list[tuple[str, Look]]()
     if verdict.kind != "launch-bound":
-        found.append((f"idle for data {formats.percent(verdict.idle_frac)}", slow or "green"))
+        what = "data and copies" if any(share.name == "transfer" for share in verdict.shares[:2]) else "data"
+        found.append((f"idle for {what} {formats.percent(verdict.idle_frac)}", slow or "green"))
     if verdict.cause and verdict.kind != "not input-bound":
         found.append((f"cause: {wording.CAUSE_NAMES.get(verdict.cause, verdict.cause)}", "gray"))
     if slow and math.isfinite(verdict.speed_up_if_free) and verdict.cause != "cpu_contention":
@@ -190,13 +191,17 @@ def _draw_advice(run: store.StoredRun, advice: Advice, at: int, proofs: proof.Pr
         notifications.say_there(TAKEN_OVER, ":material/tune:")
 
     text, buttons = st.columns([3, 1], vertical_alignment="center", gap="small")
-    text.markdown(line)
     spec = proof.spec_of(run.config, advised, of_run=run.id)
     proven = next((t for t in proofs if spec is not None and t.spec.jobs == spec.jobs), None)
+    if proven is not None and math.isfinite(advice.samples_per_s):  # what is proven replaces what was predicted
+        line = f"{at + 1}\\. **{escaped(sentence(advice.words.partition(':')[0]))}**"
+    refuted = proven is not None and proof.is_refuted(proven)
+    text.markdown(f"{at + 1}\\. ~~{escaped(sentence(advice.words))}~~" if refuted else line)
     with buttons:
         if spec is not None and proven is None:
             proof.draw_button(spec, at, first=first)
-        act_button("Use these settings", f"use-advice-{at}", "tune", use, USE_HELP, width="stretch")
+        if not refuted:
+            act_button("Use these settings", f"use-advice-{at}", "tune", use, USE_HELP, width="stretch")
     if proven is not None:
         proof.draw_result(proven, at)
 
@@ -255,22 +260,11 @@ def draw_signatures(run: store.StoredRun) -> None:
             st.caption(f"{escaped(signature.based_on)}. {escaped(figures)}")
 
 
-WATCHING_MS = 0.2
-"""What watching took of a step of 1.5 to 20 ms, milliseconds, rounded up (docs/overhead.md)."""
-
-
 @guarded
 def draw_recording_cost(run: store.StoredRun) -> None:
     _, cost = findings.device_account(run.id)
-    if own_script.is_own_script(run.config) and run.summary and run.summary.step_ms_median > 0:
-        most = formats.percent(WATCHING_MS / run.summary.step_ms_median)
-        st.caption(
-            f":material/speed: Watching took 0.05 to {WATCHING_MS} ms a step where we measured it (docs/overhead.md): "
-            f"at most {most} of a step of this run."
-        )
-        return
     if not math.isfinite(cost.frac):
-        st.caption("We cannot say what recording cost this run: that needs two steady steps in a row.")
+        st.caption("These steps do not show what recording took; watching takes 0.05 to 0.2 ms each: docs/overhead.md")
         return
     idle = inside = ""
     if math.isfinite(cost.exposed_frac) and not run.config.loader_only:

@@ -9,8 +9,8 @@ import streamlit as st
 from vitprof import errors, formats
 from vitprof.analysis import thresholds
 from vitprof.analysis.tournament.entries import setting_in_words
-from vitprof.analysis.tournament.leaderboard import Leaderboard
-from vitprof.analysis.tournament.recommend import least_others
+from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
+from vitprof.analysis.tournament.recommend import least_others, recommend
 from vitprof.charts.tournament import throughput_bars
 from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
@@ -24,6 +24,8 @@ from vitprof.ui.widgets import RUN
 
 PROVE_HELP = "Runs this job and the advised one in turns until it is decided which is faster: about a minute."
 Proofs = list[tournaments.StoredTournament]
+GAINLESS = {"equal": "is as fast, within 5%", "slower": "is slower", "unneeded": "very likely gains at most 5%"}
+"""How an advised job compares that is not worth using -> in words."""
 NEXT = "run whose first advice is proven when it has ended"
 
 
@@ -55,6 +57,19 @@ def draw_button(spec: TournamentSpec, number: int, *, first: bool) -> None:
         if not how["disabled"]:
             do()
             st.rerun()
+
+
+def is_refuted(proof: tournaments.StoredTournament) -> bool:
+    """Returns whether the proof has ended and shown that the advice gains nothing."""
+    follows = state.view(proof.id)
+    now = follows.look()
+    advised = follows.board(now).row(now.planned[1].key)
+    return not proof.held and advised is not None and _against(advised, follows.board(now)) in GAINLESS
+
+
+def _against(advised: LeaderboardRow, board: Leaderboard) -> str:
+    best = recommend(board) if advised.against_baseline == "undecided" else None
+    return "unneeded" if best is not None and best.key == board.baseline else advised.against_baseline
 
 
 def draw_result(proof: tournaments.StoredTournament, number: int) -> None:
@@ -107,15 +122,9 @@ def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> s
     sure = f"{rounds} in turns, {rough_time(now.spent_s)}"
     words = {
         "faster": f"**{times} as fast**{spread}, proven: {name}, {sure}.",
-        "equal": f"**No gain:** {name} is as fast, within 5%: {times}{spread}, {sure}.",
-        "slower": f"**No gain:** {name} is slower: {times}{spread}, {sure}.",
-    }.get(advised.against_baseline, f"**Undecided:** {name}: {times}{spread}, {sure}.")
-    base = board.row(board.baseline)
-    overall = advised.samples_per_s / base.samples_per_s if base is not None else math.nan
-    if abs(math.log(overall / advised.speed_up)) > thresholds.EQUAL_FRAC:  # not where it is not known
-        words += (
-            f" That is in the fastest fifth of the time, which is disturbed least; in all {formats.number(overall)}x."
-        )
+        **{against: f"**No gain:** {name} {how}: {times}{spread}, {sure}." for against, how in GAINLESS.items()},
+    }.get(_against(advised, board), f"**Undecided:** {name}: {times}{spread}, {sure}.")
+    words += " Compared by the fastest fifth of their time, which other programs disturb least."
     if taken := [cores for row in board.rows if (cores := least_others(row)) >= thresholds.OTHERS_CORES]:
         words += f" Other programs took at least {formats.number(min(taken))} CPU cores: without them it may differ."
     if len({row.entry.batch_size for row in board.rows}) > 1:

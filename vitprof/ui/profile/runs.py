@@ -53,6 +53,11 @@ def chosen_run() -> store.StoredRun | None:
     return None
 
 
+def leave() -> None:
+    st.query_params.pop(RUN, None)
+    st.session_state.pop(FOLLOWED, None)
+
+
 def running_run() -> store.StoredRun | None:
     return next(filter(None, map(behind, resources.store().runs(["running"]))), None)
 
@@ -75,6 +80,9 @@ def draw_title(run: store.StoredRun) -> None:
         st.title(texts.escaped(run.name), anchor=False, width="content")
         if live.is_simulated_run(run):
             texts.simulated_badge()
+        if not run.live and not demo.is_demonstration():
+            about = "The first page, with its examples."
+            texts.act_button("Start page", "to-start", "arrow_back", leave, about, type="tertiary")
         if is_own_script(run.config):
             st.badge("your own script", icon=":material/visibility:", color="gray", help=OWN_SCRIPT_HELP)
             if command := run.facts.get("command"):

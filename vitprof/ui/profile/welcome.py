@@ -57,7 +57,7 @@ def draw_welcome(config: RunConfig | None) -> None:
         texts.act_button("Watch an example script", "watch-example", "visibility", watch_example, about)
     with data:
         st.header("My data", anchor=False)
-        st.markdown("In the sidebar, **Your own images** runs every strategy on a folder of yours. In a console:")
+        st.markdown("In the sidebar, **Your own images** chooses a folder to load. In a console:")
         _draw_command("datasets add pets", "folder:/path/to/images")
         st.markdown("Or write a script that loads them, and watch it:")
         _draw_command("code --strategy workers", "--dataset photos --output train_photos.py")

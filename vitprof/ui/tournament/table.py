@@ -188,7 +188,7 @@ def draw_ways_on(now: TournamentState, row: LeaderboardRow, board: Leaderboard, 
     with st.container(horizontal=True, vertical_alignment="center"):
         if own_script is None and use_button(f"tournament-use-{key}", primary=best):
             use_setting(config_of(now, row), f"tournament {now.tournament.id}")
-        ids, words = compared(board, compared_rows), "Compare the first" if best else "Compare with baseline"
+        ids, words = compared(board, compared_rows), "Compare the fastest" if best else "Compare with baseline"
         icon, off = ":material/compare_arrows:", len(ids) < 2
         if st.button(words, f"tournament-compare-{key}", COMPARE_HELP, icon=icon, disabled=off):
             _open_compare(ids, board)
@@ -208,8 +208,8 @@ def config_of(now: TournamentState, row: LeaderboardRow) -> RunConfig:
 
 
 def use_button(key: str, *, primary: bool = True) -> bool:
-    icon = ":material/play_arrow:"
-    return st.button("Use this setting", key, USE_HELP, icon=icon, type="primary" if primary else "secondary")
+    icon = ":material/tune:"
+    return st.button("Use these settings", key, USE_HELP, icon=icon, type="primary" if primary else "secondary")
 
 
 def use_setting(config: RunConfig, whose: str) -> None:
