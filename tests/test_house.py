@@ -13,13 +13,13 @@ TESTS = Path(__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 OWN = [path for path in FILES if "scripts" not in path.parts]
 """All but the scripts of `vitprof code`, which are written for somebody else's folder."""
-HOUSE, OWN_DATA = (30_970, 47_270, 256, 40_020), (2_600, 4_200, 40, 1_700)
+HOUSE, OWN_DATA = (30_970, 47_280, 256, 40_021), (2_600, 4_200, 40, 1_700)
 """The budget of `vitprof/`: lines of code (without docstrings, comments, imports and blanks), all lines, files; and the
 lines of tests. Never above 31,000, 47,000, 330 and 40,000 for the house; what reads a user's own data gets 3,000 lines
-of code more, the 270 lines with which the house's modules call it among them."""
+of code more, the 280 lines with which the house's modules call it among them."""
 OF_OWN_DATA = frozenset(
     ["conversion", "convert", "data", "dataset", "datasets", "dataset_report", "forms", "plugins", "roofline"]
-) | {"foreign_models", "own_sets", "sample_values"}
+) | {"foreign_models", "own_sets", "sample_values", "torchcodec_images"}
 """Modules and folders of that."""
 IMPORTS_PCT = 9.0
 """The most import lines of the house, as a share of code and imports."""
@@ -105,6 +105,7 @@ def importers() -> dict[str, set[str]]:
 
 BOUNDARIES = frozenset(
     {
+        "vitprof.engine.torchcodec_images",  # an optional package's import
         "vitprof.engine.data.mnist",  # a plug-in: a data set by its name
         "vitprof.config.plugins",  # other packages' entry points
         "vitprof.watch.proxy",  # passes for objects of any kind: no part of what is declared with it

@@ -112,7 +112,7 @@ def test_a_selftest_is_started_watched_and_stopped(dashboard: str, page: Any, pi
     page.get_by_role("progressbar").wait_for()
     if not os.environ.get("VITPROF_SCREENSHOTS"):  # README shows the results of all cases
         page.locator(".st-key-selftest-stop button:visible").click()
-    page.get_by_text(re.compile(r"^Took .* Kept until the dashboard ends")).wait_for(timeout=300_000)
+    page.get_by_text(re.compile(r"^Took .* This report is kept until")).wait_for(timeout=300_000)
     page.get_by_text(re.compile("stopped|cases")).first.wait_for(timeout=RUN_LIMIT_MS)
     expect(page.locator(".st-key-selftest-button button:visible")).to_be_enabled()
     picture(page, "selftest")

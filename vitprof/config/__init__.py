@@ -34,7 +34,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "compile_mode": ("reduce-overhead", "max-autotune"),
     "isolation": ("process", "thread"),
     "start_method": ("fork", "forkserver", "spawn"),
-    "decoder": ("simplejpeg", "opencv", "pil", "torchvision"),
+    "decoder": ("simplejpeg", "opencv", "pil", "torchvision", "torchcodec"),
     "shuffle": ("full", "block", "none"),
     "slow_drive": ("network-drive", "mechanical-disk"),
     "augment": ("off", "cpu", "device"),
@@ -107,7 +107,7 @@ class RunConfig:
     start_method: str | None = None
     """how worker processes start; if not given, fork where the job has a process of its own"""
     decoder: str | None = None
-    """decoder for JPEG (simplejpeg is the fastest) or PNG (opencv is); torchvision's is deprecated since 0.29"""
+    """decoder for JPEG (simplejpeg is the fastest) or PNG (opencv is); torchvision's is deprecated for torchcodec"""
     shuffle: str | None = None
     """order of an epoch: full, block (shuffled blocks of neighbours, for chunked files), none (as stored)"""
     cache_mb: float | None = None

@@ -69,8 +69,8 @@ class StoragePart(Part):
 ENCODED_KNOBS: dict[str, Any] = {"decoder": None}
 """Settings of storages of encoded images. The default decoder depends on the kind of data set: `DECODERS`."""
 DECODERS: dict[str, tuple[str, ...]] = {
-    "jpeg": ("simplejpeg", "opencv", "pil", "torchvision"),
-    "idx": ("opencv", "pil", "torchvision"),
+    "jpeg": ("simplejpeg", "opencv", "pil", "torchvision", "torchcodec"),
+    "idx": ("opencv", "pil", "torchvision", "torchcodec"),
 }
 """Kind of data set -> decoders for its image files (PNG for "idx"); the first is the default and the fastest."""
 DEPRECATED_DECODERS: dict[str, str] = {"torchvision": "deprecated since 0.29"}

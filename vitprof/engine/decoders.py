@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from vitprof.config.parts import DEPRECATED_DECODERS
+from vitprof.engine import torchcodec_images
 from vitprof.engine.transforms import Crop, opencv
 from vitprof.errors import ConfigError
 
@@ -174,6 +175,13 @@ def decode_torchvision(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
     torch.from_numpy(out).copy_(sample.permute(1, 2, 0))
 
 
+def decode_torchcodec(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
+    """Decodes with TorchCodec, and resizes with OpenCV. See `Decoder`."""
+    check_end(encoded)
+    image = torchcodec_images.pixels(encoded, grey=out.shape[2] == 1)
+    _fit(image, crop(*image.shape[:2]), out)
+
+
 def decode_pil(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
     """Decodes with Pillow and its antialiased bilinear resize, as torchvision's transforms do. See `Decoder`."""
     check_end(encoded)
@@ -200,11 +208,13 @@ def _first_line(error: BaseException) -> str:
 
 
 DECODERS: dict[str, Decoder] = {"simplejpeg": decode_simplejpeg, "opencv": decode_opencv}
-DECODERS |= {"torchvision": decode_torchvision, "pil": decode_pil}
+DECODERS |= {"torchvision": decode_torchvision, "pil": decode_pil, "torchcodec": decode_torchcodec}
 
 
 def open_decoder(name: str) -> Decoder:
     """Returns the decoder called `name`. Raises `ConfigError` if the installed torchvision no longer has its own."""
+    if name == "torchcodec":
+        torchcodec_images.ensure_usable()
     if name == "torchvision":
         try:
             from torchvision.io import decode_image  # noqa: F401

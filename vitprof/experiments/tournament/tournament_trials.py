@@ -18,8 +18,7 @@ from vitprof.analysis.tournament.tuning import first_rung, rung_sizes
 from vitprof.config.bounds import MORE_ROUNDS
 from vitprof.config.own_script import is_own_script
 from vitprof.config.tournament_spec import TournamentSpec
-from vitprof.experiments.tournament import planning
-from vitprof.experiments.tournament import tournament_view as views
+from vitprof.experiments.tournament import planning, tournament_view
 from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView, planned_rounds, rotated
 from vitprof.experiments.trials import Trial
 from vitprof.store import RunStore, StoredRun, role_of
@@ -170,8 +169,8 @@ class EarlyStop:
         if not n_steps and _since_prepared_s(run) > self._patience_s:
             reason = f"no step after {formats.seconds(self._patience_s)}; run it alone, without early stop"
         elif n_steps and run.stage == "training" and (run.progress or 0.0) >= scores.EARLIEST_STOP_FRAC:
-            blocks = scores.block_rates(self._store.steps(run_id, names=views.BLOCK_COLUMNS))
-            evidence = _evidence(blocks, views.others_of(self._store, run_id))
+            blocks = scores.block_rates(self._store.steps(run_id, names=tournament_view.BLOCK_COLUMNS))
+            evidence = _evidence(blocks, tournament_view.others_of(self._store, run_id))
             reason = self._cannot_win(f"cut short after {n_steps:,} steps", evidence)
         self._look_at = began + max(LOOK_S, (time.monotonic() - began) / LOOK_SHARE)
         return reason
@@ -288,7 +287,7 @@ class TournamentTrials:
         if unfinished:
             return "stopped", f"{unfinished} of its runs did not finish; resume to run them"
         if can_be_fastest(self._view.board(now)):
-            return "done", f"undecided after {views.rounds_of(now)} rounds; more rounds may decide it"
+            return "done", f"undecided after {tournament_view.rounds_of(now)} rounds; more rounds may decide it"
         return "done", ""
 
     def _first(self) -> Iterator[Trial]:
