@@ -23,10 +23,11 @@ def with_plugin(*words: str, folder: Path = PLUGIN, home: Path) -> subprocess.Co
 @pytest.mark.slow
 def test_it_passes_the_contract_and_trains(tmp_path: Path) -> None:
     own = f"--basetemp={tmp_path / 'temporary'}"
-    words = ["-v", own, "-p", "no:cacheprovider", "-k", "digits-toy", "tests/engine/test_contract.py"]
+    words = ["-v", own, "-p", "no:cacheprovider", "-k", "toy", "tests/engine/test_contract.py"]
     ended = with_plugin("-c", PYTEST, *words, home=tmp_path)
     assert ended.returncode == 0, ended.stdout[-3000:]
-    assert re.search("digits-toy-[a-z-]+-ahead", ended.stdout)
+    for part in ("digits-toy-[a-z-]+-ahead", "photos-[a-z0-9-]+-toy-loader-", "digits-[a-z0-9-]+-toy-transfer"):
+        assert re.search(part, ended.stdout), part
     listed = with_plugin("-m", "vitprof", "strategies", "--json", home=tmp_path)
     assert '"toy"' in listed.stdout, listed.stderr
 
@@ -42,8 +43,8 @@ def test_it_passes_the_contract_and_trains(tmp_path: Path) -> None:
 def test_one_that_cannot_be_used_is_a_line(module: str, why: str, tmp_path: Path) -> None:
     facts = tmp_path / "toy_storage-1.0.dist-info"
     facts.mkdir()
-    for name in ("METADATA", "entry_points.txt"):
-        (facts / name).write_text((PLUGIN / facts.name / name).read_text())
+    (facts / "METADATA").write_text((PLUGIN / facts.name / "METADATA").read_text())
+    (facts / "entry_points.txt").write_text("[vitprof.storages]\ntoy = toy_storage\n")
     (tmp_path / "toy_storage.py").write_text(module)
     ended = with_plugin("-c", "import vitprof.config.resolve", folder=tmp_path, home=tmp_path)
     assert (ended.returncode, ended.stderr.count("\n")) == (0, 1), ended.stderr

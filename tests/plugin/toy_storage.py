@@ -1,6 +1,6 @@
-"""A package with a storage of its own, as somebody else would write it: `tests/engine/test_plugins.py` installs it."""
+"""A package with parts of its own, as somebody else would write it: `tests/engine/test_plugins.py` installs it."""
 
-from vitprof.config.parts import StoragePart
+from vitprof.config.parts import LoaderPart, Part, StoragePart
 from vitprof.config.strategies import Strategy
 
 STORAGE = StoragePart("toy", "Toy file")
@@ -18,3 +18,17 @@ STRATEGIES = (
     ),
 )
 OPENER, FORMAT = "toy_reader:ToyStorage", "toy_reader:FORMAT"
+
+
+class Loader:
+    """The module of another entry point may be any object."""
+
+    LOADER = LoaderPart("toy-loader", "Toy loader", forms=("pixels",))
+    STRATEGIES = ()
+    OPENER = "toy_reader:open_toy_loader"
+
+
+class Transfer:
+    TRANSFER = Part("toy-transfer", "Toy transfer")
+    STRATEGIES = ()
+    OPENER = "toy_reader:ToyTransfer"

@@ -1,32 +1,47 @@
-"""Storages of other packages, by their entry points `vitprof.storages`.
+"""Storages, loaders and transfers of other packages, by their entry points `vitprof.storages`, `vitprof.loaders` and
+`vitprof.transfers`.
 
-Each is a module that imports no PyTorch, with `STORAGE` (a `StoragePart`), `STRATEGIES` with it, and as
-"package.module:name" `OPENER` and `FORMAT`, as `vitprof.engine.storage.Entry` has them.
+Each is a module that imports no PyTorch, with its part (`STORAGE`, a `StoragePart`; `LOADER`, a `LoaderPart`;
+`TRANSFER`, a `Part`), `STRATEGIES` with it, and `OPENER`, "package.module:name": a storage's as
+`vitprof.engine.storage.Entry` has it, with `FORMAT` too; a loader's takes what
+`vitprof.engine.loaders.open_loader` does, a transfer's the device.
 """
 
 import sys
+from collections.abc import Callable, Mapping
 from importlib import metadata
+from pkgutil import resolve_name
 from typing import Any
 
 from vitprof.errors import ConfigError, one_line
 
-GROUP = "vitprof.storages"
+KINDS = {"storages": "STORAGE", "loaders": "LOADER", "transfers": "TRANSFER"}
+"""What an entry point's group ends with -> the name of the part in its module."""
+Plugged = dict[str, dict[str, Any]]
+"""For each of `KINDS`, the module of each part by the part's name."""
 
 
-def added(storages: dict[str, Any], strategies: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """Adds what other packages bring; returns the opener and the format of each storage by its name. A package that
-    cannot be used is left out, with a line on standard error.
+def added(parts: Mapping[str, dict[str, Any]], strategies: dict[str, Any]) -> Plugged:
+    """Adds what other packages bring to `parts`, for each of `KINDS`, and to the strategies; returns their modules. A
+    package that cannot be used is left out, with a line on standard error.
     """
-    plugged = {}
-    for point in metadata.entry_points(group=GROUP):
+    plugged: Plugged = {kind: {} for kind in KINDS}
+    for kind, point in ((each, p) for each in KINDS for p in metadata.entry_points(group=f"vitprof.{each}")):
         try:
             plugin = point.load()
-            new = {plugin.STORAGE.name: plugin.STORAGE}, {each.name: each for each in plugin.STRATEGIES}
-            if taken := [name for name in (*new[0], *new[1]) if name in storages or name in strategies]:
-                raise ConfigError("name", taken[0], "there is one of that name already")
-            plugged[plugin.STORAGE.name] = plugin.OPENER, plugin.FORMAT
-            storages |= new[0]
-            strategies |= new[1]
+            part, plans = getattr(plugin, KINDS[kind]), {each.name: each for each in plugin.STRATEGIES}
+            taken = [name for name, plan in plans.items() if strategies.get(name, plan) is not plan]
+            if part.name in parts[kind] or taken:
+                raise ConfigError("name", (taken or [part.name])[0], "there is one of that name already")
+            _ = (plugin.OPENER, plugin.FORMAT) if kind == "storages" else plugin.OPENER
+            plugged[kind][part.name] = plugin
+            parts[kind][part.name] = part
+            strategies |= plans
         except Exception as error:  # of any package
             sys.stderr.write(f"vitprof: {point.name} ({point.value}) is left out: {one_line(error)}\n")
     return plugged
+
+
+def opener(plugged: Plugged, kind: str, name: str | None) -> Callable[..., Any] | None:
+    """Returns what opens another package's part of that kind; None where the part is vitprof's own."""
+    return resolve_name(plugged[kind][name].OPENER) if name in plugged[kind] else None

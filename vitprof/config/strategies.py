@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vitprof.config import KNOBS, PARTS, catalog, plugins
-from vitprof.config.parts import DECODERS, STORAGES, WORKERS, Combination
+from vitprof.config.parts import DECODERS, LOADERS, STORAGES, TRANSFERS, WORKERS, Combination
 
 BY_KIND = {"source": {"idx": "idx", "jpeg": "imagefolder"}, "lmdb": {"idx": "lmdb", "jpeg": "lmdb-encoded"}}
 """What a strategy's storage stands for, by `DatasetInfo.kind`: "source" are the data set's own files, read as in
@@ -303,5 +303,5 @@ def strategy(name: str) -> Strategy:
     return catalog.chosen(STRATEGIES, "strategy", name)
 
 
-PLUGGED = plugins.added(STORAGES, STRATEGIES)
-"""Storage of another package -> its opener and its format."""
+PLUGGED = plugins.added({"storages": STORAGES, "loaders": LOADERS, "transfers": TRANSFERS}, STRATEGIES)
+"""The parts of other packages."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from vitprof.config import plugins, strategies
 from vitprof.engine.loaders.contract import Batch, Buffer
 from vitprof.engine.storage.arrays import MemoryStorage
 from vitprof.engine.transforms import as_it_is
@@ -197,6 +198,8 @@ def open_transfer(name: str, device: Device, to_input: ToInput, wait: Wait | Non
         return Delayed(open_transfer(name, device, to_input), wait, device)
     if name == "stream":
         return PrefetchStream(device, to_input)
+    if other := plugins.opener(strategies.PLUGGED, "transfers", name):
+        return other(device)  # type: ignore[no-any-return]
     return {"blocking": BlockingCopy, "pinned": PinnedCopy, "resident": Resident}[name](device)
 
 

@@ -1,4 +1,4 @@
-"""The Compare page: runs, baseline, caveats, table, sections. The URL keeps numbers: labels get lost."""
+"""The Compare page: runs, baseline, caveats, table, compare_sections. The URL keeps numbers: labels get lost."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -13,8 +13,7 @@ from vitprof.config import own_script
 from vitprof.config.bounds import MAX_SEARCH
 from vitprof.recording.columns import ENDED_STATUSES, RunSummary
 from vitprof.store import RunQuery, RunRow, StoredRun
-from vitprof.ui import compare_sections as sections
-from vitprof.ui import downloads, findings, resources, tables, texts, widgets
+from vitprof.ui import compare_sections, downloads, findings, resources, tables, texts, widgets
 from vitprof.ui.profile import proof
 from vitprof.ui.profile.live import is_simulated_run
 from vitprof.ui.tournament import state
@@ -39,11 +38,11 @@ def page() -> None:
     draw_table(runs, baseline, comparable=draw_caveats(runs))
     downloads.draw_downloads_many(runs)
     drawn: dict[str, tuple[str, Callable[[], None]]] = {
-        "device": ("Device time", lambda: sections.draw_device_time(runs)),
-        "steps": ("Every step", lambda: sections.draw_steps(runs)),
-        "waits": ("Data waits", lambda: sections.draw_waits(runs)),
-        "headroom": ("Headroom", lambda: sections.draw_headroom(runs)),
-        "settings": ("Settings that differ", lambda: sections.draw_settings(runs, baseline)),
+        "device": ("Device time", lambda: compare_sections.draw_device_time(runs)),
+        "steps": ("Every step", lambda: compare_sections.draw_steps(runs)),
+        "waits": ("Data waits", lambda: compare_sections.draw_waits(runs)),
+        "headroom": ("Headroom", lambda: compare_sections.draw_headroom(runs)),
+        "settings": ("Settings that differ", lambda: compare_sections.draw_settings(runs, baseline)),
     }
     words, only = {name: words for name, (words, _) in drawn.items()}, "Only the section shown is computed."
     texts.guarded(drawn[widgets.choose("show", "Show", words, default="device", help=only, show_label=False)][1])()

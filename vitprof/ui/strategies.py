@@ -143,7 +143,7 @@ def stages(parts: Combination, knobs: Mapping[str, Any]) -> list[Stage]:
         Stage("storage", storage.title, place, stored),
         Stage("location", location.title if storage.on_disk else "No files while training", place, stored),
         Stage("loader", loader.title, *_runner(parts, knobs.get("workers"))),
-        Stage("transfer", transfer.title, *MOVERS[transfer.name]),
+        Stage("transfer", transfer.title, *MOVERS.get(transfer.name, (LOOP, IN_THE_LOOP))),
         Stage("device", "Train" if storage.form == "samples" else "Normalise and train", DEVICE, ON_DEVICE),
     ]
 

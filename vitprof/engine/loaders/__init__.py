@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from vitprof.config import RunConfig, parts
+from vitprof.config import RunConfig, parts, plugins, strategies
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.loaders import batch_assembly, batches, dataloader
 from vitprof.engine.loaders.contract import Buffer, Loader, Schedule
@@ -21,6 +21,8 @@ def open_loader(
     mark: Callable[[], Mark] | None = None,
 ) -> Loader:
     """Starts the loader that the resolved `config` names; batches made in this process take memory from `buffer`."""
+    if other := plugins.opener(strategies.PLUGGED, "loaders", config.loader):
+        return other(storage, info, config, train=train, buffer=buffer, mark=mark)  # type: ignore[no-any-return]
     if config.loader == "dali":
         from vitprof.engine.loaders import dali  # it needs packages that only image files need
 
