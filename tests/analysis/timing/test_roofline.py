@@ -62,6 +62,7 @@ def test_without_stages_or_a_device_there_is_none() -> None:
     assert roofs(nothing) is None
     assert roofs(steps_of(compute_s=np.nan)) is None
     assert roofs(steps_of(15)) is None
+    assert roofs(steps_of(), cores=1) is None, "909 samples/s were reached, and one core would make 500"
 
 
 def test_the_chart_has_a_bar_for_each_and_what_was_reached() -> None:

@@ -15,6 +15,8 @@ from vitprof.analysis.timing.steady import steady_state
 LOADER, TRANSFER, DEVICE = "the loader, all of these", "transfer", "the device"
 LEAST_FRAC = 0.01
 """A stage with less of the loader's time has no bar."""
+MOST_BELOW = 0.95
+"""A loader whose stages say less than this share of what was reached has no roofline: batches differ by that."""
 LEAST_BATCHES = 20
 """Fewer measured batches give no roofline."""
 
@@ -72,7 +74,8 @@ class Roofline:
 
 def roofline_of(loading: Loading, steps: Series, cores: int) -> Roofline | None:
     """Returns the roofline of a run's steady state; `cores`: those that load. None where the loader's stages or
-    the device's time were not measured. Stages are timed by the clock: workers that wait for a core make them longer.
+    the device's time were not measured, or what was reached is more than the loader's stages say that it can make.
+    Stages are timed by the clock: workers that wait for a core make them longer.
     """
     keep = steady_state(steps)
     samples, step_s = steps["samples"][keep], steps["step_s"][keep]
@@ -83,6 +86,9 @@ def roofline_of(loading: Loading, steps: Series, cores: int) -> Roofline | None:
         return None
     of_stage = [(stage.words, stage.name, stage.ms.value / 1e3 / batch) for stage in made]
     core_s = math.fsum(seconds for _, _, seconds in of_stage)
+    reached = float(np.sum(samples) / np.sum(step_s))
+    if cores / core_s < MOST_BELOW * reached:
+        return None
     of_stage = [each for each in of_stage if each[2] >= LEAST_FRAC * core_s] + [(LOADER, "", core_s)]
     roofs = [
         Roof(words, name, cores / s, f"{formats.seconds(s)} of a core for a sample") for words, name, s in of_stage
@@ -90,7 +96,7 @@ def roofline_of(loading: Loading, steps: Series, cores: int) -> Roofline | None:
     for name, seconds in ((TRANSFER, copied), (DEVICE, computed)):
         if seconds > 0:
             roofs.append(Roof(name, "", batch / seconds, f"{formats.seconds(seconds)} for a batch"))
-    return Roofline(tuple(roofs), float(np.sum(samples) / np.sum(step_s)), cores, core_s, batch)
+    return Roofline(tuple(roofs), reached, cores, core_s, batch)
 
 
 def _mean(values: object) -> float:
