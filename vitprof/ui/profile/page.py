@@ -251,8 +251,10 @@ def draw_signatures(run: store.StoredRun) -> None:
     signatures = findings.verdict_of(run).signatures
     if signatures:
         st.header("Patterns found", anchor=False, help=SIGNATURES_HELP)
+    starts = any(signature.name == "epoch-start" for signature in signatures)  # the others are of the steps between
     for signature in signatures:
-        cost = f" Cost: {formats.percent(signature.cost_frac)} of the time." if signature.cost_frac > 0 else ""
+        between = " between epoch starts" if starts and signature.name != "epoch-start" else ""
+        cost = f" Cost: {formats.percent(signature.cost_frac)} of the time{between}." if signature.cost_frac > 0 else ""
         name = escaped(sentence(signature.name.replace("-", " ")))
         st.markdown(f":material/troubleshoot: **{name}** {escaped(signature.sentence)}{escaped(cost)}")
         with st.expander("Based on"):
