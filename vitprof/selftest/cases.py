@@ -79,13 +79,13 @@ COMMON: dict[str, Any] = {"threads": 1, "evaluate": False, "warmup_steps": 4, "s
 # Sample by sample in the training loop, as tutorials do: all five parts can be told apart. Fetching 16 digits takes
 # about as long as the device's 1 ms, or longer, so nearly all of a wait is exposed.
 IN_THE_LOOP = RunConfig(strategy="per-sample", batch_size=16, device="simulated:1,0", **COMMON)
-BY_SAMPLE = "sample by sample without workers"
+BY_SAMPLE = "sample by sample"
 WHOLE_BATCHES = RunConfig(strategy="memory", batch_size=64, device="simulated:4,0", **COMMON)
 WHOLE_WORDS = "in reading, whole batches from memory in the loop"
 GENERATOR = RunConfig(strategy="generator", storage="idx", batch_size=16, device="simulated:2,10", **COMMON)
 # The fetch takes almost no time, and the device 12 ms: less than one of the waits, more than the other.
 AHEAD = RunConfig(strategy="memory-ahead", batch_size=64, device="simulated:12,0", **COMMON)
-AHEAD_WORDS = "in reading, in a thread ahead of a device that computes for 12 ms"
+AHEAD_WORDS = "in reading, one batch ahead of 12 ms of compute"
 # Only four digits: with more of them, a worker that has just slept would be slower than one that has not.
 WORKERS = RunConfig(strategy=WITH_WORKERS, storage="memory", workers=2, batch_size=4, device="simulated:4,0", **COMMON)
 PHOTOS: dict[str, Any] = COMMON | {"dataset": "photos", "n_images": N_PHOTOS, "batch_size": 4, "steps": 30}
@@ -125,7 +125,7 @@ CASES: tuple[Case, ...] = (
     # The device waits 3 ms for launches inside each step. Marks around the step alone count that as compute.
     Case(
         name="launch-bound",
-        what="launches of 4 ms for 1 ms of kernels, whole batches from memory",
+        what="launches of 4 ms for 1 ms of kernels, from memory",
         base=LAUNCHES,
         changes={"device": "simulated:1,0,launch=4"},
         launch_ms=4.0,

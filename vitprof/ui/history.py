@@ -248,7 +248,7 @@ COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
         column.NumberColumn("Idle", help=tables.help_of("device_idle_frac"), format="%.1f%%", width=70),
     ),
     "speed": (
-        lambda r: r.samples_per_s,
+        lambda r: r.samples_per_s and round(r.samples_per_s),
         column.NumberColumn("Samples/s", help=tables.help_of("samples_per_s"), format="localized", step=1, width=90),
     ),
     "strategy": (lambda r: r.strategy, column.TextColumn("Strategy", help=FILTERS["strategies"][2])),

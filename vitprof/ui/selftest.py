@@ -24,11 +24,10 @@ COLUMNS = (
     Column("slowed by", "What slows the job down, on purpose.", lambda r: r.what),
     Column("verdict blames", "The cause that the verdict names.", lambda r: r.blamed),
     Column(
-        "added",
-        "How much longer the device has to wait for each batch because of it, by arithmetic.",
-        lambda r: seconds(r.expected_ms / 1e3),
+        "reported (added)",
+        "How much longer the device waited for each batch because of it, by the verdict, and by arithmetic.",
+        lambda r: f"{seconds(r.reported_ms / 1e3)} ({seconds(r.expected_ms / 1e3)})",
     ),
-    Column("reported", "How much of that the verdict found.", lambda r: seconds(r.reported_ms / 1e3)),
     Column(
         "error (allowed)",
         "Median over the rounds of reported minus added. Allowed: 10% or 0.3 ms a batch, whichever is more.",

@@ -115,7 +115,7 @@ def _draw_answer(now: TournamentState, board: leaderboard.Leaderboard, recommend
         if row is not None and row.against_baseline not in ("", "undecided"):
             interval = f"{formats.number(row.speed_up_low)} to {formats.number(row.speed_up_high)}"
             st.badge(f"{formats.number(row.speed_up)}x the baseline ({interval})", color="green")
-        if row is not None and math.isfinite(recommendation.probability):
+        if row is not None and row.against_baseline != "undecided" and math.isfinite(recommendation.probability):
             st.badge(f"{100 * min(recommendation.probability, 0.999):.3g}% sure", color="blue", help=SURE_HELP)
     first, _, rest = recommendation.sentence.partition(". ")
     st.markdown(escaped(texts.sentence(first)))
