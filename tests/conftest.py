@@ -150,7 +150,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     while no other process of this pytest runs a test. Everybody passes the turnstile, so that one who waits there for
     an empty room gets it. Files that are there anyway serve as locks."""
     with first() if item.get_closest_marker("timed") else contextlib.nullcontext():
-        if "PYTEST_XDIST_WORKER" not in os.environ:
+        if not hasattr(item.config, "workerinput"):  # nor a pytest that a test starts: its worker is in the room
             return (yield)
         wanted = fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH
         with open(__file__) as turnstile, open(item.config.rootpath / "pyproject.toml") as room:

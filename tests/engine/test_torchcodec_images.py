@@ -8,9 +8,7 @@ import pytest
 from PIL import Image
 
 from tests.engine import test_decoders as others
-from vitprof.engine.decoders import open_decoder
-from vitprof.engine.transforms import Crop
-from vitprof.errors import ConfigError
+from tests.engine.test_decoders import ConfigError, Crop, open_decoder
 
 NAME = "torchcodec"
 
@@ -35,12 +33,8 @@ def test_it_decodes_as_the_others_do() -> None:
     others.test_exif_orientation_is_left_alone(NAME)
     others.test_a_thumbnails_end_is_not_the_images(NAME)
     others.test_in_threads_and_pickled(NAME)
-
-
-@pytest.mark.usefixtures("_here")
-@pytest.mark.parametrize("kind", ["jpeg", "png"])
-def test_a_broken_file_is_refused_in_one_short_line(kind: str) -> None:
-    others.test_a_broken_file_is_refused_in_one_short_line(kind, NAME)
+    for kind in ("jpeg", "png"):
+        others.test_a_broken_file_is_refused_in_one_short_line(kind, NAME)
 
 
 @pytest.mark.usefixtures("_here")
@@ -49,8 +43,7 @@ def test_what_people_have(suffix: str, mode: str) -> None:
     colours = np.full((40, 40, 3), (200, 90, 20), np.uint8)
     image, file = Image.fromarray(colours).convert(mode), io.BytesIO()
     image.save(file, suffix)
-    out = np.zeros((40, 40, 3), np.uint8)
-    open_decoder(NAME)(file.getvalue(), lambda h, w: Crop(0, 0, 40, 40, flip=False), out)
+    out = others.decoded(NAME, file.getvalue(), Crop(0, 0, 40, 40), 40)
     assert np.abs(out.astype(int) - np.asarray(image.convert("RGB"))).mean() < 3
 
 

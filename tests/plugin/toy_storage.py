@@ -20,9 +20,7 @@ STRATEGIES = (
 OPENER, FORMAT = "toy_reader:ToyStorage", "toy_reader:FORMAT"
 
 
-class Loader:
-    """The module of another entry point may be any object."""
-
+class Loader:  # any object may be in place of a module
     LOADER = LoaderPart("toy-loader", "Toy loader", forms=("pixels",))
     STRATEGIES = ()
     OPENER = "toy_reader:open_toy_loader"

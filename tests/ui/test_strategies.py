@@ -42,7 +42,7 @@ def figure(at: AppTest, strategy: str, column: str) -> Any:
     return at.dataframe[0].value.set_index("Strategy").loc[strategy, column]
 
 
-def test_every_strategy_in_the_table_and_below(store: RunStore, tmp_path: Path) -> None:
+def test_every_strategy_in_the_table_and_by_itself(store: RunStore, tmp_path: Path) -> None:
     directory = tmp_path / "prepared" / "digits" / "hdf5"
     directory.mkdir(parents=True)
     (directory / "manifest.json").write_text(json.dumps({"size_bytes": 60 * 2**20, "prepare_s": 2.5}))
@@ -78,12 +78,13 @@ def test_the_reference_is_the_table_of_the_docs() -> None:
 def test_what_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources.availability, "look_around", lambda: dataclasses.replace(BARE, tmpfs=None))
     at = page("ram-disk")
-    n = len(STRATEGIES)
-    assert f"**{n - 2} of {n}** strategies can load **digits**" in said(at)
+    assert f"**{len(STRATEGIES) - 2} of {len(STRATEGIES)}** strategies can load **digits**" in said(at)
     assert [read(w.value) for w in at.warning] == [
         "Does not run here: there is no tmpfs here that can be written to; mount one, or choose location disk"
     ]
     assert at.button(key="use-ram-disk").disabled
+    (photos_only,) = at.selectbox(key="shown").set_value("dali").run().warning
+    assert read(photos_only.value) == "Does not run here: it cannot load digits; choose the data set photos"
     assert not at.selectbox(key="shown").set_value("memory").run().warning
     assert not at.button(key="use-memory").disabled
 
@@ -93,8 +94,7 @@ def test_figures_are_the_chosen_data_sets_which_use_in_profile_takes_along_and_s
     at = page("threads", strategy="hdf5", location="slow-drive", workers="5", n_images="700")
     assert at.selectbox(key="data").value == "digits"
     at.selectbox(key="data").set_value("photos").run()
-    expected = before * 700 / DATASETS["photos"].n_train
-    assert figure(at, "memory", "RAM (MiB)") == pytest.approx(expected, rel=0.01)
+    assert figure(at, "memory", "RAM (MiB)") == pytest.approx(before * 700 / DATASETS["photos"].n_train, rel=0.01)
     click(at, "use-threads")
     assert at.selectbox(key="set-strategy").value == "threads"
     assert (at.selectbox(key="set-dataset").value, at.number_input(key="set-n_images").value) == ("photos", 700)

@@ -18,15 +18,7 @@ FRONT_COLOUR, REST_COLOUR = GPU_UTIL, REFERENCE
 BASELINE = "#808080"
 """Colour of the baseline: its contrast with white paper and with the dark theme's is the same, 4 to 1."""
 LEGEND_BELOW: dict[str, Any] = {
-    "legend": {
-        "orientation": "h",
-        "xref": "container",
-        "x": 0,
-        "xanchor": "left",
-        "yref": "container",
-        "y": 0,
-        "yanchor": "bottom",
-    },
+    "legend": {"orientation": "h", "xref": "container", "yref": "container", "x": 0, "y": 0, "yanchor": "bottom"},
     "showlegend": True,
 }
 """The layout of a legend under the chart: it may take several lines on a narrow page, and the title is above."""

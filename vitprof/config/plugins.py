@@ -17,12 +17,12 @@ from vitprof.errors import ConfigError, one_line
 
 KINDS = {"storages": "STORAGE", "loaders": "LOADER", "transfers": "TRANSFER"}
 """What an entry point's group ends with -> the name of the part in its module."""
-Plugged = dict[str, dict[str, Any]]
-"""For each of `KINDS`, the module of each part by the part's name."""
+Plugged = dict[str, dict[str, tuple[str, ...]]]
+"""For each of `KINDS`, the opener of each part by the part's name, and of a storage its format."""
 
 
 def added(parts: Mapping[str, dict[str, Any]], strategies: dict[str, Any]) -> Plugged:
-    """Adds what other packages bring to `parts`, for each of `KINDS`, and to the strategies; returns their modules. A
+    """Adds what other packages bring to `parts`, for each of `KINDS`, and to the strategies; returns them. A
     package that cannot be used is left out, with a line on standard error.
     """
     plugged: Plugged = {kind: {} for kind in KINDS}
@@ -33,8 +33,7 @@ def added(parts: Mapping[str, dict[str, Any]], strategies: dict[str, Any]) -> Pl
             taken = [name for name, plan in plans.items() if strategies.get(name, plan) is not plan]
             if part.name in parts[kind] or taken:
                 raise ConfigError("name", (taken or [part.name])[0], "there is one of that name already")
-            _ = (plugin.OPENER, plugin.FORMAT) if kind == "storages" else plugin.OPENER
-            plugged[kind][part.name] = plugin
+            plugged[kind][part.name] = (plugin.OPENER, *([plugin.FORMAT] if kind == "storages" else []))
             parts[kind][part.name] = part
             strategies |= plans
         except Exception as error:  # of any package
@@ -44,4 +43,4 @@ def added(parts: Mapping[str, dict[str, Any]], strategies: dict[str, Any]) -> Pl
 
 def opener(plugged: Plugged, kind: str, name: str | None) -> Callable[..., Any] | None:
     """Returns what opens another package's part of that kind; None where the part is vitprof's own."""
-    return resolve_name(plugged[kind][name].OPENER) if name in plugged[kind] else None
+    return resolve_name(plugged[kind][name][0]) if name in plugged[kind] else None

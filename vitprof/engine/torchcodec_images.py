@@ -36,4 +36,6 @@ def pixels(encoded: bytes, *, grey: bool) -> NDArray[np.uint8]:
 def without_exif(encoded: bytes) -> bytes:
     """Returns a JPEG whose EXIF is not seen: TorchCodec would turn the image, and all other decoders leave it."""
     at = encoded.find(EXIF, 0, HEADER_BYTES) if encoded.startswith(b"\xff\xd8\xff") else -1
-    return encoded if at < 4 else encoded[: at - 4] + b"\xff\xef" + encoded[at - 2 :]  # a segment of another kind
+    # as a segment of another kind
+    is_segment = at >= 4 and encoded[at - 4 : at - 2] == b"\xff\xe1"
+    return encoded if not is_segment else encoded[: at - 4] + b"\xff\xef" + encoded[at - 2 :]

@@ -43,7 +43,7 @@ def through_app(page: str) -> Iterator[None]:
     st.session_state[SHOWN] = page
     st.session_state.pop(RETRIED, None)
     yield
-    st.session_state[QUERIES][page] = _query()
+    queries[page] = _query()
 
 
 def _restore(query: dict[str, list[str]]) -> None:

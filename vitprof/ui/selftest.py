@@ -64,7 +64,6 @@ PLANNED = (
     ),
 )
 GPU_PLANNED = (Column("case", "What is checked.", lambda case: case.name), GPU_COLUMNS[2])
-"""Columns before the first report."""
 
 
 @st.cache_resource(show_spinner=False)
@@ -123,10 +122,9 @@ def _draw(was_running: bool) -> None:
         st.error(f"The self-test could not be run: {texts.escaped(tests.error)}")
     if tests.result is not None:
         _draw_report(tests.result)
-    elif chosen == ON_GPU:
-        tables.draw(GPU_PLANNED, [(case,) for case in gpu.GPU_CASES.values()], key="selftest-plan")
     else:
-        tables.draw(PLANNED, [(case,) for case in CHOICES[chosen][0]], key="selftest-plan")
+        cases = list(gpu.GPU_CASES.values() if chosen == ON_GPU else CHOICES[chosen][0])
+        tables.draw(GPU_PLANNED if chosen == ON_GPU else PLANNED, [(c,) for c in cases], key="selftest-plan")
 
 
 def _words(chosen: str) -> str:

@@ -1,7 +1,6 @@
 """What the page "Strategies" shows: one strategy with its picture, costs and settings, then all in one table."""
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
@@ -53,7 +52,8 @@ class StrategyRow:
 def rows(info: catalog.DatasetInfo, here: availability.Machine) -> tuple[list[StrategyRow], str]:
     """Returns every strategy, and the device on which the most of them have been run here; "" before any."""
     runs, listed = resources.store().fastest(info.name), list[StrategyRow]()
-    [(device, _)] = Counter(device for device, _ in runs).most_common(1) or [("", 0)]
+    devices = [device for device, _ in runs]
+    device = max(devices, key=devices.count, default="")
     for plan in strategies.STRATEGIES.values():
         parts, seen = plan.combination(info), availability.availability(plan, info, machine=here)
         knobs = plan.knobs(parts, info)
@@ -64,12 +64,12 @@ def rows(info: catalog.DatasetInfo, here: availability.Machine) -> tuple[list[St
     return listed, device
 
 
-def chosen_set() -> catalog.DatasetInfo:
+def chosen_set(place: Any) -> catalog.DatasetInfo:
     """Returns the data set that disk, memory and preparation are estimated for; the sidebar says of how many images."""
     values, names, about = widgets.settings(), list(catalog.DATASETS), "What disk and memory are estimated for."
     at = names.index(values["dataset"]) if values["dataset"] in names else 0
     shown = {name: info.title for name, info in catalog.DATASETS.items()}
-    name = st.selectbox("Data set", names, at, shown.__getitem__, key="data", help=about, bind=widgets.IN_URL)
+    name = place.selectbox("Data set", names, at, shown.__getitem__, key="data", help=about, bind=widgets.IN_URL)
     info, n_images, limits = catalog.DATASETS[name or names[0]], values["n_images"], bounds.RUN_BOUNDS["n_images"]
     known = isinstance(n_images, int) and limits.least <= n_images <= limits.most
     return catalog.dataset_info(info.name, n_images) if info.any_size and known else info
@@ -209,8 +209,7 @@ def page() -> None:
     st.title("Strategies", anchor=False)
     st.markdown("A strategy is a way of bringing samples from storage to the GPU.")
     left, right = st.columns(2)
-    with left:
-        info = chosen_set()
+    info = chosen_set(left)
     all_rows, device = rows(info, resources.machine())
     shown, in_sidebar = {row.strategy.name: row for row in all_rows}, widgets.settings()["strategy"]
     runnable = sum(row.seen.verdict != "bad" for row in all_rows)

@@ -78,6 +78,5 @@ def test_its_answer_in_words(store: RunStore, waits: tuple[Any, ...], status: To
 def test_an_undecided_proof_whose_baseline_is_recommended_shows_no_gain() -> None:
     """As with 0.878x (0.680 to 1.04): the comparison crosses 1, and still the advice is not worth using."""
     advised, board = Mock(against_baseline="undecided"), Mock(baseline="a")
-    for key, against in (("a", "unneeded"), ("b", "undecided"), (None, "undecided")):
-        with patch.object(proof, "recommend", return_value=Mock(key=key)):
-            assert proof._against(advised, board) == against
+    with patch.object(proof, "recommend", side_effect=[Mock(key="a"), Mock(key="b"), None]):
+        assert [proof._against(advised, board) for _ in range(3)] == ["unneeded", "undecided", "undecided"]

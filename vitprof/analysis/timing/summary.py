@@ -109,7 +109,7 @@ def recording_cost(steps: Series, phases: Sequence[Phase] = (), gaps: Gaps | Non
         & (np.diff(steps["epoch"]) == 0)
         & (np.diff(steps["step"]) == 1)
         & np.isfinite(launched)
-        & (asked - launched > 1e-9)  # else watched: what that takes lies within its marks, and is not known
+        & (asked - launched > 1e-7)  # else watched: what that takes lies within its marks, and is not known
         & ~(column(steps, "outside_s")[1:] > 0)  # the script's own work there cannot be told from recording
     )
     if len(apart := spans_of(p for p in phases if len(asked) and p.t_end_s > asked[0] and p.t_start_s < asked[-1])):

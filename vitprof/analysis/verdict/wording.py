@@ -144,9 +144,8 @@ def verdict_sentence(
 ) -> str:
     idle, config, kind = exposure.idle, situation.config, situation.kind
     title = kind[0].upper() + kind[1:]
-    waited = waits(device, exposure, f"{percent(idle.value)}", _spread(idle, exposure.n + exposure.starts.n)) + _starts(
-        exposure
-    )
+    spread = _spread(idle, exposure.n + exposure.starts.n)
+    waited = waits(device, exposure, f"{percent(idle.value)}", spread) + _starts(exposure)
     lost = idle.high + situation.held_up_frac
     gain = max(0.0, lost / (1 - lost)) if lost < 1 else math.inf
     waited += _held_up(situation)

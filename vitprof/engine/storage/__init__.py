@@ -43,7 +43,7 @@ REGISTRY: dict[str, Entry] = {
 }
 
 
-REGISTRY |= {name: Entry("", own.OPENER, own.FORMAT) for name, own in PLUGGED["storages"].items()}
+REGISTRY |= {name: Entry("", *plugged) for name, plugged in PLUGGED["storages"].items()}
 
 
 def open_storage(name: str, info: DatasetInfo, place: Place, *, train: bool, **options: Any) -> Any:

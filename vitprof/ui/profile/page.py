@@ -136,8 +136,7 @@ def chips(verdict: Verdict) -> list[tuple[str, Look]]:
         return []
     slow, found = SLOW.get(verdict.kind), list[tuple[str, Look]]()
     if verdict.kind != "launch-bound":
-        what = "data and copies" if any(share.name == "transfer" for share in verdict.shares[:2]) else "data"
-        found.append((f"idle for {what} {formats.percent(verdict.idle_frac)}", slow or "green"))
+        found.append((f"idle for data {formats.percent(verdict.idle_frac)}", slow or "green"))
     if verdict.cause and verdict.kind != "not input-bound":
         found.append((f"cause: {wording.CAUSE_NAMES.get(verdict.cause, verdict.cause)}", "gray"))
     if slow and math.isfinite(verdict.speed_up_if_free) and verdict.cause != "cpu_contention":

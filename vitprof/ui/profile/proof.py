@@ -62,9 +62,9 @@ def draw_button(spec: TournamentSpec, number: int, *, first: bool) -> None:
 def is_refuted(proof: tournaments.StoredTournament) -> bool:
     """Returns whether the proof has ended and shown that the advice gains nothing."""
     follows = state.view(proof.id)
-    now = follows.look()
-    advised = follows.board(now).row(now.planned[1].key)
-    return not proof.held and advised is not None and _against(advised, follows.board(now)) in GAINLESS
+    board = follows.board(now := follows.look())
+    advised = board.row(now.planned[1].key)
+    return not proof.held and advised is not None and _against(advised, board) in GAINLESS
 
 
 def _against(advised: LeaderboardRow, board: Leaderboard) -> str:

@@ -81,8 +81,7 @@ def draw_title(run: store.StoredRun) -> None:
         if live.is_simulated_run(run):
             texts.simulated_badge()
         if not run.live and not demo.is_demonstration():
-            about = "The first page, with its examples."
-            texts.act_button("Start page", "to-start", "arrow_back", leave, about, type="tertiary")
+            texts.act_button("Start page", "to-start", "arrow_back", leave, "The examples.", type="tertiary")
         if is_own_script(run.config):
             st.badge("your own script", icon=":material/visibility:", color="gray", help=OWN_SCRIPT_HELP)
             if command := run.facts.get("command"):
