@@ -35,7 +35,8 @@ def recorded(store: RunStore, name: str, start: Callable[[], CommandRunner], **m
     ("source", "status", "error"),
     [
         ("pass", "done", ""),
-        ("raise SystemExit(7)", "failed", "the script ended with exit status 7"),
+        ("raise SystemExit(7)", "failed", "the script ended with exit status 7; what it printed says why"),
+        ("raise OSError('no\\nroom')", "failed", "the script ended with exit status 1: OSError: no"),
         ("import os; os.kill(os.getpid(), 9)", "failed", "the script ended with SIGKILL"),
         ("import os, signal; signal.signal(2, signal.SIG_DFL); os.kill(os.getpid(), 2)", "stopped", ""),
     ],

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from vitprof.jobs.unseen import why_unseen
+from vitprof.jobs.unseen import why_failed, why_unseen
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,21 @@ def test_the_signs_say_why(command: str, signs: str, words: str, tmp_path: Path)
     assert line.endswith("; --steps can't act on it")
     listener.heard = True
     assert why_unseen(listener, command.split(), str(tmp_path), {}) == ""  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("command", "lines", "why"),
+    [
+        ("python train.py", "7 ValueError: no", ": ValueError: no"),
+        ("python train.py", "", ""),
+        ("python train.py", "8 ModuleNotFoundError: a probe's", ""),
+        ("torchrun train.py", "8 ValueError: no\n9 KeyError: 1\n7 ChildFailedError: ", ": ValueError: no"),
+        ("bash run.sh", "8 ValueError: no", ": ValueError: no"),
+        ("python run.py", "7 CalledProcessError: exit 1", ": CalledProcessError: exit 1"),
+    ],
+)
+def test_a_failed_command_says_why(command: str, lines: str, why: str, tmp_path: Path) -> None:
+    errors = tmp_path / "socket.errors"
+    errors.write_text(lines)
+    assert why_failed(str(errors), 7, command.split()) == why
+    assert why_failed(str(tmp_path / "gone"), 7, command.split()) == ""

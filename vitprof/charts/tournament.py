@@ -161,6 +161,10 @@ COSTS: dict[recommend.Cost, str] = {
 """Cost of a setting -> its name on axes and in choices."""
 
 
+ALL_NAMED = 6
+"""Settings in a chart of costs up to which each has its name beside its point."""
+
+
 def pareto_chart(board: leaderboard.Leaderboard, against: recommend.Cost) -> go.Figure:
     cost = {row.key: recommend.cost_of(row, against) for row in board.rows}
     known = [row for row in board.rows if row.rank is not None and math.isfinite(cost[row.key])]
@@ -174,16 +178,17 @@ def pareto_chart(board: leaderboard.Leaderboard, against: recommend.Cost) -> go.
     for name, rows, colour in (("on the front", on, FRONT_COLOUR), ("another is better in both", off, REST_COLOUR)):
         if not rows:
             continue
+        named = rows is on or len(known) <= ALL_NAMED  # names of more would cover each other
         symbols = ["diamond" if row.key == board.baseline else "circle" for row in rows]
         figure.add_scatter(
             x=[cost[row.key] / size for row in rows],
             y=[row.score.value for row in rows],
             name=name,
-            mode="lines+markers+text" if rows is on else "markers",
+            mode="lines+markers+text" if rows is on else "markers+text",
             line={"shape": "hv", "color": FRONT_COLOUR, "width": 1.5, "dash": "dot"},
             marker={"color": colour, "size": 11, "symbol": symbols},
             error_y=_speed_whiskers(rows, color=colour, thickness=1),
-            text=[f"{plain(r.entry.strategy)}, batch {r.entry.batch_size:,}" for r in rows] if rows is on else None,
+            text=[f"{plain(r.entry.strategy)}, batch {r.entry.batch_size:,}" for r in rows] if named else None,
             # Above and below in turn, because neighbours on the front are close together.
             textposition=[
                 f"{('top', 'bottom')[i % 2]} {'right' if cost[row.key] <= most / 2 else 'left'}"

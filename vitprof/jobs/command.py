@@ -25,10 +25,9 @@ from vitprof.errors import JobError
 from vitprof.home import open_log
 from vitprof.jobs import trial_folder
 from vitprof.jobs.collector import LOST, POLL_S, Listener, listen, unrecorded
-from vitprof.jobs.unseen import why_unseen
+from vitprof.jobs.unseen import error_line, why_failed, why_unseen
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import SEND_EVERY_S, Message, Note
-from vitprof.names import masked
 from vitprof.store.chunks import n_rows
 
 STARTUP = Path(__file__).parents[1] / "watch" / "startup"
@@ -78,6 +77,7 @@ class CommandRunner:
             missing = f" ({error.filename})" if error.filename not in (None, command[0]) else ""  # its directory
             raise JobError(f"cannot start {command[0]}: {error.strerror or error}{missing}") from error
         self.pid = self._process.pid
+        self._command = command
         self._asked = False
         """Whether the script was asked to end, or a signal that does so reached vitprof."""
         self._stop_by: float | None = None
@@ -143,7 +143,9 @@ class CommandRunner:
             return Note("end", {"status": "stopped", "error": ""})
         if code:
             how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-            return Note("end", {"status": "failed", "error": f"the script ended with {how}"})
+            why = why_failed(f"{self._listening.getsockname()}.errors", self.pid, self._command)
+            why = why or ("" if code < 0 or self._listener.heard else PRINTED)
+            return Note("end", {"status": "failed", "error": f"the script ended with {how}{why}"})
         return Note("end", {"status": "done", "error": ""})
 
     def ask_stop(self) -> None:
@@ -210,10 +212,8 @@ class LoggedRunner(CommandRunner):
         yield from super().messages()
 
 
+PRINTED = "; what it printed says why"
 NOT_IN_A_LAYER = "cross-device link|too large for defined data type"
-LOG_TAIL_BYTES = 64 << 10
-ERROR_LINE = re.compile(r"(?:\[rank\d+\]: ?)?[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b.*")
-"""A traceback's last line; launchers such as torchrun print more after it."""
 
 
 @dataclass(frozen=True)
@@ -337,14 +337,15 @@ class TrialRunner(CommandRunner):
         if self._n >= self._trial.steps:  # how a script that was cut off ends does not matter
             return Note("end", {"status": "done", "error": ""})
         last = super()._last()
-        error, line = last.values["error"], _error_line(self._log)
+        error, line = last.values["error"].removesuffix(PRINTED), error_line(self._log)
         if last.values["status"] == "done":
             error, line = self.unseen(), ""  # where nothing was seen, there is nothing to compare
-        if self._trial.isolation == trial_folder.LAYER and re.search(NOT_IN_A_LAYER, line):
-            line += " (in a layer that cannot be done: begin anew with --in-place)"
         if not error:
             return last
-        return Note("end", {"status": "failed", "error": f"{error}{line and f': {line}'}; its log is {self._log}"})
+        error += "" if line in error else f": {line}"
+        if self._trial.isolation == trial_folder.LAYER and re.search(NOT_IN_A_LAYER, line):
+            error += " (in a layer that cannot be done: begin anew with --in-place)"
+        return Note("end", {"status": "failed", "error": f"{error}; its log is {self._log}"})
 
     def close(self) -> str:
         if self.returncode is None:  # its messages are no longer read
@@ -390,11 +391,3 @@ class TrialRunner(CommandRunner):
 def _is_other(watched: Mapping[str, Any], name: str, value: Any) -> bool:
     name = "start_method" if name == "multiprocessing_context" else name
     return name in watched and watched[name] != value and not (name == "prefetch_factor" and value is None)
-
-
-def _error_line(log: Path) -> str:
-    with contextlib.suppress(OSError), log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
-        lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-        return masked(([line for line in lines if ERROR_LINE.fullmatch(line)] or lines or [""])[-1])[:400]
-    return ""

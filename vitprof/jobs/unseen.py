@@ -1,12 +1,14 @@
-"""Why no training of a command is seen, and what to type."""
+"""Why no training of a command is seen, with what to type, and why a command failed."""
 
 import contextlib
 import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from vitprof.jobs.collector import Listener
+from vitprof.names import masked
 
 UNSEEN_AFTER_S = 30.0
 """After how long (s) without training that is said."""
@@ -22,6 +24,21 @@ WITHOUT_SIGN = {
 }
 """Signs, of which a process that trains leaves one, in the order in which it does -> the reason where there is none."""
 PYTHON = re.compile(r"python[\d.]*")
+LAUNCHER_ERROR = re.compile(r"\w*(?:ChildFailedError|CalledProcessError|ProcessRaisedException)\b")
+"""What a launcher raises where a process that it started has failed, whose own error says why."""
+
+
+def why_failed(path: str, pid: int, command: Sequence[str]) -> str:
+    """Returns ": " and the exception that ended the command's process `pid`, or the first one in a process of a
+    launcher, from the file of `patching.leave_error`; "" where there was none.
+    """
+    errors = list[tuple[str, str]]()
+    with contextlib.suppress(OSError), open(path, encoding="utf-8") as file:
+        errors = [(each, line.strip()) for each, _, line in (row.partition(" ") for row in file)]
+    own = next((line for each, line in errors if each == str(pid)), "")
+    if LAUNCHER_ERROR.match(own) or not (own or PYTHON.fullmatch(os.path.basename(command[0]))):
+        own = next((line for _, line in errors if not LAUNCHER_ERROR.match(line)), own)
+    return own and f": {masked(own)}"
 
 
 def why_unseen(listener: Listener, command: Sequence[str], directory: str, options: Mapping[str, object]) -> str:
@@ -63,3 +80,17 @@ def _reason(command: Sequence[str], signs: set[str]) -> str:
         f"batches of a DataLoader came {seen}and nothing trained on them: no optimizer of PyTorch's stepped, and no "
         "parameters changed between three backward passes; write around the step: `with vitprof.step():`"
     )
+
+
+LOG_TAIL_BYTES = 64 << 10
+ERROR_LINE = re.compile(r"(?:\[rank\d+\]: ?)?[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b.*")
+"""A traceback's last line; launchers such as torchrun print more after it."""
+
+
+def error_line(log: Path) -> str:
+    """Returns the last line of an exception in a command's log, else its last line; "" without one."""
+    with contextlib.suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
+        lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+        return masked(([line for line in lines if ERROR_LINE.fullmatch(line)] or lines or [""])[-1])[:400]
+    return ""

@@ -9,6 +9,7 @@ from vitprof.watch import patching
 def install() -> None:
     """Watches rank 0 as soon as it imports the DataLoader, where a program listens; others may count steps."""
     patching.leave_sign("python")
+    patching.leave_error()
     if os.environ.get(patching.OPENED_UNDER):
         from vitprof.watch.trial import report_written_files
 

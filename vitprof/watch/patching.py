@@ -36,12 +36,31 @@ TRIAL_OVERRIDES, OPENED_UNDER = "VITPROF_WATCH_OVERRIDES", "VITPROF_WATCH_OPENED
 """Environment variables of a tournament's trials: see `trial`."""
 
 
+ERROR_CHARS = 300
+"""Most characters of an error's line."""
+
+
 @functools.cache
 def leave_sign(name: str) -> None:
     """Leaves a file with this name beside the socket, for the program that listens where no training is seen."""
     if path := os.environ.get(SOCKET):
         with contextlib.suppress(OSError):
             os.close(os.open(f"{path}.{name}", os.O_WRONLY | os.O_CREAT, 0o600))
+
+
+def leave_error() -> None:
+    """Has the process's uncaught exception written beside the socket, in one line, before it is printed as ever."""
+    path, printing = os.environ.get(SOCKET), sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        with contextlib.suppress(Exception):
+            line = f"{kind.__name__}: {error}".strip().partition("\n")[0].removesuffix(": ")
+            with open(f"{path}.errors", "a", encoding="utf-8", errors="replace") as file:
+                file.write(f"{os.getpid()} {line[:ERROR_CHARS]}\n")
+        printing(kind, error, trace)
+
+    if path:
+        sys.excepthook = hook
 
 
 class AfterImport(importlib.abc.MetaPathFinder):

@@ -26,8 +26,8 @@ def page() -> None:
     if pressed and config is not None:
         guarded(runs.start)(config, from_sidebar=True)
         run = runs.chosen_run()
-    runs.draw_queue(run)
     if run is None:
+        runs.draw_queue(None)
         welcome.draw_welcome(config)
         return
     runs.draw_title(run)

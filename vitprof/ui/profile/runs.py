@@ -86,14 +86,14 @@ def draw_title(run: store.StoredRun) -> None:
             st.badge("your own script", icon=":material/visibility:", color="gray", help=OWN_SCRIPT_HELP)
             if command := run.facts.get("command"):
                 _draw_commands(run, str(command))
-        elif not run.live:
-            if st.button("Run again", key="run-again", icon=":material/replay:", help=AGAIN_HELP):
-                start(run.config)
-                st.rerun()
-        elif jobs.may_stop(run.id):
+        elif not run.live and st.button("Run again", key="run-again", icon=":material/replay:", help=AGAIN_HELP):
+            start(run.config)
+            st.rerun()
+        if run.live and jobs.may_stop(run.id):
             waits = run.status == "queued" and ahead_of(jobs.store, run.id)  # Cancel is beside its place in the queue
             if not waits:
                 texts.act_button("Stop", "stop-button", "stop", lambda: jobs.stop(run.id), STOP_HELP)
+        draw_queue(run)
         if starter := gate.started_by(run.started_by):
             st.caption(texts.escaped(starter), width="content")
 
@@ -159,8 +159,9 @@ def take_settings(run: store.StoredRun | None) -> None:
 
 @texts.guarded
 def draw_queue(shown: store.StoredRun | None) -> None:
-    """Draws the other runs that are running or waiting, with a button to show each; those of a group are one line. It
-    does not refresh itself: redrawn every 2 s, it lost clicks on Run.
+    """Draws the other runs that are running or waiting, with a button to show each; those of a group are one line.
+    Beside a run they are behind a button, which moves nothing when it appears. It does not refresh itself: redrawn
+    every 2 s, it lost clicks on Run.
     """
     groups: dict[object, list[store.StoredRun]] = {}
     for run in resources.store().runs(LIVE_STATUSES, oldest_first=True):
@@ -169,8 +170,12 @@ def draw_queue(shown: store.StoredRun | None) -> None:
     others = [(r, t) for r, t in lines if shown is None or shown.id not in {t.id, *(run.id for run in r)}]
     if not others:
         return
-    with st.container(border=True):
-        st.caption("Also in the queue")
+    if shown is None:
+        place = st.container(border=True)
+        place.caption("In the queue")
+    else:
+        place = st.popover(f"Also in the queue: {len(others)}", icon=":material/queue:", key="queue")
+    with place:
         for runs, target in others:
             _draw_group(runs, target)
 
@@ -181,22 +186,20 @@ def _draw_group(runs: Sequence[store.StoredRun], target: store.StoredRun) -> Non
     words = live.made_for(first) if first.group_key else f"run {first.id}: {texts.escaped(first.name)}"
     words = f"{words[0].upper()}{words[1:]} {texts.escaped(f'({first.status}, {first.config.device})')}"
     words += f", {len(runs)} to go" if len(runs) > 1 else ""
-    left, middle, right = st.columns([4, 1, 1], vertical_alignment="center")
     starter = gate.started_by(first.started_by)
-    left.markdown(words + (f". {texts.escaped(starter)}" if starter else ""))
     help_text = "Its progress and its leaderboard so far." if of_tournament else "Show this run on this page."
-    if middle.button("Show", key=f"show-{first.id}", width="stretch", help=help_text):
-        if group is not None and of_tournament:
-            st.switch_page("pages/tournament.py", query_params={"tournament": str(group.of)})
-        st.query_params[RUN] = str(target.id)
-        st.rerun(scope="app")
-    # a tournament that loses one trial goes on with the next: its own page pauses and stops it
-    owned = not of_tournament and any(resources.manager().may_stop(run.id) for run in runs)
-    end = "Cancel" if all(run.status == "queued" for run in runs) else "Stop"
-    if owned:
-        with right:
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(words + (f". {texts.escaped(starter)}" if starter else ""), width="content")
+        if st.button("Show", key=f"show-{first.id}", help=help_text):
+            if group is not None and of_tournament:
+                st.switch_page("pages/tournament.py", query_params={"tournament": str(group.of)})
+            st.query_params[RUN] = str(target.id)
+            st.rerun(scope="app")
+        # a tournament that loses one trial goes on with the next: its own page pauses and stops it
+        if not of_tournament and any(resources.manager().may_stop(run.id) for run in runs):
+            end = "Cancel" if all(run.status == "queued" for run in runs) else "Stop"
             icon = "close" if end == "Cancel" else "stop"
-            texts.act_button(end, f"stop-{first.id}", icon, lambda: stop_group(runs), STOP_HELP, width="stretch")
+            texts.act_button(end, f"stop-{first.id}", icon, lambda: stop_group(runs), STOP_HELP)
 
 
 def stop_group(runs: Sequence[store.StoredRun]) -> None:

@@ -106,7 +106,7 @@ def _draw_predictions(run: StoredRun, left: list[StoredRun]) -> None:
     if predictions:
         rows = pd.DataFrame(predictions_in_words(predictions, run), columns=PREDICTIONS_HEADER)
         checked = any(p.error is not None for p in predictions)
-        tables.show(rows if checked else rows.drop(columns="error"), key="predictions")
+        tables.show(rows if checked else rows[list(PREDICTIONS_HEADER[:-2])], key="predictions")
         st.caption(f":material/target: {escaped(prediction.calibration_for(resources.store(), run).sentence)}")
     for line in prediction.failures(resources.store(), run.id):
         st.caption(f":material/warning: {escaped(line)}")
