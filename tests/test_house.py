@@ -55,7 +55,7 @@ def count(path: Path) -> tuple[int, int, int]:
 def is_of_own_data(path: Path) -> bool:
     stem = path.stem.removeprefix("test_")
     if path.parent.parent.name == "engine":  # data sets of vitprof's own
-        return stem in ("own", "tar_shards")
+        return stem in ("own", "tar_shards", "drive")
     return stem in OF_OWN_DATA or path.parent.name in ("forms", "plugin", "sets")
 
 

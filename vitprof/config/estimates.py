@@ -165,7 +165,8 @@ def _samples(config: RunConfig, info: catalog.DatasetInfo) -> float:
     return math.nan if config.epochs is None else config.epochs * info.n_train
 
 
-def _sample_bytes(config: RunConfig, info: catalog.DatasetInfo) -> float:
+def sample_bytes(config: RunConfig, info: catalog.DatasetInfo) -> float:
+    """Returns the bytes of a file that a sample is read from."""
     storage = config.storage or ""
     return (storage_bytes(storage, info) or source_bytes(info)) / (info.n_train + info.n_test)
 
@@ -176,7 +177,7 @@ def _readers(config: RunConfig) -> int:
 
 def _reading(config: RunConfig, info: catalog.DatasetInfo) -> tuple[float, float, str]:
     """Returns seconds until the first batch is read, seconds for each sample, and words if every sample is a file."""
-    drive, n_bytes = catalog.slow_drive(config), _sample_bytes(config, info)
+    drive, n_bytes = catalog.slow_drive(config), sample_bytes(config, info)
     line_s = n_bytes / (drive.mb_s * 1e6)
     if STORAGES[config.storage or ""].access != "file for each sample":
         return config.batch_size * line_s, line_s, ""
@@ -192,7 +193,7 @@ def _reading(config: RunConfig, info: catalog.DatasetInfo) -> tuple[float, float
 def _copying(config: RunConfig, info: catalog.DatasetInfo) -> tuple[float, str]:
     """Returns the seconds that staging takes to copy the training samples, and in words what takes them."""
     drive, n = catalog.slow_drive(config), info.n_train
-    total = _sample_bytes(config, info) * n
+    total = sample_bytes(config, info) * n
     line_s = total / (drive.mb_s * 1e6)
     by_line = line_s, f"of {formats.number(total / 1e6, 'MB')} at {drive.mb_s:g} MB/s"
     if STORAGES[config.storage or ""].access != "file for each sample":

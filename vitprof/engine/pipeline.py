@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from vitprof.config import RunConfig, parts
+from vitprof.config import RunConfig, estimates, parts
 from vitprof.config.catalog import DatasetInfo, dataset_info
 from vitprof.engine.data import datasets, own
 from vitprof.engine.data.contract import Stop
 from vitprof.engine.loaders import open_loader
 from vitprof.engine.loaders.contract import Batch, Loader
-from vitprof.engine.locations import open_location, pagecache
+from vitprof.engine.locations import drive, open_location, pagecache
 from vitprof.engine.storage import arrays, contract, open_storage, prepare
 from vitprof.engine.trainer import AUTOCAST
 from vitprof.engine.transfer import Resident, Transfer, open_transfer, staged
@@ -79,8 +79,13 @@ def open_pipeline(
             events.phase("stage", staged, clock())
             events.notice(located.note)
         opening = clock()
-        facts: dict[str, Any] = {"storage_bytes": prepared.size_bytes, "storage_prepare_s": prepared.prepare_s}
-        facts |= {"stage_s": located.copied.seconds, "stage_bytes": located.copied.n_bytes, **own.facts_of(info)}
+        facts: dict[str, Any] = {
+            "storage_bytes": prepared.size_bytes,
+            "storage_prepare_s": prepared.prepare_s,
+            "stage_s": located.copied.seconds,
+            "stage_bytes": located.copied.n_bytes,
+        }
+        facts |= own.facts_of(info) | _of_drive(config, info, located.place.root, clock)
         cached_frac = pagecache.set_page_cache(located.place.root, config.page_cache, progress, stop)
         facts |= {"page_cached_frac": cached_frac, "cache_hit_frac": math.nan, "n_unreadable": prepared.n_unreadable}
         splits: list[Split] = []
@@ -111,6 +116,13 @@ def open_pipeline(
             located.let_go()
             open_things.close()
             events.phase("shutdown", closing, clock())
+
+
+def _of_drive(config: RunConfig, info: DatasetInfo, root: Path, clock: Clock) -> dict[str, float]:
+    if config.location != "disk" or parts.STORAGES[config.storage or ""].access == "memory":
+        return {}
+    read = drive.read_rate(root, clock=clock)
+    return {"drive_bytes_per_s": read, "sample_file_bytes": estimates.sample_bytes(config, info)}
 
 
 def _tell_of_wait(config: RunConfig, events: Events) -> None:

@@ -170,6 +170,10 @@ class Facts(TypedDict, total=False):
     """Time to copy the storage to RAM disk or local disk in this run."""
     stage_bytes: float | None
     """Bytes copied to RAM disk or local disk."""
+    drive_bytes_per_s: float | None
+    """Bytes/s of direct reads of the storage's files, past the page cache; null where the system has none."""
+    sample_file_bytes: float | None
+    """Bytes of those files for a sample, as planned."""
     page_cached_frac: float | None
     """Share of the storage's files in the page cache when training began; null where the system does not report it."""
     cache_hit_frac: float | None

@@ -7,7 +7,7 @@ import pytest
 
 from tests.series import made_steps
 from vitprof.analysis.timing.loading import loading_of
-from vitprof.analysis.timing.roofline import DEVICE, LOADER, TRANSFER, Roofline, roofline_of
+from vitprof.analysis.timing.roofline import DEVICE, DRIVE, LOADER, TRANSFER, Roofline, roofline_of
 from vitprof.charts.roofline import roofline
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
@@ -52,6 +52,16 @@ def test_each_stage_has_all_cores_and_the_loader_shares_them() -> None:
     assert many is not None
     assert many.lowest.name == DEVICE
     assert many.sentence.endswith("decoding. 16 cores can feed the device: it needs 8.")
+
+
+def test_the_drive_has_a_bar_and_is_not_called_the_bottleneck() -> None:
+    steps, config = steps_of(), resolve(RunConfig(strategy="workers", dataset="photos", workers=2, batch_size=50))
+    rates = roofline_of(loading_of(steps, config), steps, 2, 50e6, 100e3)
+    assert rates is not None
+    assert (rates.of(DRIVE).samples_per_s, rates.lowest.name) == (500, LOADER)
+    assert "most of it decoding" in rates.sentence
+    assert rates.of(DRIVE).words == "47.7 MiB/s, 97.7 KiB for a sample"
+    assert rates.roofs[1:] == getattr(roofs(steps), "roofs", ())
 
 
 def test_without_stages_or_a_device_there_is_none() -> None:

@@ -12,7 +12,7 @@ from vitprof.analysis.arrays import Series, known
 from vitprof.analysis.timing.loading import Loading
 from vitprof.analysis.timing.steady import steady_state
 
-LOADER, TRANSFER, DEVICE = "the loader, all of these", "transfer", "the device"
+DRIVE, LOADER, TRANSFER, DEVICE = "the drive, nothing cached", "the loader, all of these", "transfer", "the device"
 LEAST_FRAC = 0.01
 """A stage with less of the loader's time has no bar."""
 MOST_BELOW = 0.95
@@ -27,7 +27,7 @@ class Roof:
 
     name: str
     stage: str
-    """Name of the stage in `Loading.stages`; empty for the loader as a whole, the transfer and the device."""
+    """Name of the stage in `Loading.stages`, or "drive"; empty for the loader, the transfer and the device."""
     samples_per_s: float
     words: str
     """What a sample or a batch takes there."""
@@ -63,7 +63,7 @@ class Roofline:
     def sentence(self) -> str:
         """Returns what the device and the loader take, and how many cores would be enough."""
         device, loader = self.of(DEVICE), self.of(LOADER)
-        largest = max((r for r in self.roofs if r.stage), key=lambda r: 1 / r.samples_per_s)
+        largest = max((r for r in self.roofs if r.stage and r.name != DRIVE), key=lambda r: 1 / r.samples_per_s)
         took = formats.seconds(self.batch / device.samples_per_s)
         first = f"The device takes {took} for {self.batch:.0f} samples; the loader takes "
         first += f"{formats.seconds(self.core_s)} of a core for a sample, most of it {largest.name}. "
@@ -72,9 +72,12 @@ class Roofline:
         return f"{first}To feed the device it needs {self.cores_needed} cores and uses {self.cores}."
 
 
-def roofline_of(loading: Loading, steps: Series, cores: int) -> Roofline | None:
-    """Returns the roofline of a run's steady state; `cores`: those that load. None where the loader's stages or
-    the device's time were not measured, or what was reached is more than the loader's stages say that it can make.
+def roofline_of(
+    loading: Loading, steps: Series, cores: int, drive_per_s: float = math.nan, sample_bytes: float = math.nan
+) -> Roofline | None:
+    """Returns the roofline of a run's steady state; `cores`: those that load; `drive_per_s`: bytes/s of the drive,
+    which is never named as the bottleneck: files that are cached do not need it. None where the loader's stages or the
+    device's time were not measured, or what was reached is more than the loader's stages say that it can make.
     Stages are timed by the clock: workers that wait for a core make them longer.
     """
     keep = steady_state(steps)
@@ -90,7 +93,11 @@ def roofline_of(loading: Loading, steps: Series, cores: int) -> Roofline | None:
     if cores / core_s < MOST_BELOW * reached:
         return None
     of_stage = [each for each in of_stage if each[2] >= LEAST_FRAC * core_s] + [(LOADER, "", core_s)]
-    roofs = [
+    roofs = list[Roof]()
+    if drive_per_s > 0 and sample_bytes > 0:
+        words = f"{formats.size(drive_per_s)}/s, {formats.size(sample_bytes)} for a sample"
+        roofs.append(Roof(DRIVE, "drive", drive_per_s / sample_bytes, words))
+    roofs += [
         Roof(words, name, cores / s, f"{formats.seconds(s)} of a core for a sample") for words, name, s in of_stage
     ]
     for name, seconds in ((TRANSFER, copied), (DEVICE, computed)):

@@ -212,8 +212,9 @@ LOADING_HELP = (
 )
 ROOFLINE_HELP = (
     "Each stage alone on the cores that the loader uses: one for each worker or thread, at most those that the job "
-    "has; the transfer and the device. The lowest of loader, transfer and "
-    "device is the bottleneck. Stages are timed by the clock: where workers wait for a core, they look slower."
+    "has; the transfer and the device. The lowest of these three is the bottleneck. Stages are timed by the clock: "
+    "where workers wait for a core, they look slower. The drive was read directly for a moment before training: it "
+    "limits what the page cache does not hold."
 )
 TRANSFORMS_HELP = (
     "What each transform of torchvision's Compose takes, in the process that makes the batch: mean over the train "
@@ -260,7 +261,8 @@ def draw_loading(run: store.StoredRun) -> None:
 def _draw_roofline(run: store.StoredRun, times: loading.Loading, steps: Series) -> None:
     makers = (run.config.workers or 1) if run.config.loader in ("dataloader", "threads") else 1
     cores = min(int(run.environment.get("job_cpu_count") or 0), makers)
-    rates = roofline.roofline_of(times, steps, cores) if cores else None
+    drive, sample = (float(run.facts.get(name) or math.nan) for name in ("drive_bytes_per_s", "sample_file_bytes"))
+    rates = roofline.roofline_of(times, steps, cores, drive, sample) if cores else None
     if rates is None or findings.verdict_of(run).kind == "inconclusive":
         return
     st.header("What each part could make", anchor=False, help=ROOFLINE_HELP)
