@@ -20,10 +20,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from torchvision import datasets, transforms
 
 from vitprof.config.forms import FORMS, in_request
-from vitprof.watch import conversion
 from vitprof.watch.conversion import StoredSamples, stored_in_forms
 from vitprof.watch.dataset import opening, spread
 from vitprof.watch.forms import stored
+from vitprof.watch.sample_values import CROPPED as LARGER
 from vitprof.watch.sample_values import different
 
 N, AS_IT_IS = 24, ""
@@ -129,7 +129,7 @@ def test_images_are_stored_before_the_first_random_transform(folder: Path, tmp_p
             assert (expected[0].shape, expected[1]) == (read[0].shape, read[1])
         assert not different(seeded(pickle.loads(pickle.dumps(instead)), 2), seeded(instead, 2))
     small = stored.from_bytes("file RGB", to_rows(to / "jpeg")[0])
-    assert min(small.size) == round(20 * conversion.CROPPED)
+    assert min(small.size) == round(20 * LARGER)
     assert dataset.transform is CROPPED
     assert isinstance(instead, datasets.ImageFolder)
 
@@ -145,6 +145,8 @@ def test_what_is_the_same_each_time_is_stored_where_it_is_smallest(folder: Path,
     dataset = datasets.ImageFolder(str(folder), copy.copy(RESIZED))
     found = convert(dataset, tmp_path / "plan", "pt", "hdf5")
     assert (found["cut"], [form["same"] for form in found["forms"].values()]) == ("before ToTensor", [2, 2])
+    files = convert(dataset, tmp_path / "files", "lmdb", "jpeg")["forms"]
+    assert {form["cut"] for form in files.values()} == {"before Resize"}, "files are stored before all transforms"
     instead = in_place_of(dataset, tmp_path / "plan", found, "hdf5")
     assert not different(dataset[5], instead[5])
     batch = instead.__getitems__([4, 4 + N])

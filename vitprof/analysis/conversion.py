@@ -25,6 +25,8 @@ class StoredForm:
 
     why: str = ""
     """Why they are not; empty where they are."""
+    cut: str = ""
+    """At which point of the Dataset, in words: image files come before all of its transforms."""
     payload: str = ""
     """How images are stored: pixels (Cut), files as they are (FilesOf) or smaller JPEG files (Smaller)."""
     number: int | None = None
@@ -51,7 +53,7 @@ class Conversion:
     """Samples of a Dataset in several forms."""
 
     cut: str
-    """At which point of the Dataset they are stored, in words."""
+    """At which point of the Dataset values are stored, in words."""
     n: int
     """Samples that were stored."""
     samples: int

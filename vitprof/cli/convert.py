@@ -102,6 +102,7 @@ def _with_script(run: Callable[..., Any]) -> Any:
 
 def _found(made: Conversion) -> list[str]:
     words = f"{made.n} of {formats.count(made.samples, 'sample')}, stored {made.cut}"
+    words += "".join({f"; image files {form.cut}" for form in made.stored.values() if form.cut not in ("", made.cut)})
     return [words, *made.not_stored(), *filter(None, [order_words(made.stored)])]
 
 
@@ -131,7 +132,7 @@ def _show(
     if form:
         terminal.show(f"\n    {program()} convert --to {form} --out FOLDER -- {shlex.join(command)}\n")
         if code is not None:
-            write_text(code, form_script(form, made.cut))
+            write_text(code, form_script(form, made.forms[form].cut))
     elif best.key == UNCHANGED:
         terminal.show("No form is worth its conversion here: keep the data as they are.")
 
@@ -175,9 +176,9 @@ def _convert(command: Sequence[str], to: str, out: Path, side: int | None) -> No
         )
     )
     script = out / "dataset.py"
-    write_text(script, form_script(to, made.cut))
     form = made.forms[to]
+    write_text(script, form_script(to, form.cut))
     terminal.show(
-        f"{formats.count(made.samples, 'sample')}, stored {made.cut}, in {out}: {formats.size(form.bytes)}",
+        f"{formats.count(made.samples, 'sample')}, stored {form.cut}, in {out}: {formats.size(form.bytes)}",
         f"checked: their number, and samples that were read back. {script} reads them.",
     )

@@ -24,7 +24,7 @@ from vitprof.watch.dataset import opening, parts, spread, write_report
 from vitprof.watch.forms import stored
 from vitprof.watch.forms.stored import Encoded, flattened, rebuilt, to_bytes
 from vitprof.watch.proxy import Proxy
-from vitprof.watch.sample_values import different, parts_of, random_from, transformed
+from vitprof.watch.sample_values import different, parts_of, random_from, side_of, transformed
 
 PARTS = 10
 """Parts that a plan stores its samples in: the time for each gives the spread."""
@@ -37,8 +37,6 @@ PART_BYTES = 512e6
 """The most bytes of a part: some forms hold one in memory as it is written."""
 CHECK_EVERY = 32
 """Of so many files one is decoded, to see that it gives the image that the Dataset returns."""
-CROPPED = 8 / 7
-"""Images are stored this much larger than what random crops are scaled to: 256 for 224 is usual."""
 
 
 class Cut:
@@ -57,6 +55,9 @@ class Cut:
 
     def __len__(self) -> int:
         return len(self.dataset)
+
+    words = "whole"
+    """Where samples are stored on their way through the Dataset: "before ToTensor"."""
 
     @property
     def what(self) -> str:
@@ -156,9 +157,9 @@ class Smaller(Cut):
 # where to cut
 
 
-def cut_of(dataset: Any, chosen: Sequence[int]) -> tuple[Cut, Cut | None, str]:
-    """Returns `dataset` up to where it is to be stored, the same before all of its transforms (None where that is not
-    known), and the first in words. Raises `ValueError` where its samples are random in another way.
+def cut_of(dataset: Any, chosen: Sequence[int]) -> tuple[Cut, Cut | None]:
+    """Returns `dataset` up to where it is to be stored, and the same before all of its transforms (None where that is
+    not known). Raises `ValueError` where its samples are random in another way.
     """
     with contextlib.suppress(Exception):  # a transform that wants more than a value
         if (point := random_from(dataset, chosen)) is not None:
@@ -170,11 +171,12 @@ def cut_of(dataset: Any, chosen: Sequence[int]) -> tuple[Cut, Cut | None, str]:
             for same in (smallest, 0):
                 cut = Cut(dataset, point.number, same)
                 if _is_as_the_script_has_it(cut, chosen):
-                    names = point.names[same : same + 1]
-                    return cut, before, f"before {names[0]}" if names else "after all transforms"
+                    names = [*(f"before {name}" for name in point.names), "after all transforms"]
+                    cut.words, before.words = names[same], names[0]
+                    return cut, before
     whole = Cut(dataset, None)
     if _is_as_the_script_has_it(whole, chosen):
-        return whole, None, "whole"
+        return whole, None
     raise ValueError("its samples differ each time they are read, and not because of one transform alone")
 
 
@@ -213,16 +215,6 @@ def _seeded() -> Iterator[None]:
         torch.set_rng_state(states[2])
 
 
-def side_of(cut: Cut) -> int | None:
-    """Returns the shorter side that images need, by the sizes of the transforms; None where none has one."""
-    for transform in parts_of(cut.rest):
-        size = getattr(transform, "size", None)
-        size = min(size) if isinstance(size, (list, tuple)) and size else size
-        if isinstance(size, int):
-            return round(size * CROPPED) if "Resized" in type(transform).__name__ else size
-    return None
-
-
 # storing
 
 
@@ -244,11 +236,11 @@ def stored_in_forms(dataset: Any, request: Mapping[str, Any]) -> dict[str, Any]:
     chosen = range(n) if request["samples"] is None else spread(n, request["samples"])
     directory, opened = Path(request["directory"]), dict[str, int]()
     with opening() as seen:
-        cut, before, words = cut_of(dataset, [chosen[i] for i in spread(len(chosen), COMPARED)])
+        cut, before = cut_of(dataset, [chosen[i] for i in spread(len(chosen), COMPARED)])
     if request["samples"] is None and _holds(seen, directory):
         raise ValueError(f"{directory} is in the folder of its files; choose another one")
     forms = {name: _stored(name, cut, before, chosen, request, opened) for name in request["forms"]}
-    return {"cut": words, "n": len(chosen), "samples": n, "files": opened, "forms": forms}
+    return {"cut": cut.words, "n": len(chosen), "samples": n, "files": opened, "forms": forms}
 
 
 def _stored(
@@ -279,12 +271,13 @@ def _prepared(
         if before is None or image is None or image.mode not in ("L", "RGB", "CMYK"):
             raise ValueError("its samples are no images before they are transformed")
         smaller = Smaller(before.dataset, before.number)
-        smaller.side = side or side_of(before) or Smaller.side
+        smaller.side, smaller.words = side or side_of(before.rest) or Smaller.side, before.words
         if min(image.size) <= smaller.side:
             raise ValueError(f"its images are not larger than {smaller.side} pixels")
         return smaller
     if form["keeps_files"] and before is not None and image is not None:
         files = FilesOf(before.dataset, before.number)
+        files.words = before.words
         with contextlib.suppress(Exception):  # pixels, then
             for index in chosen[:COMPARED]:
                 files[index]
@@ -330,6 +323,7 @@ def _written(
             raise ValueError(f"sample {chosen[number]} is another one when it is read back")
     return {
         "why": "",
+        "cut": cut.words,
         "number": cut.number,
         "same": cut.same,
         "payload": type(cut).__name__,

@@ -242,3 +242,17 @@ def transformed(dataset: Any) -> Iterator[tuple[Any, str]]:
         for name in INNER:
             inner = getattr(owner, name, None)
             left += list(inner)[:8] if isinstance(inner, (list, tuple)) else [inner] if inner is not None else []
+
+
+CROPPED = 8 / 7
+"""Images are stored this much larger than what random crops are scaled to: 256 for 224 is usual."""
+
+
+def side_of(transform: Any) -> int | None:
+    """Returns the shorter side that images need, by the sizes of the transforms; None where none has one."""
+    for each in parts_of(transform):
+        size = getattr(each, "size", None)
+        size = min(size) if isinstance(size, (list, tuple)) and size else size
+        if isinstance(size, int):
+            return round(size * CROPPED) if "Resized" in type(each).__name__ else size
+    return None
