@@ -22,7 +22,7 @@ of code more, and so do many ranks and machines: what the house's modules call t
 OF_OWN_DATA = frozenset(
     ["conversion", "convert", "data", "dataset", "datasets", "dataset_report", "forms", "plugins", "roofline"]
 ) | {"foreign_models", "own_sets", "sample_values", "torchcodec_images"}
-OF_RANKS = frozenset(["ranks", "stragglers"])
+OF_RANKS = frozenset(["ranks", "stragglers", "cluster", "nodes"])
 """Modules and folders of those."""
 IMPORTS_PCT = 9.0
 """The most import lines of the house, as a share of code and imports."""
@@ -120,6 +120,7 @@ BOUNDARIES = frozenset(
         "vitprof.engine.torchcodec_images",  # an optional package's import
         "vitprof.engine.data.mnist",  # a plug-in: a data set by its name
         "vitprof.config.plugins",  # other packages' entry points
+        "vitprof.analysis.tournament.nodes",  # many machines, which have a budget of their own
         "vitprof.watch.proxy",  # passes for objects of any kind: no part of what is declared with it
     }
 )

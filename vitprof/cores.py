@@ -2,8 +2,17 @@
 
 import math
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+
+NODE = "VITPROF_NODE"
+"""Environment variable: the name of the node that a cluster gave to a job; two nodes may be on one host."""
+
+
+def node_name() -> str:
+    """Returns the name of the node that this process is on: the host's, where no cluster gave another."""
+    return os.environ.get(NODE) or socket.gethostname()
 
 
 def job_cores(root: Path = Path("/")) -> int:

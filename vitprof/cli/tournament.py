@@ -36,9 +36,11 @@ NOT_WITH_A_SCRIPT = {p.name for p in reading.TOURNAMENT[1:]} - {
 }
 """Options of `tournament` that cannot be given with a user's own script."""
 NOT_WITH_RESUME = {p.name for p in reading.TOURNAMENT[1:]} - {
-    *("resume", "more_rounds", "take_over", "command", "yes", "anyway", "csv", "as_json", "markdown")
+    *("resume", "more_rounds", "take_over", "command", "yes", "anyway", "csv", "as_json", "markdown"),
+    *("on", "nodes", "slurm"),
 }
 NOT_WITH_AUTO = {
+    *("on", "nodes", "slurm"),
     *("csv", "markdown", "resume", "baseline", "page_caches", "command", "vary", "yes", "in_place"),
     *BUDGETS,  # it sets the length of each run
 }
@@ -65,6 +67,11 @@ def run_tournament(ctx: typer.Context, **given: Any) -> None:
         _tune(options, given, ctx)
         return
     own = options["command"] or options["vary"]
+    if options["on"] and own:
+        raise ConfigError("on", options["on"], "a script of your own runs on this machine only; leave it out")
+    for name in ("nodes", "slurm"):
+        if options[name] and not options["on"]:
+            raise ConfigError(name, options[name], "it goes with --on")
     with terminal.open_store() as store:
         if resumed is not None:
             resumes = "a tournament that is resumed keeps its settings; leave it out"
@@ -151,9 +158,10 @@ def run_stored(
     _announce(store, tournament_id, options["yes"])
     _ask_to_repeat(store, tournament_id, options["yes"])  # after its first trial in an earlier run, without agreement
     if tournaments.tournament(store, tournament_id).status != "done":
-        error, stopped = _work(store, view, tournament_id, anyway=options["anyway"])
+        work = _on_cluster if options["on"] else _work
+        error, stopped = work(store, view, tournament_id, options)
     if not (error or stopped) and _ask_to_repeat(store, tournament_id, options["yes"]):
-        error, stopped = _work(store, view, tournament_id, anyway=options["anyway"])
+        error, stopped = _work(store, view, tournament_id, options)
     now = view.look()
     board = view.board(now)
     results = now.tournament, board, break_even(board), recommend(board)
@@ -165,7 +173,7 @@ def run_stored(
         show(now, *results[1:])
     if options["csv"] is not None:  # after the result is shown, so that a full disk does not hide it
         write_text(options["csv"], tournament.tournament_csv(*results))
-    again = f"{program()} tournament --resume {tournament_id}"
+    again = f"{program()} tournament --resume {tournament_id}" + (f" --on {options['on']}" if options["on"] else "")
     if stopped and now.tournament.status != "done":
         terminal.complain(f"tournament {tournament_id} is paused; continue with {again}", terminal.EXIT_STOPPED)
     if error:
@@ -174,11 +182,11 @@ def run_stored(
         raise typer.Exit(terminal.EXIT_FAILED)
 
 
-def _work(store: RunStore, view: TournamentView, tournament_id: int, *, anyway: bool) -> tuple[str, bool]:
+def _work(store: RunStore, view: TournamentView, tournament_id: int, options: Mapping[str, Any]) -> tuple[str, bool]:
     """Runs the rest. Returns the error that ended it ("" if none), and whether a person stopped it."""
     now = tournaments.tournament(store, tournament_id)
     with (
-        job_manager(store, anyway=anyway, warm=now.spec.script is None) as manager,
+        job_manager(store, anyway=options["anyway"], warm=now.spec.script is None) as manager,
         terminal.stop_asked() as stop,
         progress.progress() as show,
     ):
@@ -195,6 +203,32 @@ def _work(store: RunStore, view: TournamentView, tournament_id: int, *, anyway: 
         finally:
             runner.shutdown(*([f"paused by {stop.by}"] if stop() else []))
         return runner.error, stop()
+
+
+def _on_cluster(
+    store: RunStore, view: TournamentView, tournament_id: int, options: Mapping[str, Any]
+) -> tuple[str, bool]:
+    """Does the same on the nodes of a cluster."""
+    from vitprof.experiments.cluster import controller, engines
+
+    nodes, named = options["nodes"], {}
+    if nodes is not None and nodes < 1:
+        raise ConfigError("nodes", nodes, "give at least 1")
+    for given in options["slurm"] or ():
+        name, separator, value = given.partition("=")
+        if not (name and separator):
+            raise ConfigError("slurm", given, "give NAME=VALUE, such as partition=gpu")
+        named[name] = value
+    with contextlib.closing(engines.open_engine(options["on"], nodes or sys.maxsize, named)) as engine:
+        cluster = controller.ClusterTournament(store, tournament_id, engine)
+        with terminal.stop_asked() as stop, progress.progress() as show:
+
+            def report() -> None:
+                if progress.shows_progress():
+                    state = view.look()
+                    show(running_words(state, view.board(state)), state.progress.fraction)
+
+            return cluster.run(stop, report), stop()
 
 
 def _announce(store: RunStore, tournament_id: int, yes: bool) -> None:

@@ -282,7 +282,7 @@ class _Search:
             yield from self._train(candidate, budget, 0, f"checking, round {number} of {CHECKS}")
             if math.isnan(self._tried[-1].samples_per_s):
                 return
-            summary, blocks, _ = ended_run(self._manager.store, self._run_id)
+            summary, blocks, _, _ = ended_run(self._manager.store, self._run_id)
             self._checks[candidate].append(Outcome(number, self._run_id, "done", blocks, summary))
 
     def _halve(self, options: list[Candidate]) -> Iterator[Trial]:

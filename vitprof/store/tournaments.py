@@ -145,6 +145,17 @@ def claim(store: RunStore, tournament_id: int) -> StoredTournament:
     return tournament(store, tournament_id)
 
 
+def interrupt_round(store: RunStore, tournament_id: int, number: int, why: str) -> None:
+    """Ends the runs of a round that are still live in the store, because the node that made them is gone."""
+    gone = {"status": "interrupted", "stage": "", "error": why}
+    with store.transaction() as db:
+        live = db.execute(
+            sa.select(runs.c.id, runs.c.role).where(_runs_of(tournament_id), runs.c.status.in_(LIVE_STATUSES))
+        )
+        ids = [run.id for run in live if stored_run.read_role(run.role)[1] == number]
+        db.execute(sa.update(runs).where(runs.c.id.in_(ids)).values(**gone))
+
+
 def add_rounds(store: RunStore, tournament_id: int, n: int) -> None:
     """Adds `n` rounds to a tournament, without a time limit, and pauses it. Raises `ConfigError`, `JobError`."""
     _check_free(_row(store, tournament_id))

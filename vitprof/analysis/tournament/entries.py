@@ -36,6 +36,8 @@ class Outcome:
     """Cores that other programs took in its steady state, on average (`others_cpu`); NaN: not known."""
     over_epochs: float = 1.0
     """samples/s over whole epochs / in the steady steps; NaN where it was over before a second epoch began."""
+    node: str = ""
+    """The machine, or a cluster's node on it."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from vitprof import formats
 from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.tournament import scores as scoring
 from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry, setting_in_words
+from vitprof.analysis.tournament.nodes import within_nodes
 from vitprof.recording.columns import RunSummary
 
 Standing = Literal["", "fastest"] | scoring.Comparison
@@ -125,7 +126,8 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int) -> Lea
         raise ValueError("two entries of the tournament have the same key")
     if baseline not in by_key:
         raise ValueError(f"the baseline {baseline!r} is not one of the tournament's entries")
-    runs = {key: scoring.rounds_of(entry) for key, entry in by_key.items()}
+    nodes = {key: {o.round: o.node for o in entry.outcomes if scoring.counts(o)} for key, entry in by_key.items()}
+    runs = within_nodes({key: scoring.rounds_of(entry) for key, entry in by_key.items()}, nodes)
     ended = {key: _summaries(entry, runs[key]) for key, entry in by_key.items()}
     level = scoring.sure_level(max(map(len, runs.values())))
     steps = {key: _n_steps(runs[key], ended[key]) for key in by_key}

@@ -167,6 +167,10 @@ HELP = {
     "auto": "find workers, prefetch factor and batch size of one strategy",
     "take_over": "with --resume: take it over from a machine or container that is gone",
     "anyway": ANYWAY_HELP,
+    "on": "run whole rounds on a cluster's nodes: ray, ray://HOST:PORT, slurm, or local; every node must reach the "
+    "store that VITPROF_DB names",
+    "nodes": "the most nodes to use at once; all of them if not given",
+    "slurm": "with --on slurm: an option of sbatch, such as partition=gpu or gpus-per-node=8",
 }
 """Option of `tournament` alone -> its help."""
 
@@ -197,6 +201,9 @@ OPTIONS = (
     _whole("resume", None),
     _own("take_over", bool, False, "Work"),
     _own("anyway", bool, False, "Work"),
+    _own("on", str, "", "Cluster", metavar="ENGINE"),
+    _own("nodes", int | None, None, "Cluster", parser=reader("nodes", int, "give a whole number"), metavar="INTEGER"),
+    parameter("slurm", list[str] | None, None, HELP["slurm"], "Cluster", metavar="NAME=VALUE"),
     parameter("show_list", bool, False, "list the tournaments in the store", "Work", flag="--list"),
     parameter("csv", Path | None, None, "write a row for each setting to this file", "Output"),
     parameter("as_json", bool, False, JSON_HELP, "Output", flag="--json"),

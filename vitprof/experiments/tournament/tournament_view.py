@@ -129,12 +129,12 @@ class TournamentView:
             return Outcome(run.round, run.id, "waiting" if run.status == "queued" else "running", EMPTY, None)
         key = run.id, was_cut
         if key not in self._ended:
-            summary, blocks, whole = ended_run(self._store, run.id)
+            summary, blocks, whole, node = ended_run(self._store, run.id)
             # one that was cut was cut for what it had reached by then, so that counts
             status: Status = "cut" if was_cut and run.status == "stopped" else cast(Status, run.status)
             others = others_of(self._store, run.id) if status == "done" else math.nan
             counted = blocks if status in ("done", "cut") else EMPTY
-            self._ended[key] = Outcome(run.round, run.id, status, counted, summary, others, whole)
+            self._ended[key] = Outcome(run.round, run.id, status, counted, summary, others, whole, node)
         return self._ended[key]
 
 
@@ -142,13 +142,15 @@ def rounds_of(now: TournamentState) -> int:
     return max((o.round for e in now.entries for o in e.outcomes), default=0)
 
 
-def ended_run(store: RunStore, run_id: int) -> tuple[RunSummary | None, Floats, float]:
-    """Returns the summary of a run that has ended, `block_rates` and `over_epochs`; None, none, NaN if unreadable."""
+def ended_run(store: RunStore, run_id: int) -> tuple[RunSummary | None, Floats, float, str]:
+    """Returns the summary of a run that has ended, `block_rates`, `over_epochs` and its node; None, none, NaN and "" if
+    unreadable.
+    """
     try:
-        steps = store.steps(run_id, names=BLOCK_COLUMNS)
-        return store.run(run_id).summary, block_rates(steps), over_epochs(steps)
+        steps, run = store.steps(run_id, names=BLOCK_COLUMNS), store.run(run_id)
+        return run.summary, block_rates(steps), over_epochs(steps), run.environment.get("hostname", "")
     except StoreError:
-        return None, EMPTY, math.nan
+        return None, EMPTY, math.nan, ""
 
 
 def others_of(store: RunStore, run_id: int) -> float:

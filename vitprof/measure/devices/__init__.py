@@ -3,7 +3,6 @@
 import math
 import os
 import platform
-import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -13,7 +12,7 @@ import torch
 from vitprof import __version__
 from vitprof.config.accelerators import accelerator, is_simulated
 from vitprof.config.gpu_findings import Finding
-from vitprof.cores import job_cores
+from vitprof.cores import job_cores, node_name
 from vitprof.errors import DeviceError, one_line
 
 Clock = Callable[[], float]
@@ -30,7 +29,7 @@ def software() -> dict[str, Any]:
         "torch": torch.__version__,
         "torch_threads": torch.get_num_threads(),
         "platform": platform.platform(),
-        "hostname": socket.gethostname(),
+        "hostname": node_name(),
         "cpu_count": os.cpu_count(),
         "job_cpu_count": job_cores(),
     }

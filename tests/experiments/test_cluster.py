@@ -1,0 +1,202 @@
+"""Tournaments whose rounds run on nodes: on an engine of this process, on submitit's, on a cluster of Ray."""
+
+import dataclasses
+import itertools
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.engine_fixtures import CHEAP, small_home  # noqa: F401
+from vitprof.config import RunConfig
+from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.cores import NODE
+from vitprof.errors import ConfigError, JobError
+from vitprof.experiments import trials
+from vitprof.experiments.cluster import controller, rounds
+from vitprof.experiments.cluster.controller import ClusterTournament
+from vitprof.experiments.cluster.engines import LostError, Task, open_engine
+from vitprof.experiments.tournament.planning import create_tournament
+from vitprof.experiments.tournament.tournament_view import TournamentView
+from vitprof.store import RunStore
+from vitprof.store.tournaments import newest_runs, tournament
+
+SHORT = {"device": "simulated:1,5", "steps": 30, "evaluate": False, "isolation": "thread", "warmup_steps": 2}
+BASE = RunConfig(**(CHEAP | SHORT))
+A, B = "memory/b16/w-/as-is", "memory/b32/w-/as-is"
+Before = Callable[[int, str], str | None]
+
+pytestmark = pytest.mark.usefixtures("small_home", "_at_home")
+
+
+@pytest.fixture
+def _at_home(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    assert store.file is not None
+    monkeypatch.setenv("VITPROF_DB", f"sqlite:///{store.file}")
+    monkeypatch.setattr(controller, "POLL_S", 0.01)
+    monkeypatch.setattr(trials, "POLL_S", 0.005)
+    monkeypatch.setattr(rounds, "LOOK_S", 0.0)
+    monkeypatch.delenv(NODE, raising=False)
+    yield
+    os.environ.pop(NODE, None)
+
+
+def made(store: RunStore, **values: object) -> int:
+    known = {"base": BASE, "strategies": ("memory",), "batch_sizes": (16, 32), "repeats": 2, "until_decided": False}
+    return create_tournament(store, TournamentSpec(**(known | values)))  # type: ignore[arg-type]
+
+
+@dataclasses.dataclass
+class Here:
+    """An engine whose nodes run a round at once, in this process; `before` may say why one is lost."""
+
+    before: Before = lambda number, node: None
+    nodes: tuple[str, ...] = ("a", "b")
+    busy: Iterator[bool] = dataclasses.field(default_factory=lambda: itertools.repeat(False))
+    given: list[tuple[int, str, tuple[str, ...]]] = dataclasses.field(default_factory=list)
+
+    def start(self, tournament_id: int, number: int, keys: Sequence[str]) -> Task | None:
+        if next(self.busy):
+            return None
+        node = self.nodes[len(self.given) % len(self.nodes)]
+        self.given.append((number, node, tuple(keys)))
+        return Done(self, tournament_id, number, keys, node)
+
+    def close(self) -> None: ...
+
+
+@dataclasses.dataclass
+class Done:
+    engine: Here
+    tournament_id: int
+    number: int
+    keys: Sequence[str]
+    node: str
+
+    def result(self) -> str | None:
+        if (why := self.engine.before(self.number, self.node)) is not None:
+            raise LostError(why)
+        return rounds.run_round(self.tournament_id, self.number, self.keys, self.node, {})
+
+    def cancel(self) -> None: ...
+
+
+def nodes_of(store: RunStore, number: int) -> dict[tuple[str, int], str]:
+    runs = {(k, n): r.id for k, mine in newest_runs(store, number).items() for n, r in mine.items()}
+    return {place: store.run(run_id).environment["hostname"] for place, run_id in runs.items()}
+
+
+def test_each_round_is_on_one_node_and_the_result_is_in_the_store(store: RunStore) -> None:
+    number, engine = made(store), Here()
+    assert ClusterTournament(store, number, engine).run(lambda: False) == ""
+    now = TournamentView(store, number).look()
+    assert (now.tournament.status, now.tournament.held) == ("done", False)
+    assert nodes_of(store, number) == {(A, 1): "a", (B, 1): "a", (A, 2): "b", (B, 2): "b"}
+    assert {o.node for e in now.entries for o in e.outcomes} == {"a", "b"}
+
+
+def test_a_round_whose_node_is_lost_runs_again_whole_on_another(store: RunStore) -> None:
+    lost = ["its node is gone"]
+
+    def before(number: int, node: str) -> str | None:
+        if number != 1 or not lost:
+            return None
+        rounds.run_round(1, 1, [B], node, {})  # its first setting had ended there
+        return lost.pop()
+
+    number, engine = made(store), Here(before)
+    assert ClusterTournament(store, number, engine).run(lambda: False) == ""
+    assert [(n, node) for n, node, _ in engine.given] == [(1, "a"), (2, "b"), (1, "a")]
+    assert set(nodes_of(store, number).values()) == {"a", "b"}
+    assert newest_runs(store, number)[B][1].n_made == 1, "the same node: what is done there is not run again"
+
+
+def test_a_round_that_is_lost_over_and_over_ends_it(store: RunStore) -> None:
+    number = made(store)
+    error = ClusterTournament(store, number, Here(lambda n, node: "gone")).run(lambda: False)
+    assert error == "round 1 was lost 6 times; the last: gone"
+    assert tournament(store, number).status == "paused"
+
+
+def test_it_pauses_and_goes_on_with_what_is_left(store: RunStore) -> None:
+    number, stops = made(store), iter([False, True])
+    assert ClusterTournament(store, number, Here(busy=itertools.cycle([False, True]))).run(lambda: next(stops)) == ""
+    assert tournament(store, number).status == "paused"
+    before = newest_runs(store, number)
+    assert {n for mine in before.values() for n in mine} == {1}
+    assert ClusterTournament(store, number, Here()).run(lambda: False) == ""
+    assert tournament(store, number).status == "done"
+    assert all(newest_runs(store, number)[key][n].id == r.id for key, mine in before.items() for n, r in mine.items())
+
+
+def test_rounds_are_added_until_it_is_decided(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_ = iter([(A,), ()])
+    monkeypatch.setattr(controller, "can_be_fastest", lambda board: next(open_))
+    engine = Here()
+    ClusterTournament(store, number := made(store, until_decided=True), engine).run(lambda: False)
+    assert engine.given[2:] == [(3, "a", (A,))]
+    assert tournament(store, number).note == ""
+
+
+def test_what_no_node_can_run_is_refused_with_the_reason(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "why_not_here", lambda c, machine: "no room" if c.batch_size == 32 else "")
+    number = made(store)
+    ClusterTournament(store, number, Here()).run(lambda: False)
+    assert tournament(store, number).refused == {B: "no room"}
+
+
+def test_another_engine_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="choose one of ray, ray://HOST:PORT, slurm, local"):
+        open_engine("kube", 1, {})
+    with pytest.raises(ConfigError, match="it goes with --on slurm"):
+        open_engine("ray", 1, {"partition": "gpu"})
+    for package, on in (("ray", "ray"), ("submitit", "slurm")):
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(ConfigError, match=f"python -m pip install {package}"):
+            open_engine(on, 1, {})
+
+
+def test_without_slurm_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("submitit")
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(JobError, match="slurm cannot be used here"):
+        open_engine("slurm", 1, {})
+
+
+@pytest.mark.slow
+def test_submitit_runs_rounds_as_processes(store: RunStore) -> None:
+    pytest.importorskip("submitit")
+    number, engine = made(store, repeats=1), open_engine("local", 4, {})
+    try:
+        assert ClusterTournament(store, number, engine).run(lambda: False) == ""
+    finally:
+        engine.close()
+    assert tournament(store, number).status == "done"
+    assert len(nodes_of(store, number)) == 2
+
+
+@pytest.mark.slow
+def test_two_nodes_of_ray_share_the_rounds(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    cluster.add_node(num_cpus=1)
+    number = made(store)
+    try:
+        engine = open_engine("ray", 2, {})
+        try:
+            assert ClusterTournament(store, number, engine).run(lambda: False) == ""
+        finally:
+            engine.close()
+    finally:
+        cluster.shutdown()
+        assert not ray.is_initialized()
+    assert tournament(store, number).status == "done"
+    found = nodes_of(store, number)
+    assert len(set(found.values())) == 2
+    assert all(found[A, n] == found[B, n] for n in (1, 2)), "a round is on one node"

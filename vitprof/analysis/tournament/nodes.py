@@ -1,0 +1,63 @@
+"""Rounds of a tournament on several machines: each node is a block, so that speeds are compared within nodes only.
+
+Settings are compared by the ratio of their speeds, so a node's share of a speed is a factor: on logarithms a term that
+all settings of a round share (randomised blocks; Montgomery, Design and Analysis of Experiments, chapter 4).
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from vitprof.analysis.arrays import Floats
+
+Nodes = Mapping[int, str]
+"""Round -> the node that a setting's run was on."""
+LEAST_ERROR = 0.01
+"""By which runs of one setting differ at least, as a share: no run decides alone how fast a node is."""
+
+
+def within_nodes(runs: Mapping[str, Mapping[int, Floats]], nodes: Mapping[str, Nodes]) -> dict[str, dict[int, Floats]]:
+    """Returns the blocks (samples/s, (n,)) of each setting's rounds, without what its node was faster or slower by
+    than the others: least squares of log speeds on settings and nodes, weighted by how even a run was. Rounds on nodes
+    that share no setting with the largest group of nodes are left out, as nothing compares with them. On one node they
+    stay as they are.
+    """
+    seen = [(key, number, nodes[key].get(number, "")) for key, mine in runs.items() for number in mine]
+    if len({node for _, _, node in seen}) < 2:
+        return {key: dict(mine) for key, mine in runs.items()}
+    together = _connected({(key, node) for key, _, node in seen})
+    kept = [each for each in seen if each[2] in together]
+    keys, names = sorted({key for key, _, _ in kept}), sorted(together)
+    logs = np.array([-np.log(np.mean(1 / runs[key][number])) for key, number, _ in kept])
+    design = np.zeros((len(kept), len(keys) + len(names)))
+    for row, (key, _, node) in enumerate(kept):
+        design[row, keys.index(key)] = design[row, len(keys) + names.index(node)] = 1
+    even = np.array([1 / math.hypot(LEAST_ERROR, _error(runs[key][number])) for key, number, _ in kept])
+    found = np.linalg.lstsq(design * even[:, None], logs * even, rcond=None)[0][len(keys) :]
+    of_round = np.array([found[names.index(node)] for _, _, node in kept])
+    shift = dict(zip(names, np.exp(found - of_round.mean()), strict=True))
+    alike: dict[str, dict[int, Floats]] = {key: {} for key in runs}
+    for key, number, node in kept:
+        alike[key][number] = runs[key][number] / shift[node]
+    return alike
+
+
+def _error(blocks_per_s: Floats) -> float:
+    """Returns the standard error of a run's log speed, from its blocks."""
+    n = len(blocks_per_s)
+    return float(np.std(np.log(blocks_per_s), ddof=1)) / math.sqrt(n) if n > 1 else 1.0
+
+
+def _connected(pairs: set[tuple[str, str]]) -> set[str]:
+    """Returns the nodes of the largest group whose settings lead from each to each other; `pairs`: setting, node."""
+    left, best = sorted({node for _, node in pairs}), set[str]()
+    while left:
+        group, more = set[str](), {left[0]}
+        while more != group:
+            group = set(more)
+            settings = {key for key, node in pairs if node in group}
+            more = {node for key, node in pairs if key in settings}
+        left = [node for node in left if node not in group]
+        best = max(best, group, key=lambda each: sum(node in each for _, node in pairs))
+    return best

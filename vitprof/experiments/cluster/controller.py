@@ -1,0 +1,120 @@
+"""Gives the rounds of a tournament to the nodes of a cluster until it is decided."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from vitprof.analysis.tournament.recommend import can_be_fastest
+from vitprof.config.bounds import MORE_ROUNDS
+from vitprof.errors import ConfigError, JobError, VitprofError, one_line
+from vitprof.experiments.cluster.engines import Engine, LostError, Task
+from vitprof.experiments.cluster.rounds import is_done_on
+from vitprof.experiments.tournament.planning import plan
+from vitprof.experiments.tournament.tournament_view import TournamentView
+from vitprof.store import RunStore
+from vitprof.store.tournaments import TournamentStatus, claim, interrupt_round, newest_runs, set_status
+
+POLL_S = 0.5
+MOST_LOST = 5
+"""Times that a round may be lost with its node before the tournament ends."""
+ENDING_S = 60.0
+"""Seconds that tasks get to end their runs once the tournament is paused."""
+
+
+class ClusterTournament:
+    """A tournament whose rounds run on the nodes of `engine`, each round whole on one node: speeds are compared within
+    nodes only (`analysis.tournament.nodes`). Raises what `claim` raises, and `ConfigError` for a user's own script.
+    """
+
+    def __init__(self, store: RunStore, tournament_id: int, engine: Engine) -> None:
+        self._store, self._id, self._engine = store, tournament_id, engine
+        self._spec = claim(store, tournament_id).spec
+        if self._spec.script is not None:
+            set_status(store, tournament_id, "paused", owner=None)
+            raise ConfigError("on", "", "a script of your own runs on this machine only; leave --on out")
+        self._view = TournamentView(store, tournament_id)
+        planned = plan(self._spec)
+        self._keys = [t.key for t in planned if not t.refused]
+        set_status(store, tournament_id, "running", refused={t.key: t.refused for t in planned if t.refused})
+        self._tasks: dict[int, tuple[Task, Sequence[str]]] = {}
+        self._lost: Counter[int] = Counter()
+        self._reasons: dict[str, str] = {}
+        """Key of a setting -> why a node could not run it."""
+
+    def run(self, stop: Callable[[], bool], report: Callable[[], None] = lambda: None) -> str:
+        """Runs what is left, or until `stop()`; calls `report` twice a second. Returns what ended it; "" if nothing
+        did.
+        """
+        status: TournamentStatus = "paused"
+        note = error = ""
+        try:
+            status, note = self._run(stop, report)
+        except VitprofError as failure:
+            error = note = one_line(failure)
+        finally:
+            set_status(self._store, self._id, status, note=note)  # tasks that are left see it and end their runs
+            self._wait_for_the_last()
+            set_status(self._store, self._id, status, owner=None, refused=self._nowhere())
+        return error
+
+    def _run(self, stop: Callable[[], bool], report: Callable[[], None]) -> tuple[TournamentStatus, str]:
+        planned = range(1, self._spec.repeats + 1)
+        waiting: list[tuple[int, Sequence[str]]] = [(n, self._keys) for n in planned if not self._is_whole(n)]
+        last = max([self._spec.repeats, *(n for mine in newest_runs(self._store, self._id).values() for n in mine)])
+        while not stop():
+            while waiting and (task := self._engine.start(self._id, *waiting[0])) is not None:
+                number, keys = waiting.pop(0)
+                self._tasks[number] = task, keys
+            waiting[:0] = self._lost_ones()
+            report()
+            if not waiting and not self._tasks:
+                open_ = can_be_fastest(self._view.board()) if self._spec.until_decided else ()
+                if not open_ or last >= self._spec.repeats + MORE_ROUNDS:
+                    rounds = f"undecided after {last} rounds; more rounds may decide it" if open_ else ""
+                    return "done", rounds
+                last += 1
+                waiting.append((last, open_))
+            time.sleep(POLL_S)
+        return "paused", "paused by the user"
+
+    def _is_whole(self, number: int) -> bool:
+        return all(is_done_on(self._store, self._id, key, number, "") for key in self._keys)
+
+    def _lost_ones(self) -> list[tuple[int, Sequence[str]]]:
+        """Takes the rounds whose tasks have ended; returns those that are to be run again. Raises `JobError`."""
+        again = []
+        for number in list(self._tasks):
+            task, keys = self._tasks.pop(number)
+            try:
+                lines = task.result()
+            except LostError as error:
+                self._lost[number] += 1
+                interrupt_round(self._store, self._id, number, f"its node was lost: {one_line(error)}")
+                if self._lost[number] > MOST_LOST:
+                    raise JobError(f"round {number} was lost {MOST_LOST + 1} times; the last: {error}") from error
+                again.append((number, keys))
+                continue
+            if lines is None:
+                self._tasks[number] = task, keys
+                continue
+            for key, _, reason in (line.partition(": ") for line in lines.splitlines()):
+                self._reasons[key] = reason
+        return again
+
+    def _wait_for_the_last(self) -> None:
+        until = time.monotonic() + ENDING_S
+        while self._tasks and time.monotonic() < until:
+            try:
+                self._lost_ones()
+            except VitprofError:
+                continue
+            time.sleep(POLL_S)
+        for number, (task, _) in self._tasks.items():
+            task.cancel()
+            interrupt_round(self._store, self._id, number, "the tournament was paused")
+
+    def _nowhere(self) -> dict[str, str]:
+        """Returns the settings that no node could run, with the reason of the last one."""
+        ran = {key for key, mine in newest_runs(self._store, self._id).items() if mine}
+        planned = {t.key: t.refused for t in plan(self._spec) if t.refused}
+        return planned | {key: why for key, why in self._reasons.items() if key not in ran}

@@ -1,0 +1,203 @@
+"""The engines that give nodes to rounds: Ray, and Slurm or this machine by submitit. Each task has a whole node."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from vitprof import home
+from vitprof.errors import ConfigError, JobError, one_line
+from vitprof.experiments.cluster.rounds import run_round
+
+PASSED_ON = ("VITPROF_DB", "VITPROF_HOME", "VITPROF_DATA_ROOTS", "PYTHONPATH")
+"""Variables that tasks get where their node does not set them."""
+CHECK_S = 30.0
+
+
+class LostError(JobError):
+    """Raised where a task ended without a result: its node is gone, or it was pre-empted."""
+
+
+class Task(Protocol):
+    """A round that was given to a node."""
+
+    def result(self) -> str | None:
+        """Returns what `run_round` returned; None while it runs. Raises `LostError`, and `JobError` where it failed."""
+
+    def cancel(self) -> None:
+        """Ends it now."""
+
+
+class Engine(Protocol):
+    """What gives nodes to rounds."""
+
+    def start(self, tournament_id: int, number: int, keys: Sequence[str]) -> Task | None:
+        """Gives a round to a node; returns None where none is free. Raises `JobError`."""
+
+    def close(self) -> None:
+        """Lets go of the engine."""
+
+
+def open_engine(on: str, nodes: int, options: Mapping[str, str]) -> Engine:
+    """Returns the engine `on`: "ray", "ray://HOST:PORT", "slurm" or "local". `nodes`: the most to use; `options`: of
+    Slurm. Raises `ConfigError` for another name or a missing package, and `JobError` where it cannot be reached.
+    """
+    name = on.partition(":")[0]
+    if name == "ray" and not options:
+        return RayEngine(on, nodes)
+    if on in ("slurm", "local"):
+        return SubmititEngine(on, nodes, options)
+    if name == "ray":
+        raise ConfigError("slurm", ",".join(options), "it goes with --on slurm")
+    raise ConfigError("on", on, "choose one of ray, ray://HOST:PORT, slurm, local")
+
+
+def _variables() -> dict[str, str]:
+    given = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    root = str(Path(__file__).parents[3])
+    if "site-packages" not in root:  # a checkout that is not installed
+        given["PYTHONPATH"] = os.pathsep.join(filter(None, [root, given.get("PYTHONPATH")]))
+    return given
+
+
+def _missing(package: str, extra: str) -> ConfigError:
+    return ConfigError("on", extra, f"it needs the package {package}: python -m pip install {package}")
+
+
+class RayEngine:
+    """The nodes of a Ray cluster: the one at an address, or one that is begun here with this machine alone."""
+
+    def __init__(self, address: str, nodes: int) -> None:
+        try:
+            import ray
+        except ImportError:
+            raise _missing("ray", "ray") from None
+        self._ray: Any = ray
+        self._most, self._in_use = nodes, dict[str, _RayTask]()
+        where = address if address.startswith("ray://") else os.environ.get("RAY_ADDRESS")
+        self._variables = _variables()
+        try:
+            self._ray.init(
+                address=where,
+                runtime_env={"env_vars": self._variables},
+                log_to_driver=False,
+                logging_level="ERROR",
+                ignore_reinit_error=True,
+            )
+        except Exception as error:  # of many kinds
+            raise JobError(f"Ray cannot be reached at {where or 'this machine'}: {one_line(error)}") from error
+
+    def start(self, tournament_id: int, number: int, keys: Sequence[str]) -> Task | None:
+        self._in_use = {node: task for node, task in self._in_use.items() if task.runs}
+        alive = {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")}
+        free = [node for node in alive if node not in self._in_use]
+        if not free or len(self._in_use) >= self._most:
+            return None
+        node, has = free[0], alive[free[0]]["Resources"]
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        remote = self._ray.remote(run_round).options(
+            num_cpus=has["CPU"],
+            num_gpus=has.get("GPU", 0),
+            max_retries=0,  # what is lost is given to a node again by the controller
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+        )
+        name = f"{alive[node].get('NodeManagerHostname', node)}/{node[:8]}"
+        task = _RayTask(self._ray, remote.remote(tournament_id, number, list(keys), name, self._variables))
+        self._in_use[node] = task
+        return task
+
+    def close(self) -> None:
+        self._ray.shutdown()
+
+
+class _RayTask:
+    def __init__(self, ray: Any, reference: Any) -> None:
+        self._ray, self._reference, self.runs = ray, reference, True
+
+    def result(self) -> str | None:
+        ready, _ = self._ray.wait([self._reference], timeout=0)
+        if not ready:
+            return None
+        self.runs = False
+        try:
+            return str(self._ray.get(self._reference))
+        except self._ray.exceptions.RayTaskError as error:
+            raise JobError(one_line(error.cause)) from error
+        except self._ray.exceptions.RayError as error:  # its node or its process is gone
+            raise LostError(one_line(error).partition(". ")[0]) from error
+
+    def cancel(self) -> None:
+        self.runs = False
+        self._ray.cancel(self._reference, force=True)
+
+
+class SubmititEngine:
+    """Jobs of Slurm, each with a node for itself; or, as "local", processes of this machine, one after another."""
+
+    def __init__(self, cluster: str, nodes: int, options: Mapping[str, str]) -> None:
+        try:
+            import submitit
+        except ImportError:
+            raise _missing("submitit", "slurm") from None
+        self._most = nodes if cluster == "slurm" else 1
+        self._running: list[_SubmititTask] = []
+        folder = home.ensure_dir(home.home() / "cluster")
+        try:
+            self._executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
+            if cluster == "slurm":
+                more = {"exclusive": "", **options}
+                self._executor.update_parameters(name="vitprof", nodes=1, slurm_additional_parameters=more)
+            else:
+                self._executor.update_parameters(timeout_min=24 * 60)
+        except (RuntimeError, ValueError) as error:
+            raise JobError(f"{cluster} cannot be used here: {one_line(error)}") from error
+
+    def start(self, tournament_id: int, number: int, keys: Sequence[str]) -> Task | None:
+        self._running = [task for task in self._running if task.runs]
+        if len(self._running) >= self._most:
+            return None
+        try:
+            job = self._executor.submit(run_round, tournament_id, number, list(keys), "", _variables())
+        except Exception as error:  # sbatch refused it
+            raise JobError(f"the job was not taken: {one_line(error)}") from error
+        self._running.append(_SubmititTask(job))
+        return self._running[-1]
+
+    def close(self) -> None:
+        for task in self._running:
+            if task.runs:
+                task.cancel()
+
+
+class _SubmititTask:
+    def __init__(self, job: Any) -> None:
+        self._job, self.runs = job, True
+
+    def result(self) -> str | None:
+        if not self._job.done() and not self._is_gone():
+            return None
+        self.runs = False
+        if not self._job.paths.result_pickle.exists():
+            raise LostError(f"job {self._job.job_id} ended without a result; its logs are in {self._job.paths.folder}")
+        if (failed := self._job.exception()) is not None:
+            lines = str(failed).strip().splitlines()
+            raise JobError(lines[-1] if lines else one_line(failed))
+        return str(self._job.result())
+
+    def _is_gone(self) -> bool:
+        """Returns whether Slurm no longer knows the job, which its state does not say where there is no accounting."""
+        if self._job.state != "UNKNOWN" or shutil.which("squeue") is None:
+            return False
+        with contextlib.suppress(subprocess.SubprocessError, OSError):
+            command = ["squeue", "--noheader", "--jobs", str(self._job.job_id)]
+            seen = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_S, check=False)
+            return not seen.stdout.strip()
+        return False
+
+    def cancel(self) -> None:
+        self.runs = False
+        self._job.cancel()

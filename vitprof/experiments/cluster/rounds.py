@@ -1,0 +1,70 @@
+"""A round of a tournament on one node: what a task of a cluster runs, with all results in the shared store."""
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from vitprof.config.availability import look_around
+from vitprof.cores import NODE, node_name
+from vitprof.experiments.tournament.planning import PlannedTrial, plan, why_not_here
+from vitprof.experiments.tournament.tournament_view import rotated
+from vitprof.experiments.trials import Trial, job_manager, run_trials
+from vitprof.store import RunStore, role_of
+from vitprof.store.tournaments import newest_runs, tournament
+
+LOOK_S = 1.0
+"""Seconds between two looks whether the tournament was paused."""
+
+
+def run_round(tournament_id: int, number: int, keys: Sequence[str], node: str, variables: Mapping[str, str]) -> str:
+    """Runs the settings `keys` of a round here, one after another, but for those that this node has done. Returns the
+    reasons of those that cannot be run here, in lines of "key: reason". `node`: its name; "": the host's. `variables`:
+    of the environment, where they are not set here. Raises `VitprofError`.
+    """
+    for name, value in variables.items():
+        os.environ.setdefault(name, value)
+    if node:
+        os.environ[NODE] = node
+    store = RunStore()
+    try:
+        machine = look_around()
+        planned = {t.key: t for t in plan(tournament(store, tournament_id).spec, lambda c: why_not_here(c, machine))}
+        chosen = [planned[key] for key in rotated(keys, number)]
+        able = [trial for trial in chosen if not trial.refused]
+        with job_manager(store) as manager:
+            trials = _left(store, tournament_id, number, able, node_name())
+            group = tournament(store, tournament_id).group_key
+            for _ in run_trials(manager, trials, group, stop=_Paused(store, tournament_id)):
+                pass
+        return "\n".join(f"{trial.key}: {trial.refused}" for trial in chosen if trial.refused)
+    finally:
+        store.close()
+
+
+def is_done_on(store: RunStore, tournament_id: int, key: str, number: int, node: str) -> bool:
+    """Returns whether a setting's run of this round is done, on this node ("": on any)."""
+    run = newest_runs(store, tournament_id).get(key, {}).get(number)
+    if run is None or run.status != "done":
+        return False
+    return not node or store.run(run.id).environment.get("hostname") == node
+
+
+def _left(
+    store: RunStore, tournament_id: int, number: int, trials: Sequence[PlannedTrial], node: str
+) -> Iterator[Trial]:
+    for trial in trials:
+        if not is_done_on(store, tournament_id, trial.key, number, node):  # begun on another: a round has one node
+            yield Trial(trial.config, role_of(trial.key, number), trial.key)
+
+
+class _Paused:
+    """Whether a tournament is no longer running, asked at most every `LOOK_S`."""
+
+    def __init__(self, store: RunStore, tournament_id: int) -> None:
+        self._store, self._id, self._is, self._at = store, tournament_id, False, 0.0
+
+    def __call__(self) -> bool:
+        if time.monotonic() >= self._at:
+            self._is = tournament(self._store, self._id).status != "running"
+            self._at = time.monotonic() + LOOK_S
+        return self._is
