@@ -120,7 +120,8 @@ BOUNDARIES = frozenset(
         "vitprof.engine.torchcodec_images",  # an optional package's import
         "vitprof.engine.data.mnist",  # a plug-in: a data set by its name
         "vitprof.config.plugins",  # other packages' entry points
-        "vitprof.analysis.tournament.nodes",  # many machines, which have a budget of their own
+        "vitprof.analysis.tournament.nodes",  # many ranks and machines, which have a budget of their own
+        "vitprof.ui.profile.ranks",
         "vitprof.watch.proxy",  # passes for objects of any kind: no part of what is declared with it
     }
 )

@@ -10,7 +10,7 @@ import pytest
 
 from vitprof.measure.devices import CpuDevice
 from vitprof.measure.recorder import StepRecorder
-from vitprof.measure.step_columns import StepMarks, derive, gather
+from vitprof.measure.step_columns import UNKNOWN_TIMES, StepMarks, derive, gather
 from vitprof.watch.batches import Step, batch_times
 from vitprof.watch.fetch_times import UNKNOWN
 from vitprof.watch.patching import Guard
@@ -21,7 +21,7 @@ from vitprof.watch.watcher import Watcher
 def test_steps_are_taken_while_others_are_added() -> None:
     block, n, taken = PlainBlock(7, 2, 0.0), 20_000, []
     adding = threading.Thread(
-        target=lambda: [block.add((*map(float, range(i, i + 10)), -1.0, i / 2)) for i in range(n)]
+        target=lambda: [block.add((*map(float, range(i, i + 10)), math.nan, math.nan, -1.0, i / 2)) for i in range(n)]
     )
     adding.start()
     while len(taken) < n:
@@ -73,14 +73,15 @@ def test_columns_of_a_plain_loop_are_those_of_any_loop(worker: int) -> None:
         end = got + random.uniform(0, 0.1)
         made = asked + random.uniform(-0.1, 0.15)
         times = (0.3, random.uniform(0, 0.4), 0.05, made - 0.2, made, worker, ()) if number % 5 else None
-        loss = random.normal()
-        block.add((asked, got, 8, *((2.0, *times[:6]) if times else UNKNOWN), end, loss))
+        loss, given = random.normal(), {"batch_values": random.normal(), "forward_s": random.normal()}
+        block.add((asked, got, 8, *((2.0, *times[:6]) if times else UNKNOWN), *given.values(), end, loss))
         if number == 20:
             parts.append(block.take())
         known = {"step": number, "epoch": 1, "warmup": False, "samples": 8, "loss": lambda loss=loss: loss}
         known |= {"t_start": asked, "t_got": got, "t_launched": end, "compute_end": end}
         known |= dict.fromkeys(("copy_start", "copy_end", "compute_start"), got)
-        recorder.step(marks_of(**known, made=None if times is None else batch_times(times, 2.0)))
+        made_in = UNKNOWN_TIMES if times is None else batch_times(times, 2.0)
+        recorder.step(marks_of(**known, made=made_in._replace(**given)))
     parts.append(block.take())
     expected = derive(gather(steps))
     plain = [derive(part) for part in parts if part is not None]

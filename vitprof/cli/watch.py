@@ -194,6 +194,7 @@ def _result(run: StoredRun) -> list[str]:
         lines.append(f"  transforms: {transforms}")
     lines += [f"  try {advice.words}. {advice.reason}" for advice in verdict.advice]
     lines += [f"  seen: {signature.sentence}" for signature in verdict.signatures]
+    lines += [f"  {sentence}" for sentence in results.on_ranks(run)]
     if verdict.kind != "inconclusive" and (headroom := own_headroom(run.facts)) is not None:
         lines.append(own_headroom_sentence(headroom))
     address = dashboard.address_of(run.id)

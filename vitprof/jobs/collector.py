@@ -9,9 +9,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import psutil
 
 from vitprof.config.own_script import own_config
@@ -22,6 +23,7 @@ from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import SEND_EVERY_S, Message, Note, read_messages
 from vitprof.recording import codec
 from vitprof.store import RunStore
+from vitprof.store.chunks import n_rows
 from vitprof.store.stored_run import is_alive
 
 POLL_S = 0.5
@@ -47,20 +49,14 @@ def listen(purpose: str) -> socket.socket:
     raise failed
 
 
-def unrecorded(listening: socket.socket) -> str:
-    """Returns a line on the processes that connected after the one that is recorded: they trained; "" for none."""
-    n = 0
-    listening.setblocking(False)
-    with contextlib.suppress(OSError):
-        while True:
-            listening.accept()[0].close()
-            n += 1
-    others = "another process" if n == 1 else f"{n} other processes"
-    return f"{others} of the command trained, too: this is the run of the first one" if n else ""
+PLACED_WITHIN_S = 2.0
+"""How long (s) a process that connected later waits for the one before to describe its training."""
 
 
 class Listener:
-    """A thread that reads the first of `connections` that sends anything, to its end."""
+    """Threads that read `connections`: the first process of rank 0 that describes its training is what is recorded;
+    of other ranks of its job only the steps are taken. Any other process is left unread, and gives up.
+    """
 
     def __init__(
         self, connections: Iterable[socket.socket], name: str, on_steps: Callable[[Columns], object] | None = None
@@ -69,32 +65,88 @@ class Listener:
         self._connections, self._on_steps = connections, on_steps
         self.inbox: queue.Queue[Message | None] = queue.Queue()
         self.heard = False
+        """Whether the process that is recorded was found."""
         self.listens = True
+        """Whether that process may still send something."""
+        self._choosing, self._over = threading.Lock(), threading.Event()
+        self._readers: list[threading.Thread] = []
+        self._n_unread = 0
         self._thread = threading.Thread(target=self._run, name=f"vitprof-reader-{name}", daemon=True)
         self._thread.start()
 
     def join(self, timeout_s: float) -> None:
         """Waits until no more messages can come, for at most `timeout_s` seconds."""
+        until = time.monotonic() + timeout_s
+        self._over.set()
         self._thread.join(timeout_s)
+        for reader in self._readers:
+            reader.join(max(0.0, until - time.monotonic()))
+
+    def unrecorded(self) -> str:
+        """Returns a line on the processes that trained and are not recorded; "" for none."""
+        n = self._n_unread
+        others = "another process" if n == 1 else f"{n} other processes"
+        return f"{others} of the command trained, too: this is the run of the first one" if n else ""
 
     def _run(self) -> None:
-        try:
-            self._read()
-        finally:
-            self.listens = False
-            self.inbox.put(None)
-
-    def _read(self) -> None:
+        before = threading.Event()
+        before.set()
         for connection in self._connections:
-            connection.setblocking(True)
-            with connection, connection.makefile("rb") as stream, contextlib.suppress(ValueError, OSError):
-                for message in read_messages(stream):
-                    self.heard = True
-                    self.inbox.put(message)
-                    if self._on_steps is not None and not isinstance(message, Note):
-                        self._on_steps(message)
-            if self.heard:  # of several processes that train, only the first is recorded
-                return
+            name, placed = f"{self._thread.name}-{len(self._readers)}", threading.Event()
+            reader = threading.Thread(target=self._read, args=(connection, before, placed), name=name, daemon=True)
+            self._readers.append(reader)
+            reader.start()
+            before = placed
+        for reader in self._readers:
+            reader.join()
+        self._end()
+
+    def _end(self) -> None:
+        self.listens = False
+        self.inbox.put(None)
+
+    def _read(self, connection: socket.socket, before: threading.Event, placed: threading.Event) -> None:
+        """Reads a connection; it finds its place once the one `before` has, at most `PLACED_WITHIN_S` later."""
+        connection.setblocking(True)
+        rank, first = None, list[Message]()
+        with connection, connection.makefile("rb") as stream, contextlib.suppress(ValueError, OSError):
+            for message in read_messages(stream):
+                if rank is not None:
+                    self._take(message, rank)
+                    continue
+                first.append(message)
+                if not isinstance(message, Note) or message.kind != "environment":
+                    continue
+                before.wait(PLACED_WITHIN_S)
+                rank = self._place(message.values)
+                placed.set()
+                if rank is None:
+                    self._over.wait()  # unread, so that sending fails after a while with a line that says why
+                    return
+                for waiting in first:
+                    self._take(waiting, rank)
+        placed.set()
+        if rank == 0:
+            self._end()
+
+    def _place(self, described: Mapping[str, Any]) -> int | None:
+        """Returns the rank of a process as whose it is recorded; None where it is not."""
+        with self._choosing:
+            if rank := int(described.get("rank") or 0):
+                return rank
+            if self.heard:
+                self._n_unread += 1
+                return None
+            self.heard = True
+            return 0
+
+    def _take(self, message: Message, rank: int) -> None:
+        if rank == 0:
+            self.inbox.put(message)
+            if self._on_steps is not None and not isinstance(message, Note):
+                self._on_steps(message)
+        elif not isinstance(message, Note):
+            self.inbox.put({**message, "rank": np.full(n_rows(message), float(rank))})
 
 
 LOST = "the training process closed its connection to vitprof, or ended, without a last message"

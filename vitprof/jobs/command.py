@@ -24,7 +24,7 @@ import psutil
 from vitprof.errors import JobError
 from vitprof.home import open_log
 from vitprof.jobs import trial_folder
-from vitprof.jobs.collector import LOST, POLL_S, Listener, listen, unrecorded
+from vitprof.jobs.collector import LOST, POLL_S, Listener, listen
 from vitprof.jobs.unseen import error_line, why_failed, why_unseen
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import SEND_EVERY_S, Message, Note
@@ -44,6 +44,9 @@ FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 
 class CommandRunner:
     """A running command, in the process group and with the input and output of this program. Raises `JobError`."""
+
+    records_ranks = True
+    """Whether the steps of all ranks of a distributed job are recorded."""
 
     def __init__(
         self,
@@ -65,6 +68,7 @@ class CommandRunner:
         self._directory = os.path.dirname(path := self._listening.getsockname())
         options = {"steps": steps, "detach_after": detach_after, "headroom": int(headroom)}
         asked = {f"VITPROF_WATCH_{name.upper()}": str(value) for name, value in options.items() if value}
+        asked |= {"VITPROF_WATCH_RANKS": "1"} if self.records_ranks else {}
         environment = _watching(os.environ, path) | asked | dict(variables or {})
         self._closing = threading.Event()
         self._listener = Listener(self._connections(), str(os.getpid()), on_steps)
@@ -126,7 +130,7 @@ class CommandRunner:
         if self._listener.heard and not self._left and (went_on or not (self._process.returncode or self._asked)):
             yield Note("facts", {"partly_watched": LOST})
         last = self._last()
-        line = unrecorded(self._listening) if self._listener.heard else self.unseen()
+        line = self._listener.unrecorded() if self._listener.heard else self.unseen()
         if line and last.values["status"] != "failed":
             yield Note("notice", {"line": line})
         yield last
@@ -257,6 +261,8 @@ class Trial:
 
 class TrialRunner(CommandRunner):
     """The running script, in a session of its own, without a terminal; it prints to `log`. Raises `JobError`."""
+
+    records_ranks = False  # a setting is compared by rank 0
 
     def __init__(self, trial: Trial, log: Path, changes: list[str] | None = None) -> None:
         """`changes`: the list to which `close` adds the files that were written or deleted, with `lists_changes`."""

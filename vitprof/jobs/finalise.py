@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis.arrays import Series
+from vitprof.analysis.ranks import NAMES, ranks_of
 from vitprof.analysis.timing import gaps, steady, summary, utilisation
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.availability import can_run
@@ -38,7 +39,10 @@ def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> d
         span = {"t_origin_s": t_origin_s, "t_end_s": t_end_s}
         figures = summary.summarise(run.config, steps, telemetry, run.phases, facts, **span, gaps=of_run)
         verdict = judge(run.config, steps, run.phases, telemetry, facts, possible=can_run, gaps=of_run)
-        return {"summary": figures, "verdict": verdict.to_dict(), "spark": spark(steps, run.phases, of_run.every)}
+        ranks = ranks_of(store.steps_of_ranks(run_id, names=NAMES)) if facts.get("world_size", 1) > 1 else None
+        more = {} if ranks is None else {"facts": run.facts | {"ranks": ranks.to_dict()}}
+        found = {"summary": figures, "verdict": verdict.to_dict(), "spark": spark(steps, run.phases, of_run.every)}
+        return found | more
     except Exception as error:
         if not isinstance(error, VitprofError):  # a defect: its traceback goes to the program's log
             traceback.print_exc()

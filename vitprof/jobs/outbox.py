@@ -63,7 +63,7 @@ class Outages:
     since_s: float = 0.0
     seconds: float = 0.0
     why: str = ""
-    lost: dict[str, int] = field(default_factory=lambda: {"steps": 0, "telemetry": 0})
+    lost: dict[str, int] = field(default_factory=lambda: {"steps": 0, "telemetry": 0, "ranks": 0})
     """Rows that nothing had room for, by kind."""
     why_lost: str = ""
     notices: list[str] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Outages:
         """Ends the last outage."""
         self.n += 1
         self.seconds += now_s - self.since_s
-        words = {"steps": "step", "telemetry": "telemetry sample"}
+        words = {"steps": "step", "telemetry": "telemetry sample", "ranks": "step of another rank"}
         lost = [formats.count(n, words[kind]) for kind, n in self.lost.items() if n]
         if lost:
             outcome = f"{' and '.join(lost)} of that time are lost: {self.why_lost}"
@@ -103,9 +103,15 @@ class Outbox:
         self._leaving = False
         self._thread: threading.Thread | None = None
 
-    def add(self, steps: Sequence[Series] = (), samples: Iterable[Sequence[float]] = (), **values: Any) -> None:
-        """Takes finished steps, telemetry samples and columns of the run. Never blocks."""
-        new = list(chunks_of("steps", joined("steps", steps)))
+    def add(
+        self,
+        steps: Sequence[Series] = (),
+        samples: Iterable[Sequence[float]] = (),
+        of_ranks: Sequence[Series] = (),
+        **values: Any,
+    ) -> None:
+        """Takes finished steps, telemetry samples, steps of other ranks and columns of the run. Never blocks."""
+        new = [*chunks_of("steps", joined("steps", steps)), *chunks_of("ranks", joined("ranks", of_ranks))]
         telemetry = columns_of(samples, TELEMETRY_COLUMNS)
         with self._changed:
             if n := len(telemetry["t_s"]):

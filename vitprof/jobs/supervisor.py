@@ -201,6 +201,8 @@ class JobRecorder:
         self._start = start or (lambda: start_runner(self._config, log_file(run_id, logs), own, stop))
         self._columns: dict[str, Any] = {"facts": dict(run.facts), "environment": {}, "phases": [], "notices": []}
         self._steps: list[Columns] = []
+        self._of_ranks: list[Columns] = []
+        """Steps of ranks other than 0."""
         self._changes: dict[str, Any] = {}
         self._sampled: deque[tuple[float, ...]] = deque()
         """Telemetry samples not yet given to the outbox; the telemetry's thread appends to it."""
@@ -276,7 +278,7 @@ class JobRecorder:
 
     def _take(self, message: Message, runner: Runner) -> None:
         if not isinstance(message, Note):
-            self._steps.append(message)
+            (self._of_ranks if "rank" in message and message["rank"].any() else self._steps).append(message)
             return
         values = message.values
         match message.kind:
@@ -326,6 +328,7 @@ class JobRecorder:
 
     def _flush(self, *, last: bool = False) -> None:
         steps, self._steps = self._steps, []
+        of_ranks, self._of_ranks = self._of_ranks, []
         if facts := self._disturbances.look(steps, self._telemetry, last=last):
             self._add("facts", facts)
         sampled = [self._sampled.popleft() for _ in range(len(self._sampled))]
@@ -339,7 +342,7 @@ class JobRecorder:
         if notices:
             self._changes["notices"] = notices
         changes, self._changes = self._changes, {}
-        self.outbox.add(steps, sampled, **changes)
+        self.outbox.add(steps, sampled, of_ranks, **changes)
 
     def _finish(self, origin: float, reason: str) -> None:
         self._end = status, error = self._end or (("stopped", "") if self._stop.is_set() else ("failed", reason))

@@ -31,6 +31,10 @@ class BatchTimes(NamedTuple):
     """Seconds that the step waited for batches of other loaders, after it had this one."""
     other_exposed_s: float = 0.0
     """Those in which the device had nothing to do."""
+    batch_values: float = math.nan
+    """Numbers in its largest tensor: what a rank was given. This and the next are known where several ranks train."""
+    forward_s: float = math.nan
+    """Seconds from the batch to the first backward pass on it, where the host waits for the device's work."""
 
 
 UNKNOWN_TIMES = BatchTimes(*[math.nan] * 8)

@@ -118,6 +118,8 @@ class Environment(TypedDict, total=False):
     """Id of the process that was watched."""
     world_size: int
     """Ranks of a distributed job."""
+    rank: int
+    """The rank that the run's figures are of."""
     watched: WatchedLoader
     """The train loader of a watched run."""
 
@@ -155,6 +157,52 @@ class ReplayBlock(TypedDict):
     """Compute in these steps."""
     data_wait_s: float
     """Data wait in these steps."""
+
+
+class OfRank(TypedDict):
+    """One rank of a distributed job, over the steps that all ranks made."""
+
+    rank: int
+    """Its number."""
+    data_wait_frac: float | None
+    """Share of the time blocked in next(loader)."""
+    own_ms: float | None
+    """Mean milliseconds of a step before the collective: exposed data wait, and forward pass where it is known."""
+    given: float | None
+    """Numbers in its batches' largest tensor as a multiple of the other ranks' median."""
+    last_frac: float | None
+    """Share of the steps in which it was last."""
+    waits_for_others_frac: float | None
+    """Share of the time in which it waited for the last one."""
+
+
+class RankFacts(TypedDict):
+    """The ranks of a distributed job: which one the others wait for."""
+
+    figures: list[OfRank]
+    """Each rank."""
+    n_steps: int
+    """Steps that all of them made, without warm-up."""
+    lost_s: float | None
+    """Exposed wait of the rank that waited longest in each step, summed."""
+    lost_frac: float | None
+    """The same as a share of the time."""
+    straggler: int | None
+    """The rank that the others wait for; null where there is none, or it cannot be told."""
+    cause: str
+    """input, heavier data, or compute."""
+    saves: list[float | None]
+    """Share of the time that it holds up the others, and its interval."""
+    wandering: bool
+    """Whether another rank is last each time, by its data."""
+    of_epochs: list[list[int]]
+    """Epoch, and the rank that was last in most of its steps."""
+    one_off: list[float]
+    """Steps in which one rank held up the others for several steps' time, and the seconds of that."""
+    why_not: str
+    """Why nothing can be told; empty where it can."""
+    sentences: list[str]
+    """All of that in words."""
 
 
 class Facts(TypedDict, total=False):
@@ -201,6 +249,8 @@ class Facts(TypedDict, total=False):
     """Highest device memory reserved by PyTorch's allocator."""
     gpu_mem_allocated_peak_bytes: float | None
     """Highest device memory allocated to PyTorch's tensors."""
+    ranks: RankFacts
+    """The ranks of a distributed job that was watched; the run's other figures are of rank 0."""
     transforms: dict[str, TransformTime]
     """Each transform of a watched run by its name, in their order."""
     making: Making

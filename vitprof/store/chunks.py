@@ -30,10 +30,15 @@ from vitprof.store.database import Database, series
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Kind = Literal["steps", "telemetry"]
-NUMBER: Mapping[Kind, str] = {"steps": "step", "telemetry": "seq"}
+Kind = Literal["steps", "telemetry", "ranks"]
+"""Steps of rank 0, telemetry, and steps of the other ranks of a distributed job."""
+NUMBER: Mapping[Kind, str] = {"steps": "step", "telemetry": "seq", "ranks": "step"}
 """The column that numbers the rows, in ascending order."""
-COLUMNS: Mapping[Kind, tuple[str, ...]] = {"steps": STEP_COLUMNS, "telemetry": ("seq", *TELEMETRY_COLUMNS)}
+COLUMNS: Mapping[Kind, tuple[str, ...]] = {
+    "steps": STEP_COLUMNS,
+    "telemetry": ("seq", *TELEMETRY_COLUMNS),
+    "ranks": STEP_COLUMNS,
+}
 MOST_ROWS = 32_768
 """Most rows of a Parquet chunk: 8 MB as float64, 1.5 MB as it is stored."""
 PARQUET = b"PAR1"
@@ -275,6 +280,16 @@ class SeriesStore(Database):
     def telemetry(self, run_id: int, *, after: int = -1, names: Names = None) -> Series:
         """Returns the run's telemetry samples with numbers ("seq") above `after`, in order, as `steps` does."""
         return self._whole(run_id, "telemetry", after, None, None if names is None else ("seq", *names))
+
+    def steps_of_ranks(self, run_id: int, *, names: Names = None) -> dict[int, Series]:
+        """Returns the steps of each rank of a distributed job, by rank, as `steps` does; of rank 0 alone where there is
+        no other.
+        """
+        others = self._whole(run_id, "ranks", -1, None, None if names is None else ("rank", *names))
+        found = {0: self.steps(run_id, names=names)}
+        for rank in np.unique(others["rank"]):
+            found[int(rank)] = {name: values[others["rank"] == rank] for name, values in others.items()}
+        return found
 
     def steps_in_parts(
         self, run_id: int, *, after: int = -1, names: Names = None, rows: int = PART_ROWS

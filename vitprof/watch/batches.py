@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vitprof.measure.devices import Device
 from vitprof.measure.devices.events import EventDevice
-from vitprof.measure.step_columns import BatchTimes, StepMarks
+from vitprof.measure.step_columns import UNKNOWN_TIMES, BatchTimes, StepMarks
 from vitprof.watch.fetch_times import FetchTimes
 from vitprof.watch.patching import Guard
 
@@ -65,6 +65,11 @@ MOST_OPTIMIZERS = 4
 """The most steps of optimizers in a step of the loop whose times are marked."""
 
 
+def n_values(batch: Any) -> float:
+    """Returns the numbers in the largest tensor of a batch, padding too; NaN where it has none."""
+    return float(max((tensor.numel() for tensor in tensors(batch)), default=math.nan))
+
+
 class Step:
     """The current step."""
 
@@ -85,6 +90,13 @@ class Step:
         self.n_stepped = 0
         self.scaled: tuple[Any, Any] = (None, None)
         """A loss scaled by a GradScaler, and the loss."""
+
+    def note(self, **times: float) -> None:
+        """Notes further times of its batch, by the names of `BatchTimes`."""
+        self.marks.made = (self.marks.made or UNKNOWN_TIMES)._replace(**times)
+
+    def note_values(self, batch: Any) -> None:
+        self.note(batch_values=n_values(batch))
 
     def wait_longer(self, device: Device, seconds: float) -> None:
         """Adds time to the wait for its batch, until now, before the script has done anything with that."""

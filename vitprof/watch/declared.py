@@ -26,7 +26,7 @@ from vitprof.names import tamed_name
 from vitprof.watch.fetch_times import MAKING, FetchTimes
 from vitprof.watch.loader_hooks import install, time_workers
 from vitprof.watch.loaders import generic_facts, loader_facts
-from vitprof.watch.patching import DATALOADER, OTHER_LOADERS, SOCKET, STEPS, is_watched_rank, say, when_imported
+from vitprof.watch.patching import DATALOADER, OTHER_LOADERS, SOCKET, STEPS, is_recorded, say, when_imported
 from vitprof.watch.proxy import Proxy, passing_for
 from vitprof.watch.send import Wanted, how_it_ended
 from vitprof.watch.watcher import the_watcher
@@ -126,7 +126,7 @@ class Runs:
 
     def _say_unused(self) -> None:
         failed = getattr(sys, "last_value", None) is not None
-        if not the_watcher().has_begun and not failed and "torch" in sys.modules and is_watched_rank():
+        if not the_watcher().has_begun and not failed and "torch" in sys.modules and is_recorded():
             say(
                 "nothing was recorded: no loader that vitprof.watch() returned was looped over with gradients "
                 "on. Watch what the loop gets, such as the loader that accelerator.prepare() returned"
@@ -144,7 +144,7 @@ RUNS = Runs()
 
 def takes_part() -> bool:
     """Returns whether this process is the first of its job, which is watched, or counts steps for it."""
-    return is_watched_rank() or bool(os.environ.get(SOCKET) and os.environ.get(STEPS))
+    return is_recorded() or bool(os.environ.get(SOCKET) and os.environ.get(STEPS))
 
 
 MOST_AHEAD = 64

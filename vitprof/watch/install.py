@@ -7,14 +7,14 @@ from vitprof.watch import patching
 
 
 def install() -> None:
-    """Watches rank 0 as soon as it imports the DataLoader, where a program listens; others may count steps."""
+    """Watches the process as soon as it imports the DataLoader, where a program listens to it or it counts steps."""
     patching.leave_sign("python")
     patching.leave_error()
     if os.environ.get(patching.OPENED_UNDER):
         from vitprof.watch.trial import report_written_files
 
         report_written_files()
-    if not os.environ.get(patching.SOCKET) or not (patching.is_watched_rank() or os.environ.get(patching.STEPS)):
+    if not os.environ.get(patching.SOCKET) or not (patching.is_recorded() or os.environ.get(patching.STEPS)):
         return
 
     def hook(module: ModuleType) -> None:

@@ -30,6 +30,8 @@ OTHER_LOADERS = (
 """Modules of other libraries and their classes of loaders: an iteration that is part of another one is not timed."""
 SOCKET = "VITPROF_WATCH_SOCKET"
 """Environment variable: the socket on which the program that started the command listens."""
+ALL_RANKS = "VITPROF_WATCH_RANKS"
+"""Environment variable: set where that program records the steps of all ranks of a distributed job."""
 STEPS = "VITPROF_WATCH_STEPS"
 """Environment variable: the number of steps after which the script is ended."""
 TRIAL_OVERRIDES, OPENED_UNDER = "VITPROF_WATCH_OVERRIDES", "VITPROF_WATCH_OPENED_UNDER"
@@ -101,11 +103,29 @@ def distributed() -> Any:
 
 
 def is_watched_rank() -> bool:
-    """Returns whether this process is watched: rank 0 of a distributed job, or a job of one process."""
+    """Returns whether this process is watched in any case: rank 0 of a distributed job, or a job of one process."""
+    return rank() == 0
+
+
+def rank() -> int:
+    """Returns this process's rank in a distributed job; 0 in a job of one process. Before the job's processes have
+    joined, and where nothing names their number on a node, that of another node's process is only known not to be 0.
+    """
     if (group_of_ranks := distributed()) is not None:
-        return bool(group_of_ranks.get_rank() == 0)
-    group = next((names for names in RANKS if names[0] in os.environ), ())
-    return all(os.environ.get(name, "0") == "0" for name in group)
+        return int(group_of_ranks.get_rank())
+    names = next((names for names in RANKS if names[0] in os.environ), ())
+    first, *others = [whole_number(name) for name in names] or [0]
+    return first + sum(others) * max(1, whole_number("LOCAL_WORLD_SIZE"))
+
+
+def is_recorded() -> bool:
+    """Returns whether the steps of this process are recorded: of rank 0, and where a command records all ranks."""
+    return is_watched_rank() or bool(os.environ.get(SOCKET) and os.environ.get(ALL_RANKS))
+
+
+def n_ranks() -> int:
+    """Returns the number of the job's processes."""
+    return whole_number("WORLD_SIZE") if (group := distributed()) is None else int(group.get_world_size())
 
 
 def modules_in_stack() -> Iterator[str]:

@@ -20,7 +20,7 @@ import vitprof
 from vitprof.errors import one_line
 from vitprof.measure.wire import EventBuffer, write_message
 from vitprof.program import program
-from vitprof.watch.patching import SOCKET, say, whole_number
+from vitprof.watch.patching import SOCKET, n_ranks, rank, say
 
 if TYPE_CHECKING:
     from vitprof.watch.watcher import Watcher
@@ -75,8 +75,8 @@ class Session(EventBuffer):
         if self._wanted is not None:
             loader = {**loader, "name": self._wanted.name}
         self._connection = connect()
-        ranks = whole_number("WORLD_SIZE") or 1
-        facts = {"pid": os.getpid(), "device": device.name, **software(), "world_size": ranks, "watched": loader}
+        facts = {"pid": os.getpid(), "device": device.name, **software(), "world_size": n_ranks() or 1, "rank": rank()}
+        facts["watched"] = loader
         self._environment = device.environment() | facts
         self.environment(self._environment)
         self.stage("training", 0.0)

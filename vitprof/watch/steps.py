@@ -22,7 +22,7 @@ from vitprof.watch.batches import Step
 from vitprof.watch.fetch_times import FETCHED, WORK, TransformTimes
 from vitprof.watch.loaders import Seen
 from vitprof.watch.other_loaders import OtherBatch, OtherLoaders, with_others
-from vitprof.watch.patching import is_watched_rank
+from vitprof.watch.patching import is_recorded, n_ranks
 from vitprof.watch.replay import Replay
 from vitprof.watch.send import Session, Unheard
 
@@ -38,8 +38,8 @@ SIDE_FRAC = 0.03
 SAMPLED_EVERY = 50
 """Of so many steps, one is timed by waiting for a device that has no timed events, and the one before it waits too."""
 
-NOTED = (*FETCHED, "compute_end", "loss")
-"""The figures that are noted of a step: its batch, its end (s), its loss."""
+NOTED = (*FETCHED, "batch_values", "forward_s", "compute_end", "loss")
+"""The figures that are noted of a step: its batch, its values and forward pass (s), its end (s), its loss."""
 
 
 class PlainBlock:
@@ -157,7 +157,9 @@ class Steps:
         self._device = device
         self._buffer: deque[StepMarks | PlainBlock] = deque()
         """Steps that are not sent yet; the training thread appends to it without a lock."""
-        watched = is_watched_rank()
+        watched = is_recorded()
+        self.shares = watched and n_ranks() > 1
+        """Whether other ranks train, too: what each is given, and how long its forward pass takes, is then noted."""
         keep = self._buffer.append if watched else lambda marks: None
         self._ends = StepEnds(device, keep)
         self._recorder = self._ends.recorder = StepRecorder(device, keep if device.immediate else self._ends.settle)

@@ -27,8 +27,14 @@ def show_run(run: store.StoredRun) -> None:
     terminal.show_table((), figures_in_words(run), f"run {run.id}: {run.name}{simulated}", show_header=False)
     if run.verdict is not None:
         _show_verdict(run.verdict)
+    terminal.show(*(f"  {sentence}" for sentence in on_ranks(run)))
     if run.verdict is not None and run.verdict.kind != "inconclusive" and own_script.is_own_script(run.config):
         terminal.show(*to_compare(run))
+
+
+def on_ranks(run: store.StoredRun) -> list[str]:
+    """Returns lines on the ranks of a distributed job; none of another one."""
+    return [str(sentence) for sentence in run.facts.get("ranks", {}).get("sentences", ())]
 
 
 def to_compare(run: store.StoredRun) -> list[str]:

@@ -123,6 +123,8 @@ def set_up(run: store.StoredRun) -> str:
     if run.status == "done":
         done = f"Done in {formats.seconds(run.summary.wall_s)}. " if run.summary else "Done. "
     trained = f"trained on {where}" if own else f"{catalog.model_words(config.model)}, {config.precision} on {where}"
+    if (n := int(run.environment.get("world_size") or 1)) > 1:
+        trained += f", rank {run.environment.get('rank', 0)} of {n}"
     what = f"{done}Data set {escaped(config.dataset)}, {'no training' if config.loader_only else trained}, {isolation}"
     return f"{what}. Made for {made_for(run)}" if run.group_key else what
 

@@ -14,6 +14,7 @@ from vitprof.config import own_script
 from vitprof.recording.verdict import Advice, Verdict
 from vitprof.ui import downloads, findings, live_chart, notifications, resources, widgets
 from vitprof.ui.profile import live, proof, runs, settings, timeline, welcome, what_if
+from vitprof.ui.profile.ranks import draw_ranks
 from vitprof.ui.texts import act_button, escaped, guarded, sentence
 
 
@@ -174,6 +175,7 @@ def draw_answer(run: store.StoredRun) -> None:
         st.header(device_time, anchor=False, help=DEVICE_TIME_HELP)
     draw_device_time(run)
     draw_signatures(run)
+    draw_ranks(run)
     draw_recording_cost(run)
 
 

@@ -1,0 +1,132 @@
+"""Which rank of a distributed job the others wait for, and why."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vitprof.analysis.arrays import Series
+from vitprof.analysis.ranks import NAMES, Ranks, ranks_of
+
+N = 200
+
+
+def made(n_ranks: int = 4, n: int = N, seed: int = 0, **changed: Any) -> dict[int, Series]:
+    """Steps of ranks that end together: 10 ms of data and 20 ms of forward pass each, with noise, then backward.
+    `changed`: by "wait", "forward" or "values" a function of rank and step (n,) that gives factors.
+    """
+    rng = np.random.default_rng(seed)
+    step = np.arange(n, dtype=np.float64)
+    factor = {name: changed.get(name, lambda rank, step: 1.0) for name in ("wait", "forward", "values")}
+    own = {}
+    for rank in range(n_ranks):
+        wait = 0.010 * rng.lognormal(0, 0.05, n) * factor["wait"](rank, step)
+        forward = 0.020 * rng.lognormal(0, 0.05, n) * factor["forward"](rank, step)
+        own[rank] = wait, forward
+    step_s = np.max([wait + forward for wait, forward in own.values()], axis=0) + 0.030
+    return {
+        rank: {
+            "step": step,
+            "epoch": step // 50,
+            "warmup": (step < 5).astype(float),
+            "exposed_wait_s": wait,
+            "data_wait_s": wait,
+            "step_s": step_s,
+            "samples": np.full(n, 8.0),
+            "batch_values": 1000.0 * np.ones(n) * factor["values"](rank, step),
+            "forward_s": forward * changed.get("known", 1.0),
+        }
+        for rank, (wait, forward) in own.items()
+    }
+
+
+def only(which: int, times: float) -> Any:
+    return lambda rank, step: times if rank == which else 1.0
+
+
+def found(**changed: Any) -> Ranks:
+    seen = ranks_of(made(**changed))
+    assert seen is not None
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("changed", "cause"),
+    [
+        ({"wait": only(2, 3)}, "input"),
+        ({"forward": only(2, 2)}, "compute"),
+        ({"forward": only(2, 2), "values": only(2, 2)}, "heavier data"),
+        ({"wait": only(2, 3), "values": only(2, 3)}, "heavier data"),
+        ({"wait": only(2, 6), "values": only(2, 1.5)}, "input"),
+    ],
+)
+def test_a_chronic_straggler_is_named_by_its_cause(changed: dict[str, Any], cause: str) -> None:
+    seen = found(**changed)
+    assert (seen.straggler, seen.cause, seen.wandering) == (2, cause, False)
+    assert 0 < seen.saves.low < seen.saves.value < seen.saves.high < 1
+    assert seen.figures[2].waits_for_others_frac < 0.01
+    assert min(f.waits_for_others_frac for f in seen.figures if f.rank != 2) > 0.1
+    assert set(seen.of_epochs) == {(epoch, 2) for epoch in range(4)}
+    assert f"rank 2 holds up the others for {seen.saves.value:.0%}" in seen.sentences[0]
+
+
+def test_what_it_saves_is_what_it_holds_up() -> None:
+    """20 ms of a step of 80 ms, one for each of 195 steps."""
+    seen = found(wait=only(1, 3))
+    assert seen.saves.value == pytest.approx(0.02 / 0.08, abs=0.02)
+    assert seen.lost_s == pytest.approx(0.03 * 195, rel=0.02)
+    assert seen.lost_frac == pytest.approx(0.03 / 0.08, abs=0.02)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("n_ranks", [2, 4])
+def test_no_straggler_is_named_where_there_is_none(n_ranks: int, seed: int) -> None:
+    seen = found(n_ranks=n_ranks, seed=seed)
+    assert (seen.straggler, seen.wandering, seen.why_not) == (None, False, "")
+    assert "no rank holds up the others clearly" in seen.sentences[0]
+
+
+@pytest.mark.parametrize("every", [1, 50], ids=["each step", "each epoch"])
+def test_a_culprit_that_changes_is_found_though_means_are_alike(every: int) -> None:
+    seen = found(wait=lambda rank, step: np.where(step // every % 4 == rank, 4.0, 1.0))
+    assert (seen.straggler, seen.wandering) == (None, True)
+    assert seen.saves.value == pytest.approx(0.03 / 0.09, abs=0.03)
+    assert "the one that waits longest for its data changes" in seen.sentences[0]
+    if every == 50:
+        assert seen.of_epochs == ((0, 0), (1, 1), (2, 2), (3, 3))
+
+
+def test_a_single_long_step_is_one_off_and_names_nobody() -> None:
+    seen = found(wait=lambda rank, step: np.where((rank == 3) & (step == 77), 100.0, 1.0))
+    assert (seen.straggler, seen.wandering, seen.one_off[0]) == (None, False, 1)
+    assert seen.one_off[1] == pytest.approx(0.99, abs=0.1)
+    assert "In 1 step one rank held up the others once" in seen.sentences[-1]
+
+
+def test_without_the_forward_pass_compute_is_not_judged_and_data_are() -> None:
+    """As on CUDA, where the host does not wait for it."""
+    seen = found(wait=only(1, 3), known=math.nan)
+    assert (seen.straggler, seen.cause) == (1, "input")
+    hidden = found(forward=only(1, 2), known=math.nan)
+    assert (hidden.straggler, hidden.why_not) == (None, "")
+    heavy = found(forward=only(1, 2), values=only(1, 2), known=math.nan)
+    assert heavy.straggler is None
+    assert "rank 1 was given 2.00 times what the others got, but when each rank" in heavy.sentences[0]
+
+
+def test_too_few_common_steps_say_so_and_other_numbers_do_not_matter() -> None:
+    steps = made(n_ranks=2)
+    late = {name: values[190:] for name, values in steps[1].items()}
+    seen = ranks_of({0: steps[0], 1: late})
+    assert seen is not None
+    assert seen.sentences == ("2 ranks: they made 10 steps together after the warm-up, and 20 are needed.",)
+    assert seen.to_dict()["figures"][0]["own_ms"] is None
+    assert ranks_of({0: steps[0]}) is None
+    assert set(NAMES) == set(steps[0])
+
+
+def test_it_is_plain_json() -> None:
+    plain = found(wait=only(2, 3)).to_dict()
+    assert (plain["straggler"], plain["cause"], len(plain["figures"]), len(plain["saves"])) == (2, "input", 4, 3)
+    assert plain["sentences"][0].startswith("4 ranks: rank 2 holds up the others")

@@ -1,0 +1,217 @@
+"""The ranks of one distributed job: which of them the others wait for, by what cause, and what that costs.
+
+In data-parallel training all ranks end a step together: who is early waits in the collective, so that step times and
+times in the backward pass are the same for all, whoever is slow (a straggler in compute is hidden inside the
+all-reduce). What is a rank's own is the time before: its exposed wait for data, and its forward pass. The straggler is
+the rank that is last by these; it waits least in the collective.
+
+A rank is named where it is last by an interval over blocks of neighbouring steps (their means are nearly independent,
+Law and Kelton, Simulation Modeling and Analysis, section 9.5.3), never by one step or by the mean alone.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from vitprof import formats
+from vitprof.analysis import thresholds
+from vitprof.analysis.arrays import BOOTSTRAP_BLOCKS, Floats, Interval, Series
+
+NAMES = ("step", "epoch", "warmup", "exposed_wait_s", "data_wait_s", "step_s", "samples", "batch_values", "forward_s")
+"""The columns that are needed."""
+LEAST_FRAC = 0.02
+"""A rank is named from this share of the time that fixing it alone would save: less is within noise between runs."""
+WANDERING_FRAC = 0.1
+"""The same for a culprit that changes: some of it is chance, as one of several is always last."""
+SURE = 3.9
+"""Standard errors: Student's t with 19 degrees of freedom at 99.9%, as each rank is tried."""
+HEAVIER = 1.1
+"""From this ratio of what ranks were given (numbers of the largest tensor, or samples) one has heavier data."""
+ONE_OFF = 3.0
+"""In such multiples of the median step, what one rank holds up the others in one step is counted as one-off."""
+
+
+@dataclass(frozen=True)
+class RankFigures:
+    """One rank, over the steps that all ranks made."""
+
+    rank: int
+    data_wait_frac: float
+    """Share of the time blocked in next(loader)."""
+    own_ms: float
+    """Mean milliseconds of a step before the collective: exposed data wait, and forward pass where it is known."""
+    given: float
+    """Numbers in its batches' largest tensor, on average, as a multiple of the other ranks' median; by samples where
+    those are not known."""
+    last_frac: float
+    """Share of the steps in which it was last."""
+    waits_for_others_frac: float
+    """Share of the time in which it waited for the last one."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The ranks of a run."""
+
+    figures: tuple[RankFigures, ...]
+    n_steps: int
+    """Steps behind the figures: those of all ranks, without warm-up."""
+    lost_s: float
+    """Exposed wait of the rank that waited longest in each step, summed: what data cost the job."""
+    lost_frac: float
+    straggler: int | None = None
+    """The rank that the others wait for; None where there is none, or it cannot be told."""
+    cause: str = ""
+    """input, heavier data, or compute; "" without a straggler, and where it changes."""
+    saves: Interval = field(default_factory=lambda: Interval(math.nan, math.nan, math.nan))
+    """Share of the time that it holds up the others, with its interval; of a wandering one, of all of them."""
+    wandering: bool = False
+    """Whether another rank is last each time, by its data."""
+    of_epochs: tuple[tuple[int, int], ...] = ()
+    """Epoch, and the rank that was last in most of its steps."""
+    one_off: tuple[int, float] = (0, 0.0)
+    """Steps in which one rank held up all others for several steps' time, and the seconds of that."""
+    why_not: str = ""
+    """Why nothing can be told; "" where it can."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values for JSON (`recording.RankFacts`), with null for what is not known."""
+        plain = {**asdict(self), "saves": list(self.saves), "sentences": list(self.sentences)}
+        return cast("dict[str, Any]", json.loads(json.dumps(plain), parse_constant=lambda _: None))
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Returns what to say about it, the most important first."""
+        n = len(self.figures)
+        if self.why_not:
+            return (f"{n} ranks: {self.why_not}.",)
+        found = [f"{n} ranks: {self._named()}."]
+        lost = (
+            f"waits for data cost {formats.percent(self.lost_frac)} of the time: the longest of the ranks' in each step"
+        )
+        found.append(f"{lost[0].upper()}{lost[1:]}, {formats.seconds(self.lost_s)} in {self.n_steps:,} steps.")
+        if self.one_off[0]:
+            times = formats.count(self.one_off[0], "step")
+            found.append(f"In {times} one rank held up the others once, {formats.seconds(self.one_off[1])} in all.")
+        return tuple(found)
+
+    def _named(self) -> str:
+        between = f"{formats.percent(self.saves.low)} to {formats.percent(self.saves.high)}"
+        share = f"{formats.percent(self.saves.value)} of the time ({between})"
+        if self.wandering:
+            last = ", ".join(f"rank {f.rank} in {formats.percent(f.last_frac)}" for f in self.figures)
+            return f"the one that waits longest for its data changes ({last} of the steps), and the others wait {share}"
+        if self.straggler is None:
+            return "no rank holds up the others clearly"
+        mine = next(f for f in self.figures if f.rank == self.straggler)
+        why = {
+            "input": f"its data come late: it waits for them {formats.percent(mine.data_wait_frac)} of the time",
+            "heavier data": f"its batches are heavier, {formats.number(mine.given)} times what the others get",
+            "compute": "its forward pass takes longer, with as much data",
+        }[self.cause]
+        return f"rank {self.straggler} holds up the others for {share}; cause: {self.cause} ({why})"
+
+
+def ranks_of(steps: Mapping[int, Series]) -> Ranks | None:
+    """Returns what can be told of the steps of several ranks (`NAMES`, (n,) each); None for one rank."""
+    if len(steps) < 2:
+        return None
+    ranks = sorted(steps)
+    common = _common([steps[rank] for rank in ranks])
+    n = len(common["step_s"][0])
+    if n < thresholds.MIN_STEPS:
+        few = f"they made {n} steps together after the warm-up, and {thresholds.MIN_STEPS} are needed"
+        nothing = [RankFigures(rank, *[math.nan] * 5) for rank in ranks]
+        return Ranks(tuple(nothing), n, math.nan, math.nan, why_not=few)
+    wait, forward, given = common["exposed_wait_s"], common["forward_s"], _given(common)
+    total_s = float(common["step_s"].max(axis=0).sum())
+    step_s = total_s / n
+    own = wait + np.nan_to_num(forward)
+    last = own.argmax(axis=0)
+    ahead = own.max(axis=0) - own
+    figures = tuple(
+        RankFigures(
+            rank,
+            float(common["data_wait_s"][i].sum() / total_s),
+            float(own[i].mean() * 1e3),
+            given[i],
+            float((last == i).mean()),
+            float(ahead[i].sum() / total_s),
+        )
+        for i, rank in enumerate(ranks)
+    )
+    second = np.sort(own, axis=0)[-2]
+    once = own.max(axis=0) - second > ONE_OFF * float(np.median(common["step_s"][0]))
+    found = {
+        "lost_s": float(wait.max(axis=0).sum()),
+        "lost_frac": float(wait.max(axis=0).sum() / total_s),
+        "of_epochs": _of_epochs(common["epoch"][0], last, ranks),
+        "one_off": (int(once.sum()), float((own.max(axis=0) - second)[once].sum())),
+    }
+    most = int(own[:, ~once].mean(axis=1).argmax()) if not once.all() else int(own.mean(axis=1).argmax())
+    lead = own[most] - np.delete(own, most, axis=0).max(axis=0)
+    saves = _share(lead[~once], step_s)
+    if saves.low > 0 and saves.value >= LEAST_FRAC:
+        cause = _cause(most, wait, forward, given)
+        return Ranks(figures, n, straggler=ranks[most], cause=cause, saves=saves, **found)  # type: ignore[arg-type]
+    apart = _share((wait.max(axis=0) - np.sort(wait, axis=0)[-2])[~once], step_s)
+    if apart.low >= WANDERING_FRAC:
+        return Ranks(figures, n, saves=apart, wandering=True, **found)  # type: ignore[arg-type]
+    if np.isnan(forward).any() and max(given) >= HEAVIER:
+        heavy = figures[int(np.argmax(given))]
+        why = (
+            f"rank {heavy.rank} was given {formats.number(heavy.given)} times what the others got, but when each rank "
+            "reaches the collective is not known on this device, so whether they wait for it cannot be told"
+        )
+        return Ranks(figures, n, why_not=why, **found)  # type: ignore[arg-type]
+    return Ranks(figures, n, **found)  # type: ignore[arg-type]
+
+
+def _common(steps: list[Series]) -> dict[str, Floats]:
+    """Returns the columns of the steps that all ranks made, without warm-up, (ranks, n) each."""
+    numbers = steps[0]["step"][steps[0]["warmup"] == 0]
+    for each in steps[1:]:
+        numbers = np.intersect1d(numbers, each["step"][each["warmup"] == 0])
+    rows = [np.searchsorted(each["step"], numbers) for each in steps]
+    found = {name: np.array([each[name][row] for each, row in zip(steps, rows, strict=True)]) for name in NAMES}
+    known = np.isfinite(found["step_s"]).all(axis=0) & np.isfinite(found["exposed_wait_s"]).all(axis=0)
+    return {name: values[:, known] for name, values in found.items()}
+
+
+def _given(common: Mapping[str, Floats]) -> list[float]:
+    values = common["batch_values"] if np.isfinite(common["batch_values"]).all() else common["samples"]
+    means = values.mean(axis=1)
+    return [float(means[i] / np.median(np.delete(means, i))) for i in range(len(means))]
+
+
+def _share(seconds: Floats, step_s: float) -> Interval:
+    """Returns the mean of `seconds`, one for each step, as a share of a step, with its interval over blocks."""
+    blocks = [float(block.mean()) / step_s for block in np.array_split(seconds, BOOTSTRAP_BLOCKS) if len(block)]
+    mean = float(np.mean(seconds)) / step_s if len(seconds) else math.nan
+    error = SURE * float(np.std(blocks, ddof=1)) / math.sqrt(len(blocks)) if len(blocks) > 1 else math.inf
+    return Interval(mean, mean - error, mean + error)
+
+
+def _cause(most: int, wait: Floats, forward: Floats, given: list[float]) -> str:
+    def more(of: Floats) -> float:
+        return float((of[most] - np.median(np.delete(of, most, axis=0), axis=0)).mean())
+
+    waits, works = more(wait), 0.0 if np.isnan(forward).any() else more(forward)
+    if works > waits:
+        return "heavier data" if given[most] >= HEAVIER else "compute"
+    others = float(np.median(np.delete(wait, most, axis=0)))
+    for_its_size = float(wait[most].mean()) <= HEAVIER * given[most] * others
+    return "heavier data" if given[most] >= HEAVIER and for_its_size else "input"
+
+
+def _of_epochs(epochs: Floats, last: np.ndarray, ranks: list[int]) -> tuple[tuple[int, int], ...]:
+    found = []
+    for epoch in np.unique(epochs):
+        mine = last[epochs == epoch]
+        if len(mine) >= thresholds.MIN_STEPS:
+            found.append((int(epoch), ranks[int(np.bincount(mine).argmax())]))
+    return tuple(found)

@@ -1,0 +1,57 @@
+"""The ranks of a distributed job on the Answer tab: which one the others wait for, and each rank's waits over time."""
+
+import math
+
+import streamlit as st
+
+from vitprof import store
+from vitprof.analysis.arrays import Series
+from vitprof.analysis.ranks import NAMES
+from vitprof.charts.ranks import wait_map
+from vitprof.ui import live_chart, resources, tables
+from vitprof.ui.texts import escaped, guarded
+
+HELP = (
+    "All ranks end a step together: who is early waits in the collective. What is a rank's own is its wait for data "
+    "and its forward pass; the one that takes longest holds up the others. All figures above are of rank 0."
+)
+COLUMNS = (
+    tables.Column("Rank", "Number of the process in the job.", lambda row: row["rank"], "%d"),
+    tables.Column(
+        "Data wait (%)", "Share of the time blocked in next(loader).", lambda r: _of(r, "data_wait_frac", 100)
+    ),
+    tables.Column("Before the collective (ms)", "Wait for data and forward pass, mean.", lambda r: _of(r, "own_ms")),
+    tables.Column("Given (x)", "Values in its batches, against the other ranks' median.", lambda r: _of(r, "given")),
+    tables.Column("Last (%)", "Share of the steps in which it was last.", lambda r: _of(r, "last_frac", 100)),
+    tables.Column(
+        "Waits for others (%)",
+        "Share of the time in which it waited for the last one.",
+        lambda r: _of(r, "waits_for_others_frac", 100),
+    ),
+)
+
+
+def _of(row: dict[str, float | None], name: str, times: float = 1.0) -> float:
+    value = row[name]
+    return math.nan if value is None else times * value
+
+
+@guarded
+def draw_ranks(run: store.StoredRun) -> None:
+    """Draws the ranks of a run that has several; nothing for another one."""
+    found = run.facts.get("ranks")
+    if not found:
+        return
+    st.header("Ranks", anchor=False, help=HELP)
+    first, *more = found["sentences"]
+    st.markdown(escaped(first))
+    if more:
+        st.caption(escaped(" ".join(more)))
+    figure = wait_map(_steps(run.id))
+    live_chart.plot(figure, height=int(figure.layout.height), key="rank-waits", alt=str(figure.layout.meta["alt"]))
+    tables.draw(COLUMNS, [(row,) for row in found["figures"]], key="ranks", placeholder="n/a")
+
+
+@st.cache_resource(show_spinner=False, max_entries=resources.SERIES_KEPT)
+def _steps(run_id: int) -> dict[int, Series]:
+    return {rank: dict(steps) for rank, steps in resources.store().steps_of_ranks(run_id, names=NAMES).items()}
