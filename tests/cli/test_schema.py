@@ -19,6 +19,7 @@ from vitprof.jobs.finalise import settle
 from vitprof.store import RunStore
 
 OPEN = {"Environment", "Facts", "WatchedLoader", "LoaderWaits", "TransformTime", "Making", "ReplayBlock", "Stop"}
+OPEN |= {"RankFacts", "OfRank"}
 """Facts that depend on device and versions."""
 
 

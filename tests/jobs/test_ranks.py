@@ -74,6 +74,10 @@ def test_both_ranks_are_in_one_run_and_the_slow_one_is_named(
         assert set(of["batch_values"]) == {4 * 3 * 16}
     ranks = run.facts["ranks"]
     assert (ranks["straggler"], ranks["cause"], ranks["n_steps"]) == (1, "input", 35)
+    assert run.verdict is not None
+    assert run.verdict.kind == "inconclusive", "the figures of rank 0 say too little"
+    assert run.verdict.sentence.startswith("Almost certainly starved: the job waits for data")
+    assert not run.verdict.advice
     store.compact(run.id)
     assert len(store.steps_of_ranks(run.id, names=("step",))[1]["step"]) == 40
 

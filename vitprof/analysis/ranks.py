@@ -42,6 +42,8 @@ class RankFigures:
     rank: int
     data_wait_frac: float
     """Share of the time blocked in next(loader)."""
+    exposed_frac: float
+    """The part of that which cost device time."""
     own_ms: float
     """Mean milliseconds of a step before the collective: exposed data wait, and forward pass where it is known."""
     given: float
@@ -125,7 +127,7 @@ def ranks_of(steps: Mapping[int, Series]) -> Ranks | None:
     n = len(common["step_s"][0])
     if n < thresholds.MIN_STEPS:
         few = f"they made {n} steps together after the warm-up, and {thresholds.MIN_STEPS} are needed"
-        nothing = [RankFigures(rank, *[math.nan] * 5) for rank in ranks]
+        nothing = [RankFigures(rank, *[math.nan] * 6) for rank in ranks]
         return Ranks(tuple(nothing), n, math.nan, math.nan, why_not=few)
     wait, forward, given = common["exposed_wait_s"], common["forward_s"], _given(common)
     total_s = float(common["step_s"].max(axis=0).sum())
@@ -137,6 +139,7 @@ def ranks_of(steps: Mapping[int, Series]) -> Ranks | None:
         RankFigures(
             rank,
             float(common["data_wait_s"][i].sum() / total_s),
+            float(wait[i].sum() / total_s),
             float(own[i].mean() * 1e3),
             given[i],
             float((last == i).mean()),

@@ -147,7 +147,7 @@ class CommandRunner:
             return Note("end", {"status": "stopped", "error": ""})
         if code:
             how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-            why = why_failed(f"{self._listening.getsockname()}.errors", self.pid, self._command)
+            why = why_failed(f"{self._directory}/socket.errors", self.pid, self._command)
             why = why or ("" if code < 0 or self._listener.heard else PRINTED)
             return Note("end", {"status": "failed", "error": f"the script ended with {how}{why}"})
         return Note("end", {"status": "done", "error": ""})

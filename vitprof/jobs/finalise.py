@@ -36,13 +36,14 @@ def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> d
         steps = {**steps, "warmup": np.where(suspended, 1.0, steps["warmup"])}
     try:
         facts, of_run = run.environment | run.facts, gaps.RunGaps.of(steps, run.phases)
+        ranks = ranks_of(store.steps_of_ranks(run_id, names=NAMES)) if facts.get("world_size", 1) > 1 else None
+        more = {} if ranks is None else {"ranks": ranks.to_dict()}
+        facts |= more
         span = {"t_origin_s": t_origin_s, "t_end_s": t_end_s}
         figures = summary.summarise(run.config, steps, telemetry, run.phases, facts, **span, gaps=of_run)
         verdict = judge(run.config, steps, run.phases, telemetry, facts, possible=can_run, gaps=of_run)
-        ranks = ranks_of(store.steps_of_ranks(run_id, names=NAMES)) if facts.get("world_size", 1) > 1 else None
-        more = {} if ranks is None else {"facts": run.facts | {"ranks": ranks.to_dict()}}
         found = {"summary": figures, "verdict": verdict.to_dict(), "spark": spark(steps, run.phases, of_run.every)}
-        return found | more
+        return found | ({"facts": run.facts | more} if more else {})
     except Exception as error:
         if not isinstance(error, VitprofError):  # a defect: its traceback goes to the program's log
             traceback.print_exc()

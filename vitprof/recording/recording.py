@@ -166,6 +166,8 @@ class OfRank(TypedDict):
     """Its number."""
     data_wait_frac: float | None
     """Share of the time blocked in next(loader)."""
+    exposed_frac: float | None
+    """The part of that which cost device time."""
     own_ms: float | None
     """Mean milliseconds of a step before the collective: exposed data wait, and forward pass where it is known."""
     given: float | None

@@ -10,6 +10,8 @@ from vitprof.analysis.verdict.wording import Device
 from vitprof.config import RunConfig, catalog, own_script
 from vitprof.formats import percent, seconds
 
+RANKS_DIFFER_FRAC = 0.05
+"""By which share of the time another rank may wait longer for data than rank 0, whose figures are judged."""
 HEADED = ("disturbed: ", "almost certainly starved: ")
 """How reasons begin that say in two words what is known."""
 
@@ -66,6 +68,8 @@ def not_measurable(facts: Mapping[str, Any], n_steps: int) -> str:
     """Returns why the waits of the loop that trains are not known for a run of `n_steps`; "" if they are."""
     if ended := facts.get("partly_watched"):
         return f"partly watched: watching ended after {n_steps:,} steps, and the script may have trained on ({ended})"
+    if reason := _ranks_differ(facts.get("ranks") or {}):
+        return reason
     if facts.get("several_threads_train"):
         return "several threads of the script train, and vitprof watches one; let one train alone"
     most = thresholds.UNCLEAR_LOADERS_FRAC * n_steps
@@ -94,6 +98,19 @@ def not_measurable(facts: Mapping[str, Any], n_steps: int) -> str:
             "batches of a step: for batches in vitprof.watch(zip(loader, other))"
         )
     return ""
+
+
+def _ranks_differ(ranks: Mapping[str, Any]) -> str:
+    """Returns why the figures of rank 0 say too little about a distributed job: another rank waits longer for data."""
+    lost = ranks.get("lost_frac") or 0.0
+    own = ranks["figures"][0]["exposed_frac"] if lost else 0.0
+    if lost < own + RANKS_DIFFER_FRAC:
+        return ""
+    head = HEADED[1] if lost >= thresholds.INPUT_BOUND_FRAC else ""
+    return (
+        f"{head}the job waits for data {percent(lost)} of the time, for those of the rank that is last in each step; "
+        f"rank 0, of which the figures are, waits {percent(own)}"
+    )
 
 
 def held_up(share: float) -> str:

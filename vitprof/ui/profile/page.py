@@ -160,6 +160,7 @@ def draw_answer(run: store.StoredRun) -> None:
         series = resources.series(run.id)
         series.refresh(run.facts)
         live.draw_gaps(run, series)
+    draw_ranks(run)
     device_time = f"Where the device's time went{' (simulated)' if live.is_simulated_run(run) else ''}"
     title, help_text = ("What to try", TRY_HELP) if verdict.advice else (device_time, DEVICE_TIME_HELP)
     if run.config.loader_only and not verdict.advice:
@@ -175,7 +176,6 @@ def draw_answer(run: store.StoredRun) -> None:
         st.header(device_time, anchor=False, help=DEVICE_TIME_HELP)
     draw_device_time(run)
     draw_signatures(run)
-    draw_ranks(run)
     draw_recording_cost(run)
 
 
