@@ -82,14 +82,14 @@ def test_both_ranks_are_in_one_run_and_the_slow_one_is_named(
     assert len(store.steps_of_ranks(run.id, names=("step",))[1]["step"]) == 40
 
 
-def test_a_rank_that_comes_late_or_dies_leaves_the_run_as_it_is(
+def test_ranks_that_come_late_die_or_are_started_again_leave_the_run_as_it_is(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     source = """
 import os
 from tests.jobs.sending import columns, waiting, watched
-for rank, n in (2, 30), (0, 50), (1, 40), (0, 60):
+for rank, n in (2, 30), (0, 50), (1, 40), (0, 60), (1, 60):
     with watched(rank=rank, world_size=3) as send:
         send(columns(n, step=range(n), epoch=0, samples=4, **waiting(0.0, 0.001, 0.1)))
 """

@@ -70,7 +70,7 @@ class Listener:
         """Whether that process may still send something."""
         self._choosing, self._over = threading.Lock(), threading.Event()
         self._readers: list[threading.Thread] = []
-        self._n_unread = 0
+        self._ranks, self._n_unread = set[int](), 0
         self._thread = threading.Thread(target=self._run, name=f"vitprof-reader-{name}", daemon=True)
         self._thread.start()
 
@@ -132,13 +132,13 @@ class Listener:
     def _place(self, described: Mapping[str, Any]) -> int | None:
         """Returns the rank of a process as whose it is recorded; None where it is not."""
         with self._choosing:
-            if rank := int(described.get("rank") or 0):
-                return rank
-            if self.heard:
-                self._n_unread += 1
+            rank = int(described.get("rank") or 0)
+            if rank in self._ranks:  # another training, or one that a launcher started again
+                self._n_unread += rank == 0
                 return None
-            self.heard = True
-            return 0
+            self._ranks.add(rank)
+            self.heard |= rank == 0
+            return rank
 
     def _take(self, message: Message, rank: int) -> None:
         if rank == 0:
