@@ -158,7 +158,7 @@ def run_stored(
     _announce(store, tournament_id, options["yes"])
     _ask_to_repeat(store, tournament_id, options["yes"])  # after its first trial in an earlier run, without agreement
     if tournaments.tournament(store, tournament_id).status != "done":
-        work = _on_cluster if options["on"] else _work
+        work = _on_cluster if options.get("on") else _work
         error, stopped = work(store, view, tournament_id, options)
     if not (error or stopped) and _ask_to_repeat(store, tournament_id, options["yes"]):
         error, stopped = _work(store, view, tournament_id, options)
@@ -173,7 +173,7 @@ def run_stored(
         show(now, *results[1:])
     if options["csv"] is not None:  # after the result is shown, so that a full disk does not hide it
         write_text(options["csv"], tournament.tournament_csv(*results))
-    again = f"{program()} tournament --resume {tournament_id}" + (f" --on {options['on']}" if options["on"] else "")
+    again = f"{program()} tournament --resume {tournament_id}" + (f" --on {options['on']}" if options.get("on") else "")
     if stopped and now.tournament.status != "done":
         terminal.complain(f"tournament {tournament_id} is paused; continue with {again}", terminal.EXIT_STOPPED)
     if error:
