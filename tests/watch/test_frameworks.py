@@ -74,7 +74,7 @@ def test_losses_are_the_same_and_batches_waits_and_checks_are_where_they_belong(
     own = np.array(json.loads(in_the_loop.returned)["waits_s"])
     if len(own):  # the trainer of transformers has no clock
         off = np.abs(steps["data_wait_s"] - own)[1:] / steps["step_s"][1:]  # the first one has our own start in it
-        assert np.median(off) < 0.02
+        assert np.median(off) < 0.03  # the calls around the two clocks take 0.2 ms of some frameworks' steps of 10 ms
     phases = in_the_loop.note("phase")
     assert len(phases) == (framework in CHECKS), "transformers asks for a check's batches with gradients on"
     for phase in phases:
