@@ -15,6 +15,15 @@ def node_name() -> str:
     return os.environ.get(NODE) or socket.gethostname()
 
 
+JOB_IDS = ("VITPROF_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
+"""Environment variables with the id of a cluster's job: one to set by hand, Slurm's, PBS's, LSF's, Grid Engine's."""
+
+
+def job_id() -> str:
+    """Returns the id that the cluster's scheduler gave to the job of this process; "" without one."""
+    return next(filter(None, map(os.environ.get, JOB_IDS)), "")
+
+
 def job_cores(root: Path = Path("/")) -> int:
     """Returns the logical cores that this process may use, by affinity and quota; at least 1."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -11,6 +11,7 @@ import typer
 from vitprof import errors, program
 from vitprof.cli import check, convert, dashboard, data, datasets, doctor, export, run, runs, schema, tournament, watch
 from vitprof.cli.common import terminal
+from vitprof.cli.metrics import give_metrics
 
 app = typer.Typer(
     help="Is my GPU starved by data loading, by which part, and what would a fix gain? Without a command: opens the "
@@ -37,6 +38,7 @@ app.add_typer(datasets.app, name="datasets")
 app.callback(invoke_without_command=True)(dashboard.dashboard)
 app.command("open")(dashboard.open_dashboard)
 app.command("import")(export.import_runs)
+app.command("metrics")(give_metrics)
 app.command("tournament")(tournament.run_tournament)
 
 

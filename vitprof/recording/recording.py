@@ -74,6 +74,8 @@ class Environment(TypedDict, total=False):
     """Operating system."""
     hostname: str
     """Name of the machine."""
+    job_id: str
+    """Id of the cluster's job that it was part of, such as Slurm's; empty for none."""
     cpu_count: int | None
     """Logical cores of the machine; null where the system does not report it."""
     job_cpu_count: int

@@ -12,7 +12,7 @@ import torch
 from vitprof import __version__
 from vitprof.config.accelerators import accelerator, is_simulated
 from vitprof.config.gpu_findings import Finding
-from vitprof.cores import job_cores, node_name
+from vitprof.cores import job_cores, job_id, node_name
 from vitprof.errors import DeviceError, one_line
 
 Clock = Callable[[], float]
@@ -30,6 +30,7 @@ def software() -> dict[str, Any]:
         "torch_threads": torch.get_num_threads(),
         "platform": platform.platform(),
         "hostname": node_name(),
+        "job_id": job_id(),
         "cpu_count": os.cpu_count(),
         "job_cpu_count": job_cores(),
     }

@@ -1,0 +1,246 @@
+"""Counters of runs for Prometheus: seconds, steps and samples, summed over all steps that the store has, by run and
+rank. A scrape reads only the steps that are new since the one before. What is not known of a run is absent, not 0.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vitprof.analysis.arrays import Series
+from vitprof.analysis.thresholds import UNCLEAR_LOADERS_FRAC
+from vitprof.analysis.timing.gaps import find_gaps
+from vitprof.analysis.verdict.no_verdict import not_measurable
+from vitprof.errors import StoreError, VitprofError, one_line
+from vitprof.program import install_command
+from vitprof.recording.columns import LIVE_STATUSES, Phase
+from vitprof.store import RunQuery, RunRow, RunStore, StoredRun
+from vitprof.store.stored_run import is_alive
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+    from prometheus_client.registry import CollectorRegistry
+
+RECENT_S = 3600.0
+"""For how long (s) a run that has ended is still listed: Prometheus has then seen its last values many times over."""
+MOST_RUNS = 100
+"""The most ended runs that are listed."""
+LABELS = ("run", "rank", "node", "job_id")
+WAITS = {
+    "data_wait": ("data_wait_s", "Time that the training loop was blocked in next(loader)."),
+    "exposed_wait": ("exposed_wait_s", "The part of the data wait in which the device had nothing to do."),
+}
+"""Counter of seconds -> column, and what it is."""
+STAGES = {name: f"{name}_s" for name in ("read", "decode", "transform", "collate", "hand_over")} | {"transfer": "h2d_s"}
+"""Stage of making a batch and bringing it to the device -> column."""
+SUMMED = (*(column for column, _ in WAITS.values()), *STAGES.values())
+OF_GAPS = (
+    *("step", "epoch", "t_start_s", "decode_wait_s", "device_prepare_s", "compute_start_s", "compute_s", "gap_s"),
+    *("host_s", "outside_s", "h2d_start_s", "launch_idle_s"),
+)
+"""Columns that `find_gaps` needs."""
+NAMES = tuple(dict.fromkeys((*OF_GAPS, *SUMMED, "samples")))
+
+
+def now_s() -> float:
+    return dt.datetime.now(dt.UTC).timestamp()
+
+
+@dataclass
+class RankSums:
+    """Sums over the steps of one rank so far."""
+
+    last: int = -1
+    """Number of the last step."""
+    steps: int = 0
+    samples: float = 0.0
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SUMMED, 0.0))
+    known: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SUMMED, 0))
+    """Number of steps in which each column has a value."""
+    idle_ns: int = 0
+    timed: int = 0
+    """Number of steps whose device time is known."""
+    _before: Series | None = None
+    """The last step: the gap of the next one begins at its end."""
+
+    def add(self, new: Series, phases: Sequence[Phase]) -> None:
+        """Adds the steps that follow."""
+        n = len(new["step"])
+        self.last, self.steps = int(new["step"][-1]), self.steps + n
+        self.samples += float(np.nansum(new["samples"]))
+        for name in SUMMED:
+            self.seconds[name] += max(0.0, float(np.nansum(new[name])))  # a rounding error makes no counter fall
+            self.known[name] += int(np.isfinite(new[name]).sum())
+        before = self._before or {name: values[:0] for name, values in new.items()}
+        joint = {name: np.concatenate([before[name], values]) for name, values in new.items()}
+        gaps = find_gaps(joint, phases)
+        is_new = gaps.index >= len(before["step"])
+        self.idle_ns += int(gaps.causes_ns[is_new, :-1].sum())
+        self.timed += int(is_new.sum())
+        self._before = {name: values[-1:] for name, values in new.items()}
+
+    def is_known(self, n: int) -> bool:
+        """Returns whether a figure that `n` steps have is one of the whole run."""
+        return n > 0 and self.steps - n <= UNCLEAR_LOADERS_FRAC * self.steps
+
+
+@dataclass
+class RunCounters:
+    """A run as it is listed, with the sums of each of its ranks."""
+
+    row: RunRow
+    run: StoredRun
+    ended_s: float
+    """When it had ended at the latest, in seconds since the epoch; infinity while it goes on."""
+    ranks: dict[int, RankSums] = field(default_factory=lambda: {0: RankSums()})
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Returns what is known of the run; not what comes of comparing its ranks, which have counters of their own."""
+        return {name: value for name, value in (self.run.environment | self.run.facts).items() if name != "ranks"}
+
+    def status(self) -> str:
+        """Returns the status, "unwatched" for a script that goes on so, and "interrupted" where its program is gone."""
+        run = self.run
+        if run.live and not is_alive(run.owner_host, run.owner_pid, run.owner_started):
+            return "interrupted"
+        return (
+            "unwatched" if run.live and (self.facts.get("partly_watched") or run.stage == "unwatched") else run.status
+        )
+
+    def labels(self, rank: int) -> list[str]:
+        """Returns the values of `LABELS`."""
+        facts = self.facts
+        return [str(self.run.id), str(rank), facts.get("hostname") or self.run.owner_host, facts.get("job_id") or ""]
+
+    def info(self) -> dict[str, str]:
+        run = self.run
+        about = {
+            "name": run.name,
+            "status": self.status(),
+            "device": run.environment.get("device") or run.config.device,
+        }
+        verdict = run.verdict.kind if run.verdict is not None else ""
+        return about | {"verdict": verdict, "simulated": str(run.simulated).lower()}
+
+    def seconds(self, of: RankSums) -> Iterator[tuple[str, float]]:
+        """Yields each counter of seconds that is known, but for those of stages."""
+        if not_measurable(self.facts | {"partly_watched": ""}, of.steps):
+            return
+        for name, (column, _) in WAITS.items():
+            if of.is_known(of.known[column]):
+                yield name, of.seconds[column]
+        if of.is_known(of.timed) and not self.run.config.loader_only:
+            yield "device_idle", of.idle_ns / 1e9
+
+
+class RunCollector:
+    """A collector, as prometheus_client's registry takes it, of the runs of a store that go on or ended lately."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+        self._runs: dict[int, RunCounters] = {}
+        self._old: set[int] = set()
+        """Runs that had ended long ago when they were first seen."""
+        self._scraping = threading.Lock()
+        self.failure = ""
+        """Why the store could not be read; "" where it was."""
+
+    def update(self) -> list[RunCounters]:
+        """Returns the runs to list, with their new steps. Raises `StoreError`."""
+        rows = self._store.list_runs(RunQuery(), limit=MOST_RUNS)
+        rows += self._store.list_runs(RunQuery(filters={"status": LIVE_STATUSES}), limit=MOST_RUNS)
+        found = {row.id: counters for row in rows if (counters := self._looked_up(row)) is not None}
+        self._runs, self._old = found, self._old & {row.id for row in rows}
+        for run_id, lasts in self._store.last_steps(list(found)).items():
+            for rank, last in lasts.items():
+                sums = found[run_id].ranks.setdefault(rank, RankSums())
+                if last > sums.last:
+                    for new in self._store.steps_of_rank(run_id, rank, after=sums.last, names=NAMES):
+                        sums.add(new, found[run_id].run.phases)
+        return list(found.values())
+
+    def _looked_up(self, row: RunRow) -> RunCounters | None:
+        """Returns the counters of a run that goes on or ended lately; None for any other."""
+        known = self._runs.get(row.id)
+        if row.id in self._old or row.status == "queued":
+            return None
+        if known is None or row.live or known.row != row:
+            try:
+                run = self._store.run(row.id)
+            except VitprofError:  # another version wrote it, or it was deleted meanwhile
+                return None
+            known = RunCounters(
+                row, run, _ended_s(run, seen=known is not None), known.ranks if known else {0: RankSums()}
+            )
+        if known.ended_s < now_s() - RECENT_S:
+            self._old.add(row.id)
+            return None
+        return known
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the metrics, one scrape at a time. Those of runs are absent where the store cannot be read."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        with self._scraping:
+            try:
+                listed, self.failure = self.update(), ""
+            except StoreError as error:
+                listed, self.failure = [], one_line(error)
+            yield GaugeMetricFamily("vitprof_store_up", "Whether the run store could be read.", float(not self.failure))
+            yield from _families(listed)
+
+
+def _ended_s(run: StoredRun, *, seen: bool) -> float:
+    if run.live:
+        return np.inf
+    if seen:  # it went on at the last scrape
+        return now_s()
+    took_s = run.summary.wall_s if run.summary is not None else 0.0
+    return dt.datetime.fromisoformat(run.created_utc).timestamp() + float(np.nan_to_num(took_s))
+
+
+def _families(listed: Sequence[RunCounters]) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, InfoMetricFamily
+
+    def counter(name: str, doc: str, *labels: str) -> Any:
+        return CounterMetricFamily(f"vitprof_{name}", doc, labels=[*LABELS, *labels])
+
+    info = InfoMetricFamily("vitprof_run", "A run that goes on, or ended within the last hour.", labels=LABELS)
+    steps = counter("steps", "Training steps.")
+    samples = counter("samples", "Samples trained on.")
+    stages = counter("stage_seconds", "Time of a stage of making batches, over all workers.", "stage")
+    docs = {name: doc for name, (_, doc) in WAITS.items()}
+    docs |= {"device_idle": "Time between steps in which the device computed nothing, without evaluations."}
+    seconds = {name: counter(f"{name}_seconds", doc) for name, doc in docs.items()}
+    for of_run in listed:
+        for rank, sums in of_run.ranks.items():
+            labels = of_run.labels(rank)
+            info.add_metric(labels, of_run.info())
+            steps.add_metric(labels, sums.steps)
+            if sums.samples:  # else nobody counted them
+                samples.add_metric(labels, sums.samples)
+            for name, value in of_run.seconds(sums):
+                seconds[name].add_metric(labels, value)
+            for stage, column in STAGES.items():
+                if sums.known[column]:
+                    stages.add_metric([*labels, stage], sums.seconds[column])
+    yield from (info, steps, samples, *seconds.values(), stages)
+
+
+def registry_of(collector: RunCollector) -> CollectorRegistry:
+    """Returns a registry of this collector alone. Raises `VitprofError` where prometheus_client is not installed."""
+    try:
+        from prometheus_client.registry import CollectorRegistry
+    except ModuleNotFoundError as error:
+        raise VitprofError(
+            f"metrics need prometheus-client, which is not installed: {install_command('metrics')}"
+        ) from error
+    registry = CollectorRegistry()
+    registry.register(collector)
+    return registry
