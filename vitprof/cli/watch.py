@@ -26,6 +26,7 @@ from vitprof.cli.common import results, terminal
 from vitprof.cli.common.status_line import can_show, status_line
 from vitprof.config import bounds, own_script
 from vitprof.export import tables, write_text
+from vitprof.export.trackers import TrackerLink
 from vitprof.jobs.command import FROM_THE_TERMINAL, CommandRunner
 from vitprof.jobs.unseen import UNSEEN_AFTER_S
 from vitprof.names import MAX_NAME, masked_command
@@ -46,6 +47,8 @@ HEADROOM_HELP = (
     "more often and an epoch takes longer"
 )
 
+LOG_HELP = "write live figures and the verdict into the script's own active run of this tracker: mlflow or wandb"
+
 
 def watch(
     command: Annotated[list[str], typer.Argument(help=COMMAND_HELP, metavar="-- COMMAND...", show_default=False)],
@@ -53,12 +56,14 @@ def watch(
     steps: Annotated[int | None, terminal.number("steps", bounds.WATCHED_STEPS, STEPS_HELP)] = None,
     detach_after: Annotated[int | None, terminal.number("detach_after", bounds.WATCHED_STEPS, DETACH_HELP)] = None,
     headroom: Annotated[bool, typer.Option("--headroom", help=HEADROOM_HELP)] = False,
+    log_to: Annotated[str, typer.Option(help=LOG_HELP, show_default=False)] = "",
     json_file: Annotated[Path | None, typer.Option("--json", help="write the run to this file as JSON")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="print errors only: no status line, no summary")] = False,
 ) -> None:
     """Watch your own training script. The script, its output and its exit status stay as they are."""
     name = terminal.name_to_keep(name)
     terminal.check_output(json_file, "json")
+    link = TrackerLink(log_to) if log_to else None
     so_far = None if quiet or not can_show(sys.stderr) else WatchedSoFar()
     with terminal.signals_relayed() as signals, contextlib.ExitStack() as stack:
         try:
@@ -68,7 +73,12 @@ def watch(
             clear_orphans()
             on_steps = None if so_far is None else so_far.take
             runner = CommandRunner(
-                command, steps=steps, detach_after=detach_after, headroom=headroom, on_steps=on_steps
+                command,
+                steps=steps,
+                detach_after=detach_after,
+                headroom=headroom,
+                on_steps=on_steps,
+                variables=stack.enter_context(link).variables if link else None,
             )
         except errors.JobError as error:
             terminal.complain(errors.one_line(error), EXIT_NOT_FOUND)
@@ -83,6 +93,8 @@ def watch(
             run = _watched(store, runner, name, shlex.join(given), so_far, quiet=quiet)
             if run is not None:
                 _show_result(run, quiet=quiet)
+                if link is not None and (line := link.conclude(run)):
+                    _say(line)
                 if json_file is not None:
                     write_text(json_file, terminal.json_text(tables.run_object(run)))
         except (Exception, SystemExit) as error:  # the script goes on, and how it ends is how this command does

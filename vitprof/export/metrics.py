@@ -20,7 +20,6 @@ from vitprof.errors import StoreError, VitprofError, one_line
 from vitprof.program import install_command
 from vitprof.recording.columns import LIVE_STATUSES, Phase
 from vitprof.store import RunQuery, RunRow, RunStore, StoredRun
-from vitprof.store.stored_run import is_alive
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -105,18 +104,10 @@ class RunCounters:
         return {name: value for name, value in (self.run.environment | self.run.facts).items() if name != "ranks"}
 
     def status(self) -> str:
-        """Returns the status, "unwatched" for a script that goes on so, and "interrupted" where its program is gone."""
+        """Returns the status; "unwatched" for a script that goes on so."""
         run = self.run
-        if run.live and not is_alive(run.owner_host, run.owner_pid, run.owner_started):
-            return "interrupted"
-        return (
-            "unwatched" if run.live and (self.facts.get("partly_watched") or run.stage == "unwatched") else run.status
-        )
-
-    def labels(self, rank: int) -> list[str]:
-        """Returns the values of `LABELS`."""
-        facts = self.facts
-        return [str(self.run.id), str(rank), facts.get("hostname") or self.run.owner_host, facts.get("job_id") or ""]
+        unwatched = run.live and (self.facts.get("partly_watched") or run.stage == "unwatched")
+        return "unwatched" if unwatched else run.status
 
     def info(self) -> dict[str, str]:
         run = self.run

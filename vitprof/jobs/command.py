@@ -139,7 +139,7 @@ class CommandRunner:
         """Returns the message, but for the training process's last one: the script may go on after that."""
         ends = isinstance(message, Note) and message.kind == "end"
         self._left |= ends
-        return None if ends else message
+        return Note("stage", {"name": "unwatched", "fraction": None, "message": ""}) if ends else message
 
     def _last(self) -> Note:
         code = self._process.returncode

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import vitprof
 from vitprof.errors import one_line
-from vitprof.measure.wire import EventBuffer, write_message
+from vitprof.measure.wire import EventBuffer, Note, write_message
 from vitprof.program import program
 from vitprof.watch.patching import SOCKET, n_ranks, rank, say
 
 if TYPE_CHECKING:
+    from vitprof.watch.trackers import LiveLog
     from vitprof.watch.watcher import Watcher
 
 SEND_LIMIT_S = 5.0
@@ -67,6 +68,8 @@ class Session(EventBuffer):
         self._known = threading.Event()
         """Set when the run's number is known, or that there is none."""
         self._ended = False
+        self._live: LiveLog | None = None
+        """Writes to the script's experiment tracker, where that was asked for."""
 
     def begin(self, device: Any, loader: dict[str, Any]) -> None:
         """Connects, now that the train loader is known, and sends from here on. Raises `OSError`."""
@@ -80,6 +83,10 @@ class Session(EventBuffer):
         self._environment = device.environment() | facts
         self.environment(self._environment)
         self.stage("training", 0.0)
+        if (wanted := os.environ.get("VITPROF_WATCH_LOG_TO")) and not facts["rank"]:
+            from vitprof.watch.trackers import LiveLog
+
+            self._live = LiveLog(wanted, self._forking)
         self._thread.start()
 
     def pause(self, status: str, error: str) -> None:
@@ -117,6 +124,8 @@ class Session(EventBuffer):
             self._send(connection)
             self._connection = None
             connection.close()
+        if self._live is not None:
+            self._live.close()
 
     def forget(self) -> None:
         """Drops the connection in a forked process."""
@@ -147,6 +156,8 @@ class Session(EventBuffer):
             stream = io.BytesIO()  # the buffer of a socket's file would be flushed again in every forked process
             for message in self.drain():
                 write_message(stream, message)
+                if self._live is not None and not isinstance(message, Note):
+                    self._live.add(message)
             connection.send(stream.getvalue())
             connection.listen()
             why = connection.refusal

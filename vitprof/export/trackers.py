@@ -1,0 +1,96 @@
+"""A watched script's own run of an experiment tracker: which one it was, and the verdict that is added to it. As the
+script has ended by then, its Python, which has the tracker's package, is started once more.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from vitprof.analysis.verdict.no_verdict import not_measurable
+from vitprof.errors import ConfigError
+from vitprof.home import temporary_prefix
+from vitprof.jobs.command import STARTUP
+from vitprof.store import StoredRun
+
+TRACKERS = {"mlflow": "MLflow", "wandb": "W&B"}
+LIMIT_S = 60.0
+"""How long (s) writing the verdict may take: importing MLflow takes 3 to 10 s."""
+FIGURES = ("samples_per_s", "data_wait_frac", "exposed_wait_frac", "device_idle_frac")
+CONCLUDE = "import sys; sys.path[:1] = []; from vitprof.watch.trackers import conclude; conclude()"
+
+
+class TrackerLink:
+    """What the script is asked to write to a tracker, and the file in which it says which run that was."""
+
+    def __init__(self, name: str) -> None:
+        """Raises `ConfigError` for a tracker that is not known."""
+        if name not in TRACKERS:
+            raise ConfigError("log_to", name, f"choose one of {', '.join(TRACKERS)}")
+        self._name = name
+        self._folder = self._file = Path()
+
+    def __enter__(self) -> TrackerLink:
+        """Makes the file's folder. Raises `OSError`."""
+        self._folder = Path(tempfile.mkdtemp(prefix=temporary_prefix("tracker")))
+        self._file = self._folder / "run.json"  # it may hold a server's token: the folder is the user's alone
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Returns the environment variables by which the script is asked."""
+        return {"VITPROF_WATCH_LOG_TO": f"{self._name}:{self._file}"}
+
+    def conclude(self, run: StoredRun) -> str:
+        """Adds the verdict of a run that has ended. Returns a line for the user; "" where all went well."""
+        words = TRACKERS[self._name]
+        try:
+            about = json.loads(self._file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return f"nothing was written to {words}: the script had no active run of it while it trained"
+        asked = {"tracker": self._name, "run": about["run"], "figures": figures_of(run), "words": words_of(run)}
+        if why := _written(about, json.dumps(asked)):
+            return f"the verdict was not written to {words}: {why}"
+        return ""
+
+
+def figures_of(run: StoredRun) -> dict[str, float]:
+    """Returns the known figures of the whole run."""
+    s = run.summary
+    if s is None or not_measurable(run.facts, s.n_steps):
+        return {}
+    return {name: getattr(s, name) for name in FIGURES if math.isfinite(getattr(s, name))}
+
+
+def words_of(run: StoredRun) -> dict[str, str]:
+    """Returns what is to be known of the run in words."""
+    about = {"run": str(run.id), "status": run.status}
+    return about if run.verdict is None else about | {"verdict": run.verdict.kind, "sentence": run.verdict.sentence}
+
+
+def _written(about: dict[str, Any], asked: str) -> str:
+    """Returns why the script's Python could not write what is asked; "" where it did."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("VITPROF_WATCH_")}
+    path = os.pathsep.join(filter(None, [str(STARTUP), own.get("PYTHONPATH")]))
+    own |= about["variables"] | {"PYTHONPATH": path, "VITPROF_WATCH_ROOT": str(STARTUP.parents[2])}
+    command = [about["python"], "-c", CONCLUDE]
+    more: dict[str, Any] = {"input": asked, "capture_output": True, "text": True, "timeout": LIMIT_S}
+    try:
+        ended = subprocess.run(command, cwd=about["cwd"], env=own, check=False, **more)
+    except subprocess.TimeoutExpired:
+        return f"it did not answer within {LIMIT_S:g} s"
+    except OSError as error:
+        return f"{about['python']} cannot be started again: {error.strerror or error}"
+    return "" if not ended.returncode else (ended.stderr.strip().splitlines() or ["it ended without a word"])[-1]

@@ -1,0 +1,135 @@
+"""Writes live figures of a watched training into the script's own active run of an experiment tracker, and the verdict
+once the script has ended. A module for each tracker: none is imported unless it was asked for, and the tracker's own
+package only where the script has imported it. An error of the tracker is one line; training goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import math
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any, Protocol, cast
+
+from vitprof.measure.step_columns import Columns
+from vitprof.watch.patching import say
+
+LOG_TO = "VITPROF_WATCH_LOG_TO"
+"""Environment variable: the tracker, mlflow or wandb, then a colon and the file that is to say which run it was."""
+EVERY_S = 5.0
+"""How often (s) figures are written: a call takes some 10 ms of the script's process (MLflow with SQLite)."""
+LOOK_S = 0.5
+"""How often (s) to look which run is active, which takes a microsecond."""
+END_LIMIT_S = 2.0
+"""How long (s) a script may have to wait at its end for the last figures to be written."""
+SUMMED = ("samples", "step_s", "data_wait_s", "exposed_wait_s", "gap_s")
+SHARES = {"data_wait_frac": "data_wait_s", "exposed_wait_frac": "exposed_wait_s", "device_idle_frac": "gap_s"}
+"""Figure -> column; its share of the time of the steps."""
+Target = Mapping[str, Any]
+"""A run of a tracker, as plain values: all that it takes to write to it from another process. "local": whether writing
+to it waits for no server."""
+
+
+class Tracker(Protocol):
+    """A module for one tracker. What it calls may raise anything."""
+
+    def active(self, thread: int) -> Target | None:
+        """Returns the run that is active in the script, in that thread if need be; None where there is none."""
+
+    def log(self, run: Target, figures: Mapping[str, float], step: int) -> None:
+        """Adds live figures, in the script's process."""
+
+    def conclude(self, run: Target, figures: Mapping[str, float], words: Mapping[str, str]) -> None:
+        """Adds figures of the whole run and words to it, in another process, once the script has ended."""
+
+
+def tracker(name: str) -> Tracker:
+    return cast(Tracker, importlib.import_module(f"{__name__}.{name}"))
+
+
+class LiveLog:
+    """The figures of the steps since the last time they were written, and the thread that writes them."""
+
+    def __init__(self, wanted: str, forking: threading.RLock, every_s: float = EVERY_S) -> None:
+        """`wanted`: the value of `LOG_TO`; `forking` is held while writing to a local run, so that no worker is forked
+        in the middle of that: a database's lock would never be released in it. To be made in the thread that trains.
+        """
+        self._name, _, self._path = wanted.partition(":")
+        self._forking, self._every_s, self._trains = forking, every_s, threading.get_ident()
+        self._lock, self._closing = threading.Lock(), threading.Event()
+        self._sums, self._n, self._step = [0.0] * len(SUMMED), 0, 0
+        self._run: Target | None = None
+        self._thread = threading.Thread(target=self._write_all, name="vitprof-tracker", daemon=True)
+        self._thread.start()
+
+    def add(self, steps: Columns) -> None:
+        """Adds finished steps; those of the warm-up are not counted."""
+        counted = steps["warmup"] == 0
+        if not counted.any():
+            return
+        with self._lock:
+            self._sums = [
+                so_far + float(steps[name][counted].sum()) for so_far, name in zip(self._sums, SUMMED, strict=True)
+            ]
+            self._n, self._step = self._n + int(counted.sum()), int(steps["step"][-1])
+
+    def close(self) -> None:
+        """Writes what is left. Waits for it, but not for a tracker that does not answer."""
+        self._closing.set()
+        self._thread.join(END_LIMIT_S)
+
+    def _taken(self) -> tuple[dict[str, float], int]:
+        """Returns the figures since the last call, and the number of the last step."""
+        with self._lock:
+            (samples, step_s, *waits), n, step = self._sums, self._n, self._step
+            self._sums, self._n = [0.0] * len(SUMMED), 0
+        if not n or not step_s > 0:
+            return {}, step
+        figures = {"samples_per_s": samples / step_s if samples else math.nan}  # nobody counts them without a loader
+        figures |= {name: s / step_s for name, s in zip(SHARES, waits, strict=True)}
+        return {f"vitprof/{name}": float(value) for name, value in figures.items() if math.isfinite(value)}, step
+
+    def _write_all(self) -> None:
+        try:
+            module, closing, written_s = tracker(self._name), False, perf_counter()
+            while not closing:
+                closing = self._closing.wait(min(LOOK_S, self._every_s))
+                run = module.active(self._trains) or (self._run if closing else None)  # it may have ended just now
+                if run is not None and run != self._run:
+                    self._run = run
+                    self._name_run(run)
+                if run is not None and (closing or perf_counter() - written_s >= self._every_s):
+                    written_s = perf_counter()
+                    self._write(module, run)
+        except Exception as error:
+            why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            say(f"no more figures are written to {self._name} ({why}); training goes on")
+
+    def _write(self, module: Tracker, run: Target) -> None:
+        figures, step = self._taken()
+        with self._forking if run["local"] else contextlib.nullcontext():
+            if figures:
+                module.log(run, figures, step)
+
+    def _name_run(self, run: Target) -> None:
+        """Writes into the file which run it is, and with what the tracker's server is reached."""
+        settings = {name: value for name, value in os.environ.items() if name.startswith(("MLFLOW_", "WANDB_"))}
+        about = {"run": run, "python": sys.executable, "cwd": os.getcwd(), "variables": settings}
+        with contextlib.suppress(OSError), open(f"{self._path}.new", "w", encoding="utf-8") as file:
+            json.dump(about, file)
+        with contextlib.suppress(OSError):
+            os.replace(f"{self._path}.new", self._path)
+
+
+def conclude() -> None:
+    """Does what `Tracker.conclude` says, with what is on standard input. Ends with one line where that fails."""
+    asked = json.load(sys.stdin)
+    try:
+        tracker(asked["tracker"]).conclude(asked["run"], asked["figures"], asked["words"])
+    except Exception as error:
+        sys.exit(" ".join(f"{type(error).__name__}: {error}".split())[:300])
