@@ -109,6 +109,11 @@ class RunCounters:
         unwatched = run.live and (self.facts.get("partly_watched") or run.stage == "unwatched")
         return "unwatched" if unwatched else run.status
 
+    def labels(self, rank: int) -> list[str]:
+        """Returns the values of `LABELS`."""
+        facts = self.facts
+        return [str(self.run.id), str(rank), facts.get("hostname") or self.run.owner_host, facts.get("job_id") or ""]
+
     def info(self) -> dict[str, str]:
         run = self.run
         about = {
