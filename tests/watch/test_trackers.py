@@ -229,7 +229,7 @@ def offline_rows(path: Path) -> list[dict[str, str]]:
 def test_wandb_itself_offline(call: Call, tmp_path: Path, vitprof_home: Path) -> None:
     """The script's own rows keep their numbers, and have the figures."""
     _, err = watched(call, tmp_path, "wandb", "wandb", each="i % 5 or wandb.log({'loss': i}, step=10 * i)")
-    assert "the verdict was not written to W&B: ValueError: nothing can be added to an offline run" in err
+    assert "the verdict was not written to W&B: nothing can be added to an offline run" in err
     (path,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     rows = offline_rows(path)
     assert [(int(row["_step"]), int(row["loss"])) for row in rows] == [(10 * i, i) for i in range(0, 100, 5)]

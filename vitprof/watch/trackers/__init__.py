@@ -22,7 +22,7 @@ from vitprof.watch.patching import say
 LOG_TO = "VITPROF_WATCH_LOG_TO"
 """Environment variable: the tracker, mlflow or wandb, then a colon and the file that is to say which run it was."""
 EVERY_S = 5.0
-"""How often (s) figures are written: a call takes some 10 ms of the script's process (MLflow with SQLite)."""
+"""How often (s) figures are written: a call takes 30 ms of a core (MLflow with SQLite)."""
 LOOK_S = 0.5
 """How often (s) to look which run is active, which takes a microsecond."""
 END_LIMIT_S = 2.0

@@ -21,7 +21,7 @@ def log(run: Mapping[str, Any], figures: Mapping[str, float], step: int) -> None
 def conclude(run: Mapping[str, Any], figures: Mapping[str, float], words: Mapping[str, str]) -> None:
     """A run that was offline has ended with its process: a second part of it would replace the first on the server."""
     if run["offline"]:
-        raise ValueError("nothing can be added to an offline run once its script has ended")
+        sys.exit("nothing can be added to an offline run once its script has ended")
     import wandb
 
     summary: Any = wandb.Api().run(run["path"]).summary
