@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,12 +22,6 @@ from vitprof.store import RunStore
 def run_id(vitprof_home: Path) -> int:
     with contextlib.closing(RunStore()) as store:
         return add(store)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_the_file_is_whole_and_readable_by_others(call: Call, tmp_path: Path, run_id: int) -> None:
@@ -56,28 +49,24 @@ def test_what_is_wrong_is_one_line(call: Call, tmp_path: Path, monkeypatch: pyte
     )
 
 
-@contextlib.contextmanager
-def serving(port: int) -> Iterator[subprocess.Popen[str]]:
+@pytest.mark.slow
+def test_scrapes_are_answered_until_it_is_asked_to_end(run_id: int) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     command = [sys.executable, "-m", "vitprof", "metrics", "--port", str(port)]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         try:
-            yield process
+            assert process.stderr is not None
+            address = f"http://127.0.0.1:{port}/metrics"
+            assert address in process.stderr.readline()
+            open_metrics = urllib.request.Request(address, headers={"Accept": "application/openmetrics-text"})
+            with urllib.request.urlopen(open_metrics) as answer:
+                text = answer.read().decode()
+            assert text.endswith("# EOF\n")
+            assert re.search(rf'vitprof_steps_total{{.*run="{run_id}"}} 3.0', text)
+            process.send_signal(signal.SIGTERM)
+            assert process.stderr.read() == ""
+            assert process.wait() == 0
         finally:
             process.kill()
-
-
-@pytest.mark.slow
-def test_scrapes_are_answered_until_it_is_asked_to_end(run_id: int) -> None:
-    port = free_port()
-    with serving(port) as process:
-        assert process.stderr is not None
-        assert f"http://127.0.0.1:{port}/metrics" in process.stderr.readline()
-        address = f"http://127.0.0.1:{port}/metrics"
-        open_metrics = urllib.request.Request(address, headers={"Accept": "application/openmetrics-text"})
-        with urllib.request.urlopen(open_metrics) as answer:
-            text = answer.read().decode()
-        assert text.endswith("# EOF\n")
-        assert re.search(rf'vitprof_steps_total{{.*run="{run_id}"}} 3.0', text)
-        process.send_signal(signal.SIGTERM)
-        assert process.stderr.read() == ""
-        assert process.wait() == 0

@@ -55,7 +55,9 @@ def scraped(collector: RunCollector, name: str) -> dict[str, float]:
     return {labels: float(value) for labels, value in found}
 
 
-def test_counters_are_the_sums_of_all_steps_whatever_they_are_stored_as(store: RunStore) -> None:
+def test_counters_are_the_sums_of_all_steps_whatever_they_are_stored_as(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Over scrapes between which steps come, chunks are merged and the run ends; a scrape reads no step again."""
     steps = some_steps(read_s=0.002)
     run_id, collector = started(store, environment={"hostname": "n1", "job_id": "7"}), RunCollector(store)
@@ -64,22 +66,18 @@ def test_counters_are_the_sums_of_all_steps_whatever_they_are_stored_as(store: R
     counters = {"data_wait_s": "data_wait", "exposed_wait_s": "exposed_wait", "gap_s": "device_idle"}
     assert scraped(collector, "steps_total") == {label: 0.0}
     assert not scraped(collector, "data_wait_seconds_total")
-    read: list[int] = []
-    reading = Chunk.read
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Chunk, "read", lambda self, names=None: read.append(self.rows) or reading(self, names))
-        for first in range(0, N, 20):
-            add(store, run_id, steps, first, first + 20)
-            if first == 100:
-                patched.undo()
-                store.compact(run_id)
-                patched.setattr(Chunk, "read", lambda self, names=None: read.append(self.rows) or reading(self, names))
-            for column, name in counters.items():
-                (value,) = scraped(collector, f"{name}_seconds_total").values()
-                assert value == pytest.approx(steps[column][: first + 20].sum(), abs=1e-6)
-                assert value > before[column]
-                before[column] = value
-    assert sum(read) <= N + 120, "one of them was merged with all before it"
+    read, reading = [], Chunk.read
+    monkeypatch.setattr(Chunk, "read", lambda self, names=None: read.append(self.rows) or reading(self, names))
+    for first in range(0, N, 20):
+        add(store, run_id, steps, first, first + 20)
+        if first == 100:
+            store.compact(run_id)
+        for column, name in counters.items():
+            (value,) = scraped(collector, f"{name}_seconds_total").values()
+            assert value == pytest.approx(steps[column][: first + 20].sum(), abs=1e-6)
+            assert value > before[column]
+            before[column] = value
+    assert sum(read) == N + 100, "what is new, and once all before it: they had become one chunk"
     store.update_run(run_id, status="done")
     store.compact(run_id)
     store.mark_warmup(run_id, [50])
