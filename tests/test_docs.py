@@ -56,7 +56,7 @@ RUN_HERE: dict[str, list[str]] = {
     "vitprof runs --tag kept --json": [],
 }
 """Commands that are run as the pages have them, in this order, with what makes their jobs short."""
-RUN_ELSEWHERE = {"demo": "dashboard", "open": "dashboard", "predict": "headroom", "selftest": "doctor"}
+RUN_ELSEWHERE = {"prune": "runs", "demo": "dashboard", "open": "dashboard", "predict": "headroom", "selftest": "doctor"}
 """The rest take seconds: the tests of tests/cli that run these commands, where they are not called after them."""
 
 

@@ -1,7 +1,11 @@
 """`runs`: searched, filtered and paged as on the History page; `delete`: one that is there and has ended."""
 
 import csv
+import re
+import socket
 from pathlib import Path
+
+import pytest
 
 from tests.cli.json_objects import told as read_json
 from tests.cli.stored_runs import add, ids
@@ -9,6 +13,7 @@ from tests.command_line import Call, one_line, succeeds
 from vitprof.config import RunConfig
 from vitprof.recording.columns import SCHEMA_VERSION, STEP_COLUMNS
 from vitprof.store import RunStore
+from vitprof.store.database import now_utc
 
 
 def test_empty(call: Call) -> None:
@@ -77,6 +82,35 @@ def test_two_are_listed_exported_and_one_deleted(call: Call, mine: RunStore, tmp
     assert call("prune") == (0, "0 runs erased\n", "")
     assert call("prune", "--keep-days", "0") == (0, "1 run erased\n", "")
     assert call("restore", "1")[0] == 1
+
+
+def test_old_runs_are_erased_when_asked_to(call: Call, mine: RunStore) -> None:
+    young, old = (mine.create_run(RunConfig()) for _ in range(2))
+    mine.update_run(young, status="done")
+    mine.update_run(old, status="done", created_utc=now_utc(92))
+    for wrong in (("--keep", "90"), ("--keep", "d"), ("--keep", "99999d"), ("--all",), ("--dry-run",)):
+        status, out, err = call("prune", *wrong)
+        assert (status, out, err.count("\n")) == (2, "", 1)
+        assert wrong[0] in err
+    assert call("prune", "--keep", "13w", "--dry-run")[1].startswith("would erase 1 run: 0 B made before ")
+    assert ids(call) == [old, young]
+    assert re.fullmatch(r"1 run made before \S+ erased: 0 B\n", succeeds(call, "prune", "--keep", "90d"))
+    assert ids(call) == [young]
+
+
+def test_who_made_a_run_and_where_is_said_where_that_differs(
+    call: Call, mine: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VITPROF_PROJECT", "vit")
+    for user in ("ada", "bob"):
+        monkeypatch.setenv("VITPROF_USER", user)
+        mine.update_run(mine.create_run(RunConfig()), status="done")
+    out = succeeds(call, "runs")
+    assert [f"{user}@{socket.gethostname()}" in out for user in ("ada", "bob")] == [True, True]
+    out = succeeds(call, "runs", "--user", "ada", "--project", "vit", "--host", socket.gethostname())
+    assert ("@" in out, "done" in out) == (False, True)
+    assert "no runs" not in out
+    assert "there is no page" not in succeeds(call, "runs", "--project", "other")
 
 
 def test_only_a_run_whose_program_is_gone_is_interrupted_and_can_be_deleted(call: Call, mine: RunStore) -> None:

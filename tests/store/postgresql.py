@@ -51,7 +51,7 @@ class Server:
             )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """A server; skipped without its programs or the driver."""
     pytest.importorskip("psycopg")

@@ -51,7 +51,7 @@ def stamped(path: Path, table: str, column: str, version: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("table", "column", "version"), [("vitprof_store", "version", 6), ("alembic_version", "version_num", 8)]
+    ("table", "column", "version"), [("vitprof_store", "version", 6), ("alembic_version", "version_num", 9)]
 )
 def test_a_store_of_another_version_is_left_as_it_is(tmp_path: Path, table: str, column: str, version: int) -> None:
     path = tmp_path / "other.db"
@@ -167,7 +167,7 @@ def test_it_is_read_and_left_as_it_is(filled: Callable[..., Path]) -> None:
         assert store.run(1).name == "kept"
         settle_interrupted(store)  # its program is gone; who may write finds out
         assert store.run(1).status == "running"
-        with pytest.raises(StoreError, match=r"^the run store .* failed: attempt to write a readonly database$"):
+        with pytest.raises(StoreError, match=r"recordings\.sqlite can only be read here: runs can be seen, not"):
             store.create_run(resolve(RunConfig()))
         assert sorted(path.name for path in store.file.parent.iterdir()) == before
 

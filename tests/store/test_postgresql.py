@@ -10,10 +10,11 @@ import pytest
 from tests.clock import Clock
 from tests.engine_fixtures import wait_until
 from tests.jobs.reported import ReportingJob, steps
-from tests.store.postgresql import Server, server  # noqa: F401
+from tests.store.postgresql import Server
 from tests.stored_series import append_steps, append_telemetry
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
+from vitprof.errors import StoreError, one_line
 from vitprof.jobs import outbox
 from vitprof.jobs.finalise import settle_interrupted
 from vitprof.jobs.supervisor import JobRecorder
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.slow
 LIMIT_S = 30.0
 
 
-def test_it_keeps_runs(server: Server) -> None:  # noqa: F811
+def test_it_keeps_runs(server: Server) -> None:
     url = server.database()
     with closing(RunStore(url)) as store:
         assert (store.file, store.read_only, store.notice) == (None, False, "")
@@ -46,8 +47,39 @@ def test_it_keeps_runs(server: Server) -> None:  # noqa: F811
         assert [row.name for row in store.list_runs(RunQuery(text="mine"), limit=9)] == ["kept"]
 
 
+def test_a_role_that_may_only_read_sees_runs_and_makes_none(server: Server) -> None:
+    url = server.database()
+    with closing(RunStore(url)) as store, store.transaction() as db:
+        db.exec_driver_sql("drop role if exists guest")
+        db.exec_driver_sql("create role guest login")
+        db.exec_driver_sql("grant select on all tables in schema public to guest")
+        run_id = store.create_run(resolve(RunConfig(name="kept")))
+    with closing(RunStore(url.replace("//vitprof@", "//guest@"))) as store:
+        assert store.read_only
+        assert store.run(run_id).name == "kept"
+        settle_interrupted(store)
+        for change in (lambda: store.create_run(resolve(RunConfig())), lambda: store.delete(run_id), store.prune):
+            with pytest.raises(StoreError, match=r"can only be read here: runs can be seen, not made or changed"):
+                change()
+    with closing(RunStore(f"{url}&options=-c%20default_transaction_read_only%3Don")) as store:  # as one that follows
+        assert store.read_only
+
+
+@pytest.mark.parametrize(
+    "wrong", ["nobody@/{}?", "vitprof:s3cret@/other?", "vitprof:s3cret@/{}?port=1&", "vitprof:s3cret@no.invalid/{}?"]
+)
+def test_a_server_that_cannot_be_used_is_one_line_without_password(server: Server, wrong: str) -> None:
+    good = server.database()
+    name, place = good.partition("@/")[2].split("?")
+    more = "" if "no.invalid" in wrong else place
+    with pytest.raises(StoreError) as refused:
+        RunStore("postgresql+psycopg://" + wrong.format(name) + more)
+    assert "s3cret" not in (line := one_line(refused.value))
+    assert line.startswith("the run store postgresql+psycopg://")
+
+
 @pytest.mark.parametrize("ends_first", [False, True])
-def test_a_server_that_is_restarted_while_a_job_records(server: Server, monkeypatch: Any, ends_first: bool) -> None:  # noqa: F811
+def test_a_server_that_is_restarted_while_a_job_records(server: Server, monkeypatch: Any, ends_first: bool) -> None:
     """Where the program ends before it is back, the next one takes in what was left."""
     monkeypatch.setattr(outbox, "RETRY_S", 0.01)
     monkeypatch.setattr("vitprof.jobs.supervisor.LEAVE_AFTER_S", 0.01)

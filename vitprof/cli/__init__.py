@@ -12,6 +12,7 @@ from vitprof import errors, program
 from vitprof.cli import check, convert, dashboard, data, datasets, doctor, export, run, runs, schema, tournament, watch
 from vitprof.cli.common import terminal
 from vitprof.cli.metrics import give_metrics
+from vitprof.cli.retention import prune
 
 app = typer.Typer(
     help="Is my GPU starved by data loading, by which part, and what would a fix gain? Without a command: opens the "
@@ -30,7 +31,7 @@ for command in (
         doctor.strategies,
         runs.runs,
     ),
-    *(export.export, runs.delete, runs.restore, runs.prune, export.bundle, export.code, dashboard.demo, schema.schema),
+    *(export.export, runs.delete, runs.restore, prune, export.bundle, export.code, dashboard.demo, schema.schema),
     *(doctor.doctor, doctor.selftest),
 ):
     app.command()(command)

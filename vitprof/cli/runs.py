@@ -1,5 +1,5 @@
-"""`runs` lists the runs in the store, searched, filtered and paged as on the History page; `delete`, `restore` and
-`prune` take one out, bring it back, and erase what was deleted.
+"""`runs` lists the runs in the store, searched, filtered and paged as on the History page; `delete` takes one out, and
+`restore` brings it back.
 """
 
 import contextlib
@@ -10,11 +10,10 @@ import typer
 
 from vitprof import errors, formats
 from vitprof.cli.common import results, terminal
-from vitprof.config.bounds import LIST_PAGE, PRUNED_DAYS
+from vitprof.config.bounds import LIST_PAGE
 from vitprof.export.tables import run_object
 from vitprof.program import program
 from vitprof.store import SORTS, RunQuery, RunRow, RunStore, StoredRun
-from vitprof.store.run_store import KEPT_DAYS
 
 DEFAULT_LIMIT = 50
 """Runs in a table without --limit. As JSON all runs are printed."""
@@ -36,6 +35,9 @@ def runs(
     device: Annotated[list[str] | None, _many("runs on this device, as requested")] = None,
     verdict: Annotated[list[str] | None, _many("runs with this verdict, such as input-bound")] = None,
     status: Annotated[list[str] | None, _many("runs with this status, such as done or failed")] = None,
+    user: Annotated[list[str] | None, _many("runs that this user made")] = None,
+    host: Annotated[list[str] | None, _many("runs made on this machine")] = None,
+    project: Annotated[list[str] | None, _many("runs of this project, as VITPROF_PROJECT named it")] = None,
     helpers: Annotated[bool, typer.Option("--helpers", help=HELPERS_HELP)] = False,
     sort: Annotated[str, typer.Option(help=SORT_HELP)] = "id",
     ascending: Annotated[bool, typer.Option("--ascending", help="the smallest first")] = False,
@@ -45,7 +47,8 @@ def runs(
 ) -> None:
     """List the runs in the store, newest first, or show one of them."""
     filters = {"status": status, "strategy": strategy, "dataset": dataset, "device": device, "verdict": verdict}
-    wanted = {name: values or () for name, values in (filters | {"tag": tag}).items()}
+    filters |= {"tag": tag, "user": user, "host": host, "project": project}
+    wanted = {name: values or () for name, values in filters.items()}
     query = RunQuery(text=text, filters=wanted, helpers=helpers, sort=sort, descending=not ascending)
     with terminal.open_store(settle=True) as store:
         if run is not None:
@@ -80,15 +83,16 @@ def _show(run: StoredRun, tags: tuple[str, ...], as_json: bool) -> None:
 
 
 def _show_table(rows: list[RunRow]) -> None:
-    cells = []
+    cells, many = [], len({(row.owner_user, row.owner_host) for row in rows}) > 1
     for row in rows:
         name = row.name + (" (simulated)" if row.simulated and "simulated" not in row.name else "")
         known = row.samples_per_s is not None or row.idle_frac is not None
         figures = (formats.number(row.samples_per_s), formats.percent(row.idle_frac)) if known else ("", "")
         tags = ", ".join(row.tags)
-        cells.append((str(row.id), name, row.status, row.verdict_kind, *figures, tags, row.created_utc))
+        by = [f"{row.owner_user}@{row.owner_host}"] if many else []
+        cells.append((str(row.id), name, row.status, row.verdict_kind, *figures, tags, row.created_utc, *by))
     header = ("run", "name", "status", "verdict", "samples/s", "device idle", "tags", "made")
-    terminal.show_table(header, cells)
+    terminal.show_table((*header, "by") if many else header, cells)
 
 
 def _objects(store: RunStore, rows: list[RunRow]) -> Iterator[dict[str, Any]]:
@@ -107,12 +111,3 @@ def restore(run: Annotated[int, terminal.run_id("id of the deleted run")]) -> No
     """Bring back a run that was deleted."""
     with terminal.open_store() as store:
         store.restore(run)
-
-
-KEEP_HELP = "erase what was deleted longer ago than that"
-
-
-def prune(keep_days: Annotated[float, terminal.number("keep_days", PRUNED_DAYS, KEEP_HELP)] = float(KEPT_DAYS)) -> None:
-    """Erase deleted runs for good."""
-    with terminal.open_store() as store:
-        terminal.show(f"{formats.count(store.prune(keep_days), 'run')} erased")

@@ -66,6 +66,7 @@ class JobManager:
         """Device -> its jobs; None ends the worker thread."""
         self._threads: list[threading.Thread] = []
         self._closed = False
+        store.refuses = users.why_not_run
         killed_jobs.clear_orphans()
         finalise.settle_interrupted(store)
 

@@ -1,5 +1,6 @@
 """The user who starts and stops jobs, where the dashboard has a login."""
 
+import os
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import ParamSpec, TypeVar
@@ -35,6 +36,19 @@ def carried(work: Callable[P, R]) -> Callable[P, R]:
         return work(*args, **kwargs)
 
     return run
+
+
+MAY_RUN = "VITPROF_MAY_RUN"
+"""Environment variable: the users of a dashboard with a login who may make and change runs, separated by commas. The
+others may only see them. Where it is not set, all may."""
+
+
+def why_not_run() -> str:
+    """Returns why the current user may not make or change runs; "" where that is allowed."""
+    allowed, user = os.environ.get(MAY_RUN), who()
+    if allowed is None or not user or user in [name.strip() for name in allowed.split(",")]:
+        return ""
+    return f"{user} may see runs, but not make or change any: {MAY_RUN} names those who may"
 
 
 def may_stop(started_by: str) -> bool:

@@ -22,10 +22,13 @@ import sqlalchemy as sa
 from vitprof.errors import ConfigError, StoreAwayError, StoreError, one_line
 from vitprof.home import OLD_STORE_FILE, STORE_FILE, ensure_dir, home, private_file
 from vitprof.names import masked
+from vitprof.program import install_command
+from vitprof.store.migrations import OLDEST, migrate
 
-STORE_VERSION = 7
-"""Version of these tables, stamped as Alembic stamps a database's revision: this is the baseline that a later
-migration can be written against. A column of steps or telemetry needs none, see `chunks`."""
+STORE_VERSION = 8
+"""Version of these tables, stamped as Alembic stamps a revision. A later one needs a file in `migrations`."""
+OPENING = 0x7669_7470
+"""Number of the lock of a PostgreSQL database that a program holds while it creates or migrates the tables."""
 MAX_ID = 2**31 - 1
 """The largest id that an INTEGER of every database can hold; drivers refuse larger numbers with errors of their own."""
 
@@ -57,6 +60,8 @@ runs = sa.Table(
     sa.Column("group_key", sa.String, nullable=False, default="", server_default="", index=True),
     sa.Column("role", sa.String, nullable=False, default="", server_default=""),
     sa.Column("error", sa.String, nullable=False, default=""),
+    sa.Column("owner_user", sa.String, nullable=False, default="", server_default="", index=True),
+    sa.Column("project", sa.String, nullable=False, default="", server_default=""),
     sa.Column("owner_host", sa.String, nullable=False),
     sa.Column("owner_pid", sa.Integer, nullable=False),
     sa.Column("owner_started", sa.Double, nullable=False),
@@ -133,6 +138,8 @@ def _parse(url: str | sa.URL) -> sa.URL:
         raise StoreError(
             f"VITPROF_DB: {shown!r} is not an SQLAlchemy URL; give one such as sqlite:////home/me/runs.sqlite"
         ) from None
+    if parsed.drivername in ("postgres", "postgresql"):  # as others write it; the tests' driver is psycopg 3
+        parsed = parsed.set(drivername="postgresql+psycopg")
     if "@" in (parsed.host or ""):
         shown = (parsed.host or "").rpartition("@")[2]
         raise StoreError(f"VITPROF_DB: the password for {shown!r} has an @ in it: write %40 for it")
@@ -161,6 +168,21 @@ def _version(db: sa.Connection) -> str | None:
         if tables.has_table(table):
             return str(db.execute(sa.select(sa.column(column)).select_from(sa.table(table))).scalar())
     return None
+
+
+def _is_older(found: str | None) -> bool:
+    """Returns whether a store of that version can be migrated to this one."""
+    return found is not None and found.isdecimal() and OLDEST <= int(found) < STORE_VERSION
+
+
+def _may_only_read(db: sa.Connection) -> bool:
+    """Returns whether a server lets this user read the runs, and no more: by the rights of its role, or as it only
+    follows another server.
+    """
+    if db.dialect.name != "postgresql":
+        return False
+    may = sa.func.has_table_privilege(runs.name, "INSERT"), sa.func.current_setting("transaction_read_only") == "off"
+    return not all(db.execute(sa.select(*may)).one())
 
 
 def sqlite_file(url: sa.URL) -> Path | None:
@@ -247,16 +269,19 @@ class Database:
         self.identity = f"sqlite:{self.file.resolve()}" if self.file else where.render_as_string()
         """A name that tells this database from others, on this machine."""
         self.read_only = self.file is not None and cannot_be_written(self.file)
-        """Whether this program may only read the file or its directory."""
+        """Whether this program may only read the database: the file or its directory, or as this user of a server."""
         self.notice = ""
         """A line for the user about an older store, which is not used; "" without one, and once it was named."""
+        self.refuses: Callable[[], str] = str
+        """Returns why the current user may not change anything; "" where that is allowed."""
         if self.read_only and self.file is not None:
             parsed = reading_url(parsed, self.file)
         try:
             # A server may have been restarted since a connection was last used: test it before each use.
             self._engine = sa.create_engine(parsed, pool_pre_ping=self.file is None)
         except (sa.exc.ArgumentError, ImportError) as error:
-            raise StoreError(f"VITPROF_DB: {self.url!r} cannot be used: {masked(str(error))}") from error
+            todo = f"; {install_command('postgres')}" if parsed.drivername == "postgresql+psycopg" else ""
+            raise StoreError(f"VITPROF_DB: {self.url!r} cannot be used: {masked(str(error))}{todo}") from error
         if self._engine.dialect.name == "sqlite" and not self.read_only:
             sa.event.listen(self._engine, "connect", _on_connect)
         try:
@@ -266,29 +291,50 @@ class Database:
             raise
 
     def _open_tables(self) -> None:
-        """Creates the tables; does not write to a store that has them."""
+        """Creates the tables, or migrates them; does not write to a store that has them as they are to be."""
         with self.transaction() as db:
             found = _version(db)
-        if found is None:
-            if self.read_only:
-                raise StoreError(f"{self.url} can only be read here, and is not a run store")
-            with self.writing() as db:  # two programs may open a new store at the same moment
-                found = _version(db)
-                if found is None:
-                    metadata.create_all(db)
-                    db.execute(sa.insert(versions).values(version_num=str(STORE_VERSION)))
-                    self._name_the_old_one()
-        if found not in (None, str(STORE_VERSION)):
+            if found is not None and _may_only_read(db):
+                self.read_only = True
+        if found is None and self.read_only:
+            raise StoreError(f"{self.url} can only be read here, and is not a run store")
+        if (found is None or _is_older(found)) and not self.read_only:
+            with self.writing() as db:  # two programs may open a store at the same moment
+                if db.dialect.name == "postgresql":
+                    db.execute(sa.select(sa.func.pg_advisory_xact_lock(OPENING)))
+                found = self._made_or_migrated(db, _version(db))
+        if found != str(STORE_VERSION):
+            todo = "open it once where it can be written to" if _is_older(found) else "move it away, or set VITPROF_DB"
             raise StoreError(
                 f"{self.url} was written by another version of vitprof (store version {found}, not {STORE_VERSION}) "
-                "and is left as it is; move it away, or set VITPROF_DB to another database"
+                f"and is left as it is; {todo}{'' if _is_older(found) else ' to another database'}"
             )
+
+    def _made_or_migrated(self, db: sa.Connection, found: str | None) -> str | None:
+        if found is None:
+            metadata.create_all(db)
+            db.execute(sa.insert(versions).values(version_num=str(STORE_VERSION)))
+            self._name_the_old_one()
+        elif _is_older(found):
+            migrate(db)
+        return _version(db)
 
     def _name_the_old_one(self) -> None:
         if self.file is not None and self.file.name == STORE_FILE:
             old = self.file.with_name(OLD_STORE_FILE)
             if old.is_file():
                 self.notice = f"{old} is of an earlier version and is left as it is; new runs are stored in {self.file}"
+
+    def why_not_changed(self) -> str:
+        """Returns why no run can be made or changed here; "" where one can."""
+        if self.read_only:
+            return f"{self.url} can only be read here: runs can be seen, not made or changed"
+        return self.refuses()
+
+    def check_may_change(self) -> None:
+        """Raises `StoreError` where no run can be made or changed."""
+        if reason := self.why_not_changed():
+            raise StoreError(reason)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sa.Connection]:

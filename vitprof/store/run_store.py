@@ -46,12 +46,13 @@ class DeletedRuns(database.Database):
         """Takes runs out of all lists, with what was made for them: all, or none. For `KEPT_DAYS`, or until `prune`,
         `restore` brings them back. Raises `StoreError` if one is missing or live.
         """
+        self.check_may_change()
         moment = database.now_utc()
         with self.transaction() as db:
             for run_id in dict.fromkeys(run_ids):
                 status = None
                 if 0 < run_id <= MAX_ID:
-                    status = db.execute(sa.select(runs.c.status).where(runs.c.id == run_id)).scalar()
+                    status = db.execute(sa.select(runs.c.status).where(runs.c.id == run_id).with_for_update()).scalar()
                 if status is None:
                     raise StoreError(_no_run(run_id))
                 made_for_it = runs.c.id > 0, runs.c.group_key.in_(stored_run.helper_keys(run_id))
@@ -79,6 +80,7 @@ class DeletedRuns(database.Database):
 
     def restore(self, *run_ids: int) -> None:
         """Brings deleted runs back, with their numbers. All, or none. Raises `StoreError` if one was not deleted."""
+        self.check_may_change()
         with self.transaction() as db:
             for run_id in run_ids:
                 gone = db.execute(sa.select(runs.c.id).where(runs.c.id < 0, _with_helpers(run_id))).scalars().all()
@@ -89,6 +91,7 @@ class DeletedRuns(database.Database):
 
     def prune(self, keep_days: float = KEPT_DAYS) -> int:
         """Erases what was deleted at least so many days ago; returns how many runs."""
+        self.check_may_change()
         with self.transaction() as db:
             return _erase(db, runs.c.message <= database.now_utc(keep_days))
 
@@ -116,11 +119,12 @@ class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
 
     def add_run(self, config: RunConfig, *, group_key: str = "", role: str = "", started_by: str = "") -> StoredRun:
         """Adds a run with status "queued", owned by this process, and returns it."""
+        self.check_may_change()
         values = plain_columns({"config": config, "status": "queued", "created_utc": database.now_utc()})
         values |= {"name": resolve.run_name(config), "group_key": group_key, "role": role}
         values["facts"] = {STARTED_BY: started_by} if started_by else {}
         with self.transaction() as db:
-            run_id = inserted_id(db.execute(sa.insert(runs).values(**values, **_own_columns())))
+            run_id = inserted_id(db.execute(sa.insert(runs).values(**stored_run.owner_columns(started_by), **values)))
             return stored_run.stored_run(db.execute(sa.select(*stored_run.STORED).where(runs.c.id == run_id)).one())
 
     def update_run(self, run_id: int, **values: Any) -> None:
@@ -197,6 +201,7 @@ class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
         self, run_id: int, *, name: str | None = None, note: str | None = None, tags: Iterable[str] | None = None
     ) -> None:
         """Sets the values that are given, all or none of them. Raises `StoreError`."""
+        self.check_may_change()
         values: dict[str, str] = {}
         if name is not None:
             values["name"] = checked_name(name)
@@ -288,7 +293,8 @@ class RunImport:
 
     def insert(self, values: Mapping[str, Any], *, steps: Series, telemetry: Series, tags: Iterable[str] = ()) -> int:
         """Adds a run that has ended, with its series and tags, as one of this process, and returns its new id."""
-        run_id = inserted_id(self._db.execute(sa.insert(runs).values(**_own_columns(), **plain_columns(values))))
+        known = stored_run.owner_columns() | plain_columns(values)
+        run_id = inserted_id(self._db.execute(sa.insert(runs).values(known)))
         insert_chunks(self._db, run_id, chunks_of("steps", steps, merge=True))
         insert_chunks(self._db, run_id, chunks_of("telemetry", telemetry, merge=True))
         _set_tags(self._db, run_id, tags)
@@ -300,10 +306,6 @@ def importing(store: RunStore) -> Iterator[RunImport]:
     """Yields an import whose runs are committed at the end of the block, all or none. Raises `StoreError`."""
     with store.transaction() as db:
         yield RunImport(db)
-
-
-def _own_columns() -> dict[str, Any]:
-    return dict(zip(("owner_host", "owner_pid", "owner_started"), stored_run.this_program(), strict=True))
 
 
 def _set_tags(db: sa.Connection, run_id: int, tags: Iterable[str]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import getpass
+import os
 import re
 import socket
 from collections.abc import Mapping, Sequence
@@ -79,6 +82,18 @@ def this_program() -> tuple[str, int, float]:
     return socket.gethostname(), me.pid, me.create_time()
 
 
+def owner_columns(started_by: str = "") -> dict[str, Any]:
+    """Returns the columns that say whose a run of this program is. `started_by`: the dashboard's user, if it has a
+    login; else `VITPROF_USER` or the system's user. The project is `VITPROF_PROJECT`.
+    """
+    user = started_by or os.environ.get("VITPROF_USER", "")
+    if not user:
+        with contextlib.suppress(OSError, KeyError, ImportError):  # the user of a container may have no name
+            user = getpass.getuser()
+    about = {"owner_user": tamed_name(user), "project": tamed_name(os.environ.get("VITPROF_PROJECT", ""))}
+    return about | dict(zip(("owner_host", "owner_pid", "owner_started"), this_program(), strict=True))
+
+
 def is_alive(host: str, pid: int, started: float) -> bool:
     """Returns whether that program still runs; True for one of another machine, where that cannot be known."""
     if host != socket.gethostname():
@@ -105,6 +120,9 @@ class StoredRun(recording.Recording):
     """Progress of the stage, 0 to 1; None where it is not known."""
     message: str = ""
     """A detail of the stage, such as what is being prepared."""
+    owner_user: str = ""
+    """Who made it: the dashboard's user where it has a login, else the system's."""
+    project: str = ""
     owner_host: str
     owner_pid: int
     owner_started: float
@@ -158,8 +176,10 @@ def _verdict(values: dict[str, Any] | None) -> verdict.Verdict | None:
 
 SORTS: tuple[str, ...] = ("id", "name", "strategy", "samples_per_s", "idle_frac")
 """Columns that a list of runs can be sorted by; "id" is the order in which they were created."""
-FILTERS: tuple[str, ...] = ("status", "strategy", "dataset", "device", "verdict", "tag")
+FILTERS: tuple[str, ...] = ("status", "strategy", "dataset", "device", "verdict", "tag", "user", "host", "project")
 """Names of the filters of a list of runs."""
+COLUMN_OF = {"verdict": "verdict_kind", "user": "owner_user", "host": "owner_host"}
+"""Filter -> column, where that has another name."""
 ROLES_OF_THEIR_OWN = ("check",)
 """Roles of runs in a group that the user asked for one by one: those that check a prediction."""
 OWN = sa.or_(runs.c.group_key == "", runs.c.role.in_(ROLES_OF_THEIR_OWN))
@@ -194,6 +214,11 @@ class RunRow:
     group_key: str
     role: str
     error: str
+    owner_user: str
+    """Who made it."""
+    owner_host: str
+    """The machine that it was made on."""
+    project: str
     tags: tuple[str, ...]
 
     @property
@@ -320,7 +345,7 @@ def _conditions(query: RunQuery) -> list[sa.ColumnElement[bool]]:
 
 def _column(name: str) -> sa.Column[Any]:
     """Returns the column of a filter other than "tag"."""
-    return runs.c["verdict_kind" if name == "verdict" else name]
+    return runs.c[COLUMN_OF.get(name, name)]
 
 
 def _has_word(word: str) -> sa.ColumnElement[bool]:

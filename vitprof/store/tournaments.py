@@ -69,6 +69,7 @@ class TrialRun:
 
 def insert_tournament(store: RunStore, spec: tournament_spec.TournamentSpec, name: str = "") -> int:
     """Stores a tournament with status "queued" and returns its id. Raises `ConfigError` for a name that is refused."""
+    store.check_may_change()
     name = name.strip() or spec.title
     if reason := why_no_name(name):
         raise ConfigError("name", name if len(name) <= MAX_NAME else name[:20] + "...", reason)
@@ -182,6 +183,7 @@ def release(store: RunStore, tournament_id: int) -> None:
 
 def delete_tournament(store: RunStore, tournament_id: int) -> None:
     """Deletes a tournament with its runs, for good. Raises `JobError` where it is running."""
+    store.check_may_change()
     _check_free(_row(store, tournament_id))  # not `tournament()`: one that cannot be read can be deleted
     store.mark_interrupted()
     with store.transaction() as db:

@@ -117,7 +117,12 @@ FILTERS: dict[str, tuple[str, str, str]] = {
     "devices": ("Device", "device", "As requested: auto, cpu, cuda:N or a simulated one."),
     "statuses": ("Status", "status", "How the run ended, or that it is still running."),
     "tags": ("Tag", "tag", "Runs with any of these tags."),
+    "users": ("User", "user", "Who made the run."),
+    "hosts": ("Machine", "host", "Where it was made."),
+    "projects": ("Project", "project", "What VITPROF_PROJECT named when it was made."),
 }
+OF_SEVERAL = ("users", "hosts", "projects")
+"""Filters that are shown only where there are several values to choose from."""
 SEARCH, PAGE = "q", "page"
 CLEAR_ICON = ":material/filter_alt_off:"
 
@@ -127,6 +132,12 @@ def show_first_page() -> None:
 
 
 OF_SEARCH: dict[str, Any] = {"on_change": show_first_page, "bind": widgets.IN_URL}
+
+
+@st.cache_data(ttl=60, show_spinner=False)
+def owners(field: str) -> list[str]:
+    """Returns the values of a filter of `OF_SEVERAL`: there is rarely a new one, and 10^5 runs take 0.1 s."""
+    return resources.store().choices(field)
 
 
 def draw_search() -> store.RunQuery:
@@ -153,8 +164,11 @@ def draw_search() -> store.RunQuery:
     with st.popover("Filters", icon=icon, help=about, key="history-filters"):
         chosen: dict[str, Any] = {}
         for name, (label, field, about) in FILTERS.items():
-            named = filter(None, st.query_params.get_all(name))  # a URL may name what no run has
-            options = sorted({*resources.store().choices(field), *named})
+            named = [*filter(None, st.query_params.get_all(name))]  # a URL may name what no run has
+            found = owners(field) if name in OF_SEVERAL else resources.store().choices(field)
+            options = sorted({*found, *named})
+            if name in OF_SEVERAL and len(options) < 2 and not named:
+                continue
             chosen[field] = tuple(st.multiselect(label, options, key=name, help=about, placeholder="any", **OF_SEARCH))
         helpers = st.toggle(
             "Also helper runs",
@@ -259,6 +273,7 @@ COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
     ),
     "device": (lambda r: r.device, column.TextColumn("Device", help="As requested.")),
     "tags": (lambda r: list(r.tags), column.ListColumn("Tags", help="Words of your own; Edit changes them.")),
+    "by": (lambda r: f"{r.owner_user}@{r.owner_host}", column.TextColumn("By", help="Who made it, and where.")),
     "note": (lambda r: r.note, column.TextColumn("Note", help="What you wrote about it; Edit changes it.")),
 }
 
@@ -272,6 +287,8 @@ def draw_table(rows: Sequence[store.RunRow]) -> list[store.RunRow]:
         at = [at for at, row in enumerate(rows) if row.id in before]
         st.session_state[key] = {"selection": {"rows": at, "columns": [], "cells": []}}
     data = {name: [value(row) for row in rows] for name, (value, _) in COLUMNS.items()}
+    if len({*data["by"]}) == 1:
+        del data["by"]
     data["created"] = pd.to_datetime([row.created_utc for row in rows], utc=True, errors="coerce")
     config = {name: config for name, (_, config) in COLUMNS.items()}
     config["created"] = column.DatetimeColumn(

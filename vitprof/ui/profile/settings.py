@@ -225,6 +225,8 @@ def run_button(
         message = widgets.wrong(config)
     elif seen.verdict == "bad":
         message = f"Not possible here: {seen.reason}"
+    elif reason := resources.store().why_not_changed():
+        message = reason
     elif isinstance(config, RunConfig):
         usable = config
     before = usable and len(ahead_of_a_new_run(resources.store(), usable.device, shares=usable.share_machine))
