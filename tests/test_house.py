@@ -127,6 +127,8 @@ BOUNDARIES = frozenset(
         "vitprof.config.plugins",  # other packages' entry points
         "vitprof.analysis.tournament.nodes",  # many ranks and machines, which have a budget of their own
         "vitprof.ui.profile.ranks",
+        "vitprof.recording.ranks",
+        "vitprof.jobs.nodes",
         "vitprof.watch.proxy",  # passes for objects of any kind: no part of what is declared with it
     }
 )

@@ -130,3 +130,25 @@ def test_it_is_plain_json() -> None:
     plain = found(wait=only(2, 3)).to_dict()
     assert (plain["straggler"], plain["cause"], len(plain["figures"]), len(plain["saves"])) == (2, "input", 4, 3)
     assert plain["sentences"][0].startswith("4 ranks: rank 2 holds up the others")
+
+
+@pytest.mark.parametrize(
+    ("cores", "changed", "cause"),
+    [
+        ((0.0, 1.2), {"wait": only(2, 3)}, "machine"),
+        ((0.0, 1.2), {"forward": only(2, 2)}, "machine"),
+        ((0.0, 1.2), {"wait": only(2, 3), "values": only(2, 3)}, "heavier data"),  # that is enough of a reason
+        ((1.2, 1.2), {"wait": only(2, 3)}, "input"),  # the other node is as busy
+        ((1.2, 0.0), {"wait": only(2, 3)}, "input"),
+        ((None, 1.2), {"wait": only(2, 3)}, "input"),
+    ],
+)
+def test_a_node_that_other_programs_keep_busy_is_the_cause(
+    cores: tuple[float | None, float], changed: dict[str, Any], cause: str
+) -> None:
+    nodes = [{"host": "ab"[i], "ranks": [2 * i, 2 * i + 1], "others_cores": cores[i]} for i in range(2)]
+    seen = ranks_of(made(**changed), nodes)
+    assert seen is not None
+    assert (seen.straggler, seen.cause) == (2, cause)
+    words = "rank 2 (on b, where other programs took 1.2 cores)" if cause == "machine" else "rank 2 (on b) holds"
+    assert words in seen.sentences[0].replace("1.20", "1.2")

@@ -19,7 +19,7 @@ from vitprof.jobs.finalise import settle
 from vitprof.store import RunStore
 
 OPEN = {"Environment", "Facts", "WatchedLoader", "LoaderWaits", "TransformTime", "Making", "ReplayBlock", "Stop"}
-OPEN |= {"RankFacts", "OfRank"}
+OPEN |= {"RankFacts", "OfRank", "NodeFacts"}
 """Facts that depend on device and versions."""
 
 

@@ -1,7 +1,9 @@
 """All ranks of a distributed job in one run: a real one of torchrun's, and processes that only send."""
 
 import json
+import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +11,10 @@ import pytest
 
 from tests import ROOT
 from tests.jobs.test_command import recorded
+from vitprof.jobs import finalise, nodes
 from vitprof.jobs.command import CommandRunner
 from vitprof.store import RunStore
+from vitprof.store.stored_run import StoredRun
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +57,37 @@ def run_script(tmp_path: Path, name: str) -> list[str]:
     script.write_text(SCRIPT)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     return [*launcher, str(script), str(tmp_path / name)]
+
+
+def test_two_nodes_commands_make_one_run_of_all_ranks(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    *launcher, _, _, script, out = run_script(tmp_path, "two")
+    launcher.remove("--standalone")
+    place = ["--nnodes", "2", "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
+
+    def of_node(number: str) -> StoredRun:
+        command = [*launcher, *place, "--node-rank", number, script, out]
+        return recorded(store, number, lambda: CommandRunner(command))
+
+    with ThreadPoolExecutor(2) as at_once:
+        first, second = at_once.map(of_node, "01")
+    assert (first.environment["rank"], second.environment["rank"]) == (0, 1)
+    assert first.verdict is not None
+    assert "1 rank of the job trained on other nodes" in first.verdict.sentence, "what rank 1 waits for is not known"
+    whole, line = nodes.join(store, second, finalise.settle)
+    assert (whole.id, line) == (first.id, f"run {first.id} has the ranks of 2 commands")
+    assert {rank: len(of["step"]) for rank, of in store.steps_of_ranks(whole.id).items()} == {0: 40, 1: 40}
+    assert (whole.facts["ranks"]["straggler"], whole.facts["ranks"]["cause"]) == (1, "input")
+    assert whole.verdict is not None
+    assert whole.verdict.sentence.startswith("Almost certainly starved: the job waits for data")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
 
 
 def test_both_ranks_are_in_one_run_and_the_slow_one_is_named(

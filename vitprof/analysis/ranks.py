@@ -11,7 +11,7 @@ Law and Kelton, Simulation Modeling and Analysis, section 9.5.3), never by one s
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
@@ -68,7 +68,9 @@ class Ranks:
     straggler: int | None = None
     """The rank that the others wait for; None where there is none, or it cannot be told."""
     cause: str = ""
-    """input, heavier data, or compute; "" without a straggler, and where it changes."""
+    """input, heavier data, compute, or machine; "" without a straggler, and where it changes."""
+    on: str = ""
+    """Its node, and what was found there; "" where there is one node."""
     saves: Interval = field(default_factory=lambda: Interval(math.nan, math.nan, math.nan))
     """Share of the time that it holds up the others, with its interval; of a wandering one, of all of them."""
     wandering: bool = False
@@ -81,7 +83,7 @@ class Ranks:
     """Why nothing can be told; "" where it can."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain values for JSON (`recording.RankFacts`), with null for what is not known."""
+        """Returns plain values for JSON (`recording.ranks.RankFacts`), with null for what is not known."""
         plain = {**asdict(self), "saves": list(self.saves), "sentences": list(self.sentences)}
         return cast("dict[str, Any]", json.loads(json.dumps(plain), parse_constant=lambda _: None))
 
@@ -114,12 +116,16 @@ class Ranks:
             "input": f"its data come late: it waits for them {formats.percent(mine.data_wait_frac)} of the time",
             "heavier data": f"its batches are heavier, {formats.number(mine.given)} times what the others get",
             "compute": "its forward pass takes longer, with as much data",
+            "machine": "no other node is as busy",
         }[self.cause]
-        return f"rank {self.straggler} holds up the others for {share}; cause: {self.cause} ({why})"
+        where = f" (on {self.on})" if self.on else ""
+        return f"rank {self.straggler}{where} holds up the others for {share}; cause: {self.cause} ({why})"
 
 
-def ranks_of(steps: Mapping[int, Series]) -> Ranks | None:
-    """Returns what can be told of the steps of several ranks (`NAMES`, (n,) each); None for one rank."""
+def ranks_of(steps: Mapping[int, Series], nodes: Sequence[Mapping[str, Any]] = ()) -> Ranks | None:
+    """Returns what can be told of the steps of several ranks (`NAMES`, (n,) each); None for one rank. `nodes`: the
+    machines, where there are several (`recording.ranks.NodeFacts`).
+    """
     if len(steps) < 2:
         return None
     ranks = sorted(steps)
@@ -159,8 +165,11 @@ def ranks_of(steps: Mapping[int, Series]) -> Ranks | None:
     lead = own[most] - np.delete(own, most, axis=0).max(axis=0)
     saves = _share(lead[~once], step_s)
     if saves.low > 0 and saves.value >= LEAST_FRAC:
-        cause = _cause(most, wait, forward, given)
-        return Ranks(figures, n, straggler=ranks[most], cause=cause, saves=saves, **found)  # type: ignore[arg-type]
+        cause, host = _cause(most, wait, forward, given), _host(ranks[most], nodes)
+        if cause != "heavier data" and (cores := _taken(ranks[most], nodes)):
+            cause, host = "machine", f"{host}, where other programs took {formats.number(cores)} cores"
+        named = {"straggler": ranks[most], "cause": cause, "saves": saves, "on": host}
+        return Ranks(figures, n, **named, **found)  # type: ignore[arg-type]
     apart = _share((wait.max(axis=0) - np.sort(wait, axis=0)[-2])[~once], step_s)
     if apart.low >= WANDERING_FRAC:
         return Ranks(figures, n, saves=apart, wandering=True, **found)  # type: ignore[arg-type]
@@ -172,6 +181,21 @@ def ranks_of(steps: Mapping[int, Series]) -> Ranks | None:
         )
         return Ranks(figures, n, why_not=why, **found)  # type: ignore[arg-type]
     return Ranks(figures, n, **found)  # type: ignore[arg-type]
+
+
+def _host(rank: int, nodes: Sequence[Mapping[str, Any]]) -> str:
+    return next((str(node["host"]) for node in nodes if rank in node["ranks"]), "")
+
+
+def _taken(rank: int, nodes: Sequence[Mapping[str, Any]]) -> float:
+    """Returns the cores that other programs took on the rank's node, if they did so on no other; else 0."""
+    taken = {rank in node["ranks"]: 0.0 for node in nodes}
+    for node in nodes:
+        if node["others_cores"] is None:
+            return 0.0
+        taken[rank in node["ranks"]] = max(taken[rank in node["ranks"]], node["others_cores"])
+    busy = taken.get(True, 0.0) >= thresholds.OTHERS_CORES > taken.get(False, math.inf)
+    return taken[True] if busy else 0.0
 
 
 def _common(steps: list[Series]) -> dict[str, Floats]:

@@ -92,6 +92,11 @@ def watch(
             name = name or shlex.join([os.path.basename(given[0]), *given[1:]])
             run = _watched(store, runner, name, shlex.join(given), so_far, quiet=quiet)
             if run is not None:
+                from vitprof.jobs import finalise, nodes
+
+                run, line = nodes.join(store, run, finalise.settle)
+                if line:
+                    _say(line)
                 _show_result(run, quiet=quiet)
                 if link is not None and (line := link.conclude(run)):
                     _say(line)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import queue
 import shutil
 import socket
@@ -53,9 +54,14 @@ PLACED_WITHIN_S = 2.0
 """How long (s) a process that connected later waits for the one before to describe its training."""
 
 
+OF_A_TASK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+"""Environment variables with this command's rank, where a launcher starts one for each rank."""
+
+
 class Listener:
-    """Threads that read `connections`: the first process of rank 0 that describes its training is what is recorded;
-    of other ranks of its job only the steps are taken. Any other process is left unread, and gives up.
+    """Threads that read `connections`: the first process of rank 0 that describes its training is what is recorded, or
+    the first of a node that has not rank 0; of other ranks only the steps are taken. Any other process is left unread,
+    and gives up.
     """
 
     def __init__(
@@ -71,6 +77,8 @@ class Listener:
         self._choosing, self._over = threading.Lock(), threading.Event()
         self._readers: list[threading.Thread] = []
         self._ranks, self._n_unread = set[int](), 0
+        self._first = -1
+        self._alone = next((int(rank) for name in OF_A_TASK if (rank := os.environ.get(name, "")).isdecimal()), 0)
         self._thread = threading.Thread(target=self._run, name=f"vitprof-reader-{name}", daemon=True)
         self._thread.start()
 
@@ -126,22 +134,24 @@ class Listener:
                 for waiting in first:
                     self._take(waiting, rank)
         placed.set()
-        if rank == 0:
+        if rank is not None and rank == self._first:
             self._end()
 
     def _place(self, described: Mapping[str, Any]) -> int | None:
         """Returns the rank of a process as whose it is recorded; None where it is not."""
         with self._choosing:
             rank = int(described.get("rank") or 0)
-            if rank in self._ranks:  # another training, or one that a launcher started again
-                self._n_unread += rank == 0
+            leads = rank in (0, self._alone) or described.get("local_rank") == 0
+            if rank in self._ranks or (rank == 0 and self.heard):  # another training, or one that was started again
+                self._n_unread += leads
                 return None
+            if leads and not self.heard:
+                self._first, self.heard = rank, True
             self._ranks.add(rank)
-            self.heard |= rank == 0
             return rank
 
     def _take(self, message: Message, rank: int) -> None:
-        if rank == 0:
+        if rank == self._first:
             self.inbox.put(message)
             if self._on_steps is not None and not isinstance(message, Note):
                 self._on_steps(message)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.ranks import NAMES, ranks_of
 from vitprof.analysis.timing import gaps, steady, summary, utilisation
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.availability import can_run
 from vitprof.errors import StoreAwayError, StoreError, VitprofError, one_line
+from vitprof.jobs import nodes
 from vitprof.jobs.spool import import_left
 from vitprof.recording.columns import Phase
 from vitprof.store import RunStore
@@ -36,8 +36,7 @@ def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> d
         steps = {**steps, "warmup": np.where(suspended, 1.0, steps["warmup"])}
     try:
         facts, of_run = run.environment | run.facts, gaps.RunGaps.of(steps, run.phases)
-        ranks = ranks_of(store.steps_of_ranks(run_id, names=NAMES)) if facts.get("world_size", 1) > 1 else None
-        more = {} if ranks is None else {"ranks": ranks.to_dict()}
+        more = nodes.of_ranks(store, run, steps, telemetry)
         facts |= more
         span = {"t_origin_s": t_origin_s, "t_end_s": t_end_s}
         figures = summary.summarise(run.config, steps, telemetry, run.phases, facts, **span, gaps=of_run)
@@ -90,3 +89,4 @@ def _settle(store: RunStore, time_left: Callable[[], bool], run_id: int, ended_s
         columns = {"notices": [*run.notices, unjudged("judging other runs took all the time")]}
     store.update_run(run_id, **columns)
     store.compact(run_id)
+    nodes.join(store, run, settle)

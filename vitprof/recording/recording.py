@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 from vitprof.config import RunConfig
 from vitprof.recording import columns
 from vitprof.recording.codec import CONFIG, ColumnsOf, KnownKeys
+from vitprof.recording.ranks import NodeFacts, RankFacts
 from vitprof.recording.verdict import Verdict
 
 Columns = Mapping[str, NDArray[np.float64]]
@@ -122,6 +123,12 @@ class Environment(TypedDict, total=False):
     """Ranks of a distributed job."""
     rank: int
     """The rank that the run's figures are of."""
+    local_rank: int
+    """Its number on its node."""
+    job: str
+    """What the processes of the distributed job have in common on all nodes."""
+    began_unix_s: float
+    """When its training began, in seconds since 1970."""
     watched: WatchedLoader
     """The train loader of a watched run."""
 
@@ -159,54 +166,6 @@ class ReplayBlock(TypedDict):
     """Compute in these steps."""
     data_wait_s: float
     """Data wait in these steps."""
-
-
-class OfRank(TypedDict):
-    """One rank of a distributed job, over the steps that all ranks made."""
-
-    rank: int
-    """Its number."""
-    data_wait_frac: float | None
-    """Share of the time blocked in next(loader)."""
-    exposed_frac: float | None
-    """The part of that which cost device time."""
-    own_ms: float | None
-    """Mean milliseconds of a step before the collective: exposed data wait, and forward pass where it is known."""
-    given: float | None
-    """Numbers in its batches' largest tensor as a multiple of the other ranks' median."""
-    last_frac: float | None
-    """Share of the steps in which it was last."""
-    waits_for_others_frac: float | None
-    """Share of the time in which it waited for the last one."""
-
-
-class RankFacts(TypedDict):
-    """The ranks of a distributed job: which one the others wait for."""
-
-    figures: list[OfRank]
-    """Each rank."""
-    n_steps: int
-    """Steps that all of them made, without warm-up."""
-    lost_s: float | None
-    """Exposed wait of the rank that waited longest in each step, summed."""
-    lost_frac: float | None
-    """The same as a share of the time."""
-    straggler: int | None
-    """The rank that the others wait for; null where there is none, or it cannot be told."""
-    cause: str
-    """input, heavier data, or compute."""
-    saves: list[float | None]
-    """Share of the time that it holds up the others, and its interval."""
-    wandering: bool
-    """Whether another rank is last each time, by its data."""
-    of_epochs: list[list[int]]
-    """Epoch, and the rank that was last in most of its steps."""
-    one_off: list[float]
-    """Steps in which one rank held up the others for several steps' time, and the seconds of that."""
-    why_not: str
-    """Why nothing can be told; empty where it can."""
-    sentences: list[str]
-    """All of that in words."""
 
 
 class Facts(TypedDict, total=False):
@@ -253,6 +212,12 @@ class Facts(TypedDict, total=False):
     """Highest device memory reserved by PyTorch's allocator."""
     gpu_mem_allocated_peak_bytes: float | None
     """Highest device memory allocated to PyTorch's tensors."""
+    nodes: list[NodeFacts]
+    """The nodes of a distributed job, where it has several."""
+    others_cores: float | None
+    """Cores that other programs took, on average, of a job of several ranks; null where that is not known."""
+    missing_ranks: int
+    """Ranks of the job that other nodes trained and that are not in this run."""
     ranks: RankFacts
     """The ranks of a distributed job that was watched; the run's other figures are of rank 0."""
     transforms: dict[str, TransformTime]

@@ -118,6 +118,18 @@ def rank() -> int:
     return first + sum(others) * max(1, whole_number("LOCAL_WORLD_SIZE"))
 
 
+def local_rank() -> int:
+    """Returns the number of this process among those of its node; its rank where nothing names that."""
+    name = next((name for name in ("LOCAL_RANK", "SLURM_LOCALID") if name in os.environ), "")
+    return whole_number(name) if name else rank()
+
+
+def job_key() -> str:
+    """Returns what all processes of a distributed job have in common, on all its nodes; "" where nothing names it."""
+    names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
+    return "/".join(os.environ.get(name, "") for name in names) if os.environ.get("MASTER_ADDR") else ""
+
+
 def is_recorded() -> bool:
     """Returns whether the steps of this process are recorded: of rank 0, and where a command records all ranks."""
     return is_watched_rank() or bool(os.environ.get(SOCKET) and os.environ.get(ALL_RANKS))

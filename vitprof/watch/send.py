@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ import vitprof
 from vitprof.errors import one_line
 from vitprof.measure.wire import EventBuffer, Note, write_message
 from vitprof.program import program
-from vitprof.watch.patching import SOCKET, n_ranks, rank, say
+from vitprof.watch.patching import ALL_RANKS, SOCKET, job_key, local_rank, n_ranks, rank, say
 
 if TYPE_CHECKING:
     from vitprof.watch.trackers import LiveLog
@@ -80,6 +81,9 @@ class Session(EventBuffer):
         self._connection = connect()
         facts = {"pid": os.getpid(), "device": device.name, **software(), "world_size": n_ranks() or 1, "rank": rank()}
         facts["watched"] = loader
+        if facts["world_size"] > 1:
+            key = job_key() if os.environ.get(ALL_RANKS) else ""
+            facts |= {"local_rank": local_rank(), "job": key, "began_unix_s": time.time()}
         self._environment = device.environment() | facts
         self.environment(self._environment)
         self.stage("training", 0.0)

@@ -98,7 +98,8 @@ def judge(
     if cause == "cpu_contention" and without < _edge(low):
         return inconclusive(no_verdict.disturbed(device, exposure, without), **measured)
     speed_up, counted = _speed_up(exposure, facts, headroom, held_up, device), training(steps)
-    if outside_loader:  # what free data would gain is not known
+    others_known = facts.get("world_size", 1) < 2 or facts.get("ranks")
+    if outside_loader or not others_known:  # what free data would gain is not known
         speed_up = wording.SpeedUp(math.nan, math.nan, math.nan, measured=False)
     situation = advice_rules.Situation(
         config=config,

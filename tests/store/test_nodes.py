@@ -1,0 +1,106 @@
+"""Runs of a job's nodes become one: that of rank 0, with all ranks on its clock."""
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.series import made_steps
+from vitprof.config import RunConfig
+from vitprof.store import MissingError, RunStore
+from vitprof.store.chunks import chunks_of
+from vitprof.store.nodes import MOMENTS, join_nodes
+
+N = 40
+JOB = {"job": "10.0.0.1/29500/none/", "world_size": 4, "began_unix_s": 1e9}
+
+
+def made(
+    store: RunStore, rank: int, *, host: str = "a", ahead_s: float = 0.0, n: int = N, status: str = "done", **more: Any
+) -> int:
+    """The run of a node with two ranks, the first of which is `rank`, on a clock that is `ahead_s` ahead."""
+    run_id = store.create_run(RunConfig())
+    chunks = []
+    for each in (rank, rank + 1):
+        steps = made_steps([0.2] * n, 0.8, began=100.0 + ahead_s + each * 1e-3)
+        kind: Any = "steps" if each == rank else "ranks"
+        chunks += chunks_of(kind, steps if each == rank else steps | {"rank": np.full(n, float(each))})
+    environment = JOB | {"rank": rank, "hostname": host} | more
+    values = {"environment": environment, "status": status, "owner_host": host, "training_since_s": 100.0 + ahead_s}
+    store.record(run_id, chunks, values)
+    return run_id
+
+
+def test_the_ranks_of_all_nodes_are_in_the_run_of_rank_0_on_its_clock(store: RunStore) -> None:
+    part, whole = made(store, 2, host="b", ahead_s=5000.0), made(store, 0)
+    joined = join_nodes(store, part)
+    assert joined is not None
+    assert (joined.run_id, joined.parts) == (whole, (part,))
+    series = store.steps_of_ranks(whole)
+    assert sorted(series) == [0, 1, 2, 3]
+    for rank, steps in series.items():
+        assert steps["step"].tolist() == list(range(N))
+        assert set(steps["rank"]) == {float(rank)}
+        assert steps["t_start_s"][0] == pytest.approx(100.0, abs=0.01)
+        assert all(np.nanmax(steps[name]) < 200 for name in MOMENTS if np.isfinite(steps[name]).any())
+    first, second = store.run(whole).facts["nodes"]
+    assert (first["host"], first["ranks"], second["host"], second["ranks"]) == ("a", [0, 1], "b", [2, 3])
+    assert second["clock_error_s"] == pytest.approx(0, abs=1e-6)
+    assert [run.id for run in store.runs()] == [whole]
+    assert join_nodes(store, whole) is None
+
+
+def test_a_node_that_ends_later_comes_to_those_that_are_there(store: RunStore) -> None:
+    whole = made(store, 0, world_size=6)
+    made(store, 2, host="b", world_size=6)
+    late = made(store, 4, host="c", world_size=6, status="running")
+    assert join_nodes(store, whole) is not None
+    assert sorted(store.steps_of_ranks(whole)) == [0, 1, 2, 3]
+    store.update_run(late, status="done")
+    assert join_nodes(store, late) is not None
+    assert sorted(store.steps_of_ranks(whole)) == [0, 1, 2, 3, 4, 5]
+    assert [node["host"] for node in store.run(whole).facts["nodes"]] == ["a", "b", "c"]
+
+
+def test_of_few_steps_clocks_are_aligned_by_utc_and_on_one_machine_they_are_one(store: RunStore) -> None:
+    whole = made(store, 0, n=3, ahead_s=7.0)
+    made(store, 2, host="b", n=3, ahead_s=90.0, began_unix_s=1e9 + 2)
+    assert join_nodes(store, whole) is not None
+    assert store.run(whole).facts["nodes"][1]["clock_error_s"] is None
+    assert store.steps_of_ranks(whole)[2]["t_start_s"][0] == pytest.approx(100 + 7 + 2, abs=0.01)
+    whole = made(store, 0, job="other")
+    made(store, 2, ahead_s=0.25, job="other")
+    assert join_nodes(store, whole) is not None
+    assert store.steps_of_ranks(whole)[2]["t_start_s"][0] == pytest.approx(100.25, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"job": "10.0.0.1/29501/none/"},
+        {"began_unix_s": 1e9 + 3600},  # the port is used again
+        {"status": "running"},
+        {"world_size": 1},
+        {"job": ""},
+    ],
+)
+def test_runs_of_other_jobs_and_live_ones_stay_apart(store: RunStore, other: dict[str, Any]) -> None:
+    whole, part = made(store, 0), made(store, 2, host="b", **other)
+    assert join_nodes(store, whole) is None
+    assert {run.id for run in store.runs()} == {whole, part}
+
+
+def test_programs_that_end_at_once_join_them_once(store: RunStore) -> None:
+    ids = [made(store, 2 * k, host="abc"[k], world_size=6) for k in range(3)]
+    with ThreadPoolExecutor(3) as at_once:
+        done = [joined.parts for joined in at_once.map(lambda each: _tried(store, each), ids) if joined]
+    assert sorted(part for parts in done for part in parts) == ids[1:]
+    assert sorted(store.steps_of_ranks(ids[0])) == [0, 1, 2, 3, 4, 5]
+
+
+def _tried(store: RunStore, run_id: int) -> Any:
+    with contextlib.suppress(MissingError):  # it was joined already
+        return join_nodes(store, run_id)
+    return None

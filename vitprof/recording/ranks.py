@@ -1,0 +1,64 @@
+"""The facts of a run that has several ranks."""
+
+from typing_extensions import TypedDict
+
+
+class OfRank(TypedDict):
+    """One rank of a distributed job, over the steps that all ranks made."""
+
+    rank: int
+    """Its number."""
+    data_wait_frac: float | None
+    """Share of the time blocked in next(loader)."""
+    exposed_frac: float | None
+    """The part of that which cost device time."""
+    own_ms: float | None
+    """Mean milliseconds of a step before the collective: exposed data wait, and forward pass where it is known."""
+    given: float | None
+    """Numbers in its batches' largest tensor as a multiple of the other ranks' median."""
+    last_frac: float | None
+    """Share of the steps in which it was last."""
+    waits_for_others_frac: float | None
+    """Share of the time in which it waited for the last one."""
+
+
+class NodeFacts(TypedDict):
+    """A node of a distributed job that several programs recorded."""
+
+    host: str
+    """Name of the machine."""
+    ranks: list[int]
+    """The ranks that it trained."""
+    clock_error_s: float | None
+    """Error of its moments against those of the node of rank 0; null where they were taken by the clocks' UTC."""
+    others_cores: float | None
+    """Cores that other programs took there, on average; null where that is not known."""
+
+
+class RankFacts(TypedDict):
+    """The ranks of a distributed job: which one the others wait for."""
+
+    figures: list[OfRank]
+    """Each rank."""
+    n_steps: int
+    """Steps that all of them made, without warm-up."""
+    lost_s: float | None
+    """Exposed wait of the rank that waited longest in each step, summed."""
+    lost_frac: float | None
+    """The same as a share of the time."""
+    straggler: int | None
+    """The rank that the others wait for; null where there is none, or it cannot be told."""
+    cause: str
+    """input, heavier data, compute, or machine."""
+    saves: list[float | None]
+    """Share of the time that it holds up the others, and its interval."""
+    wandering: bool
+    """Whether another rank is last each time, by its data."""
+    of_epochs: list[list[int]]
+    """Epoch, and the rank that was last in most of its steps."""
+    one_off: list[float]
+    """Steps in which one rank held up the others for several steps' time, and the seconds of that."""
+    why_not: str
+    """Why nothing can be told; empty where it can."""
+    sentences: list[str]
+    """All of that in words."""

@@ -1,0 +1,117 @@
+"""The nodes of a distributed job: each one's program records its ranks as a run of its own. Once the runs have ended,
+they become one, that of rank 0 (launchers that start a command for each rank make as many runs).
+
+Every machine's monotonic clock has a beginning of its own. In data-parallel training all ranks begin a step together,
+as they end the one before in a collective: the median difference of the beginnings is the difference of the clocks, and
+half of their middle 90% its error. Of too few steps it is taken by the machines' UTC clocks, whose error is not known.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+
+from vitprof.analysis.arrays import Series
+from vitprof.analysis.thresholds import MIN_STEPS
+from vitprof.errors import StoreError
+from vitprof.recording.columns import LIVE_STATUSES
+from vitprof.store.chunks import chunks_of, insert_chunks
+from vitprof.store.database import runs
+from vitprof.store.run_store import KEYS, RunStore
+from vitprof.store.stored_run import StoredRun
+
+BEGAN_WITHIN_S = 120.0
+"""Runs whose training began further apart (s, UTC) are no parts of one job: addresses and ports are used again."""
+MOMENTS = ("t_start_s", "compute_start_s", "h2d_start_s", "made_start_s", "made_end_s")
+"""Columns of moments on the machine's monotonic clock."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A job whose nodes' runs became one."""
+
+    run_id: int
+    """That of rank 0."""
+    parts: tuple[int, ...]
+    """The runs that are in it now."""
+
+
+def is_part(run: StoredRun) -> bool:
+    """Returns whether a run is of a node that has not rank 0."""
+    return bool(run.environment.get("job") and run.environment.get("rank"))
+
+
+def join_nodes(store: RunStore, run_id: int) -> Joined | None:
+    """Joins the runs of the job that a run is of, as far as they have ended and are in this store; several programs may
+    do so at once. Returns None where there is nothing to join.
+    """
+    run = store.run(run_id)
+    key = run.environment.get("job")
+    if not key or run.environment.get("world_size", 1) < 2:
+        return None
+    same = runs.c.environment["job"].as_string() == key
+    with store.transaction() as db:
+        ids = db.execute(sa.select(runs.c.id).where(runs.c.id > 0, same, runs.c.status.not_in(LIVE_STATUSES))).scalars()
+    size = run.environment["world_size"]
+    found = [each for each in _readable(store, list(ids)) if each.environment.get("world_size") == size]
+    found = [each for each in found if abs(_began_s(each) - _began_s(run)) <= BEGAN_WITHIN_S]
+    parts = [each for each in found if is_part(each)]
+    whole = next((each for each in found if not is_part(each)), None)
+    if whole is None or not parts:
+        return None
+    with store.writing() as db:
+        facts = db.execute(sa.select(runs.c.facts).where(runs.c.id == whole.id).with_for_update()).scalar_one()
+        there = set(db.execute(sa.select(runs.c.id).where(runs.c.id.in_([part.id for part in parts]))).scalars())
+        nodes, mine = list(facts.get("nodes") or [_node(whole, [0, *_others(store, whole)])]), store.steps(whole.id)
+        moved = [part for part in parts if part.id in there]
+        for part in moved:
+            series = store.steps_of_ranks(part.id)
+            series[int(part.environment["rank"])] = series.pop(0)
+            same_clock = part.owner_host == whole.owner_host
+            shift, error = (0.0, 0.0) if same_clock else _shift(whole, mine, part, series)
+            for rank, steps in series.items():
+                insert_chunks(db, whole.id, chunks_of("ranks", _moved(steps, rank, shift), merge=True))
+            nodes.append(_node(part, sorted(series)) | {"clock_error_s": error})
+            for table, column in KEYS.items():
+                db.execute(sa.delete(table).where(column == part.id))
+        db.execute(sa.update(runs).where(runs.c.id == whole.id).values(facts={**facts, "nodes": nodes}))
+    return Joined(whole.id, tuple(part.id for part in moved)) if moved else None
+
+
+def _readable(store: RunStore, ids: Sequence[int]) -> Iterator[StoredRun]:
+    for run_id in ids:
+        with contextlib.suppress(StoreError):  # joined just now, or another version's
+            yield store.run(run_id)
+
+
+def _began_s(run: StoredRun) -> float:
+    return float(run.environment.get("began_unix_s") or 0.0)
+
+
+def _others(store: RunStore, run: StoredRun) -> list[int]:
+    return sorted(rank for rank in store.steps_of_ranks(run.id, names=("step",)) if rank)
+
+
+def _node(run: StoredRun, ranks: list[int]) -> dict[str, Any]:
+    about = {"host": run.environment.get("hostname") or run.owner_host, "ranks": ranks, "clock_error_s": 0.0}
+    return about | {"others_cores": run.facts.get("others_cores")}
+
+
+def _shift(whole: StoredRun, mine: Series, part: StoredRun, series: dict[int, Series]) -> tuple[float, float | None]:
+    """Returns what to add to moments of the part's clock, and its error; None where that is not known."""
+    first = series[int(part.environment["rank"])]
+    _, here, there = np.intersect1d(mine["step"], first["step"], return_indices=True)
+    apart = mine["t_start_s"][here] - first["t_start_s"][there]
+    if len(apart) >= MIN_STEPS:
+        low, middle, high = np.percentile(apart, (5, 50, 95))
+        return float(middle), float(high - low) / 2
+    began = (run.training_since_s or 0.0 for run in (whole, part))
+    return float(next(began) - _began_s(whole) - next(began) + _began_s(part)), None
+
+
+def _moved(steps: Series, rank: int, shift: float) -> Series:
+    moved = {name: values + shift if name in MOMENTS else values for name, values in steps.items()}
+    return moved | {"rank": np.full(len(steps["step"]), float(rank))}
