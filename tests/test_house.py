@@ -129,6 +129,7 @@ BOUNDARIES = frozenset(
         "vitprof.ui.profile.ranks",
         "vitprof.recording.ranks",
         "vitprof.jobs.nodes",
+        "vitprof.export.ranks",
         "vitprof.watch.proxy",  # passes for objects of any kind: no part of what is declared with it
     }
 )

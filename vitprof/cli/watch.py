@@ -31,7 +31,7 @@ from vitprof.jobs.command import FROM_THE_TERMINAL, CommandRunner
 from vitprof.jobs.unseen import UNSEEN_AFTER_S
 from vitprof.names import MAX_NAME, masked_command
 from vitprof.program import program
-from vitprof.store import RunStore, StoredRun, chunks
+from vitprof.store import MissingError, RunStore, StoredRun, chunks
 
 POLL_S = 0.5
 EXIT_NOT_FOUND = 127
@@ -171,7 +171,10 @@ def _watched(
     if failed:
         _say(failed[0])
         return None
-    return store.run(run_id)
+    with contextlib.suppress(MissingError):
+        return store.run(run_id)
+    _say(f"run {run_id} was deleted, or another node's command has put it into the run of rank 0")
+    return None
 
 
 def _state(runner: CommandRunner) -> str:

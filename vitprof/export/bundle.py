@@ -11,6 +11,7 @@ from typing import BinaryIO, NamedTuple
 from vitprof import errors, export, formats, names
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.availability import can_run
+from vitprof.export.ranks import apart, join_imported, steps_of_all
 from vitprof.jobs.finalise import spark
 from vitprof.recording import archive
 from vitprof.recording.archive import EXPORT_FEWER, MAX_FILE_BYTES, MAX_RUNS, SUFFIX, ArchiveError, need
@@ -55,7 +56,7 @@ def _whole(store: RunStore, run: StoredRun) -> Recording:
     origin = run.facts.get(IMPORTED) or {"host": run.owner_host, "run_id": run.id}
     facts = {name: value for name, value in run.facts.items() if name != STARTED_BY} | {IMPORTED: origin}
     tags = sorted({kept for tag in store.tags(run.id) if (kept := names.tamed_name(tag))})[:MAX_TAGS]
-    whole = dataclasses.replace(run, steps=store.steps(run.id), telemetry=store.telemetry(run.id))
+    whole = dataclasses.replace(run, steps=steps_of_all(store, run.id), telemetry=store.telemetry(run.id))
     return dataclasses.replace(whole, facts=facts, tags=tuple(tags), note=run.note[:MAX_NOTE])
 
 
@@ -70,6 +71,8 @@ class RunInFile(NamedTuple):
     renamed: bool
     """Whether it has another name in the file."""
     spark: list[float | None]
+    ranks: Columns | None = None
+    """Steps of its other ranks."""
 
     @property
     def parent(self) -> int:
@@ -101,6 +104,8 @@ class Imported:
     """Runs left out because the run that they were made for was in the store already: they would change its results."""
     renamed: int = 0
     """New runs that got another name, because theirs had line ends or characters that cannot be shown."""
+    joined: str = ""
+    """A line about new runs that are parts of others' now, as they are of one job's nodes."""
 
     @property
     def new(self) -> tuple[ImportedRun, ...]:
@@ -115,6 +120,7 @@ class Imported:
             len(self.new) > len(own) and f"measured for headroom: {len(self.new) - len(own)}",
             already and f"here already: {_numbers(already)}",
             self.skipped and f"left out, since they were measured for runs that are here: {self.skipped}",
+            self.joined,
             self.renamed and f"renamed, since what they were called cannot be shown: {self.renamed}",
         )
         return "; ".join(str(part) for part in parts if part) or "everything in the file was here already"
@@ -135,7 +141,9 @@ def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
         busy = f"while run {live[0].id} is being recorded; import it after that run"
         raise ArchiveError(f"the file is too large to import {busy}")
     with importing(store) as into:
-        return _insert(into, found)
+        came = _insert(into, found)
+    joined = join_imported(store, [run.run_id for run in came.new])
+    return dataclasses.replace(came, joined=joined)
 
 
 def read_bundle(source: Path | BinaryIO, purpose: str, *, judged: bool = False) -> list[RunInFile]:
@@ -176,8 +184,10 @@ def _in_file(run: Recording, judged: bool) -> RunInFile:
     need(len(run.tags) <= MAX_TAGS and checked_tags(run.tags) == set(run.tags), "tags are not as vitprof writes them")
     checked_note(run.note)
     name = names.tamed_name(run.name) or names.UNNAMED
+    steps, ranks = apart(run.steps) if run.steps else (run.steps, None)
+    run, renamed = dataclasses.replace(run, name=name, steps=steps), name != run.name
     if not judged:
-        return RunInFile(dataclasses.replace(run, name=name), name != run.name, [])
+        return RunInFile(run, renamed, [])
     verdict, (steps, telemetry), facts = None, _series(run), run.environment | run.facts
     try:  # made here, so that a sender cannot invent them
         if run.verdict is not None:
@@ -185,7 +195,7 @@ def _in_file(run: Recording, judged: bool) -> RunInFile:
         idle = spark(steps, run.phases)
     except (errors.VitprofError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise ArchiveError(f"run {run.run_id}: its steps do not make sense ({errors.one_line(error)})") from error
-    return RunInFile(dataclasses.replace(run, name=name, verdict=verdict), name != run.name, idle)
+    return RunInFile(dataclasses.replace(run, verdict=verdict), renamed, idle, ranks)
 
 
 def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
@@ -220,4 +230,4 @@ def _insert_run(into: RunImport, found: RunInFile, parent: int | None) -> int:
     values["verdict"] = run.verdict.to_dict() if run.verdict else None
     if group and parent:
         values |= {"group_key": RunGroup(group.kind, parent).key, "role": run.role}
-    return into.insert(values, steps=steps, telemetry=telemetry, tags=run.tags)
+    return into.insert(values, steps=steps, telemetry=telemetry, ranks=found.ranks, tags=run.tags)

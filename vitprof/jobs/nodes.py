@@ -9,7 +9,7 @@ from vitprof import formats
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.ranks import NAMES, ranks_of
 from vitprof.analysis.signatures.resources import others_cpu
-from vitprof.store import MissingError, RunStore
+from vitprof.store import RunStore
 from vitprof.store.nodes import is_part, join_nodes
 from vitprof.store.stored_run import StoredRun
 
@@ -33,12 +33,10 @@ def of_ranks(store: RunStore, run: StoredRun, steps: Series, telemetry: Series) 
 
 def join(store: RunStore, run: StoredRun, settle: Settle) -> tuple[StoredRun, str]:
     """Makes one run of those of a job's nodes (`store.nodes`), as far as they have ended, and judges it again. Returns
-    the run that this one's ranks are in now, and a line about it; "" where it is as it was.
+    the run that this one's ranks are in now, and a line about it; "" where it is as it was. Raises `StoreError`, also
+    where another node's program has just done so.
     """
-    try:
-        found = join_nodes(store, run.id)
-    except MissingError:
-        return run, "another node's program has put these ranks into the run of rank 0"
+    found = join_nodes(store, run.id)
     if found is None:
         later = "rank 0 was trained elsewhere: these ranks come into its run once both have ended, in one store"
         return run, later if is_part(run) else ""

@@ -70,14 +70,19 @@ def join_nodes(store: RunStore, run_id: int) -> Joined | None:
         for part in moved:
             series = store.steps_of_ranks(part.id)
             series[int(part.environment["rank"])] = series.pop(0)
-            same_clock = part.owner_host == whole.owner_host
+            same_clock = _host(part) == _host(whole)
+            if {rank for node in nodes for rank in node["ranks"]} & set(series):  # imported a second time
+                _erase(db, part)
+                continue
             shift, error = (0.0, 0.0) if same_clock else _shift(whole, mine, part, series)
             for rank, steps in series.items():
                 insert_chunks(db, whole.id, chunks_of("ranks", _moved(steps, rank, shift), merge=True))
             nodes.append(_node(part, sorted(series)) | {"clock_error_s": error})
-            for table, column in KEYS.items():
-                db.execute(sa.delete(table).where(column == part.id))
-        db.execute(sa.update(runs).where(runs.c.id == whole.id).values(facts={**facts, "nodes": nodes}))
+            _erase(db, part)
+        of_parts = tuple(f"run {part.id} on " for part in moved)  # they ran at the same time, as they had to
+        notices = [line for line in whole.notices if not line.startswith(of_parts)]
+        values = {"facts": {**facts, "nodes": nodes}, "notices": notices}
+        db.execute(sa.update(runs).where(runs.c.id == whole.id).values(values))
     return Joined(whole.id, tuple(part.id for part in moved)) if moved else None
 
 
@@ -87,8 +92,17 @@ def _readable(store: RunStore, ids: Sequence[int]) -> Iterator[StoredRun]:
             yield store.run(run_id)
 
 
+def _erase(db: sa.Connection, run: StoredRun) -> None:
+    for table, column in KEYS.items():
+        db.execute(sa.delete(table).where(column == run.id))
+
+
 def _began_s(run: StoredRun) -> float:
     return float(run.environment.get("began_unix_s") or 0.0)
+
+
+def _host(run: StoredRun) -> str:
+    return str(run.environment.get("hostname") or run.owner_host)  # an imported run's owner is who imported it
 
 
 def _others(store: RunStore, run: StoredRun) -> list[int]:
@@ -96,7 +110,7 @@ def _others(store: RunStore, run: StoredRun) -> list[int]:
 
 
 def _node(run: StoredRun, ranks: list[int]) -> dict[str, Any]:
-    about = {"host": run.environment.get("hostname") or run.owner_host, "ranks": ranks, "clock_error_s": 0.0}
+    about = {"host": _host(run), "ranks": ranks, "clock_error_s": 0.0}
     return about | {"others_cores": run.facts.get("others_cores")}
 
 

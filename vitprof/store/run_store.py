@@ -291,12 +291,21 @@ class RunImport:
             part = wanted[first : first + VALUES_AT_ONCE]
             yield from self._db.execute(query.where(runs.c.created_utc.in_(part)))
 
-    def insert(self, values: Mapping[str, Any], *, steps: Series, telemetry: Series, tags: Iterable[str] = ()) -> int:
+    def insert(
+        self,
+        values: Mapping[str, Any],
+        *,
+        steps: Series,
+        telemetry: Series,
+        ranks: Series | None = None,
+        tags: Iterable[str] = (),
+    ) -> int:
         """Adds a run that has ended, with its series and tags, as one of this process, and returns its new id."""
         known = stored_run.owner_columns() | plain_columns(values)
         run_id = inserted_id(self._db.execute(sa.insert(runs).values(known)))
         insert_chunks(self._db, run_id, chunks_of("steps", steps, merge=True))
         insert_chunks(self._db, run_id, chunks_of("telemetry", telemetry, merge=True))
+        insert_chunks(self._db, run_id, chunks_of("ranks", ranks, merge=True) if ranks else ())
         _set_tags(self._db, run_id, tags)
         return run_id
 

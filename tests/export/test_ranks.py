@@ -1,0 +1,40 @@
+"""Ranks travel with their run, and the runs of a job's nodes become one where they are imported."""
+
+import io
+
+import numpy as np
+
+from tests.export.test_bundle import other  # noqa: F401
+from tests.store.test_nodes import N, made
+from vitprof.export.bundle import bundle_bytes, import_bundle
+from vitprof.store import RunStore
+
+
+def test_all_ranks_come_out_as_they_went_in(store: RunStore, other: RunStore) -> None:  # noqa: F811
+    run_id = made(store, 0)
+    came = import_bundle(other, io.BytesIO(bundle_bytes(store, [run_id])))
+    sent, found = (of.steps_of_ranks(each) for of, each in ((store, run_id), (other, came.runs[0].run_id)))
+    assert sorted(found) == [0, 1]
+    for rank in found:
+        for name, values in sent[rank].items():
+            np.testing.assert_allclose(found[rank][name], values, atol=1e-8, err_msg=name)  # whole nanoseconds
+    assert other.n_steps(came.runs[0].run_id) == N, "the run's own steps are those of rank 0"
+
+
+def test_nodes_with_stores_of_their_own_are_joined_where_they_are_imported(store: RunStore, other: RunStore) -> None:  # noqa: F811
+    whole, part = made(other, 0), made(store, 2, host="b", ahead_s=77.0)
+    came = import_bundle(other, io.BytesIO(bundle_bytes(store, [part])))
+    assert came.sentence == f"1 run imported as run {whole + 1}; run {whole} has the ranks of 2 commands"
+    assert [run.id for run in other.runs()] == [whole]
+    series = other.steps_of_ranks(whole)
+    assert sorted(series) == [0, 1, 2, 3]
+    assert abs(series[2]["t_start_s"][0] - series[0]["t_start_s"][0]) < 0.01
+    assert [node["ranks"] for node in other.run(whole).facts["nodes"]] == [[0, 1], [2, 3]]
+    import_bundle(other, io.BytesIO(bundle_bytes(store, [part])))  # a second time
+    assert [run.id for run in other.runs()] == [whole]
+    assert {rank: len(steps["step"]) for rank, steps in other.steps_of_ranks(whole).items()} == dict.fromkeys(
+        range(4), N
+    )
+    n_steps = {rank: len(steps["step"]) for rank, steps in other.steps_of_ranks(whole).items()}
+    assert n_steps == dict.fromkeys(range(4), N)
+    assert len(other.run(whole).facts["nodes"]) == 2

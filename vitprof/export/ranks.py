@@ -1,0 +1,40 @@
+"""Steps of several ranks as one table, as bundles hold them: by step, then by rank."""
+
+import numpy as np
+
+from vitprof.errors import StoreError
+from vitprof.jobs import finalise, nodes
+from vitprof.recording.recording import Columns
+from vitprof.store import RunStore
+
+
+def steps_of_all(store: RunStore, run_id: int) -> Columns:
+    """Returns the steps of all ranks of a run; of one process as `RunStore.steps` does."""
+    first, *others = store.steps_of_ranks(run_id).values()
+    if not others:
+        return dict(first)
+    names = dict.fromkeys(name for series in (first, *others) for name in series)
+    whole = {
+        name: np.concatenate([s.get(name, np.full(len(s["step"]), np.nan)) for s in (first, *others)]) for name in names
+    }
+    order = np.lexsort((whole["rank"], whole["step"]))
+    return {name: values[order] for name, values in whole.items()}
+
+
+def apart(steps: Columns) -> tuple[Columns, Columns]:
+    """Returns the steps of the rank that the run's figures are of, which is 0 there, and those of the others."""
+    first = steps["rank"] == 0
+    return {name: values[first] for name, values in steps.items()}, {name: v[~first] for name, v in steps.items()}
+
+
+def join_imported(store: RunStore, run_ids: list[int]) -> str:
+    """Joins imported runs of a job's nodes with those that are here. Returns a line about it; "" without one."""
+    said: list[str] = []
+    for run_id in run_ids:
+        try:
+            run = store.run(run_id)
+            whole, line = nodes.join(store, run, finalise.settle)
+        except StoreError:  # one of them has been joined with the one before
+            continue
+        said += [line] if whole.id != run_id or whole != run else []
+    return "; ".join(dict.fromkeys(said))
