@@ -21,6 +21,7 @@ def main() -> None:
             st.Page("pages/tournament.py", title="Tournament", icon=":material/emoji_events:"),
             st.Page("pages/compare.py", title="Compare", icon=":material/compare_arrows:"),
             st.Page("pages/history.py", title="History", icon=":material/history:"),
+            st.Page("pages/machines.py", title="Machines", icon=":material/dns:"),
             st.Page("pages/strategies.py", title="Strategies", icon=":material/account_tree:"),
             st.Page("pages/selftest.py", title="Self-test", icon=":material/fact_check:"),
         ],

@@ -1,0 +1,42 @@
+"""The page of all machines: what is starved now, and what it cost."""
+
+import pytest
+
+from tests.series import made_steps
+from tests.ui.dashboard import add_run, app, said
+from vitprof.config import RunConfig
+from vitprof.store import RunStore
+from vitprof.store.chunks import chunks_of
+from vitprof.store.database import now_utc
+
+
+def running(store: RunStore, wait_s: float, host: str, user: str) -> int:
+    run_id = store.create_run(RunConfig(device="cpu", name=f"job of {user}"))
+    steps = made_steps([wait_s] * 300, 1.0 - wait_s)
+    values = {"status": "running", "environment": {"hostname": host, "world_size": 4, "device": "cuda:0"}}
+    store.record(run_id, chunks_of("steps", steps), values | {"owner_user": user})
+    return run_id
+
+
+def test_without_runs(store: RunStore) -> None:
+    at = app("machines")
+    assert "No job is running." in said(at)
+    assert "No run that trained has ended in these days." in said(at)
+
+
+def test_what_is_starved_now_comes_first_and_filters_hold(store: RunStore) -> None:
+    fed, starved = running(store, 0.01, "gpu-01", "ada"), running(store, 0.5, "gpu-02", "bob")
+    store.update_run(add_run(store, device="cpu"), created_utc=now_utc(), owner_user="ada")
+    at = app("machines")
+    assert "1 of 2 running jobs is starved now: the time of 2.00 of 4 devices passes waiting for data." in said(at)
+    listed = at.dataframe[0].value
+    assert listed["Run"].tolist() == [starved, fed]
+    assert listed["Now"].tolist() == ["starved", "fed"]
+    assert listed["Machine"].tolist() == ["gpu-02", "gpu-01"]
+    assert listed["Idle for data (%)"].tolist() == pytest.approx([50, 1], rel=0.1)
+    assert "device-hours** passed idle" in said(at)
+    at = at.multiselect(key="user").set_value(["ada"]).run()
+    assert at.dataframe[0].value["Run"].tolist() == [fed]
+    assert "None of 1 running job is starved now." in said(at)
+    at = app("machines", machine="gpu-02")
+    assert at.dataframe[0].value["Run"].tolist() == [starved]

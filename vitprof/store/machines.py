@@ -1,0 +1,70 @@
+"""Runs of all machines, for a look at what goes on and what it cost."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from vitprof.analysis.machines import Spent
+from vitprof.config.accelerators import is_simulated
+from vitprof.names import UNNAMED, tamed_name
+from vitprof.recording.columns import LIVE_STATUSES
+from vitprof.store.database import now_utc, runs
+from vitprof.store.run_store import RunStore
+
+MOST = 5_000
+"""The most ended runs that are looked at: 0.5 s."""
+COLUMNS = ("id", "name", "status", "stage", "device", "created_utc", "owner_user", "owner_host", "project", "summary")
+
+
+@dataclass(frozen=True)
+class Work:
+    """A run on some machine."""
+
+    id: int
+    name: str
+    live: bool
+    queued: bool
+    device: str
+    """As it was asked for; of a user's script what it trains on."""
+    created_utc: str
+    spent: Spent
+    """What it spent, as far as it is summed up: of one that goes on nothing is."""
+
+
+def work_since(store: RunStore, days: float) -> list[Work]:
+    """Returns the runs that were made in the last days, and all that go on, the newest first, without simulated
+    devices. Raises `StoreError`.
+    """
+    environment, facts = runs.c.environment, runs.c.facts
+    more = {
+        "world_size": environment["world_size"].as_integer(),
+        "rank": environment["rank"].as_integer(),
+        "trained_on": environment["device"].as_string(),
+        "host": environment["hostname"].as_string(),
+        "lost_frac": facts["ranks"]["lost_frac"].as_float(),
+    }
+    query = sa.select(*(runs.c[name] for name in COLUMNS), *(value.label(name) for name, value in more.items()))
+    recent = sa.or_(runs.c.created_utc >= now_utc(days), runs.c.status.in_(LIVE_STATUSES))
+    with store.transaction() as db:
+        rows = db.execute(query.where(runs.c.id > 0, recent).order_by(runs.c.id.desc()).limit(MOST)).fetchall()
+    return [_work(row._mapping) for row in rows if not is_simulated(row.device)]
+
+
+def _work(row: Mapping[Any, Any]) -> Work:
+    summary = row["summary"] or {}
+    rate, samples = summary.get("samples_per_s"), summary.get("n_samples")
+    idle = row["lost_frac"] if row["lost_frac"] is not None else summary.get("exposed_wait_frac")
+    spent = Spent(
+        machine=row["host"] or row["owner_host"],
+        user=row["owner_user"],
+        project=row["project"],
+        devices=max(1, row["world_size"] or 1),
+        trained_s=samples / rate if samples and rate else math.nan,
+        idle_frac=math.nan if idle is None else float(idle),
+    )
+    name = tamed_name(row["name"] or "") or UNNAMED
+    live, device = row["status"] in LIVE_STATUSES, row["trained_on"] or row["device"]
+    return Work(row["id"], name, live, row["status"] == "queued", device, row["created_utc"], spent)

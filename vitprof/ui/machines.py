@@ -1,0 +1,141 @@
+"""Which machines and jobs are starved now, since when, and what idle devices cost by machine, user or project."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+
+import streamlit as st
+
+from vitprof import formats
+from vitprof.analysis.machines import NAMES, LiveIdle, Spent, costs
+from vitprof.analysis.thresholds import INPUT_BOUND_FRAC
+from vitprof.store.machines import Work, work_since
+from vitprof.ui import history_actions, resources, tables, texts, widgets
+
+REFRESH_S = 10.0
+DAYS = {"1 day": 1, "7 days": 7, "30 days": 30, "90 days": 90}
+FILTERS: dict[str, tuple[str, Callable[[Spent], str]]] = {
+    "machine": ("Machine", attrgetter("machine")),
+    "user": ("User", attrgetter("user")),
+    "project": ("Project", attrgetter("project")),
+}
+
+
+def state(work: Work, idle: LiveIdle) -> str:
+    if work.queued:
+        return "queued"
+    if not idle.steps:
+        return "no steps yet"
+    if not idle.is_known:
+        return "not known"
+    return "starved" if idle.share >= INPUT_BOUND_FRAC else "fed"
+
+
+HELP_NOW = "starved: idle for data from 20% of the last two minutes."
+HELP_IDLE = "Since it began, of all its devices."
+NOW = (
+    tables.Column("Run", "Click it to open the run.", lambda work, _: work.id, "%d", pinned=True, width=60),
+    tables.Column("Machine", "Where it trains.", lambda work, _: work.spent.machine),
+    tables.Column("Now", HELP_NOW, state),
+    tables.Column("Idle for data (%)", "Share of the last two minutes.", lambda _, idle: 100 * idle.share, bar=True),
+    tables.Column("Starved for", "Without a pause until now.", lambda _, idle: lasted(idle.starved_s())),
+    tables.Column("Idle (device-hours)", HELP_IDLE, lambda w, idle: w.spent.devices * idle.idle_s / 3600),
+    tables.Column("Devices", "Its ranks, and on what they train.", lambda w, _: f"{w.spent.devices} x {w.device}"),
+    tables.Column("Name", "Its name.", lambda work, _: work.name),
+    tables.Column("User", "Who started it.", lambda work, _: work.spent.user),
+    tables.Column("Project", "What VITPROF_PROJECT named.", lambda work, _: work.spent.project),
+)
+COSTS = (
+    tables.Column("Name", "Machine, user or project.", lambda cost: cost.name or "(none)", pinned=True),
+    tables.Column("Idle for data (device-hours)", "Hours that devices waited.", lambda cost: cost.idle_hours, bar=True),
+    tables.Column("Idle (%)", "Of the hours of which it is known.", lambda cost: 100 * cost.idle_frac),
+    tables.Column("Trained (device-hours)", "Hours that devices trained.", lambda cost: cost.device_hours),
+    tables.Column("Not known (device-hours)", "Of runs whose waits cannot be told.", lambda cost: cost.unknown_hours),
+    tables.Column("Runs", "Runs that have ended.", lambda cost: cost.runs, "%d"),
+)
+
+
+@texts.guarded
+def page() -> None:
+    st.title("Machines", anchor=False)
+    chosen: dict[str, Sequence[str]] = {}
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        about = "How far back ended runs count."
+        days = DAYS[str(st.selectbox("Ended runs of the last", list(DAYS), 1, key="days", help=about, width=150))]
+        work = work_since(resources.store(), days)
+        for name, (label, of) in FILTERS.items():
+            named = {*filter(None, st.query_params.get_all(name))}
+            options = sorted({of(each.spent) for each in work} - {""} | named)
+            if len(options) > 1 or named:
+                about = "Only runs of these; all where none is named."
+                chosen[name] = st.multiselect(
+                    label, options, key=name, help=about, placeholder="all", bind=widgets.IN_URL, width=200
+                )
+    draw_now(chosen, days)
+    draw_costs([each.spent for each in shown(work, chosen) if not each.live])
+
+
+def shown(work: Sequence[Work], chosen: Mapping[str, Sequence[str]]) -> list[Work]:
+    return [w for w in work if all(FILTERS[n][1](w.spent) in names for n, names in chosen.items() if names)]
+
+
+@st.fragment(run_every=REFRESH_S)
+@texts.guarded
+def draw_now(chosen: Mapping[str, Sequence[str]], days: int) -> None:
+    live = [(each, idle_of(each)) for each in shown(work_since(resources.store(), days), chosen) if each.live]
+    live.sort(key=lambda pair: -pair[0].spent.devices * (pair[1].share if math.isfinite(pair[1].share) else 0.0))
+    st.markdown(f"**{headline(live)}**")
+    if not live:
+        return
+    listed = tables.frame(NOW, live)
+    config, key = tables.column_config(NOW, listed), "machines-now"
+    picked = tables.show(listed, key=key, column_config=config, on_select="rerun", selection_mode="single-cell")
+    if cells := picked["selection"]["cells"]:
+        history_actions.open_in_profile(live[cells[0][0]][0].id)
+
+
+def draw_costs(ended: Sequence[Spent]) -> None:
+    st.header("What idle devices cost", anchor=False)
+    names = {name: label for name, (label, _) in FILTERS.items()}
+    by = st.segmented_control("By", list(names), default="machine", format_func=names.__getitem__, key="machines-by")
+    found = costs(ended, FILTERS[by or "machine"][1])
+    if not found:
+        st.caption("No run that trained has ended in these days.")
+        return
+    idle, trained = (sum(map(attrgetter(name), found)) for name in ("idle_hours", "device_hours"))
+    st.markdown(
+        f"**{formats.number(idle)} of {formats.number(trained)} device-hours** passed idle, waiting for data. A job "
+        "has one device for each rank; jobs on simulated devices do not count."
+    )
+    tables.draw(COSTS, [(cost,) for cost in found], key="machines-costs")
+
+
+def headline(live: Sequence[tuple[Work, LiveIdle]]) -> str:
+    running = [(work, idle) for work, idle in live if not work.queued]
+    if not running:
+        return "No job is running."
+    jobs = formats.count(len(running), "running job")
+    starved = [(work, idle) for work, idle in running if idle.share >= INPUT_BOUND_FRAC]
+    if not starved:
+        return f"None of {jobs} is starved now."
+    wasted = formats.number(sum(work.spent.devices * idle.share for work, idle in starved))
+    of_all = formats.count(sum(work.spent.devices for work, _ in starved), "device")
+    are = "is" if len(starved) == 1 else "are"
+    return f"{len(starved)} of {jobs} {are} starved now: the time of {wasted} of {of_all} passes waiting for data."
+
+
+def lasted(seconds: float) -> str:
+    return formats.seconds(seconds) if seconds else ""
+
+
+@st.cache_resource(show_spinner=False, max_entries=256)
+def _kept(run_id: int) -> LiveIdle:
+    return LiveIdle()
+
+
+def idle_of(work: Work) -> LiveIdle:
+    """Returns how idle a live run is, with the steps that are new since the last time."""
+    idle = _kept(work.id)
+    if not work.queued:
+        idle.add(resources.store().steps(work.id, after=idle.last, names=NAMES))
+    return idle
