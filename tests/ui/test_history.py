@@ -309,4 +309,7 @@ def test_a_store_that_can_only_be_read_is_shown(tmp_path: Path, monkeypatch: pyt
         run_id = add_run(store, name="kept")
     monkeypatch.setattr("vitprof.store.database.cannot_be_written", lambda path: True)
     assert listed(app("history")) == [run_id]
-    assert not app(run=str(run_id)).error
+    at = app(run=str(run_id))
+    assert not at.error
+    assert at.button(key="run-button").disabled
+    assert "can only be read here: runs can be seen, not made or changed" in at.info[0].value

@@ -5,6 +5,7 @@ import pytest
 from tests.series import made_steps
 from tests.ui.dashboard import add_run, app, said
 from vitprof.config import RunConfig
+from vitprof.recording.columns import RunSummary
 from vitprof.store import RunStore
 from vitprof.store.chunks import chunks_of
 from vitprof.store.database import now_utc
@@ -26,7 +27,8 @@ def test_without_runs(store: RunStore) -> None:
 
 def test_what_is_starved_now_comes_first_and_filters_hold(store: RunStore) -> None:
     fed, starved = running(store, 0.01, "gpu-01", "ada"), running(store, 0.5, "gpu-02", "bob")
-    store.update_run(add_run(store, device="cpu"), created_utc=now_utc(), owner_user="ada")
+    ended = RunSummary(n_samples=7200, samples_per_s=2.0, exposed_wait_frac=0.25)
+    store.update_run(add_run(store, device="cpu"), created_utc=now_utc(), owner_user="ada", summary=ended)
     at = app("machines")
     assert "1 of 2 running jobs is starved now: the time of 2.00 of 4 devices passes waiting for data." in said(at)
     listed = at.dataframe[0].value
@@ -34,7 +36,7 @@ def test_what_is_starved_now_comes_first_and_filters_hold(store: RunStore) -> No
     assert listed["Now"].tolist() == ["starved", "fed"]
     assert listed["Machine"].tolist() == ["gpu-02", "gpu-01"]
     assert listed["Idle for data (%)"].tolist() == pytest.approx([50, 1], rel=0.1)
-    assert "device-hours** passed idle" in said(at)
+    assert "**0.250 of 1.00 device-hours** passed idle" in said(at)
     at = at.multiselect(key="user").set_value(["ada"]).run()
     assert at.dataframe[0].value["Run"].tolist() == [fed]
     assert "None of 1 running job is starved now." in said(at)

@@ -57,22 +57,29 @@ COSTS = (
 
 @texts.guarded
 def page() -> None:
-    st.title("Machines", anchor=False)
-    chosen: dict[str, Sequence[str]] = {}
     with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.title("Machines", anchor=False, width="stretch")
+        chosen, days, work = draw_filters()
+    draw_now(chosen, days)
+    draw_costs([each.spent for each in shown(work, chosen) if not each.live])
+
+
+def draw_filters() -> tuple[dict[str, Sequence[str]], int, list[Work]]:
+    """Draws what to show; returns the names chosen, the days, and the runs of these."""
+    chosen: dict[str, Sequence[str]] = {}
+    with st.popover("Filters", icon=":material/filter_alt:", help="By machine, user, project and time."):
         about = "How far back ended runs count."
-        days = DAYS[str(st.selectbox("Ended runs of the last", list(DAYS), 1, key="days", help=about, width=150))]
+        days = DAYS[str(st.selectbox("Ended runs of the last", list(DAYS), 1, key="days", help=about))]
         work = work_since(resources.store(), days)
         for name, (label, of) in FILTERS.items():
             named = {*filter(None, st.query_params.get_all(name))}
-            options = sorted({of(each.spent) for each in work} - {""} | named)
-            if len(options) > 1 or named:
-                about = "Only runs of these; all where none is named."
-                chosen[name] = st.multiselect(
-                    label, options, key=name, help=about, placeholder="all", bind=widgets.IN_URL, width=200
-                )
-    draw_now(chosen, days)
-    draw_costs([each.spent for each in shown(work, chosen) if not each.live])
+            options, about = sorted({of(each.spent) for each in work} - {""} | named), "All where none is named."
+            chosen[name] = st.multiselect(
+                label, options, key=name, help=about, placeholder="all", bind=widgets.IN_URL, disabled=not options
+            )
+    if n := sum(map(bool, chosen.values())):
+        st.badge(f"{n} set", help="Filters that narrow both lists.")
+    return chosen, days, work
 
 
 def shown(work: Sequence[Work], chosen: Mapping[str, Sequence[str]]) -> list[Work]:

@@ -220,14 +220,12 @@ def run_button(
     """
     given = config.to_dict() if isinstance(config, RunConfig) else {k: widgets.settings()[k] for k in PARTS}
     seen = availability(plan, info, given, machine=resources.machine())
-    usable, message = None, ""
+    usable, message, only_seen = None, "", ""
     if isinstance(config, ConfigError) and (seen.verdict != "bad" or config.field not in ("strategy", *PARTS)):
         message = widgets.wrong(config)
     elif seen.verdict == "bad":
         message = f"Not possible here: {seen.reason}"
-    elif reason := resources.store().why_not_changed():
-        message = reason
-    elif isinstance(config, RunConfig):
+    elif isinstance(config, RunConfig) and not (only_seen := resources.store().why_not_changed()):
         usable = config
     before = usable and len(ahead_of_a_new_run(resources.store(), usable.device, shares=usable.share_machine))
     with button:
@@ -247,6 +245,8 @@ def run_button(
     with notes:
         if rejected:
             st.warning(texts.escaped(rejected))
+        if only_seen:
+            st.info(texts.escaped(only_seen))
         if message:
             st.error(texts.escaped(message))
         elif usable is not None:
