@@ -22,7 +22,7 @@ of code more, and so do many ranks and machines: what the house's modules call t
 OF_OWN_DATA = frozenset(
     ["conversion", "convert", "data", "dataset", "datasets", "dataset_report", "forms", "plugins", "roofline"]
 ) | {"foreign_models", "own_sets", "sample_values", "torchcodec_images"}
-OF_RANKS = frozenset(["ranks", "stragglers", "cluster", "nodes", "metrics", "trackers", "machines"])
+OF_RANKS = frozenset(["ranks", "stragglers", "cluster", "nodes", "metrics", "otlp_metrics", "trackers", "machines"])
 OF_RANKS |= {"migrations", "versions", "retention", "postgresql"}
 """Modules and folders of those."""
 IMPORTS_PCT = 9.0
