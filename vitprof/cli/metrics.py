@@ -12,7 +12,7 @@ import typer
 
 from vitprof.cli.common import terminal
 from vitprof.config.bounds import PORT, Bounds
-from vitprof.errors import ConfigError, VitprofError, one_line
+from vitprof.errors import ConfigError, VitprofError
 from vitprof.export import write_text
 from vitprof.export.metrics import RunCollector, registry_of
 from vitprof.names import masked
@@ -68,9 +68,9 @@ def _send(collector: RunCollector, endpoint: str, every_s: float) -> None:
 
     class OneLine(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            terminal.remark(one_line(Exception(record.getMessage()))[:300])
+            terminal.remark(f"the metrics could not be sent to {masked(endpoint)}; they are with the next ones")
 
-    logging.getLogger("opentelemetry").handlers = [OneLine()]
+    logging.getLogger("opentelemetry").handlers = [OneLine(logging.ERROR)]
     logging.getLogger("opentelemetry").propagate = False
     with terminal.stop_asked() as asked:
         provider = sender(collector, endpoint, every_s)
