@@ -13,8 +13,6 @@ from vitprof.recording.recording import WatchedLoader
 
 STUDENT = (math.inf, 12.7, 4.3, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 """97.5% quantile of Student's t distribution for n + 1 values, so of n degrees of freedom (0 to 9)."""
-
-
 A_FILE_EACH = 0.5
 """With so many files for each sample that was stored, samples have files of their own."""
 

@@ -26,8 +26,6 @@ from vitprof.recording import codec
 STDERR = 2
 MOST_READ_BYTES = 64 << 20
 """Bytes that are read of files to time them; a file that is larger than what is left of it is not read."""
-
-
 Started = Callable[[CommandRunner], None]
 
 

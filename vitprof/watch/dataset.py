@@ -97,7 +97,8 @@ def described(dataset: Any, collate: Any, facts: Mapping[str, Any]) -> dict[str,
     """Returns what `dataset` is, as JSON can hold it; `facts` of its loader. Raises what reading a sample does."""
     import torch
 
-    n, by_index = _length(dataset), hasattr(dataset, "__getitem__") and not _is_iterable(dataset)
+    iterable = isinstance(dataset, torch.utils.data.IterableDataset)
+    n, by_index = _length(dataset), hasattr(dataset, "__getitem__") and not iterable
     if n == 0:
         raise ValueError("it has no sample")
     chosen = spread(n or 1, MOST_SAMPLES) if by_index else list(range(MOST_SAMPLES))
@@ -150,12 +151,6 @@ def _length(dataset: Any) -> int | None:
         return len(dataset)
     except Exception:  # it has none
         return None
-
-
-def _is_iterable(dataset: Any) -> bool:
-    from torch.utils.data import IterableDataset
-
-    return isinstance(dataset, IterableDataset)
 
 
 # reading samples
@@ -369,10 +364,6 @@ def pickled(dataset: Any) -> dict[str, Any]:
     return {"works": True, "bytes": sink.n}
 
 
-def _as_they_are(samples: Any) -> Any:
-    return samples
-
-
 def _forked(
     dataset: Any, chosen: Sequence[int], by_index: bool, facts: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Sequence[Any]]:
@@ -384,9 +375,9 @@ def _forked(
     if not hasattr(os, "fork"):
         return {"works": False, "why": "this system has no fork"}, ()
     more: dict[str, Any] = {"sampler": list(chosen)} if by_index else {}
-    more |= {"multiprocessing_context": "fork", "timeout": WORKER_LIMIT_S}
+    more |= {"multiprocessing_context": "fork", "timeout": WORKER_LIMIT_S, "collate_fn": lambda samples: samples}
     try:
-        worker: Any = DataLoader(dataset, batch_size=len(chosen), collate_fn=_as_they_are, num_workers=1, **more)
+        worker: Any = DataLoader(dataset, batch_size=len(chosen), num_workers=1, **more)
         each = iter(worker)
         try:
             samples: Sequence[Any] = next(each)

@@ -57,7 +57,8 @@ class OwnMaker:
             raise DataError(f"data set {own.name} has changed since it was looked at; look again: {own.to_add}")
         if not found.in_place:
             contract.ensure_space(directory, round(1.05 * own.n_bytes))
-        folders = [class_folder(label, name) for label, name in enumerate(found.classes)]
+        names = [re.sub(r"[^0-9A-Za-z_-]+", "_", name)[:80] for name in found.classes]
+        folders = [f"{label:05d}-{name}" for label, name in enumerate(names)]  # they sort in the order of the labels
         with contract.writing(directory):
             for split in ("train", "test"):
                 for folder in folders:
@@ -102,11 +103,6 @@ def named_errors(info: DatasetInfo) -> Iterator[None]:
         what = users_paths(str(error).partition(";")[0])
         again = "skip such samples (--skip-unreadable), or repair or remove it, and look again"
         raise SampleError(f"{what}; {again}: {registry.everything()[info.name].to_add}") from error
-
-
-def class_folder(label: int, name: str) -> str:
-    """Returns the name of a class's folder: they sort in the order of the labels."""
-    return f"{label:05d}-{re.sub(r'[^0-9A-Za-z_-]+', '_', name)[:80]}"
 
 
 def _put(found: Listing, entry: Entry, path: Path) -> None:

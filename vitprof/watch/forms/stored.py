@@ -20,16 +20,12 @@ PART = 4096
 """Samples in a part: a folder of its own, so that a conversion goes on where it was ended."""
 TEXTS: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": lambda text: text == "True", "str": str}
 TEXTS["NoneType"] = lambda text: None
-
-
 Rows = Iterable[Sequence[bytes]]
 """Samples, each a sequence of its values."""
 Names = Sequence[str]
 """Of the values."""
 Read = Callable[[int], Sequence[Any]]
 """Reads the values of a sample by its number in a part, as bytes or views of them."""
-
-
 MODES = ("1", "L", "LA", "RGB", "RGBA", "CMYK", "I", "F", "I;16")
 """Of PIL images whose bytes are all that they are: not those with a palette."""
 
