@@ -22,6 +22,7 @@ of code more, and so do many ranks and machines: what the house's modules call t
 OF_OWN_DATA = frozenset(
     ["conversion", "convert", "data", "dataset", "datasets", "dataset_report", "forms", "plugins", "roofline"]
 ) | {"foreign_models", "own_sets", "sample_values", "torchcodec_images"}
+OF_OWN_DATA |= {"optional_parts", "spdl_pipeline", "litdata_chunks"}
 OF_RANKS = frozenset(["ranks", "stragglers", "cluster", "nodes", "metrics", "otlp_metrics", "trackers", "machines"])
 OF_RANKS |= {"migrations", "versions", "retention", "postgresql"}
 """Modules and folders of those."""
@@ -56,7 +57,7 @@ def count(path: Path) -> tuple[int, int, int]:
 def is_of_own_data(path: Path) -> bool:
     stem = path.stem.removeprefix("test_")
     if path.parent.parent.name == "engine":  # data sets of vitprof's own
-        return stem in ("own", "tar_shards", "drive")
+        return stem in ("own", "tar_shards", "drive", "spdl_pipeline", "litdata_chunks")
     return stem in OF_OWN_DATA or path.parent.name in ("forms", "plugin", "sets")
 
 

@@ -28,7 +28,8 @@ def named(requirement: str) -> str:
 
 def test_a_plain_installation_has_what_core_and_dashboard_list(project: dict[str, Any]) -> None:
     extras = project["optional-dependencies"]
-    assert set(extras) == {"core", "dashboard", "images", "dali", "ray", "slurm", "postgres", "metrics", "otlp", "all"}
+    engines, metrics = {"ray", "slurm", "postgres"}, {"metrics", "otlp"}
+    assert set(extras) == {"core", "dashboard", "images", "dali", "spdl", "litdata", "all"} | engines | metrics
     assert sorted(project["dependencies"]) == sorted(extras["core"] + extras["dashboard"])
     assert extras["all"] == ["vitprof[images,dali]"]
     assert not {"torch", "streamlit"} & set(map(named, extras["core"]))

@@ -64,12 +64,13 @@ def test_called_by_nobody(commands: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert install_command("images") == install_core() == "python -m pip install -r requirements.txt"
+    assert install_command("spdl") == "python -m pip install '.[spdl]'", "requirements.txt has no such extra"
     monkeypatch.setattr(module, "__file__", str(tmp_path / "site-packages" / "vitprof" / "program.py"))
     assert install_command("images") == "python -m pip install 'vitprof[images]'"
     core = ["numpy>=1.26; extra == 'core'", "typer; extra == 'core'"]
     monkeypatch.setattr(metadata, "requires", lambda _: [*core, "torch>=2.6", "torch>=2.6; extra == 'dashboard'"])
     assert install_core() == "python -m pip install 'numpy>=1.26' typer"
-    for name, extra in (("simplejpeg", "images"), ("plotly.graph_objects", "dashboard")):
+    for name, extra in (("simplejpeg", "images"), ("spdl.pipeline", "spdl"), ("plotly.graph_objects", "dashboard")):
         error = ModuleNotFoundError(f"No module named '{name}'", name=name)
         package = name.partition(".")[0]
         assert missing_words(error) == f"the package {package} is not installed: {install_command(extra)}"

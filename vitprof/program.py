@@ -10,8 +10,10 @@ NAME = "vitprof"
 MODULE = "python -m vitprof"
 CALLED_AS = "VITPROF_CALLED_AS"
 """Environment variable by which the command line tells the processes that it starts how it was called."""
-OF_IMAGES = ("cv2", "simplejpeg")
-"""Modules that the extra `images` installs; all others come with a plain installation."""
+OF_EXTRAS = {"cv2": "images", "simplejpeg": "images", "spdl": "spdl", "litdata": "litdata"}
+"""Module -> the extra that installs it; all others come with a plain installation."""
+IN_REQUIREMENTS = ("core", "dashboard", "images")
+"""The extras that requirements.txt lists."""
 CORE = "extra == 'core'"
 """Marker in the wheel's metadata of the packages that the extra `core` lists."""
 UVX = ("uv", "archive-v0")
@@ -39,7 +41,7 @@ def keep_call(argument: str) -> str:
 def install_command(extra: str) -> str:
     """Returns the command that installs the packages of an extra of pyproject.toml."""
     if _is_checkout():
-        return "python -m pip install -r requirements.txt"
+        return "python -m pip install " + ("-r requirements.txt" if extra in IN_REQUIREMENTS else f"'.[{extra}]'")
     if program() in (f"uvx {NAME}", f"pipx run {NAME}"):
         return f"{program().removesuffix(NAME)}'{NAME}[{extra}]'"
     return f"python -m pip install '{NAME}[{extra}]'"
@@ -66,7 +68,7 @@ def _is_of_pipx_run(command: Path) -> bool:
 def missing_words(error: ModuleNotFoundError) -> str:
     """Returns one line that names the missing package and the command that installs it."""
     name = (error.name or str(error)).partition(".")[0]
-    return f"the package {name} is not installed: {install_command('images' if name in OF_IMAGES else 'dashboard')}"
+    return f"the package {name} is not installed: {install_command(OF_EXTRAS.get(name, 'dashboard'))}"
 
 
 def _is_checkout() -> bool:

@@ -28,6 +28,8 @@ PREPARED = [
 
 @pytest.mark.parametrize(("storage", "dataset"), PREPARED)
 def test_estimates_agree_with_what_the_storage_asks_for(storage: str, dataset: str) -> None:
+    for package in STORAGES[storage].packages:
+        pytest.importorskip(package)
     info = DATASETS[dataset]
     asked = (info.n_train + info.n_test) * format_of(storage).bytes_a_sample(info)
     assert 0.4 < estimates.storage_bytes(storage, info) / asked < 2.5  # some ask for room to write everything twice

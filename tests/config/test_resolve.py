@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from vitprof.config import KNOBS, PARTS, RunConfig
-from vitprof.config.catalog import MODELS, dataset_info
-from vitprof.config.parts import LOADERS, LOCATIONS, TRANSFERS, Combination, why_not
+from vitprof.config.catalog import MODELS, DatasetInfo, dataset_info
+from vitprof.config.parts import LOADERS, LOCATIONS, STORAGES, TRANSFERS, Combination, why_not
 from vitprof.config.resolve import resolve, run_name
 from vitprof.config.strategies import STRATEGIES, Strategy, strategy
 from vitprof.errors import ConfigError
@@ -29,7 +29,12 @@ EVERY = pytest.mark.parametrize("plan", STRATEGIES.values(), ids=lambda s: s.nam
 
 def dataset_of(plan: Strategy) -> str:
     """A data set that the strategy can load."""
-    return "digits" if "idx" in LOADERS[plan.loader].kinds else "photos"
+    return "digits" if "idx" in kinds_of(plan, dataset_info("digits")) else "photos"
+
+
+def kinds_of(plan: Strategy, info: DatasetInfo) -> set[str]:
+    """The kinds of data sets that both its loader and the storage that it has for this one know."""
+    return set(LOADERS[plan.loader].kinds) & set(STORAGES[plan.combination(info).storage].kinds)
 
 
 def knobs_of(plan: Strategy, name: str = "") -> dict[str, Any]:
@@ -187,7 +192,7 @@ def test_a_strategy_explains_itself(plan: Strategy) -> None:
 def test_a_strategy_fits_every_data_set_that_its_parts_can_keep(plan: Strategy, name: str) -> None:
     info = dataset_info(name)
     asked = RunConfig(strategy=plan.name, dataset=name)
-    if info.kind not in LOADERS[plan.loader].kinds:
+    if info.kind not in kinds_of(plan, info):
         refused = f"'{plan.name}' is not possible; it cannot load {name}; choose --dataset photos"
         with pytest.raises(ConfigError, match=refused):
             resolve(asked)

@@ -23,7 +23,7 @@ from tests.engine_fixtures import Recorded, never, small_digits
 from vitprof.config import RunConfig
 from vitprof.config.availability import installed
 from vitprof.config.catalog import DatasetInfo, dataset_info
-from vitprof.config.parts import LOADERS, STORAGES, Combination
+from vitprof.config.parts import LOADERS, STORAGES, Combination, Part
 from vitprof.config.resolve import resolve
 from vitprof.engine.data import datasets
 from vitprof.engine.data.datasets import open_source
@@ -52,11 +52,11 @@ OTHER_IMAGE = 20.0
 """Two different photos differ by more than this."""
 
 
-Part = tuple[str, str]
+Named = tuple[str, str]
 
 
 @functools.cache
-def pairs(parts: Combination) -> frozenset[tuple[Part, Part]]:
+def pairs(parts: Combination) -> frozenset[tuple[Named, Named]]:
     """Returns every two of the four parts, each with its kind."""
     return frozenset(itertools.combinations(dataclasses.asdict(parts).items(), 2))
 
@@ -73,13 +73,18 @@ def chosen(name: str) -> list[Combination]:
     return found
 
 
+def needs(*parts: Part) -> list[Any]:
+    missing = [package for part in parts for package in part.packages if not installed(package)]
+    return [pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")]
+
+
 def cases() -> Iterator[Any]:
     for name in ("digits", "photos"):
         for parts in chosen(name):
             ids = (name, parts.storage, parts.location, parts.loader, parts.transfer)
-            missing = [package for package in LOADERS[parts.loader].packages if not installed(package)]
-            marks = [pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")]
-            yield pytest.param(name, parts, id="-".join(ids), marks=marks)
+            yield pytest.param(
+                name, parts, id="-".join(ids), marks=needs(LOADERS[parts.loader], STORAGES[parts.storage])
+            )
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +214,9 @@ def test_contract(name: str, parts: Combination, home: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("storage", [s for s in STORAGES if STORAGES[s].form == "encoded"])
+@pytest.mark.parametrize(
+    "storage", [pytest.param(s, marks=needs(p)) for s, p in STORAGES.items() if p.form == "encoded"]
+)
 def test_every_loader_crops_a_sample_alike(storage: str) -> None:
     """Random crops depend on seed, epoch and sample alone, so runs of different loaders can be compared."""
     info = dataset_info("photos", N_PHOTOS)

@@ -21,6 +21,7 @@ from vitprof.store import RunStore
 from vitprof.ui import resources
 from vitprof.ui.strategies import REFERENCE, diagram, stages
 
+PHOTOS_ONLY = ("dali", "litdata")
 BARE = Machine(gpus=(), ram_bytes=1 << 40, disk_bytes=1 << 40, tmpfs=(Path("/dev/shm"), 1 << 40))
 
 
@@ -60,7 +61,7 @@ def test_every_strategy_in_the_table_and_by_itself(store: RunStore, tmp_path: Pa
         words = said(at.selectbox(key="shown").set_value(plan.name).run())
         assert all(part in words for part in (plan.what, plan.when, plan.costs, plan.origin))
         pictures = [html for html in at.html if "vitprof-diagram" in html.value]
-        assert len(pictures) == (plan.name != "dali"), "that one decodes JPEG only"
+        assert len(pictures) == (plan.name not in PHOTOS_ONLY)
         assert ("hdf5 is prepared (60.0 MiB, took 2.50 s)" in words) == (plan.name == "hdf5")
     assert figure(at, "hdf5", "Disk (MiB)") == 60
     assert figure(at, "memory", "RAM (MiB)") == pytest.approx(52.3, abs=0.1)
@@ -78,7 +79,9 @@ def test_the_reference_is_the_table_of_the_docs() -> None:
 def test_what_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources.availability, "look_around", lambda: dataclasses.replace(BARE, tmpfs=None))
     at = page("ram-disk")
-    assert f"**{len(STRATEGIES) - 2} of {len(STRATEGIES)}** strategies can load **digits**" in said(at)
+    assert f"**{len(STRATEGIES) - 1 - len(PHOTOS_ONLY)} of {len(STRATEGIES)}** strategies can load **digits**" in said(
+        at
+    )
     assert [read(w.value) for w in at.warning] == [
         "Does not run here: there is no tmpfs here that can be written to; mount one, or choose location disk"
     ]

@@ -1,10 +1,8 @@
-"""Storages, loaders and transfers of other packages, by their entry points `vitprof.storages`, `vitprof.loaders` and
-`vitprof.transfers`.
+"""Parts of other packages, by their entry points `vitprof.storages`, `vitprof.loaders` and `vitprof.transfers`.
 
 Each is a module that imports no PyTorch, with its part (`STORAGE`, a `StoragePart`; `LOADER`, a `LoaderPart`;
-`TRANSFER`, a `Part`), `STRATEGIES` with it, and `OPENER`, "package.module:name": a storage's as
-`vitprof.engine.storage.Entry` has it, with `FORMAT` too; a loader's takes what
-`vitprof.engine.loaders.open_loader` does, a transfer's the device.
+`TRANSFER`, a `Part`), `STRATEGIES` with it, and `OPENER`, "package.module:name": a storage's as `engine.storage.Entry`
+has it, with `FORMAT` too; a loader's takes what `engine.loaders.open_loader` does, a transfer's the device.
 """
 
 import sys
@@ -17,6 +15,11 @@ from vitprof.errors import ConfigError, one_line
 
 KINDS = {"storages": "STORAGE", "loaders": "LOADER", "transfers": "TRANSFER"}
 """What an entry point's group ends with -> the name of the part in its module."""
+OWN = (
+    metadata.EntryPoint("litdata", "vitprof.config.optional_parts", "vitprof.storages"),
+    metadata.EntryPoint("spdl", "vitprof.config.optional_parts:Spdl", "vitprof.loaders"),
+)
+"""Those of vitprof's own, as pyproject.toml has them: a checkout that is not installed has no metadata."""
 Plugged = dict[str, dict[str, tuple[str, ...]]]
 """For each of `KINDS`, the opener of each part by the part's name, and of a storage its format."""
 
@@ -26,7 +29,9 @@ def added(parts: Mapping[str, dict[str, Any]], strategies: dict[str, Any]) -> Pl
     package that cannot be used is left out, with a line on standard error.
     """
     plugged: Plugged = {kind: {} for kind in KINDS}
-    for kind, point in ((each, p) for each in KINDS for p in metadata.entry_points(group=f"vitprof.{each}")):
+    installed = (point for kind in KINDS for point in metadata.entry_points(group=f"vitprof.{kind}"))
+    for point in dict.fromkeys([*OWN, *installed]):  # an installed vitprof has its own twice
+        kind = point.group.removeprefix("vitprof.")
         try:
             plugin = point.load()
             part, plans = getattr(plugin, KINDS[kind]), {each.name: each for each in plugin.STRATEGIES}

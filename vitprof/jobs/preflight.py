@@ -20,10 +20,7 @@ from vitprof.telemetry import nvml, tmpfs, visible
 
 PACKAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "core": (("numpy",), ("sqlalchemy",), ("nvidia-ml-py",)),
-    "dashboard": (
-        *((name,) for name in ("torch", "torchvision", "streamlit", "plotly")),
-        *((name,) for name in sorted({package for part in parts.STORAGES.values() for package in part.packages})),
-    ),
+    "dashboard": tuple((name,) for name in ("torch", "torchvision", "streamlit", "plotly", "h5py", "lmdb")),
     "images": (
         ("simplejpeg",),
         ("opencv-python-headless", "opencv-python", "opencv-contrib-python-headless", "opencv-contrib-python"),

@@ -37,6 +37,7 @@ IN_LOOP: dict[str, Any] = {"loader": "dataloader", "workers": 0}
 WORKERS: dict[str, Any] = {"loader": "dataloader", "workers": 2}
 NO_DALI = pytest.mark.skipif(not all(map(installed, LOADERS["dali"].packages)), reason="its package is missing")
 DALI = pytest.param({"loader": "dali"}, marks=NO_DALI, id="dali")
+SPDL: list[dict[str, Any]] = [{"storage": "files", "loader": "spdl"}] if installed("spdl") else []
 
 
 class Sized:

@@ -13,6 +13,7 @@ from tests.engine.loaders.loader_helpers import (
     GENERATOR,
     IN_LOOP,
     NO_DALI,
+    SPDL,
     WORKERS,
     as_images,
     collected,
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("photos")
 
 
 THREADS = {"loader": "threads"}
-EXACT: list[dict[str, Any]] = [THREADS, GENERATOR, IN_LOOP, WORKERS]
+EXACT: list[dict[str, Any]] = [THREADS, GENERATOR, IN_LOOP, WORKERS, *SPDL]
 """DALI is the one that decodes whole batches, with a resize of its own."""
 RESAMPLED = 2.0
 """Largest mean difference of an image (of 255) that one of them decoded from what Pillow makes of it: 0.21 was seen.

@@ -11,6 +11,7 @@ from tests.engine.loaders.loader_helpers import (
     BATCHES,
     GENERATOR,
     IN_LOOP,
+    SPDL,
     THREADS,
     WORKERS,
     as_input,
@@ -68,6 +69,7 @@ BREAKABLE = [
     IN_LOOP,
     WORKERS,
     WORKERS | {"storage": "idx", "persistent_workers": False},
+    *SPDL,
 ]
 
 
@@ -95,7 +97,7 @@ def test_after_an_epoch_that_is_broken_off_the_next_is_whole_and_nothing_is_left
         loader.close()
 
 
-@pytest.mark.parametrize(("variant", "left"), [(AHEAD, 1), (THREADS, 0)], ids=str)
+@pytest.mark.parametrize(("variant", "left"), [(AHEAD, 1), (THREADS, 0), *((variant, 0) for variant in SPDL)], ids=str)
 def test_an_epoch_that_was_overtaken_ends(variant: dict[str, Any], left: int) -> None:
     """Instead of waiting for a thread that has ended."""
     with opened(config_of(**variant)) as loader:

@@ -15,6 +15,7 @@ from tests.engine.loaders.loader_helpers import (
     DALI,
     GENERATOR,
     IN_LOOP,
+    SPDL,
     THREADS,
     WORKERS,
     collected,
@@ -42,7 +43,7 @@ BY_THE_LOOP = [
 ]
 BY_PROCESSES = [WORKERS, WORKERS | {"storage": "idx"}]
 EVERY = [*BY_THE_LOOP, AHEAD, THREADS, *BY_PROCESSES]
-PHOTOS: list[Any] = [IN_LOOP | {"storage": "imagefolder"}, {"storage": "files", "loader": "threads"}, DALI]
+PHOTOS: list[Any] = [IN_LOOP | {"storage": "imagefolder"}, {"storage": "files", "loader": "threads"}, DALI, *SPDL]
 
 
 def check(made: BatchTimes | None, began: float, *, alone: bool) -> BatchTimes:

@@ -25,6 +25,7 @@ from tests.engine.storage.preparing import (
     samples,
 )
 from tests.engine_fixtures import SMALL, error_in_one_line, survives
+from vitprof.config.availability import installed
 from vitprof.engine.data import datasets, mnist
 from vitprof.engine.storage import open_storage
 from vitprof.engine.storage.contract import Place, Process
@@ -33,7 +34,8 @@ from vitprof.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 LIBRARY = ["hdf5", "hdf5-chunked", "lmdb", "hdf5-encoded", "lmdb-encoded", "webdataset"]
-"""Those in large files of HDF5, LMDB or tar, which must be opened anew in each process."""
+LIBRARY += [name for name in ("litdata",) if installed(name)]
+"""Those in large files of HDF5, LMDB, tar or chunks, which must be opened anew in each process."""
 PIXELS = ["memmap", "raw-files", "pt", "pt-single", "pt-whole", "memory", *LIBRARY[:3]]
 EVERY = [*PIXELS, "files", *LIBRARY[3:]]
 
@@ -136,7 +138,7 @@ def test_a_slow_drive_is_told_what_is_read(name: str, files_to_open: int, files_
     storage.close()
 
 
-@pytest.mark.parametrize("name", LIBRARY[:-1])
+@pytest.mark.parametrize("name", LIBRARY[:5])
 def test_a_missing_file_is_named(name: str, tmp_path: Path) -> None:
     root = copy_of(name, tmp_path)
     (path,) = root.glob("data.*")
