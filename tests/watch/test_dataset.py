@@ -1,5 +1,6 @@
 """What a Dataset is said to be: looked at in this process, as in a script's after its first step."""
 
+import gc
 import io
 import json
 import zipfile
@@ -120,6 +121,7 @@ def test_one_after_the_other_without_a_length() -> None:
 
 
 def test_what_is_open_and_cannot_be_sent(tmp_path: Path) -> None:
+    gc.collect()  # what other tests opened: the first files are named only
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["x"] = np.zeros((N, 4))
     zipfile.ZipFile(tmp_path / "a.zip", "w").close()

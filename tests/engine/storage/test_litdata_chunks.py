@@ -45,7 +45,6 @@ def in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     writer.add(0, source.encoded(0, 5))
     writer.add(5, source.encoded(5, 20))
     writer.finish()
-    writer.close()
     monkeypatch.delenv("WORLD_SIZE")
     return root
 
@@ -71,10 +70,9 @@ def test_what_is_damaged_is_named(in_chunks: Path) -> None:
     whole = json.loads(index.read_text())
     index.write_text(json.dumps(whole | {"chunks": whole["chunks"][1:]}))
     refused_at_first_sample(in_chunks, "index.json cannot be read (12 samples, not 20)")
-    index.write_text("nonsense")
-    refused_at_first_sample(in_chunks, "index.json cannot be read")
-    index.unlink()
-    refused_at_first_sample(in_chunks, "index.json cannot be read")
+    for change in (lambda: index.write_text("nonsense"), index.unlink):
+        change()
+        refused_at_first_sample(in_chunks, "index.json cannot be read")
     refused(NAME, in_chunks / "nowhere", "nowhere", "No such file")
     assert open_files(in_chunks) == []
 
