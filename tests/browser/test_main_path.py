@@ -82,7 +82,7 @@ def test_run_two_strategies_compare_and_download(dashboard: str, page: Any, pict
     starved = idle_share(page)
     for key in ("timeline", "step-chain", "live-batches", "live-cpu"):
         page.locator(f".st-key-{key} .js-plotly-plot .main-svg").first.wait_for()
-    page.get_by_text("the largest gap of this run").wait_for()
+    page.get_by_text("the largest gap after the warm-up").wait_for()
     expect(page.get_by_text("GPU-util and memory")).to_have_count(1)  # the simulated one's
 
     page.locator(".st-key-set-strategy").get_by_role("combobox").click()

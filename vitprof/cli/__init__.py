@@ -74,7 +74,7 @@ def main() -> None:
             raise
         context = getattr(error, "ctx", None)  # None where an option lacks its value
         command = context.command_path if context is not None else " ".join([called, *sys.argv[1:2]])
-        usage = message().rstrip(".")
+        usage = message().rstrip(".") or "give one of its commands"
         stop = "" if usage.endswith("?") else "."
         terminal.complain(f"{usage}{stop} See '{command} --help'", terminal.EXIT_BAD_VALUE)
     if status == terminal.EXIT_STOPPED:

@@ -33,7 +33,8 @@ def add(
     if as_json:
         terminal.print_json({"look": codec.to_plain(found)})
         return
-    terminal.show(*found.lines(), f"to train on it: --dataset {name}")
+    skip = " --skip-unreadable" if found.unreadable else ""
+    terminal.show(*found.lines(), f"to train on it: --dataset {name}{skip}")
 
 
 @app.command("list")

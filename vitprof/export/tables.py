@@ -87,7 +87,7 @@ def figures_in_words(run: StoredRun) -> list[tuple[str, str, str]]:
         ("Idle for data", formats.percent(s.exposed_wait_frac), "the part of it in which the loop waited for data"),
         ("Idle for the copy", formats.percent(s.exposed_h2d_frac), "the part of it spent on the copy to the device"),
         ("Data wait", formats.percent(s.data_wait_frac), "share of the time that the loop was blocked in next(loader)"),
-        ("GPU-util", formats.percent(s.gpu_util_pct_mean / 100), "mean of NVML's utilisation while training"),
+        ("GPU-util", formats.percent(s.gpu_util_pct_mean / 100), "mean while training, as NVML counts it"),
         ("SM activity", utilisation.sm_activity(s, run.environment).words, utilisation.MEANING),
         *((f"{m.name}, peak", formats.size(m.n_bytes), m.meaning) for m in utilisation.device_memory(s)),
         ("Memory, peak", formats.size(s.rss_peak_bytes), "resident, of the job's processes"),

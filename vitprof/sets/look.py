@@ -37,7 +37,7 @@ def look(
     *,
     full: bool = False,
     allowed: Sequence[Path] | None = None,
-    progress: Callable[[float, str], None] = lambda done, words: None,
+    progress: Callable[[float, str], object] = lambda done, words: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Look:
     """Opens samples of what `text` names, which gets the name `name`. Raises `ConfigError` and `JobStopped`."""
@@ -47,7 +47,7 @@ def look(
     return replace(seen, own=replace(seen.own, below=os.pathsep.join(map(str, allowed or ()))))
 
 
-Progress = Callable[[float, str], None]
+Progress = Callable[[float, str], object]
 
 
 def _look(name: str, text: str, found: Listing, full: bool, progress: Progress, stop: Callable[[], bool]) -> Look:

@@ -99,7 +99,8 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
         known, missing = _named(ids(st.query_params[widgets.RUNS]))
     else:  # the runs shown before: the browser's Back passes through a URL without a query
         known, missing = _named(st.session_state.get(CHOSEN, []))[0], []
-        known = known or _named(sorted(row.id for row in rows[:2]))[0]
+        like = [row for row in rows if (row.dataset, row.device) == (rows[0].dataset, rows[0].device)]
+        known = known or _named(sorted(row.id for row in (like if len(like) > 1 else rows)[:2]))[0]
     st.session_state[CHOSEN] = list(known)
     if not missing:  # otherwise the URL and the warning about it stay until other runs are chosen
         write_numbers(widgets.RUNS, known)

@@ -20,6 +20,8 @@ def draw_device(key: str) -> None:
     values = widgets.settings()
     _show(key, values["device"])
     names = {"auto": "automatic: " + _automatic()} | resources.device_names() | {OWN: "own simulated device"}
+    if (typed := f"{accelerators.SIMULATED}{str(st.session_state[key]).lower()}") in names:
+        st.session_state[key] = typed
     options = [*names, "cpu"]
     if st.session_state[key] not in options:
         options.append(st.session_state[key])

@@ -1,7 +1,6 @@
 """The sidebar's form for a data set of one's own: it is looked at, and then chosen."""
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from vitprof import errors
 from vitprof.sets import registry, specs
@@ -34,11 +33,9 @@ def draw_form() -> None:
         if st.button("Look at them", key="own-look", icon=":material/search:", help=about, disabled=not given):
             _add(given, name)
         if lines := st.session_state.get(FOUND):
-            st.caption("  \n".join(texts.escaped(line) for line in ["Chosen: now press Run.", *lines]))
-
-
-def _show(bar: DeltaGenerator, done: float, words: str) -> None:
-    bar.progress(done, words)
+            bad = any("cannot be read" in line for line in lines)
+            what = "turn on Skip unreadable samples, then" if bad else "now"
+            st.caption("  \n".join(texts.escaped(line) for line in [f"Chosen: {what} press Run.", *lines]))
 
 
 def _add(given: str, name: str) -> None:
@@ -48,7 +45,7 @@ def _add(given: str, name: str) -> None:
     try:
         name = name or registry.name_of(absolute(text))
         registry.ensure_name(name)
-        found = look(name, text, allowed=specs.roots(local=local), progress=lambda done, words: _show(bar, done, words))
+        found = look(name, text, allowed=specs.roots(local=local), progress=bar.progress)
         registry.add(found.own)
     except errors.ConfigError as error:
         bar.empty()

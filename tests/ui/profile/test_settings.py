@@ -103,7 +103,7 @@ def test_offered_parts_fit_the_others() -> None:
         offered = at.selectbox(key=f"set-{kind}").options
         assert offered[0] == f"strategy's own: {getattr(plan.combination(info), kind)}"
         assert all(why_not(info, plan.combination(info, {kind: name})) is None for name in offered[1:])
-    assert {"dataloader", "generator"} == set(at.selectbox(key="set-loader").options[1:])
+    assert {"dataloader", "generator", "spdl"} == set(at.selectbox(key="set-loader").options[1:])
     assert "hdf5" not in at.selectbox(key="set-storage").options
 
 

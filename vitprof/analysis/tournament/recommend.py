@@ -60,6 +60,8 @@ class Recommendation:
     """Keys of the other settings that are as fast; while undecided, of those that can be the fastest."""
     probability: float = math.nan
     """Probability that no other setting is faster than it by more than 5%; NaN while it is too early."""
+    disturbed: bool = False
+    """Whether other programs took cores in every run of a setting: without them another one can be the fastest."""
 
 
 def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
@@ -86,7 +88,7 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
     orderly = [row for row in fast if row.entry.shuffle == FULL_SHUFFLE] or fast
     chosen, savings = cheapest(orderly, keep)
     base = board.row(board.baseline)
-    sentences = [_use(chosen, base, board.baseline)]
+    sentences = [_use(chosen, base, board.baseline, "; with other programs running, " if _disturbed(ranked) else "; ")]
     if len(ranked) < len(every):
         compared = f"Only settings with the page cache {cache} were compared"
         sentences.append(f"{compared}: cold and warm are different experiments")
@@ -107,7 +109,7 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
     if few := [row for row in ranked if row.too_few is not None]:
         sentences.append(f"Too few steady steps to compare {_listed(few)}: make the runs longer")
     equals = tuple(row.key for row in fast if row is not chosen)
-    return Recommendation(chosen.key, _joined(sentences), equals, chosen.near_best)
+    return Recommendation(chosen.key, _joined(sentences), equals, chosen.near_best, bool(_disturbed(ranked)))
 
 
 def can_be_fastest(board: Leaderboard) -> tuple[str, ...]:
@@ -210,22 +212,22 @@ def _speed(row: LeaderboardRow) -> str:
     return formats.number(row.score.value, "samples/s")
 
 
-def _use(chosen: LeaderboardRow, base: LeaderboardRow | None, baseline: str) -> str:
+def _use(chosen: LeaderboardRow, base: LeaderboardRow | None, baseline: str, joint: str) -> str:
     p = chosen.near_best
     words = "almost certain" if p >= 0.99 else "very probable"
     probable = "practically certain (over 99.9%)" if p >= 0.999 else f"{words} ({100 * p:.3g}%)"
     speed, sure = _speed(chosen), f"it is {probable} that no other is faster by more than 5%"
     if chosen.key == baseline:
-        return f"Keep {setting_in_words(chosen.entry)}, the baseline, at {speed}: {sure}"
+        return f"Keep {setting_in_words(chosen.entry)}, the baseline, at {speed}{joint}{sure}"
     use = f"Use {setting_in_words(chosen.entry)}: {speed}"
     if base is None or not math.isfinite(chosen.speed_up):
-        return f"{use}; the baseline gave no figures to compare with; {sure}"
+        return f"{use}; the baseline gave no figures to compare with{joint}{sure}"
     runs = formats.count(chosen.n_runs, "run")
     low, high = (formats.number(v) for v in (chosen.speed_up_low, chosen.speed_up_high))
     of = f"{low} to {high}, {runs}" if math.isfinite(chosen.speed_up_low) else runs
-    equal = ", as fast within 5%" if chosen.against_baseline == "equal" else ""
+    equal = {"equal": ", as fast within 5%", "undecided": ", undecided"}.get(chosen.against_baseline, "")
     times = f"{formats.number(chosen.speed_up)} times that of {setting_in_words(base.entry)} ({of}{equal})"
-    return f"{use}, {times}; {sure}"
+    return f"{use}, {times}{joint}{sure}"
 
 
 def _chance(p: float) -> str:

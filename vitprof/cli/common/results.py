@@ -25,8 +25,8 @@ def show_run(run: store.StoredRun) -> None:
         return
     simulated = " (simulated device)" if run.simulated else ""
     terminal.show_table((), figures_in_words(run), f"run {run.id}: {run.name}{simulated}", show_header=False)
-    if run.verdict is not None:
-        _show_verdict(run.verdict)
+    if run.verdict is not None and (run.status != "failed" or run.verdict.kind != "inconclusive"):
+        _show_verdict(run.verdict)  # of one that failed early its error says more
     terminal.show(*(f"  {sentence}" for sentence in on_ranks(run)))
     if run.verdict is not None and run.verdict.kind != "inconclusive" and own_script.is_own_script(run.config):
         terminal.show(*to_compare(run))

@@ -141,7 +141,10 @@ def chips(verdict: Verdict) -> list[tuple[str, Look]]:
     if verdict.cause and verdict.kind != "not input-bound":
         found.append((f"cause: {wording.CAUSE_NAMES.get(verdict.cause, verdict.cause)}", "gray"))
     if slow and math.isfinite(verdict.speed_up_if_free) and verdict.cause != "cpu_contention":
-        found.append((f"{formats.number(verdict.speed_up_if_free)}x with free data", "blue"))
+        times = f"{formats.number(verdict.speed_up_if_free)}x"
+        most = "at most " if f"at most {times}" in verdict.sentence else ""
+        others = " while other programs run" if "keep running" in verdict.sentence else ""
+        found.append((f"{most}{times} with free data{others}", "blue"))
     return found
 
 
@@ -229,7 +232,7 @@ def _idle_sentence(times: findings.Idle) -> str:
     def share(name: str) -> str:
         interval = times.intervals[name]
         value, low, high = map(formats.percent, (interval.value, interval.low, interval.high))
-        return f"{value} ({low} to {high})"
+        return f"{value} ({low} to {high})" if math.isfinite(interval.low) else value
 
     gaps, bubbles = times.gaps, times.intervals.get("launch_idle")
     text = f"The device was idle {share('idle')} of {formats.seconds(gaps.span_s)}, over {times.n:,} steps."

@@ -120,12 +120,14 @@ def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> s
     if now.tournament.held:
         return f"**So far {times}**{spread}: {name}, after {rounds} in turns."
     sure = f"{rounds} in turns, {rough_time(now.spent_s)}"
+    taken = [cores for row in board.rows if (cores := least_others(row)) >= thresholds.OTHERS_CORES]
+    proven = "beside other programs, so not proven for a quiet machine" if taken else "proven"
     words = {
-        "faster": f"**{times} as fast**{spread}, proven: {name}, {sure}.",
+        "faster": f"**{times} as fast**{spread}, {proven}: {name}, {sure}.",
         **{against: f"**No gain:** {name} {how}: {times}{spread}, {sure}." for against, how in GAINLESS.items()},
     }.get(_against(advised, board), f"**Undecided:** {name}: {times}{spread}, {sure}.")
     words += " Compared by the fastest fifth of their time, which other programs disturb least."
-    if taken := [cores for row in board.rows if (cores := least_others(row)) >= thresholds.OTHERS_CORES]:
+    if taken:
         words += f" Other programs took at least {formats.number(min(taken))} CPU cores: without them it may differ."
     if len({row.entry.batch_size for row in board.rows}) > 1:
         words += " Another batch size also changes how the model learns."

@@ -136,7 +136,8 @@ def draw_figures(run: store.StoredRun, at: int, *, largest: bool) -> None:
     keep = steady.steady_state(steps)
     usual = {column: median(np.asarray(steps[column][keep])) for _, column, _ in FIGURES}
     stands_out = largest and not run.config.loader_only and steps["gap_s"][at] > usual["gap_s"]
-    st.header(f"Step {int(steps['step'][at]):,}{', the largest gap of this run' if stands_out else ''}", anchor=False)
+    words = ", the largest gap after the warm-up" if stands_out else ""
+    st.header(f"Step {int(steps['step'][at]):,}{words}", anchor=False)
     with st.container(horizontal=True, gap="small", key="step-figures"):
         for label, column, meaning in FIGURES:
             value = float(steps[column][at])

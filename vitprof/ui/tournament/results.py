@@ -116,7 +116,11 @@ def _draw_answer(now: TournamentState, board: leaderboard.Leaderboard, recommend
             interval = f"{formats.number(row.speed_up_low)} to {formats.number(row.speed_up_high)}"
             st.badge(f"{formats.number(row.speed_up)}x the baseline ({interval})", color="green")
         if row is not None and row.against_baseline != "undecided" and math.isfinite(recommendation.probability):
-            st.badge(f"{100 * min(recommendation.probability, 0.999):.3g}% sure", color="blue", help=SURE_HELP)
+            sure = f"{100 * min(recommendation.probability, 0.999):.3g}% sure"
+            if recommendation.disturbed:
+                st.badge("beside other programs", color="orange", help=f"{sure} with them running. {SURE_HELP}")
+            else:
+                st.badge(sure, color="blue", help=SURE_HELP)
     first, _, rest = recommendation.sentence.partition(". ")
     st.markdown(escaped(texts.sentence(first)))
     if row is not None and row.entry.strategy in strategies.STRATEGIES:

@@ -145,7 +145,7 @@ def draw_state(now: tournament_view.TournamentState) -> None:
             st.warning(texts.escaped(f"Ended: {t.note}."))
         runs = count(sum(entry.n_made for entry in now.entries), "run")
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.caption(f":material/check: Done: {runs} in {texts.rough_time(now.spent_s)}", width="content")
+            st.caption(f":material/check: Done: {runs}, {texts.rough_time(now.spent_s)} of running", width="content")
             if script is None:
                 text = "Runs every setting again that was not cut short. The time limit no longer applies."
                 words = f"Run {ADDED_ROUNDS} more rounds"
