@@ -35,6 +35,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "strategy": st.sampled_from([*STRATEGIES, OWN_SCRIPT]),
     "device": st.sampled_from(["auto", "cpu", "cuda:0", "cuda:999", "simulated:5,0", "simulated:60000,1000000"]),
     "inject": st.none() | st.builds("{}:{}".format, st.sampled_from(DELAYED_STAGES), st.floats(0.001, 60_000)),
+    "slow_rank": st.none() | st.builds("{}:{}".format, st.integers(0, 3), st.floats(0.001, 60_000)),
     **{name: numbers(name) for name in RUN_BOUNDS if name not in BUDGETS},
     **{name: _named(name, names) for name, names in {**CHOICES, **PARTS_BY_KIND}.items()},
     **{

@@ -145,6 +145,11 @@ class RunConfig:
     """fetch and transfer batches without training"""
     threads: int = 0
     """torch's intra-op CPU threads; 0 leaves the number to torch"""
+    ranks: int = 1
+    """processes that train together by DistributedDataParallel, each on its part of an epoch and on a device of its
+    own; batch_size is each one's"""
+    slow_rank: str | None = None
+    """wait of one rank before it reads a batch, to check what is reported: RANK:MS, such as 1:20"""
     share_machine: bool = False
     """run at the same time as jobs on other devices that also set this; if not, one job runs at a time, as jobs compete
     for CPU and disk"""
@@ -251,7 +256,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Strategy and its parts": ("strategy", "batch_size", *PARTS),
     "Loading": (*LOADING, "augment", "skip_unreadable"),
     "Drive and cache": ("page_cache", *CACHE_AND_DRIVE),
-    "Run": ("name", "device", "share_machine", "threads", "seed", "isolation", "telemetry_hz"),
-    "Measuring": ("loader_times", "replay", "inject"),
+    "Run": ("name", "device", "ranks", "share_machine", "threads", "seed", "isolation", "telemetry_hz"),
+    "Measuring": ("loader_times", "replay", "inject", "slow_rank"),
 }
 """Heading -> fields of `RunConfig`, grouped as a person looks for them: the panels of the command line's help."""

@@ -44,6 +44,7 @@ RUN_BOUNDS: dict[str, Bounds] = {
     "warmup_steps": Bounds(0, 1_000_000),
     "least_steps": Bounds(0, 1_000_000),
     "threads": Bounds(0, 1024),
+    "ranks": Bounds(1, 64),
     "telemetry_hz": Bounds(0.01, 50, whole=False),
 }
 """Field of `RunConfig` -> bounds, for every field that is a number."""

@@ -162,7 +162,7 @@ def duration(config: RunConfig, info: catalog.DatasetInfo, *, made: bool, prepar
 def _samples(config: RunConfig, info: catalog.DatasetInfo) -> float:
     if config.steps is not None:
         return config.steps * config.batch_size
-    return math.nan if config.epochs is None else config.epochs * info.n_train
+    return math.nan if config.epochs is None else config.epochs * (info.n_train // config.ranks)
 
 
 def sample_bytes(config: RunConfig, info: catalog.DatasetInfo) -> float:

@@ -6,6 +6,7 @@ from typing import Any
 from vitprof.config import KNOBS, PARTS, RunConfig, accelerators, injection, own_script, strategies
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info, model_preset
 from vitprof.config.parts import DECODERS, LOADERS, STORAGES, Combination, why_not
+from vitprof.config.ranks import check_ranks
 from vitprof.errors import ConfigError
 from vitprof.names import tamed_name
 from vitprof.recording.columns import Stage
@@ -38,6 +39,7 @@ def resolve(config: RunConfig) -> RunConfig:
         raise wrong
     if config.page_cache != "as-is" and (not STORAGES[parts.storage].on_disk or parts.location == "ram-disk"):
         raise ConfigError("page_cache", config.page_cache, "the samples are in memory while training; choose as-is")
+    check_ranks(config, info, parts.loader)
     augment = _augmentation(config, parts, info)
     if config.inject is not None:
         stage, possible = injection(config.inject)[0], _stages_to_wait_in(parts, info, augment)
@@ -137,6 +139,7 @@ def run_name(config: RunConfig) -> str:
         "loader only" if config.loader_only else "",
         f"replayed on the {config.replay}" if config.replay else "",
         f"{config.inject} ms injected" if config.inject else "",
+        f"{config.ranks} ranks" if config.ranks > 1 else "",
         f"on {accelerators.as_asked(config.device)}" if config.simulated else "",
     ]
     return tamed_name(", ".join(filter(None, words)))

@@ -108,9 +108,11 @@ def train(
     clock: Clock = time.perf_counter,
     device: Device | None = None,
     trains: Callable[[RunConfig, Device], Trainer] | None = None,
+    budgets: Callable[..., "Budget"] | None = None,
 ) -> bool:
-    """Runs the job that `config` describes and reports to `events`; `trains` makes another trainer. Returns True if the
-    budget was spent, False if `stop()` turned true before. Raises `VitprofError`, and what PyTorch raises.
+    """Runs the job that `config` describes and reports to `events`; `trains` makes another trainer, `budgets` another
+    `Budget`. Returns True if it was spent, False if `stop()` turned true before. Raises `VitprofError`, and what
+    PyTorch raises.
     """
     config = resolve(config)
     if config.threads:
@@ -142,7 +144,7 @@ def train(
         job = Job(config, events, stop, clock, device, pipeline, trainer, launches, recorder)
         events.phase("startup", start, clock())
         try:
-            return _fit(job)
+            return _fit(job, budgets or Budget)
         finally:
             job.recorder.resolve()
             unreadable = pipeline.facts["n_unreadable"] + job.unreadable
@@ -185,11 +187,11 @@ class Budget:
         return frac
 
 
-def _fit(job: Job) -> bool:
+def _fit(job: Job, budgets: Callable[..., Budget]) -> bool:
     config, epochs = job.config, job.config.epochs or 0
     least = config.least_steps + config.warmup_steps if config.least_steps else 0
     steps = config.steps or epochs * len(job.pipeline.train.loader)
-    budget = Budget(steps, config.seconds or math.inf, job.clock(), least)
+    budget = budgets(steps, config.seconds or math.inf, job.clock(), least)
     job.events.stage("training", 0.0)
     job.recorder.resume()
     for epoch in itertools.count():

@@ -43,7 +43,7 @@ def anchor_configs(config: RunConfig) -> dict[str, RunConfig]:
         if injection(config.inject)[0] != "transfer":
             changes["B"]["inject"] = None
     cold = not why_no_cold(config)
-    n_batches = -(-catalog.dataset_info(config.dataset, config.n_images).n_train // config.batch_size)
+    n_batches = -(-(catalog.dataset_info(config.dataset, config.n_images).n_train // config.ranks) // config.batch_size)
     changes["C"] = {"page_cache": "warm"} if cold else {}
     if config.location == "slow-drive":
         changes["C"] |= {"location": "disk", "slow_drive": None, "slow_mb_s": None, "slow_latency_ms": None}

@@ -31,6 +31,7 @@ import numpy as np
 from vitprof.config import RunConfig
 from vitprof.engine import without_collections
 from vitprof.errors import JobStopped, VitprofError, one_line
+from vitprof.jobs import ranks
 from vitprof.jobs.killed_jobs import is_out_of_memory, mark_multiprocessing, out_of_memory_words
 from vitprof.measure.wire import SEND_EVERY_S, EventBuffer, write_message
 from vitprof.program import missing_words, program
@@ -72,13 +73,15 @@ def run_job(
     Returns the error that ended it. A process that is to end by itself must keep it, with the job's tensors: PyTorch
     aborts where the memory that it pinned for a failed GPU is freed.
     """
-    with without_collections() if alone else contextlib.nullcontext():
-        from vitprof.engine.train import train
-
     try:
-        if alone:
-            show_only(config.device)
-        completed = train(config, buffer, stop.is_set)
+        if config.ranks > 1:
+            completed = ranks.train(config, buffer, stop)
+        else:
+            with without_collections() if alone else contextlib.nullcontext():
+                from vitprof.engine.train import train
+            if alone:
+                show_only(config.device)
+            completed = train(config, buffer, stop.is_set)
         buffer.end("done" if completed else "stopped")
     except JobStopped:
         buffer.end("stopped")

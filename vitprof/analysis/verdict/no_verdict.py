@@ -42,7 +42,7 @@ def trained_again(facts: Mapping[str, Any]) -> str:
 
 def _steps_for(config: RunConfig, needed: int) -> int:
     """Returns how many steps to train for so that `needed` are steady: see `analysis.timing.steady.steady_state`."""
-    in_epoch = -(-catalog.dataset_info(config.dataset, config.n_images).n_train // config.batch_size)
+    in_epoch = -(-(catalog.dataset_info(config.dataset, config.n_images).n_train // config.ranks) // config.batch_size)
     warmup = config.warmup_steps
     if in_epoch == 1:  # every step begins an epoch, and counts nevertheless
         return warmup + needed

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from vitprof.config import RunConfig
+from vitprof.engine.ranks.group import share
 from vitprof.measure.step_columns import BatchTimes
 
 Buffer = Callable[[tuple[int, ...]], torch.Tensor]
@@ -46,10 +47,12 @@ class Loader(Protocol):
 
 
 class Schedule:
-    """The order of an epoch, cut into batches."""
+    """The order of an epoch, of it this rank's part, cut into batches."""
 
     def __init__(self, storage: Any, config: RunConfig, *, train: bool) -> None:
-        self.n = len(storage)
+        self._n_all = len(storage)
+        self._share = share(self._n_all, train=train)
+        self.n = len(range(self._n_all)[self._share])
         self.batch_size = config.batch_size
         self._seed = config.seed
         self._shuffle = (config.shuffle or "full") if train else "none"
@@ -62,7 +65,7 @@ class Schedule:
 
     def batches(self, epoch: int) -> tuple[torch.Tensor, ...]:
         """Returns the indices of each batch, (b,) int64; only the last may be smaller than `batch_size`."""
-        order = epoch_order(self.n, self._seed, epoch, self._shuffle, self._block).to(self._device)
+        order = epoch_order(self._n_all, self._seed, epoch, self._shuffle, self._block)[self._share].to(self._device)
         return order.split(self.batch_size)  # type: ignore[no-untyped-call, no-any-return]
 
 

@@ -73,7 +73,7 @@ class TournamentView:
             if script is not None:
                 entries, n_train = self._with_losses(entries), int((script.loader or {}).get("n_samples") or 0)
             else:
-                n_train = catalog.dataset_info(base.dataset, base.n_images).n_train
+                n_train = catalog.dataset_info(base.dataset, base.n_images).n_train // base.ranks
             ended = [(o.run_id, o.summary.wall_s) for e in entries for o in e.outcomes if o.summary is not None]
             spent = {run_id: wall_s for run_id, wall_s in ended if math.isfinite(wall_s)}
             return TournamentState(

@@ -79,6 +79,11 @@ class SimulatedDevice(HostMemoryDevice):
             self.wait(launched)
         return start
 
+    def hold(self, until: float) -> None:
+        """Makes the step that was launched last end no sooner than `until`: in a collective, whose kernels wait."""
+        self._note_busy(self.current.free_s, until)
+        self.current.free_s = self._queued[-1] = max(self.current.free_s, until)
+
     def _note_busy(self, start: float, end: float) -> None:
         if self._busy:  # work that overlaps earlier work: only the rest of it is new
             start = max(start, self._busy[-1][1])

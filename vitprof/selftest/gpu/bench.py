@@ -73,7 +73,7 @@ class Bench:
         from vitprof.engine.train import train
 
         recorded = Recorded(self.config(**settings), self.clock())
-        trainer = {} if trains is None else {"trains": trains}
+        trainer: dict[str, Any] = {} if trains is None else {"trains": trains}
         train(recorded.config, recorded, never, clock=self.clock, device=self.device, **trainer)
         recorded.ended_s = self.clock()
         return recorded

@@ -89,12 +89,13 @@ def settings_form() -> tuple[RunConfig | None, bool]:
         widgets.toggle("loader_times")
         widgets.choice("replay", [None, *CHOICES["replay"]], none="no: load every batch")
         widgets.choice("inject", [None, *(f"{stage}:20" for stage in DELAYED_STAGES)], none="none", typed=True)
+        widgets.choice("slow_rank", [None, "1:20"], none="none", typed=True)
     with st.expander("More"):
         key = widgets.state_key("name", values["name"])
         values["name"] = widgets.name_field(widgets.label("name"), key, help=widgets.help_of("name"))
         for name in ("loader_only", "evaluate", "share_machine"):
             widgets.toggle(name)
-        for name in ("warmup_steps", "least_steps", "threads", "seed"):
+        for name in ("warmup_steps", "least_steps", "threads", "seed", "ranks"):
             widgets.number(name)
         widgets.choice("isolation", CHOICES["isolation"])
     config = _config(plan, info)

@@ -1,0 +1,62 @@
+"""What a job of several ranks may be, and the config of each of its ranks."""
+
+from dataclasses import replace
+
+from vitprof.config import RunConfig, strategies
+from vitprof.config.bounds import INJECTED_MS
+from vitprof.config.catalog import DatasetInfo
+from vitprof.cores import job_cores
+from vitprof.errors import ConfigError
+
+CANNOT: dict[str, tuple[object, str]] = {
+    "isolation": ("thread", "ranks are processes; choose process"),
+    "compile": (True, "it is not tried with several ranks; leave it out"),
+    "loader_only": (True, "without training the ranks do not wait for each other; run one rank"),
+    "skip_unreadable": (True, "a rank that leaves out a batch would wait for the others forever; repair the samples"),
+    "share_machine": (True, "its ranks take several devices; leave it out"),
+    "loader": ("dali", "it is not tried with several ranks; choose another strategy"),
+}
+"""Field of `RunConfig` -> the value that does not go with several ranks, and why or what to do."""
+
+
+def check_ranks(config: RunConfig, info: DatasetInfo, loader: str) -> None:
+    """Checks that the ranks which `config` asks for can train together with `loader`. Raises `ConfigError`."""
+    if config.slow_rank is not None:
+        slow_rank(config)
+    if config.ranks == 1:
+        return
+    for field, (value, why) in CANNOT.items():
+        if (loader if field == "loader" else getattr(config, field)) == value:
+            raise ConfigError(field, value, f"ranks is {config.ranks}: {why}")
+    if loader in strategies.PLUGGED["loaders"]:
+        raise ConfigError("loader", loader, f"ranks is {config.ranks}: another package's loader gives each all samples")
+    if config.batch_size > info.n_train // config.ranks:
+        few = f"of the {info.n_train} samples of {info.name} each of {config.ranks} ranks gets every {config.ranks}th"
+        raise ConfigError("batch_size", config.batch_size, few)
+
+
+def slow_rank(config: RunConfig) -> tuple[int, float]:
+    """Returns which rank waits before it reads a batch, and the milliseconds. Raises `ConfigError`."""
+    number, _, wait = (config.slow_rank or "").partition(":")
+    try:
+        rank, ms = int(number), float(wait)
+    except ValueError:
+        rank, ms = -1, 0.0
+    if not 0 <= rank < config.ranks or not INJECTED_MS.least <= ms <= INJECTED_MS.most:
+        allowed = f"give RANK:MILLISECONDS, such as 1:20, of a rank below ranks, which is {config.ranks}"
+        raise ConfigError("slow_rank", config.slow_rank, allowed)
+    if config.ranks == 1 or config.inject is not None or config.replay is not None:
+        raise ConfigError("slow_rank", config.slow_rank, "it goes with several ranks, without inject and replay")
+    return rank, ms
+
+
+def config_of(config: RunConfig, rank: int) -> RunConfig:
+    """Returns what one rank of the job `config` does, whose device is settled."""
+    changes: dict[str, object] = {"slow_rank": None}
+    if config.slow_rank is not None and slow_rank(config)[0] == rank:
+        changes["inject"] = f"read:{slow_rank(config)[1]:g}"
+    if config.device.startswith("cuda:"):
+        changes["device"] = f"cuda:{int(config.device.removeprefix('cuda:')) + rank}"
+    if not config.threads:  # as many as PyTorch takes by itself would fight for the cores
+        changes["threads"] = max(1, job_cores() // config.ranks)
+    return replace(config, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,195 @@
+"""The ranks of a built-in job: rank 0's process starts those of the others, whose steps it sends with its own.
+
+A rank that fails or dies leaves the others in a collective that they cannot be called out of. So the processes are
+watched by threads: the job then ends with the error of the rank that failed first by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from vitprof.config import RunConfig
+from vitprof.config.ranks import config_of, slow_rank
+from vitprof.engine.ranks.agreement import agreement_bytes
+from vitprof.errors import DeviceError, JobError, JobStopped
+from vitprof.measure.wire import EventBuffer, Note, read_messages
+from vitprof.telemetry.visible import choices, show_only, visible_gpus
+
+RANK = "VITPROF_RANK"
+"""Environment variable of ranks but 0: number, port of the store, descriptor of the shared memory, with colons."""
+LOST = "it lost the other ranks"
+"""The error of a rank that failed since another one is gone."""
+GRACE_S = 2.0
+"""How long (s) a rank may take to say why it ended, once another one misses it."""
+LAST_STEPS_S = 10.0
+"""How long (s) the other ranks may take to send their last steps and to end, once rank 0 is done."""
+
+
+def train(config: RunConfig, buffer: EventBuffer, stop: threading.Event) -> bool:
+    """Trains this process's rank of the job `config`; as rank 0 it starts the others. Raises what `engine.train` does,
+    and `JobError` where another rank failed.
+    """
+    if RANK in os.environ:
+        rank, port, memory = map(int, os.environ[RANK].split(":"))
+        try:
+            return _train(rank, port, memory, config, buffer, stop)
+        except JobStopped:
+            raise
+        except Exception as error:
+            raise (JobError(LOST) if _is_lost(error) else error) from error
+    config = settled(config)
+    if config.slow_rank is not None:
+        buffer.notice("rank {} waits {:g} ms before it reads each batch, on purpose".format(*slow_rank(config)))
+    with tempfile.TemporaryFile() as memory_file, socket.create_server(("127.0.0.1", 0)) as listening:
+        memory_file.truncate(agreement_bytes(config.ranks))
+        port = listening.getsockname()[1]
+        with OtherRanks(config, buffer, port, memory_file.fileno()) as others:
+            try:
+                completed = _train(0, port, memory_file.fileno(), config_of(config, 0), buffer, stop, listening)
+            except JobStopped:
+                raise
+            except Exception as error:
+                if _is_lost(error) and (why := others.why(GRACE_S)):
+                    raise JobError(why) from error
+                raise
+            if why := others.finish():
+                raise JobError(why)
+            return completed
+
+
+def _train(
+    rank: int,
+    port: int,
+    memory: int,
+    config: RunConfig,
+    buffer: EventBuffer,
+    stop: threading.Event,
+    listening: socket.socket | None = None,
+) -> bool:
+    show_only(config.device)
+    from vitprof.engine.ranks.group import Group
+    from vitprof.engine.ranks.training import train_rank
+
+    return train_rank(config, buffer, Group(rank, config.ranks, port, memory, stop.is_set, listening))
+
+
+def _is_lost(error: BaseException) -> bool:
+    from vitprof.engine.ranks.group import is_lost
+
+    return is_lost(error)
+
+
+def settled(config: RunConfig) -> RunConfig:
+    """Returns `config` with the first rank's device in place of "auto". Raises `DeviceError` for too few GPUs."""
+    if config.device != "auto" and not config.device.startswith("cuda:"):
+        return config
+    gpus = visible_gpus()
+    if config.device == "auto":
+        config = replace(config, device="cuda:0" if gpus else "cpu")
+    first = int(config.device.removeprefix("cuda:")) if gpus else 0
+    if gpus and first + config.ranks > len(gpus):
+        n = f"{config.ranks} ranks take a GPU each from {config.device} on"
+        raise DeviceError(f"{n}, and there are {len(gpus)} ({choices(gpus)}); choose fewer ranks, or --device cpu")
+    return config
+
+
+class OtherRanks:
+    """The processes of all ranks but 0, and a thread for each that takes its messages; for a `with` block."""
+
+    def __init__(self, config: RunConfig, buffer: EventBuffer, port: int, memory: int) -> None:
+        self._buffer = buffer
+        self._over = threading.Event()
+        """Set once rank 0 has ended: another's end is no failure then."""
+        self._ended = threading.Condition()
+        self._errors: dict[int, str] = {}
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._threads: list[threading.Thread] = []
+        for rank in range(1, config.ranks):
+            environment = os.environ | {RANK: f"{rank}:{port}:{memory}"}
+            process = subprocess.Popen(
+                [sys.executable, "-m", "vitprof.jobs.child"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+                pass_fds=(memory,),
+            )
+            self._processes.append(process)
+            assert process.stdin is not None
+            with suppress(BrokenPipeError):  # it died at once: its thread says so
+                process.stdin.write(json.dumps(config_of(config, rank).to_dict()).encode() + b"\n")
+                process.stdin.flush()
+            thread = threading.Thread(target=self._read, args=(rank, process), name=f"vitprof-rank-{rank}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _read(self, rank: int, process: subprocess.Popen[bytes]) -> None:
+        """Takes a rank's steps, and its end; what else it reports is like rank 0's."""
+        end: dict[str, Any] = {}
+        assert process.stdout is not None
+        with suppress(ValueError), process.stdout:  # what is no message: it is ended below
+            for message in read_messages(process.stdout):
+                if not isinstance(message, Note):
+                    self._buffer.steps({**message, "rank": np.full(len(message["step"]), float(rank))})
+                elif message.kind == "end":
+                    end = message.values
+        if not end:
+            process.kill()
+        code = process.wait()
+        if end.get("status") not in ("done", "stopped"):
+            by = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
+            self._fail(rank, end.get("error") or f"its process was {by}")
+
+    def _fail(self, rank: int, error: str) -> None:
+        with self._ended:
+            self._errors[rank] = error
+            self._ended.notify_all()
+        # Rank 0 may wait for it in a collective forever. The parent ends a job that says it has failed.
+        if not self._over.wait(GRACE_S):
+            self._buffer.end("failed", self.why())
+
+    def why(self, wait_s: float = 0.0) -> str:
+        """Returns why the ranks failed: the error of the first that did not fail because of another, for which it
+        waits at most `wait_s` seconds; "" where none failed.
+        """
+
+        def own() -> list[tuple[int, str]]:
+            return [(rank, error) for rank, error in self._errors.items() if error != LOST]
+
+        with self._ended:
+            self._ended.wait_for(own, wait_s)
+            rank, error = next(iter(own() or self._errors.items()), (0, ""))
+        return f"rank {rank}: {error}" if error else ""
+
+    def finish(self) -> str:
+        """Waits until all ranks have sent their last steps. Returns why one failed; "" where none did."""
+        until = time.monotonic() + LAST_STEPS_S
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        return self.why()
+
+    def __enter__(self) -> OtherRanks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()
+        for process, thread in zip(self._processes, self._threads, strict=True):
+            thread.join()
+            assert process.stdin is not None
+            with suppress(BrokenPipeError):
+                process.stdin.close()
