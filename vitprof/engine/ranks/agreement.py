@@ -10,8 +10,8 @@ import time
 POLL_S = 0.0005
 NEVER = 1 << 62
 LAST, SURE, WHY = range(3)
-"""Places in the shared memory: the number of steps after which all end, whether that is final, and why they end. The
-number of the step that each rank makes next follows."""
+"""Places in the shared memory: the number of steps after which all end, whether that is final, and why they end. How
+many steps each rank but 0 will have made after its next one follows."""
 SPENT, STOPPED = 1, 2
 N_HEADS = 3
 
@@ -26,20 +26,19 @@ class Agreement:
             self._shared[LAST] = NEVER
 
     def ends(self, steps: int, why: int = 0) -> int:
-        """Returns 0 if this rank, after so many steps, makes another one; else `SPENT` or `STOPPED`. Rank 0 may say
-        that it wants to end: the others can have begun a step that it has not, which it then makes too.
+        """Returns 0 if this rank, which has made so many steps, makes another one; else `SPENT` or `STOPPED`. Rank 0
+        says by `why` that it wants to end. The others can be in a step by then that it has not made: it makes that too.
         """
-        shared, mine = self._shared, N_HEADS + self._rank
-        shared[mine] = steps + 1  # before the look at what was agreed: rank 0 looks the other way round
-        if why and shared[LAST] == NEVER:
+        shared = self._shared
+        if self._rank:
+            shared[N_HEADS + self._rank] = steps + 1  # before it reads what rank 0 writes before reading this
+        elif why and shared[LAST] == NEVER:
             shared[WHY] = why
             shared[LAST] = steps
-            while (most := max(shared[N_HEADS:]) - 1) > shared[LAST]:
+            while (most := max(shared[N_HEADS:])) > shared[LAST]:
                 shared[LAST] = most
             shared[SURE] = 1
-        if steps < shared[LAST]:
-            return 0
-        while not shared[SURE]:
+        while steps >= shared[LAST] and not shared[SURE]:
             time.sleep(POLL_S)
         return shared[WHY] if steps >= shared[LAST] else 0
 
