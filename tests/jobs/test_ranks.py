@@ -1,8 +1,9 @@
-"""All ranks of a distributed job in one run: a real one of torchrun's, and processes that only send."""
+"""All ranks of a job in one run: a real one of torchrun's, processes that only send, and built-in jobs."""
 
 import json
 import socket
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,11 +11,17 @@ import numpy as np
 import pytest
 
 from tests import ROOT
+from tests.engine_fixtures import N_PHOTOS, descendants, gone, photos_home, trained, wait_until  # noqa: F401
 from tests.jobs.test_command import recorded
-from vitprof.jobs import finalise, nodes
+from vitprof.config import RunConfig
+from vitprof.errors import DeviceError
+from vitprof.jobs import finalise, nodes, ranks
 from vitprof.jobs.command import CommandRunner
+from vitprof.jobs.supervisor import JobRecorder
+from vitprof.measure.wire import EventBuffer
 from vitprof.store import RunStore
 from vitprof.store.stored_run import StoredRun
+from vitprof.telemetry.visible import VisibleGpu
 
 pytestmark = pytest.mark.slow
 
@@ -133,3 +140,80 @@ for rank, n in (2, 30), (0, 50), (1, 40), (0, 60), (1, 60):
     assert {rank: len(of["step"]) for rank, of in store.steps_of_ranks(run.id).items()} == {0: 50, 1: 40, 2: 30}
     assert run.notices == ("another process of the command trained, too: this is the run of the first one",)
     assert run.facts["ranks"]["n_steps"] == 30
+
+
+PHOTOS = {
+    "dataset": "photos",
+    "n_images": N_PHOTOS,
+    "strategy": "per-sample",
+    "augment": "off",
+    "image_size": 28,
+    "threads": 1,
+}
+
+
+def test_two_ranks_train_as_one_with_batches_of_both(
+    store: RunStore,
+    photos_home: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("VITPROF_HOME", str(photos_home))
+    run_id = store.create_run(RunConfig(**PHOTOS, device="cpu", ranks=2, batch_size=20, steps=7))
+    JobRecorder(store, run_id, threading.Event()).run()
+    run, steps = store.run(run_id), store.steps_of_ranks(run_id)
+    assert (run.status, run.error, run.notices) == ("done", "", ())
+    assert (run.environment["world_size"], run.environment["torch_threads"]) == (2, 1)
+    assert {rank: of["samples"].tolist() for rank, of in steps.items()} == dict.fromkeys((0, 1), [20.0] * 7)
+    assert steps[1]["batch_values"].tolist() == [20 * 3 * 224 * 224] * 7
+    assert (steps[1]["forward_s"] < steps[1]["compute_s"]).all()
+    one = trained(**PHOTOS, batch_size=40, steps=7)
+    together = (steps[0]["loss"] + steps[1]["loss"]) / 2
+    np.testing.assert_allclose(together, one["loss"], rtol=1e-3)
+    assert abs(steps[0]["loss"] - steps[1]["loss"]).max() > 1e-2, "each has samples of its own"
+    assert run.facts["test_loss"] == pytest.approx(one.values["test_loss"], rel=1e-3)
+    assert run.facts["n_train"] == N_PHOTOS // 2
+
+
+def test_the_slow_rank_is_named_and_where_a_rank_dies_the_run_fails_with_that(
+    store: RunStore,
+    photos_home: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("VITPROF_HOME", str(photos_home))
+    config = {"device": "simulated:5,0", "batch_size": 2, "seconds": 600, "slow_rank": "1:40"}
+    run_id = store.create_run(RunConfig(**PHOTOS, **config, ranks=2))
+    thread = threading.Thread(target=JobRecorder(store, run_id, threading.Event()).run)
+    thread.start()
+    wait_until(lambda: len(store.steps_of_ranks(run_id, names=("step",)).get(1, {}).get("step", ())) > 60, "steps")
+    every = descendants()
+    (victim,) = (p for p in every if ranks.RANK in p.environ())
+    victim.kill()
+    thread.join()
+    assert gone(every)
+    run = store.run(run_id)
+    assert (run.status, run.error) == ("failed", "rank 1: its process was ended by SIGKILL")
+    assert (run.facts["ranks"]["straggler"], run.facts["ranks"]["cause"]) == (1, "input")
+    assert run.notices == ("rank 1 waits 40 ms before it reads each batch, on purpose",)
+
+
+def test_each_rank_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = [VisibleGpu(i, "NVIDIA L4", "", 24e9) for i in range(2)]
+    monkeypatch.setattr(ranks, "visible_gpus", lambda: gpus)
+    for device in ("auto", "cuda:0"):
+        assert ranks.settled(RunConfig(ranks=2, device=device)).device == "cuda:0"
+    for device, n in (("auto", 3), ("cuda:1", 2)):
+        with pytest.raises(DeviceError, match=rf"^{n} ranks take a GPU each .* there are 2 \(cuda:0 .*choose fewer"):
+            ranks.settled(RunConfig(ranks=n, device=device))
+    gpus.clear()
+    assert ranks.settled(RunConfig(ranks=2)).device == "cpu"
+
+
+def test_the_first_rank_that_failed_by_itself_is_named() -> None:
+    others = ranks.OtherRanks(RunConfig(), EventBuffer(), 0, 0)
+    assert others.why() == ""
+    others._over.set()
+    others._fail(3, ranks.LOST)
+    assert others.why() == f"rank 3: {ranks.LOST}"
+    others._fail(2, "no such file")
+    others._fail(1, "no room")
+    assert others.why() == "rank 2: no such file"

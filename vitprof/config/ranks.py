@@ -31,7 +31,8 @@ def check_ranks(config: RunConfig, info: DatasetInfo, loader: str) -> None:
     if loader in strategies.PLUGGED["loaders"]:
         raise ConfigError("loader", loader, f"ranks is {config.ranks}: another package's loader gives each all samples")
     if config.batch_size > info.n_train // config.ranks:
-        few = f"of the {info.n_train} samples of {info.name} each of {config.ranks} ranks gets every {config.ranks}th"
+        n = info.n_train // config.ranks
+        few = f"the training set of {info.name} has {info.n_train} samples, {n} for each of {config.ranks} ranks"
         raise ConfigError("batch_size", config.batch_size, few)
 
 
