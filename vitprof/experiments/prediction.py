@@ -67,6 +67,8 @@ def profile_of(store: RunStore, run_id: int) -> StoredRun:
     if run.config.loader_only:
         why = "it does not show how long a step computes; choose one that trained"
         raise JobError(f"run {run_id} is loader-only: {why}")
+    if run.config.ranks > 1:
+        raise JobError(f"run {run_id} is of {run.config.ranks} ranks: loaders are predicted for one; choose such a run")
     if run.summary is None or not run.summary.n_steady_steps:
         raise JobError(f"run {run_id} has no steady steps to predict from; choose a run with more steps")
     return run

@@ -144,7 +144,7 @@ def _losses(runs: Sequence[RunFacts]) -> Caveat | None:
 def _work(run: RunFacts) -> tuple[Hashable, ...]:
     c = run.config
     same = (c.dataset, c.n_images, c.model, c.image_size, c.precision, c.lr, c.seed, c.batch_size, c.loader_only)
-    return *same, c.shuffle or "full", c.augment, c.skip_unreadable
+    return *same, c.ranks, c.shuffle or "full", c.augment, c.skip_unreadable
 
 
 def _disagreement(a: RunFacts, b: RunFacts, tolerance: float) -> tuple[float, str]:
