@@ -100,6 +100,10 @@ def _device(run: RunFacts) -> str:
     return str(run.environment.get("device") or run.config.device)
 
 
+def _n_ranks(run: RunFacts) -> int:
+    return int(run.environment.get("world_size") or run.config.ranks)
+
+
 def _kind_of_device(run: RunFacts) -> str | None:
     name = _device(run)
     return None if name == "auto" else "simulated" if name.startswith("simulated") else "real"
@@ -164,7 +168,7 @@ CHECKS: tuple[Check, ...] = (
     _differs("device", "Some ran on a simulated accelerator", _kind_of_device, "Only the loading of those was real."),
     _differs("device", "The device differs", device_name, "So does the time that a step computes."),
     _differs("device", "Some only loaded", _loads, "Without training nothing competes with the loader."),
-    _differs("device", "The number of training processes differs", "world_size", "They share the machine."),
+    _differs("device", "The number of training processes differs", _n_ranks, "They share the machine."),
     _differs("machine", "The machine differs", "hostname", "CPU, drive and memory are not the same."),
     _differs("cpu", "The number of cores differs", "cpu_count", CPU),
     _differs("cpu", "PyTorch's CPU threads differ", "torch_threads", "They compete with loading for cores.", "note"),
