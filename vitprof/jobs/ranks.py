@@ -34,7 +34,7 @@ LOST = "it lost the other ranks"
 """The error of a rank that failed since another one is gone."""
 GRACE_S = 2.0
 """How long (s) a rank may take to say why it ended, once another one misses it."""
-LAST_STEPS_S = 10.0
+LAST_STEPS_S = 60.0
 """How long (s) the other ranks may take to send their last steps and to end, once rank 0 is done."""
 
 
@@ -176,8 +176,10 @@ class OtherRanks:
     def finish(self) -> str:
         """Waits until all ranks have sent their last steps. Returns why one failed; "" where none did."""
         until = time.monotonic() + LAST_STEPS_S
-        for thread in self._threads:
+        for rank, thread in enumerate(self._threads, 1):
             thread.join(max(0.0, until - time.monotonic()))
+            if thread.is_alive():
+                return f"rank {rank}: it did not end within {LAST_STEPS_S:g} s of rank 0; steps may be missing"
         return self.why()
 
     def __enter__(self) -> OtherRanks:
