@@ -117,10 +117,8 @@ def _draw_answer(now: TournamentState, board: leaderboard.Leaderboard, recommend
             st.badge(f"{formats.number(row.speed_up)}x the baseline ({interval})", color="green")
         if row is not None and row.against_baseline != "undecided" and math.isfinite(recommendation.probability):
             sure = f"{100 * min(recommendation.probability, 0.999):.3g}% sure"
-            if recommendation.disturbed:
-                st.badge("beside other programs", color="orange", help=f"{sure} with them running. {SURE_HELP}")
-            else:
-                st.badge(sure, color="blue", help=SURE_HELP)
+            odd, help_text = recommendation.disturbed, f"{sure}. {SURE_HELP}"
+            st.badge("beside other programs" if odd else sure, color="orange" if odd else "blue", help=help_text)
     first, _, rest = recommendation.sentence.partition(". ")
     st.markdown(escaped(texts.sentence(first)))
     if row is not None and row.entry.strategy in strategies.STRATEGIES:
