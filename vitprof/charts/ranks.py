@@ -1,4 +1,4 @@
-"""What each rank of a distributed job waits for its data, over the steps."""
+"""What each rank of a distributed job does: waits or steps as a heat map, and lanes of a few steps over time."""
 
 from collections.abc import Mapping
 
@@ -14,20 +14,33 @@ MOST_BINS = 240
 ROW_PX, AROUND_PX = 34, 110
 
 
-def wait_map(steps: Mapping[int, Series]) -> go.Figure:
-    """Returns a heat map of the exposed data wait (ms) by rank (rows) and step; with more steps than `MOST_BINS`, the
-    means of neighbouring ones. The colours are Cividis, for colour vision deficiency too.
+MAPS = {"exposed_wait_s": "exposed data wait", "step_s": "step time"}
+"""Column of a heat map, and its words."""
+LANE_STEPS = 24
+"""Steps whose lanes are drawn."""
+LANES = (
+    ("waits for its data", "exposed_wait_s", style.DATA_WAIT),
+    ("forward pass", "forward_s", style.COMPUTE),
+    ("backward pass, waits for the others, optimizer", "", style.NEUTRAL),
+)
+"""Part of a step, its column ("" for what is left), and its colour."""
+
+
+def rank_map(steps: Mapping[int, Series], column: str = "exposed_wait_s") -> go.Figure:
+    """Returns a heat map of one of `MAPS` (ms) by rank (rows) and step; with more steps than `MOST_BINS`, the means of
+    neighbouring ones. The colours are Cividis, for colour vision deficiency too.
     """
+    words = MAPS[column]
     ranks = sorted(steps)
     longest = max((steps[rank]["step"] for rank in ranks), key=len)
     last = int(longest[-1]) + 1 if len(longest) else 1
     width = max(1, -(-last // MOST_BINS))
     edges = np.arange(0, last + width, width, dtype=np.float64)
-    rows = [_binned(steps[rank]["step"], steps[rank]["exposed_wait_s"] * 1e3, edges) for rank in ranks]
+    rows = [_binned(steps[rank]["step"], steps[rank][column] * 1e3, edges) for rank in ranks]
     names = [f"rank {rank}" for rank in ranks]
     hovers = [
         [
-            f"{name}, {_steps(float(at), width)}<br>exposed data wait {formats.number(value, 'ms')}"
+            f"{name}, {_steps(float(at), width)}<br>{words} {formats.number(value, 'ms')}"
             for at, value in zip(edges[:-1], row, strict=True)
         ]
         for name, row in zip(names, rows, strict=True)
@@ -47,8 +60,46 @@ def wait_map(steps: Mapping[int, Series]) -> go.Figure:
     return go.Figure(heat).update_layout(
         margin=style.MARGIN | {"l": 16},
         height=AROUND_PX + ROW_PX * len(ranks),
-        meta={"alt": f"Exposed data wait of each rank by step. Mean of a step: {', '.join(waits)}."},
+        meta={"alt": f"{words.capitalize()} of each rank by step. Mean: {', '.join(waits)}."},
         xaxis=style.axis("step", showgrid=False),
+        yaxis=style.categories(names, autorange="reversed", automargin=True, showgrid=False),
+    )
+
+
+def rank_lanes(steps: Mapping[int, Series], first: int) -> go.Figure:
+    """Returns lanes of the ranks over time, `LANE_STEPS` steps from number `first` on: what of each is the rank's own,
+    and what is left of it, in which it waits for the others. Needs `t_start_s`.
+    """
+    figure, begins, many = go.Figure(), [], len(steps)
+    kept = {
+        rank: {name: values[(of["step"] >= first) & (of["step"] < first + LANE_STEPS)] for name, values in of.items()}
+        for rank, of in sorted(steps.items())
+    }
+    begins = [float(of["t_start_s"][0]) for of in kept.values() if len(of["step"])]
+    origin = min(begins, default=0.0)
+    for at, (words, column, colour) in enumerate(LANES):
+        x, base, y, hovers = [], [], [], []
+        for rank, of in kept.items():
+            own = [np.nan_to_num(of[name]) for _, name, _ in LANES if name]
+            length = own[at] if column else np.maximum(of["step_s"] - sum(own), 0.0)
+            x += length.tolist()
+            base += (of["t_start_s"] - origin + sum(own[:at], np.zeros(len(length)))).tolist()
+            y += [f"rank {rank}"] * len(length)
+            hovers += [
+                f"rank {rank}, step {step:,.0f}<br>{words}: {formats.seconds(s)}"
+                for step, s in zip(of["step"], length, strict=True)
+            ]
+        if any(x):
+            hover = style.hover_texts(hovers)
+            figure.add_bar(x=x, y=y, base=base, orientation="h", name=words, marker_color=colour, **hover)
+    names = [f"rank {rank}" for rank in kept]
+    return figure.update_layout(
+        **style.WITH_LEGEND,
+        barmode="overlay",
+        bargap=0.25,
+        height=AROUND_PX + 40 + ROW_PX * many,
+        meta={"alt": f"{LANE_STEPS} steps of {many} ranks over time: {', '.join(words for words, *_ in LANES)}."},
+        xaxis=style.axis(f"seconds since step {first:,} began", showgrid=True),
         yaxis=style.categories(names, autorange="reversed", automargin=True, showgrid=False),
     )
 

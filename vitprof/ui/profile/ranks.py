@@ -7,7 +7,7 @@ import streamlit as st
 from vitprof import store
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.ranks import NAMES
-from vitprof.charts.ranks import wait_map
+from vitprof.charts.ranks import LANE_STEPS, rank_lanes, rank_map
 from vitprof.ui import live_chart, resources, tables
 from vitprof.ui.texts import escaped, guarded
 
@@ -15,12 +15,17 @@ HELP = (
     "All ranks end a step together: who is early waits in the collective. What is a rank's own is its wait for data "
     "and its forward pass; the one that takes longest holds up the others. All figures above are of rank 0."
 )
+SHOWN = {"data wait": "exposed_wait_s", "step time": "step_s", "lanes": ""}
+"""What the chart shows -> the column of its heat map, one of `charts.ranks.MAPS`; "" for lanes."""
+SHOWN_HELP = f"A heat map by rank and step, or {LANE_STEPS} steps from the middle of the run over time."
+CHARTED = (*NAMES, "t_start_s")
 COLUMNS = (
     tables.Column("Rank", "Number of the process in the job.", lambda row: row["rank"], "%d"),
     tables.Column(
         "Data wait (%)", "Share of the time blocked in next(loader).", lambda r: _of(r, "data_wait_frac", 100)
     ),
     tables.Column("Before the collective (ms)", "Wait for data and forward pass, mean.", lambda r: _of(r, "own_ms")),
+    tables.Column("First batch (s)", "How long it waited for its very first batch.", lambda row: _of(row, "first")),
     tables.Column("Given (x)", "Values in its batches, against the other ranks' median.", lambda r: _of(r, "given")),
     tables.Column("Last (%)", "Share of the steps in which it was last.", lambda r: _of(r, "last_frac", 100)),
     tables.Column(
@@ -47,11 +52,22 @@ def draw_ranks(run: store.StoredRun) -> None:
     st.markdown(escaped(first))
     if more:
         st.caption(escaped(" ".join(more)))
-    figure = wait_map(_steps(run.id))
+    steps = _steps(run.id)
+    shown = st.segmented_control("Show", list(SHOWN), default="data wait", key="ranks-shown", help=SHOWN_HELP)
+    column = SHOWN[shown or "data wait"]
+    figure = rank_map(steps, column) if column else rank_lanes(steps, _first_of_lanes(steps))
     live_chart.plot(figure, height=int(figure.layout.height), key="rank-waits", alt=str(figure.layout.meta["alt"]))
-    tables.draw(COLUMNS, [(row,) for row in found["figures"]], key="ranks", placeholder="n/a")
+    firsts = {rank: float(of["data_wait_s"][0]) for rank, of in steps.items() if len(of["step"])}
+    rows = [(row | {"first": firsts.get(row["rank"])},) for row in found["figures"]]
+    tables.draw(COLUMNS, rows, key="ranks", placeholder="n/a")
+
+
+def _first_of_lanes(steps: dict[int, Series]) -> int:
+    """Returns the number of a steady step in the middle of the run."""
+    numbers = steps[0]["step"][steps[0]["warmup"] == 0]
+    return max(0, int(numbers[len(numbers) // 2]) - LANE_STEPS // 2) if len(numbers) else 0
 
 
 @st.cache_resource(show_spinner=False, max_entries=resources.SERIES_KEPT)
 def _steps(run_id: int) -> dict[int, Series]:
-    return {rank: dict(steps) for rank, steps in resources.store().steps_of_ranks(run_id, names=NAMES).items()}
+    return {rank: dict(of) for rank, of in resources.store().steps_of_ranks(run_id, names=CHARTED).items()}
