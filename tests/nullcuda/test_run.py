@@ -96,12 +96,19 @@ def test_what_keeps_python_from_launching_is_measured(forks: Host, home: str) ->
     assert 0.5 < run["facts"]["held_up_frac"] < 1
 
 
+THREADED = ("workers", "threads", "spdl")
+
+
 def test_every_strategy(forks: Host, home: str) -> None:
     settings = []
     for name, plan in STRATEGIES.items():
         if not why_unavailable(plan, DIGITS):
             taken = plan.knobs(plan.combination(DIGITS), DIGITS)
-            wanted = {"workers": int(name in ("workers", "threads")), "slow_mb_s": 1000.0, "slow_latency_ms": 0.1}
+            wanted = {
+                "workers": int(name in ("workers", "threads", "spdl")),
+                "slow_mb_s": 1000.0,
+                "slow_latency_ms": 0.1,
+            }
             settings.append({"strategy": name, "steps": 8} | {k: v for k, v in wanted.items() if k in taken})
     assert len(settings) > 17
     for run in trained(forks, home, *settings, env={}):

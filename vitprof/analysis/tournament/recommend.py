@@ -60,8 +60,6 @@ class Recommendation:
     """Keys of the other settings that are as fast; while undecided, of those that can be the fastest."""
     probability: float = math.nan
     """Probability that no other setting is faster than it by more than 5%; NaN while it is too early."""
-    disturbed: bool = False
-    """Whether other programs took cores in every run of a setting: without them another one can be the fastest."""
 
 
 def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
@@ -109,7 +107,7 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
     if few := [row for row in ranked if row.too_few is not None]:
         sentences.append(f"Too few steady steps to compare {_listed(few)}: make the runs longer")
     equals = tuple(row.key for row in fast if row is not chosen)
-    return Recommendation(chosen.key, _joined(sentences), equals, chosen.near_best, bool(_disturbed(ranked)))
+    return Recommendation(chosen.key, _joined(sentences), equals, chosen.near_best)
 
 
 def can_be_fastest(board: Leaderboard) -> tuple[str, ...]:
@@ -162,6 +160,9 @@ def least_others(row: LeaderboardRow) -> float:
     return min((o.others_cores for o in row.entry.outcomes if math.isfinite(o.others_cores)), default=math.nan)
 
 
+DISTURBED = "had the machine to itself"
+
+
 def _disturbed(ranked: Sequence[LeaderboardRow]) -> list[str]:
     """Returns a warning if other programs took cores in every run of a setting: more rounds do not help."""
     busy = [row for row in ranked if least_others(row) >= OTHERS_CORES]
@@ -170,7 +171,7 @@ def _disturbed(ranked: Sequence[LeaderboardRow]) -> list[str]:
     of = "any setting" if len(busy) == len(ranked) else _listed(busy)
     took = f"other programs took at least {formats.number(min(map(least_others, busy)))} CPU cores"
     do = "End them and start a new tournament: without them another setting can be the fastest"
-    return [f"No run of {of} had the machine to itself: {took}. {do}"]
+    return [f"No run of {of} {DISTURBED}: {took}. {do}"]
 
 
 def _without_starts(ranked: Sequence[LeaderboardRow]) -> list[str]:

@@ -11,7 +11,7 @@ import streamlit as st
 
 from vitprof import formats
 from vitprof.analysis.tournament import entries, leaderboard
-from vitprof.analysis.tournament.recommend import Cost, Recommendation, break_even, cost_of, recommend
+from vitprof.analysis.tournament.recommend import DISTURBED, Cost, Recommendation, break_even, cost_of, recommend
 from vitprof.charts import tournament as charts
 from vitprof.charts.heat_map import article_heat
 from vitprof.config import catalog, own_script, strategies
@@ -117,7 +117,7 @@ def _draw_answer(now: TournamentState, board: leaderboard.Leaderboard, recommend
             st.badge(f"{formats.number(row.speed_up)}x the baseline ({interval})", color="green")
         if row is not None and row.against_baseline != "undecided" and math.isfinite(recommendation.probability):
             sure = f"{100 * min(recommendation.probability, 0.999):.3g}% sure"
-            odd, help_text = recommendation.disturbed, f"{sure}. {SURE_HELP}"
+            odd, help_text = DISTURBED in recommendation.sentence, f"{sure}. {SURE_HELP}"
             st.badge("beside other programs" if odd else sure, color="orange" if odd else "blue", help=help_text)
     first, _, rest = recommendation.sentence.partition(". ")
     st.markdown(escaped(texts.sentence(first)))
