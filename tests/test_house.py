@@ -24,7 +24,7 @@ OF_OWN_DATA = frozenset(
 ) | {"foreign_models", "own_sets", "sample_values", "torchcodec_images"}
 OF_OWN_DATA |= {"optional_parts", "spdl_pipeline", "litdata_chunks"}
 OF_RANKS = frozenset(["ranks", "stragglers", "cluster", "nodes", "metrics", "otlp_metrics", "trackers", "machines"])
-OF_RANKS |= {"migrations", "versions", "retention", "postgresql"}
+OF_RANKS |= {"migrations", "versions", "owners", "retention", "postgresql"}
 """Modules and folders of those."""
 IMPORTS_PCT = 9.0
 """The most import lines of the house, as a share of code and imports."""
@@ -126,6 +126,7 @@ BOUNDARIES = frozenset(
         "vitprof.ui.profile.ranks",
         "vitprof.recording.ranks",
         "vitprof.jobs.nodes",
+        "vitprof.store.owners",
         "vitprof.export.ranks",
         "vitprof.watch.proxy",  # passes for objects of any kind: no part of what is declared with it
     }

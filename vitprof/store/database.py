@@ -23,7 +23,7 @@ from vitprof.errors import ConfigError, StoreAwayError, StoreError, one_line
 from vitprof.home import OLD_STORE_FILE, STORE_FILE, ensure_dir, home, private_file
 from vitprof.names import masked
 from vitprof.program import install_command
-from vitprof.store.migrations import OLDEST, migrate
+from vitprof.store.migrations import is_older, may_only_read, migrate, why_not_opened
 
 STORE_VERSION = 8
 """Version of these tables, stamped as Alembic stamps a revision. A later one needs a file in `migrations`."""
@@ -170,21 +170,6 @@ def _version(db: sa.Connection) -> str | None:
     return None
 
 
-def _is_older(found: str | None) -> bool:
-    """Returns whether a store of that version can be migrated to this one."""
-    return found is not None and found.isdecimal() and OLDEST <= int(found) < STORE_VERSION
-
-
-def _may_only_read(db: sa.Connection) -> bool:
-    """Returns whether a server lets this user read the runs, and no more: by the rights of its role, or as it only
-    follows another server.
-    """
-    if db.dialect.name != "postgresql":
-        return False
-    may = sa.func.has_table_privilege(runs.name, "INSERT"), sa.func.current_setting("transaction_read_only") == "off"
-    return not all(db.execute(sa.select(*may)).one())
-
-
 def sqlite_file(url: sa.URL) -> Path | None:
     """Returns the file of an SQLite database; None for one in memory, and for any other database."""
     if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
@@ -294,28 +279,24 @@ class Database:
         """Creates the tables, or migrates them; does not write to a store that has them as they are to be."""
         with self.transaction() as db:
             found = _version(db)
-            if found is not None and _may_only_read(db):
+            if found is not None and may_only_read(db, runs.name):
                 self.read_only = True
         if found is None and self.read_only:
             raise StoreError(f"{self.url} can only be read here, and is not a run store")
-        if (found is None or _is_older(found)) and not self.read_only:
+        if (found is None or is_older(found, STORE_VERSION)) and not self.read_only:
             with self.writing() as db:  # two programs may open a store at the same moment
                 if db.dialect.name == "postgresql":
                     db.execute(sa.select(sa.func.pg_advisory_xact_lock(OPENING)))
                 found = self._made_or_migrated(db, _version(db))
         if found != str(STORE_VERSION):
-            todo = "open it once where it can be written to" if _is_older(found) else "move it away, or set VITPROF_DB"
-            raise StoreError(
-                f"{self.url} was written by another version of vitprof (store version {found}, not {STORE_VERSION}) "
-                f"and is left as it is; {todo}{'' if _is_older(found) else ' to another database'}"
-            )
+            raise StoreError(why_not_opened(self.url, found, STORE_VERSION))
 
     def _made_or_migrated(self, db: sa.Connection, found: str | None) -> str | None:
         if found is None:
             metadata.create_all(db)
             db.execute(sa.insert(versions).values(version_num=str(STORE_VERSION)))
             self._name_the_old_one()
-        elif _is_older(found):
+        elif is_older(found, STORE_VERSION):
             migrate(db)
         return _version(db)
 

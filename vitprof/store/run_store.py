@@ -16,6 +16,7 @@ from vitprof.recording.columns import ENDED_STATUSES, LIVE_STATUSES, STARTED_BY,
 from vitprof.store import database, stored_run
 from vitprof.store.chunks import Chunk, SeriesStore, chunks_of, insert_chunks
 from vitprof.store.database import MAX_ID, inserted_id, predictions, readable, run_tags, runs, series
+from vitprof.store.owners import owner_columns
 from vitprof.store.stored_run import StoredRun
 
 MAX_TAG, MAX_NOTE = 40, 4000
@@ -124,7 +125,7 @@ class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
         values |= {"name": resolve.run_name(config), "group_key": group_key, "role": role}
         values["facts"] = {STARTED_BY: started_by} if started_by else {}
         with self.transaction() as db:
-            run_id = inserted_id(db.execute(sa.insert(runs).values(**stored_run.owner_columns(started_by), **values)))
+            run_id = inserted_id(db.execute(sa.insert(runs).values(**owner_columns(started_by), **values)))
             return stored_run.stored_run(db.execute(sa.select(*stored_run.STORED).where(runs.c.id == run_id)).one())
 
     def update_run(self, run_id: int, **values: Any) -> None:
@@ -301,7 +302,7 @@ class RunImport:
         tags: Iterable[str] = (),
     ) -> int:
         """Adds a run that has ended, with its series and tags, as one of this process, and returns its new id."""
-        known = stored_run.owner_columns() | plain_columns(values)
+        known = owner_columns() | plain_columns(values)
         run_id = inserted_id(self._db.execute(sa.insert(runs).values(known)))
         insert_chunks(self._db, run_id, chunks_of("steps", steps, merge=True))
         insert_chunks(self._db, run_id, chunks_of("telemetry", telemetry, merge=True))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import getpass
-import os
 import re
 import socket
 from collections.abc import Mapping, Sequence
@@ -80,18 +77,6 @@ def this_program() -> tuple[str, int, float]:
     """Returns host, process id and start (seconds since the epoch) of this process, which together identify it."""
     me = psutil.Process()
     return socket.gethostname(), me.pid, me.create_time()
-
-
-def owner_columns(started_by: str = "") -> dict[str, Any]:
-    """Returns the columns that say whose a run of this program is. `started_by`: the dashboard's user, if it has a
-    login; else `VITPROF_USER` or the system's user. The project is `VITPROF_PROJECT`.
-    """
-    user = started_by or os.environ.get("VITPROF_USER", "")
-    if not user:
-        with contextlib.suppress(OSError, KeyError, ImportError):  # the user of a container may have no name
-            user = getpass.getuser()
-    about = {"owner_user": tamed_name(user), "project": tamed_name(os.environ.get("VITPROF_PROJECT", ""))}
-    return about | dict(zip(("owner_host", "owner_pid", "owner_started"), this_program(), strict=True))
 
 
 def is_alive(host: str, pid: int, started: float) -> bool:

@@ -25,3 +25,26 @@ def migrate(db: sa.Connection) -> None:
     config = Config(attributes={"connection": db})
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     command.upgrade(config, "head")
+
+
+def is_older(found: str | None, version: int) -> bool:
+    """Returns whether a store of that version can be migrated to this `version`."""
+    return found is not None and found.isdecimal() and OLDEST <= int(found) < version
+
+
+def may_only_read(db: sa.Connection, table: str) -> bool:
+    """Returns whether a server lets this user read the runs, and no more: by the rights of its role, or as it only
+    follows another server.
+    """
+    if db.dialect.name != "postgresql":
+        return False
+    may = sa.func.has_table_privilege(table, "INSERT"), sa.func.current_setting("transaction_read_only") == "off"
+    return not all(db.execute(sa.select(*may)).one())
+
+
+def why_not_opened(url: str, found: str | None, version: int) -> str:
+    """Returns the line for a store of a version that is neither this one's nor could be migrated."""
+    written = f"{url} was written by another version of vitprof (store version {found}, not {version})"
+    other = "move it away, or set VITPROF_DB to another database"
+    todo = "open it once where it can be written to" if is_older(found, version) else other
+    return f"{written} and is left as it is; {todo}"

@@ -128,6 +128,8 @@ def draw_verdict(run: store.StoredRun) -> None:
 CHARTED_STEPS = 100_000
 """Steps at most for the chart on the first tab: a page of more would open later for it."""
 Look = Literal["red", "orange", "green", "blue", "gray"]
+COPIES_FRAC = 0.01
+"""From this share of the time, idle time for copies to the device is named."""
 SLOW: dict[str, Look] = {"input-bound": "red", "moderately input-bound": "orange"}
 
 
@@ -137,7 +139,9 @@ def chips(verdict: Verdict) -> list[tuple[str, Look]]:
         return []
     slow, found = SLOW.get(verdict.kind), list[tuple[str, Look]]()
     if verdict.kind != "launch-bound":
-        found.append((f"idle for data {formats.percent(verdict.idle_frac)}", slow or "green"))
+        copies = any(s.name == "transfer" and s.frac * verdict.idle_frac >= COPIES_FRAC for s in verdict.shares)
+        what = "data and copies" if copies else "data"
+        found.append((f"idle for {what} {formats.percent(verdict.idle_frac)}", slow or "green"))
     if verdict.cause and verdict.kind != "not input-bound":
         found.append((f"cause: {wording.CAUSE_NAMES.get(verdict.cause, verdict.cause)}", "gray"))
     if slow and math.isfinite(verdict.speed_up_if_free) and verdict.cause != "cpu_contention":

@@ -106,6 +106,8 @@ def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> s
     """Returns what the proof shows so far: how much faster the second job is, its interval, and how sure that is."""
     advised = board.row(now.planned[1].key)
     rounds = formats.count(min((row.n_runs for row in board.rows), default=0), "round")
+    if dropped := max((len(row.spoiled) for row in board.rows), default=0):
+        rounds += f" ({formats.count(dropped, 'other')} not counted: other programs ran)"
     if reason := next((row.entry.reason for row in board.rows if row.entry.status in ("failed", "refused")), ""):
         return f"**Not proven:** {escaped(reason)}."
     if advised is None or not math.isfinite(advised.speed_up):

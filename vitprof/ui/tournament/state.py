@@ -17,9 +17,9 @@ from vitprof.experiments.tournament import planning, tournament_runner, tourname
 from vitprof.experiments.tuning import Tuning, tune
 from vitprof.formats import count
 from vitprof.jobs.users import may_stop
-from vitprof.store import MissingError, tournaments
+from vitprof.store import MissingError, StoredRun, tournaments
 from vitprof.ui import gate, notifications, resources, texts
-from vitprof.ui.profile.live import STAGES
+from vitprof.ui.profile.live import NOW_HELP, STAGES
 
 VIEWS_KEPT = 100
 """Tournaments whose summaries and blocks (20 numbers for each run) stay in memory: the list needs them too."""
@@ -181,13 +181,21 @@ def _watch(tournament_id: int, drawn: object) -> None:
         st.rerun(scope="app")
     if now.tournament.held:
         st.progress(now.progress.fraction, text=texts.escaped(_text(now)))
+        run_id, jobs = now.progress.run_id, resources.manager()
+        if run_id is not None and _waits(resources.store().run(run_id)) and jobs.may_stop(run_id):
+            texts.act_button("Run now", "tournament-now", "fast_forward", lambda: jobs.run_now(run_id), NOW_HELP)
+
+
+def _waits(run: StoredRun) -> bool:
+    """Returns whether it waits for jobs of other programs."""
+    return run.status == "queued" and run.message != ""
 
 
 def _text(now: tournament_view.TournamentState) -> str:
-    p, spec = now.progress, now.tournament.spec
+    p, spec, waits = now.progress, now.tournament.spec, False
     text = f"{p.done} of {p.total} runs done"
     if p.run_id is not None:
-        run = resources.store().run(p.run_id)
+        waits = _waits(run := resources.store().run(p.run_id))
         stage = STAGES.get(run.stage, run.stage or "starting").partition(":")[0]
         stage = run.message or "starting" if run.status == "queued" else stage
         text += f"; now {key_in_words(p.words)}, round {p.round}: {stage}"
@@ -195,7 +203,7 @@ def _text(now: tournament_view.TournamentState) -> str:
         text += "; this round was added because it is not decided yet"
     elif spec.until_decided:
         text += f"; {planning.rounds_words(spec)}"
-    if math.isfinite(p.seconds_left) and p.seconds_left > 0:
+    if math.isfinite(p.seconds_left) and p.seconds_left > 0 and not waits:
         untried = any(e.status == "waiting" and not e.outcomes for e in now.entries)  # most are faster than the first
         text += f"; {'at most ' * untried}about {texts.rough_time(p.seconds_left)} left"
     return text

@@ -1,0 +1,21 @@
+"""Whose a run is: its user, its project, and the program that makes it."""
+
+import contextlib
+import getpass
+import os
+from typing import Any
+
+from vitprof.names import tamed_name
+from vitprof.store.stored_run import this_program
+
+
+def owner_columns(started_by: str = "") -> dict[str, Any]:
+    """Returns the columns that say whose a run of this program is. `started_by`: the dashboard's user, if it has a
+    login; else `VITPROF_USER` or the system's user. The project is `VITPROF_PROJECT`.
+    """
+    user = started_by or os.environ.get("VITPROF_USER", "")
+    if not user:
+        with contextlib.suppress(OSError, KeyError, ImportError):  # the user of a container may have no name
+            user = getpass.getuser()
+    about = {"owner_user": tamed_name(user), "project": tamed_name(os.environ.get("VITPROF_PROJECT", ""))}
+    return about | dict(zip(("owner_host", "owner_pid", "owner_started"), this_program(), strict=True))
