@@ -87,6 +87,7 @@ def test_two_nodes_commands_make_one_run_of_all_ranks(
     whole, line = nodes.join(store, second, finalise.settle)
     assert (whole.id, line) == (first.id, f"run {first.id} has the ranks of 2 commands")
     assert {rank: len(of["step"]) for rank, of in store.steps_of_ranks(whole.id).items()} == {0: 40, 1: 40}
+    assert (first.facts["missing_ranks"], whole.facts["missing_ranks"]) == (1, 0)
     assert (whole.facts["ranks"]["straggler"], whole.facts["ranks"]["cause"]) == (1, "input")
     assert whole.verdict is not None
     assert whole.verdict.sentence.startswith("Almost certainly starved: the job waits for data")

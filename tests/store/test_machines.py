@@ -24,6 +24,7 @@ def test_recent_runs_and_all_that_go_on(store: RunStore) -> None:
     old, queued = made("running", 50), made("queued", 0)
     made("done", 50, summary=SUMMARY)
     made("done", 1, "simulated:5,0", summary=SUMMARY)
+    made("running", 0, environment=of_eight | {"rank": 4})  # another node of a job: that of rank 0 has all its devices
     failed = made("failed", 1)
     found = {work.id: work for work in work_since(store, 7)}
     assert list(found) == [failed, queued, old, large, plain]

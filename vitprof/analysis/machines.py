@@ -22,7 +22,7 @@ NAMES = ("step", "t_start_s", "step_s", "exposed_wait_s")
 
 @dataclass
 class LiveIdle:
-    """How much a run that goes on is idle for data, over its time. Steps are added as they come."""
+    """Sums how much a run that goes on is idle for data, over its time; steps are added as they come."""
 
     last: int = -1
     """Number of the last step."""
@@ -81,7 +81,7 @@ class LiveIdle:
 
 @dataclass(frozen=True)
 class Spent:
-    """What a run spent."""
+    """The device time that a run spent."""
 
     machine: str
     user: str
@@ -96,7 +96,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the runs of a machine, a user or a project spent."""
+    """The device time that the runs of a machine, a user or a project spent."""
 
     name: str
     runs: int

@@ -70,7 +70,7 @@ def rank_lanes(steps: Mapping[int, Series], first: int) -> go.Figure:
     """Returns lanes of the ranks over time, `LANE_STEPS` steps from number `first` on: what of each is the rank's own,
     and what is left of it, in which it waits for the others. Needs `t_start_s`.
     """
-    figure, begins, many = go.Figure(), [], len(steps)
+    figure, many = go.Figure(), len(steps)
     kept = {
         rank: {name: values[(of["step"] >= first) & (of["step"] < first + LANE_STEPS)] for name, values in of.items()}
         for rank, of in sorted(steps.items())

@@ -1,24 +1,15 @@
 """Steps of several ranks as one table, as bundles hold them: by step, then by rank."""
 
-import numpy as np
-
 from vitprof.errors import StoreError
 from vitprof.jobs import finalise, nodes
 from vitprof.recording.recording import Columns
 from vitprof.store import RunStore
+from vitprof.store.chunks import joined
 
 
 def steps_of_all(store: RunStore, run_id: int) -> Columns:
     """Returns the steps of all ranks of a run; of one process as `RunStore.steps` does."""
-    first, *others = store.steps_of_ranks(run_id).values()
-    if not others:
-        return dict(first)
-    names = dict.fromkeys(name for series in (first, *others) for name in series)
-    whole = {
-        name: np.concatenate([s.get(name, np.full(len(s["step"]), np.nan)) for s in (first, *others)]) for name in names
-    }
-    order = np.lexsort((whole["rank"], whole["step"]))
-    return {name: values[order] for name, values in whole.items()}
+    return joined("ranks", store.steps_of_ranks(run_id).values())  # each rank's after the one before, and then by step
 
 
 def apart(steps: Columns) -> tuple[Columns, Columns]:

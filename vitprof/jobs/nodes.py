@@ -25,8 +25,8 @@ def of_ranks(store: RunStore, run: StoredRun, steps: Series, telemetry: Series) 
     series[int(run.environment.get("rank") or 0)] = series.pop(0)
     cores = others_cpu(steps, telemetry, run.environment).cores
     found: dict[str, Any] = {"others_cores": float(cores) if np.isfinite(cores) else None}
-    if run.environment.get("job") and (missing := run.environment["world_size"] - len(series)) > 0:
-        found["missing_ranks"] = missing
+    if run.environment.get("job"):  # 0 once they have been joined, too: before it was more
+        found["missing_ranks"] = max(0, run.environment["world_size"] - len(series))
     ranks = ranks_of(series, run.facts.get("nodes") or ())
     return found if ranks is None else found | {"ranks": ranks.to_dict()}
 

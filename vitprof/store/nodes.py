@@ -20,7 +20,7 @@ from vitprof.errors import StoreError
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.store.chunks import chunks_of, insert_chunks
 from vitprof.store.database import runs
-from vitprof.store.run_store import KEYS, RunStore
+from vitprof.store.run_store import RunStore, erase_rows
 from vitprof.store.stored_run import StoredRun
 
 BEGAN_WITHIN_S = 120.0
@@ -72,13 +72,13 @@ def join_nodes(store: RunStore, run_id: int) -> Joined | None:
             series[int(part.environment["rank"])] = series.pop(0)
             same_clock = _host(part) == _host(whole)
             if {rank for node in nodes for rank in node["ranks"]} & set(series):  # imported a second time
-                _erase(db, part)
+                erase_rows(db, [part.id])
                 continue
             shift, error = (0.0, 0.0) if same_clock else _shift(whole, mine, part, series)
             for rank, steps in series.items():
                 insert_chunks(db, whole.id, chunks_of("ranks", _moved(steps, rank, shift), merge=True))
             nodes.append(_node(part, sorted(series)) | {"clock_error_s": error})
-            _erase(db, part)
+            erase_rows(db, [part.id])
         of_parts = tuple(f"run {part.id} on " for part in moved)  # they ran at the same time, as they had to
         notices = [line for line in whole.notices if not line.startswith(of_parts)]
         values = {"facts": {**facts, "nodes": nodes}, "notices": notices}
@@ -90,11 +90,6 @@ def _readable(store: RunStore, ids: Sequence[int]) -> Iterator[StoredRun]:
     for run_id in ids:
         with contextlib.suppress(StoreError):  # joined just now, or another version's
             yield store.run(run_id)
-
-
-def _erase(db: sa.Connection, run: StoredRun) -> None:
-    for table, column in KEYS.items():
-        db.execute(sa.delete(table).where(column == run.id))
 
 
 def _began_s(run: StoredRun) -> float:

@@ -11,7 +11,7 @@ from vitprof.errors import JobError
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.store import stored_run
 from vitprof.store.database import now_utc, run_tags, runs, series
-from vitprof.store.run_store import KEYS, RunStore
+from vitprof.store.run_store import RunStore, erase_rows
 from vitprof.store.tournaments import delete_tournament, list_tournaments
 
 AT_ONCE = 100
@@ -58,9 +58,8 @@ def erase(store: RunStore, what: Expired, on_progress: Callable[[int], object] =
             live = runs.c.status.in_(LIVE_STATUSES)
             groups = db.execute(sa.select(runs.c.group_key).where(live)).scalars().all()
             free = [each for each in ids if not set(stored_run.helper_keys(each)) & set(groups)]
-            gone = list(db.execute(_with_helpers(free)).scalars())
-            for table, key in KEYS.items():
-                db.execute(sa.delete(table).where(key.in_(gone)))
+            gone = [run.id for run in db.execute(_with_helpers(free))]
+            erase_rows(db, gone)
         n_runs += len(free)
         on_progress(n_runs)
     for number in what.tournaments:

@@ -106,9 +106,14 @@ def _erase(db: sa.Connection, which: sa.ColumnElement[bool]) -> int:
     """Erases deleted runs; returns how many."""
     gone = db.execute(sa.select(runs.c.id).where(runs.c.id < 0, which)).scalars().all()
     for run_id in gone:
-        for table, key in KEYS.items():
-            db.execute(sa.delete(table).where(key == run_id))
+        erase_rows(db, [run_id])
     return len(gone)
+
+
+def erase_rows(db: sa.Connection, run_ids: Collection[int]) -> None:
+    """Erases all rows of these runs, as they are numbered now."""
+    for table, key in KEYS.items():
+        db.execute(sa.delete(table).where(key.in_(run_ids)))
 
 
 class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):

@@ -1,6 +1,7 @@
 """Which machines and jobs are starved now, since when, and what idle devices cost by machine, user or project."""
 
 import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 
@@ -13,6 +14,7 @@ from vitprof.store.machines import Work, work_since
 from vitprof.ui import history_actions, resources, tables, texts, widgets
 
 REFRESH_S = 10.0
+ADDING = threading.Lock()
 DAYS = {"1 day": 1, "7 days": 7, "30 days": 30, "90 days": 90}
 FILTERS: dict[str, tuple[str, Callable[[Spent], str]]] = {
     "machine": ("Machine", attrgetter("machine")),
@@ -50,7 +52,7 @@ COSTS = (
     tables.Column("Idle for data (device-hours)", "Hours that devices waited.", lambda cost: cost.idle_hours, bar=True),
     tables.Column("Idle (%)", "Of the hours of which it is known.", lambda cost: 100 * cost.idle_frac),
     tables.Column("Trained (device-hours)", "Hours that devices trained.", lambda cost: cost.device_hours),
-    tables.Column("Not known (device-hours)", "Of runs whose waits cannot be told.", lambda cost: cost.unknown_hours),
+    tables.Column("Not known (device-hours)", "Of runs whose waits are not known.", lambda cost: cost.unknown_hours),
     tables.Column("Runs", "Runs that have ended.", lambda cost: cost.runs, "%d"),
 )
 
@@ -59,13 +61,13 @@ COSTS = (
 def page() -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.title("Machines", anchor=False, width="stretch")
-        chosen, days, work = draw_filters()
-    draw_now(chosen, days)
+        chosen, work = draw_filters()
+    draw_now(chosen)
     draw_costs([each.spent for each in shown(work, chosen) if not each.live])
 
 
-def draw_filters() -> tuple[dict[str, Sequence[str]], int, list[Work]]:
-    """Draws what to show; returns the names chosen, the days, and the runs of these."""
+def draw_filters() -> tuple[dict[str, Sequence[str]], list[Work]]:
+    """Draws what to show; returns the names chosen, and the runs of the days chosen."""
     chosen: dict[str, Sequence[str]] = {}
     with st.popover("Filters", icon=":material/filter_alt:", help="By machine, user, project and time."):
         about = "How far back ended runs count."
@@ -79,7 +81,7 @@ def draw_filters() -> tuple[dict[str, Sequence[str]], int, list[Work]]:
             )
     if n := sum(map(bool, chosen.values())):
         st.badge(f"{n} set", help="Filters that narrow both lists.")
-    return chosen, days, work
+    return chosen, work
 
 
 def shown(work: Sequence[Work], chosen: Mapping[str, Sequence[str]]) -> list[Work]:
@@ -88,8 +90,8 @@ def shown(work: Sequence[Work], chosen: Mapping[str, Sequence[str]]) -> list[Wor
 
 @st.fragment(run_every=REFRESH_S)
 @texts.guarded
-def draw_now(chosen: Mapping[str, Sequence[str]], days: int) -> None:
-    live = [(each, idle_of(each)) for each in shown(work_since(resources.store(), days), chosen) if each.live]
+def draw_now(chosen: Mapping[str, Sequence[str]]) -> None:
+    live = [(each, idle_of(each)) for each in shown(work_since(resources.store(), 0), chosen) if each.live]
     live.sort(key=lambda pair: -pair[0].spent.devices * (pair[1].share if math.isfinite(pair[1].share) else 0.0))
     st.markdown(f"**{headline(live)}**")
     if not live:
@@ -143,6 +145,8 @@ def _kept(run_id: int) -> LiveIdle:
 def idle_of(work: Work) -> LiveIdle:
     """Returns how idle a live run is, with the steps that are new since the last time."""
     idle = _kept(work.id)
-    if not work.queued:
+    if work.queued:
+        return idle
+    with ADDING:  # of several sessions each would add the same steps
         idle.add(resources.store().steps(work.id, after=idle.last, names=NAMES))
     return idle
