@@ -75,12 +75,10 @@ def test_work_in_another_stream_and_in_graphs(host: Host, script: str, case: str
 
 @pytest.mark.parametrize("how", [{}, {"how": "joined"}, {"how": "after"}, {"beside_s": 0.03}], ids=repr)
 def test_a_stream_that_works_while_that_of_training_is_idle(host: Host, how: dict[str, Any]) -> None:
-    for _ in range(2):  # once among four busy workers of the suite the host was held up between both streams' launches
-        seen = run(host, "beside", **how)
-        verdict = seen.verdict()
-        if verdict.kind == "inconclusive":
-            break
+    seen = run(host, "beside", **how)
+    verdict = seen.verdict()
     assert seen.frac("gap_s") > 1 - seen.busy_frac + 0.2  # the figures of one stream are wrong
+    assert seen.facts["side_stream_steps"] > 0.8 * len(seen.steps)
     assert (verdict.kind, verdict.advice) == ("inconclusive", ())
     assert "the GPU works in another stream while that of the optimizer is idle" in verdict.sentence
 

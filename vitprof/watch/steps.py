@@ -92,7 +92,8 @@ class StepEnds:
         """
         self.n_sided = 0
         """Steps before whose compute another stream worked while that of training was idle."""
-        self._spans: list[tuple[float, float]] = []
+        self._sides: list[Any] = []
+        """Marks in other streams, whose work may reach into the gap before the next step."""
         self._left_s = math.nan
 
     def resume(self) -> None:
@@ -123,14 +124,18 @@ class StepEnds:
 
     def _compare(self, sides: Sequence[Any], marks: StepMarks) -> None:
         """Looks whether other streams worked, each from when its mark was set, in the gap before the step's compute."""
-        for side in sides:
-            until_s = self._device.seconds(side) if self._device.reached(side) else perf_counter()
-            self._spans.append((side.recorded_s, until_s))
-        self._device.release(*sides)
+        self._sides += sides
         begin_s, start_s, end_s = marks.previous_end, marks.compute_start, marks.compute_end
-        apart_s = sum(max(0.0, min(until_s, start_s) - max(since_s, begin_s)) for since_s, until_s in self._spans)
+        apart_s, later = 0.0, []
+        for side in self._sides:
+            until_s = self._device.seconds(side) if self._device.reached(side) else math.inf
+            apart_s += max(0.0, min(until_s, start_s) - max(side.recorded_s, begin_s))
+            if until_s > end_s:
+                later.append(side)
+            else:
+                self._device.release(side)
+        self._sides = later
         self.n_sided += apart_s > SIDE_FRAC * (end_s - begin_s) and not marks.warmup
-        self._spans = [span for span in self._spans if span[1] > end_s]
 
 
 class SampledSteps:
