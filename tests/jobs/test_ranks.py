@@ -19,12 +19,60 @@ from vitprof.jobs import finalise, nodes, ranks
 from vitprof.jobs.command import CommandRunner
 from vitprof.jobs.supervisor import JobRecorder
 from vitprof.measure.wire import EventBuffer
+from vitprof.recording.ranks import RankFacts
 from vitprof.store import RunStore
 from vitprof.store.stored_run import StoredRun
 from vitprof.telemetry.visible import VisibleGpu
 
 pytestmark = pytest.mark.slow
 
+BUFFERS = """
+import json, os, sys, time, torch, torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
+
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+rank, cause, slow = dist.get_rank(), sys.argv[1], int(sys.argv[2])
+cuda = torch.cuda.is_available()
+where = torch.device("cuda", rank) if cuda else torch.device("cpu")
+
+def is_slow(here):
+    return rank == slow and here == cause
+
+def work(s):
+    torch.cuda._sleep(int(s * 1.41e9)) if cuda else time.sleep(s)
+
+class Data(Dataset):
+    def __len__(self):
+        return 4 * 50
+
+    def __getitem__(self, index):
+        time.sleep(0.004 if is_slow("input") else 0.0005)
+        return torch.full((16,), float(index))
+
+class Model(torch.nn.Linear):
+    def forward(self, x):
+        work(0.016 if is_slow("compute") else 0.002)
+        if cause == "gathers":
+            dist.all_reduce(torch.ones(1))
+        return super().forward(x)
+
+model = Model(16, 4)
+model.register_buffer("mean", torch.zeros(8))
+if cuda:
+    torch.cuda.set_device(where)
+model = torch.nn.parallel.DistributedDataParallel(model.to(where))
+optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+for batch in DataLoader(Data(), batch_size=4):
+    loss = model(batch.to(where)).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if is_slow("between steps"):
+        loss.item()
+        time.sleep(0.016)
+dist.destroy_process_group()
+"""
 SCRIPT = """
 import json, os, sys, time, torch, torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
@@ -59,11 +107,35 @@ dist.destroy_process_group()
 """
 
 
+LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
 def run_script(tmp_path: Path, name: str) -> list[str]:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    return [*launcher, str(script), str(tmp_path / name)]
+    return [*LAUNCHER, str(script), str(tmp_path / name)]
+
+
+def ranks_with_buffers(store: RunStore, tmp_path: Path, cause: str, slow: int) -> RankFacts:
+    """The ranks of a job whose model has buffers: rank 0's are sent to the others before each forward pass."""
+    (tmp_path / "buffers.py").write_text(BUFFERS)
+    command = [*LAUNCHER, str(tmp_path / "buffers.py"), cause, str(slow)]
+    run = recorded(store, "buffers", lambda: CommandRunner(command))
+    assert (run.status, run.error) == ("done", "")
+    return run.facts["ranks"]
+
+
+@pytest.mark.parametrize(("cause", "slow"), [("input", 0), ("gathers", 0)])
+def test_waits_for_others_within_the_forward_pass_are_no_rank_s_own(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: str, slow: int
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    ranks = ranks_with_buffers(store, tmp_path, cause, slow)
+    if cause == "gathers":
+        assert (ranks["straggler"], ranks["waits_alone"]) == (None, True)
+    else:
+        assert (ranks["straggler"], ranks["cause"], ranks["waits_alone"]) == (slow, cause, False)
 
 
 def test_two_nodes_commands_make_one_run_of_all_ranks(

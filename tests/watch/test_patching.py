@@ -8,7 +8,8 @@ from unittest.mock import Mock, call
 
 import pytest
 
-from vitprof.watch.patching import RANKS, is_watched_rank, when_imported
+from vitprof.watch.patching import when_imported
+from vitprof.watch.ranks import RANKS, is_watched_rank
 
 
 def test_everybody_who_waits_for_a_module_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

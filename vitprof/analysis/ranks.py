@@ -21,7 +21,8 @@ from vitprof import formats
 from vitprof.analysis import thresholds
 from vitprof.analysis.arrays import BOOTSTRAP_BLOCKS, Floats, Interval, Series
 
-NAMES = ("step", "epoch", "warmup", "exposed_wait_s", "data_wait_s", "step_s", "samples", "batch_values", "forward_s")
+OWN = ("exposed_wait_s", "between_s", "forward_s")
+NAMES = ("step", "epoch", "warmup", "data_wait_s", "step_s", "samples", "batch_values", *OWN)
 """The columns that are needed."""
 LEAST_FRAC = 0.02
 """A rank is named from this share of the time that fixing it alone would save: less is within noise between runs."""
@@ -31,6 +32,7 @@ SURE = 3.9
 """Standard errors: Student's t with 19 degrees of freedom at 99.9%, as each rank is tried."""
 HEAVIER = 1.1
 """From this ratio of what ranks were given (numbers of the largest tensor, or samples) one has heavier data."""
+NO_FORWARD = "no times of its forward pass without waits for other ranks"
 ONE_OFF = 3.0
 """In such multiples of the median step, what one rank holds up the others in one step is counted as one-off."""
 
@@ -45,7 +47,8 @@ class RankFigures:
     exposed_frac: float
     """The part of that which cost device time."""
     own_ms: float
-    """Mean milliseconds of a step before the collective: exposed data wait, and forward pass where it is known."""
+    """Mean milliseconds of a step before the collective: exposed data wait; where they are known, what it does between
+    two steps (logging, checkpoints) and the forward pass."""
     given: float
     """Numbers in its batches' largest tensor, on average, as a multiple of the other ranks' median; by samples where
     those are not known."""
@@ -68,7 +71,7 @@ class Ranks:
     straggler: int | None = None
     """The rank that the others wait for; None where there is none, or it cannot be told."""
     cause: str = ""
-    """input, heavier data, compute, or machine; "" without a straggler, and where it changes."""
+    """input, heavier data, compute, between steps, or machine; "" without a straggler, and where it changes."""
     on: str = ""
     """Its node, and what was found there; "" where there is one node."""
     saves: Interval = field(default_factory=lambda: Interval(math.nan, math.nan, math.nan))
@@ -79,6 +82,10 @@ class Ranks:
     """Epoch, and the rank that was last in most of its steps."""
     one_off: tuple[int, float] = (0, 0.0)
     """Steps in which one rank held up all others for several steps' time, and the seconds of that."""
+    one_off_ranks: tuple[int, ...] = ()
+    """Those ranks."""
+    waits_alone: bool = False
+    """Whether only waits for data were compared, as the time of the forward pass is not known."""
     why_not: str = ""
     """Why nothing can be told; "" where it can."""
 
@@ -99,8 +106,9 @@ class Ranks:
         )
         found.append(f"{lost[0].upper()}{lost[1:]}, {formats.seconds(self.lost_s)} in {self.n_steps:,} steps.")
         if self.one_off[0]:
-            times = formats.count(self.one_off[0], "step")
-            found.append(f"In {times} one rank held up the others once, {formats.seconds(self.one_off[1])} in all.")
+            times, who = formats.count(self.one_off[0], "step"), ", ".join(map(str, self.one_off_ranks))
+            ranks = f"rank {who}" if len(self.one_off_ranks) == 1 else f"one of ranks {who}"
+            found.append(f"In {times} {ranks} held up the others for long, {formats.seconds(self.one_off[1])} in all.")
         return tuple(found)
 
     def _named(self) -> str:
@@ -110,16 +118,20 @@ class Ranks:
             last = ", ".join(f"rank {f.rank} in {formats.percent(f.last_frac)}" for f in self.figures)
             return f"the one that waits longest for its data changes ({last} of the steps), and the others wait {share}"
         if self.straggler is None:
+            if self.waits_alone:
+                return f"no rank's data hold up the others clearly; how long each computes is not known ({NO_FORWARD})"
             return "no rank holds up the others clearly"
         mine = next(f for f in self.figures if f.rank == self.straggler)
         why = {
             "input": f"its data come late: it waits for them {formats.percent(mine.data_wait_frac)} of the time",
             "heavier data": f"its batches are heavier, {formats.number(mine.given)} times what the others get",
             "compute": "its forward pass takes longer, with as much data",
+            "between steps": "it does more between its steps: logging, metrics, checkpoints",
             "machine": "no other node is as busy",
         }[self.cause]
         where = f" (on {self.on})" if self.on else ""
-        return f"rank {self.straggler}{where} holds up the others for {share}; cause: {self.cause} ({why})"
+        at_least = "" if self.cause in ("input", "between steps") else "at least "  # its backward pass is not seen
+        return f"rank {self.straggler}{where} holds up the others for {at_least}{share}; cause: {self.cause} ({why})"
 
 
 def ranks_of(steps: Mapping[int, Series], nodes: Sequence[Mapping[str, Any]] = ()) -> Ranks | None:
@@ -136,9 +148,10 @@ def ranks_of(steps: Mapping[int, Series], nodes: Sequence[Mapping[str, Any]] = (
         nothing = [RankFigures(rank, *[math.nan] * 6) for rank in ranks]
         return Ranks(tuple(nothing), n, math.nan, math.nan, why_not=few)
     wait, forward, given = common["exposed_wait_s"], common["forward_s"], _given(common)
+    between = np.nan_to_num(common["between_s"])
     total_s = float(common["step_s"].max(axis=0).sum())
     step_s = total_s / n
-    own = wait + np.nan_to_num(forward)
+    own = wait + between + np.nan_to_num(forward)
     last = own.argmax(axis=0)
     ahead = own.max(axis=0) - own
     figures = tuple(
@@ -159,13 +172,15 @@ def ranks_of(steps: Mapping[int, Series], nodes: Sequence[Mapping[str, Any]] = (
         "lost_s": float(wait.max(axis=0).sum()),
         "lost_frac": float(wait.max(axis=0).sum() / total_s),
         "of_epochs": _of_epochs(common["epoch"][0], last, ranks),
+        "waits_alone": bool(np.isnan(forward).any()),
+        "one_off_ranks": tuple(ranks[i] for i in np.unique(last[once])),
         "one_off": (int(once.sum()), float((own.max(axis=0) - second)[once].sum())),
     }
     most = int(own[:, ~once].mean(axis=1).argmax()) if not once.all() else int(own.mean(axis=1).argmax())
     lead = own[most] - np.delete(own, most, axis=0).max(axis=0)
     saves = _share(lead[~once], step_s)
     if saves.low > 0 and saves.value >= LEAST_FRAC:
-        cause, host = _cause(most, wait, forward, given), _host(ranks[most], nodes)
+        cause, host = _cause(most, wait, between, forward, given), _host(ranks[most], nodes)
         if cause != "heavier data" and (cores := _taken(ranks[most], nodes)):
             cause, host = "machine", f"{host}, where other programs took {formats.number(cores)} cores"
         named = {"straggler": ranks[most], "cause": cause, "saves": saves, "on": host}
@@ -176,8 +191,8 @@ def ranks_of(steps: Mapping[int, Series], nodes: Sequence[Mapping[str, Any]] = (
     if np.isnan(forward).any() and max(given) >= HEAVIER:
         heavy = figures[int(np.argmax(given))]
         why = (
-            f"rank {heavy.rank} was given {formats.number(heavy.given)} times what the others got, but when each rank "
-            "reaches the collective is not known on this device, so whether they wait for it cannot be told"
+            f"rank {heavy.rank} was given {formats.number(heavy.given)} times what the others got, but whether they "
+            f"wait for it is not known ({NO_FORWARD})"
         )
         return Ranks(figures, n, why_not=why, **found)  # type: ignore[arg-type]
     return Ranks(figures, n, **found)  # type: ignore[arg-type]
@@ -206,6 +221,9 @@ def _common(steps: list[Series]) -> dict[str, Floats]:
     rows = [np.searchsorted(each["step"], numbers) for each in steps]
     found = {name: np.array([each[name][row] for each, row in zip(steps, rows, strict=True)]) for name in NAMES}
     known = np.isfinite(found["step_s"]).all(axis=0) & np.isfinite(found["exposed_wait_s"]).all(axis=0)
+    forward = known & np.isfinite(found["forward_s"]).all(axis=0)
+    if forward.sum() > known.sum() / 2:
+        known = forward
     return {name: values[:, known] for name, values in found.items()}
 
 
@@ -223,11 +241,13 @@ def _share(seconds: Floats, step_s: float) -> Interval:
     return Interval(mean, mean - error, mean + error)
 
 
-def _cause(most: int, wait: Floats, forward: Floats, given: list[float]) -> str:
+def _cause(most: int, wait: Floats, between: Floats, forward: Floats, given: list[float]) -> str:
     def more(of: Floats) -> float:
         return float((of[most] - np.median(np.delete(of, most, axis=0), axis=0)).mean())
 
     waits, works = more(wait), 0.0 if np.isnan(forward).any() else more(forward)
+    if more(between) > max(waits, works):
+        return "between steps"
     if works > waits:
         return "heavier data" if given[most] >= HEAVIER else "compute"
     others = float(np.median(np.delete(wait, most, axis=0)))

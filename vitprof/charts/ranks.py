@@ -21,7 +21,7 @@ LANE_STEPS = 24
 LANES = (
     ("waits for its data", "exposed_wait_s", style.DATA_WAIT),
     ("forward pass", "forward_s", style.COMPUTE),
-    ("backward pass, waits for the others, optimizer", "", style.NEUTRAL),
+    ("backward pass, waits for the others, optimizer, logging", "", style.NEUTRAL),
 )
 """Part of a step, its column ("" for what is left), and its colour."""
 

@@ -110,7 +110,8 @@ class StepRecord:
     device_prepare_s: float = measured("part of compute_s before compute_start_s: preparing the batch on the device")
     outside_s: float = measured("loop time since the last step, in neither step nor next(loader), host clock")
     batch_values: float = measured("numbers in the batch's largest tensor, padding too, where several processes train")
-    forward_s: float = measured("from the batch to the first backward pass, where several processes train, on the cpu")
+    between_s: float = measured("where several processes train: from the last update to this step, without data_wait_s")
+    forward_s: float = measured("where several processes train: from the batch to the first backward pass, own time")
 
 
 @dataclass(frozen=True)

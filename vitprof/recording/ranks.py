@@ -13,7 +13,8 @@ class OfRank(TypedDict):
     exposed_frac: float | None
     """The part of that which cost device time."""
     own_ms: float | None
-    """Mean milliseconds of a step before the collective: exposed data wait, and forward pass where it is known."""
+    """Mean milliseconds of a step before the collective: exposed data wait; where they are known, what it does between
+    two steps and the forward pass."""
     given: float | None
     """Numbers in its batches' largest tensor as a multiple of the other ranks' median."""
     last_frac: float | None
@@ -49,7 +50,7 @@ class RankFacts(TypedDict):
     straggler: int | None
     """The rank that the others wait for; null where there is none, or it cannot be told."""
     cause: str
-    """input, heavier data, compute, or machine."""
+    """input, heavier data, compute, between steps, or machine."""
     saves: list[float | None]
     """Share of the time that it holds up the others, and its interval."""
     wandering: bool
@@ -58,6 +59,10 @@ class RankFacts(TypedDict):
     """Epoch, and the rank that was last in most of its steps."""
     one_off: list[float]
     """Steps in which one rank held up the others for several steps' time, and the seconds of that."""
+    one_off_ranks: list[int]
+    """Those ranks."""
+    waits_alone: bool
+    """Whether only waits for data were compared, as the time of the forward pass is not known."""
     why_not: str
     """Why nothing can be told; empty where it can."""
     sentences: list[str]

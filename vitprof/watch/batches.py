@@ -73,7 +73,7 @@ def n_values(batch: Any) -> float:
 class Step:
     """The current step."""
 
-    __slots__ = ("carried", "end", "last", "marks", "n_stepped", "others", "scaled", "stepped", "updated")
+    __slots__ = ("carried", "end", "forward", "last", "marks", "n_stepped", "others", "scaled", "stepped", "updated")
 
     def __init__(self, marks: StepMarks, carried: Sequence[OtherBatch], *, last: bool) -> None:
         self.marks, self.carried = marks, carried
@@ -88,6 +88,8 @@ class Step:
         self.stepped: tuple[float, Any] | None = None
         """When an optimizer last stepped, with the device's mark; None if more work was seen since."""
         self.n_stepped = 0
+        self.forward: Sequence[Any] = ()
+        """The device's marks of its forward pass, where other ranks train, too (`ranks.Forward`)."""
         self.scaled: tuple[Any, Any] = (None, None)
         """A loss scaled by a GradScaler, and the loss."""
 

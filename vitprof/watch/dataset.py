@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vitprof.watch.fetch_times import MAKING, transform_sums
-from vitprof.watch.patching import is_watched_rank
+from vitprof.watch.ranks import is_watched_rank
 from vitprof.watch.sample_values import different, leaves_described, storage_point
 
 if TYPE_CHECKING:

@@ -26,8 +26,9 @@ from vitprof.names import tamed_name
 from vitprof.watch.fetch_times import MAKING, FetchTimes
 from vitprof.watch.loader_hooks import install, time_workers
 from vitprof.watch.loaders import generic_facts, loader_facts
-from vitprof.watch.patching import DATALOADER, OTHER_LOADERS, SOCKET, STEPS, is_recorded, say, when_imported
+from vitprof.watch.patching import DATALOADER, OTHER_LOADERS, SOCKET, STEPS, say, when_imported
 from vitprof.watch.proxy import Proxy, passing_for
+from vitprof.watch.ranks import is_recorded
 from vitprof.watch.send import Wanted, how_it_ended
 from vitprof.watch.watcher import the_watcher
 

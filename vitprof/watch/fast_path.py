@@ -47,10 +47,10 @@ class PlainSteps:
         if loop.ahead is not NOTHING or step.carried:
             return
         marks = step.marks
-        self._shares, self._n_values = steps.shares, n_values
-        self._values = self._forward_s = math.nan
-        if steps.shares and marks.made is not None:
-            self._values, self._forward_s = marks.made.batch_values, marks.made.forward_s
+        self._forward, self._n_values = steps.forward, n_values
+        self._own = (math.nan,) * 3
+        if steps.forward.shares and marks.made is not None:
+            self._own = marks.made.batch_values, marks.made.between_s, marks.made.forward_s
         depth = math.nan if marks.made is None else marks.made.queue_depth
         made = UNKNOWN if times is None else (depth, *times[:6])
         self._batch: tuple[float, ...] = (marks.t_start, marks.t_got, marks.samples, *made)
@@ -88,8 +88,11 @@ class PlainSteps:
             return batch
         try:
             samples = self._n_samples(batch)
-            self._add((*self._batch, self._values, self._forward_s, asked, self._loss))
-            self._values = self._n_values(batch) if self._shares else math.nan
+            self._add((*self._batch, *self._own, asked, self._loss))
+            if self._forward.shares:
+                between_s = asked - self.worked if self.worked > 1 else math.nan
+                self._own = self._n_values(batch), between_s, math.nan
+                self._forward.begin()
             self._loop.steps.n += 1
             if preparation.skip:
                 preparation.skip -= 1
@@ -105,13 +108,13 @@ class PlainSteps:
                     self._add_transforms((transforms, samples))
         except Exception as error:
             self._watcher.guard.give_up(f"{type(error).__name__}: {error}")
-        self._loss, self.worked, self._asked_s, self._forward_s = math.nan, 0.0, math.nan, math.nan
+        self._loss, self.worked, self._asked_s = math.nan, 0.0, math.nan
         return batch
 
     def backward(self, differentiated: Any) -> None:
         """Takes the beginning of a backward pass, from one or several losses."""
-        if self._shares and not self.worked:
-            self._forward_s = perf_counter() - self._batch[1]
+        if self._forward.shares and not self.worked:
+            self._own = (*self._own[:2], self._forward.host_s(self._batch[1]))
         self.worked = 1.0
         if self._preparation.is_on:
             self._watcher.guard(self._preparation.work)
@@ -137,8 +140,9 @@ class PlainSteps:
         self.short_times += loop.steps.n - self._block.first < SHORT
         made = None if math.isnan(times[0]) else batch_times((*times, ()), depth)  # type: ignore[arg-type]
         marks = loop.begin(asked_s, got_s, int(samples), made)
-        if self._shares:
-            given = {"batch_values": self._values, "forward_s": self._forward_s}
+        if self._forward.shares:
+            values, between_s, forward_s = self._own
+            given = {"batch_values": values, "between_s": between_s, "forward_s": forward_s}
             marks.made = (marks.made or UNKNOWN_TIMES)._replace(**given)
         marks.copy_start = marks.copy_end = marks.compute_start = got_s
         if self.worked:

@@ -4,6 +4,7 @@ import os
 from types import ModuleType
 
 from vitprof.watch import patching
+from vitprof.watch.ranks import is_recorded
 
 
 def install() -> None:
@@ -14,7 +15,7 @@ def install() -> None:
         from vitprof.watch.trial import report_written_files
 
         report_written_files()
-    if not os.environ.get(patching.SOCKET) or not (patching.is_recorded() or os.environ.get(patching.STEPS)):
+    if not os.environ.get(patching.SOCKET) or not (is_recorded() or os.environ.get(patching.STEPS)):
         return
 
     def hook(module: ModuleType) -> None:

@@ -30,8 +30,6 @@ OTHER_LOADERS = (
 """Modules of other libraries and their classes of loaders: an iteration that is part of another one is not timed."""
 SOCKET = "VITPROF_WATCH_SOCKET"
 """Environment variable: the socket on which the program that started the command listens."""
-ALL_RANKS = "VITPROF_WATCH_RANKS"
-"""Environment variable: set where that program records the steps of all ranks of a distributed job."""
 STEPS = "VITPROF_WATCH_STEPS"
 """Environment variable: the number of steps after which the script is ended."""
 TRIAL_OVERRIDES, OPENED_UNDER = "VITPROF_WATCH_OVERRIDES", "VITPROF_WATCH_OPENED_UNDER"
@@ -90,54 +88,6 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
         spec.loader.exec_module = execute_and_tell  # type: ignore[method-assign]
         return spec
-
-
-RANKS = (("RANK",), ("LOCAL_RANK", "NODE_RANK"), ("OMPI_COMM_WORLD_RANK",), ("PMI_RANK",), ("SLURM_PROCID",))
-"""Variables that tell a process its rank; all of the first group that there is are 0 in the first process."""
-
-
-def distributed() -> Any:
-    """Returns `torch.distributed` if this process has joined a group of several; else None."""
-    module = sys.modules.get("torch.distributed")
-    return module if getattr(module, "is_initialized", bool)() else None
-
-
-def is_watched_rank() -> bool:
-    """Returns whether this process is watched in any case: rank 0 of a distributed job, or a job of one process."""
-    return rank() == 0
-
-
-def rank() -> int:
-    """Returns this process's rank in a distributed job; 0 in a job of one process. Before the job's processes have
-    joined, and where nothing names their number on a node, that of another node's process is only known not to be 0.
-    """
-    if (group_of_ranks := distributed()) is not None:
-        return int(group_of_ranks.get_rank())
-    names = next((names for names in RANKS if names[0] in os.environ), ())
-    first, *others = [whole_number(name) for name in names] or [0]
-    return first + sum(others) * max(1, whole_number("LOCAL_WORLD_SIZE"))
-
-
-def local_rank() -> int:
-    """Returns the number of this process among those of its node; its rank where nothing names that."""
-    name = next((name for name in ("LOCAL_RANK", "SLURM_LOCALID") if name in os.environ), "")
-    return whole_number(name) if name else rank()
-
-
-def job_key() -> str:
-    """Returns what all processes of a distributed job have in common, on all its nodes; "" where nothing names it."""
-    names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
-    return "/".join(os.environ.get(name, "") for name in names) if os.environ.get("MASTER_ADDR") else ""
-
-
-def is_recorded() -> bool:
-    """Returns whether the steps of this process are recorded: of rank 0, and where a command records all ranks."""
-    return is_watched_rank() or bool(os.environ.get(SOCKET) and os.environ.get(ALL_RANKS))
-
-
-def n_ranks() -> int:
-    """Returns the number of the job's processes."""
-    return whole_number("WORLD_SIZE") if (group := distributed()) is None else int(group.get_world_size())
 
 
 def modules_in_stack() -> Iterator[str]:

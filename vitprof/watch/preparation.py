@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
-from vitprof.watch.patching import Guard, distributed
+from vitprof.watch.patching import Guard
+from vitprof.watch.ranks import distributed
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle

@@ -21,7 +21,8 @@ import vitprof
 from vitprof.errors import one_line
 from vitprof.measure.wire import EventBuffer, Note, write_message
 from vitprof.program import program
-from vitprof.watch.patching import ALL_RANKS, SOCKET, job_key, local_rank, n_ranks, rank, say
+from vitprof.watch.patching import SOCKET, say
+from vitprof.watch.ranks import ALL_RANKS, job_key, local_rank, n_ranks, rank
 
 if TYPE_CHECKING:
     from vitprof.watch.trackers import LiveLog

@@ -22,7 +22,7 @@ from vitprof.watch.batches import Step
 from vitprof.watch.fetch_times import FETCHED, WORK, TransformTimes
 from vitprof.watch.loaders import Seen
 from vitprof.watch.other_loaders import OtherBatch, OtherLoaders, with_others
-from vitprof.watch.patching import is_recorded, n_ranks
+from vitprof.watch.ranks import Forward, is_recorded, n_ranks
 from vitprof.watch.replay import Replay
 from vitprof.watch.send import Session, Unheard
 
@@ -38,7 +38,7 @@ SIDE_FRAC = 0.03
 SAMPLED_EVERY = 50
 """Of so many steps, one is timed by waiting for a device that has no timed events, and the one before it waits too."""
 
-NOTED = (*FETCHED, "batch_values", "forward_s", "compute_end", "loss")
+NOTED = (*FETCHED, "batch_values", "between_s", "forward_s", "compute_end", "loss")
 """The figures that are noted of a step: its batch, its values and forward pass (s), its end (s), its loss."""
 
 
@@ -84,11 +84,11 @@ class StepEnds:
 
     recorder: StepRecorder
 
-    def __init__(self, device: Device, emit: Callable[[StepMarks], None]) -> None:
-        self._device, self._emit = device, emit
-        self.noted: deque[tuple[tuple[float, Any] | None, Sequence[OtherBatch], Sequence[Any]]] = deque()
+    def __init__(self, device: Device, emit: Callable[[StepMarks], None], forward: Forward) -> None:
+        self._device, self._emit, self._forward = device, emit, forward
+        self.noted: deque[tuple[tuple[float, Any] | None, Sequence[OtherBatch], Sequence[Any], Sequence[Any]]] = deque()
         """Of each step that the device has not passed yet: when its optimizer stepped, with the device's mark, its
-        batches of other loaders, and marks in other streams. NaN where something that is not a step came between two.
+        batches of other loaders, marks in other streams, those of its forward pass. NaN where no step came between two.
         """
         self.n_sided = 0
         """Steps before whose compute another stream worked while that of training was idle."""
@@ -99,13 +99,14 @@ class StepEnds:
     def resume(self) -> None:
         """Makes the next step's gap count from here."""
         self.recorder.resume()
-        self.noted.append(((math.nan, None), (), ()))
+        self.noted.append(((math.nan, None), (), (), ()))
 
     def settle(self, marks: StepMarks) -> None:
         """Emits a step that the device has passed."""
         while (noted := self.noted.popleft())[0] is not None and math.isnan(noted[0][0]):
             self._left_s = math.nan
-        stepped, others, sides = noted
+        stepped, others, sides, forward = noted
+        self._forward.settle(marks, forward)
         if others:
             marks.made = with_others(marks.made, marks.t_got, others, self._device)
         if math.isnan(marks.outside_s) and self._left_s < marks.t_start:
@@ -163,10 +164,9 @@ class Steps:
         self._buffer: deque[StepMarks | PlainBlock] = deque()
         """Steps that are not sent yet; the training thread appends to it without a lock."""
         watched = is_recorded()
-        self.shares = watched and n_ranks() > 1
-        """Whether other ranks train, too: what each is given, and how long its forward pass takes, is then noted."""
+        self.forward = Forward(device, shares=watched and n_ranks() > 1)
         keep = self._buffer.append if watched else lambda marks: None
-        self._ends = StepEnds(device, keep)
+        self._ends = StepEnds(device, keep, self.forward)
         self._recorder = self._ends.recorder = StepRecorder(device, keep if device.immediate else self._ends.settle)
         self._session = Session(watcher, self._send) if watched else Unheard()
         self._sending = threading.Lock()
@@ -227,7 +227,7 @@ class Steps:
         self.n += marks.step >= 0
         marks.t_launched, marks.compute_end = now_s, compute_end
         if not self._device.immediate:
-            self._ends.noted.append((step.stepped, others, sides))
+            self._ends.noted.append((step.stepped, others, sides, step.forward))
         elif others:
             marks.made = with_others(marks.made, marks.t_got, others, self._device)
         self._recorder.step(marks)
@@ -301,6 +301,7 @@ class Steps:
             if self.confirmed:
                 self._send()
         finally:
+            self.forward.close()
             self._session.close()
 
 

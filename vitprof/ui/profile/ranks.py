@@ -12,8 +12,9 @@ from vitprof.ui import live_chart, resources, tables
 from vitprof.ui.texts import escaped, guarded
 
 HELP = (
-    "All ranks end a step together: who is early waits in the collective. What is a rank's own is its wait for data "
-    "and its forward pass; the one that takes longest holds up the others. All figures above are of rank 0."
+    "All ranks end a step together: who is early waits in the collective. What is a rank's own is its wait for data, "
+    "what it does between steps, and its forward pass; the one that takes longest holds up the others. All figures "
+    "above are of rank 0."
 )
 SHOWN = {"data wait": "exposed_wait_s", "step time": "step_s", "lanes": ""}
 """What the chart shows -> the column of its heat map, one of `charts.ranks.MAPS`; "" for lanes."""
@@ -24,7 +25,11 @@ COLUMNS = (
     tables.Column(
         "Data wait (%)", "Share of the time blocked in next(loader).", lambda r: _of(r, "data_wait_frac", 100)
     ),
-    tables.Column("Before the collective (ms)", "Wait for data and forward pass, mean.", lambda r: _of(r, "own_ms")),
+    tables.Column(
+        "Before the collective (ms)",
+        "Its own time of a step, mean: wait for data, between steps, forward pass.",
+        lambda r: _of(r, "own_ms"),
+    ),
     tables.Column("First batch (s)", "How long it waited for its very first batch.", lambda row: _of(row, "first")),
     tables.Column("Given (x)", "Values in its batches, against the other ranks' median.", lambda r: _of(r, "given")),
     tables.Column("Last (%)", "Share of the steps in which it was last.", lambda r: _of(r, "last_frac", 100)),

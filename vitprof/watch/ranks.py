@@ -1,0 +1,154 @@
+"""The ranks of a distributed job: which one this process is, and what is its own of a step's forward pass."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from vitprof.watch.patching import SOCKET, whole_number
+
+if TYPE_CHECKING:
+    from vitprof.measure.devices import Device
+    from vitprof.measure.step_columns import StepMarks
+    from vitprof.watch.batches import Step
+
+ALL_RANKS = "VITPROF_WATCH_RANKS"
+"""Environment variable: set where that program records the steps of all ranks of a distributed job."""
+RANKS = (("RANK",), ("LOCAL_RANK", "NODE_RANK"), ("OMPI_COMM_WORLD_RANK",), ("PMI_RANK",), ("SLURM_PROCID",))
+"""Variables that tell a process its rank; all of the first group that there is are 0 in the first process."""
+
+
+def distributed() -> Any:
+    """Returns `torch.distributed` if this process has joined a group of several; else None."""
+    module = sys.modules.get("torch.distributed")
+    return module if getattr(module, "is_initialized", bool)() else None
+
+
+def is_watched_rank() -> bool:
+    """Returns whether this process is watched in any case: rank 0 of a distributed job, or a job of one process."""
+    return rank() == 0
+
+
+def rank() -> int:
+    """Returns this process's rank in a distributed job; 0 in a job of one process. Before the job's processes have
+    joined, and where nothing names their number on a node, that of another node's process is only known not to be 0.
+    """
+    if (group_of_ranks := distributed()) is not None:
+        return int(group_of_ranks.get_rank())
+    names = next((names for names in RANKS if names[0] in os.environ), ())
+    first, *others = [whole_number(name) for name in names] or [0]
+    return first + sum(others) * max(1, whole_number("LOCAL_WORLD_SIZE"))
+
+
+def local_rank() -> int:
+    """Returns the number of this process among those of its node; its rank where nothing names that."""
+    name = next((name for name in ("LOCAL_RANK", "SLURM_LOCALID") if name in os.environ), "")
+    return whole_number(name) if name else rank()
+
+
+def job_key() -> str:
+    """Returns what all processes of a distributed job have in common, on all its nodes; "" where nothing names it."""
+    names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
+    return "/".join(os.environ.get(name, "") for name in names) if os.environ.get("MASTER_ADDR") else ""
+
+
+def is_recorded() -> bool:
+    """Returns whether the steps of this process are recorded: of rank 0, and where a command records all ranks."""
+    return is_watched_rank() or bool(os.environ.get(SOCKET) and os.environ.get(ALL_RANKS))
+
+
+def n_ranks() -> int:
+    """Returns the number of the job's processes."""
+    return whole_number("WORLD_SIZE") if (group := distributed()) is None else int(group.get_world_size())
+
+
+BROADCAST = "_broadcast_coalesced"
+"""The function of `torch.distributed` by which DistributedDataParallel sends buffers (BatchNorm has some), from rank 0
+before each forward pass."""
+
+
+def n_collectives() -> float:
+    """Returns how many collectives this process has begun in all its groups; NaN where PyTorch does not count them."""
+    try:
+        groups = sys.modules["torch.distributed.distributed_c10d"]._world.pg_map
+        return float(sum(group._get_sequence_number_for_group() for group in groups))
+    except (KeyError, AttributeError, RuntimeError):
+        return math.nan
+
+
+class Forward:
+    """The forward pass of this rank's steps: its own time, without what waits for other ranks in it. DDP's sending of
+    buffers is timed and taken off; with any other collective in it, the time is not known.
+    """
+
+    def __init__(self, device: Device, *, shares: bool) -> None:
+        """`shares`: whether other ranks train, too."""
+        self.shares = shares
+        self._device, self._is_on = device, shares and device.timed
+        self.stepped_s = math.nan
+        """When an optimizer last stepped."""
+        self._thread, self._n, self._waited_s = 0, math.nan, 0.0
+        self._waits: list[tuple[Any, Any]] = []
+        """The device's marks around such waits since the batch came."""
+        self._module = sys.modules.get("torch.distributed") if self._is_on else None
+        self._broadcast = getattr(self._module, BROADCAST, None)
+        if self._broadcast is not None:
+            setattr(self._module, BROADCAST, self._timed_broadcast)
+
+    def begin(self) -> None:
+        """Begins with a batch."""
+        if self._is_on:
+            for marks in self._waits:
+                self._device.release(*marks)
+            self._thread, self._waited_s, self._waits = threading.get_ident(), 0.0, []
+            self._n = n_collectives()
+
+    def host_s(self, got_s: float) -> float:
+        """Returns its seconds since the batch came, where the host waits for the device; NaN if not known."""
+        if not self._is_on or n_collectives() != self._n:
+            return math.nan
+        return perf_counter() - got_s - self._waited_s
+
+    def end(self, step: Step) -> None:
+        """Ends it as the backward pass begins."""
+        if self._device.immediate:
+            own = {"between_s": step.marks.t_start - self.stepped_s, "forward_s": self.host_s(step.marks.t_got)}
+            step.note(**own)
+        elif self._is_on and n_collectives() == self._n:
+            step.forward, self._waits = [*self._waits, (self._device.mark(),)], []
+
+    def settle(self, marks: StepMarks, forward: Sequence[Sequence[Any]]) -> None:
+        """Notes the device's times of a step that it has passed: of the pass, and idle before it, its data aside."""
+        if forward and marks.made is not None:
+            *waits, (end,) = forward
+            waited_s = sum(self._device.seconds(b) - self._device.seconds(a) for a, b in waits)
+            took_s = self._device.seconds(end) - marks.compute_start - waited_s
+            before_s, begun_s = marks.previous_end, marks.compute_start
+            for_data_s = max(0.0, min(marks.t_got, begun_s) - max(marks.t_start, before_s))
+            own = {"between_s": begun_s - before_s - for_data_s, "forward_s": max(0.0, took_s)}
+            marks.made = marks.made._replace(**own)
+        for found in forward:
+            self._device.release(*found)
+
+    def close(self) -> None:
+        """Restores PyTorch's function, unless another tool has replaced it since."""
+        if self._broadcast is not None and getattr(self._module, BROADCAST) == self._timed_broadcast:
+            setattr(self._module, BROADCAST, self._broadcast)
+
+    def _timed_broadcast(self, *args: Any, **kwargs: Any) -> Any:
+        assert self._broadcast is not None
+        if threading.get_ident() != self._thread:
+            return self._broadcast(*args, **kwargs)
+        before, since_s = n_collectives(), perf_counter()
+        marked = None if self._device.immediate else self._device.mark()
+        sent = self._broadcast(*args, **kwargs)
+        if marked is not None:
+            self._waits.append((marked, self._device.mark()))
+        self._waited_s += perf_counter() - since_s
+        self._n += n_collectives() - before
+        return sent
