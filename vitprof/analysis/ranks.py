@@ -22,7 +22,7 @@ from vitprof.analysis import thresholds
 from vitprof.analysis.arrays import BOOTSTRAP_BLOCKS, Floats, Interval, Series
 
 OWN = ("exposed_wait_s", "between_s", "forward_s")
-NAMES = ("step", "epoch", "warmup", "data_wait_s", "step_s", "samples", "batch_values", *OWN)
+NAMES = ("step", "epoch", "warmup", "data_wait_s", "step_s", "samples", "batch_values", "read_s", "transform_s", *OWN)
 """The columns that are needed."""
 LEAST_FRAC = 0.02
 """A rank is named from this share of the time that fixing it alone would save: less is within noise between runs."""
@@ -32,6 +32,12 @@ SURE = 3.9
 """Standard errors: Student's t with 19 degrees of freedom at 99.9%, as each rank is tried."""
 HEAVIER = 1.1
 """From this ratio of what ranks were given (numbers of the largest tensor, or samples) one has heavier data."""
+SLOWER_CLOCK = 0.95
+"""Up to this ratio to the slowest of the others' clocks a GPU's is the cause."""
+SLOWER_READS, LIKE_TRANSFORMS = 1.5, 1.2
+"""From this ratio of its reads' time for a batch's values a node's disk is slower, where transforms take as long."""
+LEAST_DISK_MB_PER_S = 1.0
+"""What a disk delivers at least, for reads to be from it: else files are in memory."""
 NO_FORWARD = "no times of its forward pass without waits for other ranks"
 ONE_OFF = 3.0
 """In such multiples of the median step, what one rank holds up the others in one step is counted as one-off."""
@@ -73,7 +79,9 @@ class Ranks:
     cause: str = ""
     """input, heavier data, compute, between steps, or machine; "" without a straggler, and where it changes."""
     on: str = ""
-    """Its node, and what was found there; "" where there is one node."""
+    """Its node; "" where there is one node."""
+    machine: str = ""
+    """What was found of its machine, where that is the cause."""
     saves: Interval = field(default_factory=lambda: Interval(math.nan, math.nan, math.nan))
     """Share of the time that it holds up the others, with its interval; of a wandering one, of all of them."""
     wandering: bool = False
@@ -127,16 +135,18 @@ class Ranks:
             "heavier data": f"its batches are heavier, {formats.number(mine.given)} times what the others get",
             "compute": "its forward pass takes longer, with as much data",
             "between steps": "it does more between its steps: logging, metrics, checkpoints",
-            "machine": "no other node is as busy",
+            "machine": self.machine,
         }[self.cause]
         where = f" (on {self.on})" if self.on else ""
         at_least = "" if self.cause in ("input", "between steps") else "at least "  # its backward pass is not seen
         return f"rank {self.straggler}{where} holds up the others for {at_least}{share}; cause: {self.cause} ({why})"
 
 
-def ranks_of(steps: Mapping[int, Series], nodes: Sequence[Mapping[str, Any]] = ()) -> Ranks | None:
+def ranks_of(
+    steps: Mapping[int, Series], nodes: Sequence[Mapping[str, Any]] = (), clocks: Mapping[str, float] | None = None
+) -> Ranks | None:
     """Returns what can be told of the steps of several ranks (`NAMES`, (n,) each); None for one rank. `nodes`: the
-    machines, where there are several (`recording.ranks.NodeFacts`).
+    machines, where there are several (`recording.ranks.NodeFacts`). `clocks`: of the GPUs, by rank (MHz).
     """
     if len(steps) < 2:
         return None
@@ -181,9 +191,9 @@ def ranks_of(steps: Mapping[int, Series], nodes: Sequence[Mapping[str, Any]] = (
     saves = _share(lead[~once], step_s)
     if saves.low > 0 and saves.value >= LEAST_FRAC:
         cause, host = _cause(most, wait, between, forward, given), _host(ranks[most], nodes)
-        if cause != "heavier data" and (cores := _taken(ranks[most], nodes)):
-            cause, host = "machine", f"{host}, where other programs took {formats.number(cores)} cores"
-        named = {"straggler": ranks[most], "cause": cause, "saves": saves, "on": host}
+        if machine := _machine(cause, most, ranks, common, nodes, clocks or {}):
+            cause = "machine"
+        named = {"straggler": ranks[most], "cause": cause, "saves": saves, "on": host, "machine": machine}
         return Ranks(figures, n, **named, **found)  # type: ignore[arg-type]
     apart = _share((wait.max(axis=0) - np.sort(wait, axis=0)[-2])[~once], step_s)
     if apart.low >= WANDERING_FRAC:
@@ -200,6 +210,39 @@ def ranks_of(steps: Mapping[int, Series], nodes: Sequence[Mapping[str, Any]] = (
 
 def _host(rank: int, nodes: Sequence[Mapping[str, Any]]) -> str:
     return next((str(node["host"]) for node in nodes if rank in node["ranks"]), "")
+
+
+def _machine(
+    cause: str,
+    most: int,
+    ranks: list[int],
+    common: Mapping[str, Floats],
+    nodes: Sequence[Mapping[str, Any]],
+    clocks: Mapping[str, float],
+) -> str:
+    """Returns what of the straggler's machine explains the cause; "" where nothing does."""
+    rank = ranks[most]
+    if cause in ("input", "compute") and (cores := _taken(rank, nodes)):
+        return f"other programs took {formats.number(cores)} cores there, and no other node is as busy"
+    if cause == "compute" and len(clocks) == len(ranks):
+        mine, others = clocks[str(rank)], min(mhz for each, mhz in clocks.items() if each != str(rank))
+        if mine <= SLOWER_CLOCK * others:
+            return f"its GPU's clock was {mine:,.0f} MHz, that of the others {others:,.0f} or more"
+    return _slow_disk(rank, ranks, common, nodes) if cause == "input" else ""
+
+
+def _slow_disk(rank: int, ranks: list[int], common: Mapping[str, Floats], nodes: Sequence[Mapping[str, Any]]) -> str:
+    there = next((node for node in nodes if rank in node["ranks"]), None)
+    if there is None or (there.get("disk_mb_per_s") or 0.0) < LEAST_DISK_MB_PER_S:
+        return ""
+    here = np.isin(ranks, there["ranks"])
+    values = common["batch_values"].mean(axis=1)
+    read_s, transform_s = (common[name].mean(axis=1) / values for name in ("read_s", "transform_s"))
+    slower = here.any() and not here.all() and read_s[here].min() >= SLOWER_READS * read_s[~here].max()
+    if not slower or transform_s[here].mean() > LIKE_TRANSFORMS * transform_s[~here].mean():
+        return ""
+    ms = [formats.number(float(common["read_s"][which].mean()) * 1e3, "ms") for which in (here, ~here)]
+    return f"reading a batch takes {ms[0]} there, from a disk at {there['disk_mb_per_s']:,.0f} MB/s, elsewhere {ms[1]}"
 
 
 def _taken(rank: int, nodes: Sequence[Mapping[str, Any]]) -> float:

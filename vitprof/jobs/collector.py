@@ -26,6 +26,7 @@ from vitprof.recording import codec
 from vitprof.store import RunStore
 from vitprof.store.chunks import n_rows
 from vitprof.store.stored_run import is_alive
+from vitprof.telemetry.ranks import RankClocks
 
 POLL_S = 0.5
 """How long (s) to wait for a message before looking whether the script is still there. Its end is told at once."""
@@ -77,7 +78,7 @@ class Listener:
         self._choosing, self._over = threading.Lock(), threading.Event()
         self._readers: list[threading.Thread] = []
         self._ranks, self._n_unread = set[int](), 0
-        self._first = -1
+        self._first, self._clocks = -1, RankClocks(lambda mhz: self.inbox.put(Note("facts", {"clocks": mhz})))
         self._alone = next((int(rank) for name in OF_A_TASK if (rank := os.environ.get(name, "")).isdecimal()), 0)
         self._thread = threading.Thread(target=self._run, name=f"vitprof-reader-{name}", daemon=True)
         self._thread.start()
@@ -111,6 +112,7 @@ class Listener:
 
     def _end(self) -> None:
         self.listens = False
+        self._clocks.close()
         self.inbox.put(None)
 
     def _read(self, connection: socket.socket, before: threading.Event, placed: threading.Event) -> None:
@@ -148,6 +150,8 @@ class Listener:
             if leads and not self.heard:
                 self._first, self.heard = rank, True
             self._ranks.add(rank)
+            if uuid := described.get("gpu_uuid"):
+                self._clocks.add(rank, uuid)
             return rank
 
     def _take(self, message: Message, rank: int) -> None:

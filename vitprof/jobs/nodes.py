@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from vitprof import formats
-from vitprof.analysis.arrays import Series
+from vitprof.analysis.arrays import Series, mean
 from vitprof.analysis.ranks import NAMES, ranks_of
 from vitprof.analysis.signatures.resources import others_cpu
+from vitprof.analysis.timing.steady import while_steady
 from vitprof.store import RunStore
 from vitprof.store.nodes import is_part, join_nodes
 from vitprof.store.stored_run import StoredRun
@@ -24,10 +25,16 @@ def of_ranks(store: RunStore, run: StoredRun, steps: Series, telemetry: Series) 
     series = store.steps_of_ranks(run.id, names=NAMES)
     series[int(run.environment.get("rank") or 0)] = series.pop(0)
     cores = others_cpu(steps, telemetry, run.environment).cores
-    found: dict[str, Any] = {"others_cores": float(cores) if np.isfinite(cores) else None}
+    disk = mean(telemetry["disk_read_bytes_per_s"][while_steady(steps, telemetry["t_s"])]) / 1e6
+    known = {"others_cores": cores, "disk_mb_per_s": disk}
+    found: dict[str, Any] = {name: float(value) if np.isfinite(value) else None for name, value in known.items()}
     if run.environment.get("job"):  # 0 once they have been joined, too: before it was more
         found["missing_ranks"] = max(0, run.environment["world_size"] - len(series))
-    ranks = ranks_of(series, run.facts.get("nodes") or ())
+    nodes = run.facts.get("nodes") or ()
+    clocks = dict(run.facts.get("clocks") or {})
+    for node in nodes:
+        clocks |= node.get("clocks") or {}
+    ranks = ranks_of(series, nodes, clocks)
     return found if ranks is None else found | {"ranks": ranks.to_dict()}
 
 

@@ -34,6 +34,10 @@ class NodeFacts(TypedDict):
     """Error of its moments against those of the node of rank 0; null where they were taken by the clocks' UTC."""
     others_cores: float | None
     """Cores that other programs took there, on average; null where that is not known."""
+    disk_mb_per_s: float | None
+    """What its disks delivered, on average; null where that is not known."""
+    clocks: dict[str, float]
+    """Median clock of the GPU of each of its ranks (MHz), by the rank's number; empty where not known."""
 
 
 class RankFacts(TypedDict):
@@ -51,6 +55,10 @@ class RankFacts(TypedDict):
     """The rank that the others wait for; null where there is none, or it cannot be told."""
     cause: str
     """input, heavier data, compute, between steps, or machine."""
+    on: str
+    """The straggler's node; empty where there is one."""
+    machine: str
+    """What was found of that machine, where it is the cause."""
     saves: list[float | None]
     """Share of the time that it holds up the others, and its interval."""
     wandering: bool

@@ -214,6 +214,10 @@ class Facts(TypedDict, total=False):
     """Highest device memory allocated to PyTorch's tensors."""
     nodes: list[NodeFacts]
     """The nodes of a distributed job, where it has several."""
+    clocks: dict[str, float]
+    """Median clock of each rank's GPU (MHz), by the rank's number, where several train."""
+    disk_mb_per_s: float | None
+    """What the machine's disks delivered, on average, of a job of several ranks; null where that is not known."""
     others_cores: float | None
     """Cores that other programs took, on average, of a job of several ranks; null where that is not known."""
     missing_ranks: int

@@ -106,7 +106,9 @@ def _others(store: RunStore, run: StoredRun) -> list[int]:
 
 def _node(run: StoredRun, ranks: list[int]) -> dict[str, Any]:
     about = {"host": _host(run), "ranks": ranks, "clock_error_s": 0.0}
-    return about | {"others_cores": run.facts.get("others_cores")}
+    facts = run.facts
+    about |= {name: facts.get(name) for name in ("others_cores", "disk_mb_per_s")}
+    return about | {"clocks": facts.get("clocks") or {}}
 
 
 def _shift(whole: StoredRun, mine: Series, part: StoredRun, series: dict[int, Series]) -> tuple[float, float | None]:

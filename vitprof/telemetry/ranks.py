@@ -1,0 +1,51 @@
+"""Clocks of the GPUs that the ranks of a job use: one that is slowed down, by heat or power, holds up all others."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from statistics import median
+
+import pynvml
+
+from vitprof.telemetry.nvml import Nvml
+
+PERIOD_S = 1.0
+SEND_EVERY = 2
+"""Samples between two sendings."""
+
+
+class RankClocks:
+    """A thread that samples the clocks of the GPUs of two or more ranks."""
+
+    def __init__(self, send: Callable[[dict[str, float]], object], *, period_s: float = PERIOD_S) -> None:
+        """`send` gets the median clock (MHz) of each rank's GPU so far, by the rank's number as text."""
+        self._send, self._period_s = send, period_s
+        self._gpus: dict[int, str] = {}
+        self._seen: dict[int, Counter[float]] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="vitprof-clocks", daemon=True)
+
+    def add(self, rank: int, gpu_uuid: str) -> None:
+        """Adds a rank's GPU."""
+        self._gpus[rank] = gpu_uuid
+        if len(self._gpus) == 2:
+            self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        with Nvml() as nvml:
+            n = 0
+            while nvml.available and not self._over.wait(self._period_s):
+                for rank, uuid in list(self._gpus.items()):
+                    handle = nvml.call("nvmlDeviceGetHandleByUUID", uuid)
+                    mhz = handle and nvml.call("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_SM)
+                    if mhz:
+                        self._seen.setdefault(rank, Counter())[float(mhz)] += 1
+                n += 1
+                if n % SEND_EVERY == 0 and self._seen:
+                    self._send({str(rank): median(seen.elements()) for rank, seen in self._seen.items()})
