@@ -1,11 +1,15 @@
 """Ranks travel with their run, and the runs of a job's nodes become one where they are imported."""
 
+import csv
 import io
+from collections import Counter
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from tests.export.test_bundle import other  # noqa: F401
 from tests.store.test_nodes import N, made
+from vitprof.export import tables
 from vitprof.export.bundle import bundle_bytes, import_bundle
 from vitprof.store import RunStore
 
@@ -38,3 +42,14 @@ def test_nodes_with_stores_of_their_own_are_joined_where_they_are_imported(store
     n_steps = {rank: len(steps["step"]) for rank, steps in other.steps_of_ranks(whole).items()}
     assert n_steps == dict.fromkeys(range(4), N)
     assert len(other.run(whole).facts["nodes"]) == 2
+
+
+def test_tables_of_steps_have_the_rows_of_all_ranks(store: RunStore) -> None:
+    run = store.run(made(store, 0))
+    text, table = io.BytesIO(), io.BytesIO()
+    tables.write_steps_csv(store, [run], text)
+    tables.write_steps_parquet(store, [run], table)
+    rows = list(csv.DictReader(text.getvalue().decode().splitlines()))
+    assert Counter(row["rank"] for row in rows) == {"0": N, "1": N}
+    of_parquet = pq.read_table(table).to_pylist()
+    assert [(row["rank"], row["step"]) for row in of_parquet] == [(int(r["rank"]), int(r["step"])) for r in rows]

@@ -148,7 +148,7 @@ def test_another_sitecustomize_runs_too(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     source = "import sys; print(sorted(m for m in sys.modules if m.startswith('vitprof')))"
     CommandRunner([sys.executable, "-c", source]).finish()
-    ours = ["vitprof", "vitprof.watch", "vitprof.watch.install", "vitprof.watch.patching"]
+    ours = ["vitprof", "vitprof.watch", "vitprof.watch.install", "vitprof.watch.patching", "vitprof.watch.ranks"]
     assert capfd.readouterr().out.splitlines() == ["the other one", str(ours)]
 
 

@@ -305,3 +305,30 @@ def _of_epochs(epochs: Floats, last: np.ndarray, ranks: list[int]) -> tuple[tupl
         if len(mine) >= thresholds.MIN_STEPS:
             found.append((int(epoch), ranks[int(np.bincount(mine).argmax())]))
     return tuple(found)
+
+
+STARVED = "almost certainly starved: "
+"""How a reason begins where it is known that the job waits for data."""
+RANKS_DIFFER_FRAC = 0.05
+"""By which share of the time another rank may wait longer for data than rank 0, whose figures are judged."""
+
+
+def too_little_of_rank_0(facts: Mapping[str, Any]) -> str:
+    """Returns why the figures of rank 0, or of one node, say too little about a distributed job: it waits, or may wait,
+    for the data of another; "" where they say enough.
+    """
+    if missing := facts.get("missing_ranks"):
+        return (
+            f"{formats.count(missing, 'rank')} of the job trained on other nodes and not in this run: whether the job "
+            "waits for their data is not known; watch on each node, with one store (VITPROF_DB), or import their runs"
+        )
+    ranks = facts.get("ranks") or {}
+    lost = ranks.get("lost_frac") or 0.0
+    own = ranks["figures"][0]["exposed_frac"] if lost else 0.0
+    if lost < own + RANKS_DIFFER_FRAC:
+        return ""
+    head = STARVED if lost >= thresholds.INPUT_BOUND_FRAC else ""
+    return (
+        f"{head}the job waits for data {formats.percent(lost)} of the time, for those of the rank that is last in each "
+        f"step; rank 0, of which the figures are, waits {formats.percent(own)}"
+    )

@@ -83,7 +83,7 @@ QUICK_HELP = f"{len(QUICK)} cases in {n_jobs(QUICK, QUICK_ROUNDS)} short jobs, o
 
 WHAT_IS_SHOWN = (
     "What the device waits for: the cause found, what it adds to each batch as reported and by arithmetic (within "
-    "10% or 0.3 ms), and the idle share as reported and by arithmetic (right within a percentage point)."
+    "10% or 0.3 ms), and the idle share as reported and by arithmetic (within a point or 0.3 ms of a step)."
 )
 
 

@@ -10,6 +10,7 @@ import io
 import json
 import math
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -21,6 +22,7 @@ from vitprof.analysis.verdict import headroom
 from vitprof.config import CONFIG_COLUMNS, RunConfig, descriptions, types_of
 from vitprof.recording import codec, columns, recording
 from vitprof.store import RunStore, StoredRun, chunks
+from vitprof.store.nodes import MOMENTS, of_other_ranks
 from vitprof.store.predictions import StoredPrediction
 
 FORMULA_STARTS = (*"=+-@\uff1d\uff0b\uff0d\uff20", "\t", "\r")
@@ -32,7 +34,7 @@ SUMMARY_HEADER = (
 STEPS_HEADER = (*columns.RUN_COLUMNS[:2], *columns.STEP_COLUMNS, "simulated")
 FIGURES = (*columns.columns(columns.StepRecord), *columns.columns(columns.RunSummary))
 INTEGERS = frozenset(c.name for c in FIGURES if c.integer) | {"seq"}
-TIMESTAMPS = ("t_start_s", "compute_start_s", "h2d_start_s", "made_start_s", "made_end_s", "t_s")
+TIMESTAMPS = (*MOMENTS, "t_s")
 """Columns of steps and telemetry that are moments on the monotonic clock, not durations."""
 KINDS: dict[str, type] = (
     dict.fromkeys((*STEPS_HEADER, *SUMMARY_HEADER), str)
@@ -185,7 +187,7 @@ def write_steps_csv(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO) 
     names = step_names(store, runs)
     file.write(csv_text((*STEPS_HEADER[:2], *names, STEPS_HEADER[-1])).encode())
     for run in runs:
-        for part in store.steps_in_parts(run.id, names=names):
+        for part in chain(store.steps_in_parts(run.id, names=names), of_other_ranks(store, run, names)):
             file.write(_rows(run, since_start(part, run.t_origin_s)))
 
 
@@ -217,7 +219,8 @@ def write_steps_parquet(store: RunStore, runs: Sequence[StoredRun], file: Binary
     schema = _schema((*STEPS_HEADER[:2], *names, STEPS_HEADER[-1]), "steps", runs)
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for run in runs:
-            for part in store.steps_in_parts(run.id, names=names, rows=ROW_GROUP):
+            own = store.steps_in_parts(run.id, names=names, rows=ROW_GROUP)
+            for part in chain(own, of_other_ranks(store, run, names)):
                 steps = chunks.as_table(since_start(part, run.t_origin_s), INTEGERS)
                 if n := steps.num_rows:
                     run_id, name, simulated = (pa.repeat(value, n) for value in (run.id, run.name, run.simulated))

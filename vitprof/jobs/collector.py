@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import queue
 import shutil
 import socket
@@ -10,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import psutil
 from vitprof.config.own_script import own_config
 from vitprof.errors import VitprofError, one_line
 from vitprof.home import temporary_prefix
+from vitprof.jobs.nodes import Places
 from vitprof.jobs.supervisor import JobRecorder, create_run
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import SEND_EVERY_S, Message, Note, read_messages
@@ -26,7 +26,6 @@ from vitprof.recording import codec
 from vitprof.store import RunStore
 from vitprof.store.chunks import n_rows
 from vitprof.store.stored_run import is_alive
-from vitprof.telemetry.ranks import RankClocks
 
 POLL_S = 0.5
 """How long (s) to wait for a message before looking whether the script is still there. Its end is told at once."""
@@ -55,14 +54,9 @@ PLACED_WITHIN_S = 2.0
 """How long (s) a process that connected later waits for the one before to describe its training."""
 
 
-OF_A_TASK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-"""Environment variables with this command's rank, where a launcher starts one for each rank."""
-
-
 class Listener:
-    """Threads that read `connections`: the first process of rank 0 that describes its training is what is recorded, or
-    the first of a node that has not rank 0; of other ranks only the steps are taken. Any other process is left unread,
-    and gives up.
+    """Threads that read `connections` of processes that train: those with a place among the ranks (`nodes.Places`). Any
+    other process is left unread, and gives up.
     """
 
     def __init__(
@@ -71,15 +65,11 @@ class Listener:
         """`on_steps` is called in the thread with finished steps as they arrive."""
         self._connections, self._on_steps = connections, on_steps
         self.inbox: queue.Queue[Message | None] = queue.Queue()
-        self.heard = False
-        """Whether the process that is recorded was found."""
+        self.places = Places(lambda facts: self.inbox.put(Note("facts", facts)))
         self.listens = True
-        """Whether that process may still send something."""
-        self._choosing, self._over = threading.Lock(), threading.Event()
+        """Whether the process that is recorded may still send something."""
+        self._over = threading.Event()
         self._readers: list[threading.Thread] = []
-        self._ranks, self._n_unread = set[int](), 0
-        self._first, self._clocks = -1, RankClocks(lambda mhz: self.inbox.put(Note("facts", {"clocks": mhz})))
-        self._alone = next((int(rank) for name in OF_A_TASK if (rank := os.environ.get(name, "")).isdecimal()), 0)
         self._thread = threading.Thread(target=self._run, name=f"vitprof-reader-{name}", daemon=True)
         self._thread.start()
 
@@ -90,12 +80,6 @@ class Listener:
         self._thread.join(timeout_s)
         for reader in self._readers:
             reader.join(max(0.0, until - time.monotonic()))
-
-    def unrecorded(self) -> str:
-        """Returns a line on the processes that trained and are not recorded; "" for none."""
-        n = self._n_unread
-        others = "another process" if n == 1 else f"{n} other processes"
-        return f"{others} of the command trained, too: this is the run of the first one" if n else ""
 
     def _run(self) -> None:
         before = threading.Event()
@@ -112,7 +96,7 @@ class Listener:
 
     def _end(self) -> None:
         self.listens = False
-        self._clocks.close()
+        self.places.close()
         self.inbox.put(None)
 
     def _read(self, connection: socket.socket, before: threading.Event, placed: threading.Event) -> None:
@@ -128,7 +112,7 @@ class Listener:
                 if not isinstance(message, Note) or message.kind != "environment":
                     continue
                 before.wait(PLACED_WITHIN_S)
-                rank = self._place(message.values)
+                rank = self.places.place(message.values)
                 placed.set()
                 if rank is None:
                     self._over.wait()  # unread, so that sending fails after a while with a line that says why
@@ -136,26 +120,11 @@ class Listener:
                 for waiting in first:
                     self._take(waiting, rank)
         placed.set()
-        if rank is not None and rank == self._first:
+        if rank is not None and rank == self.places.first:
             self._end()
 
-    def _place(self, described: Mapping[str, Any]) -> int | None:
-        """Returns the rank of a process as whose it is recorded; None where it is not."""
-        with self._choosing:
-            rank = int(described.get("rank") or 0)
-            leads = rank in (0, self._alone) or described.get("local_rank") == 0
-            if rank in self._ranks or (rank == 0 and self.heard):  # another training, or one that was started again
-                self._n_unread += leads
-                return None
-            if leads and not self.heard:
-                self._first, self.heard = rank, True
-            self._ranks.add(rank)
-            if uuid := described.get("gpu_uuid"):
-                self._clocks.add(rank, uuid)
-            return rank
-
     def _take(self, message: Message, rank: int) -> None:
-        if rank == self._first:
+        if rank == self.places.first:
             self.inbox.put(message)
             if self._on_steps is not None and not isinstance(message, Note):
                 self._on_steps(message)

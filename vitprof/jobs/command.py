@@ -100,7 +100,7 @@ class CommandRunner:
     @property
     def unobserved(self) -> bool:
         """Returns whether the training process was watched and has closed its connection."""
-        return self._listener.heard and not self._listener.listens
+        return self._listener.places.found and not self._listener.listens
 
     def _connections(self) -> Iterator[socket.socket]:
         while not self._closing.is_set():
@@ -114,7 +114,7 @@ class CommandRunner:
     def messages(self) -> Iterator[Message | None]:
         silent_s = math.inf
         while self._process.poll() is None:
-            quiet = self._listener.heard and self._listener.listens and self._stop_by is None
+            quiet = self._listener.places.found and self._listener.listens and self._stop_by is None
             try:
                 message = self._listener.inbox.get(timeout=POLL_S if quiet else SEND_EVERY_S)
             except queue.Empty:
@@ -127,10 +127,14 @@ class CommandRunner:
         self._listener.join(LAST_WORDS_S)
         while not self._listener.inbox.empty():
             yield self._passed_on(self._listener.inbox.get_nowait())
-        if self._listener.heard and not self._left and (went_on or not (self._process.returncode or self._asked)):
+        if (
+            self._listener.places.found
+            and not self._left
+            and (went_on or not (self._process.returncode or self._asked))
+        ):
             yield Note("facts", {"partly_watched": LOST})
         last = self._last()
-        line = self._listener.unrecorded() if self._listener.heard else self.unseen()
+        line = self._listener.places.unrecorded() if self._listener.places.found else self.unseen()
         if line and last.values["status"] != "failed":
             yield Note("notice", {"line": line})
         yield last
@@ -148,7 +152,7 @@ class CommandRunner:
         if code:
             how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
             why = why_failed(f"{self._directory}/socket.errors", self.pid, self._command)
-            why = why or ("" if code < 0 or self._listener.heard else PRINTED)
+            why = why or ("" if code < 0 or self._listener.places.found else PRINTED)
             return Note("end", {"status": "failed", "error": f"the script ended with {how}{why}"})
         return Note("end", {"status": "done", "error": ""})
 
@@ -376,7 +380,7 @@ class TrialRunner(CommandRunner):
 
     def _notices(self) -> list[str]:
         lines = list(dict.fromkeys(text for about, text in self._lines() if about == "notice"))
-        if self._listener.heard and not self._wrong and self._n < self._trial.steps and self.returncode == 0:
+        if self._listener.places.found and not self._wrong and self._n < self._trial.steps and self.returncode == 0:
             lines.append(f"the script ended by itself after {self._n} of {self._trial.steps} steps")
         return lines
 

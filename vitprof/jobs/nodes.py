@@ -1,6 +1,8 @@
 """A run that has several ranks, on one node or on several: what is made of them once it has ended."""
 
-from collections.abc import Callable
+import os
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,52 @@ from vitprof.analysis.timing.steady import while_steady
 from vitprof.store import RunStore
 from vitprof.store.nodes import is_part, join_nodes
 from vitprof.store.stored_run import StoredRun
+from vitprof.telemetry.ranks import RankClocks
+
+OF_A_TASK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+"""Environment variables with this command's rank, where a launcher starts one for each rank."""
+
+
+class Places:
+    """The processes of a command that are recorded, by their rank: the run is of the first one of rank 0 that describes
+    its training, or the first of a node that has not rank 0; of other ranks only the steps are taken.
+    """
+
+    def __init__(self, facts: Callable[[dict[str, Any]], object]) -> None:
+        """`facts` is called with what is found out about the ranks' GPUs."""
+        self.first = -1
+        """The rank of the process whose run it is; -1 until it is found."""
+        self._ranks, self._n_unread, self._choosing = set[int](), 0, threading.Lock()
+        self._alone = next((int(rank) for name in OF_A_TASK if (rank := os.environ.get(name, "")).isdecimal()), 0)
+        self._clocks = RankClocks(lambda mhz: facts({"clocks": mhz}))
+        self.close = self._clocks.close
+
+    @property
+    def found(self) -> bool:
+        """Returns whether the process that is recorded was found."""
+        return self.first >= 0
+
+    def place(self, described: Mapping[str, Any]) -> int | None:
+        """Returns the rank of a process as whose it is recorded; None where it is not."""
+        with self._choosing:
+            rank = int(described.get("rank") or 0)
+            leads = rank in (0, self._alone) or described.get("local_rank") == 0
+            if rank in self._ranks or (rank == 0 and self.found):  # another training, or one that was started again
+                self._n_unread += leads
+                return None
+            if leads and not self.found:
+                self.first = rank
+            self._ranks.add(rank)
+            if uuid := described.get("gpu_uuid"):
+                self._clocks.add(rank, uuid)
+            return rank
+
+    def unrecorded(self) -> str:
+        """Returns a line on the processes that trained and are not recorded; "" for none."""
+        n = self._n_unread
+        others = "another process" if n == 1 else f"{n} other processes"
+        return f"{others} of the command trained, too: this is the run of the first one" if n else ""
+
 
 Settle = Callable[[RunStore, int, float, float], dict[str, Any]]
 """`finalise.settle`."""

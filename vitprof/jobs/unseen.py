@@ -45,7 +45,7 @@ def why_unseen(listener: Listener, command: Sequence[str], directory: str, optio
     """Returns why no training is seen so far, from the signs in `directory`, with what to type and the `options` that
     can't act; "" where training is seen.
     """
-    if listener.heard:
+    if listener.places.found:
         return ""
     signs = set()
     with contextlib.suppress(OSError):

@@ -86,6 +86,12 @@ def join_nodes(store: RunStore, run_id: int) -> Joined | None:
     return Joined(whole.id, tuple(part.id for part in moved)) if moved else None
 
 
+def of_other_ranks(store: RunStore, run: StoredRun, names: Sequence[str]) -> Iterator[Series]:
+    """Yields these columns of each rank of a run but that whose figures are the run's."""
+    if run.environment.get("world_size", 1) > 1:
+        yield from (steps for rank, steps in sorted(store.steps_of_ranks(run.id, names=names).items()) if rank)
+
+
 def _readable(store: RunStore, ids: Sequence[int]) -> Iterator[StoredRun]:
     for run_id in ids:
         with contextlib.suppress(StoreError):  # joined just now, or another version's

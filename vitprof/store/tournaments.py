@@ -67,14 +67,24 @@ class TrialRun:
     """The number of runs of this round in the store: a run that did not finish is repeated."""
 
 
-def insert_tournament(store: RunStore, spec: tournament_spec.TournamentSpec, name: str = "") -> int:
-    """Stores a tournament with status "queued" and returns its id. Raises `ConfigError` for a name that is refused."""
+def insert_tournament(
+    store: RunStore, spec: tournament_spec.TournamentSpec, name: str = "", created_utc: str = ""
+) -> int:
+    """Stores a tournament with status "queued" and returns its id; `created_utc`: of one that was made before. Raises
+    `ConfigError` for a name that is refused.
+    """
     store.check_may_change()
     name = name.strip() or spec.title
     if reason := why_no_name(name):
         raise ConfigError("name", name if len(name) <= MAX_NAME else name[:20] + "...", reason)
     with store.transaction() as db:
-        values = {"name": name, "created_utc": now_utc(), "status": "queued", "spec": spec.to_dict(), "state": {}}
+        values = {
+            "name": name,
+            "created_utc": created_utc or now_utc(),
+            "status": "queued",
+            "spec": spec.to_dict(),
+            "state": {},
+        }
         return inserted_id(db.execute(sa.insert(tournaments).values(values)))
 
 

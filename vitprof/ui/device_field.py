@@ -91,7 +91,7 @@ def _own(key: str) -> str:
                 value=float(limits.least) if shown is None else shown,
                 key=f"{key}-{name}",
                 help=help_text,
-                **widgets.within(limits, 10),
+                **widgets.stepped(limits, 10),
             )
         )
     return accelerators.given(*numbers)

@@ -187,7 +187,7 @@ def draw_pager(total: int) -> tuple[int, int]:
     with st.container(horizontal=True, vertical_alignment="bottom", key="history-pager"):
         numbers = st.container(width="content")  # shown before the size, drawn after it: it depends on it
         about = "How many runs are listed at a time."
-        size = st.selectbox("Runs a page", SIZES, key="size", help=about, width=120, **OF_SEARCH) or SIZES[0]
+        size = st.selectbox("Runs per page", SIZES, key="size", help=about, width=120, **OF_SEARCH) or SIZES[0]
         before = size * (numbers.pagination(math.ceil(total / size), key=PAGE, bind=widgets.IN_URL) - 1)
         st.caption(f"{before + 1:,} to {min(before + size, total):,} of {total:,} runs", width="content")
     return before, size

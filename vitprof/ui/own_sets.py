@@ -34,7 +34,7 @@ def draw_form() -> None:
             _add(given, name)
         if lines := st.session_state.get(FOUND):
             bad = any("cannot be read" in line for line in lines)
-            what = "turn on Skip unreadable samples, then" if bad else "now"
+            what = "under Loading, turn on Skip unreadable samples, then" if bad else "now"
             st.caption("  \n".join(texts.escaped(line) for line in [f"Chosen: {what} press Run.", *lines]))
 
 

@@ -163,10 +163,11 @@ def keep_to(options: Sequence[Any], key: str, otherwise: Any) -> None:
         st.session_state[key] = otherwise
 
 
-def within(bounds: Bounds, step: float = 1) -> dict[str, Any]:
-    kind: Callable[[float], Any] = int if bounds.whole else float
-    ends = {"min_value": kind(bounds.least), "max_value": kind(bounds.most)}
-    return ends | {"step": kind(step), "format": "%d" if bounds.whole else "%g"}
+def stepped(bounds: Bounds, step: float = 1) -> dict[str, Any]:
+    """Returns a number field's step and format; its ends are checked with the config, as the browser would give the
+    number before for one beyond them, and say nothing.
+    """
+    return {"step": int(step) if bounds.whole else float(step), "format": "%d" if bounds.whole else "%g"}
 
 
 def number(field: str, *, default: float | None = None, fresh: bool = False, hint: str = "") -> None:
@@ -178,7 +179,7 @@ def number(field: str, *, default: float | None = None, fresh: bool = False, hin
     given = st.number_input(
         label(field),
         value=None if optional else shown,  # a number with a default cannot be emptied
-        **within(bounds, STEPS.get(field, 1)),
+        **stepped(bounds, STEPS.get(field, 1)),
         placeholder=hint or None,
         help=help_of(field),
         key=state_key(field, shown, fresh),

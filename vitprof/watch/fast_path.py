@@ -40,7 +40,7 @@ class PlainSteps:
             return
         import torch
 
-        from vitprof.measure.step_columns import n_ready
+        from vitprof.measure.step_columns import UNKNOWN_TIMES, n_ready
         from vitprof.watch.batches import NOTHING, n_samples, n_values
         from vitprof.watch.loop import State
 
@@ -48,9 +48,7 @@ class PlainSteps:
             return
         marks = step.marks
         self._forward, self._n_values = steps.forward, n_values
-        self._own = (math.nan,) * 3
-        if steps.forward.shares and marks.made is not None:
-            self._own = marks.made.batch_values, marks.made.between_s, marks.made.forward_s
+        self._own = (marks.made or UNKNOWN_TIMES)[-3:]
         depth = math.nan if marks.made is None else marks.made.queue_depth
         made = UNKNOWN if times is None else (depth, *times[:6])
         self._batch: tuple[float, ...] = (marks.t_start, marks.t_got, marks.samples, *made)
@@ -130,7 +128,7 @@ class PlainSteps:
         """Gives the current step, and a request that is under way, back to the loop, if that is plain."""
         if not self.on:
             return
-        from vitprof.measure.step_columns import UNKNOWN_TIMES
+        from vitprof.measure.step_columns import UNKNOWN_TIMES, BatchTimes
         from vitprof.watch.batches import batch_times
         from vitprof.watch.loop import Request, State
 
@@ -141,9 +139,7 @@ class PlainSteps:
         made = None if math.isnan(times[0]) else batch_times((*times, ()), depth)  # type: ignore[arg-type]
         marks = loop.begin(asked_s, got_s, int(samples), made)
         if self._forward.shares:
-            values, between_s, forward_s = self._own
-            given = {"batch_values": values, "between_s": between_s, "forward_s": forward_s}
-            marks.made = (marks.made or UNKNOWN_TIMES)._replace(**given)
+            marks.made = BatchTimes(*(marks.made or UNKNOWN_TIMES)[:-3], *self._own)
         marks.copy_start = marks.copy_end = marks.compute_start = got_s
         if self.worked:
             loop.state, marks.loss = State.WORKED, lambda: loss

@@ -122,9 +122,7 @@ class Loop:
             made = batch_times(times, queue_depth)
             self.steps.add_transforms(times[-1], samples)
         self.begin(since_s, now_s, samples, made, last=last)
-        if self.steps.forward.shares and self.step is not None:
-            self.step.note_values(batch)
-            self.steps.forward.begin()
+        self.steps.forward.begin(self.step, batch)
         if self.copies is not None:
             self.copies.begin(batch, again=replay is not None and replay.replaying)
         if replay is not None and self.steps.warming_up and not last:
@@ -196,8 +194,7 @@ class Loop:
         self.expects_work = True
         if self.state is State.FETCHED:
             self.state = State.WORKED
-            if self.steps.forward.shares:
-                self.steps.forward.end(step)
+            self.steps.forward.end(step)
         step.work(self.copies, self.steps.others)
         if isinstance(differentiated, (list, tuple)):
             differentiated = differentiated[0] if len(differentiated) == 1 else None

@@ -100,8 +100,10 @@ class Forward:
         if self._broadcast is not None:
             setattr(self._module, BROADCAST, self._timed_broadcast)
 
-    def begin(self) -> None:
-        """Begins with a batch."""
+    def begin(self, step: Step | None = None, batch: Any = None) -> None:
+        """Begins with a batch; notes in its `step` how much it is."""
+        if self.shares and step is not None:
+            step.note_values(batch)
         if self._is_on:
             for marks in self._waits:
                 self._device.release(*marks)
@@ -116,6 +118,8 @@ class Forward:
 
     def end(self, step: Step) -> None:
         """Ends it as the backward pass begins."""
+        if not self.shares:
+            return
         if self._device.immediate:
             own = {"between_s": step.marks.t_start - self.stepped_s, "forward_s": self.host_s(step.marks.t_got)}
             step.note(**own)

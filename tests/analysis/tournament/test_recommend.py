@@ -59,7 +59,7 @@ def test_of_those_that_tie_the_cheapest() -> None:
     few = entry("few", 4000, rss_peak_bytes=1.05 * GIB, workers=2)
     found = of(base, ram, disk, many, few)
     assert (found.key, set(found.equals)) == (few.key, {ram.key, disk.key, many.key})
-    assert "are as fast within 5%; few, batch 64, 2 workers saves" in found.sentence
+    assert "are as fast within 5%; none costs clearly less than few, batch 64, 2 workers" in found.sentence
     for words in (
         "memory (1.05 GiB against up to 8.00 GiB)",
         "disk (0 B against up to 5.00 GiB)",
@@ -93,7 +93,10 @@ def test_the_baseline_is_kept_where_nothing_is_faster_or_costs_less() -> None:
     assert (found.key, "memory" in found.sentence) == (base.key, False)
     assert found.sentence.startswith("Keep base, batch 64")
     large = entry("large", 4000, seed=2, rss_peak_bytes=3000 * mib)
-    assert "saves memory (812 MiB against up to 2.93 GiB)" in of(base, slim, large).sentence
+    assert (
+        "none costs clearly less than base, batch 64: memory (812 MiB against up to 2.93 GiB)"
+        in of(base, slim, large).sentence
+    )
     less = entry("less", 4000, seed=3, rss_peak_bytes=400 * mib)
     assert of(base, less).key == less.key
 
@@ -108,7 +111,7 @@ def test_too_few_steps_one_run_of_each_and_failed_ones_recommend_nothing() -> No
     assert "Too few steady steps to compare a, batch 64" in found.sentence
     found = of(entry("base", 1000, runs=1), entry("a", 4000, runs=1))
     assert (found.key, found.equals) == (None, ())
-    assert found.sentence.startswith("Too early: a, batch 64 and base, batch 64 have run once")
+    assert found.sentence.startswith("Too early: one run of a, batch 64 and base, batch 64 counts")
     assert "The fastest so far: a, batch 64, " in found.sentence
     alone = of(entry("base", 1000))
     assert alone.sentence == "Too early: only base, batch 64 has run; there is nothing to compare it with."

@@ -93,7 +93,7 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
     if others := [row for row in orderly if row is not chosen]:
         as_fast = f"{_listed(others)} {_is(others)} as fast within 5%"
         which = "it is the fastest by a hair" if chosen is best else "it costs no more"
-        saves = f"{setting_in_words(chosen.entry)} saves {', '.join(savings)}"
+        saves = f"none costs clearly less than {setting_in_words(chosen.entry)}: {', '.join(savings)}"
         sentences.append(f"{as_fast}; {saves if savings else f'none costs clearly less, and {which}'}")
     if faster := [row for row in ranked[: ranked.index(chosen)] if row not in fast]:
         sentences.append(f"{_listed(faster)} measured faster, but {_is(faster, 'its', 'their')} runs differ too much")
@@ -134,7 +134,7 @@ def _too_early(board: Leaderboard, best: LeaderboardRow, ranked: Sequence[Leader
         return ""
     if once := [row for row in ranked if row.n_runs < 2 and row.entry.status != "cut"]:
         return (
-            f"Too early: {_listed(once)} {_is(once, 'has', 'have')} run once, so it is not known how much runs differ. "
+            f"Too early: one run of {_listed(once)} counts, so it is not known how much runs differ. "
             f"The fastest so far: {name}, {_speed(best)}. More rounds are needed."
         )
     few = [row for row in ranked if row.too_few is not None]

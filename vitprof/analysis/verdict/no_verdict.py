@@ -4,15 +4,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from vitprof.analysis import thresholds
+from vitprof.analysis import ranks, thresholds
 from vitprof.analysis.timing.loading import Exposure
 from vitprof.analysis.verdict.wording import Device
 from vitprof.config import RunConfig, catalog, own_script
-from vitprof.formats import count, percent, seconds
+from vitprof.formats import percent, seconds
 
-RANKS_DIFFER_FRAC = 0.05
-"""By which share of the time another rank may wait longer for data than rank 0, whose figures are judged."""
-HEADED = ("disturbed: ", "almost certainly starved: ")
+HEADED = ("disturbed: ", ranks.STARVED)
 """How reasons begin that say in two words what is known."""
 
 
@@ -68,7 +66,7 @@ def not_measurable(facts: Mapping[str, Any], n_steps: int) -> str:
     """Returns why the waits of the loop that trains are not known for a run of `n_steps`; "" if they are."""
     if ended := facts.get("partly_watched"):
         return f"partly watched: watching ended after {n_steps:,} steps, and the script may have trained on ({ended})"
-    if reason := _ranks_differ(facts.get("ranks") or {}) or _ranks_missing(facts):
+    if reason := ranks.too_little_of_rank_0(facts):
         return reason
     if facts.get("several_threads_train"):
         return "several threads of the script train, and vitprof watches one; let one train alone"
@@ -98,29 +96,6 @@ def not_measurable(facts: Mapping[str, Any], n_steps: int) -> str:
             "batches of a step: for batches in vitprof.watch(zip(loader, other))"
         )
     return ""
-
-
-def _ranks_differ(ranks: Mapping[str, Any]) -> str:
-    """Returns why the figures of rank 0 say too little about a distributed job: another rank waits longer for data."""
-    lost = ranks.get("lost_frac") or 0.0
-    own = ranks["figures"][0]["exposed_frac"] if lost else 0.0
-    if lost < own + RANKS_DIFFER_FRAC:
-        return ""
-    head = HEADED[1] if lost >= thresholds.INPUT_BOUND_FRAC else ""
-    return (
-        f"{head}the job waits for data {percent(lost)} of the time, for those of the rank that is last in each step; "
-        f"rank 0, of which the figures are, waits {percent(own)}"
-    )
-
-
-def _ranks_missing(facts: Mapping[str, Any]) -> str:
-    """Returns why the figures of one node say too little about a job of several: it may wait for other nodes' data."""
-    if not (missing := facts.get("missing_ranks")):
-        return ""
-    return (
-        f"{count(missing, 'rank')} of the job trained on other nodes and not in this run: whether the job waits for "
-        "their data is not known; watch on each node, with one store (VITPROF_DB), or import their runs"
-    )
 
 
 def held_up(share: float) -> str:

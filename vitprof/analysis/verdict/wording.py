@@ -264,7 +264,8 @@ def _free_data(device: Device, config: RunConfig, exposure: Exposure, speed_up: 
         # without loading, the workers' share of the CPU goes to training: the gain may be larger
         work = "training" if device.on_cpu else "launches"
         return f"with free data this job would run about {times} (loading and {work} share the CPU)"
-    return f"with free data this job would run at most {times}"
+    spread = f" ({number(speed_up.low)}-{number(speed_up.high)})" if speed_up.high > 1.03 * speed_up.value else ""
+    return f"with free data this job would run at most {times}{spread}"
 
 
 def _inflated(exposure: Exposure, contention: Contention) -> str:

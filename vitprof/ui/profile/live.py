@@ -179,6 +179,11 @@ def headline(run: store.StoredRun, totals: summary.Totals) -> str:
     )
 
 
+def _inside(run: store.StoredRun) -> str:
+    found = run.verdict.launch_frac if run.verdict and run.verdict.kind == "launch-bound" else 0.0
+    return f"and {formats.percent(found)} inside steps" if found > 0 else ""
+
+
 def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:
     totals, telemetry = totals_of(run, series), series.telemetry()
     simulated = "simulated" if is_simulated_run(run) else None
@@ -188,7 +193,10 @@ def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:
         wait, idle, exposed = (
             formats.percent(totals.share(s)) for s in (totals.data_wait_s, totals.gap_s, totals.exposed_wait_s)
         )
-        tiles += [("Data wait", wait, f"{exposed} exposed", WAIT_HELP), ("Device idle", idle, simulated, IDLE_HELP)]
+        tiles += [
+            ("Data wait", wait, f"{exposed} exposed", WAIT_HELP),
+            ("Device idle", idle, _inside(run) or simulated, IDLE_HELP),
+        ]
         utilisation, active = _utilisation(run, telemetry)
         if math.isfinite(utilisation) or simulated or active:
             text = "Mean of NVML's utilisation while training: the share of time in which any kernel ran."

@@ -274,7 +274,8 @@ def draw_signatures(run: store.StoredRun) -> None:
 def draw_recording_cost(run: store.StoredRun) -> None:
     _, cost = findings.device_account(run.id)
     if not math.isfinite(cost.frac):
-        st.caption("These steps do not show what recording took; watching takes 0.05 to 0.2 ms each: docs/overhead.md")
+        watched = "; watching takes 0.05 to 0.2 ms each" * own_script.is_own_script(run.config)
+        st.caption(f"These steps do not show what recording took{watched}: docs/overhead.md")
         return
     idle = inside = ""
     if math.isfinite(cost.exposed_frac) and not run.config.loader_only:

@@ -16,7 +16,7 @@ from vitprof.config import RunConfig
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament import planning, tournament_view
 from vitprof.store import StoredRun, tournaments
-from vitprof.ui import live_chart, resources
+from vitprof.ui import findings, live_chart, resources
 from vitprof.ui.profile.runs import start
 from vitprof.ui.texts import act_button, escaped, guarded, rough_time
 from vitprof.ui.tournament import state
@@ -26,6 +26,8 @@ PROVE_HELP = "Runs this job and the advised one in turns until it is decided whi
 Proofs = list[tournaments.StoredTournament]
 GAINLESS = {"equal": "is as fast, within 5%", "slower": "is slower", "unneeded": "very likely gains at most 5%"}
 """How an advised job compares that is not worth using -> in words."""
+WIDE = 2.0
+"""From this ratio of its ends an interval has no middle worth a name."""
 NEXT = "run whose first advice is proven when it has ended"
 
 
@@ -85,6 +87,8 @@ def _draw(tournament_id: int, number: int, *, held: bool) -> None:
         st.rerun(scope="app")
     board = follows.board(now)
     st.markdown(gain_in_words(now, board))
+    if beyond := _beyond(now.tournament.spec.of_run, board, board.row(now.planned[1].key)):
+        st.caption(beyond)
     if any(row.rank is not None for row in board.rows):
         live_chart.plot(throughput_bars(board), height=190, key=f"proof-bars-{number}")
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -102,6 +106,22 @@ def _draw(tournament_id: int, number: int, *, held: bool) -> None:
         )
 
 
+def _beyond(of_run: int | None, board: Leaderboard, advised: LeaderboardRow | None) -> str:
+    """Returns what to say of a gain above what free data would gain by the run's verdict; "" where it is not."""
+    run, base = of_run and resources.store().run(of_run), board.row(board.baseline)
+    if not run or run.summary is None or advised is None or base is None:
+        return ""
+    verdict = findings.verdict_of(run)
+    most = max(verdict.speed_up_if_free, verdict.speed_up_high)
+    if not advised.speed_up > most:  # also NaN
+        return ""
+    then, now = (formats.number(speed, "samples/s") for speed in (run.summary.samples_per_s, base.samples_per_s))
+    return (
+        f"That is more than the {formats.number(most)}x that free data would gain by run {run.id}'s verdict: there the "
+        f"job reached {then}, here and now {now}."
+    )
+
+
 def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> str:
     """Returns what the proof shows so far: how much faster the second job is, its interval, and how sure that is."""
     advised = board.row(now.planned[1].key)
@@ -117,10 +137,12 @@ def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> s
             else "**Not proven:** too few runs."
         )
     name, times = escaped(setting_in_words(advised.entry)), f"{formats.number(advised.speed_up)}x"
+    if advised.speed_up_high > WIDE * advised.speed_up_low > WIDE:
+        times = f"At least {formats.number(advised.speed_up_low)}x"
     interval = f"{formats.number(advised.speed_up_low)} to {formats.number(advised.speed_up_high)}"
     spread = f" ({interval})" if math.isfinite(advised.speed_up_low) else ""
     if now.tournament.held:
-        return f"**So far {times}**{spread}: {name}, after {rounds} in turns."
+        return f"**So far {formats.number(advised.speed_up)}x**{spread}: {name}, after {rounds} in turns."
     sure = f"{rounds} in turns, {rough_time(now.spent_s)}"
     taken = [cores for row in board.rows if (cores := least_others(row)) >= thresholds.OTHERS_CORES]
     proven = "beside other programs, so not proven for a quiet machine" if taken else "proven"

@@ -146,7 +146,7 @@ def _budget() -> None:
     bounds, length = RUN_BOUNDS[field], values[field] or widgets.BUDGET_DEFAULTS[field]
     length = int(length) if bounds.whole else float(length)
     key, text = widgets.state_key(field, length), widgets.help_of(field)
-    values[field] = right.number_input(field.capitalize(), value=length, help=text, key=key, **widgets.within(bounds))
+    values[field] = right.number_input(field.capitalize(), value=length, help=text, key=key, **widgets.stepped(bounds))
 
 
 def _loading(knobs: dict[str, Any], info: catalog.DatasetInfo, fresh: bool) -> None:

@@ -10,7 +10,7 @@ from vitprof.config import BUDGETS, CHOICES, PARTS, RunConfig, bounds, catalog, 
 from vitprof.errors import ConfigError
 from vitprof.ui import device_field, resources
 from vitprof.ui.texts import escaped
-from vitprof.ui.widgets import FIELDS, asked, help_of, kept, label, reject, settings, within
+from vitprof.ui.widgets import FIELDS, asked, help_of, kept, label, reject, settings, stepped
 
 TRIAL = "trial_"
 """Prefix of the form's own fields in the URL, which also holds the sidebar's settings."""
@@ -22,6 +22,9 @@ BUDGETS_AT_FIRST: dict[str, float] = {"seconds": 5.0, "steps": 100, "epochs": 1}
 """How long a run is unless chosen: a session's first tournament then takes about a minute."""
 
 
+DEVICE = "tournament-device"
+
+
 def draw_job() -> None:
     left, middle, right = st.columns(3)
     values = settings()
@@ -31,7 +34,7 @@ def draw_job() -> None:
         if info.any_size:
             values["n_images"] = st.number_input(
                 label("n_images"),
-                **within(bounds.RUN_BOUNDS["n_images"], 1000),
+                **stepped(bounds.RUN_BOUNDS["n_images"], 1000),
                 value=None,
                 placeholder=f"{info.n_train:,}",
                 key=_key("n_images"),
@@ -40,7 +43,9 @@ def draw_job() -> None:
     with middle:
         _pick("model", list(catalog.MODELS), lambda name: catalog.MODELS[name].title)
     with right:
-        device_field.draw_device("tournament-device")
+        if values["device"] == "auto" and DEVICE not in st.session_state and not resources.gpus():
+            values["device"] = "simulated:h100"  # on the CPU strategies hardly differ
+        device_field.draw_device(DEVICE)
     if values["device"] == "cpu" or (values["device"] == "auto" and not resources.gpus()):
         st.caption(
             ":material/info: On the CPU, computing takes most of the time, so strategies hardly differ. A simulated "
@@ -147,7 +152,7 @@ def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
     )
     lasts = middle.number_input(
         budget.capitalize(),
-        **within(bounds.RUN_BOUNDS[budget]),
+        **stepped(bounds.RUN_BOUNDS[budget]),
         value=BUDGETS_AT_FIRST[budget],
         **kept(f"{TRIAL}{budget}"),
         help=f"{help_of(budget)} For each run. An interval needs at least {MIN_STEPS} steps after the first "
@@ -155,7 +160,7 @@ def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
     )
     repeats = right.number_input(
         "Rounds",
-        **within(bounds.TOURNAMENT_BOUNDS["repeats"]),
+        **stepped(bounds.TOURNAMENT_BOUNDS["repeats"]),
         value=tournament_spec.TournamentSpec.repeats,
         **kept(f"{TRIAL}repeats"),
         help="Every setting runs once in each round. The difference between rounds shows which gains are more than "

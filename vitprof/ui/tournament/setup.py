@@ -92,7 +92,7 @@ def _draw_last(spec: tournament_spec.TournamentSpec, able: Sequence[PlannedTrial
         )
     minutes = middle.number_input(
         "Time for all of it (min)",
-        **widgets.within(LIMIT_MIN),
+        **widgets.stepped(LIMIT_MIN),
         placeholder="no limit",
         value=None,
         **widgets.kept(f"{fields.TRIAL}limit"),
