@@ -11,7 +11,8 @@ const [NARROW_PX, TWO_COLUMNS] = [480, { entrywidth: 0.49, entrywidthmode: "frac
 const ZLIB = 0x78; // the first byte of such a stream
 const BUTTONS = [["zoom2d", "pan2d", "autoScale2d", "toImage"]];
 const CONFIG = { displaylogo: false, doubleClick: "autosize", modeBarButtons: BUTTONS, scrollZoom: true };
-const BARE = { ...CONFIG, displayModeBar: false, scrollZoom: false };
+const NARROW = { ...CONFIG, displayModeBar: false };
+const BARE = { ...NARROW, scrollZoom: false };
 const NUMBERS = { f8: Float64Array, f4: Float32Array, i4: Int32Array };
 const AXIS = /^[xy]axis\d*/;
 // Keys as in Perfetto: how each changes the window in x, as shares of its width around the pointer's place in it.
@@ -234,7 +235,7 @@ class LiveChart {
       // Copies, because Plotly writes what the user does into the figure it was given: only with the figure as the
       // server meant it can Plotly (uirevision) tell the two apart and keep the user's.
       const data = this.traces.map((trace) => ({ ...trace }));
-      await window.Plotly.react(this.gd, data, this.fullLayout(), this.bare ? BARE : CONFIG);
+      await window.Plotly.react(this.gd, data, this.fullLayout(), this.bare ? BARE : width < NARROW_PX ? NARROW : CONFIG);
     } finally {
       this.drawing = false;
     }

@@ -224,7 +224,7 @@ def page() -> None:
     )
     _draw(shown[chosen or "memory"], info)
     st.header("All strategies", anchor=False)
-    on = texts.escaped(accelerators.device_in_words(device))
+    on = texts.escaped("this machine's own device" if device == "auto" else accelerators.device_in_words(device))
     ran = f" *Reached*: their fastest runs here, on {on}." if device else ""
     st.markdown(f"**{runnable} of {len(all_rows)}** strategies can load **{info.name}** on this machine.{ran}")
     tables.draw(COLUMNS, [(row,) for row in all_rows], key="strategies-table", whole=True, placeholder="–")

@@ -244,7 +244,7 @@ def run_button(
             if lasts := estimates.duration_sentence(estimates.duration(whole, info, made=there, prepared=ready)):
                 st.caption(f":material/schedule: {texts.escaped(lasts)}")
     with notes:
-        if rejected:
+        if rejected and not (message and message in rejected):
             st.warning(texts.escaped(rejected))
         if only_seen:
             st.info(texts.escaped(only_seen))
