@@ -32,6 +32,12 @@ def program() -> str:
     return NAME if found is not None and Path(found).resolve().parent == folder else MODULE
 
 
+def from_anywhere() -> str:
+    """Returns the same for a line that is typed in another folder than a checkout's, where only that has vitprof."""
+    found, checkout = program(), Path(__file__).parents[1]
+    return f"PYTHONPATH={shlex.quote(str(checkout))} {found}" if found == MODULE and _is_checkout() else found
+
+
 def keep_call(argument: str) -> str:
     """Stores how this process was called (`argument`: `sys.argv[0]`), also for those that it starts, and returns it."""
     os.environ[CALLED_AS] = words = _words(argument)

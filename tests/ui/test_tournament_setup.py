@@ -63,20 +63,22 @@ def test_start_runs_what_was_chosen(store: RunStore, monkeypatch: pytest.MonkeyP
 @pytest.mark.slow
 def test_an_address_that_names_what_cannot_be_is_told() -> None:
     profile = {"dataset": "nope", "model": "none", "device": "gpu", "n_images": "-3", "batch_size": "x"}
-    trial = {"repeats": "0", "limit": "-1", "lasts": "years", "steps": "x", "early_stop": "perhaps"}
+    trial = {"lasts": "years", "steps": "x", "early_stop": "perhaps"}
     more = {f"trial_{name}": value for name, value in (trial | {"evaluate": "false", "seconds": "5"}).items()}
     at = app("tournament", trial_strategies=["memory", "nope"], **(profile | more))
     assert at.multiselect(key="trial_strategies").value == ["memory"]
     told = read(at.warning[0].value)
-    for words in ("Strategies: nope is not possible", "Lasts: years", "Repeats: 0", "Limit: -1", *profile.values()):
+    for words in ("Strategies: nope is not possible", "Lasts: years", *profile.values()):
         assert words in told
     assert "false" not in told
     assert "Seconds" not in told
     at.run()
     assert not at.warning
-    at = page(**dict.fromkeys(("trial_repeats", "trial_seconds", "trial_limit"), "1000000000000"))
-    kept = [at.number_input(key=f"trial_{name}").value for name in ("repeats", "seconds", "limit")]
-    assert kept == [3, 5, None], "what no tournament may have is not taken"
+    for name, value in (("repeats", "0"), ("repeats", "1000000000000"), ("seconds", "-4"), ("limit", "-1")):
+        at = page(**{f"trial_{name}": value})
+        assert len(at.error) == 1
+        assert ": give a" in at.error[0].value.replace("\\", "")
+        assert at.button(key="tournament-start").disabled
 
 
 def test_a_newcomer_can_start_at_once_and_what_is_no_choice_is_refused_in_a_line() -> None:

@@ -14,7 +14,7 @@ from vitprof import demo, formats
 from vitprof.charts.style import COMPUTE, DATA_WAIT
 from vitprof.config import RunConfig, own_script
 from vitprof.jobs.command import LoggedRunner
-from vitprof.program import program
+from vitprof.program import from_anywhere, program
 from vitprof.telemetry.machine import READ_EVERY_S, GpuNow
 from vitprof.ui import resources, texts, widgets
 from vitprof.ui.profile import proof
@@ -110,7 +110,7 @@ def watch_example() -> None:
 
 
 def _draw_command(*lines: str) -> None:
-    st.code(" \\\n  ".join([f"{program()} {lines[0]}", *lines[1:]]), language=None)
+    st.code(" \\\n  ".join([f"{from_anywhere()} {lines[0]}", *lines[1:]]), language=None, wrap_lines=True)
 
 
 def _look() -> None:
