@@ -127,14 +127,11 @@ class CommandRunner:
         self._listener.join(LAST_WORDS_S)
         while not self._listener.inbox.empty():
             yield self._passed_on(self._listener.inbox.get_nowait())
-        if (
-            self._listener.places.found
-            and not self._left
-            and (went_on or not (self._process.returncode or self._asked))
-        ):
+        found = self._listener.places.found
+        if found and not self._left and (went_on or not (self._process.returncode or self._asked)):
             yield Note("facts", {"partly_watched": LOST})
         last = self._last()
-        line = self._listener.places.unrecorded() if self._listener.places.found else self.unseen()
+        line = self._listener.places.unrecorded() if found else self.unseen()
         if line and last.values["status"] != "failed":
             yield Note("notice", {"line": line})
         yield last

@@ -9,8 +9,8 @@ import numpy as np
 
 from vitprof import formats
 from vitprof.analysis.arrays import Series, mean
-from vitprof.analysis.ranks import NAMES, ranks_of
 from vitprof.analysis.signatures.resources import others_cpu
+from vitprof.analysis.stragglers import NAMES, ranks_of
 from vitprof.analysis.timing.steady import while_steady
 from vitprof.store import RunStore
 from vitprof.store.nodes import is_part, join_nodes
@@ -78,11 +78,7 @@ def of_ranks(store: RunStore, run: StoredRun, steps: Series, telemetry: Series) 
     found: dict[str, Any] = {name: float(value) if np.isfinite(value) else None for name, value in known.items()}
     if run.environment.get("job"):  # 0 once they have been joined, too: before it was more
         found["missing_ranks"] = max(0, run.environment["world_size"] - len(series))
-    nodes = run.facts.get("nodes") or ()
-    clocks = dict(run.facts.get("clocks") or {})
-    for node in nodes:
-        clocks |= node.get("clocks") or {}
-    ranks = ranks_of(series, nodes, clocks)
+    ranks = ranks_of(series, run.facts)
     return found if ranks is None else found | {"ranks": ranks.to_dict()}
 
 

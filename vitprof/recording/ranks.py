@@ -48,11 +48,15 @@ class RankFacts(TypedDict):
     n_steps: int
     """Steps that all of them made, without warm-up."""
     lost_s: float | None
-    """Exposed wait of the rank that waited longest in each step, summed."""
+    """How much earlier the last rank would be if all had their data at once, summed over the steps."""
     lost_frac: float | None
     """The same as a share of the time."""
     straggler: int | None
     """The rank that the others wait for; null where there is none, or it cannot be told."""
+    stragglers: list[int]
+    """It, and others that are as late."""
+    within: list[int]
+    """The first and last step in which it is late, where it is so for a time only."""
     cause: str
     """input, heavier data, compute, between steps, or machine."""
     on: str
@@ -62,7 +66,7 @@ class RankFacts(TypedDict):
     saves: list[float | None]
     """Share of the time that it holds up the others, and its interval."""
     wandering: bool
-    """Whether another rank is last each time, by its data."""
+    """Whether another rank is last each time."""
     of_epochs: list[list[int]]
     """Epoch, and the rank that was last in most of its steps."""
     one_off: list[float]

@@ -11,6 +11,7 @@ from vitprof.watch.fetch_times import MAKING, UNKNOWN, FetchTimes, unpacked
 
 if TYPE_CHECKING:
     from vitprof.watch.loop import Loop
+    from vitprof.watch.ranks import Forward
     from vitprof.watch.watcher import Watcher
 
 SHORT = 32
@@ -28,6 +29,8 @@ class PlainSteps:
         """Whether the loop is plain, and whether no other thread iterates over a loader."""
         self.worked = 0.0
         """When an optimizer stepped (s); 1 where a backward pass was seen after it, or only that, and 0 for neither."""
+        self.forward: Forward | None = None
+        """Where other ranks train, too, while the loop is plain."""
         self.short_times = 0
         """How often the loop was plain for a few steps only."""
 
@@ -47,7 +50,7 @@ class PlainSteps:
         if loop.ahead is not NOTHING or step.carried:
             return
         marks = step.marks
-        self._forward, self._n_values = steps.forward, n_values
+        self.forward, self._n_values = steps.forward if steps.forward.shares else None, n_values
         self._own = (marks.made or UNKNOWN_TIMES)[-3:]
         depth = math.nan if marks.made is None else marks.made.queue_depth
         made = UNKNOWN if times is None else (depth, *times[:6])
@@ -87,10 +90,8 @@ class PlainSteps:
         try:
             samples = self._n_samples(batch)
             self._add((*self._batch, *self._own, asked, self._loss))
-            if self._forward.shares:
-                between_s = asked - self.worked if self.worked > 1 else math.nan
-                self._own = self._n_values(batch), between_s, math.nan
-                self._forward.begin()
+            if self.forward is not None:
+                self._own = self._n_values(batch), self.forward.begin(asked), math.nan
             self._loop.steps.n += 1
             if preparation.skip:
                 preparation.skip -= 1
@@ -111,8 +112,8 @@ class PlainSteps:
 
     def backward(self, differentiated: Any) -> None:
         """Takes the beginning of a backward pass, from one or several losses."""
-        if self._forward.shares and not self.worked:
-            self._own = (*self._own[:2], self._forward.host_s(self._batch[1]))
+        if self.forward is not None and not self.worked:
+            self._own = (*self._own[:2], self.forward.host_s(self._batch[1]))
         self.worked = 1.0
         if self._preparation.is_on:
             self._watcher.guard(self._preparation.work)
@@ -138,7 +139,7 @@ class PlainSteps:
         self.short_times += loop.steps.n - self._block.first < SHORT
         made = None if math.isnan(times[0]) else batch_times((*times, ()), depth)  # type: ignore[arg-type]
         marks = loop.begin(asked_s, got_s, int(samples), made)
-        if self._forward.shares:
+        if self.forward is not None:
             marks.made = BatchTimes(*(marks.made or UNKNOWN_TIMES)[:-3], *self._own)
         marks.copy_start = marks.copy_end = marks.compute_start = got_s
         if self.worked:

@@ -182,6 +182,8 @@ def report_optimizers(watcher: Watcher, optimizers: Any) -> None:
     def stepped(optimizer: Any, *_: Any) -> None:
         if plain.on and plain.iterator() is not None:
             plain.worked = perf_counter()
+            if plain.forward is not None:
+                plain.forward.stepped(plain.worked)
             if watcher.preparation.is_on:
                 guard(watcher.preparation.step, plain.worked)
         else:

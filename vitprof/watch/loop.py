@@ -122,7 +122,8 @@ class Loop:
             made = batch_times(times, queue_depth)
             self.steps.add_transforms(times[-1], samples)
         self.begin(since_s, now_s, samples, made, last=last)
-        self.steps.forward.begin(self.step, batch)
+        if self.step is not None:
+            self.steps.forward.begin_step(self.step, batch)
         if self.copies is not None:
             self.copies.begin(batch, again=replay is not None and replay.replaying)
         if replay is not None and self.steps.warming_up and not last:
@@ -214,7 +215,7 @@ class Loop:
             return
         step.updated = len(step.others)
         step.n_stepped += 1
-        self.steps.forward.stepped_s = now_s
+        self.steps.forward.stepped(now_s)
         if self.copies is not None:
             self.copies.work()
             step.note_stepped(self.device, now_s)

@@ -82,17 +82,19 @@ def n_collectives() -> float:
 
 
 class Forward:
-    """The forward pass of this rank's steps: its own time, without what waits for other ranks in it. DDP's sending of
-    buffers is timed and taken off; with any other collective in it, the time is not known.
+    """What is this rank's own of its steps: its work between two of them and its forward pass, without what waits for
+    other ranks. DDP's sending of buffers is timed and taken off; with any other collective in it, a time is not known.
     """
 
     def __init__(self, device: Device, *, shares: bool) -> None:
         """`shares`: whether other ranks train, too."""
         self.shares = shares
+        self.n_apart = 0
+        """Steps in which no collective was begun: in those, the ranks do not wait for each other."""
         self._device, self._is_on = device, shares and device.timed
-        self.stepped_s = math.nan
-        """When an optimizer last stepped."""
         self._thread, self._n, self._waited_s = 0, math.nan, 0.0
+        self._stepped = math.nan, math.nan
+        """When an optimizer last stepped, and the number of collectives then."""
         self._waits: list[tuple[Any, Any]] = []
         """The device's marks around such waits since the batch came."""
         self._module = sys.modules.get("torch.distributed") if self._is_on else None
@@ -100,29 +102,41 @@ class Forward:
         if self._broadcast is not None:
             setattr(self._module, BROADCAST, self._timed_broadcast)
 
-    def begin(self, step: Step | None = None, batch: Any = None) -> None:
-        """Begins with a batch; notes in its `step` how much it is."""
-        if self.shares and step is not None:
-            step.note_values(batch)
+    def stepped(self, now_s: float) -> None:
+        """Notes a step of an optimizer."""
         if self._is_on:
-            for marks in self._waits:
-                self._device.release(*marks)
-            self._thread, self._waited_s, self._waits = threading.get_ident(), 0.0, []
-            self._n = n_collectives()
+            self._stepped = now_s, n_collectives()
+
+    def begin(self, asked_s: float) -> float:
+        """Begins with a batch that was requested then. Returns how long the rank worked on its own since the optimizer
+        stepped (s); NaN if not known.
+        """
+        if not self._is_on:
+            return math.nan
+        for marks in self._waits:
+            self._device.release(*marks)
+        before, self._n = self._n, n_collectives()
+        self.n_apart += before == self._n
+        self._thread, self._waited_s, self._waits = threading.get_ident(), 0.0, []
+        (stepped_s, n), self._stepped = self._stepped, (math.nan, math.nan)
+        return asked_s - stepped_s if n == self._n else math.nan
+
+    def begin_step(self, step: Step, batch: Any) -> None:
+        """Begins with a step's batch, and notes how much that is."""
+        if self.shares:
+            step.note_values(batch)
+            step.note(between_s=self.begin(step.marks.t_start))
 
     def host_s(self, got_s: float) -> float:
-        """Returns its seconds since the batch came, where the host waits for the device; NaN if not known."""
+        """Returns the seconds of the pass since the batch came, where the host waits for the device; NaN if unknown."""
         if not self._is_on or n_collectives() != self._n:
             return math.nan
         return perf_counter() - got_s - self._waited_s
 
     def end(self, step: Step) -> None:
-        """Ends it as the backward pass begins."""
-        if not self.shares:
-            return
-        if self._device.immediate:
-            own = {"between_s": step.marks.t_start - self.stepped_s, "forward_s": self.host_s(step.marks.t_got)}
-            step.note(**own)
+        """Ends the pass as the backward pass begins."""
+        if self._is_on and self._device.immediate:
+            step.note(forward_s=self.host_s(step.marks.t_got))
         elif self._is_on and n_collectives() == self._n:
             step.forward, self._waits = [*self._waits, (self._device.mark(),)], []
 
@@ -134,8 +148,8 @@ class Forward:
             took_s = self._device.seconds(end) - marks.compute_start - waited_s
             before_s, begun_s = marks.previous_end, marks.compute_start
             for_data_s = max(0.0, min(marks.t_got, begun_s) - max(marks.t_start, before_s))
-            own = {"between_s": begun_s - before_s - for_data_s, "forward_s": max(0.0, took_s)}
-            marks.made = marks.made._replace(**own)
+            between_s = begun_s - before_s - for_data_s + 0 * marks.made.between_s  # NaN where that is not known
+            marks.made = marks.made._replace(between_s=between_s, forward_s=max(0.0, took_s))
         for found in forward:
             self._device.release(*found)
 

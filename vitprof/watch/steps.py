@@ -270,6 +270,8 @@ class Steps:
                 steps.popleft()
             if self._ends.n_sided:
                 self._session.facts({"side_stream_steps": self._ends.n_sided})
+            if self.forward.n_apart:
+                self._session.facts({"apart_steps": self.forward.n_apart})
             self.transforms.send(self._session.facts, perf_counter())
 
     def _noted(self) -> Iterator[StepMarks]:

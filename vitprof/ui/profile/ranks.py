@@ -6,7 +6,7 @@ import streamlit as st
 
 from vitprof import store
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.ranks import NAMES
+from vitprof.analysis.stragglers import NAMES
 from vitprof.charts.ranks import LANE_STEPS, rank_lanes, rank_map
 from vitprof.ui import live_chart, resources, tables
 from vitprof.ui.texts import escaped, guarded
