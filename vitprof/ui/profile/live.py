@@ -181,7 +181,7 @@ def headline(run: store.StoredRun, totals: summary.Totals) -> str:
 
 def _inside(run: store.StoredRun) -> str:
     found = run.verdict.launch_frac if run.verdict and run.verdict.kind == "launch-bound" else 0.0
-    return f"and {formats.percent(found)} inside steps" if found > 0 else ""
+    return f"+ {formats.percent(found)} in steps" if found > 0 else ""
 
 
 def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:
