@@ -1,0 +1,75 @@
+"""What is a rank's own of its steps, in a group of this process alone."""
+
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from tests.watch.test_steps import marks_of
+from vitprof.measure.devices import CpuDevice
+from vitprof.watch.batches import Step
+from vitprof.watch.ranks import BROADCAST, Forward, n_collectives
+
+
+@pytest.fixture
+def forward(tmp_path: Path) -> Iterator[Forward]:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    made = Forward(CpuDevice(perf_counter), shares=True)
+    yield made
+    made.close()
+    dist.destroy_process_group()
+
+
+def test_waits_in_the_sending_of_buffers_are_taken_off(forward: Forward) -> None:
+    sending, group = forward._broadcast, dist.distributed_c10d._get_default_group()
+    assert sending is not None
+    now = perf_counter()
+    forward._broadcast = lambda *args: (time.sleep(0.05), sending(*args))
+    forward.begin(now)
+    getattr(dist, BROADCAST)(group, [torch.ones(3)], 1000, 0)
+    assert 0 <= forward.host_s(now) < perf_counter() - now - 0.05
+    dist.all_reduce(torch.ones(1))
+    assert math.isnan(forward.host_s(now)), "what waits for others in it is not known"
+    forward._broadcast = sending
+
+
+def test_own_work_between_two_steps_has_no_barrier_and_follows_an_optimizer(forward: Forward) -> None:
+    assert math.isnan(forward.begin(10.0))
+    forward.stepped(12.0)
+    assert forward.begin(12.5) == 0.5
+    assert math.isnan(forward.begin(13.0)), "of a batch without a step of the optimizer before it"
+    forward.stepped(14.0)
+    dist.barrier()
+    assert math.isnan(forward.begin(20.0))
+    assert forward.n_apart == 2, "between the first and the third batch"
+
+
+def test_a_step_notes_what_it_was_given_and_its_own_times(forward: Forward) -> None:
+    step = Step(marks_of(t_start=1.0, t_got=perf_counter()), (), last=False)
+    forward.stepped(0.75)
+    forward.begin_step(step, torch.ones(4, 3))
+    forward.end(step)
+    made = step.marks.made
+    assert made is not None
+    assert (made.batch_values, made.between_s) == (12, 0.25)
+    assert 0 <= made.forward_s < 10
+
+
+def test_nothing_is_touched_in_a_job_of_one_process_and_pytorch_is_as_before_in_the_end(forward: Forward) -> None:
+    assert getattr(dist, BROADCAST) == forward._timed_broadcast
+    alone = Forward(CpuDevice(perf_counter), shares=False)
+    assert math.isnan(alone.begin(1.0))
+    assert math.isnan(alone.host_s(1.0))
+    assert getattr(dist, BROADCAST) == forward._timed_broadcast
+    forward.close()
+    assert getattr(dist, BROADCAST) == forward._broadcast
+
+
+def test_where_collectives_are_not_counted_times_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(dist.distributed_c10d, "_world")
+    assert math.isnan(n_collectives())
