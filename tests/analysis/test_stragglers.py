@@ -37,6 +37,7 @@ def made(n_ranks: int = 4, n: int = N, seed: int = 0, **changed: Any) -> dict[in
             "samples": np.full(n, 8.0),
             "batch_values": 1000.0 * np.ones(n) * factor["values"](rank, step),
             "between_s": between,
+            "collectives": np.ones(n),
             "read_s": np.full(n, 0.008),
             "transform_s": np.full(n, 0.002),
             "forward_s": forward * changed.get("known", 1.0),
@@ -153,10 +154,27 @@ def test_what_changes_its_rank_need_not_be_data(changed: dict[str, Any], cause: 
     assert heavy.cause == ("heavier data" if "forward" in changed else cause)
 
 
-def test_ranks_that_do_not_wait_for_each_other_have_no_straggler() -> None:
-    seen = ranks_of(made(wait=only(2, 3)), {"apart_steps": 150})
+def test_where_gradients_are_accumulated_ranks_wait_for_each_other_at_each_collective() -> None:
+    """20 ms of four steps, in another one of them each time: it is the same rank, once in each round."""
+    steps = made(wait=lambda rank, step: np.where((rank == 2) & (step % 4 == step // 4 % 4), 3.0, 1.0))
+    for of in steps.values():
+        of["collectives"] = (of["step"] % 4 == 0) * 2.0
+    seen = ranks_of(steps)
     assert seen is not None
-    words = "4 ranks: in 75% of the steps they do not wait for each other: no collective was begun (gradients are"
+    assert (seen.straggler, seen.cause, seen.n_steps) == (2, "input", 48)
+    assert seen.saves.value == pytest.approx(0.02 / (3 * 0.06 + 0.08), abs=0.02)
+
+
+@pytest.mark.parametrize(("every", "n"), [(0, 0), (40, 4)])
+def test_ranks_that_do_not_wait_for_each_other_have_no_straggler(every: int, n: int) -> None:
+    steps = made(wait=only(2, 3))
+    for of in steps.values():
+        of["collectives"] = (of["step"] % every == 0) * 1.0 if every else np.zeros(N)
+    seen = ranks_of(steps)
+    assert seen is not None
+    words = (
+        f"4 ranks: they made {n} rounds of steps with a collective at the end together after the warm-up, and 20 are"
+    )
     assert seen.sentences[0].startswith(words)
     assert (seen.straggler, seen.to_dict()["lost_s"]) == (None, None)
 

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.analysis.test_ranks import made, only
+from tests.analysis.test_stragglers import made, only
 from vitprof.charts.ranks import LANE_STEPS, MAPS, MOST_BINS, rank_lanes, rank_map
 
 

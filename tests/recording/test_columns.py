@@ -20,7 +20,7 @@ INF = math.inf
 UNITS = ("_s", "_ms", "_ms_median", "_ms_p95", "_pct", "_pct_mean", "_frac", "_bytes", "_bytes_per_s", "_w", "_mhz")
 PER_SECOND = ("samples_per_s_low", "samples_per_s_high")
 NO_UNIT = {"loss", "loss_first", "loss_last", "test_loss", "test_accuracy", "queue_depth", "queue_depth_mean", "worker"}
-NO_UNIT |= {"cpu_s_per_sample", "batch_values"}
+NO_UNIT |= {"cpu_s_per_sample", "batch_values", "collectives"}
 
 
 @pytest.mark.parametrize("record", [columns.StepRecord, columns.TelemetrySample, columns.RunSummary])

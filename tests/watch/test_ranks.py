@@ -39,14 +39,17 @@ def test_waits_in_the_sending_of_buffers_are_taken_off(forward: Forward) -> None
 
 
 def test_own_work_between_two_steps_has_no_barrier_and_follows_an_optimizer(forward: Forward) -> None:
-    assert math.isnan(forward.begin(10.0))
+    assert all(map(math.isnan, forward.begin(10.0)))
     forward.stepped(12.0)
-    assert forward.begin(12.5) == 0.5
-    assert math.isnan(forward.begin(13.0)), "of a batch without a step of the optimizer before it"
+    assert forward.begin(12.5) == (0.5, 0)
+    between_s, collectives = forward.begin(13.0)
+    assert math.isnan(between_s), "of a batch without a step of the optimizer before it"
+    assert collectives == 0
     forward.stepped(14.0)
     dist.barrier()
-    assert math.isnan(forward.begin(20.0))
-    assert forward.n_apart == 2, "between the first and the third batch"
+    between_s, collectives = forward.begin(20.0)
+    assert math.isnan(between_s)
+    assert collectives == 1
 
 
 def test_a_step_notes_what_it_was_given_and_its_own_times(forward: Forward) -> None:
@@ -63,7 +66,7 @@ def test_a_step_notes_what_it_was_given_and_its_own_times(forward: Forward) -> N
 def test_nothing_is_touched_in_a_job_of_one_process_and_pytorch_is_as_before_in_the_end(forward: Forward) -> None:
     assert getattr(dist, BROADCAST) == forward._timed_broadcast
     alone = Forward(CpuDevice(perf_counter), shares=False)
-    assert math.isnan(alone.begin(1.0))
+    assert all(map(math.isnan, alone.begin(1.0)))
     assert math.isnan(alone.host_s(1.0))
     assert getattr(dist, BROADCAST) == forward._timed_broadcast
     forward.close()

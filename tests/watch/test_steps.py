@@ -21,7 +21,7 @@ from vitprof.watch.watcher import Watcher
 def test_steps_are_taken_while_others_are_added() -> None:
     block, n, taken = PlainBlock(7, 2, 0.0), 20_000, []
     adding = threading.Thread(
-        target=lambda: [block.add((*map(float, range(i, i + 10)), *[math.nan] * 3, -1.0, i / 2)) for i in range(n)]
+        target=lambda: [block.add((*map(float, range(i, i + 10)), *[math.nan] * 4, -1.0, i / 2)) for i in range(n)]
     )
     adding.start()
     while len(taken) < n:
@@ -74,7 +74,7 @@ def test_columns_of_a_plain_loop_are_those_of_any_loop(worker: int) -> None:
         made = asked + random.uniform(-0.1, 0.15)
         times = (0.3, random.uniform(0, 0.4), 0.05, made - 0.2, made, worker, ()) if number % 5 else None
         loss = random.normal()
-        given = {name: random.normal() for name in ("batch_values", "between_s", "forward_s")}
+        given = {name: random.normal() for name in ("batch_values", "between_s", "collectives", "forward_s")}
         block.add((asked, got, 8, *((2.0, *times[:6]) if times else UNKNOWN), *given.values(), end, loss))
         if number == 20:
             parts.append(block.take())

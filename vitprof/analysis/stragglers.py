@@ -21,7 +21,19 @@ from vitprof.analysis.arrays import BOOTSTRAP_BLOCKS, Floats, Interval, Series
 from vitprof.analysis.ranks import HEAVIER, NO_FORWARD, RankFigures, Ranks
 
 OWN = ("exposed_wait_s", "between_s", "forward_s")
-NAMES = ("step", "epoch", "warmup", "data_wait_s", "step_s", "samples", "batch_values", "read_s", "transform_s", *OWN)
+NAMES = (
+    "step",
+    "epoch",
+    "warmup",
+    "data_wait_s",
+    "step_s",
+    "samples",
+    "batch_values",
+    "read_s",
+    "transform_s",
+    "collectives",
+    *OWN,
+)
 """The columns that are needed."""
 LEAST_FRAC = 0.02
 """A rank is named from this share of the time that fixing it alone would save: less is within noise between runs."""
@@ -50,10 +62,11 @@ def ranks_of(steps: Mapping[int, Series], facts: Mapping[str, Any] | None = None
     if len(steps) < 2:
         return None
     ranks, facts = sorted(steps), facts or {}
-    common = _common([steps[rank] for rank in ranks])
+    common, whole = _between_collectives(_common([steps[rank] for rank in ranks]))
     n = len(common["step_s"][0])
     if n < thresholds.MIN_STEPS:
-        few = f"they made {n} steps together after the warm-up, and {thresholds.MIN_STEPS} are needed"
+        steps_ = "steps" if whole else "rounds of steps with a collective at the end"
+        few = f"they made {n} {steps_} together after the warm-up, and {thresholds.MIN_STEPS} are needed"
         return Ranks(tuple(RankFigures(rank, *[math.nan] * 6) for rank in ranks), n, why_not=few)
     wait, forward, given = common["exposed_wait_s"], common["forward_s"], _given(common)
     parts = {"wait": wait, "between": np.nan_to_num(common["between_s"]), "works": np.nan_to_num(forward)}
@@ -72,10 +85,6 @@ def ranks_of(steps: Mapping[int, Series], facts: Mapping[str, Any] | None = None
         )
         for i, rank in enumerate(ranks)
     )
-    apart = (facts.get("apart_steps") or 0) / len(steps[ranks[0]]["step"])
-    if apart > thresholds.UNCLEAR_LOADERS_FRAC:
-        why = f"in {formats.percent(apart)} of the steps they do not wait for each other: no collective was begun"
-        return Ranks(figures, n, why_not=f"{why} (gradients are accumulated, or not shared)")
     second = np.sort(own, axis=0)[-2]
     once = own.max(axis=0) - second > ONE_OFF * float(np.median(common["step_s"][0]))
     lost_s = float((own.max(axis=0) - (own - wait).max(axis=0)).sum())
@@ -209,6 +218,23 @@ def _common(steps: list[Series]) -> dict[str, Floats]:
     if forward.sum() > known.sum() / 2:
         known = forward
     return {name: values[:, known] for name, values in found.items()}
+
+
+def _between_collectives(common: dict[str, Floats]) -> tuple[dict[str, Floats], bool]:
+    """Returns the same; where gradients are accumulated, with the sums of the steps up to each collective, as the ranks
+    wait for each other there only. And whether each step has one.
+    """
+    first = ~(common["collectives"][0] == 0)  # also where they are not known
+    if first.all():
+        return common, True
+    starts = np.flatnonzero(first)
+    if not len(starts):
+        return {name: of[:, :0] for name, of in common.items()}, False
+    labels = ("step", "epoch", "warmup")
+    return {
+        name: of[:, starts] if name in labels else np.add.reduceat(of[:, starts[0] :], starts - starts[0], axis=1)
+        for name, of in common.items()
+    }, False
 
 
 def _given(common: Mapping[str, Floats]) -> list[float]:

@@ -111,6 +111,7 @@ class StepRecord:
     outside_s: float = measured("loop time since the last step, in neither step nor next(loader), host clock")
     batch_values: float = measured("numbers in the batch's largest tensor, padding too, where several processes train")
     between_s: float = measured("where several processes train: from the last update to this step, without data_wait_s")
+    collectives: float = measured("where several processes train: collectives begun since the batch before")
     forward_s: float = measured("where several processes train: from the batch to the first backward pass, own time")
 
 

@@ -220,8 +220,6 @@ class Facts(TypedDict, total=False):
     """What the machine's disks delivered, on average, of a job of several ranks; null where that is not known."""
     others_cores: float | None
     """Cores that other programs took, on average, of a job of several ranks; null where that is not known."""
-    apart_steps: int
-    """Steps of a watched run of several ranks in which no collective was begun: they did not wait for each other."""
     missing_ranks: int
     """Ranks of the job that other nodes trained and that are not in this run."""
     ranks: RankFacts

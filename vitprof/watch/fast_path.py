@@ -51,7 +51,7 @@ class PlainSteps:
             return
         marks = step.marks
         self.forward, self._n_values = steps.forward if steps.forward.shares else None, n_values
-        self._own = (marks.made or UNKNOWN_TIMES)[-3:]
+        self._own = (marks.made or UNKNOWN_TIMES)[-4:]
         depth = math.nan if marks.made is None else marks.made.queue_depth
         made = UNKNOWN if times is None else (depth, *times[:6])
         self._batch: tuple[float, ...] = (marks.t_start, marks.t_got, marks.samples, *made)
@@ -91,7 +91,7 @@ class PlainSteps:
             samples = self._n_samples(batch)
             self._add((*self._batch, *self._own, asked, self._loss))
             if self.forward is not None:
-                self._own = self._n_values(batch), self.forward.begin(asked), math.nan
+                self._own = self._n_values(batch), *self.forward.begin(asked), math.nan
             self._loop.steps.n += 1
             if preparation.skip:
                 preparation.skip -= 1
@@ -113,7 +113,7 @@ class PlainSteps:
     def backward(self, differentiated: Any) -> None:
         """Takes the beginning of a backward pass, from one or several losses."""
         if self.forward is not None and not self.worked:
-            self._own = (*self._own[:2], self.forward.host_s(self._batch[1]))
+            self._own = (*self._own[:-1], self.forward.host_s(self._batch[1]))
         self.worked = 1.0
         if self._preparation.is_on:
             self._watcher.guard(self._preparation.work)
@@ -140,7 +140,7 @@ class PlainSteps:
         made = None if math.isnan(times[0]) else batch_times((*times, ()), depth)  # type: ignore[arg-type]
         marks = loop.begin(asked_s, got_s, int(samples), made)
         if self.forward is not None:
-            marks.made = BatchTimes(*(marks.made or UNKNOWN_TIMES)[:-3], *self._own)
+            marks.made = BatchTimes(*(marks.made or UNKNOWN_TIMES)[:-4], *self._own)
         marks.copy_start = marks.copy_end = marks.compute_start = got_s
         if self.worked:
             loop.state, marks.loss = State.WORKED, lambda: loss

@@ -89,8 +89,6 @@ class Forward:
     def __init__(self, device: Device, *, shares: bool) -> None:
         """`shares`: whether other ranks train, too."""
         self.shares = shares
-        self.n_apart = 0
-        """Steps in which no collective was begun: in those, the ranks do not wait for each other."""
         self._device, self._is_on = device, shares and device.timed
         self._thread, self._n, self._waited_s = 0, math.nan, 0.0
         self._stepped = math.nan, math.nan
@@ -107,25 +105,25 @@ class Forward:
         if self._is_on:
             self._stepped = now_s, n_collectives()
 
-    def begin(self, asked_s: float) -> float:
+    def begin(self, asked_s: float) -> tuple[float, float]:
         """Begins with a batch that was requested then. Returns how long the rank worked on its own since the optimizer
-        stepped (s); NaN if not known.
+        stepped (s), and the collectives since the batch before; NaN if not known.
         """
         if not self._is_on:
-            return math.nan
+            return math.nan, math.nan
         for marks in self._waits:
             self._device.release(*marks)
         before, self._n = self._n, n_collectives()
-        self.n_apart += before == self._n
         self._thread, self._waited_s, self._waits = threading.get_ident(), 0.0, []
         (stepped_s, n), self._stepped = self._stepped, (math.nan, math.nan)
-        return asked_s - stepped_s if n == self._n else math.nan
+        return asked_s - stepped_s if n == self._n else math.nan, self._n - before
 
     def begin_step(self, step: Step, batch: Any) -> None:
         """Begins with a step's batch, and notes how much that is."""
         if self.shares:
             step.note_values(batch)
-            step.note(between_s=self.begin(step.marks.t_start))
+            between_s, collectives = self.begin(step.marks.t_start)
+            step.note(between_s=between_s, collectives=collectives)
 
     def host_s(self, got_s: float) -> float:
         """Returns the seconds of the pass since the batch came, where the host waits for the device; NaN if unknown."""

@@ -38,7 +38,7 @@ SIDE_FRAC = 0.03
 SAMPLED_EVERY = 50
 """Of so many steps, one is timed by waiting for a device that has no timed events, and the one before it waits too."""
 
-NOTED = (*FETCHED, "batch_values", "between_s", "forward_s", "compute_end", "loss")
+NOTED = (*FETCHED, "batch_values", "between_s", "collectives", "forward_s", "compute_end", "loss")
 """The figures that are noted of a step: its batch, its values and forward pass (s), its end (s), its loss."""
 
 
@@ -270,8 +270,6 @@ class Steps:
                 steps.popleft()
             if self._ends.n_sided:
                 self._session.facts({"side_stream_steps": self._ends.n_sided})
-            if self.forward.n_apart:
-                self._session.facts({"apart_steps": self.forward.n_apart})
             self.transforms.send(self._session.facts, perf_counter())
 
     def _noted(self) -> Iterator[StepMarks]:
