@@ -92,6 +92,19 @@ def test_runs_of_other_jobs_and_live_ones_stay_apart(store: RunStore, other: dic
     assert {run.id for run in store.runs()} == {whole, part}
 
 
+def test_ranks_of_another_job_at_the_same_address_are_neither_taken_nor_erased(store: RunStore) -> None:
+    whole, part = made(store, 0), made(store, 2, host="b")
+    assert join_nodes(store, whole) is not None
+    later = made(store, 0, began_unix_s=1e9 + 60), made(store, 2, host="b", n=N + 7, began_unix_s=1e9 + 60)
+    joined = join_nodes(store, later[1])
+    assert joined is not None
+    assert (joined.run_id, joined.parts) == (later[0], (later[1],)), "it began with that of its own job"
+    late = made(store, 2, host="c", n=N + 3)
+    assert join_nodes(store, late) is None
+    assert len(store.steps(late)["step"]) == N + 3
+    assert part not in [run.id for run in store.runs()]
+
+
 def test_programs_that_end_at_once_join_them_once(store: RunStore) -> None:
     ids = [made(store, 2 * k, host="abc"[k], world_size=6) for k in range(3)]
     with ThreadPoolExecutor(3) as at_once:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ import torch.distributed as dist
 from tests.watch.test_steps import marks_of
 from vitprof.measure.devices import CpuDevice
 from vitprof.watch.batches import Step
+from vitprof.watch.loaders import BackwardPasses
 from vitprof.watch.ranks import BROADCAST, Forward, n_collectives
 
 
@@ -76,3 +78,17 @@ def test_nothing_is_touched_in_a_job_of_one_process_and_pytorch_is_as_before_in_
 def test_where_collectives_are_not_counted_times_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(dist.distributed_c10d, "_world")
     assert math.isnan(n_collectives())
+
+
+def test_parameters_whose_values_are_freed_are_not_looked_at() -> None:
+    """As FSDP frees those of whole parameters between their uses: reading them would end the process."""
+    model = torch.nn.Linear(4, 2)
+    freed = torch.nn.Parameter(torch.ones(8))
+    loss = model(torch.ones(1, 4)).sum() + (freed * 2).sum()
+    storage = freed.untyped_storage()
+    size = storage.nbytes()
+    storage.resize_(0)
+    loop, passes = SimpleNamespace(steps=SimpleNamespace(confirmed=False), step=object()), BackwardPasses()
+    assert not passes.train(loop, loss)  # type: ignore[arg-type]
+    assert {id(p) for p, _ in passes._kept} == set(map(id, model.parameters()))
+    storage.resize_(size)

@@ -106,7 +106,9 @@ class Ranks:
         if self.straggler is None:
             if self.waits_alone:
                 return f"no rank's data hold up the others clearly; how long each computes is not known ({NO_FORWARD})"
-            return "no rank holds up the others clearly, by its data, between its steps or in its forward pass"
+            return (
+                "no rank holds up the others clearly, by its data, between its steps or up to its first backward pass"
+            )
         mine = next(f for f in self.figures if f.rank == self.straggler)
         why = {
             "input": f"its data come late: it waits for them {formats.percent(mine.data_wait_frac)} of the time",
@@ -146,6 +148,12 @@ def too_little_of_rank_0(facts: Mapping[str, Any]) -> str:
             "waits for their data is not known; watch on each node, with one store (VITPROF_DB), or import their runs"
         )
     ranks = facts.get("ranks") or {}
+    n = facts.get("world_size") or 1
+    if n > 1 and not ranks and facts.get("watched") and not facts.get("job"):
+        return (
+            f"{n} ranks train, and this one alone was recorded: whether the job waits for another's data is not known; "
+            "watch all of them: vitprof watch -- torchrun ..."
+        )
     lost = ranks.get("lost_frac")
     own = ranks["figures"][0]["exposed_frac"] if lost is not None else 0.0
     if lost is None or abs(lost - own) < RANKS_DIFFER_FRAC:

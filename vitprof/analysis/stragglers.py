@@ -66,6 +66,9 @@ def ranks_of(steps: Mapping[int, Series], facts: Mapping[str, Any] | None = None
     n = len(common["step_s"][0])
     if n < thresholds.MIN_STEPS:
         steps_ = "steps" if whole else "rounds of steps with a collective at the end"
+        if unknown := [r for r in ranks if np.isnan(steps[r]["exposed_wait_s"]).all()]:
+            why = f"the waits of rank {unknown[0]} are not known: no loader that vitprof knows gives it its batches"
+            return Ranks(tuple(RankFigures(rank, *[math.nan] * 6) for rank in ranks), n, why_not=why)
         few = f"they made {n} {steps_} together after the warm-up, and {thresholds.MIN_STEPS} are needed"
         return Ranks(tuple(RankFigures(rank, *[math.nan] * 6) for rank in ranks), n, why_not=few)
     wait, forward, given = common["exposed_wait_s"], common["forward_s"], _given(common)
@@ -184,6 +187,8 @@ def _machine(
 def _slow_disk(rank: int, ranks: list[int], common: Mapping[str, Floats], nodes: Sequence[Mapping[str, Any]]) -> str:
     there = next((node for node in nodes if rank in node["ranks"]), None)
     if there is None or (there.get("disk_mb_per_s") or 0.0) < LEAST_DISK_MB_PER_S:
+        return ""
+    if there["others_cores"] is None or there["others_cores"] >= thresholds.OTHERS_CORES:  # they may read, too
         return ""
     here = np.isin(ranks, there["ranks"])
     values = common["batch_values"].mean(axis=1)

@@ -53,6 +53,8 @@ def _days(text: str) -> float:
         raise ConfigError("keep", text, "give a number of days or weeks, such as 90d or 12w")
     days = float(found[1]) * DAYS[found[2]]
     PRUNED_DAYS.check("keep", days)
+    if not days:
+        raise ConfigError("keep", text, "all would go: give at least 0.1d")
     return days
 
 

@@ -112,7 +112,9 @@ class RunCounters:
     def labels(self, rank: int) -> list[str]:
         """Returns the values of `LABELS`."""
         facts = self.facts
-        return [str(self.run.id), str(rank), facts.get("hostname") or self.run.owner_host, facts.get("job_id") or ""]
+        hosts = {each: node["host"] for node in facts.get("nodes") or () for each in node["ranks"]}
+        node = hosts.get(rank) or facts.get("hostname") or self.run.owner_host
+        return [str(self.run.id), str(rank), node, facts.get("job_id") or ""]
 
     def info(self) -> dict[str, str]:
         run = self.run

@@ -59,21 +59,26 @@ def join_nodes(store: RunStore, run_id: int) -> Joined | None:
     found = [each for each in _readable(store, list(ids)) if each.environment.get("world_size") == size]
     found = [each for each in found if abs(_began_s(each) - _began_s(run)) <= BEGAN_WITHIN_S]
     parts = [each for each in found if is_part(each)]
-    whole = next((each for each in found if not is_part(each)), None)
+    wholes = [each for each in found if not is_part(each)]
+    whole = min(wholes, key=lambda each: abs(_began_s(each) - _began_s(run)), default=None)
     if whole is None or not parts:
         return None
     with store.writing() as db:
         facts = db.execute(sa.select(runs.c.facts).where(runs.c.id == whole.id).with_for_update()).scalar_one()
         there = set(db.execute(sa.select(runs.c.id).where(runs.c.id.in_([part.id for part in parts]))).scalars())
         nodes, mine = list(facts.get("nodes") or [_node(whole, [0, *_others(store, whole)])]), store.steps(whole.id)
-        moved = [part for part in parts if part.id in there]
-        for part in moved:
+        moved = list[StoredRun]()
+        for part in (each for each in parts if each.id in there):
             series = store.steps_of_ranks(part.id)
             series[int(part.environment["rank"])] = series.pop(0)
             same_clock = _host(part) == _host(whole)
-            if {rank for node in nodes for rank in node["ranks"]} & set(series):  # imported a second time
-                erase_rows(db, [part.id])
+            if there_already := {rank for node in nodes for rank in node["ranks"]} & set(series):
+                known = store.steps_of_ranks(whole.id, names=("step_s",))
+                if all(np.array_equal(known[rank]["step_s"], series[rank]["step_s"]) for rank in there_already):
+                    erase_rows(db, [part.id])  # imported a second time
+                    moved.append(part)
                 continue
+            moved.append(part)
             shift, error = (0.0, 0.0) if same_clock else _shift(whole, mine, part, series)
             for rank, steps in series.items():
                 insert_chunks(db, whole.id, chunks_of("ranks", _moved(steps, rank, shift), merge=True))

@@ -263,12 +263,19 @@ class BackwardPasses:
         self._step, self._n = loop.step, self._n + 1
         if self._n == 1:
             parameters = sorted(_parameters(loss), key=lambda p: int(p.numel()))[:MOST_KEPT]
-            self._kept = [(p, p.detach().clone()) for p in parameters]
+            self._kept = [(p, p.detach().clone()) for p in parameters if _is_there(p)]
         if self._n < self._look_at:
             return False
         self._look_at += self._n // 2  # gradients may be accumulated over many
         now = set(map(id, _parameters(loss)))  # a batch of its own that was changed is none
-        return any(id(p) in now and not p.detach().equal(before) for p, before in self._kept)
+        return any(id(p) in now and _is_there(p) and not p.detach().equal(before) for p, before in self._kept)
+
+
+def _is_there(parameter: Any) -> bool:
+    """Returns whether it is a plain tensor whose values are in memory: FSDP frees those of a whole one meanwhile."""
+    if type(parameter).__name__ not in ("Parameter", "Tensor"):
+        return False
+    return bool(parameter.untyped_storage().nbytes() >= parameter.numel() * parameter.element_size())
 
 
 def _parameters(loss: Any) -> Iterator[Any]:

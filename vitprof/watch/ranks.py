@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
@@ -52,9 +53,18 @@ def local_rank() -> int:
 
 
 def job_key() -> str:
-    """Returns what all processes of a distributed job have in common, on all its nodes; "" where nothing names it."""
+    """Returns what all processes of a distributed job have in common, on all its nodes, and no other one: an id in the
+    store by which they met. Without that it is their meeting point, which the next job may have, too; "" where nothing
+    names it.
+    """
+    if not os.environ.get("MASTER_ADDR"):
+        return ""
     names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
-    return "/".join(os.environ.get(name, "") for name in names) if os.environ.get("MASTER_ADDR") else ""
+    key = "/".join(os.environ.get(name, "") for name in names)
+    with contextlib.suppress(Exception):
+        store = sys.modules["torch.distributed.distributed_c10d"]._get_default_store()
+        key += "/" + store.compare_set("vitprof-job", "", os.urandom(16).hex()).decode()
+    return key
 
 
 def is_recorded() -> bool:
