@@ -165,6 +165,22 @@ def test_where_gradients_are_accumulated_ranks_wait_for_each_other_at_each_colle
     assert seen.saves.value == pytest.approx(0.02 / (3 * 0.06 + 0.08), abs=0.02)
 
 
+def test_what_is_not_known_between_steps_is_said_and_ranks_of_other_lengths_do_not_wait() -> None:
+    steps = made()
+    for of in steps.values():
+        of["between_s"] = np.where(of["step"] % 20 == 7, math.nan, of["between_s"])
+    seen = ranks_of(steps)
+    assert seen is not None
+    words = "clearly, by its data or up to its first backward pass; what each does before 10 steps is not known"
+    assert words in seen.sentences[0]
+    groups = made(wait=only(3, 4))
+    for rank in (0, 1):
+        groups[rank]["step_s"] = groups[rank]["step_s"] / 2
+    apart = ranks_of(groups)
+    assert apart is not None
+    assert (apart.straggler, "their steps differ in length (" in apart.sentences[0]) == (None, True)
+
+
 @pytest.mark.parametrize(("every", "n"), [(0, 0), (40, 4)])
 def test_ranks_that_do_not_wait_for_each_other_have_no_straggler(every: int, n: int) -> None:
     steps = made(wait=only(2, 3))

@@ -12,6 +12,7 @@ from vitprof.analysis.arrays import Interval
 
 HEAVIER = 1.1
 """From this ratio of what ranks were given (numbers of the largest tensor, or samples) one has heavier data."""
+RARELY = 0.03
 NO_FORWARD = "no times of its forward pass without waits for other ranks"
 
 
@@ -70,6 +71,8 @@ class Ranks:
     """Those ranks."""
     waits_alone: bool = False
     """Whether only waits for data were compared, as the time of the forward pass is not known."""
+    not_between: int = 0
+    """Steps of which it is not known what a rank did before them: another collective came there, or no optimizer."""
     why_not: str = ""
     """Why nothing can be told; "" where it can."""
 
@@ -106,9 +109,11 @@ class Ranks:
         if self.straggler is None:
             if self.waits_alone:
                 return f"no rank's data hold up the others clearly; how long each computes is not known ({NO_FORWARD})"
-            return (
-                "no rank holds up the others clearly, by its data, between its steps or up to its first backward pass"
-            )
+            by = "by its data, between its steps or up to its first backward pass"
+            if self.not_between > RARELY * self.n_steps:
+                before = f"what each does before {formats.count(self.not_between, 'step')} is not known"
+                by = f"by its data or up to its first backward pass; {before}"
+            return f"no rank holds up the others clearly, {by}"
         mine = next(f for f in self.figures if f.rank == self.straggler)
         why = {
             "input": f"its data come late: it waits for them {formats.percent(mine.data_wait_frac)} of the time",

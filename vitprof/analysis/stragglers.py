@@ -47,6 +47,8 @@ SLOWER_READS, LIKE_TRANSFORMS = 1.5, 1.2
 """From this ratio of its reads' time for a batch's values a node's disk is slower, where transforms take as long."""
 LEAST_DISK_MB_PER_S = 1.0
 """What a disk delivers at least, for reads to be from it: else files are in memory."""
+ALIKE = 0.8
+"""Down to this ratio of their median lengths, steps may be of ranks that all wait for each other."""
 QUARTERS, ELSEWHERE = 4, 0.1
 """So many parts of the steps are looked at, too; and the most that a rank late in some is so elsewhere, in ratio."""
 RARE_FRAC = 0.02
@@ -88,6 +90,12 @@ def ranks_of(steps: Mapping[int, Series], facts: Mapping[str, Any] | None = None
         )
         for i, rank in enumerate(ranks)
     )
+    lengths = np.median(common["step_s"], axis=1)
+    if lengths.min() < ALIKE * lengths.max():
+        between = " to ".join(formats.seconds(float(length)) for length in (lengths.min(), lengths.max()))
+        return Ranks(
+            figures, n, why_not=f"their steps differ in length ({between}): not all of them wait for each other"
+        )
     second = np.sort(own, axis=0)[-2]
     once = own.max(axis=0) - second > ONE_OFF * float(np.median(common["step_s"][0]))
     lost_s = float((own.max(axis=0) - (own - wait).max(axis=0)).sum())
@@ -96,6 +104,7 @@ def ranks_of(steps: Mapping[int, Series], facts: Mapping[str, Any] | None = None
         "lost_frac": lost_s / total_s,
         "of_epochs": _of_epochs(common["epoch"][0], last, ranks),
         "waits_alone": bool(np.isnan(forward).any()),
+        "not_between": int(np.isnan(common["between_s"]).any(axis=0).sum()),
         "one_off_ranks": tuple(ranks[i] for i in np.unique(last[once])),
         "one_off": (int(once.sum()), float((own.max(axis=0) - second)[once].sum())),
     }
@@ -235,7 +244,7 @@ def _between_collectives(common: dict[str, Floats]) -> tuple[dict[str, Floats], 
     starts = np.flatnonzero(first)
     if not len(starts):
         return {name: of[:, :0] for name, of in common.items()}, False
-    labels = ("step", "epoch", "warmup")
+    labels = ("step", "epoch", "warmup", "between_s")  # the optimizer steps before the first of them
     return {
         name: of[:, starts] if name in labels else np.add.reduceat(of[:, starts[0] :], starts - starts[0], axis=1)
         for name, of in common.items()
