@@ -69,7 +69,7 @@ def test_what_is_damaged_is_named(in_chunks: Path) -> None:
             storage.read_encoded(3)
     whole = json.loads(index.read_text())
     index.write_text(json.dumps(whole | {"chunks": whole["chunks"][1:]}))
-    refused_at_first_sample(in_chunks, "index.json cannot be read (12 samples, not 20)")
+    refused_at_first_sample(in_chunks, r"index.json cannot be read \(12 samples, not 20\)")
     for change in (lambda: index.write_text("nonsense"), index.unlink):
         change()
         refused_at_first_sample(in_chunks, "index.json cannot be read")
@@ -78,5 +78,5 @@ def test_what_is_damaged_is_named(in_chunks: Path) -> None:
 
 
 def refused_at_first_sample(root: Path, words: str) -> None:
-    with error_in_one_line(contract.DataError, match=words.replace("(", r"\(").replace(")", r"\)")):
-        opened(NAME, root).read_encoded(0)
+    with error_in_one_line(contract.DataError, match=words), closing(opened(NAME, root)) as storage:
+        storage.read_encoded(0)
