@@ -58,8 +58,8 @@ ONE_OFF = 3.0
 
 
 def ranks_of(steps: Mapping[int, Series], facts: Mapping[str, Any] | None = None) -> Ranks | None:
-    """Returns what can be told of the steps of several ranks (`NAMES`, (n,) each); None for one rank. `facts`: those of
-    the run (`recording.Facts`): its nodes, clocks, and steps in which the ranks did not wait for each other.
+    """Compares the steps of several ranks (`NAMES`, (n,) each); returns None for one rank. `facts`: those of the run
+    (`recording.Facts`), of which its nodes and clocks are read.
     """
     if len(steps) < 2:
         return None
@@ -67,12 +67,11 @@ def ranks_of(steps: Mapping[int, Series], facts: Mapping[str, Any] | None = None
     common, whole = _between_collectives(_common([steps[rank] for rank in ranks]))
     n = len(common["step_s"][0])
     if n < thresholds.MIN_STEPS:
-        steps_ = "steps" if whole else "rounds of steps with a collective at the end"
-        if unknown := [r for r in ranks if np.isnan(steps[r]["exposed_wait_s"]).all()]:
+        made = "steps" if whole else "rounds of steps with a collective at the end"
+        why = f"they made {n} {made} together after the warm-up, and {thresholds.MIN_STEPS} are needed"
+        if unknown := [rank for rank in ranks if np.isnan(steps[rank]["exposed_wait_s"]).all()]:
             why = f"the waits of rank {unknown[0]} are not known: no loader that vitprof knows gives it its batches"
-            return Ranks(tuple(RankFigures(rank, *[math.nan] * 6) for rank in ranks), n, why_not=why)
-        few = f"they made {n} {steps_} together after the warm-up, and {thresholds.MIN_STEPS} are needed"
-        return Ranks(tuple(RankFigures(rank, *[math.nan] * 6) for rank in ranks), n, why_not=few)
+        return Ranks(tuple(RankFigures(rank, *[math.nan] * 6) for rank in ranks), n, why_not=why)
     wait, forward, given = common["exposed_wait_s"], common["forward_s"], _given(common)
     parts = {"wait": wait, "between": np.nan_to_num(common["between_s"]), "works": np.nan_to_num(forward)}
     own = sum(parts.values(), np.zeros_like(wait))

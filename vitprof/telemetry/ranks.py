@@ -3,7 +3,6 @@
 import threading
 from collections import Counter
 from collections.abc import Callable
-from statistics import median
 
 import pynvml
 
@@ -20,6 +19,7 @@ class RankClocks:
     def __init__(self, send: Callable[[dict[str, float]], object], *, period_s: float = PERIOD_S) -> None:
         """`send` gets the median clock (MHz) of each rank's GPU so far, by the rank's number as text."""
         self._send, self._period_s = send, period_s
+        self._sent: dict[str, float] = {}
         self._gpus: dict[int, str] = {}
         self._seen: dict[int, Counter[float]] = {}
         self._over = threading.Event()
@@ -47,5 +47,17 @@ class RankClocks:
                     if mhz:
                         self._seen.setdefault(rank, Counter())[float(mhz)] += 1
                 n += 1
-                if n % SEND_EVERY == 0 and self._seen:
-                    self._send({str(rank): median(seen.elements()) for rank, seen in self._seen.items()})
+                medians = {str(rank): _median(seen) for rank, seen in self._seen.items()}
+                if n % SEND_EVERY == 0 and medians != self._sent:
+                    self._sent = medians
+                    self._send(medians)
+
+
+def _median(seen: Counter[float]) -> float:
+    """Returns the median; a clock has a few dozen values, however long a run is."""
+    left = seen.total() / 2
+    for value in sorted(seen):
+        left -= seen[value]
+        if left <= 0:
+            break
+    return value
