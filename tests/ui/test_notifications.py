@@ -24,9 +24,17 @@ def script() -> None:
 
     from vitprof.ui import notifications, resources
 
-    notifications.announce()
     for run_id in st.session_state.get("shown", ()):
         notifications.watch(resources.store().run(run_id))
+    if st.session_state.get("ends"):
+        resources.store().update_run(st.session_state["ends"], status="stopped")
+    notifications.announce()
+
+
+def elsewhere(at: AppTest) -> AppTest:
+    """The same session on a page that shows no run."""
+    at.session_state["shown"] = ()
+    return shown(at)
 
 
 def page(*run_ids: int, said: Sequence[tuple[str, str]] = (), watched: Mapping[str, Any] | None = None) -> AppTest:
@@ -44,8 +52,16 @@ def test_a_watched_run_is_announced_once_with_its_verdict(store: RunStore) -> No
     assert not words(at), "one that had ended when it was opened is no news"
     verdict = Verdict(simulated=False, kind="input-bound", sentence="Input-bound: it waits 9% of the time; try more")
     store.update_run(run_id, status="done", verdict=verdict.to_dict())
-    assert words(shown(at)) == ["***mine*** done: Input-bound: it waits 9% of the time"]
+    assert words(elsewhere(at)) == ["***mine*** done: Input-bound: it waits 9% of the time"]
     assert not words(shown(at))
+
+
+def test_a_run_that_ends_while_its_own_page_is_drawn_is_not_announced_there(store: RunStore) -> None:
+    at = page(add_run(store, status="running"))
+    at.session_state["ends"] = at.session_state["shown"][0]
+    assert not words(shown(at))
+    assert not words(shown(at))
+    assert not words(elsewhere(at))
 
 
 def test_a_word_for_the_next_page_is_said_once_and_a_failure_says_why(store: RunStore) -> None:
@@ -54,7 +70,7 @@ def test_a_word_for_the_next_page_is_said_once_and_a_failure_says_why(store: Run
     assert words(at) == ["it is *there*"]
     assert list(at.session_state[notifications.WATCHED]) == [f"run {run_id}"], "one that is gone is passed over"
     store.update_run(run_id, status="failed", error="disk full; free some")
-    assert words(shown(at)) == ["**a** failed: disk full; free some"]
+    assert words(elsewhere(at)) == ["**a** failed: disk full; free some"]
 
 
 def test_a_group_and_a_tournament_are_announced_when_nothing_of_them_is_live(store: RunStore) -> None:

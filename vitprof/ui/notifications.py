@@ -9,7 +9,7 @@ from vitprof.errors import VitprofError
 from vitprof.store import StoredRun, tournaments
 from vitprof.ui import resources, texts
 
-WATCHED, TO_SAY = "what is watched", "words for the next page"
+WATCHED, TO_SAY, SHOWN = "what is watched", "words for the next page", "what this page shows"
 ICONS = {"done": ":material/check_circle:", "stopped": ":material/stop_circle:", "failed": ":material/error:"}
 LOOK_S = 3.0
 """Seconds between an idle page's checks whether something has ended."""
@@ -27,9 +27,10 @@ def _watched() -> dict[str, Look]:
 
 def watch(run: StoredRun) -> None:
     """Shows a toast when `run`, which this page shows, ends while the user is on another, not here."""
-    _watched().pop(f"run {run.id}", None)
+    st.session_state[SHOWN] = key = f"run {run.id}"
+    _watched().pop(key, None)
     if run.live:
-        _watched()[f"run {run.id}"] = partial(_run, run.id)
+        _watched()[key] = partial(_run, run.id)
 
 
 def watch_group(group: str, words: str) -> None:
@@ -47,8 +48,10 @@ def say_there(words: str, icon: str) -> None:
 
 @texts.guarded
 def announce() -> None:
-    """Shows the toasts of `say_there`, and one for everything that has ended since, unless it was deleted."""
+    """Shows the toasts of `say_there`, and one for everything that has ended since, unless it was deleted, or ended while
+    its own page was drawn."""
     ended = _ended()
+    ended.pop(st.session_state.pop(SHOWN, ""), None)
     for key in ended:
         del _watched()[key]
     news = [(words, icon) for words, icon in ended.values() if words]
