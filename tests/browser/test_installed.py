@@ -130,7 +130,7 @@ def test_its_dashboard_runs_a_job(command: Path, elsewhere: dict[str, Any], home
         page.locator(".st-key-stop-button button:visible").click()
         page.get_by_text(re.compile("^Stopped")).first.wait_for()
         page.get_by_role("link", name="History").click()
-        page.get_by_text("1 to 1 of 1 runs").wait_for()
+        page.get_by_text("1 run", exact=True).wait_for()
         page.goto("about:blank")
     with contextlib.closing(RunStore(f"sqlite:///{home / 'recordings.sqlite'}")) as store:
         assert store.run(1).status == "stopped"

@@ -107,7 +107,7 @@ def test_run_two_strategies_compare_and_download(dashboard: str, page: Any, pict
     assert {row["n_steps"] for row in rows.values()} == {str(STEPS)}
 
     page.get_by_role("link", name="History").click()
-    page.get_by_text("1 to 2 of 2 runs").wait_for()
+    page.get_by_text("2 runs", exact=True).wait_for()
     page.locator("[class*=st-key-history-table] canvas").first.wait_for()
     picture(page, "history", 620)
 

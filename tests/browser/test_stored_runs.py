@@ -53,7 +53,7 @@ def lists_only(page: Any, name: str) -> None:
 def search(page: Any, words: str, found: str) -> None:
     page.locator(".st-key-q input").fill(words)
     page.keyboard.press("Enter")
-    page.get_by_text(found).wait_for()
+    page.get_by_text(found, exact=True).wait_for()
 
 
 def tick_first(page: Any) -> None:
@@ -75,7 +75,7 @@ def show(page: Any, control: str, words: str) -> None:
 def test_a_link_a_reload_and_the_way_back_show_the_same_list(dashboard: str, page: Any) -> None:
     """First in this file: Streamlit then knows nothing of app.py's navigation, through which the link goes."""
     page.goto(f"{dashboard}history?strategies=memory&strategies=per-sample&size=50&sort=nonsense&page=9")
-    page.get_by_text("1 to 30 of 30 runs").wait_for()
+    page.get_by_text("30 runs", exact=True).wait_for()
     page.wait_for_function("!/sort|page/.test(location.search)")
     page.locator(".st-key-sort input").click()
     page.get_by_role("option", name="Oldest first").click()
@@ -201,7 +201,7 @@ def test_find_name_export_delete_and_bring_back(dashboard: str, page: Any, tmp_p
     page.get_by_text("26 to 30 of 30 runs").wait_for()
     expect_query(page, "page=2")
 
-    search(page, "#7", "1 to 1 of 1 runs")
+    search(page, "#7", "1 run")
     lists_only(page, "number 7")
     page.wait_for_url(lambda url: "page=" not in url)
     tick_first(page)
@@ -233,7 +233,7 @@ def test_find_name_export_delete_and_bring_back(dashboard: str, page: Any, tmp_p
     page.locator("input[type=file]").set_input_files(file)
     page.get_by_text(re.compile(r"1 run imported as run \d+")).first.wait_for()
     page.keyboard.press("Escape")
-    search(page, "seventh", "1 to 1 of 1 runs")
+    search(page, "seventh", "1 run")
     lists_only(page, NAME)
 
     settle(page)

@@ -144,7 +144,7 @@ def test_every_page_of_the_demonstration_shows_something(store: RunStore, monkey
     assert "Recommended" in [header.value for header in at.header]
 
     at = app("history")
-    assert "1 to 6 of 6 runs" in said(at)
+    assert "6 runs" in said(at)
 
     recorded.delete(demo.FIRST_SHOWN)  # as all others can be
     assert app().title[0].value.startswith("Is your GPU")

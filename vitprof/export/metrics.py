@@ -20,6 +20,7 @@ from vitprof.errors import StoreError, VitprofError, one_line
 from vitprof.program import install_command
 from vitprof.recording.columns import LIVE_STATUSES, Phase
 from vitprof.store import RunQuery, RunRow, RunStore, StoredRun
+from vitprof.store.machines import last_steps
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -155,7 +156,7 @@ class RunCollector:
         rows += self._store.list_runs(RunQuery(filters={"status": LIVE_STATUSES}), limit=MOST_RUNS)
         found = {row.id: counters for row in rows if (counters := self._looked_up(row)) is not None}
         self._runs, self._old = found, self._old & {row.id for row in rows}
-        for run_id, lasts in self._store.last_steps(list(found)).items():
+        for run_id, lasts in last_steps(self._store, list(found)).items():
             for rank, last in lasts.items():
                 sums = found[run_id].ranks.setdefault(rank, RankSums())
                 if last > sums.last:

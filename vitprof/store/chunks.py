@@ -291,18 +291,6 @@ class SeriesStore(Database):
             found[int(rank)] = {name: values[others["rank"] == rank] for name, values in others.items()}
         return found
 
-    def last_steps(self, run_ids: Collection[int]) -> dict[int, dict[int, int]]:
-        """Returns the number of the last step of each rank, by run and rank, without reading any."""
-        of_run = sa.select(series.c.run_id, series.c.rank, sa.func.max(series.c.last)).where(
-            series.c.kind != "telemetry"
-        )
-        query = of_run.where(series.c.run_id.in_(run_ids)).group_by(series.c.run_id, series.c.rank)
-        found: dict[int, dict[int, int]] = {}
-        with self.transaction() as db:
-            for run_id, rank, last in db.execute(query):
-                found.setdefault(run_id, {})[rank] = last
-        return found
-
     def steps_of_rank(self, run_id: int, rank: int, *, after: int, names: Sequence[str]) -> Iterator[Series]:
         """Yields a rank's steps with numbers above `after`, chunk by chunk, with the columns of `steps`."""
         kind: Kind = "ranks" if rank else "steps"

@@ -1,7 +1,7 @@
 """Runs of all machines, for a look at what goes on and what it cost."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from vitprof.analysis.machines import Spent
 from vitprof.config.accelerators import is_simulated
 from vitprof.names import UNNAMED, tamed_name
 from vitprof.recording.columns import LIVE_STATUSES
-from vitprof.store.database import now_utc, runs
+from vitprof.store.database import now_utc, runs, series
 from vitprof.store.run_store import RunStore
 
 MOST = 5_000
@@ -51,6 +51,17 @@ def work_since(store: RunStore, days: float) -> list[Work]:
     with store.transaction() as db:
         rows = db.execute(query.where(runs.c.id > 0, recent).order_by(runs.c.id.desc()).limit(MOST)).fetchall()
     return [_work(row._mapping) for row in rows if not (is_simulated(row.device) or row.rank)]
+
+
+def last_steps(store: RunStore, run_ids: Collection[int]) -> dict[int, dict[int, int]]:
+    """Returns the number of the last step of each rank, by run and rank, without reading any. Raises `StoreError`."""
+    last = sa.select(series.c.run_id, series.c.rank, sa.func.max(series.c.last)).where(series.c.kind != "telemetry")
+    query = last.where(series.c.run_id.in_(run_ids)).group_by(series.c.run_id, series.c.rank)
+    found: dict[int, dict[int, int]] = {}
+    with store.transaction() as db:
+        for run_id, rank, step in db.execute(query):
+            found.setdefault(run_id, {})[rank] = step
+    return found
 
 
 def _work(row: Mapping[Any, Any]) -> Work:

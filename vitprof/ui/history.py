@@ -189,7 +189,8 @@ def draw_pager(total: int) -> tuple[int, int]:
         about = "How many runs are listed at a time."
         size = st.selectbox("Runs per page", SIZES, key="size", help=about, width=120, **OF_SEARCH) or SIZES[0]
         before = size * (numbers.pagination(math.ceil(total / size), key=PAGE, bind=widgets.IN_URL) - 1)
-        st.caption(f"{before + 1:,} to {min(before + size, total):,} of {total:,} runs", width="content")
+        whole = formats.count(total, "run")
+        st.caption(f"{before + 1:,} to {min(before + size, total):,} of {whole}" if total > size else whole)
     return before, size
 
 
@@ -232,7 +233,7 @@ def sparkline(values: Sequence[float | None]) -> list[float]:
 
 COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
     "run": (lambda r: r.id, column.NumberColumn("Run", help="Number of the run.", format="%d", pinned=True, width=50)),
-    "name": (lambda r: r.name, column.TextColumn("Name", help="Its name; Edit changes it.", width="medium")),
+    "name": (lambda r: r.name, column.TextColumn("Name", help="Its name; Edit changes it.", width=270)),
     "verdict": (
         chips,
         column.MultiselectColumn(

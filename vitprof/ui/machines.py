@@ -47,14 +47,21 @@ NOW = (
     tables.Column("User", "Who started it.", lambda work, _: work.spent.user),
     tables.Column("Project", "What VITPROF_PROJECT named.", lambda work, _: work.spent.project),
 )
-COSTS = (
-    tables.Column("Name", "Machine, user or project.", lambda cost: cost.name or "(none)", pinned=True),
-    tables.Column("Idle for data (device-hours)", "Hours that devices waited.", lambda cost: cost.idle_hours, bar=True),
-    tables.Column("Idle (%)", "Of the hours of which it is known.", lambda cost: 100 * cost.idle_frac),
-    tables.Column("Trained (device-hours)", "Hours that devices trained.", lambda cost: cost.device_hours),
-    tables.Column("Not known (device-hours)", "Of runs whose waits are not known.", lambda cost: cost.unknown_hours),
-    tables.Column("Runs", "Runs that have ended.", lambda cost: cost.runs, "%d"),
-)
+UNITS = (("device-hours", 1), ("device-minutes", 60), ("device-seconds", 3600))
+"""Units of devices' time, with how many are an hour."""
+
+
+def in_units(each: int, unit: str) -> tuple[tables.Column, ...]:
+    """Returns the columns of what idle devices cost, in a unit of which `each` are an hour."""
+    time = f"({unit})"
+    return (
+        tables.Column("Name", "Machine, user or project.", lambda cost: cost.name or "(none)", pinned=True),
+        tables.Column(f"Idle for data {time}", "Devices' waits.", lambda cost: each * cost.idle_hours, bar=True),
+        tables.Column("Idle (%)", "Of the time of which it is known.", lambda cost: 100 * cost.idle_frac),
+        tables.Column(f"Trained {time}", "Time that devices trained.", lambda cost: each * cost.device_hours),
+        tables.Column(f"Not known {time}", "Of runs whose waits are not known.", lambda c: each * c.unknown_hours),
+        tables.Column("Runs", "Runs that have ended.", lambda cost: cost.runs, "%d"),
+    )
 
 
 @texts.guarded
@@ -112,11 +119,12 @@ def draw_costs(ended: Sequence[Spent]) -> None:
         st.caption("No run that trained has ended in these days.")
         return
     idle, trained = (sum(map(attrgetter(name), found)) for name in ("idle_hours", "device_hours"))
+    unit, each = next((known for known in UNITS if trained * known[1] >= 1), UNITS[-1])
     st.markdown(
-        f"**{formats.number(idle)} of {formats.number(trained)} device-hours** passed idle, waiting for data. A job "
-        "has one device for each rank; jobs on simulated devices do not count."
+        f"**{formats.number(each * idle)} of {formats.number(each * trained)} {unit}** passed idle, waiting for data. "
+        "A job has one device for each rank; jobs on simulated devices do not count."
     )
-    tables.draw(COSTS, [(cost,) for cost in found], key="machines-costs")
+    tables.draw(in_units(each, unit), [(cost,) for cost in found], key="machines-costs")
 
 
 def headline(live: Sequence[tuple[Work, LiveIdle]]) -> str:

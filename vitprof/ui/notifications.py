@@ -48,8 +48,9 @@ def say_there(words: str, icon: str) -> None:
 
 @texts.guarded
 def announce() -> None:
-    """Shows the toasts of `say_there`, and one for everything that has ended since, unless it was deleted, or ended while
-    its own page was drawn."""
+    """Shows the toasts of `say_there`, and one for everything that has ended since, unless it was deleted, or ended
+    while its own page was drawn.
+    """
     ended = _ended()
     ended.pop(st.session_state.pop(SHOWN, ""), None)
     for key in ended:

@@ -87,8 +87,10 @@ class TestCpu:
 
 class TestInterval:
     def test_it_is_widened_by_the_error_so_far_and_by_noise(self) -> None:
-        found = foresee(0.02, 0.05, error=0.25)
+        found = foresee(0.05, 0.02, error=0.25)
         assert (found.low, found.high) == pytest.approx((found.samples_per_s / 1.25, found.samples_per_s * 1.25))
+        found = foresee(0.02, 0.05, error=0.25)
+        assert found.high == pytest.approx(found.samples_per_s), "no loader is faster than the device"
         found = foresee(0.001, np.random.default_rng(3).gamma(4, 0.02, 60), n=60, cores=2, transfer="pinned")
         assert found.low < 0.95 * found.samples_per_s < found.samples_per_s < 0.95 * found.high
 

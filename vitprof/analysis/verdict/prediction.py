@@ -124,11 +124,12 @@ def predict(
     else:
         takes = _beside(fetch, compute, h2d, config)
     best, worst = np.percentile(1 / takes, [97.5, 2.5])
+    limit = np.inf if on_cpu else float(np.percentile(1 / compute, 97.5))  # no loader is faster than the device
     estimate = 1 / float(takes[0])
     return Prediction(
         samples_per_s=estimate,
         low=min(float(worst), estimate) / (1 + expected_error),
-        high=max(float(best), estimate) * (1 + expected_error),
+        high=max(min(max(float(best), estimate) * (1 + expected_error), limit), estimate),
     )
 
 

@@ -99,7 +99,9 @@ def draw_state(run: store.StoredRun, now: float) -> None:
     elif run.status == "running":
         text = STAGES.get(run.stage, escaped(run.stage)) + (f": {escaped(run.message)}" if run.message else "")
         fraction = run.progress or 0.0
-        if run.stage == "training" and run.training_since_s is not None and fraction > 0:
+        if own_script.is_own_script(run.config) and run.training_since_s is not None:
+            text += f", for {formats.seconds(max(now - run.training_since_s, 0.0))}"
+        elif run.stage == "training" and run.training_since_s is not None and fraction > 0:
             whole_s = run.config.seconds or (now - run.training_since_s) / fraction
             left = whole_s * (1 - fraction)
             text += f", {formats.seconds(max(left, 0.0))} left"
@@ -194,7 +196,7 @@ def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:
             formats.percent(totals.share(s)) for s in (totals.data_wait_s, totals.gap_s, totals.exposed_wait_s)
         )
         tiles += [
-            ("Data wait", wait, f"{exposed} exposed", WAIT_HELP),
+            ("Data wait", wait, f"{exposed} exposed" if exposed != formats.NOT_AVAILABLE else None, WAIT_HELP),
             ("Device idle", idle, _inside(run) or simulated, IDLE_HELP),
         ]
         utilisation, active = _utilisation(run, telemetry)

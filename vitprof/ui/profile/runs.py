@@ -18,15 +18,19 @@ from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.telemetry.machine import READ_EVERY_S
 from vitprof.ui import gate, resources, texts
 from vitprof.ui.profile import live, settings
-from vitprof.ui.widgets import FIELDS, RUN, STATE
+from vitprof.ui.widgets import FIELDS, RUN, RUNS, STATE
 
 OWN_SCRIPT_HELP = "Watched from inside while it trained. Run it again with the same command."
 AGAIN_HELP = "Starts a new run with the same settings as this one, whatever the sidebar says."
+COMPARE, COMPARE_HELP = (
+    ":material/compare_arrows:",
+    "Beside the one that was shown when you started this.",
+)
 STOP_HELP = "Stops after the current step and keeps what was measured so far."
 QUIET_HELP = "Waits until other programs leave the CPU alone, then starts a run with the same settings."
 QUIET, CALM = "run to repeat when the machine is quiet", "readings of a quiet machine in a row"
 ENOUGH_CALM = 3
-TAKEN = "run whose settings were taken"
+TAKEN, BEFORE = "run whose settings were taken", "run shown before run {} was started"
 FOLLOWED = "run that was shown because it was running"
 
 
@@ -89,6 +93,9 @@ def draw_title(run: store.StoredRun) -> None:
         elif not run.live and st.button("Run again", key="run-again", icon=":material/replay:", help=AGAIN_HELP):
             start(run.config)
             st.rerun()
+        before = st.session_state.get(BEFORE.format(run.id))
+        if not run.live and before and st.button(f"Compare with run {before}", icon=COMPARE, help=COMPARE_HELP):
+            st.switch_page("pages/compare.py", query_params={RUNS: f"{before},{run.id}"})
         if run.live and jobs.may_stop(run.id):
             waits = run.status == "queued" and ahead_of(jobs.store, run.id)  # Cancel is beside its place in the queue
             if not waits:
@@ -140,6 +147,7 @@ def _wait_for_quiet(run: store.StoredRun) -> None:
 
 def start(config: RunConfig, *, from_sidebar: bool = False) -> None:
     run_id = resources.manager().submit(config)
+    st.session_state[BEFORE.format(run_id)] = st.query_params.get(RUN)
     st.query_params[RUN] = str(run_id)
     if from_sidebar:
         st.session_state[TAKEN] = run_id
