@@ -153,4 +153,6 @@ def ensure_inside(text: str, spec: Spec, allowed: Sequence[Path]) -> None:
         raise wrong(text, f"this dashboard serves other machines too: set {ROOTS} to the folders that it may read")
     paths = shards_of(text, spec.path) if spec.kind == "webdataset" else [spec.path]
     if not all(inside(path, allowed) for path in paths):
-        raise wrong(text, f"it is not below {', '.join(map(str, allowed))}; set {ROOTS} to allow other folders")
+        raise wrong(
+            text, f"it is not below {', '.join(map(str, allowed))}; add it in a console, or set {ROOTS} to more folders"
+        )

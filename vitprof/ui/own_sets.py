@@ -1,5 +1,7 @@
 """The sidebar's form for a data set of one's own: it is looked at, and then chosen."""
 
+from pathlib import Path
+
 import streamlit as st
 
 from vitprof import errors
@@ -13,8 +15,8 @@ SPEC_HELP = (
     "A folder with a folder of images for each class; or csv:FILE, parquet:FILE, hdf5:FILE?images=..&labels=.., "
     "lmdb:PATH, webdataset:PATH/{0000..0009}.tar. docs/own-data.md has all of them."
 )
-NAME_HELP = "Letters, digits, - and _."
-LOCAL = ("127.0.0.1", "localhost", "::1")
+ROOTS_HELP = f"{specs.ROOTS} names other folders, and is read when the dashboard starts. A console may add any folder."
+NAME_HELP, LOCAL = "Letters, digits, - and _.", ("127.0.0.1", "localhost", "::1")
 
 
 def take_added() -> None:
@@ -25,35 +27,33 @@ def take_added() -> None:
 
 
 def draw_form() -> None:
-    with st.popover("Your own images", icon=":material/create_new_folder:", width="stretch"):
-        st.caption(HELP)
+    allowed = specs.roots(local=str(st.get_option("server.address") or "") in LOCAL)
+    with st.expander("Your own images", icon=":material/create_new_folder:", key="own-images"):
+        below = texts.escaped(", ".join(map(str, allowed)) or "no folder")
+        st.caption(f"{HELP} Pages read below {below}.", help=ROOTS_HELP)
         given = st.text_input("Where they are", key="own-spec", placeholder="/path/to/images", help=SPEC_HELP).strip()
         name = st.text_input("Name", key="own-name", placeholder="as the folder", help=NAME_HELP).strip()
         about = "Opens some hundred of them; then the data set can be chosen."
         if st.button("Look at them", key="own-look", icon=":material/search:", help=about, disabled=not given):
-            _add(given, name)
+            _add(given, name, allowed)
         if lines := st.session_state.get(FOUND):
             bad = any("cannot be read" in line for line in lines)
             what = "under Loading, turn on Skip unreadable samples, then" if bad else "now"
             st.caption("  \n".join(texts.escaped(line) for line in [f"Chosen: {what} press Run.", *lines]))
 
 
-def _add(given: str, name: str) -> None:
+def _add(given: str, name: str, allowed: tuple[Path, ...]) -> None:
     st.session_state.pop(FOUND, None)
     bar, text = st.progress(0.0), given if ":" in given else f"folder:{given}"
-    local = str(st.get_option("server.address") or "") in LOCAL
     try:
         name = name or registry.name_of(absolute(text))
         registry.ensure_name(name)
-        found = look(name, text, allowed=specs.roots(local=local), progress=bar.progress)
+        found = look(name, text, allowed=allowed, progress=bar.progress)
         registry.add(found.own)
-    except errors.ConfigError as error:
-        bar.empty()
-        st.error(texts.escaped(f"{error.value}: {error.allowed}."))
-        return
     except errors.VitprofError as error:
         bar.empty()
-        st.error(texts.escaped(errors.one_line(error)))
+        wrong = f"{error.value}: {error.allowed}." if isinstance(error, errors.ConfigError) else errors.one_line(error)
+        st.error(texts.escaped(wrong))
         return
     st.session_state.update({CHOSEN: name, FOUND: found.lines()})
     st.rerun()
