@@ -229,6 +229,14 @@ def test_too_few_common_steps_say_so_and_other_numbers_do_not_matter() -> None:
     assert set(NAMES) == set(steps[0])
 
 
+def test_steps_that_not_all_ranks_made_are_said() -> None:
+    steps = made()
+    line = "20 steps that not all ranks made are in none of these figures."
+    assert line not in ranks_of(steps).sentences  # type: ignore[union-attr]
+    steps[2] = {name: values[: N - 20] for name, values in steps[2].items()}
+    assert line in ranks_of(steps).sentences  # type: ignore[union-attr]
+
+
 def test_it_is_plain_json() -> None:
     plain = found(wait=only(2, 3)).to_dict()
     assert (plain["straggler"], plain["cause"], len(plain["figures"]), len(plain["saves"])) == (2, "input", 4, 3)

@@ -28,13 +28,14 @@ def test_all_ranks_come_out_as_they_went_in(store: RunStore, other: RunStore) ->
 def test_nodes_with_stores_of_their_own_are_joined_where_they_are_imported(store: RunStore, other: RunStore) -> None:  # noqa: F811
     whole, part = made(other, 0), made(store, 2, host="b", ahead_s=77.0)
     came = import_bundle(other, io.BytesIO(bundle_bytes(store, [part])))
-    assert came.sentence == f"1 run imported as run {whole + 1}; run {whole} has the ranks of 2 commands"
+    line = f"1 imported run is a part of another; run {whole} has the ranks of 2 commands"
+    assert (came.sentence, came.runs) == (line, ())
     assert [run.id for run in other.runs()] == [whole]
     series = other.steps_of_ranks(whole)
     assert sorted(series) == [0, 1, 2, 3]
     assert abs(series[2]["t_start_s"][0] - series[0]["t_start_s"][0]) < 0.01
     assert [node["ranks"] for node in other.run(whole).facts["nodes"]] == [[0, 1], [2, 3]]
-    import_bundle(other, io.BytesIO(bundle_bytes(store, [part])))  # a second time
+    assert import_bundle(other, io.BytesIO(bundle_bytes(store, [part]))).sentence == line, "a second time"
     assert [run.id for run in other.runs()] == [whole]
     assert {rank: len(steps["step"]) for rank, steps in other.steps_of_ranks(whole).items()} == dict.fromkeys(
         range(4), N

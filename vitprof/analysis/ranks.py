@@ -71,6 +71,8 @@ class Ranks:
     """Those ranks."""
     waits_alone: bool = False
     """Whether only waits for data were compared, as the time of the forward pass is not known."""
+    not_all: int = 0
+    """Steps that one rank made and another did not."""
     not_between: int = 0
     """Steps of which it is not known what a rank did before them: another collective came there, or no optimizer."""
     why_not: str = ""
@@ -96,6 +98,8 @@ class Ranks:
             times, who = formats.count(self.one_off[0], "step"), ", ".join(map(str, self.one_off_ranks))
             ranks = f"rank {who}" if len(self.one_off_ranks) == 1 else f"one of ranks {who}"
             found.append(f"In {times} {ranks} held up the others for long, {formats.seconds(self.one_off[1])} in all.")
+        if self.not_all > RARELY * self.n_steps:
+            found.append(f"{formats.count(self.not_all, 'step')} that not all ranks made are in none of these figures.")
         return tuple(found)
 
     def _named(self) -> str:

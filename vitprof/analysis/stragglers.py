@@ -11,6 +11,7 @@ Law and Kelton, Simulation Modeling and Analysis, section 9.5.3), never by one s
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,7 @@ def ranks_of(steps: Mapping[int, Series], facts: Mapping[str, Any] | None = None
         "lost_frac": lost_s / total_s,
         "of_epochs": _of_epochs(common["epoch"][0], last, ranks),
         "waits_alone": bool(np.isnan(forward).any()),
+        "not_all": _not_all([steps[rank] for rank in ranks]),
         "not_between": int(np.isnan(common["between_s"]).any(axis=0).sum()),
         "one_off_ranks": tuple(ranks[i] for i in np.unique(last[once])),
         "one_off": (int(once.sum()), float((own.max(axis=0) - second)[once].sum())),
@@ -231,6 +233,12 @@ def _common(steps: list[Series]) -> dict[str, Floats]:
     if forward.sum() > known.sum() / 2:
         known = forward
     return {name: values[:, known] for name, values in found.items()}
+
+
+def _not_all(steps: list[Series]) -> int:
+    """Returns how many steps after the warm-up one rank made that another did not, as with uneven data (`Join`)."""
+    counts = [each["step"][each["warmup"] == 0] for each in steps]
+    return max(map(len, counts)) - len(reduce(np.intersect1d, counts))
 
 
 def _between_collectives(common: dict[str, Floats]) -> tuple[dict[str, Floats], bool]:

@@ -142,8 +142,8 @@ def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
         raise ArchiveError(f"the file is too large to import {busy}")
     with importing(store) as into:
         came = _insert(into, found)
-    joined = join_imported(store, [run.run_id for run in came.new])
-    return dataclasses.replace(came, joined=joined)
+    joined, parts = join_imported(store, [run.run_id for run in came.new])
+    return dataclasses.replace(came, joined=joined, runs=tuple(run for run in came.runs if run.run_id not in parts))
 
 
 def read_bundle(source: Path | BinaryIO, purpose: str, *, judged: bool = False) -> list[RunInFile]:

@@ -1,5 +1,6 @@
 """Steps of several ranks as one table, as bundles hold them: by step, then by rank."""
 
+from vitprof import formats
 from vitprof.errors import StoreError
 from vitprof.jobs import finalise, nodes
 from vitprof.recording.recording import Columns
@@ -18,8 +19,10 @@ def apart(steps: Columns) -> tuple[Columns, Columns]:
     return {name: values[first] for name, values in steps.items()}, {name: v[~first] for name, v in steps.items()}
 
 
-def join_imported(store: RunStore, run_ids: list[int]) -> str:
-    """Joins imported runs of a job's nodes with those that are here. Returns a line about it; "" without one."""
+def join_imported(store: RunStore, run_ids: list[int]) -> tuple[str, set[int]]:
+    """Joins imported runs of a job's nodes with those that are here. Returns a line about it, "" without one, and which
+    of the runs are in another now.
+    """
     said: list[str] = []
     for run_id in run_ids:
         try:
@@ -28,4 +31,15 @@ def join_imported(store: RunStore, run_ids: list[int]) -> str:
         except StoreError:  # one of them has been joined with the one before
             continue
         said += [line] if whole.id != run_id or whole != run else []
-    return "; ".join(dict.fromkeys(said))
+    parts = {run_id for run_id in run_ids if not _is_there(store, run_id)}
+    if parts:
+        now = "is a part" if len(parts) == 1 else "are parts"
+        said.insert(0, f"{formats.count(len(parts), 'imported run')} {now} of another")
+    return "; ".join(dict.fromkeys(said)), parts
+
+
+def _is_there(store: RunStore, run_id: int) -> bool:
+    try:
+        return bool(store.run(run_id))
+    except StoreError:
+        return False

@@ -95,5 +95,5 @@ def join(store: RunStore, run: StoredRun, settle: Settle) -> tuple[StoredRun, st
     if whole.t_origin_s is not None:
         took_s = whole.summary.wall_s if whole.summary else 0.0
         store.update_run(whole.id, **settle(store, whole.id, whole.t_origin_s, whole.t_origin_s + took_s))
-    n = formats.count(len(found.parts) + 1, "command")
-    return store.run(whole.id), f"run {whole.id} has the ranks of {n}"
+    whole = store.run(whole.id)
+    return whole, f"run {whole.id} has the ranks of {formats.count(len(whole.facts['nodes']), 'command')}"

@@ -75,6 +75,8 @@ class RankFacts(TypedDict):
     """Those ranks."""
     waits_alone: bool
     """Whether only waits for data were compared, as the time of the forward pass is not known."""
+    not_all: int
+    """Steps that one rank made and another did not."""
     not_between: int
     """Steps of which it is not known what a rank did before them."""
     why_not: str
