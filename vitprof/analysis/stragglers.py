@@ -64,8 +64,8 @@ def ranks_of(steps: Mapping[int, Series], facts: Mapping[str, Any] | None = None
     """
     if len(steps) < 2:
         return None
-    ranks, facts = sorted(steps), facts or {}
-    common, whole = _between_collectives(_common([steps[rank] for rank in ranks]))
+    ranks, of_each = sorted(steps), [steps[rank] for rank in sorted(steps)]
+    common, whole = _between_collectives(_common(of_each))
     n = len(common["step_s"][0])
     if n < thresholds.MIN_STEPS:
         made = "steps" if whole else "rounds of steps with a collective at the end"
@@ -73,81 +73,120 @@ def ranks_of(steps: Mapping[int, Series], facts: Mapping[str, Any] | None = None
         if unknown := [rank for rank in ranks if np.isnan(steps[rank]["exposed_wait_s"]).all()]:
             why = f"the waits of rank {unknown[0]} are not known: no loader that vitprof knows gives it its batches"
         return Ranks(tuple(RankFigures(rank, *[math.nan] * 6) for rank in ranks), n, why_not=why)
-    wait, forward, given = common["exposed_wait_s"], common["forward_s"], _given(common)
-    parts = {"wait": wait, "between": np.nan_to_num(common["between_s"]), "works": np.nan_to_num(forward)}
-    own = sum(parts.values(), np.zeros_like(wait))
-    total_s, last = float(common["step_s"].max(axis=0).sum()), own.argmax(axis=0)
-    ahead = own.max(axis=0) - own
-    figures = tuple(
-        RankFigures(
-            rank,
-            float(common["data_wait_s"][i].sum() / total_s),
-            float(wait[i].sum() / total_s),
-            float(own[i].mean() * 1e3),
-            given[i],
-            float((last == i).mean()),
-            float(ahead[i].sum() / total_s),
-        )
-        for i, rank in enumerate(ranks)
-    )
+    compared = Compared(ranks, common, facts or {})
     lengths = np.median(common["step_s"], axis=1)
     if lengths.min() < ALIKE * lengths.max():
         between = " to ".join(formats.seconds(float(length)) for length in (lengths.min(), lengths.max()))
-        return Ranks(
-            figures, n, why_not=f"their steps differ in length ({between}): not all of them wait for each other"
-        )
-    second = np.sort(own, axis=0)[-2]
-    once = own.max(axis=0) - second > ONE_OFF * float(np.median(common["step_s"][0]))
-    lost_s = float((own.max(axis=0) - (own - wait).max(axis=0)).sum())
-    found = {
-        "lost_s": lost_s,
-        "lost_frac": lost_s / total_s,
-        "of_epochs": _of_epochs(common["epoch"][0], last, ranks),
-        "waits_alone": bool(np.isnan(forward).any()),
-        "not_all": _not_all([steps[rank] for rank in ranks]),
-        "not_between": int(np.isnan(common["between_s"]).any(axis=0).sum()),
-        "one_off_ranks": tuple(ranks[i] for i in np.unique(last[once])),
-        "one_off": (int(once.sum()), float((own.max(axis=0) - second)[once].sum())),
-    }
-    counts = ~once if once.mean() <= RARE_FRAC else np.ones(n, bool)
-    late = _late(own, counts, total_s / n)
-    for_a_time = _late_for_a_time(own, counts, total_s / n)
-    if late is not None or for_a_time is not None:
-        most, saves, part = late or for_a_time  # type: ignore[misc]
-        if late is not None and for_a_time is not None and for_a_time[0] == most:
-            lead, (first, end) = (
-                own[most].min(axis=0) - np.delete(own, most, axis=0).max(axis=0),
-                for_a_time[2] or (0, 0),
+        why = f"their steps differ in length ({between}): not all of them wait for each other"
+        return Ranks(compared.figures(), n, why_not=why)
+    named = compared.late() or compared.changing() or compared.only_heavier()
+    return Ranks(compared.figures(), n, not_all=_not_all(of_each), **compared.costs(), **named)
+
+
+Late = tuple[list[int], Interval]
+"""Rows of ranks that are later than all others, and by which share of the time."""
+
+
+class Compared:
+    """What several ranks did in the steps that all of them made, up to where they wait for each other."""
+
+    def __init__(self, ranks: Sequence[int], common: Mapping[str, Floats], facts: Mapping[str, Any]) -> None:
+        """`common`: columns of shape (ranks, n)."""
+        self._ranks, self._common, self._facts = ranks, common, facts
+        self._given = _given(common)
+        self._parts = {
+            "wait": common["exposed_wait_s"],
+            "between": np.nan_to_num(common["between_s"]),
+            "works": np.nan_to_num(common["forward_s"]),
+        }
+        self._own: Floats = sum(self._parts.values(), np.zeros_like(common["step_s"]))
+        self._total_s = float(common["step_s"].max(axis=0).sum())
+        self._last, self._n = self._own.argmax(axis=0), self._own.shape[1]
+        self._step_s = self._total_s / self._n
+        self._leads = self._own.max(axis=0) - np.sort(self._own, axis=0)[-2]
+        """By how much the last is later than the one before it (s)."""
+        self._once = self._leads > ONE_OFF * float(np.median(common["step_s"][0]))
+        self._counts = ~self._once if self._once.mean() <= RARE_FRAC else np.ones(self._n, bool)
+        self._waits_alone = bool(np.isnan(common["forward_s"]).any())
+
+    def figures(self) -> tuple[RankFigures, ...]:
+        """Returns the figures of each rank."""
+        ahead = self._own.max(axis=0) - self._own
+        return tuple(
+            RankFigures(
+                rank,
+                float(self._common["data_wait_s"][i].sum() / self._total_s),
+                float(self._parts["wait"][i].sum() / self._total_s),
+                float(self._own[i].mean() * 1e3),
+                self._given[i],
+                float((self._last == i).mean()),
+                float(ahead[i].sum() / self._total_s),
             )
-            outside = np.concatenate([lead[:first], lead[end + 1 :]])
-            part = for_a_time[2] if outside.mean() <= ELSEWHERE * lead[first : end + 1].mean() else None
-        cause = _cause(most, parts, given)
-        machine = _machine(cause, most, ranks, common, facts)
-        named = {"straggler": ranks[most[0]], "stragglers": tuple(ranks[i] for i in most), "saves": saves}
-        named |= {"within": tuple(int(step) for step in common["step"][0][list(part)]) if part else ()}
-        named |= {"cause": "machine" if machine else cause, "machine": machine}
-        named |= {"on": _host(ranks[most[0]], facts.get("nodes") or ())}
-        return Ranks(figures, n, **named, **found)  # type: ignore[arg-type]
-    changing = _share((own.max(axis=0) - second)[counts], total_s / n)
-    if changing.low >= WANDERING_FRAC:
-        here = last[None], np.arange(n)[None]
-        of_last = {name: np.concatenate([of[here], np.median(of, axis=0)[None]]) for name, of in parts.items()}
-        values = common["batch_values"]
-        heavier = float(np.nanmean(values[here] / np.median(values, axis=0))) if np.isfinite(values).all() else math.nan
-        cause = _cause([0], of_last, [heavier, 1.0])
-        return Ranks(figures, n, saves=changing, cause=cause, wandering=True, **found)  # type: ignore[arg-type]
-    if found["waits_alone"] and max(given) >= HEAVIER:
-        heavy = figures[int(np.argmax(given))]
-        why = (
-            f"rank {heavy.rank} was given {formats.number(heavy.given)} times what the others got, but whether they "
-            f"wait for it is not known ({NO_FORWARD})"
+            for i, rank in enumerate(self._ranks)
         )
-        return Ranks(figures, n, why_not=why, **found)  # type: ignore[arg-type]
-    return Ranks(figures, n, **found)  # type: ignore[arg-type]
 
+    def costs(self) -> dict[str, Any]:
+        """Returns what data cost, and what is known of all ranks together, whoever is named."""
+        free = self._own - self._parts["wait"]
+        lost_s = float((self._own.max(axis=0) - free.max(axis=0)).sum())
+        return {
+            "lost_s": lost_s,
+            "lost_frac": lost_s / self._total_s,
+            "of_epochs": _of_epochs(self._common["epoch"][0], self._last, self._ranks),
+            "waits_alone": self._waits_alone,
+            "not_between": int(np.isnan(self._common["between_s"]).any(axis=0).sum()),
+            "one_off_ranks": tuple(self._ranks[i] for i in np.unique(self._last[self._once])),
+            "one_off": (int(self._once.sum()), float(self._leads[self._once].sum())),
+        }
 
-Late = tuple[list[int], Interval, tuple[int, int] | None]
-"""Rows of ranks that are later than all others, by which share of the time, and the first and last step of that."""
+    def late(self) -> dict[str, Any]:
+        """Returns the ranks that the others wait for, and why; nothing where there are none."""
+        late, within = self._when(_late(self._own, self._counts, self._step_s))
+        if late is None:
+            return {}
+        most, saves = late
+        cause = _cause(most, self._parts, self._given)
+        machine = _machine(cause, most, self._ranks, self._common, self._facts)
+        return {
+            "straggler": self._ranks[most[0]],
+            "stragglers": tuple(self._ranks[i] for i in most),
+            "saves": saves,
+            "within": tuple(int(step) for step in self._common["step"][0][list(within)]) if within else (),
+            "cause": "machine" if machine else cause,
+            "machine": machine,
+            "on": _host(self._ranks[most[0]], self._facts.get("nodes") or ()),
+        }
+
+    def _when(self, late: Late | None) -> tuple[Late | None, tuple[int, int] | None]:
+        """Returns who is late, and the first and last step of that, where it is so for a time only."""
+        for_a_time = _late_for_a_time(self._own, self._counts, self._step_s)
+        if late is None or for_a_time is None:
+            return for_a_time or (late, None)
+        (most, _), (first, end) = for_a_time
+        if most != late[0]:
+            return late, None
+        lead = self._own[most].min(axis=0) - np.delete(self._own, most, axis=0).max(axis=0)
+        outside = np.concatenate([lead[:first], lead[end + 1 :]])
+        only_then = len(outside) > 0 and outside.mean() <= ELSEWHERE * lead[first : end + 1].mean()
+        return late, (first, end) if only_then else None
+
+    def changing(self) -> dict[str, Any]:
+        """Returns by what another rank is last each time; nothing where that is not so, or costs little."""
+        saves = _share(self._leads[self._counts], self._step_s)
+        if not saves.low >= WANDERING_FRAC:  # also NaN
+            return {}
+        here, values = (self._last[None], np.arange(self._n)[None]), self._common["batch_values"]
+        of_last = {name: np.concatenate([of[here], np.median(of, axis=0)[None]]) for name, of in self._parts.items()}
+        heavier = float(np.nanmean(values[here] / np.median(values, axis=0))) if np.isfinite(values).all() else math.nan
+        return {"saves": saves, "cause": _cause([0], of_last, [heavier, 1.0]), "wandering": True}
+
+    def only_heavier(self) -> dict[str, Any]:
+        """Returns why nothing can be said of a rank that has heavier data; nothing where there is none."""
+        if not self._waits_alone or not max(self._given) >= HEAVIER:
+            return {}
+        rank, given = self._ranks[int(np.argmax(self._given))], formats.number(max(self._given))
+        others = "times what the others got, but whether they wait for it is not known"
+        return {"why_not": f"rank {rank} was given {given} {others} ({NO_FORWARD})"}
 
 
 def _late(own: Floats, counts: np.ndarray, step_s: float) -> Late | None:
@@ -157,20 +196,23 @@ def _late(own: Floats, counts: np.ndarray, step_s: float) -> Late | None:
     for size in range(1, len(own) // 2 + 1):
         saves = _share(kept[order[:size]].min(axis=0) - kept[order[size:]].max(axis=0), step_s)
         if saves.low > 0 and saves.value >= LEAST_FRAC:
-            return sorted(int(i) for i in order[:size]), saves, None
+            return sorted(int(i) for i in order[:size]), saves
     return None
 
 
-def _late_for_a_time(own: Floats, counts: np.ndarray, step_s: float) -> Late | None:
-    """Returns the ranks that are clearly last in some quarters of the steps, if they are the same in all of these."""
+def _late_for_a_time(own: Floats, counts: np.ndarray, step_s: float) -> tuple[Late, tuple[int, int]] | None:
+    """Returns the ranks that are clearly last in some quarters of the steps, if they are the same in all of these; and
+    the first and last step of that.
+    """
     n, found = own.shape[1], []
     for part in np.array_split(np.arange(n), QUARTERS):
         if counts[part].sum() >= thresholds.MIN_STEPS and (late := _late(own[:, part], counts[part], step_s)):
-            found.append((late[0], late[1], part))
+            found.append((*late, part))
     if not 0 < len(found) < QUARTERS or any(most != found[0][0] for most, *_ in found):
         return None
     saves = Interval(*(sum(of[i] * len(part) / n for _, of, part in found) for i in range(3)))
-    return (found[0][0], saves, (int(found[0][2][0]), int(found[-1][2][-1]))) if saves.value >= LEAST_FRAC else None
+    when = int(found[0][2][0]), int(found[-1][2][-1])
+    return ((found[0][0], saves), when) if saves.value >= LEAST_FRAC else None
 
 
 def _host(rank: int, nodes: Sequence[Mapping[str, Any]]) -> str:
@@ -178,7 +220,7 @@ def _host(rank: int, nodes: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _machine(
-    cause: str, most: list[int], ranks: list[int], common: Mapping[str, Floats], facts: Mapping[str, Any]
+    cause: str, most: list[int], ranks: Sequence[int], common: Mapping[str, Floats], facts: Mapping[str, Any]
 ) -> str:
     """Returns what of the stragglers' machine explains the cause; "" where nothing does."""
     rank, nodes, clocks = ranks[most[0]], facts.get("nodes") or (), dict(facts.get("clocks") or {})
@@ -194,7 +236,9 @@ def _machine(
     return _slow_disk(rank, ranks, common, nodes) if cause == "input" else ""
 
 
-def _slow_disk(rank: int, ranks: list[int], common: Mapping[str, Floats], nodes: Sequence[Mapping[str, Any]]) -> str:
+def _slow_disk(
+    rank: int, ranks: Sequence[int], common: Mapping[str, Floats], nodes: Sequence[Mapping[str, Any]]
+) -> str:
     there = next((node for node in nodes if rank in node["ranks"]), None)
     if there is None or (there.get("disk_mb_per_s") or 0.0) < LEAST_DISK_MB_PER_S:
         return ""
@@ -289,7 +333,7 @@ def _cause(most: list[int], parts: Mapping[str, Floats], given: list[float]) -> 
     return "input" if largest == "wait" else "compute"
 
 
-def _of_epochs(epochs: Floats, last: np.ndarray, ranks: list[int]) -> tuple[tuple[int, int], ...]:
+def _of_epochs(epochs: Floats, last: np.ndarray, ranks: Sequence[int]) -> tuple[tuple[int, int], ...]:
     found = []
     for epoch in np.unique(epochs):
         mine = last[epochs == epoch]
