@@ -27,6 +27,7 @@ from vitprof.analysis.arrays import Series
 from vitprof.cli import watch
 from vitprof.cli.watch import ADD_EVERY_S, WatchedSoFar
 from vitprof.errors import StoreError
+from vitprof.program import from_anywhere
 from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.store import RunStore, StoredRun
 
@@ -58,7 +59,7 @@ def test_a_script_is_watched_and_ends_as_it_would(call: Call, tmp_path: Path, vi
     assert foreign == "", "what vitprof uses elsewhere is not in the script's process"
     assert "the script ended with exit status 3" in err
     assert "nput-bound: training on the CPU is stalled" in err
-    assert "to compare settings of its DataLoader type python -m vitprof tournament --vary workers=" in err
+    assert f"to compare settings of its DataLoader type {from_anywhere()} tournament --vary workers=" in err
     assert "workers=" in " ".join(call("runs", "1")[1].partition("tournament --vary")[2].split())
     told = read_json("watch", report.read_text())
     assert told["summary"]["n_steps"] == 2 * N_STEPS

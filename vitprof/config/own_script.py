@@ -14,7 +14,7 @@ from typing import Any
 from vitprof.config import CHOICES, RunConfig, bounds, forms
 from vitprof.errors import ConfigError
 from vitprof.names import tamed_name
-from vitprof.program import program
+from vitprof.program import from_anywhere, program
 
 OWN_SCRIPT = "own-script"
 """Strategy and model of such a run, neither of which vitprof chose."""
@@ -113,7 +113,7 @@ def to_compare(environment: Mapping[str, Any], workers: int, command: str) -> st
         return ""
     cores = int(environment.get("job_cpu_count") or environment.get("cpu_count") or 2)
     values = ",".join(map(str, sorted({0, 2 * workers, cores // 2, cores} - {workers})))
-    return f"{program()} tournament --vary workers={values} -- {command}"
+    return f"{from_anywhere()} tournament --vary workers={values} -- {command}"
 
 
 def argument_words(loader: Mapping[str, Any], name: str, value: Any) -> str:

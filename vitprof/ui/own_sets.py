@@ -5,16 +5,14 @@ from pathlib import Path
 import streamlit as st
 
 from vitprof import errors
+from vitprof.config import catalog
 from vitprof.sets import registry, specs
 from vitprof.sets.look import absolute, look
 from vitprof.ui import texts, widgets
 
 CHOSEN, FOUND = "data set that was added", "what was found in it"
 HELP = "Chooses images of yours as the data set. Files stay where they are; Run or a tournament then loads them."
-SPEC_HELP = (
-    "A folder with a folder of images for each class; or csv:FILE, parquet:FILE, hdf5:FILE?images=..&labels=.., "
-    "lmdb:PATH, webdataset:PATH/{0000..0009}.tar. docs/own-data.md has all of them."
-)
+SPEC_HELP = "A folder with one of images for each class, or csv:, hdf5:, lmdb:, webdataset: (docs/own-data.md)"
 ROOTS_HELP = f"{specs.ROOTS} names other folders, and is read when the dashboard starts. A console may add any folder."
 NAME_HELP, LOCAL = "Letters, digits, - and _.", ("127.0.0.1", "localhost", "::1")
 
@@ -22,15 +20,17 @@ NAME_HELP, LOCAL = "Letters, digits, - and _.", ("127.0.0.1", "localhost", "::1"
 def take_added() -> None:
     """Chooses the data set that was just added, before the settings are drawn."""
     if name := st.session_state.pop(CHOSEN, ""):
-        widgets.settings().update(dataset=name, n_images=None)
-        st.session_state.pop("set-dataset", None)
+        values, n = widgets.settings(), catalog.DATASETS[name].n_train
+        values.update(dataset=name, n_images=None, batch_size=min(values["batch_size"] or n, n))
+        for field in ("dataset", "batch_size"):
+            st.session_state.pop(f"set-{field}", None)
 
 
 def draw_form() -> None:
     allowed = specs.roots(local=str(st.get_option("server.address") or "") in LOCAL)
     with st.expander("Your own images", icon=":material/create_new_folder:", key="own-images"):
         below = texts.escaped(", ".join(map(str, allowed)) or "no folder")
-        st.caption(f"{HELP} Pages read below {below}.", help=ROOTS_HELP)
+        st.caption(f"{HELP} Folders below {below} may be read.", help=ROOTS_HELP)
         given = st.text_input("Where they are", key="own-spec", placeholder="/path/to/images", help=SPEC_HELP).strip()
         name = st.text_input("Name", key="own-name", placeholder="as the folder", help=NAME_HELP).strip()
         about = "Opens some hundred of them; then the data set can be chosen."

@@ -109,7 +109,7 @@ def reject(names: Mapping[str, Sequence[str]], checked: Iterable[str]) -> list[s
         if values[field] not in (*allowed, DEFAULTS[field]):
             messages.append(f"{label(field)} {values[field]}: choose one of {', '.join(allowed)}")
             values[field] = DEFAULTS[field]
-    for field in checked:
+    for field in [f for f in checked if f"set-{f}" not in st.session_state]:  # a widget may have another value by now
         try:
             config.RunConfig(**{field: values[field]})
         except errors.ConfigError as error:

@@ -85,7 +85,7 @@ def test_of_those_that_tie_the_cheapest() -> None:
 def test_the_baseline_is_kept_where_nothing_is_faster_or_costs_less() -> None:
     found = of(entry("base", 1000), entry("a", 500))
     assert found.sentence.startswith("Keep base, batch 64, the baseline, at ")
-    assert "(over 99.9%) that no other is faster by more than 5%" in found.sentence
+    assert "(over 99.9%) that no other of these is faster by more than 5%" in found.sentence
     assert found.probability == 1
     mib = 2.0**20
     base, slim = (entry(n, 4000, seed=s, rss_peak_bytes=r * mib) for n, s, r in (("base", 0, 812), ("slim", 1, 767)))
@@ -111,7 +111,7 @@ def test_too_few_steps_one_run_of_each_and_failed_ones_recommend_nothing() -> No
     assert "Too few steady steps to compare a, batch 64" in found.sentence
     found = of(entry("base", 1000, runs=1), entry("a", 4000, runs=1))
     assert (found.key, found.equals) == (None, ())
-    assert found.sentence.startswith("Too early: one run of a, batch 64 and base, batch 64 counts")
+    assert found.sentence.startswith("Too early: of a, batch 64 and base, batch 64 one run counts")
     assert "The fastest so far: a, batch 64, " in found.sentence
     alone = of(entry("base", 1000))
     assert alone.sentence == "Too early: only base, batch 64 has run; there is nothing to compare it with."

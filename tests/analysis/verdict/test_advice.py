@@ -292,8 +292,8 @@ DECODED = {"made_s": 4.0, "cpu_s": 4.0, "opened": 1600.0, "batches": 100}
 @pytest.mark.parametrize(
     ("workers", "facts", "changes", "first"),
     [
-        (0, {"making": WORK}, READ, "setting num_workers=2 in the DataLoader"),
-        (2, {"making": WORK}, READ | {"idle_ms": 16.0, "step_ms": 20.0}, "setting num_workers=4 in the DataLoader"),
+        (0, {"making": WORK}, READ, "setting num_workers=10 in the DataLoader"),
+        (2, {"making": WORK}, READ | {"idle_ms": 16.0, "step_ms": 20.0}, "setting num_workers=10 in the DataLoader"),
         (0, {"making": WORK}, READ | {"waiting_frac": 0.1}, "less work in the dataset for each sample"),
         (0, {"making": DECODED}, READ | {"waiting_frac": 0.0}, "a faster decoder, smaller files"),
         (0, {"making": DECODED}, READ | {"waiting_frac": 0.0, "free_cores": 0.7}, "setting num_workers=1 in"),
@@ -311,6 +311,7 @@ def test_an_own_script_is_first_advised_what_helps_its_loader(
     situation = Situation(own_config("x", workers=workers), "", "input-bound", on_cpu=True, free_cores=0.0)
     found = advise(dataclasses.replace(situation, facts={"cpu_count": 2, **facts}, **changes))
     assert found[0].words.startswith(first)
+    assert ("At most " in found[0].reason) is ("Batches are made" in found[0].reason)
     words = " ".join(a.words for a in found)
     assert ("decoder" in words) is (facts["making"] is DECODED)
     assert "prefetch" not in words, "the workers are slower than training"
@@ -319,10 +320,10 @@ def test_an_own_script_is_first_advised_what_helps_its_loader(
 @pytest.mark.parametrize(
     ("framework", "words"),
     [
-        ("transformers", "dataloader_num_workers=2 in TrainingArguments"),
-        ("ultralytics", "workers=2 in YOLO(...).train"),
-        ("fastai", "num_workers=2 in DataLoaders"),
-        ("lightning", "num_workers=2 in the DataLoader"),
+        ("transformers", "dataloader_num_workers=10 in TrainingArguments"),
+        ("ultralytics", "workers=10 in YOLO(...).train"),
+        ("fastai", "num_workers=10 in DataLoaders"),
+        ("lightning", "num_workers=10 in the DataLoader"),
     ],
 )
 def test_an_argument_is_named_as_the_framework_has_it(framework: str, words: str) -> None:

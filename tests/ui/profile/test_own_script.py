@@ -6,6 +6,7 @@ import pytest
 
 from tests.ui.dashboard import add_run, app, charts, said
 from vitprof.config.own_script import own_config, with_loader
+from vitprof.program import from_anywhere
 from vitprof.store import RunStore
 
 TOLD = {"device": "cpu", "watched": {"dataset": "Samples", "batch_size": 16, "num_workers": 2, "start_method": "spawn"}}
@@ -41,7 +42,7 @@ def test_profile_and_compare(store: RunStore, run_id: int) -> None:
     assert "a script of your own" in said(at)
     assert not at.code
     store.update_run(run_id, facts={"command": "/venv/bin/python train.py"})
-    assert [c.value for c in app(run=str(run_id)).code] == ["python -m vitprof watch -- /venv/bin/python train.py"]
+    assert [c.value for c in app(run=str(run_id)).code] == [f"{from_anywhere()} watch -- /venv/bin/python train.py"]
     store.update_run(run_id, environment={"cpu_count": 8})
     assert app(run=str(run_id)).code[1].value.endswith(" --vary workers=0,4,8 -- /venv/bin/python train.py")
 

@@ -134,11 +134,12 @@ def _losses(runs: Sequence[RunFacts]) -> Caveat | None:
             strict = a.config.precision == "fp32" and device_name(a) == device_name(b)
             pairs.append(_disagreement(a, b, SAME_LOSS["fp32" if strict else "other"]))
     excess, words = max(pairs, key=lambda pair: pair[0], default=(0.0, ""))
+    own = any(own_script.is_own_script(run.config) for run in runs)  # whose seed is not known
     sentence = (
-        f"The losses at equal steps do not agree: {words}. With the same seed, data and order they should: one of them "
-        "trains on other images or labels."
+        f"The losses at equal steps do not agree: {words}. With the same seed, data and order they should: "
+        f"{'unless the script sets no seed, ' if own else ''}one of them trains on other images or labels."
     )
-    return Caveat("losses", "warning", sentence) if excess > 1 else None
+    return Caveat("losses", "note" if own else "warning", sentence) if excess > 1 else None
 
 
 def _work(run: RunFacts) -> tuple[Hashable, ...]:

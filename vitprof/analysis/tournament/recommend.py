@@ -134,7 +134,7 @@ def _too_early(board: Leaderboard, best: LeaderboardRow, ranked: Sequence[Leader
         return ""
     if once := [row for row in ranked if row.n_runs < 2 and row.entry.status != "cut"]:
         return (
-            f"Too early: one run of {_listed(once)} counts, so it is not known how much runs differ. "
+            f"Too early: of {_listed(once)} one run counts, so it is not known how much runs differ. "
             f"The fastest so far: {name}, {_speed(best)}. More rounds are needed."
         )
     few = [row for row in ranked if row.too_few is not None]
@@ -217,7 +217,7 @@ def _use(chosen: LeaderboardRow, base: LeaderboardRow | None, baseline: str, joi
     p = chosen.near_best
     words = "almost certain" if p >= 0.99 else "very probable"
     probable = "practically certain (over 99.9%)" if p >= 0.999 else f"{words} ({100 * p:.3g}%)"
-    speed, sure = _speed(chosen), f"it is {probable} that no other is faster by more than 5%"
+    speed, sure = _speed(chosen), f"it is {probable} that no other of these is faster by more than 5%"
     if chosen.key == baseline:
         return f"Keep {setting_in_words(chosen.entry)}, the baseline, at {speed}{joint}{sure}"
     use = f"Use {setting_in_words(chosen.entry)}: {speed}"

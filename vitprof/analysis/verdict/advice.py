@@ -189,7 +189,7 @@ def _fewer_workers(s: advice_rules.Situation, workers: int) -> Iterator[Advice]:
 def _lighter(s: advice_rules.Situation, cause: str) -> Iterator[Advice]:
     making, most = s.facts.get("making"), heaviest(transform_times(s.facts))
     if cause == "read" and s.waits:
-        words = "what the dataset waits for (a network, a drive, a lock) at once for a whole batch, in __getitems__"
+        words = "fetching what the dataset waits for (a network, a drive) for a whole batch at once, in __getitems__"
         yield Advice({}, words, f"{percent(s.waiting_frac)} of the time of making a batch is a wait, not CPU work.")
         return
     if cause == "read" and making and making["opened"] >= making["batches"]:
@@ -208,8 +208,8 @@ def _lighter(s: advice_rules.Situation, cause: str) -> Iterator[Advice]:
 
 SPARE = 1.25
 """How much faster than the device workers should be together: each makes its batches unevenly."""
-MOST_FOR_WAITS = 16
-"""The most workers to advise where they mostly wait."""
+MOST_FOR_WAITS, WORTH_SAYING = 16, 1.05
+"""The most workers to advise where they mostly wait; the least gain, as a ratio, that is said."""
 EVEN = 0.9
 """Share of a step in which the workers make a batch, below which they are fast enough and only some batches slow."""
 LIGHTER = {
@@ -229,9 +229,11 @@ def _more_dataloader_workers(s: advice_rules.Situation) -> Iterator[Advice]:
     device computes.
     """
     workers, wanted, free = advice_rules.workers_wanted(s)
+    cores = int(s.facts.get("job_cpu_count") or s.facts.get("cpu_count") or 1)
     work_ms = max(s.step_ms - s.idle_ms, s.making_ms / MOST_FOR_WAITS)
     if s.waits:
-        wanted = max(wanted, min(max(2, 2 * workers), math.ceil(s.making_ms / work_ms)))
+        most = max(2, int(cores / (1.001 - s.waiting_frac)))  # more would need more cores
+        wanted = max(wanted, min(most, math.ceil(s.making_ms / work_ms)))
     elif s.making_ms > 0 and work_ms > 0:
         wanted = min(wanted, max(workers + 1, math.ceil(SPARE * s.making_ms / work_ms)))
     unsure = s.on_cpu and math.isnan(s.free_cores)
@@ -240,5 +242,7 @@ def _more_dataloader_workers(s: advice_rules.Situation) -> Iterator[Advice]:
     now = "in the training loop itself" if not workers else f"by {workers} worker{'s' if workers > 1 else ''}"
     reason = f"Batches are made {now}; about {free} more core{'s are' if free != 1 else ' is'} free."
     if s.waits:
-        reason = f"Batches are made {now}, each mostly a wait: workers wait at the same time, on any number of cores."
+        reason = f"Batches are made {now}, each mostly a wait: workers wait at once, unless for one drive or lock."
+    if s.making_ms > 0 and (times := s.step_ms / max(s.making_ms / wanted, work_ms)) >= WORTH_SAYING:
+        reason += f" At most {formats.number(times)}x as fast."
     yield advice_rules.argument(s, "num_workers", wanted, reason, advice_rules.part_of_machine(s))

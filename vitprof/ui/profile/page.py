@@ -128,8 +128,6 @@ def draw_verdict(run: store.StoredRun) -> None:
 CHARTED_STEPS = 100_000
 """Steps at most for the chart on the first tab: a page of more would open later for it."""
 Look = Literal["red", "orange", "green", "blue", "gray"]
-COPIES_FRAC = 0.01
-"""From this share of the time, idle time for copies to the device is named."""
 SLOW: dict[str, Look] = {"input-bound": "red", "moderately input-bound": "orange"}
 
 
@@ -139,8 +137,7 @@ def chips(verdict: Verdict) -> list[tuple[str, Look]]:
         return []
     slow, found = SLOW.get(verdict.kind), list[tuple[str, Look]]()
     if verdict.kind != "launch-bound":
-        copies = any(s.name == "transfer" and s.frac * verdict.idle_frac >= COPIES_FRAC for s in verdict.shares)
-        what = "data and copies" if copies else "data"
+        what = "data and copies" if "data and copies" in verdict.sentence.partition(";")[0] else "data"
         found.append((f"idle for {what} {formats.percent(verdict.idle_frac)}", slow or "green"))
     if verdict.cause and verdict.kind != "not input-bound":
         found.append((f"cause: {wording.CAUSE_NAMES.get(verdict.cause, verdict.cause)}", "gray"))

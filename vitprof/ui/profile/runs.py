@@ -13,7 +13,7 @@ from vitprof.analysis import thresholds
 from vitprof.config import RunConfig
 from vitprof.config.own_script import is_own_script, to_compare
 from vitprof.jobs.scheduling import ahead_of
-from vitprof.program import program
+from vitprof.program import from_anywhere
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.telemetry.machine import READ_EVERY_S
 from vitprof.ui import gate, resources, texts
@@ -22,10 +22,7 @@ from vitprof.ui.widgets import FIELDS, RUN, RUNS, STATE
 
 OWN_SCRIPT_HELP = "Watched from inside while it trained. Run it again with the same command."
 AGAIN_HELP = "Starts a new run with the same settings as this one, whatever the sidebar says."
-COMPARE, COMPARE_HELP = (
-    ":material/compare_arrows:",
-    "Beside the one that was shown when you started this.",
-)
+COMPARE, COMPARE_HELP = ":material/compare_arrows:", "Shows this run beside the one that you came from."
 STOP_HELP = "Stops after the current step and keeps what was measured so far."
 QUIET_HELP = "Waits until other programs leave the CPU alone, then starts a run with the same settings."
 QUIET, CALM = "run to repeat when the machine is quiet", "readings of a quiet machine in a row"
@@ -85,7 +82,7 @@ def draw_title(run: store.StoredRun) -> None:
         if live.is_simulated_run(run):
             texts.simulated_badge()
         if not run.live and not demo.is_demonstration():
-            texts.act_button("Start page", "to-start", "arrow_back", leave, "The examples.", type="tertiary")
+            texts.act_button("Start page", "to-start", "arrow_back", leave, "The first page again.", type="tertiary")
         if is_own_script(run.config):
             st.badge("your own script", icon=":material/visibility:", color="gray", help=OWN_SCRIPT_HELP)
             if command := run.facts.get("command"):
@@ -108,7 +105,7 @@ def draw_title(run: store.StoredRun) -> None:
 def _draw_commands(run: store.StoredRun, command: str) -> None:
     with st.popover("Run again", icon=":material/replay:", help="What to type to watch it again, or to compare."):
         st.markdown("Watch it again, in the folder that it was started in:")
-        st.code(f"{program()} watch -- {command}", language=None, wrap_lines=True)
+        st.code(f"{from_anywhere()} watch -- {command}", language=None, wrap_lines=True)
         if compare := to_compare(run.environment, run.config.workers or 0, command):
             st.markdown("Compare settings of its DataLoader (a tournament of this script):")
             st.code(compare, language=None, wrap_lines=True)

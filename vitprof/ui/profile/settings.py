@@ -243,14 +243,14 @@ def run_button(
             ready = estimates.made(whole.storage or "", info) is not None
             if lasts := estimates.duration_sentence(estimates.duration(whole, info, made=there, prepared=ready)):
                 st.caption(f":material/schedule: {texts.escaped(lasts)}")
+        if message:
+            st.error(texts.escaped(message))
     with notes:
         if rejected and not (message and message in rejected):
             st.warning(texts.escaped(rejected))
         if only_seen:
             st.info(texts.escaped(only_seen))
-        if message:
-            st.error(texts.escaped(message))
-        elif usable is not None:
+        if usable is not None:
             needs = estimates.footprint(plan.combination(info, usable.to_dict()), info)
             lines = [seen.reason, resized(info), ", ".join(takes(needs, info))]
             if any(lines):
