@@ -60,7 +60,7 @@ def test_progress_then_the_table_and_stop_shows_what_was_run_until_then(
     ended_by_hand.set()
     work().wait()
     at.run()
-    assert list(at.dataframe[0].value.iloc[:, 0]) == ["right", "wrong"]
+    assert list(at.dataframe[0].value.iloc[:, 0]) == ["✓ right", "✗ wrong"]
     assert "Self-test failed: 1 of 2" in said(at)
     assert list(at.dataframe[0].value["verdict blames"]) == ["reading", "collating"]
     assert "the verdict blamed collating, expected decoding" in said(at)

@@ -72,7 +72,7 @@ def shares(
 def idle_strips(
     names: Sequence[str], edges_s: Floats, idle: Floats, *, since: str = "training began", origin_s: float = 0.0
 ) -> go.Figure:
-    """Returns the idle share (runs, m) over time as one row of colours for each run: green is busy, pale is idle, blank
+    """Returns the idle share (runs, m) over time as one row of colours for each run: green is busy, red is idle, blank
     (NaN) is evaluation or after the end. `edges_s` (m + 1,) and `origin_s`, where x begins, are on one clock.
     """
     heat = go.Heatmap(
@@ -82,7 +82,7 @@ def idle_strips(
         zmin=0,
         zmax=100,
         ygap=3,
-        colorscale=[[0.0, style.COMPUTE], [1.0, style.PALE_IDLE]],
+        colorscale=[[0.0, style.COMPUTE], [1.0, style.IDLE]],
         showscale=False,
         hoverongaps=False,
         hovertemplate="%{y}<br>at %{x:.4~g} s: device idle %{z:.0f}%<extra></extra>",

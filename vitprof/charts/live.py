@@ -150,7 +150,7 @@ def _part(name: str, colour: str) -> dict[str, Any]:
 
 MOST_LABELS, MOST_LOOKED_AT, MOST_TOLD_APART = 3, 20, 20_000
 """Gaps with a label, those looked at for that, and steps in sight: a refresh must not cost more as a run grows."""
-LONG_GAP, LABEL_FRAC = 2.0, 0.08
+LONG_GAP, LABEL_FRAC = 2.0, 0.16
 """How long a gap is that has a label, in medians of all gaps; and how far labels are apart, as a share of the axis."""
 
 GAPS = LiveChart(

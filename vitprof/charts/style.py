@@ -27,8 +27,6 @@ LOSS = "#CC79A7"
 IDLE = "#DC267F"
 REFERENCE = "#999999"
 """What others are compared with: the truth by arithmetic, the settings beside the fastest."""
-PALE_IDLE = "#F4F1E6"
-"""Idle in a heat map, where busy is `COMPUTE`."""
 RUN_COLOURS = (GPU_UTIL, MEMORY, COMPUTE, DATA_WAIT, LOSS, H2D, LOGGING, NEUTRAL)
 """Colours of runs, by place (`comparison.run_line`)."""
 

@@ -275,6 +275,8 @@ def draw_table(runs: Sequence[StoredRun], baseline: int | None, *, comparable: b
         shown = tables.draw(COLUMNS, rows, key="compare-table")
     absent = [c.name.partition(" (")[0] for c in COLUMNS if c.name not in shown and not c.name.startswith(UNTOLD)]
     notes = ["Click a header to sort by its numbers."]
+    if len(runs) > 1 and comparable:
+        notes.append("These are single runs, one after the other: *Prove the gain* and Tournament run in turns.")
     if absent:
         notes.append(f"Not available for these runs: {', '.join(absent)}.")
     without_sm_activity: dict[str, list[int]] = {}

@@ -162,14 +162,6 @@ def draw_search() -> store.RunQuery:
     by, descending = SORTS[str(sort)]
     about, icon = "By verdict, strategy, data set, device, status and tag.", ":material/filter_alt:"
     with st.popover("Filters", icon=icon, help=about, key="history-filters"):
-        chosen: dict[str, Any] = {}
-        for name, (label, field, about) in FILTERS.items():
-            named = [*filter(None, st.query_params.get_all(name))]  # a URL may name what no run has
-            found = owners(field) if name in OF_SEVERAL else resources.store().choices(field)
-            options = sorted({*found, *named})
-            if name in OF_SEVERAL and len(options) < 2 and not named:
-                continue
-            chosen[field] = tuple(st.multiselect(label, options, key=name, help=about, placeholder="any", **OF_SEARCH))
         helpers = st.toggle(
             "Also helper runs",
             key="helpers",
@@ -178,6 +170,14 @@ def draw_search() -> store.RunQuery:
         )
         about = "Shows every run again."
         st.button("Clear filters", key="history-clear-filters", on_click=clear, icon=CLEAR_ICON, help=about)
+        chosen: dict[str, Any] = {}
+        for name, (label, field, about) in FILTERS.items():
+            named = [*filter(None, st.query_params.get_all(name))]  # a URL may name what no run has
+            found = owners(field) if name in OF_SEVERAL else resources.store().choices(field)
+            options = sorted({*found, *named})
+            if name in OF_SEVERAL and len(options) < 2 and not named:
+                continue
+            chosen[field] = tuple(st.multiselect(label, options, key=name, help=about, placeholder="any", **OF_SEARCH))
     if n := sum(map(bool, chosen.values())) + helpers:
         st.badge(f"{n} set", help="Filters that narrow or widen the list.")
     return store.RunQuery(text=text, filters=chosen, helpers=helpers, sort=by, descending=descending)

@@ -122,7 +122,7 @@ def draw_costs(ended: Sequence[Spent]) -> None:
     unit, each = next((known for known in UNITS if trained * known[1] >= 1), UNITS[-1])
     st.markdown(
         f"**{formats.number(each * idle)} of {formats.number(each * trained)} {unit}** passed idle, waiting for data. "
-        "A job has one device for each rank; jobs on simulated devices do not count."
+        "A job has one device for each rank, a GPU or the CPU; jobs on simulated devices do not count."
     )
     tables.draw(in_units(each, unit), [(cost,) for cost in found], key="machines-costs")
 

@@ -20,7 +20,9 @@ ON_GPU = f"On the GPU: {len(gpu.GPU_CASES)} cases, once"
 Report = SelftestReport[Result] | SelftestReport[Outcome]
 Column = tables.Column
 COLUMNS = (
-    Column("", "Right if cause, size and idle share were all found correctly.", lambda r: "right" if r.ok else "wrong"),
+    Column(
+        "", "Right if cause, size and idle share were all found correctly.", lambda r: "✓ right" if r.ok else "✗ wrong"
+    ),
     Column("slowed by", "What slows the job down, on purpose.", lambda r: r.what),
     Column("verdict blames", "The cause that the verdict names.", lambda r: r.blamed),
     Column(

@@ -14,9 +14,9 @@ if (!document.querySelector(".vitprof-skip")) {
   });
   landmark.append(button);
   document.body.prepend(landmark);
-  // On a phone the sidebar covers the page: Run, which is in it, closes it.
+  // On a phone the sidebar covers the page: Run and links to pages, which are in it, close it.
   document.addEventListener("click", (event) => {
-    if (innerWidth < 768 && event.target.closest(".st-key-run-button button:enabled"))
+    if (innerWidth < 768 && event.target.closest(".st-key-run-button button:enabled, [data-testid=stSidebarNavLink]"))
       document.querySelector("[data-testid=stSidebarCollapseButton] button")?.click();
   });
 }

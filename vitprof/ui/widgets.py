@@ -36,6 +36,7 @@ LABELS = {
     "evaluate": "Evaluate on the test set",
     "loader_only": "Loader only (no training)",
     "name": "Name of the run",
+    "repeats": "Rounds",
     "share_machine": "Share the machine",
     "loader_times": "Measure inside the loader",
     "replay": "Replay the first batches",

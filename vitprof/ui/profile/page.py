@@ -151,9 +151,10 @@ def chips(verdict: Verdict) -> list[tuple[str, Look]]:
 
 TRY_HELP = "The best first: settings that can run here and are not in use yet, each with its reason."
 DEVICE_TIME_HELP = (
-    "Steady state, timed on the device. Each idle moment counts for the one thing that the step was waiting for. Host "
-    "work: Python, launches, optimizer. Launch bubbles: the part of compute in which the device waited for the next "
-    "launch, known where about ten steps were launched in advance. Point at a part for its 95% interval."
+    "Steady state, timed on the device. Each idle moment counts for the one thing that the step was waiting for. Epoch "
+    "boundary: the data wait that an epoch begins with. Host work: Python, launches, optimizer. Launch bubbles: the "
+    "part of compute in which the device waited for the next launch, known where about ten steps were launched in "
+    "advance. Point at a part for its 95% interval."
 )
 
 
