@@ -219,9 +219,9 @@ def test_a_widget_that_is_drawn_anew_shows_the_setting() -> None:
         at.run()
 
 
-def test_a_wrong_number_is_said_until_it_is_put_right(store: RunStore) -> None:
-    at = app()
+def test_a_wrong_number_is_said_until_it_is_put_right() -> None:
+    at = form()
     at.number_input(key="set-batch_size").set_value(0).run()
-    assert "Batch size 0: give a whole number from 1 to" in at.error[0].value
+    assert "Batch size 0: give a whole number from 1 to" in read(at.error[0].value)
     at.number_input(key="set-batch_size").set_value(64).run()
     assert (len(at.error), len(at.warning), at.button(key="run-button").disabled) == (0, 0, False)
