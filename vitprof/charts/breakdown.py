@@ -51,7 +51,7 @@ def loading_bar(loading: Loading) -> go.Figure:
 
 
 def _one_bar(name: str, pieces: Sequence[tuple[str, str, float, str, str]], x_title: str) -> go.Figure:
-    pieces = [piece for piece in pieces if piece[2] > 0]
+    pieces = [piece for piece in pieces if piece[2] > 0 and piece[3] != formats.percent(0)]
     whole = sum(length for _, _, length, _, _ in pieces)
     bars = [
         go.Bar(

@@ -249,7 +249,7 @@ COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
         # without a figure there was no device work, as in a loader-only run, and nothing that could idle
         lambda r: [] if r.idle_frac is None else sparkline(r.spark),
         column.AreaChartColumn(
-            "Device idle over the run",
+            "Idle over the run",
             help="Share of the time in which the device computed nothing, from the run's first step to its last. Full "
             "height: idle all the time.",
             y_min=0,
