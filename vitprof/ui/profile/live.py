@@ -167,17 +167,17 @@ def headline(run: store.StoredRun, totals: summary.Totals) -> str:
         return "Warming up: the first steps are recorded and left out of the figures."
     if not totals.steps:
         return "The run ended within its warm-up, so there are no steady-state figures. Give it more steps."
-    few = f" Fewer than {thresholds.MIN_STEPS} steady steps: too few to conclude from."
-    few = few if totals.steps < thresholds.MIN_STEPS else ""
+    few = " Too few steady steps to conclude from." * (totals.steps < thresholds.MIN_STEPS)
     if run.config.loader_only:
         speed = formats.number(totals.samples_per_s, "samples/s")
         return f"The loader alone delivers **{speed}**, over {totals.steps:,} steps.{few}"
     wait, idle, exposed = (
         formats.percent(totals.share(s)) for s in (totals.data_wait_s, totals.gap_s, totals.exposed_wait_s)
     )
+    rest = ", in the rest the device still had work" * (totals.data_wait_s > 1.1 * totals.exposed_wait_s)
     return (
-        f"The device was idle **{idle}** of the time; **{exposed}** because it waited for data. The training loop "
-        f"waited for data {wait} of the time, over {totals.steps:,} steps.{few}"
+        f"The device was idle **{idle}** of the time, over {totals.steps:,} steps. The training loop waited for data "
+        f"{wait} of the time; **{exposed}** cost device time{rest}.{few}"
     )
 
 
