@@ -44,7 +44,7 @@ def work(s):
 
 class Data(Dataset):
     def __len__(self):
-        return 4 * 50
+        return 4 * 17
 
     def __getitem__(self, index):
         time.sleep(0.004 if is_slow("input") else 0.0005)
@@ -63,14 +63,18 @@ if cuda:
     torch.cuda.set_device(where)
 model = torch.nn.parallel.DistributedDataParallel(model.to(where))
 optimizer = torch.optim.SGD(model.parameters(), 1e-6)
-for batch in DataLoader(Data(), batch_size=4):
-    loss = model(batch.to(where)).pow(2).mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    if is_slow("between steps"):
-        loss.item()
-        time.sleep(0.016)
+loader = DataLoader(Data(), batch_size=4)
+for epoch in range(3):
+    for batch in loader:
+        loss = model(batch.to(where)).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if is_slow("between steps"):
+            loss.item()
+            time.sleep(0.016)
+    if is_slow("the end of an epoch"):
+        time.sleep(0.5)
 dist.destroy_process_group()
 """
 SCRIPT = """
@@ -125,8 +129,8 @@ def ranks_with_buffers(store: RunStore, tmp_path: Path, cause: str, slow: int) -
     return run.facts["ranks"]
 
 
-@pytest.mark.parametrize(("cause", "slow"), [("input", 0), ("gathers", 0)])
-def test_waits_for_others_within_the_forward_pass_are_no_rank_s_own(
+@pytest.mark.parametrize(("cause", "slow"), [("input", 0), ("gathers", 0), ("the end of an epoch", 0)])
+def test_what_is_a_rank_s_own_of_a_job_with_buffers_and_several_epochs(
     store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: str, slow: int
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -134,6 +138,8 @@ def test_waits_for_others_within_the_forward_pass_are_no_rank_s_own(
     ranks = ranks_with_buffers(store, tmp_path, cause, slow)
     if cause == "gathers":
         assert (ranks["straggler"], ranks["waits_alone"]) == (None, True)
+    elif cause == "the end of an epoch":
+        assert (ranks["one_off"][0], ranks["one_off_ranks"], ranks["not_between"][0]) == (2, [slow], 0)
     else:
         assert (ranks["straggler"], ranks["cause"], ranks["waits_alone"]) == (slow, cause, False)
 

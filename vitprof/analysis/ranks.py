@@ -13,6 +13,7 @@ from vitprof.analysis.arrays import Interval
 HEAVIER = 1.1
 """From this ratio of what ranks were given (numbers of the largest tensor, or samples) one has heavier data."""
 RARELY = 0.03
+SCOPE = "Compared up to each step's first backward pass: who is late after it, or in a wait of its own, is not seen."
 NO_FORWARD = "no times of its forward pass without waits for other ranks"
 
 
@@ -65,16 +66,20 @@ class Ranks:
     """Whether another rank is last each time."""
     of_epochs: tuple[tuple[int, int], ...] = ()
     """Epoch, and the rank that was last in most of its steps."""
-    one_off: tuple[int, float] = (0, 0.0)
-    """Steps in which one rank held up all others for several steps' time, and the seconds of that."""
+    one_off: tuple[int, float, float] = (0, 0.0, 0.0)
+    """Steps in which one rank held up all others for several steps' time, the seconds of that, and their share of the
+    time."""
     one_off_ranks: tuple[int, ...] = ()
     """Those ranks."""
     waits_alone: bool = False
     """Whether only waits for data were compared, as the time of the forward pass is not known."""
     not_all: int = 0
     """Steps that one rank made and another did not."""
-    not_between: int = 0
-    """Steps of which it is not known what a rank did before them: another collective came there, or no optimizer."""
+    not_between: tuple[int, float] = (0, 0.0)
+    """Steps of which it is not known what a rank did before them (another collective came there, or no optimizer), and
+    their share of the time."""
+    not_forward: tuple[int, float] = (0, 0.0)
+    """Steps that are not compared, as another collective is in their forward pass, and their share of the time."""
     why_not: str = ""
     """Why nothing can be told; "" where it can."""
 
@@ -98,9 +103,15 @@ class Ranks:
             times, who = formats.count(self.one_off[0], "step"), ", ".join(map(str, self.one_off_ranks))
             ranks = f"rank {who}" if len(self.one_off_ranks) == 1 else f"one of ranks {who}"
             found.append(f"In {times} {ranks} held up the others for long, {formats.seconds(self.one_off[1])} in all.")
+        if self.not_between[1] > RARELY:
+            steps = _share_of(*self.not_between)
+            found.append(f"What each does before {steps} is not known: other collectives come there, or in the loader.")
+        if self.not_forward[1] > RARELY:
+            steps = _share_of(*self.not_forward)
+            found.append(f"{steps} with other collectives before the backward pass are not compared.")
         if self.not_all > RARELY * self.n_steps:
             found.append(f"{formats.count(self.not_all, 'step')} that not all ranks made are in none of these figures.")
-        return tuple(found)
+        return (*found, SCOPE)
 
     def _named(self) -> str:
         between = f"{formats.percent(self.saves.low)} to {formats.percent(self.saves.high)}"
@@ -113,32 +124,36 @@ class Ranks:
         if self.straggler is None:
             if self.waits_alone:
                 return f"no rank's data hold up the others clearly; how long each computes is not known ({NO_FORWARD})"
-            by = "by its data, between its steps or up to its first backward pass"
-            if self.not_between > RARELY * self.n_steps:
-                before = f"what each does before {formats.count(self.not_between, 'step')} is not known"
-                by = f"by its data or up to its first backward pass; {before}"
-            return f"no rank holds up the others clearly, {by}"
+            if len(self.one_off_ranks) == 1 and self.one_off[0] > 1 and self.one_off[2] > RARELY:
+                rare = _share_of(self.one_off[0], self.one_off[2])
+                return f"rank {self.one_off_ranks[0]} holds up the others in {rare}"
+            between = ", between its steps" * (self.not_between[1] <= RARELY)
+            return f"no rank holds up the others clearly by its data{between} or up to its first backward pass"
         mine = next(f for f in self.figures if f.rank == self.straggler)
         why = {
             "input": f"its data come late: it waits for them {formats.percent(mine.data_wait_frac)} of the time",
             "heavier data": f"its batches are heavier, {formats.number(mine.given)} times what the others get",
-            "compute": f"its forward pass takes longer{_as_given(mine.given)}",
+            "compute": f"from its batch to its backward pass it takes longer{_as_given(mine.given)}",
             "between steps": "it does more between its steps: logging, metrics, checkpoints",
             "machine": self.machine,
         }[self.cause]
         where = f" (on {self.on})" if self.on else ""
         at_least = "" if self.cause in ("input", "between steps") else "at least "  # its backward pass is not seen
-        when = f", clearly in steps {self.within[0]:,} to {self.within[1]:,}" if self.within else ""
+        when = f", about in steps {self.within[0]:,} to {self.within[1]:,}" if self.within else ""
         who = f"rank {self.straggler}{where} holds"
         if len(self.stragglers) > 1:
             who = f"ranks {', '.join(map(str, self.stragglers))}{where} hold"
         return f"{who} up the others for {at_least}{share}{when}; cause: {self.cause} ({why})"
 
 
+def _share_of(steps: int, share: float) -> str:
+    return f"{formats.count(steps, 'step')} ({formats.percent(share)} of the time)"
+
+
 def _as_given(given: float) -> str:
     if math.isnan(given):
         return "; how much data it gets is not known"
-    return ", by more than its data explain" if given >= HEAVIER else ", with batches of as many values"
+    return ", by more than its data explain" if given >= HEAVIER else ", with as many values in its largest tensor"
 
 
 STARVED = "almost certainly starved: "

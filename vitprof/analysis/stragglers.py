@@ -26,6 +26,7 @@ NAMES = (
     "step",
     "epoch",
     "warmup",
+    "t_start_s",
     "data_wait_s",
     "step_s",
     "samples",
@@ -65,12 +66,13 @@ def ranks_of(steps: Mapping[int, Series], facts: Mapping[str, Any] | None = None
     if len(steps) < 2:
         return None
     ranks, of_each = sorted(steps), [steps[rank] for rank in sorted(steps)]
-    common, whole = _between_collectives(_common(of_each))
+    common, dropped = _common(of_each)
+    common, whole = _between_collectives(common)
     n = len(common["step_s"][0])
     if n < thresholds.MIN_STEPS:
         made = "steps" if whole else "rounds of steps with a collective at the end"
         why = f"they made {n} {made} together after the warm-up, and {thresholds.MIN_STEPS} are needed"
-        if unknown := [rank for rank in ranks if np.isnan(steps[rank]["exposed_wait_s"]).all()]:
+        if unknown := [rank for rank in ranks if np.isnan(steps[rank]["exposed_wait_s"]).mean() > 0.5]:
             why = f"the waits of rank {unknown[0]} are not known: no loader that vitprof knows gives it its batches"
         return Ranks(tuple(RankFigures(rank, *[math.nan] * 6) for rank in ranks), n, why_not=why)
     compared = Compared(ranks, common, facts or {})
@@ -80,7 +82,8 @@ def ranks_of(steps: Mapping[int, Series], facts: Mapping[str, Any] | None = None
         why = f"their steps differ in length ({between}): not all of them wait for each other"
         return Ranks(compared.figures(), n, why_not=why)
     named = compared.late() or compared.changing() or compared.only_heavier()
-    return Ranks(compared.figures(), n, not_all=_not_all(of_each), **compared.costs(), **named)
+    found = compared.costs() | {"not_all": _not_all(of_each), "not_forward": dropped}
+    return Ranks(compared.figures(), n, **found, **named)
 
 
 Late = tuple[list[int], Interval]
@@ -93,7 +96,7 @@ class Compared:
     def __init__(self, ranks: Sequence[int], common: Mapping[str, Floats], facts: Mapping[str, Any]) -> None:
         """`common`: columns of shape (ranks, n)."""
         self._ranks, self._common, self._facts = ranks, common, facts
-        self._given = _given(common)
+        self._given, self._samples = _given(common), _times_the_others(common["samples"])
         self._parts = {
             "wait": common["exposed_wait_s"],
             "between": np.nan_to_num(common["between_s"]),
@@ -127,16 +130,19 @@ class Compared:
 
     def costs(self) -> dict[str, Any]:
         """Returns what data cost, and what is known of all ranks together, whoever is named."""
-        free = self._own - self._parts["wait"]
+        free, unknown = self._own - self._parts["wait"], np.isnan(self._common["between_s"]).any(axis=0)
+        unknown_s, late_s = (float(self._common[n].max(axis=0)[unknown].sum()) for n in ("step_s", "late_s"))
+        wall_s = max(self._total_s, float(np.ptp(self._common["t_start_s"][0])))
+        once_s = float(self._leads[self._once].sum())
         lost_s = float((self._own.max(axis=0) - free.max(axis=0)).sum())
         return {
             "lost_s": lost_s,
             "lost_frac": lost_s / self._total_s,
             "of_epochs": _of_epochs(self._common["epoch"][0], self._last, self._ranks),
             "waits_alone": self._waits_alone,
-            "not_between": int(np.isnan(self._common["between_s"]).any(axis=0).sum()),
+            "not_between": (int(unknown.sum()), min(1.0, (unknown_s + late_s) / wall_s)),
             "one_off_ranks": tuple(self._ranks[i] for i in np.unique(self._last[self._once])),
-            "one_off": (int(self._once.sum()), float(self._leads[self._once].sum())),
+            "one_off": (int(self._once.sum()), once_s, once_s / self._total_s),
         }
 
     def late(self) -> dict[str, Any]:
@@ -145,7 +151,7 @@ class Compared:
         if late is None:
             return {}
         most, saves = late
-        cause = _cause(most, self._parts, self._given)
+        cause = _cause(most, self._parts, self._given, self._samples)
         machine = _machine(cause, most, self._ranks, self._common, self._facts)
         return {
             "straggler": self._ranks[most[0]],
@@ -178,7 +184,7 @@ class Compared:
         here, values = (self._last[None], np.arange(self._n)[None]), self._common["batch_values"]
         of_last = {name: np.concatenate([of[here], np.median(of, axis=0)[None]]) for name, of in self._parts.items()}
         heavier = float(np.nanmean(values[here] / np.median(values, axis=0))) if np.isfinite(values).all() else math.nan
-        return {"saves": saves, "cause": _cause([0], of_last, [heavier, 1.0]), "wandering": True}
+        return {"saves": saves, "cause": _cause([0], of_last, [heavier, 1.0], [1.0, 1.0]), "wandering": True}
 
     def only_heavier(self) -> dict[str, Any]:
         """Returns why nothing can be said of a rank that has heavier data; nothing where there is none."""
@@ -265,18 +271,25 @@ def _taken(rank: int, nodes: Sequence[Mapping[str, Any]]) -> float:
     return taken[True] if busy else 0.0
 
 
-def _common(steps: list[Series]) -> dict[str, Floats]:
-    """Returns the columns of the steps that all ranks made, without warm-up, (ranks, n) each."""
+def _common(steps: list[Series]) -> tuple[dict[str, Floats], tuple[int, float]]:
+    """Returns the columns of the steps that all ranks made, without warm-up, (ranks, n) each, with how much later than
+    usual each began ("late_s"); and how many others were left out, as another collective is in their forward pass, with
+    their share of the time.
+    """
     numbers = steps[0]["step"][steps[0]["warmup"] == 0]
     for each in steps[1:]:
         numbers = np.intersect1d(numbers, each["step"][each["warmup"] == 0])
     rows = [np.searchsorted(each["step"], numbers) for each in steps]
     found = {name: np.array([each[name][row] for each, row in zip(steps, rows, strict=True)]) for name in NAMES}
+    since_s = np.diff(found["t_start_s"], prepend=found["t_start_s"][:, :1])
+    usual_s = np.nan_to_num(np.median(found["step_s"], axis=1, keepdims=True)) if len(numbers) else 0.0
+    found["late_s"] = np.maximum(0.0, since_s - usual_s)
     known = np.isfinite(found["step_s"]).all(axis=0) & np.isfinite(found["exposed_wait_s"]).all(axis=0)
     forward = known & np.isfinite(found["forward_s"]).all(axis=0)
-    if forward.sum() > known.sum() / 2:
-        known = forward
-    return {name: values[:, known] for name, values in found.items()}
+    dropped = known & ~forward if forward.sum() > known.sum() / 2 else np.zeros_like(known)
+    step_s = found["step_s"].max(axis=0, initial=0.0)
+    gone = int(dropped.sum()), float(step_s[dropped].sum() / max(step_s[known].sum(), 1e-9))
+    return {name: values[:, known & ~dropped] for name, values in found.items()}, gone
 
 
 def _not_all(steps: list[Series]) -> int:
@@ -295,7 +308,7 @@ def _between_collectives(common: dict[str, Floats]) -> tuple[dict[str, Floats], 
     starts = np.flatnonzero(first)
     if not len(starts):
         return {name: of[:, :0] for name, of in common.items()}, False
-    labels = ("step", "epoch", "warmup", "between_s")  # the optimizer steps before the first of them
+    labels = ("step", "epoch", "warmup", "t_start_s", "between_s")  # the optimizer steps before the first of them
     return {
         name: of[:, starts] if name in labels else np.add.reduceat(of[:, starts[0] :], starts - starts[0], axis=1)
         for name, of in common.items()
@@ -303,7 +316,11 @@ def _between_collectives(common: dict[str, Floats]) -> tuple[dict[str, Floats], 
 
 
 def _given(common: Mapping[str, Floats]) -> list[float]:
-    values = common["batch_values"] if np.isfinite(common["batch_values"]).all() else common["samples"]
+    known = np.isfinite(common["batch_values"]).all()
+    return _times_the_others(common["batch_values"] if known else common["samples"])
+
+
+def _times_the_others(values: Floats) -> list[float]:
     means = values.mean(axis=1)
     if not (means > 0).all():
         return [math.nan] * len(means)
@@ -318,16 +335,19 @@ def _share(seconds: Floats, step_s: float) -> Interval:
     return Interval(mean, mean - error, mean + error)
 
 
-def _cause(most: list[int], parts: Mapping[str, Floats], given: list[float]) -> str:
-    """Returns why these rows are later than the median of the others."""
+def _cause(most: list[int], parts: Mapping[str, Floats], given: list[float], samples: list[float]) -> str:
+    """Returns why these rows are later than the median of the others. `given`, `samples`: how much they got, and how
+    many samples, as ratios to the others.
+    """
     mine = {name: of[most].mean() for name, of in parts.items()}
     others = {name: float(np.median(np.delete(of, most, axis=0), axis=0).mean()) for name, of in parts.items()}
     largest = max(mine, key=lambda name: mine[name] - others[name])
     if largest == "between":
         return "between steps"
     ratio = float(np.mean([given[i] for i in most]))
-    # attention takes up to the square of a sequence's length
-    for_its_size = mine[largest] <= HEAVIER * ratio ** (2 if largest == "works" else 1) * others[largest]
+    # attention takes up to the square of a sequence's length; more samples of one size take as many times as long
+    longer = largest == "works" and ratio >= HEAVIER * float(np.mean([samples[i] for i in most]))
+    for_its_size = mine[largest] <= HEAVIER * ratio ** (2 if longer else 1) * others[largest]
     if ratio >= HEAVIER and for_its_size:
         return "heavier data"
     return "input" if largest == "wait" else "compute"

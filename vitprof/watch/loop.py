@@ -122,7 +122,7 @@ class Loop:
             made = batch_times(times, queue_depth)
             self.steps.add_transforms(times[-1], samples)
         self.begin(since_s, now_s, samples, made, last=last)
-        if self.step is not None:
+        if self.step is not None and not last:  # what comes between two epochs is before the first of the next
             self.steps.forward.begin_step(self.step, batch)
         if self.copies is not None:
             self.copies.begin(batch, again=replay is not None and replay.replaying)
