@@ -139,7 +139,7 @@ def test_what_is_a_rank_s_own_of_a_job_with_buffers_and_several_epochs(
     if cause == "gathers":
         assert (ranks["straggler"], ranks["waits_alone"]) == (None, True)
     elif cause == "the end of an epoch":
-        assert (ranks["one_off"][0], ranks["one_off_ranks"], ranks["not_between"][0]) == (2, [slow], 0)
+        assert (ranks["one_off"][0], ranks["one_off_ranks"], ranks["not_between"]) == (2, [slow], 0)
     else:
         assert (ranks["straggler"], ranks["cause"], ranks["waits_alone"]) == (slow, cause, False)
 

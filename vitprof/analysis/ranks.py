@@ -66,20 +66,24 @@ class Ranks:
     """Whether another rank is last each time."""
     of_epochs: tuple[tuple[int, int], ...] = ()
     """Epoch, and the rank that was last in most of its steps."""
-    one_off: tuple[int, float, float] = (0, 0.0, 0.0)
-    """Steps in which one rank held up all others for several steps' time, the seconds of that, and their share of the
-    time."""
+    one_off: tuple[int, float] = (0, 0.0)
+    """Steps in which one rank held up all others for several steps' time, and the seconds of that."""
+    one_off_frac: float = 0.0
+    """The share of the time of that."""
     one_off_ranks: tuple[int, ...] = ()
     """Those ranks."""
     waits_alone: bool = False
     """Whether only waits for data were compared, as the time of the forward pass is not known."""
     not_all: int = 0
     """Steps that one rank made and another did not."""
-    not_between: tuple[int, float] = (0, 0.0)
-    """Steps of which it is not known what a rank did before them (another collective came there, or no optimizer), and
-    their share of the time."""
-    not_forward: tuple[int, float] = (0, 0.0)
-    """Steps that are not compared, as another collective is in their forward pass, and their share of the time."""
+    not_between: int = 0
+    """Steps of which it is not known what a rank did before them: another collective came there, or no optimizer."""
+    not_between_frac: float = 0.0
+    """Their share of the time."""
+    not_forward: int = 0
+    """Steps that are not compared, as another collective is in their forward pass."""
+    not_forward_frac: float = 0.0
+    """Their share of the time."""
     why_not: str = ""
     """Why nothing can be told; "" where it can."""
 
@@ -103,11 +107,11 @@ class Ranks:
             times, who = formats.count(self.one_off[0], "step"), ", ".join(map(str, self.one_off_ranks))
             ranks = f"rank {who}" if len(self.one_off_ranks) == 1 else f"one of ranks {who}"
             found.append(f"In {times} {ranks} held up the others for long, {formats.seconds(self.one_off[1])} in all.")
-        if self.not_between[1] > RARELY:
-            steps = _share_of(*self.not_between)
+        if self.not_between_frac > RARELY:
+            steps = _share_of(self.not_between, self.not_between_frac)
             found.append(f"What each does before {steps} is not known: other collectives come there, or in the loader.")
-        if self.not_forward[1] > RARELY:
-            steps = _share_of(*self.not_forward)
+        if self.not_forward_frac > RARELY:
+            steps = _share_of(self.not_forward, self.not_forward_frac)
             found.append(f"{steps} with other collectives before the backward pass are not compared.")
         if self.not_all > RARELY * self.n_steps:
             found.append(f"{formats.count(self.not_all, 'step')} that not all ranks made are in none of these figures.")
@@ -124,10 +128,10 @@ class Ranks:
         if self.straggler is None:
             if self.waits_alone:
                 return f"no rank's data hold up the others clearly; how long each computes is not known ({NO_FORWARD})"
-            if len(self.one_off_ranks) == 1 and self.one_off[0] > 1 and self.one_off[2] > RARELY:
-                rare = _share_of(self.one_off[0], self.one_off[2])
+            if len(self.one_off_ranks) == 1 and self.one_off[0] > 1 and self.one_off_frac > RARELY:
+                rare = _share_of(self.one_off[0], self.one_off_frac)
                 return f"rank {self.one_off_ranks[0]} holds up the others in {rare}"
-            between = ", between its steps" * (self.not_between[1] <= RARELY)
+            between = ", between its steps" * (self.not_between_frac <= RARELY)
             return f"no rank holds up the others clearly by its data{between} or up to its first backward pass"
         mine = next(f for f in self.figures if f.rank == self.straggler)
         why = {

@@ -82,7 +82,7 @@ def ranks_of(steps: Mapping[int, Series], facts: Mapping[str, Any] | None = None
         why = f"their steps differ in length ({between}): not all of them wait for each other"
         return Ranks(compared.figures(), n, why_not=why)
     named = compared.late() or compared.changing() or compared.only_heavier()
-    found = compared.costs() | {"not_all": _not_all(of_each), "not_forward": dropped}
+    found = compared.costs() | {"not_all": _not_all(of_each), "not_forward": dropped[0], "not_forward_frac": dropped[1]}
     return Ranks(compared.figures(), n, **found, **named)
 
 
@@ -91,7 +91,7 @@ Late = tuple[list[int], Interval]
 
 
 class Compared:
-    """What several ranks did in the steps that all of them made, up to where they wait for each other."""
+    """Compares what several ranks did in the steps that all of them made, up to where they wait for each other."""
 
     def __init__(self, ranks: Sequence[int], common: Mapping[str, Floats], facts: Mapping[str, Any]) -> None:
         """`common`: columns of shape (ranks, n)."""
@@ -140,9 +140,11 @@ class Compared:
             "lost_frac": lost_s / self._total_s,
             "of_epochs": _of_epochs(self._common["epoch"][0], self._last, self._ranks),
             "waits_alone": self._waits_alone,
-            "not_between": (int(unknown.sum()), min(1.0, (unknown_s + late_s) / wall_s)),
+            "not_between": int(unknown.sum()),
+            "not_between_frac": min(1.0, (unknown_s + late_s) / wall_s),
             "one_off_ranks": tuple(self._ranks[i] for i in np.unique(self._last[self._once])),
-            "one_off": (int(self._once.sum()), once_s, once_s / self._total_s),
+            "one_off": (int(self._once.sum()), once_s),
+            "one_off_frac": once_s / self._total_s,
         }
 
     def late(self) -> dict[str, Any]:
@@ -308,7 +310,14 @@ def _between_collectives(common: dict[str, Floats]) -> tuple[dict[str, Floats], 
     starts = np.flatnonzero(first)
     if not len(starts):
         return {name: of[:, :0] for name, of in common.items()}, False
-    labels = ("step", "epoch", "warmup", "t_start_s", "between_s")  # the optimizer steps before the first of them
+    labels = (
+        "step",
+        "epoch",
+        "warmup",
+        "t_start_s",
+        "late_s",
+        "between_s",
+    )  # the optimizer steps before the first of them
     return {
         name: of[:, starts] if name in labels else np.add.reduceat(of[:, starts[0] :], starts - starts[0], axis=1)
         for name, of in common.items()

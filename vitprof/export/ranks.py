@@ -31,7 +31,7 @@ def join_imported(store: RunStore, run_ids: list[int]) -> tuple[str, set[int]]:
         except StoreError:  # one of them has been joined with the one before
             continue
         said += [line] if whole.id != run_id or whole != run else []
-    parts = {run_id for run_id in run_ids if not _is_there(store, run_id)}
+    parts = {run_id for run_id in run_ids if said and not _is_there(store, run_id)}
     if parts:
         now = "is a part" if len(parts) == 1 else "are parts"
         said.insert(0, f"{formats.count(len(parts), 'imported run')} {now} of another")

@@ -1,6 +1,6 @@
 """The facts of a run that has several ranks."""
 
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, TypedDict
 
 
 class OfRank(TypedDict):
@@ -70,17 +70,23 @@ class RankFacts(TypedDict):
     of_epochs: list[list[int]]
     """Epoch, and the rank that was last in most of its steps."""
     one_off: list[float]
-    """Steps in which one rank held up the others for several steps' time, the seconds of that, and their share."""
+    """Steps in which one rank held up the others for several steps' time, and the seconds of that."""
+    one_off_frac: NotRequired[float]
+    """The share of the time of that."""
     one_off_ranks: list[int]
     """Those ranks."""
     waits_alone: bool
     """Whether only waits for data were compared, as the time of the forward pass is not known."""
-    not_all: int
+    not_all: NotRequired[int]
     """Steps that one rank made and another did not."""
-    not_between: list[float]
-    """Steps of which it is not known what a rank did before them, and their share of the time."""
-    not_forward: list[float]
-    """Steps that are not compared, as another collective is in their forward pass, and their share of the time."""
+    not_between: int
+    """Steps of which it is not known what a rank did before them."""
+    not_between_frac: NotRequired[float]
+    """Their share of the time."""
+    not_forward: NotRequired[int]
+    """Steps that are not compared, as another collective is in their forward pass."""
+    not_forward_frac: NotRequired[float]
+    """Their share of the time."""
     why_not: str
     """Why nothing can be told; empty where it can."""
     sentences: list[str]

@@ -22,7 +22,7 @@ from vitprof.ui.widgets import FIELDS, RUN, RUNS, STATE
 
 OWN_SCRIPT_HELP = "Watched from inside while it trained. Run it again with the same command."
 AGAIN_HELP = "Starts a new run with the same settings as this one, whatever the sidebar says."
-COMPARE, COMPARE_HELP = ":material/compare_arrows:", "Shows this run beside the one that you came from."
+COMPARE, COMPARE_HELP = ":material/compare_arrows:", "Compares this run with the one that you came from."
 STOP_HELP = "Stops after the current step and keeps what was measured so far."
 QUIET_HELP = "Waits until other programs leave the CPU alone, then starts a run with the same settings."
 QUIET, CALM = "run to repeat when the machine is quiet", "readings of a quiet machine in a row"
