@@ -1,6 +1,8 @@
 """The facts of a run that has several ranks."""
 
-from typing_extensions import NotRequired, TypedDict
+from typing import NotRequired
+
+from typing_extensions import TypedDict
 
 
 class OfRank(TypedDict):
