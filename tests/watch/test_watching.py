@@ -218,7 +218,8 @@ def test_waits_are_those_of_the_thread_that_trains(host: Host, how: str) -> None
     assert "NoneType" not in verdict.sentence
     assert set(steps["samples"]) == {scripts.BATCH}
     since_s, until_s = steps["t_start_s"][[10, -1]]
-    waited_s = sum(got - asked for asked, got in waits if since_s - 0.001 < asked < until_s - 0.001)
+    waited = np.array([got - asked for asked, got in waits if since_s - 0.001 < asked < until_s - 0.001])
+    own = waited.sum() / (until_s - since_s)
     measured = np.nansum(steps["data_wait_s"][10:-1]) / (until_s - since_s)
     if how in OUTSIDE:
         outside = told.facts()["outside_next_frac"]
@@ -226,11 +227,16 @@ def test_waits_are_those_of_the_thread_that_trains(host: Host, how: str) -> None
         assert f"; another {percent(outside)} of the time passes between the loader and the model" in verdict.sentence
         assert math.isnan(verdict.speed_up_if_free)
         measured += outside
+        # what passes outside is of a sample of steps, and a script may be held up once in those that are not in it
+        held_up = (waited - np.median(waited))[waited > 2 * np.median(waited)].sum() / (until_s - since_s)
     if how == "renewed":  # its body sleeps after the model's call, and is as long as that of the others
         asleep = scripts.BODY_S * len(steps["step"][10:-1]) / (until_s - since_s)
         assert abs(told.facts()["asleep_frac"] - asleep) < 0.1
     # on a busy machine time passes between the thread that waited and the script's own clock
-    assert -0.12 < measured - waited_s / (until_s - since_s) < (0.12 if how in (*OUTSIDE, "future") else 0.03)
+    if how in OUTSIDE:
+        assert abs(measured - own) < 0.12 + held_up
+    else:
+        assert -0.12 < measured - own < (0.12 if how == "future" else 0.03)
 
 
 @pytest.mark.parametrize(
