@@ -27,10 +27,10 @@ def ordinal(number: int) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Returns a share (0 to 1) in percent, with one decimal below 10%."""
+    """Returns a share (0 to 1) in percent, with one decimal below 10%, and where it would be 100% but is not."""
     if share is None or not math.isfinite(share):
         return NOT_AVAILABLE
-    return f"{share * 100:.1f}%" if share < 0.0995 else f"{share * 100:.0f}%"
+    return f"{share * 100:.1f}%" if share < 0.0995 or 0.995 <= share < 0.9995 else f"{share * 100:.0f}%"
 
 
 def seconds(value: float | None) -> str:

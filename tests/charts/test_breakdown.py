@@ -208,7 +208,7 @@ def fetched() -> dict[str, np.ndarray]:
 def test_the_chain_adds_up_and_begins_where_the_loop_asks(fetched: Any) -> None:
     figure = batch_chain(one_step(fetched, 2), timeline(fetched, [], 2, 3))
     made = lengths(figure, "loader")
-    assert made == pytest.approx({"decoding": 20, "Python and waiting for a turn": 20, "hand-over": 5})
+    assert made == pytest.approx({"decoding": 20, "Python between the stages": 20, "hand-over": 5})
     assert lengths(figure, "loop")["data wait"] == pytest.approx(30)
     assert lengths(figure, "copy") == pytest.approx({"H2D": 10})
     assert lengths(figure, "device")["compute"] == pytest.approx(40)

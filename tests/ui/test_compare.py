@@ -49,7 +49,7 @@ def test_a_row_for_each_chosen_run_with_its_verdict(store: RunStore) -> None:
     assert address(at).get("runs") == "", "so that a reload shows the same"
     starved, fed = add_run(store), add_run(store, wait_s=0.0001, strategy="memory", device="simulated:5,0")
     verdicts = dict(zip((starved, fed), table(compare(starved, fed))["Verdict"], strict=True))
-    assert verdicts == {starved: "input-bound", fed: "not input-bound, simulated"}
+    assert verdicts == {starved: "input-bound", fed: "not input-bound"}
 
 
 def test_figures_are_numbers_and_what_is_not_available_says_so(store: RunStore) -> None:
@@ -60,7 +60,7 @@ def test_figures_are_numbers_and_what_is_not_available_says_so(store: RunStore) 
     texts = {name for name in frame if frame[name].dtype.kind not in "fi"}
     assert texts == {"Run", "Name", "Verdict", "95% range", "vs baseline", "Epoch is"}
     assert "GPU-util (%)" not in frame
-    assert "Not available for these runs: Data wait" in said(at)
+    assert "Not available for these runs: Device idle, Data wait" in said(at)
     near, unknown = speed(store, add_run(store), 1001.4), add_run(store)
     at = compare(b, near, unknown, baseline=str(b))
     assert not at.warning, "they are alike"

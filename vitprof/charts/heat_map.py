@@ -84,20 +84,14 @@ def _cell_in_words(cell: leaderboard.LeaderboardRow | None, where: str) -> str:
         f"{formats.seconds(cell.epoch_s)}{spread} an epoch": cell.epoch_s,
         formats.number(cell.samples_per_s, "samples/s"): cell.samples_per_s,
         f"{formats.number(cell.speed_up)} times the baseline{against}": cell.speed_up,
-        f"GPU memory {formats.size(cell.gpu_mem_bytes)}": cell.gpu_mem_bytes,
-        f"GPU-util {cell.gpu_util_pct:.0f}%": cell.gpu_util_pct,
     }
     return "<br>".join([*lines, *(words for words, figure in figures.items() if math.isfinite(figure))])
 
 
 def _heat_alt(table: leaderboard.ArticleTable, what: str, value: Value) -> str:
     cells = [(line.name, cell) for line in table.lines for cell in line.cells if cell is not None]
-    known = [(name, cell) for name, cell in cells if math.isfinite(cell.samples_per_s)]
-    if not known:
+    if not (known := [(name, cell) for name, cell in cells if math.isfinite(cell.samples_per_s)]):
         return f"{what}: no figures yet."
     name, cell = max(known, key=lambda k: k[1].samples_per_s)
     figure = formats.seconds(cell.epoch_s) if value == "epoch_s" else f"{formats.number(cell.speed_up)} times"
-    return (
-        f"{what} for {len(table.lines)} settings at {len(table.batch_sizes)} batch sizes; the fastest is {name} at "
-        f"batch {cell.entry.batch_size:,} with {figure}; {len(cells) - len(known)} cells have no figure."
-    )
+    return f"{what} by setting and batch size; the fastest is {name} at batch {cell.entry.batch_size:,} with {figure}."

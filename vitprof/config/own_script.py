@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from contextlib import suppress
@@ -107,12 +108,15 @@ def is_dataloader(loader: Mapping[str, Any]) -> bool:
     return not loader or "prefetch_factor" in loader
 
 
-def to_compare(environment: Mapping[str, Any], workers: int, command: str) -> str:
-    """Returns the tournament to type for a watched run; "" where its loader takes no arguments."""
+def to_compare(environment: Mapping[str, Any], workers: int, command: str, advised: str = "") -> str:
+    """Returns the tournament to type for a watched run; "" where its loader takes no arguments. `advised`: a verdict
+    whose advice may name a number of workers.
+    """
     if not is_dataloader(environment.get("watched") or {}):
         return ""
     cores = int(environment.get("job_cpu_count") or environment.get("cpu_count") or 2)
-    values = ",".join(map(str, sorted({0, 2 * workers, cores // 2, cores} - {workers})))
+    named = map(int, re.findall(r"workers=(\d+)", advised))
+    values = ",".join(map(str, sorted({0, 2 * workers, cores // 2, cores, *named} - {workers})))
     return f"{from_anywhere()} tournament --vary workers={values} -- {command}"
 
 

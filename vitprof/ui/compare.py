@@ -15,7 +15,6 @@ from vitprof.recording.columns import ENDED_STATUSES, RunSummary
 from vitprof.store import RunQuery, RunRow, StoredRun
 from vitprof.ui import compare_sections, downloads, findings, resources, tables, texts, widgets
 from vitprof.ui.profile import proof
-from vitprof.ui.profile.live import is_simulated_run
 from vitprof.ui.tournament import state
 
 MOST_WARNINGS = 3
@@ -35,7 +34,10 @@ def page() -> None:
     runs, baseline = pick_runs()
     if not runs:
         return
-    draw_table(runs, baseline, comparable=draw_caveats(runs))
+    comparable = draw_caveats(runs)
+    if len(runs) == 2 and baseline is not None:
+        proof.draw_known(runs[baseline].config, runs[1 - baseline].config)
+    draw_table(runs, baseline, comparable=comparable)
     downloads.draw_downloads_many(runs)
     drawn: dict[str, tuple[str, Callable[[], None]]] = {
         "device": ("Device time", lambda: compare_sections.draw_device_time(runs)),
@@ -84,8 +86,7 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
         "Find runs",
         key="compare-find",
         placeholder="memory photos, #12, …",
-        help="Narrows the list above: words of the name, note, strategy, data set, device or a tag, or a number. "
-        "Runs that are chosen already stay.",
+        help="Narrows the list above: words of the name, note, strategy, data set, device or a tag, or a number.",
         max_chars=MAX_SEARCH,
     )
     helpers = st.checkbox(
@@ -189,8 +190,7 @@ def pick_baseline(runs: Sequence[StoredRun]) -> int | None:
         format_func=lambda run_id: labels[run_id],
         key=BASELINE_KEY,
         on_change=lambda: write_numbers(BASELINE, filter(None, [st.session_state[BASELINE_KEY]])),
-        help="The run that speed-ups are measured against, and whose settings the others' are compared with. It is "
-        "kept in the URL.",
+        help="The run that speed-ups are measured against, and whose settings the others' are compared with.",
     )
     return lowest if chosen == AUTOMATIC else options.index(chosen) - 1
 
@@ -199,11 +199,6 @@ CLOSE = 0.1
 """A speed-up this close to 1 is shown with three decimals: "1.00, faster" would contradict itself."""
 UNTOLD = ("Copied", "GPU", "SM")
 """First words of columns that most runs have no value for, such as those without a GPU: not listed as missing."""
-
-
-def _spread(run: StoredRun, _: comparison.Compared) -> float:
-    s = run.summary or RunSummary()
-    return 50 * (s.samples_per_s_high - s.samples_per_s_low) / s.samples_per_s if s.samples_per_s > 0 else math.nan
 
 
 def _range(_: StoredRun, gain: comparison.Compared) -> str:
@@ -232,23 +227,22 @@ COLUMNS: tuple[tables.Column, ...] = (  # the run stays in sight, and leaves roo
     ),
     tables.Column("Samples/s", "Steady-state throughput.", lambda run, _: run.summary.samples_per_s, width=90),
     tables.Column("Speed-up (x)", "Throughput over the baseline's.", _speed_up, exact=True, width=100),
+    tables.Column("95% range", "The speed-ups that both runs' 95% intervals allow.", _range),
     tables.Column(
         "vs baseline",
         "faster, slower: the two 95% intervals do not overlap; equal: surely less than 5% apart; undecided: may be "
         "noise; unknown: an interval is missing; not comparable: the runs are unlike or were disturbed.",
         lambda _, gain: gain.relation,
     ),
+    tables.of_summary("Device idle (%)", "device_idle_frac", 100, "%.1f"),
+    tables.of_summary("Data wait (%)", "data_wait_frac", 100, "%.1f"),
     tables.Column(
         "Verdict",
         f"Whether loading held the device up: {CLASSES}; the lower end of the 95% interval decides.",
-        lambda run, _: findings.verdict_of(run).kind + (", simulated" if is_simulated_run(run) else ""),
+        lambda run, _: findings.verdict_of(run).kind,
     ),
-    tables.Column("95% range", "The speed-ups that both runs' 95% intervals allow.", _range),
-    tables.Column("± (%)", "Half of the 95% interval of the throughput, as a share of it.", _spread, "%.2f"),
     tables.of_summary("Epoch (s)", "epoch_s"),
     tables.Column("Epoch is", "Measured over n whole epochs, or extrapolated from the throughput.", _epoch_from),
-    tables.of_summary("Data wait (%)", "data_wait_frac", 100, "%.1f"),
-    tables.of_summary("Device idle (%)", "device_idle_frac", 100, "%.1f"),
     tables.of_summary("Step, median (ms)", "step_ms_median"),
     tables.of_summary("Step, p95 (ms)", "step_ms_p95"),
     tables.of_summary("Steps", "n_steady_steps"),

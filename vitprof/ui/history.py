@@ -233,6 +233,10 @@ def sparkline(values: Sequence[float | None]) -> list[float]:
 
 COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
     "run": (lambda r: r.id, column.NumberColumn("Run", help="Number of the run.", format="%d", pinned=True, width=50)),
+    "idle": (
+        lambda r: None if r.idle_frac is None else 100 * r.idle_frac,
+        column.NumberColumn("Idle", help=tables.help_of("device_idle_frac"), format="%.1f%%", width=70),
+    ),
     "name": (lambda r: r.name, column.TextColumn("Name", help="Its name; Edit changes it.", width=270)),
     "verdict": (
         chips,
@@ -257,10 +261,6 @@ COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
             color=style.IDLE,
             width=150,
         ),
-    ),
-    "idle": (
-        lambda r: None if r.idle_frac is None else 100 * r.idle_frac,
-        column.NumberColumn("Idle", help=tables.help_of("device_idle_frac"), format="%.1f%%", width=70),
     ),
     "speed": (
         lambda r: r.samples_per_s and round(r.samples_per_s),

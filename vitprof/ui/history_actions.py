@@ -12,7 +12,7 @@ from vitprof.program import program
 from vitprof.store import MAX_NOTE, MAX_TAG, RunRow, stored_run
 from vitprof.store.run_store import KEPT_DAYS
 from vitprof.ui import notifications, resources, texts, widgets
-from vitprof.ui.profile import page, settings
+from vitprof.ui.profile import settings
 
 DELETED, UNDO = "runs deleted last", ":material/undo:"
 
@@ -36,8 +36,7 @@ def draw_actions(ticked: Sequence[RunRow]) -> None:
         if _button("Run again", "replay", "Starts a new run with the same settings.", ours):
             open_in_profile(resources.manager().submit(resources.store().run(ids[0]).config))
         if _button("Settings to sidebar", "tune", "Puts its settings into the sidebar; starts nothing.", ours):
-            settings.use_config(resources.store().run(ids[0]).config)
-            notifications.say_there(page.TAKEN_OVER, ":material/tune:")
+            settings.offer(resources.store().run(ids[0]).config)
             open_in_profile(ids[0])
         if _button("Edit", "edit", "Name, tags and note of a run, or tags for several.", some):
             st.session_state[notifications.DIALOG_OPEN] = True

@@ -83,7 +83,7 @@ COLUMNS = (
     tables.Column(
         "Reference (samples/s)",
         "On 2 cores of an AMD EPYC, with a simulated device of 5 ms and 5 us a sample for digits, 10 ms and 500 us "
-        "for photos: docs/results.md. Compare these bars with each other, not with yours.",
+        "for photos: docs/results.md. The bars of both columns have one scale.",
         lambda r: r.reference,
         bar=True,
     ),

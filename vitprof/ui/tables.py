@@ -86,7 +86,7 @@ def column_config(columns: Sequence[Column], shown: pd.DataFrame) -> dict[str, A
     for c in (c for c in columns if c.name in shown):
         about: dict[str, Any] = {"help": c.help, "pinned": c.pinned, "width": c.width}
         if c.bar:
-            most = float(shown[c.name].max())
+            most = float(shown[[c.name for c in columns if c.bar and c.name in shown]].max(axis=None))
             made = st.column_config.ProgressColumn(c.name, **about, format=c.format, min_value=0.0, max_value=most)
         elif pd.api.types.is_string_dtype(shown[c.name]):
             made = st.column_config.TextColumn(c.name, **about)

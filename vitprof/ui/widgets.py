@@ -111,12 +111,23 @@ def reject(names: Mapping[str, Sequence[str]], checked: Iterable[str]) -> list[s
             messages.append(f"{label(field)} {values[field]}: choose one of {', '.join(allowed)}")
             values[field] = DEFAULTS[field]
     for field in [f for f in checked if f"set-{f}" not in st.session_state]:  # a widget may have another value by now
-        try:
-            config.RunConfig(**{field: values[field]})
-        except errors.ConfigError as error:
+        if error := _why_not(field):
             messages.append(wrong(error))
             values[field] = BUDGET_DEFAULTS.get(field, DEFAULTS[field])
     return messages
+
+
+def _why_not(field: str) -> errors.ConfigError | None:
+    try:
+        config.RunConfig(**{field: settings()[field]})
+    except errors.ConfigError as error:
+        return error
+    return None
+
+
+def all_wrong(first: errors.ConfigError) -> str:
+    """Returns what is wrong with this session's settings: `first`, and what no job takes besides."""
+    return "; ".join(dict.fromkeys(map(wrong, (first, *filter(None, map(_why_not, FIELDS))))))
 
 
 def wrong(error: errors.ConfigError) -> str:

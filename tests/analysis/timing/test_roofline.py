@@ -37,7 +37,7 @@ def test_each_stage_has_all_cores_and_the_loader_shares_them() -> None:
             "decoding": 2 * 50 / 0.06,
             "transforms": 2 * 50 / 0.02,
             "collating": 2 * 50 / 0.005,
-            "Python and waiting for a turn": 2 * 50 / 0.005,
+            "Python between the stages": 2 * 50 / 0.005,
             LOADER: 1000,
             TRANSFER: 50_000,
             DEVICE: 50 / 0.014,

@@ -11,6 +11,8 @@ from vitprof.store import RunStore
 
 TOLD = {"device": "cpu", "watched": {"dataset": "Samples", "batch_size": 16, "num_workers": 2, "start_method": "spawn"}}
 
+TRIED = {"kind": "input-bound", "sentence": "Input-bound; try setting num_workers=9", "simulated": False}
+
 
 @pytest.fixture
 def run_id(store: RunStore) -> int:
@@ -45,6 +47,8 @@ def test_profile_and_compare(store: RunStore, run_id: int) -> None:
     assert [c.value for c in app(run=str(run_id)).code] == [f"{from_anywhere()} watch -- /venv/bin/python train.py"]
     store.update_run(run_id, environment={"cpu_count": 8})
     assert app(run=str(run_id)).code[1].value.endswith(" --vary workers=0,4,8 -- /venv/bin/python train.py")
+    store.update_run(run_id, verdict=TRIED)
+    assert app(run=str(run_id)).code[1].value.endswith(" --vary workers=0,4,8,9 -- /venv/bin/python train.py")
 
 
 def test_transforms_and_headroom_of_a_run_that_has_them(store: RunStore, run_id: int) -> None:

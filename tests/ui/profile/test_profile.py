@@ -19,7 +19,8 @@ from vitprof.store import RunGroup, RunStore
 from vitprof.store.predictions import list_predictions, update_prediction
 from vitprof.ui import findings, resources
 from vitprof.ui.notifications import TO_SAY
-from vitprof.ui.profile.page import LOOKS, TAKEN_OVER
+from vitprof.ui.profile.page import LOOKS
+from vitprof.ui.profile.settings import TAKEN_OVER
 
 CHARTS: dict[str, set[str]] = {
     "Answer": {"live-gaps", "device-time"},

@@ -73,6 +73,10 @@ def test_its_answer_in_words(store: RunStore, waits: tuple[Any, ...], status: To
     assert ("use-advice-0" in [b.key for b in at.button]) == ("No gain" not in words)
     assert "proof-bars-0" in charts(at)
     assert f"proof for run {run_id}" in said(app("tournament"))
+    if words.startswith("**4.19x"):
+        advised = add_run(store, device=DEVICE, strategy="memory", name="its settings, once")
+        compared = said(app("compare", runs=f"{run_id},{advised}"))
+        assert (words in compared) is ("In turns, which decides more" in compared) is (status == "done")
 
 
 def test_an_undecided_proof_whose_baseline_is_recommended_shows_no_gain() -> None:

@@ -223,5 +223,10 @@ def test_a_wrong_number_is_said_until_it_is_put_right() -> None:
     at = form()
     at.number_input(key="set-batch_size").set_value(0).run()
     assert "Batch size 0: give a whole number from 1 to" in read(at.error[0].value)
+    at.number_input(key="set-seconds").set_value(0.0).run()
+    both = read(at.error[0].value)
+    assert ("Batch size 0: give a whole" in both, "Seconds 0" in both) == (True, True), "not one after the other"
     at.number_input(key="set-batch_size").set_value(64).run()
+    assert read(at.error[0].value).startswith("Seconds 0")
+    at.number_input(key="set-seconds").set_value(5.0).run()
     assert (len(at.error), len(at.warning), at.button(key="run-button").disabled) == (0, 0, False)

@@ -76,10 +76,8 @@ def test_its_lines_are_taken_as_commands(store: RunStore, monkeypatch: pytest.Mo
     assert [h.value for h in at.header] == ["Demonstration", "My script", "My data", "This machine now"]
     lines = [code.value.replace(" \\\n  ", " ") for code in at.code]
     documented = (ROOT / "docs" / "own-data.md").read_text().splitlines()
-    data = [f"uvx {line.strip()}" for line in documented if "train_photos.py" in line or "datasets add pets" in line][
-        :3
-    ]
-    assert lines == ["uvx vitprof watch -- python train.py", *data]
+    added = next(f"uvx {line.strip()}" for line in documented if "datasets add pets" in line)
+    assert lines == ["uvx vitprof watch -- python train.py", added]
     assert any("`uvx vitprof demo`" in text.value for text in at.markdown)
     monkeypatch.chdir(tmp_path)
     for line in lines:

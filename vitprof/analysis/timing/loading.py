@@ -21,7 +21,7 @@ STAGE_WORDS: dict[str, str] = {
     "decode": "decoding",
     "transform": "transforms",
     "collate": "collating",
-    "rest": "Python and waiting for a turn",
+    "rest": "Python between the stages",
     "hand_over": "hand-over",
 }
 """Stage of loading, or the rest of the time -> its name in a sentence."""

@@ -191,7 +191,7 @@ def _preparing(s: Situation) -> Iterator[Advice]:
         reason = "Once for a batch there, not for each sample here."
         yield Advice({"augment": "device"}, "augmentation on the device", reason)
     if not s.jpeg:
-        yield from _in_memory(s, "No decoding and no Python for each sample: a batch is one gather of uint8 rows.")
+        yield from _in_memory(s, "No decoding and no Python for each sample: one call picks a whole batch.")
     if s.form == "encoded":
         if s.config.decoder is not None:
             best = parts.DECODERS[s.info.kind][0]
@@ -203,7 +203,7 @@ def _preparing(s: Situation) -> Iterator[Advice]:
         yield _choose("strategy", "threads", reason)
     yield from _more_workers(s, "Loading runs beside training, on free cores.")
     yield from _preprocessed(s, "Decoding and resizing are done once; random crops move to the device.")
-    yield from _in_memory(s, "Decoded once beforehand; a batch is one gather of uint8 rows.")
+    yield from _in_memory(s, "Decoded once beforehand; one call picks a whole batch.")
     if s.jpeg and not s.on_cpu and not s.simulated:
         yield _choose("strategy", "dali", "The GPU decodes, and it has time to spare.")
 

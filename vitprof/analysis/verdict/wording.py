@@ -106,7 +106,6 @@ CAUSE_WORDS: dict[str, str] = {
 
 
 CAUSE_NAMES: dict[str, str] = STAGE_WORDS | {
-    "rest": "Python between the stages",
     "transfer": "the copy to the device",
     "epoch_start": "epoch starts",
     "loading": "making batches",

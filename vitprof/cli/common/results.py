@@ -39,7 +39,8 @@ def on_ranks(run: store.StoredRun) -> list[str]:
 
 def to_compare(run: store.StoredRun) -> list[str]:
     """Returns the line with the tournament to type for a watched run, if its loader has settings to compare."""
-    line = own_script.to_compare(run.environment, run.config.workers or 0, str(run.facts.get("command", "COMMAND")))
+    command, advised = str(run.facts.get("command", "COMMAND")), run.verdict.sentence if run.verdict else ""
+    line = own_script.to_compare(run.environment, run.config.workers or 0, command, advised)
     return [f"  to compare settings of its DataLoader type {line}"] if line else []
 
 

@@ -23,7 +23,7 @@ from vitprof.cores import job_cores
 from vitprof.jobs import scheduling
 from vitprof.ui import resources, widgets
 from vitprof.ui.live_chart import Pick, draw_growing, view_of
-from vitprof.ui.texts import act_button, escaped, guarded
+from vitprof.ui.texts import act_button, escaped, guarded, rough_time, sentence
 
 OnPick = Callable[[Pick], None] | None
 
@@ -35,9 +35,7 @@ MEMORY_TILES = (
     ("Memory, peak", "job_rss_bytes", "of the job's processes, resident in RAM"),
 )
 """What the memory tile shows, the first of these that could be read: label, column, and whose memory it is."""
-WAIT_HELP = (
-    "Share of the time that the training loop was blocked in next(loader). Exposed: what cost device time of it."
-)
+WAIT_HELP = "Share of the time that the loop was blocked in next(loader); below, what of it left the device idle."
 IDLE_HELP = "Share of the time between steps in which the device computed nothing. From events, not from NVML."
 FACTS = ("copied", "throttled")
 """How notices begin that only state where the data are; all others are warnings."""
@@ -104,14 +102,14 @@ def draw_state(run: store.StoredRun, now: float) -> None:
         elif run.stage == "training" and run.training_since_s is not None and fraction > 0:
             whole_s = run.config.seconds or (now - run.training_since_s) / fraction
             left = whole_s * (1 - fraction)
-            text += f", {formats.seconds(max(left, 0.0))} left"
+            text += f", about {rough_time(max(left, 0.0))} left"
         st.progress(min(fraction, 1.0), text=text)
     elif run.status == "stopped":
         st.warning(f"Stopped{': ' + escaped(run.error) if run.error else ''}. What was measured until then is kept.")
     elif run.status != "done":
         st.error(f"{run.status.capitalize()}: {escaped(run.error)}")
     for notice in run.notices:
-        (st.info if notice.startswith(FACTS) else st.warning)(escaped(notice))
+        (st.info if notice.startswith(FACTS) else st.warning)(escaped(sentence(notice)))
 
 
 def set_up(run: store.StoredRun) -> str:
@@ -181,9 +179,13 @@ def headline(run: store.StoredRun, totals: summary.Totals) -> str:
     )
 
 
-def _inside(run: store.StoredRun) -> str:
-    found = run.verdict.launch_frac if run.verdict and run.verdict.kind == "launch-bound" else 0.0
-    return f"+ {formats.percent(found)} in steps" if found > 0 else ""
+def _of_idle(run: store.StoredRun) -> str:
+    """Returns what of a run's idle time was for data, or how long the device was idle inside the steps, too."""
+    if not (found := run.verdict) or found.kind == "inconclusive":
+        return ""
+    if found.kind == "launch-bound" and found.launch_frac > 0:
+        return f"+ {formats.percent(found.launch_frac)} in steps"
+    return f"{formats.percent(found.idle_frac)} for data"
 
 
 def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:
@@ -196,8 +198,8 @@ def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:
             formats.percent(totals.share(s)) for s in (totals.data_wait_s, totals.gap_s, totals.exposed_wait_s)
         )
         tiles += [
-            ("Data wait", wait, f"{exposed} exposed" if exposed != formats.NOT_AVAILABLE else None, WAIT_HELP),
-            ("Device idle", idle, _inside(run) or simulated, IDLE_HELP),
+            ("Data wait", wait, f"{exposed} cost device time" if exposed != formats.NOT_AVAILABLE else None, WAIT_HELP),
+            ("Device idle", idle, _of_idle(run) or simulated, IDLE_HELP),
         ]
         utilisation, active = _utilisation(run, telemetry)
         if math.isfinite(utilisation) or simulated or active:

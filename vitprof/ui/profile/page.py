@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import streamlit as st
@@ -95,7 +96,6 @@ LOOKS: dict[str, tuple[str, str]] = {
     "inconclusive": (":material/help:", style.NEUTRAL),
 }
 """Kind of a verdict -> its icon, and the colour at the card's edge. The word is in the sentence."""
-TAKEN_OVER = "The settings are in the sidebar. Press Run there."
 USE_HELP = "Puts this run's settings with this change into the sidebar; nothing is started."
 VERDICT_HELP = (
     "From times on the device and in the training loop, never from GPU-util. The lower end of the 95% interval "
@@ -192,22 +192,18 @@ def _draw_advice(run: store.StoredRun, advice: Advice, at: int, proofs: proof.Pr
 
     advised = apply(run.config, advice.settings)  # advice is checked when it is given: it can be resolved
 
-    def use() -> None:
-        settings.use_config(advised)
-        notifications.say_there(TAKEN_OVER, ":material/tune:")
-
-    text, buttons = st.columns([3, 1], vertical_alignment="center", gap="small")
+    text, buttons = st.columns([3, 2], vertical_alignment="center", gap="small")
     spec = proof.spec_of(run.config, advised, of_run=run.id)
     proven = next((t for t in proofs if spec is not None and t.spec.jobs == spec.jobs), None)
     if proven is not None and math.isfinite(advice.samples_per_s):  # what is proven replaces what was predicted
         line = f"{at + 1}\\. **{escaped(sentence(advice.words.partition(':')[0]))}**"
     refuted = proven is not None and proof.is_refuted(proven)
     text.markdown(f"{at + 1}\\. ~~{escaped(sentence(advice.words))}~~" if refuted else line)
-    with buttons:
+    with buttons.container(horizontal=True, horizontal_alignment="right", gap="small"):
         if spec is not None and proven is None:
             proof.draw_button(spec, at, first=first)
         if not refuted:
-            act_button("Use these settings", f"use-advice-{at}", "tune", use, USE_HELP, width="stretch")
+            act_button("Use these settings", f"use-advice-{at}", "tune", partial(settings.offer, advised), USE_HELP)
     if proven is not None:
         proof.draw_result(proven, at)
 
@@ -246,10 +242,7 @@ def _idle_sentence(times: findings.Idle) -> str:
     return text
 
 
-SIGNATURES_HELP = (
-    "Rules look for patterns that point at one cause: stalls at every n-th batch, one slow worker, slow starts of "
-    "epochs, files read cold, garbage collection, growing memory, other programs."
-)
+SIGNATURES_HELP = "What points at one cause, such as stalls at every n-th batch, a slow worker, or other programs."
 
 
 @guarded
@@ -276,12 +269,14 @@ def draw_recording_cost(run: store.StoredRun) -> None:
         st.caption(f"These steps do not show what recording took{watched}: docs/overhead.md")
         return
     idle = inside = ""
+    if any(signature.name == "other-programs" for signature in findings.verdict_of(run).signatures):
+        inside = "Other programs ran: on a quiet machine it takes less. "
     if math.isfinite(cost.exposed_frac) and not run.config.loader_only:
         idle = f" and kept the device idle {formats.percent(cost.exposed_frac)} of it"
     if run.summary and math.isfinite(share := run.summary.loader_times_frac):
         where = ", in its workers" if run.config.workers else ""
-        inside = f"Measuring inside the loader took about {formats.percent(share)}{where}."
-        inside = inside if run.config.loader_times else "Nothing was measured inside the loader."
+        took = f"Measuring inside the loader took about {formats.percent(share)}{where}."
+        inside += took if run.config.loader_times else "Nothing was measured inside the loader."
     st.caption(
         f":material/speed: vitprof's own recording took at most {formats.percent(cost.frac)} of this run's time "
         f"({formats.seconds(cost.s_per_step)} a step, n = {cost.n:,}){idle}. {inside}",

@@ -52,11 +52,11 @@ def begun(run: StoredRun) -> Proofs:
 
 def draw_button(spec: TournamentSpec, number: int, *, first: bool) -> None:
     look: Literal["primary", "secondary"] = "primary" if first else "secondary"
-    do, how = partial(state.start, spec, ""), {"disabled": state.busy(), "width": "stretch"}
-    act_button("Prove the gain", f"prove-{number}", "balance", do, PROVE_HELP, type=look, **how)
+    do, busy = partial(state.start, spec, ""), state.busy()
+    act_button("Prove the gain", f"prove-{number}", "balance", do, PROVE_HELP, type=look, disabled=busy)
     if first and st.session_state.get(NEXT) == str(spec.of_run):
         del st.session_state[NEXT]
-        if not how["disabled"]:
+        if not busy:
             do()
             st.rerun()
 
@@ -72,6 +72,15 @@ def is_refuted(proof: tournaments.StoredTournament) -> bool:
 def _against(advised: LeaderboardRow, board: Leaderboard) -> str:
     best = recommend(board) if advised.against_baseline == "undecided" else None
     return "unneeded" if best is not None and best.key == board.baseline else advised.against_baseline
+
+
+def draw_known(*configs: RunConfig) -> None:
+    """Draws what the newest tournament of these jobs, which ran in turns, has shown."""
+    spec = spec_of(*configs)
+    every = tournaments.list_tournaments(resources.store()) if spec is not None else []
+    if known := next((t for t in every if spec and {*t.spec.jobs} == {*spec.jobs} and t.status == "done"), None):
+        st.caption("In turns, which decides more than two runs one after the other:")
+        draw_result(known, 0)
 
 
 def draw_result(proof: tournaments.StoredTournament, number: int) -> None:
@@ -136,6 +145,7 @@ def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> s
             if now.tournament.held
             else "**Not proven:** too few runs."
         )
+    ran = [o.run_id for entry in now.entries for o in entry.outcomes]
     name, times = escaped(setting_in_words(advised.entry)), f"{formats.number(advised.speed_up)}x"
     if advised.speed_up_high > WIDE * advised.speed_up_low > WIDE:
         times = f"At least {formats.number(advised.speed_up_low)}x"
@@ -143,7 +153,7 @@ def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> s
     spread = f" ({interval})" if math.isfinite(advised.speed_up_low) else ""
     if now.tournament.held:
         return f"**So far {formats.number(advised.speed_up)}x**{spread}: {name}, after {rounds} in turns."
-    sure = f"{rounds} in turns, {rough_time(now.spent_s)}"
+    sure = f"{rounds} in turns (runs {min(ran)} to {max(ran)}), {rough_time(now.spent_s)}"
     taken = [cores for row in board.rows if (cores := least_others(row)) >= thresholds.OTHERS_CORES]
     proven = "beside other programs, so not proven for a quiet machine" if taken else "proven"
     words = {

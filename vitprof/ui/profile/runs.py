@@ -85,6 +85,8 @@ def draw_title(run: store.StoredRun) -> None:
             texts.act_button("Start page", "to-start", "arrow_back", leave, "The first page again.", type="tertiary")
         if is_own_script(run.config):
             st.badge("your own script", icon=":material/visibility:", color="gray", help=OWN_SCRIPT_HELP)
+            if run.live and not jobs.may_stop(run.id):
+                st.caption("Ctrl+C in its console stops it.", width="content")
             if command := run.facts.get("command"):
                 _draw_commands(run, str(command))
         elif not run.live and st.button("Run again", key="run-again", icon=":material/replay:", help=AGAIN_HELP):
@@ -106,7 +108,8 @@ def _draw_commands(run: store.StoredRun, command: str) -> None:
     with st.popover("Run again", icon=":material/replay:", help="What to type to watch it again, or to compare."):
         st.markdown("Watch it again, in the folder that it was started in:")
         st.code(f"{from_anywhere()} watch -- {command}", language=None, wrap_lines=True)
-        if compare := to_compare(run.environment, run.config.workers or 0, command):
+        advised = run.verdict.sentence if run.verdict else ""
+        if compare := to_compare(run.environment, run.config.workers or 0, command, advised):
             st.markdown("Compare settings of its DataLoader (a tournament of this script):")
             st.code(compare, language=None, wrap_lines=True)
 

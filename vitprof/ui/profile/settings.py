@@ -17,7 +17,7 @@ from vitprof.errors import ConfigError
 from vitprof.jobs.scheduling import ahead_of_a_new_run
 from vitprof.names import MAX_NAME, NAME_CUT, cut_name
 from vitprof.recording.columns import DELAYED_STAGES
-from vitprof.ui import device_field, own_sets, resources, texts, widgets
+from vitprof.ui import device_field, notifications, own_sets, resources, texts, widgets
 
 MAIN_KNOBS: tuple[str, ...] = ("workers", "cache_mb", "slow_drive")
 """The knobs that a strategy depends on most; the others are a click away."""
@@ -26,11 +26,19 @@ READ_FIRST: tuple[str, ...] = ("dataset", "n_images", "model", "image_size", "pr
 FILLED_IN: tuple[str, ...] = ("n_images", "image_size", "lr", "augment")
 """Settings that a job gets from its data set and its model unless chosen, besides parts and knobs."""
 SHOWN_AS = "shown as"
+TAKEN_OVER, OFFERED = "The settings are in the sidebar. Press Run there.", "settings to press Run for"
 
 
 def use(strategy: str, dataset: str, n_images: int | None) -> None:
     widgets.settings().update(dict.fromkeys((*KNOBS, *PARTS)))
     widgets.settings().update(strategy=strategy, dataset=dataset, n_images=n_images)
+
+
+def offer(config: RunConfig, words: str = TAKEN_OVER) -> None:
+    """Puts a job's config into the sidebar, and says so: in a toast, and at Run until it is pressed."""
+    use_config(config)
+    st.session_state[OFFERED] = True
+    notifications.say_there(words, ":material/tune:")
 
 
 def use_config(config: RunConfig) -> None:
@@ -223,7 +231,7 @@ def run_button(
     seen = availability(plan, info, given, machine=resources.machine())
     usable, message, only_seen = None, "", ""
     if isinstance(config, ConfigError) and (seen.verdict != "bad" or config.field not in ("strategy", *PARTS)):
-        message = widgets.wrong(config)
+        message = widgets.all_wrong(config)
     elif seen.verdict == "bad":
         message = f"Not possible here: {seen.reason}"
     elif isinstance(config, RunConfig) and not (only_seen := resources.store().why_not_changed()):
@@ -238,6 +246,10 @@ def run_button(
             disabled=usable is None,
             icon=":material/play_arrow:",
         )
+        if pressed or usable is None:
+            st.session_state.pop(OFFERED, None)
+        if st.session_state.get(OFFERED):
+            st.success("These settings were taken over. Press Run.", icon=":material/tune:")
         if usable is not None:
             whole, there = resolve(usable), (home.data_dir() / info.directory).is_dir()
             ready = estimates.made(whole.storage or "", info) is not None

@@ -59,16 +59,9 @@ def draw_welcome(config: RunConfig | None) -> None:
         st.header("My data", anchor=False)
         st.markdown("In the sidebar, **Your own images** chooses a folder to load. In a console:")
         _draw_command("datasets add pets", "folder:/path/to/images")
-        st.markdown("Or write a script that loads them, and watch it:")
-        _draw_command("code --strategy workers", "--dataset photos --output train_photos.py")
-        _draw_command("watch --steps 100 --", "python train_photos.py /path/to/images", "--epochs 20")
+        st.markdown("Then **Data set** has them, and a **Tournament** says how to load them.")
     st.caption("To try other ways of loading, set up a run in the sidebar and press **Run**.")
     draw_machine()
-    st.caption("Read on")
-    with st.container(horizontal=True):
-        st.page_link("pages/tournament.py", label="Which setting is the fastest here?", icon=":material/emoji_events:")
-        st.page_link("pages/strategies.py", label="How can data be loaded?", icon=":material/account_tree:")
-        st.page_link("pages/history.py", label="What ran before", icon=":material/history:")
     st.fragment(_look, run_every=LOOK_S)()
 
 
@@ -122,12 +115,7 @@ PROCESSES_SHOWN = 5
 
 
 def draw_machine() -> None:
-    st.header(
-        "This machine now",
-        anchor=False,
-        help="Counts all programs: a job that you started elsewhere shows up here, too. Read once a second, and only "
-        "while this is on your screen.",
-    )
+    st.header("This machine now", anchor=False, help="All programs count: also a job that you started elsewhere.")
     st.fragment(_draw_machine, run_every=READ_EVERY_S)()
 
 

@@ -13,8 +13,8 @@ from vitprof.config import RunConfig
 from vitprof.config.own_script import code_line
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.code import script
-from vitprof.ui import navigation, notifications, tables, texts, widgets
-from vitprof.ui.profile.settings import use_config
+from vitprof.ui import navigation, tables, texts, widgets
+from vitprof.ui.profile.settings import offer
 from vitprof.ui.tournament.state import SECTION, SETTING
 from vitprof.ui.widgets import RUNS as RUNS_IN_URL
 
@@ -213,8 +213,7 @@ def use_button(key: str, *, primary: bool = True) -> bool:
 
 
 def use_setting(config: RunConfig, whose: str) -> None:
-    use_config(dataclasses.replace(config, name=""))
-    notifications.say_there(f"The settings of {whose} are in the sidebar. Press Run to start.", ":material/tune:")
+    offer(dataclasses.replace(config, name=""), f"The settings of {whose} are in the sidebar. Press Run to start.")
     # with the settings in the URL, which Profile would put there: so one press of Back leads here again
     navigation.leave_for("pages/profile.py", widgets.changed_settings(widgets.settings()))
 
