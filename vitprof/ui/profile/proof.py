@@ -23,6 +23,7 @@ from vitprof.ui.tournament import state
 from vitprof.ui.widgets import RUN
 
 PROVE_HELP = "Runs this job and the advised one in turns until it is decided which is faster: about a minute."
+HOW_HELP = "Compared by the fastest fifth of their time, which other programs disturb least."
 Proofs = list[tournaments.StoredTournament]
 GAINLESS = {"equal": "is as fast, within 5%", "slower": "is slower", "unneeded": "very likely gains at most 5%"}
 """How an advised job compares that is not worth using -> in words."""
@@ -79,7 +80,7 @@ def draw_known(*configs: RunConfig) -> None:
     spec = spec_of(*configs)
     every = tournaments.list_tournaments(resources.store()) if spec is not None else []
     if known := next((t for t in every if spec and {*t.spec.jobs} == {*spec.jobs} and t.status == "done"), None):
-        st.caption("In turns, which decides more than two runs one after the other:")
+        st.caption("These settings in turns, which compares better than two single runs:")
         draw_result(known, 0)
 
 
@@ -95,7 +96,7 @@ def _draw(tournament_id: int, number: int, *, held: bool) -> None:
     if now.tournament.held != held:
         st.rerun(scope="app")
     board = follows.board(now)
-    st.markdown(gain_in_words(now, board))
+    st.markdown(gain_in_words(now, board), help=HOW_HELP)
     if beyond := _beyond(now.tournament.spec.of_run, board, board.row(now.planned[1].key)):
         st.caption(beyond)
     if any(row.rank is not None for row in board.rows):
@@ -155,14 +156,14 @@ def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> s
         return f"**So far {formats.number(advised.speed_up)}x**{spread}: {name}, after {rounds} in turns."
     sure = f"{rounds} in turns (runs {min(ran)} to {max(ran)}), {rough_time(now.spent_s)}"
     taken = [cores for row in board.rows if (cores := least_others(row)) >= thresholds.OTHERS_CORES]
-    proven = "beside other programs, so not proven for a quiet machine" if taken else "proven"
+    beside = f"beside other programs (at least {formats.number(min(taken, default=0))} CPU cores)"
+    proven = f"{beside}, so not proven for a quiet machine" if taken else "proven"
     words = {
         "faster": f"**{times} as fast**{spread}, {proven}: {name}, {sure}.",
         **{against: f"**No gain:** {name} {how}: {times}{spread}, {sure}." for against, how in GAINLESS.items()},
     }.get(_against(advised, board), f"**Undecided:** {name}: {times}{spread}, {sure}.")
-    words += " Compared by the fastest fifth of their time, which other programs disturb least."
-    if taken:
-        words += f" Other programs took at least {formats.number(min(taken))} CPU cores: without them it may differ."
+    if taken and "proven" not in words:
+        words += f" It ran {beside}: without them it may differ."
     if len({row.entry.batch_size for row in board.rows}) > 1:
         words += " Another batch size also changes how the model learns."
     return words
