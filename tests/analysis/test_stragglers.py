@@ -39,6 +39,7 @@ def made(n_ranks: int = 4, n: int = N, seed: int = 0, **changed: Any) -> dict[in
             "batch_values": 1000.0 * np.ones(n) * factor["values"](rank, step),
             "between_s": between,
             "collectives": np.ones(n),
+            "awaited_s": np.zeros(n),
             "read_s": np.full(n, 0.008),
             "transform_s": np.full(n, 0.002),
             "forward_s": forward * changed.get("known", 1.0),
@@ -227,6 +228,32 @@ def test_steps_with_a_collective_before_the_backward_pass_are_said() -> None:
         of["forward_s"] = np.where(of["step"] % 5 == 3, math.nan, of["forward_s"])
     words = "39 steps (20% of the time) with other collectives before the backward pass are not compared."
     assert words in ranks_of(steps).sentences  # type: ignore[union-attr]
+
+
+def test_a_straggler_that_waits_for_others_elsewhere_is_none() -> None:
+    """As where ranks meet before the forward pass: rank 1 is late before that, rank 2 after it, and waits there."""
+    steps = made(forward=only(2, 2), wait=only(1, 1.5))
+    steps[2]["awaited_s"] = steps[2]["awaited_s"] + 0.005
+    seen = ranks_of(steps)
+    assert seen is not None
+    assert (seen.straggler, seen.cause, seen.in_doubt) == (None, "", True)
+    assert seen.why_not.startswith("rank 2 waits for others 6.2% of the time outside the backward pass: which rank")
+    assert "for data not equally long" in too_little_of_rank_0({"ranks": seen.to_dict()})
+    steps[2]["awaited_s"], steps[3]["awaited_s"] = steps[3]["awaited_s"], steps[2]["awaited_s"]
+    assert ranks_of(steps).straggler == 2, "others wait for it"  # type: ignore[union-attr]
+    steps = made()
+    steps[0]["awaited_s"] = steps[0]["awaited_s"] + 0.06 * (steps[0]["step"] % 3 == 0)  # in the step before
+    steps[0]["forward_s"][2::3] = math.nan
+    first = ranks_of(steps).sentences[0]  # type: ignore[union-attr]
+    assert first.endswith("pass, but rank 0 waits for others 33% of the time outside the backward pass.")
+
+
+def test_waits_in_a_loader_with_collectives_that_are_not_known_name_nobody() -> None:
+    seen = ranks_of(made(wait=only(1, 3)), facts := {"unknown_loader_waits": 150})
+    assert seen is not None
+    assert (seen.straggler, seen.sentences) == (None, (f"4 ranks: {seen.why_not}.",))
+    assert too_little_of_rank_0(facts | {"ranks": seen.to_dict()}) == seen.why_not
+    assert seen.why_not.startswith("next(loader) contains a collective, 150 times: how long it waits there")
 
 
 def test_more_samples_of_one_size_are_heavier_only_by_what_they_take() -> None:

@@ -1,6 +1,7 @@
 """What is a rank's own of its steps, in a group of this process alone."""
 
 import math
+import multiprocessing
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch.distributed as dist
 from tests.watch.test_steps import marks_of
 from vitprof.measure.devices import CpuDevice
 from vitprof.watch.batches import Step
+from vitprof.watch.fetch_times import MAKING
 from vitprof.watch.loaders import BackwardPasses
 from vitprof.watch.ranks import BROADCAST, Forward, n_collectives
 
@@ -41,17 +43,39 @@ def test_waits_in_the_sending_of_buffers_are_taken_off(forward: Forward) -> None
 
 
 def test_own_work_between_two_steps_has_no_barrier_and_follows_an_optimizer(forward: Forward) -> None:
-    assert all(map(math.isnan, forward.begin(10.0)))
+    assert all(map(math.isnan, forward.begin(10.0)[:2]))
     forward.stepped(12.0)
-    assert forward.begin(12.5) == (0.5, 0)
-    between_s, collectives = forward.begin(13.0)
+    assert forward.begin(12.5)[:2] == (0.5, 0)
+    between_s, collectives, _ = forward.begin(13.0)
     assert math.isnan(between_s), "of a batch without a step of the optimizer before it"
     assert collectives == 0
     forward.stepped(14.0)
     dist.barrier()
-    between_s, collectives = forward.begin(20.0)
+    between_s, collectives, _ = forward.begin(20.0)
     assert math.isnan(between_s)
     assert collectives == 1
+
+
+def test_waits_for_other_ranks_in_the_loader_are_none_for_data(forward: Forward) -> None:
+    forward.begin(10.0)
+    forward.stepped(12.0)
+    forward.request()
+    MAKING.laps, MAKING.waited_s, waits = {}, 0.0, multiprocessing.Barrier(1)
+    dist.all_reduce(torch.ones(1))
+    dist.barrier(async_op=True).wait()
+    waits.wait()
+    MAKING.laps = None
+    later_s = forward.received(13.0) - 13.0
+    assert later_s == MAKING.waited_s > 0
+    between_s, collectives, awaited_s = forward.begin(13.0 + later_s)
+    assert (round(between_s, 6), collectives, awaited_s, forward.n_unknown) == (1.0, 2, later_s, 0)
+    forward.request()
+    torch.ops._c10d_functional.wait_tensor(torch.ops._c10d_functional.all_reduce(torch.ones(1), "sum", "0"))
+    assert (forward.received(14.0), forward.n_unknown) == (14.0, 1), "one that is not waited for in Python"
+    forward.request()
+    dist.barrier()
+    forward.received(15.0, ended=True)
+    assert forward.n_unknown == 2
 
 
 def test_a_step_notes_what_it_was_given_and_its_own_times(forward: Forward) -> None:

@@ -14,7 +14,7 @@ from vitprof.measure.step_columns import UNKNOWN_TIMES, StepMarks, derive, gathe
 from vitprof.watch.batches import Step, batch_times
 from vitprof.watch.fetch_times import UNKNOWN
 from vitprof.watch.patching import Guard
-from vitprof.watch.steps import PlainBlock, Steps, TransformSums
+from vitprof.watch.steps import NOTED, PlainBlock, Steps, TransformSums
 from vitprof.watch.watcher import Watcher
 
 
@@ -74,7 +74,7 @@ def test_columns_of_a_plain_loop_are_those_of_any_loop(worker: int) -> None:
         made = asked + random.uniform(-0.1, 0.15)
         times = (0.3, random.uniform(0, 0.4), 0.05, made - 0.2, made, worker, ()) if number % 5 else None
         loss = random.normal()
-        given = {name: random.normal() for name in ("batch_values", "between_s", "collectives", "forward_s")}
+        given = {name: random.normal() for name in NOTED[-7:-2]}
         block.add((asked, got, 8, *((2.0, *times[:6]) if times else UNKNOWN), *given.values(), end, loss))
         if number == 20:
             parts.append(block.take())

@@ -84,6 +84,11 @@ class Ranks:
     """Steps that are not compared, as another collective is in their forward pass."""
     not_forward_frac: float = 0.0
     """Their share of the time."""
+    waiting: tuple[float, ...] = ()
+    """A rank that waits for others outside the backward pass, too, and by which share of the time more than the one
+    that does so least; () where that is little, or not seen."""
+    in_doubt: bool = False
+    """Whether what data cost is not known, as one does so, and their waits for data differ."""
     why_not: str = ""
     """Why nothing can be told; "" where it can."""
 
@@ -102,7 +107,8 @@ class Ranks:
         cost = (
             f"{formats.percent(self.lost_frac)} of the time, {formats.seconds(self.lost_s)} in {self.n_steps:,} steps"
         )
-        found.append(f"Waits for data cost {cost}: so much earlier the last rank would be without them.")
+        if not self.in_doubt:
+            found.append(f"Waits for data cost {cost}: so much earlier the last rank would be without them.")
         if self.one_off[0]:
             times, who = formats.count(self.one_off[0], "step"), ", ".join(map(str, self.one_off_ranks))
             ranks = f"rank {who}" if len(self.one_off_ranks) == 1 else f"one of ranks {who}"
@@ -126,13 +132,15 @@ class Ranks:
             what += ", by how much it is given," * (self.cause == "heavier data")
             return f"the one that {what} changes ({last} of the steps), and the others wait {share}"
         if self.straggler is None:
+            more = f", but {waits_for_others(*self.waiting)}" if self.waiting else ""
             if self.waits_alone:
-                return f"no rank's data hold up the others clearly; how long each computes is not known ({NO_FORWARD})"
+                unknown = f"how long each computes is not known ({NO_FORWARD})"
+                return f"no rank's data hold up the others clearly; {unknown}{more}"
             if len(self.one_off_ranks) == 1 and self.one_off[0] > 1 and self.one_off_frac > RARELY:
                 rare = _share_of(self.one_off[0], self.one_off_frac)
                 return f"rank {self.one_off_ranks[0]} holds up the others in {rare}"
             between = ", between its steps" * (self.not_between_frac <= RARELY)
-            return f"no rank holds up the others clearly by its data{between} or up to its first backward pass"
+            return f"no rank holds up the others clearly by its data{between} or up to its first backward pass{more}"
         mine = next(f for f in self.figures if f.rank == self.straggler)
         why = {
             "input": f"its data come late: it waits for them {formats.percent(mine.data_wait_frac)} of the time",
@@ -150,6 +158,11 @@ class Ranks:
         return f"{who} up the others for {at_least}{share}{when}; cause: {self.cause} ({why})"
 
 
+def waits_for_others(rank: float, share: float) -> str:
+    """Returns that a rank waits for others where these are not compared."""
+    return f"rank {rank:.0f} waits for others {formats.percent(share)} of the time outside the backward pass"
+
+
 def _share_of(steps: int, share: float) -> str:
     return f"{formats.count(steps, 'step')} ({formats.percent(share)} of the time)"
 
@@ -158,6 +171,15 @@ def _as_given(given: float) -> str:
     if math.isnan(given):
         return "; how much data it gets is not known"
     return ", by more than its data explain" if given >= HEAVIER else ", with as many values in its largest tensor"
+
+
+def unknown_waits(facts: Mapping[str, Any], n_steps: int) -> str:
+    """Returns why waits in the loader are not known to be for data; "" where they are."""
+    unknown = facts.get("unknown_loader_waits") or 0
+    if unknown <= RARELY * n_steps:
+        return ""
+    how_long = "how long it waits there for other ranks, and how long for data, is not known"
+    return f"next(loader) contains a collective, {unknown:,} times: {how_long}"
 
 
 STARVED = "almost certainly starved: "
@@ -181,6 +203,13 @@ def too_little_of_rank_0(facts: Mapping[str, Any]) -> str:
         return (
             f"{n} ranks train, and this one alone was recorded: whether the job waits for another's data is not known; "
             "watch all of them: vitprof watch -- torchrun ..."
+        )
+    if ranks and (why := unknown_waits(facts, ranks["n_steps"])):
+        return why
+    if ranks.get("in_doubt"):
+        return (
+            "the ranks wait for each other outside the backward pass, too, and for data not equally long: what data "
+            "cost the job is not known"
         )
     lost = ranks.get("lost_frac")
     own = ranks["figures"][0]["exposed_frac"] if lost is not None else 0.0

@@ -19,7 +19,15 @@ import numpy as np
 from vitprof import formats
 from vitprof.analysis import thresholds
 from vitprof.analysis.arrays import BOOTSTRAP_BLOCKS, Floats, Interval, Series
-from vitprof.analysis.ranks import HEAVIER, NO_FORWARD, RankFigures, Ranks
+from vitprof.analysis.ranks import (
+    HEAVIER,
+    NO_FORWARD,
+    RANKS_DIFFER_FRAC,
+    RankFigures,
+    Ranks,
+    unknown_waits,
+    waits_for_others,
+)
 
 OWN = ("exposed_wait_s", "between_s", "forward_s")
 NAMES = (
@@ -34,6 +42,7 @@ NAMES = (
     "read_s",
     "transform_s",
     "collectives",
+    "awaited_s",
     *OWN,
 )
 """The columns that are needed."""
@@ -53,6 +62,8 @@ ALIKE = 0.8
 """Down to this ratio of their median lengths, steps may be of ranks that all wait for each other."""
 QUARTERS, ELSEWHERE = 4, 0.1
 """So many parts of the steps are looked at, too; and the most that a rank late in some is so elsewhere, in ratio."""
+DOUBT = 0.25
+"""From this ratio of what it seems to cost a straggler's own waits for others put that in doubt."""
 RARE_FRAC = 0.02
 """Up to this share of the steps, what holds up the others once is left out of a rank's mean."""
 ONE_OFF = 3.0
@@ -81,9 +92,12 @@ def ranks_of(steps: Mapping[int, Series], facts: Mapping[str, Any] | None = None
         between = " to ".join(formats.seconds(float(length)) for length in (lengths.min(), lengths.max()))
         why = f"their steps differ in length ({between}): not all of them wait for each other"
         return Ranks(compared.figures(), n, why_not=why)
+    if why := unknown_waits(facts or {}, n):
+        return Ranks(compared.figures(), n, why_not=why)
     named = compared.late() or compared.changing() or compared.only_heavier()
+    doubt = compared.in_doubt(named)
     found = compared.costs() | {"not_all": _not_all(of_each), "not_forward": dropped[0], "not_forward_frac": dropped[1]}
-    return Ranks(compared.figures(), n, **found, **named)
+    return Ranks(compared.figures(), n, **found | (doubt if "why_not" in doubt else named | doubt))
 
 
 Late = tuple[list[int], Interval]
@@ -188,6 +202,26 @@ class Compared:
         heavier = float(np.nanmean(values[here] / np.median(values, axis=0))) if np.isfinite(values).all() else math.nan
         return {"saves": saves, "cause": _cause([0], of_last, [heavier, 1.0], [1.0, 1.0]), "wandering": True}
 
+    def in_doubt(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what waits for other ranks outside the backward pass say of what is `named`; nothing where there are
+        few. Who is late before such a wait is not compared with who is late after it; but who holds up the others does
+        not wait for them.
+        """
+        awaited_s, wall_s = self._common["awaited_s"], np.ptp(self._common["t_start_s"][0])
+        order = np.argsort(awaited_s.mean(axis=1))
+        late = [self._ranks.index(rank) for rank in named.get("stragglers", ())]
+        waits = order[-1] if not late else next(i for i in order if i in late)
+        more = _share((awaited_s[waits] - awaited_s[order[0]])[self._counts], max(self._step_s, wall_s / self._n))
+        least = max(LEAST_FRAC, DOUBT * named["saves"].value) if late else LEAST_FRAC
+        if named.get("wandering") or not more.low > 0 or more.value < least:
+            return {}
+        found: dict[str, Any] = {"waiting": (self._ranks[waits], more.value)}
+        if late:
+            found["why_not"] = f"{waits_for_others(*found['waiting'])}: which rank holds up the others is not known"
+        if np.ptp([each.exposed_frac for each in self.figures()]) >= RANKS_DIFFER_FRAC:
+            found |= {"in_doubt": True, "lost_s": math.nan, "lost_frac": math.nan}
+        return found
+
     def only_heavier(self) -> dict[str, Any]:
         """Returns why nothing can be said of a rank that has heavier data; nothing where there is none."""
         if not self._waits_alone or not max(self._given) >= HEAVIER:
@@ -286,12 +320,14 @@ def _common(steps: list[Series]) -> tuple[dict[str, Floats], tuple[int, float]]:
     since_s = np.diff(found["t_start_s"], prepend=found["t_start_s"][:, :1])
     usual_s = np.nan_to_num(np.median(found["step_s"], axis=1, keepdims=True)) if len(numbers) else 0.0
     found["late_s"] = np.maximum(0.0, since_s - usual_s)
+    found["awaited_s"] = np.cumsum(np.nan_to_num(found["awaited_s"]), axis=1)
     known = np.isfinite(found["step_s"]).all(axis=0) & np.isfinite(found["exposed_wait_s"]).all(axis=0)
     forward = known & np.isfinite(found["forward_s"]).all(axis=0)
     dropped = known & ~forward if forward.sum() > known.sum() / 2 else np.zeros_like(known)
     step_s = found["step_s"].max(axis=0, initial=0.0)
     gone = int(dropped.sum()), float(step_s[dropped].sum() / max(step_s[known].sum(), 1e-9))
-    return {name: values[:, known & ~dropped] for name, values in found.items()}, gone
+    common = {name: values[:, known & ~dropped] for name, values in found.items()}
+    return common | {"awaited_s": np.diff(common["awaited_s"], prepend=0.0)}, gone  # with those of dropped steps
 
 
 def _not_all(steps: list[Series]) -> int:
@@ -310,14 +346,7 @@ def _between_collectives(common: dict[str, Floats]) -> tuple[dict[str, Floats], 
     starts = np.flatnonzero(first)
     if not len(starts):
         return {name: of[:, :0] for name, of in common.items()}, False
-    labels = (
-        "step",
-        "epoch",
-        "warmup",
-        "t_start_s",
-        "late_s",
-        "between_s",
-    )  # the optimizer steps before the first of them
+    labels = ("step", "epoch", "warmup", "t_start_s", "late_s", "between_s")  # the optimizer steps before the first
     return {
         name: of[:, starts] if name in labels else np.add.reduceat(of[:, starts[0] :], starts - starts[0], axis=1)
         for name, of in common.items()

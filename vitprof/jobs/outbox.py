@@ -195,8 +195,7 @@ class Outbox:
 
     def _start(self) -> None:
         if self._thread is None and not self._leaving:
-            name = f"vitprof-writer-{self.run.id}"
-            self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+            self._thread = threading.Thread(target=self._work, name=f"vitprof-writer-{self.run.id}", daemon=True)
             self._thread.start()
         self._changed.notify_all()
 

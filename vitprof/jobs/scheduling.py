@@ -260,8 +260,7 @@ def _ahead(store: RunStore, mine: LiveRun, there: Sequence[LiveRun]) -> list[Ahe
     here = [run for run in there if run.id < mine.id and run.id not in together]
     found = []
     for run in sorted(here, key=lambda run: (run.status != "running", run.id)):
-        owner = _owner(run, of_run.get(run.id))
-        found.append(Ahead(f"run {run.id}", device_of(run), run.share_machine, owner, run))
+        found.append(Ahead(f"run {run.id}", device_of(run), run.share_machine, _owner(run, of_run.get(run.id)), run))
     others = (h for h in everywhere if h.store != mark and not h.fits(mine.share_machine, device))
     return found + [Ahead(name_of(holder), holder.device, holder.shares, holder.who) for holder in others]
 

@@ -268,8 +268,7 @@ def _left(store: RunStore, lines: list[str]) -> dict[int, list[SpoolFile]]:
         try:
             file.read_header()
         except ValueError as error:
-            line = f"{path}, which waited for the run store, cannot be read ({error}): {file.set_aside()}"
-            lines.append(line)
+            lines.append(f"{path}, which waited for the run store, cannot be read ({error}): {file.set_aside()}")
             continue
         if file.header["store"] == store.identity:
             found.setdefault(file.header["run"]["id"], []).append(file)

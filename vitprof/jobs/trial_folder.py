@@ -90,8 +90,7 @@ class TrialFolder:
     def command(self, command: Sequence[str], kept: str) -> list[str]:
         """Returns the command to start, in `cwd`; `kept`: a folder of vitprof's own that it writes to."""
         if self._isolation == LAYER:
-            start = [sys.executable, "-I", str(LAYER_SCRIPT), self._made, kept, json.dumps(self._layered)]
-            return [*start, *command]
+            return [sys.executable, "-I", str(LAYER_SCRIPT), self._made, kept, json.dumps(self._layered), *command]
         if self._isolation == COPY:
             inside = os.path.join(self._folder, "")
             return [os.path.join(self.cwd, a[len(inside) :]) if a.startswith(inside) else a for a in command]

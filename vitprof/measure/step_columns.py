@@ -32,11 +32,13 @@ class BatchTimes(NamedTuple):
     other_exposed_s: float = 0.0
     """Those in which the device had nothing to do."""
     batch_values: float = math.nan
-    """Numbers in its largest tensor: what a rank was given. This and the next three: where several ranks train."""
+    """Numbers in its largest tensor: what a rank was given. This and the next four: where several ranks train."""
     between_s: float = math.nan
     """Seconds of the rank's own between the step before and this one, its wait for data aside."""
     collectives: float = math.nan
     """Collectives begun since the batch before."""
+    awaited_s: float = math.nan
+    """Seconds of waits for other ranks since then, where they are seen."""
     forward_s: float = math.nan
     """Seconds from the batch to the first backward pass on it, without waits for other ranks."""
 

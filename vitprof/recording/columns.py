@@ -112,6 +112,7 @@ class StepRecord:
     batch_values: float = measured("numbers in the batch's largest tensor, padding too, where several processes train")
     between_s: float = measured("where several processes train: from the last update to this step, without data_wait_s")
     collectives: float = measured("where several processes train: collectives begun since the batch before")
+    awaited_s: float = measured("where several processes train: waits for others since the batch before, where seen")
     forward_s: float = measured("where several processes train: from the batch to the first backward pass, own time")
 
 

@@ -89,6 +89,11 @@ class RankFacts(TypedDict):
     """Steps that are not compared, as another collective is in their forward pass."""
     not_forward_frac: NotRequired[float]
     """Their share of the time."""
+    waiting: NotRequired[list[float]]
+    """A rank that waits for others outside the backward pass, too, and the share of the time of that; empty where that
+    is little, or not seen."""
+    in_doubt: NotRequired[bool]
+    """Whether what data cost is not known, as one does so, and their waits for data differ."""
     why_not: str
     """Why nothing can be told; empty where it can."""
     sentences: list[str]

@@ -248,6 +248,9 @@ class Facts(TypedDict, total=False):
     unknown_wait_steps: int
     """Steady steps of a watched run that got their batch where it was not seen: their waits are not known. With more
     than a few there is no verdict."""
+    unknown_loader_waits: int
+    """Batches of a rank in whose `next()` there was a collective, without its wait being known. With more than a few
+    there is no verdict."""
     fetched_by: str
     """What fetches the batches of a watched run instead of the training thread: "a thread", or "no loader"."""
     loaders: list[LoaderWaits]

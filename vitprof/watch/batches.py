@@ -47,8 +47,7 @@ def together(first: BatchTimes | None, then: BatchTimes | None) -> BatchTimes | 
     """Returns the sum of the stages of two batches, the second fetched after the first."""
     if first is None or then is None:
         return first or then
-    stages = [a + b for a, b in zip(first[:4], then[:4], strict=True)]
-    return BatchTimes(*[*stages, first.start_s, *then[5:]])
+    return BatchTimes(*[*(a + b for a, b in zip(first[:4], then[:4], strict=True)), first.start_s, *then[5:]])
 
 
 def n_samples(batch: Any) -> int:

@@ -51,7 +51,7 @@ class PlainSteps:
             return
         marks = step.marks
         self.forward, self._n_values = steps.forward if steps.forward.shares else None, n_values
-        self._own = (marks.made or UNKNOWN_TIMES)[-4:]
+        self._own = (marks.made or UNKNOWN_TIMES)[-5:]
         depth = math.nan if marks.made is None else marks.made.queue_depth
         made = UNKNOWN if times is None else (depth, *times[:6])
         self._batch: tuple[float, ...] = (marks.t_start, marks.t_got, marks.samples, *made)
@@ -60,6 +60,7 @@ class PlainSteps:
         self.iterator, self._loop = iterator, loop
         self._block = steps.plain_block(loop.epoch)
         self._add, self._add_transforms = self._block.add, steps.transforms.add
+        self._request, self._received = steps.forward.request, steps.forward.received
         self._loss, self.worked = math.nan, 0.0
         self._preparation = self._watcher.preparation
         self._asked_s = self._depth = math.nan
@@ -74,6 +75,7 @@ class PlainSteps:
         if self._n_ready is not None:
             self._depth = depth = self._n_ready(iterator)
         MAKING.times = None
+        self._request()
         self._asked_s = asked = perf_counter()
         if (preparation := self._preparation).is_on:
             self._watcher.guard(preparation.ask, asked)
@@ -89,6 +91,7 @@ class PlainSteps:
             return batch
         try:
             samples = self._n_samples(batch)
+            asked = self._received(asked)
             self._add((*self._batch, *self._own, asked, self._loss))
             if self.forward is not None:
                 self._own = self._n_values(batch), *self.forward.begin(asked), math.nan
@@ -140,7 +143,7 @@ class PlainSteps:
         made = None if math.isnan(times[0]) else batch_times((*times, ()), depth)  # type: ignore[arg-type]
         marks = loop.begin(asked_s, got_s, int(samples), made)
         if self.forward is not None:
-            marks.made = BatchTimes(*(marks.made or UNKNOWN_TIMES)[:-4], *self._own)
+            marks.made = BatchTimes(*(marks.made or UNKNOWN_TIMES)[:-5], *self._own)
         marks.copy_start = marks.copy_end = marks.compute_start = got_s
         if self.worked:
             loop.state, marks.loss = State.WORKED, lambda: loss

@@ -59,7 +59,8 @@ class Making(threading.local):
     """The times so far of the batch that this thread is making."""
 
     def __init__(self) -> None:
-        self.collate_s = 0.0
+        self.collate_s = self.waited_s = 0.0
+        """The time in collate, and of all in which the making waited for other ranks (not part of the former)."""
         self.laps: dict[int, Laps] | None = None
         """Times by the `id()` of each Compose; None where no batch is being made, and inside a Compose."""
         self.batches = self.opened = 0
@@ -86,9 +87,9 @@ class TimedCollate:
         self._collate = collate
 
     def __call__(self, samples: Any) -> Any:
-        began = perf_counter()
+        began = perf_counter() - MAKING.waited_s
         batch = self._collate(samples)
-        MAKING.collate_s += perf_counter() - began
+        MAKING.collate_s += perf_counter() - MAKING.waited_s - began
         return batch
 
     def __getattr__(self, name: str) -> Any:
@@ -102,7 +103,7 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         making = MAKING
         if making.laps is not None:
             return fetch(self, index)
-        making.collate_s = 0.0
+        making.collate_s = making.waited_s = 0.0
         making.batches += 1
         if with_work := making.batches % WORK_EVERY == 0:
             making.opened, cpu_s = 0, thread_time()
@@ -119,10 +120,10 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
             transforms = transform_sums(laps)
             for _, _, seconds in transforms:
                 transform_s += sum(seconds)
-        dataset_s = ended - began - collate_s
+        dataset_s = ended - began - collate_s - making.waited_s
         worker = self._vitprof_worker
         if with_work:
-            transforms += ((WORK, 1, (ended - began, thread_time() - cpu_s, float(making.opened))),)
+            transforms += ((WORK, 1, (dataset_s + collate_s, thread_time() - cpu_s, float(making.opened))),)
         times = (dataset_s, transform_s, collate_s, began, ended, worker, transforms)
         if worker >= 0:
             return MARK, data, marshal.dumps(times)
@@ -206,5 +207,4 @@ def name_of(transform: Any) -> str:
     kind = type(transform)
     if kind is functools.partial:
         return name_of(transform.func)
-    named = kind in NAMED or isinstance(transform, type)
-    return str(transform.__name__ if named else kind.__name__)[:MAX_NAME]
+    return str(transform.__name__ if kind in NAMED or isinstance(transform, type) else kind.__name__)[:MAX_NAME]

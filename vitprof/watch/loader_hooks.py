@@ -228,5 +228,4 @@ def work(*args: Any, **kwargs: Any) -> None:
     with contextlib.suppress(Exception):  # the worker then runs without times
         time_fetching(dataloader)
         time_composes()
-    begin = ORIGINAL[0] if ORIGINAL else dataloader._utils.worker._worker_loop
-    begin(*args, **kwargs)
+    (ORIGINAL[0] if ORIGINAL else dataloader._utils.worker._worker_loop)(*args, **kwargs)

@@ -106,6 +106,7 @@ class Loop:
         waited_s = begun_since_s + sum(other.wait_s for other in self._carried if other.asked_s >= begun.told_s)
         if begun.told_s <= now_s < begun.told_s + waited_s + ITER_AND_NEXT_S:
             begun_s, now_s = begun.until_s - begun.since_s, now_s if waited_s else begun.until_s
+        self.steps.forward.request()
         asked_s = perf_counter()
         self.requested = Request(asked_s, asked_s - now_s, begun_s, depth)
         self.state = State.WAITING
@@ -116,7 +117,9 @@ class Loop:
         assert self.requested is not None
         samples, made, replay = n_samples(batch), None, self.steps.replay
         asked_s, own_s, begun_s, queue_depth = self.requested
-        since_s = asked_s - begun_s  # without vitprof's own cost, but for what a worker was still making the batch in
+        # without vitprof's own cost, but for what a worker was still making the batch in
+        steady = self.steps.n > self.steps.n_before_epoch and not self.steps.warming_up
+        since_s = self.steps.forward.received(asked_s - begun_s, ended=steady)
         if times is not None:
             since_s -= made_between(times, asked_s - own_s, asked_s)
             made = batch_times(times, queue_depth)
@@ -288,8 +291,7 @@ class Loop:
                 self.device.release(step.stepped[1])
                 step.stepped = None
             noted = noted or (now_s, now_s if self.device.immediate else self.device.mark())
-            sides = () if self.copies is None else self.copies.take_sides()
-            self.steps.step(step, *noted, sides)
+            self.steps.step(step, *noted, () if self.copies is None else self.copies.take_sides())
         else:
             self.ahead = Ahead(marks.t_got - marks.t_start, marks.samples, marks.made)
             self.device.release(*{id(m): m for m in (marks.copy_start, marks.compute_start)}.values())

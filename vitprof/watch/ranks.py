@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from vitprof.watch.fetch_times import MAKING
 from vitprof.watch.patching import SOCKET, whole_number
 
 if TYPE_CHECKING:
@@ -80,6 +82,12 @@ def n_ranks() -> int:
 BROADCAST = "_broadcast_coalesced"
 """The function of `torch.distributed` by which DistributedDataParallel sends buffers (BatchNorm has some), from rank 0
 before each forward pass."""
+WAITS = (
+    ("torch.distributed", "Work", "wait"),  # of all collectives but those in C++: DDP's in the backward pass
+    ("torch.distributed", "ProcessGroup", "monitored_barrier"),
+    ("multiprocessing.synchronize", "Barrier", "wait"),
+)
+"""Modules, their classes, and the methods in which a process waits for others."""
 
 
 def n_collectives() -> float:
@@ -94,58 +102,95 @@ def n_collectives() -> float:
 class Forward:
     """What is this rank's own of its steps: its work between two of them and its forward pass, without what waits for
     other ranks. DDP's sending of buffers is timed and taken off; with any other collective in it, a time is not known.
+    Waits for collectives are timed wherever they are: one inside the loader is no wait for data.
     """
 
     def __init__(self, device: Device, *, shares: bool) -> None:
         """`shares`: whether other ranks train, too."""
         self.shares = shares
+        self.n_unknown = 0
+        """Requests for a batch in which there was a collective, without its wait being known."""
         self._device, self._is_on = device, shares and device.timed
-        self._thread, self._n, self._waited_s = 0, math.nan, 0.0
-        self._stepped = math.nan, math.nan
-        """When an optimizer last stepped, and the number of collectives then."""
+        self._thread, self._n = 0, math.nan
+        self._awaited_s, self._n_waits = 0.0, 0
+        """The seconds in which the training thread has waited for other ranks so far, and how often."""
+        self._begun = 0.0, 0
+        """The same as the batch came."""
+        self._stepped = math.nan, math.nan, 0.0, 0
+        """When an optimizer last stepped, the number of collectives then, and waits."""
+        self._requested: tuple[float, float, int] | None = None
+        """The number of collectives as the batch was requested, and waits; None once it came."""
         self._waits: list[tuple[Any, Any]] = []
         """The device's marks around such waits since the batch came."""
         self._module = sys.modules.get("torch.distributed") if self._is_on else None
         self._broadcast = getattr(self._module, BROADCAST, None)
         if self._broadcast is not None:
             setattr(self._module, BROADCAST, self._timed_broadcast)
+        self._patched: list[tuple[Any, str, Any, Any]] = []
+        for module, kind, name in WAITS if self._is_on else ():
+            if (method := getattr(owner := getattr(sys.modules.get(module), kind, None), name, None)) is not None:
+                timed = self._timed(method)
+                setattr(owner, name, timed)
+                self._patched.append((owner, name, timed, method))
 
     def stepped(self, now_s: float) -> None:
         """Notes a step of an optimizer."""
         if self._is_on:
-            self._stepped = now_s, n_collectives()
+            self._stepped = now_s, n_collectives(), self._awaited_s, self._n_waits
 
-    def begin(self, asked_s: float) -> tuple[float, float]:
+    def request(self) -> None:
+        """Notes that a batch is requested."""
+        if self._is_on:
+            self._requested = n_collectives(), self._awaited_s, self._n_waits
+
+    def received(self, asked_s: float, *, ended: bool = False) -> float:
+        """Returns when a batch that has come was requested, as if waits for other ranks in that came before it. If the
+        step before has `ended`, they are no part of it either.
+        """
+        if self._requested is None or threading.get_ident() != self._thread:
+            return asked_s
+        n, awaited_s, n_waits = self._requested
+        unseen = n_collectives() - n - (self._n_waits - n_waits if self._device.immediate else 0)
+        waited_s = self._awaited_s - awaited_s
+        self.n_unknown += unseen > 0 or (ended and waited_s > 0)
+        return asked_s + waited_s
+
+    def begin(self, asked_s: float) -> tuple[float, float, float]:
         """Begins with a batch that was requested then. Returns how long the rank worked on its own since the optimizer
-        stepped (s), and the collectives since the batch before; NaN if not known.
+        stepped (s), the collectives since the batch before, and how long it waited for other ranks meanwhile, where
+        that is seen (s); NaN if not known.
         """
         if not self._is_on:
-            return math.nan, math.nan
+            return math.nan, math.nan, math.nan
         for marks in self._waits:
             self._device.release(*marks)
         before, self._n = self._n, n_collectives()
-        self._thread, self._waited_s, self._waits = threading.get_ident(), 0.0, []
-        (stepped_s, n), self._stepped = self._stepped, (math.nan, math.nan)
-        return asked_s - stepped_s if n == self._n else math.nan, self._n - before
+        awaited_s, self._begun = self._awaited_s - self._begun[0], (self._awaited_s, self._n_waits)
+        n_requested, *_ = self._requested or (self._n,)
+        self._thread, self._waits, self._requested = threading.get_ident(), [], None
+        (stepped_s, n, until_s, n_waits), self._stepped = self._stepped, (math.nan, math.nan, 0.0, 0)
+        known = n == n_requested and (self._device.immediate or n_waits == self._n_waits)
+        between_s = asked_s - stepped_s - (self._awaited_s - until_s) if known else math.nan
+        return between_s, self._n - before, awaited_s
 
     def begin_step(self, step: Step, batch: Any) -> None:
         """Begins with a step's batch, and notes how much that is."""
         if self.shares:
             step.note_values(batch)
-            between_s, collectives = self.begin(step.marks.t_start)
-            step.note(between_s=between_s, collectives=collectives)
+            between_s, collectives, awaited_s = self.begin(step.marks.t_start)
+            step.note(between_s=between_s, collectives=collectives, awaited_s=awaited_s)
 
     def host_s(self, got_s: float) -> float:
         """Returns the seconds of the pass since the batch came, where the host waits for the device; NaN if unknown."""
         if not self._is_on or n_collectives() != self._n:
             return math.nan
-        return perf_counter() - got_s - self._waited_s
+        return perf_counter() - got_s - (self._awaited_s - self._begun[0])
 
     def end(self, step: Step) -> None:
         """Ends the pass as the backward pass begins."""
         if self._is_on and self._device.immediate:
             step.note(forward_s=self.host_s(step.marks.t_got))
-        elif self._is_on and n_collectives() == self._n:
+        elif self._is_on and n_collectives() == self._n and self._n_waits == self._begun[1]:
             step.forward, self._waits = [*self._waits, (self._device.mark(),)], []
 
     def settle(self, marks: StepMarks, forward: Sequence[Sequence[Any]]) -> None:
@@ -157,14 +202,37 @@ class Forward:
             before_s, begun_s = marks.previous_end, marks.compute_start
             for_data_s = max(0.0, min(marks.t_got, begun_s) - max(marks.t_start, before_s))
             between_s = begun_s - before_s - for_data_s + 0 * marks.made.between_s  # NaN where that is not known
-            marks.made = marks.made._replace(between_s=between_s, forward_s=max(0.0, took_s))
+            awaited_s = marks.made.awaited_s + waited_s
+            marks.made = marks.made._replace(between_s=between_s, awaited_s=awaited_s, forward_s=max(0.0, took_s))
         for found in forward:
             self._device.release(*found)
 
     def close(self) -> None:
-        """Restores PyTorch's function, unless another tool has replaced it since."""
+        """Restores PyTorch's functions, unless another tool has replaced them since."""
         if self._broadcast is not None and getattr(self._module, BROADCAST) == self._timed_broadcast:
             setattr(self._module, BROADCAST, self._broadcast)
+        for owner, name, timed, method in self._patched:
+            if getattr(owner, name) is timed:
+                setattr(owner, name, method)
+
+    def _timed(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def wait(awaited: Any, *args: Any, **kwargs: Any) -> Any:  # pybind11 looks for this name: no call by C++
+            if threading.get_ident() != self._thread:
+                return method(awaited, *args, **kwargs)
+            since_s = perf_counter()
+            try:
+                return method(awaited, *args, **kwargs)
+            finally:
+                self._note(perf_counter() - since_s)
+                self._n_waits += 1
+
+        return wait
+
+    def _note(self, waited_s: float) -> None:
+        self._awaited_s += waited_s
+        if MAKING.laps is not None:  # in the dataset of a loader without workers
+            MAKING.waited_s += waited_s
 
     def _timed_broadcast(self, *args: Any, **kwargs: Any) -> Any:
         assert self._broadcast is not None
@@ -175,6 +243,6 @@ class Forward:
         sent = self._broadcast(*args, **kwargs)
         if marked is not None:
             self._waits.append((marked, self._device.mark()))
-        self._waited_s += perf_counter() - since_s
+        self._note(perf_counter() - since_s)
         self._n += n_collectives() - before
         return sent

@@ -38,8 +38,8 @@ SIDE_FRAC = 0.03
 SAMPLED_EVERY = 50
 """Of so many steps, one is timed by waiting for a device that has no timed events, and the one before it waits too."""
 
-NOTED = (*FETCHED, "batch_values", "between_s", "collectives", "forward_s", "compute_end", "loss")
-"""The figures that are noted of a step: its batch, its values and forward pass (s), its end (s), its loss."""
+NOTED = (*FETCHED, "batch_values", "between_s", "collectives", "awaited_s", "forward_s", "compute_end", "loss")
+"""The figures that are noted of a step: its batch, what its rank did (s), its end (s), its loss."""
 
 
 class PlainBlock:
@@ -268,8 +268,9 @@ class Steps:
                 if not closed:
                     break
                 steps.popleft()
-            if self._ends.n_sided:
-                self._session.facts({"side_stream_steps": self._ends.n_sided})
+            counts = {"side_stream_steps": self._ends.n_sided, "unknown_loader_waits": self.forward.n_unknown}
+            if any(counts.values()):
+                self._session.facts(counts)
             self.transforms.send(self._session.facts, perf_counter())
 
     def _noted(self) -> Iterator[StepMarks]:

@@ -277,5 +277,4 @@ def _amount(kind: Kind, value: float) -> str:
     if kind == "min_samples_per_s":
         return number(value, "samples/s")
     words = f"{abs(value) * 100:.1f}%" if math.isfinite(value) else "n/a"
-    faster = " faster" if value < 0 else " slower"
-    return words + faster if kind == "max_slowdown" and math.isfinite(value) else words
+    return words + (" faster" if value < 0 else " slower") if kind == "max_slowdown" and math.isfinite(value) else words

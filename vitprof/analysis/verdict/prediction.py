@@ -113,8 +113,7 @@ def predict(
     if computes is None or loads is None:
         return None
     compute, (fetch, h2d) = computes[0], loads
-    per_sample = launch_s / (loaded["samples"].mean() or 1.0)
-    fetch = fetch + per_sample
+    fetch = fetch + launch_s / (loaded["samples"].mean() or 1.0)
     if on_cpu:
         low, high = _on_cpu(fetch, compute, config, cores)
         # The truth may be anywhere in the range: each draw takes a random place in it, the estimate the middle.

@@ -152,6 +152,7 @@ def verdict_sentence(
     try_first = f"; try {advice[0].words}" if advice else ""
     outside_frac = max(exposure.outside.value, float(situation.facts.get("between_steps_frac") or 0.0) * device.on_cpu)
     outside = f"{percent(outside_frac)} of the time passes outside of the steps, before the next batch is requested"
+    what = "logging, metrics, checkpoints" + ", waits for other ranks" * (situation.facts.get("world_size", 1) > 1)
     asleep = asleep_in_steps(situation)
     if config.replay:
         return f"{title}: {waited}; {_replayed(config, exposure, situation.cause)}."
@@ -165,13 +166,13 @@ def verdict_sentence(
         if asleep:
             rest = asleep
         elif outside_frac >= thresholds.OUTSIDE_TOLD_FRAC:
-            rest = f"{outside} (logging, metrics, checkpoints)"
+            rest = f"{outside} ({what})"
         elif _may_idle_inside(device, exposure):
             paced = "loading keeps up; Python launched the steps no faster than they ran"
             rest = f"{paced}, so the GPU may be idle inside them too, {_idle_inside(device, idle.value)}"
         return f"{title}: {waited}: {gains} at most {percent(gain)}; {rest}."
     if outside_frac >= thresholds.OUTSIDE_TOLD_FRAC:
-        waited += f"; another {outside} (logging, metrics, checkpoints, or loading that vitprof does not see)"
+        waited += f"; another {outside} ({what}, or loading that vitprof does not see)"
     waited += asleep and f"; another {asleep}"
     of_steps = situation.cause not in ("epoch_start", "cpu_contention")
     if exposure.starts.frac >= thresholds.EPOCH_STARTS_FRAC and of_steps:
