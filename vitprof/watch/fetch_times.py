@@ -113,17 +113,17 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
             data = fetch(self, index)
         finally:
             making.laps = None
-        ended = perf_counter()
+        began, ended = began + making.waited_s, perf_counter()  # as if those waits came first
         collate_s, transform_s = making.collate_s, 0.0
         transforms: tuple[TransformTimes, ...] = ()
         if laps:
             transforms = transform_sums(laps)
             for _, _, seconds in transforms:
                 transform_s += sum(seconds)
-        dataset_s = ended - began - collate_s - making.waited_s
+        dataset_s = ended - began - collate_s
         worker = self._vitprof_worker
         if with_work:
-            transforms += ((WORK, 1, (dataset_s + collate_s, thread_time() - cpu_s, float(making.opened))),)
+            transforms += ((WORK, 1, (ended - began, thread_time() - cpu_s, float(making.opened))),)
         times = (dataset_s, transform_s, collate_s, began, ended, worker, transforms)
         if worker >= 0:
             return MARK, data, marshal.dumps(times)
