@@ -21,7 +21,7 @@ from vitprof.watch.watcher import Watcher
 def test_steps_are_taken_while_others_are_added() -> None:
     block, n, taken = PlainBlock(7, 2, 0.0), 20_000, []
     adding = threading.Thread(
-        target=lambda: [block.add((*map(float, range(i, i + 10)), *[math.nan] * 4, -1.0, i / 2)) for i in range(n)]
+        target=lambda: [block.add((*map(float, range(i, i + 10)), *[math.nan] * 5, -1.0, i / 2)) for i in range(n)]
     )
     adding.start()
     while len(taken) < n:
