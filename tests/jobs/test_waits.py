@@ -77,6 +77,7 @@ def test_who_waits_for_a_late_rank_is_not_named_and_waits_are_not_for_data(
     ranks, steps = run.facts["ranks"], store.steps_of_ranks(run.id)
     assert (ranks["straggler"], ranks["why_not"], ranks["waiting"][0]) == (None, "", 0)
     assert ranks["waiting"][1] > 0.2, "of 30 ms in some 45 for each step"
+    assert ("loader_waits_for_ranks" in run.facts) is (where == "loader")
     waited = {rank: of["data_wait_s"][5:].mean() for rank, of in steps.items()}
     assert abs(waited[0] - waited[1]) < 0.015
     assert ranks["figures"][0]["data_wait_frac"] < 0.4

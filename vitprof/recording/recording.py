@@ -248,9 +248,10 @@ class Facts(TypedDict, total=False):
     unknown_wait_steps: int
     """Steady steps of a watched run that got their batch where it was not seen: their waits are not known. With more
     than a few there is no verdict."""
+    loader_waits_for_ranks: int
     unknown_loader_waits: int
-    """Batches of a rank in whose `next()` there was a collective, without its wait being known. With more than a few
-    there is no verdict."""
+    """Batches of a rank in whose `next()` there was a collective: all, and those without its wait being known. With
+    more than a few of these there is no verdict."""
     fetched_by: str
     """What fetches the batches of a watched run instead of the training thread: "a thread", or "no loader"."""
     loaders: list[LoaderWaits]

@@ -115,11 +115,7 @@ def _draw(was_running: bool) -> None:
         if st.button("Run the self-test", type="primary", icon=icon, key="selftest-button", disabled=busy, help=about):
             start(chosen)
             st.rerun(scope="app")
-    st.caption(
-        "Other runs are running or waiting and would disturb the self-test. Start it when they have ended."
-        if busy
-        else _words(chosen)
-    )
+    st.caption("Other runs would disturb the self-test. Start it when they have ended." if busy else _words(chosen))
     if tests.error:
         st.error(f"The self-test could not be run: {texts.escaped(tests.error)}")
     if tests.result is not None:

@@ -65,13 +65,8 @@ def rough_time(seconds: float) -> str:
 
 
 def simulated_badge() -> None:
-    st.badge(
-        "simulated",
-        icon=":material/science:",
-        color="violet",
-        help="The device is simulated: each step takes as long as on a real one, but nothing is computed. "
-        "Loading is real.",
-    )
+    about = "The device is simulated: each step takes as long as on a real one, without computing. Loading is real."
+    st.badge("simulated", icon=":material/science:", color="violet", help=about)
 
 
 def guarded(draw: Callable[P, None]) -> Callable[P, None]:

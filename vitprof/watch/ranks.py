@@ -108,8 +108,8 @@ class Forward:
     def __init__(self, device: Device, *, shares: bool) -> None:
         """`shares`: whether other ranks train, too."""
         self.shares = shares
-        self.n_unknown = 0
-        """Requests for a batch in which there was a collective, without its wait being known."""
+        self.n_unknown = self.n_waited = 0
+        """Requests for a batch in which there was a collective: those without its wait being known, and all."""
         self._device, self._is_on = device, shares and device.timed
         self._thread, self._n = 0, math.nan
         self._awaited_s, self._n_waits = 0.0, 0
@@ -153,6 +153,7 @@ class Forward:
         unseen = n_collectives() - n - (self._n_waits - n_waits if self._device.immediate else 0)
         waited_s = self._awaited_s - awaited_s
         self.n_unknown += unseen > 0 or (ended and waited_s > 0)
+        self.n_waited += unseen > 0 or waited_s > 0
         return asked_s + waited_s
 
     def begin(self, asked_s: float) -> tuple[float, float, float]:

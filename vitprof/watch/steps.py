@@ -268,8 +268,9 @@ class Steps:
                 if not closed:
                     break
                 steps.popleft()
-            counts = {"side_stream_steps": self._ends.n_sided, "unknown_loader_waits": self.forward.n_unknown}
-            if any(counts.values()):
+            own = self.forward
+            counts = {"loader_waits_for_ranks": own.n_waited, "unknown_loader_waits": own.n_unknown}
+            if any((counts := counts | {"side_stream_steps": self._ends.n_sided}).values()):
                 self._session.facts(counts)
             self.transforms.send(self._session.facts, perf_counter())
 

@@ -293,6 +293,7 @@ DECODED = {"made_s": 4.0, "cpu_s": 4.0, "opened": 1600.0, "batches": 100}
     ("workers", "facts", "changes", "first"),
     [
         (0, {"making": WORK}, READ, "setting num_workers=10 in the DataLoader"),
+        (0, {"making": WORK, "loader_waits_for_ranks": 9}, READ, "taking the collectives out of the loader"),
         (2, {"making": WORK}, READ | {"idle_ms": 16.0, "step_ms": 20.0}, "setting num_workers=10 in the DataLoader"),
         (0, {"making": WORK}, READ | {"waiting_frac": 0.1}, "less work in the dataset for each sample"),
         (0, {"making": DECODED}, READ | {"waiting_frac": 0.0}, "a faster decoder, smaller files"),

@@ -154,6 +154,10 @@ def own_script_advice(s: advice_rules.Situation) -> Iterator[Advice]:
         yield from advice_rules.LAUNCH_LESS[: 1 if s.on_cpu else None]
         return
     loader, workers = s.facts.get("watched") or {}, s.config.workers or 0
+    if s.facts.get("loader_waits_for_ranks") and not workers:
+        reason = "Workers cannot run those of the dataset or collate_fn: batches are made in the training loop."
+        yield Advice({}, "taking the collectives out of the loader", reason)
+        return
     fewer = list(_fewer_workers(s, workers)) if s.cause == "hand_over" else []
     yield from fewer
     yield from advice_rules.epoch_starts(s)
