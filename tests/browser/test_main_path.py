@@ -78,7 +78,7 @@ def test_run_two_strategies_compare_and_download(dashboard: str, page: Any, pict
     assert run_to_end(page, "per-sample") == {"Stop", "training"}
     picture(page, "profile", 800)
     page.get_by_role("tab", name="Timeline").click()
-    page.wait_for_url(re.compile("show=Timeline"))
+    page.wait_for_url(re.compile("tab=Timeline"))
     starved = idle_share(page)
     for key in ("timeline", "step-chain", "live-batches", "live-cpu"):
         page.locator(f".st-key-{key} .js-plotly-plot .main-svg").first.wait_for()
@@ -115,7 +115,7 @@ def test_run_two_strategies_compare_and_download(dashboard: str, page: Any, pict
 def test_zoom_in_the_gap_chart_goes_down_to_single_steps(dashboard: str, home: Path, page: Any) -> None:
     with closing(RunStore(f"sqlite:///{home / 'recordings.sqlite'}")) as store:
         run_id = add_run(store, n=2500)
-    page.goto(f"{dashboard}?run={run_id}&show=Timeline")
+    page.goto(f"{dashboard}?run={run_id}&tab=Timeline")
     page.get_by_text(DONE).wait_for()
     text = f"{GAPS}?.text"
     page.wait_for_function(f"/^steps /.test({text}?.[0]) && {text}.length <= 2000")

@@ -47,7 +47,7 @@ def test_strategies(dashboard: str, page: Any, picture: Any) -> None:
     expect(page.locator(".st-key-run-button button:visible")).to_be_in_viewport(ratio=1)
 
 
-SETTINGS = "strategy=memory&steps=3000&threads=1&evaluate=false&device=simulated:100,0&show=Timeline"
+SETTINGS = "strategy=memory&steps=3000&threads=1&evaluate=false&device=simulated:100,0&tab=Timeline"
 """Ten steps a second, for longer than the test. When it ends, the tab with its charts is the open one."""
 TABS = 60
 """Presses of the tab key within which everything that is used here must come."""

@@ -22,7 +22,7 @@ def running(store: RunStore, wait_s: float, host: str, user: str) -> int:
 def test_without_runs(store: RunStore) -> None:
     at = app("machines")
     assert "No job is running." in said(at)
-    assert "No run that trained has ended in these days." in said(at)
+    assert "No run on a real device ended in the days chosen" in said(at)
 
 
 def test_what_is_starved_now_comes_first_and_filters_hold(store: RunStore) -> None:

@@ -33,7 +33,7 @@ def test_a_finished_run_from_the_url_and_the_queue_beside_it(store: RunStore) ->
     assert "GPU-util" not in shown, "there is no GPU"
     assert shown["Memory, peak"] == "1.00 GiB"
     waiting = store.create_run(RunConfig(name="**other**"))
-    at = app(run="1", show="Timeline")
+    at = app(run="1", tab="Timeline")
     assert "No NVIDIA GPU here: device figures are not available" in said(at)
     assert any(rf"Run {waiting}: \*\*other\*\*" in m.value for m in at.markdown)
 

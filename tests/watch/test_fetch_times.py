@@ -115,9 +115,10 @@ def _patched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def made(make: Callable[[], Any]) -> fetch_times.FetchTimes:
     _, times = fetch_times.unpacked(timed_fetch(lambda _self, _index: make())(SimpleNamespace(_vitprof_worker=-1), 0))
     assert times is not None
-    *transforms, (names, _, (took_s, cpu_s, opened)) = times[-1]
+    *transforms, (names, _, (took_s, cpu_s, queued_s, opened)) = times[-1]
     assert (names, took_s, opened) == (fetch_times.WORK, times[4] - times[3], 0.0)
     assert cpu_s >= 0
+    assert 0 <= queued_s < 1, "of this thread, by Linux"
     return (*times[:-1], tuple(transforms))
 
 

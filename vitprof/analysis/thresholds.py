@@ -36,7 +36,7 @@ WORTH_ADVICE_FRAC = 0.20
 """Share of the idle time from which a stage gets advice after the cause's own: the rest would stay above 4/5."""
 BUBBLES_TOLD_FRAC = 0.01
 """Share of time from which launch bubbles are named beside the idle time, which is rounded to a percent."""
-COPIES_TOLD_FRAC = 0.10
+COPIES_TOLD_FRAC = 0.01
 """Share of the idle time from which copies are named beside the data wait: less does not change two digits."""
 MOSTLY_CACHED_FRAC = 0.9
 """Share of files in the page cache from which another cache adds nothing: over a warm one it gains 1.04 (measured)."""

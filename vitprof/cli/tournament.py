@@ -158,8 +158,7 @@ def run_stored(
     _announce(store, tournament_id, options["yes"])
     _ask_to_repeat(store, tournament_id, options["yes"])  # after its first trial in an earlier run, without agreement
     if tournaments.tournament(store, tournament_id).status != "done":
-        work = _on_cluster if options.get("on") else _work
-        error, stopped = work(store, view, tournament_id, options)
+        error, stopped = (_on_cluster if options.get("on") else _work)(store, view, tournament_id, options)
     if not (error or stopped) and _ask_to_repeat(store, tournament_id, options["yes"]):
         error, stopped = _work(store, view, tournament_id, options)
     now = view.look()

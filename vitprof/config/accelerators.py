@@ -81,8 +81,7 @@ def forward_macs(model: catalog.ModelPreset, image_size: int) -> float:
     """Returns the multiplications in one forward pass of one image, without those of the embedding and the head."""
     tokens = (image_size // model.patch_size) ** 2 + 1
     inner = model.heads * model.dim_head
-    weights = 4 * model.dim * inner + 2 * model.dim * model.mlp_dim
-    return model.depth * tokens * (weights + 2 * tokens * inner)
+    return model.depth * tokens * (4 * model.dim * inner + 2 * model.dim * model.mlp_dim + 2 * tokens * inner)
 
 
 def step_figures(card: Card, model: str, image_size: int, precision: Precision) -> tuple[float, float]:

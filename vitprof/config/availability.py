@@ -163,8 +163,7 @@ def _limits(parts: Combination, info: DatasetInfo, settings: Mapping[str, Any], 
     """Yields what limits a run that works: no gain without a GPU, too little device memory, a deprecated decoder."""
     device = settings.get("device") or "auto"
     simulated = accelerators.is_simulated(device)
-    no_gpu = not machine.gpus or not machine.gpus_usable
-    on_cpu = not simulated and (device == "cpu" or no_gpu)
+    on_cpu = not simulated and (device == "cpu" or not machine.gpus or not machine.gpus_usable)
     if on_cpu and parts.transfer in NOTHING_TO_COPY:
         yield NOTHING_TO_COPY[parts.transfer]
     loader = LOADERS[parts.loader]

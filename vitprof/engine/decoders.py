@@ -193,8 +193,7 @@ def decode_pil(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
         reason = "Pillow does not know its format" if isinstance(error, UnidentifiedImageError) else _first_line(error)
         raise ValueError(reason) from error
     box = crop(image.height, image.width)
-    corners = (box.left, box.top, box.left + box.width, box.top + box.height)
-    image = image.crop(corners)
+    image = image.crop((box.left, box.top, box.left + box.width, box.top + box.height))
     if (box.width, box.height) != (out.shape[1], out.shape[0]):
         image = image.resize((out.shape[1], out.shape[0]), Image.Resampling.BILINEAR)
     if box.flip:

@@ -115,8 +115,7 @@ class LaunchProbe:
     def __init__(self, device: Device, warmup_steps: int) -> None:
         self._device = device
         self.steady_from = warmup_steps
-        can_ask = not device.immediate and warmup_steps >= LEAST_WARMUP
-        self.asks_at = warmup_steps if can_ask else NEVER
+        self.asks_at = warmup_steps if not device.immediate and warmup_steps >= LEAST_WARMUP else NEVER
         """The step before which `ask` is to be called; `NEVER` where it is not."""
         self.gates_left = 0
         """Steps still to be launched behind a gate, each by `gate`."""

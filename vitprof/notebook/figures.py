@@ -89,8 +89,7 @@ def _live(chart: live.LiveChart) -> Named:
     def build(m: Material) -> dict[str, Any]:
         series: Series = m.steps if chart.source == "steps" else m.telemetry
         n = len(next(iter(series.values())))
-        k = group_size(n, chart.overview_groups)
-        points = chart.build(series, m.run.t_origin_s or 0.0, 0, n, k)
+        points = chart.build(series, m.run.t_origin_s or 0.0, 0, n, group_size(n, chart.overview_groups))
         if not any(np.isfinite(p.y).any() for p in points):
             raise m.refuse("none of its figures is known")
         return live.live_figure(chart, points)

@@ -295,8 +295,7 @@ def _columns(data: bytes, known: tuple[str, ...], what: str) -> Columns:
     except (pa.ArrowException, OSError) as error:
         raise ArchiveError(f"{what} is damaged: {errors.one_line(error)}") from error
     need(not any(np.isinf(values).any() for values in series.values()), f"{what}: a number in it is too large")
-    missing = {name: np.full(n, np.nan) for name in known}
-    return missing | series
+    return {name: np.full(n, np.nan) for name in known} | series
 
 
 def _check_steps(steps: Columns, what: str) -> None:

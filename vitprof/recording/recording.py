@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,6 +149,8 @@ class Making(TypedDict):
     """Time to make them, in whichever process."""
     cpu_s: float
     """CPU time of the threads that made them."""
+    queued_s: NotRequired[float]
+    """Time that these threads waited for a core; NaN where that is not counted."""
     opened: float
     """Files that these threads opened meanwhile with Python's functions."""
     batches: int
@@ -249,9 +251,9 @@ class Facts(TypedDict, total=False):
     """Steady steps of a watched run that got their batch where it was not seen: their waits are not known. With more
     than a few there is no verdict."""
     loader_waits_for_ranks: int
+    """Batches of a rank in whose `next()` there was a collective."""
     unknown_loader_waits: int
-    """Batches of a rank in whose `next()` there was a collective: all, and those without its wait being known. With
-    more than a few of these there is no verdict."""
+    """Those of which its wait is not known. With more than a few there is no verdict."""
     fetched_by: str
     """What fetches the batches of a watched run instead of the training thread: "a thread", or "no loader"."""
     loaders: list[LoaderWaits]

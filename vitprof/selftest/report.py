@@ -30,7 +30,7 @@ VARIABLES = {
 """Environment variables that change what is measured. The others are left out: they can hold names and secrets."""
 A_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F-]+")
 
-Status = Literal["passed", "failed", "not run"]
+Status = Literal["passed", "failed", "not run", "disturbed"]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ class Result:
 
     @property
     def status(self) -> Status:
-        return "passed" if self.ok else "failed"
+        disturbed = self.others_cores >= OTHERS_CORES and not self.failure
+        return "passed" if self.ok else "disturbed" if disturbed else "failed"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {"ok": self.ok, "wrong": self.wrong}
@@ -102,7 +103,7 @@ class Result:
         idle = f"it reported an idle share of {self.idle_frac:.1%} instead of {self.true_idle_frac:.1%}"
         checks = ((self.cause_ok, named), (self.size_ok, size), (self.idle_ok, idle))
         if (wrong := "; ".join(words for right, words in checks if not right)) and self.others_cores >= OTHERS_CORES:
-            wrong += f" (other programs took {self.others_cores:.1f} cores of the reference run)"
+            wrong += f"; other programs took {self.others_cores:.1f} cores meanwhile: repeat it on a quiet machine"
         return wrong
 
     @property
@@ -159,8 +160,13 @@ class SelftestReport(Generic[R_co]):
 
     @property
     def ok(self) -> bool:
-        """Returns whether every requested case was run and none failed. One that cannot be run here is no failure."""
-        return not self.stopped and len(self.results) == self.asked and not self._with_status("failed")
+        """Returns whether every requested case was run, none failed, and none is undecided as other programs ran. One
+        that cannot be run here is no failure."""
+        return not self.stopped and len(self.results) == self.asked and not self._unclear
+
+    @property
+    def _unclear(self) -> list[R_co]:
+        return self._with_status("failed") + self._with_status("disturbed")
 
     def _with_status(self, status: Status) -> list[R_co]:
         return [result for result in self.results if result.status == status]
@@ -169,17 +175,18 @@ class SelftestReport(Generic[R_co]):
     def sentence(self) -> str:
         """Returns the whole report in one line."""
         title = "self-test on the GPU" if self.machine else "self-test"
-        passed, failed, not_run = (self._with_status(status) for status in ("passed", "failed", "not run"))
+        passed, not_run, failed = self._with_status("passed"), self._with_status("not run"), self._unclear
+        ended = "failed" if self._with_status("failed") else "is undecided"
         stopped = self.stopped or len(self.results) < self.asked
         if stopped and not self.results:
             return f"{title} stopped before the first of {self.asked} cases had ended"
         failures = "; ".join(f"{result.case} ({result.wrong})" for result in failed)
         if stopped:
             end = f"{title} stopped after {len(self.results)} of {self.asked} cases: {len(passed)} passed"
-            return end + (f"; failed: {failures}" if failed else "")
+            return end + (f"; {ended.removeprefix('is ')}: {failures}" if failed else "")
         rest = f"; not run: {', '.join(result.case for result in not_run)}" if not_run else ""
         if failed:
-            return f"{title} failed: {len(failed)} of {self.asked}: {failures}{rest}"
+            return f"{title} {ended}: {len(failed)} of {self.asked}: {failures}{rest}"
         return f"{title} passed: {len(passed)} of {self.asked}{rest}"
 
     def to_dict(self) -> dict[str, Any]:

@@ -39,8 +39,7 @@ def find_tmpfs() -> Tmpfs | None:
 def is_in_ram(path: Path) -> bool:
     real = path.resolve()
     mounts = {Path(m.mountpoint): m.fstype for m in psutil.disk_partitions(all=True)}
-    nearest = next((mounts[p] for p in (real, *real.parents) if p in mounts), "")
-    return nearest in FSTYPES
+    return next((mounts[p] for p in (real, *real.parents) if p in mounts), "") in FSTYPES
 
 
 def own_directory(tmpfs: Tmpfs) -> Path:
@@ -86,5 +85,4 @@ def _look(mount: Path) -> Tmpfs | None:
     in_ram = psutil.virtual_memory()
     if not total:  # ramfs, and tmpfs without a limit, report nothing: they take RAM until there is none left
         total, free = in_ram.total, in_ram.available
-    kept = max(LEAST_ROOM, int(LEAST_SHARE * total))
-    return Tmpfs(mount, max(0, min(free, in_ram.available) - kept))
+    return Tmpfs(mount, max(0, min(free, in_ram.available) - max(LEAST_ROOM, int(LEAST_SHARE * total))))

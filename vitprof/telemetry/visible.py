@@ -67,8 +67,7 @@ def asked(*_: str | None) -> tuple[VisibleGpu, ...]:
 def shown_here() -> list[VisibleGpu]:
     """Returns the GPUs that CUDA shows this process, and thereby fixes its view. Never raises; makes no context."""
     try:
-        driver = ctypes.CDLL(LIBRARY)
-        return list(_ask(driver))
+        return list(_ask(ctypes.CDLL(LIBRARY)))
     except (OSError, AttributeError, _DriverError):  # no library, one that lacks a function, no GPU
         return []
 

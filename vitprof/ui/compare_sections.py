@@ -106,7 +106,7 @@ def draw_device_time(runs: Sequence[StoredRun]) -> None:
     live_chart.plot(comparison.shares(names, parts, x_title=title, unit=suffix), height=height, key="compare-shares")
     about = "Each run from its first request for a batch to the end of its last step."
     st.header("Idle share over each run", anchor=False, help=about)
-    st.caption("Green: the device is busy. Red: it idles. Blank: it evaluates, or the run has ended.")
+    st.caption("Green: the device is busy. Pink: it idles. Blank: it evaluates, or the run has ended.")
     strips = [(time.edges_s, time.idle) for time in times.values() if time.mean is not None]
     edges, idle = on_one_axis(strips, bins=STRIP_BINS)
     live_chart.plot(comparison.idle_strips(names, edges, idle), height=height - 50, key="compare-idle")

@@ -90,8 +90,7 @@ def verdict_of(run: StoredRun) -> Verdict:
     headroom, others = headroom_of(run), predictions.latest_of_each(predictions.list_predictions(store(), run.id))
     if headroom is None and not others and run.verdict is not None:
         return run.verdict
-    key = (headroom, tuple((p.id, p.measured_per_s) for p in others))
-    return _judge(run.id, hash(key), headroom, others)
+    return _judge(run.id, hash((headroom, tuple((p.id, p.measured_per_s) for p in others))), headroom, others)
 
 
 @st.cache_resource(show_spinner=False, max_entries=WORDS_KEPT)

@@ -6,7 +6,7 @@ const LEGEND_CLICK_MS = 350; // Plotly waits 300 ms for a second click before it
 const VIEW_DEBOUNCE_MS = 150;
 const [RESYNC_PAUSE_MS, PARK_MS] = [1000, 2000]; // the first: a page that doesn't answer must not be asked in a loop
 // Drawing may take this share of a core, for each chart that grows: a training job may need the others.
-const DRAW_SHARE = navigator.hardwareConcurrency > 4 ? 0.2 : 0.03;
+const DRAW_SHARE = navigator.hardwareConcurrency > 4 ? 0.2 : 0.06;
 const [NARROW_PX, TWO_COLUMNS] = [480, { entrywidth: 0.49, entrywidthmode: "fraction", font: { size: 10 } }];
 const ZLIB = 0x78; // the first byte of such a stream
 const BUTTONS = [["zoom2d", "pan2d", "autoScale2d", "toImage"]];

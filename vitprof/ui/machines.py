@@ -116,7 +116,7 @@ def draw_costs(ended: Sequence[Spent]) -> None:
     by = st.segmented_control("By", list(names), default="machine", format_func=names.__getitem__, key="machines-by")
     found = costs(ended, FILTERS[by or "machine"][1])
     if not found:
-        st.caption("No run that trained has ended in these days.")
+        st.caption("No run on a real device ended in the days chosen under *Filters*: simulated devices do not count.")
         return
     idle, trained = (sum(map(attrgetter(name), found)) for name in ("idle_hours", "device_hours"))
     unit, each = next((known for known in UNITS if trained * known[1] >= 1), UNITS[-1])

@@ -21,7 +21,9 @@ def take_added() -> None:
     """Chooses the data set that was just added, before the settings are drawn."""
     if name := st.session_state.pop(CHOSEN, ""):
         values, n = widgets.settings(), catalog.DATASETS[name].n_train
-        values.update(dataset=name, n_images=None, batch_size=min(values["batch_size"] or n, n))
+        if values["batch_size"] > n:
+            st.session_state[FOUND] = [*st.session_state.get(FOUND, []), f"Batch size {n}: training has {n} images."]
+        values.update(dataset=name, n_images=None, batch_size=min(values["batch_size"], n))
         for field in ("dataset", "batch_size"):
             st.session_state.pop(f"set-{field}", None)
 

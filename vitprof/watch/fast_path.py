@@ -60,7 +60,9 @@ class PlainSteps:
         self.iterator, self._loop = iterator, loop
         self._block = steps.plain_block(loop.epoch)
         self._add, self._add_transforms = self._block.add, steps.transforms.add
-        self._request, self._received = steps.forward.request, steps.forward.received
+        own = self.forward  # without other ranks functions in C that do nothing: they cost the least
+        self._request: Callable[[], Any] = own.request if own else int
+        self._received: Callable[[float], float] = own.received if own else float
         self._loss, self.worked = math.nan, 0.0
         self._preparation = self._watcher.preparation
         self._asked_s = self._depth = math.nan

@@ -3,6 +3,7 @@
 import functools
 import marshal
 import math
+import os
 import threading
 from collections.abc import Callable
 from time import perf_counter, thread_time
@@ -14,11 +15,11 @@ TransformTimes = tuple[tuple[str, ...], int, tuple[float, ...]]
 FetchTimes = tuple[float, float, float, float, float, float, tuple[TransformTimes, ...]]
 """Seconds in the dataset (with transforms), in transforms, in collate; begin and end (s, monotonic clock); number of
 the worker (-1: none); the times of each Compose."""
-WORK = ("made_s", "cpu_s", "opened")
+WORK = ("made_s", "cpu_s", "queued_s", "opened")
 """The names of an entry like that of a Compose: the seconds that a batch took to make, those of them that its thread
-used a core, and the files that it opened."""
+used a core, or waited for one, and the files that it opened."""
 WORK_EVERY = 4
-"""Of so many batches that a thread makes, one has such an entry: it takes 2 us, more than all the rest."""
+"""Of so many batches that a thread makes, one has such an entry: it takes 8 us, more than all the rest."""
 MADE = ("dataset_s", "transform_s", "collate_s", "start_s", "end_s", "worker")
 """The names of the first six of `FetchTimes`."""
 FETCHED = ("t_start", "t_got", "samples", "queue_depth", *MADE)
@@ -106,7 +107,7 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         making.collate_s = making.waited_s = 0.0
         making.batches += 1
         if with_work := making.batches % WORK_EVERY == 0:
-            making.opened, cpu_s = 0, thread_time()
+            cpu_s, queued_s, making.opened = thread_time(), _queued_s(), 0
         laps = making.laps = {}
         began = perf_counter()
         try:
@@ -123,7 +124,8 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         dataset_s = ended - began - collate_s
         worker = self._vitprof_worker
         if with_work:
-            transforms += ((WORK, 1, (ended - began, thread_time() - cpu_s, float(making.opened))),)
+            opened, of_cores = float(making.opened), (thread_time() - cpu_s, _queued_s() - queued_s)
+            transforms += ((WORK, 1, (ended - began, *of_cores, opened)),)
         times = (dataset_s, transform_s, collate_s, began, ended, worker, transforms)
         if worker >= 0:
             return MARK, data, marshal.dumps(times)
@@ -131,6 +133,18 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         return data
 
     return fetch_timed
+
+
+def _queued_s() -> float:
+    """Returns how long this thread has waited for a core so far (s); NaN where Linux does not count that."""
+    try:
+        schedstat = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        try:
+            return int(os.read(schedstat, 100).split()[1]) / 1e9
+        finally:
+            os.close(schedstat)
+    except (OSError, IndexError):
+        return math.nan
 
 
 def unpacked(batch: Any) -> tuple[Any, FetchTimes | None]:

@@ -45,13 +45,13 @@ def test_each_stage_has_all_cores_and_the_loader_shares_them() -> None:
     )
     assert (rates.lowest.name, rates.cores_needed) == (LOADER, 8)
     assert rates.sentence == (
-        "The device takes 14.0 ms for 50 samples; the loader takes 2.00 ms of a core for a sample, most of it "
-        "decoding. To feed the device it needs 8 cores and uses 2."
+        "The device takes 14.0 ms for 50 samples; the loader takes 2.00 ms for a sample, most of it "
+        "decoding. It makes 2 at a time; to feed the device it would have to make 8."
     )
     many = roofs(steps_of(), 16)
     assert many is not None
     assert many.lowest.name == DEVICE
-    assert many.sentence.endswith("decoding. 16 cores can feed the device: it needs 8.")
+    assert many.sentence.endswith("decoding. It makes 16 at a time: 8 at a time feed the device.")
 
 
 def test_the_drive_has_a_bar_and_is_not_called_the_bottleneck() -> None:
@@ -82,4 +82,4 @@ def test_the_chart_has_a_bar_for_each_and_what_was_reached() -> None:
     assert list(figure.data[0].y) == [roof.name for roof in rates.roofs]
     assert figure.layout.xaxis.type == "log"
     assert figure.layout.shapes[0].x0 == rates.reached_per_s
-    assert "1,000 samples/s: 2.00 ms of a core for a sample" in figure.data[0].hovertext[5]
+    assert "1,000 samples/s: 2.00 ms for a sample" in figure.data[0].hovertext[5]

@@ -312,7 +312,7 @@ def test_an_own_script_is_first_advised_what_helps_its_loader(
     situation = Situation(own_config("x", workers=workers), "", "input-bound", on_cpu=True, free_cores=0.0)
     found = advise(dataclasses.replace(situation, facts={"cpu_count": 2, **facts}, **changes))
     assert found[0].words.startswith(first)
-    assert ("At most " in found[0].reason) is ("Batches are made" in found[0].reason)
+    assert ("Up to about " in found[0].reason) is ("Batches are made" in found[0].reason)
     words = " ".join(a.words for a in found)
     assert ("decoder" in words) is (facts["making"] is DECODED)
     assert "prefetch" not in words, "the workers are slower than training"

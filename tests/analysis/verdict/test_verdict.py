@@ -168,7 +168,7 @@ def test_the_headline_is_wall_clock_with_the_waits_as_epochs_begin() -> None:
     assert (
         "(292 ms each, 3 seen; 54% of the time over whole epochs); 0.0% in the steps between; with free" in v.sentence
     )
-    assert v.sentence.endswith(" at most 1.93x as fast (1.03x was measured for the steps between).")
+    assert v.sentence.endswith(" about 1.93x as fast (1.03x was measured for the steps between).")
     assert verdict(epochs(10.0, 30)).kind == "not input-bound", "4% of the time"
     slow = verdict(epochs(300.0, 30, parts={"decode": 20.0}))
     assert (slow.kind, slow.cause == "epoch_start") == ("input-bound", False), "with these waits too"
@@ -334,7 +334,7 @@ def test_other_programs_that_take_the_cpu_are_the_cause_and_the_ceiling_says_so(
     idle_ms, step_ms = 16.0, 18.0
     v = verdict(steps, SIMULATED, cpu=HOGGED)
     assert v.speed_up_if_free == pytest.approx(step_ms / (step_ms - idle_ms), rel=0.05)
-    assert re.search(r"at most 9\.?\d*x as fast \(perhaps only 4\.\d+x without the other", v.sentence), v.sentence
+    assert re.search(r"about 9\.?\d*x as fast \(perhaps only 4\.\d+x without the other", v.sentence), v.sentence
     assert "without the other programs" not in verdict(steps, SIMULATED, cpu=HOGGED | {"cpu_pct": 60.0}).sentence
 
 
@@ -438,7 +438,7 @@ def test_the_speed_up_is_measured_or_an_upper_bound() -> None:
     steps = run(parts={"decode": 20.0}, compute=4.0, host=0.0)
     v = verdict(steps)
     assert (v.speed_up_if_free, v.speed_up_measured) == (pytest.approx(5.0, rel=0.02), False)
-    assert "at most 5.0" in v.sentence
+    assert "about 5.0" in v.sentence
     v = verdict(steps, headroom=SimpleNamespace(speed_up=4.5, speed_up_low=4.4, speed_up_high=4.6))
     assert (v.speed_up_if_free, v.speed_up_low, v.speed_up_high, v.speed_up_measured) == (4.5, 4.4, 4.6, True)
     assert "runs 4.50x as fast (4.40-4.60, measured)" in v.sentence
@@ -446,7 +446,7 @@ def test_the_speed_up_is_measured_or_an_upper_bound() -> None:
     sentence = verdict(steps, headroom=quieter).sentence
     assert "runs 1.50x as fast (1.40-1.60, measured while loading was faster than in this run: repeat both)" in sentence
     slower = SimpleNamespace(speed_up=6.5, speed_up_low=6.4, speed_up_high=6.6)
-    assert "at most 5.0" in verdict(steps, headroom=slower).sentence, "a gain that this run does not have"
+    assert "about 5.0" in verdict(steps, headroom=slower).sentence, "a gain that this run does not have"
     replay = {n: {"steps": 10, "step_s": 1.5 - n % 2 * 0.5, "data_wait_s": 0.0} for n in range(8)}
     v = verdict(steps, GPU | {"replay": replay})
     assert (v.speed_up_if_free, v.speed_up_measured) == (pytest.approx(1.5), True), "in a script's own loop"
@@ -456,7 +456,7 @@ def test_the_sentence_as_a_whole() -> None:
     v = verdict(run(parts={"decode": 15.0, "read": 5.0}, compute=4.0, host=0.0))
     assert v.sentence == (
         "Input-bound: the GPU is idle 80% of the time (80%, 95 steps), waiting for data; preparation (decoding by PIL) "
-        "is 75% of that; with free data this job would run at most 5.00x as fast; try strategy threads."
+        "is 75% of that; with free data this job would run about 5.00x as fast; try strategy threads."
     )
     v = verdict(run(parts={"decode": 15.0, "read": 5.0}, compute=4.0, host=0.0), strategy="dali")
     assert "waiting for data; preparation (decoding by NVIDIA DALI) is 75% of that; " in v.sentence

@@ -34,8 +34,8 @@ def test_what_a_script_says_of_its_loader_is_in_the_settings_where_it_fits(store
 @pytest.mark.slow
 def test_profile_and_compare(store: RunStore, run_id: int) -> None:
     assert not app("compare", runs=f"{run_id},{add_run(store, strategy='memory')}").error
-    at = app(run=str(run_id), show="What if")  # a tab that it does not have
-    assert at.session_state["show"] == "Answer"
+    at = app(run=str(run_id), tab="What if")  # a tab that it does not have
+    assert at.session_state["tab"] == "Answer"
     assert not at.warning
     assert not at.error
     assert "Run again" not in [button.label for button in at.button]
@@ -57,10 +57,10 @@ def test_transforms_and_headroom_of_a_run_that_has_them(store: RunStore, run_id:
     words = said(app(run=str(run_id)))
     assert "with free data the steps of this loop would run 3.00x as fast" in words
     assert "measured" in words
-    assert "Transforms" not in [header.value for header in app(run=str(run_id), show="Loading").header]
+    assert "Transforms" not in [header.value for header in app(run=str(run_id), tab="Loading").header]
     told = {"Crop": {"s_per_sample": 0.003, "calls": 9}, "<lambda>": {"s_per_sample": 0.001, "calls": 9}}
     store.update_run(run_id, facts={"transforms": told})
-    at = app(run=str(run_id), show="Loading")
+    at = app(run=str(run_id), tab="Loading")
     assert "Transforms" in [header.value for header in at.header]
     assert "Crop takes 75% of the time in transforms, 3.00 ms a sample." in said(at)
     assert charts(at)["transform-bars"]["alt"] == "Mean time of each transform for a sample: Crop 75%, <lambda> 25%."

@@ -78,8 +78,7 @@ def spread(*sides: Floats) -> float:
 
 def half_interval(deviation: float, n: int, m: int = 0) -> float:
     """Returns half of the 95% interval of the mean of n values, or of its difference to the mean of m others."""
-    scale = math.sqrt(1 / n + 1 / m) if m else math.sqrt(1 / n)
-    return student_t(n + m - (2 if m else 1)) * deviation * scale
+    return student_t(n + m - (2 if m else 1)) * deviation * math.sqrt(1 / n + (1 / m if m else 0.0))
 
 
 def n_steady(steps: Series) -> int:

@@ -51,8 +51,7 @@ def _compared(s: RunSummary | None, base: RunSummary | None) -> Compared:
         return UNKNOWN
     low, high = s.samples_per_s_low / base.samples_per_s_high, s.samples_per_s_high / base.samples_per_s_low
     gain = Interval(s.samples_per_s / base.samples_per_s, low, high)
-    known = math.isfinite(low) and math.isfinite(high)
-    return Compared(*gain, scores.comparison(gain) if known else "unknown")
+    return Compared(*gain, scores.comparison(gain) if math.isfinite(low) and math.isfinite(high) else "unknown")
 
 
 @dataclass(frozen=True)

@@ -75,11 +75,13 @@ def saturated(trace: steady.Trace) -> bool:
 
 def waiting_frac(trace: steady.Trace) -> float:
     """Returns the share of making a batch in which its thread neither used nor waited for a core; NaN if not known."""
-    making, queued = trace.facts.get("making"), _queued(trace)
-    if not making or (math.isnan(queued) and not _others(trace).machine_pct < thresholds.BUSY_PCT):
+    if not (making := trace.facts.get("making")):
         return math.nan
-    queued_s = np.nan_to_num(queued) * trace.step_s * making["batches"]
-    return max(0.0, 1 - float((making["cpu_s"] + queued_s) / making["made_s"]))
+    of_job = _queued(trace) * trace.step_s * making["batches"]  # of older runs, or where a thread's is not counted
+    queued_s = [s for s in (making.get("queued_s"), of_job) if s is not None and math.isfinite(s)][:1]
+    if not queued_s and not _others(trace).machine_pct < thresholds.BUSY_PCT:
+        return math.nan
+    return max(0.0, 1 - float((making["cpu_s"] + sum(queued_s)) / making["made_s"]))
 
 
 def _queued(trace: steady.Trace, column: str = "job_cpu_wait_pct") -> float:

@@ -79,8 +79,7 @@ def slow_worker(trace: Trace) -> Signature | None:
     if not medians[worst] - usual >= SLOW_WORKER_Z * error:
         return None
     batch = mean(samples[known])
-    excess_s = float(medians[worst] - usual) * batch / len(names)
-    cost = min(excess_s, mean(trace.wait_s[trace.steady]))
+    cost = min(float(medians[worst] - usual) * batch / len(names), mean(trace.wait_s[trace.steady]))
     made_s, others_s = float(medians[worst]) * batch, usual * batch
     sentence = (
         f"Worker {names[worst]:.0f} takes {slower:.2g} times as long for a batch as the other "

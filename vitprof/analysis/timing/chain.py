@@ -44,8 +44,7 @@ def covered_before(spans: Spans, t: Ints) -> Ints:
     if len(before) == 1:
         return np.zeros(np.shape(t), dtype=np.int64)
     begun = np.searchsorted(spans[:, 0], t, side="right")
-    ahead = np.where(begun > 0, np.maximum(spans[begun - 1, 1] - t, 0), 0)
-    return np.asarray(before[begun] - ahead)
+    return np.asarray(before[begun] - np.where(begun > 0, np.maximum(spans[begun - 1, 1] - t, 0), 0))
 
 
 LONG_AGO = -(2**62)

@@ -66,10 +66,10 @@ class Roofline:
         largest = max((r for r in self.roofs if r.stage and r.name != DRIVE), key=lambda r: 1 / r.samples_per_s)
         took = formats.seconds(self.batch / device.samples_per_s)
         first = f"The device takes {took} for {self.batch:.0f} samples; the loader takes "
-        first += f"{formats.seconds(self.core_s)} of a core for a sample, most of it {largest.name}. "
+        first += f"{formats.seconds(self.core_s)} for a sample, most of it {largest.name}. "
         if loader.samples_per_s >= device.samples_per_s:
-            return f"{first}{formats.count(self.cores, 'core')} can feed the device: it needs {self.cores_needed}."
-        return f"{first}To feed the device it needs {self.cores_needed} cores and uses {self.cores}."
+            return f"{first}It makes {self.cores} at a time: {self.cores_needed} at a time feed the device."
+        return f"{first}It makes {self.cores} at a time; to feed the device it would have to make {self.cores_needed}."
 
 
 def roofline_of(
@@ -97,9 +97,7 @@ def roofline_of(
     if drive_per_s > 0 and sample_bytes > 0:
         words = f"{formats.size(drive_per_s)}/s, {formats.size(sample_bytes)} for a sample"
         roofs.append(Roof(DRIVE, "drive", drive_per_s / sample_bytes, words))
-    roofs += [
-        Roof(words, name, cores / s, f"{formats.seconds(s)} of a core for a sample") for words, name, s in of_stage
-    ]
+    roofs += [Roof(words, name, cores / s, f"{formats.seconds(s)} for a sample") for words, name, s in of_stage]
     for name, seconds in ((TRANSFER, copied), (DEVICE, computed)):
         if seconds > 0:
             roofs.append(Roof(name, "", batch / seconds, f"{formats.seconds(seconds)} for a batch"))

@@ -259,8 +259,7 @@ def _last_loss(loss: Floats) -> float:
     numbers: longer than between any two others.
     """
     at = np.flatnonzero(np.isfinite(loss))
-    lasts = len(at) and len(loss) - at[-1] <= np.diff(at, prepend=-1).max()
-    return float(loss[at[-1]]) if lasts else math.nan
+    return float(loss[at[-1]]) if len(at) and len(loss) - at[-1] <= np.diff(at, prepend=-1).max() else math.nan
 
 
 def gpu_util_pct(telemetry: Series, steps: Series, phases: Sequence[Phase], facts: Mapping[str, Any]) -> float:

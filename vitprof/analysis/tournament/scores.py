@@ -112,8 +112,7 @@ def within_low(runs: Rounds, key: str) -> float:
     """Returns the lower end of the 95% interval from blocks alone, samples/s; NaN with too few blocks."""
     if not runs or min(map(len, runs.values())) < arrays.MIN_BLOCKS:
         return math.nan
-    logs = _padded(runs)
-    drawn = -np.log(np.exp(-_resampled(logs, runs, key)).mean(axis=2)).mean(axis=1)
+    drawn = -np.log(np.exp(-_resampled(_padded(runs), runs, key)).mean(axis=2)).mean(axis=1)
     return math.exp(float(np.percentile(drawn, 2.5)))
 
 

@@ -149,5 +149,4 @@ def _effects(settings: Sequence[Candidate], name: str) -> Floats:
 
 def _unexplained(speeds: Floats, effects: Sequence[Floats]) -> float:
     columns = np.hstack([np.ones((len(speeds), 1)), *effects])
-    fitted = columns @ np.linalg.lstsq(columns, speeds, rcond=None)[0]
-    return float(((speeds - fitted) ** 2).sum())
+    return float(((speeds - columns @ np.linalg.lstsq(columns, speeds, rcond=None)[0]) ** 2).sum())

@@ -248,5 +248,5 @@ def _more_dataloader_workers(s: advice_rules.Situation) -> Iterator[Advice]:
     if s.waits:
         reason = f"Batches are made {now}, each mostly a wait: workers wait at once, unless for one drive or lock."
     if s.making_ms > 0 and (times := s.step_ms / max(s.making_ms / wanted, work_ms)) >= WORTH_SAYING:
-        reason += f" At most {formats.number(times)}x as fast."
+        reason += f" Up to about {formats.number(times)}x as fast."
     yield advice_rules.argument(s, "num_workers", wanted, reason, advice_rules.part_of_machine(s))

@@ -45,8 +45,7 @@ def _steps_for(config: RunConfig, needed: int) -> int:
     if in_epoch == 1:  # every step begins an epoch, and counts nevertheless
         return warmup + needed
     # Counted among the steps that begin no epoch: those of the warm-up, then `needed` more.
-    last = warmup - -(-warmup // in_epoch) + needed - 1
-    epochs, rest = divmod(last, in_epoch - 1)
+    epochs, rest = divmod(warmup - -(-warmup // in_epoch) + needed - 1, in_epoch - 1)
     return epochs * in_epoch + rest + 2
 
 

@@ -173,5 +173,4 @@ def _on_cpu(fetch: Floats, compute: Floats, config: RunConfig, cores: int) -> tu
     # All work, spread over all cores without a pause. In the loader-only run every worker was busy.
     work = (min(workers, cores) * fetch + threads * compute) / cores
     least = np.minimum(np.maximum.reduce([fetch, compute, work]), both)
-    without_a_core = min(1.0, max(0.0, (workers + threads - cores) / workers))
-    return least, least + without_a_core * (both - least)
+    return least, least + min(1.0, max(0.0, (workers + threads - cores) / workers)) * (both - least)

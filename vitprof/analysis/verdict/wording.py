@@ -258,14 +258,12 @@ def _free_data(device: Device, config: RunConfig, exposure: Exposure, speed_up: 
         return f"with free data this job runs {times} ({interval}, {when})"
     if math.isfinite(speed_up.between):
         times += f" ({number(speed_up.between)}x was measured for the steps between)"
-    elif held_up:
-        return f"with free data this job would run about {times}"
-    elif _share_cpu(device, config, exposure) and exposure.starts.frac < thresholds.EPOCH_STARTS_FRAC:
+    elif not held_up and _share_cpu(device, config, exposure) and exposure.starts.frac < thresholds.EPOCH_STARTS_FRAC:
         # without loading, the workers' share of the CPU goes to training: the gain may be larger
         work = "training" if device.on_cpu else "launches"
         return f"with free data this job would run about {times} (loading and {work} share the CPU)"
     spread = f" ({number(speed_up.low)}-{number(speed_up.high)})" if speed_up.high > 1.03 * speed_up.value else ""
-    return f"with free data this job would run at most {times}{spread}"
+    return f"with free data this job would run about {times}{spread}"
 
 
 def _inflated(exposure: Exposure, contention: Contention) -> str:

@@ -266,6 +266,5 @@ def cached(storage: Any, form: str, budget_mb: float, seed: int, *, progress: On
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     if form == "encoded":
         return CachedEncoded(storage, budget_mb * BYTES_A_MB, order, progress, stop)
-    sample_bytes = math.prod(storage.shape)
-    resident = order[: min(n, int(budget_mb * BYTES_A_MB // sample_bytes))]
+    resident = order[: min(n, int(budget_mb * BYTES_A_MB // math.prod(storage.shape)))]
     return CachedPixels(storage, resident.sort().values, progress, stop)

@@ -89,8 +89,7 @@ class Writer(contract.SplitWriter):
                 with self._env.begin(write=True) as txn:
                     cursor = txn.cursor()
                     # Appended keys fill pages completely: the file is 1.05 times the pixels' size instead of 1.31.
-                    beyond = not cursor.last() or cursor.key() < items[0][0]
-                    cursor.putmulti(items, append=beyond)
+                    cursor.putmulti(items, append=not cursor.last() or cursor.key() < items[0][0])
                 return
             except lmdb.MapFullError:
                 self._env.set_mapsize(2 * self._env.info()["map_size"])

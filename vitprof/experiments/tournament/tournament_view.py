@@ -114,8 +114,7 @@ class TournamentView:
 
     def _with_losses(self, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
         of = {e.key: [self._losses_of(o.run_id) for o in e.outcomes if o.status in ("done", "cut")] for e in entries}
-        as_it_is = of.get(UNCHANGED, [])
-        effects = [loss_effect(as_it_is, of[e.key]) for e in entries]
+        effects = [loss_effect(of.get(UNCHANGED, []), of[e.key]) for e in entries]
         return tuple(replace(e, losses=s.sentence, effect=s.effect) for e, s in zip(entries, effects, strict=True))
 
     def _losses_of(self, run_id: int) -> Losses:

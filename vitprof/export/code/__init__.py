@@ -45,8 +45,7 @@ def script(config: RunConfig, found: str = "", run_id: int | None = None) -> str
         if value := getattr(config, field):
             raise ConfigError(field, value, "there is no script for what only measures; leave it out")
     values = _constants(config, catalog.dataset_info(config.dataset, config.n_images))
-    name = _script_for(config, values)
-    first, rest = whole(name).split("\n", 1)
+    first, rest = whole(_script_for(config, values)).split("\n", 1)
     filled = CONSTANT.sub(lambda line: _filled(line, values), rest)
     return f"{first}\n\n{_provenance(config, found, run_id)}\n{filled}"
 

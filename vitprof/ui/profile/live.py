@@ -100,8 +100,7 @@ def draw_state(run: store.StoredRun, now: float) -> None:
         if own_script.is_own_script(run.config) and run.training_since_s is not None:
             text += f", for {formats.seconds(max(now - run.training_since_s, 0.0))}"
         elif run.stage == "training" and run.training_since_s is not None and fraction > 0:
-            whole_s = run.config.seconds or (now - run.training_since_s) / fraction
-            left = whole_s * (1 - fraction)
+            left = (run.config.seconds or (now - run.training_since_s) / fraction) * (1 - fraction)
             text += f", about {rough_time(max(left, 0.0))} left"
         st.progress(min(fraction, 1.0), text=text)
     elif run.status == "stopped":
@@ -114,6 +113,8 @@ def draw_state(run: store.StoredRun, now: float) -> None:
 
 def set_up(run: store.StoredRun) -> str:
     config, own, where, done = run.config, own_script.is_own_script(run.config), escaped(device_of(run)), ""
+    if own and config.dataset == own_script.UNKNOWN_DATA:  # it has just started
+        return "A script of your own, watched from inside"
     if own:
         isolation = "a script of your own, watched from inside"
     elif config.isolation == "process":
@@ -185,7 +186,7 @@ def _of_idle(run: store.StoredRun) -> str:
         return ""
     if found.kind == "launch-bound" and found.launch_frac > 0:
         return f"+ {formats.percent(found.launch_frac)} in steps"
-    return f"{formats.percent(found.idle_frac)} for data"
+    return f"{formats.percent(found.idle_frac)} for data{' and copies' * ('data and copies' in found.sentence)}"
 
 
 def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:

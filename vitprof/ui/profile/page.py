@@ -62,10 +62,6 @@ def draw_ended(run: store.StoredRun) -> None:
     draw_tabs(run)
 
 
-SHOW, LAST = "show", "tab shown last"
-"""Keys of the tabs, which is their name in the URL, and of the one that was last open."""
-
-
 def draw_tabs(run: store.StoredRun) -> None:
     tabs: dict[str, Callable[[store.StoredRun], None]] = {
         "Answer": draw_answer,
@@ -76,16 +72,16 @@ def draw_tabs(run: store.StoredRun) -> None:
     }
     if own_script.is_own_script(run.config):
         del tabs["What if"]  # it needs a job that can be run again from here
-    last = st.session_state.get(LAST)
-    if st.session_state.get(SHOW, st.query_params.get(SHOW)) not in (None, *tabs):
-        last = st.session_state[SHOW] = "Answer"
-    if last is not None and SHOW not in st.session_state and SHOW not in st.query_params:
-        st.session_state[SHOW] = last
-    for tab, draw in zip(st.tabs(list(tabs), key=SHOW, bind=widgets.IN_URL), tabs.values(), strict=True):
+    last = st.session_state.get(runs.LAST)
+    if st.session_state.get(runs.SHOW, st.query_params.get(runs.SHOW)) not in (None, *tabs):
+        last = st.session_state[runs.SHOW] = "Answer"
+    if last is not None and runs.SHOW not in st.session_state and runs.SHOW not in st.query_params:
+        st.session_state[runs.SHOW] = last
+    for tab, draw in zip(st.tabs(list(tabs), key=runs.SHOW, bind=widgets.IN_URL), tabs.values(), strict=True):
         if tab.open:
             with tab:
                 draw(run)
-    st.session_state[LAST] = st.session_state[SHOW]
+    st.session_state[runs.LAST] = st.session_state[runs.SHOW]
 
 
 LOOKS: dict[str, tuple[str, str]] = {
@@ -143,7 +139,7 @@ def chips(verdict: Verdict) -> list[tuple[str, Look]]:
         found.append((f"cause: {wording.CAUSE_NAMES.get(verdict.cause, verdict.cause)}", "gray"))
     if slow and math.isfinite(verdict.speed_up_if_free) and verdict.cause != "cpu_contention":
         times = f"{formats.number(verdict.speed_up_if_free)}x"
-        most = "at most " if f"at most {times}" in verdict.sentence else ""
+        most = "about " if f"about {times}" in verdict.sentence else ""
         others = " while other programs run" if "keep running" in verdict.sentence else ""
         found.append((f"{most}{times} with free data{others}", "blue"))
     return found
@@ -175,6 +171,9 @@ def draw_answer(run: store.StoredRun) -> None:
     proofs = proof.begun(run) if verdict.advice else []
     for number, advice in enumerate(verdict.advice):
         _draw_advice(run, advice, number, proofs, first=number == first)
+    if own_script.is_own_script(run.config) and (compare := runs.to_compare_here(run)):
+        st.markdown("Settings of its DataLoader against each other, a tournament of this script:")
+        st.code(compare, language=None, wrap_lines=True)
     if verdict.kind != "inconclusive" and (measured := headroom.own_headroom(run.facts)) is not None:
         st.markdown(escaped(headroom.own_headroom_sentence(measured)))
     if verdict.advice:

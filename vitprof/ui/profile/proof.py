@@ -156,14 +156,14 @@ def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> s
         return f"**So far {formats.number(advised.speed_up)}x**{spread}: {name}, after {rounds} in turns."
     sure = f"{rounds} in turns (runs {min(ran)} to {max(ran)}), {rough_time(now.spent_s)}"
     taken = [cores for row in board.rows if (cores := least_others(row)) >= thresholds.OTHERS_CORES]
-    beside = f"beside other programs (at least {formats.number(min(taken, default=0))} CPU cores)"
-    proven = f"{beside}, so not proven for a quiet machine" if taken else "proven"
+    where = f"beside other programs (at least {formats.number(min(taken, default=0))} cores, this page included)"
+    proven = f"{where}, so not proven for a quiet machine" if taken else "proven"
     words = {
         "faster": f"**{times} as fast**{spread}, {proven}: {name}, {sure}.",
         **{against: f"**No gain:** {name} {how}: {times}{spread}, {sure}." for against, how in GAINLESS.items()},
     }.get(_against(advised, board), f"**Undecided:** {name}: {times}{spread}, {sure}.")
     if taken and "proven" not in words:
-        words += f" It ran {beside}: without them it may differ."
+        words += f" It ran {where}: without them it may differ."
     if len({row.entry.batch_size for row in board.rows}) > 1:
         words += " Another batch size also changes how the model learns."
     return words

@@ -29,6 +29,8 @@ QUIET, CALM = "run to repeat when the machine is quiet", "readings of a quiet ma
 ENOUGH_CALM = 3
 TAKEN, BEFORE = "run whose settings were taken", "run shown before run {} was started"
 FOLLOWED = "run that was shown because it was running"
+SHOW, LAST = "tab", "tab shown last"
+"""Keys of the tabs, which is their name in the URL, and of the one that was last open."""
 
 
 def chosen_run() -> store.StoredRun | None:
@@ -92,8 +94,8 @@ def draw_title(run: store.StoredRun) -> None:
         elif not run.live and st.button("Run again", key="run-again", icon=":material/replay:", help=AGAIN_HELP):
             start(run.config)
             st.rerun()
-        before = st.session_state.get(BEFORE.format(run.id))
-        if not run.live and before and st.button(f"Compare with run {before}", icon=COMPARE, help=COMPARE_HELP):
+        before = "" if run.live else _before(run)
+        if before and st.button(f"Compare with run {before}", icon=COMPARE, help=COMPARE_HELP):
             st.switch_page("pages/compare.py", query_params={RUNS: f"{before},{run.id}"})
         if run.live and jobs.may_stop(run.id):
             waits = run.status == "queued" and ahead_of(jobs.store, run.id)  # Cancel is beside its place in the queue
@@ -104,14 +106,24 @@ def draw_title(run: store.StoredRun) -> None:
             st.caption(texts.escaped(starter), width="content")
 
 
+def _before(run: store.StoredRun) -> str:
+    """Returns the number of the run from which this one was started; "" where the two cannot be compared."""
+    with contextlib.suppress(errors.StoreError, ValueError):
+        of = resources.store().run(int(st.session_state.get(BEFORE.format(run.id)) or ""))
+        return str(of.id) * ((of.config.dataset, of.config.device) == (run.config.dataset, run.config.device))
+    return ""
+
+
 def _draw_commands(run: store.StoredRun, command: str) -> None:
     with st.popover("Run again", icon=":material/replay:", help="What to type to watch it again, or to compare."):
         st.markdown("Watch it again, in the folder that it was started in:")
         st.code(f"{from_anywhere()} watch -- {command}", language=None, wrap_lines=True)
-        advised = run.verdict.sentence if run.verdict else ""
-        if compare := to_compare(run.environment, run.config.workers or 0, command, advised):
-            st.markdown("Compare settings of its DataLoader (a tournament of this script):")
-            st.code(compare, language=None, wrap_lines=True)
+
+
+def to_compare_here(run: store.StoredRun) -> str:
+    """Returns the tournament to type for a watched script; "" where it is not known how that was started."""
+    advised, command = run.verdict.sentence if run.verdict else "", str(run.facts.get("command") or "")
+    return to_compare(run.environment, run.config.workers or 0, command, advised) if command else ""
 
 
 @texts.guarded
@@ -149,6 +161,8 @@ def start(config: RunConfig, *, from_sidebar: bool = False) -> None:
     run_id = resources.manager().submit(config)
     st.session_state[BEFORE.format(run_id)] = st.query_params.get(RUN)
     st.query_params[RUN] = str(run_id)
+    for key in (SHOW, LAST):  # its answer first, whatever tab of another run is open
+        st.session_state.pop(key, None)
     if from_sidebar:
         st.session_state[TAKEN] = run_id
 
