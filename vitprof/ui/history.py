@@ -237,7 +237,7 @@ COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
         lambda r: None if r.idle_frac is None else 100 * r.idle_frac,
         column.NumberColumn("Idle", help=tables.help_of("device_idle_frac"), format="%.1f%%", width=70),
     ),
-    "name": (lambda r: r.name, column.TextColumn("Name", help="Its name; Edit changes it.", width=270)),
+    "name": (lambda r: r.name, column.TextColumn("Name", help="Its name; Edit changes it.", width=256)),
     "verdict": (
         chips,
         column.MultiselectColumn(
@@ -246,7 +246,7 @@ COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
             "device was used.",
             options=list(CHIPS),
             color=list(CHIPS.values()),
-            width=256,
+            width=246,
         ),
     ),
     "spark": (
@@ -259,7 +259,7 @@ COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
             y_min=0,
             y_max=1,
             color=style.IDLE,
-            width=150,
+            width=100,
         ),
     ),
     "speed": (
@@ -284,8 +284,7 @@ def draw_table(rows: Sequence[store.RunRow]) -> list[store.RunRow]:
     # Ticks are positions, so a page with other runs needs another key.
     key = f"history-table-{hash(tuple(row.id for row in rows))}"
     if key not in st.session_state:  # another page was shown meanwhile, or other runs
-        before = st.session_state.get(TICKED, ())
-        at = [at for at, row in enumerate(rows) if row.id in before]
+        at = [at for at, row in enumerate(rows) if row.id in st.session_state.get(TICKED, ())]
         st.session_state[key] = {"selection": {"rows": at, "columns": [], "cells": []}}
     data = {name: [value(row) for row in rows] for name, (value, _) in COLUMNS.items()}
     if len({*data["by"]}) == 1:
@@ -299,7 +298,8 @@ def draw_table(rows: Sequence[store.RunRow]) -> list[store.RunRow]:
         timezone=zone or "UTC",
     )
     select: dict[str, Any] = {"on_select": "rerun", "selection_mode": ["multi-row", "single-cell"]}
-    shown = tables.show(pd.DataFrame(data), key=key, placeholder="", column_config=config, **select)
+    order = [*list(data)[:6], "created", *list(data)[6:-1]]
+    shown = tables.show(pd.DataFrame(data)[order], key=key, placeholder="", column_config=config, **select)
     ticked = [rows[at] for at in shown["selection"]["rows"] if at < len(rows)]
     st.session_state[TICKED] = {row.id for row in ticked}
     if clicked := shown["selection"]["cells"]:

@@ -186,7 +186,7 @@ def _of_idle(run: store.StoredRun) -> str:
         return ""
     if found.kind == "launch-bound" and found.launch_frac > 0:
         return f"+ {formats.percent(found.launch_frac)} in steps"
-    return f"{formats.percent(found.idle_frac)} for data{' and copies' * ('data and copies' in found.sentence)}"
+    return f"{formats.percent(found.idle_frac)} {'data and copies' if 'and copies' in found.sentence else 'for data'}"
 
 
 def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:
