@@ -21,7 +21,7 @@ SPEEDS = {1: 998.0, 2: 12_300.0, 3: 2_050.0}
 NAME = "[x](http://evil.org) **b** :smile: someone@evil.org a -- b <i>c</i> seventh"
 """What a run is called."""
 HISTORY = "[class*=st-key-history-table]"
-FIRST = f"{HISTORY} table td[aria-colindex='2']"
+FIRST = f"{HISTORY} table td[aria-colindex='3']"
 """The first name listed; from the grid that the canvas has for screen readers."""
 HEADER_PX, ROW_PX, BOX_PX = 36, 35, 16
 """Heights of the table's header and rows, and how far its boxes are from the left: it is drawn on a canvas."""

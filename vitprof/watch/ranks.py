@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from vitprof.watch.fetch_times import MAKING
 from vitprof.watch.patching import SOCKET, whole_number
 
 if TYPE_CHECKING:
@@ -107,6 +106,9 @@ class Forward:
 
     def __init__(self, device: Device, *, shares: bool) -> None:
         """`shares`: whether other ranks train, too."""
+        from vitprof.watch.fetch_times import MAKING
+
+        self._making = MAKING
         self.shares = shares
         self.n_unknown = self.n_waited = 0
         """Requests for a batch in which there was a collective: those without its wait being known, and all."""
@@ -232,8 +234,8 @@ class Forward:
 
     def _note(self, waited_s: float) -> None:
         self._awaited_s += waited_s
-        if MAKING.laps is not None:  # in the dataset of a loader without workers
-            MAKING.waited_s += waited_s
+        if self._making.laps is not None:  # in the dataset of a loader without workers
+            self._making.waited_s += waited_s
 
     def _timed_broadcast(self, *args: Any, **kwargs: Any) -> Any:
         assert self._broadcast is not None
