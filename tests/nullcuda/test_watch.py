@@ -83,16 +83,21 @@ def test_a_stream_that_works_while_that_of_training_is_idle(host: Host, how: dic
     assert "the GPU works in another stream while that of the optimizer is idle" in verdict.sentence
 
 
+def side_steps_are_of_hold_ups(seen: Any) -> bool:
+    """Returns whether only such steps seem to work in a side stream whose host was held up between both launches."""
+    steps = seen.all_steps
+    held_up = steps["gap_s"] + steps["h2d_s"] > 0.03 * steps["step_s"]
+    return bool(seen.facts.get("side_stream_steps", 0) <= held_up.sum())
+
+
 def test_a_stream_that_works_in_a_marked_step_or_while_that_of_training_does_is_no_matter(host: Host) -> None:
     seen = run(host, "beside", how="marked")
     assert not wrong("busy", seen)
-    assert "in another stream" not in seen.verdict().sentence  # a host held up between both launches makes such a step
+    assert side_steps_are_of_hold_ups(seen)
     # after a step's work, where the next one's is launched meanwhile: unless others hold the host up
     seen = run(host, "beside", **BUSY, beside_s=0.006, how="after")
     assert not wrong("busy", seen)
-    steps = seen.all_steps
-    held_up = steps["gap_s"] + steps["h2d_s"] > 0.03 * steps["step_s"]
-    assert seen.facts.get("side_stream_steps", 0) <= held_up.sum()
+    assert side_steps_are_of_hold_ups(seen)
 
 
 @pytest.mark.parametrize(
