@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -124,7 +125,7 @@ def cases(*, home: str, wanted: list[tuple[str, dict[str, Any]]]) -> str:
     for it, and how long it lasts. `profiler`: what another tool says, as a share of the device's own work."""
     bench, outcomes = open_bench("cuda:0", Path(home)), []
     spin_s = bench.spin(0.003)
-    spun = [spin_s, bench.timed(lambda: bench.device.gate(spin_s))]
+    spun = [spin_s, median(bench.timed(lambda: bench.device.gate(spin_s)) for _ in range(9))]
     with small_digits(Path(home)):
         for name, constants in wanted:
             with pytest.MonkeyPatch.context() as patch:
