@@ -114,7 +114,7 @@ def test_figures_come_live_and_the_verdict_at_the_end_and_training_is_the_same(
     for *_, figures, tags in live:
         assert not tags
         assert set(figures) == {f"vitprof/{name}" for name in ("samples_per_s", *trackers.SHARES)}
-        assert 0.3 < figures["vitprof/data_wait_frac"] <= 1.0, "0.7 on a quiet machine"
+        assert 0.5 < figures["vitprof/data_wait_frac"] <= 1.0
     with contextlib.closing(RunStore()) as store:
         run = store.runs()[0]
     assert run.summary is not None

@@ -259,7 +259,7 @@ def test_a_step_waits_for_all_loaders_that_it_asks(host: Host, script: dict[str,
     measured = steps["data_wait_s"][n_epoch - 26 : n_epoch - 2].sum()
     assert abs(measured - own) < 0.05 * (until_s - since_s) + at_the_edges_s
     apart_s = np.abs(steps["exposed_wait_s"] - steps["data_wait_s"])  # a script may be held up between both clocks
-    assert (np.median(apart_s) < 1e-4, (apart_s < 1e-4).mean() > 0.9) == (True, True)
+    assert (apart_s.max() < 1e-3, (apart_s < 1e-4).mean() > 0.9) == (True, True)
     loaders = {loader["dataset"]: loader for facts in told.note("facts") for loader in facts.get("loaders", ())}
     assert loaders["Slow"]["wait_s"] > 0.5 * (loaders["Slow"]["wait_s"] + loaders["Quick"]["wait_s"])
     assert not any(facts.get("unclear_loaders_steps") for facts in told.note("facts"))

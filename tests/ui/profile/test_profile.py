@@ -120,9 +120,11 @@ def test_run_again_starts_the_same_settings(store: RunStore, monkeypatch: pytest
     submit: list[RunConfig] = []
     started = type(resources.manager()), "submit", lambda _, config: submit.append(config) or store.create_run(config)
     monkeypatch.setattr(*started)
-    at = app(run=str(run_id), batch_size="64")
+    at = app(run=str(run_id), batch_size="64", tab="Export")
+    assert at.session_state["tab"] == "Export"
     click(at, "run-again")
     assert (submit, at.query_params["run"]) == ([store.run(run_id).config], str(run_id + 1))
+    assert at.session_state["tab"] == "Answer", "whatever tab was open"
     assert at.number_input(key="set-batch_size").value == 96, "what goes on is what the sidebar says"
     assert "run-again" not in buttons(at)
 

@@ -161,8 +161,7 @@ def start(config: RunConfig, *, from_sidebar: bool = False) -> None:
     run_id = resources.manager().submit(config)
     st.session_state[BEFORE.format(run_id)] = st.query_params.get(RUN)
     st.query_params[RUN] = str(run_id)
-    for key in (SHOW, LAST):  # its answer first, whatever tab of another run is open
-        st.session_state.pop(key, None)
+    st.session_state.update({SHOW: "Answer", LAST: "Answer"})  # whatever tab of another run is open
     if from_sidebar:
         st.session_state[TAKEN] = run_id
 
