@@ -124,7 +124,6 @@ TOGETHER = {
     "frameworks": ("watch/test_frameworks.py", "watch/test_recipes.py"),
     "null device": tuple(f"nullcuda/test_{name}.py" for name in ("run", "real", "selftest")),
     "jobs": ("jobs/test_manager.py", "jobs/test_runners.py"),
-    "sources": ("test_imports.py", "test_house.py"),
 }
 """Files that share what takes seconds, such as a browser or all sources parsed: one process of pytest runs them."""
 
