@@ -49,7 +49,8 @@ class DeviceError(VitprofError):
 
 def one_line(error: BaseException) -> str:
     """Returns the line to show for `error`: a `VitprofError`'s message, else the type and the message's first line."""
-    lines, ours = [line.strip() for line in str(error).splitlines() if line.strip()], isinstance(error, VitprofError)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = isinstance(error, VitprofError)
     if len(lines) > 1 and lines[1].startswith("Original Traceback"):
         last = lines[-1]
         if ours:

@@ -83,7 +83,9 @@ def masked(text: str) -> str:
     text = _KNOWN.sub(lambda found: f"{found[1]} {MASKED}" if found[1] else MASKED, text)
     text = _URL.sub(lambda found: f"{found[1]}:{MASKED}@" if found[1] else f"{found[2]}{MASKED}@", text)
     text = _KEY.sub(rf"\1{MASKED}", _LOGIN.sub(rf"\1:{MASKED}", text))
-    shown, at, kept = "", 0, 0
+    shown = ""
+    at = 0
+    kept = 0
     while found := _PAIR.search(text, at):
         at = found.end("gap")
         if _is_secret(found["name"]) and (not found["gap"].isspace() or found["name"].startswith("-")):

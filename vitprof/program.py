@@ -34,7 +34,8 @@ def program() -> str:
 
 def from_anywhere() -> str:
     """Returns the same for a line that is typed in another folder than a checkout's, where only that has vitprof."""
-    found, checkout = program(), Path(__file__).parents[1]
+    found = program()
+    checkout = Path(__file__).parents[1]
     return f"PYTHONPATH={shlex.quote(str(checkout))} {found}" if found == MODULE and _is_checkout() else found
 
 

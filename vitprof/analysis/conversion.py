@@ -41,7 +41,8 @@ class StoredForm:
         """Returns the seconds for a sample, with the 95% interval of Student's t over the parts."""
         if len(self.seconds) < 2:
             return Interval(self.seconds[0] if self.seconds else math.nan, math.nan, math.nan)
-        mean, spread = float(np.mean(self.seconds)), float(np.std(self.seconds, ddof=1))
+        mean = float(np.mean(self.seconds))
+        spread = float(np.std(self.seconds, ddof=1))
         reach = STUDENT[min(len(self.seconds), len(STUDENT)) - 1] * spread / math.sqrt(len(self.seconds))
         return Interval(mean, max(0.0, mean - reach), mean + reach)
 

@@ -37,7 +37,8 @@ class LiveIdle:
         """Adds the steps that follow (`NAMES`, (n,) each)."""
         if not len(new["step"]):
             return
-        wait, of_part = new["exposed_wait_s"], np.floor(new["t_start_s"] / BUCKET_S).astype(int)
+        wait = new["exposed_wait_s"]
+        of_part = np.floor(new["t_start_s"] / BUCKET_S).astype(int)
         whole = np.maximum(new["step_s"], np.nan_to_num(wait))
         for number in np.unique(of_part):
             mine = of_part == number

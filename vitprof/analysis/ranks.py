@@ -110,7 +110,8 @@ class Ranks:
         if not self.in_doubt:
             found.append(f"Waits for data cost {cost}: so much earlier the last rank would be without them.")
         if self.one_off[0]:
-            times, who = formats.count(self.one_off[0], "step"), ", ".join(map(str, self.one_off_ranks))
+            times = formats.count(self.one_off[0], "step")
+            who = ", ".join(map(str, self.one_off_ranks))
             ranks = f"rank {who}" if len(self.one_off_ranks) == 1 else f"one of ranks {who}"
             found.append(f"In {times} {ranks} held up the others for long, {formats.seconds(self.one_off[1])} in all.")
         if self.not_between_frac > RARELY:

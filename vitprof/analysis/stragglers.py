@@ -76,7 +76,8 @@ def ranks_of(steps: Mapping[int, Series], facts: Mapping[str, Any] | None = None
     """
     if len(steps) < 2:
         return None
-    ranks, of_each = sorted(steps), [steps[rank] for rank in sorted(steps)]
+    ranks = sorted(steps)
+    of_each = [steps[rank] for rank in sorted(steps)]
     common, dropped = _common(of_each)
     common, whole = _between_collectives(common)
     n = len(common["step_s"][0])
@@ -109,7 +110,9 @@ class Compared:
 
     def __init__(self, ranks: Sequence[int], common: Mapping[str, Floats], facts: Mapping[str, Any]) -> None:
         """`common`: columns of shape (ranks, n)."""
-        self._ranks, self._common, self._facts = ranks, common, facts
+        self._ranks = ranks
+        self._common = common
+        self._facts = facts
         self._given, self._samples = _given(common), _times_the_others(common["samples"])
         self._parts = {
             "wait": common["exposed_wait_s"],
@@ -118,7 +121,8 @@ class Compared:
         }
         self._own: Floats = sum(self._parts.values(), np.zeros_like(common["step_s"]))
         self._total_s = float(common["step_s"].max(axis=0).sum())
-        self._last, self._n = self._own.argmax(axis=0), self._own.shape[1]
+        self._last = self._own.argmax(axis=0)
+        self._n = self._own.shape[1]
         self._step_s = self._total_s / self._n
         self._leads = self._own.max(axis=0) - np.sort(self._own, axis=0)[-2]
         """By how much the last is later than the one before it (s)."""
@@ -144,7 +148,8 @@ class Compared:
 
     def costs(self) -> dict[str, Any]:
         """Returns what data cost, and what is known of all ranks together, whoever is named."""
-        free, unknown = self._own - self._parts["wait"], np.isnan(self._common["between_s"]).any(axis=0)
+        free = self._own - self._parts["wait"]
+        unknown = np.isnan(self._common["between_s"]).any(axis=0)
         unknown_s, late_s = (float(self._common[n].max(axis=0)[unknown].sum()) for n in ("step_s", "late_s"))
         wall_s = max(self._total_s, float(np.ptp(self._common["t_start_s"][0])))
         once_s = float(self._leads[self._once].sum())
@@ -197,7 +202,8 @@ class Compared:
         saves = _share(self._leads[self._counts], self._step_s)
         if not saves.low >= WANDERING_FRAC:  # also NaN
             return {}
-        here, values = (self._last[None], np.arange(self._n)[None]), self._common["batch_values"]
+        here = (self._last[None], np.arange(self._n)[None])
+        values = self._common["batch_values"]
         of_last = {name: np.concatenate([of[here], np.median(of, axis=0)[None]]) for name, of in self._parts.items()}
         heavier = float(np.nanmean(values[here] / np.median(values, axis=0))) if np.isfinite(values).all() else math.nan
         return {"saves": saves, "cause": _cause([0], of_last, [heavier, 1.0], [1.0, 1.0]), "wandering": True}
@@ -207,7 +213,8 @@ class Compared:
         few. Who is late before such a wait is not compared with who is late after it; but who holds up the others does
         not wait for them.
         """
-        awaited_s, wall_s = self._common["awaited_s"], np.ptp(self._common["t_start_s"][0])
+        awaited_s = self._common["awaited_s"]
+        wall_s = np.ptp(self._common["t_start_s"][0])
         order = np.argsort(awaited_s.mean(axis=1))
         late = [self._ranks.index(rank) for rank in named.get("stragglers", ())]
         waits = order[-1] if not late else next(i for i in order if i in late)
@@ -226,7 +233,8 @@ class Compared:
         """Returns why nothing can be said of a rank that has heavier data; nothing where there is none."""
         if not self._waits_alone or not max(self._given) >= HEAVIER:
             return {}
-        rank, given = self._ranks[int(np.argmax(self._given))], formats.number(max(self._given))
+        rank = self._ranks[int(np.argmax(self._given))]
+        given = formats.number(max(self._given))
         others = "times what the others got, but whether they wait for it is not known"
         return {"why_not": f"rank {rank} was given {given} {others} ({NO_FORWARD})"}
 
@@ -246,7 +254,8 @@ def _late_for_a_time(own: Floats, counts: np.ndarray, step_s: float) -> tuple[La
     """Returns the ranks that are clearly last in some quarters of the steps, if they are the same in all of these; and
     the first and last step of that.
     """
-    n, found = own.shape[1], []
+    n = own.shape[1]
+    found = []
     for part in np.array_split(np.arange(n), QUARTERS):
         if counts[part].sum() >= thresholds.MIN_STEPS and (late := _late(own[:, part], counts[part], step_s)):
             found.append((*late, part))
@@ -265,14 +274,17 @@ def _machine(
     cause: str, most: list[int], ranks: Sequence[int], common: Mapping[str, Floats], facts: Mapping[str, Any]
 ) -> str:
     """Returns what of the stragglers' machine explains the cause; "" where nothing does."""
-    rank, nodes, clocks = ranks[most[0]], facts.get("nodes") or (), dict(facts.get("clocks") or {})
+    rank = ranks[most[0]]
+    nodes = facts.get("nodes") or ()
+    clocks = dict(facts.get("clocks") or {})
     for node in nodes:
         clocks |= node.get("clocks") or {}
     if cause in ("input", "compute") and (cores := _taken(rank, nodes)):
         return f"other programs took {formats.number(cores)} cores there, and no other node is as busy"
     if cause == "compute" and len(clocks) == len(ranks):
         slow = [str(ranks[i]) for i in most]
-        mine, others = max(clocks[i] for i in slow), min(mhz for each, mhz in clocks.items() if each not in slow)
+        mine = max(clocks[i] for i in slow)
+        others = min(mhz for each, mhz in clocks.items() if each not in slow)
         if mine <= SLOWER_CLOCK * others:
             return f"its GPU's clock was {mine:,.0f} MHz, that of the others {others:,.0f} or more"
     return _slow_disk(rank, ranks, common, nodes) if cause == "input" else ""

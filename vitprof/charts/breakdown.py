@@ -44,7 +44,8 @@ def loading_bar(loading: Loading) -> go.Figure:
     pieces = []
     for stage in loading.stages:
         if stage.frac >= 0:
-            share, colour = formats.percent(stage.frac), style.LOADING_COLOURS[stage.name]
+            share = formats.percent(stage.frac)
+            colour = style.LOADING_COLOURS[stage.name]
             took = f"{formats.seconds(stage.ms.value / 1e3)} a batch{_spread(stage.ms, 1, ' ms')}"
             pieces.append((stage.words, colour, stage.ms.value, share, f"{stage.words}<br>{took}, {share}"))
     return _one_bar("batch", pieces, f"mean time to load a batch (ms), n = {loading.n:,}")

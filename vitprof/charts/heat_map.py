@@ -16,7 +16,8 @@ def article_heat(table: leaderboard.ArticleTable, value: Value = "epoch_s") -> g
     """Returns seconds for an epoch, or the speed-up, by setting (rows) and batch size (columns), on a logarithmic
     scale. The colours are Cividis, for colour vision deficiency too (Nunez, Anderton and Renslow, PLoS ONE 2018).
     """
-    x, y = [f"{batch:,}" for batch in table.batch_sizes], [style.plain(line.name) for line in table.lines]
+    x = [f"{batch:,}" for batch in table.batch_sizes]
+    y = [style.plain(line.name) for line in table.lines]
     logs = [[_log(cell, value) for cell in line.cells] for line in table.lines]
     hovers = [
         [_cell_in_words(cell, f"{name}, batch {batch}") for cell, batch in zip(line.cells, x, strict=True)]

@@ -40,7 +40,8 @@ def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> 
     the idle share of each column.
     """
     s = slices(series, origin, start, stop, k)
-    begin, span = s.start_s + s.other_s, np.maximum(s.idle_s + s.busy_s, 1e-9)
+    begin = s.start_s + s.other_s
+    span = np.maximum(s.idle_s + s.busy_s, 1e-9)
     parts = dict(zip(IDLE_CAUSES, s.causes_s, strict=True))
     parts |= {"compute": s.busy_s - s.launch_idle_s, "launch_idle": s.launch_idle_s}
     numbers = zip(s.first_step.tolist(), s.n_steps.tolist(), strict=True)
@@ -53,7 +54,9 @@ def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> 
         text = [f"{labels[at]}<br>{words} {formats.seconds(took[at])}" for at in drawn.tolist() for _ in range(2)]
         return Points(x, y, text)
 
-    drawn, left, height = dict[str, Points](), begin, np.zeros(len(span))
+    drawn = dict[str, Points]()
+    left = begin
+    height = np.zeros(len(span))
     for kind in IN_TIME if k == 1 else IN_COLUMNS:
         words = style.DEVICE_TIME[kind][0]
         words = "device busy" if kind == "compute" else words if kind == "launch_idle" else f"device idle, {words}"
@@ -73,7 +76,8 @@ def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> 
         waited = boxes(begin, s.end_s, hidden / span, "data wait", hidden)
         lost = boxes(begin, s.end_s, s.exposed_wait_s / span, "exposed data wait", s.exposed_wait_s)
     other = boxes(s.start_s, begin, np.ones(len(span)), "other work before it", s.other_s)
-    edges, share = np.stack([begin, s.end_s], axis=1).ravel(), np.repeat(s.idle_s / span, 2)
+    edges = np.stack([begin, s.end_s], axis=1).ravel()
+    share = np.repeat(s.idle_s / span, 2)
     return [waited, lost, other, *(drawn[kind] for kind in reversed(IN_COLUMNS)), Points(edges, share)]
 
 
@@ -144,7 +148,8 @@ def _filled(name: str, colour: str, **more: Any) -> dict[str, Any]:
 
 
 def _part(name: str, colour: str) -> dict[str, Any]:
-    hover, line = f"%{{y:.3~g}} ms {name}<extra></extra>", {"width": 1.5, "shape": "hvh"}
+    hover = f"%{{y:.3~g}} ms {name}<extra></extra>"
+    line = {"width": 1.5, "shape": "hvh"}
     return _line(name, colour, "ms", hover, line)
 
 
@@ -268,14 +273,16 @@ def gap_notes(steps: Series, origin: float, view: tuple[float, float] | None, id
         text = f"<b>{formats.percent(idle_frac)}</b><br>idle"
         notes.append({"text": text, "align": "left", "font": {"size": 15}, "xshift": 6} | at_end)
     end_s = steps["compute_start_s"]
-    first, stop = 0, len(end_s)
+    first = 0
+    stop = len(end_s)
     if view is not None:
         first = int(np.searchsorted(end_s, view[0] + origin))
         stop = int(np.searchsorted(end_s, view[1] + origin, "right"))
     gap_s = np.nan_to_num(steps["gap_s"][first:stop])
     if not 0 < len(gap_s) <= MOST_TOLD_APART or not gap_s.any():
         return notes
-    least_s, apart_s = LONG_GAP * np.median(gap_s[gap_s > 0]), LABEL_FRAC * (end_s[stop - 1] - end_s[first])
+    least_s = LONG_GAP * np.median(gap_s[gap_s > 0])
+    apart_s = LABEL_FRAC * (end_s[stop - 1] - end_s[first])
     labelled: list[float] = []
     for at in np.argsort(-gap_s)[:MOST_LOOKED_AT]:
         x = float(end_s[first + at] - origin - gap_s[at] / 2)
@@ -297,7 +304,8 @@ def live_figure(
     """Returns the whole figure with `points` for each trace; without data, no legend entry and no axis of its own.
     `each`: steps in a column of the gap chart; `notes`: annotations; `mark`: where on the x axis a line is drawn.
     """
-    data, drawn = [], set[str]()
+    data = []
+    drawn = set[str]()
     layout: dict[str, Any] = {"margin": style.MARGIN, "legend": style.LEGEND, "hovermode": "x"} | chart.layout
     for trace, p in zip(chart.traces, points, strict=True):
         axis = "yaxis" + trace.get("yaxis", "y")[1:]

@@ -11,7 +11,8 @@ from vitprof.charts import style
 
 MOST_BINS = 240
 """Steps, or means of neighbouring ones, that are drawn: more would be narrower than a pixel on a phone."""
-ROW_PX, AROUND_PX = 34, 110
+ROW_PX = 34
+AROUND_PX = 110
 
 
 MAPS = {"exposed_wait_s": "exposed data wait", "step_s": "step time"}
@@ -70,7 +71,8 @@ def rank_lanes(steps: Mapping[int, Series], first: int) -> go.Figure:
     """Returns lanes of the ranks over time, `LANE_STEPS` steps from number `first` on: what of each is the rank's own,
     and what is left of it, in which it waits for the others. Needs `t_start_s`.
     """
-    figure, many = go.Figure(), len(steps)
+    figure = go.Figure()
+    many = len(steps)
     kept = {
         rank: {name: values[(of["step"] >= first) & (of["step"] < first + LANE_STEPS)] for name, values in of.items()}
         for rank, of in sorted(steps.items())
@@ -78,7 +80,10 @@ def rank_lanes(steps: Mapping[int, Series], first: int) -> go.Figure:
     begins = [float(of["t_start_s"][0]) for of in kept.values() if len(of["step"])]
     origin = min(begins, default=0.0)
     for at, (words, column, colour) in enumerate(LANES):
-        x, base, y, hovers = [], [], [], []
+        x = []
+        base = []
+        y = []
+        hovers = []
         for rank, of in kept.items():
             own = [np.nan_to_num(of[name]) for _, name, _ in LANES if name]
             length = own[at] if column else np.maximum(of["step_s"] - sum(own), 0.0)

@@ -14,7 +14,8 @@ ROOF_COLOURS = {TRANSFER: style.H2D, DEVICE: style.COMPUTE}
 
 def roofline(rates: Roofline) -> go.Figure:
     """Returns bars of samples/s on a log scale, a line at what was reached."""
-    names, lengths = [roof.name for roof in rates.roofs], [roof.samples_per_s for roof in rates.roofs]
+    names = [roof.name for roof in rates.roofs]
+    lengths = [roof.samples_per_s for roof in rates.roofs]
     colours = [style.LOADING_COLOURS.get(r.stage, ROOF_COLOURS.get(r.name, style.DATA_WAIT)) for r in rates.roofs]
     texts = [formats.number(rate) for rate in lengths]
     hovers = [f"{r.name}<br>{formats.number(r.samples_per_s, 'samples/s')}: {r.words}" for r in rates.roofs]

@@ -101,7 +101,8 @@ def _lanes(pieces: Sequence[Piece], origin_s: float, scale: float, x_title: str)
 
 def _made(step: OneStep) -> Iterator[Piece]:
     def piece(stage: str, start_s: float, length_s: float, took_s: float) -> Piece:
-        words, colour = STAGE_WORDS[stage], LOADING_COLOURS[stage]
+        words = STAGE_WORDS[stage]
+        colour = LOADING_COLOURS[stage]
         hover = f"{words} {formats.seconds(took_s)}"
         return Piece(LOADER_LANE, words, colour, start_s, length_s, hover, step.number)
 
@@ -109,7 +110,8 @@ def _made(step: OneStep) -> Iterator[Piece]:
         stages = {name: s for name, s in step.stages_s.items() if name != "hand_over" and s > 0}
         worked = math.fsum(stages.values())
         stages["rest"] = max(step.made_s - worked, 0.0)
-        whole, start = max(worked, step.made_s), step.made_start_s
+        whole = max(worked, step.made_s)
+        start = step.made_start_s
         for name, seconds in stages.items():
             length = step.made_s * seconds / whole
             yield piece(name, start, length, seconds)

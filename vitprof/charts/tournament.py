@@ -75,7 +75,8 @@ def _row_words(row: leaderboard.LeaderboardRow, board: leaderboard.Leaderboard) 
     return "<br>".join(lines)
 
 
-EQUAL, OTHER_CACHE = "as fast, within 5%", "another page cache"
+EQUAL = "as fast, within 5%"
+OTHER_CACHE = "another page cache"
 BARS = {
     "fastest": ("", FRONT_COLOUR),
     EQUAL: ("/", FRONT_COLOUR),
@@ -91,7 +92,8 @@ def throughput_bars(board: leaderboard.Leaderboard) -> go.Figure:
     as a line. Equal to the fastest: hatched; possibly equal: dotted; another page cache: crossed.
     """
     ranked = [row for row in board.rows if row.rank is not None]
-    names, speeds = [_name(row) for row in ranked], [row.score.value for row in ranked]
+    names = [_name(row) for row in ranked]
+    speeds = [row.score.value for row in ranked]
     best = board.row(board.best or "")
 
     def group(row: leaderboard.LeaderboardRow) -> str:
@@ -217,7 +219,9 @@ MOST_EPOCHS = 1000
 
 def break_even_chart(board: leaderboard.Leaderboard) -> go.Figure:
     """Returns total time by epochs of the baseline and the `MOST_LINES` fastest; marks are break-even."""
-    base, figure, unit = board.row(board.baseline), go.Figure(), "s"
+    base = board.row(board.baseline)
+    figure = go.Figure()
+    unit = "s"
     crossing_of = {b.key: b for b in recommend.break_even(board) if math.isfinite(b.extra_s)}
     rows = [row for row in board.rows if row.key in crossing_of][:MOST_LINES]
     alt = "Total time by epochs: no figures yet."

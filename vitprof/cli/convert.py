@@ -28,7 +28,9 @@ from vitprof.export.code.forms import form_script
 from vitprof.program import program
 from vitprof.store import tournaments
 
-COUNTS, SIDES, ROUNDS = bounds.Bounds(20, 1_000_000), bounds.Bounds(8, 8192), bounds.TOURNAMENT_BOUNDS["repeats"]
+COUNTS = bounds.Bounds(20, 1_000_000)
+SIDES = bounds.Bounds(8, 8192)
+ROUNDS = bounds.TOURNAMENT_BOUNDS["repeats"]
 PLAN_HELP = "store some samples in each form, run the script on each, and say which one pays"
 OUT_HELP = "with --to: a folder for the samples, empty or with an earlier attempt"
 SIDE_HELP = "shorter side of JPEG files in pixels; as the script's transforms need if not given"
@@ -117,7 +119,8 @@ def _show(
 ) -> None:
     assert now.tournament.spec.script is not None
     keys = {s.key: str(s.changes.get(STORAGE, "")) for s in settings_of(now.tournament.spec.script)}
-    by_key, rows = {p.key: p for p in pays}, [row for row in board.rows if row.rank is not None]
+    by_key = {p.key: p for p in pays}
+    rows = [row for row in board.rows if row.rank is not None]
     header = ("", "form", "samples/s", "gain", "disk, all", "to convert all", "pays off", "pixels", "losses", "runs")
     cells = [_cells(row, keys[row.key], made, by_key.get(row.key)) for row in rows]
     terminal.show_table(

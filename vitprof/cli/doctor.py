@@ -25,7 +25,8 @@ def strategies(
     as_json: terminal.AsJson = False,
 ) -> None:
     """List the loading strategies, and whether each can run here."""
-    info, machine = catalog.dataset_info(dataset, n_images), look_around()
+    info = catalog.dataset_info(dataset, n_images)
+    machine = look_around()
     if as_json:
         listed = [_as_object(s, info, machine) for s in STRATEGIES.values()]
         terminal.print_json({"dataset": info.name, "strategies": listed})
@@ -77,7 +78,8 @@ def doctor(as_json: terminal.AsJson = False) -> None:
         raise typer.Exit(terminal.EXIT_FAILED)
 
 
-ROUNDS, QUICK_ROUNDS = 2, 1
+ROUNDS = 2
+QUICK_ROUNDS = 1
 GPU_HELP = f"{len(GPU_CASES)} cases on this machine's GPU; at most {TOTAL_S / 60:g} minutes"
 QUICK_HELP = f"{len(QUICK)} cases in {n_jobs(QUICK, QUICK_ROUNDS)} short jobs, once; about half a minute to a minute"
 

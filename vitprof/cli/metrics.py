@@ -81,7 +81,8 @@ def _send(collector: RunCollector, endpoint: str, every_s: float) -> None:
 
 def _until(asked: Callable[[], bool], collector: RunCollector) -> None:
     """Waits until asked to end; says when the store can be read no more, and when it can again."""
-    failure, ended = "", threading.Event()
+    failure = ""
+    ended = threading.Event()
     while not asked() and not ended.wait(LOOK_S):
         if collector.failure != failure:
             failure = collector.failure

@@ -37,7 +37,8 @@ def prune(
             terminal.show(f"{formats.count(store.prune(keep_days), 'run')} erased")
             return
         what = retention.expired(store, days, marked_too=everything)
-        size, before = formats.size(what.size_bytes), now_utc(days)
+        size = formats.size(what.size_bytes)
+        before = now_utc(days)
         if dry_run:
             terminal.show(f"would erase {_counted(len(what.runs), len(what.tournaments))}: {size} made before {before}")
             return

@@ -83,7 +83,8 @@ def _show(run: StoredRun, tags: tuple[str, ...], as_json: bool) -> None:
 
 
 def _show_table(rows: list[RunRow]) -> None:
-    cells, many = [], len({(row.owner_user, row.owner_host) for row in rows}) > 1
+    cells = []
+    many = len({(row.owner_user, row.owner_host) for row in rows}) > 1
     for row in rows:
         name = row.name + (" (simulated)" if row.simulated and "simulated" not in row.name else "")
         known = row.samples_per_s is not None or row.idle_frac is not None

@@ -133,7 +133,8 @@ def _own_spec(options: dict[str, Any], given: dict[str, Any], ctx: typer.Context
     isolation, layered = ("", ()) if options["in_place"] else isolation_of(os.getcwd(), options["command"])
     steps = TRIAL_STEPS if given["steps"] is None else given["steps"]
     base = own_config("", steps=steps, telemetry_hz=given["telemetry_hz"])
-    command, varied = planning.keep_command(options["command"]), tuple(map(read_varied, options["vary"]))
+    command = planning.keep_command(options["command"])
+    varied = tuple(map(read_varied, options["vary"]))
     script = OwnScript(command, os.getcwd(), varied, isolation=isolation, layered=layered)
     own: dict[str, Any] = {"baseline": UNCHANGED, "script": script}
     return tournament_spec.TournamentSpec(base, (OWN_SCRIPT,), (1,), **own, **_rounds(options))
@@ -154,7 +155,8 @@ def run_stored(
 ) -> None:
     """Runs what is left of a tournament, and shows it by `show`; ends the program with a status where it failed."""
     view = TournamentView(store, tournament_id)
-    error, stopped = "", False
+    error = ""
+    stopped = False
     _announce(store, tournament_id, options["yes"])
     _ask_to_repeat(store, tournament_id, options["yes"])  # after its first trial in an earlier run, without agreement
     if tournaments.tournament(store, tournament_id).status != "done":
@@ -210,7 +212,8 @@ def _on_cluster(
     """Does the same on the nodes of a cluster."""
     from vitprof.experiments.cluster import controller, engines
 
-    nodes, named = options["nodes"], {}
+    nodes = options["nodes"]
+    named = {}
     if nodes is not None and nodes < 1:
         raise ConfigError("nodes", nodes, "give at least 1")
     for given in options["slurm"] or ():

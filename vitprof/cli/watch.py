@@ -129,9 +129,11 @@ def _watched(
     """Records the script to its end. Returns its run, if the store has all of it."""
     from vitprof.jobs.supervisor import JobRecorder, create_run
 
-    stop, follows = threading.Event(), threading.Event()
+    stop = threading.Event()
+    follows = threading.Event()
     failed: list[str] = []
-    config, run_id = own_script.own_config(name), 0
+    config = own_script.own_config(name)
+    run_id = 0
     with contextlib.suppress(errors.StoreError):  # `record` tries again while the script runs
         run_id = store.create_run(config)
         store.update_run(run_id, facts={"command": command})
@@ -194,7 +196,8 @@ def _show_result(run: StoredRun, *, quiet: bool) -> None:
 
 
 def _result(run: StoredRun) -> list[str]:
-    s, verdict = run.summary, run.verdict
+    s = run.summary
+    verdict = run.verdict
     if s is None or not s.n_steps or verdict is None:
         return []
     based = [f"{s.n_steady_steps:,} steady steps of {s.n_steps:,}"]
@@ -205,7 +208,8 @@ def _result(run: StoredRun) -> list[str]:
     elif math.isfinite(s.step_ms_median):
         based.append(f"{formats.seconds(s.step_ms_median / 1e3)} a step")
     if math.isfinite(verdict.idle_frac):
-        low, high = formats.percent(verdict.idle_frac_low), formats.percent(verdict.idle_frac_high)
+        low = formats.percent(verdict.idle_frac_low)
+        high = formats.percent(verdict.idle_frac_high)
         based.append(f"idle for data {formats.percent(verdict.idle_frac)} (95%: {low} to {high})")
     if math.isfinite(s.data_wait_frac) and not no_verdict.not_measurable(run.facts, s.n_steps):
         based.append(f"data wait {formats.percent(s.data_wait_frac)}")
@@ -249,7 +253,8 @@ class WatchedSoFar:
             self._taken.clear()
 
     def words(self, run_id: int, state: str = "") -> str:
-        totals, figures = self._running.totals, [f"{self._steps:,} steps"]
+        totals = self._running.totals
+        figures = [f"{self._steps:,} steps"]
         if not self._steps:
             figures = [f"{WAITING}, {self._clock() - self._since_s:.0f} s"]
         elif not totals.steps:

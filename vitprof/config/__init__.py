@@ -226,7 +226,8 @@ def descriptions() -> dict[str, str]:
 
 
 def _is_gpu(device: str) -> bool:
-    number, most = device.removeprefix("cuda:"), DEVICE_BOUNDS["cuda"].most
+    number = device.removeprefix("cuda:")
+    most = DEVICE_BOUNDS["cuda"].most
     # its length first: int() refuses thousands of digits
     return number != device and number.isdecimal() and len(number) <= len(str(most)) and int(number) <= most
 
@@ -239,7 +240,8 @@ def injection(text: str) -> tuple[str, float]:
     except ValueError:
         ms = math.nan
     if stage not in DELAYED_STAGES or not INJECTED_MS.least <= ms <= INJECTED_MS.most:
-        stages, limits = ", ".join(DELAYED_STAGES), f"from {INJECTED_MS.least} to {INJECTED_MS.most} ms"
+        stages = ", ".join(DELAYED_STAGES)
+        limits = f"from {INJECTED_MS.least} to {INJECTED_MS.most} ms"
         allowed = f"give STAGE:MILLISECONDS, such as read:20; stages are {stages}, {limits}"
         raise ConfigError("inject", text, allowed)
     return stage, ms / 1e3

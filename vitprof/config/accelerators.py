@@ -89,7 +89,8 @@ def step_figures(card: Card, model: str, image_size: int, precision: Precision) 
     if model not in MEASURED:
         why = f"a card's times are known for {', '.join(MEASURED)}; give those of {model}: {SIMULATED}A_MS,B_US"
         raise ConfigError("device", f"{SIMULATED}{card.name}", why)
-    preset, known = catalog.MODELS[model], MEASURED[model]
+    preset = catalog.MODELS[model]
+    known = MEASURED[model]
     arithmetic = card.flop_per_s(precision) / known.card.flop_per_s(known.precision)
     bandwidth = card.memory_bytes_per_s / known.card.memory_bytes_per_s
     bandwidth *= VALUE_BYTES[known.precision] / VALUE_BYTES[precision]
@@ -212,14 +213,16 @@ def accelerator(device: str) -> Accelerator:
         return accelerator(device_for(device, tiny.name, tiny.image_size, "fp32"))
     step_ms, sample_us = _numbers(figures if separator else name)
     launch_ms = _numbers(f"{launch},0")[0] if launched else 0.0
-    step, sample = bounds.DEVICE_BOUNDS["step_ms"], bounds.DEVICE_BOUNDS["sample_us"]
+    step = bounds.DEVICE_BOUNDS["step_ms"]
+    sample = bounds.DEVICE_BOUNDS["sample_us"]
     fits = step.least <= step_ms <= step.most and sample.least <= sample_us <= sample.most
     if not (fits and step.least <= launch_ms <= step.most) or step_ms + sample_us == 0 or (separator and card is None):
         allowed = f"choose {SIMULATED}NAME ({', '.join(CARDS)}), or give milliseconds for each step (up to "
         allowed += f"{step.most:,}) and microseconds for each sample (up to {sample.most:,}), such as "
         allowed += f"{SIMULATED}66,70; add {LAUNCHING}C for C milliseconds that launching a step takes"
         raise ConfigError("device", device, allowed)
-    times, launch_s = (step_ms / 1e3, sample_us / 1e6), launch_ms / 1e3
+    times = (step_ms / 1e3, sample_us / 1e6)
+    launch_s = launch_ms / 1e3
     if card is None:
         return Accelerator(name, *times, "as given", launch_s=launch_s)
     origin = ARTICLE_FIGURES[2] if times == ARTICLE_FIGURES[:2] else DERIVED

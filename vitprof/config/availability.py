@@ -181,7 +181,8 @@ def _too_small_gpu(needed: int, device: str, machine: Machine) -> Iterator[str]:
     at = int(number) if number.isdecimal() else 0
     if at >= len(machine.gpus):
         return
-    gpu, free = machine.gpus[at], dict(enumerate(machine.gpu_free_bytes)).get(at, math.nan)
+    gpu = machine.gpus[at]
+    free = dict(enumerate(machine.gpu_free_bytes)).get(at, math.nan)
     if needed > gpu.memory_bytes:
         yield f"the set takes {size(needed)} of device memory and {gpu.name} has {size(gpu.memory_bytes)}"
     elif needed > free:

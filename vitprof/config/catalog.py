@@ -26,7 +26,9 @@ class Named(Mapping[str, T]):
     """
 
     def __init__(self, own: Mapping[str, T], find: Callable[[str], T], listed: Callable[[], Iterable[str]]) -> None:
-        self._own, self._find, self._listed = own, find, listed
+        self._own = own
+        self._find = find
+        self._listed = listed
 
     def __getitem__(self, name: str) -> T:
         return self._own[name] if name in self._own else self._find(name)

@@ -60,7 +60,8 @@ def storage_bytes(storage: str, info: catalog.DatasetInfo) -> int:
     stored_as = prepared_as(storage, info.kind)
     if stored_as is None:
         return 0
-    n, pixels = info.n_train + info.n_test, info.image_size**2 * info.channels
+    n = info.n_train + info.n_test
+    pixels = info.image_size**2 * info.channels
     part = STORAGES[stored_as]
     if part.form == "encoded":
         return n * (blocks(PNG_BYTES) if info.kind == "idx" else JPEG_BYTES)
@@ -125,7 +126,8 @@ class Duration:
 
 def duration(config: RunConfig, info: catalog.DatasetInfo, *, made: bool, prepared: bool = True) -> Duration:
     """Returns the estimated time of a run of the resolved `config`; `made`, `prepared`: data set and storage exist."""
-    n_images, storage = info.n_train + info.n_test, prepared_as(config.storage or "", info.kind)
+    n_images = info.n_train + info.n_test
+    storage = prepared_as(config.storage or "", info.kind)
     storing_s = 0.0 if prepared or storage is None else STORAGES[storage].prepare_s.get(info.kind, 0.0) * n_images
     making_s = OWN_S if info.own_bytes else MAKING_S[info.kind]
     once = {"made": 0.0 if made else making_s * n_images, f"stored as {storage}": storing_s}
@@ -177,11 +179,13 @@ def _readers(config: RunConfig) -> int:
 
 def _reading(config: RunConfig, info: catalog.DatasetInfo) -> tuple[float, float, str]:
     """Returns seconds until the first batch is read, seconds for each sample, and words if every sample is a file."""
-    drive, n_bytes = catalog.slow_drive(config), sample_bytes(config, info)
+    drive = catalog.slow_drive(config)
+    n_bytes = sample_bytes(config, info)
     line_s = n_bytes / (drive.mb_s * 1e6)
     if STORAGES[config.storage or ""].access != "file for each sample":
         return config.batch_size * line_s, line_s, ""
-    file_s, readers = drive.latency_ms / 1e3 + line_s, _readers(config)
+    file_s = drive.latency_ms / 1e3 + line_s
+    readers = _readers(config)
     # a worker process makes a batch on its own
     within_batch = readers if LOADERS[config.loader or ""].made_by == "threads" else 1
     each = f"{drive.latency_ms:g} ms for each of"
@@ -192,7 +196,8 @@ def _reading(config: RunConfig, info: catalog.DatasetInfo) -> tuple[float, float
 
 def _copying(config: RunConfig, info: catalog.DatasetInfo) -> tuple[float, str]:
     """Returns the seconds that staging takes to copy the training samples, and in words what takes them."""
-    drive, n = catalog.slow_drive(config), info.n_train
+    drive = catalog.slow_drive(config)
+    n = info.n_train
     total = sample_bytes(config, info) * n
     line_s = total / (drive.mb_s * 1e6)
     by_line = line_s, f"of {formats.number(total / 1e6, 'MB')} at {drive.mb_s:g} MB/s"

@@ -16,7 +16,8 @@ STRATEGIES = (
         loader="threads",
     ),
 )
-OPENER, FORMAT = "vitprof.engine.storage.litdata_chunks:ChunkStorage", "vitprof.engine.storage.litdata_chunks:FORMAT"
+OPENER = "vitprof.engine.storage.litdata_chunks:ChunkStorage"
+FORMAT = "vitprof.engine.storage.litdata_chunks:FORMAT"
 
 
 class Spdl:

@@ -124,7 +124,8 @@ def argument_words(loader: Mapping[str, Any], name: str, value: Any) -> str:
     """Returns "num_workers=4 in the DataLoader", as the script's framework has it."""
     call, names = _call(loader)
     if name not in names:
-        call, names = "DataLoader", {name: name}
+        call = "DataLoader"
+        names = {name: name}
     return f"{names[name]}={value!r} in {'the ' if call == 'DataLoader' else ''}{call}"
 
 
@@ -159,7 +160,8 @@ def code_line(script: OwnScript, key: str) -> str:
 Value = int | bool | str
 KEPT_IN_RAM = "memory"
 """`RunConfig.storage` of a run whose samples are kept in memory after they were first read."""
-NUMBERS, SWITCHES = ("workers", "prefetch_factor", "batch_size"), ("pin_memory", "persistent_workers")
+NUMBERS = ("workers", "prefetch_factor", "batch_size")
+SWITCHES = ("pin_memory", "persistent_workers")
 NAMED: dict[str, tuple[str, ...]] = {"start_method": CHOICES["start_method"], "decode_cache": ("off", "ram")}
 NAMED[STORAGE] = tuple(forms.FORMS)
 NEED_WORKERS = ("prefetch_factor", "persistent_workers", "start_method")
@@ -245,7 +247,8 @@ class OwnSetting:
 def read_varied(text: str) -> tuple[str, tuple[Value, ...]]:
     """Returns name and values of a text such as "workers=0,2,4" or "pin_memory=on,off". Raises `ConfigError`."""
     name, separator, values = text.partition("=")
-    name, given = name.strip(), [v.strip() for v in values.split(",") if v.strip()]
+    name = name.strip()
+    given = [v.strip() for v in values.split(",") if v.strip()]
     if name not in VARIED:
         raise ConfigError("vary", text, f"give NAME=VALUE,VALUE; names are {', '.join(VARIED)}")
     if not separator or not given:
@@ -301,7 +304,8 @@ def _why_not(changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int
         return ""
     if loader.get("made_iterable"):
         return "the dataset is an IterableDataset, whose samples have no index to keep them by: leave decode_cache out"
-    n_samples, batch = loader.get("n_samples"), changes.get("batch_size") or loader.get("batch_size")
+    n_samples = loader.get("n_samples")
+    batch = changes.get("batch_size") or loader.get("batch_size")
     if n_samples and isinstance(batch, int) and steps is not None and steps < 2 * (an_epoch := -(-n_samples // batch)):
         return (
             f"no sample is read again within {steps} steps: an epoch has {an_epoch}, and the first one fills the "

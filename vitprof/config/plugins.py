@@ -34,7 +34,8 @@ def added(parts: Mapping[str, dict[str, Any]], strategies: dict[str, Any]) -> Pl
         kind = point.group.removeprefix("vitprof.")
         try:
             plugin = point.load()
-            part, plans = getattr(plugin, KINDS[kind]), {each.name: each for each in plugin.STRATEGIES}
+            part = getattr(plugin, KINDS[kind])
+            plans = {each.name: each for each in plugin.STRATEGIES}
             taken = [name for name, plan in plans.items() if strategies.get(name, plan) is not plan]
             if part.name in parts[kind] or taken:
                 raise ConfigError("name", (taken or [part.name])[0], "there is one of that name already")

@@ -40,9 +40,11 @@ def slow_rank(config: RunConfig) -> tuple[int, float]:
     """Returns which rank waits before it reads a batch, and the milliseconds. Raises `ConfigError`."""
     number, _, wait = (config.slow_rank or "").partition(":")
     try:
-        rank, ms = int(number), float(wait)
+        rank = int(number)
+        ms = float(wait)
     except ValueError:
-        rank, ms = -1, 0.0
+        rank = -1
+        ms = 0.0
     if not 0 <= rank < config.ranks or not INJECTED_MS.least <= ms <= INJECTED_MS.most:
         allowed = f"give RANK:MILLISECONDS, such as 1:20, of a rank below ranks, which is {config.ranks}"
         raise ConfigError("slow_rank", config.slow_rank, allowed)

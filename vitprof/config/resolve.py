@@ -19,7 +19,8 @@ def resolve(config: RunConfig) -> RunConfig:
     if own_script.is_own_script(config):
         why = "the run was a user's own script; start that again with vitprof watch"
         raise ConfigError("strategy", own_script.OWN_SCRIPT, why)
-    info, model = dataset_info(config.dataset, config.n_images), model_preset(config.model)
+    info = dataset_info(config.dataset, config.n_images)
+    model = model_preset(config.model)
     plan = strategies.strategy(config.strategy)
     if config.batch_size > info.n_train:
         few = f"the training set of {info.name} has {info.n_train} samples"
@@ -42,7 +43,8 @@ def resolve(config: RunConfig) -> RunConfig:
     check_ranks(config, info, parts.loader)
     augment = _augmentation(config, parts, info)
     if config.inject is not None:
-        stage, possible = injection(config.inject)[0], _stages_to_wait_in(parts, info, augment)
+        stage = injection(config.inject)[0]
+        possible = _stages_to_wait_in(parts, info, augment)
         if config.replay == "device" or (config.replay and stage != "transfer"):
             left = "none is loaded or copied" if config.replay == "device" else "only their transfer is left"
             raise ConfigError("inject", config.inject, f"batches are replayed on the {config.replay}: {left}")
@@ -115,7 +117,8 @@ def run_name(config: RunConfig) -> str:
     if config.name:
         throttled = config.slow_drive and "throttled" not in config.name
         return tamed_name(f"{config.name} (throttled)") if throttled else config.name
-    info, plan = dataset_info(config.dataset, config.n_images), strategies.strategy(config.strategy)
+    info = dataset_info(config.dataset, config.n_images)
+    plan = strategies.strategy(config.strategy)
     own = plan.combination(info)
     given = {kind: getattr(config, kind) for kind in PARTS}
     replaced = [f"{kind} {name}" for kind, name in given.items() if name not in (None, getattr(own, kind))]

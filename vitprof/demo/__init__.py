@@ -98,10 +98,13 @@ def _import_runs(database: Path) -> None:
         for run_id, (group_key, role) in experiments["groups"].items():
             store.update_run(int(run_id), group_key=group_key, role=role)
         for one in experiments["tournaments"]:
-            spec, made_utc = TournamentSpec.from_dict(one["spec"]), store.run(1).created_utc  # recorded on one day
+            # recorded on one day
+            spec = TournamentSpec.from_dict(one["spec"])
+            made_utc = store.run(1).created_utc
             made = tournaments.insert_tournament(store, spec, one["name"], made_utc)
             tournaments.set_status(store, made, "done")
         for one in experiments["predictions"]:
             runs = {"profile_run_id": one["profile_run_id"], "micro_run_id": one["micro_run_id"]}
-            found, config = Prediction(**one["prediction"]), RunConfig.from_dict(one["config"])
+            found = Prediction(**one["prediction"])
+            config = RunConfig.from_dict(one["config"])
             predictions.add_prediction(store, found, config, **runs)

@@ -5,7 +5,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-BATCH, STEPS = 16, 600
+BATCH = 16
+STEPS = 600
 
 
 class Images(Dataset[tuple[torch.Tensor, int]]):

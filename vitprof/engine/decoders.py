@@ -56,7 +56,8 @@ def decode_simplejpeg(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
     """Decodes with libjpeg-turbo through simplejpeg, and resizes with OpenCV; what that cannot decode with Pillow. See
     `Decoder`.
     """
-    size, channels = out.shape[0], out.shape[2]
+    size = out.shape[0]
+    channels = out.shape[2]
     if encoded.startswith(OTHERS):
         return decode_pil(encoded, crop, out)
     height, width, colours = jpeg_header(encoded)
@@ -96,10 +97,13 @@ def _fit_scaled(image: Pixels, box: Crop, factor: int, out: Pixels) -> None:
     The box's edges are between pixels then: rounding would shift the sample by half a pixel (150 of 255 on edges).
     """
     size = out.shape[0]
-    step_x, step_y = box.width / (factor * size), box.height / (factor * size)
-    first_x, first_y = box.left / factor + (step_x - 1) / 2, box.top / factor + (step_y - 1) / 2
+    step_x = box.width / (factor * size)
+    step_y = box.height / (factor * size)
+    first_x = box.left / factor + (step_x - 1) / 2
+    first_y = box.top / factor + (step_y - 1) / 2
     if box.flip:
-        first_x, step_x = first_x + step_x * (size - 1), -step_x
+        first_x = first_x + step_x * (size - 1)
+        step_x = -step_x
     cv2.warpAffine(
         image,
         np.array([[step_x, 0, first_x], [0, step_y, first_y]]),

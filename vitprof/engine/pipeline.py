@@ -40,7 +40,8 @@ class Split:
 
     def epoch(self, epoch: int) -> Generator[Batch, None, None]:
         """Returns the batches of one epoch, each in the memory that its copy starts from."""
-        batches, stage = self.loader.epoch(epoch), self.transfer.stage
+        batches = self.loader.epoch(epoch)
+        stage = self.transfer.stage
         return batches if stage is None else staged(batches, stage)
 
 
@@ -60,8 +61,10 @@ def open_pipeline(
     config: RunConfig, device: Device, events: Events, stop: Stop, clock: Clock, *, evaluate: bool
 ) -> Iterator[Pipeline]:
     """Opens the pipeline of the resolved `config` for the block. Raises `VitprofError`, `JobStopped` among them."""
-    info, storage_name = dataset_info(config.dataset, config.n_images), config.storage or ""
-    progress, staging = partial(events.stage, "preparing"), partial(events.stage, "staging")
+    info = dataset_info(config.dataset, config.n_images)
+    storage_name = config.storage or ""
+    progress = partial(events.stage, "preparing")
+    staging = partial(events.stage, "staging")
     begun = clock()
     skip = config.skip_unreadable
     root = datasets.prepare(config.dataset, config.n_images, progress=progress, stop=stop, skip_unreadable=skip)
@@ -137,7 +140,8 @@ def _split(config: RunConfig, info: DatasetInfo, device: Device, storage: Any, *
     low = AUTOCAST.get(config.precision) if config.transfer == "stream" else None
     to_input: Callable[[torch.Tensor], torch.Tensor] = as_it_is
     if not device.simulated:
-        side, seed = config.image_size or info.image_size, config.seed if train and config.augment == "device" else None
+        side = config.image_size or info.image_size
+        seed = config.seed if train and config.augment == "device" else None
         to_input = ToInput(info, pixels, side, device.torch_device, augment_seed=seed, dtype=low or torch.float32)
     transfer = open_transfer(config.transfer or "", device, to_input, asked_wait(config, train=train))
     # Batches kept for replay would hold on to the ring's buffers.

@@ -140,7 +140,8 @@ def train(
         events.facts(pipeline.facts)
         torch.manual_seed(config.seed)
         launches = LaunchProbe(device, 0 if config.loader_only else config.warmup_steps)
-        trainer, recorder = (trains or open_trainer)(config, device), StepRecorder(device, events.step, launches)
+        trainer = (trains or open_trainer)(config, device)
+        recorder = StepRecorder(device, events.step, launches)
         job = Job(config, events, stop, clock, device, pipeline, trainer, launches, recorder)
         events.phase("startup", start, clock())
         try:
@@ -188,7 +189,8 @@ class Budget:
 
 
 def _fit(job: Job, budgets: Callable[..., Budget]) -> bool:
-    config, epochs = job.config, job.config.epochs or 0
+    config = job.config
+    epochs = job.config.epochs or 0
     least = config.least_steps + config.warmup_steps if config.least_steps else 0
     steps = config.steps or epochs * len(job.pipeline.train.loader)
     budget = budgets(steps, config.seconds or math.inf, job.clock(), least)
@@ -225,10 +227,18 @@ def _fit(job: Job, budgets: Callable[..., Budget]) -> bool:
 
 def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
     # local names for what each step calls: with a fast loader a step takes 12 us
-    clock, mark, record, cpu, stop = job.clock, job.device.mark, job.recorder.step, job.cpu, job.stop
-    train_step, keep = job.trainer.step, job.device.keep
-    split, launches, loader_only = job.pipeline.train, job.launches, job.config.loader_only
-    transfer, to_input = split.transfer, None if split.transfer.normalises else split.to_input
+    clock = job.clock
+    mark = job.device.mark
+    record = job.recorder.step
+    cpu = job.cpu
+    stop = job.stop
+    train_step = job.trainer.step
+    keep = job.device.keep
+    split = job.pipeline.train
+    launches = job.launches
+    loader_only = job.config.loader_only
+    transfer = split.transfer
+    to_input = None if split.transfer.normalises else split.to_input
     step = budget.done
     with closing(split.epoch(epoch)) as batches:
         t_start = clock()
@@ -244,14 +254,20 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
             marks = StepMarks()
             _, _, marks.copy_start, marks.copy_end, marks.compute_start, marks.prepared = moved
             if loader_only:
-                marks.compute_end, marks.loss = None, not_kept
+                marks.compute_end = None
+                marks.loss = not_kept
             else:
                 marks.compute_start, loss = train_step(moved, to_input)
                 marks.compute_end = mark()
                 marks.loss = not_kept if loss is None else keep(loss, step)
             marks.t_start, marks.t_got, marks.t_launched = t_start, t_got, clock()
-            marks.step, marks.epoch, marks.warmup = step, epoch, step < launches.steady_from
-            marks.samples, marks.made, marks.decoded, marks.outside_s = samples, batch.made, batch.decoded, NAN
+            marks.step = step
+            marks.epoch = epoch
+            marks.warmup = step < launches.steady_from
+            marks.samples = samples
+            marks.made = batch.made
+            marks.decoded = batch.decoded
+            marks.outside_s = NAN
             record(marks)
             budget.done = step = step + 1
             if step == launches.asks_at:

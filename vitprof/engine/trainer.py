@@ -61,7 +61,9 @@ class ViT(nn.Module):
 
     def __init__(self, preset: ModelPreset, *, image_size: int, channels: int, classes: int) -> None:
         super().__init__()
-        patch_size, dim, mlp_dim = preset.patch_size, preset.dim, preset.mlp_dim
+        patch_size = preset.patch_size
+        dim = preset.dim
+        mlp_dim = preset.mlp_dim
         if image_size % patch_size:
             raise ValueError(f"image_size {image_size} is not divisible by patch_size {patch_size}")
         self.to_patches = nn.Sequential(
@@ -112,7 +114,8 @@ class TorchTrainer:
     """Training of a Vision Transformer with Adam and cross-entropy."""
 
     def __init__(self, config: RunConfig, device: Device) -> None:
-        info, preset = dataset_info(config.dataset), model_preset(config.model)
+        info = dataset_info(config.dataset)
+        preset = model_preset(config.model)
         image_size = config.image_size or preset.image_size
         shape = {"image_size": image_size, "channels": info.channels, "classes": info.classes}
         model = open_foreign(config.model, **shape) if is_foreign(config.model) else ViT(preset, **shape)
@@ -123,7 +126,8 @@ class TorchTrainer:
         # "high" is TF32 on CUDA (PyTorch's notes on CUDA semantics)
         torch.set_float32_matmul_precision("high" if config.precision == "tf32" else "highest")
         self._autocast_to = AUTOCAST.get(config.precision)
-        lr, fused = config.lr or preset.lr, config.fused_optimizer or None
+        lr = config.lr or preset.lr
+        fused = config.fused_optimizer or None
         self._optimizer = torch.optim.Adam(model.parameters(), lr=lr, fused=fused)
         # fp16's smallest number is 6e-8: gradients are scaled up, and a step that overflows is skipped
         self._scaler = torch.amp.GradScaler(device.torch_device.type, enabled=config.precision == "fp16")

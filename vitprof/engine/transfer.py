@@ -70,7 +70,8 @@ class BlockingCopy(Transfer):
         if self._at_once:  # it is the CPU: there is nothing to copy
             return Moved(batch.images, batch.labels, start, start, start)
         # Images decoded on the device stay where they are, but their labels still come from the host.
-        images, labels = self._upload(batch.images), self._upload(batch.labels)
+        images = self._upload(batch.images)
+        labels = self._upload(batch.labels)
         end = self._mark()
         return Moved(images, labels, start, end, end)
 
@@ -115,7 +116,8 @@ class PrefetchStream(Transfer):
         # One stream for each transfer: two loaders in one stream would wait for each other (timm issue 2784).
         self._stream = device.stream()
         if self._stream is not None:
-            self.buffer, self.stage = self._ring.take, self._ring.stage
+            self.buffer = self._ring.take
+            self.stage = self._ring.stage
         self._waiting: deque[Mark] = deque()
 
     def __call__(self, batch: Batch) -> Moved:
@@ -171,7 +173,8 @@ class Resident(Transfer):
     def place(self, storage: Any) -> Any:
         """Returns the storage on the device. Raises `DeviceError` if it does not fit into the free memory there."""
         device = self._device
-        needed, free = storage.images.nbytes, device.free_memory_bytes()
+        needed = storage.images.nbytes
+        free = device.free_memory_bytes()
         if needed > free:
             raise DeviceError(
                 f"transfer resident: a split of {len(storage):,} images takes {size(needed)} of device memory and "
@@ -184,9 +187,12 @@ class Resident(Transfer):
         return moved
 
     def __call__(self, batch: Batch) -> Moved:
-        images, labels, device = batch.images, batch.labels, self._device
+        images = batch.images
+        labels = batch.labels
+        device = self._device
         if self._gathered is not None and self._gathered.last is not None:
-            (began, ended), self._gathered.last = self._gathered.last, None
+            (began, ended) = self._gathered.last
+            self._gathered.last = None
             return Moved(images, labels, began, began, device.mark(), ended)
         mark = device.mark()
         return Moved(images, labels, mark, mark, mark)
@@ -207,8 +213,12 @@ class Delayed(Transfer):
     """A transfer whose copies begin after a wait of the training loop. The wait counts as part of the copy."""
 
     def __init__(self, transfer: Transfer, wait: Wait, device: Device) -> None:
-        self._transfer, self._wait, self._device = transfer, wait, device
-        self.buffer, self.normalises, self.stage = transfer.buffer, transfer.normalises, transfer.stage
+        self._transfer = transfer
+        self._wait = wait
+        self._device = device
+        self.buffer = transfer.buffer
+        self.normalises = transfer.normalises
+        self.stage = transfer.stage
 
     def place(self, storage: Any) -> Any:
         return self._transfer.place(storage)
@@ -312,7 +322,8 @@ class Ring:
 
     def upload(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Starts to copy a staged batch. Returns its images and labels on the device."""
-        images, labels = batch.images, batch.labels
+        images = batch.images
+        labels = batch.labels
         buffer = self.buffer_of(images)
         if buffer is not None and labels.data_ptr() == buffer.labels.data_ptr():
             return buffer.split(self._device.upload(buffer.whole, non_blocking=True), images)

@@ -34,15 +34,19 @@ def affine(uniform: torch.Tensor, info: DatasetInfo) -> torch.Tensor:
         area = CROP_AREA[0] + u[1] * (CROP_AREA[1] - CROP_AREA[0])
         low, high = _LOG_ASPECT_RATIO
         ratio = torch.exp(low + u[2] * (high - low))
-        width, height = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
-        x, y = (2 * u[3] - 1) * (1 - width), (2 * u[4] - 1) * (1 - height)
+        width = (area * ratio).sqrt().clamp(max=1)
+        height = (area / ratio).sqrt().clamp(max=1)
+        x = (2 * u[3] - 1) * (1 - width)
+        y = (2 * u[4] - 1) * (1 - height)
     else:
         width = height = torch.ones_like(u[1])
         reach = 2 * PADDED_CROP_PX / info.image_size
-        x, y = (2 * u[3] - 1) * reach, (2 * u[4] - 1) * reach
+        x = (2 * u[3] - 1) * reach
+        y = (2 * u[4] - 1) * reach
     if info.flips:
         width = torch.where(u[5] < 0.5, -width, width)
-    cos, sin = angle.cos(), angle.sin()
+    cos = angle.cos()
+    sin = angle.sin()
     rows = (width * cos, -height * sin, x), (width * sin, height * cos, y)
     return torch.stack([torch.stack(row, 1) for row in rows], 1)
 
@@ -55,7 +59,8 @@ def on_device(images: torch.Tensor, theta: torch.Tensor) -> torch.Tensor:
 
 def on_cpu(images: NDArray[np.uint8], theta: torch.Tensor) -> None:
     """Does the same in place, one image after another: `images` (b, side, side, channels) uint8, contiguous."""
-    cv2, side = opencv(), images.shape[1]
+    cv2 = opencv()
+    side = images.shape[1]
     for image, matrix in zip(images, in_pixels(theta, side), strict=True):
         moved = cv2.warpAffine(image, matrix, (side, side), flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP)
         image[:] = moved.reshape(image.shape)
@@ -102,7 +107,8 @@ def centre_crop(height: int, width: int, size: int) -> Crop:
     """
     if height == width == size:
         return Crop(0, 0, height, width)
-    resized, short = size * 256 // 224, min(height, width)
+    resized = size * 256 // 224
+    short = min(height, width)
     side = max(1, round(short * size / resized))
 
     def first(length: int) -> int:
@@ -119,13 +125,16 @@ def random_crop(height: int, width: int, u: NDArray[np.float64], *, flips: bool 
     """
     # torchvision.RandomResizedCrop.get_params, with u in place of torch's generator
     numbers: list[float] = u.tolist()
-    area, flip = height * width, flips and numbers[-1] < 0.5
+    area = height * width
+    flip = flips and numbers[-1] < 0.5
     for i in range(0, 2 * FIT_TRIES, 2):
         target = area * (AREA_SHARE[0] + (AREA_SHARE[1] - AREA_SHARE[0]) * numbers[i])
         ratio = math.exp(_LOG_ASPECT_RATIO[0] + (_LOG_ASPECT_RATIO[1] - _LOG_ASPECT_RATIO[0]) * numbers[i + 1])
-        w, h = round(math.sqrt(target * ratio)), round(math.sqrt(target / ratio))
+        w = round(math.sqrt(target * ratio))
+        h = round(math.sqrt(target / ratio))
         if 0 < w <= width and 0 < h <= height:
-            top, left = int(numbers[-3] * (height - h + 1)), int(numbers[-2] * (width - w + 1))
+            top = int(numbers[-3] * (height - h + 1))
+            left = int(numbers[-2] * (width - w + 1))
             return Crop(top, left, h, w, flip)
     # Nothing fitted: take as much of the middle as the ratio allows.
     h = min(height, max(1, round(width / ASPECT_RATIO[0])))

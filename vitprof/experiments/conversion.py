@@ -68,7 +68,8 @@ def plan_spec(
     """Returns the tournament of a plan; `stored_command`: the command without its secrets. Raises `ConfigError` where
     its trials would read samples twice that a training reads from the drive each time.
     """
-    memory, known = psutil.virtual_memory().total, dict[str, dict[str, Any]]()
+    memory = psutil.virtual_memory().total
+    known = dict[str, dict[str, Any]]()
     for name, form in made.stored.items():
         total = made.scaled(form.bytes)
         known[name] = {"number": form.number, "same": form.same, "disk_bytes": total, "cold": total > memory}

@@ -86,7 +86,8 @@ def measure_headroom(
     manager: JobManager, run: StoredRun, *, repeats: int = REPEATS, progress: OnProgress = ignore, stop: Stop = never
 ) -> Headroom | None:
     """Runs the anchors of `run` and returns the headroom from all its anchors so far; None if none has ended."""
-    trials, failed = anchors(run, repeats), set[str]()
+    trials = anchors(run, repeats)
+    failed = set[str]()
     able = (trial for trial in trials if trial.role not in failed)
     for trial, run_id in run_trials(manager, able, group_of(run), total=len(trials), progress=progress, stop=stop):
         if manager.store.run(run_id).status == "failed":

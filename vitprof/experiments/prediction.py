@@ -104,7 +104,8 @@ def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
     runs = store.runs(["done"], group_key=group_of(run_id), oldest_first=True)
     ended = [r for r in runs if r.role == MICRO and r.id not in predicted]
     if ended:
-        profile, expected_error = store.steps(run_id), calibration_for(store, run).expected_error
+        profile = store.steps(run_id)
+        expected_error = calibration_for(store, run).expected_error
         for micro in ended:
             # The job to run for a check: the micro run's, with the budget of the profiled one.
             budget = {name: getattr(run.config, name) for name in ("epochs", "steps", "seconds", "evaluate")}
@@ -146,7 +147,8 @@ def predict_strategies(
     manager: JobManager, run_id: int, strategies: Sequence[str], *, seconds: float, progress: OnProgress = ignore
 ) -> list[StoredPrediction]:
     """Runs a loader-only job of each strategy, predicts each one from run `run_id`, and returns the new predictions."""
-    trials, ids = micro_runs(manager.store, run_id, strategies, seconds=seconds), set[int]()
+    trials = micro_runs(manager.store, run_id, strategies, seconds=seconds)
+    ids = set[int]()
     for _, ended in run_trials(manager, trials, group_of(run_id), total=len(trials), progress=progress):
         ids.add(ended)
         record_predictions(manager.store, run_id)

@@ -83,7 +83,8 @@ class Tuning:
 
     @property
     def sentence(self) -> str:
-        n, default = len({t.candidate for t in self.tried}), candidate_in_words(self.default)
+        n = len({t.candidate for t in self.tried})
+        default = candidate_in_words(self.default)
         of = f"{n} of {self.n_candidates} settings tried in {formats.seconds(self.seconds)}"
         if math.isnan(self.samples_per_s):
             return f"{self.strategy}: none of {of} gave a figure; give more time"
@@ -94,7 +95,8 @@ class Tuning:
             return f"{self.strategy}: {of}, too few to name the best; {remedy}"
         if self.winner == self.default:
             return f"{self.strategy}: keep {default}; nothing was faster ({of})"
-        winner, (times, low, high) = candidate_in_words(self.winner), self.gain
+        winner = candidate_in_words(self.winner)
+        (times, low, high) = self.gain
         spread = f"{times:.2f} times that of {default}" + (f" ({low:.2f} to {high:.2f})" if math.isfinite(low) else "")
         if not self.gains:
             why = f"{winner} has {spread}" if self.verified else f"the lead of {winner} was not checked"
@@ -110,7 +112,8 @@ def enough_of(n_candidates: int) -> int:
 
 
 def candidate_in_words(candidate: Candidate) -> str:
-    workers, prefetch = candidate.workers, candidate.prefetch_factor
+    workers = candidate.workers
+    prefetch = candidate.prefetch_factor
     made_by = "" if workers is None else f", {formats.count(workers, 'worker')}"
     return f"batch {candidate.batch_size}{made_by}{'' if prefetch is None else f', prefetch {prefetch}'}"
 
@@ -137,9 +140,11 @@ def candidates(
     """Returns what to try for the strategy of `base` that can run here: its own first, then those that differ least."""
     job = resolve(base)
     own = Candidate(job.workers, job.prefetch_factor, job.batch_size)
-    info, chosen = catalog.dataset_info(base.dataset, base.n_images), strategy(base.strategy)
+    info = catalog.dataset_info(base.dataset, base.n_images)
+    chosen = strategy(base.strategy)
     taken = chosen.knobs(chosen.combination(info), info)
-    b, cores = own.batch_size, job_cores()
+    b = own.batch_size
+    cores = job_cores()
     sizes = batch_sizes or [n for n in (b // 4, b, b * 4, b * MOST_SPAN) if n and (n == b or n <= info.n_train // 4)]
     counts: Sequence[int | None] = [None]
     if "workers" in taken:
@@ -218,8 +223,12 @@ class _Search:
     def __init__(
         self, manager: JobManager, base: RunConfig, seconds: float, stop: Stop, clock: Callable[[], float]
     ) -> None:
-        self._manager, self._base, self._stop, self._clock = manager, base, stop, clock
-        self._began, self._seconds = clock(), seconds
+        self._manager = manager
+        self._base = base
+        self._stop = stop
+        self._clock = clock
+        self._began = clock()
+        self._seconds = seconds
         self._overhead_s = OVERHEAD_S[base.isolation]
         self._tried: list[Tried] = []
         self._stopped = False
@@ -230,14 +239,18 @@ class _Search:
         self._run_id = 0
 
     def run(self, options: list[Candidate], progress: OnProgress) -> Tuning:
-        default, self._alive = options[0], options
-        group, trials = RunGroup("autotune", f"{os.getpid()}-{time.time_ns()}").key, self._trials(options)
+        default = options[0]
+        self._alive = options
+        group = RunGroup("autotune", f"{os.getpid()}-{time.time_ns()}").key
+        trials = self._trials(options)
 
         def report(trial: Trial, run_id: int) -> None:
             known = [t.samples_per_s for t in self._tried if not math.isnan(t.samples_per_s)]
-            fraction, n = min(1 - self._left_s() / self._seconds, 1.0), len({t.candidate for t in self._tried})
+            fraction = min(1 - self._left_s() / self._seconds, 1.0)
+            n = len({t.candidate for t in self._tried})
             words = f"{n} of {len(options)} settings tried; now {trial.words}"
-            left_s, best = self._seconds * (1 - fraction), max(known, default=math.nan)
+            left_s = self._seconds * (1 - fraction)
+            best = max(known, default=math.nan)
             progress(Progress(words, n, len(options), fraction, left_s, run_id, best_per_s=best))
 
         for _, run_id in run_trials(
@@ -249,7 +262,9 @@ class _Search:
         winner = self._winner or self._best()
         gain, speed, verified = self._gain(default, winner)
         if verified and gain.value < 1:  # the search chose wrongly
-            winner, gain, speed = default, Interval(1.0, 1.0, 1.0), self._score(default)
+            winner = default
+            gain = Interval(1.0, 1.0, 1.0)
+            speed = self._score(default)
         found = Tuning(
             strategy=self._base.strategy,
             default=default,
@@ -274,7 +289,8 @@ class _Search:
             return
         self._checks = {default: [], winner: []}
         for n_run in range(2 * CHECKS):  # in turns: default, winner, winner, default, ...
-            number, candidate = n_run // 2 + 1, (winner if (n_run + 1) // 2 % 2 else default)
+            number = n_run // 2 + 1
+            candidate = winner if (n_run + 1) // 2 % 2 else default
             left = 2 * CHECKS - n_run
             if self._left_s() < left * (self._overhead_s + LEAST_S) / 2:
                 return  # half of the time that is needed: the last one may end a little late, but not all of them
@@ -342,6 +358,7 @@ class _Search:
 
 
 def _entry(name: str, candidate: Candidate, outcomes: Sequence[Outcome]) -> Entry:
-    size, workers = candidate.batch_size, candidate.workers
+    size = candidate.batch_size
+    workers = candidate.workers
     key = trial_key(name, size, workers, f"prefetch {candidate.prefetch_factor}")
     return Entry(key, name, size, workers, "as-is", tuple(outcomes), "done", "", math.nan, math.nan, math.nan)

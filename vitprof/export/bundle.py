@@ -207,7 +207,9 @@ def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
     results = list[ImportedRun]()
     skipped = renamed = 0
     for run in found:
-        about, known, parent = run.recording, here.get(identity(run.recording)), new_ids.get(run.parent)
+        about = run.recording
+        known = here.get(identity(run.recording))
+        parent = new_ids.get(run.parent)
         if known is None and run.parent in as_it_was:  # nothing in a file changes a run that is here
             as_it_was.add(about.run_id)
             skipped += 1
@@ -223,7 +225,8 @@ def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
 
 def _insert_run(into: RunImport, found: RunInFile, parent: int | None) -> int:
     run = found.recording
-    group, (steps, telemetry) = RunGroup.parse(run.group_key), _series(run)
+    group = RunGroup.parse(run.group_key)
+    (steps, telemetry) = _series(run)
     same = ("name", "status", "created_utc", "t_origin_s", "training_since_s", "environment", "facts", "note")
     values = {name: getattr(run, name) for name in (*same, "config", "phases", "summary")}
     values |= {"notices": list(run.notices), "spark": found.spark, "error": run.error or ""}

@@ -71,7 +71,8 @@ class RankSums:
     def add(self, new: Series, phases: Sequence[Phase]) -> None:
         """Adds the steps that follow."""
         n = len(new["step"])
-        self.last, self.steps = int(new["step"][-1]), self.steps + n
+        self.last = int(new["step"][-1])
+        self.steps = self.steps + n
         self.samples += float(np.nansum(new["samples"]))
         for name in SUMMED:
             self.seconds[name] += max(0.0, float(np.nansum(new[name])))  # a rounding error makes no counter fall
@@ -155,7 +156,8 @@ class RunCollector:
         rows = self._store.list_runs(RunQuery(), limit=MOST_RUNS)
         rows += self._store.list_runs(RunQuery(filters={"status": LIVE_STATUSES}), limit=MOST_RUNS)
         found = {row.id: counters for row in rows if (counters := self._looked_up(row)) is not None}
-        self._runs, self._old = found, self._old & {row.id for row in rows}
+        self._runs = found
+        self._old = self._old & {row.id for row in rows}
         for run_id, lasts in last_steps(self._store, list(found)).items():
             for rank, last in lasts.items():
                 sums = found[run_id].ranks.setdefault(rank, RankSums())
@@ -188,9 +190,11 @@ class RunCollector:
 
         with self._scraping:
             try:
-                listed, self.failure = self.update(), ""
+                listed = self.update()
+                self.failure = ""
             except StoreError as error:
-                listed, self.failure = [], one_line(error)
+                listed = []
+                self.failure = one_line(error)
             yield GaugeMetricFamily("vitprof_store_up", "Whether the run store could be read.", float(not self.failure))
             yield from _families(listed)
 

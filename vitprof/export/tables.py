@@ -62,7 +62,8 @@ def figures(run: StoredRun) -> dict[str, float | int | None]:
 
 
 def summary_row(run: StoredRun) -> list[object]:
-    summary, device_name = figures(run), run.environment.get("device_name")
+    summary = figures(run)
+    device_name = run.environment.get("device_name")
     return [
         *(getattr(run, name) for name in columns.RUN_COLUMNS),
         *(getattr(run.config, name) for name in CONFIG_COLUMNS),
@@ -75,7 +76,8 @@ def summary_row(run: StoredRun) -> list[object]:
 def figures_in_words(run: StoredRun) -> list[tuple[str, str, str]]:
     """Returns the known figures of a run: the name of each, its value as a person reads it, and what it means."""
     s = run.summary or columns.RunSummary()
-    low, high = formats.number(s.samples_per_s_low), formats.number(s.samples_per_s_high)
+    low = formats.number(s.samples_per_s_low)
+    high = formats.number(s.samples_per_s_high)
     interval = f" ({low} to {high})" if math.isfinite(s.samples_per_s_low) else ""
     epoch = "measured" if s.n_epochs_measured else "extrapolated from the throughput"
     inside = f", inside the loader about {formats.percent(s.loader_times_frac)}"
@@ -120,8 +122,10 @@ def anchors_in_words(found: headroom.Headroom, batch: int) -> list[tuple[str, ..
     for a in found.anchors:
         step, low, high = (formats.seconds(v * batch) for v in a.interval)
         speed = formats.number(1 / a.s_per_sample if a.n_runs else None)
-        name, n = f"{a.role}: {headroom.ANCHOR_WORDS[a.role]}", f"{a.n_steps} of {formats.count(a.n_runs, 'run')}"
-        stage, adds = added.get(headroom.ADDED_STAGE.get(a.role, "")), ""
+        name = f"{a.role}: {headroom.ANCHOR_WORDS[a.role]}"
+        n = f"{a.n_steps} of {formats.count(a.n_runs, 'run')}"
+        stage = added.get(headroom.ADDED_STAGE.get(a.role, ""))
+        adds = ""
         if stage is not None and stage.distinguishable:
             adds = f"{stage.name} {formats.seconds(stage.s_per_sample * batch)}"
         elif stage is not None:
@@ -232,7 +236,8 @@ def summary_parquet(runs: Sequence[StoredRun]) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema, rows = _schema(SUMMARY_HEADER, "summary", runs), [summary_row(run) for run in runs]
+    schema = _schema(SUMMARY_HEADER, "summary", runs)
+    rows = [summary_row(run) for run in runs]
     arrays = [pa.array([row[i] for row in rows], f.type) for i, f in enumerate(schema)]
     out = pa.BufferOutputStream()
     pq.write_table(pa.table(arrays, schema=schema), out, compression="zstd")

@@ -70,7 +70,8 @@ def run_directory(run: StoredRun) -> str:
 
 def _scalars(store: RunStore, run: StoredRun) -> dict[str, Floats]:
     """Returns the run's scalars by tag, (3, n) each: step, wall time in seconds since 1970, value."""
-    steps, telemetry = store.steps(run.id), store.telemetry(run.id)
+    steps = store.steps(run.id)
+    telemetry = store.telemetry(run.id)
     origin = run.t_origin_s or 0.0
     began = dt.datetime.fromisoformat(run.created_utc.replace("Z", "+00:00")).timestamp()
     step_t = np.where(np.isfinite(steps["t_start_s"]), steps["t_start_s"] - origin, 0.0) + began
@@ -93,7 +94,8 @@ def _thinned(number: Floats, wall: Floats, values: Floats) -> Floats:
 def _in_a_process(directory: Path, runs: dict[str, dict[str, Floats]]) -> None:
     """Hands the scalars to `tensorboard_child`, whose input stays open: with this process it ends. Raises `OSError`."""
     command = runners.command("vitprof.export.tensorboard_child", str(directory))
-    env, pipe = runners.environment(), subprocess.PIPE
+    env = runners.environment()
+    pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe, env=env) as process:
         assert process.stdin is not None
         assert process.stderr is not None

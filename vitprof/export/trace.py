@@ -85,7 +85,8 @@ class RunTrace:
     """A run that is being written to a trace: its events as JSON, and what they need to know of those before."""
 
     def __init__(self, store: RunStore, run: StoredRun, *, whole: bool) -> None:
-        self.run, self._store = run, store
+        self.run = run
+        self._store = store
         glance = store.steps(run.id, names=GLANCE)
         self.n = len(glance["step"])
         """Number of steps that the run has."""
@@ -116,7 +117,8 @@ class RunTrace:
         return self.n_kept < self.n
 
     def _parts(self) -> Iterator[tuple[Series, int]]:
-        left, before = self.n_kept, dict[str, Floats]()
+        left = self.n_kept
+        before = dict[str, Floats]()
         for part in self._store.steps_in_parts(self.run.id):
             new = {name: values[:left] for name, values in part.items()}
             if not len(new["step"]):
@@ -159,7 +161,8 @@ class RunTrace:
             found = timeline(steps, self.run.phases, at, min(at + CHUNK, len(steps["step"])))
             for number, name in enumerate(LANES):
                 line = found.only(name)
-                start, end = nanoseconds(line.start_s), nanoseconds(line.end_s)
+                start = nanoseconds(line.start_s)
+                end = nanoseconds(line.end_s)
                 order = np.lexsort((end, start))
                 kinds = idle if number == LANES.index("device") else words
                 names = [kinds[kind] for kind in line.kind[order].tolist()]
@@ -167,13 +170,16 @@ class RunTrace:
                 yield from self._complete(*TRACKS[name], start[order], end[order], names, args)
 
     def _making(self, steps: Series) -> Iterator[str]:
-        start, end = nanoseconds(steps["made_start_s"]), nanoseconds(steps["made_end_s"])
+        start = nanoseconds(steps["made_start_s"])
+        end = nanoseconds(steps["made_end_s"])
         known = np.isfinite(steps["made_start_s"]) & np.isfinite(steps["made_end_s"])
         worker = np.where(np.isfinite(steps["worker"]), steps["worker"], -1).astype(int)
         for who in np.unique(worker[known]).tolist():
             at = np.flatnonzero(known & (worker == who))
             at = at[np.lexsort((end[at], start[at]))]
-            a, b, first = start[at], np.maximum(end[at], start[at]), LOADER + 100 * (who + 1)
+            a = start[at]
+            b = np.maximum(end[at], start[at])
+            first = LOADER + 100 * (who + 1)
             title = "loader" if who < 0 else f"loader worker {who}"
             yield from self._complete(first, title, a, b, ['"make batch"'] * len(at), self._stages(steps, at))
 
@@ -196,10 +202,12 @@ class RunTrace:
 
     def _counters(self) -> Iterator[str]:
         for column, name in COUNTERS.items():
-            t_s, values = self._telemetry["t_s"], self._telemetry[column]
+            t_s = self._telemetry["t_s"]
+            values = self._telemetry[column]
             if self.cut:
                 at = np.unique(min_max(values, 0, len(values), group_size(len(values), MAX_GROUPS)))
-                t_s, values = t_s[at], values[at]
+                t_s = t_s[at]
+                values = values[at]
             yield from self._counter(name, t_s, values)
 
     def _counter(self, name: str, t_s: Floats, values: Floats) -> Iterator[str]:

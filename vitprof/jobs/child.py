@@ -107,7 +107,8 @@ def work() -> None:
             sys.stderr.write(f"vitprof.jobs.child is started by vitprof itself; use {program()} run\n")
             leave(1)
         line += part
-    stop, finished = threading.Event(), threading.Event()
+    stop = threading.Event()
+    finished = threading.Event()
     threading.Thread(target=watch_stdin, args=(stop, finished), name="vitprof-stdin", daemon=True).start()
     mark_multiprocessing()
     buffer = EventBuffer()

@@ -36,7 +36,8 @@ def listen(purpose: str) -> socket.socket:
     at most (`man 7 unix`), which that of TMPDIR may fill.
     """
     for parent in (tempfile.gettempdir(), "/tmp", "/dev/shm"):
-        listening, directory = socket.socket(socket.AF_UNIX), ""
+        listening = socket.socket(socket.AF_UNIX)
+        directory = ""
         try:
             directory = tempfile.mkdtemp(prefix=temporary_prefix(purpose), dir=parent)
             listening.bind(f"{directory}/socket")
@@ -63,7 +64,8 @@ class Listener:
         self, connections: Iterable[socket.socket], name: str, on_steps: Callable[[Columns], object] | None = None
     ) -> None:
         """`on_steps` is called in the thread with finished steps as they arrive."""
-        self._connections, self._on_steps = connections, on_steps
+        self._connections = connections
+        self._on_steps = on_steps
         self.inbox: queue.Queue[Message | None] = queue.Queue()
         self.places = Places(lambda facts: self.inbox.put(Note("facts", facts)))
         self.listens = True
@@ -85,7 +87,8 @@ class Listener:
         before = threading.Event()
         before.set()
         for connection in self._connections:
-            name, placed = f"{self._thread.name}-{len(self._readers)}", threading.Event()
+            name = f"{self._thread.name}-{len(self._readers)}"
+            placed = threading.Event()
             reader = threading.Thread(target=self._read, args=(connection, before, placed), name=name, daemon=True)
             self._readers.append(reader)
             reader.start()
@@ -102,7 +105,8 @@ class Listener:
     def _read(self, connection: socket.socket, before: threading.Event, placed: threading.Event) -> None:
         """Reads a connection; it finds its place once the one `before` has, at most `PLACED_WITHIN_S` later."""
         connection.setblocking(True)
-        rank, first = None, list[Message]()
+        rank = None
+        first = list[Message]()
         with connection, connection.makefile("rb") as stream, contextlib.suppress(ValueError, OSError):
             for message in read_messages(stream):
                 if rank is not None:

@@ -267,8 +267,11 @@ class TrialRunner(CommandRunner):
 
     def __init__(self, trial: Trial, log: Path, changes: list[str] | None = None) -> None:
         """`changes`: the list to which `close` adds the files that were written or deleted, with `lists_changes`."""
-        self._trial, self._log, self._changes = trial, log, changes if changes is not None else []
-        self._n, self._wrong = 0, ""
+        self._trial = trial
+        self._log = log
+        self._changes = changes if changes is not None else []
+        self._n = 0
+        self._wrong = ""
         self._end_by: float | None = None
         """When to kill a script that has made its steps and has not ended, on the monotonic clock (s)."""
         looked_at = trial_folder.named_folders(trial.command, trial.directory) if trial.lists_changes else None
@@ -318,7 +321,8 @@ class TrialRunner(CommandRunner):
         return {**steps, "warmup": np.where(steps["epoch"] == 0, 1.0, steps["warmup"])}
 
     def _check(self, watched: Mapping[str, Any]) -> None:
-        trial, here = self._trial, watched.get("made_where")
+        trial = self._trial
+        here = watched.get("made_where")
         if not trial.changes:
             return
         if not watched.get("made_changed"):
@@ -344,9 +348,12 @@ class TrialRunner(CommandRunner):
         if self._n >= self._trial.steps:  # how a script that was cut off ends does not matter
             return Note("end", {"status": "done", "error": ""})
         last = super()._last()
-        error, line = last.values["error"].removesuffix(PRINTED), error_line(self._log)
+        error = last.values["error"].removesuffix(PRINTED)
+        line = error_line(self._log)
         if last.values["status"] == "done":
-            error, line = self.unseen(), ""  # where nothing was seen, there is nothing to compare
+            # where nothing was seen, there is nothing to compare
+            error = self.unseen()
+            line = ""
         if not error:
             return last
         error += "" if line in error else f": {line}"

@@ -90,10 +90,12 @@ def file_facts(paths: Sequence[Path]) -> FileFacts:
     mounts = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}
     mount = next((str(p) for p in paths[0].resolve().parents if str(p) in mounts), "")
     facts = FileFacts(str(paths[0]), mounts.get(mount, "unknown"), mount)
-    chosen, left = list[Path](), MOST_READ_BYTES
+    chosen = list[Path]()
+    left = MOST_READ_BYTES
     for path in paths:
         if (size := path.stat().st_size) <= left:
-            chosen, left = [*chosen, path], left - size
+            chosen = [*chosen, path]
+            left = left - size
     if not chosen:
         return replace(facts, why_not_cold="they are too large to be read as a whole")
     mean_bytes = sum(path.stat().st_size for path in chosen) / len(chosen)
@@ -112,7 +114,8 @@ def file_facts(paths: Sequence[Path]) -> FileFacts:
 
 def _read_s(paths: Sequence[Path]) -> float:
     """Returns the median seconds to read a file as a whole. Raises `OSError`."""
-    times, buffer = [], bytearray(1 << 20)
+    times = []
+    buffer = bytearray(1 << 20)
     for path in paths:
         began = time.perf_counter()
         descriptor = os.open(path, os.O_RDONLY)

@@ -29,13 +29,16 @@ def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> d
     """Returns the columns "summary", "verdict" and "spark" of a run that has ended, from what the store has of it; only
     "notices" where it cannot be judged. Suspended steps become warm-up. Raises `StoreError`.
     """
-    run, telemetry, steps = store.run(run_id), store.telemetry(run_id), store.steps(run_id)
+    run = store.run(run_id)
+    telemetry = store.telemetry(run_id)
+    steps = store.steps(run_id)
     suspended = steady.in_stops(steps, steady.stops_of(run.facts)) & (steps["warmup"] == 0)
     if suspended.any():
         store.mark_warmup(run.id, [int(step) for step in np.unique(steps["step"][suspended])])
         steps = {**steps, "warmup": np.where(suspended, 1.0, steps["warmup"])}
     try:
-        facts, of_run = run.environment | run.facts, gaps.RunGaps.of(steps, run.phases)
+        facts = run.environment | run.facts
+        of_run = gaps.RunGaps.of(steps, run.phases)
         more = nodes.of_ranks(store, run, steps, telemetry)
         facts |= more
         span = {"t_origin_s": t_origin_s, "t_end_s": t_end_s}
@@ -76,7 +79,8 @@ def settle_interrupted(store: RunStore, clock: Callable[[], float] = time.monoto
 
 def _settle(store: RunStore, time_left: Callable[[], bool], run_id: int, ended_s: float | None) -> None:
     try:
-        run, steps = store.run(run_id), store.steps(run_id)
+        run = store.run(run_id)
+        steps = store.steps(run_id)
     except StoreAwayError:
         raise
     except StoreError:  # another version can sum it up, or it is damaged

@@ -83,7 +83,8 @@ class MemoryWitness:
 
     def __init__(self, pid: int) -> None:
         self._pid, self._before = pid, kill_counts()
-        self._looked, self._held = -math.inf, 0
+        self._looked = -math.inf
+        self._held = 0
 
     def look(self) -> None:
         """Notes the resident memory of the job's processes, at most once a second."""
@@ -94,7 +95,8 @@ class MemoryWitness:
 
     def killed_words(self) -> str:
         """Returns why SIGKILL ended the job, in words, without a full stop."""
-        now, before = kill_counts(), self._before
+        now = kill_counts()
+        before = self._before
         held = f"; the job held {size(self._held)} when last seen" if self._held else ""
         if _more(now.group, before.group) and _more(now.limit, before.limit):
             of = "" if (limit := memory_limit()) is None else f" of {size(limit)}"

@@ -10,9 +10,13 @@ import json
 import os
 import sys
 
-NEW_MOUNTS, NEW_USERS = 0x20000, 0x10000000
-BIND, RECURSIVE, PRIVATE = 0x1000, 0x4000, 0x40000
-NO_LAYER, NOT_STARTED = 125, 127
+NEW_MOUNTS = 0x20000
+NEW_USERS = 0x10000000
+BIND = 0x1000
+RECURSIVE = 0x4000
+PRIVATE = 0x40000
+NO_LAYER = 125
+NOT_STARTED = 127
 
 
 def _system(name: str, *arguments: object) -> None:
@@ -24,7 +28,8 @@ def _system(name: str, *arguments: object) -> None:
 
 def _own_mounts(folders: list[str]) -> str:
     """Gives this process mounts of its own, as a user who may, or in a user namespace; returns overlayfs's options."""
-    user, group = os.getuid(), os.getgid()
+    user = os.getuid()
+    group = os.getgid()
     try:
         _system("unshare", NEW_MOUNTS)
         return "redirect_dir=on"

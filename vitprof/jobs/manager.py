@@ -58,7 +58,8 @@ class JobManager:
         self.store, self.launcher = store, launcher or Launcher()
         self.left: dict[int, str] = {}
         """What became of data that the store had not taken when the program ended, one line for each run."""
-        self._anyway, self._logs = anyway, logs
+        self._anyway = anyway
+        self._logs = logs
         self._turn = threading.Condition()
         """Held where jobs and queues change; notified when a run has ended: another one's turn may have come."""
         self._jobs: dict[int, _Job] = {}
@@ -81,12 +82,14 @@ class JobManager:
             if not availability.installed("torch"):
                 todo = install_command("dashboard")
                 raise JobError(f"a job needs PyTorch, which is not installed: {todo}")
-        started_by, store = users.who(), self.store
+        started_by = users.who()
+        store = self.store
         with self._turn:
             if self._closed:
                 raise JobError("vitprof is shutting down; no job was started")
             run = store.add_run(config, group_key=group_key, role=role, started_by=started_by)
-            run_id, shares = run.id, config.share_machine
+            run_id = run.id
+            shares = config.share_machine
             lock = scheduling.MachineLock(run_id, config.device, shares=shares, store_url=store.url)
             job = _Job(run_id, started_by, start, lock, Outbox(store, run), anyway=self._anyway)
             self._jobs[run_id], device = job, lock.holder.device
@@ -110,7 +113,8 @@ class JobManager:
         job = self._own(run_id, "stop it where it was started")
         job.stop.set()
         with self._turn:
-            waiting, job.waiting = job.waiting, False
+            waiting = job.waiting
+            job.waiting = False
         if waiting:
             supervisor.record_end(job.outbox, "stopped", supervisor.NOT_BEGUN)
             self._has_ended(job)
@@ -132,7 +136,8 @@ class JobManager:
         """Waits at most `timeout` seconds until the run has ended and the store has all of it; returns whether that is
         so, or the store stayed unavailable (`why_away`).
         """
-        until, job = math.inf if timeout is None else time.monotonic() + timeout, self._jobs[run_id]
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        job = self._jobs[run_id]
         if not job.ended.wait(timeout):
             return False
         give_up = job.over_s + (supervisor.LEAVE_AFTER_S if job.stop.is_set() else WAIT_FOR_STORE_S)
@@ -179,12 +184,15 @@ class JobManager:
                         self.store.update_run(job.run_id, message=reason)
                         reported = reason
                 self._turn.wait(LOOK_EVERY_S)
-            waiting, job.waiting = job.waiting, False
+            waiting = job.waiting
+            job.waiting = False
         return waiting
 
     def _run(self, job: _Job) -> None:
         """Runs and records a job. Whatever goes wrong, the next job in the queue gets its turn."""
-        run_id, own, logs = job.run_id, job.start, self._logs
+        run_id = job.run_id
+        own = job.start
+        logs = self._logs
         start = None if own is None else lambda: own(supervisor.log_file(run_id, logs))
         recorder = supervisor.JobRecorder(
             self.store,

@@ -87,7 +87,9 @@ class Outbox:
     """A buffer that one thread fills and another writes to the store; that thread runs while there is work for it."""
 
     def __init__(self, store: RunStore, run: StoredRun, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self.run, self._store, self._clock = run, store, clock
+        self.run = run
+        self._store = store
+        self._clock = clock
         self.look: Callable[[], None] = lambda: None
         """Is called in the writing thread before each write, unless the store is unavailable; it may use it."""
         self._changed = threading.Condition()
@@ -171,7 +173,8 @@ class Outbox:
         """Leaves in files what the store could not take, for the next program."""
         line = ""
         with self._changed:
-            thread, self._leaving = self._thread, True
+            thread = self._thread
+            self._leaving = True
             if self._spool is None and not self._is_written():
                 self._begin_outage("it did not answer in time")
             if (spool := self._spool) is not None:
@@ -238,7 +241,8 @@ class Outbox:
             elif later := waiting.chunks[CHUNKS_AT_ONCE:]:
                 self._write, self._waiting = Batch(waiting.chunks[:CHUNKS_AT_ONCE]), Batch(later, waiting.values)
             else:
-                self._write, self._waiting = waiting, None
+                self._write = waiting
+                self._waiting = None
             return True
 
     def _bring(self) -> None:
@@ -281,6 +285,7 @@ class Outbox:
                 return
             if not isinstance(error, VitprofError):
                 traceback.print_exc()
-            self._ending, self._waiting = None, waiting
+            self._ending = None
+            self._waiting = waiting
             waiting.values |= {"status": "failed", "stage": "", "error": one_line(error)}
             self._changed.notify_all()

@@ -63,7 +63,8 @@ def examine() -> Iterator[MachineCheck]:
     """Yields all checks, in the order they matter."""
     gpus = visible.visible_gpus()
     with contextlib.closing(nvml.Nvml()) as library:
-        listed, driver = library.gpus(), nvml.driver_version(library.call)
+        listed = library.gpus()
+        driver = nvml.driver_version(library.call)
         reason = library.reason
     yield MachineCheck("vitprof", f"{__version__}, Python {platform.python_version()}", "ok", "")
     yield _packages()
@@ -74,7 +75,8 @@ def examine() -> Iterator[MachineCheck]:
     # CUDA's driver and PyTorch may report the same problem.
     for finding in dict.fromkeys([*gpu_findings.findings(gpus, os.environ, driver=driver), *wrong]):
         yield MachineCheck(finding.where, finding.wrong, finding.verdict, finding.todo)
-    mine, all_cores = cores.job_cores(), os.cpu_count() or 1
+    mine = cores.job_cores()
+    all_cores = os.cpu_count() or 1
     few = "advice and defaults go by these" if mine < all_cores else ""
     yield MachineCheck("cores", cores.cores_in_words(mine, all_cores), "ok", few)
     yield _shared_memory()

@@ -62,7 +62,8 @@ def wanted() -> bool:
 
 def start_anew(log: BinaryIO) -> subprocess.Popen[bytes]:
     """Starts a process for a job from scratch; its standard error goes to `log`. Raises `OSError`."""
-    child, pipe = command("vitprof.jobs.child"), subprocess.PIPE
+    child = command("vitprof.jobs.child")
+    pipe = subprocess.PIPE
     return subprocess.Popen(child, stdin=pipe, stdout=pipe, stderr=log, start_new_session=True, env=environment())
 
 
@@ -143,7 +144,8 @@ class _Server:
                         self._codes[answer["ended"]] = answer["code"]
                     self._changed.notify_all()
         with self._changed:
-            self.ready, self._ended = False, True
+            self.ready = False
+            self._ended = True
             self._changed.notify_all()
 
     def wait_ready(self, stop: threading.Event) -> None:
@@ -177,7 +179,8 @@ class _Server:
         """Returns the exit status of `pid`, for which it waits at most `wait_s` seconds; None while it runs."""
         with self._changed:
             self._changed.wait_for(lambda: pid in self._codes, wait_s)
-            code, ended = self._codes.get(pid), self._ended
+            code = self._codes.get(pid)
+            ended = self._ended
         return UNKNOWN if code is None and ended and not psutil.pid_exists(pid) else code
 
     def close(self) -> None:
@@ -197,7 +200,9 @@ class Fork:
     """The process of a forked job, with the part of `subprocess.Popen` that a job needs."""
 
     def __init__(self, server: _Server, pid: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
-        self.pid, self.stdin, self.stdout = pid, stdin, stdout
+        self.pid = pid
+        self.stdin = stdin
+        self.stdout = stdout
         self._server = server
         self._code: int | None = None
 
@@ -248,7 +253,8 @@ class ProcessRunner:
         self._memory = MemoryWitness(self.pid)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self._stdin = self._process.stdin
+        self._stdout = self._process.stdout
         with contextlib.suppress(AttributeError, OSError):  # another system; over the user's pipe quota: the default
             fcntl.fcntl(self._stdout, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self._reader = threading.Thread(target=self._read, name=f"vitprof-reader-{self.pid}", daemon=True)

@@ -189,7 +189,8 @@ def _silent(path: Path) -> Holder:
 def caller() -> str:
     if "streamlit" in sys.modules:
         return "the dashboard"
-    name, command = Path(sys.argv[0]).name, (sys.argv[1:] or [""])[0]
+    name = Path(sys.argv[0]).name
+    command = (sys.argv[1:] or [""])[0]
     if name in ("vitprof", "__main__.py") and command.replace("-", "").isalpha():
         return f"{program.program()} {command}"
     return "a watched script" if name == "-c" else name or "a program"
@@ -254,7 +255,9 @@ def ahead_of_a_new_run(store: RunStore, device: str, *, shares: bool) -> list[Ah
 
 
 def _ahead(store: RunStore, mine: LiveRun, there: Sequence[LiveRun]) -> list[Ahead]:
-    mark, device, everywhere = store_mark(store.url), queue_of(mine.device), holders()
+    mark = store_mark(store.url)
+    device = queue_of(mine.device)
+    everywhere = holders()
     of_run = {holder.run: holder for holder in everywhere if holder.store == mark}
     together = [run.id for run in there if run.share_machine and mine.share_machine and queue_of(run.device) != device]
     here = [run for run in there if run.id < mine.id and run.id not in together]

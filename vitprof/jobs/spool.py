@@ -72,7 +72,8 @@ class SpoolFile:
     """A file that is open, and locked by this process."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
-        self.path, self._descriptor = path, descriptor
+        self.path = path
+        self._descriptor = descriptor
         self.size = os.fstat(descriptor).st_size
         self.header: dict[str, Any] = {}
         """What its schema says, once it was read."""
@@ -113,7 +114,8 @@ class SpoolFile:
         self._write(arrow().RecordBatch.from_pylist([entry], _schema()).serialize())
 
     def _write(self, buffer: Any) -> None:
-        data, written = memoryview(buffer), 0
+        data = memoryview(buffer)
+        written = 0
         try:
             while written < len(data):
                 written += os.pwrite(self._descriptor, data[written:], self.size + written)
@@ -200,7 +202,8 @@ class Spool:
                 self.error = f"no file could be written ({error})"
                 return False
             try:
-                place, part = self._places.pop(0), len(self.files)
+                place = self._places.pop(0)
+                part = len(self.files)
                 self.files.append(SpoolFile.create(place, {**self._header, "part": part}))
             except OSError as refused:
                 error = refused.strerror or str(refused)
@@ -240,7 +243,8 @@ def import_left(
     them. `sum_up` is called with each run and when it ended on its clock. Returns lines for the user, and the ids of
     runs that still have data in files.
     """
-    lines, until = list[str](), clock() + IMPORT_S
+    lines = list[str]()
+    until = clock() + IMPORT_S
     left = _left(store, lines)
     try:
         for run_id in sorted(left):
@@ -283,13 +287,17 @@ def _import(
     store: RunStore, files: list[SpoolFile], late: Callable[[], bool], sum_up: Callable[[int, float | None], None]
 ) -> list[str]:
     """Imports what is readable of a run's files; returns lines. Raises `StoreAwayError`, once `late` `TimeoutError`."""
-    names, header = _names(files), files[0].header
-    run_id, why = header["run"]["id"], header["why"]
+    names = _names(files)
+    header = files[0].header
+    run_id = header["run"]["id"]
+    why = header["why"]
     if not store.has_run(header["run"]):
         for file in files:
             file.delete()
         return [f"run {run_id} is not in the store any more: what waited for it ({names}) was deleted"]
-    n_steps, values, damage = 0, dict[str, Any](), dict[SpoolFile, str]()
+    n_steps = 0
+    values = dict[str, Any]()
+    damage = dict[SpoolFile, str]()
     for file in files:
         try:
             for n in _written(store, run_id, file, values, late):

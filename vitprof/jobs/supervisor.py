@@ -81,7 +81,8 @@ class Disturbances:
     """What disturbs a run while it goes on: other jobs at the same time, and stops, times in which it could not run."""
 
     def __init__(self, store: RunStore, run_id: int) -> None:
-        self._store, self._run_id = store, run_id
+        self._store = store
+        self._run_id = run_id
         self._others: dict[object, str] = {}
         """A notice of each other job."""
         self._n_beside = 0
@@ -158,7 +159,8 @@ class Disturbances:
         """Finds the steps that new `stops` fell into, as far as these have arrived. Returns whether any was settled."""
         if not stops:
             return False
-        steps, n = chunks.joined("steps", self._recent, steady.STOP_COLUMNS), len(self._settled)
+        steps = chunks.joined("steps", self._recent, steady.STOP_COLUMNS)
+        n = len(self._settled)
         ends = steady.end_s(steps)
         seen_s = float(np.nanmax(ends)) if np.isfinite(ends).any() else -np.inf
         for stop in stops:
@@ -189,13 +191,17 @@ class JobRecorder:
         outbox: Outbox | None = None,
     ) -> None:
         """`start` starts what is to be recorded, by default the job of the run's config."""
-        self._store, self._run_id, self._stop, self._clock = store, run_id, stop, clock
+        self._store = store
+        self._run_id = run_id
+        self._stop = stop
+        self._clock = clock
         self._disturbances = Disturbances(store, run_id)
         self.outbox = outbox or Outbox(store, store.run(run_id), clock=clock)
         """After `run` it may hold data that the store does not have yet; `leave` ends that."""
         self.outbox.look = self._disturbances.look_at_store
         run = self.outbox.run
-        self._config, shares = run.config, run.config.share_machine
+        self._config = run.config
+        shares = run.config.share_machine
         self._lock = lock or scheduling.MachineLock(run_id, run.config.device, shares=shares, store_url=store.url)
         own = launcher or Launcher()
         self._start = start or (lambda: start_runner(self._config, log_file(run_id, logs), own, stop))
@@ -258,7 +264,8 @@ class JobRecorder:
 
     def _follow(self, runner: Runner) -> None:
         """Takes the job's messages until it ends."""
-        flushed, every_s = self._clock(), OWN_FLUSH_EVERY_S if is_own_script(self._config) else FLUSH_EVERY_S
+        flushed = self._clock()
+        every_s = OWN_FLUSH_EVERY_S if is_own_script(self._config) else FLUSH_EVERY_S
         kill_at: float | None = None
         for message in runner.messages():
             if message is not None:
@@ -327,8 +334,10 @@ class JobRecorder:
         self._telemetry.start()
 
     def _flush(self, *, last: bool = False) -> None:
-        steps, self._steps = self._steps, []
-        of_ranks, self._of_ranks = self._of_ranks, []
+        steps = self._steps
+        self._steps = []
+        of_ranks = self._of_ranks
+        self._of_ranks = []
         if facts := self._disturbances.look(steps, self._telemetry, last=last):
             self._add("facts", facts)
         sampled = [self._sampled.popleft() for _ in range(len(self._sampled))]
@@ -341,7 +350,8 @@ class JobRecorder:
                 notices.append(f"telemetry ended early: {one_line(self._telemetry.error)}")
         if notices:
             self._changes["notices"] = notices
-        changes, self._changes = self._changes, {}
+        changes = self._changes
+        self._changes = {}
         self.outbox.add(steps, sampled, of_ranks, **changes)
 
     def _finish(self, origin: float, reason: str) -> None:

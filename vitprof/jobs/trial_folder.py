@@ -19,7 +19,9 @@ from vitprof import home
 from vitprof.errors import JobError
 from vitprof.jobs.killed_jobs import remove_tree, temporary_places
 
-LAYER, COPY, IN_PLACE = "layer", "copy", ""
+LAYER = "layer"
+COPY = "copy"
+IN_PLACE = ""
 LAYER_SCRIPT = Path(__file__).with_name("layer.py")
 PROBE_S, MOST_PROBED = 10.0, 8
 """Seconds that trying a layer may take, and the most folders that are tried one by one where not all can have one."""
@@ -46,10 +48,12 @@ def isolation_of(folder: str, command: Sequence[str] = ()) -> tuple[str, tuple[s
         return LAYER, named
     if _has_layers(folder, alone := tuple(place for place in named[:MOST_PROBED] if _has_layers(folder, (place,)))):
         return LAYER, alone
-    n, size = 0, 0
+    n = 0
+    size = 0
     for entry in _entries(folder, ()):
         about = entry.stat(follow_symlinks=False)
-        n, size = n + 1, size + about.st_size
+        n = n + 1
+        size = size + about.st_size
         if n > COPIED_FILES or size > COPIED_BYTES or not (stat.S_ISREG(about.st_mode) or entry.is_symlink()):
             return IN_PLACE, ()
     return (IN_PLACE if home.home().resolve().is_relative_to(os.path.realpath(folder)) else COPY), ()
@@ -73,7 +77,8 @@ class TrialFolder:
         self, folder: str, isolation: str, layered: Sequence[str] = (), looked_at: Sequence[str] | None = None
     ) -> None:
         """`layered`: folders to put layers over; `looked_at`: where `changes` looks, None: it is not asked for."""
-        self._folder, self._isolation = os.path.realpath(folder), isolation
+        self._folder = os.path.realpath(folder)
+        self._isolation = isolation
         self._layered = [self._folder, *layered] if isolation == LAYER else []
         self.cwd = folder
         self._made = _new_folder(self._layered or [self._folder]) if isolation else ""
@@ -118,7 +123,8 @@ class TrialFolder:
         """Yields the files that a layer over a folder has, and those that it hides, as whole paths."""
         upper = os.path.join(self._made, number, "upper")
         for entry in _entries(upper, (), whole=True):
-            under, about = os.path.join(folder, os.path.relpath(entry.path, upper)), entry.stat(follow_symlinks=False)
+            under = os.path.join(folder, os.path.relpath(entry.path, upper))
+            about = entry.stat(follow_symlinks=False)
             if stat.S_ISCHR(about.st_mode) and about.st_rdev == 0:
                 yield from (path + DELETED for path in [e.path for e in _entries(under, ())] or [under])
             elif not stat.S_ISDIR(about.st_mode):

@@ -59,7 +59,8 @@ def _reason(command: Sequence[str], signs: set[str]) -> str:
     if old := next((sign for sign in signs if sign.startswith("old ")), ""):
         return f"this Python is {old[4:]}, and vitprof watches 3.10 and newer: start the script with a newer one"
     if "python" not in signs:
-        plain, options = list[str](), False
+        plain = list[str]()
+        options = False
         for word in command:
             ignores = options and IGNORES_PATH.fullmatch(word)
             plain.append("".join(c for c in word if c not in "EIS") if ignores else word)

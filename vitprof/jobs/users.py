@@ -45,7 +45,8 @@ others may only see them. Where it is not set, all may."""
 
 def why_not_run() -> str:
     """Returns why the current user may not make or change runs; "" where that is allowed."""
-    allowed, user = os.environ.get(MAY_RUN), who()
+    allowed = os.environ.get(MAY_RUN)
+    user = who()
     if allowed is None or not user or user in [name.strip() for name in allowed.split(",")]:
         return ""
     return f"{user} may see runs, but not make or change any: {MAY_RUN} names those who may"

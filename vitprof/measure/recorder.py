@@ -53,7 +53,8 @@ class StepRecorder:
 
     def resolve(self, *, at_most_pending: int = 0) -> None:
         """Emits every step that the device has finished; waits only if more than `at_most_pending` are left."""
-        pending, device = self._pending, self._device
+        pending = self._pending
+        device = self._device
         while pending:
             reached, marks = pending[0]
             if not device.reached(reached):
@@ -74,9 +75,11 @@ class StepRecorder:
                 setattr(marks, name, self._device.seconds(mark))
         marks.kernel_s = marks.launch_idle_s = NAN
         if marks.compute_end is not None:
-            end, compute_s = marks.compute_end, marks.compute_end - marks.compute_start
+            end = marks.compute_end
+            compute_s = marks.compute_end - marks.compute_start
             if marks.warmup:
-                host_s, lag_s = marks.t_launched - marks.t_got, end - marks.t_launched
+                host_s = marks.t_launched - marks.t_got
+                lag_s = end - marks.t_launched
                 marks.kernel_s = self._launches.passed(marks.step, marks.samples, host_s, lag_s, compute_s)
             else:
                 marks.launch_idle_s = self._launches.idle_s(marks.samples, compute_s)
@@ -145,7 +148,8 @@ class LaunchProbe:
 
     def ask(self, steps_left: float) -> int:
         """Decides, before a step counts, whether to gate steps. Returns the number added to the warm-up."""
-        first, self.asks_at = self.asks_at, NEVER
+        first = self.asks_at
+        self.asks_at = NEVER
         if not self._seen:  # the device is far behind: it works slower than the host launches
             self._paced = False
             return 0

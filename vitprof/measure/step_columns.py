@@ -122,7 +122,8 @@ AT_ONCE = 256
 
 def gather(steps: Iterable[StepMarks]) -> Columns:
     """Returns the marks of these steps by column, NaN for None; a few at a time, which stay in the CPU's caches."""
-    noted, blocks = iter(steps), [np.empty(0)]
+    noted = iter(steps)
+    blocks = [np.empty(0)]
     while rows := [(*_marks_of(step), *(step.made or UNKNOWN_TIMES)) for step in islice(noted, AT_ONCE)]:
         # takes three quarters of np.array(rows)'s time; the training thread waits for the GIL meanwhile
         blocks.append(np.fromiter(chain.from_iterable(rows), np.float64, len(rows) * len(NAMES)))
@@ -137,18 +138,26 @@ def overlap(a_start: Figures, a_end: Figures, b_start: Figures, b_end: Figures) 
 
 def derive(marks: Mapping[str, Figures]) -> Columns:
     """Returns the columns of these steps, see `recording.columns.StepRecord`; what is not in `marks` is not known."""
-    t_start, t_got, before = marks["t_start"], marks["t_got"], marks["previous_end"]
+    t_start = marks["t_start"]
+    t_got = marks["t_got"]
+    before = marks["previous_end"]
     unknown = np.full(len(t_start), np.nan)
     marks = {**dict.fromkeys(NAMES, unknown), **marks}
-    start, copy_end = marks["compute_start"], marks["copy_end"]
+    start = marks["compute_start"]
+    copy_end = marks["copy_end"]
     exposed_s = overlap(t_start, t_got, before, start)
     if (of_others := np.nan_to_num(marks["other_wait_s"])).any():  # as if all waits came before the work
         exposed_of_others = np.nan_to_num(marks["other_exposed_s"])
-        t_got, start, exposed_s = t_got + of_others, start + exposed_of_others, exposed_s + exposed_of_others
+        t_got = t_got + of_others
+        start = start + exposed_of_others
+        exposed_s = exposed_s + exposed_of_others
     end = np.where(np.isnan(marks["compute_end"]), start, marks["compute_end"])
     wait_s = t_got - t_start
-    gap_s, compute_s = start - before, end - start
-    made_end, decoded, prepared = marks["end_s"], marks["decoded"], marks["prepared"]
+    gap_s = start - before
+    compute_s = end - start
+    made_end = marks["end_s"]
+    decoded = marks["decoded"]
+    prepared = marks["prepared"]
 
     on_device = ~np.isnan(decoded)
     decode_wait_s = np.where(on_device, np.fmax(0.0, np.fmin(decoded, start) - np.fmax(t_got, before)), np.nan)
@@ -157,7 +166,8 @@ def derive(marks: Mapping[str, Figures]) -> Columns:
         made_end = np.where(decode_wait_s > 0, np.maximum(made_end, decoded), made_end)
 
     on_device = ~np.isnan(prepared)
-    began, ended = np.fmax(copy_end, before), np.fmin(prepared, start)
+    began = np.fmax(copy_end, before)
+    ended = np.fmin(prepared, start)
     device_prepare_s = np.where(on_device, np.fmax(0.0, ended - began), np.nan)
     if on_device.any():
         exposed_s = np.where(on_device, exposed_s - overlap(t_start, t_got, began, ended), exposed_s)

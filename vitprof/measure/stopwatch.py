@@ -32,7 +32,8 @@ def stopwatch_cost_s(n: int = 100, tries: int = 10) -> float:
     """Returns the seconds that timing one stage of one sample takes here: two readings of the clock and a sum. Of some
     tries the least, as other programs interrupt them.
     """
-    stopwatch, took_s = Stopwatch(), math.inf
+    stopwatch = Stopwatch()
+    took_s = math.inf
     for _ in range(tries):
         begun = perf_counter()
         for _ in range(n):

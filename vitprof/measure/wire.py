@@ -18,7 +18,8 @@ import numpy as np
 from vitprof.measure.step_columns import Columns, StepMarks, derive, gather
 from vitprof.recording.columns import json_number
 
-NOTE, STEPS = b"N", b"S"
+NOTE = b"N"
+STEPS = b"S"
 HEADER = struct.Struct("<cI")
 MAX_PAYLOAD_BYTES = 64 << 20
 SEND_EVERY_S = 0.1
@@ -109,11 +110,13 @@ def write_message(stream: IO[bytes], message: Message) -> None:
     """Writes one frame; the caller flushes."""
     if isinstance(message, Note):
         finite = json.loads(json.dumps(message.values), parse_constant=lambda _: None)
-        kind, payload = NOTE, json.dumps([message.kind, finite]).encode()
+        kind = NOTE
+        payload = json.dumps([message.kind, finite]).encode()
     else:
         names = json.dumps(list(message)).encode()
         names += b" " * (-(len(names) + 1) % 8) + b"\n"  # so that the figures can be read where they are
-        kind, payload = STEPS, names + b"".join(column.tobytes() for column in message.values())
+        kind = STEPS
+        payload = names + b"".join(column.tobytes() for column in message.values())
     stream.write(HEADER.pack(kind, len(payload)) + payload)
 
 

@@ -169,8 +169,10 @@ class Run:
         return self.status + (", simulated" if self.simulated else "")
 
     def _figures(self) -> list[tuple[str, str]]:
-        s, config = self.summary or RunSummary(), self.config
-        low, high = formats.number(s.samples_per_s_low), formats.number(s.samples_per_s_high)
+        s = self.summary or RunSummary()
+        config = self.config
+        low = formats.number(s.samples_per_s_low)
+        high = formats.number(s.samples_per_s_high)
         known = math.isfinite(s.samples_per_s_low)
         interval = f" (95%: {low} to {high}, n = {s.n_steady_steps} steps)" if known else ""
         rows = [

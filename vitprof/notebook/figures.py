@@ -67,7 +67,8 @@ def draw(name: str, material: Material) -> go.Figure:
     """
     if name not in FIGURES:
         raise ValueError(f"there is no figure {name!r}; choose one of {', '.join(FIGURES)}")
-    found, run = FIGURES[name], material.run
+    found = FIGURES[name]
+    run = material.run
     if material.step is not None and not found.takes_step:
         takes = ", ".join(one for one, named in FIGURES.items() if named.takes_step)
         raise ValueError(f"figure {name!r} is of the whole run; a step can be given with {takes}")

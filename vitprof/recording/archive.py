@@ -35,7 +35,8 @@ from vitprof.sets import registry
 
 FORMAT, VERSION = "vitprof recordings", 2
 """The version rises when an older vitprof could not read what a newer one writes."""
-SUFFIX, MANIFEST = ".vitprof", "manifest.json"
+SUFFIX = ".vitprof"
+MANIFEST = "manifest.json"
 MAX_RUNS = 1_000
 MAX_FILE_BYTES = 192 * 2**20
 """Just under the 200 MB that Streamlit takes as an upload."""
@@ -82,7 +83,9 @@ def need(holds: object, otherwise: str) -> None:
 
 def pack(recordings: Iterable[Recording]) -> bytes:
     """Returns the file of these recordings. The same ones give the same bytes. Raises `ArchiveError`."""
-    target, n, unpacked = io.BytesIO(), 0, 0
+    target = io.BytesIO()
+    n = 0
+    unpacked = 0
     with zipfile.ZipFile(target, "w") as archive:
         for n, recording in enumerate(recordings, 1):
             for name, data in zip(_names(n), _members_of(recording), strict=True):
@@ -168,7 +171,9 @@ class _BoundedReader:
 
     def __init__(self, source: BinaryIO) -> None:
         self._source = source
-        self.seek, self.tell, self.seekable = source.seek, source.tell, source.seekable
+        self.seek = source.seek
+        self.tell = source.tell
+        self.seekable = source.seekable
 
     def read(self, n: int = -1, /) -> bytes:
         need(n <= MAX_READ_BYTES, TOO_MANY_RUNS)
@@ -248,7 +253,8 @@ def _config(values: Any) -> RunConfig:
             fits = own == {"location": None, "loader": "dataloader", "transfer": None} and config.model == OWN_SCRIPT
             need(fits and config.storage in (None, KEPT_IN_RAM) and len(config.dataset) <= MAX_NAME, NOT_AS_WRITTEN)
             return config
-        info, _ = catalog.dataset_info(config.dataset, config.n_images), catalog.model_preset(config.model)
+        info = catalog.dataset_info(config.dataset, config.n_images)
+        _ = catalog.model_preset(config.model)
         _ = strategy(config.strategy).combination(info, {kind: getattr(config, kind) for kind in PARTS}).parts
     except LookupError as error:
         raise ArchiveError(f"its config names {error}, which this vitprof does not have") from error
@@ -282,8 +288,10 @@ def _columns(data: bytes, known: tuple[str, ...], what: str) -> Columns:
 
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
-        about, names = file.metadata, file.schema_arrow.names
-        n, groups = about.num_rows, range(about.num_row_groups)
+        about = file.metadata
+        names = file.schema_arrow.names
+        n = about.num_rows
+        groups = range(about.num_row_groups)
         chunks = [about.row_group(g).column(c) for g in groups for c in range(about.num_columns)]
         need({chunk.compression for chunk in chunks} <= {"UNCOMPRESSED"}, f"{what} is packed a second time")
         allowed = 8 * n * max(len(names), len(known)) <= MAX_UNPACKED_BYTES

@@ -159,7 +159,8 @@ def array(values: NDArray[Any], mask: NDArray[np.bool_] | None = None, kind: Any
 
 def floats(column: pa.ChunkedArray) -> NDArray[np.float64]:
     """Returns a column as float64, NaN for null, times in seconds."""
-    pa, whole = arrow(), column.combine_chunks()
+    pa = arrow()
+    whole = column.combine_chunks()
     if not len(whole):
         return np.empty(0)
     if whole.type.bit_width != 64:  # of another version

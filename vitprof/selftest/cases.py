@@ -213,7 +213,8 @@ def observe(store: RunStore, run_id: int, case: Case) -> Observed:
     run = store.run(run_id)
     if run.status != "done" or run.summary is None:
         raise JobError(f"its job did not finish ({run.status}{': ' if run.error else ''}{run.error})")
-    steps, telemetry = store.steps(run_id), store.telemetry(run_id)
+    steps = store.steps(run_id)
+    telemetry = store.telemetry(run_id)
     verdict = judge(replace(run.config, inject=None), steps, run.phases, telemetry, run.environment | run.facts)
     steady = steady_state(steps)
     launched = launched_s(steps)[steady]
@@ -315,7 +316,8 @@ def case_result(case: Case, rounds: Sequence[Round], *, retries: int = 0, failur
         return median(np.array([figure(r) for r in rounds]))
 
     names = Counter(r.cause for r in rounds)
-    expected, step_ms = middle(lambda r: r.expected_ms), middle(lambda r: r.step_ms)
+    expected = middle(lambda r: r.expected_ms)
+    step_ms = middle(lambda r: r.step_ms)
     tolerance_ms = max(TOLERANCE_FRAC * expected, TOLERANCE_MS)
     error = middle(lambda r: r.reported_ms - r.expected_ms)
     idle_error = middle(lambda r: r.idle_frac - r.true_idle_frac)

@@ -67,8 +67,11 @@ class Selftest:
     def __init__(
         self, manager: JobManager, cases: Sequence[Case], progress: OnProgress, stop: Stop, isolation: Isolation
     ) -> None:
-        self._manager, self._cases = manager, cases
-        self._progress, self._stop, self._isolation = progress, stop, isolation
+        self._manager = manager
+        self._cases = cases
+        self._progress = progress
+        self._stop = stop
+        self._isolation = isolation
         self.measured: dict[str, Measured] = {}
         self._hogs: BusyCores | None = None
         self._retrying = False
@@ -84,7 +87,8 @@ class Selftest:
 
     def run(self, rounds: int, retries: int) -> None:
         """Runs the cases `rounds` times, then up to `retries` times those that are not right. Raises `JobStopped`."""
-        total, watch = n_jobs(self._cases, rounds), self._watch
+        total = n_jobs(self._cases, rounds)
+        watch = self._watch
         with closing(self._trials(rounds, retries)) as trials:
             jobs = run_trials(
                 self._manager, trials, "", total=total, progress=self._progress, watch=watch, stop=self._stop
@@ -120,7 +124,10 @@ class Selftest:
 
     def _slowed(self, case: Case, reference: Observed) -> Generator[Trial, None, None]:
         trial = self._trial(case.slowed, case, "slowed")
-        sleeper, n_waits, wait_ms = None, 1, math.nan  # NaN: no wait of known length, the run itself shows what it took
+        # NaN: no wait of known length, the run itself shows what it took
+        sleeper = None
+        n_waits = 1
+        wait_ms = math.nan
         if case.hogs:
             with BusyCores() as self._hogs:
                 yield trial

@@ -26,7 +26,9 @@ class BusyCores:
     def __enter__(self) -> Self:
         from vitprof.cores import job_cores  # here: a hog runs this file alone
 
-        me, pipe, nothing = [sys.executable, "-I", __file__], subprocess.PIPE, subprocess.DEVNULL
+        me = [sys.executable, "-I", __file__]
+        pipe = subprocess.PIPE
+        nothing = subprocess.DEVNULL
         try:
             for _ in range(FOR_EACH_CORE * job_cores()):
                 # in a session of its own: Ctrl-C reaches this process only, which then ends them

@@ -175,7 +175,9 @@ class SelftestReport(Generic[R_co]):
     def sentence(self) -> str:
         """Returns the whole report in one line."""
         title = "self-test on the GPU" if self.machine else "self-test"
-        passed, not_run, failed = self._with_status("passed"), self._with_status("not run"), self._unclear
+        passed = self._with_status("passed")
+        not_run = self._with_status("not run")
+        failed = self._unclear
         ended = "failed" if self._with_status("failed") else "is undecided"
         stopped = self.stopped or len(self.results) < self.asked
         if stopped and not self.results:

@@ -50,10 +50,12 @@ def hdf5_set(text: str, spec: Spec) -> Listing:
     images = columns(text, inside, spec, images=("images", "image", "X", "x", "data"))[0]
     labels = columns(text, inside, spec, labels=("labels", "label", "Y", "y", "target"))[0]
     for name in (images, labels):
-        link, item = file.get(name, getlink=True), file[name]
+        link = file.get(name, getlink=True)
+        item = file[name]
         if isinstance(link, h5py.ExternalLink) or item.external or item.is_virtual:
             raise wrong(text, f"{name} is in another file, which a link in this one names: it is not followed")
-    data, numbers = file[images], file[labels]
+    data = file[images]
+    numbers = file[labels]
     if not data.ndim or not numbers.ndim or numbers.size != numbers.shape[0]:
         raise wrong(text, f"{images} is {data.shape} and {labels} {numbers.shape}: a label for each image is read")
     numbers = numbers[:].reshape(-1)
@@ -79,7 +81,8 @@ def lmdb_set(text: str, spec: Spec) -> Listing:
         )
     except lmdb.Error as error:
         raise wrong(text, f"LMDB cannot open it ({errors.one_line(error)})") from error
-    found, others = list[tuple[str, str, bytes]](), 0
+    found = list[tuple[str, str, bytes]]()
+    others = 0
     with store.begin(buffers=True) as transaction:
         for key, value in transaction.cursor():
             if suffix(bytes(value[:16])):
@@ -102,7 +105,8 @@ def webdataset_set(text: str, spec: Spec) -> Listing:
     shards = shards_of(text, spec.path)
     if missing := [path for path in shards if not os.path.isfile(path)]:
         raise wrong(text, f"{missing[0]} does not exist ({len(shards)} shards are named)")
-    found, unlabelled = list[tuple[str, str, tuple[str, int, int]]](), 0
+    found = list[tuple[str, str, tuple[str, int, int]]]()
+    unlabelled = 0
 
     def close(sample: dict[str, Any]) -> None:
         nonlocal unlabelled
@@ -113,7 +117,8 @@ def webdataset_set(text: str, spec: Spec) -> Listing:
 
     for shard in shards:
         with tarfile.open(shard, "r:") as file:
-            sample, before = dict[str, Any](), ""
+            sample = dict[str, Any]()
+            before = ""
             for member in file:
                 if not member.isfile():
                     continue
@@ -121,7 +126,8 @@ def webdataset_set(text: str, spec: Spec) -> Listing:
                 stem = member.name[: len(member.name) - len(kind)]
                 if stem != before:
                     close(sample)
-                    sample, before = {}, stem
+                    sample = {}
+                    before = stem
                 if f".{kind.lower()}" in SUFFIXES:
                     sample["image"] = (shard, member.offset_data, member.size)
                 elif kind in ("cls", "json") and (content := file.extractfile(member)) is not None:

@@ -64,7 +64,8 @@ def folder_set(text: str, spec: Spec) -> Listing:
         raise wrong(text, f"{top} is not a folder")
     splits = [name for name in ("train", *TEST_SPLITS) if (top / name).is_dir()]
     parts = [(name, top / name) for name in splits] if "train" in splits else [("", top)]
-    found, notes = list[tuple[str, str, Path]](), list[str]()
+    found = list[tuple[str, str, Path]]()
+    notes = list[str]()
     for split, root in parts:
         folders = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
         if not folders:

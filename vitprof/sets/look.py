@@ -129,7 +129,9 @@ def _opened(found: Listing, entry: Entry) -> _Opened:
         with Image.open(io.BytesIO(data)) as image:
             rotated = image.getexif().get(ROTATED, 1) != 1
             image.load()
-            side, kind, mode = min(image.size), str(image.format), image.mode
+            side = min(image.size)
+            kind = str(image.format)
+            mode = image.mode
     except Exception as error:  # decoders raise whatever they stumble over
         return _Opened(wrong=f"{named(entry)}: {_reason(error, found, entry)}")
     return _Opened(len(data), read_s, side, kind, mode, rotated)

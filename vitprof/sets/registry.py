@@ -76,8 +76,10 @@ class Look:
 
     def lines(self) -> list[str]:
         """Returns what was found, a line each."""
-        own, least = self.own, self.widths
-        n, classes = own.n_train + own.n_test, f"{own.classes:,} class{'es' if own.classes > 1 else ''}"
+        own = self.own
+        least = self.widths
+        n = own.n_train + own.n_test
+        classes = f"{own.classes:,} class{'es' if own.classes > 1 else ''}"
         of = f"{self.opened:,} were opened" if self.opened < n else "all were opened"
         kinds = ", ".join(f"{n:,} {name}" for name, n in [*self.formats.items(), *self.modes.items()])
         sides = f"{least[0]:,} to {least[2]:,} px, half of them at least {least[1]:,}"

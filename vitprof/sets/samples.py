@@ -62,7 +62,9 @@ def listing(
     labels = {label for _, label, _ in samples}
     numbers = all(re.fullmatch(r"-?\d+", label) for label in labels)
     classes = sorted(labels, key=lambda text: (int(text), text)) if numbers else sorted(labels)
-    known, seen, entries = {name: at for at, name in enumerate(classes)}, dict.fromkeys(classes, 0), list[Entry]()
+    known = {name: at for at, name in enumerate(classes)}
+    seen = dict.fromkeys(classes, 0)
+    entries = list[Entry]()
     splits = {split for split, _, _ in samples}
     test = next((name for name in TEST_SPLITS if name in splits), None) if "train" in splits else None
     for split, label, key in samples:
@@ -100,7 +102,8 @@ def bytes_of(path: Any) -> bytes:
     return Path(path).read_bytes()
 
 
-PATH, LABEL = ("path", "file", "filename", "image", "image_path"), ("label", "class", "target", "category")
+PATH = ("path", "file", "filename", "image", "image_path")
+LABEL = ("label", "class", "target", "category")
 
 
 def columns(text: str, names: Sequence[str], spec: Spec, **usual: Sequence[str]) -> list[str]:

@@ -94,7 +94,8 @@ def function_of(text: str, field: str = "dataset") -> Callable[..., Any]:
     named = FUNCTION.fullmatch(text)
     if named is None:
         raise ConfigError(field, text, f"write it as {FORMS['python']}")
-    path, name = named["module"], named["function"]
+    path = named["module"]
+    name = named["function"]
     if path.endswith(".py"):
         found = importlib.util.spec_from_file_location("vitprof_own_code", path)
         if found is None or found.loader is None or not os.path.isfile(path):

@@ -70,7 +70,8 @@ class Chunk:
     @property
     def names(self) -> list[str]:
         """Returns the names of the columns that it has values of."""
-        pa, source = arrow(), arrow().BufferReader(self.data)
+        pa = arrow()
+        source = arrow().BufferReader(self.data)
         try:
             return list((pa.parquet.read_schema(source) if self.merged else pa.ipc.open_stream(source).schema).names)
         except (pa.ArrowException, OSError) as error:
@@ -120,7 +121,8 @@ def loaded(kind: Kind, data: bytes) -> Chunk:
     if not (chunk.merged or all(arrow().types.is_float64(field.type) for field in chunk.table().schema)):
         raise ValueError(f"damaged {kind}: other values than numbers")
     key = chunk.read((NUMBER[kind], "rank"))
-    numbers, rank = key.get(NUMBER[kind], np.empty(0)), key.get("rank", np.zeros(1))
+    numbers = key.get(NUMBER[kind], np.empty(0))
+    rank = key.get("rank", np.zeros(1))
     if not len(numbers) or np.any(~(np.diff(numbers, prepend=-1.0) > 0)) or np.any(rank != rank[0]):
         raise ValueError(f"damaged {kind}: no rows in ascending order")
     return Chunk(kind, int(rank[0]), int(numbers[0]), int(numbers[-1]), len(numbers), data)
@@ -133,7 +135,8 @@ def joined(kind: Kind, parts: Iterable[Series], names: Names = None, *, most: in
     if most is None:
         parts = list(parts)
         most = sum(map(n_rows, parts))
-    whole, at = {name: np.empty(most) for name in names or COLUMNS[kind]}, 0
+    whole = {name: np.empty(most) for name in names or COLUMNS[kind]}
+    at = 0
     for part in parts:
         end = at + n_rows(part)
         for name in part if names is None else ():
@@ -190,7 +193,8 @@ def _parquet(series: Series) -> bytes:
 
 def _packed(name: str, values: Floats) -> pa.Array:
     """Returns a column as nanoseconds, whole numbers or float64, see the module's docstring; null for NaN."""
-    pa, unknown = arrow(), np.isnan(values)
+    pa = arrow()
+    unknown = np.isnan(values)
     known, mask = (np.where(unknown, 0.0, values), unknown) if unknown.any() else (values, None)
     top = max(known.max(), -known.min())
     if name.endswith("_s") and not name.endswith("_per_s") and top < LARGEST_S:
@@ -202,7 +206,8 @@ def _packed(name: str, values: Floats) -> pa.Array:
 
 def as_table(series: Series, whole: Iterable[str] = ()) -> Any:
     """Returns the columns as an Arrow table, int64 where they are named in `whole`, with null for NaN and infinity."""
-    pa, integers = arrow(), set(whole)
+    pa = arrow()
+    integers = set(whole)
     typed = {name: values.astype(np.int64) if name in integers else values for name, values in series.items()}
     return pa.table({name: array(typed[name], ~np.isfinite(values)) for name, values in series.items()})
 
@@ -305,7 +310,8 @@ class SeriesStore(Database):
         """Yields the run's steps with numbers above `after`, in order, at most `rows` at a time; at least one part."""
         wanted = _with_number("steps", names)
         waiting: list[Series] = []
-        n, none_yet = 0, True
+        n = 0
+        none_yet = True
         with self.transaction() as db:
             query = _chunks(run_id, "steps", after, None)
             for row in db.execution_options(stream_results=True, max_row_buffer=16).execute(query):
@@ -313,10 +319,13 @@ class SeriesStore(Database):
                 n += n_rows(waiting[-1])
                 if n < rows:
                     continue
-                whole, full = joined("steps", waiting, wanted), n - n % rows
+                whole = joined("steps", waiting, wanted)
+                full = n - n % rows
                 for at in range(0, full, rows):
                     yield {name: whole[name][at : at + rows] for name in names or whole}
-                waiting, n, none_yet = [{name: values[full:] for name, values in whole.items()}], n - full, False
+                waiting = [{name: values[full:] for name, values in whole.items()}]
+                n = n - full
+                none_yet = False
         if n or none_yet:
             whole = joined("steps", waiting, wanted)
             yield {name: whole[name] for name in names or whole}

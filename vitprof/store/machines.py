@@ -38,7 +38,8 @@ def work_since(store: RunStore, days: float) -> list[Work]:
     """Returns the runs that were made in the last days, and all that go on, the newest first, without simulated
     devices. That of rank 0 stands for all nodes of a job. Raises `StoreError`.
     """
-    environment, facts = runs.c.environment, runs.c.facts
+    environment = runs.c.environment
+    facts = runs.c.facts
     more = {
         "world_size": environment["world_size"].as_integer(),
         "rank": environment["rank"].as_integer(),
@@ -66,7 +67,8 @@ def last_steps(store: RunStore, run_ids: Collection[int]) -> dict[int, dict[int,
 
 def _work(row: Mapping[Any, Any]) -> Work:
     summary = row["summary"] or {}
-    rate, samples = summary.get("samples_per_s"), summary.get("n_samples")
+    rate = summary.get("samples_per_s")
+    samples = summary.get("n_samples")
     idle = row["lost_frac"] if row["lost_frac"] is not None else summary.get("exposed_wait_frac")
     spent = Spent(
         machine=row["host"] or row["owner_host"],
@@ -77,5 +79,6 @@ def _work(row: Mapping[Any, Any]) -> Work:
         idle_frac=math.nan if idle is None else float(idle),
     )
     name = tamed_name(row["name"] or "") or UNNAMED
-    live, device = row["status"] in LIVE_STATUSES, row["trained_on"] or row["device"]
+    live = row["status"] in LIVE_STATUSES
+    device = row["trained_on"] or row["device"]
     return Work(row["id"], name, live, row["status"] == "queued", device, row["created_utc"], spent)

@@ -66,7 +66,8 @@ def join_nodes(store: RunStore, run_id: int) -> Joined | None:
     with store.writing() as db:
         facts = db.execute(sa.select(runs.c.facts).where(runs.c.id == whole.id).with_for_update()).scalar_one()
         there = set(db.execute(sa.select(runs.c.id).where(runs.c.id.in_([part.id for part in parts]))).scalars())
-        nodes, mine = list(facts.get("nodes") or [_node(whole, [0, *_others(store, whole)])]), store.steps(whole.id)
+        nodes = list(facts.get("nodes") or [_node(whole, [0, *_others(store, whole)])])
+        mine = store.steps(whole.id)
         moved = list[StoredRun]()
         for part in (each for each in parts if each.id in there):
             series = store.steps_of_ranks(part.id)

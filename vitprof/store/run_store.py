@@ -191,7 +191,9 @@ class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
 
     def fastest(self, dataset: str) -> dict[tuple[str, str], float]:
         """Returns (device, strategy) -> samples/s of the fastest run on a data set that loaded and has a conclusion."""
-        column, undecided = runs.c, ("", "inconclusive")  # so is a run that only loaded
+        # so is a run that only loaded
+        column = runs.c
+        undecided = ("", "inconclusive")
         query = sa.select(column.device, column.strategy, sa.func.max(column.samples_per_s))
         query = query.where(column.id > 0, column.dataset == dataset, column.verdict_kind.not_in(undecided))
         query = query.where(column.config["replay"].as_string().is_(None))
@@ -274,7 +276,8 @@ def plain_columns(given: Mapping[str, Any]) -> dict[str, Any]:
     if (figures := values.get("summary")) is not None:
         values |= {"samples_per_s": figures.get("samples_per_s"), "idle_frac": figures.get("device_idle_frac")}
     if "config" in values:
-        plain, kinds = values["config"], {"batch_size": int}
+        plain = values["config"]
+        kinds = {"batch_size": int}
         values |= {name: plain[name] for name in database.LISTED if isinstance(plain.get(name), kinds.get(name, str))}
     if "verdict" in values:
         values["verdict_kind"] = (values["verdict"] or {}).get("kind", "")
@@ -292,7 +295,8 @@ class RunImport:
     def recorded_in(self, moments: Collection[str]) -> Iterator[Any]:
         """Yields the runs of this store whose `created_utc` is one of `moments`: rows of what identifies them."""
         known = (runs.c.created_utc, runs.c.t_origin_s, runs.c.owner_host, runs.c.facts)
-        query, wanted = sa.select(runs.c.id.label("run_id"), *known).where(runs.c.id > 0), sorted(moments)
+        query = sa.select(runs.c.id.label("run_id"), *known).where(runs.c.id > 0)
+        wanted = sorted(moments)
         for first in range(0, len(wanted), VALUES_AT_ONCE):
             part = wanted[first : first + VALUES_AT_ONCE]
             yield from self._db.execute(query.where(runs.c.created_utc.in_(part)))

@@ -51,7 +51,8 @@ class RunGroup:
         found = KEY.fullmatch(key)
         if found is None or found[1] not in get_args(GroupKind):
             return None
-        kind, of = cast(GroupKind, found[1]), found[2]
+        kind = cast(GroupKind, found[1])
+        of = found[2]
         if kind in NAMED:
             return cls(kind, of)
         return cls(kind, int(of)) if ID.fullmatch(of) else None

@@ -212,7 +212,8 @@ def _check_free(row: sa.Row[Any]) -> None:
     """Raises `JobError` where a program runs the tournament."""
     if not (owner := _alive_owner(row.state)):
         return
-    where, todo = f"already (process {owner['pid']})", "stop it there first"
+    where = f"already (process {owner['pid']})"
+    todo = "stop it there first"
     if owner["host"] != stored_run.this_program()[0]:
         where = f"on another machine ({owner['host']}, process {owner['pid']})"
         todo += ", or take it over if that machine is gone (--take-over, or the button on its page)"
@@ -229,10 +230,13 @@ def _stored(row: sa.Row[Any]) -> StoredTournament:
     state = row.state or {}
     with reading(f"tournament {row.id}"):
         spec = tournament_spec.TournamentSpec.from_dict(row.spec)
-    owner, host = _alive_owner(state), stored_run.this_program()[0]
-    status, note = row.status, state.get("note", "")
+    owner = _alive_owner(state)
+    host = stored_run.this_program()[0]
+    status = row.status
+    note = state.get("note", "")
     if status == "running" and not owner:
-        status, note = "paused", note or "the program that ran it ended"
+        status = "paused"
+        note = note or "the program that ran it ended"
     return StoredTournament(
         id=row.id,
         name=tamed_name(row.name) or UNNAMED,

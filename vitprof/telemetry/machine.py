@@ -70,7 +70,8 @@ class MachineWatch:
 
     def __init__(self, where: Path, *, clock: Callable[[], float] = time.perf_counter) -> None:
         """`where` is on the file system whose use is read. NVML is opened with the first reading."""
-        self._where, self._clock = where, clock
+        self._where = where
+        self._clock = clock
         self._lock = threading.Lock()
         self._nvml: Nvml | None = None
         self._gpus: list[GpuInfo] = []
@@ -85,7 +86,8 @@ class MachineWatch:
             if self._last is None or not 0 <= now - self._read_s < READ_EVERY_S:
                 if not 0 <= now - self._read_s < STALE_S:
                     self._cpu, self._reads, self._writes = MachineCpu(), Rate(), Rate()
-                self._last, self._read_s = self._read(now), now
+                self._last = self._read(now)
+                self._read_s = now
             return self._last
 
     def close(self) -> None:
@@ -95,7 +97,8 @@ class MachineWatch:
                 self._nvml = None
 
     def _read(self, now: float) -> MachineNow:
-        memory, (n_read, n_written) = psutil.virtual_memory(), disk_io_bytes()
+        memory = psutil.virtual_memory()
+        (n_read, n_written) = disk_io_bytes()
         used, total = _room(self._where)
         return MachineNow(
             gpus=tuple(self._read_gpus()),
@@ -116,9 +119,12 @@ class MachineWatch:
             self._gpus = self._nvml.gpus()
         gpus = []
         for gpu in self._gpus:
-            now, listed = self._nvml.read(gpu.uuid, ()), self._nvml.processes(gpu.uuid)
+            now = self._nvml.read(gpu.uuid, ())
+            listed = self._nvml.processes(gpu.uuid)
             processes = tuple(GpuProcess(pid, _name(pid), listed[pid]) for pid in sorted(listed))
-            util, memory, lost = now["gpu_util_pct"], now["gpu_mem_used_bytes"], self._nvml.lost.get(gpu.uuid, "")
+            util = now["gpu_util_pct"]
+            memory = now["gpu_mem_used_bytes"]
+            lost = self._nvml.lost.get(gpu.uuid, "")
             gpus.append(GpuNow(gpu, util, memory, now["gpu_power_w"], now["gpu_temp_c"], processes, lost))
         return gpus
 

@@ -101,7 +101,10 @@ class Gpm:
 
     def __init__(self, ask: Callable[..., Any], causes: dict[str, str], card: Any, instance: int | None) -> None:
         """`ask` and `causes` are those of `Nvml`; `card` is the GPU's handle; `instance` is a slice's GPU instance."""
-        self._ask, self._causes, self._card, self._instance = ask, causes, card, instance
+        self._ask = ask
+        self._causes = causes
+        self._card = card
+        self._instance = instance
         self._values: dict[str, float] = {}
         self._since_s = math.nan
         self._before: Any = None
@@ -117,16 +120,20 @@ class Gpm:
         """Returns the figures that are available for the time since the last reading, in percent; `now` is in s."""
         if not self._works or 0 <= now - self._since_s <= BETWEEN_S:
             return self._values
-        self.why_not, self._values = "", {}
+        self.why_not = ""
+        self._values = {}
         sample = self._sample()
         if sample is not None and self._before is not None:
             self._values = self._metrics(self._before, sample)
-        self._before, self._since_s = sample, now
+        self._before = sample
+        self._since_s = now
         return self._values
 
     def start_anew(self) -> None:
         """Forgets the last reading, so that the next figures do not cover the time since then."""
-        self._before, self._since_s, self._values = None, math.nan, {}
+        self._before = None
+        self._since_s = math.nan
+        self._values = {}
 
     def close(self) -> None:
         """Frees the memory of the samples. May be called again."""
@@ -148,7 +155,8 @@ class Gpm:
     def _metrics(self, before: Any, after: Any) -> dict[str, float]:
         request = pynvml.c_nvmlGpmMetricsGet_t()
         request.version, request.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(METRICS)
-        request.sample1, request.sample2 = before, after
+        request.sample1 = before
+        request.sample2 = after
         for place, metric in enumerate(METRICS.values()):
             request.metrics[place].metricId = getattr(pynvml, metric)
         if self._answer("nvmlGpmMetricsGet", request) is None:
@@ -299,7 +307,8 @@ class Nvml:
         now = self._clock()
         if gpu in self.lost and 0 <= now - device.asked_s < RETRY_S:
             return nothing
-        answers, troubles = self._answers, self._troubles
+        answers = self._answers
+        troubles = self._troubles
         try:
             values = self._read(gpu, device, pids, now)
         except _LostError:
@@ -308,7 +317,8 @@ class Nvml:
         silent = self._answers == answers and self._troubles > troubles
         if values is None or silent:
             self.lost[gpu] = self._cause
-            device.asked_s, device.pcie_s = now, -math.inf
+            device.asked_s = now
+            device.pcie_s = -math.inf
             if device.gpm is not None:
                 device.gpm.start_anew()
             return nothing
@@ -328,7 +338,8 @@ class Nvml:
     def _read(self, gpu: str, device: _Device, pids: Collection[int], now: float) -> dict[str, float]:
         if device.handle is None:
             self._find(gpu, device)
-        values, reasons = {}, {}
+        values = {}
+        reasons = {}
         for name, (get, convert, whole) in _PLAIN.items():
             answer = get(self._ask, device.card if whole else device.handle)
             if answer is None:
@@ -362,9 +373,11 @@ class Nvml:
         handle = self._ask("nvmlDeviceGetHandleByUUID", gpu)
         if handle is None:
             raise _LostError
-        card, instance = handle, None
+        card = handle
+        instance = None
         if gpu.startswith("MIG-"):
             card = self._ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle) or handle
             instance = self._ask("nvmlDeviceGetGpuInstanceId", handle)
         device.gpm = Gpm(self._ask, self.causes, card, instance)
-        device.handle, device.card = handle, card
+        device.handle = handle
+        device.card = card

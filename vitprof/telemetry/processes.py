@@ -90,8 +90,10 @@ class Rate:
         self._now = self._value = math.nan
 
     def __call__(self, now: float, value: float) -> float:
-        span_s, change = now - self._now, value - self._value
-        self._now, self._value = now, value
+        span_s = now - self._now
+        change = value - self._value
+        self._now = now
+        self._value = value
         return change / span_s if span_s > 0 and change >= 0 else math.nan
 
 
@@ -109,7 +111,8 @@ class MachineCpu:
         # Linux counts guest time in user time, too; waiting for a disk counts as idle.
         total: float = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
         idle: float = times.idle + getattr(times, "iowait", 0.0)
-        last, self._last = self._last, (total, idle)
+        last = self._last
+        self._last = (total, idle)
         if last is None or total <= last[0]:
             return math.nan
         return min(100.0, max(0.0, 100.0 * (1.0 - (idle - last[1]) / (total - last[0]))))
@@ -149,10 +152,14 @@ class ProcessTree:
 
     def sample(self, now: float) -> tuple[float, float]:
         """Returns CPU percent since the last sample (100 = one core) and resident bytes; NaN where not known."""
-        span_s, self._now = now - self._now, now
+        span_s = now - self._now
+        self._now = now
         if not 0 <= now - self._scanned_s < self._rescan_s:
             self._scan(now)
-        used_s, reaped_s, rss, stopped = 0.0, 0.0, 0, []
+        used_s = 0.0
+        reaped_s = 0.0
+        rss = 0
+        stopped = []
         for process, before in list(self._last.items()):
             figures = _figures(process) if process.is_running() else None
             if figures is None:  # its parent has its time now, of which all that was seen before counted then
@@ -210,7 +217,8 @@ def _figures(process: psutil.Process) -> ProcessFigures | None:
     try:
         with process.oneshot():
             times = process.cpu_times()
-            resident, stopped = process.memory_info().rss, process.status() in ("stopped", "tracing-stop")
+            resident = process.memory_info().rss
+            stopped = process.status() in ("stopped", "tracing-stop")
             reaped_s = getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
             return ProcessFigures(times.user + times.system, reaped_s, resident, stopped)
     except psutil.Error:
@@ -228,8 +236,10 @@ class RunQueue:
         """Returns the time waited since the last sample, 100 = one thread, and the part of it that was not waited in
         the process `main`; NaN at first, and where not counted.
         """
-        span_s, self._now = now - self._now, now
-        before, self._waited_ns = self._waited_ns, {}
+        span_s = now - self._now
+        self._now = now
+        before = self._waited_ns
+        self._waited_ns = {}
         for pid in pids:
             self._waited_ns |= self._threads(pid)
         if not self._waited_ns or not span_s > 0:

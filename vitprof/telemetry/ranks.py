@@ -18,7 +18,8 @@ class RankClocks:
 
     def __init__(self, send: Callable[[dict[str, float]], object], *, period_s: float = PERIOD_S) -> None:
         """`send` gets the median clock (MHz) of each rank's GPU so far, by the rank's number as text."""
-        self._send, self._period_s = send, period_s
+        self._send = send
+        self._period_s = period_s
         self._sent: dict[str, float] = {}
         self._gpus: dict[int, str] = {}
         self._seen: dict[int, Counter[float]] = {}

@@ -52,7 +52,8 @@ class StopSeeker:
 
     def __init__(self, pid: int, period_s: float) -> None:
         """`pid` is the process that trains; `period_s` is the time between looks."""
-        self._pid, self._period_s = pid, period_s
+        self._pid = pid
+        self._period_s = period_s
         self.stops: list[Stop] = []
         self._ran: set[int] = set()
         """Processes that were seen running: one that was stopped from the start is not a worker of the job."""
@@ -67,11 +68,13 @@ class StopSeeker:
     def look(self, now: float, pids: Set[int], stopped: Set[int], cpu_pct: float, asleep: float) -> None:
         """Takes a look: ids of all and of stopped processes, CPU use since the last (100 = one core), `asleep_s()`."""
         gap_s = now - self.looked_s  # NaN at the first look, as what follows from it
-        before_pct, self._cpu_pct = self._cpu_pct, 0.0 if math.isnan(cpu_pct) else cpu_pct
+        before_pct = self._cpu_pct
+        self._cpu_pct = 0.0 if math.isnan(cpu_pct) else cpu_pct
         if gap_s > self._period_s + MIN_GAP_S and cpu_pct <= IDLE_PCT + before_pct * self._period_s / gap_s:
             since = self.looked_s + self._period_s
             self.stops.append(Stop("paused", since, now, now - since))
-        slept_s, self._asleep_s = asleep - self._asleep_s, asleep
+        slept_s = asleep - self._asleep_s
+        self._asleep_s = asleep
         if slept_s > MIN_ASLEEP_S:
             self.stops.append(Stop("asleep", self.looked_s, now, slept_s))
         for pid in stopped & (self._ran | {self._pid}):
@@ -122,8 +125,11 @@ class Telemetry:
         """What NVML reports about the job's GPU, once it was looked for, as in `recording.Environment`."""
         self.error: Exception | None = None
         """What ended the sampling early, if anything did: the sink's exception."""
-        self._device, self._gpu_uuid = device, gpu_uuid
-        self._period_s, self._sink, self._clock = 1.0 / hz, sink, clock
+        self._device = device
+        self._gpu_uuid = gpu_uuid
+        self._period_s = 1.0 / hz
+        self._sink = sink
+        self._clock = clock
         self._nvml: Nvml | Amdsmi | None = None
         self._gpu: str | None = None
         self._had: set[str] = set()
@@ -289,7 +295,8 @@ class Amdsmi:
 
     def read(self, gpu: str, pids: Collection[int]) -> dict[str, float]:
         """Returns the figures (`GPU_FIELDS`) of a GPU by its name; NaN where unknown, see `why_not`."""
-        values, reasons = dict.fromkeys(GPU_FIELDS, math.nan), dict.fromkeys(GPU_FIELDS, NOT_OFFERED)
+        values = dict.fromkeys(GPU_FIELDS, math.nan)
+        reasons = dict.fromkeys(GPU_FIELDS, NOT_OFFERED)
         if not self.available or gpu not in self._handles:
             return values
         handle = self._handles[gpu]

@@ -81,8 +81,10 @@ def _look(mount: Path) -> Tmpfs | None:
         return None
     if facts.f_flag & os.ST_RDONLY or not os.access(mount, os.W_OK | os.X_OK):
         return None
-    total, free = facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize
+    total = facts.f_blocks * facts.f_frsize
+    free = facts.f_bavail * facts.f_frsize
     in_ram = psutil.virtual_memory()
     if not total:  # ramfs, and tmpfs without a limit, report nothing: they take RAM until there is none left
-        total, free = in_ram.total, in_ram.available
+        total = in_ram.total
+        free = in_ram.available
     return Tmpfs(mount, max(0, min(free, in_ram.available) - max(LEAST_ROOM, int(LEAST_SHARE * total))))

@@ -53,7 +53,8 @@ def visible_gpus() -> list[VisibleGpu]:
 def asked(*_: str | None) -> tuple[VisibleGpu, ...]:
     """Returns the GPUs that the driver reports to a new process. The arguments only select the cached answer."""
     try:
-        program, nothing = [sys.executable, "-I", "-S", __file__], subprocess.DEVNULL
+        program = [sys.executable, "-I", "-S", __file__]
+        nothing = subprocess.DEVNULL
         done = subprocess.run(program, stdin=nothing, capture_output=True, timeout=ANSWER_S, check=True)
         # JSON makes lists of the pairs of numbers
         listed: list[dict[str, Any]] = [
@@ -82,7 +83,9 @@ def _ask(driver: Any) -> Iterator[VisibleGpu]:
             raise _DriverError(function)
 
     call("cuInit", 0)
-    count, device, memory = ctypes.c_int(), ctypes.c_int(), ctypes.c_size_t()
+    count = ctypes.c_int()
+    device = ctypes.c_int()
+    memory = ctypes.c_size_t()
     cuda = _number(driver, "cuDriverGetVersion")  # the manual: 1000 * major + 10 * minor
     call("cuDeviceGetCount", ctypes.byref(count))
     for index in range(count.value):

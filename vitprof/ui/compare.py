@@ -22,8 +22,10 @@ OFFERED = 100
 """Runs in the list at a time; the others are found by typing."""
 MAX_RUNS_IN_URL = 400
 """Run numbers that are read from a URL, at most; 2,000 characters hold about as many."""
-KEY, CHOSEN = "compare-runs", "compare runs chosen"
-BASELINE, BASELINE_KEY = "baseline", "compare-baseline"
+KEY = "compare-runs"
+CHOSEN = "compare runs chosen"
+BASELINE = "baseline"
+BASELINE_KEY = "compare-baseline"
 AUTOMATIC = 0
 """In place of a run's number: the slowest of the chosen runs."""
 
@@ -46,7 +48,8 @@ def page() -> None:
         "headroom": ("Headroom", lambda: compare_sections.draw_headroom(runs)),
         "settings": ("Settings that differ", lambda: compare_sections.draw_settings(runs, baseline)),
     }
-    words, only = {name: words for name, (words, _) in drawn.items()}, "Only the section shown is computed."
+    words = {name: words for name, (words, _) in drawn.items()}
+    only = "Only the section shown is computed."
     texts.guarded(drawn[widgets.choose("show", "Show", words, default="device", help=only, show_label=False)][1])()
 
 
@@ -99,7 +102,8 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
     if widgets.RUNS in st.query_params:
         known, missing = _named(ids(st.query_params[widgets.RUNS]))
     else:  # the runs shown before: the browser's Back passes through a URL without a query
-        known, missing = _named(st.session_state.get(CHOSEN, []))[0], []
+        known = _named(st.session_state.get(CHOSEN, []))[0]
+        missing = []
         like = [row for row in rows if (row.dataset, row.device) == (rows[0].dataset, rows[0].device)]
         known = known or _named(sorted(row.id for row in (like if len(like) > 1 else rows)[:2]))[0]
     st.session_state[CHOSEN] = list(known)

@@ -84,7 +84,8 @@ def _show(key: str, device: str) -> None:
 def _own(key: str) -> str:
     numbers = []
     for column, (name, field, words, help_text) in zip(st.columns(len(TIMES)), TIMES, strict=True):
-        limits, shown = bounds.DEVICE_BOUNDS[field], st.session_state.get(f"{key}-{name}")
+        limits = bounds.DEVICE_BOUNDS[field]
+        shown = st.session_state.get(f"{key}-{name}")
         numbers.append(
             column.number_input(
                 words,
@@ -106,7 +107,8 @@ def _automatic() -> str:
 
 
 def _what_it_takes(values: dict[str, Any]) -> tuple[str, str]:
-    card, model = accelerators.card_of(values["device"]), values["model"]
+    card = accelerators.card_of(values["device"])
+    model = values["model"]
     if card is None or model not in catalog.VITS:
         return "", ""
     size = values["image_size"] or catalog.MODELS[model].image_size

@@ -135,7 +135,9 @@ def draw_exports(run: StoredRun) -> None:
 
 @texts.guarded
 def draw_downloads_many(runs: Sequence[StoredRun]) -> None:
-    shown, folded = OF_MANY[:2], OF_MANY[2:]  # the others are one click away
+    # the others are one click away
+    shown = OF_MANY[:2]
+    folded = OF_MANY[2:]
     listed = "For other tools: " + ", ".join(file.label for file in folded) + "."
     with st.container(horizontal=True, gap="small", key="take-home"):
         for file in shown:

@@ -53,9 +53,11 @@ def all_columns(run_id: int) -> Series:
 @st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
 def device_account(run_id: int) -> tuple[Idle | None, summary.RecordingCost]:
     """Returns where the device's time went (None without device times) and what recording cost."""
-    kept, run = series(run_id), store().run(run_id)
+    kept = series(run_id)
+    run = store().run(run_id)
     kept.refresh(run.facts)
-    steps, phases = kept.steps(), run.phases
+    steps = kept.steps()
+    phases = run.phases
     every = find_gaps(steps, phases)
     cost = summary.recording_cost(steps, phases, every)
     gaps = every.only(steady.training(steps))
@@ -87,7 +89,8 @@ def _headroom(run_id: int, ended: tuple[int, ...], left: tuple[int, ...]) -> hea
 
 
 def verdict_of(run: StoredRun) -> Verdict:
-    headroom, others = headroom_of(run), predictions.latest_of_each(predictions.list_predictions(store(), run.id))
+    headroom = headroom_of(run)
+    others = predictions.latest_of_each(predictions.list_predictions(store(), run.id))
     if headroom is None and not others and run.verdict is not None:
         return run.verdict
     return _judge(run.id, hash((headroom, tuple((p.id, p.measured_per_s) for p in others))), headroom, others)
@@ -97,7 +100,8 @@ def verdict_of(run: StoredRun) -> Verdict:
 def _judge(
     run_id: int, key: int, _found: headroom.Headroom | None, _others: list[predictions.StoredPrediction]
 ) -> Verdict:
-    run, here = store().run(run_id), machine()
+    run = store().run(run_id)
+    here = machine()
     return verdict.judge(
         run.config,
         all_columns(run_id),
@@ -160,7 +164,8 @@ class Line:
 
 @st.cache_resource(show_spinner=False, max_entries=COMPARED_KEPT)
 def device_time_of(run_id: int) -> DeviceTime:
-    run, steps = store().run(run_id), store().steps(run_id)
+    run = store().run(run_id)
+    steps = store().steps(run_id)
     kept = steady.training(steps)
     samples = float(steps["samples"][kept].mean()) if kept.any() else float("nan")
     edges, idle = utilisation.idle_bins(steps, run.phases, bins=STRIP_BINS)

@@ -171,7 +171,8 @@ class Gate:
         if path == HEALTH:
             return None
         headers = Headers(scope=scope)
-        hosts, origins = headers.getlist("host"), headers.getlist("origin")
+        hosts = headers.getlist("host")
+        origins = headers.getlist("origin")
         if len(hosts) != 1 or not is_named(hosts[0], self.hosts):
             return PlainTextResponse(NAME_REFUSED, status_code=403)
         if any(not is_own_page(origin, hosts[0]) for origin in origins):
@@ -207,7 +208,8 @@ class Gate:
         name = scope["path"].rpartition("/")[2]
         query = scope["query_string"].decode("latin-1")
         answer = RedirectResponse(f"./{name}" + (f"?{query}" if query else ""), status_code=303)
-        name, secure = _cookie(headers["host"]), scope["scheme"] == "https"
+        name = _cookie(headers["host"])
+        secure = scope["scheme"] == "https"
         answer.set_cookie(name, token.pass_for(self.clock()), httponly=True, samesite="lax", secure=secure)
         return answer
 
@@ -237,7 +239,9 @@ def is_named(host: str, allowed: Sequence[str]) -> bool:
     """
     try:
         parts = urlsplit(f"//{host}")
-        name, _ = parts.hostname, parts.port  # a port that is no number raises
+        # a port that is no number raises
+        name = parts.hostname
+        _ = parts.port
     except ValueError:
         return False
     if not name or parts.netloc != host or "@" in host:

@@ -39,7 +39,8 @@ def _draw_list(query: store.RunQuery) -> None:
         _draw_no_match(query.text)
         return
     with st.container(key="history-list"):
-        bar, listed = st.container(key="history-actions"), st.container()
+        bar = st.container(key="history-actions")
+        listed = st.container()
     before, size = draw_pager(total)
     with listed:
         ticked = draw_table(resources.store().list_runs(query, limit=size, offset=before))
@@ -123,7 +124,8 @@ FILTERS: dict[str, tuple[str, str, str]] = {
 }
 OF_SEVERAL = ("users", "hosts", "projects")
 """Filters that are shown only where there are several values to choose from."""
-SEARCH, PAGE = "q", "page"
+SEARCH = "q"
+PAGE = "page"
 CLEAR_ICON = ":material/filter_alt_off:"
 
 
@@ -160,7 +162,8 @@ def draw_search() -> store.RunQuery:
         **OF_SEARCH,
     )
     by, descending = SORTS[str(sort)]
-    about, icon = "By verdict, strategy, data set, device, status and tag.", ":material/filter_alt:"
+    about = "By verdict, strategy, data set, device, status and tag."
+    icon = ":material/filter_alt:"
     with st.popover("Filters", icon=icon, help=about, key="history-filters"):
         helpers = st.toggle(
             "Also helper runs",

@@ -14,7 +14,8 @@ from vitprof.store.run_store import KEPT_DAYS
 from vitprof.ui import notifications, resources, texts, widgets
 from vitprof.ui.profile import settings
 
-DELETED, UNDO = "runs deleted last", ":material/undo:"
+DELETED = "runs deleted last"
+UNDO = ":material/undo:"
 
 
 def done(words: str) -> None:
@@ -24,7 +25,9 @@ def done(words: str) -> None:
 
 @texts.guarded
 def draw_actions(ticked: Sequence[RunRow]) -> None:
-    one, some, ids = len(ticked) == 1, bool(ticked), [row.id for row in ticked]
+    one = len(ticked) == 1
+    some = bool(ticked)
+    ids = [row.id for row in ticked]
     live = [row for row in ticked if row.live]
     ours = one and ticked[0].strategy != OWN_SCRIPT
     not_yet = f"Run {live[0].id} is still running; this can be done once it has ended." if live else ""

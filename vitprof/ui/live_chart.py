@@ -101,10 +101,15 @@ class ChartFeed:
         layout = _without(figure.get("layout", {}), "template")
         columns = [_columns(trace) for trace in figure["data"]]
         styles = [_without(trace, *column) for trace, column in zip(figure["data"], columns, strict=True)]
-        layout_json, rest = _dumps(layout), (run, resync, _dumps(styles), [list(column) for column in columns])
-        before, same, changed = self._columns, rest == self._rest, layout_json != self._layout
+        layout_json = _dumps(layout)
+        rest = (run, resync, _dumps(styles), [list(column) for column in columns])
+        before = self._columns
+        same = rest == self._rest
+        changed = layout_json != self._layout
         self._revision += 1
-        self._columns, self._rest, self._layout = columns, rest, layout_json
+        self._columns = columns
+        self._rest = rest
+        self._layout = layout_json
         if not same:
             data = [{**style, **column} for style, column in zip(styles, columns, strict=True)]
             return ChartUpdate(run, self._revision, None, {"data": data, "layout": layout}, alt=alt)
@@ -232,7 +237,8 @@ def _common(old: _Array, new: _Array) -> int:
     size = min(len(old), len(new))
     if old.dtype.kind != new.dtype.kind or old.shape[1:] != new.shape[1:]:
         return 0
-    a, b = old[:size], new[:size]
+    a = old[:size]
+    b = new[:size]
     differs = a != b
     if a.dtype.kind == "f":
         differs &= ~(np.isnan(a) & np.isnan(b))

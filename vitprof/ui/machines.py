@@ -82,7 +82,8 @@ def draw_filters() -> tuple[dict[str, Sequence[str]], list[Work]]:
         work = work_since(resources.store(), days)
         for name, (label, of) in FILTERS.items():
             named = {*filter(None, st.query_params.get_all(name))}
-            options, about = sorted({of(each.spent) for each in work} - {""} | named), "All where none is named."
+            options = sorted({of(each.spent) for each in work} - {""} | named)
+            about = "All where none is named."
             chosen[name] = st.multiselect(
                 label, options, key=name, help=about, placeholder="all", bind=widgets.IN_URL, disabled=not options
             )
@@ -104,7 +105,8 @@ def draw_now(chosen: Mapping[str, Sequence[str]]) -> None:
     if not live:
         return
     listed = tables.frame(NOW, live)
-    config, key = tables.column_config(NOW, listed), "machines-now"
+    config = tables.column_config(NOW, listed)
+    key = "machines-now"
     picked = tables.show(listed, key=key, column_config=config, on_select="rerun", selection_mode="single-cell")
     if cells := picked["selection"]["cells"]:
         history_actions.open_in_profile(live[cells[0][0]][0].id)

@@ -12,8 +12,12 @@ from streamlit.runtime.scriptrunner import RerunData, ScriptRunner, get_script_r
 
 from vitprof import demo
 
-ENTERED, WANTED, SHOWN, LEFT = "entered through app.py", "page wanted", "page shown", "page as it was left"
-QUERIES, RETRIED = "queries of pages", "restoring again"
+ENTERED = "entered through app.py"
+WANTED = "page wanted"
+SHOWN = "page shown"
+LEFT = "page as it was left"
+QUERIES = "queries of pages"
+RETRIED = "restoring again"
 STYLE, SKIP_LINK, MARK = map(Path(__file__).with_name, ("style.css", "skip_link.js", "mark.svg"))
 PAGE_ICON = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAACAAAAAgAgMAAAAOFJJnAAAADFBMVEUAAAAAnnPmnwAAAABBKBO9AAAABHRSTlMA//8"
@@ -33,7 +37,9 @@ def through_app(page: str) -> Iterator[None]:
         st.session_state[WANTED] = (page, _query())
         st.switch_page("app.py")
     queries: dict[str, dict[str, list[str]]] = st.session_state.setdefault(QUERIES, {})
-    shown, query, kept = st.session_state.get(SHOWN), _query(), queries.get(page, {})
+    shown = st.session_state.get(SHOWN)
+    query = _query()
+    kept = queries.get(page, {})
     if query and query != kept and shown == page:
         for other, its in queries.items():
             if its == query:
@@ -116,7 +122,8 @@ def draw_demonstration_note() -> None:
     if not demo.is_demonstration():
         return
     about = "recorded runs. What you run here stays here; start vitprof without *demo* for your own."
-    icon, query = ":material/emoji_events:", {"tournament": str(demo.TOURNAMENT)}
+    icon = ":material/emoji_events:"
+    query = {"tournament": str(demo.TOURNAMENT)}
     with st.container(horizontal=True, vertical_alignment="center", key="demonstration"):
         st.caption(f":material/science: **Demonstration**: {about}", width="content")
         st.page_link("pages/tournament.py", label="Look at a tournament", icon=icon, query_params=query)

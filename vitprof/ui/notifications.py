@@ -9,7 +9,9 @@ from vitprof.errors import VitprofError
 from vitprof.store import StoredRun, tournaments
 from vitprof.ui import resources, texts
 
-WATCHED, TO_SAY, SHOWN = "what is watched", "words for the next page", "what this page shows"
+WATCHED = "what is watched"
+TO_SAY = "words for the next page"
+SHOWN = "what this page shows"
 ICONS = {"done": ":material/check_circle:", "stopped": ":material/stop_circle:", "failed": ":material/error:"}
 LOOK_S = 3.0
 """Seconds between an idle page's checks whether something has ended."""

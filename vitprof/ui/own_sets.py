@@ -10,17 +10,20 @@ from vitprof.sets import registry, specs
 from vitprof.sets.look import absolute, look
 from vitprof.ui import texts, widgets
 
-CHOSEN, FOUND = "data set that was added", "what was found in it"
+CHOSEN = "data set that was added"
+FOUND = "what was found in it"
 HELP = "Chooses images of yours as the data set. Files stay where they are; Run or a tournament then loads them."
 SPEC_HELP = "A folder with one of images for each class, or csv:, hdf5:, lmdb:, webdataset: (docs/own-data.md)"
 ROOTS_HELP = f"{specs.ROOTS} names other folders, and is read when the dashboard starts. A console may add any folder."
-NAME_HELP, LOCAL = "Letters, digits, - and _.", ("127.0.0.1", "localhost", "::1")
+NAME_HELP = "Letters, digits, - and _."
+LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 def take_added() -> None:
     """Chooses the data set that was just added, before the settings are drawn."""
     if name := st.session_state.pop(CHOSEN, ""):
-        values, n = widgets.settings(), catalog.DATASETS[name].n_train
+        values = widgets.settings()
+        n = catalog.DATASETS[name].n_train
         if values["batch_size"] > n:
             st.session_state[FOUND] = [*st.session_state.get(FOUND, []), f"Batch size {n}: training has {n} images."]
         values.update(dataset=name, n_images=None, batch_size=min(values["batch_size"], n))
@@ -46,7 +49,8 @@ def draw_form() -> None:
 
 def _add(given: str, name: str, allowed: tuple[Path, ...]) -> None:
     st.session_state.pop(FOUND, None)
-    bar, text = st.progress(0.0), given if ":" in given else f"folder:{given}"
+    bar = st.progress(0.0)
+    text = given if ":" in given else f"folder:{given}"
     try:
         name = name or registry.name_of(absolute(text))
         registry.ensure_name(name)

@@ -160,7 +160,9 @@ class BackgroundTask(Generic[Result]):
             if self.running:
                 return
             self._stop.clear()
-            self.progress, self.result, self.error = None, None, ""
+            self.progress = None
+            self.result = None
+            self.error = ""
             self.started_by = users.who()
             self._thread = threading.Thread(target=users.carried(self._run), args=(work,), name=self._name, daemon=True)
             self._thread.start()
@@ -224,7 +226,8 @@ class RunSeries:
     """Steps, telemetry and running totals of one run. Any thread may refresh; each row is read once."""
 
     def __init__(self, store: RunStore, run_id: int) -> None:
-        self._store, self._run_id = store, run_id
+        self._store = store
+        self._run_id = run_id
         self._lock = threading.Lock()
         self._n_stops = 0
         self._begin()

@@ -111,7 +111,8 @@ def _draw(was_running: bool) -> None:
             width=300,
         )
         chosen = picked or next(iter(CHOICES))
-        about, icon = "Runs the cases one after another and checks the verdict on each.", ":material/fact_check:"
+        about = "Runs the cases one after another and checks the verdict on each."
+        icon = ":material/fact_check:"
         if st.button("Run the self-test", type="primary", icon=icon, key="selftest-button", disabled=busy, help=about):
             start(chosen)
             st.rerun(scope="app")

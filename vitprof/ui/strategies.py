@@ -46,11 +46,13 @@ class StrategyRow:
 
 def rows(info: catalog.DatasetInfo, here: availability.Machine) -> tuple[list[StrategyRow], str]:
     """Returns every strategy, and the device on which the most of them have been run here; "" before any."""
-    runs, listed = resources.store().fastest(info.name), list[StrategyRow]()
+    runs = resources.store().fastest(info.name)
+    listed = list[StrategyRow]()
     devices = [device for device, _ in runs]
     device = max(devices, key=devices.count, default="")
     for plan in strategies.STRATEGIES.values():
-        parts, seen = plan.combination(info), availability.availability(plan, info, machine=here)
+        parts = plan.combination(info)
+        seen = availability.availability(plan, info, machine=here)
         knobs = plan.knobs(parts, info)
         needs = estimates.footprint(parts, info, knobs.get("cache_mb"))
         reached = runs.get((device, plan.name))
@@ -61,11 +63,15 @@ def rows(info: catalog.DatasetInfo, here: availability.Machine) -> tuple[list[St
 
 def chosen_set(place: Any) -> catalog.DatasetInfo:
     """Returns the data set that disk, memory and preparation are estimated for; the sidebar says of how many images."""
-    values, names, about = widgets.settings(), list(catalog.DATASETS), "What disk and memory are estimated for."
+    values = widgets.settings()
+    names = list(catalog.DATASETS)
+    about = "What disk and memory are estimated for."
     at = names.index(values["dataset"]) if values["dataset"] in names else 0
     shown = {name: info.title for name, info in catalog.DATASETS.items()}
     name = place.selectbox("Data set", names, at, shown.__getitem__, key="data", help=about, bind=widgets.IN_URL)
-    info, n_images, limits = catalog.DATASETS[name or names[0]], values["n_images"], bounds.RUN_BOUNDS["n_images"]
+    info = catalog.DATASETS[name or names[0]]
+    n_images = values["n_images"]
+    limits = bounds.RUN_BOUNDS["n_images"]
     known = isinstance(n_images, int) and limits.least <= n_images <= limits.most
     return catalog.dataset_info(info.name, n_images) if info.any_size and known else info
 
@@ -101,9 +107,13 @@ COLUMNS = (
 )
 
 # Okabe and Ito's colours, as in the charts; each runner is named in words too.
-STORED, CONCURRENT, IN_THE_LOOP, ON_DEVICE = "#7F8C99", "#56B4E9", "#E69F00", "#009E73"
+STORED = "#7F8C99"
+CONCURRENT = "#56B4E9"
+IN_THE_LOOP = "#E69F00"
+ON_DEVICE = "#009E73"
 
-LOOP, DEVICE = "training loop", "device"
+LOOP = "training loop"
+DEVICE = "device"
 PLACES = {
     "disk": "local disk",
     "ram-disk": "tmpfs: files in RAM",
@@ -131,9 +141,11 @@ class Stage:
 
 def stages(parts: Combination, knobs: Mapping[str, Any]) -> list[Stage]:
     storage, location, loader, transfer = parts.parts
-    place, stored = PLACES[location.name] if storage.on_disk else "RAM", STORED
+    place = PLACES[location.name] if storage.on_disk else "RAM"
+    stored = STORED
     if transfer.name == "resident":
-        place, stored = DEVICE, ON_DEVICE
+        place = DEVICE
+        stored = ON_DEVICE
     return [
         Stage("storage", storage.title, place, stored),
         Stage("location", location.title if storage.on_disk else "No files while training", place, stored),
@@ -171,7 +183,8 @@ def diagram(parts: Combination, knobs: Mapping[str, Any]) -> str:
 def _draw(row: StrategyRow, info: catalog.DatasetInfo) -> None:
     plan = row.strategy
     st.markdown(f"**{plan.title}.** {plan.what}")
-    off, about = row.seen.verdict == "bad", "Sets Profile's sidebar to this strategy and data set. Nothing starts yet."
+    off = row.seen.verdict == "bad"
+    about = "Sets Profile's sidebar to this strategy and data set. Nothing starts yet."
     if st.button("Use in Profile", key=f"use-{plan.name}", icon=":material/play_arrow:", disabled=off, help=about):
         use(plan.name, info.name, info.n_train if info != catalog.DATASETS[info.name] else None)
         st.switch_page("pages/profile.py", query_params={})  # without {} it is refused: widgets are bound
@@ -206,7 +219,8 @@ def page() -> None:
     left, right = st.columns(2)
     info = chosen_set(left)
     all_rows, device = rows(info, resources.machine())
-    shown, in_sidebar = {row.strategy.name: row for row in all_rows}, widgets.settings()["strategy"]
+    shown = {row.strategy.name: row for row in all_rows}
+    in_sidebar = widgets.settings()["strategy"]
     runnable = sum(row.seen.verdict != "bad" for row in all_rows)
     chosen = right.selectbox(
         "Strategy",

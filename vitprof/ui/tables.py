@@ -71,7 +71,8 @@ def draw(
 ) -> pd.DataFrame:
     """Draws a table of `rows`, see `frame`; returns what it shows. A long one is scrolled unless it is `whole`."""
     shown = frame(columns, rows)
-    height, config = "content" if whole else height_of(len(shown)), column_config(columns, shown)
+    height = "content" if whole else height_of(len(shown))
+    config = column_config(columns, shown)
     show(shown, key=key, height=height, placeholder=placeholder, column_config=config)
     return shown
 

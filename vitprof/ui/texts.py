@@ -26,7 +26,9 @@ def escaped(text: str) -> str:
     """Returns `text` escaped for Markdown: no image, link, formula, colour, icon, emoji or arrow. What Streamlit would
     still interpret is split by a colour without a name, which shows and copies as nothing; see also `harmless`.
     """
-    text, parted, at = names.harmless(text), [], 0
+    text = names.harmless(text)
+    parted = []
+    at = 0
     for match in READ_LATER.finditer(text):
         parted += [_escaped(text[at : match.start()]), f":color[{_escaped(match[0])}]"]
         at = match.end()

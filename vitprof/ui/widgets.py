@@ -49,8 +49,11 @@ BUDGET = "seconds"
 BUDGET_DEFAULTS: dict[str, float] = {"seconds": 20, "steps": 200, "epochs": 1}
 DEFAULTS: dict[str, Any] = {f.name: f.default for f in FIELDS.values()} | {"evaluate": False}
 """Those of `RunConfig`, but without an evaluation, which on a CPU takes longer than the run itself."""
-STATE, AUTOMATIC, UNSET = "settings", "automatic", ""
-RUN, RUNS = "run", "runs"
+STATE = "settings"
+AUTOMATIC = "automatic"
+UNSET = ""
+RUN = "run"
+RUNS = "runs"
 IN_URL: Literal["query-params"] = "query-params"
 """A widget's `bind` argument: its key is then its name in the URL, and its value is kept there."""
 Option = TypeVar("Option", bound=str)
@@ -95,7 +98,8 @@ def data_set() -> catalog.DatasetInfo:
 
 def job(plan: strategies.Strategy, info: catalog.DatasetInfo, *ignored: str) -> config.RunConfig:
     """Returns a run with this session's settings but `ignored` and what the strategy lacks. Raises `ConfigError`."""
-    values, given = settings(), asked("strategy", *config.BUDGETS, *ignored)
+    values = settings()
+    given = asked("strategy", *config.BUDGETS, *ignored)
     taken = plan.knobs(plan.combination(info, given), info)
     given |= {name: None for name in config.KNOBS if name not in taken}
     return config.RunConfig(strategy=plan.name, **given, **{values["budget"]: values[values["budget"]]})
@@ -105,7 +109,8 @@ def reject(names: Mapping[str, Sequence[str]], checked: Iterable[str]) -> list[s
     """Resets settings of this session that no widget can show: those of `names` with a value that is not one of their
     names, and those of `checked` with a value that no job takes. Returns a message for each.
     """
-    values, messages = settings(), []
+    values = settings()
+    messages = []
     for field, allowed in names.items():
         if values[field] not in (*allowed, DEFAULTS[field]):
             messages.append(f"{label(field)} {values[field]}: choose one of {', '.join(allowed)}")

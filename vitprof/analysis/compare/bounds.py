@@ -61,8 +61,10 @@ def slowdown(runs: Sequence[Series], baseline: Sequence[Series]) -> Figure:
     if len(runs) == len(baseline) == 1:
         ratio = arrays.ratio_of(_rate(runs), _rate(baseline))
     else:
-        mine, base = _logs(runs), _logs(baseline)
-        difference, half = float(mine.mean() - base.mean()), half_interval(spread(mine, base), len(mine), len(base))
+        mine = _logs(runs)
+        base = _logs(baseline)
+        difference = float(mine.mean() - base.mean())
+        half = half_interval(spread(mine, base), len(mine), len(base))
         ratio = Interval(*(math.exp(difference + way) for way in (0.0, -half, half)))
     return _of([*runs, *baseline], Interval(1 - ratio.value, 1 - ratio.high, 1 - ratio.low), sides=2)
 
@@ -127,7 +129,8 @@ def _widening(part: Floats, whole: Floats) -> float:
 def _over_runs(values: Floats) -> Interval:
     if not np.isfinite(values).all():
         return UNKNOWN
-    mean, half = float(values.mean()), half_interval(spread(values), len(values))
+    mean = float(values.mean())
+    half = half_interval(spread(values), len(values))
     return Interval(mean, mean - half, mean + half)
 
 
@@ -199,7 +202,8 @@ class Judged:
     def sentence(self) -> str:
         if self.figure is None:
             return f"{self.bound.title}: {self.reason}"
-        f, kind = self.figure, self.bound.kind
+        f = self.figure
+        kind = self.bound.kind
         ends = [number(v) if kind == "min_samples_per_s" else _amount(kind, v) for v in (f.low, f.high)]
         interval = " to ".join(ends) if f.known else "not known"
         noise = "" if f.between_runs else ", run-to-run noise not in it"
@@ -259,7 +263,8 @@ def _more_runs(deviation: float, distance: float, n: int, m: int) -> str:
     """Returns how many more runs bring half of the interval below `distance`; "" for too many. The next is of the side
     (`n`, `m` runs; m is 0 without a baseline) with fewer.
     """
-    new_n, new_m = n, m
+    new_n = n
+    new_m = m
     for _ in range(MOST_MORE_RUNS):
         if not m or new_n <= new_m:
             new_n += 1

@@ -49,7 +49,8 @@ def against(summaries: Sequence[RunSummary | None], baseline: int | None) -> lis
 def _compared(s: RunSummary | None, base: RunSummary | None) -> Compared:
     if s is None or base is None or not (s.samples_per_s > 0 and base.samples_per_s > 0):
         return UNKNOWN
-    low, high = s.samples_per_s_low / base.samples_per_s_high, s.samples_per_s_high / base.samples_per_s_low
+    low = s.samples_per_s_low / base.samples_per_s_high
+    high = s.samples_per_s_high / base.samples_per_s_low
     gain = Interval(s.samples_per_s / base.samples_per_s, low, high)
     return Compared(*gain, scores.comparison(gain) if math.isfinite(low) and math.isfinite(high) else "unknown")
 

@@ -146,7 +146,9 @@ def _n_samples(run: RunFacts) -> int | None:
     return n
 
 
-WORK, SPEED, CPU = "They did not do the same work.", "The device computes at another speed.", "Loading is CPU work."
+WORK = "They did not do the same work."
+SPEED = "The device computes at another speed."
+CPU = "Loading is CPU work."
 NEIGHBOURS = "Neighbours read in one piece load faster than random samples, and train differently."
 WEIGHTS = "Weights and sample order differ, so losses cannot agree."
 DASHBOARD = "There the dashboard's own work slows the loop."

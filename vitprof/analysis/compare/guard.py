@@ -89,7 +89,8 @@ def _far_apart(
         known = sorted((run for run in runs if math.isfinite(figure(run))), key=lambda run: (figure(run), run.id))
         if not known:
             return None
-        low, high = figure(known[0]), figure(known[-1])
+        low = figure(known[0])
+        high = figure(known[-1])
         if not (high > low * (1 + limit) if relative else high - low > limit):
             return None
         ends = "; ".join(f"{words(figure(run))} in {which([run])}" for run in (known[0], known[-1]))
@@ -113,11 +114,14 @@ def _cores(cores: float) -> str:
     return f"{number(max(cores, 0.0))} cores"
 
 
-SIZES, IN_USE = "Steps of another size run at another speed.", "They may have used the GPU as well."
+SIZES = "Steps of another size run at another speed."
+IN_USE = "They may have used the GPU as well."
 HEAT = "Heat, power limit or load lowered it, and with it the speed of compute."
 COLD = "Cold and warm reads are different experiments: set page_cache."
 LACKS = "Loading that lacks a core is slower."
-CLOCK, OTHER_MEMORY, OTHERS = attrgetter("sm_clock_mhz"), attrgetter("other_gpu_bytes"), attrgetter("others_cores")
+CLOCK = attrgetter("sm_clock_mhz")
+OTHER_MEMORY = attrgetter("other_gpu_bytes")
+OTHERS = attrgetter("others_cores")
 MEASURED_CHECKS: tuple[Check, ...] = (
     _far_apart("batch", "Samples a step differ", _samples_a_step, BATCH_FRAC, "{:.4g}".format, SIZES, relative=True),
     _far_apart("clocks", "The GPU's clock differs", CLOCK, CLOCK_FRAC, "{:.0f} MHz".format, HEAT, relative=True),
@@ -151,11 +155,14 @@ def _work(run: RunFacts) -> tuple[Hashable, ...]:
 def _disagreement(a: RunFacts, b: RunFacts, tolerance: float) -> tuple[float, str]:
     """Returns how many times what is allowed the first losses differ, and the largest difference in words."""
     steps, at_a, at_b = np.intersect1d(a.loss_step, b.loss_step, return_indices=True)
-    loss_a, loss_b = a.loss[at_a][:FIRST_LOSSES], b.loss[at_b][:FIRST_LOSSES]
+    loss_a = a.loss[at_a][:FIRST_LOSSES]
+    loss_b = b.loss[at_b][:FIRST_LOSSES]
     known = np.isfinite(loss_a) & np.isfinite(loss_b)
     if not known.any() or steps[0] != 0:
         return 0.0, ""
-    loss_a, loss_b, steps = loss_a[known], loss_b[known], steps[:FIRST_LOSSES][known]
+    loss_a = loss_a[known]
+    loss_b = loss_b[known]
+    steps = steps[:FIRST_LOSSES][known]
     relative = np.abs(loss_a - loss_b) / np.maximum(np.maximum(np.abs(loss_a), np.abs(loss_b)), 1e-12)
     worst = int(np.argmax(np.round(relative, 6)))  # the first of those that are equal but for rounding
     words = f"{loss_a[worst]:.4g} in {which([a])} and {loss_b[worst]:.4g} in {which([b])} at step {steps[worst]:.0f}"
@@ -228,14 +235,16 @@ def beyond(run: CheckedRun, kind: Kind) -> str:
 
 def _may_idle_inside(run: CheckedRun) -> bool:
     """Returns whether the device may have waited for launches inside the steps, for a time that is not known."""
-    rows, known = np.flatnonzero(steady_state(run.steps)), np.isfinite(run.steps["launch_idle_s"])
+    rows = np.flatnonzero(steady_state(run.steps))
+    known = np.isfinite(run.steps["launch_idle_s"])
     on_cpu = find_device(run.facts.config, run.facts.environment).on_cpu
     return not on_cpu and not known[rows].any() and host_paced(run.steps, rows)
 
 
 def comparable(runs: Sequence[CheckedRun], baseline: Sequence[CheckedRun], allowed: Collection[str]) -> Comparability:
     """Returns whether the sides may be compared, and each side put together; `allowed` topics are let pass."""
-    refused, remarks = [], []
+    refused = []
+    remarks = []
     if twice := [run for run in runs if run.identity in {base.identity for base in baseline}]:
         refused.append(f"{which([run.facts for run in twice])} is on both sides; a run says nothing against itself")
     for side in (runs, baseline):

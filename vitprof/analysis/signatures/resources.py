@@ -36,7 +36,8 @@ def others_cpu(steps: arrays.Series, telemetry: arrays.Series, environment: Mapp
     """
     cores = float(environment.get("cpu_count") or math.nan)
     inside = steady.while_steady(steps, telemetry["t_s"])
-    machine_pct, job_pct = telemetry["cpu_pct"][inside], telemetry["job_cpu_pct"][inside]
+    machine_pct = telemetry["cpu_pct"][inside]
+    job_pct = telemetry["job_cpu_pct"][inside]
     others = (machine_pct * cores - job_pct) / 100
     known = np.isfinite(others)
     if known.sum() < MIN_CPU_SAMPLES:
@@ -111,7 +112,8 @@ def find_contention(trace: steady.Trace, idle_ms: float, *, on_cpu: bool) -> Con
     """Returns what others cost of `idle_ms` a batch; a batch's wait is one worker's share. `on_cpu`: the CPU trains."""
     if not saturated(trace):
         return Contention(0.0, on_cpu)
-    config, column = trace.config, "job_cpu_wait_pct"
+    config = trace.config
+    column = "job_cpu_wait_pct"
     if config.workers and LOADERS[config.loader or ""].made_by == "processes":
         column = "workers_cpu_wait_pct"  # what the loop's own process waits costs little: it waits for them
     makers = 1 if loading.synchronous(config) else max(1, config.workers or 1)
@@ -120,7 +122,9 @@ def find_contention(trace: steady.Trace, idle_ms: float, *, on_cpu: bool) -> Con
 
 def other_programs(trace: steady.Trace) -> Signature | None:
     """Finds CPU taken by other programs: the whole machine's use minus the job's."""
-    found, cores, queued = _others(trace), _cores(trace), _queued(trace)
+    found = _others(trace)
+    cores = _cores(trace)
+    queued = _queued(trace)
     if not _lasts(found, cores):
         return None
     full = found.machine_pct >= thresholds.BUSY_PCT
@@ -161,18 +165,23 @@ def cold_to_warm(trace: steady.Trace) -> Signature | None:
     read_known = bool(np.isfinite(read[trace.steady]).any())
     value = (read if read_known else trace.steps["data_wait_s"]) / np.maximum(trace.steps["samples"], 1)
     usable = trace.steady & np.isfinite(value)
-    epoch, samples = trace.steps["epoch"], trace.steps["samples"]
-    first, later = usable & (epoch == epoch[0]), usable & (epoch > epoch[0])
+    epoch = trace.steps["epoch"]
+    samples = trace.steps["samples"]
+    first = usable & (epoch == epoch[0])
+    later = usable & (epoch > epoch[0])
     within = later.sum() < thresholds.MIN_STEPS / 2
     if within:
         at = np.flatnonzero(first)
         if len(at) < MIN_TREND_STEPS or not _rank_correlation(value[at]) < FALLING_TREND:
             return None
-        fifth, rows = len(at) // 5, np.arange(len(usable))
-        first, later = np.isin(rows, at[:fifth]), np.isin(rows, at[-fifth:])
+        fifth = len(at) // 5
+        rows = np.arange(len(usable))
+        first = np.isin(rows, at[:fifth])
+        later = np.isin(rows, at[-fifth:])
     if min(first.sum(), later.sum()) < thresholds.MIN_STEPS / 4:
         return None
-    cold, warm = arrays.median(value[first]), arrays.median(value[later])
+    cold = arrays.median(value[first])
+    warm = arrays.median(value[later])
     clear = np.percentile(value[first], 25) > np.percentile(value[later], 75)
     batch = arrays.mean(samples[first])
     cost = (arrays.mean(value[first]) - arrays.mean(value[later])) * batch
@@ -201,7 +210,8 @@ def memory_growth(trace: steady.Trace) -> Signature | None:
         if len(whole) < 2:
             return None
         past = t >= trace.steps["t_start_s"][whole[1]]
-        t, rss = t[past], rss[past]
+        t = t[past]
+        rss = rss[past]
     if len(t) < MIN_MEMORY_SAMPLES or t[-1] - t[0] < MIN_SPAN_S:
         return None
     slope, low, high = _slope(t, rss)

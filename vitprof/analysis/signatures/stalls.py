@@ -29,7 +29,8 @@ def worker_period(trace: Trace) -> Signature | None:
     """Finds a stall at every num_workers-th batch: workers start together and take equally long, so the loop takes one
     ready batch after the other, then waits (pytorch issues 19836 and 20687). DataLoader(in_order=True) keeps the order.
     """
-    workers, wait = trace.config.workers or 0, trace.wait_s
+    workers = trace.config.workers or 0
+    wait = trace.wait_s
     usable = trace.steady & np.isfinite(wait)
     if workers < 2 or usable.sum() < max(MIN_STEPS, MIN_PERIODS * workers):
         return None
@@ -43,7 +44,8 @@ def worker_period(trace: Trace) -> Signature | None:
     place = (np.arange(len(wait)) - np.maximum.accumulate(np.where(trace.first, np.arange(len(wait)), 0))) % workers
     folded = np.array([mean(wait[usable & (place == i)]) for i in range(workers)])
     stall = int(np.argmax(folded))
-    stall_s, others_s = float(folded[stall]), median(wait[usable & (place != stall)])
+    stall_s = float(folded[stall])
+    others_s = median(wait[usable & (place != stall)])
     cost = (stall_s - others_s) / workers
     if not cost >= MIN_COST_FRAC * trace.step_s:
         return None
@@ -60,7 +62,8 @@ def worker_period(trace: Trace) -> Signature | None:
 
 def slow_worker(trace: Trace) -> Signature | None:
     """Finds one worker slower than the others: batches come in order (pytorch issue 105203)."""
-    worker, samples = column(trace.steps, "worker"), np.maximum(trace.steps["samples"], 1)
+    worker = column(trace.steps, "worker")
+    samples = np.maximum(trace.steps["samples"], 1)
     made = (column(trace.steps, "made_end_s") - column(trace.steps, "made_start_s")) / samples
     known = trace.steady & np.isfinite(worker) & np.isfinite(made)
     names = np.unique(worker[known])
@@ -80,7 +83,8 @@ def slow_worker(trace: Trace) -> Signature | None:
         return None
     batch = mean(samples[known])
     cost = min(float(medians[worst] - usual) * batch / len(names), mean(trace.wait_s[trace.steady]))
-    made_s, others_s = float(medians[worst]) * batch, usual * batch
+    made_s = float(medians[worst]) * batch
+    others_s = usual * batch
     sentence = (
         f"Worker {names[worst]:.0f} takes {slower:.2g} times as long for a batch as the other "
         f"{len(names) - 1 if len(names) > 2 else 'one'} ({seconds(made_s)} against {seconds(others_s)}). Batches come "
@@ -96,7 +100,8 @@ def _correlation(values: Floats, usable: Mask, epoch: Floats, lag: int) -> float
     pairs = usable[:-lag] & usable[lag:] & (epoch[:-lag] == epoch[lag:])
     if pairs.sum() < MIN_STEPS / 2:
         return 0.0
-    a, b = values[:-lag][pairs], values[lag:][pairs]
+    a = values[:-lag][pairs]
+    b = values[lag:][pairs]
     scale = float(a.std() * b.std())
     return float(((a - a.mean()) * (b - b.mean())).mean()) / scale if scale > 0 else 0.0
 
@@ -121,12 +126,15 @@ def first_batch(trace: Trace) -> Signature | None:
     """Finds a first batch that costs far more than the others: workers start and import, files open, caches fill."""
     if trace.n_steady < MIN_STEPS:
         return None
-    wait, step = float(trace.steps["data_wait_s"][0]), trace.step_s
+    wait = float(trace.steps["data_wait_s"][0])
+    step = trace.step_s
     usual = median(trace.steps["data_wait_s"][trace.steady])
     cost = wait - usual
     if not (cost >= FIRST_BATCH_S and cost >= FIRST_BATCH_TIMES * step):
         return None
-    workers, method, cause = trace.config.workers, trace.config.start_method, "opening the storage and its first reads"
+    workers = trace.config.workers
+    method = trace.config.start_method
+    cause = "opening the storage and its first reads"
     if workers and trace.config.loader == "dataloader":
         cause = f"starting {workers} worker process{'es' if workers > 1 else ''}"
         cause += f" by {method} (fork is the fastest)" if method in ("spawn", "forkserver") else ""
@@ -148,10 +156,12 @@ def epoch_start(trace: Trace) -> Signature | None:
     wait = trace.steps["data_wait_s"]
     steps_of_an_epoch = mean(np.diff(np.flatnonzero(trace.first)).astype(float))
     for_each_batch = steps_of_an_epoch < FEW_STEPS  # as with next(iter(loader))
-    usual, other = median(wait[trace.steady]), "other batches"
+    usual = median(wait[trace.steady])
+    other = "other batches"
     if for_each_batch:
         made_s = trace.steps["made_end_s"][later] - trace.steps["made_start_s"][later]
-        usual, other = median(made_s), "making a batch"
+        usual = median(made_s)
+        other = "making a batch"
     restart = median(wait[later])
     excess = restart - usual
     epoch_s = steps_of_an_epoch * trace.step_s + (0.0 if for_each_batch else excess)
@@ -189,7 +199,8 @@ def garbage_collection(trace: Trace) -> Signature | None:
     if len(at) < MIN_SPIKES or len(at) > known.sum() / 4:
         return None
     alone = np.diff(at)
-    period, uneven = mean(alone.astype(float)), float(alone.std())
+    period = mean(alone.astype(float))
+    uneven = float(alone.std())
     if alone.min() < 2 or uneven > MAX_SPACING_VARIATION * period:
         return None
     wait = trace.steps["data_wait_s"]

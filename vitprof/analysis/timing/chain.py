@@ -105,7 +105,8 @@ def find_chain(steps: Series, first: int, stop: int, *, reach: int = LONG_AGO, r
     opens_epoch = steady.first_of_epoch(part)[row] & (row + before > 0)
     if len(row) < stop - before:
         part = {name: values[row] for name, values in part.items()}
-    start, end = nanoseconds(part["compute_start_s"]), nanoseconds(steady.end_s(part))
+    start = nanoseconds(part["compute_start_s"])
+    end = nanoseconds(steady.end_s(part))
     ended = np.maximum(_shifted(np.maximum.accumulate(np.maximum(start, end)), LONG_AGO), reach)
     start = np.maximum(start, ended)
     end = np.maximum(end, start)
@@ -130,7 +131,8 @@ def find_chain(steps: Series, first: int, stop: int, *, reach: int = LONG_AGO, r
     outside_s = column(part, "outside_s")
     outside = np.maximum(nanoseconds(outside_s) - (asked - launched_before), 0)
     # An older record gives the length of the copy only: it ended where the compute began.
-    h2d_s, copied_s = part["h2d_s"], part["h2d_start_s"]
+    h2d_s = part["h2d_s"]
+    copied_s = part["h2d_start_s"]
     copy_s = np.where(np.isfinite(copied_s), copied_s, part["compute_start_s"] - h2d_s)
     copy = from_seconds(copy_s, copy_s + h2d_s)
     decoding = nanoseconds(steady.decode_wait_s(part))

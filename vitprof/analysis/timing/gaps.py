@@ -133,7 +133,9 @@ def find_gaps(steps: Series, phases: Sequence[Phase]) -> Gaps:
     of each as in `find_chain`. A moment that several causes claim goes to the first of: evaluation, data wait, H2D,
     host, logging, outside. The device's own preparation (`device_prepare_s`) belongs to none.
     """
-    n, m, reach = len(steps["step"]), 0, LONG_AGO
+    n = len(steps["step"])
+    m = 0
+    reach = LONG_AGO
     evaluations = evaluated(phases)
     table = np.empty((7 + len(CAUSES), n), dtype=np.int64)
     for first in range(0, n, BLOCK):
@@ -162,7 +164,8 @@ def _rows(chain: Chain, evaluations: Spans) -> Sequence[Ints]:
     launched_before, asked, arrived, begins_step, launched = (
         awake(t) for t in (chain.launched_before, chain.asked, chain.arrived, chain.entered, chain.launched)
     )
-    copy, wait = (awake(chain.copy_start), awake(chain.copy_end)), (asked, arrived)
+    copy = (awake(chain.copy_start), awake(chain.copy_end))
+    wait = (asked, arrived)
 
     def without_copy(*span: tuple[Ints, Ints]) -> Ints:
         return _meet(idle, *span) - _meet(idle, copy, *span)
@@ -188,7 +191,8 @@ def _rows(chain: Chain, evaluations: Spans) -> Sequence[Ints]:
 def _meet(*spans: tuple[Ints, Ints]) -> Ints:
     start, end = spans[0]
     for a, b in spans[1:]:
-        start, end = np.maximum(start, a), np.minimum(end, b)
+        start = np.maximum(start, a)
+        end = np.minimum(end, b)
     return np.asarray(np.maximum(end - start, 0))
 
 

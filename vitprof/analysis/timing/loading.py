@@ -233,9 +233,13 @@ def find_exposure(
     more.
     """
     run_gaps = run_gaps or RunGaps.of(steps, phases)
-    gaps, every = run_gaps.steady, run_gaps.training
-    waited, copied = every.exposed_wait_ns / 1e9, every.by_step("h2d")
-    idle, gap, launches = waited + copied, every.idle_s, every.launches_s
+    gaps = run_gaps.steady
+    every = run_gaps.training
+    waited = every.exposed_wait_ns / 1e9
+    copied = every.by_step("h2d")
+    idle = waited + copied
+    gap = every.idle_s
+    launches = every.launches_s
     starts = epoch_starts(steps)[every.index]
     outside = every.by_step("outside") + np.where(starts, every.by_step("epoch_boundary") - waited, 0.0)
     whole = gap + every.compute_ns / 1e9
@@ -245,10 +249,12 @@ def find_exposure(
         parts += [launches, python + launches]
     of_idle, of_host, of_outside, *rest = arrays.ratio_intervals(parts, whole, starts)
     of_launches, of_both = rest or (arrays.UNKNOWN, of_host)
-    usual_s, n = mean(idle[~starts]), int(starts.sum())
+    usual_s = mean(idle[~starts])
+    n = int(starts.sum())
     of_start = EpochStarts(first_s=float(steps["data_wait_s"][0]))
     if n:
-        wait_s, weights = mean(idle[starts]), whole_epochs(steps)[every.index]
+        wait_s = mean(idle[starts])
+        weights = whole_epochs(steps)[every.index]
         excess_s = max(0.0, wait_s - usual_s)
         epoch_frac = float((idle * weights).sum() / (whole * weights).sum())
         of_start = EpochStarts(n, wait_s, excess_s, n * excess_s / float(whole.sum()), epoch_frac)
@@ -276,14 +282,16 @@ def _with_starts(
     """Returns shares of the idle time between epoch starts as shares of all of it, `idle_s` in `n` steps."""
     if not starts.excess_s > 0:
         return shares
-    frac, ms = starts.n * starts.excess_s / idle_s, starts.n * starts.excess_s / n * 1e3
+    frac = starts.n * starts.excess_s / idle_s
+    ms = starts.n * starts.excess_s / n * 1e3
     rest = (replace(share, frac=share.frac * (1 - frac)) for share in shares)
     return tuple(sorted((verdict.Share("epoch_start", frac, ms, ms), *rest), key=lambda share: -share.frac))
 
 
 def host_paced(steps: Series, rows: Ints) -> bool:
     """Returns whether those steps ended as they were launched."""
-    compute_s, host_s = column(steps, "compute_s")[rows], column(steps, "host_s")[rows]
+    compute_s = column(steps, "compute_s")[rows]
+    host_s = column(steps, "host_s")[rows]
     got_s = (column(steps, "t_start_s") + column(steps, "data_wait_s"))[rows]
     lag_s = known(column(steps, "compute_start_s")[rows] + compute_s - got_s - host_s)
     most_s = max(columns.LEAST_LAG_S, columns.LAG_FRAC * float(np.median(known(compute_s) if len(lag_s) else 0)))
@@ -307,9 +315,13 @@ def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied
     def of(name: str) -> Floats:
         return column(steps, name)[gaps.index]
 
-    loops, workers, threads = synchronous(config), max(1, config.workers or 1), config.loader == "threads"
+    loops = synchronous(config)
+    workers = max(1, config.workers or 1)
+    threads = config.loader == "threads"
     stages: dict[str, Floats] = {name: of(f"{name}_s") for name in columns.TIMED_STAGES}
-    made, decode_wait, hand_over = of("made_end_s") - of("made_start_s"), of("decode_wait_s"), of("hand_over_s")
+    made = of("made_end_s") - of("made_start_s")
+    decode_wait = of("decode_wait_s")
+    hand_over = of("hand_over_s")
     thread_s = mean(np.asarray(sum(stages.values()))) if threads else math.nan
     if not threads:  # there the stages are seconds of several threads, more than the time it took
         measured = _added(stages.values())
@@ -329,7 +341,9 @@ def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied
     decoded = np.minimum(np.nan_to_num(decode_wait), waited - handed)
     making = waited - handed - decoded
     own_s = {name: float(np.nan_to_num(mean(took))) for name, took in stages.items()}
-    all_s, making_s, waited_s = sum(own_s.values()), float(making.mean()), float(waited.mean())
+    all_s = sum(own_s.values())
+    making_s = float(making.mean())
+    waited_s = float(waited.mean())
     if not all_s > 0:
         own_s["loading"] = making_s
         seconds = {"loading": (making_s, making_s)}

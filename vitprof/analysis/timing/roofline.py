@@ -12,7 +12,10 @@ from vitprof.analysis.arrays import Series, known
 from vitprof.analysis.timing.loading import Loading
 from vitprof.analysis.timing.steady import steady_state
 
-DRIVE, LOADER, TRANSFER, DEVICE = "the drive, nothing cached", "the loader, all of these", "transfer", "the device"
+DRIVE = "the drive, nothing cached"
+LOADER = "the loader, all of these"
+TRANSFER = "transfer"
+DEVICE = "the device"
 LEAST_FRAC = 0.01
 """A stage with less of the loader's time has no bar."""
 MOST_BELOW = 0.95
@@ -62,7 +65,8 @@ class Roofline:
     @property
     def sentence(self) -> str:
         """Returns what the device and the loader take, and how many cores would be enough."""
-        device, loader = self.of(DEVICE), self.of(LOADER)
+        device = self.of(DEVICE)
+        loader = self.of(LOADER)
         largest = max((r for r in self.roofs if r.stage and r.name != DRIVE), key=lambda r: 1 / r.samples_per_s)
         took = formats.seconds(self.batch / device.samples_per_s)
         first = f"The device takes {took} for {self.batch:.0f} samples; the loader takes "
@@ -81,7 +85,8 @@ def roofline_of(
     Stages are timed by the clock: workers that wait for a core make them longer.
     """
     keep = steady_state(steps)
-    samples, step_s = steps["samples"][keep], steps["step_s"][keep]
+    samples = steps["samples"][keep]
+    step_s = steps["step_s"][keep]
     batch = float(np.mean(samples)) if len(samples) else math.nan
     made = [stage for stage in loading.stages if stage.name != "hand_over" and stage.ms.value > 0]
     copied, computed = (_mean(steps[name][keep]) for name in ("h2d_s", "compute_s"))

@@ -77,7 +77,8 @@ def whole_epochs(steps: Series) -> Floats:
     """Returns how often each step counts for the wall clock of whole epochs: steady ones once, `epoch_starts` so often
     that there is one for each epoch's worth of steady steps, wherever the run began and ended.
     """
-    starts, keep = epoch_starts(steps), steady_state(steps)
+    starts = epoch_starts(steps)
+    keep = steady_state(steps)
     inside = mean(np.diff(np.flatnonzero(first_of_epoch(steps)))) - 1
     return np.asarray(np.where(starts, keep.sum() / max(starts.sum() * inside, 1.0) if starts.any() else 0.0, keep))
 
@@ -125,7 +126,8 @@ class Trace:
 
     def while_training(self, name: str) -> tuple[Floats, Floats]:
         """Returns (m,) times and finite values of a telemetry column between the first and the last steady step."""
-        t, values = self.telemetry["t_s"], self.telemetry[name]
+        t = self.telemetry["t_s"]
+        values = self.telemetry[name]
         inside = while_steady(self.steps, t) & np.isfinite(values)
         return t[inside], values[inside]
 
@@ -179,7 +181,8 @@ def stopped_s(steps: Series, stops: Sequence[Stop]) -> Floats:
 
 def stop_sentence(stop: Stop, n_steps: int) -> str:
     """Returns what to know of a stop that fell into `n_steps` steps."""
-    what, steps = f"{seconds(stop.seconds)} in which {STOP_WORDS[stop.kind]}", count(n_steps, "step")
+    what = f"{seconds(stop.seconds)} in which {STOP_WORDS[stop.kind]}"
+    steps = count(n_steps, "step")
     others = f"are left out: the figures of the steady state are those of the other steps (left out: {steps})"
     return f"{what} {others if n_steps else 'fell into no step'}"
 
@@ -188,7 +191,8 @@ def _hit(steps: Series, stop: Stop) -> Mask:
     begin, end = _spans(steps)
     over = np.asarray((begin < stop.t_end_s) & (end > stop.t_start_s))
     if stop.kind == "worker":
-        asked, got = steps["t_start_s"], got_s(steps)
+        asked = steps["t_start_s"]
+        got = got_s(steps)
         waited = np.minimum(got, stop.t_end_s) - np.maximum(asked, stop.t_start_s)
         return np.asarray((got >= stop.t_end_s) & (waited >= MIN_WAIT_S))
     if stop.kind == "paused":

@@ -103,7 +103,8 @@ def recording_cost(steps: Series, phases: Sequence[Phase] = (), gaps: Gaps | Non
     """Returns the cost of recording `steps`. A step counts, from its request for a batch to the next one's, if it is
     steady and the next follows in the same epoch without a phase in between.
     """
-    launched, asked = steady.launched_s(steps)[:-1], steps["t_start_s"][1:]
+    launched = steady.launched_s(steps)[:-1]
+    asked = steps["t_start_s"][1:]
     followed = (
         steady.steady_state(steps)[:-1]
         & (np.diff(steps["epoch"]) == 0)
@@ -182,8 +183,11 @@ def summarise(
 ) -> RunSummary:
     """Returns a run's figures from `t_origin_s` to `t_end_s` on the monotonic clock; `gaps`, if known."""
     gaps = gaps or RunGaps.of(steps, phases)
-    keep, counted = steady.steady_state(steps), steady.training(steps)
-    totals, n_steady, step_s = Totals().plus(steps, counted), int(keep.sum()), steps["step_s"][keep]
+    keep = steady.steady_state(steps)
+    counted = steady.training(steps)
+    totals = Totals().plus(steps, counted)
+    n_steady = int(keep.sum())
+    step_s = steps["step_s"][keep]
     starts = steady.epoch_starts(steps)[counted]
     samples_per_s, low, high = ratio_interval(steps["samples"][counted], steps["step_s"][counted], starts)
     if not totals.samples:  # watched without a loader: nobody counted them

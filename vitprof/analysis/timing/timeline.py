@@ -51,7 +51,8 @@ def timeline(steps: Series, phases: Sequence[Phase], first: int, stop: int) -> T
     between = np.where(chain.opens_epoch, kinds["epoch_boundary"], between)
     evaluations = evaluated(phases)
     if n:
-        earliest, last = min(chain.begin.min(), chain.launched_before.min()), max(chain.start.max(), chain.asked.max())
+        earliest = min(chain.begin.min(), chain.launched_before.min())
+        last = max(chain.start.max(), chain.asked.max())
         evaluations = evaluations[(evaluations[:, 1] > earliest) & (evaluations[:, 0] < last)]
     evaluating = [(np.full(n, start), np.full(n, end), kinds["evaluation"]) for start, end in evaluations.tolist()]
     launched_before = np.where(chain.known_before, chain.launched_before, chain.begin)
@@ -89,7 +90,8 @@ def _cut(start: Ints, end: Ints, claims: Sequence[tuple[Ints, Ints, Ints]]) -> t
     """Returns row, kind, start and end of the pieces of [start, end), each of the first claim on it, or "other"."""
     edges = [start, end, *(edge for claim in claims for edge in claim[:2])]
     points = np.sort(np.clip(np.stack(edges, axis=1), start[:, None], end[:, None]), axis=1)
-    begins, ends = points[:, :-1], points[:, 1:]
+    begins = points[:, :-1]
+    ends = points[:, 1:]
     covers = [(a[:, None] <= begins) & (ends <= b[:, None]) for a, b, _ in claims]
     kind = np.select(covers, [np.broadcast_to(k[:, None], begins.shape) for _, _, k in claims], KINDS.index("other"))
     row, at = np.nonzero(ends > begins)
@@ -260,5 +262,6 @@ def _causes_s(series: Series, start: int, stop: int, *, apart: bool) -> Floats:
 
 def _paused(steps: Series) -> list[Phase]:
     """Returns the time between steps that belongs to none, such as evaluations, from the steps alone."""
-    began, ended = begin_s(steps)[1:], end_s(steps)[:-1]
+    began = begin_s(steps)[1:]
+    ended = end_s(steps)[:-1]
     return [Phase("evaluate", ended[at], began[at]) for at in np.flatnonzero(began - ended > RESUMED_NS / 1e9)]

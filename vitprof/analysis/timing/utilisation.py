@@ -32,12 +32,15 @@ def idle_bins(
     step's compute to the last one's end; empty without steps. Evaluation is neither.
     """
     gaps = gaps or find_gaps(steps, phases)
-    starts, prepared = gaps.end_ns, gaps.prepare_start_ns  # each step's own work begins where its gap ends
+    # each step's own work begins where its gap ends
+    starts = gaps.end_ns
+    prepared = gaps.prepare_start_ns
     if not len(starts):
         return np.empty(0), np.empty(0)
     ends = starts + gaps.compute_ns - gaps.prepare_ns
     edges = np.linspace(int(starts[0]), int(ends[-1]), bins + 1).astype(np.int64)
-    computing, preparing = np.stack([starts, ends], axis=1), np.stack([prepared, prepared + gaps.prepare_ns], axis=1)
+    computing = np.stack([starts, ends], axis=1)
+    preparing = np.stack([prepared, prepared + gaps.prepare_ns], axis=1)
     return edges / 1e9, idle_share(union(np.concatenate([computing, preparing])), edges, apart=evaluated(phases))
 
 
@@ -72,7 +75,8 @@ class SmActivity:
 
 def sm_activity(summary: RunSummary, environment: Mapping[str, Any]) -> SmActivity:
     """Returns the SM activity of a run that has ended; `environment` is the run's."""
-    active, occupancy = summary.gpu_sm_active_pct_mean, summary.gpu_sm_occupancy_pct_mean
+    active = summary.gpu_sm_active_pct_mean
+    occupancy = summary.gpu_sm_occupancy_pct_mean
     why_not = "" if math.isfinite(active) else str(environment.get(NOT_AVAILABLE_OF_RUN) or "")
     return SmActivity(active, occupancy, why_not)
 
@@ -95,7 +99,8 @@ class MemoryFigure:
 
 def device_memory(summary: RunSummary) -> list[MemoryFigure]:
     """Returns the known peaks, the widest first. Runs made before they were told apart have a single one."""
-    s, nvml = summary, "all that the job's processes held, CUDA itself included"
+    s = summary
+    nvml = "all that the job's processes held, CUDA itself included"
     peaks = [
         MemoryFigure("GPU memory, NVML", s.gpu_mem_nvml_peak_bytes, nvml),
         MemoryFigure("GPU memory, reserved", s.gpu_mem_reserved_peak_bytes, "held by PyTorch's allocator, used or not"),

@@ -91,7 +91,8 @@ def setting_in_words(entry: Entry, *, batch: bool = True) -> str:
     """Returns the setting in words: "pt-memory, batch 512, 2 workers, cold cache"; `batch`: with the batch size."""
     if own_script.is_own_key(entry.key):
         return own_script.own_key_in_words(entry.key)
-    batch_size, more = entry.batch_size if batch else None, entry.key.split("/")[4:]
+    batch_size = entry.batch_size if batch else None
+    more = entry.key.split("/")[4:]
     return _joined(entry.strategy, batch_size, entry.workers, entry.page_cache, more, throttled=entry.throttled)
 
 
@@ -189,6 +190,7 @@ def _first(pairs: Iterable[tuple[Losses, Losses]]) -> float:
 
 def _common(a: Losses, b: Losses) -> tuple[Floats, Floats, Floats]:
     steps, at_a, at_b = np.intersect1d(a.step, b.step, return_indices=True)
-    mine, other = a.loss[at_a], b.loss[at_b]
+    mine = a.loss[at_a]
+    other = b.loss[at_b]
     known = ~np.isnan(mine) & ~np.isnan(other)
     return steps[known], mine[known], other[known]

@@ -160,7 +160,9 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int) -> Lea
 
     rows = []
     for key in (*ranked, *(key for key in by_key if key not in ranked)):
-        gain, speed, first = over(key, baseline), speeds[key], bests.get(caches[key], "")
+        gain = over(key, baseline)
+        speed = speeds[key]
+        first = bests.get(caches[key], "")
         if key in few:
             speed = arrays.Interval(speed.value, math.nan, math.nan)
         standing: Standing = "" if key not in ranked else "fastest" if key == first else outcome(key, first)

@@ -28,7 +28,8 @@ def within_nodes(runs: Mapping[str, Mapping[int, Floats]], nodes: Mapping[str, N
         return {key: dict(mine) for key, mine in runs.items()}
     together = _connected({(key, node) for key, _, node in seen})
     kept = [each for each in seen if each[2] in together]
-    keys, names = sorted({key for key, _, _ in kept}), sorted(together)
+    keys = sorted({key for key, _, _ in kept})
+    names = sorted(together)
     logs = np.array([-np.log(np.mean(1 / runs[key][number])) for key, number, _ in kept])
     design = np.zeros((len(kept), len(keys) + len(names)))
     for row, (key, _, node) in enumerate(kept):
@@ -51,9 +52,11 @@ def _error(blocks_per_s: Floats) -> float:
 
 def _connected(pairs: set[tuple[str, str]]) -> set[str]:
     """Returns the nodes of the largest group whose settings lead from each to each other; `pairs`: setting, node."""
-    left, best = sorted({node for _, node in pairs}), set[str]()
+    left = sorted({node for _, node in pairs})
+    best = set[str]()
     while left:
-        group, more = set[str](), {left[0]}
+        group = set[str]()
+        more = {left[0]}
         while more != group:
             group = set(more)
             settings = {key for key, node in pairs if node in group}

@@ -125,7 +125,8 @@ def can_be_fastest(board: Leaderboard) -> tuple[str, ...]:
 def _too_early(board: Leaderboard, best: LeaderboardRow, ranked: Sequence[LeaderboardRow]) -> str:
     name = setting_in_words(best.entry)
     if best.too_few is not None:
-        steps, are = formats.count(best.too_few, "steady step"), "is" if best.too_few == 1 else "are"
+        steps = formats.count(best.too_few, "steady step")
+        are = "is" if best.too_few == 1 else "are"
         return f"{steps} of {name}, the fastest so far, {are} too few: make the runs longer."
     if len(ranked) < 2:
         rest = "there is nothing to compare it with" if len(board.rows) == 1 else "nothing else has given a figure yet"
@@ -217,7 +218,8 @@ def _use(chosen: LeaderboardRow, base: LeaderboardRow | None, baseline: str, joi
     p = chosen.near_best
     words = "almost certain" if p >= 0.99 else "very probable"
     probable = "practically certain (over 99.9%)" if p >= 0.999 else f"{words} ({100 * p:.3g}%)"
-    speed, sure = _speed(chosen), f"it is {probable} that no other of these is faster by more than 5%"
+    speed = _speed(chosen)
+    sure = f"it is {probable} that no other of these is faster by more than 5%"
     if chosen.key == baseline:
         return f"Keep {setting_in_words(chosen.entry)}, the baseline, at {speed}{joint}{sure}"
     use = f"Use {setting_in_words(chosen.entry)}: {speed}"

@@ -189,7 +189,8 @@ def _drawn(runs: Rounds, key: str, figure: Callable[[Floats, Ints], Floats]) -> 
     """Returns a figure of all blocks, with its draws: noise of blocks plus that of rounds, widened. `figure` is called
     with blocks on logarithms, (..., rounds, blocks), and each row's round.
     """
-    logs, n = _padded(runs), len(runs)
+    logs = _padded(runs)
+    n = len(runs)
     every = np.arange(n)
     value = float(figure(logs, every))
     if n < 2 or min(map(len, runs.values())) < arrays.MIN_BLOCKS:
@@ -277,7 +278,8 @@ def block_rates(steps: Series) -> Floats:
     (`ahead`), unless the loop hardly waits for data.
     """
     steady = steady_state(steps) & np.isfinite(steps["step_s"]) & (steps["samples"] > 0)
-    seconds, samples = steps["step_s"][steady], steps["samples"][steady]
+    seconds = steps["step_s"][steady]
+    samples = steps["samples"][steady]
     if not len(seconds):
         return np.empty(0)
     n = min(arrays.BOOTSTRAP_BLOCKS, len(seconds) // period(seconds))

@@ -110,10 +110,12 @@ def importances(trials: Sequence[Tried]) -> Importances:
     its last and longest run.
     """
     known = {t.candidate: t.samples_per_s for t in trials if t.rung and t.samples_per_s > 0}
-    settings, speeds = list(known), np.log(list(known.values()))
+    settings = list(known)
+    speeds = np.log(list(known.values()))
     effects = {words: effect for name, words in PARAMETERS.items() if (effect := _effects(settings, name)).shape[1]}
     needed = 1 + sum(effect.shape[1] for effect in effects.values()) + FREE_SETTINGS
-    n, why_none = len(settings), ""
+    n = len(settings)
+    why_none = ""
     if n < needed or not effects:
         few = f"{n} {'setting has' if n == 1 else 'settings have'} a figure"
         why_none = f"Too few trials: {few}, at least {needed} are needed. Give more time."

@@ -153,7 +153,8 @@ def own_script_advice(s: advice_rules.Situation) -> Iterator[Advice]:
     if s.cause == "launches":
         yield from advice_rules.LAUNCH_LESS[: 1 if s.on_cpu else None]
         return
-    loader, workers = s.facts.get("watched") or {}, s.config.workers or 0
+    loader = s.facts.get("watched") or {}
+    workers = s.config.workers or 0
     if s.facts.get("loader_waits_for_ranks") and not workers:
         reason = "Workers cannot run those of the dataset or collate_fn: batches are made in the training loop."
         yield Advice({}, "taking the collectives out of the loader", reason)
@@ -167,7 +168,8 @@ def own_script_advice(s: advice_rules.Situation) -> Iterator[Advice]:
     if making and own_script.is_dataloader(loader):
         yield from _more_dataloader_workers(s)
     elif making:
-        name, ahead = loader.get("dataset") or "what makes the batches", "whose workers make batches ahead"
+        name = loader.get("dataset") or "what makes the batches"
+        ahead = "whose workers make batches ahead"
         words = f"more workers or threads in {name}, or a DataLoader around its samples, {ahead}"
         yield Advice({}, words, f"The loop waits for {name} to make a batch.")
     if not fewer and workers and (s.config.prefetch_factor or 2) < 4 and s.making_ms / workers < EVEN * s.step_ms:
@@ -191,7 +193,8 @@ def _fewer_workers(s: advice_rules.Situation, workers: int) -> Iterator[Advice]:
 
 
 def _lighter(s: advice_rules.Situation, cause: str) -> Iterator[Advice]:
-    making, most = s.facts.get("making"), heaviest(transform_times(s.facts))
+    making = s.facts.get("making")
+    most = heaviest(transform_times(s.facts))
     if cause == "read" and s.waits:
         words = "fetching what the dataset waits for (a network, a drive) for a whole batch at once, in __getitems__"
         yield Advice({}, words, f"{percent(s.waiting_frac)} of the time of making a batch is a wait, not CPU work.")

@@ -118,8 +118,10 @@ def argument(s: Situation, name: str, value: Any, reason: str, basis: str = "") 
 def epoch_starts(s: Situation) -> Iterator[Advice]:
     """Yields what shortens the waits with which epochs begin, where they are long."""
     long = next((x for x in s.signatures if x.name == "epoch-start"), None)
-    matter, own = "epoch_start" in (s.cause, *s.causes), own_script.is_own_script(s.config)
-    workers, restarts = s.config.workers or 0, (s.config.workers or 0) > 0 and s.config.persistent_workers is False
+    matter = "epoch_start" in (s.cause, *s.causes)
+    own = own_script.is_own_script(s.config)
+    workers = s.config.workers or 0
+    restarts = (s.config.workers or 0) > 0 and s.config.persistent_workers is False
 
     def setting(name: str, value: Any, words: str, reason: str) -> Advice:
         return argument(s, own_script.ARGUMENTS[name], value, reason) if own else Advice({name: value}, words, reason)
@@ -257,7 +259,8 @@ def _more_workers(s: Situation, reason: str) -> Iterator[Advice]:
 
 
 def workers_wanted(s: Situation) -> tuple[int, int, int]:
-    cores, workers = int(s.facts.get("job_cpu_count") or s.facts.get("cpu_count") or 0), s.config.workers or 0
+    cores = int(s.facts.get("job_cpu_count") or s.facts.get("cpu_count") or 0)
+    workers = s.config.workers or 0
     free = int(s.free_cores + 0.5) if math.isfinite(s.free_cores) else max(0, cores - 1 - workers)
     return workers, min(cores, workers + free), free
 

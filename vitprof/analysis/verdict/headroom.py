@@ -109,9 +109,11 @@ def anchor(role: str, runs: Sequence[Series]) -> Anchor:
     seconds = np.concatenate([s for s, _ in per_run])
     pooled = ratio_interval(seconds, np.concatenate([n for _, n in per_run]))
     singles = [float(s.sum() / n.sum()) for s, n in per_run]
-    low, high = pooled.low, pooled.high
+    low = pooled.low
+    high = pooled.high
     if len(singles) > 1:
-        low, high = float(np.nanmin([low, *singles])), float(np.nanmax([high, *singles]))
+        low = float(np.nanmin([low, *singles]))
+        high = float(np.nanmax([high, *singles]))
     return Anchor(role, pooled.value, low, high, len(per_run), len(seconds))
 
 
@@ -170,7 +172,8 @@ def headroom_sentence(found: Headroom, batch_size: int) -> str:
     costs = ", ".join(f"{stage.name} {_of_a_step(stage, batch_size)}" for stage in lost)
     rest = [stage.name for stage in found.parts if not stage.distinguishable]
     unclear = f"{' and '.join(rest)} cannot be told apart from zero" if rest else ""
-    known, no_gain = math.isfinite(found.speed_up_low), found.speed_up_low <= 1
+    known = math.isfinite(found.speed_up_low)
+    no_gain = found.speed_up_low <= 1
     much = f"at most {found.speed_up_high:.2f}" if no_gain else f"{found.speed_up:.2f}"
     times = f"With free data the steps of this job would run {much} times as fast{where}"
     if known and not no_gain:

@@ -102,7 +102,8 @@ def predict(
     `profile` is the profiled run, with its `profile_transfer`, and `micro` the loader-only run of `config`: columns
     (n,) at the same batch size. `on_cpu`: the CPU trains, on `cores` cores.
     """
-    profiled, loaded = _steady(profile), _steady(micro)
+    profiled = _steady(profile)
+    loaded = _steady(micro)
     blocking = config.transfer == "blocking"
     # at the median for each sample: the host may read a copy's end late
     h2d_steps = loaded["samples"] * float(np.nan_to_num(median(loaded["h2d_s"] / loaded["samples"])))
@@ -112,7 +113,8 @@ def predict(
     loads = _draws([seconds, h2d_steps], loaded["samples"])
     if computes is None or loads is None:
         return None
-    compute, (fetch, h2d) = computes[0], loads
+    compute = computes[0]
+    (fetch, h2d) = loads
     fetch = fetch + launch_s / (loaded["samples"].mean() or 1.0)
     if on_cpu:
         low, high = _on_cpu(fetch, compute, config, cores)

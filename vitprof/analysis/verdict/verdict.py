@@ -46,9 +46,11 @@ def judge(
     of training: steady steps and epoch starts.
     """
     trace = Trace(steps, telemetry, config, facts)
-    n, n_all = trace.n_steady, len(steps["step"])
+    n = trace.n_steady
+    n_all = len(steps["step"])
     device = wording.find_device(config, facts, gpu_util_pct(telemetry, steps, phases, facts))
-    found, simulated = find_signatures(trace), device.simulated
+    found = find_signatures(trace)
+    simulated = device.simulated
     bare = Verdict(kind="inconclusive", sentence="", signatures=found, n_steps=n, simulated=simulated)
 
     def inconclusive(reason: str, **measured: Any) -> Verdict:
@@ -97,7 +99,8 @@ def judge(
     measured |= {"cause": cause, "cause_frac": cause_frac, "cause_ms_per_batch": cause_ms}
     if cause == "cpu_contention" and without < _edge(low):
         return inconclusive(no_verdict.disturbed(device, exposure, without), **measured)
-    speed_up, counted = _speed_up(exposure, facts, headroom, held_up, device), training(steps)
+    speed_up = _speed_up(exposure, facts, headroom, held_up, device)
+    counted = training(steps)
     others_known = facts.get("world_size", 1) < 2 or facts.get("ranks")
     if outside_loader or not others_known:  # what free data would gain is not known
         speed_up = wording.SpeedUp(math.nan, math.nan, math.nan, measured=False)
@@ -130,7 +133,8 @@ def judge(
 def _starved(gaps: RunGaps) -> float:
     """Returns the share of the time idle for data in few steady steps, if each was mostly that; NaN else."""
     steady = gaps.steady
-    idle_s, whole_s = steady.exposed_wait_ns / 1e9 + steady.by_step("h2d"), steady.idle_s + steady.compute_ns / 1e9
+    idle_s = steady.exposed_wait_ns / 1e9 + steady.by_step("h2d")
+    whole_s = steady.idle_s + steady.compute_ns / 1e9
     most = len(idle_s) >= thresholds.LEAST_STARVED_STEPS and bool((idle_s > 0.5 * whole_s).all())
     return float(idle_s.sum() / whole_s.sum()) if most else math.nan
 
@@ -140,8 +144,10 @@ def _waiting(steps: arrays.Series, steady: arrays.Mask, facts: Mapping[str, Any]
     each step's work takes the device as long as the sampled ones did (`estimated_step_s`).
     """
     rows = np.flatnonzero(steady[:-1] & steady[1:])
-    since_s, wait_s = steps["t_start_s"], steps["data_wait_s"]
-    step_s, got_s = float(facts.get("estimated_step_s") or math.nan), since_s + wait_s
+    since_s = steps["t_start_s"]
+    wait_s = steps["data_wait_s"]
+    step_s = float(facts.get("estimated_step_s") or math.nan)
+    got_s = since_s + wait_s
     behind_s = step_s * np.arange(len(got_s))
     done_s = np.maximum.accumulate(got_s - behind_s) + behind_s + step_s  # each begins once it has its batch, in order
     idle_s = np.clip(got_s - np.concatenate([[-math.inf], done_s[:-1]]), 0.0, wait_s)
@@ -163,7 +169,8 @@ def _held_up(config: RunConfig, facts: Mapping[str, Any], exposure: Exposure) ->
 
 
 def _kind(exposure: Exposure, held_up: float) -> Kind:
-    low, paced = exposure.idle.low + held_up, exposure.paced
+    low = exposure.idle.low + held_up
+    paced = exposure.paced
     if paced.low - held_up >= thresholds.LAUNCH_BOUND_FRAC and paced.value - held_up > exposure.idle.value + held_up:
         return "launch-bound"
     if low < thresholds.MODERATE_FRAC:
@@ -203,11 +210,13 @@ def _speed_up(
     """
     shares = [share + held_up for share in exposure.idle]
     bound = arrays.Interval(*(1 / (1 - share) if share < 1 else math.inf for share in shares))
-    own, gain = own_headroom(facts), arrays.UNKNOWN
+    own = own_headroom(facts)
+    gain = arrays.UNKNOWN
     if measured is not None and math.isfinite(measured.speed_up):
         gain = arrays.Interval(measured.speed_up, measured.speed_up_low, measured.speed_up_high)
     elif own is not None:
-        measured, gain = None, own.speed_up
+        measured = None
+        gain = own.speed_up
     bounded = measured is not None and not device.on_cpu and not exposure.host_paced
     if bounded and gain.low > bound.high:
         gain = arrays.UNKNOWN

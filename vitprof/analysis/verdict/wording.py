@@ -141,7 +141,9 @@ def verdict_sentence(
     advice: tuple[Advice, ...],
     contention: Contention,
 ) -> str:
-    idle, config, kind = exposure.idle, situation.config, situation.kind
+    idle = exposure.idle
+    config = situation.config
+    kind = situation.kind
     title = kind[0].upper() + kind[1:]
     spread = _spread(idle, exposure.n + exposure.starts.n)
     waited = waits(device, exposure, f"{percent(idle.value)}", spread) + _starts(exposure)
@@ -191,7 +193,8 @@ def verdict_sentence(
 
 def _starts(exposure: Exposure) -> str:
     """Returns a clause on the waits with which epochs begin; "" where they are few, or not known and short."""
-    idle, starts = exposure.idle.value, exposure.starts
+    idle = exposure.idle.value
+    starts = exposure.starts
     if not starts.n:
         whole_s = exposure.n * exposure.step_s + starts.first_s
         with_first = (idle * exposure.n * exposure.step_s + starts.first_s) / whole_s
@@ -217,18 +220,21 @@ def _share_cpu(device: Device, config: RunConfig, exposure: Exposure) -> bool:
 
 def _held_up(situation: Situation) -> str:
     """Returns a clause on the time in which the loader keeps Python from launching; "" where that is little."""
-    frac, config = situation.held_up_frac, situation.config
+    frac = situation.held_up_frac
+    config = situation.config
     if not frac:
         return ""
     makers = parts.LOADERS[config.loader or ""].made_by
-    n, one = config.workers or 1, {"processes": "worker", "threads": "thread", "thread": "thread"}[makers]
+    n = config.workers or 1
+    one = {"processes": "worker", "threads": "thread", "thread": "thread"}[makers]
     who = f"{n} {one}s keep" if n > 1 else f"{one} keeps"
     how = "cores" if makers == "processes" else "Python's lock, or cores"
     return f"; for another {percent(frac)} the loader's {who} Python from launching the model's work: they share {how}"
 
 
 def _spread(share: arrays.Interval, n: int) -> str:
-    low, high = percent(share.low), percent(share.high)
+    low = percent(share.low)
+    high = percent(share.high)
     return f" ({high if low == high else low.removesuffix('%') + '-' + high}, {n} steps)"
 
 

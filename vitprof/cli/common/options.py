@@ -59,7 +59,8 @@ def option(name: str, panel: str | None = None, *, help_text: str = "") -> inspe
     text = help_text or descriptions()[name]
     kind: type = str
     if type_name == "bool":
-        kind, settings["flag"] = bool, f"--{name}/--no-{name}".replace("_", "-")
+        kind = bool
+        settings["flag"] = f"--{name}/--no-{name}".replace("_", "-")
     elif type_name in NUMBER_TYPES:
         kind, metavar = NUMBER_TYPES[type_name]
         settings |= {"metavar": metavar, "parser": reader(name, kind, bounds.RUN_BOUNDS[name].allowed)}
@@ -122,7 +123,8 @@ def read_seconds(text: str) -> float:
 
 def strategies_that_run(config: RunConfig) -> tuple[str, ...]:
     """Returns the names of the strategies that can load the config's data set here: what "all" means."""
-    machine, info = look_around(), catalog.dataset_info(config.dataset, config.n_images)
+    machine = look_around()
+    info = catalog.dataset_info(config.dataset, config.n_images)
     return tuple(s.name for s in STRATEGIES.values() if not why_unavailable(s, info, machine))
 
 

@@ -39,7 +39,8 @@ def on_ranks(run: store.StoredRun) -> list[str]:
 
 def to_compare(run: store.StoredRun) -> list[str]:
     """Returns the line with the tournament to type for a watched run, if its loader has settings to compare."""
-    command, advised = str(run.facts.get("command", "COMMAND")), run.verdict.sentence if run.verdict else ""
+    command = str(run.facts.get("command", "COMMAND"))
+    advised = run.verdict.sentence if run.verdict else ""
     line = own_script.to_compare(run.environment, run.config.workers or 0, command, advised)
     return [f"  to compare settings of its DataLoader type {line}"] if line else []
 
@@ -57,7 +58,8 @@ def _show_verdict(verdict: Verdict) -> None:
 
 
 def running_words(now: TournamentState, board: Leaderboard) -> str:
-    p, spec = now.progress, now.tournament.spec
+    p = now.progress
+    spec = now.tournament.spec
     doing = f"{entries.key_in_words(p.words)}, round {p.round}" if p.words else "between runs"
     rounds = "added because it is not decided yet" if p.round > spec.repeats else rounds_words(spec)
     lead = f"; fastest so far: {entries.key_in_words(board.best)}" if board.best else ""
@@ -112,7 +114,8 @@ def _cells(row: LeaderboardRow, board: Leaderboard, chosen: str | None) -> list[
     ]
     speed_up = f"{formats.number(row.speed_up)}x" if math.isfinite(row.speed_up) else ""
     own = row.key == board.baseline
-    util, memory = formats.percent(row.gpu_util_pct / 100), formats.size(row.gpu_mem_bytes)
+    util = formats.percent(row.gpu_util_pct / 100)
+    memory = formats.size(row.gpu_mem_bytes)
     workers = "" if entry.workers is None else str(entry.workers)
     setting = [entry.strategy, str(entry.batch_size), workers, entry.page_cache]
     return [

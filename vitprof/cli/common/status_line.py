@@ -16,7 +16,8 @@ ANEW_EVERY_S = 10.0
 """How often the scrolling region is set again, in seconds: the other program may have reset the terminal."""
 
 # ECMA-48 and DEC: https://vt100.net/docs/vt510-rm/chapter4.html
-SAVE, RESTORE = "\0337", "\0338"
+SAVE = "\0337"
+RESTORE = "\0338"
 WHOLE_SCREEN = SAVE + "\033[r" + RESTORE
 DOWN_AND_UP = "\033D\033[A"
 """Scrolls by one row if the cursor is in the last one, keeping its column; otherwise changes nothing."""
@@ -31,7 +32,8 @@ class StatusLine:
     """
 
     def __init__(self, fd: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._fd, self._clock = fd, clock
+        self._fd = fd
+        self._clock = clock
         self._size: os.terminal_size | None = None
         """Size of the terminal when its bottom row was reserved; None while none is reserved."""
         self._anew = False
@@ -56,7 +58,8 @@ class StatusLine:
             return
 
     def hide(self) -> None:
-        before, self._size = self._size, None
+        before = self._size
+        self._size = None
         if before is None:
             return
         with contextlib.suppress(OSError):
@@ -72,7 +75,9 @@ class StatusLine:
             room = WHOLE_SCREEN + DOWN_AND_UP
             if self._size not in (None, size):
                 room += ERASE_BELOW  # the old line is in a row that scrolls now
-            self._size, self._anew, self._set_s = size, False, now
+            self._size = size
+            self._anew = False
+            self._set_s = now
         region = f"\033[1;{size.lines - 1}r" if room else ""
         shown = f" {text} "[: size.columns - 1]
         line = f"\033[{size.lines};1H\033[0;7m{shown}\033[0m\033[K"

@@ -22,7 +22,9 @@ from vitprof.recording.columns import SCHEMA_VERSION
 from vitprof.store import RunStore
 
 RUN = "RUN"
-EXIT_FAILED, EXIT_BAD_VALUE, EXIT_STOPPED = 1, 2, 130
+EXIT_FAILED = 1
+EXIT_BAD_VALUE = 2
+EXIT_STOPPED = 130
 VERDICT_COLOURS = {"ok": "green", "note": "yellow", "bad": "red"}
 """Verdict -> colour of the word on the terminal."""
 PIPE_WIDTH = 400

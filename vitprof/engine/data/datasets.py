@@ -17,7 +17,8 @@ MANIFEST = "manifest.json"
 
 
 def seal(directory: Path, info: DatasetInfo, maker: Mapping[str, int | str]) -> None:
-    there, hashed = _files(info, directory), _hashed(info)
+    there = _files(info, directory)
+    hashed = _hashed(info)
     files = {name: _facts(path, hashed) for name, path in there.items()}
     manifest = directory / MANIFEST
     manifest.write_text(json.dumps({"maker": maker, "files": files}, indent=2) + "\n", encoding="utf-8")
@@ -133,7 +134,8 @@ def _is_made(info: DatasetInfo, root: Path, skip_unreadable: bool = False) -> bo
 
 def _make(info: DatasetInfo, root: Path, progress: OnProgress, stop: Stop) -> None:
     """Makes the set in `.<name>.partial-<identity>`, then moves it to `root`. One process at a time."""
-    parent, resumable = home.ensure_dir(root.parent), not _hashed(info)
+    parent = home.ensure_dir(root.parent)
+    resumable = not _hashed(info)
     identity = json.dumps([_maker(info).IDENTITY, info.n_train, info.n_test])
     partial = parent / f".{root.name}.partial-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
     with contract.locked(parent / f".{root.name}.lock", "making this data set", progress, stop):

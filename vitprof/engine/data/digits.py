@@ -122,7 +122,8 @@ def distort(bank: NDArray[np.float32], labels: NDArray[np.uint8], rng: np.random
     angle = rng.uniform(-ROTATION_RAD, ROTATION_RAD, n)
     shear = rng.uniform(-SHEAR, SHEAR, n)
     zoom_x, zoom_y = 1 / rng.uniform(*SCALE, (2, n))
-    cos, sin = np.cos(angle), np.sin(angle)
+    cos = np.cos(angle)
+    sin = np.sin(angle)
     matrix = np.empty((n, 2, 2), np.float32)  # scale @ shear @ rotation, rows x and y
     matrix[:, 0] = np.stack((zoom_x * (cos + shear * sin), zoom_x * (shear * cos - sin)), 1)
     matrix[:, 1] = np.stack((zoom_y * sin, zoom_y * cos), 1)
@@ -151,7 +152,8 @@ def _bilinear(
     limit = np.float32(CANVAS - 1.001)
     np.clip(x, 0, limit, out=x)
     np.clip(y, 0, limit, out=y)
-    column, row = x.astype(np.int64), y.astype(np.int64)
+    column = x.astype(np.int64)
+    row = y.astype(np.int64)
     x -= column
     y -= row
     at = row

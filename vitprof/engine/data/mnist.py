@@ -84,7 +84,8 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 def read_split(root: Path, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Returns images (n, 28, 28) uint8 and labels (n,) int64, 0..9, of a split. Raises `DataError`."""
     images_file, labels_file = split_files(root, train)
-    images, labels = read_idx(images_file), read_idx(labels_file)
+    images = read_idx(images_file)
+    labels = read_idx(labels_file)
     if images.shape != (*labels.shape, 28, 28) or labels.max(initial=0) > 9:
         raise DataError(
             f"{images_file} {images.shape} and {labels_file.name} {labels.shape} are not images of 28 x 28 with "

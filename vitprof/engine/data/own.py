@@ -51,7 +51,8 @@ class OwnMaker:
             self._fill(directory, found, progress, stop)
 
     def _fill(self, directory: Path, found: Listing, progress: contract.OnProgress, stop: contract.Stop) -> None:
-        own, activity = self._own, f"the data set {self._own.name} was brought into its place"
+        own = self._own
+        activity = f"the data set {self._own.name} was brought into its place"
         n = len(found.entries)
         if (n, len(found.classes)) != (own.n_train + own.n_test, own.classes):
             raise DataError(f"data set {own.name} has changed since it was looked at; look again: {own.to_add}")
@@ -107,13 +108,16 @@ def named_errors(info: DatasetInfo) -> Iterator[None]:
 
 def _put(found: Listing, entry: Entry, path: Path) -> None:
     """Makes the file of a sample, or a link to it where all loaders read it as it is."""
-    data, kind, converted = None, ".jpg", None
+    data = None
+    kind = ".jpg"
+    converted = None
     try:
         data = None if found.in_place else found.read(entry.key)
         with Image.open(entry.key if data is None else io.BytesIO(data)) as image:
             kind = AS_IT_IS.get(str(image.format), "")
             if not kind or image.mode[0] in "IF":
-                converted, kind = png_of(eight_bits(image)), ".png"
+                converted = png_of(eight_bits(image))
+                kind = ".png"
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         pass  # reading it as a sample says what is wrong with it
     target = path.with_name(path.name + kind)

@@ -161,7 +161,8 @@ class PhotosSource:
         from vitprof.engine.decoders import open_decoder
         from vitprof.engine.transforms import centre_crop
 
-        decode, crop = open_decoder("simplejpeg"), partial(centre_crop, size=self._shape[0])
+        decode = open_decoder("simplejpeg")
+        crop = partial(centre_crop, size=self._shape[0])
 
         def fill(i: int) -> None:
             try:

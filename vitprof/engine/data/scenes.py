@@ -40,7 +40,8 @@ def fields() -> tuple[Image, Image]:
     FIELD), amplitude 1/f; colour (FIELD, FIELD, 3), amplitude f**-1.5, plus white sensor noise.
     """
     rng = np.random.default_rng(FIELDS_SEED)
-    rows, columns = np.fft.fftfreq(FIELD)[:, None], np.fft.rfftfreq(FIELD)[None, :]
+    rows = np.fft.fftfreq(FIELD)[:, None]
+    columns = np.fft.rfftfreq(FIELD)[None, :]
     frequency = np.hypot(rows, columns)
     frequency[0, 0] = np.inf  # mean 0
     # With periods longer than half a field, nearly all images would be darker on one side.
@@ -86,7 +87,8 @@ def draw(label: int, rng: np.random.Generator) -> Image:
 
 
 def _cut(field: Image, height: int, width: int, rng: np.random.Generator) -> Image:
-    top, left = rng.integers(FIELD - height), rng.integers(FIELD - width)
+    top = rng.integers(FIELD - height)
+    left = rng.integers(FIELD - width)
     return field[top : top + height, left : left + width]
 
 

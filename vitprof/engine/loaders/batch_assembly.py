@@ -31,7 +31,9 @@ class Maker:
     """(height, width, channels) of the images it makes."""
 
     def __init__(self, storage: Any, info: DatasetInfo, config: RunConfig, train: bool) -> None:
-        self._storage, self._info, self._seed = storage, info, config.seed
+        self._storage = storage
+        self._info = info
+        self._seed = config.seed
         self._augment = train and config.augment == "cpu"
         self._skip = config.skip_unreadable
         self._times, self.wait = config.loader_times, asked_wait(config, train=train)
@@ -52,7 +54,9 @@ class PixelMaker(Maker):
         self.shape = storage.shape
 
     def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
-        times, wait = self._times, self.wait  # a batch in memory takes 10 us: what is off must cost next to nothing
+        # a batch in memory takes 10 us: what is off must cost next to nothing
+        times = self._times
+        wait = self.wait
         begun = perf_counter() if times else 0.0
         if wait is not None:
             wait.into("read")
@@ -75,7 +79,8 @@ class PixelMaker(Maker):
             changed = perf_counter()
         if wait is not None:
             wait.into("collate")
-        images, labels = pixels.permute(0, 3, 1, 2), self._storage.labels.index_select(0, indices)
+        images = pixels.permute(0, 3, 1, 2)
+        labels = self._storage.labels.index_select(0, indices)
         if not times:
             return Batch(images, labels, unreadable)
         end = perf_counter()
@@ -94,7 +99,8 @@ class EncodedMaker(Maker):
         self._decode = open_decoder(config.decoder or "simplejpeg")
 
     def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
-        begun, stopwatch = perf_counter(), Stopwatch(self.wait)
+        begun = perf_counter()
+        stopwatch = Stopwatch(self.wait)
         if out is None:
             out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
         wrong = self.fill(epoch, indices.tolist(), out.numpy(), stopwatch)
@@ -106,17 +112,21 @@ class EncodedMaker(Maker):
 
     def finish(self, indices: Tensor, out: Tensor, wrong: list[str], begun: float, *stopwatches: Stopwatch) -> Batch:
         """Returns the batch of the samples that `fill` put into `out`, without those that have a message in `wrong`."""
-        filled, unreadable = perf_counter(), tuple(filter(None, wrong))
+        filled = perf_counter()
+        unreadable = tuple(filter(None, wrong))
         if self.wait is not None:
             self.wait.into("collate")
         if unreadable:
             good = torch.tensor([i for i, line in enumerate(wrong) if not line], dtype=torch.int64)
-            indices, readable = indices[good], out[good]
+            indices = indices[good]
+            readable = out[good]
             out = out[: len(good)].copy_(readable)  # in place: a transfer may expect the batch in this memory
-        images, labels = out.permute(0, 3, 1, 2), self._storage.labels.index_select(0, indices)
+        images = out.permute(0, 3, 1, 2)
+        labels = self._storage.labels.index_select(0, indices)
         if not self._times:
             return Batch(images, labels, unreadable)
-        end, spent = perf_counter(), [(each.read_s, each.decode_s, each.transform_s) for each in stopwatches]
+        end = perf_counter()
+        spent = [(each.read_s, each.decode_s, each.transform_s) for each in stopwatches]
         read_s, decode_s, transform_s = map(sum, zip(*spent, strict=True))
         made = BatchTimes(read_s, decode_s, transform_s, end - filled, begun, end)
         return Batch(images, labels, unreadable, made)

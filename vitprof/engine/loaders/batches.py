@@ -25,7 +25,8 @@ class BatchReader:
     """A loader that makes each batch when the loop asks for it, in the loop's thread: with `make(epoch, indices)`."""
 
     def __init__(self, schedule: Schedule, make: Callable[[int, torch.Tensor], Batch]) -> None:
-        self._schedule, self._make = schedule, make
+        self._schedule = schedule
+        self._make = make
 
     def __len__(self) -> int:
         return len(self._schedule)
@@ -114,7 +115,8 @@ class AheadLoader:
             mine.end()
 
     def _end_epoch(self) -> None:
-        ending, self._running = self._running, None
+        ending = self._running
+        self._running = None
         if ending is not None:
             ending.end()
 
@@ -149,7 +151,9 @@ class Reading:
         self._thread.start()
 
     def _read(self) -> None:
-        free, ready, stop = self._free, self._ready, self._stop
+        free = self._free
+        ready = self._ready
+        stop = self._stop
         try:
             while free.get() is None and not stop.is_set() and (batch := next(self._epoch, None)) is not None:
                 self._n_read += 1
@@ -161,7 +165,8 @@ class Reading:
             ready.put(None)
 
     def batches(self) -> Generator[Batch, None, None]:
-        free, ready = self._free, self._ready
+        free = self._free
+        ready = self._ready
         n_taken = queue_depth = 0
         while (batch := ready.get()) is not None:
             if isinstance(batch, BaseException):
@@ -188,7 +193,8 @@ class PoolLoader(AheadLoader):
 
     def __init__(self, schedule: Schedule, config: RunConfig, wait: Wait | None, name: str) -> None:
         super().__init__(schedule, config)
-        self.wait, self.workers = wait, config.workers or 1
+        self.wait = wait
+        self.workers = config.workers or 1
         # Otherwise decoders that use torch would start OpenMP threads in each pool thread.
         self.pool = ThreadPoolExecutor(self.workers, name, initializer=torch.set_num_threads, initargs=(1,))
         # Without this call, a pool thread that sets its number of torch threads first would change this thread's too.
@@ -245,12 +251,14 @@ class ThreadsEpoch:
     """An epoch whose batches threads fill, as many ahead as the loader's depth."""
 
     def __init__(self, loader: ThreadsLoader, epoch: int) -> None:
-        self._loader, self._epoch = loader, epoch
+        self._loader = loader
+        self._epoch = epoch
         self._to_come = iter(loader.schedule.batches(epoch))
         self.under_way: deque[Filling] = deque()
 
     def batches(self) -> Generator[Batch, None, None]:
-        under_way, queue_depth = self.under_way, 0
+        under_way = self.under_way
+        queue_depth = 0
         while True:
             while len(under_way) <= self._loader.depth and (indices := next(self._to_come, None)) is not None:
                 under_way.append(Filling(self._loader, self._epoch, indices))
@@ -274,7 +282,8 @@ class ThreadsLoader(PoolLoader):
 
     def __init__(self, schedule: Schedule, make: EncodedMaker, config: RunConfig, buffer: Buffer | None) -> None:
         super().__init__(schedule, config, make.wait, "vitprof-decode")
-        self.make, self.buffer = make, buffer
+        self.make = make
+        self.buffer = buffer
 
     def _begin(self, epoch: int) -> ThreadsEpoch:
         return ThreadsEpoch(self, epoch)

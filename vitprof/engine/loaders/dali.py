@@ -74,7 +74,8 @@ class DaliEpoch:
     """An epoch of which some batches are being read, and some are in the pipeline."""
 
     def __init__(self, loader: DaliLoader, epoch: int) -> None:
-        self._loader, self._epoch = loader, epoch
+        self._loader = loader
+        self._epoch = epoch
         self._to_come = iter(loader.schedule.batches(epoch))
         self._reading: deque[Reading] = deque()
         self._decoding: deque[Reading] = deque()
@@ -87,7 +88,9 @@ class DaliEpoch:
             yield batch
 
     def _go_on(self) -> None:
-        reading, decoding, depth = self._reading, self._decoding, self._loader.depth
+        reading = self._reading
+        decoding = self._decoding
+        depth = self._loader.depth
         while True:
             while len(reading) < depth and (indices := next(self._to_come, None)) is not None:
                 reading.append(Reading(self._loader, self._epoch, indices))
@@ -114,7 +117,9 @@ class DaliLoader(PoolLoader):
     ) -> None:
         wait = asked_wait(config, train=train)
         super().__init__(Schedule(storage, config, train=train), config, wait, "vitprof-dali-read")
-        self._storage, self._times, self._skip = storage, config.loader_times, config.skip_unreadable
+        self._storage = storage
+        self._times = config.loader_times
+        self._skip = config.skip_unreadable
         # It makes only what DALI cannot, and what it reads waited before.
         self._make = EncodedMaker(storage, info, replace(config, inject=None), train)
         self._device = decoding_device(config.device)

@@ -54,7 +54,8 @@ class TimedSamples(Dataset[Any]):
     """A Dataset that makes all samples of a batch in one call, so that it can time them."""
 
     def __init__(self, samples: Dataset[Any], stopwatch: Stopwatch) -> None:
-        self._samples, self._stopwatch = samples, stopwatch
+        self._samples = samples
+        self._stopwatch = stopwatch
 
     def __getitems__(self, indices: list[int]) -> tuple[list[Any], BatchTimes]:
         begun = perf_counter()
@@ -73,7 +74,9 @@ class TimedCollate:
     """A collate function for what `TimedSamples` returns: calls another one and times it, if `tell`."""
 
     def __init__(self, collate: Callable[[list[Any]], Any], wait: Wait | None, *, tell: bool) -> None:
-        self._collate, self._wait, self._tell = collate, wait, tell
+        self._collate = collate
+        self._wait = wait
+        self._tell = tell
 
     def __call__(self, fetched: tuple[list[Any], BatchTimes]) -> Batch:
         samples, made = fetched
@@ -113,7 +116,8 @@ def open_samples(storage: Any, config: RunConfig, *, train: bool) -> tuple[Datas
     samples: Dataset[Any] = storage.dataset() if stopwatch is None else storage.dataset(stopwatch)
     collate: Collate = default_collate
     if config.skip_unreadable:
-        samples, collate = Skipping(samples), collate_skipping
+        samples = Skipping(samples)
+        collate = collate_skipping
     if stopwatch is not None:
         return TimedSamples(samples, stopwatch), TimedCollate(collate, wait, tell=config.loader_times)
     return samples, collate
@@ -133,7 +137,8 @@ class Order(Sampler[Any]):
     """The order of the current epoch: indices, or whole batches as a `Ticket` each."""
 
     def __init__(self, schedule: Schedule, *, whole: bool) -> None:
-        self._schedule, self._whole = schedule, whole
+        self._schedule = schedule
+        self._whole = whole
         self.epoch = 0
 
     def __len__(self) -> int:
@@ -263,7 +268,8 @@ def over_batches(schedule: Schedule, make: Maker, config: RunConfig) -> DataLoad
 def _options(config: RunConfig) -> dict[str, Any]:
     # Pinning starts CUDA, which a run on the CPU of a machine with a GPU must not.
     pins = config.pin_memory and config.device != "cpu" and not config.simulated and torch.cuda.is_available()
-    workers, generator = config.workers or 0, torch.Generator().manual_seed(config.seed)
+    workers = config.workers or 0
+    generator = torch.Generator().manual_seed(config.seed)
     options: dict[str, Any] = {"num_workers": workers, "pin_memory": bool(pins), "generator": generator}
     if workers:
         method = start_method(config)

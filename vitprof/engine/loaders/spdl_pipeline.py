@@ -17,7 +17,8 @@ class SpdlLoader(batches.BatchReader):
     def __init__(self, storage: Any, info: Any, config: Any, *, train: bool, buffer: Any = None, **_: Any) -> None:
         maker = batch_assembly.open_maker(storage, info, config, train=train)
         super().__init__(Schedule(storage, config, train=train), batches.in_buffers(maker, buffer))
-        self._workers, self._depth = config.workers or 1, config.prefetch_factor or 1
+        self._workers = config.workers or 1
+        self._depth = config.prefetch_factor or 1
         self._running: Generator[Batch, None, None] | None = None
         torch.get_num_threads()  # before threads set theirs, as in `batches.PoolLoader`
 

@@ -161,7 +161,8 @@ class _Copy:
                 name, start, stop = self._pieces.popleft()
             except IndexError:
                 return
-            source, target = f"{self._source}{os.sep}{name}", f"{self._target}{os.sep}{name}"
+            source = f"{self._source}{os.sep}{name}"
+            target = f"{self._target}{os.sep}{name}"
             self._pay(min(self._block, stop - start), 1 if start == 0 else 0)  # before: few files are open at once
             with (
                 _opened(source, os.O_RDONLY, reading) as read_from,

@@ -31,7 +31,8 @@ def read_rate(root: Path, *, lasts_s: float = LASTS_S, clock: Callable[[], float
     places = [(path, at) for path, n_bytes in files for at in range(0, n_bytes, BLOCK)]
     random.Random(0).shuffle(places)
     begun = clock()
-    until, left = begun + lasts_s, iter(places)
+    until = begun + lasts_s
+    left = iter(places)
 
     def read() -> int:
         done = 0

@@ -52,7 +52,8 @@ def cached_fraction(paths: Iterable[Path]) -> float:
             continue  # reading it raises the error; here it just does not count
         if found is None:
             return math.nan
-        cached, pages = cached + found[0], pages + found[1]
+        cached = cached + found[0]
+        pages = pages + found[1]
     return cached / pages if pages else math.nan
 
 
@@ -88,7 +89,8 @@ def drop(paths: Sequence[Path], progress: OnProgress = silent, stop: Stop = neve
 def warm(paths: Sequence[Path], progress: OnProgress = silent, stop: Stop = never) -> None:
     """Reads `paths` so that the system caches as much as it has room for. Raises `DataError` and `JobStopped`."""
     buffer = memoryview(bytearray(BLOCK_BYTES))
-    total, done = sum(_bytes(path) for path in paths), 0
+    total = sum(_bytes(path) for path in paths)
+    done = 0
     for path in paths:
         with reading(path), path.open("rb", buffering=0) as file:
             while n := file.readinto(buffer):

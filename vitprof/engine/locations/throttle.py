@@ -62,7 +62,8 @@ class TokenBucket:
     def _reserve(self, n_bytes: int, n_files: int) -> float:
         """Reserves the next free time of the drive. Returns when these bytes have been delivered."""
         now = self._clock()
-        transfer, opening = n_bytes / (self.drive.mb_s * 1e6), n_files * self.drive.latency_ms / 1e3
+        transfer = n_bytes / (self.drive.mb_s * 1e6)
+        opening = n_files * self.drive.latency_ms / 1e3
         serial = self.drive.serial
         busy = transfer + opening if serial else transfer
 

@@ -12,7 +12,8 @@ NEVER = 1 << 62
 LAST, SURE, WHY = range(3)
 """Places in the shared memory: the number of steps after which all end, whether that is final, and why they end. How
 many steps each rank but 0 will have made after its next one follows."""
-SPENT, STOPPED = 1, 2
+SPENT = 1
+STOPPED = 2
 N_HEADS = 3
 
 

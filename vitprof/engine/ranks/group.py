@@ -44,7 +44,9 @@ class Group:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
         self.rank = rank
         self._agreement = Agreement(memory, rank, ranks)
-        self._stop, self._stopped, self.in_steps = stop, False, False
+        self._stop = stop
+        self._stopped = False
+        self.in_steps = False
         self._store = dist.TCPStore(  # type: ignore[attr-defined]
             LOOPBACK,
             port,

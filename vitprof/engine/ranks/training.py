@@ -28,7 +28,9 @@ class Noted:
     """The events of one rank: those of a job, with what each step was given and how long its forward pass took."""
 
     def __init__(self, events: Events, config: RunConfig, group: Group) -> None:
-        self._events, self._ranks, self._rank = events, config.ranks, group.rank
+        self._events = events
+        self._ranks = config.ranks
+        self._rank = group.rank
         self._given: deque[tuple[int, float]] = deque()
 
     def __getattr__(self, name: str) -> Any:
@@ -49,7 +51,8 @@ class Noted:
 
     def facts(self, values: dict[str, Any]) -> None:
         """Takes facts; an epoch of a rank has its share of the samples, but the CPU time of rank 0 is that of all."""
-        n, of_all = values.get("n_train", 0), values.get("cpu_samples", 0)
+        n = values.get("n_train", 0)
+        of_all = values.get("cpu_samples", 0)
         changes = {"n_train": n // self._ranks, "cpu_samples": of_all * self._ranks}
         self._events.facts(values | {name: value for name, value in changes.items() if name in values})
 
@@ -64,7 +67,9 @@ class RankTrainer(TorchTrainer):
         with warnings.catch_warnings(action="ignore", category=FutureWarning):  # newer ones have two settings for it
             together = DistributedDataParallel(cast("torch.nn.Module", alone), broadcast_buffers=False)
         self._model = lambda images: together(images) if torch.is_grad_enabled() else alone(images)
-        self._group, self._noted, self._immediate = group, noted, device.immediate
+        self._group = group
+        self._noted = noted
+        self._immediate = device.immediate
         self._forward_end = math.nan
 
     def _logits(self, batch: Moved, to_input: ToInput | None) -> Tensor:
@@ -97,7 +102,8 @@ class SimulatedRankTrainer(SimulatedTrainer):
 
     def __init__(self, device: SimulatedDevice, group: Group, noted: Noted) -> None:
         super().__init__(device)
-        self._group, self._noted = group, noted
+        self._group = group
+        self._noted = noted
 
     def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
         self._group.in_steps = True

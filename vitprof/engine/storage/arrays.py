@@ -84,7 +84,8 @@ class _InMemory:
     """The common part of storages of tensors: no file is open."""
 
     def __init__(self, images: torch.Tensor, labels: torch.Tensor) -> None:
-        self.images, self.labels = images, labels
+        self.images = images
+        self.labels = labels
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -169,7 +170,8 @@ def _stored(
 
 
 BYTES_A_MB = 1e6
-MESSAGE, ACTIVITY = "filling the cache", "the cache was being filled"
+MESSAGE = "filling the cache"
+ACTIVITY = "the cache was being filled"
 
 
 class Cached:

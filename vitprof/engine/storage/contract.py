@@ -102,7 +102,8 @@ class StoredSplit:
         if self._opened is None or self._opened_by != Process.generation:
             with Process.opening:
                 if self._opened is None or self._opened_by != Process.generation:
-                    self._opened, self._opened_by = self._open(), Process.generation
+                    self._opened = self._open()
+                    self._opened_by = Process.generation
         return self._opened
 
     def __getstate__(self) -> dict[str, object]:
@@ -254,10 +255,12 @@ def read_ids(root: Path, *, train: bool) -> list[str]:
 
 
 def _read(root: Path, *, train: bool) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
-    path, split = root / LABELS, "train" if train else "test"
+    path = root / LABELS
+    split = "train" if train else "test"
     try:
         with reading(path), np.load(path, allow_pickle=False) as file:
-            ids, labels = file[f"{split}_ids"], file[f"{split}_labels"]
+            ids = file[f"{split}_ids"]
+            labels = file[f"{split}_labels"]
     except KeyError as error:
         raise unusable(path, f"it holds no {split} split") from error
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, AttributeError) as error:

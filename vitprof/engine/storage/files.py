@@ -42,7 +42,9 @@ class FolderWriter(SplitWriter):
     """A writer of one file for each sample, at its `sample_path`; no file stays open."""
 
     def __init__(self, directory: Path, split: SplitFacts, suffix: str = "") -> None:
-        self._directory, self._split, self._suffix = directory, split, suffix
+        self._directory = directory
+        self._split = split
+        self._suffix = suffix
 
     def add(self, start: int, images: NDArray[np.uint8] | list[bytes]) -> None:
         for i, image in enumerate(images, start):
@@ -227,7 +229,8 @@ class SingleWriter(arrays.Writer):
     def __init__(self, directory: Path, split: SplitFacts) -> None:
         super().__init__(directory, split)
         self._split = split
-        self._array, self._path = directory / f"{split.name}.npy", directory / f"{split.name}.pt"
+        self._array = directory / f"{split.name}.npy"
+        self._path = directory / f"{split.name}.pt"
 
     def finish(self) -> None:
         self.close()

@@ -216,12 +216,14 @@ class ChunkedStorage(_Storage):
         if not len(indices):
             return out
         self._place.reading(out.nbytes)
-        wanted, rows = indices.numpy(), out.numpy()
+        wanted = indices.numpy()
+        rows = out.numpy()
         starts = np.flatnonzero(np.diff(wanted, prepend=-2) != 1)
         _, images = self._here()
         try:
             # h5py's low-level calls, since read_direct takes about 70 us for a run, of which only 6 us are HDF5's.
-            source, target = images.id.get_space(), h5s.create_simple(rows.shape)
+            source = images.id.get_space()
+            target = h5s.create_simple(rows.shape)
             for start, stop, first in zip(
                 starts.tolist(), [*starts[1:].tolist(), len(wanted)], wanted[starts].tolist(), strict=True
             ):
@@ -256,7 +258,8 @@ class EncodedWriter(contract.SplitWriter):
         self._lengths += map(len, images)
 
     def finish(self) -> None:
-        name, offsets = self._split.name, np.cumsum([0, *self._lengths], dtype=np.int64)
+        name = self._split.name
+        offsets = np.cumsum([0, *self._lengths], dtype=np.int64)
         self._collected.seek(0)
         with contextlib.closing(FileBeingWritten(self._path)) as file:
             file.add(f"Y_{name}", data=self._split.labels)

@@ -186,7 +186,8 @@ class PixelStorage(_Storage):
         if not len(indices):
             return out
         self._place.reading(out.nbytes)
-        key, numbers = self._key, indices.tolist()
+        key = self._key
+        numbers = indices.tolist()
         try:
             with self._here().environment.begin(buffers=True) as txn:
                 get = txn.get

@@ -128,7 +128,9 @@ class _Making:
             raise
 
     def _unreadable(self, split: str, source: Source) -> dict[int, str]:
-        read, tell, n = getattr(source, self._form.needs), self._tell(split), len(source.ids)
+        read = getattr(source, self._form.needs)
+        tell = self._tell(split)
+        n = len(source.ids)
         reasons: dict[int, str] = {}
         for start in range(0, n, self._chunk):
             message = f"looking for unreadable samples, {len(reasons):,} found"
@@ -163,8 +165,10 @@ class _Making:
         data.ensure_space(self._partial, int((self._n - self._n_done) * self._form.bytes_a_sample(self._info)))
         for name in SPLITS[SPLITS.index(journal.split) :]:
             if journal.split != name:
-                journal.split, journal.done = name, 0
-            source, info = sources[name], self._info
+                journal.split = name
+                journal.done = 0
+            source = sources[name]
+            info = self._info
             shape = (info.image_size, info.image_size, info.channels)
             facts = contract.SplitFacts(name, len(source.ids), shape, source.ids, source.labels)
             self._write_split(facts, source, journal, began)

@@ -32,7 +32,8 @@ class Writer(contract.SplitWriter):
     """A writer of shards, and of an index: where the image of each sample begins in its shard, and how long it is."""
 
     def __init__(self, directory: Path, split: contract.SplitFacts) -> None:
-        self._directory, self._split = directory, split
+        self._directory = directory
+        self._split = split
         self._index = np.zeros((split.n, 2), np.int64)
         self._shard: tarfile.TarFile | None = None
 
@@ -66,7 +67,8 @@ class TarStorage(contract.StoredSplit):
     def __init__(self, info: DatasetInfo, place: contract.Place, train: bool) -> None:
         super().__init__(info, place, train)
         self.labels = contract.read_labels(place.root, train=train)
-        path, wanted = index_path(place.root, self._split), (len(self.labels), 2)
+        path = index_path(place.root, self._split)
+        wanted = (len(self.labels), 2)
         try:
             with contract.reading(path):
                 self._index: NDArray[np.int64] = np.load(path, allow_pickle=False)

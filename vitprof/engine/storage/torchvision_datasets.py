@@ -49,7 +49,8 @@ class IdxStorage(StoredSplit):
         dataset = self._dataset
         if stopwatch is not None:
             # Nothing is read any more: time outside the transforms is the conversion from array to PIL image.
-            stopwatch.noted, stopwatch.rest = ("transform",), "decode"
+            stopwatch.noted = ("transform",)
+            stopwatch.rest = "decode"
             dataset = copy.copy(dataset)
             dataset.transform = TimedCompose(dataset.transform, stopwatch)
         return dataset  # type: ignore[no-any-return]
@@ -105,7 +106,8 @@ class _Loader:
         stopwatch = self.stopwatch
         if stopwatch is None:
             return self._load(path)
-        begun, read_before = perf_counter(), stopwatch.read_s
+        begun = perf_counter()
+        read_before = stopwatch.read_s
         stopwatch.wait("decode")
         image = self._load(path)
         stopwatch.decode_s += perf_counter() - begun - (stopwatch.read_s - read_before)
@@ -140,7 +142,8 @@ class TimedCompose:
         self._stopwatch = stopwatch
 
     def __call__(self, sample: Any) -> Any:
-        begun, stopwatch = perf_counter(), self._stopwatch
+        begun = perf_counter()
+        stopwatch = self._stopwatch
         if stopwatch.due is not None:
             stopwatch.wait("transform")
         for transform in self.transforms:
@@ -153,8 +156,10 @@ class TimedFile:
     """A file that notes the seconds of each `read`: tells reading from decoding where a decoder reads as it goes."""
 
     def __init__(self, file: BinaryIO, stopwatch: Stopwatch) -> None:
-        self._file, self._stopwatch = file, stopwatch
-        self.seek, self.tell = file.seek, file.tell
+        self._file = file
+        self._stopwatch = stopwatch
+        self.seek = file.seek
+        self.tell = file.tell
 
     def read(self, size: int = -1) -> bytes:
         begun = perf_counter()

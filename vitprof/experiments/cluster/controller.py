@@ -27,7 +27,9 @@ class ClusterTournament:
     """
 
     def __init__(self, store: RunStore, tournament_id: int, engine: Engine) -> None:
-        self._store, self._id, self._engine = store, tournament_id, engine
+        self._store = store
+        self._id = tournament_id
+        self._engine = engine
         self._spec = claim(store, tournament_id).spec
         if self._spec.script is not None:
             set_status(store, tournament_id, "paused", owner=None)

@@ -96,7 +96,8 @@ class RayEngine:
         free = [node for node in alive if node not in self._in_use]
         if not free or len(self._in_use) >= self._most:
             return None
-        node, has = free[0], alive[free[0]]["Resources"]
+        node = free[0]
+        has = alive[free[0]]["Resources"]
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         remote = self._ray.remote(run_round).options(
@@ -116,7 +117,9 @@ class RayEngine:
 
 class _RayTask:
     def __init__(self, ray: Any, reference: Any) -> None:
-        self._ray, self._reference, self.runs = ray, reference, True
+        self._ray = ray
+        self._reference = reference
+        self.runs = True
 
     def result(self) -> str | None:
         ready, _ = self._ray.wait([self._reference], timeout=0)
@@ -175,7 +178,8 @@ class SubmititEngine:
 
 class _SubmititTask:
     def __init__(self, job: Any) -> None:
-        self._job, self.runs = job, True
+        self._job = job
+        self.runs = True
 
     def result(self) -> str | None:
         if not self._job.done() and not self._is_gone():

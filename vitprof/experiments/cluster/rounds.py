@@ -61,7 +61,10 @@ class _Paused:
     """Whether a tournament is no longer running, asked at most every `LOOK_S`."""
 
     def __init__(self, store: RunStore, tournament_id: int) -> None:
-        self._store, self._id, self._is, self._at = store, tournament_id, False, 0.0
+        self._store = store
+        self._id = tournament_id
+        self._is = False
+        self._at = 0.0
 
     def __call__(self) -> bool:
         if time.monotonic() >= self._at:

@@ -90,7 +90,8 @@ def create_tournament(store: RunStore, spec: TournamentSpec, name: str = "") -> 
 def _planned(
     base: RunConfig, name: str, batch_size: int, workers: int | None, page_cache: str, why_not: WhyNot
 ) -> PlannedTrial:
-    chosen, info = strategy(name), catalog.dataset_info(base.dataset, base.n_images)
+    chosen = strategy(name)
+    info = catalog.dataset_info(base.dataset, base.n_images)
     parts = chosen.combination(info)
     taken = chosen.knobs(parts, info)
     knobs = {knob: getattr(base, knob) if knob in taken else None for knob in KNOBS}
@@ -113,7 +114,8 @@ def _planned(
 
 
 def _of_job(job: RunConfig, jobs: Sequence[RunConfig], why_not: WhyNot) -> PlannedTrial:
-    config, first = replace(resolve(job), name=""), resolve(jobs[0]).to_dict()
+    config = replace(resolve(job), name="")
+    first = resolve(jobs[0]).to_dict()
     alike = resolve(next(other for other in jobs if other.strategy == job.strategy)).to_dict()
     first |= {name: alike[name] for name in (*PARTS, *KNOBS)}  # these belong to the strategy
     more = [
@@ -129,7 +131,8 @@ def in_turns(*configs: RunConfig, of_run: int | None = None) -> TournamentSpec:
     """Returns the tournament of whole jobs, the first the baseline. `of_run`: the run whose advice the others are."""
     budget: dict[str, Any] = {"epochs": None, "steps": None, "seconds": PROOF_S, "least_steps": LEAST_STEADY_STEPS}
     jobs = tuple(dict.fromkeys(replace(resolve(job), name="", evaluate=False, **budget) for job in configs))
-    strategies, sizes = ({job.strategy: 0 for job in jobs}, {job.batch_size: 0 for job in jobs})
+    strategies = {job.strategy: 0 for job in jobs}
+    sizes = {job.batch_size: 0 for job in jobs}
     return TournamentSpec(jobs[0], tuple(strategies), tuple(sizes), early_stop=False, jobs=jobs, of_run=of_run)
 
 
@@ -184,7 +187,8 @@ def start_trial(
     spec: TournamentSpec, planned: PlannedTrial, number: int, changes: list[str] | None = None
 ) -> Callable[[Path], Runner]:
     """Returns a function that starts a trial of the script, given the file for what the script prints."""
-    script, setting = _own(spec), planned.setting or own_script.OwnSetting(own_script.UNCHANGED)
+    script = _own(spec)
+    setting = planned.setting or own_script.OwnSetting(own_script.UNCHANGED)
     loader = script.loader or {}
     stored = conversion.stored_as(script, setting)
     trial = command.Trial(
@@ -214,7 +218,8 @@ def start_trial(
 
 def learn(store: RunStore, tournament_id: int, run_id: int, changes: Sequence[str]) -> None:
     """Stores what the first trial showed: the loader, and the files it wrote and deleted. Raises `StoreError`."""
-    spec, environment = tournament(store, tournament_id).spec, store.run(run_id).environment
+    spec = tournament(store, tournament_id).spec
+    environment = store.run(run_id).environment
     script = _own(spec)
     lasting = {path for path in changes if not os.path.isabs(path) or path.endswith(")") or os.path.lexists(path)}
     files = sorted(lasting, key=lambda path: (path == trial_folder.MORE, path))[-MOST_WRITES:]
@@ -251,7 +256,8 @@ def written_words(script: own_script.OwnScript) -> str:
         return f"the first trial wrote no file under {script.directory}"
     few = ", ".join(script.writes[:WRITES_NAMED])
     more = f" and {len(script.writes) - WRITES_NAMED} more" if len(script.writes) > WRITES_NAMED else ""
-    n, gone = formats.count(len(script.writes), "file"), "" if script.lasting else ", all of them gone with it"
+    n = formats.count(len(script.writes), "file")
+    gone = "" if script.lasting else ", all of them gone with it"
     return f"the first trial in {script.directory} wrote or deleted {n}{gone}: {few}{more}"
 
 

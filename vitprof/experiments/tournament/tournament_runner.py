@@ -25,7 +25,8 @@ class TournamentRunner:
         self.id = tournament_id
         self.error = ""
         """What ended it, where it failed; otherwise ""."""
-        self._manager, self._store = manager, manager.store
+        self._manager = manager
+        self._store = manager.store
         self._lock = threading.Lock()  # held while it is decided whether the thread continues
         self._requested: End | None = None
         self._at_once = threading.Event()
@@ -118,7 +119,8 @@ class TournamentRunner:
         while True:
             n_ended = self._n_ended
             try:
-                trials, stop = self._trials, self._at_once.is_set
+                trials = self._trials
+                stop = self._at_once.is_set
                 for _ in run_trials(self._manager, trials, trials.group_key, watch=trials.is_cut, stop=stop):
                     self._n_ended += 1
                 with self._lock:

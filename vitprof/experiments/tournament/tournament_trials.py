@@ -70,7 +70,8 @@ def _halved(
     view: TournamentView, spec: TournamentSpec, planned: Sequence[planning.PlannedTrial], cut_short: CutShort
 ) -> Iterator[Next]:
     """Yields rounds, after each of which the best third continues, until two are left; the baseline runs in each."""
-    now, base = view.look(), planning.baseline_of(spec, planned)
+    now = view.look()
+    base = planning.baseline_of(spec, planned)
     others = [t for t in planned if not t.refused and t.key != base]
     began = {e.key for e in now.entries if e.outcomes}
     if not any(t.key in began for t in others):
@@ -164,7 +165,8 @@ class EarlyStop:
         began = time.monotonic()
         if began < self._look_at:
             return ""
-        reason, run = "", self._store.run(run_id)
+        reason = ""
+        run = self._store.run(run_id)
         n_steps = self._store.n_steps(run_id)
         if not n_steps and _since_prepared_s(run) > self._patience_s:
             reason = f"no step after {formats.seconds(self._patience_s)}; run it alone, without early stop"
@@ -180,7 +182,8 @@ class EarlyStop:
         measured, at_most = (np.concatenate(of) for of in zip(*self._earlier, evidence, strict=True))
         if best is None or not scores.cannot_win(at_most, best.within_low):
             return ""
-        so_far, reached = _mean(scores.usable(measured)), _mean(scores.usable(at_most))
+        so_far = _mean(scores.usable(measured))
+        reached = _mean(scores.usable(at_most))
         slowed = reached > OTHERS_NAMED * so_far
         without = f", at most {formats.number(reached)} without other programs" if slowed else ""
         return (
@@ -221,8 +224,11 @@ class TournamentTrials:
         requested: Callable[[], End | None],
         status: Callable[[], TournamentStatus],
     ) -> None:
-        self._store, self._id, self.group_key = store, stored.id, stored.group_key
-        self._requested, self._status = requested, status
+        self._store = store
+        self._id = stored.id
+        self.group_key = stored.group_key
+        self._requested = requested
+        self._status = status
         self._spec, self._planned = stored.spec, tuple(planned)
         self._cut = dict(stored.cut)
         self._view = TournamentView(store, stored.id)
@@ -269,7 +275,8 @@ class TournamentTrials:
 
     def _hangs(self, run_id: int) -> bool:
         """Returns whether a script has made no step when the time limit is reached."""
-        limit, now = self._spec.seconds, time.monotonic()
+        limit = self._spec.seconds
+        now = time.monotonic()
         if self._spec.script is None or limit is None or now < self._look_at:
             return False
         self._look_at = now + LOOK_S
@@ -294,7 +301,9 @@ class TournamentTrials:
         assert self._spec.script is not None
         if self._spec.script.loader is None:
             changes: list[str] = []
-            first, number = self._planned[0], int(self._spec.script.conversion is None)  # 0: not on a plan's samples
+            # 0: not on a plan's samples
+            first = self._planned[0]
+            number = int(self._spec.script.conversion is None)
             yield self._trial(self._view.look(), first, number, changes)
             run = self._store.run(newest_runs(self._store, self._id)[first.key][number].id)
             if run.status != "done":
@@ -317,7 +326,8 @@ class TournamentTrials:
         self, now: TournamentState, planned: planning.PlannedTrial, number: int, changes: list[str] | None = None
     ) -> Trial:
         """Returns the run of a setting in a round. Files that an own script writes are added to `changes`."""
-        start, self._spent_s = None, now.spent_s
+        start = None
+        self._spent_s = now.spent_s
         if self._spec.script is not None:
             start = planning.start_trial(self._spec, planned, 1 + sum(e.n_made for e in now.entries), changes)
         return Trial(planned.config, role_of(planned.key, number), planned.key, start)

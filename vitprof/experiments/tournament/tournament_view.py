@@ -52,7 +52,8 @@ class TournamentView:
     """Reads one tournament. The results of runs that have ended are read once and kept. Threads may share it."""
 
     def __init__(self, store: RunStore, tournament_id: int) -> None:
-        self._store, self._id = store, tournament_id
+        self._store = store
+        self._id = tournament_id
         self._lock = threading.RLock()
         self._ended: dict[tuple[int, bool], Outcome] = {}
         self._losses: dict[int, Losses] = {}
@@ -63,7 +64,8 @@ class TournamentView:
         """Returns the tournament's current state. Raises `StoreError` if it was deleted."""
         with self._lock:
             stored = tournament(self._store, self._id)
-            base, script = stored.spec.base, stored.spec.script
+            base = stored.spec.base
+            script = stored.spec.script
             if self._planned is None or self._planned[0] != stored.spec:  # a script's first trial decides on the others
                 self._planned = stored.spec, plan(stored.spec)
             planned = tuple(replace(t, refused=stored.refused.get(t.key, t.refused)) for t in self._planned[1])
@@ -71,7 +73,8 @@ class TournamentView:
             entries = tuple(self._entry(trial, newest.get(trial.key, {}), stored) for trial in planned)
             entries = over_whole_epochs(entries)
             if script is not None:
-                entries, n_train = self._with_losses(entries), int((script.loader or {}).get("n_samples") or 0)
+                entries = self._with_losses(entries)
+                n_train = int((script.loader or {}).get("n_samples") or 0)
             else:
                 n_train = catalog.dataset_info(base.dataset, base.n_images).n_train // base.ranks
             ended = [(o.run_id, o.summary.wall_s) for e in entries for o in e.outcomes if o.summary is not None]
@@ -146,7 +149,8 @@ def ended_run(store: RunStore, run_id: int) -> tuple[RunSummary | None, Floats, 
     unreadable.
     """
     try:
-        steps, run = store.steps(run_id, names=BLOCK_COLUMNS), store.run(run_id)
+        steps = store.steps(run_id, names=BLOCK_COLUMNS)
+        run = store.run(run_id)
         return run.summary, block_rates(steps), over_epochs(steps), run.environment.get("hostname", "")
     except StoreError:
         return None, EMPTY, math.nan, ""
@@ -192,7 +196,8 @@ def _costs(trial: PlannedTrial, summary: RunSummary | None, spec: TournamentSpec
         return {"ram_bytes": 0.0} | {name: form.get(name, 0.0) for name in ("prepare_s", "disk_bytes")}
     unknown: dict[str, Any] = dict.fromkeys(("prepare_s", "disk_bytes", "ram_bytes"), math.nan)
     try:
-        info, chosen = catalog.dataset_info(config.dataset, config.n_images), strategy(config.strategy)
+        info = catalog.dataset_info(config.dataset, config.n_images)
+        chosen = strategy(config.strategy)
         parts = chosen.combination(info, {kind: getattr(config, kind) for kind in PARTS})
         needs = estimates.footprint(parts, info, config.cache_mb)
     except ConfigError:
@@ -249,7 +254,9 @@ def _progress(
     turns = [(number, trial.key) for number, trial in planned_rounds(planned, stored.spec.repeats)]
     turns += [(number, key) for key, mine in newest.items() for number in mine if number > stored.spec.repeats]
     done = total = 0
-    left, within, current = 0.0, 0.0, None
+    left = 0.0
+    within = 0.0
+    current = None
     for number, key in turns:
         run = newest.get(key, {}).get(number)
         live = run is not None and run.status in LIVE_STATUSES

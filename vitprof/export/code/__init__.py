@@ -67,7 +67,8 @@ def whole(name: str) -> str:
     """Returns a script of `scripts/` with what it needs of those that it imports from."""
     source = _source(name)
     defined = {key: text for section in source.sections for key, text in section.items()}
-    names, needed = source.own | {key for key in defined if not key.isidentifier()}, set[str]()
+    names = source.own | {key for key in defined if not key.isidentifier()}
+    needed = set[str]()
     while names:
         needed |= names
         trees = [ast.parse(defined[key]) for key in names & defined.keys()]
@@ -81,9 +82,13 @@ def whole(name: str) -> str:
 @cache
 def _source(name: str) -> Source:
     text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
-    lines, tree = text.splitlines(), ast.parse(text)
-    docstring, imports = ast.get_docstring(tree, clean=False) or "", dict[str, tuple[str, str]]()
-    sections, own, section = [dict[str, str](), {}, {}], [dict[str, str](), {}, {}], 0
+    lines = text.splitlines()
+    tree = ast.parse(text)
+    docstring = ast.get_docstring(tree, clean=False) or ""
+    imports = dict[str, tuple[str, str]]()
+    sections = [dict[str, str](), {}, {}]
+    own = [dict[str, str](), {}, {}]
+    section = 0
     for node in tree.body[1:]:
         if isinstance(node, ast.ImportFrom) and (module := node.module or "").startswith(__name__):
             base = _source(module.rpartition(".")[2])
@@ -104,7 +109,8 @@ def _source(name: str) -> Source:
 
 def _merged(base: dict[str, str], own: dict[str, str]) -> dict[str, str]:
     """Both, with what only `own` has after what comes before it there."""
-    order, place = list(base), 0
+    order = list(base)
+    place = 0
     for key in own:
         if key not in base:
             order.insert(place, key)
@@ -135,7 +141,8 @@ def import_lines(imports: Iterable[tuple[str, str]]) -> str:
 
 
 def _constants(config: RunConfig, info: catalog.DatasetInfo) -> dict[str, Any]:
-    jpeg, chunk = info.kind == "jpeg", 2**20 // (info.image_size**2 * info.channels)
+    jpeg = info.kind == "jpeg"
+    chunk = 2**20 // (info.image_size**2 * info.channels)
     augmented = {"off": "off", "cpu": "crop" if jpeg else "shift", "device": "device"}
     return {
         "STORAGE": "imagefolder" if config.storage == "idx" else config.storage,
@@ -205,7 +212,8 @@ def _filled(line: re.Match[str], values: dict[str, Any]) -> str:
 
 def _provenance(config: RunConfig, found: str, run_id: int | None) -> str:
     made = "Made by vitprof" + (f" from run {run_id}" if run_id is not None else "")
-    storage, loader = STORAGES[config.storage or ""].title, LOADERS[config.loader or ""].title
+    storage = STORAGES[config.storage or ""].title
+    loader = LOADERS[config.loader or ""].title
     transfer = TRANSFERS[config.transfer or ""].title
     copies = {"ram-disk": "copied to a RAM disk", "staged": "copied to the local disk first"}
     parts = ", ".join(filter(None, (storage, copies.get(config.location or ""), loader, transfer)))

@@ -13,10 +13,13 @@ def form_script(form: str, cut: str) -> str:
     """Returns a Python script that stores the samples of a Dataset in a form and reads them; `cut`: at which point of
     the Dataset, in words.
     """
-    docstring, imports, bodies = "", dict[str, tuple[str, str]](), list[str]()
+    docstring = ""
+    imports = dict[str, tuple[str, str]]()
+    bodies = list[str]()
     for name in ("stored", FORMS[form].module or form):
         text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
-        tree, last = ast.parse(text), 0
+        tree = ast.parse(text)
+        last = 0
         for node in tree.body[1:]:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 imports |= names_of(node)

@@ -57,8 +57,10 @@ def html_report(
     found: list[Contents] = []
     facts = []
     for run in runs:
-        steps, telemetry = store.steps(run.id), store.telemetry(run.id)
-        verdict, headroom = (verdicts or {}).get(run.id), (headrooms or {}).get(run.id)
+        steps = store.steps(run.id)
+        telemetry = store.telemetry(run.id)
+        verdict = (verdicts or {}).get(run.id)
+        headroom = (headrooms or {}).get(run.id)
         found.append(_contents(run, steps, telemetry, verdict, headroom, charted=len(found) < MOST_CHARTED))
         if len(runs) > 1:
             about = (run.id, run.config, run.environment, run.facts, run.summary)
@@ -97,7 +99,8 @@ def _device_time(run: StoredRun, steps: Series) -> list[Chart | Table]:
     gaps = find_gaps(steps, run.phases).only(training(steps))
     if not gaps.span_ns:
         return []
-    intervals, shares = idle_interval(gaps), gaps.shares()
+    intervals = idle_interval(gaps)
+    shares = gaps.shares()
     rows = [("compute", formats.percent(shares["busy"]), "", formats.seconds(gaps.busy_ns / 1e9))]
     if (bubbles := intervals.get("launch_idle")) and bubbles.value > 0:
         spread = _percents(bubbles.low, bubbles.high)
@@ -186,7 +189,8 @@ def _own_headroom(run: StoredRun) -> list[Table]:
         (name, f"{ratio.value:.2f}x", f"{ratio.low:.2f}x to {ratio.high:.2f}x", f"{found.n_pairs}")
         for name, ratio in (("step", found.speed_up), ("step without its data wait", found.training))
     ]
-    header, note = ("time of", "ratio", "95% interval", "pairs of blocks"), free_data.own_headroom_sentence(found)
+    header = ("time of", "ratio", "95% interval", "pairs of blocks")
+    note = free_data.own_headroom_sentence(found)
     return [Table("New batches against kept ones", header, rows, note)]
 
 

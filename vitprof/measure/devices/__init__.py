@@ -203,7 +203,8 @@ class UntimedDevice(CpuDevice):
 
     def __init__(self, where: torch.device, clock: Clock) -> None:
         super().__init__(clock)
-        self.name, self.torch_device = str(where), where
+        self.name = str(where)
+        self.torch_device = where
 
     def keep(self, value: torch.Tensor, step: int) -> Callable[[], float]:
         return not_kept  # reading it would make the script wait for the device

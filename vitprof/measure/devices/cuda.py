@@ -187,7 +187,9 @@ def first_kernel(device: torch.device) -> Finding | None:
     except RuntimeError as error:
         if is_out_of_memory(error):
             raise
-        card, wrong, todo = "CUDA", f"a first kernel failed ({one_line(error)})", "restart the machine"
+        card = "CUDA"
+        wrong = f"a first kernel failed ({one_line(error)})"
+        todo = "restart the machine"
         if "no kernel image" in wrong:
             todo = "install a PyTorch that has kernels for it"
         elif "forked" in wrong:
@@ -201,7 +203,8 @@ def first_kernel(device: torch.device) -> Finding | None:
 def limits(device: torch.device, config: RunConfig) -> Iterator[Finding]:
     """Yields what makes a run of `config` on the CUDA `device` differ from what was meant."""
     if config.precision == "bf16":
-        card, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
+        card = torch.cuda.get_device_name(device)
+        capability = torch.cuda.get_device_capability(device)
         if (emulated := bf16_emulated(card, capability)) is not None:
             yield emulated
     yield from changing_variables(os.environ)

@@ -65,7 +65,8 @@ class EventDevice(Device):
     immediate = False
 
     def __init__(self, where: torch.device, clock: Clock, tell: Tell = lambda line: None) -> None:
-        self.name, self.torch_device = str(where), where
+        self.name = str(where)
+        self.torch_device = where
         self.pinning = Pinning(wanted=True, tell=tell)
         self._free: list[Any] = []
         self._slots = self.pinning.empty((SCALARS_UNDER_WAY,), torch.float32)
@@ -116,7 +117,8 @@ class EventDevice(Device):
         """Returns a point in `stream`, by default the one that the work goes to."""
         stream = stream or self.work_stream()
         event = self._free.pop() if self._free else self.new_event()
-        event.recorded_s, event.by_s = self._clock(), math.inf
+        event.recorded_s = self._clock()
+        event.by_s = math.inf
         if event.recorded_s - self._checked_s < IDLE_CHECK_S:
             event.record(stream)
         else:
@@ -137,7 +139,9 @@ class EventDevice(Device):
     def seconds(self, mark: Any) -> float:
         since = float(self._anchor.elapsed_time(mark)) / 1e3
         if since > 2 * RE_ANCHOR_S and self._next_anchor is not None:
-            (self._anchor, self._anchor_s), self._next_anchor = self._next_anchor, None  # its step has released it
+            # its step has released it
+            (self._anchor, self._anchor_s) = self._next_anchor
+            self._next_anchor = None
             since = float(self._anchor.elapsed_time(mark)) / 1e3
         device_s = self._anchor_s + since
         if since > RE_ANCHOR_S and self._next_anchor is None:  # not now: a mark of another stream may be older
@@ -180,7 +184,9 @@ class TimedEvent:
 
     def __init__(self, where: torch.device) -> None:
         self.event = torch.Event(where, enable_timing=True)
-        self.query, self.record, self.synchronize = self.event.query, self.event.record, self.event.synchronize
+        self.query = self.event.query
+        self.record = self.event.record
+        self.synchronize = self.event.synchronize
 
     def elapsed_time(self, later: TimedEvent) -> float:
         return self.event.elapsed_time(later.event)

@@ -30,7 +30,8 @@ class SimulatedStream:
 
     @contextmanager
     def use(self) -> Iterator[None]:
-        before, self._device.current = self._device.current, self
+        before = self._device.current
+        self._device.current = self
         try:
             yield
         finally:
@@ -53,7 +54,8 @@ class SimulatedDevice(HostMemoryDevice):
         self.name = name
         self.accelerator = accelerator
         self.current = SimulatedStream(self)
-        self._clock, self._sleep = clock, sleep
+        self._clock = clock
+        self._sleep = sleep
         self._copies_done_s = -math.inf
         self._queued: deque[float] = deque()
         """When each step that was queued will be done."""
@@ -69,8 +71,10 @@ class SimulatedDevice(HostMemoryDevice):
         if len(queued) >= self.accelerator.queue_steps:
             self.wait(queued.popleft())
         share = 1 if train else FORWARD_SHARE
-        took, launching = self.accelerator.compute_s(samples) * share, self.accelerator.launch_s * share
-        start, launched = self.mark(), self._clock() + launching
+        took = self.accelerator.compute_s(samples) * share
+        launching = self.accelerator.launch_s * share
+        start = self.mark()
+        launched = self._clock() + launching
         # A step is many short kernels, launched one after another: the last waits for its launch or for the others.
         end = self.current.free_s = max(start + took, launched)
         queued.append(end)

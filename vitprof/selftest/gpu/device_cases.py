@@ -32,7 +32,8 @@ MOST_DRIFT_S = 100e-6
 def clock_mapping(bench: Bench) -> Outcome:
     """Sets marks on an idle device, each between two readings of the host's clock, and maps all of them at the end."""
     device = bench.device
-    brackets, marks = [], []
+    brackets = []
+    marks = []
     for _ in range(MARKS):
         bench.sleep(APART_S)
         before = bench.clock()
@@ -69,7 +70,8 @@ def clock_mapping(bench: Bench) -> Outcome:
 
 IMAGES = (256, 224, 224, 3)
 """A batch of photos: 38.5 MB of uint8."""
-COPIES, WARMUP_COPIES = 30, 5
+COPIES = 30
+WARMUP_COPIES = 5
 LEAST_BANDWIDTH_FRAC = 0.8
 
 
@@ -113,7 +115,8 @@ def copy_bandwidth(bench: Bench) -> Outcome:
         took.append(device.seconds(moved.copy_end) - device.seconds(moved.copy_start))
         device.release(moved.copy_start, moved.copy_end)
     after = pinned_bytes_per_s(device, n_bytes)
-    alone, copied = (before + after) / 2, n_bytes / median(took[WARMUP_COPIES:])
+    alone = (before + after) / 2
+    copied = n_bytes / median(took[WARMUP_COPIES:])
     share = copied / alone
     return judged(
         f"{copied / 1e9:.3g} of {alone / 1e9:.3g} GB/s: {share:.0%}",
@@ -143,7 +146,8 @@ def launch_bound(bench: Bench) -> Outcome:
     if verdict.kind != "launch-bound":
         wrong.append(f"{KERNELS} kernels of {TINY_S * 1e6:g} µs were called {verdict.kind}")
     longer, launch = _launched(bench, LONGER_S, LONGER_EVERY_S)
-    kernel_s, union_s = arrays.median(longer.steps["kernel_s"]), math.nan
+    kernel_s = arrays.median(longer.steps["kernel_s"])
+    union_s = math.nan
     measured = f"{KERNELS} kernels: {verdict.kind}"
     if math.isnan(kernel_s):
         wrong.append("no step was measured behind a gate")
@@ -197,7 +201,8 @@ def kernels_s(work: Callable[[], None]) -> float:
 
 def union(spans: Iterable[tuple[float, float]]) -> float:
     """Returns the total length that the spans (start, end) cover."""
-    covered, until = 0.0, float("-inf")
+    covered = 0.0
+    until = float("-inf")
     for start, end in sorted(spans):
         covered += max(0.0, end - max(start, until))
         until = max(until, end)

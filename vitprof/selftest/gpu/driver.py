@@ -118,7 +118,8 @@ def run_gpu_selftest(
 
 def _run(arguments: Sequence[str], log: Path, limit_s: float, report: Callable[[], bool]) -> dict[str, Any]:
     """Runs the process of a case and returns its message, or why there is none as {"error": ...}."""
-    answer, ends_s = log.with_suffix(".json"), time.monotonic() + limit_s
+    answer = log.with_suffix(".json")
+    ends_s = time.monotonic() + limit_s
     with log.open("wb") as errors, answer.open("wb") as output:
         process = subprocess.Popen(
             arguments,

@@ -78,12 +78,14 @@ def _slept_ms(bench: Bench, wait_ms: float) -> float:
 
 
 def _round(bench: Bench, case: Case, reference: Recorded) -> Round:
-    recorded, wait_ms = reference, 0.0
+    recorded = reference
+    wait_ms = 0.0
     if case.injected_ms is not None:
         before_ms = _slept_ms(bench, case.injected_ms)
         recorded = _spun(bench, dict(case.changes))
         wait_ms = (before_ms + _slept_ms(bench, case.injected_ms)) / 2
-    steps, step_ms = reference.steps, recorded.step_ms
+    steps = reference.steps
+    step_ms = recorded.step_ms
     # from the device's start of a step to the arrival of the next batch
     fetched_s = (steps["t_start_s"] + steps["data_wait_s"])[1:] - steps["compute_start_s"][:-1]
     verdicts = recorded.verdict(), reference.verdict()
@@ -100,10 +102,12 @@ def _round(bench: Bench, case: Case, reference: Recorded) -> Round:
     )
 
 
-LEAST_COST_ROUNDS, MOST_COST_ROUNDS = 5, 9
+LEAST_COST_ROUNDS = 5
+MOST_COST_ROUNDS = 9
 COST_S = 50.0
 """Seconds after which no round begins."""
-COST_STEPS, COST_WARMUP_STEPS = 200, 20
+COST_STEPS = 200
+COST_WARMUP_STEPS = 20
 MOST_COST_FRAC = 0.02
 # The copy blocks: the device then waits for the host after each step, and what recording costs is not hidden.
 COST_JOB: dict[str, Any] = {"strategy": "memory", "transfer": "blocking", "batch_size": 64}
@@ -120,7 +124,8 @@ def own_cost(bench: Bench) -> Outcome:
         pairs.append((took[_recorded_s], took[_plain_s]))
         costs = sorted(on / off - 1 for on, off in pairs)
         outer = max(0, len(costs) - LEAST_COST_ROUNDS) // 4  # of 5 rounds none, of 9 one: 94 and 96% by a sign test
-        low, high = costs[outer], costs[-1 - outer]
+        low = costs[outer]
+        high = costs[-1 - outer]
         if len(pairs) >= LEAST_COST_ROUNDS and not low <= MOST_COST_FRAC <= high:
             break
     cost = median(costs)
@@ -162,7 +167,8 @@ def _plain_s(bench: Bench) -> float:
     from vitprof.engine.pipeline import open_pipeline
     from vitprof.engine.trainer import open_trainer
 
-    config, n = bench.config(**_cost_job(loader_times=False)), COST_STEPS + COST_WARMUP_STEPS
+    config = bench.config(**_cost_job(loader_times=False))
+    n = COST_STEPS + COST_WARMUP_STEPS
     device: Any = Unmarked(bench.device)
     trainer = open_trainer(config, bench.device)
     took: list[float] = []
@@ -198,7 +204,8 @@ def settings_for(name: str) -> dict[str, Any]:
     info = catalog.dataset_info("photos", N_PHOTOS)
     settings: dict[str, Any] = {"dataset": "photos", "n_images": N_PHOTOS}
     if parts.why_not(info, plan.combination(info)) is not None:
-        info, settings = catalog.dataset_info("digits"), {"dataset": "digits"}
+        info = catalog.dataset_info("digits")
+        settings = {"dataset": "digits"}
     taken = plan.knobs(plan.combination(info), info)
     wanted = {"workers": 2, "pin_memory": True, "slow_mb_s": 200.0, "slow_latency_ms": 1.0}
     return settings | {"strategy": name, "batch_size": 8} | {k: v for k, v in wanted.items() if k in taken}

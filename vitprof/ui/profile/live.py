@@ -68,7 +68,8 @@ def draw_live(run_id: int, status: str) -> None:
 def draw_others(
     run: store.StoredRun, series: resources.RunSeries, *, on_pick: OnPick = None, at: int | None = None
 ) -> None:
-    steps, telemetry = series.steps(), series.telemetry()
+    steps = series.steps()
+    telemetry = series.telemetry()
     # for a slice of a GPU in MIG mode NVML reports the memory, but no utilisation
     gpu_known = any(np.isfinite(telemetry[name]).any() for name in ("gpu_util_pct", "gpu_mem_used_bytes"))
     moment_s = math.nan if at is None else float(steps["compute_start_s"][at]) - (run.t_origin_s or 0.0)
@@ -112,7 +113,10 @@ def draw_state(run: store.StoredRun, now: float) -> None:
 
 
 def set_up(run: store.StoredRun) -> str:
-    config, own, where, done = run.config, own_script.is_own_script(run.config), escaped(device_of(run)), ""
+    config = run.config
+    own = own_script.is_own_script(run.config)
+    where = escaped(device_of(run))
+    done = ""
     if own and config.dataset == own_script.UNKNOWN_DATA:  # it has just started
         return "A script of your own, watched from inside"
     if own:
@@ -140,7 +144,8 @@ def device_of(run: store.StoredRun) -> str:
 
 def made_for(run: store.StoredRun) -> str:
     """Returns what a run of a group was made for, and which part of it this is."""
-    group, setting = run.group, store.read_role(run.role)[0]
+    group = run.group
+    setting = store.read_role(run.role)[0]
     if group is None:
         return f"{escaped(run.group_key)}, which this version of vitprof does not know"
     if group.run_id is not None:
@@ -190,7 +195,8 @@ def _of_idle(run: store.StoredRun) -> str:
 
 
 def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:
-    totals, telemetry = totals_of(run, series), series.telemetry()
+    totals = totals_of(run, series)
+    telemetry = series.telemetry()
     simulated = "simulated" if is_simulated_run(run) else None
     speed = formats.number(totals.samples_per_s)
     tiles = [("Samples/s", speed, simulated, "Throughput: samples in a second.")]
@@ -235,7 +241,9 @@ def is_simulated_run(run: store.StoredRun) -> bool:
 def draw_gaps(
     run: store.StoredRun, series: resources.RunSeries, *, on_pick: OnPick = None, at: int | None = None
 ) -> None:
-    totals, steps, origin_s = totals_of(run, series), series.steps(), run.t_origin_s or 0.0
+    totals = totals_of(run, series)
+    steps = series.steps()
+    origin_s = run.t_origin_s or 0.0
     notes = gap_notes(steps, origin_s, view_of(f"live-{GAPS.key}"), totals.share(totals.gap_s))
     mark = math.nan if at is None else float(steps["compute_start_s"][at]) - origin_s
     draw_chart(GAPS, run, steps, on_pick=on_pick, notes=notes, mark=mark)

@@ -131,7 +131,8 @@ def chips(verdict: Verdict) -> list[tuple[str, Look]]:
     """Returns the verdict's figures in a few words each, with a colour: idle time, its cause, and what a fix gains."""
     if verdict.kind == "inconclusive":
         return []
-    slow, found = SLOW.get(verdict.kind), list[tuple[str, Look]]()
+    slow = SLOW.get(verdict.kind)
+    found = list[tuple[str, Look]]()
     if verdict.kind != "launch-bound":
         what = "data and copies" if "data and copies" in verdict.sentence.partition(";")[0] else "data"
         found.append((f"idle for {what} {formats.percent(verdict.idle_frac)}", slow or "green"))
@@ -165,7 +166,8 @@ def draw_answer(run: store.StoredRun) -> None:
     device_time = f"Where the device's time went{' (simulated)' if live.is_simulated_run(run) else ''}"
     title, help_text = ("What to try", TRY_HELP) if verdict.advice else (device_time, DEVICE_TIME_HELP)
     if run.config.loader_only and not verdict.advice:
-        title, help_text = "Loading alone, without training", ""
+        title = "Loading alone, without training"
+        help_text = ""
     st.header(title, anchor=False, help=help_text or None)
     first = next((n for n, advice in enumerate(verdict.advice) if advice.settings), None)
     proofs = proof.begun(run) if verdict.advice else []
@@ -231,7 +233,8 @@ def _idle_sentence(times: findings.Idle) -> str:
         value, low, high = map(formats.percent, (interval.value, interval.low, interval.high))
         return f"{value} ({low} to {high})" if math.isfinite(interval.low) else value
 
-    gaps, bubbles = times.gaps, times.intervals.get("launch_idle")
+    gaps = times.gaps
+    bubbles = times.intervals.get("launch_idle")
     text = f"The device was idle {share('idle')} of {formats.seconds(gaps.span_s)}, over {times.n:,} steps."
     if bubbles and bubbles.value > 0:
         text += f" It waited another {share('launch_idle')} for launches inside its steps."

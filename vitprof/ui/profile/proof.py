@@ -53,7 +53,8 @@ def begun(run: StoredRun) -> Proofs:
 
 def draw_button(spec: TournamentSpec, number: int, *, first: bool) -> None:
     look: Literal["primary", "secondary"] = "primary" if first else "secondary"
-    do, busy = partial(state.start, spec, ""), state.busy()
+    do = partial(state.start, spec, "")
+    busy = state.busy()
     act_button("Prove the gain", f"prove-{number}", "balance", do, PROVE_HELP, type=look, disabled=busy)
     if first and st.session_state.get(NEXT) == str(spec.of_run):
         del st.session_state[NEXT]
@@ -118,7 +119,8 @@ def _draw(tournament_id: int, number: int, *, held: bool) -> None:
 
 def _beyond(of_run: int | None, board: Leaderboard, advised: LeaderboardRow | None) -> str:
     """Returns what to say of a gain above what free data would gain by the run's verdict; "" where it is not."""
-    run, base = of_run and resources.store().run(of_run), board.row(board.baseline)
+    run = of_run and resources.store().run(of_run)
+    base = board.row(board.baseline)
     if not run or run.summary is None or advised is None or base is None:
         return ""
     verdict = findings.verdict_of(run)
@@ -147,7 +149,8 @@ def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> s
             else "**Not proven:** too few runs."
         )
     ran = [o.run_id for entry in now.entries for o in entry.outcomes]
-    name, times = escaped(setting_in_words(advised.entry)), f"{formats.number(advised.speed_up)}x"
+    name = escaped(setting_in_words(advised.entry))
+    times = f"{formats.number(advised.speed_up)}x"
     if advised.speed_up_high > WIDE * advised.speed_up_low > WIDE:
         times = f"At least {formats.number(advised.speed_up_low)}x"
     interval = f"{formats.number(advised.speed_up_low)} to {formats.number(advised.speed_up_high)}"

@@ -22,12 +22,15 @@ from vitprof.ui.widgets import FIELDS, RUN, RUNS, STATE
 
 OWN_SCRIPT_HELP = "Watched from inside while it trained. Run it again with the same command."
 AGAIN_HELP = "Starts a new run with the same settings as this one, whatever the sidebar says."
-COMPARE, COMPARE_HELP = ":material/compare_arrows:", "Compares this run with the one that you came from."
+COMPARE = ":material/compare_arrows:"
+COMPARE_HELP = "Compares this run with the one that you came from."
 STOP_HELP = "Stops after the current step and keeps what was measured so far."
 QUIET_HELP = "Waits until other programs leave the CPU alone, then starts a run with the same settings."
-QUIET, CALM = "run to repeat when the machine is quiet", "readings of a quiet machine in a row"
+QUIET = "run to repeat when the machine is quiet"
+CALM = "readings of a quiet machine in a row"
 ENOUGH_CALM = 3
-TAKEN, BEFORE = "run whose settings were taken", "run shown before run {} was started"
+TAKEN = "run whose settings were taken"
+BEFORE = "run shown before run {} was started"
 FOLLOWED = "run that was shown because it was running"
 SHOW, LAST = "tab", "tab shown last"
 """Keys of the tabs, which is their name in the URL, and of the one that was last open."""
@@ -122,7 +125,8 @@ def _draw_commands(run: store.StoredRun, command: str) -> None:
 
 def to_compare_here(run: store.StoredRun) -> str:
     """Returns the tournament to type for a watched script; "" where it is not known how that was started."""
-    advised, command = run.verdict.sentence if run.verdict else "", str(run.facts.get("command") or "")
+    advised = run.verdict.sentence if run.verdict else ""
+    command = str(run.facts.get("command") or "")
     return to_compare(run.environment, run.config.workers or 0, command, advised) if command else ""
 
 
@@ -153,7 +157,8 @@ def _wait_for_quiet(run: store.StoredRun) -> None:
         taken = f"other programs take {formats.number(others)} of {seen.cores} CPU cores"
         words = f"Waiting for a quiet machine: {taken if math.isfinite(others) else 'measuring'}."
         st.markdown(f":material/hourglass_empty: {words}", width="content")
-        stop, about = partial(st.session_state.pop, QUIET, None), "Starts nothing."
+        stop = partial(st.session_state.pop, QUIET, None)
+        about = "Starts nothing."
         texts.act_button("Do not wait", "stop-waiting", "close", stop, about)
 
 
@@ -202,7 +207,8 @@ def draw_queue(shown: store.StoredRun | None) -> None:
 
 
 def _draw_group(runs: Sequence[store.StoredRun], target: store.StoredRun) -> None:
-    first, group = runs[0], runs[0].group
+    first = runs[0]
+    group = runs[0].group
     of_tournament = group is not None and group.kind == "tournament"
     words = live.made_for(first) if first.group_key else f"run {first.id}: {texts.escaped(first.name)}"
     words = f"{words[0].upper()}{words[1:]} {texts.escaped(f'({first.status}, {first.config.device})')}"

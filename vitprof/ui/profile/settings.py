@@ -26,7 +26,8 @@ READ_FIRST: tuple[str, ...] = ("dataset", "n_images", "model", "image_size", "pr
 FILLED_IN: tuple[str, ...] = ("n_images", "image_size", "lr", "augment")
 """Settings that a job gets from its data set and its model unless chosen, besides parts and knobs."""
 SHOWN_AS = "shown as"
-TAKEN_OVER, OFFERED = "The settings are in the sidebar. Press Run there.", "settings to press Run for"
+TAKEN_OVER = "The settings are in the sidebar. Press Run there."
+OFFERED = "settings to press Run for"
 
 
 def use(strategy: str, dataset: str, n_images: int | None) -> None:
@@ -73,7 +74,8 @@ def settings_form() -> tuple[RunConfig | None, bool]:
     values = widgets.settings()
     rejected = _reject_unusable(values)
     widgets.read_first(READ_FIRST, _names())
-    button, notes = st.container(key="run-box", gap="xxsmall"), st.container(key="run-notes", gap="xxsmall")
+    button = st.container(key="run-box", gap="xxsmall")
+    notes = st.container(key="run-notes", gap="xxsmall")
     plan = _strategy(widgets.data_set())
     widgets.choice("dataset", list(catalog.DATASETS), show=lambda name: catalog.DATASETS[name].title)
     own_sets.draw_form()
@@ -146,14 +148,17 @@ def _main(knobs: dict[str, Any], info: catalog.DatasetInfo, fresh: bool) -> None
 def _budget() -> None:
     values = widgets.settings()
     left, right = st.columns(2)
-    options, shown = ["seconds", "steps", "epochs"], values["budget"]
+    options = ["seconds", "steps", "epochs"]
+    shown = values["budget"]
     key = widgets.state_key("budget", shown)
     values["budget"] = field = left.selectbox(
         "Budget", options, options.index(shown), help="What ends the run.", key=key
     )
-    bounds, length = RUN_BOUNDS[field], values[field] or widgets.BUDGET_DEFAULTS[field]
+    bounds = RUN_BOUNDS[field]
+    length = values[field] or widgets.BUDGET_DEFAULTS[field]
     length = int(length) if bounds.whole else float(length)
-    key, text = widgets.state_key(field, length), widgets.help_of(field)
+    key = widgets.state_key(field, length)
+    text = widgets.help_of(field)
     values[field] = right.number_input(field.capitalize(), value=length, help=text, key=key, **widgets.stepped(bounds))
 
 
@@ -169,10 +174,12 @@ def _loading(knobs: dict[str, Any], info: catalog.DatasetInfo, fresh: bool) -> N
 
 
 def _parts(plan: strategies.Strategy, info: catalog.DatasetInfo, fresh: bool) -> None:
-    values, own = widgets.settings(), plan.combination(info)
+    values = widgets.settings()
+    own = plan.combination(info)
     st.caption("Any part can be replaced. Each list offers what fits the other three.")
     for kind in PARTS:
-        chosen, own_name = {k: values[k] for k in PARTS}, getattr(own, kind)
+        chosen = {k: values[k] for k in PARTS}
+        own_name = getattr(own, kind)
         fitting = [n for n in PARTS_BY_KIND[kind] if not why_not(info, plan.combination(info, chosen | {kind: n}))]
         offered = [None, *(name for name in fitting if name != own_name)]
         widgets.choice(kind, offered, none=f"strategy's own: {own_name}", fresh=fresh)
@@ -229,7 +236,9 @@ def run_button(
     """
     given = config.to_dict() if isinstance(config, RunConfig) else {k: widgets.settings()[k] for k in PARTS}
     seen = availability(plan, info, given, machine=resources.machine())
-    usable, message, only_seen = None, "", ""
+    usable = None
+    message = ""
+    only_seen = ""
     if isinstance(config, ConfigError) and (seen.verdict != "bad" or config.field not in ("strategy", *PARTS)):
         message = widgets.all_wrong(config)
     elif seen.verdict == "bad":
@@ -251,7 +260,8 @@ def run_button(
         if st.session_state.get(OFFERED):
             st.success("These settings were taken over. Press Run.", icon=":material/tune:")
         if usable is not None:
-            whole, there = resolve(usable), (home.data_dir() / info.directory).is_dir()
+            whole = resolve(usable)
+            there = (home.data_dir() / info.directory).is_dir()
             ready = estimates.made(whole.storage or "", info) is not None
             if lasts := estimates.duration_sentence(estimates.duration(whole, info, made=there, prepared=ready)):
                 st.caption(f":material/schedule: {texts.escaped(lasts)}")
@@ -271,7 +281,8 @@ def run_button(
 
 
 def takes(needs: estimates.Footprint, info: catalog.DatasetInfo) -> list[str]:
-    there, stored = (home.data_dir() / info.directory).is_dir(), needs.made
+    there = (home.data_dir() / info.directory).is_dir()
+    stored = needs.made
     storing = f"prepares {needs.prepared_as} once (about {formats.size(needs.prepared_bytes)} on disk)"
     if stored is not None:
         took = formats.seconds(stored.prepare_s)

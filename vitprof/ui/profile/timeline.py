@@ -51,7 +51,8 @@ class Chosen:
         self._origin_s = run.t_origin_s or 0.0
         idle = None if run.config.loader_only else findings.idle_of(run.id)
         self.worst = idle.worst if idle is not None else int(np.nanargmax(np.nan_to_num(self.steps["step_s"])))
-        self.key, self._window = f"step-{run.id}", f"window-{run.id}"
+        self.key = f"step-{run.id}"
+        self._window = f"window-{run.id}"
         if self.key not in st.session_state:
             self.show(self.worst)
 
@@ -86,7 +87,8 @@ class Chosen:
 
 
 def _draw_window(run: store.StoredRun, chosen: Chosen) -> None:
-    at, number = chosen.at, chosen.steps["step"]
+    at = chosen.at
+    number = chosen.steps["step"]
     largest = "Largest gap", "The step before which the device was idle longest."
     if run.config.loader_only:
         largest = "Longest step", "The step that took longest."

@@ -82,9 +82,11 @@ def picture(lanes: Sequence[demo.Lane]) -> str:
     about = (
         f"Recorded on a simulated H100, {demo.LANES_MS} ms of each run. Green: it computes. Orange: it waits for data."
     )
-    drawn, alt = "", [about]
+    drawn = ""
+    alt = [about]
     for lane in lanes:
-        name, idle = escape(lane.name), f"idle {formats.percent(lane.idle_frac)}"
+        name = escape(lane.name)
+        idle = f"idle {formats.percent(lane.idle_frac)}"
         shares = [(begin / demo.LANES_MS, (end - begin) / demo.LANES_MS) for begin, end in lane.busy_ms]
         busy = "".join(f"<u style='left: {left:.2%}; width: {width:.2%}'></u>" for left, width in shares)
         drawn += f"<span>{name}</span><i>{busy}</i><b>{idle}</b>"

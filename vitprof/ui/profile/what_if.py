@@ -69,7 +69,8 @@ def _draw_headroom(run: StoredRun, left: list[StoredRun]) -> None:
     total = len(configs) * headroom.REPEATS
     if left:
         draw_progress(left, total, lambda r: f"anchor {r.role} ({ANCHOR_WORDS[r.role]})", key="headroom")
-    measured, batch = findings.headroom_of(run), run.config.batch_size
+    measured = findings.headroom_of(run)
+    batch = run.config.batch_size
     if measured is not None:
         text = headroom_sentence(measured, batch)
         st.markdown(escaped(text))

@@ -132,7 +132,8 @@ def _draw_strategies(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> l
 
 
 def _draw_numbers(name: str, words: str, usual: list[int], offered: tuple[int, ...], **more: Any) -> list[Any]:
-    options, key = sorted({*offered, *usual}), f"{TRIAL}{name}"
+    options = sorted({*offered, *usual})
+    key = f"{TRIAL}{name}"
     picked = st.multiselect(words, options, default=usual, accept_new_options=True, **kept(key), **more)
     given: list[Any] = list(picked)
     numbers = (int(v) if isinstance(v, str) and v.strip().isdecimal() and len(v) < 10 else v for v in given)
@@ -215,7 +216,8 @@ def make_spec(
 
 
 def what_is_taken() -> str:
-    values, usual = settings(), {name: (field.default, None) for name, field in FIELDS.items()}
+    values = settings()
+    usual = {name: (field.default, None) for name, field in FIELDS.items()}
     taken = [name for name in FIELDS if name not in (*NOT_TAKEN, *IN_THE_FORM) and values[name] not in usual[name]]
     text = ", ".join(f"{label(name)} {values[name]}" for name in taken)
     text = f"From the settings of Profile: {text}." if taken else "Everything else is at its default."

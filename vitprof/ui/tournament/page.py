@@ -38,7 +38,8 @@ def page() -> None:
     if running := state.running_tournament():
         with st.container(horizontal=True, vertical_alignment="center"):
             st.info(f"Tournament {running.id} is running: {texts.escaped(running.name)}.", width="stretch")
-            do, about = partial(state.open_one, running.id), "Its progress and its leaderboard so far."
+            do = partial(state.open_one, running.id)
+            about = "Its progress and its leaderboard so far."
             texts.act_button("Show it", "tournament-show-running", "visibility", do, about, type="primary")
     setup.draw_setup()
     draw_list()
@@ -76,7 +77,8 @@ def _draw_line(t: StoredTournament) -> None:
         with middle:
             _draw_answer(t)
         with right.container(horizontal=True):
-            do, about = partial(state.open_one, t.id), "Its leaderboard, charts and recommendation."
+            do = partial(state.open_one, t.id)
+            about = "Its leaderboard, charts and recommendation."
             texts.act_button("Open", f"tournament-open-{t.id}", "open_in_full", do, about)
             if st.button(
                 "Delete",

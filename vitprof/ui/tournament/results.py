@@ -29,7 +29,8 @@ from vitprof.ui.tournament.table import COST_COLUMNS, STATUSES, draw_table, draw
 def draw_tournament(tournament_id: int) -> None:
     follows = view(tournament_id)
     now = follows.look()
-    t, is_own = now.tournament, now.tournament.spec.script is not None
+    t = now.tournament
+    is_own = now.tournament.spec.script is not None
     _draw_title(now)
     draw_problem()
     draw_state(now)
@@ -58,7 +59,8 @@ def draw_tournament(tournament_id: int) -> None:
 
 
 def _draw_title(now: TournamentState) -> None:
-    t, spec = now.tournament, now.tournament.spec
+    t = now.tournament
+    spec = now.tournament.spec
     with st.container(horizontal=True, vertical_alignment="center"):
         st.title(escaped(t.name), anchor=False, width="content")
         if spec.base.simulated:
@@ -117,7 +119,8 @@ def _draw_answer(now: TournamentState, board: leaderboard.Leaderboard, recommend
             st.badge(f"{formats.number(row.speed_up)}x the baseline ({interval})", color="green")
         if row is not None and row.against_baseline != "undecided" and math.isfinite(recommendation.probability):
             sure = f"{100 * min(recommendation.probability, 0.999):.3g}% sure"
-            odd, help_text = DISTURBED in recommendation.sentence, f"{sure}. {SURE_HELP}"
+            odd = DISTURBED in recommendation.sentence
+            help_text = f"{sure}. {SURE_HELP}"
             st.badge("beside other programs" if odd else sure, color="orange" if odd else "blue", help=help_text)
     first, _, rest = recommendation.sentence.partition(". ")
     st.markdown(escaped(texts.sentence(first)))
@@ -150,7 +153,8 @@ def _draw_reasons(board: leaderboard.Leaderboard) -> None:
 
 
 def _downloads(now: TournamentState, board: leaderboard.Leaderboard, recommendation: Recommendation | None) -> None:
-    t, stamp = now.tournament, file_stamp()
+    t = now.tournament
+    stamp = file_stamp()
 
     def csv() -> str:
         return tournament_csv(t, board, break_even(board), recommendation)
@@ -217,7 +221,8 @@ def _heat(now: TournamentState, board: leaderboard.Leaderboard) -> None:
 
 
 def _costs(now: TournamentState, board: leaderboard.Leaderboard) -> None:
-    ranked, costs = [row for row in board.rows if row.rank is not None], charts.COSTS
+    ranked = [row for row in board.rows if row.rank is not None]
+    costs = charts.COSTS
     known = [c for c in costs if any(math.isfinite(cost_of(row, c)) for row in ranked)]
     if not known:
         st.info("No cost is known yet: nothing has ended.")

@@ -64,7 +64,8 @@ def _ready(spec: tournament_spec.TournamentSpec, more: DeltaGenerator) -> tourna
     if refused:
         with st.expander(f"{len(refused)} of {len(planned)} settings cannot run here: why"):
             st.markdown("\n".join(f"- **{escaped(key_in_words(t.key))}**: {escaped(t.refused)}" for t in refused))
-    needed, free = needs.disk_bytes + needs.staged_bytes, resources.machine().disk_bytes
+    needed = needs.disk_bytes + needs.staged_bytes
+    free = resources.machine().disk_bytes
     if not able:
         st.error("None of these settings can run here: choose other strategies.")
     elif needed > free:
@@ -80,7 +81,8 @@ def _draw_last(spec: tournament_spec.TournamentSpec, able: Sequence[PlannedTrial
     left, middle, right = st.columns(3)
     with left:
         first = f"the first: {next(iter(names.values()))}" if names else "the first"
-        options, key = ["", *names], f"{fields.TRIAL}baseline"
+        options = ["", *names]
+        key = f"{fields.TRIAL}baseline"
         widgets.keep_to(options, key, "")
         baseline = st.selectbox(
             "Compared with",
@@ -157,7 +159,13 @@ class Estimate:
 
 
 def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Estimate:
-    seconds, unknown, source, prepared, staged, ram, makes = 0.0, 0, 0, dict[str, int](), 0, 0, ""
+    seconds = 0.0
+    unknown = 0
+    source = 0
+    prepared = dict[str, int]()
+    staged = 0
+    ram = 0
+    makes = ""
     speeds: dict[tuple[str, int], float] = {}
     for config in (trial.config for trial in able):
         info = dataset_info(config.dataset, config.n_images)
@@ -172,9 +180,11 @@ def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Est
         )
         if needs.prepared_as is not None and needs.made is None:
             prepared[needs.prepared_as] = needs.prepared_bytes
-        staged, ram = max(staged, needs.staged_bytes), max(ram, needs.ram_bytes)
+        staged = max(staged, needs.staged_bytes)
+        ram = max(ram, needs.ram_bytes)
         if not (home.data_dir() / info.directory).is_dir():
-            source, makes = needs.source_bytes, info.name
+            source = needs.source_bytes
+            makes = info.name
     return Estimate(seconds, unknown, sum(prepared.values()) + source, staged, ram, tuple(prepared), makes)
 
 

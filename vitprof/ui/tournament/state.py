@@ -23,8 +23,12 @@ from vitprof.ui.profile.live import NOW_HELP, STAGES
 
 VIEWS_KEPT = 100
 """Tournaments whose summaries and blocks (20 numbers for each run) stay in memory: the list needs them too."""
-CHOSEN, AGAINST, SECTION = "tournament", "against", "section"
-COLOUR, COST, SETTING = "colour", "cost", "setting"
+CHOSEN = "tournament"
+AGAINST = "against"
+SECTION = "section"
+COLOUR = "colour"
+COST = "cost"
+SETTING = "setting"
 REFRESH_S, WATCH_S = 2.0, 5.0
 """Seconds between redrawings of the bar, and between an idle page's checks for changes."""
 ADDED_ROUNDS = 3
@@ -77,7 +81,8 @@ def start_tuning(base: RunConfig | None, seconds: float, same_batch: bool) -> No
     with STARTING:
         _check_free()
         if base is not None:
-            manager, sizes = resources.manager(), (base.batch_size,) if same_batch else None
+            manager = resources.manager()
+            sizes = (base.batch_size,) if same_batch else None
             work().start(
                 lambda report, stopped: tune(manager, base, seconds, batch_sizes=sizes, progress=report, stop=stopped)
             )
@@ -132,7 +137,8 @@ def work() -> resources.BackgroundTask[Tuning]:
 
 
 def draw_state(now: tournament_view.TournamentState) -> None:
-    t, script = now.tournament, now.tournament.spec.script
+    t = now.tournament
+    script = now.tournament.spec.script
     if t.held:
         notifications.watch_tournament(t.id)
     if t.held or t.status != "done":
@@ -181,7 +187,8 @@ def _watch(tournament_id: int, drawn: object) -> None:
         st.rerun(scope="app")
     if now.tournament.held:
         st.progress(now.progress.fraction, text=texts.escaped(_text(now)))
-        run_id, jobs = now.progress.run_id, resources.manager()
+        run_id = now.progress.run_id
+        jobs = resources.manager()
         if run_id is not None and _waits(resources.store().run(run_id)) and jobs.may_stop(run_id):
             texts.act_button("Run now", "tournament-now", "fast_forward", lambda: jobs.run_now(run_id), NOW_HELP)
 
@@ -192,7 +199,9 @@ def _waits(run: StoredRun) -> bool:
 
 
 def _text(now: tournament_view.TournamentState) -> str:
-    p, spec, waits = now.progress, now.tournament.spec, False
+    p = now.progress
+    spec = now.tournament.spec
+    waits = False
     text = f"{p.done} of {p.total} runs done"
     if p.run_id is not None:
         waits = _waits(run := resources.store().run(p.run_id))
@@ -211,7 +220,8 @@ def _text(now: tournament_view.TournamentState) -> str:
 
 def _draw_buttons(t: tournaments.StoredTournament) -> None:
     if t.holder_host:
-        where, store = f"{t.holder_host}, process {t.holder_pid}", resources.store()
+        where = f"{t.holder_host}, process {t.holder_pid}"
+        store = resources.store()
         about = "Pauses the tournament here; then resume it. A run that did not finish is run again."
         texts.draw_take_over(where, "tournament-take-over", lambda: tournaments.release(store, t.id), about)
         return
@@ -240,12 +250,14 @@ def _stop(tournament_id: int) -> None:
 
 
 def _draw_commands(t: tournaments.StoredTournament, script: own_script.OwnScript) -> None:
-    words, options = "To run the rest, in a terminal:", ""
+    words = "To run the rest, in a terminal:"
+    options = ""
     if t.status == "done":
         words = "To run more rounds of every setting that was not cut short, in a terminal:"
         options = f" --more-rounds {ADDED_ROUNDS}"
     elif script.loader is not None and not script.agreed:
-        words, options = "If it may write them again, continue in a terminal:", " --yes"
+        words = "If it may write them again, continue in a terminal:"
+        options = " --yes"
         if script.lasting:
             st.markdown("Each trial runs the script again, which wrote or deleted these files:")
             st.code("\n".join(script.lasting), language=None, height=min(300, 60 + 24 * len(script.lasting)))

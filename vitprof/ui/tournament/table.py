@@ -53,7 +53,8 @@ def standing(row: LeaderboardRow, board: Leaderboard, recommended: str | None) -
         return "waiting"
     if row.rank is None or row.entry.status == "cut":
         return STATUSES[row.entry.status]
-    best, cache = board.row(board.best or ""), row.entry.page_cache
+    best = board.row(board.best or "")
+    cache = row.entry.page_cache
     of = f" ({cache})" if best is not None and cache != best.entry.page_cache else ""
     if row.too_few is not None:
         return TOO_FEW
@@ -180,7 +181,8 @@ COMPARED = 4
 
 def draw_ways_on(now: TournamentState, row: LeaderboardRow, board: Leaderboard, *, best: bool) -> None:
     """Draws what can be done with the setting that is recommended (`best`), or with one that was chosen."""
-    key, own_script = "best" if best else "setting", now.tournament.spec.script
+    key = "best" if best else "setting"
+    own_script = now.tournament.spec.script
     if own_script is not None and (line := code_line(own_script, row.key)):
         st.code(line, language="python", wrap_lines=True)
     compared_rows = [r for r in board.rows if r.rank is not None][:COMPARED] if best else [row]
@@ -188,8 +190,10 @@ def draw_ways_on(now: TournamentState, row: LeaderboardRow, board: Leaderboard, 
     with st.container(horizontal=True, vertical_alignment="center"):
         if own_script is None and use_button(f"tournament-use-{key}", primary=best):
             use_setting(config_of(now, row), f"tournament {now.tournament.id}")
-        ids, words = compared(board, compared_rows), "Compare the fastest" if best else "Compare with baseline"
-        icon, off = ":material/compare_arrows:", len(ids) < 2
+        ids = compared(board, compared_rows)
+        words = "Compare the fastest" if best else "Compare with baseline"
+        icon = ":material/compare_arrows:"
+        off = len(ids) < 2
         if st.button(words, f"tournament-compare-{key}", COMPARE_HELP, icon=icon, disabled=off):
             _open_compare(ids, board)
         if own_script is None:

@@ -55,7 +55,8 @@ def _draw_form() -> None:
         help=f"Leave it at {widgets.settings()['batch_size']}, as in the settings of Profile: another one also "
         "changes how the model learns.",
     )
-    plan, problem = strategies.STRATEGIES[strategy or TUNED_AT_FIRST], ""
+    plan = strategies.STRATEGIES[strategy or TUNED_AT_FIRST]
+    problem = ""
     base: RunConfig | None = None
     try:
         info = widgets.data_set()
@@ -86,7 +87,8 @@ def _draw_form() -> None:
 
 def _forecast(base: RunConfig, seconds: float, same_batch: bool) -> str:
     n = len(search.candidates(base, (base.batch_size,) if same_batch else None))
-    a_run_s, enough = search.OVERHEAD_S[base.isolation] + search.LEAST_S, search.enough_of(n)
+    a_run_s = search.OVERHEAD_S[base.isolation] + search.LEAST_S
+    enough = search.enough_of(n)
     tried = search.settings_within(seconds, n, a_run_s)
     longer = f": too few to say anything. Give it about {estimates.about(search.seconds_for(enough, n, a_run_s))}"
     return f"Time for about {tried} of {formats.count(n, 'setting')}{'' if tried >= enough else longer}."

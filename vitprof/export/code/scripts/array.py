@@ -120,7 +120,9 @@ class Pixels:
     shape = SIZE, SIZE, len(MEAN)
 
     def __init__(self, path: Path, labels):
-        self.path, self.labels, self.images = path, labels, None
+        self.path = path
+        self.labels = labels
+        self.images = None
 
     def __len__(self):
         return len(self.labels)
@@ -238,13 +240,15 @@ def batches_of(storage, device: torch.device):
 def make_loader(data: Path, device: torch.device):
     """Returns the loader of batches on the device, and the number of classes."""
     folder = ImageFolder(str(data))
-    labels, n_classes = torch.tensor(folder.targets), len(folder.classes)
+    labels = torch.tensor(folder.targets)
+    n_classes = len(folder.classes)
     path = prepare(data, [path for path, _ in folder.samples])
     if TRANSFER == "resident":
         return OnDevice(Resident(open_images(path), labels, device), device), n_classes
     if STORAGE == "memory-float":  # four bytes a value, and each sample on its own
         images = open_images(path).permute(0, 3, 1, 2).float().div_(255).contiguous()
-        samples, order = TensorDataset(images, labels), torch.Generator().manual_seed(SEED)
+        samples = TensorDataset(images, labels)
+        order = torch.Generator().manual_seed(SEED)
         loader = DataLoader(samples, BATCH_SIZE, shuffle=True, generator=order, **worker_options(device))
         return OnDevice(loader, device), n_classes
     return OnDevice(batches_of(Pixels(path, labels), device), device), n_classes
@@ -254,9 +258,12 @@ def augment(images):
     """Random crop, shift, rotation and flip: one affine map for each image of the batch."""
     u = torch.rand((6, len(images)), device=images.device)
     angle = (2 * u[0] - 1) * math.radians(15)
-    area, ratio = MIN_AREA + (1 - MIN_AREA) * u[1], (3 / 4 if MIN_AREA < 1 else 1) ** (1 - 2 * u[2])
-    width, height = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
-    x, y = (2 * u[3] - 1) * (1 - width + 2 * SHIFT / SIZE), (2 * u[4] - 1) * (1 - height + 2 * SHIFT / SIZE)
+    area = MIN_AREA + (1 - MIN_AREA) * u[1]
+    ratio = (3 / 4 if MIN_AREA < 1 else 1) ** (1 - 2 * u[2])
+    width = (area * ratio).sqrt().clamp(max=1)
+    height = (area / ratio).sqrt().clamp(max=1)
+    x = (2 * u[3] - 1) * (1 - width + 2 * SHIFT / SIZE)
+    y = (2 * u[4] - 1) * (1 - height + 2 * SHIFT / SIZE)
     width = torch.where(u[5] < 0.5, -width, width) if FLIP else width
     rows = (width * angle.cos(), -height * angle.sin(), x), (width * angle.sin(), height * angle.cos(), y)
     theta = torch.stack([torch.stack(row, 1) for row in rows], 1)
@@ -276,7 +283,8 @@ class OnDevice:
     """Batches on the device, normalised there: uint8 until then is a quarter of the bytes to move."""
 
     def __init__(self, loader, device: torch.device):
-        self.loader, self.device = loader, device
+        self.loader = loader
+        self.device = device
         self.mean, self.std = (torch.tensor(values, device=device).view(1, -1, 1, 1) for values in (MEAN, STD))
         self.stream = torch.cuda.Stream() if TRANSFER == "stream" and device.type == "cuda" else None
 

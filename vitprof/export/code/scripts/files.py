@@ -53,7 +53,8 @@ class LmdbFiles(Files):
 
     def __init__(self, root: Path):
         super().__init__(root)
-        self.env, self.process = None, None
+        self.env = None
+        self.process = None
         self.file = made_once(root.with_name(f"{root.name}.lmdb"), self.write)  # delete it when your data change
 
     def write(self, new: Path):
@@ -114,7 +115,10 @@ def decode(encoded: bytes, out: np.ndarray) -> None:
             min_factor=n,
         )
         order = 1
-        top, left, height, width = top // n, left // n, height // n, width // n
+        top = top // n
+        left = left // n
+        height = height // n
+        width = width // n
     else:
         flags = cv2.IMREAD_GRAYSCALE if len(MEAN) == 1 else cv2.IMREAD_COLOR
         image = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
@@ -137,7 +141,8 @@ def crop(height: int, width: int) -> tuple[int, int, int, int]:
     for _ in range(10 if AUGMENT == "crop" else 0):
         area = height * width * random.uniform(0.08, 1)
         ratio = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))
-        h, w = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
+        h = round(math.sqrt(area / ratio))
+        w = round(math.sqrt(area * ratio))
         if 0 < h <= height and 0 < w <= width:
             return random.randint(0, height - h), random.randint(0, width - w), h, w
     side = min(height, width)
@@ -152,7 +157,8 @@ class Decoded:
     shape = SIZE, SIZE, len(MEAN)
 
     def __init__(self, files):
-        self.files, self.labels = files, files.labels
+        self.files = files
+        self.labels = files.labels
 
     def __len__(self):
         return len(self.labels)

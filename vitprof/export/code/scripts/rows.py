@@ -25,7 +25,10 @@ class RawFiles:
     shape = SIZE, SIZE, len(MEAN)
 
     def __init__(self, path: Path, labels):
-        self.path, self.labels, self.opened, self.process = path, labels, None, None
+        self.path = path
+        self.labels = labels
+        self.opened = None
+        self.process = None
 
     def __len__(self):
         return len(self.labels)
@@ -107,7 +110,9 @@ class Hdf5Chunks(RawFiles):
         return h5py.File(self.path, "r")
 
     def read(self, indices, out):
-        wanted, rows, images = indices.numpy(), out.numpy(), self.handle()["images"]
+        wanted = indices.numpy()
+        rows = out.numpy()
+        images = self.handle()["images"]
         starts = np.flatnonzero(np.diff(wanted, prepend=-2) != 1).tolist()
         for first, last in zip(starts, [*starts[1:], len(wanted)], strict=True):
             images.read_direct(rows, np.s_[wanted[first] : wanted[first] + last - first], np.s_[first:last])
@@ -126,7 +131,9 @@ class Cached:
     """A storage of which a fixed random part is in memory: as much as CACHE_MB."""
 
     def __init__(self, storage):
-        self.storage, self.labels, self.shape = storage, storage.labels, storage.shape
+        self.storage = storage
+        self.labels = storage.labels
+        self.shape = storage.shape
         n_kept = min(len(storage), int(CACHE_MB * 1e6 / math.prod(self.shape)))
         kept = torch.randperm(len(storage), generator=torch.Generator().manual_seed(SEED))[:n_kept].sort().values
         self.images = torch.empty((n_kept, *self.shape), dtype=torch.uint8)
@@ -152,7 +159,8 @@ class Cached:
 def make_loader(data: Path, device: torch.device):
     """Returns the loader of batches on the device, and the number of classes."""
     folder = ImageFolder(str(data))
-    labels, n_classes = torch.tensor(folder.targets), len(folder.classes)
+    labels = torch.tensor(folder.targets)
+    n_classes = len(folder.classes)
     kind, ending = STORAGES[STORAGE]
 
     def write(new: Path):

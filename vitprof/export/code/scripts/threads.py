@@ -28,7 +28,8 @@ class Threads(Ahead):
 
     def begin(self, pool, indices):
         """Has a batch made in four pieces for each thread: none waits long for the last one."""
-        images, size = self.room(len(indices)), -(-len(indices) // (4 * WORKERS))
+        images = self.room(len(indices))
+        size = -(-len(indices) // (4 * WORKERS))
         pieces = zip(indices.split(size), images.split(size), strict=True)
         reading = [pool.submit(self.storage.read, *piece) for piece in pieces]
 

@@ -1,6 +1,7 @@
 """The tables that `Database` made up to version 0.1.0 of vitprof: the baseline."""
 
-revision, down_revision = "7", None
+revision = "7"
+down_revision = None
 
 
 def upgrade() -> None:

@@ -3,7 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision = "8", "7"
+revision = "8"
+down_revision = "7"
 
 
 def upgrade() -> None:
