@@ -17,7 +17,9 @@ def main() -> None:
     navigation.add_skip_link()
     page = st.navigation(
         [
-            st.Page("pages/profile.py", title="Profile", icon=":material/monitoring:", default=True),
+            st.Page(
+                "pages/profile.py", title="Profile", icon=":material/monitoring:", default=True
+            ),
             st.Page("pages/tournament.py", title="Tournament", icon=":material/emoji_events:"),
             st.Page("pages/compare.py", title="Compare", icon=":material/compare_arrows:"),
             st.Page("pages/history.py", title="History", icon=":material/history:"),
@@ -43,7 +45,9 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-elif __name__ == "app":  # the server looks for `app` here: Streamlit behind the gate that decides who gets in
+elif (
+    __name__ == "app"
+):  # the server looks for `app` here: Streamlit behind the gate that decides who gets in
     from vitprof.ui import web
 
     app = st.App(__file__, **web.parts())

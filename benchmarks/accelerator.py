@@ -40,7 +40,9 @@ def fit(batch_sizes: list[int], seconds: list[float]) -> tuple[float, float, flo
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--batch-sizes", default="64,128,256,512,1024")
@@ -74,12 +76,16 @@ def main() -> None:
         store.close()
     medians = [statistics.median(found[b]) for b in batch_sizes]
     a, b, error = fit(batch_sizes, medians)
-    print(f"{name}, ViT {given.model}: median step of {given.rounds} runs of {given.steps} steps each\n")
+    print(
+        f"{name}, ViT {given.model}: median step of {given.rounds} runs of {given.steps} steps each\n"
+    )
     print("| batch | step | line |\n|---|---|---|")
     for batch_size, seconds in zip(batch_sizes, medians, strict=True):
         low, high = min(found[batch_size]), max(found[batch_size])
         line = (a + b * batch_size) * 1e3
-        print(f"| {batch_size} | {seconds * 1e3:.3g} ms ({low * 1e3:.3g}-{high * 1e3:.3g}) | {line:.3g} ms |")
+        print(
+            f"| {batch_size} | {seconds * 1e3:.3g} ms ({low * 1e3:.3g}-{high * 1e3:.3g}) | {line:.3g} ms |"
+        )
     print(f"\n{a * 1e3:.4g} ms a step and {b * 1e6:.4g} us a sample, largest error {error:.0%}:")
     print(f"--device simulated:{max(0.0, a) * 1e3:.4g},{b * 1e6:.4g}")
 

@@ -71,7 +71,9 @@ def measured(manager: JobManager, store: RunStore, config: RunConfig) -> StoredR
 
 def loading_s(manager: JobManager, store: RunStore) -> float:
     """Returns the time (s) of sample-by-sample loading on this machine for each sample, without training."""
-    config = RunConfig(strategy="per-sample", batch_size=1000, steps=14, loader_only=True, threads=1, device="cpu")
+    config = RunConfig(
+        strategy="per-sample", batch_size=1000, steps=14, loader_only=True, threads=1, device="cpu"
+    )
     summary = measured(manager, store, config).summary
     assert summary is not None
     return 1 / summary.samples_per_s
@@ -83,7 +85,9 @@ def cell(values: list[float], digits: int = 3) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--csv", type=Path)
     given = parser.parse_args()
@@ -96,31 +100,57 @@ def main() -> None:
         for index in range(given.rounds):
             for batch_size in ARTICLE:
                 for case in CASES:
-                    summary = measured(manager, store, config_of(case, batch_size, sample_s)).summary
+                    summary = measured(
+                        manager, store, config_of(case, batch_size, sample_s)
+                    ).summary
                     assert summary is not None
                     epoch_s = N_TRAIN / summary.samples_per_s
                     epochs.setdefault((batch_size, case), []).append(epoch_s)
                     idle.setdefault((batch_size, case), []).append(summary.device_idle_frac)
-                    print(f"round {index + 1}: {case}, batch {batch_size}: {epoch_s:.3g} s", file=sys.stderr)
+                    print(
+                        f"round {index + 1}: {case}, batch {batch_size}: {epoch_s:.3g} s",
+                        file=sys.stderr,
+                    )
     finally:
         manager.shutdown()
         store.close()
-    print(f"\nseconds an epoch on {DEVICE}, median (range) of {given.rounds}; sample by sample, loading takes ", end="")
-    print(f"{sample_s * 1e6:.0f} us a sample here and {ARTICLE_SAMPLE_S * 1e6:.0f} us on the article's host\n")
-    header = ["batch", "article: sample by sample", "slow host, simulated", "its device idle", "per-sample, simulated"]
+    print(
+        f"\nseconds an epoch on {DEVICE}, median (range) of {given.rounds}; sample by sample, loading takes ",
+        end="",
+    )
+    print(
+        f"{sample_s * 1e6:.0f} us a sample here and {ARTICLE_SAMPLE_S * 1e6:.0f} us on the article's host\n"
+    )
+    header = [
+        "batch",
+        "article: sample by sample",
+        "slow host, simulated",
+        "its device idle",
+        "per-sample, simulated",
+    ]
     header += ["its device idle", "article: in memory", "memory, simulated", "its device idle"]
     print("| " + " | ".join(header) + " |")
     print("|---" * len(header) + "|")
     for batch_size, (by_sample, in_memory) in ARTICLE.items():
         row = [str(batch_size), "-" if math.isnan(by_sample) else f"{by_sample:g}"]
         for case in ("slow host", "per-sample"):
-            row += [cell(epochs[batch_size, case]), f"{statistics.median(idle[batch_size, case]):.0%}"]
-        row += ["-" if math.isnan(in_memory) else f"{in_memory:g}", cell(epochs[batch_size, "memory"])]
-        print("| " + " | ".join([*row, f"{statistics.median(idle[batch_size, 'memory']):.0%}"]) + " |")
+            row += [
+                cell(epochs[batch_size, case]),
+                f"{statistics.median(idle[batch_size, case]):.0%}",
+            ]
+        row += [
+            "-" if math.isnan(in_memory) else f"{in_memory:g}",
+            cell(epochs[batch_size, "memory"]),
+        ]
+        print(
+            "| " + " | ".join([*row, f"{statistics.median(idle[batch_size, 'memory']):.0%}"]) + " |"
+        )
     if given.csv:
         with given.csv.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            writer.writerow(("batch_size", "case", "round", "epoch_s", "device_idle_frac", "device"))
+            writer.writerow(
+                ("batch_size", "case", "round", "epoch_s", "device_idle_frac", "device")
+            )
             for key, values in epochs.items():
                 writer.writerows((*key, i, v, idle[key][i], DEVICE) for i, v in enumerate(values))
 

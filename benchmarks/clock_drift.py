@@ -27,7 +27,13 @@ def loop(*, wait_s: float, work_s: float, seconds: float) -> str:
     """
     images = scripts.Images(wait_s, int(seconds / (wait_s + work_s)))
     model = scripts.Model(work_s).cuda()
-    scripts._loop(model, torch.optim.SGD(model.parameters(), lr=0.1), images.loader(), torch.Tensor.backward, item=True)
+    scripts._loop(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        images.loader(),
+        torch.Tensor.backward,
+        item=True,
+    )
     (since_s, _), (until_s, _) = images.noted[images.n_batches // 4], images.noted[-1]
     return json.dumps({"since_s": since_s, "until_s": until_s})
 
@@ -43,7 +49,9 @@ def row(folder: Path, case: str, ppm: int, seconds: float) -> None:
     own, steps = json.loads(done.returned), done.steps
     kept = (steps["t_start_s"] >= own["since_s"]) & (steps["t_start_s"] < own["until_s"])
     step_s = steps["step_s"][kept].sum()
-    waited, exposed = (steps[name][kept].sum() / step_s for name in ("data_wait_s", "exposed_wait_s"))
+    waited, exposed = (
+        steps[name][kept].sum() / step_s for name in ("data_wait_s", "exposed_wait_s")
+    )
     print(
         f"| {ppm:+d} | {case} | {kept.sum()} | {waited:.2%} | {exposed:.2%} | {(exposed - waited) * 100:+.2f} |",
         flush=True,
@@ -51,14 +59,21 @@ def row(folder: Path, case: str, ppm: int, seconds: float) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ppm", type=int, nargs="+", default=[-100, -50, -20, 0, 20, 50, 100])
     parser.add_argument("--seconds", type=float, default=600)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        print("| µs/s | case | steps | waited, by the host's clock | exposed wait, by both clocks | points |")
+        print(
+            "| µs/s | case | steps | waited, by the host's clock | exposed wait, by both clocks | points |"
+        )
         for ppm in given.ppm:
-            pair = [threading.Thread(target=row, args=(Path(folder), case, ppm, given.seconds)) for case in CASES]
+            pair = [
+                threading.Thread(target=row, args=(Path(folder), case, ppm, given.seconds))
+                for case in CASES
+            ]
             for each in pair:
                 each.start()
             for each in pair:

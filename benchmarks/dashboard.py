@@ -35,11 +35,23 @@ from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.store import RunStore
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-WATCHED = {"strategy": "per-sample", "batch_size": 128, "steps": 1000, "threads": 1, "device": "simulated:1,0"}
+WATCHED = {
+    "strategy": "per-sample",
+    "batch_size": 128,
+    "steps": 1000,
+    "threads": 1,
+    "device": "simulated:1,0",
+}
 """A job bound by its loader, so that anything that takes CPU from it slows it down."""
 WATCHED_WARMUP = 20
 """Steps, of which the first last longer."""
-JOB: dict[str, Any] = {"strategy": "memory", "batch_size": 64, "steps": 250, "threads": 1, "warmup_steps": 20}
+JOB: dict[str, Any] = {
+    "strategy": "memory",
+    "batch_size": 64,
+    "steps": 250,
+    "threads": 1,
+    "warmup_steps": 20,
+}
 
 
 @contextmanager
@@ -71,7 +83,11 @@ def dashboard(env: dict[str, str]) -> Iterator[tuple[str, psutil.Process]]:
 
 def by_command_line(env: dict[str, str], config: dict[str, Any]) -> dict[str, float]:
     """Runs a job by command line and returns its summary."""
-    options = [part for name, value in config.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    options = [
+        part
+        for name, value in config.items()
+        for part in (f"--{name.replace('_', '-')}", str(value))
+    ]
     command = [sys.executable, "-m", "vitprof", "run", *options, "--no-evaluate", "--json"]
     result = subprocess.run(command, cwd=REPOSITORY, env=env, check=True, capture_output=True)
     summary: dict[str, float] = json.loads(result.stdout)["summary"]
@@ -84,7 +100,9 @@ def by_dashboard(store: RunStore, url: str, config: dict[str, Any]) -> dict[str,
     known = {run.id for run in store.runs()}
     with Session(url, query) as page:
         page.press("Run")
-        while not (new := [run for run in store.runs(limit=1) if run.id not in known]) or new[0].live:
+        while (
+            not (new := [run for run in store.runs(limit=1) if run.id not in known]) or new[0].live
+        ):
             time.sleep(1.0)
         if new[0].status != "done" or new[0].summary is None:
             raise SystemExit(f"the dashboard's run failed: {new[0].error}")
@@ -139,7 +157,9 @@ def compare_tabs(tabs: int, rounds: int, *, against: int, apart: bool) -> None:
             os.sched_setaffinity(0, others)  # the server and its job start with it too
         with dashboard(env) as (url, server):
             store = RunStore()
-            query = "&".join(f"{name}={value}" for name, value in (WATCHED | {"evaluate": "false"}).items())
+            query = "&".join(
+                f"{name}={value}" for name, value in (WATCHED | {"evaluate": "false"}).items()
+            )
             for index in range(rounds):
                 for count in (against, tabs) if index % 2 == 0 else (tabs, against):
                     known = {run.id for run in store.runs()}
@@ -150,7 +170,9 @@ def compare_tabs(tabs: int, rounds: int, *, against: int, apart: bool) -> None:
                     while not store.run(new[0].id).environment:
                         time.sleep(0.1)
                     if apart:
-                        for thread in (t for job in server.children(recursive=True) for t in job.threads()):
+                        for thread in (
+                            t for job in server.children(recursive=True) for t in job.threads()
+                        ):
                             os.sched_setaffinity(thread.id, [first])
                     with ExitStack() as open_pages:
                         for _ in range(count):
@@ -162,8 +184,13 @@ def compare_tabs(tabs: int, rounds: int, *, against: int, apart: bool) -> None:
                     if run.status != "done" or run.summary is None:
                         raise SystemExit(f"the dashboard's run failed: {run.error}")
                     speeds[count].append(run.summary.samples_per_s / run.config.batch_size)
-                    tail = np.percentile(store.steps(run.id, names=["step_s"])["step_s"][WATCHED_WARMUP:], 99)
-                    used = (_cpu_s(server) - before[0]) / took, (time.process_time() - before[1]) / took
+                    tail = np.percentile(
+                        store.steps(run.id, names=["step_s"])["step_s"][WATCHED_WARMUP:], 99
+                    )
+                    used = (
+                        (_cpu_s(server) - before[0]) / took,
+                        (time.process_time() - before[1]) / took,
+                    )
                     print(
                         f"round {index + 1}, {count} tabs: {speeds[count][-1]:.2f} steps/s, "
                         f"99% under {1e3 * tail:.1f} ms, server {used[0]:.2f} and clients {used[1]:.2f} cores",
@@ -215,7 +242,9 @@ def made_up_telemetry(first: int, n: int, origin: float) -> list[list[float]]:
         name: rng.uniform(1, 100, n) * (1e8 if "bytes" in name else 1) for name in TELEMETRY_COLUMNS
     }
     columns["t_s"] = origin + np.arange(first, first + n) * 0.5
-    rows: list[list[float]] = np.stack([columns[name] for name in TELEMETRY_COLUMNS], axis=1).tolist()
+    rows: list[list[float]] = np.stack(
+        [columns[name] for name in TELEMETRY_COLUMNS], axis=1
+    ).tolist()
     return rows
 
 
@@ -227,7 +256,9 @@ def measure_refresh(steps: int, seconds: float) -> None:
             store = RunStore()
             run_id = store.create_run(RunConfig(strategy="memory", steps=10 * steps))
             origin = time.perf_counter() - steps * 5.5e-3
-            store.update_run(run_id, status="running", stage="training", progress=0.1, t_origin_s=origin)
+            store.update_run(
+                run_id, status="running", stage="training", progress=0.1, t_origin_s=origin
+            )
             for first in range(0, steps, 10_000):
                 rows = made_up_steps(first, min(10_000, steps - first), origin)
                 append_steps(store, run_id, rows.tolist())
@@ -241,7 +272,9 @@ def measure_refresh(steps: int, seconds: float) -> None:
                     times = server.cpu_times()
                     return float(times.user + times.system)
 
-                costs: list[float] = []  # CPU for each refresh, over ten samples each: the system counts in 10 ms
+                costs: list[
+                    float
+                ] = []  # CPU for each refresh, over ten samples each: the system counts in 10 ms
                 page.sizes.clear()
                 end, done = time.monotonic() + seconds, steps
                 while time.monotonic() < end:
@@ -249,7 +282,9 @@ def measure_refresh(steps: int, seconds: float) -> None:
                     for _ in range(10):
                         time.sleep(0.5)
                         append_steps(store, run_id, made_up_steps(done, 5, origin).tolist())
-                        append_telemetry(store, run_id, samples, made_up_telemetry(samples, 1, origin))
+                        append_telemetry(
+                            store, run_id, samples, made_up_telemetry(samples, 1, origin)
+                        )
                         done, samples = done + 5, samples + 1
                     costs.append((cpu_s() - spent) / max(len(page.sizes) - refreshed, 1))
                 sizes = np.array(page.sizes) / 1e3
@@ -262,7 +297,9 @@ def measure_refresh(steps: int, seconds: float) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     what = parser.add_subparsers(dest="what", required=True)
     job = what.add_parser("job")
     job.add_argument("--isolation", choices=("process", "thread"), default="process")
@@ -272,7 +309,9 @@ def main() -> None:
     refresh.add_argument("--seconds", type=float, default=20.0)
     tabs = what.add_parser("tabs")
     tabs.add_argument("--tabs", type=int, default=4)
-    tabs.add_argument("--against", type=int, default=0, help="pages in the runs that are compared with")
+    tabs.add_argument(
+        "--against", type=int, default=0, help="pages in the runs that are compared with"
+    )
     tabs.add_argument("--apart", action="store_true", help="the job on a core of its own")
     tabs.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()

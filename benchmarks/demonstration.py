@@ -87,9 +87,17 @@ class Recording:
         self.folder = folder
         self.database = folder / "home" / "recordings.sqlite"
         self.database.parent.mkdir()
-        self._env = {name: value for name, value in os.environ.items() if not name.startswith("VITPROF_")}
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # "python" is this one
-        self._env |= {"VITPROF_HOME": str(folder / "home"), "PYTHONPATH": str(REPOSITORY), "PATH": path}
+        self._env = {
+            name: value for name, value in os.environ.items() if not name.startswith("VITPROF_")
+        }
+        path = os.pathsep.join(
+            [str(Path(sys.executable).parent), os.environ["PATH"]]
+        )  # "python" is this one
+        self._env |= {
+            "VITPROF_HOME": str(folder / "home"),
+            "PYTHONPATH": str(REPOSITORY),
+            "PATH": path,
+        }
 
     def store(self) -> RunStore:
         return RunStore(f"sqlite:///{self.database}")
@@ -97,7 +105,9 @@ class Recording:
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Starts a command of vitprof."""
         print("vitprof", *arguments, flush=True)
-        return subprocess.Popen([*VITPROF, *arguments], cwd=self.folder, env=self._env, stdout=subprocess.DEVNULL)
+        return subprocess.Popen(
+            [*VITPROF, *arguments], cwd=self.folder, env=self._env, stdout=subprocess.DEVNULL
+        )
 
     def call(self, *arguments: str, status: int = 0) -> None:
         """Runs a command of vitprof. Raises `SystemExit` where its exit status is not `status`."""
@@ -124,14 +134,18 @@ class Recording:
             with closing(self.store()) as store:
                 store.delete(made.id)
             self.count_on()
-        raise SystemExit(f"no run in {TRIES} was called {kind} without other programs on the machine")
+        raise SystemExit(
+            f"no run in {TRIES} was called {kind} without other programs on the machine"
+        )
 
     def tournament(self, *arguments: str) -> None:
         """Makes a tournament whose recommendation does not warn of other programs."""
         for _ in range(TRIES):
             wait_for_quiet()
             self.call("tournament", *arguments)
-            told = subprocess.check_output([*VITPROF, "tournament", "--resume", "1", "--json"], env=self._env)
+            told = subprocess.check_output(
+                [*VITPROF, "tournament", "--resume", "1", "--json"], env=self._env
+            )
             if b"other programs" not in told:
                 return
             print("again: other programs took the CPU")
@@ -178,12 +192,36 @@ def record(recording: Recording) -> None:
     """Makes every run of the demonstration. The page Compare shows the newest two unless others are chosen: those
     belong together, and the slower one is `vitprof.demo.FIRST_SHOWN`.
     """
-    broken = ("--strategy", "workers", "--workers", "1", "--seconds", "60", "--name", "A worker was killed")
+    broken = (
+        "--strategy",
+        "workers",
+        "--workers",
+        "1",
+        "--seconds",
+        "60",
+        "--name",
+        "A worker was killed",
+    )
     recording.broken_run("run", *GPU, *broken)
     run = ("run", *GPU, "--steps", "150")
     photos = ("--dataset", "photos", "--n-images", "400", "--strategy", "workers", "--workers", "1")
-    recording.run("input-bound", *run, *photos, "--batch-size", "16", "--name", "Photos, decoded by one worker")
-    launches = ("--device", "simulated:1,0,launch=4", "--strategy", "memory", "--name", "A tiny model on a fast GPU")
+    recording.run(
+        "input-bound",
+        *run,
+        *photos,
+        "--batch-size",
+        "16",
+        "--name",
+        "Photos, decoded by one worker",
+    )
+    launches = (
+        "--device",
+        "simulated:1,0,launch=4",
+        "--strategy",
+        "memory",
+        "--name",
+        "A tiny model on a fast GPU",
+    )
     recording.run("launch-bound", *run, *launches)
     make_images(recording.folder / "photos")
     (recording.folder / "train.py").write_text(TRAIN)
@@ -195,9 +233,16 @@ def record(recording: Recording) -> None:
     wait_for_quiet()
     recording.call("headroom", str(first))
     # A fast loader alone makes thousands of steps a second: leave out the fastest strategies, and keep the runs short.
-    recording.call("predict", str(first), "--strategies", "tensordataset,workers,hdf5", "--seconds", "0.5")
+    recording.call(
+        "predict", str(first), "--strategies", "tensordataset,workers,hdf5", "--seconds", "0.5"
+    )
     recording.run("not input-bound", *run, "--strategy", "memory-ahead", "--name", FAST)
-    strategies = ("--strategies", "per-sample,tensordataset,workers,memory,memory-ahead", "--batch-sizes", "64,256")
+    strategies = (
+        "--strategies",
+        "per-sample,tensordataset,workers,memory,memory-ahead",
+        "--batch-sizes",
+        "64,256",
+    )
     device = ("--device", "simulated:a100", "--threads", "1", "--steps", "60")
     recording.tournament(*strategies, *device, "--name", "Which loader feeds an A100?")
 
@@ -214,10 +259,14 @@ def nameless(database: Path, folder: Path) -> None:
 
     with closing(sqlite3.connect(database)) as db, db:
         db.create_function("without", 1, without)
-        for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%s'").fetchall():
+        for (table,) in db.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%s'"
+        ).fetchall():
             for _, column, kind, *_ in db.execute(f"PRAGMA table_info({table})").fetchall():
                 if kind in ("VARCHAR", "JSON"):
-                    db.execute(f"UPDATE {table} SET {column} = without({column}) WHERE {column} IS NOT NULL")
+                    db.execute(
+                        f"UPDATE {table} SET {column} = without({column}) WHERE {column} IS NOT NULL"
+                    )
 
 
 def lane(store: RunStore, run: StoredRun) -> dict[str, object]:
@@ -239,17 +288,27 @@ def pack(store: RunStore, folder: Path) -> None:
     runs = store.runs()
     write_bundle(store, [run.id for run in runs], folder / RUNS.name)
     experiments = {
-        "tournaments": [{"name": one.name, "spec": one.spec.to_dict()} for one in reversed(list_tournaments(store))],
+        "tournaments": [
+            {"name": one.name, "spec": one.spec.to_dict()}
+            for one in reversed(list_tournaments(store))
+        ],
         "predictions": [
             {
                 "profile_run_id": one.profile_run_id,
                 "micro_run_id": one.micro_run_id,
                 "config": one.config.to_dict(),
-                "prediction": {"samples_per_s": one.samples_per_s, "low": one.low, "high": one.high},
+                "prediction": {
+                    "samples_per_s": one.samples_per_s,
+                    "low": one.low,
+                    "high": one.high,
+                },
             }
             for one in list_predictions(store)
         ],
-        "lanes": [lane(store, run) for run in (store.run(FIRST_SHOWN), next(r for r in runs if r.name == FAST))],
+        "lanes": [
+            lane(store, run)
+            for run in (store.run(FIRST_SHOWN), next(r for r in runs if r.name == FAST))
+        ],
         "groups": {
             run.id: (run.group_key, run.role)
             for run in runs

@@ -45,15 +45,23 @@ class Machine:
         """Returns the samples/s of a run's blocks, (40,), and the cores that other programs took meanwhile, (40,)."""
         rng, kind = self._rng, self.kind
         blocks_sd, runs_sd = {"noisy": (0.03, 0.03)}.get(kind, (0.01, 0.005))
-        logs = math.log(self.speeds[setting]) + rng.normal(0, runs_sd) + rng.normal(0, blocks_sd * 2**0.5, N_BLOCKS)
+        logs = (
+            math.log(self.speeds[setting])
+            + rng.normal(0, runs_sd)
+            + rng.normal(0, blocks_sd * 2**0.5, N_BLOCKS)
+        )
         others = np.zeros(N_BLOCKS)
         if kind == "drifting":
-            logs += self._drift * np.sin(math.pi * (self._n + np.arange(N_BLOCKS)) / (4 * len(SPEEDS) * N_BLOCKS))
+            logs += self._drift * np.sin(
+                math.pi * (self._n + np.arange(N_BLOCKS)) / (4 * len(SPEEDS) * N_BLOCKS)
+            )
         if kind in ("fits", "spoiled"):
             slowed = np.array([self._disturbed() for _ in range(N_BLOCKS)])
             logs, others = logs + slowed, (slowed < 0).astype(float)
         if kind == "busy" or (kind == "spoiled" and rng.random() < 0.15):
-            logs += math.log(1 - (rng.uniform(0.2, 0.7) if kind == "busy" else rng.uniform(0.3, 0.6)))
+            logs += math.log(
+                1 - (rng.uniform(0.2, 0.7) if kind == "busy" else rng.uniform(0.3, 0.6))
+            )
             others[:] = rng.uniform(1, 2)
         self._n += N_BLOCKS
         return np.exp(logs), others
@@ -84,32 +92,53 @@ def tournament(kind: str, seed: int, judged: Judged | None) -> tuple[str, bool, 
         first = number % len(keys)
         for key in (k for k in keys[first:] + keys[:first] if k not in cut):
             blocks, others = machine.run(int(key[1:]))
-            n = 0 if judged is None or key == "s0" else _cut_after(runs, cut, key, blocks, others, judged)
+            n = (
+                0
+                if judged is None or key == "s0"
+                else _cut_after(runs, cut, key, blocks, others, judged)
+            )
             if n:
                 cut.add(key)
             if n != 1:  # else it did not begin
                 n = n or N_BLOCKS
                 status: Status = "cut" if key in cut else "done"
-                runs[key].append(Outcome(number, number, status, _pairs(blocks[:n]), None, _cores(blocks, others, n)))
+                runs[key].append(
+                    Outcome(
+                        number, number, status, _pairs(blocks[:n]), None, _cores(blocks, others, n)
+                    )
+                )
                 made += n / N_BLOCKS
     found = recommend(board_of(runs, cut))
     bad = any(machine.speeds[int(key[1:])] >= RIGHT for key in cut)
     if found is None or found.key is None:
         return "undecided", bad, made / len(runs)
-    return ("right" if machine.speeds[int(found.key[1:])] >= RIGHT else "wrong"), bad, made / len(runs)
+    return (
+        ("right" if machine.speeds[int(found.key[1:])] >= RIGHT else "wrong"),
+        bad,
+        made / len(runs),
+    )
 
 
 def _cut_after(
-    runs: dict[str, list[Outcome]], cut: set[str], key: str, blocks: Floats, others: Floats, judged: Judged
+    runs: dict[str, list[Outcome]],
+    cut: set[str],
+    key: str,
+    blocks: Floats,
+    others: Floats,
+    judged: Judged,
 ) -> int:
     """Returns the number of blocks after which the run is cut; 1: it does not begin, 0: it runs to its end."""
     best = next((row for row in board_of(runs, cut).rows if row.rank is not None), None)
     if best is None or best.key == key:
         return 0
-    earlier = np.concatenate([np.empty(0), *(judged(o.blocks_per_s, o.others_cores) for o in runs[key])])
+    earlier = np.concatenate(
+        [np.empty(0), *(judged(o.blocks_per_s, o.others_cores) for o in runs[key])]
+    )
     if cannot_win(earlier, best.within_low):
         return 1
-    for n in np.linspace(EARLIEST_STOP_FRAC * N_BLOCKS, N_BLOCKS, LOOKS, endpoint=False).astype(int):
+    for n in np.linspace(EARLIEST_STOP_FRAC * N_BLOCKS, N_BLOCKS, LOOKS, endpoint=False).astype(
+        int
+    ):
         so_far = judged(blocks[:n], _cores(blocks, others, int(n)))
         if cannot_win(np.concatenate([earlier, so_far]), best.within_low):
             return int(n)
@@ -131,9 +160,13 @@ def _as_it_was(blocks: Floats, others_cores: float) -> Floats:
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     asked.add_argument("--seeds", type=int, default=200)
-    asked.add_argument("--before", action="store_true", help="judge blocks whatever slowed them down")
+    asked.add_argument(
+        "--before", action="store_true", help="judge blocks whatever slowed them down"
+    )
     given = asked.parse_args()
     print("| machine | early stop | wrongly cut | right | wrong | undecided | runs of a setting |")
     print("|---|---|---|---|---|---|---|")
@@ -143,10 +176,16 @@ def main() -> None:
                 one = partial(tournament, kind, judged=judged)
                 answers = list(pool.map(one, range(given.seeds), chunksize=5))
                 said = [answer for answer, _, _ in answers]
-                shares = " | ".join(f"{100 * said.count(w) / len(said):.1f}%" for w in ("right", "wrong", "undecided"))
+                shares = " | ".join(
+                    f"{100 * said.count(w) / len(said):.1f}%"
+                    for w in ("right", "wrong", "undecided")
+                )
                 bad = f"{100 * np.mean([b for _, b, _ in answers]):.1f}%" if judged else ""
                 n = np.mean([k for _, _, k in answers])
-                print(f"| {kind} | {'on' if judged else 'off'} | {bad} | {shares} | {n:.2f} |", flush=True)
+                print(
+                    f"| {kind} | {'on' if judged else 'off'} | {bad} | {shares} | {n:.2f} |",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -61,10 +61,16 @@ def read(folder: Path, name: str) -> Any:
 def probe_rows(probe: dict[str, Any]) -> Iterator[Row]:
     for part in ("costs", "launches", "pairs", "gated"):
         if part not in probe or set(probe[part]) == {"failed"}:
-            yield missing(f"probe: {part}", probe.get(part, {}).get("failed", "no file, or out of time"))
+            yield missing(
+                f"probe: {part}", probe.get(part, {}).get("failed", "no file, or out of time")
+            )
     for name, cost in probe.get("costs", {}).items():
         if isinstance(cost, dict) and "median_us" in cost:
-            ok = cost["median_us"] < 20 if name in ("record", "query", "elapsed_time", "mark") else None
+            ok = (
+                cost["median_us"] < 20
+                if name in ("record", "query", "elapsed_time", "mark")
+                else None
+            )
             text = f"{cost['median_us']:.3g} us (99th percentile {cost['p99_us']:.3g})"
             if ok is not None or cost["median_us"] > LISTED_US:
                 yield judged(name, text, "" if ok is None else "under 20 us", ok)
@@ -73,23 +79,37 @@ def probe_rows(probe: dict[str, Any]) -> Iterator[Row]:
     if "launch_us" in (found := probe.get("launches", {})):
         blocked = found["until_the_host_blocks"]
         text = f"{blocked or 'more than tried'}; a launch takes {found['launch_us']:.3g} us"
-        yield judged("launches until the host blocks", text, "about 1,000", blocked is None or blocked > 500)
+        yield judged(
+            "launches until the host blocks", text, "about 1,000", blocked is None or blocked > 500
+        )
     if "drift_us_per_s" in (found := probe.get("pairs", {})):
         drift = found["drift_us_per_s"]
-        yield judged("drift of the clocks", f"{drift:+.3g} us a second", "within 100", abs(drift) < 100)
+        yield judged(
+            "drift of the clocks", f"{drift:+.3g} us a second", "within 100", abs(drift) < 100
+        )
         yield judged("pairs beside a straight line", f"{found['residual_us']:.3g} us", "", None)
         late, early = found["mapped_late_us"], found["mapped_early_us"]
         text = f"99 of 100 at most {max(late, 0):.3g} us late, {max(early, 0):.3g} us early"
-        yield judged("marks mapped to the host's clock", text, "within 50 us", max(late, early) < CONFINED_US)
+        yield judged(
+            "marks mapped to the host's clock", text, "within 50 us", max(late, early) < CONFINED_US
+        )
         half = found["gpu_util_half_load_pct"]
         text = "not available" if math.isnan(half) else f"{half:.0f}%"
-        yield judged("GPU-util, busy for half of the time", text, "not asked: any kernel counts", None)
+        yield judged(
+            "GPU-util, busy for half of the time", text, "not asked: any kernel counts", None
+        )
         stamps = [stamp for stamp, _ in found["gpu_util"]]
         text = f"{len(stamps)} samples" + (
-            f", one each {(stamps[-1] - stamps[0]) / (len(stamps) - 1) / 1e3:.0f} ms" if len(stamps) > 1 else ""
+            f", one each {(stamps[-1] - stamps[0]) / (len(stamps) - 1) / 1e3:.0f} ms"
+            if len(stamps) > 1
+            else ""
         )
-        yield judged("GPU-util with stamps", found["gpu_util_failed"] or text, "each 167 to 1,000 ms", None)
-        yield judged("GPM (SM activity)", "read" if found["gpm"] else "not available", "from Hopper on", None)
+        yield judged(
+            "GPU-util with stamps", found["gpu_util_failed"] or text, "each 167 to 1,000 ms", None
+        )
+        yield judged(
+            "GPM (SM activity)", "read" if found["gpm"] else "not available", "from Hopper on", None
+        )
     for name in PRECISIONS if "gated" in probe else ():
         found = probe["gated"].get(name, {"failed": "out of time"})
         if found.get("failed"):
@@ -108,7 +128,11 @@ def doctor_rows(doctor: dict[str, Any]) -> Iterator[Row]:
     if not doctor.get("checks"):
         yield missing("doctor", "no file, or out of time")
     else:
-        bad = [f"{check['name']}: {check['found']}" for check in doctor["checks"] if check["verdict"] == "bad"]
+        bad = [
+            f"{check['name']}: {check['found']}"
+            for check in doctor["checks"]
+            if check["verdict"] == "bad"
+        ]
         yield judged("doctor", "; ".join(bad) or "nothing is bad", "nothing is bad", not bad)
 
 
@@ -124,7 +148,12 @@ def watch_rows(watch: dict[str, Any]) -> Iterator[Row]:
         shares = f"{row['exposed_wait_frac']:.1%} / {row['compute_frac']:.1%} / "
         wrong = list(row["wrong"]) + [OTHER] * (losses == OTHER)
         expected = "; ".join([*wrong, *[losses] * (losses not in ("", OTHER, SAME))])
-        yield judged(name, shares + (row["oracle"] if math.isnan(busy) else f"{busy:.1%}"), expected, not wrong)
+        yield judged(
+            name,
+            shares + (row["oracle"] if math.isnan(busy) else f"{busy:.1%}"),
+            expected,
+            not wrong,
+        )
         if math.isnan(busy):
             yield missing(f"{name}: oracle", row["oracle"])
     if watch.get("cut"):
@@ -175,16 +204,25 @@ def page(folder: Path) -> str:
     """Returns the page of a folder."""
     probe = read(folder, "probe.json")
     sections = {
-        "Clocks, marks and launches": [*doctor_rows(read(folder, "doctor.json")), *probe_rows(probe)],
+        "Clocks, marks and launches": [
+            *doctor_rows(read(folder, "doctor.json")),
+            *probe_rows(probe),
+        ],
         "Watched scripts": list(watch_rows(read(folder, "watch.json"))),
         "Self-test": list(selftest_rows(read(folder, "selftest.json"))),
         "Every strategy": list(strategy_rows(read(folder, "strategies.json"))),
     }
     rows = [row for section in sections.values() for row in section]
-    count = {verdict: sum(row.verdict == verdict for row in rows) for verdict in ("ok", "OFF", MISSING)}
+    count = {
+        verdict: sum(row.verdict == verdict for row in rows) for verdict in ("ok", "OFF", MISSING)
+    }
     driver = ""
     if (smi := folder / "nvidia-smi.txt").exists():
-        lines = re.findall(r"^(Driver Version|CUDA Version)\s*:\s*(.+)$", smi.read_text(errors="replace"), re.MULTILINE)
+        lines = re.findall(
+            r"^(Driver Version|CUDA Version)\s*:\s*(.+)$",
+            smi.read_text(errors="replace"),
+            re.MULTILINE,
+        )
         driver = "".join(f", {name.lower()} {value.strip()}" for name, value in lines)
     text = [
         "# Results on a GPU",
@@ -196,9 +234,14 @@ def page(folder: Path) -> str:
         text += ["", f"## {title}", ""]
         text += [*WATCHED, ""] if title == "Watched scripts" else []
         text += ["| row | measured | expected | verdict |", "|---|---|---|---|"]
-        text += [f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in row)} |" for row in section]
+        text += [
+            f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in row)} |"
+            for row in section
+        ]
     text += ["", "## Loading and overhead", ""]
-    tables = (folder / "rows.txt").read_text(errors="replace") if (folder / "rows.txt").exists() else ""
+    tables = (
+        (folder / "rows.txt").read_text(errors="replace") if (folder / "rows.txt").exists() else ""
+    )
     kept = [line for line in tables.splitlines() if line.startswith("|")]
     head = ""
     for i, line in enumerate(kept):  # one table after another; those with the same head are one
@@ -213,9 +256,13 @@ def page(folder: Path) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--output", type=Path, help=f"{PAGE.name} in docs/, where a real GPU was measured")
+    parser.add_argument(
+        "--output", type=Path, help=f"{PAGE.name} in docs/, where a real GPU was measured"
+    )
     given = parser.parse_args(arguments)
     name = device_name(given.folder)
     if given.output is None and (not name or NULL in name):

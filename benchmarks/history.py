@@ -31,7 +31,9 @@ from vitprof.ui import resources
 KINDS = ("input-bound", "moderately input-bound", "not input-bound", "inconclusive")
 STRATEGIES = ("per-sample", "memory", "workers", "hdf5")
 TAGGED = 0.3
-SENTENCE = "input-bound: the device idles 42% of the time waiting for data, most of it in decode. " * 8
+SENTENCE = (
+    "input-bound: the device idles 42% of the time waiting for data, most of it in decode. " * 8
+)
 """A verdict with its advice and signatures has 2 to 4 kB as JSON."""
 
 
@@ -118,7 +120,9 @@ def measure(n: int, rounds: int) -> list[str]:
             at.multiselect(key="verdicts").set_value([])
             at.selectbox(key="sort").set_value("Newest first").run()
             taken["database"].append(
-                cpu_ms(lambda: (store.count_runs(RunQuery()), store.list_runs(RunQuery(), limit=25)))
+                cpu_ms(
+                    lambda: (store.count_runs(RunQuery()), store.list_runs(RunQuery(), limit=25))
+                )
             )
         resources.manager().shutdown()
         store.close()
@@ -126,15 +130,21 @@ def measure(n: int, rounds: int) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, nargs="+", default=[10, 1_000, 10_000])
     parser.add_argument("--rounds", type=int, default=20)
     given = parser.parse_args()
-    print("| runs | first page | last page | search | nothing found | filter and sort | database, first page |")
+    print(
+        "| runs | first page | last page | search | nothing found | filter and sort | database, first page |"
+    )
     print("|---|---|---|---|---|---|---|")
     for n in given.runs:
         print("|", " | ".join(measure(n, given.rounds)), "|", flush=True)
-    print(f"CPU ms of the server for each drawing of the page, median (lowest to highest), n = {given.rounds}")
+    print(
+        f"CPU ms of the server for each drawing of the page, median (lowest to highest), n = {given.rounds}"
+    )
 
 
 if __name__ == "__main__":

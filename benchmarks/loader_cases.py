@@ -29,7 +29,9 @@ def whole_batches(things: ExitStack, settings: Settings, **config: Any) -> Side:
     "memory" with the parts in `config`.
     """
     _, batch_size = digits(settings)
-    return in_the_loop(opened(things, **({"strategy": "memory", "batch_size": batch_size} | config)))
+    return in_the_loop(
+        opened(things, **({"strategy": "memory", "batch_size": batch_size} | config))
+    )
 
 
 def against_gather(name: str, title: str, at_least: float, **config: Any) -> Case:
@@ -53,14 +55,20 @@ def raw_files(things: ExitStack, settings: Settings) -> dict[str, Side]:
     info, batch_size = digits(settings)
     pipeline = opened(things, strategy="memory", storage="raw-files", batch_size=batch_size)
     root = pipeline.root
-    return {"raw-files": in_the_loop(pipeline), "bare": references.bare_files(info, root, batch_size)}
+    return {
+        "raw-files": in_the_loop(pipeline),
+        "bare": references.bare_files(info, root, batch_size),
+    }
 
 
 def raw_files_in_c(things: ExitStack, settings: Settings) -> dict[str, Side]:
     info, batch_size = digits(settings)
     pipeline = opened(things, strategy="memory", storage="raw-files", batch_size=batch_size)
     root = pipeline.root
-    return {"raw-files": in_the_loop(pipeline), "bare": references.files_in_c(info, root, batch_size)}
+    return {
+        "raw-files": in_the_loop(pipeline),
+        "bare": references.files_in_c(info, root, batch_size),
+    }
 
 
 def per_sample(things: ExitStack, settings: Settings) -> dict[str, Side]:
@@ -71,7 +79,10 @@ def per_sample(things: ExitStack, settings: Settings) -> dict[str, Side]:
 
 def tensordataset(things: ExitStack, settings: Settings) -> dict[str, Side]:
     plain = references.plain_tensors(datasets.prepare("digits"), digits(settings)[1])
-    return {"tensordataset": whole_batches(things, settings, strategy="tensordataset"), "plain": plain}
+    return {
+        "tensordataset": whole_batches(things, settings, strategy="tensordataset"),
+        "plain": plain,
+    }
 
 
 def photos(things: ExitStack, settings: Settings) -> dict[str, Side]:
@@ -87,7 +98,9 @@ def photos(things: ExitStack, settings: Settings) -> dict[str, Side]:
     return {"threads": with_threads(pipeline, whole_epochs=True), "J": j}
 
 
-def staging_case(name: str, title: str, file_bytes: int | None, believable: float | None = None) -> Case:
+def staging_case(
+    name: str, title: str, file_bytes: int | None, believable: float | None = None
+) -> Case:
     """Returns the case of copying files, against the slower of reading and writing them."""
 
     def sides(things: ExitStack, settings: Settings) -> dict[str, Side]:
@@ -117,7 +130,14 @@ def cache_case(storage: str, why: str = "") -> Case:
     def ratio(rates: Rates) -> float:
         return rates["cached"] * (HIT / rates["memory"] + (1 - HIT) / rates[storage])
 
-    return Case(f"cache-{storage}", f"partial cache, half of the set, over {storage}", sides, ratio, 0.9, why=why)
+    return Case(
+        f"cache-{storage}",
+        f"partial cache, half of the set, over {storage}",
+        sides,
+        ratio,
+        0.9,
+        why=why,
+    )
 
 
 def ahead_case(storage: str) -> Case:
@@ -126,10 +146,15 @@ def ahead_case(storage: str) -> Case:
     def sides(things: ExitStack, settings: Settings) -> dict[str, Side]:
         _, batch_size = digits(settings)
         ahead = opened(things, strategy="memory-ahead", storage=storage, batch_size=batch_size)
-        return {"ahead": with_threads(ahead), "loop": whole_batches(things, settings, storage=storage)}
+        return {
+            "ahead": with_threads(ahead),
+            "loop": whole_batches(things, settings, storage=storage),
+        }
 
     title = f"{storage}, one ahead in a thread: CPU for each sample, in the loop = 1"
-    return Case(f"ahead-{storage}", title, sides, lambda rates: rates["loop"] / rates["ahead"], at_most=1.4)
+    return Case(
+        f"ahead-{storage}", title, sides, lambda rates: rates["loop"] / rates["ahead"], at_most=1.4
+    )
 
 
 CASES: tuple[Case, ...] = (
@@ -138,7 +163,9 @@ CASES: tuple[Case, ...] = (
     against_gather("pt-single", "pt-single (mmap), whole batch / R", 0.40, storage="pt-single"),
     against_gather("hdf5", "hdf5 contiguous, whole batch / R", 0.40, storage="hdf5"),
     against_gather("hdf5-chunked", "hdf5 chunked, block shuffle / R", 0.18, storage="hdf5-chunked"),
-    against_gather("dataloader", "DataLoader over memory, workers 0 / R", 0.15, loader="dataloader", workers=0),
+    against_gather(
+        "dataloader", "DataLoader over memory, workers 0 / R", 0.15, loader="dataloader", workers=0
+    ),
     Case(
         "dataloader-tensors",
         "DataLoader over memory / the TensorDataset form",

@@ -53,7 +53,9 @@ class Steady:
         fixed: dict[str, Any] = {"steps": STEPS, "warmup_steps": WARMUP_STEPS, "evaluate": False}
         train(warm(RunConfig(**(fixed | {"device": device} | config))), steps, never)
         self._steps = derive(gather(steps.marks))
-        self._steady = (self._steps["warmup"] == 0) & (np.diff(self._steps["epoch"], prepend=-1) == 0)
+        self._steady = (self._steps["warmup"] == 0) & (
+            np.diff(self._steps["epoch"], prepend=-1) == 0
+        )
 
     def __getitem__(self, column: str) -> NDArray[np.float64]:
         return self._steps[column][self._steady]
@@ -106,8 +108,18 @@ Figure = Callable[[Row, str], float]
 ROWS: dict[str, tuple[str, float | None, float | None, Figure]] = {
     "gpu-pinned": ("pinned copy / measured pinned bandwidth", 0.8, None, pinned),
     "gpu-resident": ("resident: loader's share of a step", None, 0.01, resident),
-    "gpu-stream-digits": ("prefetch stream, digits: exposed wait's share of a step", None, 0.02, stream_digits),
-    "gpu-stream-photos": ("prefetch stream, photos: exposed wait's share of a step", None, 0.02, stream_photos),
+    "gpu-stream-digits": (
+        "prefetch stream, digits: exposed wait's share of a step",
+        None,
+        0.02,
+        stream_digits,
+    ),
+    "gpu-stream-photos": (
+        "prefetch stream, photos: exposed wait's share of a step",
+        None,
+        0.02,
+        stream_photos,
+    ),
 }
 
 

@@ -54,7 +54,11 @@ def never() -> bool:
 def warm(config: RunConfig) -> RunConfig:
     """Returns `config` resolved, with a warm page cache where samples are read from files."""
     resolved = resolve(config)
-    return replace(resolved, page_cache="warm") if STORAGES[resolved.storage or ""].on_disk else resolved
+    return (
+        replace(resolved, page_cache="warm")
+        if STORAGES[resolved.storage or ""].on_disk
+        else resolved
+    )
 
 
 def opened(things: ExitStack, **config: Any) -> Pipeline:
@@ -62,7 +66,9 @@ def opened(things: ExitStack, **config: Any) -> Pipeline:
     fixed: dict[str, Any] = {"device": "cpu", "threads": 1}
     resolved = warm(RunConfig(**(fixed | config)))
     clock = time.perf_counter
-    return things.enter_context(open_pipeline(resolved, CpuDevice(clock), Silent(), never, clock, evaluate=False))
+    return things.enter_context(
+        open_pipeline(resolved, CpuDevice(clock), Silent(), never, clock, evaluate=False)
+    )
 
 
 def in_the_loop(pipeline: Pipeline) -> Side:
@@ -122,9 +128,13 @@ def staging(things: ExitStack, n_bytes: int, file_bytes: int) -> dict[str, Side]
     timing, as much memory is touched and freed: without that the same write cost 0.18 to 1.24 CPU-seconds for each GB
     on a virtual machine, with it 0.17 to 0.28, as pages that were not used for a while are slow to get.
     """
-    directory = Path(things.enter_context(tempfile.TemporaryDirectory(dir=home.ensure_dir(home.home()))))
+    directory = Path(
+        things.enter_context(tempfile.TemporaryDirectory(dir=home.ensure_dir(home.home())))
+    )
     source, target = directory / "source", directory / "target"
-    content = memoryview(os.urandom(min(file_bytes, BLOCK_BYTES)))  # blocks as in the copy: larger ones leave the cache
+    content = memoryview(
+        os.urandom(min(file_bytes, BLOCK_BYTES))
+    )  # blocks as in the copy: larger ones leave the cache
     names = [f"{i:06d}" for i in range(max(1, n_bytes // file_bytes))]
     written = len(names) * file_bytes
 
@@ -146,7 +156,9 @@ def staging(things: ExitStack, n_bytes: int, file_bytes: int) -> dict[str, Side]
             os.close(file)
 
     def copy() -> None:
-        copy_tree(source, target, throttle=None, progress=lambda fraction, message: None, stop=never)
+        copy_tree(
+            source, target, throttle=None, progress=lambda fraction, message: None, stop=never
+        )
 
     def once(do: Callable[[], None]) -> Side:
         def timed(work: Work) -> float:

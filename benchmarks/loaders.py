@@ -28,16 +28,26 @@ NAMES = (*(case.name for case in CASES), *loader_gpu.ROWS)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     defaults = Settings()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=defaults.rounds)
-    parser.add_argument("--seconds", type=float, default=defaults.seconds, help="for each side, in each round")
-    parser.add_argument("--batch-size", type=int, default=defaults.batch_size, help="of the loaders over digits")
-    parser.add_argument("--photos", type=int, default=defaults.photos, help="training images of photos")
+    parser.add_argument(
+        "--seconds", type=float, default=defaults.seconds, help="for each side, in each round"
+    )
+    parser.add_argument(
+        "--batch-size", type=int, default=defaults.batch_size, help="of the loaders over digits"
+    )
+    parser.add_argument(
+        "--photos", type=int, default=defaults.photos, help="training images of photos"
+    )
     parser.add_argument("--staged-mb", type=int, default=defaults.staged_mb, help="MB to copy")
     parser.add_argument("--only", nargs="+", choices=NAMES, metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--csv", type=Path)
     given = parser.parse_args(arguments)
-    settings = Settings(given.rounds, given.seconds, given.batch_size, given.photos, given.staged_mb)
+    settings = Settings(
+        given.rounds, given.seconds, given.batch_size, given.photos, given.staged_mb
+    )
     chosen = given.only or NAMES
     rows = []
     for case in CASES:
@@ -46,13 +56,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
             try:
                 rows.append(measure(case, settings))
             except VitprofError as error:
-                rows.append(Row(case.name, case.title, case.at_least, case.at_most, note=f"failed: {one_line(error)}"))
+                rows.append(
+                    Row(
+                        case.name,
+                        case.title,
+                        case.at_least,
+                        case.at_most,
+                        note=f"failed: {one_line(error)}",
+                    )
+                )
     rows += loader_gpu.rows([name for name in loader_gpu.ROWS if name in chosen], settings)
     print_table(rows)
     print_references(rows)
     if given.csv:
         write_csv(given.csv, COLUMNS, map(cells, rows))
-        write_csv(given.csv.with_name(f"{given.csv.stem}-rounds.csv"), ROUND_COLUMNS, round_cells(rows))
+        write_csv(
+            given.csv.with_name(f"{given.csv.stem}-rounds.csv"), ROUND_COLUMNS, round_cells(rows)
+        )
 
 
 def gate(row: Row) -> str:
@@ -66,7 +86,16 @@ def gate(row: Row) -> str:
 def cells(row: Row) -> tuple[object, ...]:
     """Returns the row in the order of `COLUMNS`."""
     spread = (row.median, min(row.ratios), max(row.ratios)) if row.ratios else ("", "", "")
-    return (row.name, row.title, row.asked, *spread, len(row.ratios), row.clock, gate(row), row.note)
+    return (
+        row.name,
+        row.title,
+        row.asked,
+        *spread,
+        len(row.ratios),
+        row.clock,
+        gate(row),
+        row.note,
+    )
 
 
 def round_cells(rows: Iterable[Row]) -> Iterable[tuple[object, ...]]:
@@ -81,17 +110,31 @@ def print_table(rows: Iterable[Row]) -> None:
     print("| strategy | asked | measured | range | n | clock | gate |")
     print("|---" * 7 + "|")
     for row in rows:
-        measured = f"{row.median:.3g} | {min(row.ratios):.3g} to {max(row.ratios):.3g}" if row.ratios else " | "
+        measured = (
+            f"{row.median:.3g} | {min(row.ratios):.3g} to {max(row.ratios):.3g}"
+            if row.ratios
+            else " | "
+        )
         told = ": ".join(filter(None, (gate(row), row.note)))
-        print(f"| {row.title} | {row.asked} | {measured} | {len(row.ratios) or ''} | {row.clock} | {told} |")
+        print(
+            f"| {row.title} | {row.asked} | {measured} | {len(row.ratios) or ''} | {row.clock} | {told} |"
+        )
 
 
 def print_references(rows: Sequence[Row]) -> None:
     """Prints the speeds of R and J, so that ratios can be turned into speeds."""
     info = dataset_info("digits")
     image_bytes = info.image_size**2 * info.channels
-    for name, factor, unit in (("R", image_bytes / 1e9, "GB/s"), ("J", 1.0, "images/s for each core")):
-        speeds = [sides[name].rate("cpu") * factor for row in rows for sides in row.rounds if name in sides]
+    for name, factor, unit in (
+        ("R", image_bytes / 1e9, "GB/s"),
+        ("J", 1.0, "images/s for each core"),
+    ):
+        speeds = [
+            sides[name].rate("cpu") * factor
+            for row in rows
+            for sides in row.rounds
+            if name in sides
+        ]
         if speeds:
             spread = f"{min(speeds):,.3g} to {max(speeds):,.3g}, n = {len(speeds)}"
             print(f"\n{name}: {statistics.median(speeds):,.3g} {unit} ({spread})")

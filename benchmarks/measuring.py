@@ -136,16 +136,22 @@ def asked(at_least: float | None, at_most: float | None) -> str:
     """Returns the gate in words, such as ">= 0.9"; "" where there is none."""
     if at_least is not None and at_most is not None:
         return f"{at_least:g} to {at_most:g}"
-    return f">= {at_least:g}" if at_least is not None else "" if at_most is None else f"<= {at_most:g}"
+    return (
+        f">= {at_least:g}" if at_least is not None else "" if at_most is None else f"<= {at_most:g}"
+    )
 
 
 def measure(case: Case, settings: Settings) -> Row:
     """Runs all rounds of a case and returns its row."""
-    row = Row(case.name, case.title, case.at_least, case.at_most, case.clock, case.units, case.believable)
+    row = Row(
+        case.name, case.title, case.at_least, case.at_most, case.clock, case.units, case.believable
+    )
     with ExitStack() as things, one_thread(), no_collections():
         sides = case.open(things, settings)
         slices = 1 if case.whole else SLICES
-        for side in sides.values():  # brings pages, caches and branch predictors into their steady state
+        for (
+            side
+        ) in sides.values():  # brings pages, caches and branch predictors into their steady state
             side(settings.seconds / slices)
         for number in range(settings.rounds):
             done = {name: Work() for name in sides}
@@ -154,7 +160,9 @@ def measure(case: Case, settings: Settings) -> Row:
                 for name, side in order if (number + turn) % 2 == 0 else reversed(order):
                     done[name].add(side(settings.seconds / slices))
             row.rounds.append(done)
-            row.ratios.append(case.ratio({name: work.rate(case.clock) for name, work in done.items()}))
+            row.ratios.append(
+                case.ratio({name: work.rate(case.clock) for name, work in done.items()})
+            )
     row.note = case.why if row.met is False else ""
     return row
 

@@ -72,7 +72,9 @@ class Row:
 
     case: str
     tool: str
-    ms: dict[str, dict[int, float]] = field(default_factory=lambda: {statistic: {} for statistic in STATISTICS})
+    ms: dict[str, dict[int, float]] = field(
+        default_factory=lambda: {statistic: {} for statistic in STATISTICS}
+    )
     """Step times by statistic, then by the number of the round."""
     n_steps: int = 0
     """The number of steps in each round."""
@@ -91,24 +93,43 @@ class Row:
     def times(self, bare: Row, statistic: str = "median") -> Interval:
         """Returns the ratio to `bare`: the median over the rounds that both have, with its interval."""
         mine, base = self.ms[statistic], bare.ms[statistic]
-        return over_rounds(np.array([mine[number] / base[number] for number in sorted(mine.keys() & base.keys())]))
+        return over_rounds(
+            np.array([mine[number] / base[number] for number in sorted(mine.keys() & base.keys())])
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     names = [case.name for case in CASES]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--scale", type=float, default=1.0, help="times as many steps in each round")
-    parser.add_argument("--seed", type=int, default=0, help="seed for the order of the tools")
-    parser.add_argument("--only", nargs="+", choices=names, metavar="CASE", default=USUAL, help=", ".join(names))
     parser.add_argument(
-        "--tools", nargs="+", choices=TITLES, metavar="TOOL", default=list(TITLES), help=", ".join(TITLES)
+        "--scale", type=float, default=1.0, help="times as many steps in each round"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed for the order of the tools")
+    parser.add_argument(
+        "--only", nargs="+", choices=names, metavar="CASE", default=USUAL, help=", ".join(names)
+    )
+    parser.add_argument(
+        "--tools",
+        nargs="+",
+        choices=TITLES,
+        metavar="TOOL",
+        default=list(TITLES),
+        help=", ".join(TITLES),
     )
     parser.add_argument("--csv", type=Path, help="the figures of every round")
     given = parser.parse_args(arguments)
     tools = [BARE, *(tool for tool in given.tools if tool != BARE)]
-    for tool in [tool for tool in tools if tool in MODULES and importlib.util.find_spec(MODULES[tool]) is None]:
-        print(f"{TITLES[tool]}: not measured, {MODULES[tool]} is not installed (pip install traceml-ai gpuprof)")
+    for tool in [
+        tool
+        for tool in tools
+        if tool in MODULES and importlib.util.find_spec(MODULES[tool]) is None
+    ]:
+        print(
+            f"{TITLES[tool]}: not measured, {MODULES[tool]} is not installed (pip install traceml-ai gpuprof)"
+        )
         tools.remove(tool)
     datasets.prepare("digits")
     rows = {(case, tool): Row(case, tool) for case in given.only for tool in tools}
@@ -116,7 +137,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for number in range(given.rounds):
         order.shuffle(tools)
         for tool in tools:
-            print(f"round {number + 1} of {given.rounds}: {TITLES[tool]} ...", file=sys.stderr, flush=True)
+            print(
+                f"round {number + 1} of {given.rounds}: {TITLES[tool]} ...",
+                file=sys.stderr,
+                flush=True,
+            )
             for case, found in run_tool(tool, given.only, given.scale).items():
                 rows[case, tool].add(number, 1e3 * np.array(found["steps_s"]))
         if given.csv:  # after each round, so that figures survive an early end
@@ -131,7 +156,13 @@ def run_tool(tool: str, cases: Sequence[str], scale: float) -> dict[str, dict[st
     with tempfile.TemporaryDirectory(prefix="vitprof-overhead-") as temporary:
         folder, log = Path(temporary), Path(temporary, "log")
         (folder / "data").symlink_to(home.data_dir())
-        own = [BARE if tool == "bare-again" else tool, str(folder / "result.json"), temporary, str(scale), *cases]
+        own = [
+            BARE if tool == "bare-again" else tool,
+            str(folder / "result.json"),
+            temporary,
+            str(scale),
+            *cases,
+        ]
         command = [sys.executable, "-m", "benchmarks.overhead_tools", *own]
         if tool == "traceml":
             script = str(REPOSITORY / "benchmarks" / "overhead_tools.py")
@@ -142,7 +173,9 @@ def run_tool(tool: str, cases: Sequence[str], scale: float) -> dict[str, dict[st
         try:
             with log.open("wb") as output:
                 wait_for(command, cwd=folder, env=env, stdout=output, stderr=output)
-            result: dict[str, dict[str, list[float]]] = json.loads((folder / "result.json").read_text())
+            result: dict[str, dict[str, list[float]]] = json.loads(
+                (folder / "result.json").read_text()
+            )
             return result
         except (subprocess.SubprocessError, OSError) as error:
             last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["no output"]
@@ -186,19 +219,26 @@ def gate(row: Row, rows: dict[tuple[str, str], Row]) -> str:
     for peer in MODULES:
         other = rows.get((row.case, peer))
         if other is not None and other.n_rounds:
-            verdicts.append(f"{'below' if mine < other.times(bare).value else 'NOT below'} {TITLES[peer]}")
+            verdicts.append(
+                f"{'below' if mine < other.times(bare).value else 'NOT below'} {TITLES[peer]}"
+            )
     return "; ".join(verdicts)
 
 
 def print_table(rows: dict[tuple[str, str], Row]) -> None:
     titles = {case.name: case.title for case in CASES}
-    print("| job | tool | median ms | x bare (95%) | mean x bare (95%) | p99 x bare (95%) | rounds x steps | gate |")
+    print(
+        "| job | tool | median ms | x bare (95%) | mean x bare (95%) | p99 x bare (95%) | rounds x steps | gate |"
+    )
     print("|---" * 8 + "|")
     for (case, tool), row in rows.items():
         bare = rows[case, BARE]
         cells = ["not measured", "", "", "", "0"]
         if row.n_rounds:
-            times = ["1" if tool == BARE else shown(row.times(bare, statistic)) for statistic in STATISTICS]
+            times = [
+                "1" if tool == BARE else shown(row.times(bare, statistic))
+                for statistic in STATISTICS
+            ]
             if row.n_steps < P99_STEPS:
                 times[-1] = f"too few steps: {times[-1]}" if tool != BARE else times[-1]
             median_ms = float(np.median(list(row.ms["median"].values())))

@@ -26,7 +26,9 @@ class Case:
         """The first step that counts, for every tool: on a GPU after those that vitprof gates, which are no part of a
         run's figures.
         """
-        return self.warmup_steps + (GATED_STEPS + SETTLING_STEPS if self.device.startswith("cuda") else 0)
+        return self.warmup_steps + (
+            GATED_STEPS + SETTLING_STEPS if self.device.startswith("cuda") else 0
+        )
 
     def config(self, scale: float = 1.0, **changes: Any) -> RunConfig:
         """Returns the job with `scale` times as many steps, at least two, and one more whose start ends the last one.
@@ -52,7 +54,15 @@ STARVED = "tensordataset"
 CASES: tuple[Case, ...] = (
     Case("simulated-1.5-64", "1.5 ms, simulated, batch 64", "simulated:1.5,0", 64, 400, 20),
     Case("simulated-4-1000", "4 ms, simulated, batch 1000", "simulated:4,0", 1000, 150, 20),
-    Case("starved-400", "starved: simulated 0.1 ms, DataLoader, batch 400", "simulated:0.1,0", 400, 300, 20, STARVED),
+    Case(
+        "starved-400",
+        "starved: simulated 0.1 ms, DataLoader, batch 400",
+        "simulated:0.1,0",
+        400,
+        300,
+        20,
+        STARVED,
+    ),
     Case("cpu-64", "cpu, batch 64", "cpu", 64, 40, 5),
     Case("cpu-1000", "cpu, batch 1000", "cpu", 1000, 4, 1),
     Case("simulated-1.5-1000", "1.5 ms, simulated, batch 1000", "simulated:1.5,0", 1000, 300, 20),

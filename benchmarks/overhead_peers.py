@@ -60,7 +60,9 @@ class Torch(Bare):
             "schedule": torch.profiler.schedule(wait=1, warmup=1, active=3),
             "on_trace_ready": torch.profiler.tensorboard_trace_handler(str(self._folder)),
         }
-        with torch.profiler.profile(activities=activities, **(cyclic if self._cycles else {})) as self._profile:
+        with torch.profiler.profile(
+            activities=activities, **(cyclic if self._cycles else {})
+        ) as self._profile:
             yield
 
     def after_step(self) -> None:
@@ -107,7 +109,9 @@ class GpuProf(Bare):
     def job(self, simulated: bool) -> Iterator[None]:
         import gpuprof
 
-        with gpuprof.profile("overhead", auto=not simulated, db_path=str(self._database)) as profiler:
+        with gpuprof.profile(
+            "overhead", auto=not simulated, db_path=str(self._database)
+        ) as profiler:
             self._manual = profiler if simulated else None
             self._number = 0
             yield

@@ -55,7 +55,9 @@ def plain_loop(config: RunConfig, tool: Bare) -> tuple[list[list[float]], float]
     clock = time.perf_counter
     device = open_device(config.device, clock)
     simulated = isinstance(device, SimulatedDevice)
-    with open_pipeline(config, device, EventBuffer(), lambda: False, clock, evaluate=False) as pipeline:
+    with open_pipeline(
+        config, device, EventBuffer(), lambda: False, clock, evaluate=False
+    ) as pipeline:
         loader, to_input = pipeline.train.loader, pipeline.train.to_input
         torch.manual_seed(config.seed)
         model: nn.Module
@@ -65,7 +67,9 @@ def plain_loop(config: RunConfig, tool: Bare) -> tuple[list[list[float]], float]
             info, preset = dataset_info(config.dataset), model_preset(config.model)
             size = config.image_size or preset.image_size
             model = ViT(preset, image_size=size, channels=info.channels, classes=info.classes)
-            optimizer = torch.optim.Adam(model.to(device.torch_device).parameters(), lr=config.lr or preset.lr)
+            optimizer = torch.optim.Adam(
+                model.to(device.torch_device).parameters(), lr=config.lr or preset.lr
+            )
         starts: list[list[float]] = []
         left, loss = config.steps or 0, torch.tensor(math.nan)
         with tool.job(simulated):
@@ -122,7 +126,12 @@ def vitprof_loop(config: RunConfig, folder: Path) -> tuple[list[list[float]], fl
     if end["status"] != "done":
         raise SystemExit(f"vitprof: {end['status']}: {end['error']}")
     steps = [m for m in messages if not isinstance(m, Note)]
-    return by_epoch({name: [value for m in steps for value in m[name]] for name in ("epoch", "t_start_s", "loss")})
+    return by_epoch(
+        {
+            name: [value for m in steps for value in m[name]]
+            for name in ("epoch", "t_start_s", "loss")
+        }
+    )
 
 
 def vitprof_job(config: RunConfig, folder: Path) -> tuple[list[list[float]], float]:
@@ -151,7 +160,10 @@ def run_cases(name: str, cases: Iterable[Case], folder: Path, scale: float) -> d
     that the tool has recorded.
     """
     found: dict[str, Any] = {}
-    loops: dict[str, Callable[[RunConfig, Path], Any]] = {"vitprof": vitprof_loop, "vitprof-app": vitprof_job}
+    loops: dict[str, Callable[[RunConfig, Path], Any]] = {
+        "vitprof": vitprof_loop,
+        "vitprof-app": vitprof_job,
+    }
     tool = None if name in loops else tool_called(name, folder)
     for case in cases:
         if tool is None:
@@ -161,7 +173,11 @@ def run_cases(name: str, cases: Iterable[Case], folder: Path, scale: float) -> d
             starts, loss = plain_loop(case.config(scale, loader_times=False), tool)
             recorded = tool.recorded()
         steps = steps_of(starts, case.first_counted)
-        found[case.name] = {"steps_s": steps, "loss": None if math.isnan(loss) else loss, "recorded": recorded}
+        found[case.name] = {
+            "steps_s": steps,
+            "loss": None if math.isnan(loss) else loss,
+            "recorded": recorded,
+        }
     return found
 
 

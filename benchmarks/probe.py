@@ -114,7 +114,13 @@ def launches(write: Write, _: float) -> None:
         took.append(time.perf_counter() - began)
     torch.cuda.synchronize()
     blocked = next((number for number, seconds in enumerate(took) if seconds > 0.02), None)
-    write({"until_the_host_blocks": blocked, "launch_us": statistics.median(took) * 1e6, "tried": MOST_LAUNCHES})
+    write(
+        {
+            "until_the_host_blocks": blocked,
+            "launch_us": statistics.median(took) * 1e6,
+            "tried": MOST_LAUNCHES,
+        }
+    )
 
 
 def gated(write: Write, _: float) -> None:
@@ -128,7 +134,12 @@ def gated(write: Write, _: float) -> None:
     }
     for name, how in ways.items():
         steps = Steps()
-        fixed: dict[str, Any] = {"strategy": "memory", "device": DEVICE, "steps": 60, "warmup_steps": 12}
+        fixed: dict[str, Any] = {
+            "strategy": "memory",
+            "device": DEVICE,
+            "steps": 60,
+            "warmup_steps": 12,
+        }
         try:
             train(warm(RunConfig(**fixed, evaluate=False, batch_size=64, **how)), steps, never)
             columns = derive(gather(steps.marks))
@@ -173,13 +184,17 @@ def pairs(write: Write, seconds: float) -> None:
             recorded = time.perf_counter()
             mark.synchronize()
             seen = time.perf_counter()
-            rows.append([before, recorded, seen, anchor.elapsed_time(mark) / 1e3, device.seconds(own)])
+            rows.append(
+                [before, recorded, seen, anchor.elapsed_time(mark) / 1e3, device.seconds(own)]
+            )
             device.release(own)
             if now > read + 1.0:
                 read = now
                 readings.append({"host_s": now, **nvml.read(card, [os.getpid()])})
                 try:
-                    _, got = pynvml.nvmlDeviceGetSamples(handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, last_us)
+                    _, got = pynvml.nvmlDeviceGetSamples(
+                        handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, last_us
+                    )
                     util += [[sample.timeStamp, sample.sampleValue.uiVal] for sample in got]
                     last_us = int(util[-1][0]) if util else 0
                 except pynvml.NVMLError as error:
@@ -203,9 +218,15 @@ def pairs(write: Write, seconds: float) -> None:
             "mapped_early_us": float(np.percentile(table[:, 0] - table[:, 4], 99)) * 1e6,
             "gpu_util": util,
             "gpu_util_failed": util_failed if readings else "no time",
-            "gpu_util_half_load_pct": statistics.mean([r["gpu_util_pct"] for r in readings[len(readings) * 3 // 4 :]]),
+            "gpu_util_half_load_pct": statistics.mean(
+                [r["gpu_util_pct"] for r in readings[len(readings) * 3 // 4 :]]
+            ),
             "telemetry": [{k: v for k, v in r.items() if not math.isnan(v)} for r in readings],
-            "gpm": any("sm_active" in name and not math.isnan(value) for r in readings for name, value in r.items()),
+            "gpm": any(
+                "sm_active" in name and not math.isnan(value)
+                for r in readings
+                for name, value in r.items()
+            ),
             "why_not": nvml.why_not.get(card, {}),
             "epoch_minus_host_s": time.time() - time.perf_counter(),
         }
@@ -214,11 +235,15 @@ def pairs(write: Write, seconds: float) -> None:
 
 def leftovers() -> dict[str, list[str]]:
     """Returns what processes may leave: shared memory, children, temporary folders."""
-    children = [child for child in psutil.Process().children(recursive=True) if child.status() != "zombie"]
+    children = [
+        child for child in psutil.Process().children(recursive=True) if child.status() != "zombie"
+    ]
     return {
         "shared memory": sorted(os.listdir("/dev/shm")),
         "children": [f"{child.pid} {child.name()}" for child in children],
-        "temporary files": sorted(name for name in os.listdir(tempfile.gettempdir()) if "vitprof" in name),
+        "temporary files": sorted(
+            name for name in os.listdir(tempfile.gettempdir()) if "vitprof" in name
+        ),
     }
 
 
@@ -228,7 +253,10 @@ def strategies(write: Write, _: float) -> None:
     before = leftovers()
     with tempfile.TemporaryDirectory() as folder:
         logs = Path(folder)
-        with closing(RunStore(f"sqlite:///{logs / 'runs.sqlite'}")) as store, job_manager(store, logs=logs) as manager:
+        with (
+            closing(RunStore(f"sqlite:///{logs / 'runs.sqlite'}")) as store,
+            job_manager(store, logs=logs) as manager,
+        ):
             for name in IN_ORDER:
                 settings = settings_for(name)
                 if reason := why_unavailable(
@@ -238,9 +266,14 @@ def strategies(write: Write, _: float) -> None:
                     continue
                 job = {"device": DEVICE, "steps": STEPS, "warmup_steps": 4, "evaluate": False}
                 try:
-                    [(_trial, run_id)] = run_trials(manager, [Trial(RunConfig(**settings | job), name)], "")
+                    [(_trial, run_id)] = run_trials(
+                        manager, [Trial(RunConfig(**settings | job), name)], ""
+                    )
                     run = store.run(run_id)
-                    found[name] = {"status": run.status, "n_steps": len(store.steps(run_id)["step"])}
+                    found[name] = {
+                        "status": run.status,
+                        "n_steps": len(store.steps(run_id)["step"]),
+                    }
                     found[name] |= {"failed": str(run.error)} if run.error else {}
                 except VitprofError as error:
                     found[name] = {"failed": one_line(error)}
@@ -254,10 +287,14 @@ PARTS = {f.__name__: f for f in (costs, launches, pairs, gated, strategies)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("file", type=Path)
     parser.add_argument("--seconds", type=float, default=40.0, help="of pairs")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(itertools.islice(PARTS, 4)))
+    parser.add_argument(
+        "--only", nargs="+", choices=PARTS, default=list(itertools.islice(PARTS, 4))
+    )
     given = parser.parse_args()
     written: dict[str, Any] = {}
     if "strategies" not in given.only:  # whose jobs are forks of a process that has not used CUDA

@@ -35,7 +35,9 @@ def compiled() -> ctypes.CDLL:
         try:
             subprocess.run([compiler, *options, "-o", library, str(SOURCE)], check=True)
         except (OSError, subprocess.CalledProcessError) as error:
-            raise SystemExit(f"the reference cannot be compiled ({error}); install a C compiler, or set CC") from error
+            raise SystemExit(
+                f"the reference cannot be compiled ({error}); install a C compiler, or set CC"
+            ) from error
         return ctypes.CDLL(library)  # stays mapped after the file is deleted
 
 
@@ -45,7 +47,13 @@ def gather(root: Path, batch_size: int) -> Side:
     The array is NumPy's own, in huge pages where the system has them. Orders are drawn outside the timing.
     """
     copy = compiled().gather_rows
-    copy.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
+    copy.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_int64,
+        ctypes.c_void_p,
+        ctypes.c_int64,
+        ctypes.c_void_p,
+    ]
     copy.restype = None
     images = read_split(root, True)[0]
     rows = np.empty((len(images), images[0].size), np.uint8)
@@ -57,7 +65,9 @@ def gather(root: Path, batch_size: int) -> Side:
         batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
         with work.timed():
             for batch in batches:
-                copy(rows.ctypes.data, rows.shape[1], batch.ctypes.data, len(batch), out.ctypes.data)
+                copy(
+                    rows.ctypes.data, rows.shape[1], batch.ctypes.data, len(batch), out.ctypes.data
+                )
         return len(rows)
 
     return repeated(epoch)
@@ -75,20 +85,34 @@ def bare_files(info: DatasetInfo, root: Path, batch_size: int) -> Side:
             os.readv(file, view)
             os.close(file)
 
-    return in_random_order(len(paths), batch_size, lambda order: [paths[i] for i in order.tolist()], batch)
+    return in_random_order(
+        len(paths), batch_size, lambda order: [paths[i] for i in order.tolist()], batch
+    )
 
 
 def files_in_c(info: DatasetInfo, root: Path, batch_size: int) -> Side:
     """Returns the same with one C loop for each batch."""
     read = compiled().read_files
     read.restype = ctypes.c_int64
-    read.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
+    read.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_int64,
+        ctypes.c_void_p,
+        ctypes.c_int64,
+        ctypes.c_void_p,
+    ]
     paths = [path.encode() for path in raw_paths(root)]
     pointers = (ctypes.c_char_p * len(paths))(*paths)
     rows = np.empty((batch_size, info.image_size**2 * info.channels), np.uint8)
 
     def batch(chosen: Any) -> None:
-        n = read(ctypes.addressof(pointers), rows.shape[1], chosen.ctypes.data, len(chosen), rows.ctypes.data)
+        n = read(
+            ctypes.addressof(pointers),
+            rows.shape[1],
+            chosen.ctypes.data,
+            len(chosen),
+            rows.ctypes.data,
+        )
         assert n == len(chosen), f"{len(chosen) - n} files cannot be read"
 
     return in_random_order(len(paths), batch_size, lambda order: order.numpy(), batch)
@@ -96,7 +120,10 @@ def files_in_c(info: DatasetInfo, root: Path, batch_size: int) -> Side:
 
 def raw_paths(root: Path) -> list[str]:
     """Returns the paths of the training files of the storage raw-files under `root`."""
-    return [f"{root}/{sample_path(i, name, train=True)}" for i, name in enumerate(read_ids(root, train=True))]
+    return [
+        f"{root}/{sample_path(i, name, train=True)}"
+        for i, name in enumerate(read_ids(root, train=True))
+    ]
 
 
 def in_random_order(
@@ -126,7 +153,9 @@ def decoding(info: DatasetInfo, root: Path) -> Side:
     """Returns J: one thread that decodes the same JPEG files in full, from memory into the same memory each time."""
     source = open_source(info, root, train=True)
     files = source.encoded(0, len(source.ids))
-    largest = max(height * width * 3 for height, width, *_ in map(simplejpeg.decode_jpeg_header, files))
+    largest = max(
+        height * width * 3 for height, width, *_ in map(simplejpeg.decode_jpeg_header, files)
+    )
     buffer = np.empty(largest, np.uint8)
 
     def epoch(work: Work) -> float:
@@ -140,7 +169,9 @@ def decoding(info: DatasetInfo, root: Path) -> Side:
 
 def plain_mnist(info: DatasetInfo, root: Path, batch_size: int) -> Side:
     """Returns torchvision's MNIST in a DataLoader, as in every tutorial."""
-    transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize(info.mean, info.std)])
+    transform = transforms.Compose(
+        [transforms.ToTensor(), transforms.Normalize(info.mean, info.std)]
+    )
     dataset = datasets.MNIST(str(root), train=True, transform=transform)
     return batches_of(DataLoader(dataset, batch_size=batch_size, shuffle=True))
 
@@ -148,7 +179,9 @@ def plain_mnist(info: DatasetInfo, root: Path, batch_size: int) -> Side:
 def plain_tensors(root: Path, batch_size: int) -> Side:
     """Returns one float tensor of all images in a TensorDataset, as in the article."""
     images, labels = read_split(root, True)
-    dataset = TensorDataset(torch.from_numpy(images).unsqueeze(1).float() / 255, torch.from_numpy(labels))
+    dataset = TensorDataset(
+        torch.from_numpy(images).unsqueeze(1).float() / 255, torch.from_numpy(labels)
+    )
     return batches_of(DataLoader(dataset, batch_size=batch_size, shuffle=True))
 
 

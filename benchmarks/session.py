@@ -24,7 +24,9 @@ class Session:
     def __init__(self, base_url: str, query: str = "") -> None:
         self._query = query
         self._socket = connect(
-            f"ws://{urlsplit(base_url).netloc}/_stcore/stream", subprotocols=[Subprotocol("streamlit")], max_size=None
+            f"ws://{urlsplit(base_url).netloc}/_stcore/stream",
+            subprotocols=[Subprotocol("streamlit")],
+            max_size=None,
         )
         self._buttons: dict[str, str] = {}
         self._fragments: dict[str, tuple[float, float]] = {}
@@ -49,7 +51,9 @@ class Session:
             state.fragment_id = fragment
             state.is_auto_rerun = True
         if button:
-            state.widget_states.widgets.append(WidgetState(id=self._buttons[button], trigger_value=True))
+            state.widget_states.widgets.append(
+                WidgetState(id=self._buttons[button], trigger_value=True)
+            )
         self._socket.send(message.SerializeToString())
 
     def press(self, label: str, timeout: float = 30.0) -> None:
@@ -57,14 +61,18 @@ class Session:
         deadline = time.monotonic() + timeout
         while label not in self._buttons:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the page shows no button {label!r}, only {sorted(self._buttons)}")
+                raise TimeoutError(
+                    f"the page shows no button {label!r}, only {sorted(self._buttons)}"
+                )
             self.finished.wait(0.1)
         self._send(button=label)
 
     def _listen(self) -> None:
         with contextlib.suppress(ConnectionClosed):
             while not self._closing.is_set():
-                due = min((at for _, at in self._fragments.values()), default=time.monotonic() + 0.1)
+                due = min(
+                    (at for _, at in self._fragments.values()), default=time.monotonic() + 0.1
+                )
                 try:
                     data = self._socket.recv(timeout=max(0.001, due - time.monotonic()))
                 except TimeoutError:
@@ -91,7 +99,10 @@ class Session:
                 self.finished.clear()
             case "auto_rerun":
                 interval = message.auto_rerun.interval
-                self._fragments[message.auto_rerun.fragment_id] = (interval, time.monotonic() + interval)
+                self._fragments[message.auto_rerun.fragment_id] = (
+                    interval,
+                    time.monotonic() + interval,
+                )
             case "stop_auto_rerun":
                 for fragment in message.stop_auto_rerun.fragment_ids:
                     self._fragments.pop(fragment, None)
@@ -109,7 +120,9 @@ class Session:
     @property
     def query(self) -> dict[str, str]:
         """Returns the page's query parameters, as the server last set them."""
-        return dict(pair.split("=", 1) for pair in self._query.lstrip("?").split("&") if "=" in pair)
+        return dict(
+            pair.split("=", 1) for pair in self._query.lstrip("?").split("&") if "=" in pair
+        )
 
     def close(self) -> None:
         self._closing.set()

@@ -41,7 +41,14 @@ class TimedStore(RunStore):
 
 def steps(first: int) -> dict[str, Any]:
     n = np.arange(first, first + ROWS, dtype=np.float64)
-    known: dict[str, Any] = {"step": n, "epoch": 0.0, "warmup": 0.0, "rank": 0.0, "t_start_s": n / 10, "step_s": 0.1}
+    known: dict[str, Any] = {
+        "step": n,
+        "epoch": 0.0,
+        "warmup": 0.0,
+        "rank": 0.0,
+        "t_start_s": n / 10,
+        "step_s": 0.1,
+    }
     noise = np.random.default_rng(first).lognormal(-3, 0.3, (len(STEP_COLUMNS), ROWS))
     return {name: np.full(ROWS, known.get(name, noise[i])) for i, name in enumerate(STEP_COLUMNS)}
 
@@ -53,7 +60,9 @@ def host(url: str, number: int, until_s: float, found: dict[int, Any]) -> None:
     outbox, first = Outbox(store, run), 0
     time.sleep(EVERY_S * number % EVERY_S)
     while time.monotonic() < until_s:
-        outbox.add([steps(first)], np.random.rand(ROWS, len(TELEMETRY_COLUMNS)), message=f"step {first}")
+        outbox.add(
+            [steps(first)], np.random.rand(ROWS, len(TELEMETRY_COLUMNS)), message=f"step {first}"
+        )
         first += ROWS
         time.sleep(EVERY_S)
     whole = outbox.wait(60.0)
@@ -65,7 +74,9 @@ def host(url: str, number: int, until_s: float, found: dict[int, Any]) -> None:
 
 def hosts(url: str, numbers: range, until_s: float, out: Any) -> None:
     found: dict[int, Any] = {}
-    threads = [threading.Thread(target=host, args=(url, number, until_s, found)) for number in numbers]
+    threads = [
+        threading.Thread(target=host, args=(url, number, until_s, found)) for number in numbers
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -75,7 +86,11 @@ def hosts(url: str, numbers: range, until_s: float, out: Any) -> None:
 
 def cpu_of(name: str) -> float:
     """Returns the CPU seconds of the processes of this name, and of those of them that have ended."""
-    of = [p.info["cpu_times"] for p in psutil.process_iter(["name", "cpu_times"]) if p.info["name"] == name]
+    of = [
+        p.info["cpu_times"]
+        for p in psutil.process_iter(["name", "cpu_times"])
+        if p.info["name"] == name
+    ]
     return sum(sum(times[:4]) for times in of if times)
 
 
@@ -90,7 +105,9 @@ def main() -> None:
     context = mp.get_context("spawn")
     out, before, until_s = context.Queue(), cpu_of(given.server), time.monotonic() + given.seconds
     parts = [range(k, given.hosts, PROCESSES) for k in range(PROCESSES)]
-    processes = [context.Process(target=hosts, args=(given.db, part, until_s, out)) for part in parts]
+    processes = [
+        context.Process(target=hosts, args=(given.db, part, until_s, out)) for part in parts
+    ]
     for process in processes:
         process.start()
     answers = [out.get() for _ in processes]
@@ -98,15 +115,21 @@ def main() -> None:
         process.join()
     found = {number: each for part, _ in answers for number, each in part.items()}
     took = np.concatenate([each["took"] for each in found.values()])
-    first, last = (np.concatenate([each["took"][part] for each in found.values()]) for part in MINUTES)
+    first, last = (
+        np.concatenate([each["took"][part] for each in found.values()]) for part in MINUTES
+    )
     figures = {
         "hosts": len(found),
         "arrived whole": sum(each["whole"] for each in found.values()),
         "steps": sum(each["rows"] for each in found.values()),
         "writes": len(took),
         "writes per s": round(len(took) / given.seconds, 1),
-        "ms (median, 99%, longest)": [round(float(v) * 1e3, 1) for v in np.percentile(took, (50, 99, 100))],
-        "ms, first and last minute": [round(float(np.median(part)) * 1e3, 1) for part in (first, last)],
+        "ms (median, 99%, longest)": [
+            round(float(v) * 1e3, 1) for v in np.percentile(took, (50, 99, 100))
+        ],
+        "ms, first and last minute": [
+            round(float(np.median(part)) * 1e3, 1) for part in (first, last)
+        ],
         "cores of the hosts": round(sum(cpu for _, cpu in answers) / given.seconds, 2),
         "cores of the server": round((cpu_of(given.server) - before) / given.seconds, 2),
     }

@@ -68,7 +68,9 @@ def held(server: psutil.Process) -> Held:
             children.append(" ".join(child.cmdline())[:120])
         except psutil.Error:
             continue
-    return Held(tuple(sorted(children)), server.num_threads(), descriptors(server), server.memory_info().rss)
+    return Held(
+        tuple(sorted(children)), server.num_threads(), descriptors(server), server.memory_info().rss
+    )
 
 
 def descriptors(process: psutil.Process) -> Counter[str]:
@@ -105,12 +107,16 @@ def missing(soak: Soak) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     random.seed(given.seed)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts its background jobs so; commands inherit it
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # a shell starts its background jobs so; commands inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
     before = shared_memory()
     with tempfile.TemporaryDirectory() as folder:
@@ -125,8 +131,12 @@ def main() -> int:
     checks = {
         "what was told is in the store": "; ".join(broken),
         "nothing went wrong on the way": "; ".join(soak.faults),
-        "no process is left": "" if set(last.processes) <= set(first.processes) else "; ".join(last.processes),
-        "no thread is left": "" if last.threads <= first.threads + 1 else f"{first.threads} -> {last.threads}",
+        "no process is left": ""
+        if set(last.processes) <= set(first.processes)
+        else "; ".join(last.processes),
+        "no thread is left": ""
+        if last.threads <= first.threads + 1
+        else f"{first.threads} -> {last.threads}",
         f"descriptors grew by under {MOST_DESCRIPTORS}": ""
         if last.descriptors.total() < first.descriptors.total() + MOST_DESCRIPTORS
         else f"more of {last.descriptors - first.descriptors}",
@@ -136,7 +146,9 @@ def main() -> int:
         "no shared memory is left": ", ".join(sorted(shared_memory() - before)),
         "no temporary file is left": ", ".join(sorted(set(left) - TORCHS_OWN)),
     }
-    print(f"first minute: {first}\nend: {last}\ndone: {soak.counts}; {len(soak.promises)} records promised")
+    print(
+        f"first minute: {first}\nend: {last}\ndone: {soak.counts}; {len(soak.promises)} records promised"
+    )
     for check, wrong in checks.items():
         print(f"{'ok  ' if not wrong else 'FAIL'} {check}{': ' if wrong else ''}{wrong}")
     return any(checks.values())

@@ -20,7 +20,17 @@ from benchmarks.session import Session
 from vitprof.store import RunStore
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-JOB = ["--strategy", "memory", "--batch-size", "64", "--threads", "1", "--device", "simulated:5,0", "--no-evaluate"]
+JOB = [
+    "--strategy",
+    "memory",
+    "--batch-size",
+    "64",
+    "--threads",
+    "1",
+    "--device",
+    "simulated:5,0",
+    "--no-evaluate",
+]
 LIMIT_S = 600
 """A job or a script that takes longer (s) than this, including its wait in the queue, counts as hanging."""
 
@@ -62,13 +72,18 @@ class Soak:
         """Starts a command of vitprof."""
         command = [sys.executable, "-m", "vitprof", *arguments]
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, cwd=REPOSITORY, env=self.env, stdout=pipe, stderr=pipe, text=True)
+        return subprocess.Popen(
+            command, cwd=REPOSITORY, env=self.env, stdout=pipe, stderr=pipe, text=True
+        )
 
     def recorded(self, name: str) -> None:
         """Waits until a run with this name is in the store, for at most `LIMIT_S`."""
         deadline = time.monotonic() + LIMIT_S
         with contextlib.closing(RunStore(f"sqlite:///{self.database}")) as store:
-            while not [run for run in store.runs(limit=20) if run.name == name] and time.monotonic() < deadline:
+            while (
+                not [run for run in store.runs(limit=20) if run.name == name]
+                and time.monotonic() < deadline
+            ):
                 time.sleep(0.5)
 
     def result(self, running: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -84,7 +99,9 @@ class Soak:
 
 def done(soak: Soak, name: str) -> None:
     """Runs a job to its end: the steps that it reports have to be in the store."""
-    status, out, err = soak.result(soak.start("run", *JOB, "--steps", "300", "--name", name, "--json"))
+    status, out, err = soak.result(
+        soak.start("run", *JOB, "--steps", "300", "--name", name, "--json")
+    )
     if status != 0:
         soak.faults.append(f"{name}: exit status {status}: {err.strip()[-200:]}")
         return
@@ -131,7 +148,13 @@ def killed(soak: Soak, name: str) -> None:
 def watched(soak: Soak, name: str) -> None:
     """Watches a script that ends with status 0, with another status, or by SIGTERM."""
     ends = random.choice(("0", "3", "term"))
-    script = [sys.executable, "-m", "benchmarks.soak_script", "400", ends if ends != "term" else "0"]
+    script = [
+        sys.executable,
+        "-m",
+        "benchmarks.soak_script",
+        "400",
+        ends if ends != "term" else "0",
+    ]
     with soak.stop:
         running = soak.start("watch", "--quiet", "--name", name, "--", *script)
         if ends == "term":
@@ -170,7 +193,9 @@ def pressed(soak: Soak) -> None:
                     page.press("Stop", 100)
                 page.finished.wait(10)
         except TimeoutError:
-            soak.did("Stop that was not shown")  # another run had the machine meanwhile: this one waits in the queue
+            soak.did(
+                "Stop that was not shown"
+            )  # another run had the machine meanwhile: this one waits in the queue
             continue
         soak.did("Run and Stop on the page")
 
@@ -185,7 +210,9 @@ def visitors(soak: Soak, n: int, until: float) -> None:
             seat = random.randrange(n)
             pages[seat].close()
             try:
-                pages[seat] = stack.enter_context(Session(soak.url, f"run={random.randint(1, runs)}"))
+                pages[seat] = stack.enter_context(
+                    Session(soak.url, f"run={random.randint(1, runs)}")
+                )
             except OSError as error:
                 soak.faults.append(f"a page could not be opened: {error or type(error).__name__}")
             soak.did("page opened")

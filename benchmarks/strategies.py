@@ -48,9 +48,13 @@ def configs(loader_only: bool) -> list[RunConfig]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--loader-only", action="store_true", help="leave out the runs with training")
+    parser.add_argument(
+        "--loader-only", action="store_true", help="leave out the runs with training"
+    )
     parser.add_argument("--csv", type=Path)
     given = parser.parse_args()
     store = RunStore()
@@ -58,7 +62,9 @@ def main() -> None:
     speeds: dict[tuple[bool, int, str], list[float]] = {}
     try:
         for index in range(given.rounds):
-            for config in configs(loader_only=True) + ([] if given.loader_only else configs(loader_only=False)):
+            for config in configs(loader_only=True) + (
+                [] if given.loader_only else configs(loader_only=False)
+            ):
                 run_id = manager.submit(config)
                 manager.wait(run_id)
                 run = store.run(run_id)
@@ -66,19 +72,26 @@ def main() -> None:
                     raise SystemExit(f"{run.name}: {run.status}: {run.error}")
                 key = (config.loader_only, config.batch_size, config.strategy)
                 speeds.setdefault(key, []).append(run.summary.samples_per_s)
-                print(f"round {index + 1}: {run.name}: {run.summary.samples_per_s:,.0f} samples/s", file=sys.stderr)
+                print(
+                    f"round {index + 1}: {run.name}: {run.summary.samples_per_s:,.0f} samples/s",
+                    file=sys.stderr,
+                )
     finally:
         manager.shutdown()
         store.close()
     for loader_only in (True,) if given.loader_only else (True, False):
-        print(f"\n{'loader only' if loader_only else 'with training'}, samples/s: median (range) of {given.rounds}\n")
+        print(
+            f"\n{'loader only' if loader_only else 'with training'}, samples/s: median (range) of {given.rounds}\n"
+        )
         print("| batch | " + " | ".join(s + (f" ({w})" if w else "") for s, w in CASES) + " |")
         print("|---" * (len(CASES) + 1) + "|")
         for batch_size in BATCH_SIZES:
             cells = []
             for strategy, _ in CASES:
                 found = speeds[loader_only, batch_size, strategy]
-                cells.append(f"{statistics.median(found):,.0f} ({min(found):,.0f}-{max(found):,.0f})")
+                cells.append(
+                    f"{statistics.median(found):,.0f} ({min(found):,.0f}-{max(found):,.0f})"
+                )
             print(f"| {batch_size} | " + " | ".join(cells) + " |")
     if given.csv:
         with given.csv.open("w", newline="", encoding="utf-8") as file:

@@ -50,7 +50,9 @@ class Machine:
             own = np.exp(rng.normal(0, 0.08, N_BLOCKS))
             logs += np.log(own * (1 / own).mean())  # keeps its throughput
         if kind == "drifting":
-            logs += self._drift * np.sin(math.pi * (self._n + np.arange(N_BLOCKS)) / (4 * len(SPEEDS) * N_BLOCKS))
+            logs += self._drift * np.sin(
+                math.pi * (self._n + np.arange(N_BLOCKS)) / (4 * len(SPEEDS) * N_BLOCKS)
+            )
         if kind in ("fits", "spoiled", "uneven"):
             logs += [self._disturbed() for _ in range(N_BLOCKS)]
         if kind == "spoiled" and rng.random() < 0.15:
@@ -87,7 +89,10 @@ def tournament(kind: str, seed: int, least: int, more: int) -> tuple[str, float]
 
 
 def _board(runs: dict[str, list[Floats]]) -> Leaderboard:
-    outcomes = {key: [Outcome(k, k, "done", b, None) for k, b in enumerate(mine, 1)] for key, mine in runs.items()}
+    outcomes = {
+        key: [Outcome(k, k, "done", b, None) for k, b in enumerate(mine, 1)]
+        for key, mine in runs.items()
+    }
     return board_of(outcomes, ())
 
 
@@ -113,19 +118,28 @@ def board_of(runs: Mapping[str, Sequence[Outcome]], cut: Container[str]) -> Lead
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     asked.add_argument("--seeds", type=int, default=1000)
     n = asked.parse_args().seeds
-    print("| machine | rounds | right | wrong | undecided | runs of a setting |\n|---|---|---|---|---|---|")
+    print(
+        "| machine | rounds | right | wrong | undecided | runs of a setting |\n|---|---|---|---|---|---|"
+    )
     with ProcessPoolExecutor() as pool:
         for kind in MACHINES:
             for least, more in ((2, 0), (3, 0), (3, MORE_ROUNDS)):
                 one = partial(tournament, kind, least=least, more=more)
                 answers = list(pool.map(one, range(n), chunksize=10))
                 said = [answer for answer, _ in answers]
-                shares = " | ".join(f"{100 * said.count(w) / n:.1f}%" for w in ("right", "wrong", "undecided"))
+                shares = " | ".join(
+                    f"{100 * said.count(w) / n:.1f}%" for w in ("right", "wrong", "undecided")
+                )
                 rounds = f"{least}, until decided" if more else f"{least}"
-                print(f"| {kind} | {rounds} | {shares} | {np.mean([k for _, k in answers]):.2f} |", flush=True)
+                print(
+                    f"| {kind} | {rounds} | {shares} | {np.mean([k for _, k in answers]):.2f} |",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -28,10 +28,18 @@ from vitprof.store import RunStore, StoredRun
 COMPUTE_S, WAIT_S = 12e-3, 20e-3
 SECONDS = 6.0
 BIN_S = 0.2
-JOB: dict[str, Any] = {"strategy": "memory", "batch_size": 128, "threads": 1, "evaluate": False, "seconds": SECONDS}
+JOB: dict[str, Any] = {
+    "strategy": "memory",
+    "batch_size": 128,
+    "threads": 1,
+    "evaluate": False,
+    "seconds": SECONDS,
+}
 
 
-def measured(manager: JobManager, store: RunStore, config: RunConfig) -> tuple[StoredRun, RunSummary]:
+def measured(
+    manager: JobManager, store: RunStore, config: RunConfig
+) -> tuple[StoredRun, RunSummary]:
     """Returns the finished run of `config` and its summary. Raises `SystemExit` where it fails."""
     run_id = manager.submit(config)
     manager.wait(run_id)
@@ -109,13 +117,17 @@ def chart(store: RunStore, run: StoredRun, true_frac: float) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--html", type=Path, help="write the chart of the last round to this file")
     given = parser.parse_args()
     store = RunStore()
     manager = JobManager(store)
-    wait = RunConfig(**JOB, device=f"simulated:{COMPUTE_S * 1e3:g},0", inject=f"read:{WAIT_S * 1e3:g}")
+    wait = RunConfig(
+        **JOB, device=f"simulated:{COMPUTE_S * 1e3:g},0", inject=f"read:{WAIT_S * 1e3:g}"
+    )
     alone = RunConfig(**(JOB | {"seconds": 1.0}), device="simulated:0.001,0")
     true, asked, reported, exposed, counter = [], [], [], [], []
     try:
@@ -132,7 +144,9 @@ def main() -> None:
     finally:
         manager.shutdown()
         store.close()
-    print(f"| idle share of the device, median (range) of {given.rounds} runs of {SECONDS:g} s | |\n|---|---|")
+    print(
+        f"| idle share of the device, median (range) of {given.rounds} runs of {SECONDS:g} s | |\n|---|---|"
+    )
     print(line("if each wait were 20 ms exactly", asked))
     print(line("true, by arithmetic: all of a step but 12 ms", true))
     print(line("reported by vitprof", reported))

@@ -87,7 +87,9 @@ def run(host: Host, function: str, **how: Any) -> Run:
     watched = not (how.get("callback") or how.get("watched_first"))
     done = host.least_held_up(function, watched=watched, **how)
     if done.status or not done.returned or not done.columns:
-        raise RuntimeError(f"{name}: {(done.complaint.strip().splitlines() or ['no steps came'])[-1]}")
+        raise RuntimeError(
+            f"{name}: {(done.complaint.strip().splitlines() or ['no steps came'])[-1]}"
+        )
     own, steps = json.loads(done.returned), done.steps
     kept = (steps["t_start_s"] >= own["since_s"]) & (steps["t_start_s"] < own["until_s"])
     span_s = own["until_s"] - own["since_s"]
@@ -150,13 +152,19 @@ def traced(*, script: str, cycles_per_s: float, **how: Any) -> str:
     results: Any = profiled.profiler
     since, until = own["since_s"] + epoch_s, own["until_s"] + epoch_s
     spans = [
-        (max(since, event.start_ns() / 1e9), min(until, (event.start_ns() + event.duration_ns()) / 1e9))
+        (
+            max(since, event.start_ns() / 1e9),
+            min(until, (event.start_ns() + event.duration_ns()) / 1e9),
+        )
         for event in results.kineto_results.events()
         if str(event.device_type()).endswith("CUDA") and event.duration_ns()
     ]
     own["oracle"] = NO_ORACLE
     if spans:
-        own |= {"oracle": "torch.profiler", "busy_s": union(span for span in spans if span[0] < span[1])}
+        own |= {
+            "oracle": "torch.profiler",
+            "busy_s": union(span for span in spans if span[0] < span[1]),
+        }
     elif not math.isnan(own["busy_s"]):
         own["oracle"] = NULL
     own["losses"] = torch.stack(scripts.LOSSES).tolist() if scripts.LOSSES else []
@@ -178,7 +186,9 @@ def clock() -> str:
 
 def rows(host: Host, cycles_per_s: float, only: Container[str]) -> Iterator[dict[str, Any]]:
     """Yields a row for each of the scripts `only` and each case: what was seen, and what is wrong."""
-    for title, more in {name: more for name, more in ALL.items() if name.split(",")[0] in only}.items():
+    for title, more in {
+        name: more for name, more in ALL.items() if name.split(",")[0] in only
+    }.items():
         script = title.split(",")[0]
         module = script.removeprefix("by_")
         if module != script and importlib.util.find_spec(module) is None:
@@ -199,7 +209,9 @@ def rows(host: Host, cycles_per_s: float, only: Container[str]) -> Iterator[dict
                 seen = run(host.running(HERE), "traced", **how, **times, **more)
                 row |= figures(seen)
                 if case not in CASES:
-                    row["wrong"] = [text for text in ["the time goes into the model"] if text in row["sentence"]]
+                    row["wrong"] = [
+                        text for text in ["the time goes into the model"] if text in row["sentence"]
+                    ]
                     yield row
                     continue
                 row["wrong"] = wrong(case, seen, POINTS)
@@ -228,7 +240,9 @@ def figures(seen: Run) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("file", type=Path)
     parser.add_argument("--seconds", type=float, default=150.0, help="no script begins after this")
     names = list(dict.fromkeys(name.split(",")[0] for name in ALL))
@@ -242,7 +256,12 @@ def main() -> None:
             raise SystemExit(f"no GPU: {answer.complaint.strip()[-500:]}")
         cycles_per_s, name = json.loads(answer.returned)
         cut = "ended early: the rows after these are missing"
-        written: dict[str, Any] = {"device_name": name, "sleep_cycles_per_s": cycles_per_s, "rows": [], "cut": cut}
+        written: dict[str, Any] = {
+            "device_name": name,
+            "sleep_cycles_per_s": cycles_per_s,
+            "rows": [],
+            "cut": cut,
+        }
         for row in rows(host, cycles_per_s, given.only):
             written["rows"].append(row)
             given.file.write_text(json.dumps(written, indent=1))

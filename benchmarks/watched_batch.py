@@ -68,11 +68,16 @@ def batch_maker(*, watched: bool, transforms: int, batch_size: int) -> Callable[
     return make
 
 
-def added_us(*, transforms: int, batch_size: int, rounds: int = ROUNDS, batches: int = BATCHES) -> Interval:
+def added_us(
+    *, transforms: int, batch_size: int, rounds: int = ROUNDS, batches: int = BATCHES
+) -> Interval:
     """Returns the microseconds of CPU that watching adds to a batch: the median over rounds, with its interval. Both
     sides run in turns in each round.
     """
-    sides = [batch_maker(watched=watched, transforms=transforms, batch_size=batch_size) for watched in (False, True)]
+    sides = [
+        batch_maker(watched=watched, transforms=transforms, batch_size=batch_size)
+        for watched in (False, True)
+    ]
     more = []
     with no_collections():
         for number in range(rounds):
@@ -95,6 +100,12 @@ def print_batches() -> None:
     sample, transform = (large - small) / 56, (more - large) / 64 / 3
     met = "met" if batch.value <= AT_MOST_US else "MISSED"
     interval = f"95%: {batch.low:.2f} to {batch.high:.2f}"
-    print(f"In a worker: {batch.value:.2f} us of CPU for each batch ({interval}; <= {AT_MOST_US:g}: {met}),")
-    print(f"with a Compose {small - 8 * sample - batch.value:.2f} us more, and {sample:.2f} us for each sample in it;")
-    print(f"{transform:.2f} us for each further transform of a sample ({ROUNDS} rounds of {BATCHES} batches).")
+    print(
+        f"In a worker: {batch.value:.2f} us of CPU for each batch ({interval}; <= {AT_MOST_US:g}: {met}),"
+    )
+    print(
+        f"with a Compose {small - 8 * sample - batch.value:.2f} us more, and {sample:.2f} us for each sample in it;"
+    )
+    print(
+        f"{transform:.2f} us for each further transform of a sample ({ROUNDS} rounds of {BATCHES} batches)."
+    )

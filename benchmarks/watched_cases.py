@@ -32,7 +32,9 @@ class Case:
 
 STEPS: dict[float, int] = {0.5: 1600, 1.5: 600, 5.0: 200, 20.0: 50}
 """Step time in ms -> steps in a round: about a second each."""
-CASES: tuple[Case, ...] = tuple(Case(ms, workers, n) for ms, n in STEPS.items() for workers in (0, 2))
+CASES: tuple[Case, ...] = tuple(
+    Case(ms, workers, n) for ms, n in STEPS.items() for workers in (0, 2)
+)
 
 
 def cpu_beside() -> dict[str, float]:
@@ -53,7 +55,10 @@ def _of_this_run(name: str) -> Iterator[tuple[int, int]]:
         if entry.name.isdecimal():
             try:
                 if mark in (entry / "environ").read_bytes():
-                    yield int(entry.name), int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                    yield (
+                        int(entry.name),
+                        int((entry / "stat").read_text().rpartition(")")[2].split()[1]),
+                    )
             except OSError:  # gone, or another user's
                 continue
 

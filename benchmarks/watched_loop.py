@@ -48,7 +48,9 @@ def run_case(case: Case, spin_s: float, steps: int, tool: Bare) -> dict[str, Any
     torch.manual_seed(0)
     model, loss_of = nn.Linear(8, 4), nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    loader = DataLoader(Samples(BATCH * (WARMUP_STEPS + steps)), batch_size=BATCH, num_workers=case.workers)
+    loader = DataLoader(
+        Samples(BATCH * (WARMUP_STEPS + steps)), batch_size=BATCH, num_workers=case.workers
+    )
     clock, spent = time.perf_counter, time.thread_time
     stamps: list[float] = []
     before: dict[str, float] = {}
@@ -68,7 +70,9 @@ def run_case(case: Case, spin_s: float, steps: int, tool: Bare) -> dict[str, Any
             if len(stamps) == WARMUP_STEPS - 1:
                 before = cpu_beside()
                 before["own"] = time.process_time()
-            elif len(stamps) == WARMUP_STEPS - 1 + steps:  # in the last step, while its workers are still there
+            elif (
+                len(stamps) == WARMUP_STEPS - 1 + steps
+            ):  # in the last step, while its workers are still there
                 used = {"own": time.process_time()} | cpu_beside()
             stamps.append(clock())
     took = [later - earlier for earlier, later in itertools.pairwise(stamps[WARMUP_STEPS - 1 : -1])]
@@ -86,7 +90,9 @@ def main(arguments: list[str]) -> None:
     for text in asked:
         case_name, _, spin_s = text.partition("=")
         case = cases[case_name]
-        found[case_name] = run_case(case, float(spin_s), max(3, round(case.steps * float(scale))), tool)
+        found[case_name] = run_case(
+            case, float(spin_s), max(3, round(case.steps * float(scale))), tool
+        )
     Path(result).write_text(json.dumps(found), encoding="utf-8")
 
 

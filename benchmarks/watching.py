@@ -34,7 +34,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.overhead import AT_MOST, BARE, MODULES, REPOSITORY, Row, over_rounds, shown, wait_for
+from benchmarks.overhead import (
+    AT_MOST,
+    BARE,
+    MODULES,
+    REPOSITORY,
+    Row,
+    over_rounds,
+    shown,
+    wait_for,
+)
 from benchmarks.watched_batch import print_batches
 from benchmarks.watched_cases import CASES, RUN_OF, Case
 from vitprof.analysis.arrays import Interval
@@ -56,7 +65,9 @@ WHOSE = ("own", "workers", "others")
 class Watched(Row):
     """A tool in a case, with CPU times."""
 
-    cpu_us: dict[str, dict[int, float]] = field(default_factory=lambda: {whose: {} for whose in WHOSE})
+    cpu_us: dict[str, dict[int, float]] = field(
+        default_factory=lambda: {whose: {} for whose in WHOSE}
+    )
     """CPU time of each step, by `WHOSE`, then by the number of the round."""
 
     def added_us(self, bare: Watched, *whose: str) -> Interval:
@@ -64,7 +75,9 @@ class Watched(Row):
         both have, with its interval.
         """
         both = sorted(self.ms["median"].keys() & bare.ms["median"].keys())
-        more = [sum(self.cpu_us[w][number] - bare.cpu_us[w][number] for w in whose) for number in both]
+        more = [
+            sum(self.cpu_us[w][number] - bare.cpu_us[w][number] for w in whose) for number in both
+        ]
         return over_rounds(np.array(more))
 
 
@@ -73,20 +86,39 @@ Rows = dict[tuple[str, str], Watched]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     names = [case.name for case in CASES]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=8, help="at most")
-    parser.add_argument("--minutes", type=float, default=5.5, help="no round begins that would end after this")
-    parser.add_argument("--scale", type=float, default=1.0, help="times as many steps in each round")
-    parser.add_argument("--seed", type=int, default=0, help="seed for the order of the tools")
-    parser.add_argument("--only", nargs="+", choices=names, metavar="CASE", default=names, help=", ".join(names))
     parser.add_argument(
-        "--tools", nargs="+", choices=TITLES, metavar="TOOL", default=list(TITLES), help=", ".join(TITLES)
+        "--minutes", type=float, default=5.5, help="no round begins that would end after this"
+    )
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="times as many steps in each round"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed for the order of the tools")
+    parser.add_argument(
+        "--only", nargs="+", choices=names, metavar="CASE", default=names, help=", ".join(names)
+    )
+    parser.add_argument(
+        "--tools",
+        nargs="+",
+        choices=TITLES,
+        metavar="TOOL",
+        default=list(TITLES),
+        help=", ".join(TITLES),
     )
     parser.add_argument("--csv", type=Path, help="the figures of every round")
     given = parser.parse_args(arguments)
     tools = [BARE, *(tool for tool in given.tools if tool != BARE)]
-    for tool in [tool for tool in tools if tool in MODULES and importlib.util.find_spec(MODULES[tool]) is None]:
-        print(f"{TITLES[tool]}: not measured, {MODULES[tool]} is not installed (pip install traceml-ai gpuprof)")
+    for tool in [
+        tool
+        for tool in tools
+        if tool in MODULES and importlib.util.find_spec(MODULES[tool]) is None
+    ]:
+        print(
+            f"{TITLES[tool]}: not measured, {MODULES[tool]} is not installed (pip install traceml-ai gpuprof)"
+        )
         tools.remove(tool)
     cases = [case for case in CASES if case.name in given.only]
     rows: Rows = {(case.name, tool): Watched(case.name, tool) for case in cases for tool in tools}
@@ -99,7 +131,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             break
         order.shuffle(tools)
         for tool in tools:
-            print(f"round {number + 1} of {given.rounds}: {TITLES[tool]} ...", file=sys.stderr, flush=True)
+            print(
+                f"round {number + 1} of {given.rounds}: {TITLES[tool]} ...",
+                file=sys.stderr,
+                flush=True,
+            )
             for name, found in run_tool(tool, spins, given.scale).items():
                 add(rows[name, tool], number, found)
         longest = max(longest, time.monotonic() - round_began)
@@ -114,7 +150,9 @@ def calibrated(cases: Sequence[Case]) -> dict[str, float]:
     the loader and the tiny model alone take as long.
     """
     rest = run_tool(BARE, {case.name: 0.0 for case in cases}, 0.2)
-    return {case.name: max(0.0, case.step_ms / 1e3 - rest[case.name]["cpu_s"]["own"]) for case in cases}
+    return {
+        case.name: max(0.0, case.step_ms / 1e3 - rest[case.name]["cpu_s"]["own"]) for case in cases
+    }
 
 
 def run_tool(tool: str, spins: dict[str, float], scale: float) -> dict[str, dict[str, Any]]:
@@ -135,7 +173,13 @@ def run_tool(tool: str, spins: dict[str, float], scale: float) -> dict[str, dict
             launcher = [sys.executable, "-m", "traceml_ai.launcher.cli", "run", path]
             command = [*launcher, "--logs-dir", str(folder / "logs"), "--args", *own]
         path = os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH"))))
-        env = {**os.environ, "PYTHONPATH": path, "VITPROF_HOME": temporary, "OMP_NUM_THREADS": "1", RUN_OF: temporary}
+        env = {
+            **os.environ,
+            "PYTHONPATH": path,
+            "VITPROF_HOME": temporary,
+            "OMP_NUM_THREADS": "1",
+            RUN_OF: temporary,
+        }
         try:
             with log.open("wb") as output:
                 wait_for(command, cwd=folder, env=env, stdout=output, stderr=output)
@@ -170,12 +214,16 @@ def gate(row: Watched, rows: Rows, step_ms: float) -> str:
     verdicts = [f"{own:.2%} of a step, {share.value:.2%} with workers and collector"]
     if step_ms >= ASKED_FROM_MS:
         most = AT_MOST - 1
-        verdicts[0] += f": {'met' if share.high <= most else 'MISSED' if share.low > most else 'undecided'}"
+        verdicts[0] += (
+            f": {'met' if share.high <= most else 'MISSED' if share.low > most else 'undecided'}"
+        )
     for peer in MODULES:
         other = rows.get((row.case, peer))
         if other is not None and other.n_rounds:
             more = row.added_us(other, *WHOSE)
-            verdict = "below" if more.high < 0 else "NOT below" if more.low > 0 else "undecided against"
+            verdict = (
+                "below" if more.high < 0 else "NOT below" if more.low > 0 else "undecided against"
+            )
             verdicts.append(f"{verdict} {TITLES[peer]}")
     return "; ".join(verdicts)
 
@@ -193,10 +241,20 @@ def print_table(rows: Rows) -> None:
         cells = ["not measured", *[""] * 5, "0"]
         if row.n_rounds and bare.n_rounds:
             figures = [f"{float(np.median(list(row.ms['median'].values()))):.3f}"]
-            figures += ["1", "1"] if tool == BARE else [shown(row.times(bare, s)) for s in ("median", "mean")]
-            figures += ["", "", ""] if tool == BARE else [_us(row.added_us(bare, whose)) for whose in WHOSE]
+            figures += (
+                ["1", "1"]
+                if tool == BARE
+                else [shown(row.times(bare, s)) for s in ("median", "mean")]
+            )
+            figures += (
+                ["", "", ""]
+                if tool == BARE
+                else [_us(row.added_us(bare, whose)) for whose in WHOSE]
+            )
             cells = [*figures, f"{row.n_rounds} x {row.n_steps}"]
-        print(f"| {' | '.join([cases[name].title, TITLES[tool], *cells, gate(row, rows, cases[name].step_ms)])} |")
+        print(
+            f"| {' | '.join([cases[name].title, TITLES[tool], *cells, gate(row, rows, cases[name].step_ms)])} |"
+        )
 
 
 def _us(interval: Interval) -> str:
@@ -208,7 +266,17 @@ def write_csv(path: Path, rows: Rows) -> None:
     """Writes a line for each round of each case and tool."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(("case", "round", "tool", "n_steps", "median_ms", "mean_ms", *(f"{w}_cpu_us" for w in WHOSE)))
+        writer.writerow(
+            (
+                "case",
+                "round",
+                "tool",
+                "n_steps",
+                "median_ms",
+                "mean_ms",
+                *(f"{w}_cpu_us" for w in WHOSE),
+            )
+        )
         for row in rows.values():
             for number in row.ms["median"]:
                 times = (row.ms[statistic][number] for statistic in ("median", "mean"))

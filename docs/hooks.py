@@ -25,7 +25,13 @@ RUN_WORDS = {
     "verdict": "input-bound, moderately input-bound, not input-bound, launch-bound, inconclusive; empty without steps",
 }
 """Columns that are no figures -> their meaning."""
-WORDS = {"string": "text", "integer": "whole number", "boolean": "true or false", "object": "object", "array": "list"}
+WORDS = {
+    "string": "text",
+    "integer": "whole number",
+    "boolean": "true or false",
+    "object": "object",
+    "array": "list",
+}
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
@@ -43,8 +49,15 @@ def columns() -> str:
     lines += ["", "## Columns of a step", "", "| column | meaning | TensorBoard |", "|---|---|---|"]
     of_step = RUN_WORDS | _words(StepRecord)
     tags = {column: f"`{tag}`" for column, (tag, _) in STEP_TAGS.items()}
-    lines += [f"| `{name}` | {_cell(of_step[name])} | {tags.get(name, '')} |" for name in STEPS_HEADER]
-    lines += ["", "## Columns of telemetry", "", "| column | meaning | TensorBoard | counter of a trace |"]
+    lines += [
+        f"| `{name}` | {_cell(of_step[name])} | {tags.get(name, '')} |" for name in STEPS_HEADER
+    ]
+    lines += [
+        "",
+        "## Columns of telemetry",
+        "",
+        "| column | meaning | TensorBoard | counter of a trace |",
+    ]
     lines += ["|---|---|---|---|"]
     for name, words in _words(TelemetrySample).items():
         tag = f"`{TELEMETRY_TAGS[name]}`" if name in TELEMETRY_TAGS else ""
@@ -70,7 +83,9 @@ def tables() -> str:
         lines += ["| field | type | meaning |", "|---|---|---|"]
         for field, value in one["properties"].items():
             absent = "" if field in one.get("required", ()) else "; not always there"
-            lines.append(f"| `{field}` | {_type(value)} | {_cell(value.get('description', ''))}{absent} |")
+            lines.append(
+                f"| `{field}` | {_type(value)} | {_cell(value.get('description', ''))}{absent} |"
+            )
     return "\n".join(lines) + "\n"
 
 
@@ -80,7 +95,9 @@ def _type(value: dict[str, Any]) -> str:
     if "anyOf" in value:
         return " or ".join(dict.fromkeys(_type(one) for one in value["anyOf"]))
     if "enum" in value or "const" in value:
-        return ", ".join(f"`{one}`" if one else "empty text" for one in value.get("enum", [value.get("const")]))
+        return ", ".join(
+            f"`{one}`" if one else "empty text" for one in value.get("enum", [value.get("const")])
+        )
     kind = value.get("type", "anything")
     if kind == "array":
         return f"list of {_type(value.get('items', {}))}"

@@ -85,7 +85,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """`-m nullcuda` imports the files alone that may have such tests: a third of its time otherwise."""
     if config.option.markexpr != "nullcuda" or collection_path.suffix != ".py":
         return None
-    return ("nullcuda" not in str(collection_path) and "mark.nullcuda" not in collection_path.read_text()) or None
+    return (
+        "nullcuda" not in str(collection_path)
+        and "mark.nullcuda" not in collection_path.read_text()
+    ) or None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -112,15 +115,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     weights: dict[Path, int] = {}
     alone = {item.path for item in items if item.get_closest_marker("alone")}
     for item in items:
-        heavy = 100 * (item.path.parent.name == "browser") + (item.get_closest_marker("slow") is not None)
+        heavy = 100 * (item.path.parent.name == "browser") + (
+            item.get_closest_marker("slow") is not None
+        )
         weights[item.path] = weights.get(item.path, 0) + heavy
     items.sort(key=lambda item: (item.path in alone, -weights[item.path]))
 
 
 TOGETHER = {
-    "browser, 1": tuple(f"browser/test_{name}.py" for name in ("stored_runs", "pages", "installed", "navigation")),
-    "browser, 2": tuple(f"browser/test_{name}.py" for name in ("main_path", "live_chart", "tournament", "null_gpu")),
-    "watch": tuple(f"watch/test_{name}.py" for name in ("watching", "in_python", "fast_path", "trial", "replay")),
+    "browser, 1": tuple(
+        f"browser/test_{name}.py" for name in ("stored_runs", "pages", "installed", "navigation")
+    ),
+    "browser, 2": tuple(
+        f"browser/test_{name}.py" for name in ("main_path", "live_chart", "tournament", "null_gpu")
+    ),
+    "watch": tuple(
+        f"watch/test_{name}.py"
+        for name in ("watching", "in_python", "fast_path", "trial", "replay")
+    ),
     "frameworks": ("watch/test_frameworks.py", "watch/test_recipes.py"),
     "null device": tuple(f"nullcuda/test_{name}.py" for name in ("run", "real", "selftest")),
     "jobs": ("jobs/test_manager.py", "jobs/test_runners.py"),
@@ -138,7 +150,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
-            return next((name for name, files in TOGETHER.items() if file.removeprefix("tests/") in files), file)
+            return next(
+                (name for name, files in TOGETHER.items() if file.removeprefix("tests/") in files),
+                file,
+            )
 
     return Scheduling(config, log)
 
@@ -149,7 +164,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     while no other process of this pytest runs a test. Everybody passes the turnstile, so that one who waits there for
     an empty room gets it. Files that are there anyway serve as locks."""
     with first() if item.get_closest_marker("timed") else contextlib.nullcontext():
-        if not hasattr(item.config, "workerinput"):  # nor a pytest that a test starts: its worker is in the room
+        if not hasattr(
+            item.config, "workerinput"
+        ):  # nor a pytest that a test starts: its worker is in the room
             return (yield)
         wanted = fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH
         with open(__file__) as turnstile, open(item.config.rootpath / "pyproject.toml") as room:
@@ -159,20 +176,31 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
             try:
                 return (yield)
             finally:
-                fcntl.flock(room, fcntl.LOCK_UN)  # closing is not enough where a child process has the file too
+                fcntl.flock(
+                    room, fcntl.LOCK_UN
+                )  # closing is not enough where a child process has the file too
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left_behind() -> Iterator[None]:
     threads, processes, files = set(threading.enumerate()), set(_children()), set(os.listdir(ROOT))
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    handlers = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
     yield
     for number, handler in handlers.items():  # commands that run in this process set their own
         signal.signal(number, handler)
-    left = [t for t in threading.enumerate() if t not in threads and (not t.daemon or t.name.startswith("vitprof"))]
+    left = [
+        t
+        for t in threading.enumerate()
+        if t not in threads and (not t.daemon or t.name.startswith("vitprof"))
+    ]
     for thread in left:
         thread.join(LEFT_GRACE_S)
-    _, alive = psutil.wait_procs([p for p in _children() if p not in processes], timeout=LEFT_GRACE_S)
+    _, alive = psutil.wait_procs(
+        [p for p in _children() if p not in processes], timeout=LEFT_GRACE_S
+    )
     commands = [_command(process) for process in alive]
     for process in alive:
         process.kill()

@@ -59,7 +59,9 @@ class Screen(pyte.HistoryScreen):  # type: ignore[misc]
     @property
     def scrolled(self) -> list[str]:
         """Lines above the screen."""
-        return ["".join(row[x].data for x in range(self.columns)).rstrip() for row in self.history.top]
+        return [
+            "".join(row[x].data for x in range(self.columns)).rstrip() for row in self.history.top
+        ]
 
     @property
     def rows(self) -> list[str]:
@@ -81,7 +83,12 @@ class Terminal:
     """A program on a terminal of its own. It is the terminal's session, as a login shell would be."""
 
     def __init__(
-        self, command: Sequence[str], *, rows: int = 8, columns: int = 40, env: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        *,
+        rows: int = 8,
+        columns: int = 40,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self._size = rows, columns
         self._fd, inside = os.openpty()

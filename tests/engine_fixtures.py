@@ -53,7 +53,10 @@ def made_once(factory: pytest.TempPathFactory, name: str, n_images: int | None =
     small = name == "small-digits"
     home = (factory.getbasetemp() if small else shared_by_all(factory)) / name
     home.mkdir(exist_ok=True)
-    with pytest.MonkeyPatch.context() as patch, small_digits(home) if small else contextlib.nullcontext():
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        small_digits(home) if small else contextlib.nullcontext(),
+    ):
         patch.setenv("VITPROF_HOME", str(home))
         datasets.prepare("digits" if small else name, n_images)
     return home
@@ -210,7 +213,9 @@ def descendants(pid: int | None = None) -> list[psutil.Process]:
     found = []
     for process in psutil.Process(pid).children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            helper = any("resource_tracker" in part or "forkserver" in part for part in process.cmdline())
+            helper = any(
+                "resource_tracker" in part or "forkserver" in part for part in process.cmdline()
+            )
             if process.status() != psutil.STATUS_ZOMBIE and not helper and process.pid not in KEPT:
                 found.append(process)
     return found
@@ -234,7 +239,9 @@ def vitprof_threads() -> list[str]:
 
 
 @contextlib.contextmanager
-def error_in_one_line(kind: type[Exception], match: str = "") -> Iterator[pytest.ExceptionInfo[Any]]:
+def error_in_one_line(
+    kind: type[Exception], match: str = ""
+) -> Iterator[pytest.ExceptionInfo[Any]]:
     """The block ends with an error of this kind, whose message matches and is one line."""
     with pytest.raises(kind, match=match) as caught:
         yield caught

@@ -32,10 +32,25 @@ def made_steps(
     number = np.arange(n, dtype=float)
     step = wait + h2d + compute
     start = began + np.concatenate([[0.0], np.cumsum(step + pause)])[:n]
-    known = {"rank": 0, "step": number, "epoch": 0 if epochs is None else epochs, "warmup": number < warmup}
-    known |= {"samples": samples, "loss": 10 - number / 10, "t_start_s": start, "data_wait_s": wait, "step_s": step}
+    known = {
+        "rank": 0,
+        "step": number,
+        "epoch": 0 if epochs is None else epochs,
+        "warmup": number < warmup,
+    }
+    known |= {
+        "samples": samples,
+        "loss": 10 - number / 10,
+        "t_start_s": start,
+        "data_wait_s": wait,
+        "step_s": step,
+    }
     known |= {"exposed_wait_s": wait, "h2d_s": h2d, "gap_s": wait + h2d}
-    return of_columns(STEP_COLUMNS, n, known | {"compute_s": compute, "compute_start_s": start + wait + h2d} | columns)
+    return of_columns(
+        STEP_COLUMNS,
+        n,
+        known | {"compute_s": compute, "compute_start_s": start + wait + h2d} | columns,
+    )
 
 
 def made_telemetry(t_s: Values = (), **known: Any) -> Series:
@@ -45,4 +60,6 @@ def made_telemetry(t_s: Values = (), **known: Any) -> Series:
 
 def of_columns(names: Sequence[str], n: int, known: dict[str, Any]) -> dict[str, np.ndarray]:
     """Returns `n` rows of these columns; all that are not known are not available."""
-    return {c: np.broadcast_to(np.asarray(known.get(c, np.nan), dtype=float), n).copy() for c in names}
+    return {
+        c: np.broadcast_to(np.asarray(known.get(c, np.nan), dtype=float), n).copy() for c in names
+    }

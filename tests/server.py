@@ -34,7 +34,9 @@ def start_anew(arguments: list[str], env: dict[str, str], log: str) -> psutil.Pr
     """See `Start`. As somebody does who types the command."""
     with open(log, "a") as file:
         command = [sys.executable, "-m", "streamlit", *arguments]
-        return psutil.Popen(command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        return psutil.Popen(
+            command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+        )
 
 
 class Host:
@@ -46,13 +48,17 @@ class Host:
     def __init__(self) -> None:
         self.port = _free_port()
         command = [sys.executable, "-m", "tests.browser.host"]
-        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def start(self, arguments: list[str], env: dict[str, str], log: str) -> psutil.Process:
         """See `Start`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"arguments": arguments, "env": env, "log": log}) + "\n")
+        self._process.stdin.write(
+            json.dumps({"arguments": arguments, "env": env, "log": log}) + "\n"
+        )
         self._process.stdin.flush()
         return psutil.Process(int(self._process.stdout.readline()))
 
@@ -64,7 +70,9 @@ class Host:
 def _free_port(wanted: int = 0) -> int:
     """The wanted one, or another where a server or a connection has that."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # after a server that has ended, as servers do
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # after a server that has ended, as servers do
         try:
             probe.bind(("127.0.0.1", wanted))
         except OSError:
@@ -92,11 +100,19 @@ def serve(
     }
     arguments = ["run", str(script)]
     arguments += [part for name, value in settings.items() for part in (f"--{name}", str(value))]
-    base = next((flags[i + 1].strip("/") for i, flag in enumerate(flags) if flag == "--server.baseUrlPath"), "")
+    base = next(
+        (flags[i + 1].strip("/") for i, flag in enumerate(flags) if flag == "--server.baseUrlPath"),
+        "",
+    )
     url = f"http://127.0.0.1:{port}/{base}".rstrip("/")
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     # Keeping PyTorch loaded takes 3 s, which few files of tests have jobs enough for.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "VITPROF_WARM": "0", **(env or {})}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "VITPROF_WARM": "0",
+        **(env or {}),
+    }
     with tempfile.NamedTemporaryFile("r") as log:
         server = start([*arguments, *flags], environment, log.name)
         LOGS.append(log)
@@ -116,7 +132,9 @@ def _await_health(server: psutil.Process, url: str, log: IO[str]) -> None:
             urllib.request.urlopen(url, timeout=2).close()
             return
         with contextlib.suppress(psutil.TimeoutExpired):
-            status = server.wait(0.1)  # the pause between two attempts, and the end of a server that could not start
+            status = server.wait(
+                0.1
+            )  # the pause between two attempts, and the end of a server that could not start
             break
     pytest.fail(f"no answer from {url} (exit status {status}):\n{log.read()[-4000:]}")
 

@@ -19,7 +19,9 @@ def append_steps(store: RunStore, run_id: int, rows: Rows, *, again: bool = Fals
     store.record(run_id, chunks_of("steps", columns_of(rows, STEP_COLUMNS)), again=again)
 
 
-def append_telemetry(store: RunStore, run_id: int, first_seq: int, rows: Rows, *, again: bool = False) -> None:
+def append_telemetry(
+    store: RunStore, run_id: int, first_seq: int, rows: Rows, *, again: bool = False
+) -> None:
     """Adds telemetry samples, numbered from `first_seq`, each row in the order of `TELEMETRY_COLUMNS`."""
     samples = columns_of(rows, TELEMETRY_COLUMNS)
     numbers = first_seq + np.arange(len(samples["t_s"]), dtype=np.float64)

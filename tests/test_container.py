@@ -40,7 +40,11 @@ def given(instruction: str) -> str:
 def test_the_build_is_given_what_the_package_is_made_of(pyproject: dict[str, Any]) -> None:
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert "*" in lines
-    let_in = {Path(line[1:]).parts[0] if "*" in line else line[1:] for line in lines if line.startswith("!")}
+    let_in = {
+        Path(line[1:]).parts[0] if "*" in line else line[1:]
+        for line in lines
+        if line.startswith("!")
+    }
     wheel = pyproject["tool"]["hatch"]["build"]["targets"]["wheel"]
     project = pyproject["project"]
     needed = ["pyproject.toml", project["readme"], *project["license-files"], *wheel["packages"]]
@@ -48,7 +52,10 @@ def test_the_build_is_given_what_the_package_is_made_of(pyproject: dict[str, Any
 
 
 def test_what_it_runs_is_a_command_of_vitprof_and_no_root(pyproject: dict[str, Any]) -> None:
-    assert re.search(r"^ARG EXTRA=(\w+)$", DOCKERFILE, re.MULTILINE)[1] in pyproject["project"]["optional-dependencies"]
+    assert (
+        re.search(r"^ARG EXTRA=(\w+)$", DOCKERFILE, re.MULTILINE)[1]
+        in pyproject["project"]["optional-dependencies"]
+    )
     assert json.loads(given("ENTRYPOINT")) == list(pyproject["project"]["scripts"])
     options = {name for parameter in typer.main.get_command(app).params for name in parameter.opts}
     flags = [word for word in json.loads(given("CMD")) if word.startswith("--")]
@@ -57,7 +64,9 @@ def test_what_it_runs_is_a_command_of_vitprof_and_no_root(pyproject: dict[str, A
     assert given("USER") not in ("root", "0")
     assert f"VITPROF_HOME={given('VOLUME')} " in given("ENV")
     assert "STREAMLIT_SERVER_ADDRESS=0.0.0.0" in given("ENV")
-    assert f"{VARIABLE}={MADE_AT_START} " in given("ENV"), "reached from outside the container, so it asks for a token"
+    assert f"{VARIABLE}={MADE_AT_START} " in given("ENV"), (
+        "reached from outside the container, so it asks for a token"
+    )
     health = json.loads(given("HEALTHCHECK").partition("CMD ")[2])
     assert health[:2] == ["python", "-c"]
     compile(health[2], "HEALTHCHECK", "exec")
@@ -69,10 +78,17 @@ def test_compose_starts_it_on_a_database_that_it_can_use() -> None:
     dashboard, database = services["dashboard"], services["database"]
     url = _parse(dashboard["environment"]["VITPROF_DB"])
     of = {name: database["environment"][f"POSTGRES_{name}"] for name in ("USER", "PASSWORD", "DB")}
-    assert (url.host, url.username, url.password, url.database) == ("database", of["USER"], of["PASSWORD"], of["DB"])
+    assert (url.host, url.username, url.password, url.database) == (
+        "database",
+        of["USER"],
+        of["PASSWORD"],
+        of["DB"],
+    )
     assert url.get_driver_name() in DOCKERFILE
     assert dashboard["environment"][VARIABLE] == f"${{{VARIABLE}:-{MADE_AT_START}}}"
-    assert dashboard["ports"] == [f"127.0.0.1:{given('EXPOSE')}:{given('EXPOSE')}"], "of this machine only"
+    assert dashboard["ports"] == [f"127.0.0.1:{given('EXPOSE')}:{given('EXPOSE')}"], (
+        "of this machine only"
+    )
     assert f"store:{given('VOLUME')}" in dashboard["volumes"]
 
 
@@ -83,7 +99,9 @@ def docker(*args: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not ASKED or not shutil.which("docker"), reason="VITPROF_CONTAINER=1 and docker build an image")
+@pytest.mark.skipif(
+    not ASKED or not shutil.which("docker"), reason="VITPROF_CONTAINER=1 and docker build an image"
+)
 def test_the_image_answers() -> None:
     cpu = "PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu"
     docker("build", "-q", "--build-arg", cpu, "--tag", "vitprof:test", ".")
@@ -93,13 +111,18 @@ def test_the_image_answers() -> None:
         until = time.monotonic() + START_LIMIT_S
         answer = b""
         while answer != b"ok" and time.monotonic() < until:
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{port.strip()}/_stcore/health") as page:
+            with (
+                contextlib.suppress(OSError),
+                urllib.request.urlopen(f"http://{port.strip()}/_stcore/health") as page,
+            ):
                 answer = page.read()
             time.sleep(0.5)
         assert answer == b"ok"
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(f"http://{port.strip()}/")
-        assert re.search(r"asks for this token, made for this start: \S{43}\n", docker("logs", name))
+        assert re.search(
+            r"asks for this token, made for this start: \S{43}\n", docker("logs", name)
+        )
         assert docker("exec", name, "id", "-u").strip() == "1000"
     finally:
         docker("stop", name)

@@ -43,4 +43,6 @@ def test_a_process_that_may_use_one_core_says_so() -> None:
     code += "mine = cores.job_cores(); print(mine, cores.cores_in_words(mine, os.cpu_count() or 1))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     all_cores = os.cpu_count() or 1
-    assert done.stdout == (f"1 1 of {all_cores} cores are yours\n" if all_cores > 1 else "1 1 cores\n")
+    assert done.stdout == (
+        f"1 1 of {all_cores} cores are yours\n" if all_cores > 1 else "1 1 cores\n"
+    )

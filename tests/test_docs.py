@@ -35,7 +35,17 @@ def typed(page: Path) -> Iterator[str]:
 
 
 COMMANDS = sorted({line for page in PAGES for line in typed(page) if not A_NAME.search(line)})
-SHORT = ["--threads", "1", "--device", "cpu", "--isolation", "thread", "--steps", "3", "--no-evaluate"]
+SHORT = [
+    "--threads",
+    "1",
+    "--device",
+    "cpu",
+    "--isolation",
+    "thread",
+    "--steps",
+    "3",
+    "--no-evaluate",
+]
 RUN_HERE: dict[str, list[str]] = {
     "vitprof run --strategy memory --batch-size 512 --steps 50": SHORT,
     "vitprof runs --text memory --sort samples_per_s": [],
@@ -56,7 +66,13 @@ RUN_HERE: dict[str, list[str]] = {
     "vitprof runs --tag kept --json": [],
 }
 """Commands that are run as the pages have them, in this order, with what makes their jobs short."""
-RUN_ELSEWHERE = {"prune": "runs", "demo": "dashboard", "open": "dashboard", "predict": "headroom", "selftest": "doctor"}
+RUN_ELSEWHERE = {
+    "prune": "runs",
+    "demo": "dashboard",
+    "open": "dashboard",
+    "predict": "headroom",
+    "selftest": "doctor",
+}
 """The rest take seconds: the tests of tests/cli that run these commands, where they are not called after them."""
 
 
@@ -79,12 +95,16 @@ def test_the_site_is_whole(tmp_path: Path) -> None:
     ended = subprocess.run(build, cwd=ROOT, env=quiet, check=False, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
     for path in (tmp_path / "site").rglob("*.html"):
-        fetched = re.findall(r"""<(?:script|link|img)[^>]+(?:src|href)=["'](https?://[^"']+)""", path.read_text())
+        fetched = re.findall(
+            r"""<(?:script|link|img)[^>]+(?:src|href)=["'](https?://[^"']+)""", path.read_text()
+        )
         assert not fetched, "a page of the site needs no network"
 
 
 @pytest.mark.slow
-def test_every_command_is_accepted_and_run_here_or_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_is_accepted_and_run_here_or_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.vitprof").touch()
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -92,14 +112,18 @@ def test_every_command_is_accepted_and_run_here_or_elsewhere(tmp_path: Path, mon
     for line in COMMANDS:
         word, *arguments = shlex.split(line)[1:]
         if arguments and "--help" not in arguments:
-            commands[word].make_context(word, arguments)  # raises where an option or a value is none of its
+            commands[word].make_context(
+                word, arguments
+            )  # raises where an option or a value is none of its
         tests = ROOT / "tests" / "cli" / f"test_{RUN_ELSEWHERE.get(word, word)}.py"
         assert line in RUN_HERE or word == "code" or tests.exists(), line
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_home")
-def test_commands_do_what_the_pages_say(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_do_what_the_pages_say(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     store = RunStore()
     for _ in range(14):

@@ -9,8 +9,14 @@ from vitprof.errors import ConfigError, StoreError, one_line
     ("error", "shown"),
     [
         (StoreError("the store failed"), "the store failed"),
-        (StoreError("first\n  second\n\n"), "first second"),  # a database's message may have several lines
-        (ConfigError("name", "a\nb", "give one line"), "name: 'a\\nb' is not possible; give one line"),
+        (
+            StoreError("first\n  second\n\n"),
+            "first second",
+        ),  # a database's message may have several lines
+        (
+            ConfigError("name", "a\nb", "give one line"),
+            "name: 'a\\nb' is not possible; give one line",
+        ),
         (ValueError("bad"), "ValueError: bad"),
         (ValueError(), "ValueError"),
         (ValueError("  \n "), "ValueError"),
@@ -27,10 +33,14 @@ from vitprof.errors import ConfigError, StoreError, one_line
         ),
         # CUDA's own errors say what happened first, and how to debug it after that
         (
-            RuntimeError("CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA` to enable assertions.\n"),
+            RuntimeError(
+                "CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA` to enable assertions.\n"
+            ),
             "RuntimeError: CUDA error: out of memory",
         ),
     ],
 )
-def test_one_line_shows_our_message_whole_and_of_others_the_type_and_the_cause(error: Exception, shown: str) -> None:
+def test_one_line_shows_our_message_whole_and_of_others_the_type_and_the_cause(
+    error: Exception, shown: str
+) -> None:
     assert one_line(error) == shown

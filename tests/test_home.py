@@ -19,7 +19,9 @@ def test_vitprof_home_is_used_but_not_made_by_being_asked_for(vitprof_home: Path
     assert not vitprof_home.exists()
 
 
-def test_without_it_the_user_data_directory_and_a_tilde(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_it_the_user_data_directory_and_a_tilde(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("VITPROF_HOME", "")
     assert home() == Path(platformdirs.user_data_dir("vitprof", appauthor=False))
     monkeypatch.delenv("VITPROF_HOME")
@@ -31,7 +33,9 @@ def test_without_it_the_user_data_directory_and_a_tilde(monkeypatch: pytest.Monk
     assert home() == Path("~no-such-user/files")
 
 
-def test_a_directory_is_made_with_its_parents_and_the_check_leaves_nothing_in_it(tmp_path: Path) -> None:
+def test_a_directory_is_made_with_its_parents_and_the_check_leaves_nothing_in_it(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "a" / "b c" / "ü"
     assert ensure_dir(path) == path
     (path / "kept").write_text("kept")
@@ -43,14 +47,19 @@ def test_a_directory_is_made_with_its_parents_and_the_check_leaves_nothing_in_it
 def test_a_file_in_the_way_is_one_line_that_names_the_directory(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").write_text("")
     path = tmp_path / "file" / below
-    with pytest.raises(VitprofError, match=rf"^cannot write to {path}: [^\n]*set VITPROF_HOME [^\n]*$"):
+    with pytest.raises(
+        VitprofError, match=rf"^cannot write to {path}: [^\n]*set VITPROF_HOME [^\n]*$"
+    ):
         ensure_dir(path)
 
 
 @pytest.mark.parametrize("below", [".", "new/directory"])
 def test_a_read_only_directory_is_one_line_that_names_it(read_only_dir: Path, below: str) -> None:
     path = read_only_dir / below
-    with pytest.raises(VitprofError, match=f"{path}: Permission denied; set VITPROF_HOME to a directory that can be"):
+    with pytest.raises(
+        VitprofError,
+        match=f"{path}: Permission denied; set VITPROF_HOME to a directory that can be",
+    ):
         ensure_dir(path)
     assert os.listdir(read_only_dir) == []
 
@@ -59,7 +68,9 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_home_and_its_store_are_their_owners_alone_also_where_they_were_open_to_others(vitprof_home: Path) -> None:
+def test_a_home_and_its_store_are_their_owners_alone_also_where_they_were_open_to_others(
+    vitprof_home: Path,
+) -> None:
     paths = [vitprof_home / "recordings.sqlite", log_dir() / "run-1.log"]
     for _ in range(2):
         RunStore().close()
@@ -86,7 +97,9 @@ def test_nothing_of_somebody_else_and_nothing_behind_a_link_is_changed(tmp_path:
         assert mode(theirs) == 0o644
 
 
-def test_a_log_that_is_a_link_or_no_file_is_one_line_and_leaves_what_it_leads_to(tmp_path: Path) -> None:
+def test_a_log_that_is_a_link_or_no_file_is_one_line_and_leaves_what_it_leads_to(
+    tmp_path: Path,
+) -> None:
     target, link, pipe = tmp_path / "target", tmp_path / "link", tmp_path / "pipe"
     target.write_text("kept")
     link.symlink_to(target)

@@ -121,12 +121,20 @@ def test_no_module_imports_itself_by_a_detour() -> None:
     known = modules()
     needs: dict[str, set[str]] = {}
     for name, path in known.items():
-        checked = [n for n in nodes(path) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)]
+        checked = [
+            n
+            for n in nodes(path)
+            if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)
+        ]
         unreal = {id(inner) for block in checked for inner in ast.walk(block)}
         real = [n for n in nodes(path) if isinstance(n, ast.ImportFrom) and id(n) not in unreal]
         names = [f"{n.module}.{a.name}" for n in real for a in n.names]
-        found = {t if t in known else t.rpartition(".")[0] for t in names if t.startswith("vitprof")}
-        needs[name] = {f for f in found if not name.startswith(f"{f}.")}  # a package is begun before its modules
+        found = {
+            t if t in known else t.rpartition(".")[0] for t in names if t.startswith("vitprof")
+        }
+        needs[name] = {
+            f for f in found if not name.startswith(f"{f}.")
+        }  # a package is begun before its modules
     while free := [name for name in needs if not needs[name] & set(needs) - {name}]:
         for name in free:
             del needs[name]
@@ -134,7 +142,9 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 
 
 @pytest.mark.slow
-def test_only_the_store_talks_to_the_database_and_only_the_user_interface_imports_streamlit() -> None:
+def test_only_the_store_talks_to_the_database_and_only_the_user_interface_imports_streamlit() -> (
+    None
+):
     """The store's methods are whole transactions: nobody else opens one or asks in SQL."""
     for path in FILES:
         packages = {name.split(".")[0] for name in imported(path)}
@@ -143,19 +153,29 @@ def test_only_the_store_talks_to_the_database_and_only_the_user_interface_import
             continue
         assert "sqlalchemy" not in packages, path
         # `idx.writing` is a file's: the engine has no store
-        opens = ("transaction",) if folder(path) in ("engine", "measure") else ("transaction", "writing")
+        opens = (
+            ("transaction",)
+            if folder(path) in ("engine", "measure")
+            else ("transaction", "writing")
+        )
         calls = (node.func for node in nodes(path) if isinstance(node, ast.Call))
         assert not [f.attr for f in calls if isinstance(f, ast.Attribute) and f.attr in opens], path
 
 
 def python(script: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, cwd=ROOT)
+    return subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True, cwd=ROOT
+    )
 
 
 @pytest.mark.slow
 def test_the_dashboard_imports_no_torch() -> None:
     """Nor does the command line: jobs have a process of their own. Every module outside the engine is imported."""
-    names = sorted(name for name, path in modules().items() if folder(path) not in ("engine", "measure", "__main__"))
+    names = sorted(
+        name
+        for name, path in modules().items()
+        if folder(path) not in ("engine", "measure", "__main__")
+    )
     # for a process that trains; nothing here may import their folder at all
     alone = "batches callbacks.lightning callbacks.transformers conversion loop other_loaders replay sources steps"
     for name in ["demo.slow_dataset", *(f"watch.{name}" for name in alone.split())]:
@@ -163,10 +183,14 @@ def test_the_dashboard_imports_no_torch() -> None:
     names = [name for name in names if not name.startswith("vitprof.watch.forms.")]
     names.remove("vitprof.store.migrations.env")  # Alembic runs it
     assert "vitprof.ui.compare" in names
-    names.sort(key=lambda name: name.startswith("vitprof.ui"))  # last, for the others must do without Streamlit
+    names.sort(
+        key=lambda name: name.startswith("vitprof.ui")
+    )  # last, for the others must do without Streamlit
     script = "import sys\n"
     for name in names:
-        banned = {"torch", "torchvision", "cv2"} | (set() if name.startswith("vitprof.ui") else {"streamlit"})
+        banned = {"torch", "torchvision", "cv2"} | (
+            set() if name.startswith("vitprof.ui") else {"streamlit"}
+        )
         script += f"import {name}\nassert not {banned} & set(sys.modules), 'it came with {name}'\n"
     ended = python(script)
     assert ended.returncode == 0, ended.stderr.splitlines()[-1]
@@ -175,14 +199,22 @@ def test_the_dashboard_imports_no_torch() -> None:
 def test_a_job_without_image_files_needs_none_of_their_packages() -> None:
     """Those of the extra images; what is imported at the top of a file, and at the top of what that imports."""
     known, seen, outside = modules(), set[str](), set[str]()
-    todo = ["vitprof.engine.train", "vitprof.engine.loaders.batch_assembly", "vitprof.engine.loaders.dataloader"]
+    todo = [
+        "vitprof.engine.train",
+        "vitprof.engine.loaders.batch_assembly",
+        "vitprof.engine.loaders.dataloader",
+    ]
     while todo:
         name = todo.pop()
         seen.add(name)
         for node in parsed(known[name]).body:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
-                names = [n for alias in node.names for n in (f"{node.module}.{alias.name}", str(node.module))]
+                names = [
+                    n
+                    for alias in node.names
+                    for n in (f"{node.module}.{alias.name}", str(node.module))
+                ]
             outside |= {n.split(".")[0] for n in names}
             todo += [n for n in names if n in known and n not in seen]
     assert "torch" in outside

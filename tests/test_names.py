@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from vitprof import names
 
 ANY = st.text(st.characters(codec=None), max_size=names.MAX_NAME + 50)
-ODD = st.text(st.sampled_from("\t\n\r\x0b\x1b\x85\u2028\u202e\u2066\u061c\ufeff\ud800 a�…"), max_size=30)
+ODD = st.text(
+    st.sampled_from("\t\n\r\x0b\x1b\x85\u2028\u202e\u2066\u061c\ufeff\ud800 a�…"), max_size=30
+)
 
 
 @given(ANY | ODD)

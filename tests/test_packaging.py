@@ -13,7 +13,9 @@ from vitprof.jobs.preflight import PACKAGES
 
 @pytest.fixture(scope="module")
 def project() -> dict[str, Any]:
-    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     return project
 
 
@@ -29,7 +31,10 @@ def named(requirement: str) -> str:
 def test_a_plain_installation_has_what_core_and_dashboard_list(project: dict[str, Any]) -> None:
     extras = project["optional-dependencies"]
     engines, metrics = {"ray", "slurm", "postgres"}, {"metrics", "otlp"}
-    assert set(extras) == {"core", "dashboard", "images", "dali", "spdl", "litdata", "all"} | engines | metrics
+    assert (
+        set(extras)
+        == {"core", "dashboard", "images", "dali", "spdl", "litdata", "all"} | engines | metrics
+    )
     assert sorted(project["dependencies"]) == sorted(extras["core"] + extras["dashboard"])
     assert extras["all"] == ["vitprof[images,dali]"]
     assert not {"torch", "streamlit"} & set(map(named, extras["core"]))
@@ -41,7 +46,9 @@ def test_extras_are_those_that_are_installed_tested_and_looked_for(project: dict
     tested = [line.replace('"', "'") for line in listed("tests/requirements.txt")]
     assert set(project["optional-dependencies"]["dali"]) <= set(tested)
     for extra, packages in PACKAGES.items():
-        assert {names[0] for names in packages} <= set(map(named, project["optional-dependencies"][extra])), extra
+        assert {names[0] for names in packages} <= set(
+            map(named, project["optional-dependencies"][extra])
+        ), extra
 
 
 def test_pages_name_the_core_and_every_dependency_with_its_licence(project: dict[str, Any]) -> None:

@@ -26,7 +26,9 @@ def job_id() -> str:
 
 def job_cores(root: Path = Path("/")) -> int:
     """Returns the logical cores that this process may use, by affinity and quota; at least 1."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return max(1, int(min([allowed, *_quotas(root)])))
 
 
@@ -45,7 +47,11 @@ def control_groups(controller: str, root: Path = Path("/")) -> Iterator[list[Pat
         if number == "0" or controller in controllers.split(","):
             top = root / "sys/fs/cgroup" / controllers
             own = top / name.lstrip("/")
-            yield [group for group in (own, *own.parents) if group.is_relative_to(top) and os.path.isdir(group)]
+            yield [
+                group
+                for group in (own, *own.parents)
+                if group.is_relative_to(top) and os.path.isdir(group)
+            ]
 
 
 def _quotas(root: Path) -> Iterator[float]:

@@ -30,14 +30,20 @@ def percent(share: float | None) -> str:
     """Returns a share (0 to 1) in percent, with one decimal below 10%, and where it would be 100% but is not."""
     if share is None or not math.isfinite(share):
         return NOT_AVAILABLE
-    return f"{share * 100:.1f}%" if share < 0.0995 or 0.995 <= share < 0.9995 else f"{share * 100:.0f}%"
+    return (
+        f"{share * 100:.1f}%"
+        if share < 0.0995 or 0.995 <= share < 0.9995
+        else f"{share * 100:.0f}%"
+    )
 
 
 def seconds(value: float | None) -> str:
     """Returns a duration in the unit that suits it: 85 µs, 12.3 ms, 4.56 s, 3 min 20 s, 1 h 05 min."""
     if value is None or not math.isfinite(value):
         return NOT_AVAILABLE
-    shown = abs(float(f"{value:.3g}"))  # a value that rounds up to the next unit is shown in that unit
+    shown = abs(
+        float(f"{value:.3g}")
+    )  # a value that rounds up to the next unit is shown in that unit
     if shown < 1e-3:
         return number(value * 1e6, "µs")
     if shown < 1:

@@ -29,7 +29,11 @@ OURS = re.compile(
 def home() -> Path:
     """Returns the directory for everything that vitprof writes, without creating it."""
     named = os.environ.get("VITPROF_HOME")
-    return Path(os.path.expanduser(named)) if named else Path(platformdirs.user_data_dir("vitprof", appauthor=False))
+    return (
+        Path(os.path.expanduser(named))
+        if named
+        else Path(platformdirs.user_data_dir("vitprof", appauthor=False))
+    )
 
 
 def ensure_dir(path: Path) -> Path:
@@ -53,7 +57,9 @@ def keep_private(path: Path) -> None:
     """Removes all other users' permissions from a file or directory, no link, that this user owns and may change."""
     with contextlib.suppress(OSError):
         found = path.lstat()
-        mine = found.st_uid == os.geteuid() and (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode))
+        mine = found.st_uid == os.geteuid() and (
+            stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+        )
         if mine and found.st_mode & 0o077:
             os.chmod(path, stat.S_IMODE(found.st_mode) & 0o700)
 

@@ -26,7 +26,9 @@ def why_no_name(name: str) -> str:
     """Returns what to give instead of the name that a person gave, worded for a message; "" if the name is fine."""
     if len(name) > MAX_NAME:
         return f"give at most {MAX_NAME} characters"
-    if any("\ud800" <= c <= "\udfff" for c in name):  # an argument in another encoding; cannot be stored
+    if any(
+        "\ud800" <= c <= "\udfff" for c in name
+    ):  # an argument in another encoding; cannot be stored
         return "give text in UTF-8"
     if "\n" in name or NOT_SHOWN.search(name):
         return "give one line, without control characters and without signs that turn the direction of writing"
@@ -69,26 +71,36 @@ _LOGIN = re.compile(r"((?:^|\s)(?:-u|--(?:user|login|auth|userpwd))[ =][^\s:/=]+
 """A name with its password, as curl takes them."""
 _KEY = re.compile(r"((?:^|\s)--?(?:key|pat|auth)[ =])(?=\S*\d)(?=\S*[A-Za-z])[\w+=-]{12,}")
 """A value that looks like a key."""
-_KEYS = re.compile(r"(^|_)(api|access|secret|private|auth|account|app|signing|license|wandb|openai|comet|neptune)_key$")
-_TOKEN = re.compile(r"(?<!pad_)(?<!eos_)(?<!bos_)(?<!unk_)(?<!mask_)(?<!cls_)(?<!sep_)(?<!special_)(?<!image_)token$")
+_KEYS = re.compile(
+    r"(^|_)(api|access|secret|private|auth|account|app|signing|license|wandb|openai|comet|neptune)_key$"
+)
+_TOKEN = re.compile(
+    r"(?<!pad_)(?<!eos_)(?<!bos_)(?<!unk_)(?<!mask_)(?<!cls_)(?<!sep_)(?<!special_)(?<!image_)token$"
+)
 
 
 def _is_secret(name: str) -> bool:
-    words = re.sub(r"[^a-z0-9]+", "_", re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()).strip("_")
+    words = re.sub(r"[^a-z0-9]+", "_", re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()).strip(
+        "_"
+    )
     return name != "PWD" and any(pattern.search(words) for pattern in (_SECRET, _KEYS, _TOKEN))
 
 
 def masked(text: str) -> str:
     """Returns `text` with `MASKED` for the values of passwords, tokens and keys, and for passwords in URLs."""
     text = _KNOWN.sub(lambda found: f"{found[1]} {MASKED}" if found[1] else MASKED, text)
-    text = _URL.sub(lambda found: f"{found[1]}:{MASKED}@" if found[1] else f"{found[2]}{MASKED}@", text)
+    text = _URL.sub(
+        lambda found: f"{found[1]}:{MASKED}@" if found[1] else f"{found[2]}{MASKED}@", text
+    )
     text = _KEY.sub(rf"\1{MASKED}", _LOGIN.sub(rf"\1:{MASKED}", text))
     shown = ""
     at = 0
     kept = 0
     while found := _PAIR.search(text, at):
         at = found.end("gap")
-        if _is_secret(found["name"]) and (not found["gap"].isspace() or found["name"].startswith("-")):
+        if _is_secret(found["name"]) and (
+            not found["gap"].isspace() or found["name"].startswith("-")
+        ):
             quote = found["value"][0] if found["value"][0] in "\"'" else ""
             shown += f"{text[kept:at]}{quote}{MASKED}{quote}"
             at = kept = found.end()
@@ -100,7 +112,12 @@ def masked_command(command: Sequence[str]) -> tuple[str, ...]:
     shown = []
     for before, argument in zip(["", *command], command, strict=False):
         name, assigned, value = argument.partition("=")
-        if before.startswith("-") and "=" not in before and _is_secret(before) and not argument.startswith("-"):
+        if (
+            before.startswith("-")
+            and "=" not in before
+            and _is_secret(before)
+            and not argument.startswith("-")
+        ):
             shown.append(MASKED)
         elif assigned and value and re.fullmatch(r"[\w.+~-]+", name) and _is_secret(name):
             shown.append(f"{name}={MASKED}")

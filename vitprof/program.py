@@ -36,7 +36,11 @@ def from_anywhere() -> str:
     """Returns the same for a line that is typed in another folder than a checkout's, where only that has vitprof."""
     found = program()
     checkout = Path(__file__).parents[1]
-    return f"PYTHONPATH={shlex.quote(str(checkout))} {found}" if found == MODULE and _is_checkout() else found
+    return (
+        f"PYTHONPATH={shlex.quote(str(checkout))} {found}"
+        if found == MODULE and _is_checkout()
+        else found
+    )
 
 
 def keep_call(argument: str) -> str:
@@ -48,7 +52,9 @@ def keep_call(argument: str) -> str:
 def install_command(extra: str) -> str:
     """Returns the command that installs the packages of an extra of pyproject.toml."""
     if _is_checkout():
-        return "python -m pip install " + ("-r requirements.txt" if extra in IN_REQUIREMENTS else f"'.[{extra}]'")
+        return "python -m pip install " + (
+            "-r requirements.txt" if extra in IN_REQUIREMENTS else f"'.[{extra}]'"
+        )
     if program() in (f"uvx {NAME}", f"pipx run {NAME}"):
         return f"{program().removesuffix(NAME)}'{NAME}[{extra}]'"
     return f"python -m pip install '{NAME}[{extra}]'"
@@ -61,7 +67,9 @@ def install_core() -> str:
     if _is_checkout():
         return install_command("core")
     listed = [line.partition(";") for line in metadata.requires(NAME) or ()]
-    return shlex.join(["python", "-m", "pip", "install", *(r for r, _, when in listed if CORE in when)])
+    return shlex.join(
+        ["python", "-m", "pip", "install", *(r for r, _, when in listed if CORE in when)]
+    )
 
 
 def _is_of_pipx_run(command: Path) -> bool:
@@ -75,7 +83,9 @@ def _is_of_pipx_run(command: Path) -> bool:
 def missing_words(error: ModuleNotFoundError) -> str:
     """Returns one line that names the missing package and the command that installs it."""
     name = (error.name or str(error)).partition(".")[0]
-    return f"the package {name} is not installed: {install_command(OF_EXTRAS.get(name, 'dashboard'))}"
+    return (
+        f"the package {name} is not installed: {install_command(OF_EXTRAS.get(name, 'dashboard'))}"
+    )
 
 
 def _is_checkout() -> bool:

@@ -62,12 +62,18 @@ def test_the_interval_holds_the_estimate_and_closes_around_constant_steps(n: int
     assert ratio_interval(samples, np.full(n, 0.5)) == pytest.approx((20, 20, 20))
     found = ratio_interval(samples, seconds)
     assert found.low < samples.sum() / seconds.sum() < found.high
-    assert ratio_interval(samples, seconds) == found, "the same figures each time they are asked for"
-    assert ratio_interval(samples * seconds, seconds) == pytest.approx((10, 10, 10)), "ragged batches, constant rate"
+    assert ratio_interval(samples, seconds) == found, (
+        "the same figures each time they are asked for"
+    )
+    assert ratio_interval(samples * seconds, seconds) == pytest.approx((10, 10, 10)), (
+        "ragged batches, constant rate"
+    )
 
 
 @pytest.mark.parametrize("memory", [0.0, 0.9])
-def test_the_interval_holds_the_truth_about_as_often_as_it_says_also_where_slow_steps_cluster(memory: float) -> None:
+def test_the_interval_holds_the_truth_about_as_often_as_it_says_also_where_slow_steps_cluster(
+    memory: float,
+) -> None:
     """Drawn step by step instead of in blocks, the interval would hold it in 4 of 10 with memory 0.9."""
     truth = 1 / math.exp(0.3**2 / 2)  # the mean of a log-normal step time
     hits = 0

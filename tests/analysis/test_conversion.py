@@ -5,7 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from vitprof.analysis.conversion import Conversion, StoredForm, changed_words, order_words, what_words
+from vitprof.analysis.conversion import (
+    Conversion,
+    StoredForm,
+    changed_words,
+    order_words,
+    what_words,
+)
 
 
 def test_the_time_of_a_sample_has_an_interval() -> None:
@@ -19,7 +25,12 @@ def test_the_time_of_a_sample_has_an_interval() -> None:
 
 def test_words() -> None:
     lmdb, small = StoredForm(payload="FilesOf"), StoredForm(payload="Smaller")
-    forms = {"lmdb": lmdb, "jpeg": small, "lance": StoredForm("not here"), "arrow": StoredForm("not here")}
+    forms = {
+        "lmdb": lmdb,
+        "jpeg": small,
+        "lance": StoredForm("not here"),
+        "arrow": StoredForm("not here"),
+    }
     made = Conversion("whole", 10, 1000, {"a": 20, "b": 30}, forms, 4.0, {})
     assert (list(made.stored), made.file_bytes, made.scaled(7)) == (["lmdb", "jpeg"], 50.0, 700)
     assert replace(made, files=dict.fromkeys("abcde", 10)).file_bytes == 5000, "a file for each"

@@ -13,7 +13,12 @@ def steps(shares: list[float], first: int = 0, t: float = 1000.0) -> dict[str, A
     """Steps of a second each, `BUCKET_S` for each share of them that is idle."""
     wait = np.repeat(np.array(shares, dtype=float), int(BUCKET_S))
     n = first + np.arange(len(wait))
-    return {"step": n.astype(float), "t_start_s": t + n, "step_s": np.ones(len(wait)), "exposed_wait_s": wait}
+    return {
+        "step": n.astype(float),
+        "t_start_s": t + n,
+        "step_s": np.ones(len(wait)),
+        "exposed_wait_s": wait,
+    }
 
 
 def added(*parts: dict[str, Any]) -> LiveIdle:
@@ -36,7 +41,10 @@ def test_the_share_is_that_of_now_and_starved_is_since_it_began() -> None:
 
 def test_steps_may_come_in_any_parts() -> None:
     whole = steps([0.1, 0.4, 0.3])
-    cut = [{name: values[a:b] for name, values in whole.items()} for a, b in ((0, 7), (7, 7), (7, 80), (80, 90))]
+    cut = [
+        {name: values[a:b] for name, values in whole.items()}
+        for a, b in ((0, 7), (7, 7), (7, 80), (80, 90))
+    ]
     one, several = added(whole), added(*cut)
     assert (several.last, several.steps) == (89, 90)
     assert several.share == pytest.approx(one.share)
@@ -55,9 +63,20 @@ def test_costs_are_device_hours_by_name_and_unknown_ones_are_apart() -> None:
     def spent(machine: str, devices: int, hours: float, idle: float) -> Spent:
         return Spent(machine, "ada", "", devices, hours * 3600, idle)
 
-    runs = [spent("a", 8, 1, 0.5), spent("a", 1, 2, math.nan), spent("b", 1, 10, 0.1), spent("b", 1, math.nan, 0.1)]
+    runs = [
+        spent("a", 8, 1, 0.5),
+        spent("a", 1, 2, math.nan),
+        spent("b", 1, 10, 0.1),
+        spent("b", 1, math.nan, 0.1),
+    ]
     first, second = costs(runs, lambda each: each.machine)
-    assert (first.name, first.runs, first.device_hours, first.idle_hours, first.unknown_hours) == ("a", 2, 10, 4, 2)
+    assert (first.name, first.runs, first.device_hours, first.idle_hours, first.unknown_hours) == (
+        "a",
+        2,
+        10,
+        4,
+        2,
+    )
     assert first.idle_frac == 0.5
     assert (second.name, second.runs, second.idle_frac) == ("b", 1, pytest.approx(0.1))
     (every,) = costs(runs, lambda each: each.user)

@@ -19,7 +19,10 @@ def made(n_ranks: int = 4, n: int = N, seed: int = 0, **changed: Any) -> dict[in
     """
     rng = np.random.default_rng(seed)
     step = np.arange(n, dtype=np.float64)
-    factor = {name: changed.get(name, lambda rank, step: 1.0) for name in ("wait", "between", "forward", "values")}
+    factor = {
+        name: changed.get(name, lambda rank, step: 1.0)
+        for name in ("wait", "between", "forward", "values")
+    }
     own = {}
     for rank in range(n_ranks):
         wait = 0.010 * rng.lognormal(0, 0.05, n) * factor["wait"](rank, step)
@@ -88,7 +91,9 @@ def test_what_it_saves_is_what_it_holds_up() -> None:
         np.array([sum(of[name][5:] for name in names) for of in made(wait=only(1, 3)).values()])
         for names in (OWN[:1], OWN)
     )
-    assert seen.lost_s == pytest.approx((own.max(axis=0) - (own - wait).max(axis=0)).sum(), rel=1e-9)
+    assert seen.lost_s == pytest.approx(
+        (own.max(axis=0) - (own - wait).max(axis=0)).sum(), rel=1e-9
+    )
     assert seen.lost_frac == pytest.approx(0.03 / 0.08, abs=0.02)
 
 
@@ -113,18 +118,35 @@ def test_a_culprit_that_changes_is_found_though_means_are_alike(every: int) -> N
 @pytest.mark.parametrize(
     ("changed", "stragglers", "cause"),
     [
-        ({"wait": lambda rank, step: np.where((rank == 2) & (step % 4 == 0), 20.0, 1.0)}, (2,), "input"),  # in bursts
+        (
+            {"wait": lambda rank, step: np.where((rank == 2) & (step % 4 == 0), 20.0, 1.0)},
+            (2,),
+            "input",
+        ),  # in bursts
         ({"wait": lambda rank, step: 3.0 if rank > 1 else 1.0}, (2, 3), "input"),  # a whole node
         ({"forward": lambda rank, step: 2.0 if rank > 1 else 1.0}, (2, 3), "compute"),
-        ({"forward": only(2, 4), "values": only(2, 1.15)}, (2,), "compute"),  # for more than its data explain
-        ({"forward": only(2, 4), "values": only(2, 2.0)}, (2,), "heavier data"),  # as attention takes
+        (
+            {"forward": only(2, 4), "values": only(2, 1.15)},
+            (2,),
+            "compute",
+        ),  # for more than its data explain
+        (
+            {"forward": only(2, 4), "values": only(2, 2.0)},
+            (2,),
+            "heavier data",
+        ),  # as attention takes
         ({"wait": only(1, 3), "forward": only(2, 3)}, (2,), "compute"),  # hides the wait of another
     ],
 )
-def test_ranks_that_hold_up_the_others(changed: dict[str, Any], stragglers: tuple[int, ...], cause: str) -> None:
+def test_ranks_that_hold_up_the_others(
+    changed: dict[str, Any], stragglers: tuple[int, ...], cause: str
+) -> None:
     seen = found(**changed)
     assert (seen.stragglers, seen.cause, seen.within) == (stragglers, cause, ())
-    assert f"rank{'s' * (len(stragglers) > 1)} {', '.join(map(str, stragglers))} hold" in seen.sentences[0]
+    assert (
+        f"rank{'s' * (len(stragglers) > 1)} {', '.join(map(str, stragglers))} hold"
+        in seen.sentences[0]
+    )
 
 
 def test_waits_that_a_later_rank_hides_cost_nothing() -> None:
@@ -148,11 +170,21 @@ def test_a_straggler_for_a_time_only_is_named_with_its_steps(which: str) -> None
 @pytest.mark.parametrize(
     ("changed", "cause", "words"),
     [
-        ({"forward": lambda rank, step: np.where(step % 4 == rank, 3.0, 1.0)}, "compute", "computes longest changes"),
-        ({"between": lambda rank, step: np.where(step % 4 == rank, 40.0, 1.0)}, "between steps", "is last changes"),
+        (
+            {"forward": lambda rank, step: np.where(step % 4 == rank, 3.0, 1.0)},
+            "compute",
+            "computes longest changes",
+        ),
+        (
+            {"between": lambda rank, step: np.where(step % 4 == rank, 40.0, 1.0)},
+            "between steps",
+            "is last changes",
+        ),
     ],
 )
-def test_what_changes_its_rank_need_not_be_data(changed: dict[str, Any], cause: str, words: str) -> None:
+def test_what_changes_its_rank_need_not_be_data(
+    changed: dict[str, Any], cause: str, words: str
+) -> None:
     seen = found(**changed)
     assert (seen.straggler, seen.wandering, seen.cause) == (None, True, cause)
     assert f"the one that {words}" in seen.sentences[0]
@@ -162,7 +194,9 @@ def test_what_changes_its_rank_need_not_be_data(changed: dict[str, Any], cause: 
 
 def test_where_gradients_are_accumulated_ranks_wait_for_each_other_at_each_collective() -> None:
     """20 ms of four steps, in another one of them each time: it is the same rank, once in each round."""
-    steps = made(wait=lambda rank, step: np.where((rank == 2) & (step % 4 == step // 4 % 4), 3.0, 1.0))
+    steps = made(
+        wait=lambda rank, step: np.where((rank == 2) & (step % 4 == step // 4 % 4), 3.0, 1.0)
+    )
     for of in steps.values():
         of["collectives"] = (of["step"] % 4 == 0) * 2.0
     seen = ranks_of(steps)
@@ -177,7 +211,9 @@ def test_what_is_not_known_between_steps_is_said_and_ranks_of_other_lengths_do_n
         of["between_s"] = np.where(of["step"] % 20 == 7, math.nan, of["between_s"])
     seen = ranks_of(steps)
     assert seen is not None
-    assert seen.sentences[0].endswith("holds up the others clearly by its data or up to its first backward pass.")
+    assert seen.sentences[0].endswith(
+        "holds up the others clearly by its data or up to its first backward pass."
+    )
     assert "What each does before 10 steps (5.2% of the time) is not known: " in seen.sentences[2]
     groups = made(wait=only(3, 4))
     for rank in (0, 1):
@@ -195,7 +231,8 @@ def test_ranks_that_do_not_wait_for_each_other_have_no_straggler(every: int, n: 
     seen = ranks_of(steps)
     assert seen is not None
     words = (
-        f"4 ranks: they made {n} rounds of steps with a collective at the end together after the warm-up, and 20 are"
+        f"4 ranks: they made {n} rounds of steps with a collective at the end together "
+        "after the warm-up, and 20 are"
     )
     assert seen.sentences[0].startswith(words)
     assert (seen.straggler, seen.to_dict()["lost_s"]) == (None, None)
@@ -217,7 +254,9 @@ def test_what_is_rare_and_long_is_named_and_counts_by_its_time() -> None:
     for of in steps.values():
         long = of["step"] % 50 == 49
         of["between_s"] = np.where(long, math.nan, of["between_s"])
-        of["t_start_s"] = of["t_start_s"] + 3.0 * np.cumsum(long)  # an evaluation, which is in no step
+        of["t_start_s"] = of["t_start_s"] + 3.0 * np.cumsum(
+            long
+        )  # an evaluation, which is in no step
     (words,) = [line for line in ranks_of(steps).sentences if "is not known" in line]  # type: ignore[union-attr]
     assert words.startswith("What each does before 4 steps (5")
 
@@ -237,15 +276,21 @@ def test_a_straggler_that_waits_for_others_elsewhere_is_none() -> None:
     seen = ranks_of(steps)
     assert seen is not None
     assert (seen.straggler, seen.cause, seen.in_doubt) == (None, "", True)
-    assert seen.why_not.startswith("rank 2 waits for others 6.2% of the time outside the backward pass: which rank")
+    assert seen.why_not.startswith(
+        "rank 2 waits for others 6.2% of the time outside the backward pass: which rank"
+    )
     assert "for data not equally long" in too_little_of_rank_0({"ranks": seen.to_dict()})
     steps[2]["awaited_s"], steps[3]["awaited_s"] = steps[3]["awaited_s"], steps[2]["awaited_s"]
     assert ranks_of(steps).straggler == 2, "others wait for it"  # type: ignore[union-attr]
     steps = made()
-    steps[0]["awaited_s"] = steps[0]["awaited_s"] + 0.06 * (steps[0]["step"] % 3 == 0)  # in the step before
+    steps[0]["awaited_s"] = steps[0]["awaited_s"] + 0.06 * (
+        steps[0]["step"] % 3 == 0
+    )  # in the step before
     steps[0]["forward_s"][2::3] = math.nan
     first = ranks_of(steps).sentences[0]  # type: ignore[union-attr]
-    assert first.endswith("pass, but rank 0 waits for others 33% of the time outside the backward pass.")
+    assert first.endswith(
+        "pass, but rank 0 waits for others 33% of the time outside the backward pass."
+    )
 
 
 def test_waits_in_a_loader_with_collectives_that_are_not_known_name_nobody() -> None:
@@ -253,11 +298,17 @@ def test_waits_in_a_loader_with_collectives_that_are_not_known_name_nobody() -> 
     assert seen is not None
     assert (seen.straggler, seen.sentences) == (None, (f"4 ranks: {seen.why_not}.",))
     assert too_little_of_rank_0(facts | {"ranks": seen.to_dict()}) == seen.why_not
-    assert seen.why_not.startswith("next(loader) contains a collective, 150 times: how long it waits there")
+    assert seen.why_not.startswith(
+        "next(loader) contains a collective, 150 times: how long it waits there"
+    )
 
 
 def test_more_samples_of_one_size_are_heavier_only_by_what_they_take() -> None:
-    for samples, times, cause in ((1.25, 1.65, "compute"), (1.0, 1.55, "heavier data"), (1.25, 1.3, "heavier data")):
+    for samples, times, cause in (
+        (1.25, 1.65, "compute"),
+        (1.0, 1.55, "heavier data"),
+        (1.25, 1.3, "heavier data"),
+    ):
         steps = made(forward=only(1, times), values=only(1, 1.25))
         steps[1]["samples"] = steps[1]["samples"] * samples
         assert ranks_of(steps).cause == cause  # type: ignore[union-attr]
@@ -269,10 +320,16 @@ def test_without_the_forward_pass_compute_is_not_judged_and_data_are() -> None:
     assert (seen.straggler, seen.cause) == (1, "input")
     hidden = found(forward=only(1, 2), known=math.nan)
     assert (hidden.straggler, hidden.why_not, hidden.waits_alone) == (None, "", True)
-    assert "no rank's data hold up the others clearly; how long each computes is not known" in hidden.sentences[0]
+    assert (
+        "no rank's data hold up the others clearly; how long each computes is not known"
+        in hidden.sentences[0]
+    )
     heavy = found(forward=only(1, 2), values=only(1, 2), known=math.nan)
     assert heavy.straggler is None
-    assert "rank 1 was given 2.00 times what the others got, but whether they wait" in heavy.sentences[0]
+    assert (
+        "rank 1 was given 2.00 times what the others got, but whether they wait"
+        in heavy.sentences[0]
+    )
 
 
 def test_too_few_common_steps_say_so_and_other_numbers_do_not_matter() -> None:
@@ -280,7 +337,9 @@ def test_too_few_common_steps_say_so_and_other_numbers_do_not_matter() -> None:
     late = {name: values[190:] for name, values in steps[1].items()}
     seen = ranks_of({0: steps[0], 1: late})
     assert seen is not None
-    assert seen.sentences == ("2 ranks: they made 10 steps together after the warm-up, and 20 are needed.",)
+    assert seen.sentences == (
+        "2 ranks: they made 10 steps together after the warm-up, and 20 are needed.",
+    )
     assert seen.to_dict()["figures"][0]["own_ms"] is None
     assert ranks_of({0: steps[0]}) is None
     assert set(NAMES) == set(steps[0])
@@ -296,7 +355,12 @@ def test_steps_that_not_all_ranks_made_are_said() -> None:
 
 def test_it_is_plain_json() -> None:
     plain = found(wait=only(2, 3)).to_dict()
-    assert (plain["straggler"], plain["cause"], len(plain["figures"]), len(plain["saves"])) == (2, "input", 4, 3)
+    assert (plain["straggler"], plain["cause"], len(plain["figures"]), len(plain["saves"])) == (
+        2,
+        "input",
+        4,
+        3,
+    )
     assert plain["sentences"][0].startswith("4 ranks: rank 2 holds up the others")
 
 
@@ -305,7 +369,11 @@ def test_it_is_plain_json() -> None:
     [
         ((0.0, 1.2), {"wait": only(2, 3)}, "machine"),
         ((0.0, 1.2), {"forward": only(2, 2)}, "machine"),
-        ((0.0, 1.2), {"wait": only(2, 3), "values": only(2, 3)}, "heavier data"),  # that is enough of a reason
+        (
+            (0.0, 1.2),
+            {"wait": only(2, 3), "values": only(2, 3)},
+            "heavier data",
+        ),  # that is enough of a reason
         ((1.2, 1.2), {"wait": only(2, 3)}, "input"),  # the other node is as busy
         ((1.2, 0.0), {"wait": only(2, 3)}, "input"),
         ((None, 1.2), {"wait": only(2, 3)}, "input"),
@@ -314,7 +382,9 @@ def test_it_is_plain_json() -> None:
 def test_a_node_that_other_programs_keep_busy_is_the_cause(
     cores: tuple[float | None, float], changed: dict[str, Any], cause: str
 ) -> None:
-    nodes = [{"host": "ab"[i], "ranks": [2 * i, 2 * i + 1], "others_cores": cores[i]} for i in range(2)]
+    nodes = [
+        {"host": "ab"[i], "ranks": [2 * i, 2 * i + 1], "others_cores": cores[i]} for i in range(2)
+    ]
     seen = ranks_of(made(**changed), {"nodes": nodes})
     assert seen is not None
     assert (seen.straggler, seen.cause) == (2, cause)
@@ -323,7 +393,9 @@ def test_a_node_that_other_programs_keep_busy_is_the_cause(
     assert (words in seen.sentences[0]) is (cause == "machine")
 
 
-@pytest.mark.parametrize(("slow", "mhz", "cause"), [(2, 1100, "machine"), (2, 1700, "compute"), (1, 1100, "compute")])
+@pytest.mark.parametrize(
+    ("slow", "mhz", "cause"), [(2, 1100, "machine"), (2, 1700, "compute"), (1, 1100, "compute")]
+)
 def test_the_gpu_that_is_slowed_down_is_the_cause(slow: int, mhz: float, cause: str) -> None:
     clocks = {str(rank): 1755.0 for rank in range(4)} | {str(slow): mhz}
     seen = ranks_of(made(forward=only(2, 2)), {"clocks": clocks})
@@ -348,7 +420,10 @@ def test_a_node_whose_disk_is_slower_is_the_cause(
 ) -> None:
     steps = made(wait=only(2, 3))
     for rank, of in steps.items():
-        of["read_s"], of["transform_s"] = of["read_s"] * reads.get(rank, 1), of["transform_s"] * transforms.get(rank, 1)
+        of["read_s"], of["transform_s"] = (
+            of["read_s"] * reads.get(rank, 1),
+            of["transform_s"] * transforms.get(rank, 1),
+        )
     nodes = [
         {"host": host, "ranks": ranks, "others_cores": 0.0, "disk_mb_per_s": mb}
         for host, ranks, mb in (("a", [0, 1], 0.0), ("b", [2, 3], disk))
@@ -357,4 +432,7 @@ def test_a_node_whose_disk_is_slower_is_the_cause(
     assert seen is not None
     assert (seen.straggler, seen.cause, seen.on) == (2, cause, "b")
     if cause == "machine":
-        assert seen.machine == "reading a batch takes 24.0 ms there, from a disk at 80 MB/s, elsewhere 8.00 ms"
+        assert (
+            seen.machine
+            == "reading a batch takes 24.0 ms there, from a disk at 80 MB/s, elsewhere 8.00 ms"
+        )

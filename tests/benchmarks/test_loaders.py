@@ -18,18 +18,36 @@ from tests.engine_fixtures import small_home  # noqa: F401
 
 COMPILER = shutil.which(os.environ.get("CC", "cc"))
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler for the reference")
-TINY = ["--rounds", "1", "--seconds", "0.004", "--batch-size", "100", "--photos", "8", "--staged-mb", "1"]
+TINY = [
+    "--rounds",
+    "1",
+    "--seconds",
+    "0.004",
+    "--batch-size",
+    "100",
+    "--photos",
+    "8",
+    "--staged-mb",
+    "1",
+]
 CASE_NAMES = [case.name for case in CASES]
 
 
-@pytest.mark.parametrize(("clock", "ratio"), [("cpu", 10 / 2 / (10 / 1)), ("wall", 10 / 4 / (10 / 5))])
+@pytest.mark.parametrize(
+    ("clock", "ratio"), [("cpu", 10 / 2 / (10 / 1)), ("wall", 10 / 4 / (10 / 5))]
+)
 def test_a_ratio_is_of_rates_by_the_cases_clock(clock: Any, ratio: float) -> None:
-    sides: dict[str, Side] = {"a": lambda seconds: Work(10, 4, 2), "b": lambda seconds: Work(10, 5, 1)}
+    sides: dict[str, Side] = {
+        "a": lambda seconds: Work(10, 4, 2),
+        "b": lambda seconds: Work(10, 5, 1),
+    }
 
     def ratio_of(rates: dict[str, float]) -> float:
         return rates["a"] / rates["b"]
 
-    case = Case("a", "A", ratio=ratio_of, open=lambda things, settings: sides, at_least=0.5, clock=clock)
+    case = Case(
+        "a", "A", ratio=ratio_of, open=lambda things, settings: sides, at_least=0.5, clock=clock
+    )
     row = measure(case, Settings(rounds=3))
     assert row.ratios == pytest.approx([ratio] * 3)
     assert row.rounds[0]["a"] == Work(10 * SLICES, 4 * SLICES, 2 * SLICES)
@@ -61,7 +79,10 @@ def test_the_reference_gathers_and_reads(tmp_path: Path) -> None:
     for path, row in zip(paths, rows, strict=True):
         path.write_bytes(row.tobytes())
     names = (ctypes.c_char_p * len(paths))(*(str(path).encode() for path in paths))
-    for function, source in (("gather_rows", rows.ctypes.data), ("read_files", ctypes.addressof(names))):
+    for function, source in (
+        ("gather_rows", rows.ctypes.data),
+        ("read_files", ctypes.addressof(names)),
+    ):
         out = np.zeros((4, 12), np.uint8)
         call = getattr(references.compiled(), function)
         call(*map(ctypes.c_void_p, [source, 12, order.ctypes.data, 4, out.ctypes.data]))
@@ -71,7 +92,9 @@ def test_the_reference_gathers_and_reads(tmp_path: Path) -> None:
 @pytest.mark.slow
 @needs_compiler
 @pytest.mark.usefixtures("small_home")
-def test_every_row_is_measured_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_row_is_measured_and_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "table.csv"
     loaders.main([*TINY, "--csv", str(file), "--only", *CASE_NAMES])
     shown = capsys.readouterr().out

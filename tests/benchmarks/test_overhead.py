@@ -42,7 +42,10 @@ def test_steps_rounds_and_cases() -> None:
     ],
 )
 def test_the_gate_is_on_the_median(mine: float, peer: float, bare_ms: float, told: str) -> None:
-    rows = {("quick", tool): overhead.Row("quick", tool) for tool in ("bare", "vitprof", "traceml", "gpuprof")}
+    rows = {
+        ("quick", tool): overhead.Row("quick", tool)
+        for tool in ("bare", "vitprof", "traceml", "gpuprof")
+    }
     for tool, times in (("bare", 1.0), ("vitprof", mine), ("gpuprof", peer)):
         rows["quick", tool].add(0, np.array([bare_ms, bare_ms, 3.0]) * times)
     assert overhead.gate(rows["quick", "vitprof"], rows) == told
@@ -63,4 +66,6 @@ def test_the_plain_loop_and_vitprof_run_the_same_job(tmp_path: Path) -> None:
         assert cases["on-cpu"]["loss"] == found["bare"]["on-cpu"]["loss"], tool
         assert cases["quick"]["loss"] is None, tool
     assert found["vitprof"]["on-cpu"]["recorded"] == ON_CPU.steps + ON_CPU.warmup_steps + 1
-    assert found["torch-cycles"]["on-cpu"]["recorded"] == 3  # one cycle of five steps, in three of which it records
+    assert (
+        found["torch-cycles"]["on-cpu"]["recorded"] == 3
+    )  # one cycle of five steps, in three of which it records

@@ -51,10 +51,16 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = yield
     page = getattr(item, "funcargs", {}).get("page")
     if report.failed:
-        report.sections += [("server", Path(log.name).read_text(errors="replace")[-8000:]) for log in server.LOGS]
+        report.sections += [
+            ("server", Path(log.name).read_text(errors="replace")[-8000:]) for log in server.LOGS
+        ]
     if report.when == "call" and report.failed and page is not None:
-        with contextlib.suppress(Exception):  # such as a page that has crashed: the failure itself must be told
-            report.sections.append(("page", f"{page.url}\n{page.inner_text('body', timeout=5_000)}"))
+        with contextlib.suppress(
+            Exception
+        ):  # such as a page that has crashed: the failure itself must be told
+            report.sections.append(
+                ("page", f"{page.url}\n{page.inner_text('body', timeout=5_000)}")
+            )
     return report
 
 
@@ -64,7 +70,9 @@ def _unavailable(reason: str) -> None:
     pytest.skip(reason)
 
 
-PROBE = re.compile(r"/(compare|history|selftest|strategies|tournament)/_stcore/(health|host-config)$")
+PROBE = re.compile(
+    r"/(compare|history|selftest|strategies|tournament)/_stcore/(health|host-config)$"
+)
 """Streamlit's browser part looks for its server below a page's own path first, and logs a 404 for each look."""
 
 
@@ -100,7 +108,10 @@ def home(tmp_path_factory: pytest.TempPathFactory, digits_home: Path) -> Path:  
 @pytest.fixture(scope="module")
 def dashboard(serve: Serve, home: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """The address of a dashboard for the tests of a file. With `WARM` in the file PyTorch stays loaded between jobs."""
-    env = {"VITPROF_HOME": str(home), "VITPROF_WARM": str(int(getattr(request.module, "WARM", False)))}
+    env = {
+        "VITPROF_HOME": str(home),
+        "VITPROF_WARM": str(int(getattr(request.module, "WARM", False))),
+    }
     with serve(ROOT / "app.py", env=env) as url:
         yield url
 
@@ -148,11 +159,21 @@ def _watch(page: Any, problems: list[str]) -> None:
         if not PROBE.search(url):
             problems.append(what)
 
-    page.on("console", lambda m: add(m.text, m.location.get("url", "")) if m.type == "error" else None)
+    page.on(
+        "console", lambda m: add(m.text, m.location.get("url", "")) if m.type == "error" else None
+    )
     page.on("pageerror", lambda error: problems.append(f"uncaught: {error}"))
-    page.on("response", lambda reply: add(f"{reply.status} {reply.url}", reply.url) if reply.status >= 400 else None)
+    page.on(
+        "response",
+        lambda reply: (
+            add(f"{reply.status} {reply.url}", reply.url) if reply.status >= 400 else None
+        ),
+    )
     # what a reload or the end breaks off has not failed
-    page.on("requestfailed", lambda r: None if r.failure == "net::ERR_ABORTED" else add(f"{r.failure} {r.url}", r.url))
+    page.on(
+        "requestfailed",
+        lambda r: None if r.failure == "net::ERR_ABORTED" else add(f"{r.failure} {r.url}", r.url),
+    )
 
 
 @pytest.fixture(scope="session")
@@ -166,7 +187,9 @@ def picture() -> Picture:
             return
         page.set_viewport_size({"width": 1280, "height": height})
         page.mouse.move(640, 2)  # no help text in the way, and no toasts
-        page.add_style_tag(content="[data-testid=stToastContainer], [data-testid=stToast] { display: none }")
+        page.add_style_tag(
+            content="[data-testid=stToastContainer], [data-testid=stToast] { display: none }"
+        )
         for scheme, suffix in (("dark", "-dark"), ("light", "")):
             page.emulate_media(color_scheme=scheme)
             page.wait_for_timeout(1500)  # Plotly's own transitions

@@ -41,7 +41,9 @@ def _serve(job: dict[str, Any]) -> NoReturn:
 
 def main() -> None:
     os.chdir(ROOT)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system takes care of servers that have ended
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_IGN
+    )  # the system takes care of servers that have ended
     for line in sys.stdin:
         if not (pid := os.fork()):
             _serve(json.loads(line))

@@ -22,10 +22,20 @@ def figure(points: int, view: tuple[float, float] | None, width: int) -> dict[st
     y[50:60] = np.nan
     return {
         "data": [
-            {"type": "scatter", "name": plain("a <b>& b"), "x": x, "y": y, "line": {"width": width}},
+            {
+                "type": "scatter",
+                "name": plain("a <b>& b"),
+                "x": x,
+                "y": y,
+                "line": {"width": width},
+            },
             {"type": "scatter", "name": "second", "x": x, "y": np.cos(x)},
         ],
-        "layout": {"xaxis": {"title": {"text": "s"}}, "yaxis": {"range": [-1.5, 1.5]}, "showlegend": True},
+        "layout": {
+            "xaxis": {"title": {"text": "s"}},
+            "yaxis": {"range": [-1.5, 1.5]},
+            "showlegend": True,
+        },
     }
 
 
@@ -49,7 +59,8 @@ def live() -> None:
         "paused": session.paused,  # no more points than these will come
         "refreshes": session.refreshes,
         "fulls": session.fulls,  # how many updates were no appends
-        "asked": len(session.asked) - 1,  # how often the browser asked for a whole one: it skipped an update
+        "asked": len(session.asked)
+        - 1,  # how often the browser asked for a whole one: it skipped an update
         "view": view,
         "views": session.views,  # how often the browser reported one
     }

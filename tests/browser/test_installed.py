@@ -53,7 +53,11 @@ def command(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def elsewhere(tmp_path: Path, home: Path) -> dict[str, Any]:
     """Arguments for a program that is to know nothing of the checkout."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return {"cwd": tmp_path, "env": env | {"VITPROF_HOME": str(home), "VITPROF_WARM": "0"}, "text": True}
+    return {
+        "cwd": tmp_path,
+        "env": env | {"VITPROF_HOME": str(home), "VITPROF_WARM": "0"},
+        "text": True,
+    }
 
 
 def test_the_wheel_holds_what_runs_and_no_more(built: Path) -> None:
@@ -63,8 +67,14 @@ def test_the_wheel_holds_what_runs_and_no_more(built: Path) -> None:
     assert not [name for name in names if "test_" in name or "__pycache__" in name]
     pages = {f"pages/{path.name}" for path in (ROOT / "pages").glob("*.py")}
     wanted = {"app.py", ".streamlit/config.toml", *pages}
-    assert {name.partition("dashboard/")[2] for name in names if name.startswith("vitprof/dashboard/")} == wanted
-    in_package = {str(p.relative_to(ROOT)) for p in (ROOT / "vitprof").rglob("*") if p.is_file() and p.suffix != ".pyc"}
+    assert {
+        name.partition("dashboard/")[2] for name in names if name.startswith("vitprof/dashboard/")
+    } == wanted
+    in_package = {
+        str(p.relative_to(ROOT))
+        for p in (ROOT / "vitprof").rglob("*")
+        if p.is_file() and p.suffix != ".pyc"
+    }
     assert in_package <= names, "code, texts, styles, py.typed"
     assert f"vitprof-{__version__}.dist-info/licenses/LICENSE" in names
 
@@ -73,22 +83,41 @@ def test_the_source_distribution_is_enough_to_build_and_to_test(built: Path) -> 
     (archive,) = built.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
         names = {name.partition("/")[2] for name in opened.getnames()}
-    wanted = {"pyproject.toml", "README.md", "LICENSE", "app.py", ".streamlit/config.toml", "requirements.txt"}
-    assert wanted | {"pages/profile.py", "vitprof/__init__.py", "tests/conftest.py", "tests/requirements.txt"} <= names
+    wanted = {
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "app.py",
+        ".streamlit/config.toml",
+        "requirements.txt",
+    }
+    assert (
+        wanted
+        | {"pages/profile.py", "vitprof/__init__.py", "tests/conftest.py", "tests/requirements.txt"}
+        <= names
+    )
 
 
 def test_nothing_of_the_checkout_is_used(command: Path, elsewhere: dict[str, Any]) -> None:
     script = "import sys, vitprof, vitprof.ui.serve; print(vitprof.__file__); print(*sys.path, sep='\\n')"
     told = subprocess.run(
-        [str(command.with_name("python")), "-c", script], check=True, capture_output=True, **elsewhere
+        [str(command.with_name("python")), "-c", script],
+        check=True,
+        capture_output=True,
+        **elsewhere,
     ).stdout.splitlines()
     assert Path(told[0]).is_relative_to(command.parents[1])
     assert not [path for path in told[1:] if Path(path) == ROOT]
 
 
 def test_the_command_says_its_own_name(command: Path, elsewhere: dict[str, Any]) -> None:
-    ended = subprocess.run([str(command), "runs", "99"], check=False, capture_output=True, **elsewhere)
-    assert (ended.returncode, ended.stderr) == (1, f"vitprof: there is no run 99; {command} runs lists them\n")
+    ended = subprocess.run(
+        [str(command), "runs", "99"], check=False, capture_output=True, **elsewhere
+    )
+    assert (ended.returncode, ended.stderr) == (
+        1,
+        f"vitprof: there is no run 99; {command} runs lists them\n",
+    )
 
 
 @contextlib.contextmanager
@@ -101,7 +130,9 @@ def running(command: Path, elsewhere: dict[str, Any]) -> Iterator[str]:
     try:
         before = []
         for line in server.stdout:
-            if found := re.fullmatch(r"vitprof: the dashboard is running at (\S+) \(Ctrl-C ends it\)\n", line):
+            if found := re.fullmatch(
+                r"vitprof: the dashboard is running at (\S+) \(Ctrl-C ends it\)\n", line
+            ):
                 giving_up.cancel()
                 yield found[1]
                 break
@@ -115,14 +146,19 @@ def running(command: Path, elsewhere: dict[str, Any]) -> Iterator[str]:
     assert not left
 
 
-def test_its_dashboard_runs_a_job(command: Path, elsewhere: dict[str, Any], home: Path, page: Any) -> None:
+def test_its_dashboard_runs_a_job(
+    command: Path, elsewhere: dict[str, Any], home: Path, page: Any
+) -> None:
     with running(command, elsewhere) as url:
-        page.goto(f"{url}/?strategy=memory&steps=50000&batch_size=64&threads=1&evaluate=false&device=simulated:20,0")
+        page.goto(
+            f"{url}/?strategy=memory&steps=50000&batch_size=64&threads=1&evaluate=false&device=simulated:20,0"
+        )
         page.get_by_text("Is your GPU starved by data loading?").wait_for()
         for scheme, colour in BACKGROUND.items():
             page.emulate_media(color_scheme=scheme)
             page.wait_for_function(
-                "colour => getComputedStyle(document.querySelector('.stApp')).backgroundColor === colour", arg=colour
+                "colour => getComputedStyle(document.querySelector('.stApp')).backgroundColor === colour",
+                arg=colour,
             )
         page.locator(".st-key-run-button button:visible").click()
         # Drawn by files that the dashboard's own server has: plotly-cartesian.min.js and live_chart.js.

@@ -40,10 +40,14 @@ class Demo:
 
     def until(self, condition: str) -> None:
         # While the plot is out of the page (it may be for a moment, see live_chart.js) no condition on it holds.
-        self.page.wait_for_function(f"() => {{ {NAMES} try {{ return {condition}; }} catch {{ return false; }} }}")
+        self.page.wait_for_function(
+            f"() => {{ {NAMES} try {{ return {condition}; }} catch {{ return false; }} }}"
+        )
 
     def read(self, expression: str) -> Any:
-        found = self.page.wait_for_function(f"() => {{ {NAMES} return gd && facts && {{ value: {expression} }}; }}")
+        found = self.page.wait_for_function(
+            f"() => {{ {NAMES} return gd && facts && {{ value: {expression} }}; }}"
+        )
         return found.json_value()["value"]
 
     def after_refreshes(self, count: int) -> None:
@@ -63,27 +67,40 @@ def demo(page: Any, url: str) -> Demo:
 
 def test_draws_and_receives_only_new_points(page: Any, url: str) -> None:
     frames: list[int] = []
-    page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: frames.append(len(frame))))
+    page.on(
+        "websocket",
+        lambda socket: socket.on("framereceived", lambda frame: frames.append(len(frame))),
+    )
     demo = Demo(page, url)
     demo.after_refreshes(6)
     demo.tick("paused")
-    demo.until("facts.paused && gd.data[0].x.length === facts.points")  # without `paused` another ten may be on the way
+    demo.until(
+        "facts.paused && gd.data[0].x.length === facts.points"
+    )  # without `paused` another ten may be on the way
 
     sizes = sorted(frames, reverse=True)
     demo.after_refreshes(2)  # what came in these frames is then counted in the facts, too
-    points, fulls, asked, passed = demo.read("[facts.points, facts.fulls, facts.asked, facts.refreshes]")
+    points, fulls, asked, passed = demo.read(
+        "[facts.points, facts.fulls, facts.asked, facts.refreshes]"
+    )
     assert points >= app.START + 6 * app.STEP
-    assert fulls <= 1 + asked, "whole once, and again only where a busy browser skipped an update and asked"
+    assert fulls <= 1 + asked, (
+        "whole once, and again only where a busy browser skipped an update and asked"
+    )
     assert asked < max(6, passed / 2), "not with each refresh"
     assert sizes[0] > 4_000
     assert max(sizes[fulls + 1 :]) < 2_000  # + 1: the theme and configuration of a new session
     for held, sent in zip(
-        demo.read("gd.data.map(({x, y}) => [x, y])"), app.figure(points, None, 1)["data"], strict=True
+        demo.read("gd.data.map(({x, y}) => [x, y])"),
+        app.figure(points, None, 1)["data"],
+        strict=True,
     ):
         np.testing.assert_allclose(np.array(held[0], float), sent["x"])
         np.testing.assert_allclose(np.array(held[1], float), sent["y"], rtol=2**-12)
     # NaN is a gap
-    expect(page.locator(f"{PLOT} .scatterlayer .trace").first.locator("path.js-line")).to_have_count(2)
+    expect(
+        page.locator(f"{PLOT} .scatterlayer .trace").first.locator("path.js-line")
+    ).to_have_count(2)
     expect(page.locator(f"{PLOT} .legendtext")).to_have_text(["a <b>& b", "second"])
     demo.until(f"gd.ariaLabel === 'demo of a live chart' && gd.offsetHeight === {app.HEIGHT}")
 
@@ -91,7 +108,9 @@ def test_draws_and_receives_only_new_points(page: Any, url: str) -> None:
 def test_zoom_survives_refreshes_and_is_reported_once(demo: Demo) -> None:
     fulls, asked, refreshes = demo.read("[facts.fulls, facts.asked, facts.refreshes]")
     demo.drag(0.3, 0.6, on_the_way=lambda: demo.after_refreshes(2))
-    demo.until("facts.view && gd.data[0].x.length >= 700")  # the server answered with finer data for the window
+    demo.until(
+        "facts.view && gd.data[0].x.length >= 700"
+    )  # the server answered with finer data for the window
     zoomed = demo.read("gd._fullLayout.xaxis.range")
     assert demo.read("facts.view") == pytest.approx(zoomed)
     assert 5 < zoomed[0] < zoomed[1] < 45
@@ -122,7 +141,9 @@ def test_zoom_survives_refreshes_and_is_reported_once(demo: Demo) -> None:
         assert demo.read("gd._fullLayout.xaxis.range") == half_way
 
     demo.drag(0.6, 0.3, on_the_way=nothing_moves_under_the_pointer)
-    demo.until("facts.view && facts.view[0] > 10 && facts.view[0] === gd._fullLayout.xaxis.range[0]")
+    demo.until(
+        "facts.view && facts.view[0] > 10 && facts.view[0] === gd._fullLayout.xaxis.range[0]"
+    )
     demo.after_refreshes(3)
     assert demo.read("[gd._fullLayout.dragmode, facts.views]") == ["pan", 3]
 
@@ -146,7 +167,9 @@ def test_hidden_trace_stays_hidden_until_another_run(demo: Demo) -> None:
     demo.until("gd._fullLayout.xaxis.range[1] * 10 >= facts.points - 30")
 
 
-def test_leaving_the_page_for_a_moment_and_for_longer_then_another_size_and_theme(demo: Demo) -> None:
+def test_leaving_the_page_for_a_moment_and_for_longer_then_another_size_and_theme(
+    demo: Demo,
+) -> None:
     demo.drag(0.3, 0.6)
     demo.until("facts.view")
     zoomed = demo.read("gd.mark = gd._fullLayout.xaxis.range")
@@ -164,7 +187,9 @@ def test_leaving_the_page_for_a_moment_and_for_longer_then_another_size_and_them
     demo.tick("shown")
     demo.until("gd?._fullLayout && gd.data[0].x.length >= 600")
     demo.tick("paused")
-    demo.until("facts.points === gd.data[0].x.length && facts.view === null && gd._fullLayout.xaxis.autorange")
+    demo.until(
+        "facts.points === gd.data[0].x.length && facts.view === null && gd._fullLayout.xaxis.autorange"
+    )
 
     demo.tick("paused")
     expect(demo.page.locator(".js-plotly-plot")).to_have_count(1)
@@ -199,7 +224,9 @@ def test_a_lost_update_is_asked_for(page: Any, url: str) -> None:
     demo.after_refreshes(2)
     fulls = demo.read("facts.fulls")
     lose.set()
-    for _ in range(50):  # a browser busy with other things may have asked for a whole one by itself before
+    for _ in range(
+        50
+    ):  # a browser busy with other things may have asked for a whole one by itself before
         if lost.is_set():
             break
         demo.after_refreshes(1)

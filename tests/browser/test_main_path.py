@@ -71,7 +71,9 @@ def idle_share(page: Any) -> float:
     return share
 
 
-def test_run_two_strategies_compare_and_download(dashboard: str, page: Any, picture: Any, tmp_path: Path) -> None:
+def test_run_two_strategies_compare_and_download(
+    dashboard: str, page: Any, picture: Any, tmp_path: Path
+) -> None:
     page.goto(f"{dashboard}?{SETTINGS}")
     page.get_by_text("Is your GPU starved by data loading?").wait_for()
 
@@ -112,7 +114,9 @@ def test_run_two_strategies_compare_and_download(dashboard: str, page: Any, pict
     picture(page, "history", 620)
 
 
-def test_zoom_in_the_gap_chart_goes_down_to_single_steps(dashboard: str, home: Path, page: Any) -> None:
+def test_zoom_in_the_gap_chart_goes_down_to_single_steps(
+    dashboard: str, home: Path, page: Any
+) -> None:
     with closing(RunStore(f"sqlite:///{home / 'recordings.sqlite'}")) as store:
         run_id = add_run(store, n=2500)
     page.goto(f"{dashboard}?run={run_id}&tab=Timeline")
@@ -125,13 +129,19 @@ def test_zoom_in_the_gap_chart_goes_down_to_single_steps(dashboard: str, home: P
     page.wait_for_function(f"/^step [0-9,]+<br>/.test({text}?.[30]) && {text}.length <= 2000")
 
     zoomed = page.evaluate(RANGE)
-    for key, share, height in (("live-gaps", 0.5, 0.2), ("timeline", 0.7, 0.8), ("live-batches", 0.5, 0.5)):
+    for key, share, height in (
+        ("live-gaps", 0.5, 0.2),
+        ("timeline", 0.7, 0.8),
+        ("live-batches", 0.5, 0.5),
+    ):
         settle(page)
         before = page.locator(STEP).input_value()
         click(page, f".st-key-{key}", share, height)
         page.wait_for_function(f"document.querySelector('{STEP}').value !== '{before}'")
     # in the middle of the chart over all steps
-    page.wait_for_function(f"(at => 1200 < at && at < 1300)(Number(document.querySelector('{STEP}').value))")
+    page.wait_for_function(
+        f"(at => 1200 < at && at < 1300)(Number(document.querySelector('{STEP}').value))"
+    )
     page.get_by_text("The loop itself made this batch in 5.00 ms").wait_for()
     page.wait_for_function(f"JSON.stringify({RANGE}) === JSON.stringify({zoomed})")
 
@@ -179,10 +189,14 @@ def test_what_is_in_sight_at_first(dashboard: str, page: Any) -> None:
     page.set_viewport_size({"width": 1366, "height": 768})
     page.goto(dashboard)
     page.get_by_text(re.compile(r"^CPU: \d+% of ")).wait_for()
-    expect(page.locator(".st-key-page-run")).to_be_hidden()  # one Run is enough where the sidebar is open
+    expect(
+        page.locator(".st-key-page-run")
+    ).to_be_hidden()  # one Run is enough where the sidebar is open
     page.locator(".st-key-set-strategy").hover()
     page.mouse.wheel(0, 2000)
-    page.wait_for_function("document.querySelector('[data-testid=stSidebarContent]').scrollTop > 300")
+    page.wait_for_function(
+        "document.querySelector('[data-testid=stSidebarContent]').scrollTop > 300"
+    )
     page.wait_for_function(IN_SIGHT, arg="run-button")  # while the settings are scrolled
 
 
@@ -217,7 +231,9 @@ def test_from_the_verdict_to_headroom(dashboard: str, page: Any) -> None:
     if use.count():  # on a machine that lacks a core the only advice may be to end other programs
         use.first.click()
         page.get_by_text("The settings are in the sidebar.").wait_for()
-        expect(page.locator(".st-key-set-strategy input")).not_to_have_value(re.compile("per-sample"))
+        expect(page.locator(".st-key-set-strategy input")).not_to_have_value(
+            re.compile("per-sample")
+        )
 
     page.get_by_role("tab", name="What if").click()
     page.get_by_role("button", name="Measure headroom").click()
@@ -225,14 +241,18 @@ def test_from_the_verdict_to_headroom(dashboard: str, page: Any) -> None:
     working.wait_for()
     page.reload()
     working.wait_for()
-    expect(page.get_by_role("button", name="Measure headroom")).to_have_count(0)  # it cannot be started twice
+    expect(page.get_by_role("button", name="Measure headroom")).to_have_count(
+        0
+    )  # it cannot be started twice
     page.locator(".st-key-headroom-stop button:visible").click()
     page.get_by_role("button", name="Measure headroom again").wait_for()
 
     page.set_viewport_size({"width": 390, "height": 844})
     page.reload()
     page.locator(".st-key-verdict").get_by_text(re.compile("bound$|^Inconclusive$")).wait_for()
-    page.get_by_role("button", name="Measure headroom again").wait_for()  # the tab is kept in the URL
+    page.get_by_role(
+        "button", name="Measure headroom again"
+    ).wait_for()  # the tab is kept in the URL
     for tab, chart in WIDEST.items():
         page.get_by_role("tab", name=tab).click()
         page.locator(chart).first.wait_for()

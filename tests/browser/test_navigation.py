@@ -23,7 +23,9 @@ st.navigation([st.Page(one, default=True), st.Page(two)]).run()
 """
 
 
-def test_a_fragment_of_the_page_before_does_not_empty_this_one(serve: Any, page: Any, tmp_path: Path) -> None:
+def test_a_fragment_of_the_page_before_does_not_empty_this_one(
+    serve: Any, page: Any, tmp_path: Path
+) -> None:
     script = tmp_path / "app.py"
     script.write_text(APP)
     with serve(script) as url:
@@ -37,5 +39,7 @@ def test_a_fragment_of_the_page_before_does_not_empty_this_one(serve: Any, page:
         expect(page.get_by_text("the end")).to_be_visible()
         expect(page.locator("[data-test-script-state=notRunning]")).to_be_attached()
         page.get_by_text("ask", exact=True).click()
-        expect(page.get_by_text("answered")).to_be_visible()  # whatever was asked before was handled before
+        expect(
+            page.get_by_text("answered")
+        ).to_be_visible()  # whatever was asked before was handled before
         expect(page.get_by_text("second page")).to_be_visible()

@@ -24,7 +24,9 @@ DRAWN = """() => {
 def test_the_gpu_is_drawn_while_a_job_trains(page: Any, home: Path, tmp_path: Path) -> None:
     env = nullcuda.environment(tmp_path / "shm", kernel_us=100) | {"VITPROF_HOME": str(home)}
     with server.serve(ROOT / "app.py", env=env) as url:
-        page.goto(f"{url}?device=cuda:0&strategy=memory&batch_size=64&threads=1&evaluate=false&seconds=600")
+        page.goto(
+            f"{url}?device=cuda:0&strategy=memory&batch_size=64&threads=1&evaluate=false&seconds=600"
+        )
         page.locator(".st-key-run-button button:visible").click()
         page.wait_for_function(DRAWN, timeout=LIMIT_MS)
         page.locator(".st-key-stop-button button:visible").first.click()

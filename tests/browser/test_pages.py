@@ -29,7 +29,9 @@ def test_strategies(dashboard: str, page: Any, picture: Any) -> None:
     page.get_by_role("link", name="Compare").wait_for()
     page.get_by_text("strategies can load photos on this machine").wait_for()
     page.wait_for_url(re.compile(r"/strategies(\?|$)"))
-    page.wait_for_function("document.querySelector('link[rel*=icon]').href.startsWith('data:image/png;base64,')")
+    page.wait_for_function(
+        "document.querySelector('link[rel*=icon]').href.startsWith('data:image/png;base64,')"
+    )
     picture(page, "strategies")
 
     page.get_by_test_id("stDataFrame").wait_for()
@@ -94,7 +96,9 @@ def test_a_run_by_keyboard_by_address_and_over_a_reload(dashboard: str, page: An
     plot.wait_for()
     drag(page, plot, 0.2, 0.6)
     page.wait_for_url(re.compile("run=1"))
-    page.wait_for_function(f"document.querySelector('{GAPS}')?._fullLayout?.xaxis.autorange === false")
+    page.wait_for_function(
+        f"document.querySelector('{GAPS}')?._fullLayout?.xaxis.autorange === false"
+    )
     zoomed = page.evaluate(RANGE)
 
     tab_to(page, "Stop")
@@ -123,7 +127,9 @@ LIMIT_BYTES = 5_000_000
 HOSTILE = "<script>document.title='run'</script><img src=x onerror=alert(1)>"
 
 
-def test_the_report_draws_its_charts_without_a_network(store: RunStore, tmp_path: Path, page: Any) -> None:
+def test_the_report_draws_its_charts_without_a_network(
+    store: RunStore, tmp_path: Path, page: Any
+) -> None:
     ids = [add_run(store, name=HOSTILE, device="simulated:5,0"), add_run(store, wait_s=0.02)]
     report = tmp_path / "report.html"
     report.write_text(html_report(store, [store.run(i) for i in ids]), encoding="utf-8")
@@ -137,7 +143,9 @@ def test_the_report_draws_its_charts_without_a_network(store: RunStore, tmp_path
     expect(page.locator("#no-charts")).to_be_hidden()
     expect(page.locator("h2", has_text=HOSTILE)).to_have_count(1)
     expect(page).to_have_title("vitprof: 2 runs")
-    drawn = "[...document.querySelectorAll('.chart > div')].map(d => d.data?.length && d.clientHeight)"
+    drawn = (
+        "[...document.querySelectorAll('.chart > div')].map(d => d.data?.length && d.clientHeight)"
+    )
     wait_until(lambda: len(sizes := page.evaluate(drawn)) == 8 and all(sizes), "eight charts")
     colour = "getComputedStyle(document.querySelector('.xtick text')).fill"
     light = page.evaluate(colour)
@@ -145,4 +153,6 @@ def test_the_report_draws_its_charts_without_a_network(store: RunStore, tmp_path
     # Playwright's own waiting needs eval, which the report's policy forbids.
     wait_until(lambda: page.evaluate(colour) != light, "the dark theme's colours")
     page.set_viewport_size({"width": 390, "height": 800})
-    wait_until(lambda: page.evaluate("document.documentElement.scrollWidth") <= 390, "narrower charts")
+    wait_until(
+        lambda: page.evaluate("document.documentElement.scrollWidth") <= 390, "narrower charts"
+    )

@@ -47,7 +47,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def lists_only(page: Any, name: str) -> None:
-    expect(page.locator(FIRST)).to_have_text([name])  # once the table is drawn: it is empty for a moment before
+    expect(page.locator(FIRST)).to_have_text(
+        [name]
+    )  # once the table is drawn: it is empty for a moment before
 
 
 def search(page: Any, words: str, found: str) -> None:
@@ -64,17 +66,23 @@ def tick_first(page: Any) -> None:
 
 
 def press(page: Any, name: str) -> None:
-    page.locator(f".st-key-history-{name}").get_by_role("button").click()  # hidden ones have no role
+    page.locator(f".st-key-history-{name}").get_by_role(
+        "button"
+    ).click()  # hidden ones have no role
 
 
 def show(page: Any, control: str, words: str) -> None:
     choice = page.locator(f".st-key-{control}")
-    choice.get_by_role("radio", name=words).or_(choice.get_by_role("button", name=words)).first.click()
+    choice.get_by_role("radio", name=words).or_(
+        choice.get_by_role("button", name=words)
+    ).first.click()
 
 
 def test_a_link_a_reload_and_the_way_back_show_the_same_list(dashboard: str, page: Any) -> None:
     """First in this file: Streamlit then knows nothing of app.py's navigation, through which the link goes."""
-    page.goto(f"{dashboard}history?strategies=memory&strategies=per-sample&size=50&sort=nonsense&page=9")
+    page.goto(
+        f"{dashboard}history?strategies=memory&strategies=per-sample&size=50&sort=nonsense&page=9"
+    )
     page.get_by_text("30 runs", exact=True).wait_for()
     page.wait_for_function("!/sort|page/.test(location.search)")
     page.locator(".st-key-sort input").click()
@@ -95,7 +103,9 @@ def test_a_link_a_reload_and_the_way_back_show_the_same_list(dashboard: str, pag
     page.get_by_role("button", name="Filters").click()
     page.get_by_role("button", name="Clear filters").click()
     page.wait_for_url(lambda url: "strategies" not in url)
-    page.locator(".stMarkdownBadge").first.wait_for(state="detached")  # drawn anew: a list opened now stays open
+    page.locator(".stMarkdownBadge").first.wait_for(
+        state="detached"
+    )  # drawn anew: a list opened now stays open
     # Streamlit 1.67 keeps the old choice where the popover closes within milliseconds, before the field is empty.
     expect(page.locator(".st-key-strategies")).not_to_contain_text("memory")
     page.keyboard.press("Escape")
@@ -118,7 +128,12 @@ PAGES = {
     "selftest": ".st-key-selftest-button button:visible",
 }
 """Address -> what is there once it is drawn."""
-KNOWN = {("scrollable-region-focusable", "pre"): "st.code of a fixed height; browsers let the keys reach what scrolls"}
+KNOWN = {
+    (
+        "scrollable-region-focusable",
+        "pre",
+    ): "st.code of a fixed height; browsers let the keys reach what scrolls"
+}
 """Rule and selector -> why it stays: what Streamlit draws so and leaves no way to change."""
 AXE = """([where, options]) => axe.run(where || document, {resultTypes: ['violations'], preload: false, ...options})
     .then(found => found.violations)"""
@@ -150,11 +165,15 @@ def test_nothing_keeps_people_from_a_page_in_either_theme(dashboard: str, page: 
         page.locator(drawn).first.wait_for()
         settle(page)
         for tab in page.locator("[role=tab]:visible").all() or [None]:
-            if tab is not None:  # its content comes when it is opened, so both themes are looked at then
+            if (
+                tab is not None
+            ):  # its content comes when it is opened, so both themes are looked at then
                 tab.click()
             themes.reverse()  # begins with the one that is on
             for dark in themes:
-                page.emulate_media(color_scheme="dark" if dark else "light", reduced_motion="reduce")
+                page.emulate_media(
+                    color_scheme="dark" if dark else "light", reduced_motion="reduce"
+                )
                 page.wait_for_function(IN_THEME, arg=dark)
                 settle(page)
                 found = wrong_in_sight(page, MAIN if address else "", OF_A_THEME if dark else {})
@@ -169,7 +188,9 @@ def test_sorting_overlay_baseline_and_a_reload(dashboard: str, page: Any) -> Non
     page.get_by_role("option", name=re.compile("^1: ")).click()
     page.keyboard.press("Escape")
     expect_query(page, r"runs=2(,|%2C)3(,|%2C)1")
-    speeds = page.locator("[data-testid=stDataFrame] canvas table td[aria-colindex='2']")  # for screen readers
+    speeds = page.locator(
+        "[data-testid=stDataFrame] canvas table td[aria-colindex='2']"
+    )  # for screen readers
     expect(speeds).to_have_text(["12300", "2050", "998"])
     settle(page)
     box = page.get_by_test_id("stDataFrame").first.bounding_box()
@@ -180,13 +201,17 @@ def test_sorting_overlay_baseline_and_a_reload(dashboard: str, page: Any) -> Non
     plot.wait_for()
     show(page, "metric", "Step time")
     expect_query(page, r"metric=Step(\+|%20)time")
-    page.wait_for_function("document.querySelector('.st-key-compare-steps .js-plotly-plot')?.data?.length === 3")
+    page.wait_for_function(
+        "document.querySelector('.st-key-compare-steps .js-plotly-plot')?.data?.length === 3"
+    )
     page.locator(".st-key-compare-baseline").get_by_role("combobox").click()
     page.get_by_role("option", name=re.compile("^2: ")).click()
     expect_query(page, "baseline=2")
     page.reload()
     plot.wait_for()
-    page.wait_for_function("document.querySelectorAll('.st-key-compare-steps .legendtext').length === 3")
+    page.wait_for_function(
+        "document.querySelectorAll('.st-key-compare-steps .legendtext').length === 3"
+    )
     expect(page.locator(".st-key-compare-baseline input")).to_have_value(re.compile("^2: "))
     show(page, "show", "Data waits")
     page.locator(".st-key-compare-waits .js-plotly-plot").wait_for()
@@ -211,7 +236,9 @@ def test_find_name_export_delete_and_bring_back(dashboard: str, page: Any, tmp_p
     press(page, "save")
     page.get_by_text("Run 7 saved").wait_for()
     lists_only(page, NAME)
-    page.get_by_text("1 run ticked: 7").wait_for()  # still: another click on its box would take the tick away
+    page.get_by_text(
+        "1 run ticked: 7"
+    ).wait_for()  # still: another click on its box would take the tick away
 
     with page.expect_download() as download:
         press(page, "export")

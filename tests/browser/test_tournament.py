@@ -45,13 +45,17 @@ def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, pic
     page.locator(".st-key-tournament-resume button").first.click()
     page.get_by_role("heading", name="Recommended", exact=True).wait_for(timeout=RUN_LIMIT_MS)
     page.get_by_text("Tournament 1 is done.").wait_for()
-    expect(page.get_by_text(re.compile("^Use memory, batch 256: |^Keep per-sample"))).to_have_count(1)
+    expect(page.get_by_text(re.compile("^Use memory, batch 256: |^Keep per-sample"))).to_have_count(
+        1
+    )
     page.locator(".st-key-tournament-bars .js-plotly-plot .main-svg").first.wait_for()
     for setting in ("memory, batch 256", "per-sample, batch 256"):
         expect(page.locator(f"{TABLE} td[aria-colindex='1']", has_text=setting)).to_have_count(1)
     picture(page, "tournament", 1100)
 
-    page.get_by_role("radio", name="Break-even").or_(page.get_by_role("button", name="Break-even")).first.click()
+    page.get_by_role("radio", name="Break-even").or_(
+        page.get_by_role("button", name="Break-even")
+    ).first.click()
     page.wait_for_url(re.compile("section=Break-even"))
     page.locator(".st-key-tournament-break-even .js-plotly-plot .main-svg").first.wait_for()
     # a click on a row, drawn on a canvas, shows that setting, here the one that is no baseline
@@ -75,7 +79,9 @@ def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, pic
     page.locator(".st-key-tournament-use-best button").first.click()
     page.locator(".st-key-run-button").wait_for()
     page.wait_for_function("document.querySelector('.st-key-set-device-ms input')?.value === '5'")
-    page.get_by_text("The settings of tournament 1 are in the sidebar. Press Run to start.").wait_for(state="attached")
+    page.get_by_text(
+        "The settings of tournament 1 are in the sidebar. Press Run to start."
+    ).wait_for(state="attached")
     back(page)
     page.get_by_text("Every step of it:").wait_for()
     expect_query(page, "tournament=1")

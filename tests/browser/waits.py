@@ -40,11 +40,17 @@ def settle(page: Any) -> None:
     page.evaluate(SETTLED)
 
 
-def drag(page: Any, plot: Any, start: float, end: float, on_the_way: Callable[[], None] = lambda: None) -> None:
+def drag(
+    page: Any, plot: Any, start: float, end: float, on_the_way: Callable[[], None] = lambda: None
+) -> None:
     """From one share of a plot's width to another; `on_the_way` runs while the button is down."""
     box = plot.bounding_box()
     middle = box["y"] + box["height"] / 2
-    for share, then in ((start, page.mouse.down), ((start + end) / 2, on_the_way), (end, page.mouse.up)):
+    for share, then in (
+        (start, page.mouse.down),
+        ((start + end) / 2, on_the_way),
+        (end, page.mouse.up),
+    ):
         page.mouse.move(box["x"] + share * box["width"], middle, steps=4)
         then()
 

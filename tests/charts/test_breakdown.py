@@ -30,7 +30,9 @@ COLOURS = dict(DEVICE_TIME.values())
 def steps() -> dict[str, np.ndarray]:
     """200 steps in two epochs: 30 ms wait, 10 ms copy, 40 ms compute, launched 60 ms after the batch came."""
     n = 200
-    trace: dict[str, np.ndarray] = made_steps(np.full(n, 0.03), np.full(n, 0.04), h2d=0.01, epochs=np.arange(n) // 100)
+    trace: dict[str, np.ndarray] = made_steps(
+        np.full(n, 0.03), np.full(n, 0.04), h2d=0.01, epochs=np.arange(n) // 100
+    )
     for name in ("t_start_s", "compute_start_s"):
         trace[name][100:] += 1.0
     trace["h2d_start_s"] = trace["compute_start_s"] - 0.01
@@ -44,7 +46,9 @@ PHASES = [Phase("evaluate", 108.1, 108.9)]
 
 @pytest.fixture
 def gaps(steps: Any) -> Gaps:
-    unknown = np.full(200, np.nan)  # where the recorder resumed is not known, so evaluation is in the gaps
+    unknown = np.full(
+        200, np.nan
+    )  # where the recorder resumed is not known, so evaluation is in the gaps
     return find_gaps(steps | {"gap_s": unknown}, PHASES)
 
 
@@ -61,12 +65,20 @@ def test_a_time_line_has_a_lane_for_each_of_loop_copy_and_device(steps: Any) -> 
     by_name = {trace.name: trace for trace in figure.data}
     assert all(trace.marker.color == COLOURS[name] for name, trace in by_name.items())
     busy = by_name["compute"]
-    assert (set(busy.y), busy.base) == ({"device"}, pytest.approx(steps["compute_start_s"][98:103] - ORIGIN))
-    assert (busy.x, busy.hovertext[0]) == (pytest.approx(np.full(5, 0.04)), "step 98<br>compute 40.0 ms")
+    assert (set(busy.y), busy.base) == (
+        {"device"},
+        pytest.approx(steps["compute_start_s"][98:103] - ORIGIN),
+    )
+    assert (busy.x, busy.hovertext[0]) == (
+        pytest.approx(np.full(5, 0.04)),
+        "step 98<br>compute 40.0 ms",
+    )
     (frame,) = figure.layout.shapes
     at = list(busy.customdata).index(101)
     ends = busy.base + busy.x
-    assert (frame.x0, frame.x1) == (pytest.approx(ends[at - 1]), pytest.approx(ends[at])), "its gap too"
+    assert (frame.x0, frame.x1) == (pytest.approx(ends[at - 1]), pytest.approx(ends[at])), (
+        "its gap too"
+    )
     assert not timeline_chart(line, origin_s=ORIGIN, mark=7).layout.shapes
     wait = by_name["data wait"]
     assert sorted(wait.y) == ["device"] * 4 + ["loop"] * 4  # the first of the epoch is the epoch's
@@ -90,10 +102,16 @@ def test_a_time_line_of_many_steps_shows_the_first_of_them_whole(steps: Any) -> 
 def test_the_devices_time_is_one_bar_of_a_hundred_percent(gaps: Gaps) -> None:
     assert device_time(find_gaps(made_steps([], []), ())).data == ()
     figure = valid(device_time(gaps, idle_interval(gaps)))
-    assert (figure.layout.barmode, sum(trace.x[0] for trace in figure.data)) == ("stack", pytest.approx(100))
+    assert (figure.layout.barmode, sum(trace.x[0] for trace in figure.data)) == (
+        "stack",
+        pytest.approx(100),
+    )
     compute, wait = figure.data[:2]
     assert (compute.name, wait.name) == ("compute 50%", "data wait 37%")
-    assert (compute.x[0], wait.marker.color) == (pytest.approx(100 * gaps.shares()["busy"]), DATA_WAIT)
+    assert (compute.x[0], wait.marker.color) == (
+        pytest.approx(100 * gaps.shares()["busy"]),
+        DATA_WAIT,
+    )
     assert wait.text[0] == "data wait<br>37%"
     assert wait.hovertext[0].startswith("idle, cause: data wait<br>37% (")
     (boundary,) = (trace for trace in figure.data if trace.name == "epoch boundary 1.4%")
@@ -106,7 +124,9 @@ def test_launch_bubbles_have_a_lane_of_their_own_and_are_no_kernels_in_the_bar(s
     figure = valid(timeline_chart(timeline(steps, PHASES, 98, 103), origin_s=ORIGIN))
     bubbles = next(trace for trace in figure.data if trace.name == "launch bubbles")
     assert set(bubbles.y) == {"bubbles"}
-    assert bubbles.base + bubbles.x == pytest.approx((steps["compute_start_s"] + steps["compute_s"])[100:103] - ORIGIN)
+    assert bubbles.base + bubbles.x == pytest.approx(
+        (steps["compute_start_s"] + steps["compute_s"])[100:103] - ORIGIN
+    )
     assert bubbles.x == pytest.approx(np.full(3, 0.03))
     assert bubbles.hovertext[0] == "step 100<br>launch bubbles 30.0 ms"
     assert figure.layout.yaxis.categoryarray == ("bubbles", "device", "copy", "loop")
@@ -138,7 +158,11 @@ def test_the_heat_map_has_as_many_cells_for_a_long_run_as_for_a_short_one(steps:
     edges, share = idle_bins(steps, PHASES)
     figure = valid(idle_strips(["<b>"], edges, share[None], origin_s=ORIGIN))
     (heat,) = figure.data
-    assert (list(heat.y), heat.z.shape, heat.colorscale[0]) == (["&lt;b&gt;"], (1, 500), (0.0, COMPUTE))
+    assert (list(heat.y), heat.z.shape, heat.colorscale[0]) == (
+        ["&lt;b&gt;"],
+        (1, 500),
+        (0.0, COMPUTE),
+    )
     length = (edges[-1] - edges[0]) / 500
     assert heat.x[0] == pytest.approx(edges[0] - ORIGIN + length / 2)
     blank = heat.x[np.isnan(heat.z[0])] + ORIGIN
@@ -171,11 +195,20 @@ FOUR = [made("A", 4), made("B", 4.01), made("C", 10), made("D", 16)]
 
 def test_each_bar_stands_on_the_one_before_also_where_anchors_are_missing() -> None:
     bar, words = waterfall(headroom(FOUR), 10).data
-    assert list(bar.x) == ["data free (A)", "transfer", "preparation", "storage", "the job, cold (D)"]
+    assert list(bar.x) == [
+        "data free (A)",
+        "transfer",
+        "preparation",
+        "storage",
+        "the job, cold (D)",
+    ]
     assert list(bar.base) == pytest.approx([0, 40, 40.1, 100, 0])
     assert list(bar.y) == pytest.approx([40, 0.1, 59.9, 60, 160])
     assert bar.base[3] + bar.y[3] == pytest.approx(bar.y[4])
-    assert (bar.error_y.array[0], bar.error_y.arrayminus[4]) == (pytest.approx(0.4), pytest.approx(1.6))
+    assert (bar.error_y.array[0], bar.error_y.arrayminus[4]) == (
+        pytest.approx(0.4),
+        pytest.approx(1.6),
+    )
     assert list(words.y) == pytest.approx([40.4, words.y[1], words.y[2], words.y[3], 161.6])
     assert "250 samples/s" in bar.hovertext[0]
     assert "60.0 ms a step" in bar.hovertext[3]
@@ -202,7 +235,10 @@ def fetched() -> dict[str, np.ndarray]:
     """A worker makes each batch in 40 ms, 20 ms of them decoding; the loop waits 30 ms, the last 5 for hand-over."""
     known = {"decode_s": 0.02, "hand_over_s": 0.005, "host_s": 0.01}
     trace: dict[str, np.ndarray] = made_steps([0.03] * 5, 0.04, h2d=0.01, **known)
-    return trace | {"made_end_s": trace["t_start_s"] + 0.025, "made_start_s": trace["t_start_s"] - 0.015}
+    return trace | {
+        "made_end_s": trace["t_start_s"] + 0.025,
+        "made_start_s": trace["t_start_s"] - 0.015,
+    }
 
 
 def test_the_chain_adds_up_and_begins_where_the_loop_asks(fetched: Any) -> None:
@@ -231,7 +267,9 @@ def test_stages_are_in_proportion_and_bubbles_beneath_their_compute(fetched: Any
     assert hover == "decoding 60.0 ms", "the figure is the measured one"
 
 
-def test_what_cannot_be_seen_is_in_no_legend_and_nothing_known_is_nothing_drawn(fetched: Any) -> None:
+def test_what_cannot_be_seen_is_in_no_legend_and_nothing_known_is_nothing_drawn(
+    fetched: Any,
+) -> None:
     fetched["hand_over_s"][:] = 1e-6
     figure = batch_chain(one_step(fetched, 2), timeline(fetched, [], 2, 3))
     assert "hand-over" not in lengths(figure, "loader")

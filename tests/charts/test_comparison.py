@@ -11,15 +11,22 @@ from vitprof.charts.style import COMPUTE, DATA_WAIT
 def test_runs_are_laid_over_or_beside_each_other_under_their_own_names() -> None:
     x = np.arange(3.0)
     names = ["<b>bold</b> & co", *(f"run {i}" for i in range(9))]
-    figure = overlay([(name, x, x * i) for i, name in enumerate(names)], x_title="step", y_title="loss")
+    figure = overlay(
+        [(name, x, x * i) for i, name in enumerate(names)], x_title="step", y_title="loss"
+    )
     assert [t.name for t in figure.data] == ["&lt;b&gt;bold&lt;/b&gt; &amp; co", *names[1:]]
-    assert (figure.data[2].y.tolist(), len({t.line.color for t in figure.data[:8]})) == ([0, 2, 4], 8)
+    assert (figure.data[2].y.tolist(), len({t.line.color for t in figure.data[:8]})) == (
+        [0, 2, 4],
+        8,
+    )
     assert len({(t.line.color, t.line.dash) for t in figure.data}) == 10
     assert (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text) == ("step", "loss")
     assert overlay([], x_title="x", y_title="y").data == ()
     (gappy,) = overlay([("a", x, x)], x_title="step", y_title="loss", connectgaps=True).data
     assert gappy.connectgaps  # not each loss is copied from a GPU
-    figure = shares(["a", "<i>"], [("data wait", DATA_WAIT, [1.0, 2.0]), ("compute", COMPUTE, [3.0, 0.5])])
+    figure = shares(
+        ["a", "<i>"], [("data wait", DATA_WAIT, [1.0, 2.0]), ("compute", COMPUTE, [3.0, 0.5])]
+    )
     assert figure.layout.barmode == "stack"
     assert [(t.name, t.marker.color, list(t.x)) for t in figure.data] == [
         ("data wait", DATA_WAIT, [1.0, 2.0]),
@@ -31,7 +38,13 @@ def test_runs_are_laid_over_or_beside_each_other_under_their_own_names() -> None
 
 def test_a_stair_and_two_marks_for_each_run_also_without_a_wait() -> None:
     waits = np.arange(1, 101) / 1e3
-    figure = ecdf([("<a>", distribution(waits)), ("none", distribution(waits[:0])), ("c", distribution(waits * 10))])
+    figure = ecdf(
+        [
+            ("<a>", distribution(waits)),
+            ("none", distribution(waits[:0])),
+            ("c", distribution(waits * 10)),
+        ]
+    )
     lines = [t for t in figure.data if t.mode == "lines"]
     assert [t.name for t in lines] == ["&lt;a&gt;", "c"]
     assert {t.line.shape for t in lines} == {"hv"}

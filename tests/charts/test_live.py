@@ -30,7 +30,9 @@ def sources() -> Any:
     steps = made_steps(rng.exponential(0.02, n), rng.exponential(0.01, n), h2d=0.001)
     steps["loss"][100:110] = np.nan
     columns = {name: rng.random(n) * 1e9 for name in TELEMETRY_COLUMNS}
-    telemetry = made_telemetry(**(columns | {"t_s": 100 + 0.2 * np.arange(n), "gpu_mem_job_bytes": np.full(n, np.nan)}))
+    telemetry = made_telemetry(
+        **(columns | {"t_s": 100 + 0.2 * np.arange(n), "gpu_mem_job_bytes": np.full(n, np.nan)})
+    )
     return {"steps": steps, "telemetry": telemetry}
 
 
@@ -47,14 +49,18 @@ def test_a_chart_explains_itself_and_names_its_axes(chart: LiveChart) -> None:
     columns = {"steps": STEP_COLUMNS, "telemetry": TELEMETRY_COLUMNS}[chart.source]
     assert chart.x == "index" or chart.x in columns
     used = {"xaxis", *(f"yaxis{trace.get('yaxis', 'y')[1:]}" for trace in chart.traces)}
-    assert used == {name for name, axis in chart.layout.items() if "axis" in name and axis["title"]["text"]}
+    assert used == {
+        name for name, axis in chart.layout.items() if "axis" in name and axis["title"]["text"]
+    }
     assert all(trace["name"] for trace in chart.traces)
 
 
 @pytest.mark.slow
 @EVERY
 @pytest.mark.parametrize("n", [0, 1, 160, 651, 100_000])
-def test_a_chart_of_any_length_has_few_points_and_is_valid(chart: LiveChart, sources: Any, n: int) -> None:
+def test_a_chart_of_any_length_has_few_points_and_is_valid(
+    chart: LiveChart, sources: Any, n: int
+) -> None:
     for groups in {chart.overview_groups, chart.max_groups}:
         k = group_size(n, groups)
         points = drawn(chart, sources, n, groups)
@@ -64,7 +70,9 @@ def test_a_chart_of_any_length_has_few_points_and_is_valid(chart: LiveChart, sou
             assert len(trace.x) <= MAX_POINTS
             assert trace.text is None or len(trace.text) == len(trace.x)
             assert (np.diff(trace.x) >= -1e-9).all()  # a line never runs back
-        figure = go.Figure(live_figure(chart, points))  # raises on anything that Plotly does not know
+        figure = go.Figure(
+            live_figure(chart, points)
+        )  # raises on anything that Plotly does not know
         assert [len(t.x) for t in figure.data] == [len(p.x) for p in points]
         json.dumps(live_figure(chart, points), cls=PlotlyJSONEncoder)
 
@@ -74,19 +82,29 @@ def painted(points: list[Points]) -> dict[str, Points]:
 
 
 @pytest.mark.parametrize("n", [1, 100, 1000, 100_000])
-def test_the_gap_chart_shows_exactly_as_much_time_of_each_kind_as_there_was(sources: Any, n: int) -> None:
+def test_the_gap_chart_shows_exactly_as_much_time_of_each_kind_as_there_was(
+    sources: Any, n: int
+) -> None:
     steps = sources["steps"]
     shown = painted(drawn(GAPS, sources, n))
     heights = {name: points.y[::2] @ np.diff(points.x)[::2] for name, points in shown.items()}
     busy = heights["compute"]
-    waited = heights["data wait"] - (busy if n > GAPS.overview_groups else 0)  # in a column it stands on what is busy
+    waited = heights["data wait"] - (
+        busy if n > GAPS.overview_groups else 0
+    )  # in a column it stands on what is busy
     assert busy == pytest.approx(steps["compute_s"][:n].sum(), rel=1e-3)
-    assert [waited, heights["lost"]] == pytest.approx([steps["exposed_wait_s"][:n].sum()] * 2, rel=1e-3)
-    assert not len(shown["hidden"].x) + len(shown["launch bubbles"].x), "no wait of these was hidden"
+    assert [waited, heights["lost"]] == pytest.approx(
+        [steps["exposed_wait_s"][:n].sum()] * 2, rel=1e-3
+    )
+    assert not len(shown["hidden"].x) + len(shown["launch bubbles"].x), (
+        "no wait of these was hidden"
+    )
 
 
 def test_zoomed_in_a_step_is_what_the_device_waited_for_then_its_work() -> None:
-    steps = made_steps([0.2, 0.4, 0.1], [0.3, 0.1, 0.4], h2d=0.1, began=ORIGIN, launch_idle_s=[0.0, 0.05, 0.0])
+    steps = made_steps(
+        [0.2, 0.4, 0.1], [0.3, 0.1, 0.4], h2d=0.1, began=ORIGIN, launch_idle_s=[0.0, 0.05, 0.0]
+    )
     shown = painted(GAPS.build(steps, ORIGIN, 1, 3, 1))
     for name, x in {
         "data wait": [0.6, 1.0, 1.2, 1.3],
@@ -137,14 +155,24 @@ def test_the_slowest_batch_and_the_highest_loss_are_always_drawn(sources: Any) -
     at = wait.x.tolist().index(slowest)
     total = wait.y[at] + h2d.y[at] + compute.y[at]
     assert total == pytest.approx(1e3 * steps["step_s"][slowest])
-    assert (wait.y[at], compute.y[at]) == (1e3 * steps["data_wait_s"][slowest], 1e3 * steps["compute_s"][slowest])
+    assert (wait.y[at], compute.y[at]) == (
+        1e3 * steps["data_wait_s"][slowest],
+        1e3 * steps["compute_s"][slowest],
+    )
     (loss,) = drawn(LOSSES, sources, n)
     assert LOSSES.traces[0]["connectgaps"]  # not each loss is copied from a GPU
-    assert (np.nanmin(loss.y), np.nanmax(loss.y)) == (np.nanmin(steps["loss"][:n]), np.nanmax(steps["loss"][:n]))
+    assert (np.nanmin(loss.y), np.nanmax(loss.y)) == (
+        np.nanmin(steps["loss"][:n]),
+        np.nanmax(steps["loss"][:n]),
+    )
 
 
 def test_telemetry_is_drawn_in_the_units_of_its_axes_and_what_is_not_available_is_a_hole() -> None:
-    known = {"gpu_util_pct": [50.0, np.nan], "gpu_sm_active_pct": [np.nan, 20.0], "gpu_sm_occupancy_pct": [np.nan, 5.0]}
+    known = {
+        "gpu_util_pct": [50.0, np.nan],
+        "gpu_sm_active_pct": [np.nan, 20.0],
+        "gpu_sm_occupancy_pct": [np.nan, 5.0],
+    }
     known |= {"job_rss_bytes": [2.0**30, 3 * 2.0**30], "job_cpu_pct": [150, 0]}
     telemetry = made_telemetry(t_s=[90.0, 90.2], **known)
     util, active, occupancy, job, _ = GPU.build(telemetry, ORIGIN, 0, 2, 1)
@@ -165,12 +193,19 @@ def test_an_evaluation_is_other_work_and_a_wait_may_be_hidden_under_busy_time(k:
     shown = painted(GAPS.build(steps, ORIGIN, 0, 4, k))
     assert shown["other work"].y.tolist() == [1, 0]
     assert np.diff(shown["other work"].x) == pytest.approx([10.0])
-    high, low = (float(points.y[::2] @ np.diff(points.x)[::2]) for points in (shown["hidden"], shown["lost"]))
-    assert (high, low) == (pytest.approx(2.0), pytest.approx(0.8)), "exposed ones are drawn over all"
+    high, low = (
+        float(points.y[::2] @ np.diff(points.x)[::2]) for points in (shown["hidden"], shown["lost"])
+    )
+    assert (high, low) == (pytest.approx(2.0), pytest.approx(0.8)), (
+        "exposed ones are drawn over all"
+    )
 
 
 def test_no_axis_for_memory_that_nobody_knows() -> None:
     """As of a simulated device, and while nothing has come yet."""
     for used, n, visible in ((2.0**30, 3, True), (np.nan, 3, False), (np.nan, 0, False)):
         telemetry = made_telemetry(t_s=[1.0, 2.0, 3.0], gpu_mem_used_bytes=np.full(3, used))
-        assert live_figure(GPU, GPU.build(telemetry, 0.0, 0, n, 1))["layout"]["yaxis2"]["visible"] is visible
+        assert (
+            live_figure(GPU, GPU.build(telemetry, 0.0, 0, n, 1))["layout"]["yaxis2"]["visible"]
+            is visible
+        )

@@ -38,5 +38,7 @@ def test_lanes_of_a_step_add_up_to_it_one_after_another() -> None:
 
 
 def test_lanes_without_a_known_forward_pass() -> None:
-    steps = {rank: of | {"t_start_s": of["step"]} for rank, of in made(n_ranks=2, known=np.nan).items()}
+    steps = {
+        rank: of | {"t_start_s": of["step"]} for rank, of in made(n_ranks=2, known=np.nan).items()
+    }
     assert [bar.name for bar in rank_lanes(steps, 0).data][1].startswith("backward pass")

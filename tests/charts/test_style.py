@@ -14,9 +14,21 @@ LIVE = [value for value in vars(live).values() if isinstance(value, LiveChart)]
 # Machado, Oliveira and Fernandes (2009): how linear RGB looks with a missing kind of cone (severity 1).
 VISION = {
     "normal": np.eye(3),
-    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
-    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.01182, 0.04294, 0.968881],
+    ],
+    "tritanopia": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.3039],
+    ],
 }
 LEAST_DISTANCE = 15
 """CIE76 difference in CIELAB. Two or three is just noticeable side by side (Mokrzycki and Tatol 2011)."""
@@ -35,8 +47,16 @@ def lab(colour: str, vision: str) -> np.ndarray:
 
 @pytest.mark.parametrize("vision", VISION)
 def test_colours_of_one_chart_are_told_apart_with_every_kind_of_vision(vision: str) -> None:
-    device, loading = [colour for _, colour in style.DEVICE_TIME.values()], style.LOADING_COLOURS.values()
-    for together in (device, loading, [style.IDLE, style.GPU_UTIL], [style.REFERENCE, style.GPU_UTIL]):
+    device, loading = (
+        [colour for _, colour in style.DEVICE_TIME.values()],
+        style.LOADING_COLOURS.values(),
+    )
+    for together in (
+        device,
+        loading,
+        [style.IDLE, style.GPU_UTIL],
+        [style.REFERENCE, style.GPU_UTIL],
+    ):
         for a, b in itertools.combinations(together, 2):
             assert np.linalg.norm(lab(a, vision) - lab(b, vision)) > LEAST_DISTANCE, (a, b)
 
@@ -65,5 +85,13 @@ def test_a_colour_means_the_same_in_every_chart() -> None:
         else:
             assert not colours & set(parts.values())
     assert seen == set(parts)
-    named = (style.DATA_WAIT, style.H2D, style.COMPUTE, style.NEUTRAL, style.GPU_UTIL, style.MEMORY, style.LOSS)
+    named = (
+        style.DATA_WAIT,
+        style.H2D,
+        style.COMPUTE,
+        style.NEUTRAL,
+        style.GPU_UTIL,
+        style.MEMORY,
+        style.LOSS,
+    )
     assert (len(set(named)), len(set(style.RUN_COLOURS))) == (len(named), len(style.RUN_COLOURS))

@@ -21,10 +21,20 @@ BASE = entry("per-sample", 1000, prepare_s=0.0, rss_peak_bytes=0.5 * GIB)
 def board() -> Leaderboard:
     made = [
         BASE,
-        entry("pt-memory", 8000, prepare_s=90.0, rss_peak_bytes=2 * GIB, gpu_mem_peak_bytes=1.5 * GIB),
+        entry(
+            "pt-memory", 8000, prepare_s=90.0, rss_peak_bytes=2 * GIB, gpu_mem_peak_bytes=1.5 * GIB
+        ),
         entry("pt-memory", 9000, batch_size=512, prepare_s=90.0, rss_peak_bytes=2 * GIB),
         entry("memmap", 8950, batch_size=512, seed=2, prepare_s=20.0, rss_peak_bytes=GIB),
-        entry("lmdb<b>", 500, batch_size=512, prepare_s=50.0, rss_peak_bytes=3 * GIB, status="cut", reason="too slow"),
+        entry(
+            "lmdb<b>",
+            500,
+            batch_size=512,
+            prepare_s=50.0,
+            rss_peak_bytes=3 * GIB,
+            status="cut",
+            reason="too slow",
+        ),
         entry("hdf5", 0, runs=0, batch_size=512, status="failed", reason="no <i>room</i>"),
     ]
     return ranked(*made, n_train=60_000)
@@ -57,7 +67,10 @@ def test_heat_is_in_words_and_what_failed_is_empty() -> None:
     assert heat.z[rows["hdf5"]][1] is None
     places = zip(empty.x, empty.y, strict=True)
     cells = dict(zip(places, zip(empty.text, empty.hovertext, strict=True), strict=True))
-    assert cells["512", "hdf5"] == ("failed", "hdf5, batch 512<br>failed: no &lt;i&gt;room&lt;/i&gt;")
+    assert cells["512", "hdf5"] == (
+        "failed",
+        "hdf5, batch 512<br>failed: no &lt;i&gt;room&lt;/i&gt;",
+    )
     assert cells["64", "memmap"] == ("", "memmap, batch 64<br>not part of the tournament")
     assert heat.z[rows["lmdb&lt;b&gt;"]][1] is not None
     assert "cut: too slow" in heat.hovertext[rows["lmdb&lt;b&gt;"]][1]
@@ -76,7 +89,11 @@ def test_bars_have_intervals_equals_and_the_baseline() -> None:
     assert list(groups["fastest"].y) == ["pt-memory, batch 512"]
     assert list(groups["as fast, within 5%"].y) == ["memmap, batch 512"]
     assert groups["as fast, within 5%"].marker.pattern.shape == "/"
-    assert set(groups["slower"].y) == {"pt-memory, batch 64", "per-sample, batch 64", "lmdb&lt;b&gt;, batch 512"}
+    assert set(groups["slower"].y) == {
+        "pt-memory, batch 64",
+        "per-sample, batch 64",
+        "lmdb&lt;b&gt;, batch 512",
+    }
     best = found.rows[0]
     rim, whiskers, _ = figure.data[-3:]
     for trace in (rim, whiskers):
@@ -91,7 +108,10 @@ def test_bars_have_intervals_equals_and_the_baseline() -> None:
     assert any("cut short: too slow" in text for text in groups["slower"].hovertext)
     made = [entry("base", 1000), entry("a", 2000), entry("a", 500, page_cache="cold")]
     groups = {bar.name: list(bar.y) for bar in charts.throughput_bars(ranked(*made)).data}
-    assert (groups["fastest"], groups["another page cache"]) == (["a, batch 64"], ["a, batch 64, cold cache"])
+    assert (groups["fastest"], groups["another page cache"]) == (
+        ["a, batch 64"],
+        ["a, batch 64, cold cache"],
+    )
 
 
 def test_the_front_is_drawn_and_labelled() -> None:
@@ -110,7 +130,9 @@ def test_break_even_marks_where_lines_cross() -> None:
     figure = charts.break_even_chart(board())
     *lines, marks = figure.data
     assert (lines[0].name, lines[0].line.dash) == ("per-sample, batch 64 (baseline)", "dash")
-    assert lines[0].y[-1] / lines[0].x[-1] == pytest.approx(1, rel=0.02)  # 60 s an epoch, in minutes
+    assert lines[0].y[-1] / lines[0].x[-1] == pytest.approx(
+        1, rel=0.02
+    )  # 60 s an epoch, in minutes
     assert "(min)" in figure.layout.yaxis.title.text
     assert marks.name == "break-even"
     assert len(marks.x) == 3  # the slow one never pays
@@ -129,7 +151,9 @@ def test_break_even_marks_where_lines_cross() -> None:
 
 def test_history_and_importances_of_a_search() -> None:
     per_s = (500.0, math.nan, 700.0, 600.0, 900.0)
-    trials = [tried(Candidate(n, None, 64), v, rung=0 if n == 4 else 1) for n, v in enumerate(per_s)]
+    trials = [
+        tried(Candidate(n, None, 64), v, rung=0 if n == 4 else 1) for n, v in enumerate(per_s)
+    ]
     figure = charts.optimization_history(trials, [f"<b>{n}" for n in range(5)])
     search, check, best = figure.data
     assert (list(search.x), list(check.x)) == ([1, 3, 4], [5])
@@ -142,5 +166,8 @@ def test_history_and_importances_of_a_search() -> None:
     figure = charts.importance_bars(importances(grid(0.2, 0.1)))
     (bar,) = figure.data
     assert list(bar.y) == ["workers", "batch size", "prefetch factor"]
-    assert (list(bar.x), list(bar.text)) == (pytest.approx([0.8, 0.2, 0], abs=1e-9), ["80%", "20%", "0%"])
+    assert (list(bar.x), list(bar.text)) == (
+        pytest.approx([0.8, 0.2, 0], abs=1e-9),
+        ["80%", "20%", "0%"],
+    )
     assert "workers 80%" in figure.layout.meta["alt"]

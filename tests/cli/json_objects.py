@@ -27,5 +27,10 @@ def told(name: str, text: str) -> Any:
 
 def not_described(name: str, run: Any) -> set[str]:
     """Returns facts of a run, and of its machine, that its schema allows without describing them."""
-    known = {"environment": schema(name)["$defs"]["Environment"], "facts": schema(name)["$defs"]["Facts"]}
-    return {fact for part, one in known.items() for fact in run[part].keys() - one["properties"].keys()}
+    known = {
+        "environment": schema(name)["$defs"]["Environment"],
+        "facts": schema(name)["$defs"]["Facts"],
+    }
+    return {
+        fact for part, one in known.items() for fact in run[part].keys() - one["properties"].keys()
+    }

@@ -28,23 +28,34 @@ def add(store: RunStore, wait_s: float = 0.005, **more: object) -> int:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("1", "there is nothing to check: give at least one of --max-idle, --max-data-wait, --min-samples-per-s, "),
+        (
+            "1",
+            "there is nothing to check: give at least one of --max-idle, --max-data-wait, --min-samples-per-s, ",
+        ),
         ("7 --max-idle 1%", "there is no run 7"),
         ("1,x --max-idle 1%", "RUN x: there is no such file; give run numbers"),
         ("1 --max-idle 10", "--max-idle 10: give a share such as 10% or 0.1, from 0% to 100%"),
         ("1 --max-idle nan%", "--max-idle nan%: give a share"),
         ("1 --max-data-wait ten", "--max-data-wait ten: give a share such as 10% or 0.1"),
-        ("1 --min-samples-per-s 0", "--min-samples-per-s 0.0: give a number from 1e-06 to 1,000,000,000,000"),
+        (
+            "1 --min-samples-per-s 0",
+            "--min-samples-per-s 0.0: give a number from 1e-06 to 1,000,000,000,000",
+        ),
         ("1 --max-slowdown 5%", "--max-slowdown 5%: give --against too"),
         ("1 --against 1", "--against 1: give --max-slowdown too"),
         ("1 --max-idle 5% --allow versions", "--allow versions: choose one of order, data"),
-        ("1 --max-idle 5% --junit /no/such/x.xml", "--junit /no/such/x.xml: there is no directory /no/such"),
+        (
+            "1 --max-idle 5% --junit /no/such/x.xml",
+            "--junit /no/such/x.xml: there is no directory /no/such",
+        ),
         ("1 --max-slowdown 5% --against no.vitprof", "--against no.vitprof: there is no such file"),
         ("1 --max-slowdown 5% --against 99", "there is no run 99"),
         ("1 --max-slowdown 5% --against /", "/ cannot be read: Is a directory"),
     ],
 )
-def test_a_bad_value_is_one_line_and_no_regression(call: Call, mine: RunStore, line: str, complaint: str) -> None:
+def test_a_bad_value_is_one_line_and_no_regression(
+    call: Call, mine: RunStore, line: str, complaint: str
+) -> None:
     add(mine)
     assert one_line(call, "check", *line.split()).startswith(f"vitprof: {complaint}")
 
@@ -84,7 +95,12 @@ def test_json_and_junit_have_every_bound(call: Call, mine: RunStore, tmp_path: P
     assert (status, err, told["schema_version"]) == (1, "", SCHEMA_VERSION)
     assert (told["exit_status"], told["runs"], told["baseline"]) == (1, ["1"], ["2"])
     idle, slowdown = told["bounds"]
-    assert (idle["bound"], idle["outcome"], idle["limit"], idle["n_steps"]) == ("max_idle", "missed", 0.4, 35)
+    assert (idle["bound"], idle["outcome"], idle["limit"], idle["n_steps"]) == (
+        "max_idle",
+        "missed",
+        0.4,
+        35,
+    )
     assert idle["low"] == pytest.approx(0.5)
     assert (slowdown["outcome"], slowdown["n_runs"], slowdown["between_runs"]) == ("met", 2, False)
     (suite,) = ET.parse(report).getroot()
@@ -112,20 +128,28 @@ def test_a_gpu_may_idle_inside_steps_that_end_as_they_were_launched(
     add(mine, launch_idle_s=launch_idle_s)
     mine.update_run(1, environment=OWN | {"device": device})
     status, out, _ = call("check", "1", "--max-idle", limit, "--max-data-wait", "60%")
-    assert (outcomes(out), status) == (f"{outcome} met", {"met": 0, "missed": 1, "undecided": 2}[outcome])
+    assert (outcomes(out), status) == (
+        f"{outcome} met",
+        {"met": 0, "missed": 1, "undecided": 2}[outcome],
+    )
     assert ("is idle inside them is not known" in out) is (outcome == "undecided")
 
 
 def test_what_passes_between_loader_and_model_may_be_loading(call: Call, mine: RunStore) -> None:
     add(mine)
     mine.update_run(1, facts={"outside_next_frac": 0.2})
-    status, out, _ = call("check", "1", "--max-data-wait", "60%", "--max-idle", "40%", "--min-samples-per-s", "1")
+    status, out, _ = call(
+        "check", "1", "--max-data-wait", "60%", "--max-idle", "40%", "--min-samples-per-s", "1"
+    )
     assert (status, outcomes(out)) == (1, "missed undecided met")
     assert "another 20% of the time passes between the loader and the model" in out
 
 
 def test_a_baseline_from_another_store(call: Call, mine: RunStore, tmp_path: Path) -> None:
-    other, file = RunStore(f"sqlite:///{tmp_path / 'other.sqlite'}"), tmp_path / "base, of May.vitprof"
+    other, file = (
+        RunStore(f"sqlite:///{tmp_path / 'other.sqlite'}"),
+        tmp_path / "base, of May.vitprof",
+    )
     made = [add(other), add(other)]
     for number, run_id in enumerate(made):  # else they are this machine's run 1 of the same second
         other.update_run(run_id, t_origin_s=50.0 + number)

@@ -41,18 +41,33 @@ SCRIPT = "-- python -c pass"
     ("line", "said"),
     [
         ("run --xyzzy", "No such option: --xyzzy. See 'python -m vitprof run --help'"),
-        ("run --batch-size", "Option '--batch-size' requires an argument. See 'python -m vitprof run --help'"),
+        (
+            "run --batch-size",
+            "Option '--batch-size' requires an argument. See 'python -m vitprof run --help'",
+        ),
         ("run --json=yes", "Option '--json' does not take a value"),
         ("run spare", "Got unexpected extra argument"),
-        ("run --json --strategy magic", f"--strategy magic: choose one of {', '.join(STRATEGIES)}\n"),
+        (
+            "run --json --strategy magic",
+            f"--strategy magic: choose one of {', '.join(STRATEGIES)}\n",
+        ),
         ("run --strategy 'two\nlines'", "--strategy two lines: choose one of per-sample"),
         ("run --batch-size 0", "--batch-size 0: give a whole number from 1 to 1,000,000"),
         ("run --batch-size many", "--batch-size many: give a whole number from 1 to 1,000,000"),
         ("run --seconds 0", "--seconds 0.0: give a number from 0.001 to 2,592,000"),
-        ("run --steps 5 --epochs 1", "--steps 5: give one budget only, and epochs is given already"),
-        ("run --strategy memory --workers 2", "--workers 2: strategy memory does not take it (it takes shuffle)"),
+        (
+            "run --steps 5 --epochs 1",
+            "--steps 5: give one budget only, and epochs is given already",
+        ),
+        (
+            "run --strategy memory --workers 2",
+            "--workers 2: strategy memory does not take it (it takes shuffle)",
+        ),
         ("run --n-images 5", "--n-images 5: digits always has 60000; leave it out"),
-        ("run --csv /no/such/place/x.csv", "--csv /no/such/place/x.csv: there is no directory /no/such/place"),
+        (
+            "run --csv /no/such/place/x.csv",
+            "--csv /no/such/place/x.csv: there is no directory /no/such/place",
+        ),
         ("run --csv /dev/null", "--csv /dev/null: it is a device or a pipe; give a file"),
         ("frobnicate", "No such command 'frobnicate'. See 'python -m vitprof --help'"),
         ("export 1 --format xml", "--format xml: choose one of csv, steps-csv, parquet"),
@@ -64,30 +79,68 @@ SCRIPT = "-- python -c pass"
         ("delete 1e3", "RUN 1e3: give a whole number"),
         ("runs first", "RUN first: give a whole number"),
         ("runs --limit 0", "--limit 0: give a whole number from 1 to 2,147,483,647"),
-        ("runs --sort size", "--sort size: choose one of id, name, strategy, samples_per_s, idle_frac"),
-        ("runs --status nope", "--status nope: choose one of queued, running, done, stopped, failed, interrupted"),
-        ("selftest --gpu --quick", "--quick: there is no quick form of selftest --gpu; leave one of the two out"),
+        (
+            "runs --sort size",
+            "--sort size: choose one of id, name, strategy, samples_per_s, idle_frac",
+        ),
+        (
+            "runs --status nope",
+            "--status nope: choose one of queued, running, done, stopped, failed, interrupted",
+        ),
+        (
+            "selftest --gpu --quick",
+            "--quick: there is no quick form of selftest --gpu; leave one of the two out",
+        ),
         ("tournament", "--strategies : give some"),
         ("tournament --strategies nonsense", "--strategies nonsense: choose one of"),
         ("tournament --strategies memory --batch-sizes ,", "--batch-sizes ,: give values"),
         ("tournament --strategies memory --repeats many", "--repeats many: give a whole number"),
         ("tournament --strategies memory --baseline it", "--baseline it: there is no such trial"),
-        ("tournament --resume 1 --repeats 3", "--repeats 3: a tournament that is resumed keeps its settings"),
-        ("tournament --resume 1 --early-stop", "--early-stop: a tournament that is resumed keeps its settings"),
-        ("tournament --auto --strategies memory,cache", "--strategies memory,cache: --auto tunes one strategy"),
-        ("tournament --auto --strategies memory --steps 5", "--steps 5: it does not go with --auto"),
-        ("tournament --auto --strategies memory --baseline x", "--baseline x: it does not go with --auto"),
-        (f"tournament --auto --strategies workers {VARY}", "--vary workers=0,2 prefetch_factor=4: it does not go with"),
+        (
+            "tournament --resume 1 --repeats 3",
+            "--repeats 3: a tournament that is resumed keeps its settings",
+        ),
+        (
+            "tournament --resume 1 --early-stop",
+            "--early-stop: a tournament that is resumed keeps its settings",
+        ),
+        (
+            "tournament --auto --strategies memory,cache",
+            "--strategies memory,cache: --auto tunes one strategy",
+        ),
+        (
+            "tournament --auto --strategies memory --steps 5",
+            "--steps 5: it does not go with --auto",
+        ),
+        (
+            "tournament --auto --strategies memory --baseline x",
+            "--baseline x: it does not go with --auto",
+        ),
+        (
+            f"tournament --auto --strategies workers {VARY}",
+            "--vary workers=0,2 prefetch_factor=4: it does not go with",
+        ),
         ("tournament --vary workers=0,2", "--vary workers=0,2: give the script's command after --"),
         (f"tournament {SCRIPT}", "--vary : say what of the script's DataLoader is tried"),
         (f"tournament --vary speed=1 {SCRIPT}", "--vary speed=1: give NAME=VALUE,VALUE"),
-        (f"tournament {VARY} --strategies memory {SCRIPT}", "--strategies memory: it does not go with a script of you"),
-        (f"tournament {VARY} --time 10m {SCRIPT}", "--time 10m: give seconds, or such as 90s, 10min or 2h"),
+        (
+            f"tournament {VARY} --strategies memory {SCRIPT}",
+            "--strategies memory: it does not go with a script of you",
+        ),
+        (
+            f"tournament {VARY} --time 10m {SCRIPT}",
+            "--time 10m: give seconds, or such as 90s, 10min or 2h",
+        ),
         ("watch", ""),
-        (f"watch --json /no/such/folder/run.json {SCRIPT}", "--json /no/such/folder/run.json: there is no directory"),
+        (
+            f"watch --json /no/such/folder/run.json {SCRIPT}",
+            "--json /no/such/folder/run.json: there is no directory",
+        ),
     ],
 )
-def test_what_cannot_be_understood_is_one_line_and_begins_nothing(call: Call, line: str, said: str) -> None:
+def test_what_cannot_be_understood_is_one_line_and_begins_nothing(
+    call: Call, line: str, said: str
+) -> None:
     assert one_line(call, *shlex.split(line)).startswith(f"vitprof: {said}")
     assert nothing_was_begun()
 
@@ -122,11 +175,28 @@ ECHO = ("--", sys.executable, "-c", "print('begun')")
         *[
             ("tournament", "--strategies", "memory", f"--{name}", value)
             for name in ("repeats", "time", "batch-sizes", "workers")
-            for value in (MUCH, "1000000000000", *([f"1,{MUCH}"] if name in ("batch-sizes", "workers") else []))
+            for value in (
+                MUCH,
+                "1000000000000",
+                *([f"1,{MUCH}"] if name in ("batch-sizes", "workers") else []),
+            )
         ],
-        ("tournament", "--strategies", "memory", "--batch-sizes", ",".join(map(str, range(1, 5000)))),
+        (
+            "tournament",
+            "--strategies",
+            "memory",
+            "--batch-sizes",
+            ",".join(map(str, range(1, 5000))),
+        ),
         ("tournament", "--auto", "--strategies", "memory", "--time", "1e300"),
-        ("tournament", "--auto", "--strategies", "memory", "--batch-sizes", ",".join(map(str, range(1, 5000)))),
+        (
+            "tournament",
+            "--auto",
+            "--strategies",
+            "memory",
+            "--batch-sizes",
+            ",".join(map(str, range(1, 5000))),
+        ),
         ("tournament", "--vary", f"workers={MUCH}", *ECHO),
         ("tournament", "--vary", "workers=" + ",".join(map(str, range(5000))), *ECHO),
         ("--port", MUCH),
@@ -145,7 +215,9 @@ def test_what_no_run_needs_is_one_short_line(call: Call, arguments: tuple[str, .
     assert nothing_was_begun()
 
 
-def test_what_an_older_version_stored_does_nothing_to_a_terminal(call: Call, mine: RunStore) -> None:
+def test_what_an_older_version_stored_does_nothing_to_a_terminal(
+    call: Call, mine: RunStore
+) -> None:
     run = add(mine)
     mine.update_run(run, name="a\nb \x1b[2J\u202ec", error="\x1b]0;title\a", notices=["bell\a"])
     for arguments in (("runs",), ("runs", str(run))):
@@ -155,10 +227,16 @@ def test_what_an_older_version_stored_does_nothing_to_a_terminal(call: Call, min
     assert call("runs", "--json")[1].isascii()
 
 
-def test_home_that_cannot_be_written_to(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_that_cannot_be_written_to(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("VITPROF_HOME", str(tmp_path / "file"))
-    for args in (["runs"], ["run", "--strategy", "memory"], ["run", "--strategy", "memory", "--json"]):
+    for args in (
+        ["runs"],
+        ["run", "--strategy", "memory"],
+        ["run", "--strategy", "memory", "--json"],
+    ):
         err = one_line(call, *args, status=1)
         assert err.startswith(f"vitprof: cannot write to {tmp_path / 'file'}: ")
         assert err.endswith("set VITPROF_HOME to a directory that can be written to\n")
@@ -169,10 +247,14 @@ def test_interrupted_where_nothing_runs(call: Call, monkeypatch: pytest.MonkeyPa
     assert call("runs") == (130, "", "vitprof: interrupted\n")
 
 
-def test_a_terminal_that_cannot_show_a_character(mine: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_that_cannot_show_a_character(
+    mine: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mine.create_run(RunConfig(name="50 µs"))
     shown = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding="ascii", write_through=True))
+    monkeypatch.setattr(
+        sys, "stdout", io.TextIOWrapper(shown, encoding="ascii", write_through=True)
+    )
     monkeypatch.setattr(sys, "argv", ["vitprof", "runs"])
     cli.main()
     assert rb"50 \xb5s" in shown.getvalue()

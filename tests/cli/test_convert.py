@@ -64,7 +64,10 @@ def test_a_plan_runs_the_script_on_each_form_and_all_samples_are_stored_in_one(
     status, out, err = call(*plan, "--yes", *command)
     assert status == 0, err
     assert "40 of 40 samples, stored before RandomResizedCrop" in err
-    rows = {name: next(line for line in out.splitlines() if name in line) for name in ("as it is", "lmdb")}
+    rows = {
+        name: next(line for line in out.splitlines() if name in line)
+        for name in ("as it is", "lmdb")
+    }
     assert "lmdb (image files)" in rows["lmdb"]
     assert rows["lmdb"].count("the same") == 2  # pixels and losses
     assert not list((vitprof_home / "converted").iterdir())
@@ -85,7 +88,16 @@ def test_what_cannot_be_stored_is_one_line(call: Call, command: list[str], tmp_p
     line = one_line(call, "convert", "--to", "lmdb", "--out", inside, *command, status=1)
     assert line.endswith(f"{inside} is in the folder of its files; choose another one\n")
     line = one_line(
-        call, "convert", "--to", "jpeg", "--jpeg-side", "64", "--out", str(tmp_path / "b"), *command, status=1
+        call,
+        "convert",
+        "--to",
+        "jpeg",
+        "--jpeg-side",
+        "64",
+        "--out",
+        str(tmp_path / "b"),
+        *command,
+        status=1,
     )
     assert line == "vitprof: jpeg: ValueError: its images are not larger than 64 pixels\n"
 
@@ -94,8 +106,14 @@ def test_what_cannot_be_stored_is_one_line(call: Call, command: list[str], tmp_p
     ("options", "line"),
     [
         ((), "--plan: give --plan to compare forms, or --to FORM --out FOLDER to convert"),
-        (("--plan", "--to", "lmdb"), "--plan: give --plan to compare forms, or --to FORM --out FOLDER to convert"),
-        (("--to", "tar"), "--to tar: choose one of memmap, hdf5, pt, jpeg, lmdb, webdataset, parquet, arrow, lance, "),
+        (
+            ("--plan", "--to", "lmdb"),
+            "--plan: give --plan to compare forms, or --to FORM --out FOLDER to convert",
+        ),
+        (
+            ("--to", "tar"),
+            "--to tar: choose one of memmap, hdf5, pt, jpeg, lmdb, webdataset, parquet, arrow, lance, ",
+        ),
         (("--to", "lmdb"), "--out: say where the samples go: --to lmdb --out FOLDER"),
         (("--plan", "--forms", "lmdb,tar"), "--forms tar: choose one of"),
         (("--plan", "--samples", "3"), "--samples 3: give a whole number from 20 to 1,000,000"),
@@ -103,8 +121,13 @@ def test_what_cannot_be_stored_is_one_line(call: Call, command: list[str], tmp_p
             ("--plan", "--code", "lmdb.py"),
             "--code lmdb.py: it would be imported in place of the package lmdb; rename it",
         ),
-        (("--to", "lmdb", "--out", "."), "it is not empty; choose a new folder, or one with an earlier attempt"),
+        (
+            ("--to", "lmdb", "--out", "."),
+            "it is not empty; choose a new folder, or one with an earlier attempt",
+        ),
     ],
 )
-def test_a_wrong_option_is_one_line(call: Call, command: list[str], options: tuple[str, ...], line: str) -> None:
+def test_a_wrong_option_is_one_line(
+    call: Call, command: list[str], options: tuple[str, ...], line: str
+) -> None:
     assert line in one_line(call, "convert", *options, *command)

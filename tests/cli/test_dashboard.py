@@ -32,7 +32,13 @@ def _no_server(monkeypatch: pytest.MonkeyPatch) -> None:
         raise Started(arguments[4])
 
     monkeypatch.setattr(os, "execv", execv)
-    for name in ("SSH_CONNECTION", "BROWSER", "DISPLAY", "WAYLAND_DISPLAY", "STREAMLIT_SERVER_ADDRESS"):
+    for name in (
+        "SSH_CONNECTION",
+        "BROWSER",
+        "DISPLAY",
+        "WAYLAND_DISPLAY",
+        "STREAMLIT_SERVER_ADDRESS",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -56,26 +62,45 @@ def test_in_a_checkout_its_own_script_is_run(call: Call, taken: int) -> None:
         probe.bind(("127.0.0.1", 0))
         free = probe.getsockname()[1]
     found = asked(call, "--port", str(free))
-    assert (found["script"], found["address"], found["port"]) == (str(ROOT / "app.py"), "127.0.0.1", free)
+    assert (found["script"], found["address"], found["port"]) == (
+        str(ROOT / "app.py"),
+        "127.0.0.1",
+        free,
+    )
     assert found["open"] == "", "there is no screen"
-    assert found["lines"] == [f"vitprof: the dashboard is running at http://localhost:{free} (Ctrl-C ends it)"]
+    assert found["lines"] == [
+        f"vitprof: the dashboard is running at http://localhost:{free} (Ctrl-C ends it)"
+    ]
 
 
-def test_without_a_port_the_first_free_one_is_taken(call: Call, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_port_the_first_free_one_is_taken(
+    call: Call, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dashboard, "FIRST", taken)
     monkeypatch.setattr(dashboard, "LAST", taken + 5)
     assert taken < asked(call)["port"] <= taken + 5
     monkeypatch.setattr(dashboard, "LAST", taken)
-    assert call() == (1, "", f"vitprof: the ports {taken} to {taken} are all in use; give one with --port\n")
+    assert call() == (
+        1,
+        "",
+        f"vitprof: the ports {taken} to {taken} are all in use; give one with --port\n",
+    )
 
 
-def test_the_browser_is_opened_where_there_is_one(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_browser_is_opened_where_there_is_one(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BROWSER", "true")
     found = asked(call)
-    assert (found["open"], asked(call, "--no-browser")["open"]) == (f"http://localhost:{found['port']}", "")
+    assert (found["open"], asked(call, "--no-browser")["open"]) == (
+        f"http://localhost:{found['port']}",
+        "",
+    )
 
 
-def test_over_ssh_the_command_of_the_tunnel_is_said(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_over_ssh_the_command_of_the_tunnel_is_said(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DISPLAY", ":10")  # forwarded: a browser would be drawn over the network
     monkeypatch.setenv("LOGNAME", "ada")
     monkeypatch.setenv("SSH_CONNECTION", "198.51.100.1 50000 192.0.2.7 22")
@@ -96,16 +121,30 @@ def test_over_ssh_the_command_of_the_tunnel_is_said(call: Call, monkeypatch: pyt
         (["--port", "0"], "--port 0: give a whole number from 1 to 65,535"),
         (["--port", "65536"], "--port 65536: give a whole number from 1 to 65,535"),
         (["--port", "web"], "--port web: give a whole number from 1 to 65,535"),
-        (["--port", "TAKEN"], "--port TAKEN: it is in use; give another, or none for the first that is free"),
-        (["--port", "8600", "demo"], "--port 8600: give options after demo, which may not have this one"),
-        (["--no-browser", "runs"], "--no-browser: give options after runs, which may not have this one"),
+        (
+            ["--port", "TAKEN"],
+            "--port TAKEN: it is in use; give another, or none for the first that is free",
+        ),
+        (
+            ["--port", "8600", "demo"],
+            "--port 8600: give options after demo, which may not have this one",
+        ),
+        (
+            ["--no-browser", "runs"],
+            "--no-browser: give options after runs, which may not have this one",
+        ),
         (["--version", "runs"], "--version: give options after runs, which may not have this one"),
         (["--address", "::"], "No such option: --address. See 'python -m vitprof --help'"),
         (["demo", "--port", "0"], "--port 0: give a whole number from 1 to 65,535"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(call: Call, taken: int, args: list[str], said: str) -> None:
-    args, said = ([arg.replace("TAKEN", str(taken)) for arg in args], said.replace("TAKEN", str(taken)))
+def test_what_cannot_be_done_is_one_line(
+    call: Call, taken: int, args: list[str], said: str
+) -> None:
+    args, said = (
+        [arg.replace("TAKEN", str(taken)) for arg in args],
+        said.replace("TAKEN", str(taken)),
+    )
     assert call(*args) == (2, "", f"vitprof: {said}\n")
 
 
@@ -115,7 +154,9 @@ def test_an_address_of_another_machine(call: Call, monkeypatch: pytest.MonkeyPat
     assert call() == (1, "", f"vitprof: {said}\n")
 
 
-def test_a_demonstration_opens_its_own_store(call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_demonstration_opens_its_own_store(
+    call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BROWSER", "true")
     monkeypatch.setenv("VITPROF_DB", f"sqlite:///{vitprof_home / 'mine.sqlite'}")
     found = asked(call, "demo")
@@ -123,7 +164,10 @@ def test_a_demonstration_opens_its_own_store(call: Call, vitprof_home: Path, mon
     assert (os.environ["VITPROF_HOME"], "VITPROF_DB" in os.environ) == (str(place), False)
     assert demo.is_demonstration()
     assert list(vitprof_home.iterdir()) == [place], "no store of the user's was opened"
-    assert (found["script"], found["open"]) == (str(ROOT / "app.py"), f"http://localhost:{found['port']}")
+    assert (found["script"], found["open"]) == (
+        str(ROOT / "app.py"),
+        f"http://localhost:{found['port']}",
+    )
     running, said = found["lines"]
     assert f"running at {found['open']} " in running
     assert str(place) in said
@@ -133,7 +177,9 @@ def test_a_demonstration_opens_its_own_store(call: Call, vitprof_home: Path, mon
     assert "was replaced" in asked(call, "demo", "--no-browser")["lines"][-1]
 
 
-def test_with_the_core_alone_nothing_is_made(call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_the_core_alone_nothing_is_made(
+    call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dashboard, "find_spec", lambda _: None)
     monkeypatch.setattr(program, "__file__", "/site-packages/vitprof/program.py")
     said = "the dashboard needs Streamlit, which is not installed: python -m pip install 'vitprof[dashboard]'"
@@ -141,12 +187,20 @@ def test_with_the_core_alone_nothing_is_made(call: Call, vitprof_home: Path, mon
     assert not vitprof_home.exists()
 
 
-def test_without_pyarrow_one_line(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mine: RunStore) -> None:
+def test_without_pyarrow_one_line(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mine: RunStore
+) -> None:
     number = add(mine)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     file = tmp_path / "run.parquet"
-    said = "vitprof: the package pyarrow is not installed: python -m pip install -r requirements.txt\n"
-    assert call("export", str(number), "--format", "parquet", "--output", str(file)) == (1, "", said)
+    said = (
+        "vitprof: the package pyarrow is not installed: python -m pip install -r requirements.txt\n"
+    )
+    assert call("export", str(number), "--format", "parquet", "--output", str(file)) == (
+        1,
+        "",
+        said,
+    )
     assert not file.exists()
 
 
@@ -156,12 +210,18 @@ def test_version(call: Call) -> None:
 
 def test_a_package_that_the_command_line_needs_is_named() -> None:
     hide = "import sys; sys.modules['typer'] = None; sys.argv[1:] = ['runs']; from vitprof.__main__ import main; main()"
-    ended = subprocess.run([sys.executable, "-c", hide], cwd=ROOT, check=False, capture_output=True, text=True)
-    said = "vitprof: the package typer is not installed: python -m pip install -r requirements.txt\n"
+    ended = subprocess.run(
+        [sys.executable, "-c", hide], cwd=ROOT, check=False, capture_output=True, text=True
+    )
+    said = (
+        "vitprof: the package typer is not installed: python -m pip install -r requirements.txt\n"
+    )
     assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", said)
 
 
-def test_an_installed_package_runs_its_own_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_package_runs_its_own_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dashboard, "PACKAGE", tmp_path)
     script = tmp_path / "dashboard" / "app.py"
     script.parent.mkdir()
@@ -203,9 +263,15 @@ def opened(monkeypatch: pytest.MonkeyPatch, server: http.server.HTTPServer) -> l
     return urls
 
 
-def test_opens_what_answers(call: Call, server: http.server.HTTPServer, opened: list[str], vitprof_home: Path) -> None:
+def test_opens_what_answers(
+    call: Call, server: http.server.HTTPServer, opened: list[str], vitprof_home: Path
+) -> None:
     url = f"http://localhost:{server.server_port}"
-    assert call("open") == call("open", "--port", str(server.server_port)) == (0, f"vitprof: opened {url}\n", "")
+    assert (
+        call("open")
+        == call("open", "--port", str(server.server_port))
+        == (0, f"vitprof: opened {url}\n", "")
+    )
     assert opened == [url, url]
     vitprof_home.mkdir()
     for port, address in (("", ""), ("1", ""), (server.server_port, f"{url}/?run=3")):
@@ -213,11 +279,17 @@ def test_opens_what_answers(call: Call, server: http.server.HTTPServer, opened: 
         assert dashboard.address_of(3) == address
 
 
-def test_nothing_that_answers_is_one_line(call: Call, server: http.server.HTTPServer, opened: list[str]) -> None:
+def test_nothing_that_answers_is_one_line(
+    call: Call, server: http.server.HTTPServer, opened: list[str]
+) -> None:
     port = server.server_port
     server.answer = b"another program"
     end = "of this machine; start one with python -m vitprof"
-    assert call("open") == (1, "", f"vitprof: no dashboard answers on the ports {port} to {port} {end}\n")
+    assert call("open") == (
+        1,
+        "",
+        f"vitprof: no dashboard answers on the ports {port} to {port} {end}\n",
+    )
     said = f"vitprof: no dashboard answers on port {port} {end} --port {port}\n"
     assert call("open", "--port", str(port)) == (1, "", said)
     assert call("open", "--port", "70000")[0] == 2

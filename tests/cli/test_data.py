@@ -39,9 +39,16 @@ def test_a_script_ends_after_its_first_step_and_its_dataset_is_described(
     assert (found["files"], found["fork"]["works"], found["pickle"]["works"]) == ([], True, True)
     script.write_text("import sys; sys.exit(3)")
     line = one_line(call, "data", "--", sys.executable, str(script), status=1)
-    assert line.endswith("no dataset was seen: the script ended with exit status 3; no step of training was made\n")
-    script.write_text("import os, signal as s; s.signal(s.SIGINT, s.SIG_DFL); os.kill(os.getpid(), s.SIGINT)")
-    assert one_line(call, "data", "--", sys.executable, str(script), status=130) == "vitprof: interrupted\n"
+    assert line.endswith(
+        "no dataset was seen: the script ended with exit status 3; no step of training was made\n"
+    )
+    script.write_text(
+        "import os, signal as s; s.signal(s.SIGINT, s.SIG_DFL); os.kill(os.getpid(), s.SIGINT)"
+    )
+    assert (
+        one_line(call, "data", "--", sys.executable, str(script), status=130)
+        == "vitprof: interrupted\n"
+    )
 
 
 def test_a_command_that_cannot_be_started(call: Call) -> None:

@@ -11,10 +11,15 @@ from vitprof.store import RunStore
 
 
 @pytest.mark.slow
-def test_a_set_is_added_trained_on_listed_and_removed(call: Call, mine: RunStore, tmp_path: Path) -> None:
+def test_a_set_is_added_trained_on_listed_and_removed(
+    call: Call, mine: RunStore, tmp_path: Path
+) -> None:
     spec = folder(tmp_path / "pets")
     status, out, _ = call("datasets", "add", "mine", spec)
-    assert (status, out.splitlines()[0]) == (0, "mine: 23 samples for training, 1 for testing, 3 classes")
+    assert (status, out.splitlines()[0]) == (
+        0,
+        "mine: 23 samples for training, 1 for testing, 3 classes",
+    )
     budget = ("--batch-size", "4", "--steps", "6", "--no-evaluate", "--isolation", "thread")
     for given, named in (("mine", "mine"), (spec, "mine")):
         assert call("run", "--dataset", given, "--strategy", "threads", *budget)[0] == 0

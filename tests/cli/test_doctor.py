@@ -25,12 +25,21 @@ def test_each_thing_has_a_verdict(call: Call) -> None:
     status, out, _ = call("doctor")
     checks = list(preflight.examine())
     assert status == any(check.verdict == "bad" for check in checks)
-    assert {c.name for c in checks} >= {"packages", "PyTorch", "NVML", "shared memory", "disk", "database"}
+    assert {c.name for c in checks} >= {
+        "packages",
+        "PyTorch",
+        "NVML",
+        "shared memory",
+        "disk",
+        "database",
+    }
     assert all(check.name in out and check.verdict in out for check in checks)
 
 
 @pytest.mark.parametrize(("verdict", "status"), [("note", 0), ("bad", 1)])
-def test_as_json_it_says_the_same(call: Call, monkeypatch: pytest.MonkeyPatch, verdict: Any, status: int) -> None:
+def test_as_json_it_says_the_same(
+    call: Call, monkeypatch: pytest.MonkeyPatch, verdict: Any, status: int
+) -> None:
     disk = MachineCheck("disk", "9 GiB free in /a/[b]", "ok", "")
     checks = [disk, MachineCheck("NVML", "no driver", verdict, "install one")]
     monkeypatch.setattr(preflight, "examine", lambda: iter(checks))
@@ -47,7 +56,17 @@ def test_strategies(call: Call) -> None:
     assert listed["schema_version"] == SCHEMA_VERSION
     assert [s["name"] for s in listed["strategies"]] == list(STRATEGIES)
     first = listed["strategies"][0]
-    assert {"storage", "location", "loader", "transfer", "what", "when", "costs", "origin", "defaults"} <= first.keys()
+    assert {
+        "storage",
+        "location",
+        "loader",
+        "transfer",
+        "what",
+        "when",
+        "costs",
+        "origin",
+        "defaults",
+    } <= first.keys()
 
 
 def test_strategies_says_what_can_run_here_for_the_data_set(call: Call) -> None:
@@ -56,7 +75,9 @@ def test_strategies_says_what_can_run_here_for_the_data_set(call: Call) -> None:
     assert (dali["available"], dali["availability"]) == (False, "bad")
     assert dali["reason"] == "it cannot load digits; choose the data set photos"
     assert dali["reason"] in call("strategies")[1]
-    photos = read_json("strategies", call("strategies", "--dataset", "photos", "--n-images", "50", "--json")[1])
+    photos = read_json(
+        "strategies", call("strategies", "--dataset", "photos", "--n-images", "50", "--json")[1]
+    )
     assert photos["dataset"] == "photos"
     assert {s["name"]: s["storage"] for s in photos["strategies"]}["lmdb"] == "lmdb-encoded"
     assert all(s["availability"] in ("ok", "note", "bad") for s in photos["strategies"])
@@ -68,7 +89,9 @@ def outcome(case: Any, status: Any) -> Outcome:
 
 
 def made(*statuses: Any, stopped: bool = False) -> Callable[..., SelftestReport[Outcome]]:
-    def run(*, progress: Any, ended: Callable[[Outcome], None], stop: Callable[[], bool]) -> SelftestReport[Outcome]:
+    def run(
+        *, progress: Any, ended: Callable[[Outcome], None], stop: Callable[[], bool]
+    ) -> SelftestReport[Outcome]:
         outcomes = tuple(map(outcome, GPU_CASES.values(), statuses))
         for one in outcomes:
             ended(one)
@@ -81,7 +104,9 @@ def made(*statuses: Any, stopped: bool = False) -> Callable[..., SelftestReport[
     return run
 
 
-def test_a_line_for_each_case_then_the_file(call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_for_each_case_then_the_file(
+    call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(doctor, "run_gpu_selftest", made("passed", "not run"))
     out = succeeds(call, "selftest", "--gpu")
     lines = out.splitlines()
@@ -97,10 +122,15 @@ def test_a_failed_case_is_a_failed_command(call: Call, monkeypatch: pytest.Monke
     monkeypatch.setattr(doctor, "run_gpu_selftest", made("passed", "failed"))
     status, out, _ = call("selftest", "--gpu", "--json")
     assert status == 1
-    assert [result["status"] for result in read_json("selftest-gpu", out)["results"]] == ["passed", "failed"]
+    assert [result["status"] for result in read_json("selftest-gpu", out)["results"]] == [
+        "passed",
+        "failed",
+    ]
 
 
-def test_a_stop_shows_what_is_known(call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_shows_what_is_known(
+    call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(doctor, "run_gpu_selftest", made("passed", stopped=True))
     status, out, _ = call("selftest", "--gpu")
     assert status == 130
@@ -109,7 +139,9 @@ def test_a_stop_shows_what_is_known(call: Call, vitprof_home: Path, monkeypatch:
     assert call("selftest", "--gpu")[:2] == (130, "")
 
 
-def test_no_gpu_is_one_line(call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_gpu_is_one_line(
+    call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     none = Mock(side_effect=DeviceError("selftest --gpu needs an NVIDIA GPU"))
     monkeypatch.setattr(doctor, "run_gpu_selftest", none)
     assert call("selftest", "--gpu") == (1, "", "vitprof: selftest --gpu needs an NVIDIA GPU\n")

@@ -30,10 +30,25 @@ def test_every_format_makes_its_file(export: Call, tmp_path: Path) -> None:
     for kind in FORMATS:
         target = tmp_path / f"{kind}.out"
         assert export("1", "2", "--format", kind, "--output", str(target)) == (0, "", ""), kind
-    assert len(pd.read_csv(tmp_path / "csv.out")) == len(pd.read_parquet(tmp_path / "parquet.out")) == 2
-    assert len(pd.read_csv(tmp_path / "steps-csv.out")) == len(pd.read_parquet(tmp_path / "steps-parquet.out")) == 33
+    assert (
+        len(pd.read_csv(tmp_path / "csv.out"))
+        == len(pd.read_parquet(tmp_path / "parquet.out"))
+        == 2
+    )
+    assert (
+        len(pd.read_csv(tmp_path / "steps-csv.out"))
+        == len(pd.read_parquet(tmp_path / "steps-parquet.out"))
+        == 33
+    )
     assert read_json("export", (tmp_path / "json.out").read_text())["runs"][0]["steps"] is None
-    assert len(read_json("export", (tmp_path / "steps-json.out").read_text())["runs"][0]["steps"]["step"]) == 30
+    assert (
+        len(
+            read_json("export", (tmp_path / "steps-json.out").read_text())["runs"][0]["steps"][
+                "step"
+            ]
+        )
+        == 30
+    )
     assert (tmp_path / "html.out").read_text().startswith("<!DOCTYPE html>")
     assert json.loads((tmp_path / "trace.out").read_text())["traceEvents"]
     assert len(list((tmp_path / "tensorboard.out").iterdir())) == 2
@@ -43,7 +58,11 @@ def test_text_goes_to_standard_output_as_it_would_to_a_file(export: Call, tmp_pa
     target = tmp_path / "x.csv"
     for args in (["--format", "csv", "--steps"], ["--format", "steps-csv"], ["--steps"]):
         status, out, _ = export("1", *args)
-        assert (status, export("1", *args, "--output", str(target))[0], out.encode()) == (0, 0, target.read_bytes())
+        assert (status, export("1", *args, "--output", str(target))[0], out.encode()) == (
+            0,
+            0,
+            target.read_bytes(),
+        )
         assert "first ü" in out
     assert json.loads(export("1", "--format", "trace")[1])["traceEvents"]
 
@@ -54,19 +73,27 @@ def test_a_trace_is_compressed_where_its_name_says_so(export: Call, tmp_path: Pa
     assert json.loads(gzip.decompress(target.read_bytes()))["traceEvents"]
 
 
-def test_what_cannot_be_bundled_or_imported_is_one_line(call: Call, mine: RunStore, tmp_path: Path) -> None:
+def test_what_cannot_be_bundled_or_imported_is_one_line(
+    call: Call, mine: RunStore, tmp_path: Path
+) -> None:
     running = add(mine, status="running")
     file = tmp_path / "x.vitprof"
     for run, why in ((running, f"run {running} is still going on"), (7, "there is no run 7")):
         assert why in one_line(call, "bundle", str(run), "-o", str(file), status=1)
         assert not file.exists()
     file.write_bytes(b"#!/bin/sh\nrm -rf /\n")
-    for path, why in ((file, "not a file of runs"), (tmp_path / "none", "No such file"), (home(), "cannot be read")):
+    for path, why in (
+        (file, "not a file of runs"),
+        (tmp_path / "none", "No such file"),
+        (home(), "cannot be read"),
+    ):
         assert why in one_line(call, "import", str(path), status=1)
     assert len(mine.runs()) == 1
 
 
-def test_a_bundle_goes_elsewhere(call: Call, mine: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_goes_elsewhere(
+    call: Call, mine: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for _ in range(2):
         add(mine)
     file = tmp_path / "two.vitprof"
@@ -76,5 +103,8 @@ def test_a_bundle_goes_elsewhere(call: Call, mine: RunStore, tmp_path: Path, mon
     monkeypatch.setenv("VITPROF_HOME", str(tmp_path / "elsewhere"))
     assert call("import", str(file)) == (0, "2 runs imported as runs 1, 2\n", "")
     out = call("import", str(file), "--json")[1]
-    assert [(r["run_id"], r["already_here"]) for r in read_json("import", out)["runs"]] == [(1, True), (2, True)]
+    assert [(r["run_id"], r["already_here"]) for r in read_json("import", out)["runs"]] == [
+        (1, True),
+        (2, True),
+    ]
     assert ids(call) == [2, 1]

@@ -24,7 +24,11 @@ class TestHeadroom:
         status, out, err = call(*RUN, "--headroom", "--json")
         found = read_json("run", out)["headroom"]
         assert (status, found["baseline_role"], found["simulated"]) == (0, "C", True)
-        assert [(a["role"], a["n_runs"]) for a in found["anchors"]] == [("A", 2), ("B", 2), ("C", 2)]
+        assert [(a["role"], a["n_runs"]) for a in found["anchors"]] == [
+            ("A", 2),
+            ("B", 2),
+            ("C", 2),
+        ]
         assert [p["name"] for p in found["parts"]] == ["transfer", "preparation"]
         assert found["sentence"].startswith("With free data")
         shown_again = ("headroom", "1", "--repeats", "0")  # not measured again
@@ -50,7 +54,9 @@ class TestHeadroom:
         assert "Headroom is not known" in out
         assert "anchor A: 1 of 1 runs did not finish" in err
 
-    def test_an_interrupt_shows_what_is_finished(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_interrupt_shows_what_is_finished(
+        self, call: Call, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         call(*RUN)
 
         once = iter([signal.SIGINT])
@@ -72,7 +78,11 @@ class TestHeadroom:
     def test_bad_values(self, call: Call) -> None:
         said = one_line(call, *RUN, "--headroom", "--loader-only")
         assert said.startswith("vitprof: --loader-only: headroom")
-        assert call("headroom", "7") == (1, "", "vitprof: there is no run 7; python -m vitprof runs lists them\n")
+        assert call("headroom", "7") == (
+            1,
+            "",
+            "vitprof: there is no run 7; python -m vitprof runs lists them\n",
+        )
         assert "no runs; " in call("runs")[1]
 
 
@@ -84,12 +94,24 @@ class TestPredict:
         out = succeeds(call, "predict", "1", "--strategies", "generator", "--seconds", "0.2")
         assert "predicted" in out
         assert "No prediction has been checked here yet" in out
-        out = succeeds(call, "predict", "1", "--strategies", "generator", "--seconds", "0.2", "--verify", "--json")
+        out = succeeds(
+            call,
+            "predict",
+            "1",
+            "--strategies",
+            "generator",
+            "--seconds",
+            "0.2",
+            "--verify",
+            "--json",
+        )
         found = read_json("predict", out)
         (p,) = found["predictions"]
         assert p["strategy"] == "generator"
         assert p["low"] <= p["samples_per_s"] <= p["high"]
-        assert p["error_frac"] == pytest.approx(p["samples_per_s"] / p["measured_samples_per_s"] - 1)
+        assert p["error_frac"] == pytest.approx(
+            p["samples_per_s"] / p["measured_samples_per_s"] - 1
+        )
         assert found["calibration"]["n"] == 1
 
     @pytest.mark.slow
@@ -97,7 +119,11 @@ class TestPredict:
         call(*RUN)
         monkeypatch.setattr("vitprof.experiments.prediction.predict", lambda *_, **__: None)
         status, out, err = call("predict", "1", "--strategies", "generator", "--seconds", "0.1")
-        assert (status, out, err) == (1, "", "generator: too few batches in 0.1 s; give more --seconds\n")
+        assert (status, out, err) == (
+            1,
+            "",
+            "generator: too few batches in 0.1 s; give more --seconds\n",
+        )
 
     def test_bad_values(self, call: Call, mine: RunStore) -> None:
         add_run(mine)

@@ -27,18 +27,32 @@ def run_id(vitprof_home: Path) -> int:
 def test_the_file_is_whole_and_readable_by_others(call: Call, tmp_path: Path, run_id: int) -> None:
     path = tmp_path / "vitprof.prom"
     assert succeeds(call, "metrics", "--textfile", str(path)) == ""
-    samples = [s for family in text_string_to_metric_families(path.read_text()) for s in family.samples]
-    assert ("vitprof_steps_total", str(run_id), 3.0) in [(s.name, s.labels.get("run"), s.value) for s in samples]
+    samples = [
+        s for family in text_string_to_metric_families(path.read_text()) for s in family.samples
+    ]
+    assert ("vitprof_steps_total", str(run_id), 3.0) in [
+        (s.name, s.labels.get("run"), s.value) for s in samples
+    ]
     assert path.stat().st_mode & 0o444 == 0o444
     assert [p.name for p in tmp_path.iterdir() if p.name != "home"] == [path.name]
 
 
-def test_what_is_wrong_is_one_line(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_id: int) -> None:
-    for given in ((), ("--port", "1", "--textfile", "a.prom"), ("--port", "1", "--otlp", "http://a")):
+def test_what_is_wrong_is_one_line(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_id: int
+) -> None:
+    for given in (
+        (),
+        ("--port", "1", "--textfile", "a.prom"),
+        ("--port", "1", "--otlp", "http://a"),
+    ):
         assert "give one of --port, --textfile and --otlp" in one_line(call, "metrics", *given)
-    assert "http://localhost:4318/v1/metrics" in one_line(call, "metrics", "--otlp", "localhost:4318")
+    assert "http://localhost:4318/v1/metrics" in one_line(
+        call, "metrics", "--otlp", "localhost:4318"
+    )
     assert "end with .prom" in one_line(call, "metrics", "--textfile", str(tmp_path / "a.txt"))
-    assert "there is no directory" in one_line(call, "metrics", "--textfile", str(tmp_path / "no" / "a.prom"))
+    assert "there is no directory" in one_line(
+        call, "metrics", "--textfile", str(tmp_path / "no" / "a.prom")
+    )
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -61,7 +75,9 @@ def test_scrapes_are_answered_until_it_is_asked_to_end(run_id: int) -> None:
             assert process.stderr is not None
             address = f"http://127.0.0.1:{port}/metrics"
             assert address in process.stderr.readline()
-            open_metrics = urllib.request.Request(address, headers={"Accept": "application/openmetrics-text"})
+            open_metrics = urllib.request.Request(
+                address, headers={"Accept": "application/openmetrics-text"}
+            )
             with urllib.request.urlopen(open_metrics) as answer:
                 text = answer.read().decode()
             assert text.endswith("# EOF\n")

@@ -26,14 +26,18 @@ def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vitprof_home: Path) 
 
 
 @pytest.mark.slow
-def test_what_it_writes_is_shown_before_it_is_repeated(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_it_writes_is_shown_before_it_is_repeated(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Path("model.pt").write_text("of weeks")
     status, out, err = call(*TRIALS, "--in-place", *VARY, *PRETEND, "writes", "differs")
     assert (status, out) == (2, "")
     first, second = err.splitlines()
     command = f"{sys.executable} -m tests.jobs.pretend writes differs"
     assert first.startswith(f"Each trial runs {command} in {Path.cwd()} and")
-    assert first.endswith("trains for 60 steps; it writes what it always writes, such as checkpoints.")
+    assert first.endswith(
+        "trains for 60 steps; it writes what it always writes, such as checkpoints."
+    )
     again = "python -m vitprof tournament --resume 1 --yes"
     assert second == f"vitprof: tournament 1 is paused; to run the script: {again}"
     assert Path("model.pt").read_text() == "of weeks", "nobody agreed"
@@ -57,7 +61,9 @@ def test_what_it_writes_is_shown_before_it_is_repeated(call: Call, monkeypatch: 
             assert err.endswith(f"{again}\n")
             if len(asked) == 2:
                 assert "without workers prefetch_factor has no meaning: left out" in err
-                assert f"The first trial in {Path.cwd()} wrote or deleted 1 file:\n  model.pt\n" in err
+                assert (
+                    f"The first trial in {Path.cwd()} wrote or deleted 1 file:\n  model.pt\n" in err
+                )
                 assert "VITPROF_TRIAL" in err
     assert Path("model.pt").read_text() == "of trial 1", "nobody agreed"
     status, out, err = call("tournament", "--resume", "1", "--yes")
@@ -82,7 +88,9 @@ def test_what_writes_nothing_is_repeated_without_a_question(call: Call) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_is_overwritten_and_no_secret_is_stored(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_overwritten_and_no_secret_is_stored(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Path("model.pt").write_text("of weeks")
     script = (*PRETEND, "writes", "--api-key=S3CRET")
     status, _, err = call(*TRIALS, "--repeats", "1", *VARY, *script)
@@ -102,7 +110,17 @@ def test_nothing_is_overwritten_and_no_secret_is_stored(call: Call, monkeypatch:
 def test_a_real_training(call: Call) -> None:
     """Two processes with PyTorch: what `torch.save` writes is seen, and four workers hide the samples."""
     script = ("--", sys.executable, "-m", "tests.watch.slow_samples")
-    options = ("--steps", "35", "--repeats", "1", "--no-until-decided", "--vary", "workers=4", "--json", "--yes")
+    options = (
+        "--steps",
+        "35",
+        "--repeats",
+        "1",
+        "--no-until-decided",
+        "--vary",
+        "workers=4",
+        "--json",
+        "--yes",
+    )
     status, out, err = call("tournament", *options, *script)
     assert status == 0
     assert "wrote or deleted 1 file, all of them gone with it:\n  model.pt\n" in err

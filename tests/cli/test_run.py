@@ -41,18 +41,37 @@ class TestRun:
         out = succeeds(call, *QUICK, "--name", "a name", "--json")
         run = read_json("run", out)
         assert out == json.dumps(run, indent=2) + "\n"
-        assert {"schema_version", "run_id", "name", "status", "config", "environment", "summary"} <= run.keys()
+        assert {
+            "schema_version",
+            "run_id",
+            "name",
+            "status",
+            "config",
+            "environment",
+            "summary",
+        } <= run.keys()
         assert run["schema_version"] == SCHEMA_VERSION
         assert (run["name"], run["status"], run["error"]) == ("a name", "done", None)
         assert (run["config"]["strategy"], run["config"]["batch_size"]) == ("memory", 50)
-        assert run["config"]["lr"] == catalog.MODELS["tiny"].lr  # what was used, not only what was asked for
+        assert (
+            run["config"]["lr"] == catalog.MODELS["tiny"].lr
+        )  # what was used, not only what was asked for
         assert {"torch", "device_name", "platform"} <= run["environment"].keys()
         assert not not_described("run", run)
         known = {k for k, v in run["summary"].items() if v is not None}
-        assert known >= {"samples_per_s", "epoch_s", "step_ms_p95", "data_wait_frac", "loss_last", "test_accuracy"}
+        assert known >= {
+            "samples_per_s",
+            "epoch_s",
+            "step_ms_p95",
+            "data_wait_frac",
+            "loss_last",
+            "test_accuracy",
+        }
         assert run["summary"]["n_steps"] == 8
         if run["environment"]["device"] == "cpu":
-            assert run["summary"]["gpu_util_pct_mean"] is run["summary"]["gpu_mem_peak_bytes"] is None
+            assert (
+                run["summary"]["gpu_util_pct_mean"] is run["summary"]["gpu_mem_peak_bytes"] is None
+            )
 
     @pytest.mark.slow
     def test_loader_only_and_anyway_beside_the_job_of_another_program(self, call: Call) -> None:
@@ -70,26 +89,38 @@ class TestRun:
         assert notice.startswith("run 7 of another store on cpu (")
         assert notice.endswith(SHARED)
 
-    def test_for_a_person_and_as_csv(self, call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def test_for_a_person_and_as_csv(
+        self, call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
         """Quiet in a pipe but for the result, also with FORCE_COLOR; names are text, not markup, and no formulas."""
         monkeypatch.setenv("FORCE_COLOR", "1")
         name = '=1+1, "quoted" [/oops] :dog:'
         out = succeeds(call, *QUICK, "--name", name, "--csv", str(tmp_path / "run.csv"))
         assert f"run 1: {name}" in out
-        assert all(label in out for label in ("Samples/s", "Time of an epoch", "Data wait", "Device idle", "Accuracy"))
+        assert all(
+            label in out
+            for label in ("Samples/s", "Time of an epoch", "Data wait", "Device idle", "Accuracy")
+        )
         assert "n/a" not in out
         (row,) = csv_rows(tmp_path / "run.csv")
         assert tuple(row) == SUMMARY_HEADER
         assert row["name"].startswith("'=")
         assert read_csv_text(row["name"]) == name
-        assert (row["strategy"], row["batch_size"], row["n_steps"], row["status"]) == ("memory", "50", "8", "done")
+        assert (row["strategy"], row["batch_size"], row["n_steps"], row["status"]) == (
+            "memory",
+            "50",
+            "8",
+            "done",
+        )
         assert float(row["samples_per_s"]) > 0
         assert row["gpu_util_pct_mean"] == ""
 
     def test_progress_on_a_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """What a job says of itself is shown as it is."""
         shown = io.StringIO()
-        monkeypatch.setattr(cli.terminal, "err", Console(file=shown, force_terminal=True, width=100))
+        monkeypatch.setattr(
+            cli.terminal, "err", Console(file=shown, force_terminal=True, width=100)
+        )
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
         with progress() as show:
             show("starting", None)
@@ -101,27 +132,41 @@ class TestRun:
     def test_a_csv_that_fails_hides_no_result(
         self, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(Path, "replace", Mock(side_effect=OSError(28, "No space left on device")))
+        monkeypatch.setattr(
+            Path, "replace", Mock(side_effect=OSError(28, "No space left on device"))
+        )
         status, out, err = call(*QUICK, "--no-evaluate", "--json", "--csv", str(tmp_path / "x.csv"))
         assert read_json("run", out)["status"] == "done"
-        assert (status, err) == (1, f"vitprof: {tmp_path / 'x.csv'} cannot be written: No space left on device\n")
+        assert (status, err) == (
+            1,
+            f"vitprof: {tmp_path / 'x.csv'} cannot be written: No space left on device\n",
+        )
         assert not list(tmp_path.glob("*.csv")) + list(tmp_path.glob(".*.tmp"))
 
 
 @pytest.mark.usefixtures("small_home")
 class TestFailure:
     def test_of_the_job(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(TorchTrainer, "step", Mock(side_effect=RuntimeError("the model\nhas lost its head")))
-        monkeypatch.setattr("vitprof.jobs.child.traceback.print_exc", lambda: None)  # goes to the log otherwise
+        monkeypatch.setattr(
+            TorchTrainer, "step", Mock(side_effect=RuntimeError("the model\nhas lost its head"))
+        )
+        monkeypatch.setattr(
+            "vitprof.jobs.child.traceback.print_exc", lambda: None
+        )  # goes to the log otherwise
         status, out, err = call(*QUICK, "--json")
         run = read_json("run", out)
         assert (status, run["status"], run["error"]) == (1, "failed", "RuntimeError: the model")
-        assert (run["summary"]["n_steps"], err) == (0, "vitprof: run 1 failed: RuntimeError: the model\n")
+        assert (run["summary"]["n_steps"], err) == (
+            0,
+            "vitprof: run 1 failed: RuntimeError: the model\n",
+        )
         status, out, err = call(*QUICK)
         assert (status, out, err) == (1, "", "vitprof: run 2 failed: RuntimeError: the model\n")
 
     @pytest.mark.slow
-    def test_a_damaged_or_missing_file(self, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_damaged_or_missing_file(
+        self, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         copy = tmp_path / "copy" / "data" / "digits"
         shutil.copytree(home() / "data", copy.parent)
         monkeypatch.setenv("VITPROF_HOME", str(tmp_path / "copy"))
@@ -145,9 +190,13 @@ class TestFailure:
 @pytest.mark.usefixtures("full_home")
 def test_ctrl_c_keeps_what_was_measured(mine: RunStore) -> None:
     """The real program, in a process of its own as its jobs are."""
-    options = "--strategy memory --threads 1 --no-evaluate --epochs 1000 --device simulated:20,0 --json"
+    options = (
+        "--strategy memory --threads 1 --no-evaluate --epochs 1000 --device simulated:20,0 --json"
+    )
     command = [sys.executable, "-m", "vitprof", "run", *options.split()]
-    program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True)
+    program = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True
+    )
     try:
         wait_until(lambda: mine.n_steps(1), "the first steps")
         program.send_signal(signal.SIGINT)

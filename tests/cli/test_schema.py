@@ -18,7 +18,16 @@ from vitprof.cli.schema import PRINTED
 from vitprof.jobs.finalise import settle
 from vitprof.store import RunStore
 
-OPEN = {"Environment", "Facts", "WatchedLoader", "LoaderWaits", "TransformTime", "Making", "ReplayBlock", "Stop"}
+OPEN = {
+    "Environment",
+    "Facts",
+    "WatchedLoader",
+    "LoaderWaits",
+    "TransformTime",
+    "Making",
+    "ReplayBlock",
+    "Stop",
+}
 OPEN |= {"RankFacts", "OfRank", "NodeFacts"}
 """Facts that depend on device and versions."""
 
@@ -56,7 +65,9 @@ def test_runs_of_every_kind_are_as_their_schema_says(call: Call, mine: RunStore)
     whole = add_run(mine, device="simulated:5,0")
     mine.update_run(whole, **settle(mine, whole, 100.0, 101.0))
     mine.tag(whole, ["kept"])
-    mine.update_run(add_run(mine, n=0, status="failed"), error="no disk", environment={"odd_s": math.nan})
+    mine.update_run(
+        add_run(mine, n=0, status="failed"), error="no disk", environment={"odd_s": math.nan}
+    )
     listed = told("runs", call("runs", "--json")[1])["runs"]
     found = [(run["verdict"] is None, run["tags"], run["environment"]) for run in listed]
     assert found == [(True, [], {"odd_s": None}), (False, ["kept"], {})]

@@ -48,19 +48,39 @@ class TestTournament:
     def test_table_csv_and_json(self, call: Call, tmp_path: Path) -> None:
         out = succeeds(call, *QUICK, "--csv", str(tmp_path / "t.csv"), "--name", "=mine")
         assert "tournament 1: =mine, simulated device (done)" in out
-        assert "refused: dali/b16/w2/as-is, dali/b32/w2/as-is: strategy dali: it cannot load digits" in out
+        assert (
+            "refused: dali/b16/w2/as-is, dali/b32/w2/as-is: strategy dali: it cannot load digits"
+            in out
+        )
         assert "Against memory, batch 16:" in out
         found = csv_rows(tmp_path / "t.csv")
-        assert (tuple(found[0]), [r["rank"] for r in found]) == (TOURNAMENT_HEADER, ["1", "2", "", ""])
+        assert (tuple(found[0]), [r["rank"] for r in found]) == (
+            TOURNAMENT_HEADER,
+            ["1", "2", "", ""],
+        )
         best, base = found[0], found[1]
         assert (best["key"], best["baseline"]) == ("memory/b32/w-/as-is", "false")
-        (use,) = (r for r in found if r["recommended"] == "true")  # the baseline where the machine was too busy to tell
-        assert ("Use memory, batch 32: " if use is best else "Keep memory, batch 16, the baseline, at ") in out
+        (use,) = (
+            r for r in found if r["recommended"] == "true"
+        )  # the baseline where the machine was too busy to tell
+        assert (
+            "Use memory, batch 32: " if use is best else "Keep memory, batch 16, the baseline, at "
+        ) in out
         assert (base["baseline"], base["speed_up"], base["tournament"]) == ("true", "1.0", "'=mine")
-        assert float(best["samples_per_s_low"]) <= float(best["samples_per_s"]) <= float(best["samples_per_s_high"])
+        assert (
+            float(best["samples_per_s_low"])
+            <= float(best["samples_per_s"])
+            <= float(best["samples_per_s_high"])
+        )
         assert float(best["speed_up"]) > 1
-        assert (found[2]["status"], found[2]["samples_per_s"], found[2]["against_baseline"]) == ("refused", "", "")
-        assert {(r["simulated"], r["schema_version"]) for r in found} == {("true", str(SCHEMA_VERSION))}
+        assert (found[2]["status"], found[2]["samples_per_s"], found[2]["against_baseline"]) == (
+            "refused",
+            "",
+            "",
+        )
+        assert {(r["simulated"], r["schema_version"]) for r in found} == {
+            ("true", str(SCHEMA_VERSION))
+        }
         # shown again: nothing is run
         n = len(RunStore().runs())
         status, out, err = call("tournament", "--resume", "1", "--json")
@@ -142,7 +162,17 @@ class TestAuto:
 
         torch.set_num_threads(1)  # imported: the search would count the time for it
         monkeypatch.setattr("vitprof.experiments.tuning.LEAST_S", 0.1)
-        asked = ["tournament", "--auto", "--strategies", "memory", "--batch-sizes", "16,64", "--time", "1", *HERE[:-2]]
+        asked = [
+            "tournament",
+            "--auto",
+            "--strategies",
+            "memory",
+            "--batch-sizes",
+            "16,64",
+            "--time",
+            "1",
+            *HERE[:-2],
+        ]
         status, out, err = call(*asked, "--json")
         found = read_json("tournament-auto", out)
         assert (status, err) == (0, "")
@@ -154,14 +184,32 @@ class TestAuto:
 
     def test_told_to_a_person(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         base = RunConfig(strategy="memory", batch_size=256, device="cpu")
-        tried = (Tried(Candidate(None, None, 64), 1, 1, 500.0, ""), Tried(Candidate(None, None, 256), 0, 2, nan, "no"))
+        tried = (
+            Tried(Candidate(None, None, 64), 1, 1, 500.0, ""),
+            Tried(Candidate(None, None, 256), 0, 2, nan, "no"),
+        )
         best, gain = tried[1].candidate, Interval(2.0, 1.9, 2.1)
-        found = Tuning("memory", tried[0].candidate, best, base, 1000.0, gain, True, tried, 3, 60.0, stopped=True)
+        found = Tuning(
+            "memory",
+            tried[0].candidate,
+            best,
+            base,
+            1000.0,
+            gain,
+            True,
+            tried,
+            3,
+            60.0,
+            stopped=True,
+        )
         monkeypatch.setattr(cli.tournament, "tune", lambda *_, **__: found)
         status, out, err = call("tournament", "--auto", "--strategies", "memory", *HERE[:-2])
         assert (status, err) == (130, "vitprof: stopped; this is the best so far\n")
         assert "hyperparameter importances: Too few trials: 1 setting has a figure" in out
-        assert "memory: batch 256 reaches 1,000 samples/s, 2.00 times that of batch 64 (1.90 to 2.10)" in out
+        assert (
+            "memory: batch 256 reaches 1,000 samples/s, 2.00 times that of batch 64 (1.90 to 2.10)"
+            in out
+        )
         assert "python -m vitprof run --strategy memory --batch-size 256 --device cpu\n" in out
 
 
@@ -170,8 +218,16 @@ class TestAuto:
 def test_goes_on_after_a_kill(call: Call) -> None:
     """A program that was killed in mid-trial: the trial is run again, what was done is not."""
     asked = "tournament --strategies memory --batch-sizes 500,1000 --repeats 1 --no-until-decided --steps 6000"
-    command = [sys.executable, "-m", "vitprof", *asked.split(), *["--threads", "1", "--device", "simulated:10,0"]]
-    started = subprocess.Popen([*command, "--isolation", "thread"], cwd=ROOT, stderr=subprocess.DEVNULL)
+    command = [
+        sys.executable,
+        "-m",
+        "vitprof",
+        *asked.split(),
+        *["--threads", "1", "--device", "simulated:10,0"],
+    ]
+    started = subprocess.Popen(
+        [*command, "--isolation", "thread"], cwd=ROOT, stderr=subprocess.DEVNULL
+    )
     with contextlib.closing(RunStore()) as store:
         try:
             wait_until(lambda: any(r.stage == "training" for r in store.runs()), "a trial trains")
@@ -183,7 +239,9 @@ def test_goes_on_after_a_kill(call: Call) -> None:
         assert tournament(store, 1).status == "paused"
         with store.transaction() as db:  # the rest need not take as long
             spec = db.execute(sa.select(tournaments.c.spec)).scalar_one()
-            db.execute(sa.update(tournaments).values(spec={**spec, "base": {**spec["base"], "steps": 14}}))
+            db.execute(
+                sa.update(tournaments).values(spec={**spec, "base": {**spec["base"], "steps": 14}})
+            )
         status, out, err = call("tournament", "--resume", "1", "--json")
         assert (status, err, read_json("tournament", out)["status"]) == (0, "", "done")
         found = [(r.role, r.status) for r in store.runs(oldest_first=True)]

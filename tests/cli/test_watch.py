@@ -47,11 +47,15 @@ def the_run() -> StoredRun:
 
 
 @pytest.mark.slow
-def test_a_script_is_watched_and_ends_as_it_would(call: Call, tmp_path: Path, vitprof_home: Path) -> None:
+def test_a_script_is_watched_and_ends_as_it_would(
+    call: Call, tmp_path: Path, vitprof_home: Path
+) -> None:
     """The whole way, through a process that Python starts as it always does."""
     report, shown = tmp_path / "run.json", tmp_path / "shown"
     script = f"exec {sys.executable} -m tests.watch.scripts 4 3 > {shown}"
-    status, _, err = call("watch", "--name", "mine", "--json", str(report), "--", "/bin/sh", "-c", script)
+    status, _, err = call(
+        "watch", "--name", "mine", "--json", str(report), "--", "/bin/sh", "-c", script
+    )
     assert status == 3, "the script's own"
     losses, foreign = shown.read_text().splitlines()
     err = " ".join(err.split())
@@ -59,17 +63,32 @@ def test_a_script_is_watched_and_ends_as_it_would(call: Call, tmp_path: Path, vi
     assert foreign == "", "what vitprof uses elsewhere is not in the script's process"
     assert "the script ended with exit status 3" in err
     assert "nput-bound: training on the CPU is stalled" in err
-    assert f"to compare settings of its DataLoader type {from_anywhere()} tournament --vary workers=" in err
+    assert (
+        f"to compare settings of its DataLoader type {from_anywhere()} tournament --vary workers="
+        in err
+    )
     assert "workers=" in " ".join(call("runs", "1")[1].partition("tournament --vary")[2].split())
     told = read_json("watch", report.read_text())
     assert told["summary"]["n_steps"] == 2 * N_STEPS
     assert not not_described("watch", told)
     run = the_run()
-    assert (run.name, run.status, run.config.batch_size, run.config.workers) == ("mine", "failed", scripts.BATCH, 0)
-    assert (run.config.strategy, run.config.dataset, run.config.device) == ("own-script", "Samples", "cpu")
+    assert (run.name, run.status, run.config.batch_size, run.config.workers) == (
+        "mine",
+        "failed",
+        scripts.BATCH,
+        0,
+    )
+    assert (run.config.strategy, run.config.dataset, run.config.device) == (
+        "own-script",
+        "Samples",
+        "cpu",
+    )
     assert run.facts["command"] == shlex.join(["/bin/sh", "-c", script])
     assert run.verdict is not None
-    assert (run.verdict.cause, [phase.name for phase in run.phases].count("evaluate")) == ("read", 3)
+    assert (run.verdict.cause, [phase.name for phase in run.phases].count("evaluate")) == (
+        "read",
+        3,
+    )
     for command in ("code", "headroom"):  # nothing of it can be run from here
         assert "start that again with vitprof watch" in one_line(call, command, "1")
 
@@ -121,7 +140,12 @@ SIGNS = "python|python torch|loader python torch|batch loader python torch|batch
     ids=["no PyTorch", "no hook", "no training"],
 )
 def test_a_command_that_trains_nothing(
-    call: Call, python: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vitprof_home: Path
+    call: Call,
+    python: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    vitprof_home: Path,
 ) -> None:
     """It is said why, with what to type; the run is no failed one."""
     monkeypatch.chdir(tmp_path)
@@ -149,16 +173,23 @@ def test_said_while_it_runs(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(watch, "POLL_S", 0.05)
     monkeypatch.setattr(watch, "_say", say)
     call("watch", "--", "sh", "-c", f"until [ -e '{shown}' ]; do sleep 0.02; done")
-    assert lines[0].startswith("after 0 s, no training was seen: Python did not load vitprof's hook")
+    assert lines[0].startswith(
+        "after 0 s, no training was seen: Python did not load vitprof's hook"
+    )
 
 
 def test_an_argument_of_many_characters_takes_no_time(call: Call, vitprof_home: Path) -> None:
-    assert call("watch", "--", sys.executable, "-c", "import sys; sys.exit(4)", "z" * 90_000)[0] == 4
+    assert (
+        call("watch", "--", sys.executable, "-c", "import sys; sys.exit(4)", "z" * 90_000)[0] == 4
+    )
 
 
 def test_a_command_that_is_not_there(call: Call, mine: RunStore) -> None:
     status, _, err = call("watch", "--", "no-such-command")
-    assert (status, err) == (127, "vitprof: cannot start no-such-command: No such file or directory\n")
+    assert (status, err) == (
+        127,
+        "vitprof: cannot start no-such-command: No such file or directory\n",
+    )
     assert not mine.runs(), "no trace of it"
 
 
@@ -179,7 +210,10 @@ runpy.run_module("vitprof", run_name="__main__")
         (f"env -u XDG_DATA_HOME {sys.executable} -c '{NOBODY}' watch -- SCRIPT", False),
         ("exec WATCH SCRIPT <&- >&- 2>&-", True),
         ("exec WATCH SCRIPT 2>/dev/full", True),
-        ("(sleep 0.1; WATCH SCRIPT; echo $? > status) 2>&1 | true; sleep 0.2; exit $(cat status)", True),
+        (
+            "(sleep 0.1; WATCH SCRIPT; echo $? > status) 2>&1 | true; sleep 0.2; exit $(cat status)",
+            True,
+        ),
         ("mkdir json; COMMAND --json json/x -- sh -c 'rm -r json; exec SCRIPT'", True),
         (
             "TMPDIR=$PWD/$LONG VITPROF_WATCH_STEPS=x VITPROF_WATCH_OVERRIDES={ VITPROF_WATCH_ROOT=/none WATCH SCRIPT",
@@ -191,14 +225,21 @@ runpy.run_module("vitprof", run_name="__main__")
 def test_whatever_is_wrong_the_script_starts_and_its_status_is_its_own(
     watch: str, recorded: bool | None, tmp_path: Path, vitprof_home: Path
 ) -> None:
-    env = {**os.environ, "LONG": "x" * 132, "BYTES": os.fsdecode(b"\xff\xfe"), "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {
+        **os.environ,
+        "LONG": "x" * 132,
+        "BYTES": os.fsdecode(b"\xff\xfe"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     (tmp_path / env["LONG"]).mkdir()
     (tmp_path / "script").write_text("#!/bin/sh\necho > started\nexit 7\n")
     (tmp_path / "script").chmod(0o700)
     command = f"{sys.executable} -m vitprof watch"
     words = {"WATCH": f"{command} --", "COMMAND": command, "SCRIPT": str(tmp_path / "script")}
     line = re.sub(r"\b(WATCH|COMMAND|SCRIPT)\b", lambda word: words[word[0]], watch)
-    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, "Traceback" in done.stderr) == (7, False), done.stderr
     if recorded is not None:
         assert done.stderr.count("vitprof: not watching: ") == (not recorded)
@@ -212,7 +253,16 @@ def telling(epochs: int, facts: dict[str, int] | None = None) -> list[str]:
 
 @pytest.mark.slow
 def test_ctrl_c_on_a_terminal_with_its_line(vitprof_home: Path) -> None:
-    command = [sys.executable, "-m", "vitprof", "watch", "--name", "mine", "--", *telling(epochs=300)]
+    command = [
+        sys.executable,
+        "-m",
+        "vitprof",
+        "watch",
+        "--name",
+        "mine",
+        "--",
+        *telling(epochs=300),
+    ]
     terminal = Terminal(command, rows=12, columns=100)
     terminal.read(lambda said: b"epoch 2" in said and b" steps, 3,200" in said)
     terminal.press(b"\x03")
@@ -232,7 +282,9 @@ def test_ctrl_c_on_a_terminal_with_its_line(vitprof_home: Path) -> None:
     shown = b"vitprof run 1: \\d+ steps, 3,200 samples/s, data wait 40%, device idle 40%"
     assert re.search(shown, terminal.said)
     assert "Input-bound: training on the CPU is stalled 40% of the time" in text
-    based = f"{n - 5:,} steady steps of {n:,}, 3,200 samples/s (95%: 3,200 to 3,200), idle for data 40%"
+    based = (
+        f"{n - 5:,} steady steps of {n:,}, 3,200 samples/s (95%: 3,200 to 3,200), idle for data 40%"
+    )
     assert f"  based on {based} (95%: 40% to 40%), data wait 40%" in text
     assert "  transforms: Crop 100%" in text
     assert (end.margins, end.bottom) == (None, "")
@@ -263,13 +315,19 @@ while True:  # not signal.pause: a signal that arrives just before it would not 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "watched"), [(signal.SIGTERM, True), (signal.SIGHUP, False)])
 def test_a_signal_to_vitprof_reaches_the_script(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, watched: bool
+    call: Call,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+    watched: bool,
 ) -> None:
     written = tmp_path / "written"
     if not watched:
         (tmp_path / "file").touch()
         monkeypatch.setenv("VITPROF_HOME", str(tmp_path / "file"))
-    status, _, _ = call("watch", "--", sys.executable, "-c", ENDS_WELL, str(written), str(int(number)), "tell")
+    status, _, _ = call(
+        "watch", "--", sys.executable, "-c", ENDS_WELL, str(written), str(int(number)), "tell"
+    )
     assert (status, written.read_text()) == (7, "saved")
     if watched:
         assert the_run().status == "stopped"
@@ -288,11 +346,17 @@ def test_a_signal_before_the_recording_begins_ends_no_waiting(
         return create(*args, **kwargs)
 
     monkeypatch.setattr(RunStore, "create_run", create_late)
-    status, _, _ = call("watch", "--", sys.executable, "-c", ENDS_WELL, str(ready), str(int(signal.SIGTERM)))
-    assert (status, the_run().status, the_run().error) == (7, "stopped", ""), "it was recorded to its end"
+    status, _, _ = call(
+        "watch", "--", sys.executable, "-c", ENDS_WELL, str(ready), str(int(signal.SIGTERM))
+    )
+    assert (status, the_run().status, the_run().error) == (7, "stopped", ""), (
+        "it was recorded to its end"
+    )
 
 
-def test_a_store_that_fails_later_ends_no_script(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_fails_later_ends_no_script(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(RunStore, "create_run", Mock(side_effect=StoreError("the disk is full")))
     status, _, err = call("watch", "--", sys.executable, "-c", "raise SystemExit(5)")
     assert (status, err) == (5, "vitprof: watching failed: the disk is full\n")
@@ -300,7 +364,12 @@ def test_a_store_that_fails_later_ends_no_script(call: Call, monkeypatch: pytest
 
 def steps(first: int, n: int = 10, step_s: float = 0.01) -> Series:
     """Steps with 100 samples and 2.5 ms of data wait."""
-    known = {"step": np.arange(first, first + n), "samples": 100, "step_s": step_s, "data_wait_s": 0.0025}
+    known = {
+        "step": np.arange(first, first + n),
+        "samples": 100,
+        "step_s": step_s,
+        "data_wait_s": 0.0025,
+    }
     return columns(n, **dict.fromkeys(STEP_COLUMNS, 0.0) | known)
 
 
@@ -317,8 +386,12 @@ def test_figures_follow_the_steps() -> None:
     assert "21 steps, 5,000 samples/s" in so_far.words(3), "all but the first step of an epoch"
 
 
-def test_secrets_of_the_command_are_not_stored(call: Call, vitprof_home: Path, mine: RunStore) -> None:
-    status, _, err = call("watch", "--", "/bin/sh", "-c", "exit 3", "--api-key=S3CRET", "--password", "S3CRET")
+def test_secrets_of_the_command_are_not_stored(
+    call: Call, vitprof_home: Path, mine: RunStore
+) -> None:
+    status, _, err = call(
+        "watch", "--", "/bin/sh", "-c", "exit 3", "--api-key=S3CRET", "--password", "S3CRET"
+    )
     assert (status, "S3CRET" in err) == (3, False)
     assert mine.run(1).name == "sh -c 'exit 3' '--api-key=***' --password '***'"
     assert b"S3CRET" not in (vitprof_home / "recordings.sqlite").read_bytes()

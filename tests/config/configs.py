@@ -19,7 +19,11 @@ def numbers(field: str) -> st.SearchStrategy[Any]:
     """Returns every value that a number of `RunConfig` may have, None where it can be left out."""
     bounds = RUN_BOUNDS[field]
     whole = st.integers(int(bounds.least), int(bounds.most))
-    within = (whole | st.just(int(bounds.most))) if bounds.whole else st.floats(bounds.least, bounds.most)
+    within = (
+        (whole | st.just(int(bounds.most)))
+        if bounds.whole
+        else st.floats(bounds.least, bounds.most)
+    )
     return within if getattr(RunConfig, field) is not None else st.none() | within
 
 
@@ -33,8 +37,11 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "dataset": st.sampled_from(list(DATASETS)),
     "model": st.sampled_from([*MODELS, OWN_SCRIPT]),
     "strategy": st.sampled_from([*STRATEGIES, OWN_SCRIPT]),
-    "device": st.sampled_from(["auto", "cpu", "cuda:0", "cuda:999", "simulated:5,0", "simulated:60000,1000000"]),
-    "inject": st.none() | st.builds("{}:{}".format, st.sampled_from(DELAYED_STAGES), st.floats(0.001, 60_000)),
+    "device": st.sampled_from(
+        ["auto", "cpu", "cuda:0", "cuda:999", "simulated:5,0", "simulated:60000,1000000"]
+    ),
+    "inject": st.none()
+    | st.builds("{}:{}".format, st.sampled_from(DELAYED_STAGES), st.floats(0.001, 60_000)),
     "slow_rank": st.none() | st.builds("{}:{}".format, st.integers(0, 3), st.floats(0.001, 60_000)),
     **{name: numbers(name) for name in RUN_BOUNDS if name not in BUDGETS},
     **{name: _named(name, names) for name, names in {**CHOICES, **PARTS_BY_KIND}.items()},
@@ -44,8 +51,12 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
         if str(f.type).partition(" | ")[0] == "bool"
     },
 }
-_BUDGET = st.sampled_from(BUDGETS).flatmap(lambda name: st.fixed_dictionaries({name: numbers(name)}))
-configs = st.builds(lambda fields, budget: RunConfig(**fields, **budget), st.fixed_dictionaries(FIELDS), _BUDGET)
+_BUDGET = st.sampled_from(BUDGETS).flatmap(
+    lambda name: st.fixed_dictionaries({name: numbers(name)})
+)
+configs = st.builds(
+    lambda fields, budget: RunConfig(**fields, **budget), st.fixed_dictionaries(FIELDS), _BUDGET
+)
 """Any value of any field, each by itself: whether they go together, `resolve` says."""
 
 

@@ -15,7 +15,9 @@ from vitprof.telemetry.visible import VisibleGpu
 
 DIGITS, PHOTOS = DATASETS["digits"], DATASETS["photos"]
 GPU = VisibleGpu(0, "H200", "GPU-1", 141 * 2.0**30)
-PLENTY = Machine(gpus=(GPU,), ram_bytes=1 << 40, disk_bytes=1 << 40, tmpfs=(Path("/dev/shm"), 1 << 40))
+PLENTY = Machine(
+    gpus=(GPU,), ram_bytes=1 << 40, disk_bytes=1 << 40, tmpfs=(Path("/dev/shm"), 1 << 40)
+)
 BARE = dataclasses.replace(PLENTY, gpus=())
 
 
@@ -37,9 +39,14 @@ def test_where_there_is_plenty_of_everything_all_run_as_they_should(name: str) -
 
 
 def test_parts_that_do_not_fit_are_named_and_a_deprecated_decoder_is_a_note() -> None:
-    assert why_unavailable(STRATEGIES["dali"], DIGITS, PLENTY) == ("it cannot load digits; choose the data set photos")
+    assert why_unavailable(STRATEGIES["dali"], DIGITS, PLENTY) == (
+        "it cannot load digits; choose the data set photos"
+    )
     seen = availability(STRATEGIES["hdf5"], DIGITS, {"loader": "threads"}, machine=PLENTY)
-    assert (seen.verdict, seen.reason.partition(";")[0]) == ("bad", "loader threads: it cannot read storage hdf5")
+    assert (seen.verdict, seen.reason.partition(";")[0]) == (
+        "bad",
+        "loader threads: it cannot read storage hdf5",
+    )
     seen = availability(STRATEGIES["threads"], PHOTOS, {"decoder": "torchvision"}, machine=PLENTY)
     assert seen.verdict == "note"
     assert seen.reason == "decoder torchvision is deprecated since 0.29; choose simplejpeg"
@@ -47,7 +54,12 @@ def test_parts_that_do_not_fit_are_named_and_a_deprecated_decoder_is_a_note() ->
 
 @pytest.mark.parametrize(
     ("strategy", "package"),
-    [("dali", "nvidia-dali-cuda130"), ("hdf5", "h5py"), ("threads", "simplejpeg"), ("preprocessed", "simplejpeg")],
+    [
+        ("dali", "nvidia-dali-cuda130"),
+        ("hdf5", "h5py"),
+        ("threads", "simplejpeg"),
+        ("preprocessed", "simplejpeg"),
+    ],
 )
 def test_a_missing_package_is_named_with_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, strategy: str, package: str
@@ -63,7 +75,9 @@ def test_what_wants_a_gpu_runs_without_one_and_says_what_becomes_of_it(name: str
     for seen in (
         availability(STRATEGIES[name], PHOTOS, machine=BARE),
         availability(STRATEGIES[name], PHOTOS, {"device": "cpu"}, machine=PLENTY),
-        availability(STRATEGIES[name], PHOTOS, machine=dataclasses.replace(PLENTY, gpus_usable=False)),
+        availability(
+            STRATEGIES[name], PHOTOS, machine=dataclasses.replace(PLENTY, gpus_usable=False)
+        ),
     ):
         assert seen.verdict == "note"
         assert seen.reason.startswith("without a GPU")
@@ -75,9 +89,14 @@ def test_a_set_larger_than_the_gpu_or_what_is_free_of_it_is_a_note() -> None:
         seen = availability(STRATEGIES["device"], DIGITS, {"device": device}, machine=machine)
         return seen.verdict, seen.reason
 
-    small, unknown = (dataclasses.replace(GPU, memory_bytes=n_bytes) for n_bytes in (2.0**20, float("nan")))
+    small, unknown = (
+        dataclasses.replace(GPU, memory_bytes=n_bytes) for n_bytes in (2.0**20, float("nan"))
+    )
     takes = "the set takes 52.3 MiB of device memory and"
-    assert said(dataclasses.replace(PLENTY, gpus=(small,))) == ("note", f"{takes} H200 has 1.00 MiB")
+    assert said(dataclasses.replace(PLENTY, gpus=(small,))) == (
+        "note",
+        f"{takes} H200 has 1.00 MiB",
+    )
     two = dataclasses.replace(PLENTY, gpus=(GPU, GPU), gpu_free_bytes=(2.0**20, 2.0**40))
     now = f"{takes} 1.00 MiB of H200 are free now; end what else uses it, or choose transfer pinned"
     assert said(two, "auto") == said(two, "cuda:0") == ("note", now)
@@ -87,12 +106,17 @@ def test_a_set_larger_than_the_gpu_or_what_is_free_of_it_is_a_note() -> None:
 
 
 def test_dali_needs_linux_and_its_wheel_follows_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    older = dataclasses.replace(PLENTY, gpus=(dataclasses.replace(GPU, cuda_driver=(12, 2)),), driver="535.104")
+    older = dataclasses.replace(
+        PLENTY, gpus=(dataclasses.replace(GPU, cuda_driver=(12, 2)),), driver="535.104"
+    )
     without(monkeypatch, "nvidia-dali-cuda130")
     reason = why_unavailable(STRATEGIES["dali"], PHOTOS, older)
     assert reason == "the package nvidia-dali-cuda120 is missing: pip install nvidia-dali-cuda120"
     monkeypatch.setattr(module.sys, "platform", "darwin")
-    assert why_unavailable(STRATEGIES["dali"], PHOTOS, PLENTY) == "NVIDIA DALI needs Linux, and this is darwin"
+    assert (
+        why_unavailable(STRATEGIES["dali"], PHOTOS, PLENTY)
+        == "NVIDIA DALI needs Linux, and this is darwin"
+    )
 
 
 def test_too_little_ram_disk_or_ram_disk() -> None:
@@ -113,9 +137,15 @@ def test_too_little_ram_disk_or_ram_disk() -> None:
     assert why_unavailable(STRATEGIES["threads"], PHOTOS, full) == ""
 
 
-def test_this_machine_is_looked_at_without_importing(vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_machine_is_looked_at_without_importing(
+    vitprof_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = look_around()
-    assert (machine.ram_bytes > 0, machine.disk_bytes > 0, vitprof_home.exists()) == (True, True, False)
+    assert (machine.ram_bytes > 0, machine.disk_bytes > 0, vitprof_home.exists()) == (
+        True,
+        True,
+        False,
+    )
     monkeypatch.undo()
     assert module.installed("h5py")
     assert module.installed("opencv-python-headless")

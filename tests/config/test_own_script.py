@@ -10,7 +10,14 @@ import pytest
 
 from tests.jobs.pretend import AS_IT_IS
 from vitprof.config import own_script
-from vitprof.config.own_script import UNCHANGED, OwnScript, code_line, own_key_in_words, read_varied, settings_of
+from vitprof.config.own_script import (
+    UNCHANGED,
+    OwnScript,
+    code_line,
+    own_key_in_words,
+    read_varied,
+    settings_of,
+)
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError
 
@@ -65,9 +72,14 @@ def test_what_depends_on_workers() -> None:
     none = settings_of(made)[1]
     given = {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False}
     assert none.arguments == given | {"multiprocessing_context": None, "timeout": 0}
-    assert none.remarks == ("without workers prefetch_factor and persistent_workers have no meaning: left out",)
+    assert none.remarks == (
+        "without workers prefetch_factor and persistent_workers have no meaning: left out",
+    )
     assert keys(script("workers=0,2", loader=LOADER)) == ["unchanged", "workers=2"]
-    assert keys(script("workers=0,2", "prefetch_factor=4", loader=WITH_WORKERS)) == ["unchanged", "workers=0"]
+    assert keys(script("workers=0,2", "prefetch_factor=4", loader=WITH_WORKERS)) == [
+        "unchanged",
+        "workers=0",
+    ]
     alone = settings_of(script("prefetch_factor=2,4", loader=LOADER))
     assert [s.key for s in alone] == [UNCHANGED]
     assert alone[0].remarks == ("without workers prefetch_factor has no meaning: left out",)
@@ -87,7 +99,9 @@ def test_what_depends_on_workers() -> None:
         ("decode_cache=ram", LOADER, 20, ""),
     ],
 )
-def test_what_cannot_be_tried_says_why(vary: str, loader: dict[str, Any], steps: int, said: str) -> None:
+def test_what_cannot_be_tried_says_why(
+    vary: str, loader: dict[str, Any], steps: int, said: str
+) -> None:
     refused = one(script(vary, loader=loader), steps).refused
     assert said in refused
     assert bool(said) == bool(refused)
@@ -110,15 +124,25 @@ def test_pytorch_takes_every_setting() -> None:
 
 
 def test_in_words_and_as_code() -> None:
-    made = script("workers=0,1,4", "prefetch_factor=4", "pin_memory=on", "decode_cache=ram", loader=LOADER)
-    *_, none, one_, four = [s.key for s in settings_of(script("workers=0,1,4", "pin_memory=on", loader=WITH_WORKERS))]
+    made = script(
+        "workers=0,1,4", "prefetch_factor=4", "pin_memory=on", "decode_cache=ram", loader=LOADER
+    )
+    *_, none, one_, four = [
+        s.key for s in settings_of(script("workers=0,1,4", "pin_memory=on", loader=WITH_WORKERS))
+    ]
     assert own_key_in_words(UNCHANGED) == "the script as it is"
     words = [own_key_in_words(key) for key in (none, one_, four)]
     assert words == ["0 workers, pinned", "1 worker, pinned", "4 workers, pinned"]
     last = one(made).key
-    assert own_key_in_words(last) == "4 workers, prefetch 4, pinned, persistent workers, samples kept in RAM"
+    assert (
+        own_key_in_words(last)
+        == "4 workers, prefetch 4, pinned, persistent workers, samples kept in RAM"
+    )
     line, _, comment = code_line(made, last).partition("  # ")
-    assert line == "DataLoader(..., num_workers=4, prefetch_factor=4, pin_memory=True, persistent_workers=True)"
+    assert (
+        line
+        == "DataLoader(..., num_workers=4, prefetch_factor=4, pin_memory=True, persistent_workers=True)"
+    )
     assert comment == "and keep the Dataset's samples in memory after their first reading"
     assert code_line(made, UNCHANGED) == ""
     given = WITH_WORKERS | {"made_given": "prefetch_factor persistent_workers"}
@@ -141,14 +165,23 @@ def test_without_a_gpu_pinning_is_one_setting() -> None:
 @pytest.mark.parametrize(
     ("facts", "line"),
     [
-        ({"framework": "transformers"}, "TrainingArguments(..., dataloader_num_workers=4, dataloader_pin_memory=True)"),
-        ({"framework": "ultralytics"}, "YOLO(...).train(..., workers=4)  # YOLO(...).train does not take pin_memory"),
+        (
+            {"framework": "transformers"},
+            "TrainingArguments(..., dataloader_num_workers=4, dataloader_pin_memory=True)",
+        ),
+        (
+            {"framework": "ultralytics"},
+            "YOLO(...).train(..., workers=4)  # YOLO(...).train does not take pin_memory",
+        ),
         (
             {"framework": "lightning", "made_by_script": True},
             "DataLoader(..., num_workers=4, pin_memory=True)  # in the LightningDataModule, or wherever "
             "train_dataloader() is",
         ),
-        ({"framework": "transformers", "made_by_script": True}, "DataLoader(..., num_workers=4, pin_memory=True)"),
+        (
+            {"framework": "transformers", "made_by_script": True},
+            "DataLoader(..., num_workers=4, pin_memory=True)",
+        ),
     ],
 )
 def test_the_line_is_that_of_the_framework(facts: dict[str, Any], line: str) -> None:
@@ -157,7 +190,14 @@ def test_the_line_is_that_of_the_framework(facts: dict[str, Any], line: str) -> 
 
 
 def test_a_tournament_on_a_script_is_kept_and_read_again() -> None:
-    made = OwnScript(("a", "b c"), "/w", (("workers", (0, 2)), ("pin_memory", (True,))), LOADER, ("x.pt",), agreed=True)
+    made = OwnScript(
+        ("a", "b c"),
+        "/w",
+        (("workers", (0, 2)), ("pin_memory", (True,))),
+        LOADER,
+        ("x.pt",),
+        agreed=True,
+    )
     config = own_script.own_config("", steps=9)
     spec = TournamentSpec(config, (own_script.OWN_SCRIPT,), (1,), script=made, baseline=UNCHANGED)
     again = TournamentSpec.from_dict(json.loads(json.dumps(spec.to_dict())))

@@ -9,7 +9,16 @@ from tests.config.configs import legal_combinations
 from vitprof.config import CHOICES, RunConfig
 from vitprof.config import parts as module
 from vitprof.config.catalog import DATASETS, SLOW_DRIVES, SlowDrive, model_preset, slow_drive
-from vitprof.config.parts import DECODERS, LOADERS, LOCATIONS, STORAGES, TRANSFERS, Combination, prepared_as, why_not
+from vitprof.config.parts import (
+    DECODERS,
+    LOADERS,
+    LOCATIONS,
+    STORAGES,
+    TRANSFERS,
+    Combination,
+    prepared_as,
+    why_not,
+)
 
 DIGITS, PHOTOS = DATASETS["digits"], DATASETS["photos"]
 
@@ -32,7 +41,11 @@ def test_every_part_is_of_use_somewhere(info: Any) -> None:
         (("memory", "disk", "batches", "resident"), "", ""),
         (("imagefolder", "disk", "dataloader", "blocking"), "storage", "it cannot keep digits"),
         (("files", "disk", "batches", "blocking"), "loader", "it cannot read storage files"),
-        (("files", "disk", "dali", "blocking"), "loader", "choose one of dataloader, threads, generator"),
+        (
+            ("files", "disk", "dali", "blocking"),
+            "loader",
+            "choose one of dataloader, threads, generator",
+        ),
         (("memory", "ram-disk", "batches", "blocking"), "location", "in memory while training"),
         (("memory", "disk", "ahead", "resident"), "transfer", "storage memory and loader batches"),
     ],
@@ -45,10 +58,15 @@ def test_what_fits_and_what_does_not(parts: tuple[str, ...], field: str, message
 
 def test_settings_are_those_of_the_four_parts_and_no_default_is_deprecated() -> None:
     knobs = Combination("files", "staged", "threads", "pinned").knobs()
-    settings = "decoder slow_drive slow_mb_s slow_latency_ms workers prefetch_factor shuffle cache_mb"
+    settings = (
+        "decoder slow_drive slow_mb_s slow_latency_ms workers prefetch_factor shuffle cache_mb"
+    )
     assert set(knobs) == set(settings.split())
     assert Combination("hdf5-chunked", "disk", "ahead", "pinned").knobs()["shuffle"] == "block"
-    assert set(Combination("files", "disk", "dali", "blocking").knobs()) == {"workers", "prefetch_factor"}
+    assert set(Combination("files", "disk", "dali", "blocking").knobs()) == {
+        "workers",
+        "prefetch_factor",
+    }
     assert set(DECODERS) == {"idx", "jpeg"}
     for names in DECODERS.values():
         assert names[0] not in module.DEPRECATED_DECODERS
@@ -72,7 +90,15 @@ def test_what_a_storage_is_read_from(storage: str, kind: str, made_as: str | Non
 
 def test_tiny_is_the_model_of_reference_section_1() -> None:
     tiny = model_preset("tiny")
-    shape = (tiny.image_size, tiny.patch_size, tiny.dim, tiny.depth, tiny.heads, tiny.mlp_dim, tiny.head)
+    shape = (
+        tiny.image_size,
+        tiny.patch_size,
+        tiny.dim,
+        tiny.depth,
+        tiny.heads,
+        tiny.mlp_dim,
+        tiny.head,
+    )
     assert shape == (28, 7, 64, 6, 8, 128, "mlp")
     assert tiny.scale == pytest.approx(tiny.dim**-0.5)
     assert tiny.lr == pytest.approx(0.003)
@@ -81,7 +107,9 @@ def test_tiny_is_the_model_of_reference_section_1() -> None:
 def test_slow_drives() -> None:
     network = SLOW_DRIVES["network-drive"]
     epoch_s = 5981 * (network.latency_ms / 1e3 + 100_000 / (network.mb_s * 1e6))
-    assert epoch_s == pytest.approx((24 - 3) * 60, rel=0.01)  # the article on a mounted network drive
+    assert epoch_s == pytest.approx(
+        (24 - 3) * 60, rel=0.01
+    )  # the article on a mounted network drive
     assert SLOW_DRIVES["mechanical-disk"].serial
     assert not network.serial
     assert slow_drive(RunConfig(location="slow-drive")) == SLOW_DRIVES["network-drive"]

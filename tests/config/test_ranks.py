@@ -18,9 +18,20 @@ from vitprof.errors import ConfigError
         ({"loader_only": True}, "loader_only", "run one rank"),
         ({"skip_unreadable": True}, "skip_unreadable", "repair the samples"),
         ({"share_machine": True}, "share_machine", "several devices"),
-        ({"dataset": "photos", "n_images": 999, "strategy": "dali"}, "loader", "choose another strategy"),
-        ({"dataset": "photos", "n_images": 99, "batch_size": 50}, "batch_size", "49 for each of 2 ranks"),
-        *(({"slow_rank": text}, "slow_rank", "give RANK:MILLISECONDS") for text in ("2:5", "-1:5", "1", "1:x", "1:0")),
+        (
+            {"dataset": "photos", "n_images": 999, "strategy": "dali"},
+            "loader",
+            "choose another strategy",
+        ),
+        (
+            {"dataset": "photos", "n_images": 99, "batch_size": 50},
+            "batch_size",
+            "49 for each of 2 ranks",
+        ),
+        *(
+            ({"slow_rank": text}, "slow_rank", "give RANK:MILLISECONDS")
+            for text in ("2:5", "-1:5", "1", "1:x", "1:0")
+        ),
         ({"slow_rank": "0:5", "ranks": 1}, "slow_rank", "it goes with several ranks"),
         ({"slow_rank": "1:5", "inject": "read:3"}, "slow_rank", "without inject and replay"),
     ],
@@ -35,7 +46,9 @@ def test_what_does_not_go_with_several_ranks_is_refused_in_a_line(
     assert "\n" not in str(caught.value)
 
 
-def test_each_rank_has_a_device_and_its_part_of_the_cores_and_one_may_be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_rank_has_a_device_and_its_part_of_the_cores_and_one_may_be_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(ranks, "job_cores", lambda: 8)
     config = resolve(RunConfig(ranks=3, device="cuda:1", slow_rank="2:20"))
     assert "3 ranks" in run_name(config)

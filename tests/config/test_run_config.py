@@ -20,26 +20,48 @@ NAN, INF = math.nan, math.inf
 @pytest.mark.parametrize(
     ("field", "value", "allowed"),
     [
-        *(("batch_size", v, "whole number from 1 to 1,000,000") for v in (0, -1, 1.5, "8", True, None, 10**12)),
-        *(("seconds", v, "a number from 0.001 to 2,592,000") for v in (0, -1.0, NAN, INF, "10", True, 1e10)),
+        *(
+            ("batch_size", v, "whole number from 1 to 1,000,000")
+            for v in (0, -1, 1.5, "8", True, None, 10**12)
+        ),
+        *(
+            ("seconds", v, "a number from 0.001 to 2,592,000")
+            for v in (0, -1.0, NAN, INF, "10", True, 1e10)
+        ),
         ("precision", "fp8", "fp32, tf32, bf16, fp16"),
         ("isolation", "container", "process, thread"),
-        *((name, "nonsense", ", ".join(allowed)) for name, allowed in CHOICES.items() if name not in ("precision",)),
+        *(
+            (name, "nonsense", ", ".join(allowed))
+            for name, allowed in CHOICES.items()
+            if name not in ("precision",)
+        ),
         *((f, "yes", "true or false") for f in ("skip_unreadable", "cudnn_benchmark")),
         ("page_cache", None, "give text"),
-        *(("inject", v, "give STAGE:MILLISECONDS, such as read:20") for v in ("sleep:5", "read:x", "read:0")),
-        *(("device", v, "cpu, cuda:N") for v in ("gpu", "cuda", "cuda:", "cuda:-1", "cuda:x", "CPU", "")),
+        *(
+            ("inject", v, "give STAGE:MILLISECONDS, such as read:20")
+            for v in ("sleep:5", "read:x", "read:0")
+        ),
+        *(
+            ("device", v, "cpu, cuda:N")
+            for v in ("gpu", "cuda", "cuda:", "cuda:-1", "cuda:x", "CPU", "")
+        ),
         *(("device", v, "up to 999") for v in ("cuda:1000", "cuda:" + "9" * 5000)),
         *(("device", v, "simulated:A_MS,B_US") for v in ("simulated", "SIMULATED:1,5")),
         ("device", "simulated:1e99,5", "up to 60,000"),
         ("device", None, "text"),
-        *(("seed", v, "whole number from 0 to 4,294,967,295") for v in (-1, 2**32, 1.5, True, "x", None)),
+        *(
+            ("seed", v, "whole number from 0 to 4,294,967,295")
+            for v in (-1, 2**32, 1.5, True, "x", None)
+        ),
         *(("workers", v, "from 0 to 512") for v in (-1, 1.0, True, 100_000)),
         *((f, "no", "true or false") for f in ("compile", "evaluate", "loader_only", "pin_memory")),
         *((f, 1, "true or false") for f in ("compile", "persistent_workers")),
         ("name", "\udcff", "UTF-8"),  # how Python passes on an argument that is not UTF-8
         ("name", None, "text"),
-        *(("name", v, "one line, without control characters") for v in ("a\nb", "\x1b[2J", "a \u202eb", "a\tb")),
+        *(
+            ("name", v, "one line, without control characters")
+            for v in ("a\nb", "\x1b[2J", "a \u202eb", "a\tb")
+        ),
     ],
 )
 def test_a_value_that_cannot_be_used_is_named_with_its_field_and_what_is_allowed(
@@ -61,10 +83,16 @@ def test_the_message_about_a_long_name_is_not_long_itself() -> None:
 
 
 def test_a_run_has_one_budget_and_without_any_takes_one_epoch() -> None:
-    for asked, budgets in (({}, [1, None, None]), ({"steps": 7}, [None, 7, None]), ({"seconds": 2}, [None, None, 2])):
+    for asked, budgets in (
+        ({}, [1, None, None]),
+        ({"steps": 7}, [None, 7, None]),
+        ({"seconds": 2}, [None, None, 2]),
+    ):
         assert [getattr(RunConfig(**asked), budget) for budget in BUDGETS] == budgets
     for first, second in (("epochs", "steps"), ("epochs", "seconds"), ("steps", "seconds")):
-        with pytest.raises(ConfigError, match=f"^{second}: 3 is not possible; .* {first} is given already"):
+        with pytest.raises(
+            ConfigError, match=f"^{second}: 3 is not possible; .* {first} is given already"
+        ):
             RunConfig(**{first: 2, second: 3})
 
 
@@ -88,7 +116,9 @@ def test_a_config_survives_the_way_through_json(config: RunConfig) -> None:
 
 def test_configs_of_other_versions() -> None:
     assert RunConfig.from_dict({"name": "two\nlines \x1b[2J"}).name == "two lines \ufffd[2J"
-    with pytest.raises(ConfigError, match=r"^batchsize: 8 is not possible; there is no such setting$"):
+    with pytest.raises(
+        ConfigError, match=r"^batchsize: 8 is not possible; there is no such setting$"
+    ):
         RunConfig.from_dict({"batchsize": 8})
 
 
@@ -99,5 +129,7 @@ def test_both_ends_of_the_bounds_are_allowed_and_nothing_beyond(field: str) -> N
     for end in (bounds.least, bounds.most):
         assert getattr(RunConfig(**{field: kind(end)}), field) == end
     for beyond in (kind(bounds.least - 1), kind(bounds.most + 1)):
-        with pytest.raises(ConfigError, match=f"^{field}: .* from {bounds.least:,} to {bounds.most:,}$"):
+        with pytest.raises(
+            ConfigError, match=f"^{field}: .* from {bounds.least:,} to {bounds.most:,}$"
+        ):
             RunConfig(**{field: beyond})

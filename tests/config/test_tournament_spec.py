@@ -15,7 +15,9 @@ BASE = RunConfig(device="simulated:2,10", threads=1, steps=10, seed=7)
 
 
 def made(**values: Any) -> TournamentSpec:
-    return TournamentSpec(**({"base": BASE, "strategies": ("memory", "workers"), "batch_sizes": (32, 64)} | values))
+    return TournamentSpec(
+        **({"base": BASE, "strategies": ("memory", "workers"), "batch_sizes": (32, 64)} | values)
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,13 +52,19 @@ def test_what_the_base_must_leave_out(field: str, value: str) -> None:
 
 
 def test_through_json_and_back_and_not_without_end() -> None:
-    spec = made(workers=(0, 2), page_caches=("warm", "cold"), seconds=60.0, baseline="memory/b32/w-/as-is")
+    spec = made(
+        workers=(0, 2), page_caches=("warm", "cold"), seconds=60.0, baseline="memory/b32/w-/as-is"
+    )
     assert TournamentSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
-    with pytest.raises(ConfigError, match=f"^batch_sizes: {10**6} is not possible; give at most {MOST_TRIALS}$"):
+    with pytest.raises(
+        ConfigError, match=f"^batch_sizes: {10**6} is not possible; give at most {MOST_TRIALS}$"
+    ):
         made(batch_sizes=list(range(1, 10**6 + 1)))
 
 
-@pytest.mark.parametrize("broken", [{"colour": "red"}, {"base": 3}, {"strategies": None}, {"base": {"colour": "red"}}])
+@pytest.mark.parametrize(
+    "broken", [{"colour": "red"}, {"base": 3}, {"strategies": None}, {"base": {"colour": "red"}}]
+)
 def test_what_cannot_be_read(broken: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         TournamentSpec.from_dict(made().to_dict() | broken)

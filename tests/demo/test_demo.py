@@ -27,7 +27,9 @@ def place(vitprof_home: Path) -> Path:
     return made
 
 
-def test_it_is_small_names_no_folder_of_its_machine_and_has_what_every_page_is_to_show(place: Path) -> None:
+def test_it_is_small_names_no_folder_of_its_machine_and_has_what_every_page_is_to_show(
+    place: Path,
+) -> None:
     with contextlib.closing(sqlite3.connect(place / "recordings.sqlite")) as db:
         text = "\n".join(db.iterdump())
     assert demo.RUNS.stat().st_size <= MOST_BYTES
@@ -41,7 +43,11 @@ def test_it_is_small_names_no_folder_of_its_machine_and_has_what_every_page_is_t
     assert (tournament.id, tournament.status) == (demo.TOURNAMENT, "done")
     assert not [run.id for run in runs if run.status in LIVE_STATUSES]
     assert {run.environment["hostname"] for run in runs} == {HOST}
-    own = {run.verdict.kind for run in runs if run.verdict and not run.group_key and run.status == "done"}
+    own = {
+        run.verdict.kind
+        for run in runs
+        if run.verdict and not run.group_key and run.status == "done"
+    }
     assert own == {"input-bound", "not input-bound", "launch-bound"}
     assert {run.group.kind for run in runs if run.group} == {"headroom", "prediction", "tournament"}
     (watched,) = [run for run in runs if run.config.strategy == "own-script"]
@@ -50,14 +56,18 @@ def test_it_is_small_names_no_folder_of_its_machine_and_has_what_every_page_is_t
     assert "worker" in failed.error
 
 
-def test_it_stays_until_the_recording_changes(place: Path, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_stays_until_the_recording_changes(
+    place: Path, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (place / "mine").touch()
     assert demo.make_home() == (place, False)
     assert (place / "mine").exists()
     (place / demo.MARK).write_text("of another version")
     assert demo.make_home() == (place, True)
     assert sorted(path.name for path in place.iterdir()) == [demo.MARK, "recordings.sqlite"]
-    assert [path.name for path in vitprof_home.iterdir()] == ["demo"], "nothing else is left in the user's home"
+    assert [path.name for path in vitprof_home.iterdir()] == ["demo"], (
+        "nothing else is left in the user's home"
+    )
     assert not demo.is_demonstration()
     monkeypatch.setenv("VITPROF_HOME", str(place))
     assert demo.is_demonstration()
@@ -66,7 +76,9 @@ def test_it_stays_until_the_recording_changes(place: Path, vitprof_home: Path, m
 def test_a_folder_of_something_else_is_left_alone(vitprof_home: Path) -> None:
     mine = vitprof_home / "demo" / "mine"
     mine.mkdir(parents=True)
-    with pytest.raises(VitprofError, match=r"demo is not a demonstration of vitprof's; move it away$"):
+    with pytest.raises(
+        VitprofError, match=r"demo is not a demonstration of vitprof's; move it away$"
+    ):
         demo.make_home()
     assert mine.is_dir()
 

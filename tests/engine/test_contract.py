@@ -83,7 +83,10 @@ def cases() -> Iterator[Any]:
         for parts in chosen(name):
             ids = (name, parts.storage, parts.location, parts.loader, parts.transfer)
             yield pytest.param(
-                name, parts, id="-".join(ids), marks=needs(LOADERS[parts.loader], STORAGES[parts.storage])
+                name,
+                parts,
+                id="-".join(ids),
+                marks=needs(LOADERS[parts.loader], STORAGES[parts.storage]),
             )
 
 
@@ -122,7 +125,9 @@ def config_of(name: str, parts: Combination, **more: Any) -> RunConfig:
     # two), and a transfer does not know who made a batch (tests/transfer has batches of others).
     if parts.loader == "dataloader" and parts.transfer != "blocking":
         values["workers"] = 0
-    elif parts.loader == "dataloader" and (parts.location != "disk" or parts.storage not in ("raw-files", "memmap")):
+    elif parts.loader == "dataloader" and (
+        parts.location != "disk" or parts.storage not in ("raw-files", "memmap")
+    ):
         values["workers"] = 1
     if parts.location in ("slow-drive", "staged"):
         values |= {"slow_mb_s": 5000.0, "slow_latency_ms": 0.0}
@@ -138,11 +143,15 @@ def opened(config: RunConfig, *, evaluate: bool = True) -> AbstractContextManage
 def reference(name: str, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """The images (n, h, w, c) and labels (n,) of the data set's own files, decoded and cropped once."""
     n_images = N_PHOTOS if name == "photos" else None
-    source = open_source(dataset_info(name, n_images), datasets.prepare(name, n_images), train=train)
+    source = open_source(
+        dataset_info(name, n_images), datasets.prepare(name, n_images), train=train
+    )
     return np.array(source.pixels(0, len(source.ids))), source.labels
 
 
-def delivered(split: Split, info: DatasetInfo, epoch: int) -> tuple[NDArray[np.float32], NDArray[np.int64], list[int]]:
+def delivered(
+    split: Split, info: DatasetInfo, epoch: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64], list[int]]:
     """An epoch as it reaches the model, images back on the scale 0..255 (n, h, w, c), labels (n,), sizes of batches."""
     images, labels, sizes = [], [], []
     mean, std = (255 * torch.tensor(values).view(1, -1, 1, 1) for values in (info.mean, info.std))
@@ -163,7 +172,9 @@ def tolerance(parts: Combination) -> float:
     return RESIZED_FIRST if parts.storage == "imagefolder" else LOSSLESS
 
 
-def check_epoch(name: str, within: float, got: Any, order: NDArray[np.int64], *, train: bool) -> None:
+def check_epoch(
+    name: str, within: float, got: Any, order: NDArray[np.int64], *, train: bool
+) -> None:
     images, labels, sizes = got
     wanted_images, wanted_labels = reference(name, train)
     n, batch_size = len(wanted_labels), BATCH[name]
@@ -175,7 +186,10 @@ def check_epoch(name: str, within: float, got: Any, order: NDArray[np.int64], *,
     else:
         assert np.abs(images - wanted_images[order]).mean(axis=(1, 2, 3)).max() <= within
         if n > 1:
-            assert np.abs(images - wanted_images[np.roll(order, 1)]).mean(axis=(1, 2, 3)).min() > OTHER_IMAGE
+            assert (
+                np.abs(images - wanted_images[np.roll(order, 1)]).mean(axis=(1, 2, 3)).min()
+                > OTHER_IMAGE
+            )
 
 
 def loose_files(home: Path) -> set[str]:
@@ -205,9 +219,13 @@ def test_contract(name: str, parts: Combination, home: Path) -> None:
         block = CHUNK[name] if parts.storage == "hdf5-chunked" else 128
         for epoch in (0, 1):
             order = epoch_order(n, SEED, epoch, config.shuffle or "full", block).numpy()
-            check_epoch(name, tolerance(parts), delivered(pipeline.train, info, epoch), order, train=True)
+            check_epoch(
+                name, tolerance(parts), delivered(pipeline.train, info, epoch), order, train=True
+            )
         stored_order = np.arange(len(reference(name, False)[1]))
-        check_epoch(name, tolerance(parts), delivered(pipeline.test, info, 0), stored_order, train=False)
+        check_epoch(
+            name, tolerance(parts), delivered(pipeline.test, info, 0), stored_order, train=False
+        )
         del pipeline
     assert open_files(home) == open_files(Path("/dev/shm/vitprof")) == []
     assert loose_files(home) == set()
@@ -223,11 +241,16 @@ def test_every_loader_crops_a_sample_alike(storage: str) -> None:
     seen = []
     for loader, workers in (("threads", 2), ("generator", None), ("dataloader", 2)):
         parts = Combination(storage, "disk", loader, "blocking")
-        with opened(config_of("photos", parts, augment="cpu", workers=workers), evaluate=False) as pipeline:
+        with opened(
+            config_of("photos", parts, augment="cpu", workers=workers), evaluate=False
+        ) as pipeline:
             first, _, _ = delivered(pipeline.train, info, 0)
             second, _, _ = delivered(pipeline.train, info, 1)
         assert not np.array_equal(
-            first[np.argsort(epoch_order(N_PHOTOS, SEED, 0))], second[np.argsort(epoch_order(N_PHOTOS, SEED, 1))]
+            first[np.argsort(epoch_order(N_PHOTOS, SEED, 0))],
+            second[np.argsort(epoch_order(N_PHOTOS, SEED, 1))],
         )
         seen.append((first, second))
-    assert all(np.array_equal(a, b) for other in seen[1:] for a, b in zip(seen[0], other, strict=True))
+    assert all(
+        np.array_equal(a, b) for other in seen[1:] for a, b in zip(seen[0], other, strict=True)
+    )

@@ -38,7 +38,9 @@ CENTRE = functools.partial(centre_crop, size=224)
 def photo(zoom: int = 1) -> bytes:
     image = scenes.draw(37, np.random.default_rng(5))
     if zoom > 1:
-        image = np.asarray(cv2.resize(image, None, fx=zoom, fy=zoom, interpolation=cv2.INTER_CUBIC), np.uint8)
+        image = np.asarray(
+            cv2.resize(image, None, fx=zoom, fy=zoom, interpolation=cv2.INTER_CUBIC), np.uint8
+        )
     return scenes.encode(image)
 
 
@@ -51,7 +53,11 @@ def png(size: int = 28, channels: int = 1) -> bytes:
 
 
 def decoded(
-    name: str, encoded: bytes, crop: functools.partial[Crop] | Crop = CENTRE, size: int = 224, channels: int = 3
+    name: str,
+    encoded: bytes,
+    crop: functools.partial[Crop] | Crop = CENTRE,
+    size: int = 224,
+    channels: int = 3,
 ) -> NDArray[np.uint8]:
     out = np.full((size, size, channels), 77, np.uint8)
     choose = (lambda height, width: crop) if isinstance(crop, Crop) else crop
@@ -65,16 +71,22 @@ def assert_near(a: NDArray[np.uint8], b: NDArray[np.uint8], tolerance: tuple[flo
     assert difference.max() <= tolerance[1]
 
 
-def test_every_name_is_known_and_a_torchvision_without_decoders_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_name_is_known_and_a_torchvision_without_decoders_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for names in (JPEG, PNG):
         assert all(callable(open_decoder(name)) for name in names)
     monkeypatch.setitem(sys.modules, "torchvision.io", None)
-    with pytest.raises(ConfigError, match=r"^decoder: 'torchvision' is not possible; .+; choose opencv or pil$"):
+    with pytest.raises(
+        ConfigError, match=r"^decoder: 'torchvision' is not possible; .+; choose opencv or pil$"
+    ):
         open_decoder("torchvision")
     assert callable(open_decoder("pil"))
 
 
-@pytest.mark.parametrize("crop", [CENTRE, Crop(10, 20, 300, 260), Crop(10, 20, 100, 120, flip=True)])
+@pytest.mark.parametrize(
+    "crop", [CENTRE, Crop(10, 20, 300, 260), Crop(10, 20, 100, 120, flip=True)]
+)
 @pytest.mark.parametrize("name", JPEG)
 def test_decoders_agree(name: str, crop: functools.partial[Crop] | Crop) -> None:
     reference = decoded("pil", photo(), crop)
@@ -142,13 +154,27 @@ def test_exif_orientation_is_left_alone(name: str) -> None:
     assert np.array_equal(decoded(name, turned), decoded(name, photo()))
 
 
-@pytest.mark.parametrize(("kind", "name"), [("jpeg", name) for name in JPEG] + [("png", name) for name in PNG])
+@pytest.mark.parametrize(
+    ("kind", "name"), [("jpeg", name) for name in JPEG] + [("png", name) for name in PNG]
+)
 def test_a_broken_file_is_refused_in_one_short_line(kind: str, name: str) -> None:
     how = () if kind == "jpeg" else (functools.partial(centre_crop, size=28), 28, 1)
     good = photo() if kind == "jpeg" else png()
     half = good[: len(good) // 2]
-    broken = [b"", good[:3], good[:40], half, good[:-1], bytes(len(good)), half + bytes(len(good) - len(half))]
-    for encoded in (*broken, np.random.default_rng(1).bytes(5000), b"<html>\n<body>not found</body>\n</html>\n"):
+    broken = [
+        b"",
+        good[:3],
+        good[:40],
+        half,
+        good[:-1],
+        bytes(len(good)),
+        half + bytes(len(good) - len(half)),
+    ]
+    for encoded in (
+        *broken,
+        np.random.default_rng(1).bytes(5000),
+        b"<html>\n<body>not found</body>\n</html>\n",
+    ):
         with pytest.raises(ValueError) as caught:
             decoded(name, encoded, *how)
         error = str(caught.value)
@@ -162,9 +188,13 @@ def test_a_thumbnails_end_is_not_the_images(name: str) -> None:
     """A camera's JPEG holds a small one in its header, which ends with the same marker."""
     good = photo()
     thumbnail = scenes.encode(scenes.draw(1, np.random.default_rng(1))[:40, :60])
-    with_thumbnail = good[:2] + b"\xff\xe1" + (len(thumbnail) + 2).to_bytes(2, "big") + thumbnail + good[2:]
+    with_thumbnail = (
+        good[:2] + b"\xff\xe1" + (len(thumbnail) + 2).to_bytes(2, "big") + thumbnail + good[2:]
+    )
     assert np.array_equal(decoded(name, with_thumbnail), decoded(name, good))
-    assert np.array_equal(decoded(name, good + bytes(100)), decoded(name, good))  # nor does what follows it matter
+    assert np.array_equal(
+        decoded(name, good + bytes(100)), decoded(name, good)
+    )  # nor does what follows it matter
     for cut in (len(with_thumbnail) // 2, len(thumbnail) + 6):
         with pytest.raises(ValueError):
             decoded(name, with_thumbnail[:cut])
@@ -177,7 +207,11 @@ def test_in_threads_and_pickled(name: str) -> None:
     out = np.zeros((len(crops), 224, 224, 3), np.uint8)
     torch.set_num_threads(1)
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda i: decode(photo(), lambda height, width: crops[i], out[i]), range(len(crops))))
+        list(
+            pool.map(
+                lambda i: decode(photo(), lambda height, width: crops[i], out[i]), range(len(crops))
+            )
+        )
     for i in (0, 7, 15):
         assert np.array_equal(out[i], decoded(name, photo(), crops[i]))
 

@@ -39,13 +39,19 @@ def test_a_worker_that_has_ended_keeps_counting(monkeypatch: pytest.MonkeyPatch)
     """Workers end with their epoch unless they persist; their CPU time must not vanish from the run's."""
     before = process_tree_cpu_s()
     worker: Any
-    with psutil.Popen([sys.executable, "-c", BURN + "print(flush=True); input()"], stdin=-1, stdout=-1) as worker:
+    with psutil.Popen(
+        [sys.executable, "-c", BURN + "print(flush=True); input()"], stdin=-1, stdout=-1
+    ) as worker:
         worker.stdout.readline()
         alive = process_tree_cpu_s()
         worker.communicate(b"\n")
     assert alive - before >= BURNED_S * 0.9  # the kernel counts in hundredths of a second
-    assert process_tree_cpu_s() >= alive - 0.05  # hundredths of a second, rounded once for each process
-    monkeypatch.setattr(psutil.Process, "children", lambda *args, **kwargs: [worker])  # it ends during the count
+    assert (
+        process_tree_cpu_s() >= alive - 0.05
+    )  # hundredths of a second, rounded once for each process
+    monkeypatch.setattr(
+        psutil.Process, "children", lambda *args, **kwargs: [worker]
+    )  # it ends during the count
     assert process_tree_cpu_s() > 0
 
 

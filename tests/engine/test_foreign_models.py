@@ -37,11 +37,15 @@ def test_a_librarys_model_has_the_sets_classes(name: str, channels: int) -> None
     means = [buffer for key, buffer in model.named_buffers() if "running_mean" in key]
     assert len(means) > 3
     torch.manual_seed(1)
-    assert all((b == 0).all() for k, b in opened(name, channels).named_buffers() if "running_mean" in k), "as it was"
+    assert all(
+        (b == 0).all() for k, b in opened(name, channels).named_buffers() if "running_mean" in k
+    ), "as it was"
     assert torch.equal(torch.rand(3), drawn), "the check takes no random numbers"
 
 
-def test_a_function_of_the_users_runs_where_that_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_of_the_users_runs_where_that_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (file := tmp_path / "mine.py").write_text(CODE)
     with pytest.raises(ConfigError, match="do not run from a page: run it from the command line"):
         opened(f"{file}:net")

@@ -66,17 +66,27 @@ class Played:
         self.host, self.patch = Host(), patch
         self.device: Any = None
 
-    def run(self, accelerator: Mapping[str, float], **config: Any) -> tuple[RunConfig, dict[str, Any]]:
+    def run(
+        self, accelerator: Mapping[str, float], **config: Any
+    ) -> tuple[RunConfig, dict[str, Any]]:
         figures = {"step_s": 4 * MS, "sample_s": 0.0, "copy_latency_s": 0.0} | accelerator
         figures |= {"pinned_bytes_per_s": 1e15, "pageable_bytes_per_s": 1e15}
 
         def opened(name: str, clock: Any, tell: Any) -> Working:
-            self.device = Working(name, Accelerator("played", origin="", **figures), clock, self.host.works)  # type: ignore[arg-type]
+            self.device = Working(
+                name, Accelerator("played", origin="", **figures), clock, self.host.works
+            )  # type: ignore[arg-type]
             self.device.simulated = self.simulated
             return self.device  # type: ignore[no-any-return]
 
         self.patch.setattr(train_module, "open_device", opened)
-        values = {"device": "simulated:4,0", "evaluate": False, "loader_times": False, "warmup_steps": 5, **config}
+        values = {
+            "device": "simulated:4,0",
+            "evaluate": False,
+            "loader_times": False,
+            "warmup_steps": 5,
+            **config,
+        }
         events: Recorded = trained(clock=self.host, **values)
         return resolve(RunConfig(**values)), events.steps
 
@@ -135,20 +145,32 @@ def decoding(played: Played, monkeypatch: pytest.MonkeyPatch, photos_home: Path)
     monkeypatch.setattr(dali, "end_pipeline", lambda pipeline: None)
 
     def run(decode_ms: float, **config: Any) -> tuple[RunConfig, dict[str, Any]]:
-        monkeypatch.setattr(dali, "open_pipeline", lambda size, *_: StandIn(played, decode_ms * MS, size))
-        values = {"dataset": "photos", "n_images": 120, "strategy": "dali", "batch_size": 4, "steps": 60}
+        monkeypatch.setattr(
+            dali, "open_pipeline", lambda size, *_: StandIn(played, decode_ms * MS, size)
+        )
+        values = {
+            "dataset": "photos",
+            "n_images": 120,
+            "strategy": "dali",
+            "batch_size": 4,
+            "steps": 60,
+        }
         return played.run({}, **values, **config)
 
     return run
 
 
 @pytest.mark.parametrize("transfer", ["blocking", "stream"])
-def test_a_pipeline_starved_by_decoding_on_the_device_is_called_that(decoding: Any, transfer: str) -> None:
+def test_a_pipeline_starved_by_decoding_on_the_device_is_called_that(
+    decoding: Any, transfer: str
+) -> None:
     """The device decodes 20 ms and trains 4 ms; the loop never waits in next(loader)."""
     config, steps = decoding(20.0, transfer=transfer)
     after = verdict(config, steps)
     assert (after.kind, after.cause) == ("input-bound", "decode")
-    assert re.search(r"preparation \(decoding by NVIDIA DALI\) is (99|100)% of that", after.sentence)
+    assert re.search(
+        r"preparation \(decoding by NVIDIA DALI\) is (99|100)% of that", after.sentence
+    )
     assert after.idle_frac == pytest.approx(0.8, abs=0.01)
     assert after.cause_ms_per_batch == pytest.approx(16.0, abs=0.2)
     assert steady(steps, "decode_wait_s") == pytest.approx(16 * MS, abs=0.1 * MS)
@@ -170,7 +192,12 @@ def slow_reads(played: Played, monkeypatch: pytest.MonkeyPatch) -> Any:
     played.simulated = False
 
     def run(
-        read_ms: float, step_ms: float, *, normalise_ms: float = 0.0, gather_ms: float = 0.0, transfer: str
+        read_ms: float,
+        step_ms: float,
+        *,
+        normalise_ms: float = 0.0,
+        gather_ms: float = 0.0,
+        transfer: str,
     ) -> tuple[RunConfig, dict[str, Any]]:
         def makes(maker: PixelMaker, *args: Any) -> Any:
             played.host.works(read_ms * MS)
@@ -196,9 +223,14 @@ def slow_reads(played: Played, monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.usefixtures("small_home")
 @pytest.mark.parametrize(
     ("work", "compute_ms"),
-    [({"transfer": "stream", "normalise_ms": 3.0}, 3.0), ({"transfer": "resident", "gather_ms": 3.0}, 4.0)],
+    [
+        ({"transfer": "stream", "normalise_ms": 3.0}, 3.0),
+        ({"transfer": "resident", "gather_ms": 3.0}, 4.0),
+    ],
 )
-def test_preparing_a_batch_on_the_device_is_not_idle(slow_reads: Any, work: dict[str, Any], compute_ms: float) -> None:
+def test_preparing_a_batch_on_the_device_is_not_idle(
+    slow_reads: Any, work: dict[str, Any], compute_ms: float
+) -> None:
     """A batch is read in 3 ms, prepared by the device in 3 ms, beside the step or before it; the step takes 1 ms: the
     device never rests, and nothing waits for Python."""
     config, steps = slow_reads(3.0, 1.0, **work)
@@ -227,7 +259,9 @@ def test_idle_time_is_alike_in_all_strategies(slow_reads: Any) -> None:
 
 @pytest.mark.usefixtures("small_home")
 @pytest.mark.parametrize("transfer", ["pinned", "stream"])
-def test_filling_pinned_memory_is_no_copy(played: Played, monkeypatch: pytest.MonkeyPatch, transfer: str) -> None:
+def test_filling_pinned_memory_is_no_copy(
+    played: Played, monkeypatch: pytest.MonkeyPatch, transfer: str
+) -> None:
     """Copying a batch to page-locked memory takes the host 6 ms, the copy from there next to none."""
     to_pinned = transfers.to_pinned
 
@@ -236,7 +270,13 @@ def test_filling_pinned_memory_is_no_copy(played: Played, monkeypatch: pytest.Mo
         return to_pinned(*args)
 
     monkeypatch.setattr(transfers, "to_pinned", slowly)
-    values = {"strategy": "workers", "storage": "memory", "workers": 0, "batch_size": 20, "steps": 60}
+    values = {
+        "strategy": "workers",
+        "storage": "memory",
+        "workers": 0,
+        "batch_size": 20,
+        "steps": 60,
+    }
     config, steps = played.run({}, transfer=transfer, **values)
     assert steady(steps, "h2d_s") < 0.01 * MS
     assert steady(steps, "host_s") < 0.01 * MS

@@ -14,7 +14,13 @@ from vitprof import home
 from vitprof.engine.locations.throttle import TokenBucket
 from vitprof.errors import JobStopped, SampleError
 
-PHOTOS: dict[str, Any] = {"dataset": "photos", "n_images": 20, "batch_size": 4, "steps": 3, "evaluate": False}
+PHOTOS: dict[str, Any] = {
+    "dataset": "photos",
+    "n_images": 20,
+    "batch_size": 4,
+    "steps": 3,
+    "evaluate": False,
+}
 
 
 @pytest.fixture
@@ -44,7 +50,9 @@ class TestFacts:
     @pytest.mark.slow
     @pytest.mark.parametrize(("budget_mb", "hits"), [(0.2352, 0.5), (100.0, 1.0)])
     def test_the_cache_tells_its_hit_rate(self, budget_mb: float, hits: float) -> None:
-        run = trained(strategy="cache", cache_mb=budget_mb, epochs=1, loader_only=True)  # 600 samples of 784 bytes
+        run = trained(
+            strategy="cache", cache_mb=budget_mb, epochs=1, loader_only=True
+        )  # 600 samples of 784 bytes
         assert (run.values["cache_hit_frac"], run["samples"].sum()) == (hits, 600)
 
     @pytest.mark.slow
@@ -53,7 +61,11 @@ class TestFacts:
         fast = {"slow_mb_s": 1000.0, "slow_latency_ms": 0.0} if strategy == "staged" else {}
         run = trained(strategy=strategy, steps=2, **fast)
         source = home.home() / "prepared" / "digits" / "files"
-        files = [p for p in source.rglob("*") if p.is_file() and (strategy == "ram-disk" or "/test-" not in str(p))]
+        files = [
+            p
+            for p in source.rglob("*")
+            if p.is_file() and (strategy == "ram-disk" or "/test-" not in str(p))
+        ]
         assert run.values["stage_bytes"] == sum(p.stat().st_size for p in files)
         assert run.values["stage_s"] > 0
         stage = next((end - start) for name, start, end in run.phases if name == "stage")
@@ -78,7 +90,9 @@ class TestFacts:
 @pytest.mark.usefixtures("small_home")
 def test_augmentation_changes_what_is_trained_on() -> None:
     kinds = ("off", "cpu", "device", "device")
-    losses = [trained(strategy="memory", steps=2, evaluate=False, augment=kind)["loss"] for kind in kinds]
+    losses = [
+        trained(strategy="memory", steps=2, evaluate=False, augment=kind)["loss"] for kind in kinds
+    ]
     assert len({round(float(loss[0]), 6) for loss in losses}) == 3
     assert np.array_equal(losses[-1], losses[-2])  # the seed decides
 
@@ -94,7 +108,10 @@ def test_cudnn_is_told_whether_to_try_its_algorithms(wanted: bool) -> None:
 @pytest.mark.usefixtures("few_photos")
 @pytest.mark.parametrize("strategy", ["threads", "prefetch", "device"])
 def test_train_and_evaluate_photos(strategy: str) -> None:
-    more: dict[str, Any] = {"prefetch": {"workers": 1, "precision": "bf16"}, "device": {"augment": "device"}}
+    more: dict[str, Any] = {
+        "prefetch": {"workers": 1, "precision": "bf16"},
+        "device": {"augment": "device"},
+    }
     run = trained(**(PHOTOS | {"evaluate": True, "strategy": strategy} | more.get(strategy, {})))
     assert run["samples"].tolist() == [4] * 3
     assert np.isfinite(run["loss"]).all()
@@ -104,10 +121,20 @@ def test_train_and_evaluate_photos(strategy: str) -> None:
 
 class TestUnreadable:
     @pytest.mark.slow
-    @pytest.mark.parametrize(("strategy", "workers"), [("threads", None), ("prefetch", 1), ("ram-disk", 0)])
-    def test_fails_by_its_own_name_or_is_left_out(self, damaged: Path, strategy: str, workers: int | None) -> None:
+    @pytest.mark.parametrize(
+        ("strategy", "workers"), [("threads", None), ("prefetch", 1), ("ram-disk", 0)]
+    )
+    def test_fails_by_its_own_name_or_is_left_out(
+        self, damaged: Path, strategy: str, workers: int | None
+    ) -> None:
         """Also where a copy on a RAM disk was read, which is gone when somebody reads the message."""
-        job = PHOTOS | {"steps": None, "epochs": 2, "loader_only": True, "strategy": strategy, "workers": workers}
+        job = PHOTOS | {
+            "steps": None,
+            "epochs": 2,
+            "loader_only": True,
+            "strategy": strategy,
+            "workers": workers,
+        }
         with pytest.raises(SampleError) as caught:
             trained(**job)
         assert str(damaged) in str(caught.value)

@@ -15,7 +15,10 @@ PLUGIN = ROOT / "tests" / "plugin"
 
 
 def with_plugin(*words: str, folder: Path = PLUGIN, home: Path) -> subprocess.CompletedProcess[str]:
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]), "VITPROF_HOME": str(home)}
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]),
+        "VITPROF_HOME": str(home),
+    }
     command = [sys.executable, *words]
     return subprocess.run(command, check=False, capture_output=True, text=True, env=env, cwd=ROOT)
 
@@ -26,7 +29,11 @@ def test_it_passes_the_contract_and_trains(tmp_path: Path) -> None:
     words = ["-v", own, "-p", "no:cacheprovider", "-k", "toy", "tests/engine/test_contract.py"]
     ended = with_plugin("-c", PYTEST, *words, home=tmp_path)
     assert ended.returncode == 0, ended.stdout[-3000:]
-    for part in ("digits-toy-[a-z-]+-ahead", "photos-[a-z0-9-]+-toy-loader-", "digits-[a-z0-9-]+-toy-transfer"):
+    for part in (
+        "digits-toy-[a-z-]+-ahead",
+        "photos-[a-z0-9-]+-toy-loader-",
+        "digits-[a-z0-9-]+-toy-transfer",
+    ):
         assert re.search(part, ended.stdout), part
     listed = with_plugin("-m", "vitprof", "strategies", "--json", home=tmp_path)
     assert '"toy"' in listed.stdout, listed.stderr
@@ -36,7 +43,10 @@ def test_it_passes_the_contract_and_trains(tmp_path: Path) -> None:
     ("module", "why"),
     [
         ("import no_such_package", "No module named 'no_such_package'"),
-        ("from vitprof.config.parts import STORAGES\nSTORAGE = STORAGES['lmdb']; STRATEGIES = ()", "name already"),
+        (
+            "from vitprof.config.parts import STORAGES\nSTORAGE = STORAGES['lmdb']; STRATEGIES = ()",
+            "name already",
+        ),
         ("x = 1", "module 'toy_storage' has no attribute 'STORAGE'"),
     ],
 )

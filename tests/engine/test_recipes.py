@@ -67,7 +67,9 @@ def test_trained(shared_home):
 def tree(tmp_path: Path) -> Path:
     """A copy of the package and of its tests."""
     shutil.copytree(ROOT / "vitprof", tmp_path / "vitprof", ignore=UNFINISHED)
-    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("browser", "*.pyc.*"))
+    shutil.copytree(
+        ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("browser", "*.pyc.*")
+    )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 
@@ -83,9 +85,21 @@ def test_a_storage_is_added_in_four_files(tree: Path) -> None:
     assert len(NEW_STORAGE) + 1 <= 5
     (tree / "tests/engine/test_toy.py").write_text(RUN, encoding="utf-8")
     own = f"--basetemp={tree / 'temporary'}"  # where it takes others' permissions away, not from what tests share
-    command = [sys.executable, "-c", PYTEST, "-v", own, "-p", "no:cacheprovider", "-k", "digits-toy or trained"]
+    command = [
+        sys.executable,
+        "-c",
+        PYTEST,
+        "-v",
+        own,
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "digits-toy or trained",
+    ]
     env = os.environ | {"PYTHONPATH": str(tree)}
     tests = ["tests/engine/test_contract.py", "tests/engine/test_toy.py"]
-    ended = subprocess.run([*command, *tests], check=False, capture_output=True, text=True, env=env, cwd=tree)
+    ended = subprocess.run(
+        [*command, *tests], check=False, capture_output=True, text=True, env=env, cwd=tree
+    )
     assert ended.returncode == 0, ended.stdout[-3000:]
     assert re.search("digits-toy-[a-z-]+-ahead", ended.stdout)

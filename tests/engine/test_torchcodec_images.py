@@ -38,7 +38,9 @@ def test_it_decodes_as_the_others_do() -> None:
 
 
 @pytest.mark.usefixtures("_here")
-@pytest.mark.parametrize(("suffix", "mode"), [("WEBP", "RGB"), ("JPEG", "CMYK"), ("PNG", "RGBA"), ("PNG", "P")])
+@pytest.mark.parametrize(
+    ("suffix", "mode"), [("WEBP", "RGB"), ("JPEG", "CMYK"), ("PNG", "RGBA"), ("PNG", "P")]
+)
 def test_what_people_have(suffix: str, mode: str) -> None:
     colours = np.full((40, 40, 3), (200, 90, 20), np.uint8)
     image, file = Image.fromarray(colours).convert(mode), io.BytesIO()
@@ -49,5 +51,8 @@ def test_what_people_have(suffix: str, mode: str) -> None:
 
 def test_where_it_is_missing_that_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchcodec.decoders", None)
-    with pytest.raises(ConfigError, match="decoder: 'torchcodec' is not possible; install torchcodec for this PyTorch"):
+    with pytest.raises(
+        ConfigError,
+        match="decoder: 'torchcodec' is not possible; install torchcodec for this PyTorch",
+    ):
         open_decoder(NAME)

@@ -34,7 +34,9 @@ QUICK = ("per-sample", "memory")
 """One of each way to load; the inner loop leaves the others out."""
 LOADED = list(
     {
-        (plan.loader, plan.location): s for s, plan in reversed(STRATEGIES.items()) if not LOADERS[plan.loader].decodes
+        (plan.loader, plan.location): s
+        for s, plan in reversed(STRATEGIES.items())
+        if not LOADERS[plan.loader].decodes
     }.values()
 )
 """A strategy for each loader and each location that digits can have; tests/engine/test_contract.py has all others."""
@@ -77,7 +79,9 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 
 
 @pytest.mark.parametrize("strategy", EACH)
-def test_what_a_run_of_20_steps_reports(runs: Callable[[str], Recorded], plain: list[float], strategy: str) -> None:
+def test_what_a_run_of_20_steps_reports(
+    runs: Callable[[str], Recorded], plain: list[float], strategy: str
+) -> None:
     run = runs(strategy)
     assert run["loss"] == pytest.approx(plain, abs=1e-4)
     assert run.completed is True
@@ -90,20 +94,31 @@ def test_what_a_run_of_20_steps_reports(runs: Callable[[str], Recorded], plain: 
     assert run.values["cpu_samples"] == run["samples"][5:].sum()
     assert run.values["cpu_s"] > 0
     staged = ["stage"] if STRATEGIES[strategy].location != "disk" else []
-    assert [name for name, _, _ in run.phases] == ["startup", "prepare", *staged, "prepare", "startup", "shutdown"]
+    assert [name for name, _, _ in run.phases] == [
+        "startup",
+        "prepare",
+        *staged,
+        "prepare",
+        "startup",
+        "shutdown",
+    ]
     assert run.values["storage_bytes"] > 0
     assert (run.environments[0]["device"], run.environments[0]["torch_threads"]) == ("cpu", 1)
     # On the CPU the steps fill the time.
     assert run["step_s"] == pytest.approx(run["gap_s"] + run["compute_s"], abs=1e-9)
     end = run["compute_start_s"] + run["compute_s"]
     began = end - run["step_s"]
-    after = np.arange(1, 20) != 5  # after warm-up the CPU time is asked for: between steps 4 and 5 is a pause
+    after = (
+        np.arange(1, 20) != 5
+    )  # after warm-up the CPU time is asked for: between steps 4 and 5 is a pause
     assert began[1:][after] == pytest.approx(end[:-1][after], abs=1e-9)
     assert began[5] > end[4] + 1e-6  # and no step is charged with it
     assert (run["t_start_s"] >= began).all()
     got = run["t_start_s"] + run["data_wait_s"]
     assert (run["compute_start_s"] - run["h2d_s"] >= got - 1e-9).all()
-    assert run["exposed_wait_s"] == pytest.approx(run["data_wait_s"], abs=1e-9)  # nothing hides a wait on the CPU
+    assert run["exposed_wait_s"] == pytest.approx(
+        run["data_wait_s"], abs=1e-9
+    )  # nothing hides a wait on the CPU
     assert (run["data_wait_s"] >= 0).all()
     assert (run["compute_s"] > 0).all()
     assert (run["read_s"] >= 0).all()
@@ -131,23 +146,36 @@ class TestBudget:
 
     @pytest.mark.slow
     def test_seconds_of_training(self) -> None:
-        run = trained(strategy="memory", seconds=0.1, evaluate=False, batch_size=150, clock=ticking())
+        run = trained(
+            strategy="memory", seconds=0.1, evaluate=False, batch_size=150, clock=ticking()
+        )
         began = run["t_start_s"][0]
         ends = run["compute_start_s"] + run["compute_s"] - began
         assert run.completed is True
         assert run["epoch"].max() >= 1
-        assert ends[-2] < 0.1 <= ends[-1] + 3e-3  # asked after the step, by a clock that goes on with each reading
+        assert (
+            ends[-2] < 0.1 <= ends[-1] + 3e-3
+        )  # asked after the step, by a clock that goes on with each reading
         assert run["step_s"].sum() <= 0.11
 
     @pytest.mark.slow
     def test_a_slow_setting_makes_its_least_steps_and_not_for_ever(self) -> None:
-        asked: dict[str, Any] = {"strategy": "memory", "evaluate": False, "batch_size": 60, "warmup_steps": 1}
-        run = trained(**asked, seconds=0.05, least_steps=6, clock=ticking(5e-3))  # a step takes about 40 ms
+        asked: dict[str, Any] = {
+            "strategy": "memory",
+            "evaluate": False,
+            "batch_size": 60,
+            "warmup_steps": 1,
+        }
+        run = trained(
+            **asked, seconds=0.05, least_steps=6, clock=ticking(5e-3)
+        )  # a step takes about 40 ms
         assert steady_state(run.steps).sum() == 6
         run = trained(**asked, seconds=0.05, least_steps=100, clock=ticking(5e-3))
         assert 0.45 <= run["t_start_s"][-1] - run["t_start_s"][0] <= 0.6, "ten times its seconds"
         quick = trained(**asked, seconds=0.1, least_steps=1, clock=ticking(1e-3))
-        assert quick["t_start_s"][-1] - quick["t_start_s"][0] > 0.08, "what has its steps goes on for its seconds"
+        assert quick["t_start_s"][-1] - quick["t_start_s"][0] > 0.08, (
+            "what has its steps goes on for its seconds"
+        )
 
 
 @pytest.mark.parametrize("warmup", [0, 2, 99])
@@ -163,21 +191,33 @@ class TestEvaluation:
     def test_facts_are_those_of_the_test_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
         models = []
         build = trainer.ViT
-        monkeypatch.setattr(trainer, "ViT", lambda *a, **k: models.append(build(*a, **k)) or models[0])
+        monkeypatch.setattr(
+            trainer, "ViT", lambda *a, **k: models.append(build(*a, **k)) or models[0]
+        )
         run = trained(strategy="memory", epochs=1)
-        images, labels = (torch.from_numpy(a) for a in read_split(datasets.prepare("digits"), False))
+        images, labels = (
+            torch.from_numpy(a) for a in read_split(datasets.prepare("digits"), False)
+        )
         with torch.no_grad():
-            logits = models[0](ToInput(SMALL, "uint8", 28, torch.device("cpu"))(images.unsqueeze(1)))
+            logits = models[0](
+                ToInput(SMALL, "uint8", 28, torch.device("cpu"))(images.unsqueeze(1))
+            )
         assert run.values["test_accuracy"] == (logits.argmax(1) == labels).sum().item() / 100
-        assert run.values["test_loss"] == pytest.approx(F.cross_entropy(logits, labels).item(), abs=1e-5)
+        assert run.values["test_loss"] == pytest.approx(
+            F.cross_entropy(logits, labels).item(), abs=1e-5
+        )
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("budget", "times"), [({"epochs": 2}, 2), ({"steps": 5}, 1)])
-    def test_after_each_epoch_or_at_the_end_beside_no_step(self, budget: dict[str, int], times: int) -> None:
+    def test_after_each_epoch_or_at_the_end_beside_no_step(
+        self, budget: dict[str, int], times: int
+    ) -> None:
         run = trained(strategy="memory", batch_size=300, **budget)
         assert [name for name, _, _ in run.phases] == [*PREPARED, *["evaluate"] * times, "shutdown"]
         end = run["compute_start_s"] + run["compute_s"]
-        stretches = [(a, b) for _, a, b in run.phases] + list(zip(end - run["step_s"], end, strict=True))
+        stretches = [(a, b) for _, a, b in run.phases] + list(
+            zip(end - run["step_s"], end, strict=True)
+        )
         stretches.sort()
         assert all(b <= c + 1e-9 for (_, b), (c, _) in itertools.pairwise(stretches))
 
@@ -229,7 +269,9 @@ class TestStop:
 
 
 class TestFailure:
-    def test_of_a_batch_keeps_the_steps_and_closes_the_loader(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_of_a_batch_keeps_the_steps_and_closes_the_loader(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         closed: list[bool] = []
 
         def failing(self: BatchReader, epoch: int) -> Iterator[Any]:
@@ -251,7 +293,9 @@ class TestFailure:
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "Radeon")
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         amd = r"an AMD GPU \(Radeon, ROCm 6.2\), which vitprof's own jobs do not use yet"
-        with pytest.raises(DeviceError, match=rf"^device cuda:0: PyTorch .*: it has {amd}; choose device cpu, or"):
+        with pytest.raises(
+            DeviceError, match=rf"^device cuda:0: PyTorch .*: it has {amd}; choose device cpu, or"
+        ):
             trained(strategy="memory", device="cuda:0")
 
 
@@ -262,7 +306,9 @@ def test_images_are_resized_where_the_model_wants_it() -> None:
 
 
 @pytest.mark.slow
-def test_a_compiled_model_trains_the_same(runs: Callable[[str], Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiled_model_trains_the_same(
+    runs: Callable[[str], Recorded], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Through Dynamo only: the default backend compiles for a minute here."""
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
     run = trained(strategy="memory", steps=3, evaluate=False, compile=True)

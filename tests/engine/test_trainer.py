@@ -52,7 +52,9 @@ def test_attention_is_softmax_with_the_stated_scale() -> None:
     preset, scale = MODELS["tiny"], 64**-0.5
     assert preset.scale == scale
     # tiny has the scale of the article
-    assert all(m.scale == (m.dim if m.name == "tiny" else m.dim_head) ** -0.5 for m in MODELS.values())
+    assert all(
+        m.scale == (m.dim if m.name == "tiny" else m.dim_head) ** -0.5 for m in MODELS.values()
+    )
     assert preset.dim != preset.dim_head
     torch.manual_seed(1)
     heads, dim_head = preset.heads, preset.dim_head
@@ -60,17 +62,23 @@ def test_attention_is_softmax_with_the_stated_scale() -> None:
     x = torch.randn(2, 5, preset.dim)
 
     def plain(by: float) -> torch.Tensor:
-        q, k, v = layer.to_qkv(layer.norm(x)).reshape(2, 5, 3, heads, dim_head).permute(2, 0, 3, 1, 4)
+        q, k, v = (
+            layer.to_qkv(layer.norm(x)).reshape(2, 5, 3, heads, dim_head).permute(2, 0, 3, 1, 4)
+        )
         weights = torch.softmax(q @ k.transpose(-1, -2) * by, dim=-1)
         return layer.to_out((weights @ v).transpose(1, 2).reshape(2, 5, heads * dim_head))
 
     assert torch.allclose(layer(x), plain(scale), atol=1e-5)
-    assert not torch.allclose(layer(x), plain(2 * scale), atol=1e-3)  # the scale is not without effect
+    assert not torch.allclose(
+        layer(x), plain(2 * scale), atol=1e-3
+    )  # the scale is not without effect
 
 
 def test_every_parameter_learns_and_the_seed_decides_how_it_begins() -> None:
     model = tiny()
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), tiny().parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(model.parameters(), tiny().parameters(), strict=True)
+    )
     assert model(torch.randn(1, 1, 28, 28)).shape == (1, 10)
     model(torch.randn(4, 1, 28, 28)).square().sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
@@ -105,7 +113,10 @@ def test_torch_trains_and_evaluates() -> None:
 
 
 def test_what_is_not_ready_goes_through_to_input() -> None:
-    trainer, to_input = TorchTrainer(RunConfig(), CpuDevice(Clock(10.0))), Mock(side_effect=torch.clone)
+    trainer, to_input = (
+        TorchTrainer(RunConfig(), CpuDevice(Clock(10.0))),
+        Mock(side_effect=torch.clone),
+    )
     trainer.step(batch(3), to_input)
     trainer.evaluate(batch(2), to_input)
     assert [len(call.args[0]) for call in to_input.call_args_list] == [3, 2]
@@ -115,7 +126,10 @@ def test_a_simulated_device_takes_the_time_and_gives_no_loss() -> None:
     device = open_device("simulated:30,1000000", Clock(10.0))
     trainer = open_trainer(RunConfig(), device)
     assert isinstance(trainer, SimulatedTrainer)
-    assert trainer.step(batch(4), None) == (10.0, None)  # compute begins when it is launched, not at the batch's 0.0
+    assert trainer.step(batch(4), None) == (
+        10.0,
+        None,
+    )  # compute begins when it is launched, not at the batch's 0.0
     assert device.mark() == pytest.approx(14.03)
     trainer.evaluate(batch(2), None)
     assert device.mark() == pytest.approx(14.03 + 2.03 / 3)
@@ -125,8 +139,12 @@ def test_a_simulated_device_takes_the_time_and_gives_no_loss() -> None:
 class TestARun:
     """The whole loop on a simulated device."""
 
-    @pytest.mark.parametrize("values", [{}, {"transfer": "pinned"}, {"transfer": "stream"}, {"transfer": "resident"}])
-    def test_compute_is_that_of_the_accelerator(self, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]) -> None:
+    @pytest.mark.parametrize(
+        "values", [{}, {"transfer": "pinned"}, {"transfer": "stream"}, {"transfer": "resident"}]
+    )
+    def test_compute_is_that_of_the_accelerator(
+        self, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]
+    ) -> None:
         # a busy machine takes longer for it than the device has work queued, and gaps count from behind it
         monkeypatch.setattr("vitprof.engine.train.process_tree_cpu_s", lambda: 0.0)
         run = trained(device="simulated:4,10", strategy="memory", steps=12, batch_size=50, **values)
@@ -134,7 +152,9 @@ class TestARun:
         # the device's own queue, so exactly that: not before the step before is done, nor before the batch is there;
         # before the first step it has no queue, and what prepares the batch waits for a host that may lack a CPU
         prepare_s = np.nan_to_num(run["device_prepare_s"])
-        computed_s = np.sort(run["compute_s"] - prepare_s)  # longer where the host is held up before it launches
+        computed_s = np.sort(
+            run["compute_s"] - prepare_s
+        )  # longer where the host is held up before it launches
         assert computed_s[:10] == pytest.approx(4.5e-3, abs=1e-9)
         assert prepare_s[1:] == pytest.approx(0, abs=1e-9)
         ends = run["compute_start_s"] + run["compute_s"]
@@ -147,7 +167,9 @@ class TestARun:
     def test_it_runs_ahead_of_the_device(self) -> None:
         """Three steps can be queued, so the host asks for a batch before the step before it is done; no gap. Long
         steps: other programs may keep the host from its CPU for two of them."""
-        run = trained(device="simulated:150,0", strategy="memory", transfer="pinned", steps=5, batch_size=50)
+        run = trained(
+            device="simulated:150,0", strategy="memory", transfer="pinned", steps=5, batch_size=50
+        )
         ends = run["compute_start_s"] + run["compute_s"]
         assert np.all(run["t_start_s"][1:] < ends[:-1])
         assert np.all(run["exposed_wait_s"][1:] == 0)
@@ -169,7 +191,11 @@ def test_each_precision_and_optimizer_learns_the_same(kind: str) -> None:
     def losses(config: RunConfig) -> list[float]:
         torch.manual_seed(0)
         trainer = TorchTrainer(config, CpuDevice(Clock(10.0)))
-        return [float(loss) for _, loss in (trainer.step(batch(32), None) for _ in range(6)) if loss is not None]
+        return [
+            float(loss)
+            for _, loss in (trainer.step(batch(32), None) for _ in range(6))
+            if loss is not None
+        ]
 
     plain, other = losses(RunConfig(lr=0.003)), losses(RunConfig(lr=0.003, **values))
     assert other == pytest.approx(plain, abs=0.1)

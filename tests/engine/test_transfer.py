@@ -10,7 +10,16 @@ import torch
 from tests.clock import Clock
 from tests.engine.loaders.loader_helpers import config_of
 from tests.engine.loaders.loader_helpers import opened as loader_of
-from tests.engine.transfer_helpers import batch, cpu, cuda, gpu, normalised, on_gpu, pixels, to_input
+from tests.engine.transfer_helpers import (
+    batch,
+    cpu,
+    cuda,
+    gpu,
+    normalised,
+    on_gpu,
+    pixels,
+    to_input,
+)
 from tests.engine_fixtures import SMALL
 from vitprof.config import RunConfig
 from vitprof.config.accelerators import Accelerator, accelerator
@@ -19,7 +28,15 @@ from vitprof.config.resolve import resolve
 from vitprof.engine.loaders import open_loader
 from vitprof.engine.loaders.contract import Batch
 from vitprof.engine.storage.arrays import MemoryStorage
-from vitprof.engine.transfer import Delayed, Packed, PinnedCopy, Ring, open_transfer, staged, to_pinned
+from vitprof.engine.transfer import (
+    Delayed,
+    Packed,
+    PinnedCopy,
+    Ring,
+    open_transfer,
+    staged,
+    to_pinned,
+)
 from vitprof.errors import DeviceError
 from vitprof.measure.devices import CpuDevice, Device, Pinning
 from vitprof.measure.devices.cuda import CudaDevice
@@ -33,7 +50,9 @@ def same(images: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", TRANSFERS)
-def test_on_the_cpu_a_batch_arrives_as_it_was_and_only_the_prefetch_stream_normalises(name: str) -> None:
+def test_on_the_cpu_a_batch_arrives_as_it_was_and_only_the_prefetch_stream_normalises(
+    name: str,
+) -> None:
     transfer = open_transfer(name, cpu(), same)
     assert (transfer.buffer is not None) == (name == "pinned")
     for n in (20, 3):
@@ -52,10 +71,18 @@ def test_on_the_cpu_a_batch_arrives_as_it_was_and_only_the_prefetch_stream_norma
 
 
 @pytest.mark.usefixtures("small_home")
-@pytest.mark.parametrize(("loader", "depth"), [("batches", 0), ("ahead", 1), ("ahead", 3), ("threads", 2)])
+@pytest.mark.parametrize(
+    ("loader", "depth"), [("batches", 0), ("ahead", 1), ("ahead", 3), ("threads", 2)]
+)
 def test_a_loader_reuses_buffers_but_never_one_that_is_still_read(loader: str, depth: int) -> None:
     storage, transfer = "files" if loader == "threads" else "memory", PinnedCopy(cpu())
-    config = config_of(loader=loader, transfer="pinned", batch_size=32, storage=storage, prefetch_factor=depth or None)
+    config = config_of(
+        loader=loader,
+        transfer="pinned",
+        batch_size=32,
+        storage=storage,
+        prefetch_factor=depth or None,
+    )
     addresses, labels = set(), []
     previous: tuple[torch.Tensor, torch.Tensor] | None = None
     with loader_of(config, buffer=transfer.buffer) as made:
@@ -82,7 +109,9 @@ def test_batches_of_others_pass_a_pinned_copy_on_the_cpu() -> None:
     first = transfer(Batch(own.permute(0, 3, 1, 2), torch.arange(20)))
     foreign = transfer(batch())
     assert torch.equal(foreign.images, pixels())
-    assert transfer.buffer((20, 28, 28, 1)).data_ptr() == first.images.data_ptr()  # free since the second came
+    assert (
+        transfer.buffer((20, 28, 28, 1)).data_ptr() == first.images.data_ptr()
+    )  # free since the second came
 
 
 def pixels_in(memory: str, transfer: Any) -> torch.Tensor:
@@ -90,8 +119,16 @@ def pixels_in(memory: str, transfer: Any) -> torch.Tensor:
     if memory == "ring":
         if transfer.buffer is None:
             pytest.skip("a blocking copy has no ring")
-        return transfer.buffer((20, 28, 28, 1)).copy_(images.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)  # type: ignore[no-any-return]
-    return images.pin_memory() if memory == "pinned" else images.cuda() if memory == "device" else images
+        return (
+            transfer.buffer((20, 28, 28, 1)).copy_(images.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        )  # type: ignore[no-any-return]
+    return (
+        images.pin_memory()
+        if memory == "pinned"
+        else images.cuda()
+        if memory == "device"
+        else images
+    )
 
 
 @pytest.mark.parametrize("name", ["blocking", "pinned", "stream"])
@@ -108,7 +145,11 @@ def test_the_same_bytes_arrive_on_a_gpu(name: str, memory: str) -> None:
         expected = normalised() if name == "stream" else pixels()
         assert torch.allclose(moved.images.cpu(), expected, atol=1e-6)
         assert moved.labels.tolist() == list(range(20))
-        assert device.seconds(moved.copy_start) <= device.seconds(moved.copy_end) <= device.seconds(moved.ready)
+        assert (
+            device.seconds(moved.copy_start)
+            <= device.seconds(moved.copy_end)
+            <= device.seconds(moved.ready)
+        )
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["in-the-ring", "as-a-dataloader-pins-it"])
@@ -120,7 +161,11 @@ def test_what_is_queued_is_not_overwritten(own: bool) -> None:
     torch.cuda._sleep(int(2e8))
     arrived = []
     for i in range(50):
-        images = transfer.buffer((64, 8, 8, 1)) if own else torch.empty((64, 8, 8, 1), dtype=torch.uint8).pin_memory()
+        images = (
+            transfer.buffer((64, 8, 8, 1))
+            if own
+            else torch.empty((64, 8, 8, 1), dtype=torch.uint8).pin_memory()
+        )
         arrived.append(transfer(Batch(images.fill_(i).permute(0, 3, 1, 2), torch.tensor([i]))))
     torch.cuda.synchronize()
     assert all((m.images.cpu() == i).all() and m.labels.item() == i for i, m in enumerate(arrived))
@@ -175,13 +220,17 @@ def test_a_gather_on_the_device_stands_between_marks(monkeypatch: pytest.MonkeyP
     device, at = Asynchronous(), []
     read = MemoryStorage.read
 
-    def reads(self: MemoryStorage, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    def reads(
+        self: MemoryStorage, indices: torch.Tensor, out: torch.Tensor | None = None
+    ) -> torch.Tensor:
         at.append(device.marks)
         return read(self, indices, out)
 
     monkeypatch.setattr(MemoryStorage, "read", reads)
     transfer = open_transfer("resident", device, same)
-    loader = open_loader(transfer.place(storage()), SMALL, resolve(CONFIG), train=True, buffer=transfer.buffer)
+    loader = open_loader(
+        transfer.place(storage()), SMALL, resolve(CONFIG), train=True, buffer=transfer.buffer
+    )
     for made in loader.epoch(0):
         moved = transfer(made)
         assert moved.copy_start == moved.copy_end == at[-1]  # set right before the gather
@@ -193,10 +242,14 @@ def test_a_gather_on_the_device_stands_between_marks(monkeypatch: pytest.MonkeyP
     assert again.copy_start == again.ready
 
 
-def test_a_set_that_does_not_fit_into_what_is_free_is_refused_before_it_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_set_that_does_not_fit_into_what_is_free_is_refused_before_it_moves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     kept = storage()
     monkeypatch.setattr(CpuDevice, "free_memory_bytes", lambda self: kept.images.nbytes - 1.0)
-    with pytest.raises(DeviceError, match=r"^transfer resident: a split of 20 images takes 15.3 KiB .* are free; "):
+    with pytest.raises(
+        DeviceError, match=r"^transfer resident: a split of 20 images takes 15.3 KiB .* are free; "
+    ):
         open_transfer("resident", cpu(), same).place(kept)
     monkeypatch.setattr(CpuDevice, "free_memory_bytes", lambda self: float(kept.images.nbytes))
     assert open_transfer("resident", cpu(), same).place(kept).device.type == "cpu"
@@ -226,7 +279,9 @@ def test_the_wait_is_part_of_the_copy(name: str, opened_device: Callable[[], Dev
 
 @pytest.mark.parametrize("name", ["blocking", "pinned"])
 def test_it_is_otherwise_the_transfer_that_it_delays(name: str) -> None:
-    plain, other, late = (open_transfer(name, cpu(), same, wait) for wait in (None, Wait("read", 1.0), LATE))
+    plain, other, late = (
+        open_transfer(name, cpu(), same, wait) for wait in (None, Wait("read", 1.0), LATE)
+    )
     assert isinstance(late, Delayed)
     assert not isinstance(other, Delayed)
     assert (late.buffer is None) == (plain.buffer is None)
@@ -243,7 +298,9 @@ def device() -> Asynchronous:
     return Asynchronous()
 
 
-def test_buffers_come_back_when_the_device_has_read_them_in_that_order(device: Asynchronous) -> None:
+def test_buffers_come_back_when_the_device_has_read_them_in_that_order(
+    device: Asynchronous,
+) -> None:
     ring = Ring(device)
     buffers = [ring.take(SHAPE) for _ in range(3)]
     assert (buffers[0].shape, buffers[0].dtype) == (torch.Size(SHAPE), torch.uint8)
@@ -275,7 +332,9 @@ def test_memory_of_others_is_left_alone(device: Asynchronous) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
 @pytest.mark.parametrize("order", ["channels last", "channels first"])
-def test_images_go_through_a_buffer_as_they_lie_in_memory(device: Asynchronous, dtype: torch.dtype, order: str) -> None:
+def test_images_go_through_a_buffer_as_they_lie_in_memory(
+    device: Asynchronous, dtype: torch.dtype, order: str
+) -> None:
     ring = Ring(device)
     images = torch.arange(24).to(dtype).view(2, 2, 2, 3)
     if order == "channels last":
@@ -290,7 +349,9 @@ class Counting(SimulatedDevice):
     """A device that is not there, and the copies that it is asked for."""
 
     def __init__(self) -> None:
-        super().__init__("simulated:test", Accelerator("test", 1e-3, 0.0, "", copy_latency_s=1e-3), Clock())
+        super().__init__(
+            "simulated:test", Accelerator("test", 1e-3, 0.0, "", copy_latency_s=1e-3), Clock()
+        )
         self.copied: list[int] = []
 
     def upload(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
@@ -328,7 +389,9 @@ def test_what_need_not_or_cannot_be_staged_stays_as_it_is(name: str) -> None:
     device, transfer = opened(name)
     floats = Batch(pixels().float(), torch.arange(20))
     nothing = Batch(torch.empty((0, 1, 28, 28), dtype=torch.uint8), torch.arange(0))
-    elsewhere = Batch(torch.empty((4, 1, 28, 28), dtype=torch.uint8, device="meta"), torch.arange(4))
+    elsewhere = Batch(
+        torch.empty((4, 1, 28, 28), dtype=torch.uint8, device="meta"), torch.arange(4)
+    )
     for made in (floats, nothing, elsewhere):
         assert transfer.stage(made) is made
     moved = transfer(floats)
@@ -360,7 +423,9 @@ def test_on_a_gpu_one_copy_out_of_pinned_memory_takes_them_whatever_their_type(
     assert torch.equal(moved.images.cpu(), made.images)
     assert moved.labels.tolist() == list(range(n))
     copied.clear()
-    made = Batch(made.images.pin_memory(), made.labels.pin_memory())  # as a DataLoader does: not again
+    made = Batch(
+        made.images.pin_memory(), made.labels.pin_memory()
+    )  # as a DataLoader does: not again
     assert transfer.stage(made) is made
     assert torch.equal(transfer(made).images.cpu(), made.images)
     assert copied == [made.images.nbytes, made.labels.nbytes]

@@ -17,11 +17,24 @@ from torchvision.transforms import v2
 from tests.engine.transfer_helpers import CPU, DIGITS, normalised, pixels
 from vitprof.config.catalog import DATASETS, DatasetInfo
 from vitprof.engine import transforms
-from vitprof.engine.transforms import AREA_SHARE, ASPECT_RATIO, N_CROP_UNIFORM, Crop, ToInput, centre_crop, random_crop
+from vitprof.engine.transforms import (
+    AREA_SHARE,
+    ASPECT_RATIO,
+    N_CROP_UNIFORM,
+    Crop,
+    ToInput,
+    centre_crop,
+    random_crop,
+)
 
 PHOTOS = dataclasses.replace(DATASETS["photos"], image_size=64)
 IDENTITY = torch.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
-INFOS = [DIGITS, PHOTOS, dataclasses.replace(DIGITS, flips=True), dataclasses.replace(PHOTOS, flips=False)]
+INFOS = [
+    DIGITS,
+    PHOTOS,
+    dataclasses.replace(DIGITS, flips=True),
+    dataclasses.replace(PHOTOS, flips=False),
+]
 MEAN_TOLERANCE = 1.0
 """Mean difference (of 255) between the device's and the CPU's version of a smooth image: OpenCV rounds to uint8, and
 some of its versions place samples to 1/32 pixel."""
@@ -30,7 +43,11 @@ LARGEST_TOLERANCE = 24
 
 
 def uniform(n: int = 2000, seed: int = 0) -> torch.Tensor:
-    return torch.rand((n, transforms.N_UNIFORM), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.rand(
+        (n, transforms.N_UNIFORM),
+        generator=torch.Generator().manual_seed(seed),
+        dtype=torch.float64,
+    )
 
 
 def smooth(n: int, info: DatasetInfo) -> NDArray[np.uint8]:
@@ -41,7 +58,9 @@ def smooth(n: int, info: DatasetInfo) -> NDArray[np.uint8]:
     return images.reshape(n, *side, info.channels)
 
 
-def moved(images: NDArray[np.uint8], theta: torch.Tensor) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+def moved(
+    images: NDArray[np.uint8], theta: torch.Tensor
+) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
     """What the device and the CPU make of images under these maps."""
     on_device = transforms.on_device(torch.from_numpy(images).permute(0, 3, 1, 2).float(), theta)
     on_cpu = images.copy()
@@ -58,7 +77,9 @@ def test_device_and_cpu_make_the_same_images(info: DatasetInfo) -> None:
 
 
 @pytest.mark.parametrize("info", [DIGITS, PHOTOS], ids=lambda info: info.name)
-def test_nothing_happens_under_the_identity_and_a_mirrored_image_is_the_image_mirrored(info: DatasetInfo) -> None:
+def test_nothing_happens_under_the_identity_and_a_mirrored_image_is_the_image_mirrored(
+    info: DatasetInfo,
+) -> None:
     images = smooth(1, info)
     _, flipped = moved(images, torch.tensor([[[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]))
     assert np.array_equal(flipped, images[:, :, ::-1])
@@ -103,11 +124,15 @@ def test_maps_stay_within_their_bounds(numbers: list[float]) -> None:
         assert torch.equal(theta[:, :, 2].abs() <= 1, torch.tensor([[True, True]]))
         if info.kind == "idx":
             assert (float(width), float(height)) == pytest.approx((1, 1))
-            assert (theta[:, :, 2].abs() * info.image_size / 2 <= transforms.PADDED_CROP_PX + 1e-9).all()
+            assert (
+                theta[:, :, 2].abs() * info.image_size / 2 <= transforms.PADDED_CROP_PX + 1e-9
+            ).all()
         else:
             area = float(width * height)
             assert area <= 1 + 1e-9
-            assert area >= transforms.CROP_AREA[0] - 1e-9 or float(torch.maximum(width, height)) == pytest.approx(1)
+            assert area >= transforms.CROP_AREA[0] - 1e-9 or float(
+                torch.maximum(width, height)
+            ) == pytest.approx(1)
             # before it is rotated the crop lies within the image
             assert (theta[:, 0, 2].abs() + width <= 1 + 1e-9).all()
             assert (theta[:, 1, 2].abs() + height <= 1 + 1e-9).all()
@@ -118,9 +143,13 @@ def test_crops_cover_the_range_and_pixels_of_the_map() -> None:
     width, height = scales(transforms.affine(uniform(), PHOTOS))
     assert float((width * height).min()) < transforms.CROP_AREA[0] + 0.05
     assert float((width * height).max()) > 0.95
-    assert float(transforms.affine(uniform(), DIGITS)[:, 0, 0].arccos().max()) > 0.95 * math.radians(15)
+    assert float(
+        transforms.affine(uniform(), DIGITS)[:, 0, 0].arccos().max()
+    ) > 0.95 * math.radians(15)
     theta = torch.tensor([[[0.0, -1.0, 0.1], [1.0, 0.0, 0.0]]])
-    assert transforms.in_pixels(theta, 28)[0] == pytest.approx(np.array([[0, -1, 28.4], [1, 0, 0]]), abs=1e-5)
+    assert transforms.in_pixels(theta, 28)[0] == pytest.approx(
+        np.array([[0, -1, 28.4], [1, 0, 0]]), abs=1e-5
+    )
 
 
 def test_numbers_of_a_sample_are_uniform_and_depend_on_seed_epoch_and_index_alone() -> None:
@@ -142,12 +171,19 @@ def test_numbers_of_a_sample_are_uniform_and_depend_on_seed_epoch_and_index_alon
 )
 def test_centre_crop_is_torchvisions(height: int, width: int) -> None:
     """The position of each pixel, carried through torchvision's transforms as colour."""
-    rows, columns = torch.meshgrid(torch.arange(float(height)), torch.arange(float(width)), indexing="ij")
-    positions = v2.Compose([v2.Resize(256, antialias=True), v2.CenterCrop(224)])(torch.stack([rows, columns]))
+    rows, columns = torch.meshgrid(
+        torch.arange(float(height)), torch.arange(float(width)), indexing="ij"
+    )
+    positions = v2.Compose([v2.Resize(256, antialias=True), v2.CenterCrop(224)])(
+        torch.stack([rows, columns])
+    )
     crop = centre_crop(height, width, 224)
     assert crop.height == crop.width
     step = crop.height / 224
-    for positions_of_axis, first in ((positions[0, :, 0], crop.top), (positions[1, 0, :], crop.left)):
+    for positions_of_axis, first in (
+        (positions[0, :, 0], crop.top),
+        (positions[1, 0, :], crop.left),
+    ):
         ours = first - 0.5 + step * (torch.arange(224) + 0.5)
         # Half a pixel for the corner and half for the side, which are whole pixels; at the border torchvision's
         # filter reaches beyond the crop. A little for torchvision's stretching to whole pixels.
@@ -168,7 +204,9 @@ def inside(crop: Crop, height: int, width: int) -> None:
     assert crop.width > 0
 
 
-@pytest.mark.parametrize(("height", "width"), [(375, 500), (500, 375), (1, 1), (2, 900), (900, 2), (28, 28), (60, 100)])
+@pytest.mark.parametrize(
+    ("height", "width"), [(375, 500), (500, 375), (1, 1), (2, 900), (900, 2), (28, 28), (60, 100)]
+)
 def test_random_crops_lie_inside(height: int, width: int) -> None:
     corners = [np.zeros(N_CROP_UNIFORM), np.full(N_CROP_UNIFORM, np.nextafter(1.0, 0))]
     for u in (*corners, *np.random.default_rng(1).random((100, N_CROP_UNIFORM))):
@@ -177,7 +215,9 @@ def test_random_crops_lie_inside(height: int, width: int) -> None:
 
 def test_random_crops_are_distributed_as_torchvisions() -> None:
     n, height, width = 4000, 375, 500
-    ours = [random_crop(height, width, u) for u in np.random.default_rng(2).random((n, N_CROP_UNIFORM))]
+    ours = [
+        random_crop(height, width, u) for u in np.random.default_rng(2).random((n, N_CROP_UNIFORM))
+    ]
     torch.manual_seed(2)
     image = torch.empty(1, height, width)
     theirs = [v2.RandomResizedCrop(224).make_params([image]) for _ in range(n)]
@@ -198,7 +238,9 @@ SMALL_PHOTOS = dataclasses.replace(DATASETS["photos"], image_size=32)
 
 
 def colours(n: int = 6) -> torch.Tensor:
-    return torch.randint(0, 256, (n, 3, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    return torch.randint(
+        0, 256, (n, 3, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8
+    )
 
 
 def test_bytes_become_what_torchvision_makes_of_them() -> None:
@@ -227,15 +269,21 @@ def test_the_batch_stays_as_it_is(kind: str, seed: int | None) -> None:
 
 
 def test_the_seed_decides_on_the_random_maps_of_the_scaled_pixels() -> None:
-    first, same, other = (ToInput(SMALL_PHOTOS, "uint8", 32, CPU, augment_seed=seed) for seed in (5, 5, 2))
+    first, same, other = (
+        ToInput(SMALL_PHOTOS, "uint8", 32, CPU, augment_seed=seed) for seed in (5, 5, 2)
+    )
     images = first(colours())
     assert torch.equal(images, same(colours()))
     assert not torch.equal(images, other(colours()))
     assert not torch.equal(images, first(colours()))  # the next batch is drawn anew
     generator = torch.Generator().manual_seed(5)
-    theta = transforms.affine(torch.rand((6, transforms.N_UNIFORM), generator=generator), SMALL_PHOTOS)
+    theta = transforms.affine(
+        torch.rand((6, transforms.N_UNIFORM), generator=generator), SMALL_PHOTOS
+    )
     scaled = transforms.on_device(colours().float() / 255, theta)
-    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (SMALL_PHOTOS.mean, SMALL_PHOTOS.std))
+    mean, std = (
+        torch.tensor(values).view(1, 3, 1, 1) for values in (SMALL_PHOTOS.mean, SMALL_PHOTOS.std)
+    )
     assert torch.equal(images, (scaled - mean) / std)
 
 

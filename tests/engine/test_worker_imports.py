@@ -22,9 +22,13 @@ sys.exit(1)
 
 def test_what_is_missing_is_left_out_and_the_end_takes_no_time() -> None:
     (name,) = FORK_SERVER_IMPORTS
-    ended = subprocess.run([sys.executable, "-c", SCRIPT, name], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", SCRIPT, name], capture_output=True, text=True, check=False
+    )
     assert (ended.stderr, ended.stdout) == ("", "True True\n")
-    assert ended.returncode == 0, "without tearing the interpreter down, which would have kept the status"
+    assert ended.returncode == 0, (
+        "without tearing the interpreter down, which would have kept the status"
+    )
 
 
 @pytest.mark.parametrize("on", [True, False])

@@ -17,7 +17,9 @@ DIGITS = DATASETS["digits"]
 CPU = torch.device("cpu")
 gpu = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: torch sees none here"),
+    pytest.mark.skipif(
+        not torch.cuda.is_available(), reason="needs a CUDA device: torch sees none here"
+    ),
 ]
 
 

@@ -24,7 +24,13 @@ from vitprof.experiments.tournament.tournament_view import TournamentView
 from vitprof.store import RunStore
 from vitprof.store.tournaments import newest_runs, tournament
 
-SHORT = {"device": "simulated:1,5", "steps": 30, "evaluate": False, "isolation": "thread", "warmup_steps": 2}
+SHORT = {
+    "device": "simulated:1,5",
+    "steps": 30,
+    "evaluate": False,
+    "isolation": "thread",
+    "warmup_steps": 2,
+}
 BASE = RunConfig(**(CHEAP | SHORT))
 A, B = "memory/b16/w-/as-is", "memory/b32/w-/as-is"
 Before = Callable[[int, str], str | None]
@@ -45,7 +51,13 @@ def _at_home(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 def made(store: RunStore, **values: object) -> int:
-    known = {"base": BASE, "strategies": ("memory",), "batch_sizes": (16, 32), "repeats": 2, "until_decided": False}
+    known = {
+        "base": BASE,
+        "strategies": ("memory",),
+        "batch_sizes": (16, 32),
+        "repeats": 2,
+        "until_decided": False,
+    }
     return create_tournament(store, TournamentSpec(**(known | values)))  # type: ignore[arg-type]
 
 
@@ -111,7 +123,9 @@ def test_a_round_whose_node_is_lost_runs_again_whole_on_another(store: RunStore)
     assert ClusterTournament(store, number, engine).run(lambda: False) == ""
     assert [(n, node) for n, node, _ in engine.given] == [(1, "a"), (2, "b"), (1, "a")]
     assert set(nodes_of(store, number).values()) == {"a", "b"}
-    assert newest_runs(store, number)[B][1].n_made == 1, "the same node: what is done there is not run again"
+    assert newest_runs(store, number)[B][1].n_made == 1, (
+        "the same node: what is done there is not run again"
+    )
 
 
 def test_a_round_that_is_lost_over_and_over_ends_it(store: RunStore) -> None:
@@ -123,16 +137,27 @@ def test_a_round_that_is_lost_over_and_over_ends_it(store: RunStore) -> None:
 
 def test_it_pauses_and_goes_on_with_what_is_left(store: RunStore) -> None:
     number, stops = made(store), iter([False, True])
-    assert ClusterTournament(store, number, Here(busy=itertools.cycle([False, True]))).run(lambda: next(stops)) == ""
+    assert (
+        ClusterTournament(store, number, Here(busy=itertools.cycle([False, True]))).run(
+            lambda: next(stops)
+        )
+        == ""
+    )
     assert tournament(store, number).status == "paused"
     before = newest_runs(store, number)
     assert {n for mine in before.values() for n in mine} == {1}
     assert ClusterTournament(store, number, Here()).run(lambda: False) == ""
     assert tournament(store, number).status == "done"
-    assert all(newest_runs(store, number)[key][n].id == r.id for key, mine in before.items() for n, r in mine.items())
+    assert all(
+        newest_runs(store, number)[key][n].id == r.id
+        for key, mine in before.items()
+        for n, r in mine.items()
+    )
 
 
-def test_rounds_are_added_until_it_is_decided(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_are_added_until_it_is_decided(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     open_ = iter([(A,), ()])
     monkeypatch.setattr(controller, "can_be_fastest", lambda board: next(open_))
     engine = Here()
@@ -141,8 +166,12 @@ def test_rounds_are_added_until_it_is_decided(store: RunStore, monkeypatch: pyte
     assert tournament(store, number).note == ""
 
 
-def test_what_no_node_can_run_is_refused_with_the_reason(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "why_not_here", lambda c, machine: "no room" if c.batch_size == 32 else "")
+def test_what_no_node_can_run_is_refused_with_the_reason(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        rounds, "why_not_here", lambda c, machine: "no room" if c.batch_size == 32 else ""
+    )
     number = made(store)
     ClusterTournament(store, number, Here()).run(lambda: False)
     assert tournament(store, number).refused == {B: "no room"}
@@ -179,11 +208,15 @@ def test_submitit_runs_rounds_as_processes(store: RunStore) -> None:
 
 
 @pytest.mark.slow
-def test_two_nodes_of_ray_share_the_rounds(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_nodes_of_ray_share_the_rounds(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
     cluster.add_node(num_cpus=1)
     number = made(store)

@@ -11,13 +11,27 @@ import pytest
 from vitprof.analysis.conversion import Conversion, StoredForm
 from vitprof.config.own_script import UNCHANGED, settings_of
 from vitprof.errors import ConfigError
-from vitprof.experiments.conversion import clear_plans, forget, plan_spec, plans_directory, stored_as
+from vitprof.experiments.conversion import (
+    clear_plans,
+    forget,
+    plan_spec,
+    plans_directory,
+    stored_as,
+)
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.store import RunStore
 from vitprof.store.tournaments import set_status
 
 LMDB = StoredForm(payload="FilesOf", number=0, seconds=(0.01, 0.01), bytes=1e6)
-MADE = Conversion("whole", 500, 10_000, {"a": 50}, {"lmdb": LMDB, "arrow": StoredForm("no")}, 5.0, {"batch_size": 32})
+MADE = Conversion(
+    "whole",
+    500,
+    10_000,
+    {"a": 50},
+    {"lmdb": LMDB, "arrow": StoredForm("no")},
+    5.0,
+    {"batch_size": 32},
+)
 
 
 @pytest.fixture
@@ -28,7 +42,9 @@ def folder(vitprof_home: Path) -> Path:
 
 
 def spec_of(folder: Path, made: Conversion = MADE, **more: Any) -> Any:
-    return plan_spec(["python", "a.py"], ["python", "a.py"], folder, made, steps=100, in_place=True, **more)
+    return plan_spec(
+        ["python", "a.py"], ["python", "a.py"], folder, made, steps=100, in_place=True, **more
+    )
 
 
 def test_the_script_is_run_on_each_form_and_as_it_is_on_the_same_samples(folder: Path) -> None:
@@ -36,24 +52,34 @@ def test_the_script_is_run_on_each_form_and_as_it_is_on_the_same_samples(folder:
     assert (spec.repeats, spec.base.steps, spec.script.vary) == (2, 100, (("storage", ("lmdb",)),))
     script = replace(spec.script, loader={"num_workers": 0})
     as_it_is, lmdb = settings_of(script)
-    assert (as_it_is.key, lmdb.key, stored_as(spec.script, lmdb)) == (UNCHANGED, "own-script/storage=lmdb", None)
-    samples = {"n": 500, "samples": 10_000, "cold": False}
-    assert stored_as(script, as_it_is) == samples | {"module": "", "folder": str(folder / "as-is")} | dict.fromkeys(
-        ("number", "same")
+    assert (as_it_is.key, lmdb.key, stored_as(spec.script, lmdb)) == (
+        UNCHANGED,
+        "own-script/storage=lmdb",
+        None,
     )
+    samples = {"n": 500, "samples": 10_000, "cold": False}
+    assert stored_as(script, as_it_is) == samples | {
+        "module": "",
+        "folder": str(folder / "as-is"),
+    } | dict.fromkeys(("number", "same"))
     expected = samples | {"module": "lmdb", "folder": str(folder / "lmdb"), "number": 0, "same": 0}
     assert stored_as(script, lmdb) == expected
     assert script.conversion["forms"]["lmdb"]["prepare_s"] == 105
     gone = replace(script, conversion=script.conversion | {"folder": "/no/such"})
-    with pytest.raises(ConfigError, match="the samples that it stored are gone: run convert --plan again"):
+    with pytest.raises(
+        ConfigError, match="the samples that it stored are gone: run convert --plan again"
+    ):
         stored_as(gone, lmdb)
 
 
-def test_what_does_not_fit_in_memory_is_read_once_in_a_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_in_memory_is_read_once_in_a_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     memory = psutil.virtual_memory()
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory._replace(total=1_000_000))
     with pytest.raises(
-        ConfigError, match="samples are more than fit in memory, so none may be read twice in a trial; gi"
+        ConfigError,
+        match="samples are more than fit in memory, so none may be read twice in a trial; gi",
     ):
         spec_of(folder)
     spec = spec_of(folder, replace(MADE, n=2000))

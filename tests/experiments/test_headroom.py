@@ -29,7 +29,9 @@ QUICK: dict[str, Any] = CHEAP | {
     "evaluate": False,
     "isolation": "thread",  # in a process of its own `digits` would have its full size
 }
-ON_DISK = pytest.mark.skipif(tmpfs.is_in_ram(Path(__file__)), reason="a RAM disk has no page cache to drop")
+ON_DISK = pytest.mark.skipif(
+    tmpfs.is_in_ram(Path(__file__)), reason="a RAM disk has no page cache to drop"
+)
 
 
 def profiled(manager: JobManager, **config: Any) -> StoredRun:
@@ -52,7 +54,9 @@ class TestAnchorConfigs:
         own = resolve(asked)
         anchors = jobs.anchor_configs(own)
         changed = {
-            role: {n: v for n, v in config.to_dict().items() if v != getattr(own, n) and n != "name"}
+            role: {
+                n: v for n, v in config.to_dict().items() if v != getattr(own, n) and n != "name"
+            }
             for role, config in anchors.items()
         }
         assert changed == {
@@ -61,14 +65,21 @@ class TestAnchorConfigs:
             "C": {"page_cache": "warm"},
             "D": {"page_cache": "cold", "steps": 19, "warmup_steps": 4},  # an epoch has 19 batches
         }
-        assert [config.name for config in anchors.values()] == [f"mine, anchor {role}" for role in "ABCD"]
+        assert [config.name for config in anchors.values()] == [
+            f"mine, anchor {role}" for role in "ABCD"
+        ]
         assert jobs.anchor_configs(own) == jobs.anchor_configs(asked)
 
     def test_budgets(self) -> None:
         assert configs(steps=None, epochs=3)["C"].steps == 65
-        assert (configs(steps=None, seconds=9.0)["C"].steps, configs(steps=5_000)["A"].steps) == (65, 300)
+        assert (configs(steps=None, seconds=9.0)["C"].steps, configs(steps=5_000)["A"].steps) == (
+            65,
+            300,
+        )
 
-    @pytest.mark.parametrize(("strategy", "why"), [("memory", "in memory"), ("ram-disk", "RAM disk")])
+    @pytest.mark.parametrize(
+        ("strategy", "why"), [("memory", "in memory"), ("ram-disk", "RAM disk")]
+    )
     def test_no_cold_one(self, strategy: str, why: str) -> None:
         anchors = configs(strategy=strategy)
         assert (list(anchors), anchors["C"].page_cache) == (["A", "B", "C"], "as-is")
@@ -88,7 +99,10 @@ class TestAnchorConfigs:
 
     @pytest.mark.parametrize(("inject", "kept"), [("read:20", "C"), ("transfer:20", "BC")])
     def test_a_wait_is_only_where_batches_meet_it(self, inject: str, kept: str) -> None:
-        assert "".join(role for role, config in configs(inject=inject).items() if config.inject) == kept
+        assert (
+            "".join(role for role, config in configs(inject=inject).items() if config.inject)
+            == kept
+        )
 
     @pytest.mark.parametrize("config", [{"loader_only": True}, {"replay": "host"}])
     def test_refused(self, config: dict[str, Any]) -> None:
@@ -118,13 +132,17 @@ class TestMeasuring:
             if cost_ms == pytest.approx(waited_ms - 4.16, rel=0.1):
                 break
         else:
-            pytest.fail(f"preparation costs {cost_ms:.2f} ms a step and not {waited_ms - 4.16:.2f}; {found}")
+            pytest.fail(
+                f"preparation costs {cost_ms:.2f} ms a step and not {waited_ms - 4.16:.2f}; {found}"
+            )
         assert found.speed_up > 1
         assert [p.name for p in found.parts] == ["transfer", "preparation"]
         assert found.parts[1].distinguishable
         assert found.simulated
         assert {p.words for p in shown} <= {"anchor A", "anchor B", "anchor C"}
-        assert found.notes[-1].startswith("no run over a cold page cache (D): storage memory is in memory")
+        assert found.notes[-1].startswith(
+            "no run over a cold page cache (D): storage memory is in memory"
+        )
         assert jobs.find_headroom(manager.store, manager.store.run(run.id)) == found
 
     @pytest.mark.slow
@@ -134,7 +152,10 @@ class TestMeasuring:
         found = jobs.measure_headroom(manager, run, repeats=2)
         assert found is not None
         mine = manager.store.runs(group_key=f"headroom:{run.id}", oldest_first=True)
-        assert ("".join(r.role for r in mine), [a.n_runs for a in found.anchors]) == ("ABCDABCD", [2, 2, 2, 2])
+        assert ("".join(r.role for r in mine), [a.n_runs for a in found.anchors]) == (
+            "ABCDABCD",
+            [2, 2, 2, 2],
+        )
         assert [p.name for p in found.parts] == ["transfer", "preparation", "storage"]
         assert all(math.isfinite(p.low) and math.isfinite(p.high) for p in found.parts)
         assert found.baseline_role == "C"
@@ -143,14 +164,23 @@ class TestMeasuring:
         assert again.anchors == found.anchors, "found from an anchor too"
 
     @pytest.mark.slow
-    def test_an_anchor_that_fails_is_not_run_again(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_anchor_that_fails_is_not_run_again(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         run = profiled(manager, steps=12)
 
-        monkeypatch.setattr("vitprof.engine.pipeline.keep_batches", Mock(side_effect=OSError("no room")))
+        monkeypatch.setattr(
+            "vitprof.engine.pipeline.keep_batches", Mock(side_effect=OSError("no room"))
+        )
         assert jobs.find_headroom(manager.store, run) is None
         found = jobs.measure_headroom(manager, run, repeats=2)
         mine = manager.store.runs(group_key=jobs.group_of(run), oldest_first=True)
-        assert [(r.role, r.status) for r in mine] == [("A", "failed"), ("B", "failed"), ("C", "done"), ("C", "done")]
+        assert [(r.role, r.status) for r in mine] == [
+            ("A", "failed"),
+            ("B", "failed"),
+            ("C", "done"),
+            ("C", "done"),
+        ]
         assert found is not None
         assert [a.n_runs for a in found.anchors] == [0, 0, 2]
         assert re.match(r"anchor A: 1 of 1 runs did not finish \(.*no room", found.notes[0])

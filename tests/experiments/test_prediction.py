@@ -43,18 +43,29 @@ def stored(store: RunStore, **config: Any) -> StoredRun:
 @pytest.mark.usefixtures("small_home")
 class TestPredicting:
     @pytest.mark.slow
-    def test_predicted_then_checked(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_predicted_then_checked(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         run = profiled(manager)
         assert run.status == "done", run.error
-        assert math.isnan(jobs.calibration_for(manager.store, run).median_abs_error), "none is known at first"
+        assert math.isnan(jobs.calibration_for(manager.store, run).median_abs_error), (
+            "none is known at first"
+        )
         shown: list[Progress] = []
-        found = jobs.predict_strategies(manager, run.id, ["memory", "generator"], seconds=0.3, progress=shown.append)
+        found = jobs.predict_strategies(
+            manager, run.id, ["memory", "generator"], seconds=0.3, progress=shown.append
+        )
         assert [p.config.strategy for p in found] == ["memory", "generator"]
         assert all(0 < p.low <= p.samples_per_s <= p.high for p in found)
         assert all(p.measured_per_s is None and p.error is None for p in found)
         assert (found[0].config.steps, found[0].config.loader_only) == (30, False)
         micro = manager.store.run(found[0].micro_run_id).config
-        assert (micro.seconds, micro.steps, micro.loader_only, micro.evaluate) == (0.3, None, True, False)
+        assert (micro.seconds, micro.steps, micro.loader_only, micro.evaluate) == (
+            0.3,
+            None,
+            True,
+            False,
+        )
         # the device computes 4.16 ms a step, and nothing can be faster than that
         assert found[0].samples_per_s <= 32 / 4.159e-3
         assert {(p.words, p.done) for p in shown} <= {("memory", 0), ("generator", 1)}
@@ -62,7 +73,10 @@ class TestPredicting:
         with monkeypatch.context() as patch:
             patch.setattr("vitprof.engine.train._fit", lambda job: 1 / 0)
             (failed,) = jobs.verify(manager, found[:1])
-        assert (failed.measured_per_s, failed.verified_run_id) == (None, None)  # so it can be checked again
+        assert (failed.measured_per_s, failed.verified_run_id) == (
+            None,
+            None,
+        )  # so it can be checked again
         (checked,) = jobs.verify(manager, [failed])
         assert checked.measured_per_s is not None
         assert checked.measured_per_s <= 32 / 4.159e-3
@@ -73,12 +87,16 @@ class TestPredicting:
         error = jobs.calibration_for(manager.store, run)
         assert (error.n, error.median_abs_error) == (1, pytest.approx(abs(checked.error or 0)))
         assert calibrate(manager.store, device="cpu").n == 0
-        assert jobs.record_predictions(manager.store, run.id) == list_predictions(manager.store, run.id)
+        assert jobs.record_predictions(manager.store, run.id) == list_predictions(
+            manager.store, run.id
+        )
         manager.store.delete(run.id)
         assert list_predictions(manager.store) == []
 
     @pytest.mark.slow
-    def test_one_that_fails_has_no_prediction(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_that_fails_has_no_prediction(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         run = profiled(manager)
 
         broken = Mock(side_effect=OSError("no such thread"))
@@ -88,8 +106,13 @@ class TestPredicting:
         (line,) = jobs.failures(manager.store, run.id)
         assert re.match("memory-ahead: .*no such thread", line)
 
-    def test_runs_that_tell_nothing_and_nothing_is_queued_where_one_cannot_run(self, manager: JobManager) -> None:
-        for config, why in (({"loader_only": True}, "loader-only"), ({"steps": 2}, "no steady steps")):
+    def test_runs_that_tell_nothing_and_nothing_is_queued_where_one_cannot_run(
+        self, manager: JobManager
+    ) -> None:
+        for config, why in (
+            ({"loader_only": True}, "loader-only"),
+            ({"steps": 2}, "no steady steps"),
+        ):
             run = profiled(manager, **config)
             with pytest.raises(JobError, match=why):
                 jobs.submit_micro_runs(manager, run.id)
@@ -104,15 +127,22 @@ class TestPredicting:
             jobs.submit_micro_runs(manager, 999)
 
 
-def test_the_same_job_with_that_strategys_own_settings_and_a_page_cache_where_there_is_one(store: RunStore) -> None:
+def test_the_same_job_with_that_strategys_own_settings_and_a_page_cache_where_there_is_one(
+    store: RunStore,
+) -> None:
     run = stored(store, strategy="workers", workers=7, lr=0.1, seed=3)
     other = alternative(run, "threads")
     own = resolve(RunConfig(**(QUICK | {"strategy": "threads", "lr": 0.1, "seed": 3})))
     assert (other, other.workers) == (own, 2)
     memory = alternative(run, "memory")
-    assert {n: getattr(memory, n) for n in KNOBS if getattr(memory, n) is not None} == {"shuffle": "full"}
+    assert {n: getattr(memory, n) for n in KNOBS if getattr(memory, n) is not None} == {
+        "shuffle": "full"
+    }
     run = stored(store, strategy="preprocessed", page_cache="cold")
-    assert (alternative(run, "hdf5").page_cache, alternative(run, "memory").page_cache) == ("cold", "as-is")
+    assert (alternative(run, "hdf5").page_cache, alternative(run, "memory").page_cache) == (
+        "cold",
+        "as-is",
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,7 +154,9 @@ def test_the_same_job_with_that_strategys_own_settings_and_a_page_cache_where_th
         ("photos", "off", "threads", "off"),
     ],
 )
-def test_augmentation_stays(store: RunStore, dataset: str, asked: str, strategy: str, becomes: str) -> None:
+def test_augmentation_stays(
+    store: RunStore, dataset: str, asked: str, strategy: str, becomes: str
+) -> None:
     size = {"n_images": N_PHOTOS} if dataset == "photos" else {}
     run = stored(store, strategy="per-sample", dataset=dataset, augment=asked, **size)
     assert alternative(run, strategy).augment == becomes

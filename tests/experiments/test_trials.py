@@ -10,14 +10,23 @@ from vitprof.errors import StoreAwayError
 from vitprof.experiments.trials import Progress, Trial, run_trials
 from vitprof.jobs.manager import JobManager
 
-SHORT = RunConfig(**(CHEAP | {"device": "simulated:2,0", "steps": 6, "evaluate": False, "isolation": "thread"}))
-LONG = RunConfig(**(CHEAP | {"device": "simulated:200,0", "steps": 300, "evaluate": False, "isolation": "thread"}))
+SHORT = RunConfig(
+    **(CHEAP | {"device": "simulated:2,0", "steps": 6, "evaluate": False, "isolation": "thread"})
+)
+LONG = RunConfig(
+    **(
+        CHEAP
+        | {"device": "simulated:200,0", "steps": 300, "evaluate": False, "isolation": "thread"}
+    )
+)
 LIST = [Trial(LONG, role, f"the {role}") for role in ("first", "second")]
 pytestmark = pytest.mark.usefixtures("small_home")
 
 
 def ended(manager: JobManager) -> list[tuple[str, str]]:
-    return [(run.role, run.status) for run in manager.store.runs(group_key="g:1", oldest_first=True)]
+    return [
+        (run.role, run.status) for run in manager.store.runs(group_key="g:1", oldest_first=True)
+    ]
 
 
 def test_the_next_one_is_chosen_when_the_one_before_is_in_the_store(manager: JobManager) -> None:
@@ -27,13 +36,19 @@ def test_the_next_one_is_chosen_when_the_one_before_is_in_the_store(manager: Job
             yield Trial(SHORT, str(number), f"number {number}")
 
     shown: list[Progress] = []
-    ran = [trial.role for trial, _ in run_trials(manager, rule(), "g:1", total=3, progress=shown.append)]
+    ran = [
+        trial.role
+        for trial, _ in run_trials(manager, rule(), "g:1", total=3, progress=shown.append)
+    ]
     assert ran == ["0", "1", "2"]
     assert {(p.words, p.done, p.total) for p in shown} <= {(f"number {n}", n, 3) for n in range(3)}
 
 
 def test_a_stop_ends_the_running_one_and_begins_no_other(manager: JobManager) -> None:
-    assert [trial.role for trial, _ in run_trials(manager, LIST, "g:1", stop=lambda: bool(ended(manager)))] == ["first"]
+    assert [
+        trial.role
+        for trial, _ in run_trials(manager, LIST, "g:1", stop=lambda: bool(ended(manager)))
+    ] == ["first"]
     assert ended(manager) == [("first", "stopped")]
     assert list(run_trials(manager, LIST, "g:1", stop=lambda: True)) == []
 

@@ -23,7 +23,13 @@ from vitprof.experiments.trials import Progress
 from vitprof.experiments.tuning import Tuning, candidates, enough_of, run_command
 from vitprof.jobs.manager import JobManager
 
-QUICK = {"device": "simulated:5,0", "batch_size": 16, "strategy": "memory", "evaluate": False, "isolation": "thread"}
+QUICK = {
+    "device": "simulated:5,0",
+    "batch_size": 16,
+    "strategy": "memory",
+    "evaluate": False,
+    "isolation": "thread",
+}
 BASE = RunConfig(**(CHEAP | QUICK))
 
 pytestmark = pytest.mark.usefixtures("small_home")
@@ -40,20 +46,33 @@ def _short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestCandidates:
-    def test_the_own_setting_first_then_by_how_much_they_differ_and_only_what_the_strategy_takes(self) -> None:
+    def test_the_own_setting_first_then_by_how_much_they_differ_and_only_what_the_strategy_takes(
+        self,
+    ) -> None:
         found = candidates(dataclasses.replace(BASE, strategy="workers", batch_size=32))
         own = Candidate(2, 2, 32)
         assert (found[0], len(set(found))) == (own, len(found))
 
         def changed(c: Candidate) -> int:
-            return sum(a != b for a, b in zip(dataclasses.astuple(c), dataclasses.astuple(own), strict=True))
+            return sum(
+                a != b
+                for a, b in zip(dataclasses.astuple(c), dataclasses.astuple(own), strict=True)
+            )
 
         assert [changed(c) for c in found] == sorted(changed(c) for c in found)
-        assert {c.batch_size for c in found} == {8, 32, 128}  # four batches of an epoch of 600 at least
+        assert {c.batch_size for c in found} == {
+            8,
+            32,
+            128,
+        }  # four batches of an epoch of 600 at least
         assert {c.workers for c in found} == {0, 1, 2, os.cpu_count(), 2 * (os.cpu_count() or 1)}
         assert {c.prefetch_factor for c in found if c.workers == 0} == {None}
         assert {c.prefetch_factor for c in found if c.workers} == {2, 4, 8}
-        assert candidates(BASE) == [Candidate(None, None, 16), Candidate(None, None, 64), Candidate(None, None, 4)]
+        assert candidates(BASE) == [
+            Candidate(None, None, 16),
+            Candidate(None, None, 64),
+            Candidate(None, None, 4),
+        ]
         base = dataclasses.replace(BASE, strategy="workers", workers=1)
         found = candidates(base, batch_sizes=[16, 32], workers=[1])
         assert {(c.workers, c.batch_size) for c in found} == {(1, 16), (1, 32)}
@@ -61,18 +80,24 @@ class TestCandidates:
 
 class TestTune:
     @pytest.mark.slow
-    def test_the_largest_batch_wins_on_a_device_that_takes_no_longer_for_it(self, manager: JobManager) -> None:
+    def test_the_largest_batch_wins_on_a_device_that_takes_no_longer_for_it(
+        self, manager: JobManager
+    ) -> None:
         shown: list[Progress] = []
 
         def slow() -> float:  # a machine that is busy with other things may take its time
             return time.monotonic() / 20
 
-        found = jobs.tune(manager, BASE, 1.5, batch_sizes=[16, 64], progress=shown.append, clock=slow)
+        found = jobs.tune(
+            manager, BASE, 1.5, batch_sizes=[16, 64], progress=shown.append, clock=slow
+        )
         expected = (Candidate(None, None, 16), Candidate(None, None, 64), True)
         assert (found.default, found.winner, found.verified) == expected
         assert 1 < found.gain.low <= found.gain.value <= found.gain.high
         checks = [(size, 0) for size in (16, 64, 64, 16, 16, 64)]
-        known = [t for t in found.tried if t.samples_per_s > 0]  # a first run without a figure is made again
+        known = [
+            t for t in found.tried if t.samples_per_s > 0
+        ]  # a first run without a figure is made again
         assert [(t.candidate.batch_size, t.rung) for t in known] == [(16, 1), (64, 1), *checks]
         assert found.config.batch_size == 64
         assert re.search("batch 64 reaches .* times that of batch 16", found.sentence)
@@ -82,15 +107,23 @@ class TestTune:
         assert group.startswith("autotune:")
 
     @pytest.mark.slow
-    def test_no_run_begins_when_the_time_is_up_and_stopped_it_gives_the_best_so_far(self, manager: JobManager) -> None:
+    def test_no_run_begins_when_the_time_is_up_and_stopped_it_gives_the_best_so_far(
+        self, manager: JobManager
+    ) -> None:
         found = jobs.tune(manager, BASE, 1.5, clock=itertools.count().__next__)
         assert (len(found.tried), found.winner, found.verified) == (1, found.default, False)
         asked = iter([False] * 40)
         found = jobs.tune(manager, BASE, 60.0, stop=lambda: next(asked, True))
-        assert (found.stopped, found.verified, math.isnan(found.samples_per_s)) == (True, False, False)
+        assert (found.stopped, found.verified, math.isnan(found.samples_per_s)) == (
+            True,
+            False,
+            False,
+        )
 
     def test_no_run_ends_well(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("vitprof.engine.train.open_pipeline", Mock(side_effect=OSError("no room for it")))
+        monkeypatch.setattr(
+            "vitprof.engine.train.open_pipeline", Mock(side_effect=OSError("no room for it"))
+        )
         with pytest.raises(JobError, match="no room for it"):
             jobs.tune(manager, BASE, 1.0)
 
@@ -98,7 +131,9 @@ class TestTune:
         ("changes", "seconds", "field"),
         [({}, 0.0, "time"), ({}, math.nan, "time"), ({"strategy": "dali"}, 1, "strategy")],
     )
-    def test_what_it_refuses(self, manager: JobManager, changes: dict[str, Any], seconds: float, field: str) -> None:
+    def test_what_it_refuses(
+        self, manager: JobManager, changes: dict[str, Any], seconds: float, field: str
+    ) -> None:
         with pytest.raises(ConfigError) as caught:
             jobs.tune(manager, dataclasses.replace(BASE, **changes), seconds)
         assert (caught.value.field, manager.store.runs()) == (field, [])
@@ -107,7 +142,9 @@ class TestTune:
 def test_the_command_runs_the_winner() -> None:
     from vitprof.config.resolve import resolve
 
-    asked = dataclasses.replace(BASE, strategy="workers", workers=1, prefetch_factor=4, loader_times=False, name="a b")
+    asked = dataclasses.replace(
+        BASE, strategy="workers", workers=1, prefetch_factor=4, loader_times=False, name="a b"
+    )
     words = shlex.split(run_command(resolve(asked)))
     assert words[:6] == ["python", "-m", "vitprof", "run", "--strategy", "workers"]
     options = dict(zip(words[6::2], words[7::2], strict=False))
@@ -125,20 +162,46 @@ GAIN, TIE, SURE = Interval(1.0, 1.0, 1.0), Interval(1.02, 0.98, 1.07), Interval(
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({}, "hdf5: keep batch 64, 2 workers, prefetch 2; nothing was faster (2 of 2 settings tried in 20.0 s)"),
-        (CHECKED | {"gain": TIE}, "no gain found, keep batch 64, 2 workers, prefetch 2; batch 256, 1 worker, "),
-        (CHECKED | {"gain": TIE}, " has 1.02 times that of batch 64, 2 workers, prefetch 2 (0.98 to 1.07) (2 of"),
-        ({"winner": OTHER}, "no gain found, keep batch 64, 2 workers, prefetch 2; the lead of batch 256, 1 worker, "),
+        (
+            {},
+            "hdf5: keep batch 64, 2 workers, prefetch 2; nothing was faster (2 of 2 settings tried in 20.0 s)",
+        ),
+        (
+            CHECKED | {"gain": TIE},
+            "no gain found, keep batch 64, 2 workers, prefetch 2; batch 256, 1 worker, ",
+        ),
+        (
+            CHECKED | {"gain": TIE},
+            " has 1.02 times that of batch 64, 2 workers, prefetch 2 (0.98 to 1.07) (2 of",
+        ),
+        (
+            {"winner": OTHER},
+            "no gain found, keep batch 64, 2 workers, prefetch 2; the lead of batch 256, 1 worker, ",
+        ),
         ({"samples_per_s": math.nan}, "none of 2 of 2"),
-        ({"n_candidates": 40}, "hdf5: 2 of 40 settings tried in 20.0 s, too few to name the best; give it about 8 min"),
+        (
+            {"n_candidates": 40},
+            "hdf5: 2 of 40 settings tried in 20.0 s, too few to name the best; give it about 8 min",
+        ),
         (CHECKED | {"n_candidates": 40}, "too few to name the best; give it about 8 min"),
         (CHECKED | {"n_candidates": 40, "gain": SURE}, "reaches 1,000 samples/s, 2.00 times"),
         ({"n_candidates": 40, "stopped": True}, "too few to name the best; it was stopped"),
     ],
 )
 def test_in_words(changes: dict[str, Any], sentence: str) -> None:
-    known: dict[str, Any] = {"strategy": "hdf5", "default": DEFAULT, "winner": DEFAULT, "config": BASE}
-    known |= {"samples_per_s": 1000.0, "gain": GAIN, "verified": False, "n_candidates": 2, "seconds": 20.0}
+    known: dict[str, Any] = {
+        "strategy": "hdf5",
+        "default": DEFAULT,
+        "winner": DEFAULT,
+        "config": BASE,
+    }
+    known |= {
+        "samples_per_s": 1000.0,
+        "gain": GAIN,
+        "verified": False,
+        "n_candidates": 2,
+        "seconds": 20.0,
+    }
     tried = tuple(Tried(c, 1, i, 1000.0, "") for i, c in enumerate((DEFAULT, OTHER), 1))
     assert sentence in Tuning(**(known | {"tried": tried, "stopped": False} | changes)).sentence
 

@@ -33,7 +33,9 @@ def store(vitprof_home: Path) -> Any:
 
 def some_steps(**columns: Any) -> dict[str, np.ndarray]:
     random = np.random.default_rng(0)
-    return made_steps(random.random(N) * 0.01, random.random(N) * 0.01, h2d=0.001, warmup=5, host_s=0.0, **columns)
+    return made_steps(
+        random.random(N) * 0.01, random.random(N) * 0.01, h2d=0.001, warmup=5, host_s=0.0, **columns
+    )
 
 
 def started(store: RunStore, **values: Any) -> int:
@@ -42,15 +44,21 @@ def started(store: RunStore, **values: Any) -> int:
     return run_id
 
 
-def add(store: RunStore, run_id: int, steps: dict[str, np.ndarray], first: int, last: int, rank: int = 0) -> None:
-    part = {name: values[first:last] for name, values in steps.items()} | {"rank": np.full(last - first, float(rank))}
+def add(
+    store: RunStore, run_id: int, steps: dict[str, np.ndarray], first: int, last: int, rank: int = 0
+) -> None:
+    part = {name: values[first:last] for name, values in steps.items()} | {
+        "rank": np.full(last - first, float(rank))
+    }
     store.record(run_id, chunks_of("ranks" if rank else "steps", part))
 
 
 def scraped(collector: RunCollector, name: str) -> dict[str, float]:
     """Returns the samples of a metric by their labels."""
     found = re.findall(
-        rf"^vitprof_{name}{{(.*)}} (\S+)$", generate_latest(registry_of(collector)).decode(), re.MULTILINE
+        rf"^vitprof_{name}{{(.*)}} (\S+)$",
+        generate_latest(registry_of(collector)).decode(),
+        re.MULTILINE,
     )
     return {labels: float(value) for labels, value in found}
 
@@ -60,14 +68,23 @@ def test_counters_are_the_sums_of_all_steps_whatever_they_are_stored_as(
 ) -> None:
     """Over scrapes between which steps come, chunks are merged and the run ends; a scrape reads no step again."""
     steps = some_steps(read_s=0.002)
-    run_id, collector = started(store, environment={"hostname": "n1", "job_id": "7"}), RunCollector(store)
+    run_id, collector = (
+        started(store, environment={"hostname": "n1", "job_id": "7"}),
+        RunCollector(store),
+    )
     label = f'job_id="7",node="n1",rank="0",run="{run_id}"'
     before = dict.fromkeys(("data_wait_s", "exposed_wait_s", "gap_s"), -1.0)
-    counters = {"data_wait_s": "data_wait", "exposed_wait_s": "exposed_wait", "gap_s": "device_idle"}
+    counters = {
+        "data_wait_s": "data_wait",
+        "exposed_wait_s": "exposed_wait",
+        "gap_s": "device_idle",
+    }
     assert scraped(collector, "steps_total") == {label: 0.0}
     assert not scraped(collector, "data_wait_seconds_total")
     read, reading = [], Chunk.read
-    monkeypatch.setattr(Chunk, "read", lambda self, names=None: read.append(self.rows) or reading(self, names))
+    monkeypatch.setattr(
+        Chunk, "read", lambda self, names=None: read.append(self.rows) or reading(self, names)
+    )
     for first in range(0, N, 20):
         add(store, run_id, steps, first, first + 20)
         if first == 100:
@@ -85,7 +102,10 @@ def test_counters_are_the_sums_of_all_steps_whatever_they_are_stored_as(
         assert scraped(collects, "steps_total") == {label: N}
         assert scraped(collects, "samples_total") == {label: 10.0 * N}
         stages = scraped(collects, "stage_seconds_total")
-        assert {key.rpartition("=")[2]: round(s, 6) for key, s in stages.items()} == {'"read"': 0.4, '"transfer"': 0.2}
+        assert {key.rpartition("=")[2]: round(s, 6) for key, s in stages.items()} == {
+            '"read"': 0.4,
+            '"transfer"': 0.2,
+        }
         for column, name in counters.items():
             (value,) = scraped(collects, f"{name}_seconds_total").values()
             assert value == pytest.approx(before[column], abs=1e-6)
@@ -129,7 +149,9 @@ def test_each_rank_has_its_own(store: RunStore) -> None:
         ({"side_stream_steps": 100}, "", {"data_wait", "exposed_wait", "device_idle"}),
     ],
 )
-def test_what_is_not_known_is_absent(store: RunStore, facts: dict[str, Any], nan: str, absent: set[str]) -> None:
+def test_what_is_not_known_is_absent(
+    store: RunStore, facts: dict[str, Any], nan: str, absent: set[str]
+) -> None:
     steps = some_steps(**({nan: np.nan} if nan else {}))
     add(store, started(store, facts=facts), steps, 0, N)
     collector = RunCollector(store)

@@ -23,9 +23,17 @@ def collector() -> Iterator[tuple[str, "queue.Queue[Any]"]]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked = ExportMetricsServiceRequest.FromString(self.rfile.read(int(self.headers["Content-Length"])))
+            asked = ExportMetricsServiceRequest.FromString(
+                self.rfile.read(int(self.headers["Content-Length"]))
+            )
             (resource,) = asked.resource_metrics
-            got.put({metric.name: metric for scope in resource.scope_metrics for metric in scope.metrics})
+            got.put(
+                {
+                    metric.name: metric
+                    for scope in resource.scope_metrics
+                    for metric in scope.metrics
+                }
+            )
             self.send_response(200)
             self.end_headers()
 

@@ -43,7 +43,9 @@ class Page(HTMLParser):
         assert self.inside.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        (self.scripts if self.inside and self.inside[-1] in ("script", "style") else self.texts).append(data)
+        (
+            self.scripts if self.inside and self.inside[-1] in ("script", "style") else self.texts
+        ).append(data)
 
     @property
     def said(self) -> str:
@@ -58,7 +60,9 @@ def parsed(text: str) -> Page:
 
 @pytest.fixture
 def run(store: RunStore) -> StoredRun:
-    return store.run(add_run(store, n=40, name="plain", device="simulated:5,0", strategy="workers", workers=2))
+    return store.run(
+        add_run(store, n=40, name="plain", device="simulated:5,0", strategy="workers", workers=2)
+    )
 
 
 def test_a_run_is_told_from_its_verdict_to_its_machine(store: RunStore, run: StoredRun) -> None:
@@ -66,12 +70,29 @@ def test_a_run_is_told_from_its_verdict_to_its_machine(store: RunStore, run: Sto
     text = html_report(store, [store.run(run.id)], now=NOW)
     assert len(text.encode()) < LIMIT_BYTES
     page = parsed(text)
-    words = [f"Run {run.id}: plain simulated", "Made by vitprof", "2026-01-02 03:04 UTC", "copied 3 MB", "Zürich 9000"]
-    words += ["Where the device's time went", "Time of each step", "Where a batch's loading time goes"]
-    figures = ["(50%, 35 steps), waiting for data", "cause: data wait 50%", "data wait 5.00 ms", "reading 3.00 ms"]
+    words = [
+        f"Run {run.id}: plain simulated",
+        "Made by vitprof",
+        "2026-01-02 03:04 UTC",
+        "copied 3 MB",
+        "Zürich 9000",
+    ]
+    words += [
+        "Where the device's time went",
+        "Time of each step",
+        "Where a batch's loading time goes",
+    ]
+    figures = [
+        "(50%, 35 steps), waiting for data",
+        "cause: data wait 50%",
+        "data wait 5.00 ms",
+        "reading 3.00 ms",
+    ]
     assert [expected for expected in words + figures if expected not in page.said] == []
     settings = {name for names in GROUPS.values() for name in names}
-    assert {n for n in settings if run.config.to_dict()[n] not in (None, "")} <= set(page.said.split())
+    assert {n for n in settings if run.config.to_dict()[n] not in (None, "")} <= set(
+        page.said.split()
+    )
     charts = json.loads(page.scripts[1])
     assert len(charts) == len([e for e in page.elements if e[1].get("role") == "img"]) == 4
     assert all("template" not in chart["layout"] for chart in charts)
@@ -80,9 +101,14 @@ def test_a_run_is_told_from_its_verdict_to_its_machine(store: RunStore, run: Sto
 def test_launch_bubbles_transforms_and_headroom_of_somebodys_own_loop(store: RunStore) -> None:
     run_id = add_run(store, launch_idle_s=0.004)
     assert "Transforms" not in parsed(html_report(store, [store.run(run_id)], now=NOW)).said
-    new, kept = ({"steps": 10, "step_s": s, "compute_s": 0.5, "data_wait_s": s - 0.5} for s in (1.5, 0.5))
+    new, kept = (
+        {"steps": 10, "step_s": s, "compute_s": 0.5, "data_wait_s": s - 0.5} for s in (1.5, 0.5)
+    )
     replay = {str(i): kept if i % 2 else new for i in range(8)}
-    store.update_run(run_id, facts={"transforms": {"<lambda>": {"s_per_sample": 0.002, "calls": 9}}, "replay": replay})
+    store.update_run(
+        run_id,
+        facts={"transforms": {"<lambda>": {"s_per_sample": 0.002, "calls": 9}}, "replay": replay},
+    )
     said = parsed(html_report(store, [store.run(run_id)], now=NOW)).said
     assert "compute 50%" in said
     assert "of it launch bubbles 40% 40% to 40% 140 ms" in said
@@ -91,11 +117,15 @@ def test_launch_bubbles_transforms_and_headroom_of_somebodys_own_loop(store: Run
     assert "with free data the steps of this loop would run 3.00x as fast" in said
 
 
-def test_nothing_is_fetched_and_only_its_own_scripts_may_run(store: RunStore, run: StoredRun) -> None:
+def test_nothing_is_fetched_and_only_its_own_scripts_may_run(
+    store: RunStore, run: StoredRun
+) -> None:
     page = parsed(html_report(store, [run], now=NOW))
     assert not [e for e in page.elements if {"src", "srcset", "action", "data"} & set(e[1])]
     assert not [e for e in page.elements if not (e[1].get("href") or "#").startswith("#")]
-    assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
+    assert not [
+        name for _, attributes in page.elements for name in attributes if name.startswith("on")
+    ]
     (policy,) = [a["content"] or "" for tag, a in page.elements if a.get("http-equiv")]
     rules = dict(rule.strip().partition(" ")[::2] for rule in policy.split(";"))
     assert rules["default-src"] == "'none'"
@@ -105,7 +135,9 @@ def test_nothing_is_fetched_and_only_its_own_scripts_may_run(store: RunStore, ru
 
 def test_texts_of_a_run_stay_texts(store: RunStore) -> None:
     ids = [add_run(store, n=30, name=HOSTILE), add_run(store, n=0, status="failed")]
-    store.update_run(ids[0], environment={"device_name": HOSTILE, "</dl>": HOSTILE}, notices=[HOSTILE])
+    store.update_run(
+        ids[0], environment={"device_name": HOSTILE, "</dl>": HOSTILE}, notices=[HOSTILE]
+    )
     store.update_run(ids[1], name=HOSTILE, error=HOSTILE)
     page = parsed(html_report(store, [store.run(i) for i in ids], now=NOW))
     assert [tag for tag, _ in page.elements if tag in ("script", "img")] == ["script"] * 3
@@ -113,8 +145,12 @@ def test_texts_of_a_run_stay_texts(store: RunStore) -> None:
     assert "ended before its first step" in page.said
 
 
-def test_several_runs_stand_side_by_side_with_what_makes_them_unlike(store: RunStore, run: StoredRun) -> None:
-    other = store.run(add_run(store, n=40, wait_s=0.015, name="slower", batch_size=64, device="cpu"))
+def test_several_runs_stand_side_by_side_with_what_makes_them_unlike(
+    store: RunStore, run: StoredRun
+) -> None:
+    other = store.run(
+        add_run(store, n=40, wait_s=0.015, name="slower", batch_size=64, device="cpu")
+    )
     page = parsed(html_report(store, [run, other], now=NOW))
     links = [a["href"] for tag, a in page.elements if tag == "a"]
     assert links == [f"#run-{run.id}", f"#run-{other.id}"]
@@ -134,7 +170,9 @@ def test_headroom_is_in_it_where_it_was_measured(store: RunStore, run: StoredRun
 
 
 @pytest.mark.slow
-def test_many_long_runs_stay_below_5_mb(store: RunStore, run: StoredRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_long_runs_stay_below_5_mb(
+    store: RunStore, run: StoredRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     n = 20_000
     short, noise = store.steps(run.id), np.random.default_rng(0).random(n) * 1e-3
     steps = {name: np.resize(values, n) for name, values in short.items()}

@@ -13,7 +13,13 @@ import pytest
 from tests.ui.dashboard import add_run
 from vitprof.errors import VitprofError
 from vitprof.export import tensorboard
-from vitprof.export.tensorboard import MAX_GROUPS, STEP_TAGS, run_directory, tensorboard_zip, write_tensorboard
+from vitprof.export.tensorboard import (
+    MAX_GROUPS,
+    STEP_TAGS,
+    run_directory,
+    tensorboard_zip,
+    write_tensorboard,
+)
 from vitprof.store import RunStore
 
 
@@ -39,7 +45,9 @@ def test_every_step_can_be_read_back(store: RunStore, tmp_path: Path) -> None:
     waits = found.Scalars("step/data_wait_ms")
     assert [e.step for e in waits] == list(range(12))
     assert [e.value for e in waits] == pytest.approx(steps["data_wait_s"] * 1e3)
-    assert waits[3].wall_time - waits[0].wall_time == pytest.approx(steps["t_start_s"][3] - 100.0, abs=1e-5)
+    assert waits[3].wall_time - waits[0].wall_time == pytest.approx(
+        steps["t_start_s"][3] - 100.0, abs=1e-5
+    )
     assert found.Scalars("summary/samples_per_s")[0].value == pytest.approx(12_800)
     assert found.Scalars("machine/job_cpu_pct")[0].value == 90.0
     tags = set(found.Tags()["scalars"])
@@ -59,7 +67,9 @@ def test_long_runs_keep_what_stands_out() -> None:
 
 
 @pytest.mark.slow
-def test_the_zip_holds_the_directory(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_zip_holds_the_directory(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without torch, which tensorboardX imports where it is: 2 s and 300 MB for nothing."""
     decoy = tmp_path / "path" / "torch"
     decoy.mkdir(parents=True)
@@ -72,17 +82,25 @@ def test_the_zip_holds_the_directory(store: RunStore, tmp_path: Path, monkeypatc
         assert archive.testzip() is None
 
 
-def test_all_or_nothing_or_one_line(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_or_nothing_or_one_line(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = store.run(add_run(store, n=3))
     full = tmp_path / "full"
     full.mkdir()
     (full / "mine").write_text("kept")
-    for target, why in ((full, "there already"), (full / "mine", "there already"), (tmp_path / "no/logs", "No such")):
+    for target, why in (
+        (full, "there already"),
+        (full / "mine", "there already"),
+        (tmp_path / "no/logs", "No such"),
+    ):
         with pytest.raises(VitprofError, match=why) as caught:
             write_tensorboard(store, [run], target)
         assert "\n" not in str(caught.value)
     monkeypatch.setattr(sys, "executable", "/bin/false")  # as if the child had died without a word
-    with pytest.raises(VitprofError, match="logs cannot be written: its process ended with status 1"):
+    with pytest.raises(
+        VitprofError, match="logs cannot be written: its process ended with status 1"
+    ):
         write_tensorboard(store, [run], tmp_path / "logs")
     assert not (tmp_path / "logs").exists()
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".tmp")]

@@ -34,7 +34,9 @@ def test_what_cannot_be_written_whole_is_not_written_at_all(tmp_path: Path) -> N
     path = tmp_path / "out.csv"
     write_text(path, "old")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, hard))  # the closest to a full disk that needs no disk of its own
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (2**20, hard)
+    )  # the closest to a full disk that needs no disk of its own
     try:
         with pytest.raises(VitprofError, match=r"out\.csv cannot be written: File too large$"):
             write_text(path, "x" * 2**21)
@@ -47,7 +49,11 @@ def test_what_cannot_be_written_whole_is_not_written_at_all(tmp_path: Path) -> N
 
 def test_a_place_that_takes_no_file_is_one_line_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("kept")
-    for path, why in (("", "Is a directory"), ("no/out.csv", "No such file"), ("file/out.csv", "Not a directory")):
+    for path, why in (
+        ("", "Is a directory"),
+        ("no/out.csv", "No such file"),
+        ("file/out.csv", "Not a directory"),
+    ):
         with pytest.raises(VitprofError, match=f"^{tmp_path / path} cannot be written: {why}"):
             write_text(tmp_path / path, "x")
     assert [p.name for p in tmp_path.rglob("*")] == ["file"]
@@ -99,7 +105,9 @@ def fill(disk: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FORMATS)
-def test_every_format_ends_with_one_line_and_no_file(call: Call, mine: RunStore, disk: Path, kind: str) -> None:
+def test_every_format_ends_with_one_line_and_no_file(
+    call: Call, mine: RunStore, disk: Path, kind: str
+) -> None:
     add_run(mine, n=STEPS)
     if kind in ("csv", "parquet", "json"):
         fill(disk)
@@ -110,16 +118,25 @@ def test_every_format_ends_with_one_line_and_no_file(call: Call, mine: RunStore,
     assert (err.count("\n"), os.listdir(disk)) == (1, before)
 
 
-@pytest.mark.parametrize("command", [("bundle", "1", "--output"), ("code", "1", "--output"), ("export", "1", "--csv")])
-def test_the_other_commands_do_too(call: Call, mine: RunStore, disk: Path, command: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "command", [("bundle", "1", "--output"), ("code", "1", "--output"), ("export", "1", "--csv")]
+)
+def test_the_other_commands_do_too(
+    call: Call, mine: RunStore, disk: Path, command: tuple[str, ...]
+) -> None:
     add_run(mine, n=3)
     fill(disk)
     status, _, err = call(*command, str(disk / "out"))
-    assert (status, err) == (1, f"vitprof: {disk / 'out'} cannot be written: No space left on device\n")
+    assert (status, err) == (
+        1,
+        f"vitprof: {disk / 'out'} cannot be written: No space left on device\n",
+    )
     assert os.listdir(disk) == ["full"]
 
 
-def test_a_download_that_is_packed_on_the_disk(store: RunStore, disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_download_that_is_packed_on_the_disk(
+    store: RunStore, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(disk))
     run = store.run(add_run(store, n=STEPS))
     with pytest.raises(VitprofError, match="cannot be written: No space left on device"):
@@ -135,5 +152,7 @@ def test_the_writer_of_tensorboard_ends_with_who_started_it(tmp_path: Path) -> N
     points = np.tile(np.arange(20_000.0), (3, 1))  # more to write than it can in a moment
     command = [sys.executable, "-m", "vitprof.export.tensorboard_child", str(directory)]
     data = pickle.dumps({"run-1": {"train/loss": points}})
-    ended = subprocess.run(command, input=data, capture_output=True, cwd=ROOT, timeout=60, check=False)
+    ended = subprocess.run(
+        command, input=data, capture_output=True, cwd=ROOT, timeout=60, check=False
+    )
     assert (ended.returncode, directory.exists()) == (1, False)

@@ -21,18 +21,35 @@ AS_IT_IS = {
     "n_samples": 80,
     "dataset": "Pretended",
 }
-MADE = {"made_place": "there", "made_where": "train.py:7", "made_nth": 1, "made_alone": True, "made_given": ""}
+MADE = {
+    "made_place": "there",
+    "made_where": "train.py:7",
+    "made_nth": 1,
+    "made_alone": True,
+    "made_given": "",
+}
 
 
 def steps(n: int, workers: int, loss: float, trial: int) -> dict[str, np.ndarray]:
     rng, step_s, number = np.random.default_rng(trial), 0.01 if workers else 0.04, np.arange(n)
     took = step_s * (1 + 0.01 * rng.random(n))
     times = waiting(time.perf_counter() - took.sum() + np.cumsum(took) - took, took / 2, took / 2)
-    return columns(n, step=number, epoch=number // 10, samples=8, loss=loss - number / 100, warmup=number < 5, **times)
+    return columns(
+        n,
+        step=number,
+        epoch=number // 10,
+        samples=8,
+        loss=loss - number / 100,
+        warmup=number < 5,
+        **times,
+    )
 
 
 def main() -> None:
-    wanted, trial = json.loads(os.environ["VITPROF_WATCH_OVERRIDES"]), int(os.environ["VITPROF_TRIAL"])
+    wanted, trial = (
+        json.loads(os.environ["VITPROF_WATCH_OVERRIDES"]),
+        int(os.environ["VITPROF_TRIAL"]),
+    )
     loader = AS_IT_IS | wanted.get("arguments", {})
     workers = loader["num_workers"]
     if "writes" in sys.argv:

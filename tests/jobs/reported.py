@@ -29,7 +29,9 @@ class ReportingJob:
 
     pid = os.getpid()
 
-    def __init__(self, clock: Clock, seconds: float, at: Callable[[float], None], end: Note = DONE) -> None:
+    def __init__(
+        self, clock: Clock, seconds: float, at: Callable[[float], None], end: Note = DONE
+    ) -> None:
         self._clock, self._seconds, self._at, self._end = clock, seconds, at, end
 
     @property

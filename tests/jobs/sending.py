@@ -15,13 +15,26 @@ from vitprof.recording.columns import STEP_COLUMNS
 def columns(n: int, **known: Any) -> dict[str, np.ndarray]:
     """`n` steps with these columns, each a number or one for each step; NaN in all others. No copy, and one rank."""
     known = {"rank": 0, "warmup": 0} | known
-    return {name: np.array(np.broadcast_to(np.asarray(known.get(name, np.nan), float), n)) for name in STEP_COLUMNS}
+    return {
+        name: np.array(np.broadcast_to(np.asarray(known.get(name, np.nan), float), n))
+        for name in STEP_COLUMNS
+    }
 
 
 def waiting(start_s: Any, wait_s: Any, compute_s: Any) -> dict[str, Any]:
     """The times of steps that wait for data, and then compute."""
-    known = {"t_start_s": start_s, "data_wait_s": wait_s, "exposed_wait_s": wait_s, "gap_s": wait_s, "h2d_s": 0.0}
-    return known | {"compute_start_s": start_s + wait_s, "compute_s": compute_s, "step_s": wait_s + compute_s}
+    known = {
+        "t_start_s": start_s,
+        "data_wait_s": wait_s,
+        "exposed_wait_s": wait_s,
+        "gap_s": wait_s,
+        "h2d_s": 0.0,
+    }
+    return known | {
+        "compute_start_s": start_s + wait_s,
+        "compute_s": compute_s,
+        "step_s": wait_s + compute_s,
+    }
 
 
 @contextlib.contextmanager
@@ -35,7 +48,12 @@ def watched(**facts: Any) -> Iterator[Callable[[Message], None]]:
                 write_message(stream, message)
                 stream.flush()
 
-            known = {"device": "cpu", "watched": {}, "pid": os.getpid(), "cpu_count": os.cpu_count()}
+            known = {
+                "device": "cpu",
+                "watched": {},
+                "pid": os.getpid(),
+                "cpu_count": os.cpu_count(),
+            }
             send(Note("environment", known | facts))
             send(Note("stage", {"name": "training", "fraction": 0.0, "message": ""}))
             yield send

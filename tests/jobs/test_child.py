@@ -50,7 +50,9 @@ class Child:
     def __init__(self, command: list[str], log: Path, config: dict[str, Any]) -> None:
         self.log = log
         with log.open("wb") as file:
-            self.process: Any = subprocess.Popen(command, stdin=-1, stdout=-1, stderr=file, cwd=ROOT)
+            self.process: Any = subprocess.Popen(
+                command, stdin=-1, stdout=-1, stderr=file, cwd=ROOT
+            )
         self.stdout, self.stdin = self.process.stdout, self.process.stdin
         self.stdin.write(json.dumps(RunConfig(**config).to_dict()).encode() + b"\n")
         self.stdin.flush()
@@ -123,11 +125,15 @@ main()
     assert child.numbers() == list(range(len(child.numbers())))
     assert {"environment", "stage", "phase", "facts", "end"} == {note.kind for note in child.notes}
     assert gone(workers)
-    assert all(line in child.log.read_text() for line in ("Python prints", "C prints", "a worker prints"))
+    assert all(
+        line in child.log.read_text() for line in ("Python prints", "C prints", "a worker prints")
+    )
 
 
 @pytest.mark.slow
-def test_one_whose_parent_no_longer_reads_or_is_gone_ends_itself_though_it_hangs(start: Any) -> None:
+def test_one_whose_parent_no_longer_reads_or_is_gone_ends_itself_though_it_hangs(
+    start: Any,
+) -> None:
     steps = "while not stop(): events.steps({'step': np.zeros(1)}); time.sleep(0.001)\n"
     for then, code in (("return False", 0), ("threading.Event().wait()", 1)):
         child = start(with_train(steps + then), {})
@@ -140,7 +146,10 @@ def test_one_whose_parent_no_longer_reads_or_is_gone_ends_itself_though_it_hangs
 def test_a_full_pipe_does_not_hold_up_the_job(start: Any, tmp_path: Path) -> None:
     """The sender's thread waits, not the training loop; everything arrives in the end."""
     done = tmp_path / "done"
-    body = "for i in range(20_000): events.steps({'step': np.array([float(i)])})\n" + f"open({str(done)!r}, 'w')"
+    body = (
+        "for i in range(20_000): events.steps({'step': np.array([float(i)])})\n"
+        + f"open({str(done)!r}, 'w')"
+    )
     child = start(with_train(body), {})
     wait_until(done.exists, "the end of training while nobody reads")
     child.read_until("end")
@@ -156,12 +165,22 @@ def test_a_full_pipe_does_not_hold_up_the_job(start: Any, tmp_path: Path) -> Non
         (DataError("x.idx is damaged"), "failed", "x.idx is damaged", False),
         (ValueError("first line\nlast"), "failed", "ValueError: first line", True),
         (SystemExit(3), "failed", "SystemExit: 3", True),
-        (MemoryError(), "failed", r"out of memory \(MemoryError\); the job held \d.*; .*try a smaller .*", True),
+        (
+            MemoryError(),
+            "failed",
+            r"out of memory \(MemoryError\); the job held \d.*; .*try a smaller .*",
+            True,
+        ),
         (ModuleNotFoundError("No cv2", name="cv2"), "failed", f"the package cv2 {MISSING}", True),
     ],
 )
 def test_every_end_is_reported(
-    outcome: Any, status: str, message: str, traced: bool, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
+    outcome: Any,
+    status: str,
+    message: str,
+    traced: bool,
+    monkeypatch: Any,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(train, "train", Mock(side_effect=[outcome]))
     buffer = EventBuffer()

@@ -25,7 +25,10 @@ from vitprof.measure.wire import Message, Note, write_message
 from vitprof.recording import codec
 from vitprof.store import RunStore
 
-DESCRIBED = Note("environment", {"device": "cpu", "watched": {"name": "mine", "dataset": "Samples", "batch_size": 4}})
+DESCRIBED = Note(
+    "environment",
+    {"device": "cpu", "watched": {"name": "mine", "dataset": "Samples", "batch_size": 4}},
+)
 LIMIT_S = 30.0
 
 
@@ -115,7 +118,9 @@ def test_the_end_of_its_process_is_seen_though_another_one_has_the_socket() -> N
     script.hangs_up()
 
 
-def test_a_script_that_never_trains_or_has_no_store(monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
+def test_a_script_that_never_trains_or_has_no_store(
+    monkeypatch: pytest.MonkeyPatch, script: Script
+) -> None:
     silent = Script(os.getpid())
     silent.hangs_up()
     silent.waits()
@@ -126,7 +131,9 @@ def test_a_script_that_never_trains_or_has_no_store(monkeypatch: pytest.MonkeyPa
     assert "cannot write to /dev/null" in script.waits()
 
 
-def test_what_writes_steps_is_imported_before_training(monkeypatch: pytest.MonkeyPatch, store: RunStore) -> None:
+def test_what_writes_steps_is_imported_before_training(
+    monkeypatch: pytest.MonkeyPatch, store: RunStore
+) -> None:
     """250 ms of CPU later on."""
     imported: list[str] = []
     arrow = codec.arrow

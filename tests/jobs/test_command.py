@@ -24,7 +24,9 @@ from vitprof.store import RunStore, StoredRun
 SLEEPS = "import sys, time; print('on', flush=True); time.sleep(60)"
 
 
-def recorded(store: RunStore, name: str, start: Callable[[], CommandRunner], **more: Any) -> StoredRun:
+def recorded(
+    store: RunStore, name: str, start: Callable[[], CommandRunner], **more: Any
+) -> StoredRun:
     run_id = store.create_run(own_config(name, **more))
     JobRecorder(store, run_id, threading.Event(), start=start).run()
     return store.run(run_id)
@@ -35,13 +37,27 @@ def recorded(store: RunStore, name: str, start: Callable[[], CommandRunner], **m
     ("source", "status", "error"),
     [
         ("pass", "done", ""),
-        ("raise SystemExit(7)", "failed", "the script ended with exit status 7; what it printed says why"),
-        ("raise OSError('no\\nroom')", "failed", "the script ended with exit status 1: OSError: no"),
+        (
+            "raise SystemExit(7)",
+            "failed",
+            "the script ended with exit status 7; what it printed says why",
+        ),
+        (
+            "raise OSError('no\\nroom')",
+            "failed",
+            "the script ended with exit status 1: OSError: no",
+        ),
         ("import os; os.kill(os.getpid(), 9)", "failed", "the script ended with SIGKILL"),
-        ("import os, signal; signal.signal(2, signal.SIG_DFL); os.kill(os.getpid(), 2)", "stopped", ""),
+        (
+            "import os, signal; signal.signal(2, signal.SIG_DFL); os.kill(os.getpid(), 2)",
+            "stopped",
+            "",
+        ),
     ],
 )
-def test_how_a_script_ends_is_how_its_run_does(store: RunStore, source: str, status: str, error: str) -> None:
+def test_how_a_script_ends_is_how_its_run_does(
+    store: RunStore, source: str, status: str, error: str
+) -> None:
     run = recorded(store, "a script", lambda: CommandRunner([sys.executable, "-c", source]))
     assert (run.status, run.error) == (status, error)
 
@@ -56,7 +72,9 @@ def test_how_a_script_ends_is_how_its_run_does(store: RunStore, source: str, sta
         ("os.closerange(3, 99); time.sleep(2); os._exit(3)", True),
     ],
 )
-def test_partly_watched(store: RunStore, ends: str, partly: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partly_watched(
+    store: RunStore, ends: str, partly: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     source = f"""
 import os, time
@@ -69,13 +87,20 @@ with watched() as send:
     assert ("partly_watched" in run.facts) is partly
     assert partly or not run.notices
     assert run.verdict is not None
-    assert run.verdict.sentence.startswith("Inconclusive: partly watched: watching ended after 50 steps") is partly
+    assert (
+        run.verdict.sentence.startswith(
+            "Inconclusive: partly watched: watching ended after 50 steps"
+        )
+        is partly
+    )
     assert not (partly and run.verdict.advice)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("others", "who"), [(1, "another process"), (2, "2 other processes")])
-def test_of_several_the_first_counts(store: RunStore, others: int, who: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_several_the_first_counts(
+    store: RunStore, others: int, who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     source = f"""
 from tests.jobs.sending import columns, waiting, watched
@@ -95,10 +120,14 @@ def test_asked_to_end_and_ended_if_it_does_not(
     ignores: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "STOP_GRACE_S", 0.2)
-    ignoring = f"import signal; signal.signal({int(signal.SIGTERM)}, signal.SIG_IGN); " if ignores else ""
+    ignoring = (
+        f"import signal; signal.signal({int(signal.SIGTERM)}, signal.SIG_IGN); " if ignores else ""
+    )
     runner = CommandRunner([sys.executable, "-c", ignoring + SLEEPS])
     runner.kill()
-    assert runner.returncode is None, "nobody asked: the script goes on, whatever happens to vitprof"
+    assert runner.returncode is None, (
+        "nobody asked: the script goes on, whatever happens to vitprof"
+    )
     out, last = "", None
     for message in runner.messages():
         out += capfd.readouterr().out
@@ -148,7 +177,13 @@ def test_another_sitecustomize_runs_too(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     source = "import sys; print(sorted(m for m in sys.modules if m.startswith('vitprof')))"
     CommandRunner([sys.executable, "-c", source]).finish()
-    ours = ["vitprof", "vitprof.watch", "vitprof.watch.install", "vitprof.watch.patching", "vitprof.watch.ranks"]
+    ours = [
+        "vitprof",
+        "vitprof.watch",
+        "vitprof.watch.install",
+        "vitprof.watch.patching",
+        "vitprof.watch.ranks",
+    ]
     assert capfd.readouterr().out.splitlines() == ["the other one", str(ours)]
 
 
@@ -157,7 +192,13 @@ Run = Callable[..., StoredRun]
 
 def a_trial(folder: Path, *words: str, **more: object) -> Trial:
     command = (sys.executable, "-m", "tests.jobs.pretend", *words)
-    known = {"command": command, "directory": str(folder), "number": 3, "steps": 40, "arguments": {}}
+    known = {
+        "command": command,
+        "directory": str(folder),
+        "number": 3,
+        "steps": 40,
+        "arguments": {},
+    }
     return Trial(**(known | more))  # type: ignore[arg-type]
 
 
@@ -168,7 +209,9 @@ def run(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run
 
     def run_trial(*words: str, changes: list[str] | None = None, **more: object) -> StoredRun:
         made = a_trial(tmp_path, *words, **more)
-        return recorded(store, "a trial", lambda: TrialRunner(made, tmp_path / "log", changes), steps=40)
+        return recorded(
+            store, "a trial", lambda: TrialRunner(made, tmp_path / "log", changes), steps=40
+        )
 
     return run_trial
 
@@ -176,7 +219,12 @@ def run(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run
 def test_what_is_measured_and_what_it_was_given(run: Run, store: RunStore, tmp_path: Path) -> None:
     changes: list[str] = []
     ended = run("writes", changes=changes, lists_changes=True)
-    assert (ended.status, ended.error, ended.config.batch_size, ended.config.workers) == ("done", "", 8, 0)
+    assert (ended.status, ended.error, ended.config.batch_size, ended.config.workers) == (
+        "done",
+        "",
+        8,
+        0,
+    )
     assert (store.n_steps(ended.id), (tmp_path / "model.pt").read_text()) == (40, "of trial 3")
     assert "model.pt" in changes
 
@@ -186,10 +234,17 @@ def test_the_setting_is_in_the_runs_config_or_fails_where_it_was_not_applied(run
     ended = run(arguments=given, place="there", remarks=("read this",))
     assert ended.notices == ("read this",)
     config = ended.config
-    assert (ended.status, config.workers, config.prefetch_factor, config.pin_memory) == ("done", 2, 4, True)
+    assert (ended.status, config.workers, config.prefetch_factor, config.pin_memory) == (
+        "done",
+        2,
+        4,
+        True,
+    )
     ended = run("elsewhere", arguments={"num_workers": 2}, place="there", where="train.py:5")
     assert ended.status == "failed"
-    assert ended.error.startswith("the setting was not applied to the loader that trains: the first trial's loader")
+    assert ended.error.startswith(
+        "the setting was not applied to the loader that trains: the first trial's loader"
+    )
     assert ended.error.endswith("was made at train.py:5, this one's at train.py:7")
 
 
@@ -209,11 +264,16 @@ def test_what_cannot_be_done_in_a_layer_names_the_way_around_it(run: Run) -> Non
 
 def test_an_early_end_and_the_epoch_that_fills_the_cache(run: Run, store: RunStore) -> None:
     ended = run("short", cache_bytes=1000, place="there")
-    assert (ended.status, ended.notices) == ("done", ("the script ended by itself after 20 of 40 steps",))
+    assert (ended.status, ended.notices) == (
+        "done",
+        ("the script ended by itself after 20 of 40 steps",),
+    )
     assert store.steps(ended.id)["warmup"].tolist() == [1] * 10 + [0] * 10
 
 
-def test_what_cannot_be_started_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_started_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(JobError, match="cannot start no-such-command: No such file or directory"):
         CommandRunner(["no-such-command"])
@@ -224,13 +284,17 @@ def test_what_cannot_be_started_leaves_nothing(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.slow
 @pytest.mark.parametrize("asked", [True, False])
-def test_it_ends_with_all_its_processes(asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_ends_with_all_its_processes(
+    asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Asked to stop, or left by whoever followed it: other than a script that is only watched."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setattr(command, "STOP_GRACE_S", 0.2)
     child = "import signal, time; signal.signal(15, signal.SIG_IGN); print('on', flush=True); time.sleep(60)"
     source = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
-    runner = TrialRunner(a_trial(tmp_path, command=(sys.executable, "-c", source)), tmp_path / "log")
+    runner = TrialRunner(
+        a_trial(tmp_path, command=(sys.executable, "-c", source)), tmp_path / "log"
+    )
     for _ in runner.messages():
         if (tmp_path / "log").read_text() == "on\n":
             break

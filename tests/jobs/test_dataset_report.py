@@ -12,7 +12,9 @@ from vitprof.jobs import dataset_report
 from vitprof.jobs.dataset_report import file_facts
 
 
-def test_where_files_are_and_how_long_they_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_files_are_and_how_long_they_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     paths = [tmp_path / str(i) for i in range(3)]
     for path in paths:
         path.write_bytes(b"x" * 50_000)
@@ -24,6 +26,9 @@ def test_where_files_are_and_how_long_they_take(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(dataset_report, "MOST_READ_BYTES", 40_000)
     assert file_facts(paths).why_not_cold == "they are too large to be read as a whole"
     assert file_facts([]) == FileFacts()
-    mounts = [Mock(mountpoint="/", fstype="ext4"), Mock(mountpoint=str(tmp_path), fstype="fuse.gcsfuse")]
+    mounts = [
+        Mock(mountpoint="/", fstype="ext4"),
+        Mock(mountpoint=str(tmp_path), fstype="fuse.gcsfuse"),
+    ]
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)
     assert (file_facts(paths).in_network, file_facts(paths).mount) == (True, str(tmp_path))

@@ -28,13 +28,20 @@ from vitprof.store import RunQuery, RunStore
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "loader_only"), [(0, True), (1, False), (40, False), (40, True)])
-def test_the_figures_are_those_that_each_part_finds_alone(store: RunStore, n: int, loader_only: bool) -> None:
+def test_the_figures_are_those_that_each_part_finds_alone(
+    store: RunStore, n: int, loader_only: bool
+) -> None:
     run_id = add_run(store, n=n, loader_only=loader_only)
     run, steps, telemetry = store.run(run_id), store.steps(run_id), store.telemetry(run_id)
     found = settle(store, run_id, 90.0, 200.0)
-    alone = summary.summarise(run.config, steps, telemetry, run.phases, {}, t_origin_s=90.0, t_end_s=200.0)
+    alone = summary.summarise(
+        run.config, steps, telemetry, run.phases, {}, t_origin_s=90.0, t_end_s=200.0
+    )
     assert summary_to_dict(found["summary"]) == summary_to_dict(alone)
-    assert found["verdict"] == judge(run.config, steps, run.phases, telemetry, {}, possible=can_run).to_dict()
+    assert (
+        found["verdict"]
+        == judge(run.config, steps, run.phases, telemetry, {}, possible=can_run).to_dict()
+    )
     assert found["spark"] == spark(steps, run.phases)
 
 
@@ -45,14 +52,20 @@ def test_a_run_that_cannot_be_read_stops_no_program_from_opening_the_store(store
         store.update_run(run_id, t_origin_s=90.0, owner_started=1.0, verdict=None)
     rewrite(store, bad, RunConfig().to_dict() | {"warmup_steps": 10**12})
     settle_interrupted(store)
-    assert {r.id: r.status for r in store.list_runs(RunQuery(), limit=5)} == dict.fromkeys((bad, good), "interrupted")
+    assert {r.id: r.status for r in store.list_runs(RunQuery(), limit=5)} == dict.fromkeys(
+        (bad, good), "interrupted"
+    )
     assert store.run(good).verdict is not None
 
 
-def test_a_run_not_judged(store: RunStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_not_judged(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     bad, good = (add_run(store, status="running", name=name) for name in ("bad", "good"))
     for run_id in (bad, good):
-        store.update_run(run_id, t_origin_s=90.0, owner_started=1.0, summary=None, notices=["told before"])
+        store.update_run(
+            run_id, t_origin_s=90.0, owner_started=1.0, summary=None, notices=["told before"]
+        )
 
     def judged(config: RunConfig, *args: Any, **more: Any) -> Any:
         if config.name == "bad":
@@ -67,10 +80,16 @@ def test_a_run_not_judged(store: RunStore, monkeypatch: pytest.MonkeyPatch, caps
     assert run.notices == ("told before", said)
     assert "Traceback" in capsys.readouterr().err
     other = store.run(good)
-    assert (other.summary is None, other.verdict is None, other.notices) == (False, False, ("told before",))
+    assert (other.summary is None, other.verdict is None, other.notices) == (
+        False,
+        False,
+        ("told before",),
+    )
 
 
-def test_judging_many_takes_no_longer_than_a_minute(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judging_many_takes_no_longer_than_a_minute(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for _ in range(5):
         store.update_run(add_run(store, n=2, status="running"), owner_started=1.0, summary=None)
     clock = itertools.count(0.0, OPEN_S / 2 - 1)
@@ -121,7 +140,9 @@ def resolved(config: RunConfig) -> RunConfig | None:
 
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(config=configs, n=st.sampled_from([0, 1, 30, 200]), seed=st.integers(0, 99))
-def test_every_config_that_validates_is_settled(store: RunStore, config: RunConfig, n: int, seed: int) -> None:
+def test_every_config_that_validates_is_settled(
+    store: RunStore, config: RunConfig, n: int, seed: int
+) -> None:
     run_id = store.create_run(RunConfig())
     append_steps(store, run_id, made_steps(config, n, seed))
     with cpu_alarm(1.0):

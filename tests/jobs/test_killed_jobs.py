@@ -49,9 +49,13 @@ def said(system: Path, **after: int) -> str:
     return witness.killed_words()
 
 
-def test_a_groups_limit_the_machines_memory_and_a_kill_by_somebody_are_told_apart(system: Path) -> None:
+def test_a_groups_limit_the_machines_memory_and_a_kill_by_somebody_are_told_apart(
+    system: Path,
+) -> None:
     words = said(system, oom=3, kills=2)
-    assert "its control group (a container's, or the session's) reached its limit of 4.00 GiB" in words
+    assert (
+        "its control group (a container's, or the session's) reached its limit of 4.00 GiB" in words
+    )
     assert "try a smaller batch size" in words
     assert killed_jobs.memory_limit() == 2**32
     assert "the machine's memory of " in said(system, oom=2, kills=2)
@@ -71,7 +75,9 @@ def test_version_1_and_a_container_that_sees_its_own_groups_only(system: Path) -
     assert killed_jobs.memory_limit() is None
 
 
-def test_where_the_system_tells_nothing_nothing_is_claimed(system: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_system_tells_nothing_nothing_is_claimed(
+    system: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (system / "proc/vmstat").unlink()
     assert killed_jobs.kill_counts() == killed_jobs.KillCounts(None, None, None)
     assert killed_jobs.MemoryWitness(1).killed_words() == "the system may have run out of memory"
@@ -83,7 +89,10 @@ def test_where_the_system_tells_nothing_nothing_is_claimed(system: Path, monkeyp
 
 def test_a_limit_of_its_own_is_named_and_refused_memory_known_by_what_is_said() -> None:
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    if resource.RLIM_INFINITY not in before or resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+    if (
+        resource.RLIM_INFINITY not in before
+        or resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+    ):
         pytest.skip("this process has a limit already")
     resource.setrlimit(resource.RLIMIT_DATA, (2**42, before[1]))
     try:
@@ -138,20 +147,26 @@ def stopped(owner: str) -> Iterator[subprocess.Popen[bytes]]:
     process.send_signal(signal.SIGSTOP)
     # or ended at once: whatever starts a job on this machine clears orphans
     stopped_or_ended = (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
-    wait_until(lambda: psutil.Process(process.pid).status() in stopped_or_ended, "a stopped process")
+    wait_until(
+        lambda: psutil.Process(process.pid).status() in stopped_or_ended, "a stopped process"
+    )
     yield process
     process.kill()
     process.wait()
 
 
 def test_what_a_killed_job_left_goes_when_it_is_gone_and_not_before(temporary: Path) -> None:
-    job = subprocess.Popen([sys.executable, "-c", JOB], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
+    job = subprocess.Popen(
+        [sys.executable, "-c", JOB], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+    )
     assert job.stdout is not None
     assert job.stdin is not None
     with job.stdin, job.stdout:
         assert job.stdout.readline() == b"ready\n"
         made = sorted(os.listdir(temporary))
-        assert [name.split("-")[:2] for name in made] == [["vitprof", what] for what in ("mp", "told", "watch")]
+        assert [name.split("-")[:2] for name in made] == [
+            ["vitprof", what] for what in ("mp", "told", "watch")
+        ]
         killed_jobs.clear_orphans()
         assert sorted(os.listdir(temporary)) == made
         job.kill()
@@ -162,8 +177,15 @@ def test_what_a_killed_job_left_goes_when_it_is_gone_and_not_before(temporary: P
 
 def test_what_is_not_ours_stays(temporary: Path) -> None:
     ended = gone_pid()
-    elsewhere = f"vitprof-watch-0-{ended}-abc"  # another container's, where the same number may be alive
-    names = ["pymp-of-another-program", "vitprof-notes", elsewhere, f"{temporary_prefix('watch')}abc"]
+    elsewhere = (
+        f"vitprof-watch-0-{ended}-abc"  # another container's, where the same number may be alive
+    )
+    names = [
+        "pymp-of-another-program",
+        "vitprof-notes",
+        elsewhere,
+        f"{temporary_prefix('watch')}abc",
+    ]
     for name in names:
         (temporary / name).mkdir()
     ours = f"vitprof-watch-{process_space()}-{ended}-"
@@ -180,7 +202,10 @@ def test_what_is_not_ours_stays(temporary: Path) -> None:
 
 
 def test_a_stopped_process_that_lost_its_owner_is_ended_and_no_other(temporary: Path) -> None:
-    with stopped(f"{process_space()}-{gone_pid()}") as lost, stopped(killed_jobs.owner_mark()) as kept:
+    with (
+        stopped(f"{process_space()}-{gone_pid()}") as lost,
+        stopped(killed_jobs.owner_mark()) as kept,
+    ):
         killed_jobs.clear_orphans()
         assert gone([psutil.Process(lost.pid)])
         assert lost.wait() == -signal.SIGKILL

@@ -16,7 +16,14 @@ import psutil
 import pytest
 
 from tests import ROOT
-from tests.engine_fixtures import CHEAP, KeptLauncher, descendants, gone, vitprof_threads, wait_until
+from tests.engine_fixtures import (
+    CHEAP,
+    KeptLauncher,
+    descendants,
+    gone,
+    vitprof_threads,
+    wait_until,
+)
 from vitprof.config import RunConfig
 from vitprof.engine import train
 from vitprof.engine.trainer import TorchTrainer
@@ -129,14 +136,20 @@ def assert_measured(jobs: JobManager, run: Any) -> None:
 
 
 class TestQueue:
-    def test_one_after_another_and_one_that_waits_stops_at_once(self, jobs: JobManager, gate: Gate) -> None:
+    def test_one_after_another_and_one_that_waits_stops_at_once(
+        self, jobs: JobManager, gate: Gate
+    ) -> None:
         ids = begun(jobs, gate, "a", "b", "c")
         assert [jobs.store.run(i).status for i in ids[1:]] == ["queued", "queued"]
         assert gate.begun == ["a"]
         assert all(jobs.owns(i) for i in ids)
         jobs.stop(ids[1])
         run = jobs.store.run(ids[1])  # while the first still runs
-        assert (run.status, run.error, run.t_origin_s) == ("stopped", "stopped before it began", None)
+        assert (run.status, run.error, run.t_origin_s) == (
+            "stopped",
+            "stopped before it began",
+            None,
+        )
         assert jobs.wait(ids[1], 0)
         assert not jobs.owns(ids[1])
         jobs.stop(ids[1])  # once more does nothing
@@ -145,32 +158,47 @@ class TestQueue:
         assert gate.begun == ["a", "c"]
         assert not any(jobs.owns(i) for i in ids)
 
-    def test_one_at_a_time_on_all_devices_and_the_store_says_what_for(self, jobs: JobManager, gate: Gate) -> None:
+    def test_one_at_a_time_on_all_devices_and_the_store_says_what_for(
+        self, jobs: JobManager, gate: Gate
+    ) -> None:
         (first,) = begun(jobs, gate, "on the cpu")
         second, third = queued(jobs, "on the gpu", "after it", device="cuda:0")
         wait_until(lambda: jobs.store.run(second).message, "what it waits for")
-        assert jobs.store.run(second).message.startswith(f"waiting for run {first} on cpu; jobs run one at a time")
+        assert jobs.store.run(second).message.startswith(
+            f"waiting for run {first} on cpu; jobs run one at a time"
+        )
         assert gate.begun == ["on the cpu"]
         jobs.stop(second)  # its turn has not come, and it holds nobody up
         assert (jobs.store.run(second).status, jobs.store.run(second).message) == ("stopped", "")
         gate.open.set()
         assert [finished(jobs, i).status for i in (first, third)] == ["done", "done"]
         run = jobs.store.run(third)
-        assert (gate.begun, run.message, run.facts, run.notices) == (["on the cpu", "after it"], "", {}, ())
+        assert (gate.begun, run.message, run.facts, run.notices) == (
+            ["on the cpu", "after it"],
+            "",
+            {},
+            (),
+        )
 
     @pytest.mark.slow
-    def test_jobs_that_share_run_side_by_side_and_say_so(self, jobs: JobManager, gate: Gate, quick_looks: None) -> None:
+    def test_jobs_that_share_run_side_by_side_and_say_so(
+        self, jobs: JobManager, gate: Gate, quick_looks: None
+    ) -> None:
         (first,) = queued(jobs, "on the cpu", share_machine=True)
         (second,) = queued(jobs, "on the gpu", device="cuda:0", share_machine=True)
         both_see_each_other(jobs, gate, first, second)
         runs = [finished(jobs, i) for i in (first, second)]
         assert [run.facts for run in runs] == [{"n_beside": 1}] * 2
         (notice,) = runs[0].notices
-        assert notice.startswith(f"run {second} on cuda:0 (on the gpu) ran at the same time: they shared CPU and disk")
+        assert notice.startswith(
+            f"run {second} on cuda:0 (on the gpu) ran at the same time: they shared CPU and disk"
+        )
 
     @pytest.mark.slow
     @pytest.mark.parametrize("says", ["nothing", "anyway", "now"])
-    def test_programs_on_one_store_take_turns(self, jobs: JobManager, gate: Gate, quick_looks: None, says: str) -> None:
+    def test_programs_on_one_store_take_turns(
+        self, jobs: JobManager, gate: Gate, quick_looks: None, says: str
+    ) -> None:
         """The other program is a manager of this process with a store entry that says otherwise."""
         (first,) = begun(jobs, gate, "there")
         sleeper = psutil.Process(os.getppid())
@@ -195,7 +223,9 @@ class TestQueue:
         finally:
             other.shutdown()
 
-    def test_shutdown_stops_all_of_it(self, store: RunStore, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_shutdown_stops_all_of_it(
+        self, store: RunStore, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         jobs = JobManager(store)
         with pytest.raises(ConfigError, match="batch_size"):
             jobs.submit(config(batch_size=10**6))
@@ -213,7 +243,9 @@ class TestQueue:
         assert len(store.runs()) == 2
         jobs.shutdown()
 
-    def test_others_who_log_in_cannot_stop(self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_others_who_log_in_cannot_stop(
+        self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         person = "ada"
         monkeypatch.setattr(users, "_source", [lambda: person])
         first, waits = queued(jobs, "a", "b")
@@ -222,7 +254,9 @@ class TestQueue:
         for run_id in (first, waits):
             assert jobs.store.run(run_id).started_by == "ada"
             assert not jobs.may_stop(run_id)
-            with pytest.raises(JobError, match=f"run {run_id} was started by ada; others cannot stop it"):
+            with pytest.raises(
+                JobError, match=f"run {run_id} was started by ada; others cannot stop it"
+            ):
                 jobs.stop(run_id)
         person = ""  # the command line, and a dashboard without logins
         assert jobs.may_stop(first)
@@ -241,12 +275,20 @@ class TestQueue:
 class TestThreadIsolation:
     @pytest.mark.slow
     def test_a_whole_run(self, jobs: JobManager) -> None:
-        run = finished(jobs, jobs.submit(config(epochs=2, batch_size=150, evaluate=True, isolation="thread")))
+        run = finished(
+            jobs, jobs.submit(config(epochs=2, batch_size=150, evaluate=True, isolation="thread"))
+        )
         assert (run.status, run.error, run.notices) == ("done", "", ())
         assert steps_of(jobs, run.id) == list(range(8))
-        assert (run.summary.n_steps, run.summary.n_samples, run.summary.n_epochs_measured) == (8, 1200, 1)
+        assert (run.summary.n_steps, run.summary.n_samples, run.summary.n_epochs_measured) == (
+            8,
+            1200,
+            1,
+        )
         assert 0 <= run.summary.test_accuracy <= 1
-        assert np.isnan(run.summary.cpu_s_per_sample)  # the process's CPU time is not the job's alone
+        assert np.isnan(
+            run.summary.cpu_s_per_sample
+        )  # the process's CPU time is not the job's alone
         phases = "startup prepare prepare startup evaluate evaluate shutdown"
         assert [p.name for p in run.phases] == phases.split()
         assert (run.environment["device"], run.facts["n_train"]) == ("cpu", 600)
@@ -264,7 +306,11 @@ class TestThreadIsolation:
         whole, failing = TorchTrainer.step, Mock(side_effect=[None] * 4 + [wall])
         monkeypatch.setattr(TorchTrainer, "step", lambda *args: failing() or whole(*args))
         run = finished(jobs, jobs.submit(config(steps=6, isolation="thread")))
-        assert (run.status, run.error, run.summary.n_steps) == ("failed", "RuntimeError: the optimizer", 4)
+        assert (run.status, run.error, run.summary.n_steps) == (
+            "failed",
+            "RuntimeError: the optimizer",
+            4,
+        )
         assert steps_of(jobs, run.id) == [0, 1, 2, 3]
         assert "Traceback" in capsys.readouterr().err  # for whoever reads the log
 
@@ -273,17 +319,25 @@ class TestTrouble:
     """Around the job, not in it."""
 
     def test_telemetry_that_fails_is_said_and_a_store_that_cannot_sum_up_a_run_fails_it(
-        self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+        self,
+        jobs: JobManager,
+        gate: Gate,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
     ) -> None:
         def train_and_tell(config: RunConfig, events: Any, stop: Any) -> bool:
             events.environment({})
             return gate(config, events, stop)
 
         monkeypatch.setattr(train, "train", train_and_tell)
-        monkeypatch.setattr(Telemetry, "sample", Mock(side_effect=OSError(24, "too many open files")))
+        monkeypatch.setattr(
+            Telemetry, "sample", Mock(side_effect=OSError(24, "too many open files"))
+        )
         gate.open.set()
         with monkeypatch.context() as patch:
-            patch.setattr("vitprof.jobs.finalise.settle", Mock(side_effect=RuntimeError("a defect")))
+            patch.setattr(
+                "vitprof.jobs.finalise.settle", Mock(side_effect=RuntimeError("a defect"))
+            )
             run = finished(jobs, *queued(jobs, "a"))
         assert (run.status, run.error) == ("failed", "RuntimeError: a defect")
         assert "Traceback" in capsys.readouterr().err
@@ -293,7 +347,11 @@ class TestTrouble:
 
     @pytest.mark.slow
     def test_a_full_disk_that_fails_job_and_store_is_told_in_the_words_of_the_job(
-        self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+        self,
+        jobs: JobManager,
+        gate: Gate,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
     ) -> None:
         """In the middle of a preparation: the next job runs, and the run gets its end when there is room again."""
         full = threading.Event()
@@ -308,7 +366,9 @@ class TestTrouble:
         def while_full(write: Any) -> Any:
             def broken(self: RunStore, run_id: int, *rows: Any, **values: Any) -> None:
                 if full.is_set():
-                    raise StoreAwayError("the run store failed: database or disk is full", "database or disk is full")
+                    raise StoreAwayError(
+                        "the run store failed: database or disk is full", "database or disk is full"
+                    )
                 write(self, run_id, *rows, **values)
 
             return broken
@@ -330,7 +390,9 @@ class TestTrouble:
         line = f"vitprof: run {first} failed: disk full while preparing /home/memmap; the run store is unavailable ("
         assert line in capsys.readouterr().err
 
-    def test_stopped_with_the_store_away(self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_stopped_with_the_store_away(
+        self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         locked = StoreAwayError("the run store failed: locked", "locked")
         monkeypatch.setattr("vitprof.jobs.outbox.RETRY_S", 0.01)
         first, second = begun(jobs, gate, "a", "b")
@@ -344,7 +406,9 @@ class TestTrouble:
         assert finished(jobs, second).error == "stopped before it began"
 
     @pytest.mark.slow
-    def test_a_job_that_hangs_after_its_end_is_killed(self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_job_that_hangs_after_its_end_is_killed(
+        self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def hanging(config: RunConfig, buffer: Any, stop: Any) -> None:
             buffer.end("done")
             while True:
@@ -393,7 +457,8 @@ class TestProcessIsolation:
 
     @pytest.mark.slow
     @pytest.mark.parametrize(
-        ("number", "error"), [(0, "^the job's process was ended by SIGKILL"), (1, r"DataLoader worker \(pid.*{pid}")]
+        ("number", "error"),
+        [(0, "^the job's process was ended by SIGKILL"), (1, r"DataLoader worker \(pid.*{pid}")],
     )
     def test_killed_in_mid_run(self, jobs: JobManager, number: int, error: str) -> None:
         run_id = under_way(jobs, **WORKERS)
@@ -402,7 +467,9 @@ class TestProcessIsolation:
         family[number].kill()
         run = finished(jobs, run_id)
         assert (run.status, "\n" in run.error) == ("failed", False)
-        assert re.search(error.format(pid=family[number].pid), run.error)  # PyTorch has several ways to say it
+        assert re.search(
+            error.format(pid=family[number].pid), run.error
+        )  # PyTorch has several ways to say it
         assert_measured(jobs, run)
         assert gone(family)
 
@@ -421,20 +488,32 @@ while not len(store.steps(run_id, names=["step"])["step"]): time.sleep(0.02)
 print(run_id, flush=True)
 jobs.wait(run_id)
 """
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "VITPROF_DB": f"sqlite:///{tmp_path / 'runs.sqlite'}"}
-        with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=env, text=True) as other:
+        env = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "VITPROF_DB": f"sqlite:///{tmp_path / 'runs.sqlite'}",
+        }
+        with subprocess.Popen(
+            [sys.executable, "-c", script], stdout=subprocess.PIPE, env=env, text=True
+        ) as other:
             assert other.stdout is not None
             theirs = int(other.stdout.readline())
             mine = jobs.submit(config(epochs=1000, name="mine"))
             assert jobs.store.mark_interrupted() == []
-            assert {r.id: r.status for r in jobs.store.runs()} == {mine: "queued", theirs: "running"}
+            assert {r.id: r.status for r in jobs.store.runs()} == {
+                mine: "queued",
+                theirs: "running",
+            }
             with pytest.raises(JobError, match="stop it where it was started"):
                 jobs.stop(theirs)
             family = psutil.Process(other.pid).children(recursive=True)
             assert len(family) == 3  # the job and two workers
             other.kill()
         assert gone(family)
-        wait_until(lambda: steps_of(jobs, mine), "the own one's steps: nobody waits for a program that is gone")
+        wait_until(
+            lambda: steps_of(jobs, mine),
+            "the own one's steps: nobody waits for a program that is gone",
+        )
         JobManager(jobs.store).shutdown()  # as when vitprof is started anew
         run = jobs.store.run(theirs)
         assert run.status == "interrupted"

@@ -37,7 +37,9 @@ def store(impatient_store: RunStore, monkeypatch: pytest.MonkeyPatch) -> RunStor
 def lock(store: RunStore) -> Iterator[sqlite3.Connection]:
     """Another program, which can keep the store to itself."""
     assert store.file is not None
-    with closing(sqlite3.connect(store.file, isolation_level=None, check_same_thread=False)) as made:
+    with closing(
+        sqlite3.connect(store.file, isolation_level=None, check_same_thread=False)
+    ) as made:
         made.execute("PRAGMA busy_timeout = 10000")
         yield made
 
@@ -45,10 +47,14 @@ def lock(store: RunStore) -> Iterator[sqlite3.Connection]:
 class Recording:
     """A recorder and its job, whose `at` runs as the job goes on."""
 
-    def __init__(self, store: RunStore, seconds: float, at: Callable[[float], None], **job: Any) -> None:
+    def __init__(
+        self, store: RunStore, seconds: float, at: Callable[[float], None], **job: Any
+    ) -> None:
         self.store, self.id, clock = store, store.create_run(resolve(RunConfig())), Clock()
         self.job = ReportingJob(clock, seconds, at, **job)
-        self.recorder = JobRecorder(store, self.id, threading.Event(), clock, start=lambda: self.job)
+        self.recorder = JobRecorder(
+            store, self.id, threading.Event(), clock, start=lambda: self.job
+        )
 
     @property
     def outbox(self) -> outbox_module.Outbox:
@@ -96,7 +102,9 @@ def test_a_lock_costs_nothing(store: RunStore, lock: sqlite3.Connection, seconds
     assert (run.status, run.error) == ("done", "")
     (notice,) = run.notices
     assert notice.startswith("the run store could not be written for ")
-    assert notice.endswith("(database is locked); what was measured meanwhile waited and is complete")
+    assert notice.endswith(
+        "(database is locked); what was measured meanwhile waited and is complete"
+    )
     (spool,) = seen
     assert spool.parent == store.file.parent
     assert spool.stat().st_mode & 0o777 == 0o600 if spool.exists() else not spools(store)
@@ -105,7 +113,10 @@ def test_a_lock_costs_nothing(store: RunStore, lock: sqlite3.Connection, seconds
 def test_a_lock_until_after_the_end(store: RunStore, lock: sqlite3.Connection) -> None:
     recording = Recording(store, 6.0, lambda now: recording.lock_at(2.0, now, lock))
     recording.recorder.run()
-    assert (recording.outbox.unavailable, store.run(recording.id).status) == ("database is locked", "running")
+    assert (recording.outbox.unavailable, store.run(recording.id).status) == (
+        "database is locked",
+        "running",
+    )
     lock.rollback()
     assert recording.whole().status == "done"
     assert not spools(store)
@@ -114,7 +125,9 @@ def test_a_lock_until_after_the_end(store: RunStore, lock: sqlite3.Connection) -
 class Full:
     """A disk without room: SQLite's own error for the database, the system's for a file beside it."""
 
-    def __init__(self, store: RunStore, monkeypatch: pytest.MonkeyPatch, *, everywhere: bool = False) -> None:
+    def __init__(
+        self, store: RunStore, monkeypatch: pytest.MonkeyPatch, *, everywhere: bool = False
+    ) -> None:
         self.now, self._everywhere = False, everywhere
         self._beside = str(store.file.parent) if store.file else ""
         write = os.pwrite
@@ -129,12 +142,16 @@ class Full:
         sa.event.listen(store._engine, "checkout", self._on_use)
 
     def _on_use(self, connection: Any, *_: Any) -> None:
-        connection.execute(f"PRAGMA max_page_count = {1 if self.now else 1 << 30}")  # 1: as many as there are
+        connection.execute(
+            f"PRAGMA max_page_count = {1 if self.now else 1 << 30}"
+        )  # 1: as many as there are
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="asks Linux what a descriptor is")
 @pytest.mark.parametrize("everywhere", [False, True])
-def test_a_disk_that_is_full_and_freed(store: RunStore, monkeypatch: pytest.MonkeyPatch, everywhere: bool) -> None:
+def test_a_disk_that_is_full_and_freed(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, everywhere: bool
+) -> None:
     """What the disk cannot take waits in the temporary directory; where that is full too, in memory."""
     full, seen = Full(store, monkeypatch, everywhere=everywhere), []
 
@@ -152,12 +169,17 @@ def test_a_disk_that_is_full_and_freed(store: RunStore, monkeypatch: pytest.Monk
     recording.recorder.run()
     run = recording.whole()
     assert (run.status, run.error) == ("done", "")
-    assert "(database or disk is full); what was measured meanwhile waited and is complete" in run.notices[0]
+    assert (
+        "(database or disk is full); what was measured meanwhile waited and is complete"
+        in run.notices[0]
+    )
     assert {path.parent.name for path in seen} == (set() if everywhere else {"temporary"})
     assert not spools(store)
 
 
-def test_what_has_no_room_is_told(store: RunStore, lock: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_no_room_is_told(
+    store: RunStore, lock: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(outbox_module, "MOST_BYTES", 40_000)
 
     def at(now: float) -> None:
@@ -175,13 +197,18 @@ def test_what_has_no_room_is_told(store: RunStore, lock: sqlite3.Connection, mon
     n = store.n_steps(recording.id)
     assert run.status == "done"
     (notice,) = run.notices
-    assert notice.endswith(f"{220 - n} steps of that time are lost: the 0 MB for waiting data were full")
+    assert notice.endswith(
+        f"{220 - n} steps of that time are lost: the 0 MB for waiting data were full"
+    )
     assert 40 < n < 220
 
 
 @pytest.mark.slow
 def test_a_program_that_ends_first_leaves_it_to_the_next_one(
-    store: RunStore, lock: sqlite3.Connection, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    store: RunStore,
+    lock: sqlite3.Connection,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("vitprof.jobs.supervisor.LEAVE_AFTER_S", 0.01)
     recording = Recording(store, 6.0, lambda now: recording.lock_at(2.0, now, lock))

@@ -129,7 +129,9 @@ def ranks_with_buffers(store: RunStore, tmp_path: Path, cause: str, slow: int) -
     return run.facts["ranks"]
 
 
-@pytest.mark.parametrize(("cause", "slow"), [("input", 0), ("gathers", 0), ("the end of an epoch", 0)])
+@pytest.mark.parametrize(
+    ("cause", "slow"), [("input", 0), ("gathers", 0), ("the end of an epoch", 0)]
+)
 def test_what_is_a_rank_s_own_of_a_job_with_buffers_and_several_epochs(
     store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: str, slow: int
 ) -> None:
@@ -151,7 +153,16 @@ def test_two_nodes_commands_make_one_run_of_all_ranks(
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     *launcher, _, _, script, out = run_script(tmp_path, "two")
     launcher.remove("--standalone")
-    place = ["--nnodes", "2", "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
+    place = [
+        "--nnodes",
+        "2",
+        "--nproc-per-node",
+        "1",
+        "--master-addr",
+        "127.0.0.1",
+        "--master-port",
+        str(free_port()),
+    ]
 
     def of_node(number: str) -> StoredRun:
         command = [*launcher, *place, "--node-rank", number, script, out]
@@ -161,10 +172,15 @@ def test_two_nodes_commands_make_one_run_of_all_ranks(
         first, second = at_once.map(of_node, "01")
     assert (first.environment["rank"], second.environment["rank"]) == (0, 1)
     assert first.verdict is not None
-    assert "1 rank of the job trained on other nodes" in first.verdict.sentence, "what rank 1 waits for is not known"
+    assert "1 rank of the job trained on other nodes" in first.verdict.sentence, (
+        "what rank 1 waits for is not known"
+    )
     whole, line = nodes.join(store, second, finalise.settle)
     assert (whole.id, line) == (first.id, f"run {first.id} has the ranks of 2 commands")
-    assert {rank: len(of["step"]) for rank, of in store.steps_of_ranks(whole.id).items()} == {0: 40, 1: 40}
+    assert {rank: len(of["step"]) for rank, of in store.steps_of_ranks(whole.id).items()} == {
+        0: 40,
+        1: 40,
+    }
     assert (first.facts["missing_ranks"], whole.facts["missing_ranks"]) == (1, 0)
     assert (whole.facts["ranks"]["straggler"], whole.facts["ranks"]["cause"]) == (1, "input")
     assert whole.verdict is not None
@@ -182,7 +198,12 @@ def test_both_ranks_are_in_one_run_and_the_slow_one_is_named(
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     run = recorded(store, "two", lambda: CommandRunner(run_script(tmp_path, "watched")))
-    assert (run.status, run.error, run.notices, run.environment["world_size"]) == ("done", "", (), 2)
+    assert (run.status, run.error, run.notices, run.environment["world_size"]) == (
+        "done",
+        "",
+        (),
+        2,
+    )
     steps = store.steps_of_ranks(run.id)
     assert {rank: len(of["step"]) for rank, of in steps.items()} == {0: 40, 1: 40}
     assert set(steps[1]["rank"]) == {1.0}
@@ -190,7 +211,9 @@ def test_both_ranks_are_in_one_run_and_the_slow_one_is_named(
     for rank, of in steps.items():
         waits, losses = json.loads((tmp_path / f"watched-{rank}.json").read_text())
         whole_s = float(of["step_s"][5:].sum())
-        assert abs(sum(waits[5:]) - float(of["data_wait_s"][5:].sum())) < 0.02 * whole_s, "against the script's timer"
+        assert abs(sum(waits[5:]) - float(of["data_wait_s"][5:].sum())) < 0.02 * whole_s, (
+            "against the script's timer"
+        )
         np.testing.assert_allclose(of["loss"], losses, rtol=1e-6)
         assert set(of["batch_values"]) == {4 * 3 * 16}
     ranks = run.facts["ranks"]
@@ -216,8 +239,14 @@ for rank, n in (2, 30), (0, 50), (1, 40), (0, 60), (1, 60):
 """
     run = recorded(store, "three", lambda: CommandRunner([sys.executable, "-c", source]))
     assert run.status == "done"
-    assert {rank: len(of["step"]) for rank, of in store.steps_of_ranks(run.id).items()} == {0: 50, 1: 40, 2: 30}
-    assert run.notices == ("another process of the command trained, too: this is the run of the first one",)
+    assert {rank: len(of["step"]) for rank, of in store.steps_of_ranks(run.id).items()} == {
+        0: 50,
+        1: 40,
+        2: 30,
+    }
+    assert run.notices == (
+        "another process of the command trained, too: this is the run of the first one",
+    )
     assert run.facts["ranks"]["n_steps"] == 30
 
 
@@ -242,7 +271,9 @@ def test_two_ranks_train_as_one_with_batches_of_both(
     run, steps = store.run(run_id), store.steps_of_ranks(run_id)
     assert (run.status, run.error, run.notices) == ("done", "", ())
     assert (run.environment["world_size"], run.environment["torch_threads"]) == (2, 1)
-    assert {rank: of["samples"].tolist() for rank, of in steps.items()} == dict.fromkeys((0, 1), [20.0] * 7)
+    assert {rank: of["samples"].tolist() for rank, of in steps.items()} == dict.fromkeys(
+        (0, 1), [20.0] * 7
+    )
     assert steps[1]["batch_values"].tolist() == [20 * 3 * 224 * 224] * 7
     assert (steps[1]["forward_s"] < steps[1]["compute_s"]).all()
     one = trained(**PHOTOS, batch_size=40, steps=7)
@@ -263,7 +294,10 @@ def test_the_slow_rank_is_named_and_where_a_rank_dies_the_run_fails_with_that(
     run_id = store.create_run(RunConfig(**PHOTOS, **config, ranks=2))
     thread = threading.Thread(target=JobRecorder(store, run_id, threading.Event()).run)
     thread.start()
-    wait_until(lambda: len(store.steps_of_ranks(run_id, names=("step",)).get(1, {}).get("step", ())) > 60, "steps")
+    wait_until(
+        lambda: len(store.steps_of_ranks(run_id, names=("step",)).get(1, {}).get("step", ())) > 60,
+        "steps",
+    )
     every = descendants()
     (victim,) = (p for p in every if ranks.RANK in p.environ())
     victim.kill()
@@ -281,7 +315,9 @@ def test_each_rank_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     for device in ("auto", "cuda:0"):
         assert ranks.settled(RunConfig(ranks=2, device=device)).device == "cuda:0"
     for device, n in (("auto", 3), ("cuda:1", 2)):
-        with pytest.raises(DeviceError, match=rf"^{n} ranks take a GPU each .* there are 2 \(cuda:0 .*choose fewer"):
+        with pytest.raises(
+            DeviceError, match=rf"^{n} ranks take a GPU each .* there are 2 \(cuda:0 .*choose fewer"
+        ):
             ranks.settled(RunConfig(ranks=n, device=device))
     gpus.clear()
     assert ranks.settled(RunConfig(ranks=2)).device == "cpu"

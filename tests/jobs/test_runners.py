@@ -25,7 +25,14 @@ from vitprof.engine import train
 from vitprof.errors import JobError, VitprofError
 from vitprof.jobs import runners
 from vitprof.jobs.command import _watching
-from vitprof.jobs.runners import Launcher, ProcessRunner, ThreadRunner, environment, start_anew, start_runner
+from vitprof.jobs.runners import (
+    Launcher,
+    ProcessRunner,
+    ThreadRunner,
+    environment,
+    start_anew,
+    start_runner,
+)
 from vitprof.measure.wire import Message, Note, read_messages
 from vitprof.store.chunks import joined
 
@@ -47,7 +54,9 @@ class TestThread:
         monkeypatch.setattr(train, "train", job)
         return ThreadRunner(CONFIG)
 
-    def test_messages_and_none_where_there_is_nothing_until_it_is_asked_to_stop(self, monkeypatch: Any) -> None:
+    def test_messages_and_none_where_there_is_nothing_until_it_is_asked_to_stop(
+        self, monkeypatch: Any
+    ) -> None:
         def job(config: RunConfig, events: Any, stop: Any) -> bool:
             assert config == CONFIG
             for i in range(1000):
@@ -136,11 +145,16 @@ class TestProcess:
         assert "exit status 0" in runner.close()
         assert '"strategy": "per-sample"' in (tmp_path / "log").read_text()
 
-    def test_an_end_without_a_last_message_is_said_though_a_worker_lives(self, run: Any, tmp_path: Path) -> None:
+    def test_an_end_without_a_last_message_is_said_though_a_worker_lives(
+        self, run: Any, tmp_path: Path
+    ) -> None:
         log = tmp_path / "log"
         runner = run("sleep 1000 & echo first >&2; echo 'the last line' >&2; exit 3")
         assert heard(runner.messages()) == []
-        assert runner.close() == f"the job's process ended with exit status 3: the last line; its log is {log}"
+        assert (
+            runner.close()
+            == f"the job's process ended with exit status 3: the last line; its log is {log}"
+        )
         log.unlink()
         runner = run("read config; exec sleep 1000")
         assert next(runner.messages()) is None
@@ -159,12 +173,18 @@ class TestProcess:
         runner = run("while :; do echo 'this is no frame'; done")
         assert heard(runner.messages()) == []
         why = runner.close()
-        assert why.startswith("the job's process was ended because it sent something that is not a message")
+        assert why.startswith(
+            "the job's process was ended because it sent something that is not a message"
+        )
         assert "\n" not in why
 
     def test_kill_ends_one_that_ignores_everything_and_its_workers_too(self, run: Any) -> None:
-        runner = run("trap '' TERM INT HUP; sleep 1000 & sleep 1000 & read config; while :; do wait; done")
-        workers = wait_until(lambda: len(c := psutil.Process(runner.pid).children()) == 2 and c, "its workers")
+        runner = run(
+            "trap '' TERM INT HUP; sleep 1000 & sleep 1000 & read config; while :; do wait; done"
+        )
+        workers = wait_until(
+            lambda: len(c := psutil.Process(runner.pid).children()) == 2 and c, "its workers"
+        )
         runner.ask_stop()
         assert list(itertools.islice(runner.messages(), 2)) == [None, None]
         runner.kill()
@@ -177,7 +197,9 @@ class TestProcess:
 
 def test_no_process_can_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "gone"))
-    with pytest.raises(JobError, match=r"^the job's process could not be started: .*No such file") as caught:
+    with pytest.raises(
+        JobError, match=r"^the job's process could not be started: .*No such file"
+    ) as caught:
         start_runner(RunConfig(), tmp_path / "log", Launcher(), threading.Event())
     assert "\n" not in str(caught.value)
 
@@ -262,7 +284,9 @@ SAY_READY = "s = socket.socket(fileno=int(sys.argv[1])); s.send(b'{\"ready\": tr
 @pytest.mark.usefixtures("full_home")
 class TestForked:
     @pytest.mark.slow
-    def test_it_trains_as_a_new_one(self, launcher: KeptLauncher, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_it_trains_as_a_new_one(
+        self, launcher: KeptLauncher, log: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """With the variables of now: its data lie in the home of this test, which the server does not know. The threads
         of OpenMP sleep in a new process too."""
         forked = losses(run(launcher.start(log)))
@@ -286,7 +310,9 @@ class TestForked:
         assert end(second) == second.poll() == -signal.SIGTERM
 
     @pytest.mark.slow
-    def test_workers_are_its_own_children_however_they_start(self, launcher: KeptLauncher, log: Any) -> None:
+    def test_workers_are_its_own_children_however_they_start(
+        self, launcher: KeptLauncher, log: Any
+    ) -> None:
         """A job forked by multiprocessing's own server would share it, and get brothers."""
         process = launcher.start(log)
         job = psutil.Process(process.pid)
@@ -294,7 +320,9 @@ class TestForked:
         messages = answers(process, **endless, start_method="forkserver")
         first = next(message for message in messages if not isinstance(message, Note))
         assert len(first["step"]) > 0
-        assert [len(child.children()) for child in job.children() if child.children()] == [2], "of its own server"
+        assert [len(child.children()) for child in job.children() if child.children()] == [2], (
+            "of its own server"
+        )
         process.stdin.close()
         assert list(messages)[-1:] == STOPPED
         assert end(process) == 0
@@ -302,7 +330,13 @@ class TestForked:
     @pytest.mark.slow
     @pytest.mark.parametrize(("mask", "mine"), [(None, FIRST), (f"{FIRST},{SECOND}", SECOND)])
     def test_cuda_starts_in_the_job_alone_and_sees_one_gpu(
-        self, launcher: KeptLauncher, cuda_driver: Path | None, log: Any, monkeypatch: Any, mask: str | None, mine: str
+        self,
+        launcher: KeptLauncher,
+        cuda_driver: Path | None,
+        log: Any,
+        monkeypatch: Any,
+        mask: str | None,
+        mine: str,
     ) -> None:
         """The stand-in for its driver writes down who asked, and under which mask: not the process that all jobs are
         forked from, else it could not start in them."""
@@ -316,7 +350,9 @@ class TestForked:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)
         process = launcher.start(log)
         server = psutil.Process(process.pid).ppid()
-        (end,) = [m for m in run(process, device="cuda:1") if isinstance(m, Note) and m.kind == "end"]
+        (end,) = [
+            m for m in run(process, device="cuda:1") if isinstance(m, Note) and m.kind == "end"
+        ]
         name = {FIRST: "Stub GPU 0", SECOND: "Stub GPU 1"}[mine]
         unseen = f"device cuda:1: PyTorch {torch.__version__}: it sees no GPU, and the driver lists {name} ("
         assert end.values["error"].startswith(unseen)  # a stand-in goes no further
@@ -330,13 +366,17 @@ class TestServer:
     def test_what_the_user_chose_is_kept(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """GNU's OpenMP, which PyTorch's wheels for Linux have, writes how its threads wait when it is loaded."""
         assert environment().items() >= runners.OPENMP_SLEEPS.items()
-        assert not _watching(os.environ, "socket").keys() & runners.OPENMP_SLEEPS.keys(), "a script waits as ever"
+        assert not _watching(os.environ, "socket").keys() & runners.OPENMP_SLEEPS.keys(), (
+            "a script waits as ever"
+        )
         monkeypatch.setenv(name, "mine")
         now = environment()
         assert now[name] == "mine"
         assert not now.keys() & (runners.OPENMP_SLEEPS.keys() - {name})
 
-    def test_nothing_is_kept_unwanted_or_without_memory(self, own: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_nothing_is_kept_unwanted_or_without_memory(
+        self, own: Launcher, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         assert own.warm() is own  # VITPROF_WARM=0 in tests
         assert not runners.wanted()
         assert own._server is None
@@ -359,12 +399,18 @@ class TestServer:
         [
             "sys.exit(1)",  # it could not be loaded
             SAY_READY + "; s.recv(9999)",  # it died when it was asked
-            SAY_READY + "; s.recv(9999); s.send(b'{\"pid\": 0}'); s.recv(9999)",  # the system has no process left
+            SAY_READY
+            + "; s.recv(9999); s.send(b'{\"pid\": 0}'); s.recv(9999)",  # the system has no process left
             SAY_READY + "; time.sleep(1000)",  # it hangs
         ],
     )
     def test_one_that_cannot_fork_costs_nobody_his_job(
-        self, own: Launcher, server_of_nothing: Any, script: str, log: Any, monkeypatch: pytest.MonkeyPatch
+        self,
+        own: Launcher,
+        server_of_nothing: Any,
+        script: str,
+        log: Any,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         server_of_nothing(script)
         monkeypatch.setattr(runners, "ANSWER_S", 0.5)
@@ -377,13 +423,20 @@ class TestServer:
 
     @pytest.mark.slow
     def test_a_job_may_use_cuda_has_threads_that_sleep_and_goes_on_when_its_server_dies(
-        self, own: Launcher, log: Any, tmp_path: Path, full_home: Path, monkeypatch: pytest.MonkeyPatch
+        self,
+        own: Launcher,
+        log: Any,
+        tmp_path: Path,
+        full_home: Path,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """Where its parent called something of CUDA, `torch.cuda.init` refuses to run."""
         monkeypatch.setenv("VITPROF_WARM", "1")
         monkeypatch.setenv("OMP_DISPLAY_ENV", "VERBOSE")
         script = KEEP_AND_ASK.format(shown=str(tmp_path / "shown"))
-        monkeypatch.setattr(runners, "command", lambda module, *args: [sys.executable, "-c", script, *args])
+        monkeypatch.setattr(
+            runners, "command", lambda module, *args: [sys.executable, "-c", script, *args]
+        )
         own.warm().wait(threading.Event())
         assert own._server is not None
         process = own._server.fork(log)

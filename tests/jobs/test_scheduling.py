@@ -20,11 +20,26 @@ from tests.stored_series import rewrite
 from vitprof.config import RunConfig
 from vitprof.home import home, lock_dir
 from vitprof.jobs import scheduling
-from vitprof.jobs.scheduling import Holder, MachineLock, ahead_of, holders, queue_of, running_beside, why_waiting
+from vitprof.jobs.scheduling import (
+    Holder,
+    MachineLock,
+    ahead_of,
+    holders,
+    queue_of,
+    running_beside,
+    why_waiting,
+)
 from vitprof.store import RunStore
 
 
-def add(store: RunStore, device: str = "cpu", *, status: str = "queued", shares: bool = False, **columns: Any) -> int:
+def add(
+    store: RunStore,
+    device: str = "cpu",
+    *,
+    status: str = "queued",
+    shares: bool = False,
+    **columns: Any,
+) -> int:
     run_id = store.create_run(RunConfig(device=device, share_machine=shares))
     store.update_run(run_id, status=status, **columns)
     return run_id
@@ -43,7 +58,11 @@ def test_auto_waits_for_the_gpu_that_cuda_shows(monkeypatch: pytest.MonkeyPatch)
 
 def test_jobs_run_side_by_side_where_both_share_and_the_devices_differ(store: RunStore) -> None:
     for first, second, waits in (
-        *((("cuda:0", one), ("cuda:1", two), not (one and two)) for one in (False, True) for two in (False, True)),
+        *(
+            (("cuda:0", one), ("cuda:1", two), not (one and two))
+            for one in (False, True)
+            for two in (False, True)
+        ),
         (("cuda:0", True), ("cuda:0", True), True),
         (("cuda:0", True), ("cpu", True), False),
         (("simulated:1,0", True), ("cpu", True), True),
@@ -62,17 +81,23 @@ def test_a_run_that_shares_does_not_overtake_one_that_wants_to_be_alone(store: R
     assert ids(store, alone) == [going_on]
 
 
-def test_runs_of_another_machine_and_of_programs_that_are_gone_are_not_waited_for(store: RunStore) -> None:
+def test_runs_of_another_machine_and_of_programs_that_are_gone_are_not_waited_for(
+    store: RunStore,
+) -> None:
     add(store, status="running", owner_host="elsewhere")
     add(store, status="running", owner_started=1.0)
     add(store, status="done")
     unreadable = add(store, status="running")
     rewrite(store, unreadable, RunConfig().to_dict() | {"warmup_steps": 10**12})
     earlier = add(store, shares=True)
-    rewrite(store, earlier, {k: v for k, v in RunConfig().to_dict().items() if k != "share_machine"})
+    rewrite(
+        store, earlier, {k: v for k, v in RunConfig().to_dict().items() if k != "share_machine"}
+    )
     mine = add(store, "cuda:0", shares=True)
     later = add(store, status="running")
-    assert ids(store, mine) == [unreadable, earlier], "a config from before there was a choice shares nothing"
+    assert ids(store, mine) == [unreadable, earlier], (
+        "a config from before there was a choice shares nothing"
+    )
     assert [run.id for run in running_beside(store, mine)] == [unreadable, later]
     assert ids(store, 999) == running_beside(store, 999) == []
 
@@ -85,8 +110,12 @@ def test_the_words_say_what_for_and_why(store: RunStore, monkeypatch: pytest.Mon
     ahead = ahead_of(store, last)
     said = f"waiting for run {first} on cpu and 1 more; jobs run one at a time so that they do not take each other's"
     assert why_waiting(ahead, shares=False) == f"{said} CPU and disk"
-    assert why_waiting(ahead, shares=True).endswith("; it was started to run alone (share_machine off)")
-    assert why_waiting(ahead[1:], shares=True).endswith(" on cuda:0; a device takes one job at a time")
+    assert why_waiting(ahead, shares=True).endswith(
+        "; it was started to run alone (share_machine off)"
+    )
+    assert why_waiting(ahead[1:], shares=True).endswith(
+        " on cuda:0; a device takes one job at a time"
+    )
 
 
 HOLDER = """
@@ -101,7 +130,9 @@ input()
 @pytest.fixture
 def other() -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", HOLDER]
-    with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "True\n"
         yield process
@@ -113,19 +144,25 @@ def lock(run: int = 1, device: str = "cpu", *, shares: bool = False) -> MachineL
 
 
 @pytest.mark.slow
-def test_a_job_of_another_store(store: RunStore, other: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_of_another_store(
+    store: RunStore, other: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_id = store.create_run(RunConfig(device="cpu"))
     mine = MachineLock(run_id, "cpu", shares=False, store_url=store.url)
     assert not mine.acquire()
     (seen,) = ahead_of(store, run_id)
     words = why_waiting([seen], shares=False)
-    assert words.startswith(f"waiting for run 7 of another store on cpu (a watched script, process {other.pid}, since ")
+    assert words.startswith(
+        f"waiting for run 7 of another store on cpu (a watched script, process {other.pid}, since "
+    )
     (file,) = lock_dir().glob("job-*.lock")
     written = json.loads(file.read_text())
     assert (written["pid"], written["home"]) == (other.pid, str(home()))
     assert file.stat().st_mode & 0o777 == 0o666, "every user can read and take it"
     other.send_signal(signal.SIGSTOP)
-    wait_until(lambda: ahead_of(store, run_id)[0].owner.endswith("; it is stopped"), "that it is stopped")
+    wait_until(
+        lambda: ahead_of(store, run_id)[0].owner.endswith("; it is stopped"), "that it is stopped"
+    )
     assert not mine.acquire(), "a stopped program has its turn still"
     monkeypatch.setattr(scheduling, "_user", lambda: "somebody")
     assert f", user {written['user']}, since" in ahead_of(store, run_id)[0].owner
@@ -175,7 +212,9 @@ def test_of_many_that_ask_at_once_one_has_its_turn() -> None:
     assert sorted(over) == list(range(8))
 
 
-def test_what_anybody_can_put_into_the_folder_stops_nobody_and_lets_nobody_in(tmp_path: Path) -> None:
+def test_what_anybody_can_put_into_the_folder_stops_nobody_and_lets_nobody_in(
+    tmp_path: Path,
+) -> None:
     first = lock()
     assert first.acquire()
     folder = lock_dir()
@@ -196,7 +235,9 @@ def test_what_anybody_can_put_into_the_folder_stops_nobody_and_lets_nobody_in(tm
     (folder / "job-0.lock").write_text("nothing")
     (silent,) = holders()
     assert silent.who.startswith(f"{psutil.Process().name()}, process {os.getpid()}, since ")
-    assert silent.who.endswith("; it does not say what it runs: begin without waiting with --anyway, or Run now")
+    assert silent.who.endswith(
+        "; it does not say what it runs: begin without waiting with --anyway, or Run now"
+    )
     first.release()
     assert second.acquire()
     second.release()
@@ -204,7 +245,9 @@ def test_what_anybody_can_put_into_the_folder_stops_nobody_and_lets_nobody_in(tm
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 @pytest.mark.parametrize("junk", ["unreadable", "read-only", "linked", "taken folder"])
-def test_files_of_another_user_switch_nothing_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, junk: str) -> None:
+def test_files_of_another_user_switch_nothing_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, junk: str
+) -> None:
     """Each in a process of the same user, as a lock is one of a process: nobody, whom the files keep out."""
     folder = lock_dir()
     folder.mkdir(mode=0o700 if junk == "taken folder" else 0o1777)
@@ -239,7 +282,9 @@ def test_files_of_another_user_switch_nothing_off(tmp_path: Path, monkeypatch: p
     assert mine.read_text() == "kept"
 
 
-def test_one_that_stops_as_it_looks_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_stops_as_it_looks_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch, scheduling._one_at_a_time():
         patch.setattr(scheduling, "CHECK_S", 0.0)
         first, second = lock(1), lock(2)
@@ -255,11 +300,15 @@ def test_one_that_stops_as_it_looks_is_not_waited_for(tmp_path: Path, monkeypatc
     mine = lock()
     assert mine.acquire()
     assert (mine.others(), holders()) == ([], [])
-    assert mine.not_seen.startswith(f"other programs' jobs on this machine cannot be seen ({tmp_path / 'a-file'}: ")
+    assert mine.not_seen.startswith(
+        f"other programs' jobs on this machine cannot be seen ({tmp_path / 'a-file'}: "
+    )
     mine.release()
 
 
-def test_what_a_person_calls_the_program_and_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_person_calls_the_program_and_a_user_without_a_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delitem(sys.modules, "streamlit", raising=False)
     for arguments, name in (
         (["/usr/bin/vitprof", "run", "--steps"], "python -m vitprof run"),
@@ -272,4 +321,6 @@ def test_what_a_person_calls_the_program_and_a_user_without_a_name(monkeypatch: 
     assert scheduling.caller() == "the dashboard"
     monkeypatch.setattr(scheduling.getpass, "getuser", lambda: {}["no such user"])
     assert lock().holder.user == str(os.getuid())
-    assert Holder().who.startswith("a program that cannot be named; it does not say what it runs: begin without")
+    assert Holder().who.startswith(
+        "a program that cannot be named; it does not say what it runs: begin without"
+    )

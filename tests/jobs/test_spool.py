@@ -66,7 +66,9 @@ def test_of_a_program_that_was_killed(store: RunStore, capsys: pytest.CaptureFix
     assert store.steps(run_id)["step"].tolist() == list(range(30))
     assert run.summary.n_steps == 30
     (notice,) = run.notices
-    assert notice.startswith("the run store could not be written (database is locked) when the program ended; what was")
+    assert notice.startswith(
+        "the run store could not be written (database is locked) when the program ended; what was"
+    )
     said = f"vitprof: run {run_id}: 25 steps that waited for the run store ({path}) were imported\n"
     assert capsys.readouterr().err == said
     assert not path.exists()
@@ -79,7 +81,9 @@ def test_in_two_places_as_one_and_of_a_run_that_was_called_interrupted(store: Ru
     left(store, run_id)
     other = spool_of(store, run_id, part=1)
     other._places = other._places[1:]
-    samples = columns_of(steps(0, 3)[:, [1] + [2] * len(TELEMETRY_COLUMNS)], ("seq", *TELEMETRY_COLUMNS))
+    samples = columns_of(
+        steps(0, 3)[:, [1] + [2] * len(TELEMETRY_COLUMNS)], ("seq", *TELEMETRY_COLUMNS)
+    )
     other.append("telemetry", next(chunks_of("telemetry", samples)).data)
     other.append_values(ENDED)
     other.leave()
@@ -91,7 +95,9 @@ def test_in_two_places_as_one_and_of_a_run_that_was_called_interrupted(store: Ru
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_what_is_damaged_is_read_up_to_there(store: RunStore, capsys: pytest.CaptureFixture[str], cut: bool) -> None:
+def test_what_is_damaged_is_read_up_to_there(
+    store: RunStore, capsys: pytest.CaptureFixture[str], cut: bool
+) -> None:
     run_id = begun(store)
     path = left(store, run_id, **ENDED)
     data = bytearray(path.read_bytes())
@@ -105,13 +111,17 @@ def test_what_is_damaged_is_read_up_to_there(store: RunStore, capsys: pytest.Cap
     taken, damaged = capsys.readouterr().err.splitlines()
     assert "20 steps" in taken
     aside = path.with_name(DAMAGED + path.name.removeprefix("vitprof-spool-"))
-    assert damaged.endswith(f"could not be read to its end ({why}): it is now {aside}, and is not read again")
+    assert damaged.endswith(
+        f"could not be read to its end ({why}): it is now {aside}, and is not read again"
+    )
     settle_interrupted(store)
     assert capsys.readouterr().err == ""
     assert aside.exists()
 
 
-def test_without_a_header_or_its_run_it_is_one_line(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_header_or_its_run_it_is_one_line(
+    store: RunStore, capsys: pytest.CaptureFixture[str]
+) -> None:
     run_id = begun(store)
     path, of_deleted = left(store, run_id), left(store, run_id)
     path.write_bytes(b"nonsense" * 100)
@@ -121,7 +131,10 @@ def test_without_a_header_or_its_run_it_is_one_line(store: RunStore, capsys: pyt
     settle_interrupted(store)
     lines = capsys.readouterr().err
     assert f"{path}, which waited for the run store, cannot be read (it is damaged)" in lines
-    assert f"run {run_id} is not in the store any more: what waited for it ({of_deleted}) was deleted" in lines
+    assert (
+        f"run {run_id} is not in the store any more: what waited for it ({of_deleted}) was deleted"
+        in lines
+    )
     assert lines.count("\n") == 2
     assert not list(path.parent.glob("vitprof-spool-*"))
 
@@ -129,13 +142,33 @@ def test_without_a_header_or_its_run_it_is_one_line(store: RunStore, capsys: pyt
 @pytest.mark.parametrize(
     "values",
     [
-        *(["a list"], {"no_such_column": 1}, {"status": {"a": 1}}, {"status": 7}, {"phases": 5}, {"phases": [[1]]}),
-        *({"config": []}, {"config": {"batch_size": "many"}}, {"summary": "fast"}, {"verdict": ["fast"]}),
-        *({"notices": 3}, {"facts": "none"}, {"t_origin_s": "soon"}, {"id": "x"}, {"progress": 10**400}),
+        *(
+            ["a list"],
+            {"no_such_column": 1},
+            {"status": {"a": 1}},
+            {"status": 7},
+            {"phases": 5},
+            {"phases": [[1]]},
+        ),
+        *(
+            {"config": []},
+            {"config": {"batch_size": "many"}},
+            {"summary": "fast"},
+            {"verdict": ["fast"]},
+        ),
+        *(
+            {"notices": 3},
+            {"facts": "none"},
+            {"t_origin_s": "soon"},
+            {"id": "x"},
+            {"progress": 10**400},
+        ),
         *({"t_end_s": "late"}, {"t_end_s": [1], "status": "done"}),
     ],
 )
-def test_values_that_nobody_writes(store: RunStore, capsys: pytest.CaptureFixture[str], values: Any) -> None:
+def test_values_that_nobody_writes(
+    store: RunStore, capsys: pytest.CaptureFixture[str], values: Any
+) -> None:
     run_id = begun(store)
     path = left(store, run_id)
     file: Any = SpoolFile.left(path)
@@ -152,9 +185,18 @@ def test_values_that_nobody_writes(store: RunStore, capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize(
     "changed",
-    [{"store": None}, {"run": {}}, {"run": [3]}, {"part": "x"}, {"why": 3}, {"run": {"no_such_column": 1, "id": 1}}],
+    [
+        {"store": None},
+        {"run": {}},
+        {"run": [3]},
+        {"part": "x"},
+        {"why": 3},
+        {"run": {"no_such_column": 1, "id": 1}},
+    ],
 )
-def test_a_header_of_nobody(store: RunStore, capsys: pytest.CaptureFixture[str], changed: dict[str, Any]) -> None:
+def test_a_header_of_nobody(
+    store: RunStore, capsys: pytest.CaptureFixture[str], changed: dict[str, Any]
+) -> None:
     spool = spool_of(store, begun(store), **changed)
     spool.append("steps", steps_entry(5, 5))
     spool.leave()
@@ -164,7 +206,9 @@ def test_a_header_of_nobody(store: RunStore, capsys: pytest.CaptureFixture[str],
     assert capsys.readouterr().err == ""
 
 
-def test_only_our_own_files_are_read(store: RunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_our_own_files_are_read(
+    store: RunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run_id = begun(store)
     in_use, others = spool_of(store, run_id), spool_of(store, run_id, store="sqlite:/elsewhere")
     for spool in (in_use, others):
@@ -181,7 +225,9 @@ def test_only_our_own_files_are_read(store: RunStore, tmp_path: Path, capsys: py
     in_use.leave()
 
 
-def test_it_takes_no_longer_than_it_may_also_where_the_store_is_still_unavailable(store: RunStore) -> None:
+def test_it_takes_no_longer_than_it_may_also_where_the_store_is_still_unavailable(
+    store: RunStore,
+) -> None:
     """The rest is for the next time; until then nobody calls the run interrupted."""
     run_id = begun(store)
     path = left(store, run_id, **ENDED)

@@ -54,14 +54,18 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_job_that_was_stopped_was_not_starved(store: RunStore, whom: str, kind: str) -> None:
     job = Job(store, whom)
     job.after_step(20)
-    process = psutil.Process(job.runner.pid if whom == "main" else int(store.run(job.id).environment["worker_pid"]))
+    process = psutil.Process(
+        job.runner.pid if whom == "main" else int(store.run(job.id).environment["worker_pid"])
+    )
     wait_until(lambda: process.status() == psutil.STATUS_STOPPED, "the stop")
     time.sleep(STALL_S)  # the fault itself
     process.send_signal(signal.SIGCONT)
     run, steps = job.ended(), store.steps(job.id)
     assert run.status == "done"
     assert [stop.kind for stop in stops_of(run.facts)] == [kind]
-    assert 0.2 * STALL_S < stops_of(run.facts)[0].seconds < 2 * STALL_S  # exact in tests/telemetry/test_stops.py
+    assert (
+        0.2 * STALL_S < stops_of(run.facts)[0].seconds < 2 * STALL_S
+    )  # exact in tests/telemetry/test_stops.py
     stalled = stalling.STALLS_AT
     assert steps["step_s"][stalled] > 0.9 * STALL_S
     assert (steps["warmup"][stalled], steps["warmup"][5:].sum() <= 2) == (1, True)

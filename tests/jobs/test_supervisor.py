@@ -22,7 +22,9 @@ def running(store: RunStore, run_id: int, url: str = "") -> Iterator[MachineLock
 
 
 def test_one_that_began_after_the_last_look_but_one_is_stored_with_the_end(store: RunStore) -> None:
-    mine, first, second = (store.create_run(RunConfig(device="cpu", name=name)) for name in ("mine", "a", "b"))
+    mine, first, second = (
+        store.create_run(RunConfig(device="cpu", name=name)) for name in ("mine", "a", "b")
+    )
     store.update_run(mine, status="running", notices=["a notice"], facts={"known": 1})
     disturbances = Disturbances(store, mine)
     with running(store, mine) as disturbances.lock:
@@ -37,12 +39,18 @@ def test_one_that_began_after_the_last_look_but_one_is_stored_with_the_end(store
                 disturbances.look_again()
                 run = store.run(mine)
                 assert run.notices[0] == "a notice"
-                assert [line.partition(" ran")[0] for line in run.notices[n:]] == [f"run {other} on cpu ({name})"]
+                assert [line.partition(" ran")[0] for line in run.notices[n:]] == [
+                    f"run {other} on cpu ({name})"
+                ]
                 assert run.facts == {"known": 1, N_BESIDE: n}
 
 
-def test_jobs_of_all_stores_are_noted_once_after_a_while(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine, theirs = (store.create_run(RunConfig(device="cpu", name=name)) for name in ("mine", "theirs"))
+def test_jobs_of_all_stores_are_noted_once_after_a_while(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, theirs = (
+        store.create_run(RunConfig(device="cpu", name=name)) for name in ("mine", "theirs")
+    )
     found = Disturbances(store, mine)
     with running(store, mine) as found.lock:
         found.look_at_store()
@@ -54,16 +62,24 @@ def test_jobs_of_all_stores_are_noted_once_after_a_while(store: RunStore, monkey
             found.look_again()
     assert len(found.notices) == 2
     assert found.look([], None, last=False) == {N_BESIDE: 2}
-    assert found.notices[0].startswith(f"run {theirs} on cpu (theirs) ran at the same time: they shared CPU")
+    assert found.notices[0].startswith(
+        f"run {theirs} on cpu (theirs) ran at the same time: they shared CPU"
+    )
     assert found.notices[1].startswith("run 7 of another store on cpu (")
 
 
 def test_one_that_began_and_ended_while_nobody_looked_is_noted_afterwards(store: RunStore) -> None:
-    earlier, mine, queued, late = (store.create_run(RunConfig(device="cpu", name=n)) for n in "abcd")
+    earlier, mine, queued, late = (
+        store.create_run(RunConfig(device="cpu", name=n)) for n in "abcd"
+    )
     store.update_run(mine, status="running")
     found = Disturbances(store, mine)
     found.lock = MachineLock(mine, "cpu", shares=False, store_url=store.url)
-    for run_id, began_s in ((earlier, time.perf_counter()), (late, time.perf_counter()), (queued, None)):
+    for run_id, began_s in (
+        (earlier, time.perf_counter()),
+        (late, time.perf_counter()),
+        (queued, None),
+    ):
         store.update_run(run_id, status="done", t_origin_s=began_s)
     for _ in range(2):
         found.look_again()

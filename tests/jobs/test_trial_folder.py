@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from vitprof.jobs import trial_folder
-from vitprof.jobs.trial_folder import COPY, IN_PLACE, LAYER, MORE, TrialFolder, isolation_of, named_folders
+from vitprof.jobs.trial_folder import (
+    COPY,
+    IN_PLACE,
+    LAYER,
+    MORE,
+    TrialFolder,
+    isolation_of,
+    named_folders,
+)
 
 SCRIPT = """
 import os, shutil, sys
@@ -66,7 +74,9 @@ def test_what_a_trial_changes(work: Path, isolation: str) -> None:
     assert not os.path.exists(made)
 
 
-def test_what_cannot_be_layered_or_copied_runs_in_place(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_layered_or_copied_runs_in_place(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(trial_folder, "LAYER_SCRIPT", work / "none")
     assert isolation_of(str(work)) == (COPY, ())
     monkeypatch.setattr(trial_folder, "COPIED_BYTES", 10)
@@ -76,19 +86,28 @@ def test_what_cannot_be_layered_or_copied_runs_in_place(work: Path, monkeypatch:
     assert trial.changes() == [MORE]
 
 
-def test_folders_that_a_command_names_and_a_script_in_the_folder_is_that_of_the_copy(work: Path) -> None:
+def test_folders_that_a_command_names_and_a_script_in_the_folder_is_that_of_the_copy(
+    work: Path,
+) -> None:
     trial = TrialFolder(str(work), COPY)
     (script,) = trial.command([str(work / "train.py")], "/")
     assert script == os.path.join(trial.cwd, "train.py")
     trial.remove()
     elsewhere = str(work.parent / "elsewhere")
     for argument in (elsewhere, f"--out={elsewhere}/new.pt", "../elsewhere/x"):
-        assert named_folders(["python", argument, "runs/1", str(work), "/no/such/place"], str(work)) == [elsewhere]
+        assert named_folders(
+            ["python", argument, "runs/1", str(work), "/no/such/place"], str(work)
+        ) == [elsewhere]
 
 
 @pytest.mark.parametrize("by_links", [False, True])
 def test_the_folder_above_and_where_links_lead_is_covered_too(work: Path, by_links: bool) -> None:
-    command = [sys.executable, "-c", "open('../above.pt', 'w'); open('below.pt', 'w')", "../above.pt"]
+    command = [
+        sys.executable,
+        "-c",
+        "open('../above.pt', 'w'); open('below.pt', 'w')",
+        "../above.pt",
+    ]
     written = ["../above.pt", "below.pt"]
     if by_links:
         (work / "checkpoints").symlink_to("../elsewhere")

@@ -13,7 +13,11 @@ from vitprof.jobs.unseen import why_failed, why_unseen
     [
         ("python train.py -I", "", "without PYTHONPATH, in a container or on another host"),
         ("env -u PYTHONPATH python train.py", "", "without PYTHONPATH"),
-        ("nice /opt/bin/python3.12 -u -I train.py -S", "", "vitprof watch -- nice /opt/bin/python3.12 -u train.py -S"),
+        (
+            "nice /opt/bin/python3.12 -u -I train.py -S",
+            "",
+            "vitprof watch -- nice /opt/bin/python3.12 -u train.py -S",
+        ),
         ("python -sE -m train -E", "", "type: vitprof watch -- python -s -m train -E"),
         ("python train.py", "old 3.8", "this Python is 3.8, and vitprof watches 3.10 and newer"),
         ("python train.py", "python", "no process that has vitprof's hook; if a child trains"),
@@ -40,7 +44,11 @@ def test_the_signs_say_why(command: str, signs: str, words: str, tmp_path: Path)
         ("python train.py", "7 ValueError: no", ": ValueError: no"),
         ("python train.py", "", ""),
         ("python train.py", "8 ModuleNotFoundError: a probe's", ""),
-        ("torchrun train.py", "8 ValueError: no\n9 KeyError: 1\n7 ChildFailedError: ", ": ValueError: no"),
+        (
+            "torchrun train.py",
+            "8 ValueError: no\n9 KeyError: 1\n7 ChildFailedError: ",
+            ": ValueError: no",
+        ),
         ("bash run.sh", "8 ValueError: no", ": ValueError: no"),
         ("python run.py", "7 CalledProcessError: exit 1", ": CalledProcessError: exit 1"),
     ],

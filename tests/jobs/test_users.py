@@ -13,7 +13,9 @@ from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore
 
 
-def test_only_who_started_something_stops_it_also_from_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_who_started_something_stops_it_also_from_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(users, "_source", [])
     assert users.who() == "", "without logins everybody is this machine's user"
     users.check_may_stop("run 1", "ada")  # of a time with logins
@@ -58,6 +60,12 @@ def test_only_those_who_are_named_may_make_runs(
             store.update_run(run_id, status="done")
             store.delete(run_id)
             return
-        for change in (lambda: store.create_run(RunConfig()), lambda: store.edit(1, note=""), lambda: store.delete(1)):
-            with pytest.raises(StoreError, match="ada may see runs, but not make or change any: VITPROF_MAY_RUN"):
+        for change in (
+            lambda: store.create_run(RunConfig()),
+            lambda: store.edit(1, note=""),
+            lambda: store.delete(1),
+        ):
+            with pytest.raises(
+                StoreError, match="ada may see runs, but not make or change any: VITPROF_MAY_RUN"
+            ):
                 change()

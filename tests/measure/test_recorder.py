@@ -32,7 +32,14 @@ from vitprof.measure.step_columns import BatchTimes, StepMarks, derive, gather
 def marks_of(**values: Any) -> StepMarks:
     """Marks with these values; every field has to be given, as the loop does."""
     marks = StepMarks()
-    usual = {"outside_s": math.nan, "decoded": None, "prepared": None, "made": None, "epoch": 0, "warmup": False}
+    usual = {
+        "outside_s": math.nan,
+        "decoded": None,
+        "prepared": None,
+        "made": None,
+        "epoch": 0,
+        "warmup": False,
+    }
     values = usual | {"samples": 1, "loss": lambda: 0.0} | values
     of_recorder = {"previous_end", "kernel_s", "launch_idle_s"}
     assert set(values) == {field.name for field in dataclasses.fields(StepMarks)} - of_recorder
@@ -104,7 +111,9 @@ class Steps:
         h2d_start, h2d_end = self.device.mark(), self.device.mark()
         on_device = {"copy_start": h2d_start, "copy_end": h2d_end, "compute_start": h2d_end}
         on_device |= {"compute_end": self.device.mark() if compute else None}
-        on_device |= {"loss": self.device.loss(10.0 - self.n) if compute and copied else devices.not_kept}
+        on_device |= {
+            "loss": self.device.loss(10.0 - self.n) if compute and copied else devices.not_kept
+        }
         here = {"step": self.n, "t_start": t_start, "t_got": t_got, "t_launched": t_got + 0.125}
         self.recorder.step(marks_of(**here, **on_device, samples=32, warmup=self.n < 1, made=made))
         self.n += 1
@@ -125,7 +134,10 @@ def test_marks_of_the_device_become_times() -> None:
     steps.recorder.resolve()
     names = ("previous_end", "copy_start", "copy_end", "compute_start", "compute_end", "loss")
     first, second = ([getattr(step, name) for name in names] for step in steps.emitted)
-    assert (first, second) == ([1.0, 1.5, 1.75, 1.75, 2.75, 10.0], [2.75, 3.0, 3.25, 3.25, 4.25, 9.0])
+    assert (first, second) == (
+        [1.0, 1.5, 1.75, 1.75, 2.75, 10.0],
+        [2.75, 3.0, 3.25, 3.25, 4.25, 9.0],
+    )
     of_host = [(step.t_start, step.t_got, step.warmup, step.made) for step in steps.emitted]
     assert of_host == [(1.125, 1.375, True, None), (2.5, 3.0, False, made)]
     for name in ("kernel_s", "launch_idle_s"):
@@ -197,7 +209,9 @@ AHEAD = (4 * MS, 6 * MS, 10 * MS)
 
 def device_of(now: Clock, **values: float) -> SimulatedDevice:
     figures = {"step_s": 1 * MS, "sample_s": 0.0} | values
-    return SimulatedDevice("simulated:test", Accelerator("test", origin="", **figures), now, now.sleep)  # type: ignore[arg-type]
+    return SimulatedDevice(
+        "simulated:test", Accelerator("test", origin="", **figures), now, now.sleep
+    )  # type: ignore[arg-type]
 
 
 def asked(*seen: tuple[float, float, float], left: float = math.inf) -> LaunchProbe:
@@ -221,7 +235,10 @@ class TestProbe:
 
     def test_a_host_that_paces_the_device_is_measured(self) -> None:
         probe = asked(*[AHEAD] * 2, *[PACED] * 8)
-        assert (probe.gates_left, probe.steady_from) == (GATED_STEPS, 10 + GATED_STEPS + SETTLING_STEPS)
+        assert (probe.gates_left, probe.steady_from) == (
+            GATED_STEPS,
+            10 + GATED_STEPS + SETTLING_STEPS,
+        )
         assert math.isnan(probe.idle_s(64, 4 * MS))
         for i in range(GATED_STEPS):
             assert probe.passed(10 + i, 64, 4 * MS, 5 * MS, (1 + i % 3) * MS) == (1 + i % 3) * MS
@@ -234,7 +251,9 @@ class TestProbe:
 
     def test_a_gate_that_ended_before_the_last_launch_tells_nothing(self) -> None:
         probe = asked(*[PACED] * 8)
-        for i in range(GATED_STEPS):  # each waits for the device, as GradScaler does, or has 2,000 launches
+        for i in range(
+            GATED_STEPS
+        ):  # each waits for the device, as GradScaler does, or has 2,000 launches
             assert math.isnan(probe.passed(10 + i, 64, 8 * MS, 0.1 * MS, 2.3 * MS))
         assert math.isnan(probe.kernel_s)
         assert math.isnan(probe.idle_s(64, 4 * MS))
@@ -265,7 +284,9 @@ class TestProbe:
 
 class TestSimulatedLaunches:
     @pytest.mark.parametrize(("launch_ms", "took_ms"), [(0.0, 1.0), (0.4, 1.0), (4.0, 4.0)])
-    def test_short_kernels_wait_for_their_launches_but_behind_a_gate(self, launch_ms: float, took_ms: float) -> None:
+    def test_short_kernels_wait_for_their_launches_but_behind_a_gate(
+        self, launch_ms: float, took_ms: float
+    ) -> None:
         now = Clock()
         device = device_of(now, launch_s=launch_ms * MS)
         start = device.launch(1)
@@ -278,17 +299,23 @@ class TestSimulatedLaunches:
         assert behind_a_gate.mark() == pytest.approx(7 * MS)
 
 
-def run(monkeypatch: pytest.MonkeyPatch, launch_ms: float, **values: Any) -> dict[str, np.ndarray[Any, Any]]:
+def run(
+    monkeypatch: pytest.MonkeyPatch, launch_ms: float, **values: Any
+) -> dict[str, np.ndarray[Any, Any]]:
     played = Accelerator("test", 1 * MS, 0.0, "", launch_s=launch_ms * MS)
     monkeypatch.setattr(devices, "accelerator", lambda name: played)
-    return trained(device="simulated:1,0", steps=80, warmup_steps=10, batch_size=20, evaluate=False, **values).steps
+    return trained(
+        device="simulated:1,0", steps=80, warmup_steps=10, batch_size=20, evaluate=False, **values
+    ).steps
 
 
 @pytest.mark.slow
 @pytest.mark.timed
 @pytest.mark.usefixtures("small_home")
 @pytest.mark.parametrize("strategy", ["memory", "memory-ahead"])
-def test_bubbles_are_told_from_kernels_however_the_batch_comes(monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
+def test_bubbles_are_told_from_kernels_however_the_batch_comes(
+    monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
     steps = run(monkeypatch, 4.0, strategy=strategy)
     gated = np.isfinite(steps["kernel_s"])
     assert gated.sum() >= 3  # a host that others held up launched its last work after the gate
@@ -299,11 +326,15 @@ def test_bubbles_are_told_from_kernels_however_the_batch_comes(monkeypatch: pyte
     bubbles = steps["compute_s"][steady] - 1 * MS
     np.testing.assert_allclose(steps["launch_idle_s"][steady], bubbles, atol=0.05 * MS)
     late = steps["gap_s"][steady] - np.median(steps["gap_s"][steady])
-    assert (bubbles + np.maximum(late, 0)).min() >= 2.9 * MS, "less only by as much as a batch came late"
+    assert (bubbles + np.maximum(late, 0)).min() >= 2.9 * MS, (
+        "less only by as much as a batch came late"
+    )
 
 
 @pytest.mark.usefixtures("small_home")
-def test_a_device_that_is_slower_than_its_launches_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_is_slower_than_its_launches_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     steps = run(monkeypatch, 0.0, strategy="memory")
     assert not np.isfinite(steps["kernel_s"]).any()
     assert steps["warmup"].sum() == 10

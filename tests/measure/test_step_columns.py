@@ -25,12 +25,43 @@ def marks_of(**values: Any) -> StepMarks:
 def test_columns_of_steps_with_and_without_what_is_optional() -> None:
     """The second one waited for a batch of another loader, too, of which the device had to wait for a part."""
     none = {"decoded": None, "prepared": None}
-    first = {"previous_end": 1.0, "t_start": 1.125, "t_got": 1.375, "copy_start": 1.5, "copy_end": 1.75}
-    second = {"previous_end": 2.75, "t_start": 2.5, "t_got": 3.0, "copy_start": 3.0, "copy_end": 3.25}
-    made = BatchTimes(0.01, 0.02, 0.03, 0.04, 2.0, 2.75, 1.0, 3.0, other_wait_s=0.5, other_exposed_s=0.25)
+    first = {
+        "previous_end": 1.0,
+        "t_start": 1.125,
+        "t_got": 1.375,
+        "copy_start": 1.5,
+        "copy_end": 1.75,
+    }
+    second = {
+        "previous_end": 2.75,
+        "t_start": 2.5,
+        "t_got": 3.0,
+        "copy_start": 3.0,
+        "copy_end": 3.25,
+    }
+    made = BatchTimes(
+        0.01, 0.02, 0.03, 0.04, 2.0, 2.75, 1.0, 3.0, other_wait_s=0.5, other_exposed_s=0.25
+    )
     steps = [
-        marks_of(**none, **first, step=2**53, compute_start=1.75, compute_end=None, t_launched=1.5, made=None),
-        marks_of(**none, **second, step=1, compute_start=3.25, compute_end=4.25, t_launched=4.0, made=made, loss=9.0),
+        marks_of(
+            **none,
+            **first,
+            step=2**53,
+            compute_start=1.75,
+            compute_end=None,
+            t_launched=1.5,
+            made=None,
+        ),
+        marks_of(
+            **none,
+            **second,
+            step=1,
+            compute_start=3.25,
+            compute_end=4.25,
+            t_launched=4.0,
+            made=made,
+            loss=9.0,
+        ),
     ]
     expected = {name: [NAN, NAN] for name in STEP_COLUMNS} | {
         "rank": [0, 0],
@@ -93,7 +124,10 @@ def test_batches_that_were_decoded_or_prepared_on_the_device() -> None:
 
 
 def test_what_is_not_noted_is_not_known() -> None:
-    noted = {name: np.zeros(2) for name in ("t_start", "t_got", "previous_end", "compute_start", "copy_end")}
+    noted = {
+        name: np.zeros(2)
+        for name in ("t_start", "t_got", "previous_end", "compute_start", "copy_end")
+    }
     columns = derive({**noted, "copy_start": np.zeros(2), "a mark of a later version": np.ones(2)})
     known = {name for name, column in columns.items() if not np.isnan(column).any()}
     always = "rank t_start_s data_wait_s h2d_s h2d_start_s compute_start_s compute_s gap_s exposed_wait_s step_s"

@@ -12,12 +12,25 @@ from hypothesis import strategies as st
 
 from vitprof.measure import wire
 from vitprof.measure.step_columns import StepMarks
-from vitprof.measure.wire import HEADER, NOTE, STEPS, EventBuffer, Message, Note, read_messages, write_message
+from vitprof.measure.wire import (
+    HEADER,
+    NOTE,
+    STEPS,
+    EventBuffer,
+    Message,
+    Note,
+    read_messages,
+    write_message,
+)
 from vitprof.recording.columns import STEP_COLUMNS
 
 WIDTH = len(STEP_COLUMNS)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=10,
 )
@@ -127,7 +140,11 @@ def test_steps_come_before_the_notes_of_the_same_moment() -> None:
     assert not isinstance(steps, Note)
     assert tuple(steps) == STEP_COLUMNS
     assert steps["step"].tolist() == [0, 1]
-    assert [note.kind for note in notes if isinstance(note, Note)] == ["environment", "phase", "end"]
+    assert [note.kind for note in notes if isinstance(note, Note)] == [
+        "environment",
+        "phase",
+        "end",
+    ]
     assert notes[-1] == Note("end", {"status": "done", "error": ""})
     assert buffer.drain() == []
 

@@ -44,8 +44,19 @@ def test_the_newest_first_and_filtered_as_the_command_does(stored: RunStore) -> 
     assert vitprof.run(np.int64(2)).tags == ("kept",)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="run_id: '2' is not possible; give a whole number"):
         vitprof.run("2")  # type: ignore[arg-type]
-    assert ids(ascending=True, limit=1) == ids("#1") == ids(verdict="input-bound") == ids(device="cpu") == [1]
-    assert ids("memory") == ids(tag="kept") == ids(strategy=["memory", "lmdb"]) == ids(sort="samples_per_s", limit=1)
+    assert (
+        ids(ascending=True, limit=1)
+        == ids("#1")
+        == ids(verdict="input-bound")
+        == ids(device="cpu")
+        == [1]
+    )
+    assert (
+        ids("memory")
+        == ids(tag="kept")
+        == ids(strategy=["memory", "lmdb"])
+        == ids(sort="samples_per_s", limit=1)
+    )
     assert (ids(tag="kept"), ids(status=("done", "failed"), dataset="digits")) == ([2], [2, 1])
     assert ids(status="failed") == []
 
@@ -59,7 +70,10 @@ def test_an_empty_store_has_no_runs() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"status": "finished"}, "status: 'finished' is not possible; choose one of queued, running, done"),
+        (
+            {"status": "finished"},
+            "status: 'finished' is not possible; choose one of queued, running, done",
+        ),
         ({"sort": "size"}, "sort: 'size' is not possible; choose one of id, name, "),
         ({"limit": 0}, "limit: 0 is not possible; give a whole number of at least 1"),
         ({"limit": 2.5}, "limit: 2.5 is not possible; give a whole number"),
@@ -93,9 +107,13 @@ print(*[name for name in files if "sqlite" in name])
 print(threading.active_count())
 """
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, env=env)
+    ended = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True, env=env
+    )
     said, heavy, opened, threads = ended.stdout.splitlines()
-    assert said.startswith("<vitprof run 2 'memory, batch 128, on simulated:5,0', done, simulated: Not input-bound: ")
+    assert said.startswith(
+        "<vitprof run 2 'memory, batch 128, on simulated:5,0', done, simulated: Not input-bound: "
+    )
     assert (heavy, opened, threads) == ("", "", "1")
 
 
@@ -120,7 +138,9 @@ def test_a_missing_package_is_one_line(
         monkeypatch.setattr(imported.get(parent) or sys.modules[parent], child, module)
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)  # type: ignore[arg-type]
-    said = f"the package {package.partition('.')[0]} is not installed: {install_command('dashboard')}"
+    said = (
+        f"the package {package.partition('.')[0]} is not installed: {install_command('dashboard')}"
+    )
     with pytest.raises(VitprofError, match=re.escape(said)):
         what(run)
 
@@ -129,7 +149,12 @@ def test_a_missing_package_is_one_line(
 def test_what_it_tells_also_of_one_that_never_began(stored: RunStore) -> None:
     stored.edit(1, name="<b>mine</b>", note="seen")
     run, told = vitprof.run(1), stored.run(1)
-    assert (run.id, run.name, run.status, run.created_utc) == (1, "<b>mine</b>", "done", told.created_utc)
+    assert (run.id, run.name, run.status, run.created_utc) == (
+        1,
+        "<b>mine</b>",
+        "done",
+        told.created_utc,
+    )
     assert (run.config, run.note, run.tags, run.error) == (told.config, "seen", (), "")
     assert repr(run.summary) == repr(told.summary)  # which has NaN in it
     assert (run.verdict_kind, run.verdict) == ("input-bound", told.verdict.sentence)
@@ -151,26 +176,40 @@ def test_what_it_tells_also_of_one_that_never_began(stored: RunStore) -> None:
     assert ("no disk" in run._repr_html_(), "n/a" in run._repr_html_()) == (True, False)
     assert (len(run.steps), tuple(run.steps.columns)) == (0, STEPS_HEADER)
     for name in FIGURES:
-        with pytest.raises(VitprofError, match=f"there is no such chart of run {run.id}: it has no steps"):
+        with pytest.raises(
+            VitprofError, match=f"there is no such chart of run {run.id}: it has no steps"
+        ):
             run.figure(name)
 
 
 def test_steps_are_those_of_the_csv_file_and_telemetry_has_its_columns(stored: RunStore) -> None:
     """Column by column and to the last digit."""
     steps = vitprof.run(1).steps
-    header, *rows = csv.reader(io.StringIO(written(write_steps_csv, stored, [stored.run(1)]).decode(), newline=""))
+    header, *rows = csv.reader(
+        io.StringIO(written(write_steps_csv, stored, [stored.run(1)]).decode(), newline="")
+    )
     assert header == list(STEPS_HEADER) == list(steps.columns)
     for name, cells in zip(header, zip(*rows, strict=True), strict=True):
         if name in ("name", "simulated"):
-            assert set(cells) == {str(value).lower() if name == "simulated" else value for value in set(steps[name])}
+            assert set(cells) == {
+                str(value).lower() if name == "simulated" else value for value in set(steps[name])
+            }
         else:
             given = np.array([float(cell) if cell else math.nan for cell in cells])
             np.testing.assert_array_equal(steps[name].to_numpy(dtype=float), given, err_msg=name)
     assert not steps.simulated.any()
-    assert (steps.step.dtype, steps.data_wait_s.dtype, steps.t_start_s[0]) == (np.int64, np.float64, 0.0)
+    assert (steps.step.dtype, steps.data_wait_s.dtype, steps.t_start_s[0]) == (
+        np.int64,
+        np.float64,
+        0.0,
+    )
     telemetry = vitprof.run(2).telemetry
     assert list(telemetry.columns) == ["run_id", "name", "seq", *TELEMETRY_COLUMNS, "simulated"]
-    assert (telemetry.t_s[0], telemetry.job_cpu_pct[0], telemetry.seq.dtype) == (0.0, 90.0, np.int64)
+    assert (telemetry.t_s[0], telemetry.job_cpu_pct[0], telemetry.seq.dtype) == (
+        0.0,
+        90.0,
+        np.int64,
+    )
     assert telemetry.simulated.all()
 
 
@@ -179,9 +218,13 @@ def test_charts_by_name(stored: RunStore) -> None:
     told = {"transforms": {"Crop": {"s_per_sample": 0.001, "calls": 9}}}
     stored.update_run(1, facts=told, name="<i>one</i>")
     for role in "ABC":
-        anchor = add_run(stored, wait_s=0.001 * "ABC".index(role), group_key="headroom:1", role=role)
+        anchor = add_run(
+            stored, wait_s=0.001 * "ABC".index(role), group_key="headroom:1", role=role
+        )
         assert stored.run(anchor).role == role
-    append_telemetry(stored, 1, 1, [[50.0 if name == "gpu_util_pct" else 101.0 for name in TELEMETRY_COLUMNS]])
+    append_telemetry(
+        stored, 1, 1, [[50.0 if name == "gpu_util_pct" else 101.0 for name in TELEMETRY_COLUMNS]]
+    )
     run = vitprof.run(1)
     for name in FIGURES:
         figure = run.figure(name)
@@ -189,21 +232,32 @@ def test_charts_by_name(stored: RunStore) -> None:
         assert figure.data, name
         assert figure.layout.title.text.endswith("run 1: &lt;i&gt;one&lt;/i&gt;</sup>")
         assert figure.layout.height > 100
-    assert [t.name for t in run.figure("gaps").data if len(t.x)] == ["data wait"] * 2 + ["compute", "idle share"]
+    assert [t.name for t in run.figure("gaps").data if len(t.x)] == ["data wait"] * 2 + [
+        "compute",
+        "idle share",
+    ]
     assert run.figure("gaps").data[1].x[0] == 0.0, "seconds since the run began"
     assert "(simulated)" in vitprof.run(2).figure("device-time").layout.title.text
 
 
 def test_a_step_can_be_looked_at_and_charts_that_cannot_be_are_said(stored: RunStore) -> None:
     run = vitprof.run(1)
-    shown = {int(n) for trace in run.figure("timeline", step=33).data for n in np.ravel(trace.customdata)}
+    shown = {
+        int(n) for trace in run.figure("timeline", step=33).data for n in np.ravel(trace.customdata)
+    }
     assert (33 in shown, 0 in shown) == (True, False)
     assert run.figure("batch", step=33).data
     with pytest.raises(VitprofError, match="it has no step 40; its steps are 0 to 39"):
         run.figure("batch", step=40)
-    with pytest.raises(ValueError, match="figure 'gaps' is of the whole run; a step can be given with timeline, batch"):
+    with pytest.raises(
+        ValueError,
+        match="figure 'gaps' is of the whole run; a step can be given with timeline, batch",
+    ):
         run.figure("gaps", step=3)
-    with pytest.raises(ValueError, match="there is no figure 'gap'; choose one of gaps, batches, loss, gpu, cpu, dev"):
+    with pytest.raises(
+        ValueError,
+        match="there is no figure 'gap'; choose one of gaps, batches, loss, gpu, cpu, dev",
+    ):
         vitprof.run(1).figure("gap")
     run = vitprof.run(add_run(stored, loader_only=True))
     for name, why in (
@@ -222,7 +276,10 @@ TEXT = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 
 @pytest.mark.slow
 def test_examples(
-    stored: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    stored: RunStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
@@ -241,5 +298,9 @@ def test_all_is_named() -> None:
     names = {*vars(Run), *(field.name for field in dataclasses.fields(Run))}
     shown = {name for name in names if not name.startswith("_")}
     assert [name for name in shown if f"`{name}" not in TEXT] == []
-    assert re.findall(r"^\| `([\w-]+)` \| ", TEXT.partition("## Charts")[2], re.MULTILINE) == list(FIGURES)
-    assert [name for name in inspect.signature(vitprof.runs).parameters if f"`{name}" not in TEXT] == []
+    assert re.findall(r"^\| `([\w-]+)` \| ", TEXT.partition("## Charts")[2], re.MULTILINE) == list(
+        FIGURES
+    )
+    assert [
+        name for name in inspect.signature(vitprof.runs).parameters if f"`{name}" not in TEXT
+    ] == []

@@ -41,7 +41,9 @@ def library() -> Path:
         if not all((built / "lib" / name).exists() for name in LIBRARIES):
             for path in sources:
                 shutil.copy(path, built)
-            done = subprocess.run(["make", f"SITE={SITE}"], cwd=built, capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                ["make", f"SITE={SITE}"], cwd=built, capture_output=True, text=True, check=False
+            )
             if done.returncode:
                 raise RuntimeError(f"the null device is not built: {done.stderr[-2000:]}")
     return built / "lib"
@@ -53,5 +55,12 @@ def environment(shm: Path, **settings: object) -> dict[str, str]:
     `devices=2`."""
     lib = str(library())
     paths = {"LD_PRELOAD": f"{lib}/{LIBRARIES[0]}", "LD_LIBRARY_PATH": lib}
-    joined = {name: f"{path}:{os.environ[name]}" if os.environ.get(name) else path for name, path in paths.items()}
-    return {**joined, "NULLCUDA_SHM": str(shm), **{f"NULLCUDA_{k.upper()}": str(v) for k, v in settings.items()}}
+    joined = {
+        name: f"{path}:{os.environ[name]}" if os.environ.get(name) else path
+        for name, path in paths.items()
+    }
+    return {
+        **joined,
+        "NULLCUDA_SHM": str(shm),
+        **{f"NULLCUDA_{k.upper()}": str(v) for k, v in settings.items()},
+    }

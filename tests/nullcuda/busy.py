@@ -8,7 +8,15 @@ import time
 import numpy as np
 
 CARDS = 8
-SLOT = np.dtype([("pid", "i4"), ("", "i4"), ("memory", "u8", CARDS), ("busy", "u8", CARDS), ("until", "u8", CARDS)])
+SLOT = np.dtype(
+    [
+        ("pid", "i4"),
+        ("", "i4"),
+        ("memory", "u8", CARDS),
+        ("busy", "u8", CARDS),
+        ("until", "u8", CARDS),
+    ]
+)
 """One process in the memory that processes with the device share: its id, memory in use, time with work until
 `until`; for each card, times in ns. See `core.h`."""
 
@@ -39,5 +47,9 @@ def spans() -> np.ndarray:
     a kernel; (n, 4) float64."""
     first = ctypes.c_void_p()
     n = ctypes.CDLL(None).nc_spans(ctypes.byref(first))
-    rows = np.ctypeslib.as_array(ctypes.cast(first, ctypes.POINTER(ctypes.c_uint64)), (n, 4)) if n else np.zeros((0, 4))
+    rows = (
+        np.ctypeslib.as_array(ctypes.cast(first, ctypes.POINTER(ctypes.c_uint64)), (n, 4))
+        if n
+        else np.zeros((0, 4))
+    )
     return rows * [1e-9, 1e-9, 1e-9, 1.0]

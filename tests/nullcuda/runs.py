@@ -26,7 +26,13 @@ from vitprof.selftest.gpu import device_cases, job_cases
 from vitprof.selftest.gpu.driver import device_facts, open_bench, run_case
 from vitprof.selftest.report import plain
 
-SETTINGS: dict[str, Any] = {"device": "cuda:0", "strategy": "memory", "batch_size": 32, "threads": 1, "evaluate": False}
+SETTINGS: dict[str, Any] = {
+    "device": "cuda:0",
+    "strategy": "memory",
+    "batch_size": 32,
+    "threads": 1,
+    "evaluate": False,
+}
 WARMUP = 5
 _KEPT: list[Exception] = []
 
@@ -58,7 +64,12 @@ def _train(settings: dict[str, Any], card: int, since: int) -> dict[str, Any]:
 
 
 def runs(
-    *, home: str, settings: list[dict[str, Any]], card: int = 0, since: int = WARMUP, asleep_s: float = 0.0
+    *,
+    home: str,
+    settings: list[dict[str, Any]],
+    card: int = 0,
+    since: int = WARMUP,
+    asleep_s: float = 0.0,
 ) -> str:
     """Trains one after another. Returns steps from `since` on, and the wall clock and a card's work meanwhile.
     `asleep_s`: how long the thread sleeps before each part of the model."""
@@ -80,7 +91,11 @@ def error(*, home: str, settings: dict[str, Any], fill_at: int = 0) -> str:
         steps += 1
         if steps == fill_at:
             torch.cuda.empty_cache()
-            kept.append(torch.empty(torch.cuda.mem_get_info()[0] - (1 << 20), dtype=torch.uint8, device="cuda"))
+            kept.append(
+                torch.empty(
+                    torch.cuda.mem_get_info()[0] - (1 << 20), dtype=torch.uint8, device="cuda"
+                )
+            )
         return False
 
     with small_digits(Path(home)):
@@ -136,6 +151,10 @@ def cases(*, home: str, wanted: list[tuple[str, dict[str, Any]]]) -> str:
                         waits = tuple(case for case in job_cases.IDLE_CASES if case.name in value)
                         patch.setattr(job_cases, "IDLE_CASES", waits)
                     else:
-                        patch.setattr(device_cases, constant, tuple(value) if isinstance(value, list) else value)
+                        patch.setattr(
+                            device_cases,
+                            constant,
+                            tuple(value) if isinstance(value, list) else value,
+                        )
                 outcomes.append(run_case(name, bench).to_dict())
     return json.dumps(plain({"outcomes": outcomes, "facts": device_facts(bench), "spun": spun}))

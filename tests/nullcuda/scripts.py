@@ -130,7 +130,9 @@ def by_spans(since_s: float, until_s: float) -> tuple[float, float]:
     for (began, end), (next_began, _) in itertools.pairwise([*WAITS, (math.inf, math.inf)]):
         if since_s <= began <= until_s:
             worked = np.clip(rows[queued < end, 1:3], began, end)
-            exposed_s += end - began - union((since, until) for since, until in worked if since < until)
+            exposed_s += (
+                end - began - union((since, until) for since, until in worked if since < until)
+            )
         mine = (queued >= end) & (queued < next_began)
         if (mine & kernel).any():
             first = rows[mine & kernel, 0].min()
@@ -159,12 +161,21 @@ class Model(torch.nn.Module):
         return {"loss": loss, "logits": logits}
 
 
-def _made(wait_s: float, work_s: float, device: str = "cuda") -> tuple[Images, Model, torch.optim.Optimizer]:
+def _made(
+    wait_s: float, work_s: float, device: str = "cuda"
+) -> tuple[Images, Model, torch.optim.Optimizer]:
     model = Model(work_s).to(device)
     return Images(wait_s), model, torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-def _loop(model: Any, optimizer: Any, batches: Any, backward: Callable[[Tensor], Any], *, item: bool = False) -> None:
+def _loop(
+    model: Any,
+    optimizer: Any,
+    batches: Any,
+    backward: Callable[[Tensor], Any],
+    *,
+    item: bool = False,
+) -> None:
     for batch in batches:
         x, y = batch["x"].cuda(non_blocking=True), batch["y"].cuda(non_blocking=True)
         loss = model(x, y)["loss"]
@@ -229,7 +240,11 @@ def two_loaders(*, wait_s: float, work_s: float, apart: bool = False, late: bool
         losses = []
         for batches in iterators:
             batch = next(batches)
-            losses.append(model(batch["x"].cuda(non_blocking=True), batch["y"].cuda(non_blocking=True))["loss"])
+            losses.append(
+                model(batch["x"].cuda(non_blocking=True), batch["y"].cuda(non_blocking=True))[
+                    "loss"
+                ]
+            )
             if apart:
                 losses[-1].backward()
         if not apart:
@@ -260,7 +275,9 @@ def in_a_stream(*, wait_s: float, work_s: float) -> str:
     return images.found()
 
 
-def beside(*, wait_s: float = 0.02, work_s: float = 0.002, beside_s: float = 0.015, how: str = "") -> str:
+def beside(
+    *, wait_s: float = 0.02, work_s: float = 0.002, beside_s: float = 0.015, how: str = ""
+) -> str:
     """Each step gives work to another stream, too. `how`: the one that trains waits for it ("joined"), and all of it is
     in a step that the script marks ("marked"); or it comes after that of the step ("after")."""
     (images, model, optimizer), stream = _made(wait_s, work_s), torch.cuda.Stream()
@@ -284,7 +301,10 @@ def beside(*, wait_s: float = 0.02, work_s: float = 0.002, beside_s: float = 0.0
 def graphed(*, wait_s: float, work_s: float) -> str:
     """Each step is one CUDA graph."""
     images, model, optimizer = _made(wait_s, work_s)
-    x, y = torch.zeros((BATCH, 4), device="cuda"), torch.zeros(BATCH, dtype=torch.int64, device="cuda")
+    x, y = (
+        torch.zeros((BATCH, 4), device="cuda"),
+        torch.zeros(BATCH, dtype=torch.int64, device="cuda"),
+    )
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.stream(torch.cuda.Stream()):
         _loop(model, optimizer, [{"x": x, "y": y}], Tensor.backward)
@@ -306,7 +326,9 @@ def by_accelerate(*, wait_s: float, work_s: float, watched_first: bool = False) 
     batches: Any = images.loader()
     if watched_first:
         batches = vitprof.watch(batches)
-    model, optimizer, batches = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), batches)
+    model, optimizer, batches = accelerator.prepare(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), batches
+    )
     _loop(model, optimizer, batches, accelerator.backward)
     return images.found()
 
@@ -386,7 +408,9 @@ def launch_bound(*, kernels: int = 200, host_s: float = 0.008) -> str:
     return images.found()
 
 
-def works_after(*, host_s: float, device_s: float, wait_s: float = 0.0, work_s: float = 0.004) -> str:
+def works_after(
+    *, host_s: float, device_s: float, wait_s: float = 0.0, work_s: float = 0.004
+) -> str:
     """Does something else after each step: on the host, or on the device, and waits for it."""
     images, model, optimizer = _made(wait_s, work_s)
     for batch in images.loader():
@@ -409,7 +433,9 @@ def on_the_second() -> str:
         loss.backward()
         optimizer.step()
     busy = Busy()
-    return json.dumps({"current": torch.cuda.current_device(), "busy_s": [busy.seconds(card) for card in (0, 1)]})
+    return json.dumps(
+        {"current": torch.cuda.current_device(), "busy_s": [busy.seconds(card) for card in (0, 1)]}
+    )
 
 
 def clock_rate() -> float:

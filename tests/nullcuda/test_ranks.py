@@ -18,7 +18,12 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize(("cause", "slow"), [("compute", 1), ("between steps", 0)])
 def test_the_straggler_is_named_by_its_cause(
-    store: RunStore, shm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: str, slow: int
+    store: RunStore,
+    shm: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cause: str,
+    slow: int,
 ) -> None:
     for name, value in {
         **nullcuda.environment(shm, devices=2),
@@ -52,7 +57,9 @@ print(sent[0])
 
 def test_the_clock_of_each_rank_s_gpu_is_sampled(shm: Path) -> None:
     env = {**os.environ, **nullcuda.environment(shm, devices=2), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", CLOCKS], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", CLOCKS], env=env, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     clocks = ast.literal_eval(done.stdout)
     assert set(clocks) == {"0", "3"}

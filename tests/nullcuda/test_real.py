@@ -8,7 +8,11 @@ import pytest
 from tests import ROOT
 from tests.watch.watching import Host
 
-FILES = ("tests/engine/test_transfer.py", "tests/export/code/test_scripts.py", "tests/watch/test_batches.py")
+FILES = (
+    "tests/engine/test_transfer.py",
+    "tests/export/code/test_scripts.py",
+    "tests/watch/test_batches.py",
+)
 NAMES = (
     "TestCopyOnCuda or one_copy_out_of or TestCuda or copy_does_not_wait or copied_from_pinned or are_pinned or "
     "test_batches.py"
@@ -18,7 +22,9 @@ NAMES = (
 @pytest.mark.slow
 def test_copies_on_a_gpu(forks: Host, tmp_path: Path) -> None:
     words = ["-q", "-n", "0", "-m", "gpu", "-k", NAMES, *(str(ROOT / name) for name in FILES)]
-    words.append(f"--basetemp={tmp_path / 'temporary'}")  # others' permissions are taken away around its usual one
+    words.append(
+        f"--basetemp={tmp_path / 'temporary'}"
+    )  # others' permissions are taken away around its usual one
     done = forks.run("tests_of_a_gpu", watched=False, words=words)
     status, _, printed = done.returned.partition("\n")
     assert (done.status, status) == (0, "0"), done.complaint + printed[-4000:]

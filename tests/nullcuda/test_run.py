@@ -33,19 +33,28 @@ DEVICE |= dict.fromkeys(("NULLCUDA_COPY_GBPS", "NULLCUDA_PAGEABLE_GBPS"), str(BY
 """A slow one, so that the host never is what takes time."""
 IMAGES, LABELS = 32 * 28 * 28, 32 * 8
 MOVED_S = (IMAGES + LABELS) / BYTES_PER_S
-COPIES_S = {"blocking": 2 * COPY_S + MOVED_S, "pinned": COPY_S + MOVED_S, "stream": COPY_S + MOVED_S, "resident": 0.0}
+COPIES_S = {
+    "blocking": 2 * COPY_S + MOVED_S,
+    "pinned": COPY_S + MOVED_S,
+    "stream": COPY_S + MOVED_S,
+    "resident": 0.0,
+}
 DIGITS = DATASETS["digits"]
 SECOND = "GPU-6e756c6c-6375-6461-4000-800000000001"
 SLICE = "MIG-6e756c6c-6375-646d-4000-800000000001"
 TWO = {"NULLCUDA_DEVICES": "2"}
 
 
-def trained(forks: Host, home: str, *settings: dict[str, Any], env: dict[str, str], **more: float) -> list[Any]:
+def trained(
+    forks: Host, home: str, *settings: dict[str, Any], env: dict[str, str], **more: float
+) -> list[Any]:
     done = forks.run("runs", watched=False, env=env, home=home, settings=settings, **more)
     assert done.status == 0, done.complaint
     runs: list[Any] = json.loads(done.returned)
     for run in runs:
-        run["steps"] = {name: np.asarray(values, dtype=float) for name, values in run["steps"].items()}
+        run["steps"] = {
+            name: np.asarray(values, dtype=float) for name, values in run["steps"].items()
+        }
     return runs
 
 
@@ -53,7 +62,9 @@ def trained(forks: Host, home: str, *settings: dict[str, Any], env: dict[str, st
 def test_each_transfer_and_precision(forks: Host, home: str, transfer: str) -> None:
     """Copies take what the device's rate says; the model, all that its kernels take."""
     precisions = ("fp32", "tf32", "bf16", "fp16")
-    settings = [{"transfer": transfer, "precision": precision, "steps": 18} for precision in precisions]
+    settings = [
+        {"transfer": transfer, "precision": precision, "steps": 18} for precision in precisions
+    ]
     runs = trained(forks, home, *settings, env=DEVICE)
     # the quickest of all: a host that others hold up between mark and copy makes any of them longer
     copied_s = min(run["steps"]["h2d_s"].min() for run in runs)
@@ -67,15 +78,25 @@ def test_each_transfer_and_precision(forks: Host, home: str, transfer: str) -> N
 
 
 @pytest.mark.parametrize("transfer", ["blocking", "pinned", "stream"])
-def test_a_starved_run_idles_as_long_as_the_device_says(forks: Host, home: str, transfer: str) -> None:
+def test_a_starved_run_idles_as_long_as_the_device_says(
+    forks: Host, home: str, transfer: str
+) -> None:
     """At least as long as reading takes longer than its work; what passes from the copy to the first kernel counts as
     compute, which is a while on a busy machine."""
     env = {"NULLCUDA_KERNEL_US": "200"}
     (run,) = trained(forks, home, {"transfer": transfer, "inject": "read:30", "steps": 45}, env=env)
     steps = run["steps"]
     points_s, idle_s = POINTS * np.median(steps["step_s"]), np.median(steps["gap_s"])
-    assert 0.03 - run["busy_s"] / len(steps["step"]) - points_s < idle_s < np.median(run["idle_s"]) + points_s
-    assert 0.2 < steps["exposed_wait_s"].sum() / steps["step_s"].sum() < 1 - run["busy_s"] / run["wall_s"] + POINTS
+    assert (
+        0.03 - run["busy_s"] / len(steps["step"]) - points_s
+        < idle_s
+        < np.median(run["idle_s"]) + points_s
+    )
+    assert (
+        0.2
+        < steps["exposed_wait_s"].sum() / steps["step_s"].sum()
+        < 1 - run["busy_s"] / run["wall_s"] + POINTS
+    )
 
 
 def test_bubbles_between_launches_are_told_from_kernels(forks: Host, home: str) -> None:
@@ -84,7 +105,9 @@ def test_bubbles_between_launches_are_told_from_kernels(forks: Host, home: str) 
     quick_copies = {"NULLCUDA_COPY_US": "0.1", "NULLCUDA_PAGEABLE_GBPS": "1000"}
     (run,) = trained(forks, home, settings, env=quick_copies, since=30)
     steps = run["steps"]
-    assert len(run["kernel_s"]) >= 3  # a host that others held up launched its last work after the gate
+    assert (
+        len(run["kernel_s"]) >= 3
+    )  # a host that others held up launched its last work after the gate
     assert np.median(run["kernel_s"]) == pytest.approx(run["busy_s"] / len(steps["step"]), rel=0.05)
     idle = (steps["gap_s"] + steps["launch_idle_s"]).sum() / steps["step_s"].sum()
     assert idle == pytest.approx(1 - run["busy_s"] / run["wall_s"], abs=0.05)
@@ -109,7 +132,9 @@ def test_every_strategy(forks: Host, home: str) -> None:
                 "slow_mb_s": 1000.0,
                 "slow_latency_ms": 0.1,
             }
-            settings.append({"strategy": name, "steps": 8} | {k: v for k, v in wanted.items() if k in taken})
+            settings.append(
+                {"strategy": name, "steps": 8} | {k: v for k, v in wanted.items() if k in taken}
+            )
     assert len(settings) > 17
     for run in trained(forks, home, *settings, env={}):
         assert (run["n"], run["facts"]["device"]) == (8, "cuda:0")
@@ -154,14 +179,38 @@ FORK = "; start this process by spawn or forkserver, or fork it before CUDA is u
             "device cuda:0: NVIDIA Null GPU: a first kernel failed (AcceleratorError: CUDA error: no kernel image is ",
             "; install a PyTorch that has kernels for it, or choose device cpu",
         ),
-        ({"FAIL_AT": "3000", "FAIL_CODE": "700"}, {"settings": {"steps": 60}}, 59, "", "an illegal memory access"),
-        ({"FAIL_AT": "3000", "FAIL_CODE": "214"}, {"settings": {"steps": 60}}, 59, "", "uncorrectable ECC error"),
+        (
+            {"FAIL_AT": "3000", "FAIL_CODE": "700"},
+            {"settings": {"steps": 60}},
+            59,
+            "",
+            "an illegal memory access",
+        ),
+        (
+            {"FAIL_AT": "3000", "FAIL_CODE": "214"},
+            {"settings": {"steps": 60}},
+            59,
+            "",
+            "uncorrectable ECC error",
+        ),
         ({}, {}, 0, "device cuda:0: ", FORK),
     ],
-    ids=["memory filled at step 7", "no kernels for this card", "fails in the middle", "ECC", "a fork that used CUDA"],
+    ids=[
+        "memory filled at step 7",
+        "no kernels for this card",
+        "fails in the middle",
+        "ECC",
+        "a fork that used CUDA",
+    ],
 )
 def test_what_a_run_that_fails_says(
-    forks: Host, home: str, env: dict[str, str], how: dict[str, Any], most_steps: int, begins: str, says: str
+    forks: Host,
+    home: str,
+    env: dict[str, str],
+    how: dict[str, Any],
+    most_steps: int,
+    begins: str,
+    says: str,
 ) -> None:
     env = {f"NULLCUDA_{name}": value for name, value in env.items()}
     done = forks.run("error" if how else "forked", watched=False, env=env, home=home, **how)
@@ -172,7 +221,9 @@ def test_what_a_run_that_fails_says(
     assert says in line
 
 
-JOB = RunConfig(device="cuda:0", strategy="memory", batch_size=64, threads=1, evaluate=False, steps=40)
+JOB = RunConfig(
+    device="cuda:0", strategy="memory", batch_size=64, threads=1, evaluate=False, steps=40
+)
 
 
 def test_a_tournament_headroom_and_a_failure(

@@ -37,10 +37,14 @@ def test_the_device_alone(forks: Host, home: str) -> None:
     )
     clock, outside, copies, slow, launched, compared, off, busy = found["outcomes"]
     assert clock["measured"].startswith("300 of 300 inside"), clock
-    assert [case["status"] for case in (clock, copies, launched, compared)] == ["passed"] * 4, found["outcomes"]
+    assert [case["status"] for case in (clock, copies, launched, compared)] == ["passed"] * 4, (
+        found["outcomes"]
+    )
     assert "20 marks are outside" in outside["wrong"]
     assert "of the bandwidth is reached" in slow["wrong"]
-    assert launched["measured"].endswith("not compared: torch.profiler sees no kernels here (CUPTI)")
+    assert launched["measured"].endswith(
+        "not compared: torch.profiler sees no kernels here (CUPTI)"
+    )
     assert "kernel time is off by +2" in off["wrong"]
     assert "were called not input-bound" in busy["wrong"]
     assert (found["facts"]["device_name"], found["facts"]["gpus"]) == ("NVIDIA Null GPU", 1)

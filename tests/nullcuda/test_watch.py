@@ -29,7 +29,9 @@ def test_a_starved_gpu(host: Host, framework: str) -> None:
     assert seen.steps["compute_s"].min() > 0.0019
 
 
-@pytest.mark.parametrize("framework", [name for name, how in FRAMEWORKS.items() if not how and name != "quickstart"])
+@pytest.mark.parametrize(
+    "framework", [name for name, how in FRAMEWORKS.items() if not how and name != "quickstart"]
+)
 def test_a_busy_gpu(host: Host, framework: str) -> None:
     seen = run(host, framework, **BUSY)
     assert not wrong("busy", seen, HELD)
@@ -41,7 +43,9 @@ def test_a_device_that_torch_event_times(host: Host) -> None:
     assert not wrong("starved", run(host, "by_torch_events", **STARVED))
     for how in CASES.values():
         by_cuda, by_torch = json.loads(host.ok("two_timings", watched=False, **how).returned)
-        off = np.abs(np.subtract(by_torch, by_cuda))  # of a step that was held up between the marks of both it is large
+        off = np.abs(
+            np.subtract(by_torch, by_cuda)
+        )  # of a step that was held up between the marks of both it is large
         assert np.median(off) < 0.01
 
 
@@ -51,10 +55,15 @@ def test_a_device_without_times_is_estimated(host: Host) -> None:
     assert (done.status, done.complaint) == (0, "")
     verdict = done.verdict()
     assert (verdict.kind, verdict.advice) == ("inconclusive", ())
-    idle = re.search(r"cuda idles meanwhile for ([\d.]+)% of the time, estimated: as if", verdict.sentence)
+    idle = re.search(
+        r"cuda idles meanwhile for ([\d.]+)% of the time, estimated: as if", verdict.sentence
+    )
     assert idle is not None, verdict.sentence
     own = json.loads(done.returned)
-    truth, waited = (1 - own["busy_s"] / (wall_s := own["until_s"] - own["since_s"])), own["waited_s"] / wall_s
+    truth, waited = (
+        (1 - own["busy_s"] / (wall_s := own["until_s"] - own["since_s"])),
+        own["waited_s"] / wall_s,
+    )
     # the host's own work for a step counts as the device's; it takes longer where the machine is busy
     assert waited - 0.1 < float(idle[1]) / 100 < truth + 0.02
 
@@ -66,15 +75,21 @@ def test_launches_that_take_longer_than_their_kernels_are_not_the_model(host: Ho
     assert "the time goes into the model" not in sentence
 
 
-@pytest.mark.parametrize(("script", "case"), [("in_a_stream", "starved"), ("graphed", "starved"), ("graphed", "busy")])
+@pytest.mark.parametrize(
+    ("script", "case"), [("in_a_stream", "starved"), ("graphed", "starved"), ("graphed", "busy")]
+)
 def test_work_in_another_stream_and_in_graphs(host: Host, script: str, case: str) -> None:
     seen = run(host, script, **CASES[case])
     assert len(seen.all_steps["step"]) >= N_BATCHES - 2
     assert not wrong(case, seen)
 
 
-@pytest.mark.parametrize("how", [{}, {"how": "joined"}, {"how": "after"}, {"beside_s": 0.03}], ids=repr)
-def test_a_stream_that_works_while_that_of_training_is_idle(host: Host, how: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "how", [{}, {"how": "joined"}, {"how": "after"}, {"beside_s": 0.03}], ids=repr
+)
+def test_a_stream_that_works_while_that_of_training_is_idle(
+    host: Host, how: dict[str, Any]
+) -> None:
     seen = run(host, "beside", **how)
     verdict = seen.verdict()
     assert seen.frac("gap_s") > 1 - seen.busy_frac + 0.2  # the figures of one stream are wrong
@@ -90,7 +105,9 @@ def side_steps_are_of_hold_ups(seen: Any) -> bool:
     return bool(seen.facts.get("side_stream_steps", 0) <= held_up.sum())
 
 
-def test_a_stream_that_works_in_a_marked_step_or_while_that_of_training_does_is_no_matter(host: Host) -> None:
+def test_a_stream_that_works_in_a_marked_step_or_while_that_of_training_does_is_no_matter(
+    host: Host,
+) -> None:
     seen = run(host, "beside", how="marked")
     assert not wrong("busy", seen)
     assert side_steps_are_of_hold_ups(seen)
@@ -101,12 +118,16 @@ def test_a_stream_that_works_in_a_marked_step_or_while_that_of_training_does_is_
 
 
 @pytest.mark.parametrize(
-    "how", [{"host_s": 0.012, "device_s": 0.0}, {"host_s": 0.0, "device_s": 0.012}], ids=["host", "device"]
+    "how",
+    [{"host_s": 0.012, "device_s": 0.0}, {"host_s": 0.0, "device_s": 0.012}],
+    ids=["host", "device"],
 )
 def test_what_comes_after_the_optimizer_is_no_step(host: Host, how: dict[str, float]) -> None:
     """12 ms of logging, or of metrics on the GPU, after 4 ms of work."""
     seen = run(host, "works_after", **how)
-    outside_s = seen.steps["outside_s"]  # not known where something held the host up as it requested a batch
+    outside_s = seen.steps[
+        "outside_s"
+    ]  # not known where something held the host up as it requested a batch
     assert np.isnan(outside_s).mean() < 0.2
     assert np.nanmin(outside_s) > 0.0114
     assert np.median(seen.steps["compute_s"]) < 0.012
@@ -118,7 +139,9 @@ def test_what_comes_after_the_optimizer_is_no_step(host: Host, how: dict[str, fl
 
 @pytest.mark.parametrize(("case", "ppm"), [("starved", -100), ("busy", 100)])
 def test_the_clock_of_the_device_may_drift(host: Host, case: str, ppm: int) -> None:
-    assert not wrong(case, run(host, "plain", **CASES[case], env={"NULLCUDA_DRIFT_PPM": str(ppm)})), "shares are kept"
+    assert not wrong(
+        case, run(host, "plain", **CASES[case], env={"NULLCUDA_DRIFT_PPM": str(ppm)})
+    ), "shares are kept"
     ppm *= 5000  # by half
     rate = host.ok("clock_rate", watched=False, env={"NULLCUDA_DRIFT_PPM": str(ppm)}).returned
     assert float(rate) - 1 == pytest.approx(ppm / 1e6, rel=0.3)
@@ -128,6 +151,10 @@ def test_the_second_of_two_cards(host: Host) -> None:
     """The script keeps the first one current: the watch must not choose for it."""
     done = host.ok("on_the_second", env={"NULLCUDA_DEVICES": "2"})
     own = json.loads(done.returned)
-    assert (done.note("environment")[0]["device"], own["current"], own["busy_s"][0]) == ("cuda:1", 0, 0.0)
+    assert (done.note("environment")[0]["device"], own["current"], own["busy_s"][0]) == (
+        "cuda:1",
+        0,
+        0.0,
+    )
     assert own["busy_s"][1] > 0.99 * 0.004 * N_BATCHES  # whose length is calibrated
     assert np.median(done.steps["compute_s"]) > 0.0039

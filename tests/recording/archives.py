@@ -28,7 +28,9 @@ def packed(members: dict[str, bytes], /, **manifest: Any) -> bytes:
     return target.getvalue()
 
 
-def changed(data: bytes, change: Callable[[dict[str, Any]], object], name: str = "recording-1.json") -> bytes:
+def changed(
+    data: bytes, change: Callable[[dict[str, Any]], object], name: str = "recording-1.json"
+) -> bytes:
     members = unpacked(data)
     values = json.loads(members[name])
     change(values)
@@ -41,7 +43,9 @@ def parquet(series: dict[str, Any], **options: Any) -> bytes:
     return out.getvalue()
 
 
-def with_columns(data: bytes, change: Callable[[dict[str, np.ndarray]], object], kind: str = "steps") -> bytes:
+def with_columns(
+    data: bytes, change: Callable[[dict[str, np.ndarray]], object], kind: str = "steps"
+) -> bytes:
     """The file with the series of its run changed."""
     members, name = unpacked(data), f"{kind}-1.parquet"
     table = pq.read_table(io.BytesIO(members[name]))

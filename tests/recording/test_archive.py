@@ -24,10 +24,17 @@ N = 12
 NOT_ONE = "it is not a file of runs that vitprof wrote (*.vitprof), or it is damaged"
 STEPS = {name: np.full(N, np.nan) for name in STEP_COLUMNS} | {
     **{name: np.zeros(N) for name in ("rank", "epoch", "warmup")},
-    **{"step": np.arange(N) * 1.0, "samples": np.full(N, 128.0), "t_start_s": 100 + np.arange(N) * 0.01},
+    **{
+        "step": np.arange(N) * 1.0,
+        "samples": np.full(N, 128.0),
+        "t_start_s": 100 + np.arange(N) * 0.01,
+    },
     **{"compute_s": np.full(N, 0.006), "gap_s": np.full(N, 0.004), "worker": np.ones(N)},
 }
-TELEMETRY = {name: np.full(2, np.nan) for name in TELEMETRY_COLUMNS} | {"seq": np.arange(2.0), "t_s": np.arange(1.0, 3)}
+TELEMETRY = {name: np.full(2, np.nan) for name in TELEMETRY_COLUMNS} | {
+    "seq": np.arange(2.0),
+    "t_s": np.arange(1.0, 3),
+}
 RUN = Recording(
     run_id=41,
     name="Größe 🚀",
@@ -38,7 +45,10 @@ RUN = Recording(
     environment={"cpu_count": 2, "torch": "2.15", "from_a_later_version": {"deep": [1, None]}},
     facts={"imported": {"host": "there", "run_id": 7}, "n_train": 60_000, "odd_s": 1.5},
     verdict=Verdict(
-        kind="input-bound", sentence="So it is.", simulated=True, shares=(Share("read", 1.0, 4.0, np.nan),)
+        kind="input-bound",
+        sentence="So it is.",
+        simulated=True,
+        shares=(Share("read", 1.0, 4.0, np.nan),),
     ),
     summary=RunSummary(n_steps=N, samples_per_s=1234.5678901234567),
     phases=(Phase("prepare", 90.0, 99.5),),
@@ -64,7 +74,9 @@ def refused(data: bytes, telling: str = "") -> None:
 
 def test_a_recording_comes_out_as_it_went_in(sent: bytes) -> None:
     (found,) = unpack(io.BytesIO(sent))
-    described = [codec.to_plain(dataclasses.replace(run, steps=None, telemetry=None)) for run in (found, RUN)]
+    described = [
+        codec.to_plain(dataclasses.replace(run, steps=None, telemetry=None)) for run in (found, RUN)
+    ]
     assert described[0] == described[1]
     for series, before in ((found.steps, STEPS), (found.telemetry, TELEMETRY)):
         assert set(series) == set(before)
@@ -78,7 +90,10 @@ def test_what_other_versions_know_or_lack(sent: bytes) -> None:
     (found,) = unpack(io.BytesIO(later))
     assert list(found.steps)[-1] == "kernels"
     assert found.steps["kernels"].tolist() == [2.0 * n for n in range(N)]
-    assert (found.facts["joules"], found.environment["from_a_later_version"]) == (3.5, {"deep": [1, None]})
+    assert (found.facts["joules"], found.environment["from_a_later_version"]) == (
+        3.5,
+        {"deep": [1, None]},
+    )
     (again,) = unpack(io.BytesIO(pack([found])))
     assert again.steps["kernels"][-1] == 22.0
     (found,) = unpack(io.BytesIO(with_columns(sent, lambda s: s.pop("worker"))))
@@ -86,7 +101,14 @@ def test_what_other_versions_know_or_lack(sent: bytes) -> None:
 
 
 def test_what_is_no_such_file_and_a_cut_or_changed_one(sent: bytes) -> None:
-    for data in (b"", b"hello", b"PK\x05\x06" + bytes(18), b"PK\x03\x04" + bytes(100), os.urandom(4096), b"\x80\x04N."):
+    for data in (
+        b"",
+        b"hello",
+        b"PK\x05\x06" + bytes(18),
+        b"PK\x03\x04" + bytes(100),
+        os.urandom(4096),
+        b"\x80\x04N.",
+    ):
         refused(data, NOT_ONE)
     for n in (1, len(sent) // 2, len(sent) - 1):
         refused(sent[:n], NOT_ONE)
@@ -120,11 +142,21 @@ def test_a_manifest_that_is_wrong(sent: bytes) -> None:
 
 def test_a_bomb_is_not_unpacked(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     members = unpacked(sent)
-    refused(packed(members | {"recording-1.json": bytes(2**22)}), "more than the 2.00 MiB that are allowed")
+    refused(
+        packed(members | {"recording-1.json": bytes(2**22)}),
+        "more than the 2.00 MiB that are allowed",
+    )
     monkeypatch.setattr(archive, "MAX_UNPACKED_BYTES", 2**20)
-    refused(packed(members | {"steps-1.parquet": bytes(2**22)}), "more than the 1.00 MiB that are allowed")
-    many = members | {f"{kind}-{n}.parquet": bytes(2**19) for n in range(1, 9) for kind in ("steps", "telemetry")}
-    refused(packed(many), "would unpack to more than the 1.00 MiB")  # each is small enough by itself
+    refused(
+        packed(members | {"steps-1.parquet": bytes(2**22)}),
+        "more than the 1.00 MiB that are allowed",
+    )
+    many = members | {
+        f"{kind}-{n}.parquet": bytes(2**19) for n in range(1, 9) for kind in ("steps", "telemetry")
+    }
+    refused(
+        packed(many), "would unpack to more than the 1.00 MiB"
+    )  # each is small enough by itself
     # one that declares less than it holds is read up to what it declares, and its checksum is wrong there
     bomb = bytearray(packed(members | {"steps-1.parquet": bytes(2**22)}))
     real, lie = (2**22).to_bytes(4, "little"), (96).to_bytes(4, "little")
@@ -133,13 +165,17 @@ def test_a_bomb_is_not_unpacked(sent: bytes, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("n_files", [4_000, 8_000])
-def test_a_huge_table_of_contents_is_not_read(monkeypatch: pytest.MonkeyPatch, n_files: int) -> None:
+def test_a_huge_table_of_contents_is_not_read(
+    monkeypatch: pytest.MonkeyPatch, n_files: int
+) -> None:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as opened:
         for n in range(n_files):
             opened.writestr(f"run-{n}.json", b"")
     entries: list[zipfile.ZipInfo] = []
-    monkeypatch.setattr(archive.zipfile.ZipInfo, "_decodeExtra", lambda self, *_: entries.append(self))
+    monkeypatch.setattr(
+        archive.zipfile.ZipInfo, "_decodeExtra", lambda self, *_: entries.append(self)
+    )
     refused(file.getvalue(), "more than the 1,000 runs")
     assert len(entries) <= 4_000  # the longer one is refused before it is in memory
 
@@ -155,7 +191,16 @@ def test_other_ways_of_packing(sent: bytes) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *(b"", b"[]", b"null", b"\xff", b"{", b'{"a": NaN}', b'{"a": 1e999}', b'{"a": ' + b"9" * 5000 + b"}"),
+        *(
+            b"",
+            b"[]",
+            b"null",
+            b"\xff",
+            b"{",
+            b'{"a": NaN}',
+            b'{"a": 1e999}',
+            b'{"a": ' + b"9" * 5000 + b"}",
+        ),
         *(b'{"a": ' + b"[" * n + b"]" * n + b"}" for n in (20, 100_000)),
     ],
     ids=lambda text: text[:20].decode("latin-1"),
@@ -165,8 +210,16 @@ def test_json_that_is_none_or_no_recording(sent: bytes, text: bytes) -> None:
 
 
 def test_texts_that_cannot_be_shown_are_made_harmless(sent: bytes) -> None:
-    (found,) = unpack(io.BytesIO(changed(sent, lambda v: v.update(error="\0\u202e" + "x" * 20_000, note="\ud800"))))
-    assert ((found.error or "")[:3], len(found.error or ""), found.note) == ("\ufffd\ufffdx", 10_000, "\ufffd")
+    (found,) = unpack(
+        io.BytesIO(
+            changed(sent, lambda v: v.update(error="\0\u202e" + "x" * 20_000, note="\ud800"))
+        )
+    )
+    assert ((found.error or "")[:3], len(found.error or ""), found.note) == (
+        "\ufffd\ufffdx",
+        10_000,
+        "\ufffd",
+    )
 
 
 OWN = {"strategy": "own-script", "model": "own-script", "loader": "dataloader"}
@@ -182,23 +235,53 @@ THERE = {"imported": {"host": "there", "run_id": 1}}
         ("created_utc", (None, "", "yesterday", 5)),
         ("created_utc", ("2026-13-01T00:00:00Z", "2026-01-01T00:00:00", "2026-1-01T00:00:00Z")),
         ("t_origin_s", ("soon", 1e10, [])),
-        ("config", (None, [], {"strategy": "magic"}, {"batch_size": -1}, {"no_such": 1}, {"device": []})),
-        ("config", tuple({name: 10**12} for name in RUN_BOUNDS)),  # a count without end would hang whoever imports it
-        ("config", ({"strategy": []}, {"seed": 1.5}, {"steps": 1, "epochs": 1}, {"name": "x" * 201}, {"loader": "x"})),
-        ("config", (OWN | {"model": "vit-tiny"}, OWN | {"storage": "hdf5"}, OWN | {"dataset": "x" * 201})),
+        (
+            "config",
+            (None, [], {"strategy": "magic"}, {"batch_size": -1}, {"no_such": 1}, {"device": []}),
+        ),
+        (
+            "config",
+            tuple({name: 10**12} for name in RUN_BOUNDS),
+        ),  # a count without end would hang whoever imports it
+        (
+            "config",
+            (
+                {"strategy": []},
+                {"seed": 1.5},
+                {"steps": 1, "epochs": 1},
+                {"name": "x" * 201},
+                {"loader": "x"},
+            ),
+        ),
+        (
+            "config",
+            (OWN | {"model": "vit-tiny"}, OWN | {"storage": "hdf5"}, OWN | {"dataset": "x" * 201}),
+        ),
         ("config", (OWN | {"loader": "threads"},)),
         ("environment", (None, [], {"cpu_count": "many"}, {"device_name": 5}, {"watched": 1})),
         ("environment", ({"watched": {"batch_size": "a"}},)),
         (
             "facts",
-            (None, {}, {"imported": {}}, {"imported": {"host": "there"}}, {"imported": {"host": "", "run_id": 1}}),
+            (
+                None,
+                {},
+                {"imported": {}},
+                {"imported": {"host": "there"}},
+                {"imported": {"host": "", "run_id": 1}},
+            ),
         ),
         ("facts", tuple({"imported": {"host": "there", "run_id": v}} for v in (0, 2**40, "x"))),
-        ("facts", tuple(THERE | {"transforms": v} for v in ([], {"a": 1}, {"a": {"s_per_sample": 1.0}}))),
+        (
+            "facts",
+            tuple(THERE | {"transforms": v} for v in ([], {"a": 1}, {"a": {"s_per_sample": 1.0}})),
+        ),
         ("facts", (THERE | {"n_train": "x"}, THERE | {"cpu_count": 2}, THERE | {"stops": [1]})),
         ("facts", (THERE | {"replay": {"0": {"steps": 1}}},)),
         ("phases", (None, [1], [["a", 1.0]], [{"name": "a", "t_start_s": 2.0, "t_end_s": 1.0}])),
-        ("phases", tuple([{"name": "a", "t_start_s": v, "t_end_s": 2e9}] for v in (None, 1.0, "x"))),
+        (
+            "phases",
+            tuple([{"name": "a", "t_start_s": v, "t_end_s": 2e9}] for v in (None, 1.0, "x")),
+        ),
         ("notices", (None, "text", [1], [[]])),
         ("summary", ([], {"n_steps": 1.5}, {"samples_per_s": "fast"})),
         ("verdict", ("input-bound", {"kind": "awful"}, {})),
@@ -209,7 +292,9 @@ THERE = {"imported": {"host": "there", "run_id": 1}}
 )
 def test_values_that_no_run_has(sent: bytes, field: str, values: tuple[Any, ...]) -> None:
     for value in values:
-        refused(changed(sent, lambda v, value=value: v.update({field: value})), "recording-1.json: ")
+        refused(
+            changed(sent, lambda v, value=value: v.update({field: value})), "recording-1.json: "
+        )
 
 
 @pytest.mark.parametrize(
@@ -239,7 +324,10 @@ def test_steps_that_no_run_has(sent: bytes, change: Callable[[dict[str, Any]], o
 
 
 def test_telemetry_that_no_run_has(sent: bytes) -> None:
-    for change in (lambda s: s.update(t_s=s["t_s"] * np.nan), lambda s: s.update(t_s=s["t_s"] * 1e12)):
+    for change in (
+        lambda s: s.update(t_s=s["t_s"] * np.nan),
+        lambda s: s.update(t_s=s["t_s"] * 1e12),
+    ):
         refused(with_columns(sent, change, "telemetry"), "telemetry-1.parquet")
     refused(with_columns(sent, lambda s: s.pop("t_s"), "telemetry"), "telemetry-1.parquet")
 
@@ -249,8 +337,14 @@ def test_series_that_are_small_in_the_file_and_large_here(sent: bytes) -> None:
     large = parquet(rows, use_dictionary=True)
     assert len(large) < 20_000
     refused(packed(members | {"steps-1.parquet": large}), "more rows than the 256 MiB")
-    refused(packed(members | {"steps-1.parquet": parquet(rows, compression="zstd")}), "packed a second time")
-    refused(packed(members | {"steps-1.parquet": b"PAR1" + bytes(50) + b"PAR1"}), "steps-1.parquet is damaged")
+    refused(
+        packed(members | {"steps-1.parquet": parquet(rows, compression="zstd")}),
+        "packed a second time",
+    )
+    refused(
+        packed(members | {"steps-1.parquet": b"PAR1" + bytes(50) + b"PAR1"}),
+        "steps-1.parquet is damaged",
+    )
 
 
 @pytest.mark.slow
@@ -259,7 +353,12 @@ def test_a_rank_for_each_step_takes_no_longer(sent: bytes) -> None:
 
     def many(series: dict[str, Any]) -> None:
         series.update({name: np.resize(values, n) for name, values in series.items()})
-        series.update(step=np.arange(n) * 1.0, rank=np.arange(n) * 1.0, t_start_s=np.zeros(n), compute_s=np.ones(n))
+        series.update(
+            step=np.arange(n) * 1.0,
+            rank=np.arange(n) * 1.0,
+            t_start_s=np.zeros(n),
+            compute_s=np.ones(n),
+        )
         series["t_start_s"][-1] = np.nan
 
     refused(with_columns(sent, many), "not in the order of time")

@@ -25,8 +25,14 @@ CHANGES = {
         ('        "rank": np.zeros', '        "toy_s": wait_s / 2,\n        "rank": np.zeros')
     ],
     "vitprof/charts/live.py": [
-        ('_part("compute", style.COMPUTE)),', '_part("compute", style.COMPUTE), _part("toy", style.LOSS)),'),
-        ('("data_wait_s", "h2d_s", "compute_s"))', '("data_wait_s", "h2d_s", "compute_s", "toy_s"))'),
+        (
+            '_part("compute", style.COMPUTE)),',
+            '_part("compute", style.COMPUTE), _part("toy", style.LOSS)),',
+        ),
+        (
+            '("data_wait_s", "h2d_s", "compute_s"))',
+            '("data_wait_s", "h2d_s", "compute_s", "toy_s"))',
+        ),
     ],
 }
 """File -> what is replaced in it. Nothing else names the column: not the wire, the store, the exports or the pages."""
@@ -70,10 +76,14 @@ def test_a_step_column_takes_three_files(tmp_path: Path, full_home: Path) -> Non
         (tmp_path / name).write_text(text)
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-c", SCRIPT]
-    ended = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 0, ended.stderr
     rows = list(csv.DictReader((tmp_path / "steps.csv").read_text().splitlines()))
     assert len(rows) == 20
-    assert [2 * float(r["toy_s"]) for r in rows] == pytest.approx([float(r["data_wait_s"]) for r in rows], abs=2e-9)
+    assert [2 * float(r["toy_s"]) for r in rows] == pytest.approx(
+        [float(r["data_wait_s"]) for r in rows], abs=2e-9
+    )
     drawn = [float(y) for y in ended.stdout.splitlines()[-1].split()]
     assert drawn == pytest.approx([1e3 * float(row["toy_s"]) for row in rows])

@@ -31,25 +31,51 @@ from vitprof.selftest.cases import Observed, case_result, compare, expected_ms, 
 from vitprof.store import RunStore
 
 BY_NAME = {case.name: case for case in CASES}
-ZERO = dict.fromkeys(("launch_ms", "launching_ms", "idle_frac", "true_idle_frac", "fetch_ms", "start_s"), 0.0)
-KNOWN: dict[str, Any] = {"cause_ms": math.nan, "exposed_ms": {}, "step_ms": 12.0, "cpu_ms": 5.0, "end_s": 1.0}
+ZERO = dict.fromkeys(
+    ("launch_ms", "launching_ms", "idle_frac", "true_idle_frac", "fetch_ms", "start_s"), 0.0
+)
+KNOWN: dict[str, Any] = {
+    "cause_ms": math.nan,
+    "exposed_ms": {},
+    "step_ms": 12.0,
+    "cpu_ms": 5.0,
+    "end_s": 1.0,
+}
 QUIET = Observed(kind="not input-bound", cause="", signatures=(), **ZERO, **KNOWN)
-READ, HOGS, LAUNCHES = BY_NAME["read, in the loop"], BY_NAME["other programs"], BY_NAME["launch-bound"]
+READ, HOGS, LAUNCHES = (
+    BY_NAME["read, in the loop"],
+    BY_NAME["other programs"],
+    BY_NAME["launch-bound"],
+)
 PARTLY, HIDDEN = BY_NAME["partly hidden"], BY_NAME["fully hidden"]
 
 
 def waiting(part: str, ms: float, **changes: Any) -> Observed:
     """A run whose verdict blames `part` for `ms`."""
-    blamed: dict[str, Any] = {"kind": "input-bound", "cause": part, "cause_ms": ms, "exposed_ms": {part: ms}}
+    blamed: dict[str, Any] = {
+        "kind": "input-bound",
+        "cause": part,
+        "cause_ms": ms,
+        "exposed_ms": {part: ms},
+    }
     return dataclasses.replace(QUIET, **blamed | changes)
 
 
-def result(case: Case, wait_ms: float, reference: Observed, *slowed: Observed, **more: Any) -> Result:
+def result(
+    case: Case, wait_ms: float, reference: Observed, *slowed: Observed, **more: Any
+) -> Result:
     return case_result(case, [compare(case, wait_ms, reference, seen) for seen in slowed], **more)
 
 
-@given(fetch=st.integers(0, 50), compute=st.integers(1, 50), wait=st.integers(0, 50), makers=st.sampled_from([1, 2, 3]))
-def test_that_is_what_a_device_idles_longer(fetch: int, compute: int, wait: int, makers: int) -> None:
+@given(
+    fetch=st.integers(0, 50),
+    compute=st.integers(1, 50),
+    wait=st.integers(0, 50),
+    makers=st.sampled_from([1, 2, 3]),
+)
+def test_that_is_what_a_device_idles_longer(
+    fetch: int, compute: int, wait: int, makers: int
+) -> None:
     """Against makers and a device played through, batch by batch."""
     n = 60  # batches, those of all makers the same number
 
@@ -66,7 +92,9 @@ def test_that_is_what_a_device_idles_longer(fetch: int, compute: int, wait: int,
 
     if min(abs(f / makers - compute) for f in (fetch, fetch + wait)) < 1:
         return  # nearly in step: it takes long until one has caught up with the other
-    assert idled(fetch + wait) - idled(fetch) == pytest.approx(expected_ms(wait, fetch, compute, makers), abs=1e-9)
+    assert idled(fetch + wait) - idled(fetch) == pytest.approx(
+        expected_ms(wait, fetch, compute, makers), abs=1e-9
+    )
 
 
 def test_every_case_can_run_and_its_reference_differs_by_what_is_put_in_its_way_only() -> None:
@@ -91,8 +119,14 @@ def test_a_right_verdict_is_right() -> None:
 def test_a_wrong_one_is_told() -> None:
     for slowed, wrong in (
         (waiting("read", 23.0), "the size found was off by +3.00 ms, where 2.00 ms are allowed"),
-        (waiting("decode", 20.0), "the verdict blamed decoding, expected reading; the size found was off by -20.00 ms"),
-        (waiting("read", 20.0, idle_frac=0.9, true_idle_frac=0.95), "an idle share of 90.0% instead of 95.0%"),
+        (
+            waiting("decode", 20.0),
+            "the verdict blamed decoding, expected reading; the size found was off by -20.00 ms",
+        ),
+        (
+            waiting("read", 20.0, idle_frac=0.9, true_idle_frac=0.95),
+            "an idle share of 90.0% instead of 95.0%",
+        ),
         (waiting("", 20.0, kind="inconclusive"), "the verdict was inconclusive, expected reading"),
         (waiting("read", math.nan), "the size found was off by +nan"),
     ):
@@ -116,13 +150,18 @@ def test_launches_are_compared_with_what_they_really_took() -> None:
 
 
 def test_hogs_are_compared_with_what_the_device_idled_longer() -> None:
-    reference, slowed = waiting("transform", 9.0, step_ms=11.0), waiting("cpu_contention", 15.0, step_ms=26.0)
+    reference, slowed = (
+        waiting("transform", 9.0, step_ms=11.0),
+        waiting("cpu_contention", 15.0, step_ms=26.0),
+    )
     assert result(HOGS, math.nan, reference, slowed).ok
     busy_before = dataclasses.replace(reference, cause="cpu_contention", cause_ms=5.0)
     assert compare(HOGS, math.nan, busy_before, slowed).reported_ms == pytest.approx(10.0)
     by_signature = dataclasses.replace(slowed, cause="transform", signatures=("other-programs",))
     assert compare(HOGS, math.nan, reference, by_signature).cause_ok
-    longer = dataclasses.replace(slowed, cpu_ms=7.0)  # work that took longer beside hogs did not wait
+    longer = dataclasses.replace(
+        slowed, cpu_ms=7.0
+    )  # work that took longer beside hogs did not wait
     assert compare(HOGS, math.nan, reference, longer).expected_ms == pytest.approx(13.0)
 
 
@@ -132,12 +171,17 @@ def test_medians_decide_and_most_rounds_name_the_cause() -> None:
     found = result(READ, 20.0, QUIET, bad, good, good, retries=2)
     assert (found.cause, found.cause_ok, found.rounds, found.retries) == ("read", True, 3, 2)
     assert "other programs" not in result(READ, 20.0, QUIET, bad).wrong
-    assert "programs took 1.9 cores" in result(READ, 20.0, dataclasses.replace(QUIET, others_cores=1.9), bad).wrong
+    assert (
+        "programs took 1.9 cores"
+        in result(READ, 20.0, dataclasses.replace(QUIET, others_cores=1.9), bad).wrong
+    )
 
 
 def of_case(name: str, **changes: Any) -> Result:
     fine = result(BY_NAME[name], 20.0, QUIET, waiting("read", 20.0, fetch_ms=2.0))
-    return dataclasses.replace(fine, **{"cause_ok": True, "size_ok": True, "idle_ok": True} | changes)
+    return dataclasses.replace(
+        fine, **{"cause_ok": True, "size_ok": True, "idle_ok": True} | changes
+    )
 
 
 FINE = of_case("read, in the loop")
@@ -177,7 +221,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeSelftest]:
     def run_trials(manager: Any, trials: Any, group_key: str, *, watch: Any, **more: Any) -> Any:
         for trial in trials:
             watch(trial, 1)
-            FakeSelftest.ran.append(trial.role if trial.role == "reference" else trial.words.partition(", slowed")[0])
+            FakeSelftest.ran.append(
+                trial.role if trial.role == "reference" else trial.words.partition(", slowed")[0]
+            )
             yield trial, 1
 
     monkeypatch.setattr(driver, "run_trials", run_trials)
@@ -186,7 +232,10 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeSelftest]:
     return FakeSelftest
 
 
-RIGHT = {"partly hidden": waiting("read", 8.0), "fully hidden": waiting("read", 0.0, kind="not input-bound")}
+RIGHT = {
+    "partly hidden": waiting("read", 8.0),
+    "fully hidden": waiting("read", 0.0, kind="not input-bound"),
+}
 
 
 def test_cases_share_their_reference_in_every_round(fake: type[FakeSelftest]) -> None:
@@ -198,11 +247,21 @@ def test_cases_share_their_reference_in_every_round(fake: type[FakeSelftest]) ->
 
 def test_only_what_is_not_right_is_run_again(fake: type[FakeSelftest]) -> None:
     spoilt = waiting("read", 11.0)
-    fake.observations = {"partly hidden": [spoilt, JobError("killed"), RIGHT["partly hidden"], RIGHT["partly hidden"]]}
+    fake.observations = {
+        "partly hidden": [
+            spoilt,
+            JobError("killed"),
+            RIGHT["partly hidden"],
+            RIGHT["partly hidden"],
+        ]
+    }
     fake.observations["fully hidden"] = [RIGHT["fully hidden"]]
     report = run_selftest([PARTLY, HIDDEN], rounds=1)
     assert report.ok
-    assert [(r.case, r.rounds, r.retries) for r in report.results] == [("partly hidden", 3, 3), ("fully hidden", 1, 0)]
+    assert [(r.case, r.rounds, r.retries) for r in report.results] == [
+        ("partly hidden", 3, 3),
+        ("fully hidden", 1, 0),
+    ]
 
 
 def test_what_stays_wrong_fails_and_a_stop_leaves_what_was_found(fake: type[FakeSelftest]) -> None:
@@ -227,14 +286,18 @@ with BusyCores() as waiting, BusyCores() as busy:
     time.sleep(600)
 """
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=env, text=True) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, env=env, text=True
+    ) as parent:
         hogs = [psutil.Process(int(word)) for word in parent.stdout.readline().split()]
         parent.kill()
     assert len(hogs) == 4 * job_cores()
     assert gone(hogs)
 
 
-def test_the_command_shows_a_line_for_each_case_and_one_last(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_shows_a_line_for_each_case_and_one_last(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[Any] = []
 
     def shown(report: SelftestReport, *args: str) -> tuple[int, str]:
@@ -270,7 +333,9 @@ def test_an_interrupted_selftest_leaves_nothing_behind(tmp_path: Path) -> None:
     temporary.mkdir()
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
     command = [sys.executable, "-m", "vitprof", "selftest"]
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as selftest:
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as selftest:
         jobs = wait_until(lambda: descendants(selftest.pid), "a job")
         assert list(temporary.iterdir())
         with contextlib.suppress(ProcessLookupError):
@@ -288,12 +353,20 @@ WAIT_MS, COMPUTE_MS = 20.0, 5.0
 def test_size_cause_and_times_are_those_of_the_steps(store: RunStore) -> None:
     run_id = add_run(store, wait_s=WAIT_MS / 1e3, strategy="per-sample", device=READ.base.device)
     seen = observe(store, run_id, READ)
-    assert (seen.kind, seen.cause) == ("input-bound", "read")  # 3 ms of each wait; digits are not decoded
+    assert (seen.kind, seen.cause) == (
+        "input-bound",
+        "read",
+    )  # 3 ms of each wait; digits are not decoded
     assert seen.cause_ms == seen.exposed_ms["read"] == pytest.approx(3)
-    assert (seen.step_ms, seen.fetch_ms) == (pytest.approx(WAIT_MS + COMPUTE_MS), pytest.approx(WAIT_MS))
+    assert (seen.step_ms, seen.fetch_ms) == (
+        pytest.approx(WAIT_MS + COMPUTE_MS),
+        pytest.approx(WAIT_MS),
+    )
     assert seen.idle_frac == pytest.approx(WAIT_MS / (WAIT_MS + COMPUTE_MS))
     assert seen.true_idle_frac == pytest.approx(1 - READ.compute_ms / (WAIT_MS + COMPUTE_MS))
-    assert seen.end_s - seen.start_s == pytest.approx(34 * seen.step_ms / 1e3)  # 40 steps, 5 of them to warm up
+    assert seen.end_s - seen.start_s == pytest.approx(
+        34 * seen.step_ms / 1e3
+    )  # 40 steps, 5 of them to warm up
 
 
 def test_a_run_that_cannot_be_judged_is_refused(store: RunStore) -> None:

@@ -59,7 +59,8 @@ def remote(top: Path) -> str:
 
 def table(top: Path) -> list[tuple[str, int]]:
     return [
-        (str(written(top / f"{at}.jpg", image).relative_to(top.parent)), LABELS[at]) for at, image in enumerate(IMAGES)
+        (str(written(top / f"{at}.jpg", image).relative_to(top.parent)), LABELS[at])
+        for at, image in enumerate(IMAGES)
     ]
 
 
@@ -76,7 +77,9 @@ def made(kind: str, top: Path) -> str:
         parquet.write_table(pa.table({"file": paths, "class": labels}), top / "p.parquet")
         return f"parquet:{top}/p.parquet?path=file&label=class"
     if kind == "bytes":
-        parquet.write_table(pa.table({"image": IMAGES, "label": LABELS}), top / "b.parquet", row_group_size=10)
+        parquet.write_table(
+            pa.table({"image": IMAGES, "label": LABELS}), top / "b.parquet", row_group_size=10
+        )
         return f"parquet:{top}/b.parquet"
     if kind == "hdf5":
         with h5py.File(top / "x.h5", "w") as file:
@@ -84,7 +87,10 @@ def made(kind: str, top: Path) -> str:
             file["Y"] = LABELS
         return f"hdf5:{top}/x.h5?images=X&labels=Y"
     if kind == "lmdb":
-        with lmdb.open(str(top / "l"), map_size=1 << 24) as store, store.begin(write=True) as transaction:
+        with (
+            lmdb.open(str(top / "l"), map_size=1 << 24) as store,
+            store.begin(write=True) as transaction,
+        ):
             transaction.put(b"__len__", b"24")
             for at, image in enumerate(IMAGES):
                 transaction.put(f"{LABELS[at]}/{at:02d}".encode(), image)
@@ -94,7 +100,10 @@ def made(kind: str, top: Path) -> str:
             with tarfile.open(top / f"w-{shard:02d}.tar", "w") as file:
                 for at in range(shard, N, 2):
                     said = json.dumps({"label": LABELS[at]}) if shard else str(LABELS[at])
-                    for end, data in (("jpg", IMAGES[at]), ("json" if shard else "cls", said.encode())):
+                    for end, data in (
+                        ("jpg", IMAGES[at]),
+                        ("json" if shard else "cls", said.encode()),
+                    ):
                         member = tarfile.TarInfo(f"a.b/{at:02d}.{end}")
                         member.size = len(data)
                         file.addfile(member, io.BytesIO(data))
@@ -115,7 +124,9 @@ def test_every_kind_has_the_same_samples(kind: str, tmp_path: Path) -> None:
     with closing(open_spec(spec)) as found:
         assert (len(found.entries), len(found.classes)) == (N, CLASSES)
         assert 0 < sum(not entry.train for entry in found.entries) <= CLASSES
-        read = [(originals[pixels_of(found.read(entry.key))], entry.label) for entry in found.entries]
+        read = [
+            (originals[pixels_of(found.read(entry.key))], entry.label) for entry in found.entries
+        ]
         assert sorted(label for label, _ in read) == sorted(LABELS)
         assert all(of_it == label for of_it, label in read)
     seen = look("mine", spec)
@@ -173,7 +184,9 @@ def test_a_wrong_spec_is_one_line(spec: str, words: str, tmp_path: Path) -> None
         layout[:] = h5py.VirtualSource("other.h5", "X", (3, 4, 4, 3))
         file.create_virtual_dataset("far", layout)
     code = "import numpy as np\ndef number(): return 3\ndef fails(): return 1 / 0\n"
-    (tmp_path / "bad.py").write_text(f"{code}def floats(): return [(np.zeros((3, 4, 4), 'f4'), 1)] * 4\n")
+    (tmp_path / "bad.py").write_text(
+        f"{code}def floats(): return [(np.zeros((3, 4, 4), 'f4'), 1)] * 4\n"
+    )
     with pytest.raises(ConfigError) as caught:
         look("x", spec.format(tmp_path))
     assert (words in str(caught.value), str(caught.value).count("\n")) == (True, 0), caught.value
@@ -182,10 +195,21 @@ def test_a_wrong_spec_is_one_line(spec: str, words: str, tmp_path: Path) -> None
 def odd(top: Path) -> Look:
     exif = Image.Exif()
     exif[0x0112] = 6
-    files = {"turned.jpg": jpeg(1, exif=exif), "grey.jpg": jpeg(2, mode="L"), "cmyk.jpg": jpeg(3, mode="CMYK")}
-    files |= {"a.png": jpeg(4, kind="PNG"), "a.webp": jpeg(5, kind="WEBP"), "a.gif": jpeg(6, mode="P", kind="GIF")}
+    files = {
+        "turned.jpg": jpeg(1, exif=exif),
+        "grey.jpg": jpeg(2, mode="L"),
+        "cmyk.jpg": jpeg(3, mode="CMYK"),
+    }
+    files |= {
+        "a.png": jpeg(4, kind="PNG"),
+        "a.webp": jpeg(5, kind="WEBP"),
+        "a.gif": jpeg(6, mode="P", kind="GIF"),
+    }
     files |= {"a.tif": jpeg(7, kind="TIFF"), "deep.png": jpeg(8, mode="I;16", kind="PNG")}
-    files |= {"clear.png": jpeg(9, mode="RGBA", kind="PNG"), "few.png": jpeg(10, mode="P", kind="PNG")}
+    files |= {
+        "clear.png": jpeg(9, mode="RGBA", kind="PNG"),
+        "few.png": jpeg(10, mode="P", kind="PNG"),
+    }
     files |= {"a.bmp": jpeg(11, kind="BMP")}
     files |= {"short.jpg": IMAGES[0][: len(IMAGES[0]) // 2], "empty.jpg": b"", "text.jpg": b"hello"}
     for name, data in files.items():
@@ -200,7 +224,14 @@ def test_what_is_odd_is_named(tmp_path: Path) -> None:
     found = odd(tmp_path / "odd")
     assert (found.own.n_train, found.own.n_test, found.own.classes, found.opened) == (15, 1, 1, 16)
     assert found.formats == {"JPEG": 5, "PNG": 4, "WEBP": 1, "GIF": 1, "TIFF": 1, "BMP": 1}
-    assert found.modes == {"RGB": 7, "grey": 1, "CMYK": 1, "palette": 2, "of 16 bits or more": 1, "transparent": 1}
+    assert found.modes == {
+        "RGB": 7,
+        "grey": 1,
+        "CMYK": 1,
+        "palette": 2,
+        "of 16 bits or more": 1,
+        "transparent": 1,
+    }
     assert found.rotated == 1
     said = "\n".join(found.lines())
     for words in (
@@ -215,7 +246,9 @@ def test_what_is_odd_is_named(tmp_path: Path) -> None:
         assert words in said, words
 
 
-def test_a_look_can_be_stopped_and_opens_some_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_can_be_stopped_and_opens_some_of_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spec = folder(tmp_path / "f")
     with pytest.raises(JobStopped):
         look("mine", spec, stop=lambda: True)
@@ -229,7 +262,10 @@ def test_a_page_reads_only_below_its_roots(tmp_path: Path, monkeypatch: pytest.M
     spec, roots = folder(top), readers.specs.roots
     (top / "c0" / "link.jpg").symlink_to(written(tmp_path / "secret" / "1.jpg", IMAGES[0]))
     found = open_spec(spec, [tmp_path / "root"])
-    assert (len(found.entries), found.notes[-1]) == (N, "1 link leads out of the folders that may be read: left out")
+    assert (len(found.entries), found.notes[-1]) == (
+        N,
+        "1 link leads out of the folders that may be read: left out",
+    )
     for wrong, words in (
         (f"folder:{tmp_path}/root/../secret", "it is not below"),
         (f"folder:{tmp_path}", "it is not below"),

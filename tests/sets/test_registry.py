@@ -13,7 +13,16 @@ from vitprof.errors import ConfigError, DataError, VitprofError
 from vitprof.sets import registry
 from vitprof.sets.registry import OwnSet
 
-PETS = OwnSet("pets", "folder:/d/pets", n_train=90, n_test=10, classes=3, image_size=96, n_bytes=5_000, stamp="a")
+PETS = OwnSet(
+    "pets",
+    "folder:/d/pets",
+    n_train=90,
+    n_test=10,
+    classes=3,
+    image_size=96,
+    n_bytes=5_000,
+    stamp="a",
+)
 
 
 def test_a_set_is_chosen_by_its_name_and_one_that_was_removed_is_still_found() -> None:
@@ -24,7 +33,9 @@ def test_a_set_is_chosen_by_its_name_and_one_that_was_removed_is_still_found() -
     assert (info.n_train, info.classes, info.image_size, info.directory) == (90, 3, 96, "own-pets")
     assert (info.title, source_bytes(info)) == ("pets (your own, folder)", 5_000)
     registry.remove("pets")
-    assert ("pets" in list(catalog.DATASETS), catalog.DATASETS["pets"]) == (False, info), "its runs know it"
+    assert ("pets" in list(catalog.DATASETS), catalog.DATASETS["pets"]) == (False, info), (
+        "its runs know it"
+    )
     with pytest.raises(ConfigError, match="you have no such data set; you have none"):
         registry.remove("pets")
     with pytest.raises(ConfigError, match="choose one of digits, mnist, photos"):
@@ -40,7 +51,10 @@ def test_bad_names_are_refused(name: str) -> None:
 def test_a_spec_has_one_name() -> None:
     assert registry.name_of("folder:/d/pets") == "pets"
     registry.add(PETS)
-    assert (registry.name_of("folder:/d/pets"), registry.name_of("folder:/e/pets/")) == ("pets", "pets-2")
+    assert (registry.name_of("folder:/d/pets"), registry.name_of("folder:/e/pets/")) == (
+        "pets",
+        "pets-2",
+    )
     assert registry.name_of("webdataset:/d/w-{0..1}.tar") == "w-0-1-tar"
     assert registry.name_of("folder:/") == "folder"
     registry.add(dataclasses.replace(PETS, name=registry.name_of("folder:/漢"), spec="folder:/漢"))
@@ -49,7 +63,9 @@ def test_a_spec_has_one_name() -> None:
 
 def test_what_is_added_at_the_same_time_stays() -> None:
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda n: registry.add(dataclasses.replace(PETS, name=f"pets-{n}")), range(40)))
+        list(
+            pool.map(lambda n: registry.add(dataclasses.replace(PETS, name=f"pets-{n}")), range(40))
+        )
     assert len(registry.listed()) == 40
 
 
@@ -66,7 +82,8 @@ def test_an_imported_runs_set_is_known_but_not_read_here(tmp_path: Path) -> None
     registry.remember(PETS)
     assert (catalog.dataset_info("pets").classes, list(registry.listed())) == (3, [])
     with pytest.raises(
-        DataError, match=r"another machine's; if you have it .*vitprof datasets add pets folder:/d/pets$"
+        DataError,
+        match=r"another machine's; if you have it .*vitprof datasets add pets folder:/d/pets$",
     ):
         OwnMaker(registry.everything()["pets"]).make(tmp_path)
     registry.add(PETS)

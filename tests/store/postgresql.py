@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-FOLDERS = os.pathsep.join([os.environ.get("PATH", ""), *sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)])
+FOLDERS = os.pathsep.join(
+    [os.environ.get("PATH", ""), *sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)]
+)
 PROGRAMS = {name: shutil.which(name, path=FOLDERS) for name in ("initdb", "pg_ctl", "createdb")}
 
 
@@ -23,7 +25,18 @@ class Server:
         self._user = "nobody" if os.geteuid() == 0 else None
         if self._user:
             os.chown(directory, pwd.getpwnam(self._user).pw_uid, -1)
-        self._run("initdb", "-D", str(directory / "data"), "-A", "trust", "-U", "vitprof", "--no-sync", "-E", "UTF8")
+        self._run(
+            "initdb",
+            "-D",
+            str(directory / "data"),
+            "-A",
+            "trust",
+            "-U",
+            "vitprof",
+            "--no-sync",
+            "-E",
+            "UTF8",
+        )
         self.start()
 
     def start(self) -> None:
@@ -47,7 +60,13 @@ class Server:
         with log.open("ab") as out:
             kept = {"user": self._user} if self._user else {}
             subprocess.run(
-                [program, *args], check=True, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd="/", **kept
+                [program, *args],
+                check=True,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd="/",
+                **kept,
             )
 
 

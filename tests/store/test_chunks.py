@@ -35,11 +35,17 @@ def test_a_large_chunk_keeps_moments_to_the_nanosecond_and_the_rest_bit_for_bit(
         read = chunk.read()
         assert list(read) == list(SERIES), "without what has no value"
         for name, values in SERIES.items():
-            exact = not chunk.merged or not name.endswith("_s") or name in ("decode_s", "watts_per_s")
-            np.testing.assert_allclose(read[name], values, rtol=0, atol=0 if exact else 5.1e-10, err_msg=name)
+            exact = (
+                not chunk.merged or not name.endswith("_s") or name in ("decode_s", "watts_per_s")
+            )
+            np.testing.assert_allclose(
+                read[name], values, rtol=0, atol=0 if exact else 5.1e-10, err_msg=name
+            )
         assert loaded("steps", chunk.data) == chunk
         assert (chunk.first, chunk.last, chunk.rows, chunk.rank) == (0, 8, 9, 0)
-    ticks = np.round(SERIES["t_start_s"] * 1e9) / 1e9  # what a clock of nanoseconds can say comes back as it was
+    ticks = (
+        np.round(SERIES["t_start_s"] * 1e9) / 1e9
+    )  # what a clock of nanoseconds can say comes back as it was
     (exact,) = chunks_of("steps", {**SERIES, "t_start_s": ticks}, merge=True)
     np.testing.assert_array_equal(exact.read(["t_start_s"])["t_start_s"], ticks)
     assert list(large.read(["loss", "gone"])) == ["loss"]
@@ -53,7 +59,10 @@ def test_chunks_are_in_order_bounded_and_of_one_rank() -> None:
     backwards = {"step": np.arange(n)[::-1].astype(float), "rank": np.arange(n)[::-1] % 2.0}
     chunks = list(chunks_of("steps", backwards, merge=True))
     assert [(c.rank, c.rows) for c in chunks] == [(0, n // 2 + 1), (1, n // 2)]
-    assert [c.rows for c in chunks_of("steps", {"step": backwards["step"]}, merge=True)] == [MOST_ROWS, 5]
+    assert [c.rows for c in chunks_of("steps", {"step": backwards["step"]}, merge=True)] == [
+        MOST_ROWS,
+        5,
+    ]
     assert joined("steps", [c.read() for c in chunks], ["step"])["step"].tolist() == list(range(n))
     assert list(chunks_of("steps", {"step": np.empty(0)})) == []
 
@@ -64,8 +73,13 @@ def test_rows_for_other_programs_of_another_length_and_what_is_no_chunk() -> Non
             loaded("steps", data)
     with pytest.raises(ValueError, match="a row needs 2 values: a, b"):
         columns_of([[1.0, 2.0, 3.0]], ("a", "b"))
-    assert {name: v.tolist() for name, v in columns_of([], ("a", "b")).items()} == {"a": [], "b": []}
-    table = as_table({"step": np.arange(3.0), "loss": np.array([math.nan, math.inf, 1.0])}, {"step"})
+    assert {name: v.tolist() for name, v in columns_of([], ("a", "b")).items()} == {
+        "a": [],
+        "b": [],
+    }
+    table = as_table(
+        {"step": np.arange(3.0), "loss": np.array([math.nan, math.inf, 1.0])}, {"step"}
+    )
     assert table.to_pydict() == {"step": [0, 1, 2], "loss": [None, None, 1.0]}
 
 
@@ -87,14 +101,18 @@ def test_steps_are_marked_and_added_again_in_either_form(store: RunStore, compac
     found = store.steps(run_id)
     assert found["step"].tolist() == list(range(55))
     assert np.flatnonzero(found["warmup"]).tolist() == [9, 10, 31]
-    np.testing.assert_allclose(found["t_start_s"], steps(0, 55)[:, STEP_COLUMNS.index("t_start_s")], atol=1e-9)
+    np.testing.assert_allclose(
+        found["t_start_s"], steps(0, 55)[:, STEP_COLUMNS.index("t_start_s")], atol=1e-9
+    )
     assert (store.n_steps(run_id), store.n_steps(other)) == (55, 10)
     assert not store.steps(other)["warmup"].any()
     assert store.telemetry(run_id)["seq"].tolist() == list(range(50))
     assert store.steps(run_id, after=8, until=11, names=("warmup",))["warmup"].tolist() == [1, 1, 0]
 
 
-def test_many_small_chunks_become_one_and_batches_are_whole(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_small_chunks_become_one_and_batches_are_whole(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("vitprof.store.chunks.MOST_CHUNKS", 3)
     run_id = store.create_run(RunConfig())
     for first in range(4):
@@ -103,7 +121,9 @@ def test_many_small_chunks_become_one_and_batches_are_whole(store: RunStore, mon
     with pytest.raises(Exception, match="nonsense"):
         store.record(run_id, chunks_of("steps", step_columns(4, 3)), {"nonsense": 1})
     with store.transaction() as db:
-        rows = db.exec_driver_sql("select chunk, rows, merged from series order by chunk").fetchall()
+        rows = db.exec_driver_sql(
+            "select chunk, rows, merged from series order by chunk"
+        ).fetchall()
     assert rows == [(0, 3, 1), (3, 1, 0)]
 
 

@@ -28,7 +28,9 @@ def refusal(**kwargs: Any) -> str:
 
 
 @pytest.mark.slow
-def test_the_default_is_sqlite_in_wal_mode_under_any_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_default_is_sqlite_in_wal_mode_under_any_home(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     for name in ("plain", "with space", "what? is#this%41&that", "ü🚀", "file:x"):
         home = tmp_path / name / "home"
         monkeypatch.setenv("VITPROF_HOME", str(home))
@@ -51,25 +53,35 @@ def stamped(path: Path, table: str, column: str, version: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("table", "column", "version"), [("vitprof_store", "version", 6), ("alembic_version", "version_num", 9)]
+    ("table", "column", "version"),
+    [("vitprof_store", "version", 6), ("alembic_version", "version_num", 9)],
 )
-def test_a_store_of_another_version_is_left_as_it_is(tmp_path: Path, table: str, column: str, version: int) -> None:
+def test_a_store_of_another_version_is_left_as_it_is(
+    tmp_path: Path, table: str, column: str, version: int
+) -> None:
     path = tmp_path / "other.db"
     before = stamped(path, table, column, version)
     line = refusal(url=f"sqlite:///{path}")
     for said in (f"store version {version}, not {STORE_VERSION}", str(path), "set VITPROF_DB"):
         assert said in line
     with closing(sqlite3.connect(path)) as db:
-        assert db.execute("select name from sqlite_master where type = 'table'").fetchall() == [(table,)]
+        assert db.execute("select name from sqlite_master where type = 'table'").fetchall() == [
+            (table,)
+        ]
         db.execute("pragma journal_mode=delete")
     assert len(path.read_bytes()) == len(before)
 
 
-def test_an_older_store_in_the_home_is_named_once(vitprof_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_older_store_in_the_home_is_named_once(
+    vitprof_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     vitprof_home.mkdir()
     old = vitprof_home / "runs.sqlite"
     before = stamped(old, "vitprof_store", "version", 6)
-    for expected in (f"vitprof: {old} is of an earlier version and is left as it is; new runs are stored in", ""):
+    for expected in (
+        f"vitprof: {old} is of an earlier version and is left as it is; new runs are stored in",
+        "",
+    ):
         with closing(RunStore()) as store:
             settle_interrupted(store)
         assert capsys.readouterr().err.startswith(expected)
@@ -82,21 +94,38 @@ def test_an_older_store_in_the_home_is_named_once(vitprof_home: Path, capsys: py
     ("url", "said"),
     [
         ("nonsense", "'nonsense' is not an SQLAlchemy URL; give one such as sqlite:////"),
-        ("nosuch://me:s3cret@host/db", "'nosuch://me:***@host/db' cannot be used: Can't load plugin"),
+        (
+            "nosuch://me:s3cret@host/db",
+            "'nosuch://me:***@host/db' cannot be used: Can't load plugin",
+        ),
         ("mysql+nosuch://me:s3cret@host/db", "cannot be used: Can't load plugin"),
-        ("mysql+aiomysql://me:s3cret@host/db", "'mysql+aiomysql://me:***@host/db' cannot be used: No module named"),
+        (
+            "mysql+aiomysql://me:s3cret@host/db",
+            "'mysql+aiomysql://me:***@host/db' cannot be used: No module named",
+        ),
         ("postgresql//me:s3cret@host/db", "'***@host/db' is not an SQLAlchemy URL"),
         ("postgresql://me:s3cret@host:port/db", "'***@host:port/db' is not an SQLAlchemy URL"),
         ("postgresql://me:p@s3cret:1@host:port/db", "'***@host:port/db' is not an SQLAlchemy URL"),
-        ("postgresql://me:p@s3cret@host/db", "VITPROF_DB: the password for 'host' has an @ in it: write %40 for it"),
+        (
+            "postgresql://me:p@s3cret@host/db",
+            "VITPROF_DB: the password for 'host' has an @ in it: write %40 for it",
+        ),
         ("nosuch://host/db?user=me&password=s3cret", "?password=***&user=me' cannot be used"),
         ("nonsense?password=s3cret", "'nonsense?password=***' is not an SQLAlchemy URL"),
-        ("sqlite:////no/such/s.db?password=s3cret", "such/s.db?password=*** failed: unable to open"),
-        ("sqlite:////no/such/directory/runs.db", "sqlite:////no/such/directory/runs.db failed: unable to open"),
+        (
+            "sqlite:////no/such/s.db?password=s3cret",
+            "such/s.db?password=*** failed: unable to open",
+        ),
+        (
+            "sqlite:////no/such/directory/runs.db",
+            "sqlite:////no/such/directory/runs.db failed: unable to open",
+        ),
         ("sqlite:////proc/version", "failed: unable to open database file"),
     ],
 )
-def test_an_unusable_url_is_one_line_without_password(monkeypatch: pytest.MonkeyPatch, url: str, said: str) -> None:
+def test_an_unusable_url_is_one_line_without_password(
+    monkeypatch: pytest.MonkeyPatch, url: str, said: str
+) -> None:
     monkeypatch.setenv("VITPROF_DB", url)
     line = refusal()
     assert said in line
@@ -113,9 +142,14 @@ def test_a_directory_or_another_file_in_the_way_is_one_line_and_stays(tmp_path: 
     assert (tmp_path / "photo.jpg").read_bytes() == b"\xff\xd8 not a database " * 1000
 
 
-def test_a_store_that_another_program_keeps_locked_is_one_line_and_works_afterwards(tmp_path: Path) -> None:
+def test_a_store_that_another_program_keeps_locked_is_one_line_and_works_afterwards(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "runs.sqlite"
-    with closing(RunStore(f"sqlite:///{path}?timeout=0.01")) as store, closing(sqlite3.connect(path)) as other:
+    with (
+        closing(RunStore(f"sqlite:///{path}?timeout=0.01")) as store,
+        closing(sqlite3.connect(path)) as other,
+    ):
         other.execute("begin immediate")
         with pytest.raises(StoreError, match=r"failed: database is locked$"):
             store.create_run(RunConfig())
@@ -167,7 +201,9 @@ def test_it_is_read_and_left_as_it_is(filled: Callable[..., Path]) -> None:
         assert store.run(1).name == "kept"
         settle_interrupted(store)  # its program is gone; who may write finds out
         assert store.run(1).status == "running"
-        with pytest.raises(StoreError, match=r"recordings\.sqlite can only be read here: runs can be seen, not"):
+        with pytest.raises(
+            StoreError, match=r"recordings\.sqlite can only be read here: runs can be seen, not"
+        ):
             store.create_run(resolve(RunConfig()))
         assert sorted(path.name for path in store.file.parent.iterdir()) == before
 
@@ -182,12 +218,20 @@ def test_with_changes_that_lie_beside_it(filled: Callable[..., Path]) -> None:
 def test_changes_that_cannot_be_read_are_not_passed_over(filled: Callable[..., Path]) -> None:
     path = filled(lambda path: (leave_changes(path), Path(f"{path}-shm").unlink()))
     said = refusal()
-    assert said.startswith(f"{path} can only be read here, and its last changes are in recordings.sqlite-wal, which")
-    assert said.endswith("copy both to a directory that can be written to, and set VITPROF_DB to that copy")
+    assert said.startswith(
+        f"{path} can only be read here, and its last changes are in recordings.sqlite-wal, which"
+    )
+    assert said.endswith(
+        "copy both to a directory that can be written to, and set VITPROF_DB to that copy"
+    )
 
 
-@pytest.mark.parametrize(("column", "byte"), [("config", b"{"), ("spark", b"{"), ("facts", b"\xff"), ("name", b"\xff")])
-def test_a_store_with_other_bytes_is_one_line(vitprof_home: Path, call: Call, column: str, byte: bytes) -> None:
+@pytest.mark.parametrize(
+    ("column", "byte"), [("config", b"{"), ("spark", b"{"), ("facts", b"\xff"), ("name", b"\xff")]
+)
+def test_a_store_with_other_bytes_is_one_line(
+    vitprof_home: Path, call: Call, column: str, byte: bytes
+) -> None:
     with closing(RunStore()) as store:
         store.create_run(resolve(RunConfig()))
         assert store.file is not None

@@ -15,24 +15,36 @@ NAN = math.nan
 
 
 def add(
-    store: RunStore, strategy: str, rate: float = NAN, *, kind: str = "", tags: tuple[str, ...] = (), **more: str
+    store: RunStore,
+    strategy: str,
+    rate: float = NAN,
+    *,
+    kind: str = "",
+    tags: tuple[str, ...] = (),
+    **more: str,
 ) -> int:
     group = {k: more.pop(k) for k in ("group_key", "role") if k in more}
     run_id = store.create_run(RunConfig(strategy=strategy, **more), **group)
     summary = RunSummary(n_steps=9, samples_per_s=rate, device_idle_frac=1 / rate)
-    store.update_run(run_id, status="done", summary=summary, verdict={"kind": kind}, spark=[0.5, None])
+    store.update_run(
+        run_id, status="done", summary=summary, verdict={"kind": kind}, spark=[0.5, None]
+    )
     store.tag(run_id, tags)
     return run_id
 
 
 @pytest.fixture
 def listed(store: RunStore) -> RunStore:
-    add(store, "memory", 300.0, kind="not input-bound", tags=("ssd", "keep"), name="the best of all")
+    add(
+        store, "memory", 300.0, kind="not input-bound", tags=("ssd", "keep"), name="the best of all"
+    )
     add(store, "per-sample", 100.0, kind="input-bound", dataset="photos")
     add(store, "hdf5", 200.0, kind="input-bound", tags=("nfs",), device="simulated:2,10")
     add(store, "memory")
     add(store, "memory", 250.0, group_key="headroom:1", role="A")
-    add(store, "hdf5", group_key="prediction:1", role="check")  # listed with those a person asked for
+    add(
+        store, "hdf5", group_key="prediction:1", role="check"
+    )  # listed with those a person asked for
     store.edit(2, note="100% of_it is slow")
     return store
 
@@ -47,8 +59,17 @@ def ids(store: RunStore, **query: Any) -> list[int]:
 def test_a_row_says_what_a_list_shows(listed: RunStore) -> None:
     row = listed.list_runs(RunQuery(text="best"), limit=1)[0]
     assert (row.id, row.strategy, row.dataset, row.batch_size) == (1, "memory", "digits", 128)
-    assert (row.samples_per_s, row.idle_frac, row.verdict_kind) == (300.0, 1 / 300, "not input-bound")
-    assert (row.tags, row.spark, row.simulated, row.live) == (("keep", "ssd"), (0.5, None), False, False)
+    assert (row.samples_per_s, row.idle_frac, row.verdict_kind) == (
+        300.0,
+        1 / 300,
+        "not input-bound",
+    )
+    assert (row.tags, row.spark, row.simulated, row.live) == (
+        ("keep", "ssd"),
+        (0.5, None),
+        False,
+        False,
+    )
     assert listed.list_runs(RunQuery(text="#3"), limit=1)[0].simulated
     assert listed.list_runs(RunQuery(text="#4"), limit=1)[0].samples_per_s is None
 
@@ -79,12 +100,17 @@ def test_a_row_says_what_a_list_shows(listed: RunStore) -> None:
         ({"sort": "strategy", "descending": False}, [6, 3, 4, 1, 2]),
     ],
 )
-def test_runs_are_found_filtered_and_sorted(listed: RunStore, query: dict[str, object], expected: list[int]) -> None:
+def test_runs_are_found_filtered_and_sorted(
+    listed: RunStore, query: dict[str, object], expected: list[int]
+) -> None:
     assert ids(listed, **query) == expected
 
 
 def test_pages_hold_every_run_once_and_choices_are_what_there_is(listed: RunStore) -> None:
-    pages = [listed.list_runs(RunQuery(sort="samples_per_s", helpers=True), limit=2, offset=o) for o in (0, 2, 4, 6)]
+    pages = [
+        listed.list_runs(RunQuery(sort="samples_per_s", helpers=True), limit=2, offset=o)
+        for o in (0, 2, 4, 6)
+    ]
     assert [[row.id for row in page] for page in pages] == [[1, 5], [3, 2], [6, 4], []]
     assert listed.choices("strategy") == ["hdf5", "memory", "per-sample"]
     assert listed.choices("tag") == ["keep", "nfs", "ssd"]
@@ -92,7 +118,9 @@ def test_pages_hold_every_run_once_and_choices_are_what_there_is(listed: RunStor
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(text=st.text(max_size=20))
 def test_no_search_text_breaks_the_query(listed: RunStore, text: str) -> None:
     found = ids(listed, text=text.replace("\x00", ""))

@@ -24,11 +24,17 @@ def test_recent_runs_and_all_that_go_on(store: RunStore) -> None:
     old, queued = made("running", 50), made("queued", 0)
     made("done", 50, summary=SUMMARY)
     made("done", 1, "simulated:5,0", summary=SUMMARY)
-    made("running", 0, environment=of_eight | {"rank": 4})  # another node of a job: that of rank 0 has all its devices
+    made(
+        "running", 0, environment=of_eight | {"rank": 4}
+    )  # another node of a job: that of rank 0 has all its devices
     failed = made("failed", 1)
     found = {work.id: work for work in work_since(store, 7)}
     assert list(found) == [failed, queued, old, large, plain]
-    assert [(work.live, work.queued) for work in found.values()][1:4] == [(True, True), (True, False), (False, False)]
+    assert [(work.live, work.queued) for work in found.values()][1:4] == [
+        (True, True),
+        (True, False),
+        (False, False),
+    ]
     assert found[plain].spent.trained_s == 3600
     assert (found[plain].spent.devices, found[plain].spent.idle_frac) == (1, 0.25)
     of_ranks = found[large].spent

@@ -57,7 +57,9 @@ def test_programs_that_open_it_at_once_migrate_it_once(old: sa.Engine, url: str)
         assert list(at_once.map(opened, range(4))) == ["old"] * 4
 
 
-def test_a_migration_that_fails_leaves_it_as_it_was(old: sa.Engine, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_that_fails_leaves_it_as_it_was(
+    old: sa.Engine, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(db: sa.Connection) -> None:
         migrations.migrate(db)
         db.execute(sa.insert(runs).values(id=1))

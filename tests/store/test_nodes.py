@@ -18,7 +18,14 @@ JOB = {"job": "10.0.0.1/29500/none/", "world_size": 4, "began_unix_s": 1e9}
 
 
 def made(
-    store: RunStore, rank: int, *, host: str = "a", ahead_s: float = 0.0, n: int = N, status: str = "done", **more: Any
+    store: RunStore,
+    rank: int,
+    *,
+    host: str = "a",
+    ahead_s: float = 0.0,
+    n: int = N,
+    status: str = "done",
+    **more: Any,
 ) -> int:
     """The run of a node with two ranks, the first of which is `rank`, on a clock that is `ahead_s` ahead."""
     run_id = store.create_run(RunConfig())
@@ -26,9 +33,16 @@ def made(
     for each in (rank, rank + 1):
         steps = made_steps([0.2] * n, 0.8, began=100.0 + ahead_s + each * 1e-3)
         kind: Any = "steps" if each == rank else "ranks"
-        chunks += chunks_of(kind, steps if each == rank else steps | {"rank": np.full(n, float(each))})
+        chunks += chunks_of(
+            kind, steps if each == rank else steps | {"rank": np.full(n, float(each))}
+        )
     environment = JOB | {"rank": rank, "hostname": host} | more
-    values = {"environment": environment, "status": status, "owner_host": host, "training_since_s": 100.0 + ahead_s}
+    values = {
+        "environment": environment,
+        "status": status,
+        "owner_host": host,
+        "training_since_s": 100.0 + ahead_s,
+    }
     store.record(run_id, chunks, values)
     return run_id
 
@@ -44,9 +58,16 @@ def test_the_ranks_of_all_nodes_are_in_the_run_of_rank_0_on_its_clock(store: Run
         assert steps["step"].tolist() == list(range(N))
         assert set(steps["rank"]) == {float(rank)}
         assert steps["t_start_s"][0] == pytest.approx(100.0, abs=0.01)
-        assert all(np.nanmax(steps[name]) < 200 for name in MOMENTS if np.isfinite(steps[name]).any())
+        assert all(
+            np.nanmax(steps[name]) < 200 for name in MOMENTS if np.isfinite(steps[name]).any()
+        )
     first, second = store.run(whole).facts["nodes"]
-    assert (first["host"], first["ranks"], second["host"], second["ranks"]) == ("a", [0, 1], "b", [2, 3])
+    assert (first["host"], first["ranks"], second["host"], second["ranks"]) == (
+        "a",
+        [0, 1],
+        "b",
+        [2, 3],
+    )
     assert second["clock_error_s"] == pytest.approx(0, abs=1e-6)
     assert [run.id for run in store.runs()] == [whole]
     assert join_nodes(store, whole) is None
@@ -64,7 +85,9 @@ def test_a_node_that_ends_later_comes_to_those_that_are_there(store: RunStore) -
     assert [node["host"] for node in store.run(whole).facts["nodes"]] == ["a", "b", "c"]
 
 
-def test_of_few_steps_clocks_are_aligned_by_utc_and_on_one_machine_they_are_one(store: RunStore) -> None:
+def test_of_few_steps_clocks_are_aligned_by_utc_and_on_one_machine_they_are_one(
+    store: RunStore,
+) -> None:
     whole = made(store, 0, n=3, ahead_s=7.0)
     made(store, 2, host="b", n=3, ahead_s=90.0, began_unix_s=1e9 + 2)
     assert join_nodes(store, whole) is not None
@@ -86,19 +109,28 @@ def test_of_few_steps_clocks_are_aligned_by_utc_and_on_one_machine_they_are_one(
         {"job": ""},
     ],
 )
-def test_runs_of_other_jobs_and_live_ones_stay_apart(store: RunStore, other: dict[str, Any]) -> None:
+def test_runs_of_other_jobs_and_live_ones_stay_apart(
+    store: RunStore, other: dict[str, Any]
+) -> None:
     whole, part = made(store, 0), made(store, 2, host="b", **other)
     assert join_nodes(store, whole) is None
     assert {run.id for run in store.runs()} == {whole, part}
 
 
-def test_ranks_of_another_job_at_the_same_address_are_neither_taken_nor_erased(store: RunStore) -> None:
+def test_ranks_of_another_job_at_the_same_address_are_neither_taken_nor_erased(
+    store: RunStore,
+) -> None:
     whole, part = made(store, 0), made(store, 2, host="b")
     assert join_nodes(store, whole) is not None
-    later = made(store, 0, began_unix_s=1e9 + 60), made(store, 2, host="b", n=N + 7, began_unix_s=1e9 + 60)
+    later = (
+        made(store, 0, began_unix_s=1e9 + 60),
+        made(store, 2, host="b", n=N + 7, began_unix_s=1e9 + 60),
+    )
     joined = join_nodes(store, later[1])
     assert joined is not None
-    assert (joined.run_id, joined.parts) == (later[0], (later[1],)), "it began with that of its own job"
+    assert (joined.run_id, joined.parts) == (later[0], (later[1],)), (
+        "it began with that of its own job"
+    )
     late = made(store, 2, host="c", n=N + 3)
     assert join_nodes(store, late) is None
     assert len(store.steps(late)["step"]) == N + 3
@@ -108,7 +140,9 @@ def test_ranks_of_another_job_at_the_same_address_are_neither_taken_nor_erased(s
 def test_programs_that_end_at_once_join_them_once(store: RunStore) -> None:
     ids = [made(store, 2 * k, host="abc"[k], world_size=6) for k in range(3)]
     with ThreadPoolExecutor(3) as at_once:
-        done = [joined.parts for joined in at_once.map(lambda each: _tried(store, each), ids) if joined]
+        done = [
+            joined.parts for joined in at_once.map(lambda each: _tried(store, each), ids) if joined
+        ]
     assert sorted(part for parts in done for part in parts) == ids[1:]
     assert sorted(store.steps_of_ranks(ids[0])) == [0, 1, 2, 3, 4, 5]
 

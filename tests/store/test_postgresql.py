@@ -34,7 +34,9 @@ def test_it_keeps_runs(server: Server) -> None:
         append_steps(store, run_id, rows[:30])
         append_steps(store, run_id, rows[20:], again=True)
         append_telemetry(store, run_id, 0, np.ones((3, len(TELEMETRY_COLUMNS))).tolist())
-        append_telemetry(store, run_id, 2, np.ones((3, len(TELEMETRY_COLUMNS))).tolist(), again=True)
+        append_telemetry(
+            store, run_id, 2, np.ones((3, len(TELEMETRY_COLUMNS))).tolist(), again=True
+        )
         store.mark_warmup(run_id, [3, 40])
         store.compact(run_id)
         store.mark_warmup(run_id, [4])
@@ -58,17 +60,33 @@ def test_a_role_that_may_only_read_sees_runs_and_makes_none(server: Server) -> N
         assert store.read_only
         assert store.run(run_id).name == "kept"
         settle_interrupted(store)
-        for change in (lambda: store.create_run(resolve(RunConfig())), lambda: store.delete(run_id), store.prune):
-            with pytest.raises(StoreError, match=r"can only be read here: runs can be seen, not made or changed"):
+        for change in (
+            lambda: store.create_run(resolve(RunConfig())),
+            lambda: store.delete(run_id),
+            store.prune,
+        ):
+            with pytest.raises(
+                StoreError, match=r"can only be read here: runs can be seen, not made or changed"
+            ):
                 change()
-    with closing(RunStore(f"{url}&options=-c%20default_transaction_read_only%3Don")) as store:  # as one that follows
+    with closing(
+        RunStore(f"{url}&options=-c%20default_transaction_read_only%3Don")
+    ) as store:  # as one that follows
         assert store.read_only
 
 
 @pytest.mark.parametrize(
-    "wrong", ["nobody@/{}?", "vitprof:s3cret@/other?", "vitprof:s3cret@/{}?port=1&", "vitprof:s3cret@no.invalid/{}?"]
+    "wrong",
+    [
+        "nobody@/{}?",
+        "vitprof:s3cret@/other?",
+        "vitprof:s3cret@/{}?port=1&",
+        "vitprof:s3cret@no.invalid/{}?",
+    ],
 )
-def test_a_server_that_cannot_be_used_is_one_line_without_password(server: Server, wrong: str) -> None:
+def test_a_server_that_cannot_be_used_is_one_line_without_password(
+    server: Server, wrong: str
+) -> None:
     good = server.database()
     name, place = good.partition("@/")[2].split("?")
     more = "" if "no.invalid" in wrong else place
@@ -79,7 +97,9 @@ def test_a_server_that_cannot_be_used_is_one_line_without_password(server: Serve
 
 
 @pytest.mark.parametrize("ends_first", [False, True])
-def test_a_server_that_is_restarted_while_a_job_records(server: Server, monkeypatch: Any, ends_first: bool) -> None:
+def test_a_server_that_is_restarted_while_a_job_records(
+    server: Server, monkeypatch: Any, ends_first: bool
+) -> None:
     """Where the program ends before it is back, the next one takes in what was left."""
     monkeypatch.setattr(outbox, "RETRY_S", 0.01)
     monkeypatch.setattr("vitprof.jobs.supervisor.LEAVE_AFTER_S", 0.01)
@@ -90,7 +110,9 @@ def test_a_server_that_is_restarted_while_a_job_records(server: Server, monkeypa
             assert recorder.outbox.wait(LIMIT_S)
             server.stop()
         if now == 10.0:
-            wait_until(lambda: recorder.outbox.unavailable, "the store to be seen to be unavailable")
+            wait_until(
+                lambda: recorder.outbox.unavailable, "the store to be seen to be unavailable"
+            )
         if now == 35.0 and not ends_first:
             server.start()
 

@@ -10,9 +10,13 @@ from vitprof.store import RunStore, predictions
 FOUND = Prediction(1000.0, 900.0, 1100.0)
 
 
-def add(store: RunStore, profile: int, micro: int = 7, strategy: str = "memory", device: str = "cpu") -> int:
+def add(
+    store: RunStore, profile: int, micro: int = 7, strategy: str = "memory", device: str = "cpu"
+) -> int:
     config = RunConfig(strategy=strategy, device=device)
-    return predictions.add_prediction(store, FOUND, config, profile_run_id=profile, micro_run_id=micro)
+    return predictions.add_prediction(
+        store, FOUND, config, profile_run_id=profile, micro_run_id=micro
+    )
 
 
 def test_kept_found_and_deleted_with_the_run(store: RunStore) -> None:
@@ -27,11 +31,15 @@ def test_kept_found_and_deleted_with_the_run(store: RunStore) -> None:
     assert kept.created_utc.endswith("Z")
     store.update_run(run, status="done")
     store.delete(run)
-    assert [p.id for p in predictions.list_predictions(store)] == [other], "deleted with the run it was made from"
+    assert [p.id for p in predictions.list_predictions(store)] == [other], (
+        "deleted with the run it was made from"
+    )
 
 
 def test_one_of_each_strategy_the_checked_one_first(store: RunStore) -> None:
-    checked, again, other = (add(store, 1, micro, name) for micro, name in ((7, "memory"), (8, "memory"), (9, "cache")))
+    checked, again, other = (
+        add(store, 1, micro, name) for micro, name in ((7, "memory"), (8, "memory"), (9, "cache"))
+    )
     for number, newest in ((checked, checked), (again, again)):
         predictions.update_prediction(store, number, measured_per_s=900.0)
         kept = predictions.latest_of_each(predictions.list_predictions(store))
@@ -49,7 +57,9 @@ def test_one_for_each_loader_only_run(store: RunStore) -> None:
 def test_errors_of_a_machine_and_device(store: RunStore) -> None:
     run = store.create_run(RunConfig())
     host = store.run(run).owner_host
-    for micro, (device, measured) in enumerate([("cpu", 800.0), ("cpu", 1000.0), ("cuda:0", 2000.0), ("cpu", None)]):
+    for micro, (device, measured) in enumerate(
+        [("cpu", 800.0), ("cpu", 1000.0), ("cuda:0", 2000.0), ("cpu", None)]
+    ):
         number = add(store, run, micro, device=device)
         predictions.update_prediction(store, number, measured_per_s=measured)
     every = predictions.calibrate(store)
@@ -65,7 +75,9 @@ def test_one_that_cannot_be_read_is_left_out_and_hides_no_other(store: RunStore)
     later = RunConfig().to_dict() | {"warmup_steps": 10**12}
     predictions.update_prediction(store, bad, config=later, measured_per_s=900.0)
     assert [p.id for p in predictions.list_predictions(store)] == [good]
-    with pytest.raises(StoreError, match=rf"^prediction {bad} was written by another version .*from 0 to 1,000,000"):
+    with pytest.raises(
+        StoreError, match=rf"^prediction {bad} was written by another version .*from 0 to 1,000,000"
+    ):
         predictions.prediction(store, bad)
     run = store.create_run(RunConfig())
     predictions.update_prediction(store, bad, profile_run_id=run)

@@ -52,7 +52,9 @@ def test_a_tournament_goes_whole_and_not_while_it_runs(store: RunStore) -> None:
     trial = made(store, DAYS + 1, group_key=RunGroup("tournament", ended).key, role="memory#1")
     assert expired(store, DAYS).runs == [], "a trial goes with its tournament"
     with store.transaction() as db:
-        db.exec_driver_sql("update tournaments set created_utc = '2020-01-01T00:00:00Z', status = 'done'")
+        db.exec_driver_sql(
+            "update tournaments set created_utc = '2020-01-01T00:00:00Z', status = 'done'"
+        )
     what = expired(store, DAYS)
     assert what.tournaments == [ended]
     assert erase(store, what) == (0, 1)

@@ -21,7 +21,13 @@ from tests.stored_series import append_steps, append_telemetry, rewrite
 from vitprof.config import RunConfig
 from vitprof.errors import StoreError
 from vitprof.names import MAX_NAME
-from vitprof.recording.columns import LIVE_STATUSES, STEP_COLUMNS, TELEMETRY_COLUMNS, Phase, RunSummary
+from vitprof.recording.columns import (
+    LIVE_STATUSES,
+    STEP_COLUMNS,
+    TELEMETRY_COLUMNS,
+    Phase,
+    RunSummary,
+)
 from vitprof.store import RunQuery, RunStore
 from vitprof.store.database import now_utc
 from vitprof.store.database import runs as runs_table
@@ -51,7 +57,13 @@ sys.stdin.readline()
 
 
 def step_row(number: int, **known: float) -> list[float]:
-    values = dict.fromkeys(STEP_COLUMNS, NAN) | {"rank": 0, "step": number, "epoch": 0, "samples": 8, "warmup": 0}
+    values = dict.fromkeys(STEP_COLUMNS, NAN) | {
+        "rank": 0,
+        "step": number,
+        "epoch": 0,
+        "samples": 8,
+        "warmup": 0,
+    }
     return [float(v) for v in (values | known).values()]
 
 
@@ -60,28 +72,50 @@ def telemetry_row(t_s: float) -> list[float]:
 
 
 def test_a_run_goes_from_queued_to_done_and_keeps_everything_it_was_told(store: RunStore) -> None:
-    config = RunConfig(name='"Größe", 🚀 =1', strategy="workers", workers=2, seconds=1.5, pin_memory=False)
+    config = RunConfig(
+        name='"Größe", 🚀 =1', strategy="workers", workers=2, seconds=1.5, pin_memory=False
+    )
     run = store.add_run(config)
     run_id = run.id
     assert store.run(run_id) == run
     assert (run.status, run.live, run.name, run.config) == ("queued", True, config.name, config)
-    assert (run.stage, run.progress, run.message, run.error, run.summary) == ("", None, "", "", None)
+    assert (run.stage, run.progress, run.message, run.error, run.summary) == (
+        "",
+        None,
+        "",
+        "",
+        None,
+    )
     assert (run.environment, run.facts, run.phases, run.notices) == ({}, {}, (), ())
     assert run.created_utc.endswith("Z")
 
-    store.update_run(run_id, status="running", stage="preparing", progress=0.25, message="digits", t_origin_s=12.5)
+    store.update_run(
+        run_id,
+        status="running",
+        stage="preparing",
+        progress=0.25,
+        message="digits",
+        t_origin_s=12.5,
+    )
     run = store.run(run_id)
     assert (run.status, run.live, run.stage, run.progress) == ("running", True, "preparing", 0.25)
     assert (run.message, run.t_origin_s, run.training_since_s) == ("digits", 12.5, None)
 
     phases = [Phase("prepare", 12.5, 13.0), Phase("evaluate", 14.0, 15.0)]
     summary = RunSummary(n_steps=3, samples_per_s=100.25, test_accuracy=NAN)
-    store.update_run(run_id, status="done", phases=phases, notices=["no GPU"], summary=summary, progress=None)
-    store.update_run(run_id, environment={"device_name": "Zürich 9000", "threads": 2}, facts={"n_train": 60_000})
+    store.update_run(
+        run_id, status="done", phases=phases, notices=["no GPU"], summary=summary, progress=None
+    )
+    store.update_run(
+        run_id, environment={"device_name": "Zürich 9000", "threads": 2}, facts={"n_train": 60_000}
+    )
     run = store.run(run_id)
     assert (run.status, run.live, run.progress) == ("done", False, None)
     assert (run.phases, run.notices) == (tuple(phases), ("no GPU",))
-    assert (run.environment, run.facts) == ({"device_name": "Zürich 9000", "threads": 2}, {"n_train": 60_000})
+    assert (run.environment, run.facts) == (
+        {"device_name": "Zürich 9000", "threads": 2},
+        {"n_train": 60_000},
+    )
     assert (run.summary.n_steps, run.summary.samples_per_s) == (3, 100.25)
     assert math.isnan(run.summary.test_accuracy)
 
@@ -103,11 +137,18 @@ def test_steps_in_parts_are_the_steps(store: RunStore) -> None:
     whole = store.steps(run_id)
     for rows in (1, 7, 25, 50, 1000):
         parts = list(store.steps_in_parts(run_id, rows=rows))
-        assert [len(part["step"]) for part in parts] == [rows] * (50 // rows) + [50 % rows] * (50 % rows > 0)
+        assert [len(part["step"]) for part in parts] == [rows] * (50 // rows) + [50 % rows] * (
+            50 % rows > 0
+        )
         for name in STEP_COLUMNS:
-            np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), whole[name])
+            np.testing.assert_array_equal(
+                np.concatenate([part[name] for part in parts]), whole[name]
+            )
     (late,) = store.steps_in_parts(run_id, after=47, names=("step", "loss"))
-    assert {name: values.tolist() for name, values in late.items()} == {"step": [48, 49], "loss": [16, 49 / 3]}
+    assert {name: values.tolist() for name, values in late.items()} == {
+        "step": [48, 49],
+        "loss": [16, 49 / 3],
+    }
     assert store.steps(run_id, after=3, until=5)["step"].tolist() == [4, 5]
     (none,) = store.steps_in_parts(store.create_run(RunConfig()))
     assert {len(values) for values in none.values()} == {0}
@@ -115,7 +156,9 @@ def test_steps_in_parts_are_the_steps(store: RunStore) -> None:
 
 @pytest.mark.parametrize("run_id", [1, 0, -1, 2**31, 2**63, 10**30])
 def test_a_run_that_is_not_there_is_said_in_one_line(store: RunStore, run_id: int) -> None:
-    with pytest.raises(StoreError, match=f"^there is no run {run_id}; python -m vitprof runs lists them$"):
+    with pytest.raises(
+        StoreError, match=f"^there is no run {run_id}; python -m vitprof runs lists them$"
+    ):
         store.run(run_id)
     with pytest.raises(StoreError, match=f"there is no run {run_id};"):
         store.delete(run_id)
@@ -165,7 +208,9 @@ def writer(url: str, batches: int) -> Iterator[Any]:
     """Another program that waits to be told to open the store at `url`."""
     command = [sys.executable, "-c", WRITER, url, str(batches)]
     process: Any
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
         assert process.stdout.readline() == "ready\n"
         try:
             yield process
@@ -185,16 +230,22 @@ def answer(process: Any) -> int:
 
 
 @pytest.mark.slow
-def test_programs_that_open_a_new_store_at_once_and_write_at_once_all_get_their_turn(url: str) -> None:
+def test_programs_that_open_a_new_store_at_once_and_write_at_once_all_get_their_turn(
+    url: str,
+) -> None:
     with writer(url, 15) as first, writer(url, 15) as second, ThreadPoolExecutor(2) as at_once:
         programs = (first, second)
         ids = list(at_once.map(begins, programs))
         assert sorted(ids) == [1, 2]
         with closing(RunStore(url)) as store:
             parts: dict[int, list[float]] = {run_id: [] for run_id in ids}
-            while any(len(part) < 300 for part in parts.values()):  # as the dashboard reads: what is new each time
+            while any(
+                len(part) < 300 for part in parts.values()
+            ):  # as the dashboard reads: what is new each time
                 for run_id, part in parts.items():
-                    new = store.steps(run_id, after=int(part[-1]) if part else -1, names=("step", "loss"))
+                    new = store.steps(
+                        run_id, after=int(part[-1]) if part else -1, names=("step", "loss")
+                    )
                     assert new["loss"].tolist() == [step / 7 for step in new["step"]]
                     part.extend(new["step"].tolist())
                 assert all(program.poll() is None for program in programs)
@@ -209,7 +260,16 @@ def test_a_killed_writer_loses_nothing_that_it_had_appended(url: str) -> None:
             pass
         program.send_signal(signal.SIGKILL)
         program.wait()
-        said = max([said, *(int(line) for line in program.stdout.read().splitlines(keepends=True) if line[-1] == "\n")])
+        said = max(
+            [
+                said,
+                *(
+                    int(line)
+                    for line in program.stdout.read().splitlines(keepends=True)
+                    if line[-1] == "\n"
+                ),
+            ]
+        )
     with closing(RunStore(url)) as store:
         found = store.steps(run_id)
         n = len(found["step"])
@@ -227,19 +287,25 @@ def test_a_killed_writer_loses_nothing_that_it_had_appended(url: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_is_interrupted_once_its_program_is_gone_and_not_before(store: RunStore, url: str) -> None:
+def test_a_run_is_interrupted_once_its_program_is_gone_and_not_before(
+    store: RunStore, url: str
+) -> None:
     with writer(url, 1) as program:
         run_id = begins(program)
         assert answer(program) == 20
         queued = store.create_run(RunConfig())
-        store.update_run(queued, owner_pid=program.pid, owner_started=store.run(run_id).owner_started)
+        store.update_run(
+            queued, owner_pid=program.pid, owner_started=store.run(run_id).owner_started
+        )
         ended = store.create_run(RunConfig())
         store.update_run(ended, status="done", owner_pid=program.pid)
         mine = store.create_run(RunConfig())
         assert store.mark_interrupted() == []
 
         program.kill()
-        os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)  # ended, but nobody has asked how: a zombie
+        os.waitid(
+            os.P_PID, program.pid, os.WEXITED | os.WNOWAIT
+        )  # ended, but nobody has asked how: a zombie
         assert sorted(store.mark_interrupted()) == [run_id, queued]
         error = "the program that ran it ended without finishing the run"
         for run in map(store.run, (run_id, queued)):
@@ -251,10 +317,14 @@ def test_a_run_is_interrupted_once_its_program_is_gone_and_not_before(store: Run
     assert (store.run(ended).status, store.run(mine).status) == ("done", "queued")
 
 
-def test_only_runs_whose_program_is_gone_are_interrupted(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_runs_whose_program_is_gone_are_interrupted(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_id = store.create_run(RunConfig())
     started = store.run(run_id).owner_started
-    store.update_run(run_id, owner_started=started + 0.5)  # the same, as far as the kernel's clock can tell
+    store.update_run(
+        run_id, owner_started=started + 0.5
+    )  # the same, as far as the kernel's clock can tell
     assert store.mark_interrupted() == []
     store.update_run(run_id, owner_started=started - 60)
     assert store.mark_interrupted() == [run_id]
@@ -271,23 +341,35 @@ def test_only_runs_whose_program_is_gone_are_interrupted(store: RunStore, monkey
     there, mine = store.create_run(RunConfig()), store.create_run(RunConfig())
     store.update_run(there, status="running", owner_host="elsewhere", owner_started=1.0)
     assert store.mark_interrupted() == []
-    assert store.mark_interrupted({there, mine}) == [there], "a person says that its machine is gone"
+    assert store.mark_interrupted({there, mine}) == [there], (
+        "a person says that its machine is gone"
+    )
     assert store.run(mine).status == "queued"
 
 
-def test_a_run_that_cannot_be_read_hides_no_other_is_interrupted_like_any_and_can_be_deleted(store: RunStore) -> None:
+def test_a_run_that_cannot_be_read_hides_no_other_is_interrupted_like_any_and_can_be_deleted(
+    store: RunStore,
+) -> None:
     good, bad = store.create_run(RunConfig()), store.create_run(RunConfig(name="of tomorrow"))
     for run_id in (bad, good):
         store.update_run(run_id, owner_started=1.0)
-    for wrong, why in (({"warmup_steps": 10**12}, "from 0 to"), ({"teleport": True}, "no such setting")):
+    for wrong, why in (
+        ({"warmup_steps": 10**12}, "from 0 to"),
+        ({"teleport": True}, "no such setting"),
+    ):
         rewrite(store, bad, RunConfig().to_dict() | wrong)
-        with pytest.raises(StoreError, match=rf"^run {bad} was written by another version of vitprof .*{why}"):
+        with pytest.raises(
+            StoreError, match=rf"^run {bad} was written by another version of vitprof .*{why}"
+        ):
             store.run(bad)
     store.update_run(bad, status="running")
     assert store.runs() == store.runs(LIVE_STATUSES, limit=5) == [store.run(good)]
     assert sorted(store.mark_interrupted()) == [good, bad]
     rows = store.list_runs(RunQuery(), limit=5)
-    assert [(r.name, r.status) for r in rows] == [("of tomorrow", "interrupted"), (store.run(good).name, "interrupted")]
+    assert [(r.name, r.status) for r in rows] == [
+        ("of tomorrow", "interrupted"),
+        (store.run(good).name, "interrupted"),
+    ]
     store.delete(bad)
     assert [r.id for r in store.list_runs(RunQuery(), limit=5)] == [good]
 
@@ -298,13 +380,23 @@ def test_what_a_person_adds_is_kept_and_bounded(store: RunStore) -> None:
     store.edit(run_id, note="cold\nsecond try")
     store.tag(run_id, ["ssd", "baseline", "ssd "])
     run = store.run(run_id)
-    assert (run.name, run.note, store.tags(run_id)) == ("on the new disk", "cold\nsecond try", ("baseline", "ssd"))
+    assert (run.name, run.note, store.tags(run_id)) == (
+        "on the new disk",
+        "cold\nsecond try",
+        ("baseline", "ssd"),
+    )
     store.tag(run_id, [])
     assert store.tags(run_id) == ()
     for refused, said in (
         (lambda: store.edit(run_id, name=" "), "name: a run needs one"),
-        (lambda: store.edit(run_id, name="x" * (MAX_NAME + 1)), "name: 201 characters are too many"),
-        (lambda: store.edit(run_id, note="bell \a"), "note: it has characters that cannot be shown"),
+        (
+            lambda: store.edit(run_id, name="x" * (MAX_NAME + 1)),
+            "name: 201 characters are too many",
+        ),
+        (
+            lambda: store.edit(run_id, note="bell \a"),
+            "note: it has characters that cannot be shown",
+        ),
         (lambda: store.tag(run_id, ["a,b"]), "tag: give 1 to 40 characters without a comma"),
         (lambda: store.tag(run_id, [""]), "tag: give 1 to 40"),
         (lambda: store.edit(99, name="x"), "there is no run 99 any more"),
@@ -323,14 +415,20 @@ def test_deleting_takes_what_was_measured_for_the_run_and_is_all_or_none(store: 
         append_telemetry(store, run_id, 0, [telemetry_row(0.0)])
         store.tag(run_id, ["x"])
     store.update_run(one, status="done")
-    with pytest.raises(StoreError, match=rf"^what is measured for run {one} is still going on; stop it first$"):
+    with pytest.raises(
+        StoreError, match=rf"^what is measured for run {one} is still going on; stop it first$"
+    ):
         store.delete(one)
     store.update_run(anchor, status="done")
     for status in ("queued", "running"):
         store.update_run(other, status=status)
         with pytest.raises(StoreError, match=f"^run {other} is still going on; stop it first$"):
             store.delete(one, other)
-    assert {run.id: run.status for run in store.runs()} == {anchor: "done", other: "running", one: "done"}
+    assert {run.id: run.status for run in store.runs()} == {
+        anchor: "done",
+        other: "running",
+        one: "done",
+    }
     store.delete(one)
     store.update_run(one, status="done")  # a late word about it brings it back not
     assert [r.id for r in store.runs()] == [other]
@@ -340,11 +438,19 @@ def test_deleting_takes_what_was_measured_for_the_run_and_is_all_or_none(store: 
     assert store.create_run(RunConfig()) == anchor + 1
     assert [*store.deleted()] == [one], "what was made for it comes with it"
     store.restore(one)
-    assert (store.deleted(), store.tags(anchor), len(store.steps(anchor)["step"])) == ({}, ("x",), 1)
+    assert (store.deleted(), store.tags(anchor), len(store.steps(anchor)["step"])) == (
+        {},
+        ("x",),
+        1,
+    )
     store.update_run(other, status="done")
     store.delete(one, other)
     with store.transaction() as db:
-        db.execute(sa.update(runs_table).where(runs_table.c.id == -other).values(message=now_utc(KEPT_DAYS + 1)))
+        db.execute(
+            sa.update(runs_table)
+            .where(runs_table.c.id == -other)
+            .values(message=now_utc(KEPT_DAYS + 1))
+        )
     store.update_run(anchor + 1, status="done")
     store.delete(anchor + 1)
     assert [*store.deleted()] == [anchor + 1, one], "the other one is erased by now"
@@ -353,7 +459,11 @@ def test_deleting_takes_what_was_measured_for_the_run_and_is_all_or_none(store: 
 
 
 def test_a_run_recorded_elsewhere_comes_in_whole_or_not_at_all(store: RunStore) -> None:
-    values: dict[str, Any] = {"name": "of a server", "status": "done", "created_utc": "2026-11-01T00:00:00Z"}
+    values: dict[str, Any] = {
+        "name": "of a server",
+        "status": "done",
+        "created_utc": "2026-11-01T00:00:00Z",
+    }
     values |= {"config": RunConfig(strategy="hdf5").to_dict(), "summary": {"samples_per_s": 12.5}}
     values |= {"verdict": {"kind": "input-bound"}}
     steps = {name: np.arange(3.0) for name in STEP_COLUMNS}
@@ -361,7 +471,12 @@ def test_a_run_recorded_elsewhere_comes_in_whole_or_not_at_all(store: RunStore) 
     with importing(store) as into:
         run_id = into.insert(values, steps=steps, telemetry=samples, tags=["server"])
     (row,) = store.list_runs(RunQuery(), limit=2)
-    assert (row.id, row.name, row.strategy, row.tags) == (run_id, "of a server", "hdf5", ("server",))
+    assert (row.id, row.name, row.strategy, row.tags) == (
+        run_id,
+        "of a server",
+        "hdf5",
+        ("server",),
+    )
     assert (row.samples_per_s, row.verdict_kind) == (12.5, "input-bound")
     assert store.steps(run_id)["loss"].tolist() == [0.0, 1.0, 2.0]
     assert len(store.telemetry(run_id)["seq"]) == 1

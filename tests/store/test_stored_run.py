@@ -10,14 +10,22 @@ from vitprof.store.stored_run import MADE_FOR_A_RUN, RunGroup, read_role, role_o
 
 
 def test_keys_are_as_stores_have_them() -> None:
-    for kind, of in (("headroom", 7), ("prediction", 12), ("tournament", 1), ("autotune", "411-1790000000000000000")):
+    for kind, of in (
+        ("headroom", 7),
+        ("prediction", 12),
+        ("tournament", 1),
+        ("autotune", "411-1790000000000000000"),
+    ):
         group = RunGroup(kind, of)
         assert group.key == f"{kind}:{of}"
         assert RunGroup.parse(group.key) == group
 
 
 @pytest.mark.slow
-@given(st.text(max_size=80) | st.from_regex(r"(headroom|prediction|tournament|autotune):.{0,70}", fullmatch=True))
+@given(
+    st.text(max_size=80)
+    | st.from_regex(r"(headroom|prediction|tournament|autotune):.{0,70}", fullmatch=True)
+)
 def test_whatever_a_key_is_it_is_none_or_the_same_again(key: str) -> None:
     group = RunGroup.parse(key)
     assert group is None or group.key == key
@@ -25,7 +33,14 @@ def test_whatever_a_key_is_it_is_none_or_the_same_again(key: str) -> None:
 
 def test_what_is_no_key_or_of_another_version() -> None:
     wrong = ":7 headroom headroom: headroom:0 headroom:-1 headroom:07 headroom:x Headroom:7 headroom:\u0663 autotune:"
-    for key in (*wrong.split(), "", "headroom:7\n", f"headroom:{10**80}", "tournament:1;2", "compare:7"):
+    for key in (
+        *wrong.split(),
+        "",
+        "headroom:7\n",
+        f"headroom:{10**80}",
+        "tournament:1;2",
+        "compare:7",
+    ):
         assert RunGroup.parse(key) is None, key
 
 

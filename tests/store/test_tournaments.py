@@ -76,13 +76,25 @@ def test_one_program_at_a_time(store: RunStore, number: int) -> None:
         tournaments.claim(store, number)
     tournaments.set_status(store, number, "paused", owner=None, note="coffee")
     found = tournaments.tournament(store, number)
-    assert (found.status, found.note, found.held, found.resumable) == ("paused", "coffee", False, True)
+    assert (found.status, found.note, found.held, found.resumable) == (
+        "paused",
+        "coffee",
+        False,
+        True,
+    )
     claimed = tournaments.claim(store, number)
     assert (claimed.note, claimed.holder_pid) == ("", os.getpid())
-    gone = {**state_of(store)["owner"], "started": 1.0}  # the process with this number is another one now
+    gone = {
+        **state_of(store)["owner"],
+        "started": 1.0,
+    }  # the process with this number is another one now
     tournaments.set_status(store, number, "running", owner=gone)
     found = tournaments.tournament(store, number)
-    assert (found.status, found.held, found.note) == ("paused", False, "the program that ran it ended")
+    assert (found.status, found.held, found.note) == (
+        "paused",
+        False,
+        "the program that ran it ended",
+    )
     assert tournaments.claim(store, number).status == "running"
 
 
@@ -90,20 +102,31 @@ def test_of_another_machine_it_can_be_taken_over_by_a_person(store: RunStore, nu
     tournaments.claim(store, number)
     with pytest.raises(JobError, match="is running already"):
         tournaments.release(store, number)
-    tournaments.set_status(store, number, "running", owner={"host": "box-1", "pid": 7, "started": 1.0})
-    run_id = store.create_run(BASE, group_key=RunGroup("tournament", number).key, role="memory/b32/w-/as-is#1")
+    tournaments.set_status(
+        store, number, "running", owner={"host": "box-1", "pid": 7, "started": 1.0}
+    )
+    run_id = store.create_run(
+        BASE, group_key=RunGroup("tournament", number).key, role="memory/b32/w-/as-is#1"
+    )
     store.update_run(run_id, status="running", owner_host="box-1")
     for act in (tournaments.claim, tournaments.delete_tournament):
-        with pytest.raises(JobError, match=r"another machine \(box-1, process 7\); .*, or take it over"):
+        with pytest.raises(
+            JobError, match=r"another machine \(box-1, process 7\); .*, or take it over"
+        ):
             act(store, number)
     tournaments.release(store, number)
     found = tournaments.tournament(store, number)
     assert (found.status, found.held, found.note) == ("paused", False, "taken over from box-1")
-    assert (store.run(run_id).status, tournaments.claim(store, number).status) == ("interrupted", "running")
+    assert (store.run(run_id).status, tournaments.claim(store, number).status) == (
+        "interrupted",
+        "running",
+    )
 
 
 def test_deleted_with_its_runs(store: RunStore, number: int) -> None:
-    mine = store.create_run(BASE, group_key=RunGroup("tournament", number).key, role="memory/b32/w-/as-is#1")
+    mine = store.create_run(
+        BASE, group_key=RunGroup("tournament", number).key, role="memory/b32/w-/as-is#1"
+    )
     other = store.create_run(BASE)
     store.update_run(mine, status="done")
     tournaments.claim(store, number)
@@ -115,7 +138,9 @@ def test_deleted_with_its_runs(store: RunStore, number: int) -> None:
     assert ([r.id for r in store.runs()], store.prune(0)) == ([other], 0)
 
 
-def test_one_of_another_version_is_left_out_and_can_be_deleted(store: RunStore, number: int) -> None:
+def test_one_of_another_version_is_left_out_and_can_be_deleted(
+    store: RunStore, number: int
+) -> None:
     other = tournaments.insert_tournament(store, made())
     endless = made().to_dict() | {"repeats": 10**12}
     for spec, why in (({"colour": "red"}, "another version"), (endless, "from 1 to 100")):
@@ -124,7 +149,9 @@ def test_one_of_another_version_is_left_out_and_can_be_deleted(store: RunStore, 
         with pytest.raises(StoreError, match=why):
             tournaments.tournament(store, number)
     assert [t.id for t in tournaments.list_tournaments(store)] == [other]
-    mine = store.create_run(BASE, group_key=RunGroup("tournament", number).key, role="memory/b32/w-/as-is#1")
+    mine = store.create_run(
+        BASE, group_key=RunGroup("tournament", number).key, role="memory/b32/w-/as-is#1"
+    )
     store.update_run(mine, status="done")
     tournaments.delete_tournament(store, number)
     assert store.runs() == []
@@ -134,7 +161,10 @@ def test_one_of_another_version_is_left_out_and_can_be_deleted(store: RunStore, 
 
 def test_the_newest_run_of_each_round(store: RunStore, number: int) -> None:
     group = RunGroup("tournament", number).key
-    ids = [store.create_run(BASE, group_key=group, role=role) for role in ("a#1", "b#1", "a#2", "a#1", "strange")]
+    ids = [
+        store.create_run(BASE, group_key=group, role=role)
+        for role in ("a#1", "b#1", "a#2", "a#1", "strange")
+    ]
     store.create_run(BASE, group_key=RunGroup("tournament", number + 1).key, role="a#1")
     store.update_run(ids[3], status="failed", error="no room", stage="preparing", progress=0.5)
     with store.transaction() as db:  # their configs are not read
@@ -142,4 +172,6 @@ def test_the_newest_run_of_each_round(store: RunStore, number: int) -> None:
     newest = tournaments.newest_runs(store, number)
     found = {key: {n: run.id for n, run in rounds.items()} for key, rounds in newest.items()}
     assert found == {"a": {1: ids[3], 2: ids[2]}, "b": {1: ids[1]}, "": {0: ids[4]}}
-    assert newest["a"][1] == tournaments.TrialRun(ids[3], 1, "failed", "no room", "preparing", 0.5, n_made=2)
+    assert newest["a"][1] == tournaments.TrialRun(
+        ids[3], 1, "failed", "no room", "preparing", 0.5, n_made=2
+    )

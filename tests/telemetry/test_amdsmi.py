@@ -19,7 +19,11 @@ ANSWERS: dict[str, Any] = {
     "amdsmi_get_gpu_driver_info": {"driver_version": "6.12.12"},
     "amdsmi_get_gpu_activity": {"gfx_activity": 0, "umc_activity": 3},
     "amdsmi_get_gpu_vram_usage": {"vram_total": 196592, "vram_used": 2048},
-    "amdsmi_get_power_info": {"socket_power": "N/A", "current_socket_power": 475, "average_socket_power": "N/A"},
+    "amdsmi_get_power_info": {
+        "socket_power": "N/A",
+        "current_socket_power": 475,
+        "average_socket_power": "N/A",
+    },
     "amdsmi_get_clock_info": {"clk": 2100, "max_clk": 2100},
     "amdsmi_get_temp_metric": 52,
     "amdsmi_get_gpu_process_list": [
@@ -49,7 +53,9 @@ def sampled(gpu: str = GPU) -> tuple[dict[str, float], Telemetry]:
     telemetry = Telemetry(pid=os.getpid(), device="cuda:0", gpu_uuid=gpu, sink=lambda rows: None)
     row = dict(zip(TELEMETRY_COLUMNS, telemetry.sample(), strict=True))
     telemetry.stop()
-    return {name: value for name, value in row.items() if name in GPU_FIELDS and math.isfinite(value)}, telemetry
+    return {
+        name: value for name, value in row.items() if name in GPU_FIELDS and math.isfinite(value)
+    }, telemetry
 
 
 def test_every_figure_in_its_unit(library: SimpleNamespace) -> None:
@@ -69,7 +75,10 @@ def test_every_figure_in_its_unit(library: SimpleNamespace) -> None:
 @pytest.mark.parametrize("unknown", ["N/A", 65535, None])
 def test_what_is_not_known_is_not_a_figure(library: SimpleNamespace, unknown: Any) -> None:
     library.amdsmi_get_gpu_activity = lambda handle: {"gfx_activity": unknown}
-    library.amdsmi_get_power_info = lambda handle: {"average_socket_power": unknown, "socket_power": 0}
+    library.amdsmi_get_power_info = lambda handle: {
+        "average_socket_power": unknown,
+        "socket_power": 0,
+    }
     library.amdsmi_get_clock_info = lambda handle, kind: {"cur_clk": unknown}
     library.amdsmi_get_temp_metric = Mock(side_effect=RuntimeError("AMDSMI_STATUS_NOT_SUPPORTED"))
     del library.amdsmi_get_gpu_process_list
@@ -94,7 +103,9 @@ def test_partitions_of_a_gpu_are_not_told_apart(library: SimpleNamespace) -> Non
 
 
 @pytest.mark.parametrize("installed", [True, False])
-def test_without_library_no_figures(library: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, installed: bool) -> None:
+def test_without_library_no_figures(
+    library: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, installed: bool
+) -> None:
     """NVML, which such a machine lacks too, is not asked instead."""
     if installed:
         library.amdsmi_init = lambda: 1 // 0

@@ -22,7 +22,9 @@ from vitprof.telemetry.sampler import NO_FIGURES, TO_HAVE_THEM
         ("cpu", None, math.nan),
     ],
 )
-def test_the_gpu_of_the_job_is_the_one_read(run: Run, device: str, uuid: str | None, utilisation: float) -> None:
+def test_the_gpu_of_the_job_is_the_one_read(
+    run: Run, device: str, uuid: str | None, utilisation: float
+) -> None:
     result = run(
         f"""
 telemetry = Telemetry(pid=os.getpid(), device={device!r}, gpu_uuid={uuid!r}, sink=lambda rows: None)
@@ -43,7 +45,9 @@ result |= {{"calls": calls("nvmlInitWithFlags", "nvmlShutdown")}}
     if math.isnan(utilisation):
         known = {}
     if math.isnan(utilisation) and device != "cpu":
-        why = f"NVML does not list the GPU of this run ({device}, {uuid or 'its UUID is not known'})"
+        why = (
+            f"NVML does not list the GPU of this run ({device}, {uuid or 'its UUID is not known'})"
+        )
         known, expected = {"sm_activity_not_available": why}, [NO_FIGURES.format(why, TO_HAVE_THEM)]
     assert (result["facts"], result["notices"]) == (known, expected)
     assert result["calls"] == ([0, 0] if device == "cpu" else [1, 1])
@@ -71,7 +75,9 @@ telemetry.stop()
     assert result == {"at first": at_first, "in the end": None, "active": 2, "why not active": None}
 
 
-@pytest.mark.parametrize(("code", "cause"), [(15, "GPU is lost"), (16, "GPU requires restart"), (999, "Unknown Error")])
+@pytest.mark.parametrize(
+    ("code", "cause"), [(15, "GPU is lost"), (16, "GPU requires restart"), (999, "Unknown Error")]
+)
 def test_a_gpu_lost_in_the_middle_of_a_run(run: Run, code: int, cause: str) -> None:
     result = run(f"""
 telemetry = Telemetry(pid=os.getpid(), device="cuda:1", gpu_uuid=SECOND, sink=lambda rows: None, clock=clock)
@@ -89,7 +95,9 @@ result |= {{"after": reported(telemetry), "notices": telemetry.notices}}
 telemetry.stop()
 """)
     assert result["before"]["gpu_util_pct"] == result["after"]["gpu_util_pct"] == 55
-    assert all(math.isnan(v) for k, v in result["during"].items() if k.startswith(("gpu_", "pcie_")))
+    assert all(
+        math.isnan(v) for k, v in result["during"].items() if k.startswith(("gpu_", "pcie_"))
+    )
     assert result["during"]["job_rss_bytes"] > 0
     assert result["calls"] == 2  # when it was lost at 101.2 s, and at 106.2 s: not at every sample
     assert result["notices"] == [

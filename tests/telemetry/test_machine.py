@@ -15,7 +15,9 @@ from vitprof.telemetry.nvml import GPU_FIELDS, GpuInfo
 GPU = GpuInfo(0, "Stub", "GPU-1", 1e9, "1")
 
 
-def test_readings_are_shared_and_rates_are_of_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readings_are_shared_and_rates_are_of_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nvml, clock, disk = Mock(lost={}), Clock(100.0), SimpleNamespace(read=0.0)
     nvml.gpus.return_value = [GPU]
     nvml.read.return_value = dict.fromkeys(GPU_FIELDS, math.nan) | {"gpu_util_pct": 50.0}

@@ -28,7 +28,12 @@ clock.1 1410
 temp.1 63
 pcie.1 2500
 """
-GIVEN = {"gpu_util_pct": 55, "gpu_mem_used_bytes": 4000, "gpu_power_w": 71.5, "gpu_sm_clock_mhz": 1410}
+GIVEN = {
+    "gpu_util_pct": 55,
+    "gpu_mem_used_bytes": 4000,
+    "gpu_power_w": 71.5,
+    "gpu_sm_clock_mhz": 1410,
+}
 GIVEN |= {"gpu_temp_c": 63, "pcie_rx_bytes_per_s": 2.5e6}
 
 PROGRAM = f"""
@@ -78,16 +83,27 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
     """For each kind of library a process that runs scripts."""
     built = {}
     for name, flags in {"driver": [], "old driver": ["-DOLD_DRIVER"]}.items():
-        built[name] = build("nvml_stub.c", "libnvidia-ml.so.1", tmp_path_factory.mktemp("nvml"), *flags)
+        built[name] = build(
+            "nvml_stub.c", "libnvidia-ml.so.1", tmp_path_factory.mktemp("nvml"), *flags
+        )
     built["damaged"] = tmp_path_factory.mktemp("nvml")
     (built["damaged"] / "libnvidia-ml.so.1").write_bytes(b"not a library")
     with contextlib.ExitStack() as stack:
         started = {}
         for name, directory in built.items():
-            env = {**os.environ, "LD_LIBRARY_PATH": str(directory), "NVML_STUB": str(directory / "control")}
-            env |= {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "1,0"}  # it says how CUDA counts; nobody uses it
+            env = {
+                **os.environ,
+                "LD_LIBRARY_PATH": str(directory),
+                "NVML_STUB": str(directory / "control"),
+            }
+            env |= {
+                "PYTHONPATH": str(ROOT),
+                "CUDA_VISIBLE_DEVICES": "1,0",
+            }  # it says how CUDA counts; nobody uses it
             command = [sys.executable, "-c", PROGRAM]
-            started[name] = stack.enter_context(subprocess.Popen(command, env=env, stdin=-1, stdout=-1, text=True))
+            started[name] = stack.enter_context(
+                subprocess.Popen(command, env=env, stdin=-1, stdout=-1, text=True)
+            )
         yield started
         for process in started.values():
             process.stdin.close()
@@ -97,7 +113,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
 def run(programs: dict[str, Any]) -> Run:
     """Runs a script against the library; it puts what the test wants to know into `result`."""
 
-    def run_script(script: str, *, figures: str = FIGURES, library: str = "driver") -> dict[str, Any]:
+    def run_script(
+        script: str, *, figures: str = FIGURES, library: str = "driver"
+    ) -> dict[str, Any]:
         process = programs[library]
         process.stdin.write(json.dumps([script, figures]) + "\n")
         process.stdin.flush()
@@ -118,7 +136,9 @@ result |= {"closed": nvml.read(SECOND, ()), "calls": calls("nvmlInitWithFlags", 
     assert {k: v for k, v in result["read"].items() if not math.isnan(v)} == GIVEN
     assert result["other"]["gpu_util_pct"] == 11
     assert result["other"]["gpu_power_w"] == 0  # a 0 that was read stays a 0
-    assert GpuInfo(**result["gpus"][1]) == GpuInfo(1, "Stub GPU 1", SECOND, 16e9, "999.01", power_limit_w=300.0)
+    assert GpuInfo(**result["gpus"][1]) == GpuInfo(
+        1, "Stub GPU 1", SECOND, 16e9, "999.01", power_limit_w=300.0
+    )
     assert (result["reason"], result["lost"]) == ("", {})
     assert all(math.isnan(v) for v in result["closed"].values())
     assert result["calls"] == [1, 1]
@@ -169,14 +189,21 @@ result |= {"before": listed, "after": nvml.processes(SECOND)}
     before, after = result.pop("before"), result.pop("after")
     assert before == {}, "of a GPU that was read"
     assert math.isnan(after["4242"])
-    assert list(result.values()) == pytest.approx([4096, 5096, math.nan, math.nan, math.nan], nan_ok=True)
+    assert list(result.values()) == pytest.approx(
+        [4096, 5096, math.nan, math.nan, math.nan], nan_ok=True
+    )
 
 
 def test_an_old_driver_lacks_only_what_it_lacks(run: Run) -> None:
-    result = run("nvml = Nvml(); result = nvml.read(SECOND, ()) | {'causes': nvml.causes}", library="old driver")
+    result = run(
+        "nvml = Nvml(); result = nvml.read(SECOND, ()) | {'causes': nvml.causes}",
+        library="old driver",
+    )
     assert math.isnan(result["gpu_power_w"])
     assert math.isnan(result["pcie_rx_bytes_per_s"])
-    assert result["gpu_mem_used_bytes"] == 4500  # version 1 of the call, which counts the driver's own share
+    assert (
+        result["gpu_mem_used_bytes"] == 4500
+    )  # version 1 of the call, which counts the driver's own share
     assert result["gpu_util_pct"] == 55
     assert result["causes"]["nvmlDeviceGetPcieThroughput"] == "Function Not Found"
 
@@ -215,7 +242,9 @@ for asked in range(10):  # a sample is 9 calls, those for the handle and for the
     result[asked]["calls"] = calls("device")[0] - before
 """)
     for asked in range(9):
-        assert result[str(asked)].pop("calls") == asked + 1  # none after the one that told: it could block
+        assert (
+            result[str(asked)].pop("calls") == asked + 1
+        )  # none after the one that told: it could block
         assert result[str(asked)].pop("lost") == "GPU is lost"
         assert all(math.isnan(v) for v in result[str(asked)].values())
     assert result["9"]["lost"] is None
@@ -232,7 +261,9 @@ for asked in range(10):  # a sample is 9 calls, those for the handle and for the
         ("", "damaged", NO_GPU_MESSAGE, "NVML Shared Library Not Found"),
     ],
 )
-def test_why_there_are_no_figures(run: Run, figures: str, library: str, reason: str, detail: str) -> None:
+def test_why_there_are_no_figures(
+    run: Run, figures: str, library: str, reason: str, detail: str
+) -> None:
     result = run(
         """
 nvml = Nvml()
@@ -256,7 +287,10 @@ def test_gpus_that_do_not_answer_are_left_out(run: Run) -> None:
     script = "result['gpus'] = [(gpu.name, gpu.uuid) for gpu in Nvml().gpus()]"
     assert run(script) == {"gpus": [["Stub GPU 0", FIRST], ["Stub GPU 1", SECOND]]}
     assert run(script, figures="device 15") == {"gpus": []}
-    assert run(script, figures="bad_name 1")["gpus"] == [["NVIDIA GPU", FIRST], ["NVIDIA GPU", SECOND]]
+    assert run(script, figures="bad_name 1")["gpus"] == [
+        ["NVIDIA GPU", FIRST],
+        ["NVIDIA GPU", SECOND],
+    ]
 
 
 def test_a_slice_has_its_own_memory_and_its_cards_power(run: Run) -> None:
@@ -271,7 +305,11 @@ with Nvml(clock=clock) as nvml:
     )
     assert result["gpus"][2] == [1, "Stub GPU 1 MIG 1g.5gb", SLICE, SECOND, 300.0]
     known = {name: value for name, value in result["figures"].items() if not math.isnan(value)}
-    of_card = {name: value for name, value in GIVEN.items() if name not in ("gpu_util_pct", "gpu_mem_used_bytes")}
+    of_card = {
+        name: value
+        for name, value in GIVEN.items()
+        if name not in ("gpu_util_pct", "gpu_mem_used_bytes")
+    }
     assert known == of_card | {"gpu_mem_used_bytes": 300, "gpu_mem_job_bytes": 200}
     no_sm = dict.fromkeys(("gpu_sm_active_pct", "gpu_sm_occupancy_pct"), NEEDS_HOPPER)
     assert result["why"] == no_sm | {"gpu_util_pct": "NVML: Not Supported"}
@@ -289,8 +327,12 @@ result |= {"calls": calls("nvmlGpmSampleAlloc", "nvmlGpmSampleFree")}
 """
 
 
-@pytest.mark.parametrize(("gpu", "key", "more"), [(SECOND, "counter.1", ""), (SLICE, "counter.2", "mig 1\n")])
-def test_sm_activity_and_occupancy_are_of_the_time_between_readings(run: Run, gpu: str, key: str, more: str) -> None:
+@pytest.mark.parametrize(
+    ("gpu", "key", "more"), [(SECOND, "counter.1", ""), (SLICE, "counter.2", "mig 1\n")]
+)
+def test_sm_activity_and_occupancy_are_of_the_time_between_readings(
+    run: Run, gpu: str, key: str, more: str
+) -> None:
     result = run(f"GPU, KEY = {gpu!r}, {key!r}\n{SM}", figures=FIGURES + more)
     first, *others = result["seen"]
     assert all(math.isnan(value) for value in first)  # nothing before it

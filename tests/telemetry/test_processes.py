@@ -63,7 +63,10 @@ class Child:
 
     def __init__(self) -> None:
         self.process: Any = subprocess.Popen(
-            [sys.executable, "-c", CHILD, CHILD], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-c", CHILD, CHILD],
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         assert self.process.stdout.readline() == "ready\n"
         self.pid = self.process.pid
@@ -128,10 +131,16 @@ def test_a_child_that_ends_between_samples(child: Child) -> None:
     cpu, without = tree.sample(100.2)
     assert (tree.pids, without < with_it) == ({child.pid}, True)
     ended_s = sum(psutil.Process(child.pid).cpu_times())
-    assert cpu == pytest.approx(ended_s - sum(seen_s), abs=0.03), "up to its end: the rest is of other programs"
+    assert cpu == pytest.approx(ended_s - sum(seen_s), abs=0.03), (
+        "up to its end: the rest is of other programs"
+    )
     child.tell("run 3000000")
     cpu, _ = tree.sample(101.2)
-    assert 5 < cpu == pytest.approx(100 * (sum(psutil.Process(child.pid).cpu_times()) - ended_s), abs=2)
+    assert (
+        5
+        < cpu
+        == pytest.approx(100 * (sum(psutil.Process(child.pid).cpu_times()) - ended_s), abs=2)
+    )
 
 
 @pytest.mark.slow
@@ -161,7 +170,9 @@ def test_the_end_of_the_job() -> None:
     child.end()
     assert all(math.isnan(figure) for figure in tree.sample(300.0))
     assert tree.pids == frozenset()
-    assert all(math.isnan(figure) for figure in ProcessTree(child.pid).sample(0.0))  # never seen alive
+    assert all(
+        math.isnan(figure) for figure in ProcessTree(child.pid).sample(0.0)
+    )  # never seen alive
 
 
 def test_workers_that_outlive_the_job_stay_in() -> None:
@@ -181,7 +192,9 @@ def test_workers_that_outlive_the_job_stay_in() -> None:
     assert tree.pids == frozenset()
 
 
-def test_who_measures_is_no_part_of_somebody_elses_job(monkeypatch: pytest.MonkeyPatch, child: Child) -> None:
+def test_who_measures_is_no_part_of_somebody_elses_job(
+    monkeypatch: pytest.MonkeyPatch, child: Child
+) -> None:
     """In a container without an init the job's process is the parent of all that have lost theirs."""
     here = os.getpid()
     monkeypatch.setattr(os, "getpid", lambda: child.pid)
@@ -197,19 +210,25 @@ def thread(proc: Path, pid: int, tid: int, waited_ns: int | str) -> None:
     (task / "schedstat").write_text(f"123456 {waited_ns} 7\n")
 
 
-def test_what_all_threads_waited_since_the_last_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_all_threads_waited_since_the_last_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(processes, "PROC", tmp_path)
     queue = RunQueue()
     thread(tmp_path, 1, 1, 5_000_000_000)
     assert math.isnan(queue.sample(10.0, [1])[0])
     thread(tmp_path, 1, 1, 5_250_000_000)
-    thread(tmp_path, 1, 2, 9_000_000_000)  # a new thread: what it waited before is not of this interval
+    thread(
+        tmp_path, 1, 2, 9_000_000_000
+    )  # a new thread: what it waited before is not of this interval
     assert queue.sample(11.0, [1, 77], main=1) == pytest.approx((25, 0))
     thread(tmp_path, 1, 1, 5_750_000_000)
     thread(tmp_path, 1, 2, 9_500_000_000)
     assert queue.sample(13.0, [1], main=2) == pytest.approx((50, 50))
     assert queue.sample(14.0, [1]) == (0, 0)
-    assert all(math.isnan(queue.sample(*at)[0]) for at in ((14.0, [1]), (15.0, [2])))  # no time has passed; no process
+    assert all(
+        math.isnan(queue.sample(*at)[0]) for at in ((14.0, [1]), (15.0, [2]))
+    )  # no time has passed; no process
     for text in ("", "x", "12"):  # a system that does not count
         (tmp_path / "1" / "task" / "1" / "schedstat").write_text(text)
         shutil.rmtree(tmp_path / "1" / "task" / "2", ignore_errors=True)
@@ -267,7 +286,11 @@ def test_a_kernel_that_lists_no_children_and_a_system_without_proc(
     monkeypatch: pytest.MonkeyPatch, sleeper: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     wait_until(lambda: psutil.Process(sleeper.pid).name() == NAMED, "its name")  # it has begun
-    with_lists, without, alone = ProcessTree(os.getpid()), ProcessTree(os.getpid()), ProcessTree(sleeper.pid)
+    with_lists, without, alone = (
+        ProcessTree(os.getpid()),
+        ProcessTree(os.getpid()),
+        ProcessTree(sleeper.pid),
+    )
     with_lists.sample(0.0)
     _, rss = alone.sample(0.0)
     monkeypatch.setattr(processes, "lists_children", lambda: False)
@@ -290,7 +313,9 @@ def test_rates_and_files_longer_than_one_read(tmp_path: Path) -> None:
     assert math.isnan(rate(1.0, 100.0))
     assert (rate(3.0, 150.0), rate(4.0, 150.0)) == (25.0, 0.0)
     for now, value in [(4.0, 200.0), (3.0, 300.0), (5.0, 10.0), (6.0, math.nan), (7.0, 50.0)]:
-        assert math.isnan(rate(now, value))  # clock stands, clock back, counter back, not readable, nothing before
+        assert math.isnan(
+            rate(now, value)
+        )  # clock stands, clock back, counter back, not readable, nothing before
     assert rate(8.0, 60.0) == 10.0
 
 
@@ -302,8 +327,12 @@ def cpu_times(**seconds: float) -> Any:
 
 def test_cpu_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     times = [cpu_times(user=10, idle=100, iowait=5)]
-    times += [cpu_times(user=13, idle=105, iowait=7, guest=2)] * 2  # guests are in user already; then no tick
-    times += [cpu_times(user=17, idle=i, iowait=w, guest=2) for i, w in ((105, 7), (107, 6))]  # it may fall
+    times += [
+        cpu_times(user=13, idle=105, iowait=7, guest=2)
+    ] * 2  # guests are in user already; then no tick
+    times += [
+        cpu_times(user=17, idle=i, iowait=w, guest=2) for i, w in ((105, 7), (107, 6))
+    ]  # it may fall
     monkeypatch.setattr(psutil, "cpu_times", Mock(side_effect=times))
     cpu = MachineCpu()
     assert math.isnan(cpu())
@@ -314,9 +343,15 @@ def test_cpu_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     here = psutil.disk_io_counters()
-    assert disk_io_bytes()[0] == pytest.approx(here.read_bytes if here else math.nan, rel=0.1, nan_ok=True)
+    assert disk_io_bytes()[0] == pytest.approx(
+        here.read_bytes if here else math.nan, rel=0.1, nan_ok=True
+    )
     monkeypatch.setattr(psutil, "disk_io_counters", lambda **_: None)
     assert math.isnan(disk_io_bytes()[0])
-    for error in (NotImplementedError("no usable /proc/diskstats"), PermissionError(), RuntimeError()):
+    for error in (
+        NotImplementedError("no usable /proc/diskstats"),
+        PermissionError(),
+        RuntimeError(),
+    ):
         monkeypatch.setattr(psutil, "disk_io_counters", Mock(side_effect=error))
         assert math.isnan(disk_io_bytes()[0])

@@ -14,7 +14,14 @@ from tests import ROOT
 from tests.engine_fixtures import wait_until
 from vitprof.recording.columns import Stop, TelemetrySample
 from vitprof.telemetry.nvml import GPU_FIELDS, GpuInfo
-from vitprof.telemetry.sampler import StopSeeker, Telemetry, TelemetryRow, asleep_s, choose_gpu, next_due
+from vitprof.telemetry.sampler import (
+    StopSeeker,
+    Telemetry,
+    TelemetryRow,
+    asleep_s,
+    choose_gpu,
+    next_due,
+)
 
 
 def test_the_thread_hands_rows_to_the_sink_until_it_is_stopped() -> None:
@@ -59,7 +66,9 @@ print("end of program")
 """
 
 
-def test_the_thread_does_not_keep_a_program_alive_that_forgot_to_stop_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_thread_does_not_keep_a_program_alive_that_forgot_to_stop_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     command = [sys.executable, "-c", FORGETS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
@@ -84,7 +93,9 @@ GPUS = [
     GpuInfo(0, "a", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", 1e9, "1"),
     GpuInfo(1, "b", "GPU-8932aaaa-d72c-4106-c12f-20bd9faed9f6", 1e9, "1"),
     GpuInfo(2, "c", "GPU-12345678-d72c-4106-c12f-20bd9faed9f6", 1e9, "1"),
-    GpuInfo(2, "c 1g", "MIG-4a5b0000-d72c-4106-c12f-20bd9faed9f6", 1e9, "1", slice_of="GPU-12345678"),
+    GpuInfo(
+        2, "c 1g", "MIG-4a5b0000-d72c-4106-c12f-20bd9faed9f6", 1e9, "1", slice_of="GPU-12345678"
+    ),
 ]
 
 
@@ -101,7 +112,9 @@ GPUS = [
 )
 def test_choose_gpu(uuid: str | None, expected: int | None) -> None:
     assert choose_gpu(GPUS, uuid) == (None if expected is None else GPUS[expected])
-    assert (choose_gpu(GPUS[:1], None), choose_gpu([], None)) == (GPUS[0], None), "the only one needs no name"
+    assert (choose_gpu(GPUS[:1], None), choose_gpu([], None)) == (GPUS[0], None), (
+        "the only one needs no name"
+    )
 
 
 MAIN, WORKER, STRANGER = 10, 11, 12
@@ -122,7 +135,11 @@ def watched(
     machine sleeps (at, seconds). One core is in use while nobody is stopped and nobody waits."""
     seeker, now, looked = StopSeeker(MAIN, PERIOD_S), 0.0, 0.0
     while now < until:
-        stopped = {pid for pid, span in ((MAIN, main), (WORKER, worker), (STRANGER, (0, math.inf))) if _in(now, span)}
+        stopped = {
+            pid
+            for pid, span in ((MAIN, main), (WORKER, worker), (STRANGER, (0, math.inf)))
+            if _in(now, span)
+        }
         busy = now - looked - sum(_common((looked, now), span) for span in (main, worker, waits))
         cpu = 100.0 * max(busy, 0.0) / (now - looked) if now > looked else math.nan
         slept = asleep[1] if now > asleep[0] else 0.0

@@ -8,10 +8,20 @@ import pytest
 
 from tests.engine_fixtures import error_in_one_line
 from vitprof.errors import DataError
-from vitprof.telemetry.tmpfs import LEAST_ROOM, PREFERRED, Tmpfs, find_tmpfs, is_in_ram, own_directory, ram_disk
+from vitprof.telemetry.tmpfs import (
+    LEAST_ROOM,
+    PREFERRED,
+    Tmpfs,
+    find_tmpfs,
+    is_in_ram,
+    own_directory,
+    ram_disk,
+)
 
 found = find_tmpfs()
-needs_tmpfs = pytest.mark.skipif(found is None, reason="there is no tmpfs here that can be written to")
+needs_tmpfs = pytest.mark.skipif(
+    found is None, reason="there is no tmpfs here that can be written to"
+)
 
 
 @needs_tmpfs
@@ -28,7 +38,9 @@ def test_it_is_one_and_room_is_left() -> None:
 
 @needs_tmpfs
 def test_too_small_says_what_is_needed_and_where() -> None:
-    with error_in_one_line(DataError, r"too small: the storage needs 1,0\d0 TiB and there is room for") as caught:
+    with error_in_one_line(
+        DataError, r"too small: the storage needs 1,0\d0 TiB and there is room for"
+    ) as caught:
         ram_disk(2**50)
     assert str(found.path) in str(caught.value)
     assert ram_disk(0).path == found.path

@@ -9,7 +9,15 @@ import pytest
 from tests.telemetry.drivers import FIRST, SECOND, SLICE
 from vitprof.errors import DeviceError
 from vitprof.telemetry import visible
-from vitprof.telemetry.visible import MASK, SHOWN_AS, VisibleGpu, asked, number_here, show_only, visible_gpus
+from vitprof.telemetry.visible import (
+    MASK,
+    SHOWN_AS,
+    VisibleGpu,
+    asked,
+    number_here,
+    show_only,
+    visible_gpus,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -53,8 +61,12 @@ def test_what_cuda_shows_in_its_order(
     assert [gpu.uuid for gpu in found] == shown
     assert [gpu.index for gpu in found] == list(range(len(shown)))
     if shown[:1] == [SECOND]:
-        assert found[0] == VisibleGpu(0, "Stub GPU 1", SECOND, 16 * 2.0**30, cuda_driver=(12, 2), capability=(9, 0))
-    assert f" {os.getpid()} " not in driver.read_text(), "asking settles what a process sees, so others are asked"
+        assert found[0] == VisibleGpu(
+            0, "Stub GPU 1", SECOND, 16 * 2.0**30, cuda_driver=(12, 2), capability=(9, 0)
+        )
+    assert f" {os.getpid()} " not in driver.read_text(), (
+        "asking settles what a process sees, so others are asked"
+    )
 
 
 def test_without_a_driver_nothing_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,13 +85,22 @@ CARDS = [VisibleGpu(0, "NVIDIA H100", SECOND, 80e9), VisibleGpu(1, "NVIDIA L4", 
         ("cuda:1", CARDS, FIRST, "cuda:1"),
         ("cuda:0", CARDS[:1], None, "cuda:0"),  # no other one is shown: the user's own mask stays
         ("cuda:2", [], None, None),  # nobody tells: PyTorch will
-        ("cuda:1", [VisibleGpu(n, "?", "", 1e9) for n in range(2)], None, None),  # a driver that has no UUIDs
+        (
+            "cuda:1",
+            [VisibleGpu(n, "?", "", 1e9) for n in range(2)],
+            None,
+            None,
+        ),  # a driver that has no UUIDs
         ("cpu", CARDS, None, None),
         ("simulated:1,5", CARDS, None, None),
     ],
 )
 def test_a_job_is_left_with_its_own_gpu(
-    monkeypatch: pytest.MonkeyPatch, device: str, cards: list[VisibleGpu], mask: str | None, here: str | None
+    monkeypatch: pytest.MonkeyPatch,
+    device: str,
+    cards: list[VisibleGpu],
+    mask: str | None,
+    here: str | None,
 ) -> None:
     monkeypatch.setattr(visible, "visible_gpus", lambda: cards)
     show_only(device)
@@ -91,10 +112,14 @@ def test_a_job_is_left_with_its_own_gpu(
         assert number_here("cuda:2") == 2
 
 
-def test_a_gpu_that_is_not_shown_is_refused_with_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_is_not_shown_is_refused_with_those_that_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(visible, "visible_gpus", lambda: CARDS)
     monkeypatch.setenv(MASK, "0,1")
     choice = r"choose cuda:0 \(NVIDIA H100\) or cuda:1 \(NVIDIA L4\), or cpu \(CUDA_VISIBLE_DEVICES=0,1 hides"
-    with pytest.raises(DeviceError, match=f"^device cuda:2: there is no such GPU; {choice} the others\\)$"):
+    with pytest.raises(
+        DeviceError, match=f"^device cuda:2: there is no such GPU; {choice} the others\\)$"
+    ):
         show_only("cuda:2")
     assert os.environ[MASK] == "0,1"

@@ -37,14 +37,39 @@ def add_run(
     asked = RunConfig(**{"steps": max(n, 1), "device": "cpu", **config})
     run_id = store.create_run(resolve(asked), group_key=group_key, role=role)
     step_s, number = wait_s + 0.005, np.arange(n)
-    rows = made_steps([wait_s] * n, 0.005, samples=128, warmup=5, host_s=0.005, loss=2.0, launch_idle_s=launch_idle_s)
+    rows = made_steps(
+        [wait_s] * n,
+        0.005,
+        samples=128,
+        warmup=5,
+        host_s=0.005,
+        loss=2.0,
+        launch_idle_s=launch_idle_s,
+    )
     start = 100 + number * step_s
-    rows |= {"t_start_s": start, "made_start_s": start, "compute_start_s": start + wait_s, "made_end_s": start + wait_s}
-    rows |= {"read_s": np.full(n, min(wait_s, 0.003)), "decode_s": np.full(n, max(wait_s - 0.003, 0.0))}
-    zero = {name for name in STEP_COLUMNS if np.isnan(rows[name]).all()} - {"worker", "launch_idle_s"}
-    append_steps(store, run_id, np.stack([rows[c] if c not in zero else number * 0.0 for c in STEP_COLUMNS], axis=1))
+    rows |= {
+        "t_start_s": start,
+        "made_start_s": start,
+        "compute_start_s": start + wait_s,
+        "made_end_s": start + wait_s,
+    }
+    rows |= {
+        "read_s": np.full(n, min(wait_s, 0.003)),
+        "decode_s": np.full(n, max(wait_s - 0.003, 0.0)),
+    }
+    zero = {name for name in STEP_COLUMNS if np.isnan(rows[name]).all()} - {
+        "worker",
+        "launch_idle_s",
+    }
+    append_steps(
+        store,
+        run_id,
+        np.stack([rows[c] if c not in zero else number * 0.0 for c in STEP_COLUMNS], axis=1),
+    )
     sample = {"t_s": 100.0, "cpu_pct": 50.0, "job_cpu_pct": 90.0, "job_rss_bytes": 2.0**30}
-    append_telemetry(store, run_id, 0, [[sample.get(name, float("nan")) for name in TELEMETRY_COLUMNS]])
+    append_telemetry(
+        store, run_id, 0, [[sample.get(name, float("nan")) for name in TELEMETRY_COLUMNS]]
+    )
     summary = RunSummary(
         n_steps=n,
         n_steady_steps=max(n - 5, 0),
@@ -97,7 +122,15 @@ def click(at: AppTest, key: str) -> None:
 def kept_in_url(at: AppTest) -> dict[str, Any]:
     """The values of the widgets that Streamlit keeps in the URL, by their names there. The browser's part of Streamlit
     writes them into the URL, which a test without a browser cannot see."""
-    kinds = ("selectbox", "multiselect", "number_input", "text_input", "toggle", "checkbox", "button_group")
+    kinds = (
+        "selectbox",
+        "multiselect",
+        "number_input",
+        "text_input",
+        "toggle",
+        "checkbox",
+        "button_group",
+    )
     widgets = [widget for kind in kinds for widget in at.get(kind)] + list(at.get("pagination"))
     names = [widget.proto.query_param_key for widget in widgets if widget.proto.query_param_key]
     return {name: at.session_state[name] for name in names}
@@ -106,7 +139,9 @@ def kept_in_url(at: AppTest) -> dict[str, Any]:
 def address(at: AppTest) -> dict[str, str]:
     """The query of the page's address, where no name stands twice; Streamlit 1.60 gives lists."""
     found = {name: at.query_params[name] for name in at.query_params}
-    return {name: value if isinstance(value, str) else ",".join(value) for name, value in found.items()}
+    return {
+        name: value if isinstance(value, str) else ",".join(value) for name, value in found.items()
+    }
 
 
 def metrics(at: AppTest) -> dict[str, str]:
@@ -119,7 +154,16 @@ def captions(at: AppTest) -> str:
 
 def said(at: AppTest) -> str:
     """All text of the page, as a person reads it."""
-    shown = [*at.title, *at.header, *at.subheader, *at.markdown, *at.caption, *at.info, *at.warning, *at.error]
+    shown = [
+        *at.title,
+        *at.header,
+        *at.subheader,
+        *at.markdown,
+        *at.caption,
+        *at.info,
+        *at.warning,
+        *at.error,
+    ]
     return read("\n".join(element.value for element in [*shown, *at.success]))
 
 

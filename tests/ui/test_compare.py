@@ -47,7 +47,10 @@ def test_a_row_for_each_chosen_run_with_its_verdict(store: RunStore) -> None:
     at.multiselect[0].set_value([]).run()
     assert "Choose at least one run" in at.info[0].value
     assert address(at).get("runs") == "", "so that a reload shows the same"
-    starved, fed = add_run(store), add_run(store, wait_s=0.0001, strategy="memory", device="simulated:5,0")
+    starved, fed = (
+        add_run(store),
+        add_run(store, wait_s=0.0001, strategy="memory", device="simulated:5,0"),
+    )
     verdicts = dict(zip((starved, fed), table(compare(starved, fed))["Verdict"], strict=True))
     assert verdicts == {starved: "input-bound", fed: "not input-bound"}
 
@@ -56,7 +59,10 @@ def test_figures_are_numbers_and_what_is_not_available_says_so(store: RunStore) 
     a, b = speed(store, add_run(store), 12_345.678), speed(store, add_run(store), 998.4)
     at = compare(a, b)
     frame = table(at)
-    assert (frame["Samples/s"].tolist(), frame["Speed-up (x)"].tolist()) == ([12_300, 998], [12.4, 1])
+    assert (frame["Samples/s"].tolist(), frame["Speed-up (x)"].tolist()) == (
+        [12_300, 998],
+        [12.4, 1],
+    )
     texts = {name for name in frame if frame[name].dtype.kind not in "fi"}
     assert texts == {"Run", "Name", "Verdict", "95% range", "vs baseline", "Epoch is"}
     assert "GPU-util (%)" not in frame
@@ -72,7 +78,11 @@ def test_figures_are_numbers_and_what_is_not_available_says_so(store: RunStore) 
 
 def test_sm_activity_has_columns_and_its_absence_a_reason(store: RunStore) -> None:
     known, old = add_run(store), add_run(store)
-    figures = {"gpu_util_pct_mean": 90.0, "gpu_sm_active_pct_mean": 23.4, "gpu_sm_occupancy_pct_mean": 8.0}
+    figures = {
+        "gpu_util_pct_mean": 90.0,
+        "gpu_sm_active_pct_mean": 23.4,
+        "gpu_sm_occupancy_pct_mean": 8.0,
+    }
     summary = store.run(known).summary or RunSummary()
     store.update_run(known, summary=dataclasses.replace(summary, **figures))
     store.update_run(old, environment={"sm_activity_not_available": "this GPU has no GPM counters"})
@@ -84,23 +94,35 @@ def test_sm_activity_has_columns_and_its_absence_a_reason(store: RunStore) -> No
     assert f"SM activity of run {old} is not available: this GPU has no GPM counters." in said(at)
 
 
-def test_speed_ups_are_against_the_slowest_or_the_pinned_baseline_and_ties_are_said(store: RunStore) -> None:
-    fast, middle, slow = (speed(store, add_run(store), s, h) for s, h in ((200.0, 2.0), (101.0, 3.0), (100.0, 3.0)))
+def test_speed_ups_are_against_the_slowest_or_the_pinned_baseline_and_ties_are_said(
+    store: RunStore,
+) -> None:
+    fast, middle, slow = (
+        speed(store, add_run(store), s, h) for s, h in ((200.0, 2.0), (101.0, 3.0), (100.0, 3.0))
+    )
     at = compare(fast, middle, slow)
     assert table(at)["vs baseline"].tolist() == ["faster", "undecided", "baseline"]
     assert table(at)["95% range"].tolist() == ["1.92 to 2.08", "0.951 to 1.072", ""]
     at.selectbox(key="compare-baseline").set_value(fast).run()
     assert table(at)["vs baseline"].tolist() == ["baseline", "slower", "slower"]
     assert address(at).get("baseline") == str(fast)
-    assert table(compare(fast, middle, slow, baseline=str(middle)))["vs baseline"].tolist()[1] == "baseline"
-    assert table(compare(fast, slow, baseline=str(middle)))["vs baseline"].tolist() == ["faster", "baseline"]
+    assert (
+        table(compare(fast, middle, slow, baseline=str(middle)))["vs baseline"].tolist()[1]
+        == "baseline"
+    )
+    assert table(compare(fast, slow, baseline=str(middle)))["vs baseline"].tolist() == [
+        "faster",
+        "baseline",
+    ]
 
 
 def offered(at: AppTest) -> list[int]:
     return [int(text.partition(":")[0]) for text in at.multiselect[0].options]
 
 
-def test_the_database_searches_and_the_list_stays_short(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_database_searches_and_the_list_stays_short(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(compare_page, "OFFERED", 2)
     old = add_run(store, name="the old one")
     newer = [add_run(store) for _ in range(3)]
@@ -144,7 +166,16 @@ def test_named_runs_that_cannot_be_compared_are_told(store: RunStore) -> None:
 
 def test_an_address_of_any_kind(store: RunStore) -> None:
     run_id, wrong = add_run(store), "x,1,,1,-3,1e9,99999999999999"
-    at = app("compare", runs=wrong, show="nothing", metric="<b>", baseline="none", align="?", unit="", warmup="2")
+    at = app(
+        "compare",
+        runs=wrong,
+        show="nothing",
+        metric="<b>",
+        baseline="none",
+        align="?",
+        unit="",
+        warmup="2",
+    )
     assert (kept_in_url(at)["show"], at.multiselect[0].value) == ("device", [run_id])
     assert "compare-shares" in charts(at)
     assert "compare-shares" in charts(app("compare", runs="1", show="", warmup=""))
@@ -153,7 +184,9 @@ def test_an_address_of_any_kind(store: RunStore) -> None:
 def test_every_choice_stands_in_the_address_and_comes_back(store: RunStore) -> None:
     a, b = add_run(store), add_run(store, strategy="memory")
     at = compare(a, b)
-    assert {n for n in ("show", "metric", "align", "warmup", "baseline") if address(at).get(n)} == set()
+    assert {
+        n for n in ("show", "metric", "align", "warmup", "baseline") if address(at).get(n)
+    } == set()
     at.segmented_control(key="show").set_value("steps").run()
     assert "Left out: 5 warm-up steps" in said(at)
     at.segmented_control(key="metric").set_value("h2d")
@@ -169,10 +202,16 @@ def test_every_choice_stands_in_the_address_and_comes_back(store: RunStore) -> N
     assert {metric.column for metric in METRICS.values()} < set(STEP_COLUMNS)
 
 
-def test_back_from_another_page_only_what_is_shown_is_made(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_back_from_another_page_only_what_is_shown_is_made(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     a, b = add_run(store), add_run(store, strategy="memory")
     add_run(store)
-    for hidden in ("ui.findings.device_time_of", "ui.findings.line_of", "charts.breakdown.waterfall"):
+    for hidden in (
+        "ui.findings.device_time_of",
+        "ui.findings.line_of",
+        "charts.breakdown.waterfall",
+    ):
         monkeypatch.delattr(f"vitprof.{hidden}")
     at = compare(a, b, show="Data waits", baseline=str(b))
     at.switch_page("pages/profile.py").run()
@@ -183,19 +222,29 @@ def test_back_from_another_page_only_what_is_shown_is_made(store: RunStore, monk
     assert at.selectbox(key="compare-baseline").value == b
 
 
-def test_a_few_warnings_are_told_and_many_are_a_count(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_warnings_are_told_and_many_are_a_count(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, simulated = add_run(store), add_run(store, device="simulated:5,0")
-    assert not compare(one, add_run(store, strategy="memory", wait_s=0.001)).warning, "they differ in the strategy only"
+    assert not compare(one, add_run(store, strategy="memory", wait_s=0.001)).warning, (
+        "they differ in the strategy only"
+    )
     at = compare(one, simulated)
     assert 1 <= len(at.warning) <= 3
     assert set(table(at)["vs baseline"]) == {"baseline", "not comparable"}
-    assert not [b for b in at.button if b.label == "Compare fairly"], "in turns they would differ as well"
+    assert not [b for b in at.button if b.label == "Compare fairly"], (
+        "in turns they would differ as well"
+    )
     store.update_run(disturbed := add_run(store, strategy="memory"), facts={"n_beside": 1})
     at = compare(one, disturbed)
     monkeypatch.setattr(TournamentRunners, "run", Mock())
     next(b for b in at.button if b.label == "Compare fairly").click().run()
-    assert [[job.strategy for job in t.spec.jobs] for t in list_tournaments(store)] == [["per-sample", "memory"]]
-    unlike = add_run(store, batch_size=64, device="simulated:5,0", seed=7, precision="bf16", model="ti/16", n=30)
+    assert [[job.strategy for job in t.spec.jobs] for t in list_tournaments(store)] == [
+        ["per-sample", "memory"]
+    ]
+    unlike = add_run(
+        store, batch_size=64, device="simulated:5,0", seed=7, precision="bf16", model="ti/16", n=30
+    )
     at = compare(one, simulated, unlike)
     assert not at.warning
     (box,) = [e.label for e in at.expander if "is not fair" in e.label]
@@ -227,13 +276,20 @@ def test_losses_and_waits_of_steps(store: RunStore) -> None:
     at = compare(add_run(store, wait_s=0.005), add_run(store, wait_s=0.0002), show="Data waits")
     frame = at.dataframe[1].value
     assert (frame["Median (ms)"].tolist(), frame["Steps"].tolist()) == ([5, 0.2], [35, 35])
-    assert "None of these runs got past its warm-up" in said(compare(add_run(store, n=3), show="Data waits"))
+    assert "None of these runs got past its warm-up" in said(
+        compare(add_run(store, n=3), show="Data waits")
+    )
 
 
 def test_headroom_where_it_was_measured(store: RunStore) -> None:
     with_it, without = add_run(store), add_run(store)
     for role in "ABC":
-        add_run(store, group_key=RunGroup("headroom", with_it).key, role=role, wait_s=0.001 * "ABC".index(role))
+        add_run(
+            store,
+            group_key=RunGroup("headroom", with_it).key,
+            role=role,
+            wait_s=0.001 * "ABC".index(role),
+        )
     add_run(store, group_key=RunGroup("prediction", without).key, role="check")
     at = compare(with_it, without, show="Headroom")
     assert f"compare-waterfall-{with_it}" in charts(at)
@@ -246,11 +302,16 @@ def test_settings_that_differ(store: RunStore) -> None:
     at = compare(a, b, show="Settings that differ", baseline=str(b))
     frame = at.dataframe[1].value
     rows = dict(zip(frame["Setting"], frame.iloc[:, 1:3].to_numpy().tolist(), strict=True))
-    assert (rows["Batch size"], rows["Strategy"]) == (["64", "96"], ["per-sample (default)", "memory"])
+    assert (rows["Batch size"], rows["Strategy"]) == (
+        ["64", "96"],
+        ["per-sample (default)", "memory"],
+    )
     assert "Order" not in rows, "per-sample has no such setting"
     assert "Seed" not in rows
     assert list(frame)[2].endswith("(baseline)")
-    assert "have the same settings" in said(compare(a, add_run(store, batch_size=64), show="Settings that differ"))
+    assert "have the same settings" in said(
+        compare(a, add_run(store, batch_size=64), show="Settings that differ")
+    )
     assert "Choose a second run" in said(compare(a, show="Settings that differ"))
 
 
@@ -264,4 +325,6 @@ def test_a_long_run_is_a_short_line_that_loses_no_peak(store: RunStore) -> None:
     assert line.t_s[0] == pytest.approx(0.05)
     empty = findings.line_of(add_run(store, n=0, status="failed"), "loss", 100, False)
     assert len(empty.step) == 0
-    assert [findings.groups_each(n) for n in (1, 2, 10, 50)] == [900, 900, 400, 80], "bytes do not grow with the runs"
+    assert [findings.groups_each(n) for n in (1, 2, 10, 50)] == [900, 900, 400, 80], (
+        "bytes do not grow with the runs"
+    )

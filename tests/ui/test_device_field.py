@@ -47,7 +47,9 @@ def warnings(at: AppTest) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_gpu_that_cannot_be_used_is_said_beside_it(gpus: list[VisibleGpu], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_cannot_be_used_is_said_beside_it(
+    gpus: list[VisibleGpu], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(gpu_findings, "torch_build", lambda: TorchBuild("2.15.0+cu132", (13, 2)))
     gpus.append(VisibleGpu(0, "Tesla T4", "GPU-1", 15e9, cuda_driver=(12, 2), capability=(7, 5)))
     monkeypatch.setattr(resources, "driver", lambda: "535.104")
@@ -72,10 +74,15 @@ def test_what_is_offered(gpus: list[VisibleGpu]) -> None:
     assert options[-2:] == ["own simulated device", "cpu"]
     st.cache_resource.clear()
     gpus.append(H100)
-    assert field().selectbox(key="here").options[:2] == [f"automatic: {H100.name}", f"cuda:0 ({H100.name})"]
+    assert field().selectbox(key="here").options[:2] == [
+        f"automatic: {H100.name}",
+        f"cuda:0 ({H100.name})",
+    ]
     st.cache_resource.clear()
     gpus.append(dataclasses.replace(H100, index=1, uuid="GPU-8932aaaa-d72c-4106-c12f-20bd9faed9f6"))
-    assert field().selectbox(key="here").options[1:3] == [  # two of a name: the UUID tells them apart
+    assert field().selectbox(key="here").options[
+        1:3
+    ] == [  # two of a name: the UUID tells them apart
         f"cuda:0 ({H100.name}, GPU-8932f937)",
         f"cuda:1 ({H100.name}, GPU-8932aaaa)",
     ]
@@ -85,7 +92,10 @@ def test_a_gpu_by_name_or_times_of_ones_own() -> None:
     at = field(model="s/16", precision="bf16")
     at.selectbox(key="here").set_value("simulated:h100").run()
     assert at.session_state["device"] == "simulated:h100"
-    assert "6 ms a step and 265 µs a sample with ViT s/16 in bf16, derived from published figures" in captions(at)
+    assert (
+        "6 ms a step and 265 µs a sample with ViT s/16 in bf16, derived from published figures"
+        in captions(at)
+    )
     assert "timm" in at.caption[0].help
     at.selectbox(key="here").set_value("cpu").run()
     assert captions(at) == ""
@@ -101,7 +111,10 @@ def test_a_gpu_by_name_or_times_of_ones_own() -> None:
 
 def test_times_from_the_url_from_elsewhere_and_as_typed_are_in_the_fields() -> None:
     at = field(device="simulated:10,50")
-    assert (at.selectbox(key="here").value, [n.value for n in at.number_input]) == (OWN, [10.0, 50.0, 0.0])
+    assert (at.selectbox(key="here").value, [n.value for n in at.number_input]) == (
+        OWN,
+        [10.0, 50.0, 0.0],
+    )
     at.session_state["elsewhere"] = {"device": "simulated:1,2,launch=3"}
     at.run()
     assert [n.value for n in at.number_input] == [1.0, 2.0, 3.0]
@@ -109,5 +122,8 @@ def test_times_from_the_url_from_elsewhere_and_as_typed_are_in_the_fields() -> N
     at.run()
     assert (at.selectbox(key="here").value, len(at.number_input)) == ("simulated:a100", 0)
     at = drawn_by(script, {"here": "simulated:7,8"})  # as the browser sends it
-    assert (at.selectbox(key="here").value, [n.value for n in at.number_input]) == (OWN, [7.0, 8.0, 0.0])
+    assert (at.selectbox(key="here").value, [n.value for n in at.number_input]) == (
+        OWN,
+        [7.0, 8.0, 0.0],
+    )
     assert at.session_state["device"] == "simulated:7,8"

@@ -15,7 +15,11 @@ from vitprof.export import trace
 from vitprof.store import RunStore
 from vitprof.ui import downloads
 
-OPENED_BY = {"Trace": "ui.perfetto.dev", "TensorBoard": "tensorboard --logdir", "Parquet": "read_parquet"}
+OPENED_BY = {
+    "Trace": "ui.perfetto.dev",
+    "TensorBoard": "tensorboard --logdir",
+    "Parquet": "read_parquet",
+}
 
 
 def drawn(script: str) -> AppTest:
@@ -23,7 +27,9 @@ def drawn(script: str) -> AppTest:
     return shown(AppTest.from_string(f"{begin}\n{script}", default_timeout=LIMIT_S))
 
 
-def test_buttons_of_a_run_say_what_opens_files_and_make_none(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buttons_of_a_run_say_what_opens_files_and_make_none(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add_run(store, n=6)
     monkeypatch.setattr(RunStore, "steps", lambda *_, **__: pytest.fail("a button was not clicked"))
     at = drawn("downloads.draw_exports(store.run(1))")
@@ -45,19 +51,33 @@ def test_every_button_gives_its_file(store: RunStore) -> None:
     assert len(zipfile.ZipFile(BytesIO(made["Bundle"])).namelist()) == 7
     assert made["Report"].startswith(b"<!DOCTYPE html>")
     rows = {name: len(pd.read_csv(BytesIO(made[name]))) for name in made if name.endswith("CSV")}
-    rows |= {name: len(pd.read_parquet(BytesIO(made[name]))) for name in made if name.endswith("Parquet")}
-    assert rows == {"Summary as CSV": 2, "Summary as Parquet": 2, "Every step as CSV": 30, "Parquet": 30}
+    rows |= {
+        name: len(pd.read_parquet(BytesIO(made[name]))) for name in made if name.endswith("Parquet")
+    }
+    assert rows == {
+        "Summary as CSV": 2,
+        "Summary as Parquet": 2,
+        "Every step as CSV": 30,
+        "Parquet": 30,
+    }
     assert len(json.loads(made["JSON"])["runs"]) == 2
     assert json.loads(gzip.decompress(made["Trace"]))["traceEvents"]
-    assert len([i for i in zipfile.ZipFile(BytesIO(made["TensorBoard"])).infolist() if not i.is_dir()]) == 2
+    assert (
+        len([i for i in zipfile.ZipFile(BytesIO(made["TensorBoard"])).infolist() if not i.is_dir()])
+        == 2
+    )
 
 
-def test_the_trace_of_a_long_run_is_cut_unless_ticked(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_trace_of_a_long_run_is_cut_unless_ticked(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add_run(store, n=6)
     at = drawn("downloads.draw_exports(store.run(1))")
     assert not at.checkbox
     monkeypatch.setattr(trace, "MOST_STEPS", 5)
-    assert json.loads(gzip.decompress(downloads.WHOLE_TRACE.make(store, [store.run(1)])))["traceEvents"]
+    assert json.loads(gzip.decompress(downloads.WHOLE_TRACE.make(store, [store.run(1)])))[
+        "traceEvents"
+    ]
     button = Mock(wraps=downloads._button)
     monkeypatch.setattr(downloads, "_button", button)
     at = drawn("downloads.draw_exports(store.run(1))")

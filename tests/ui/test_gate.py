@@ -24,7 +24,9 @@ FORM = {"content-type": "application/x-www-form-urlencoded"}
 class Asked:
     """A gate, and what it answers. What it passes on is answered 200 "inside", a WebSocket accepted."""
 
-    def __init__(self, *, token: Token | None = None, wide: bool = False, login: bool = False, **more: Any) -> None:
+    def __init__(
+        self, *, token: Token | None = None, wide: bool = False, login: bool = False, **more: Any
+    ) -> None:
         self.passed_on: list[str] = []
         self.now = 1_000_000.0
 
@@ -37,17 +39,38 @@ class Asked:
             await send({"type": "http.response.body", "body": b"inside"})
 
         hosts, files = ("localhost", "::1"), {"plotly.js": Path(__file__)}
-        self.gate = gate.Gate(inside, hosts, token, wide, login, files, clock=lambda: self.now, **more)
+        self.gate = gate.Gate(
+            inside, hosts, token, wide, login, files, clock=lambda: self.now, **more
+        )
 
     def __call__(
-        self, path: str = "/", *, kind: str = "http", body: bytes = b"", headers: Any = (), **more: Any
+        self,
+        path: str = "/",
+        *,
+        kind: str = "http",
+        body: bytes = b"",
+        headers: Any = (),
+        **more: Any,
     ) -> tuple[int, dict[str, str], str]:
         """Status, headers and body of an answer; of a WebSocket 101 or 403. `more` is of the ASGI scope."""
-        given = [("host", "localhost:8501"), *(headers.items() if isinstance(headers, dict) else headers)]
+        given = [
+            ("host", "localhost:8501"),
+            *(headers.items() if isinstance(headers, dict) else headers),
+        ]
         if isinstance(headers, dict) and "host" in headers:
             del given[0]
-        scope = {"type": kind, "method": "GET", "scheme": "http" if kind == "http" else "ws", "path": path}
-        scope |= {"query_string": b"", "server": ("127.0.0.1", 8501), "client": ("127.0.0.1", 40000), **more}
+        scope = {
+            "type": kind,
+            "method": "GET",
+            "scheme": "http" if kind == "http" else "ws",
+            "path": path,
+        }
+        scope |= {
+            "query_string": b"",
+            "server": ("127.0.0.1", 8501),
+            "client": ("127.0.0.1", 40000),
+            **more,
+        }
         scope["headers"] = [(name.encode(), value.encode()) for name, value in given]
         sent: list[Any] = []
         parts = [{"type": "http.request", "body": body, "more_body": False}]
@@ -62,7 +85,11 @@ class Asked:
         if kind == "websocket":
             return {"websocket.accept": 101, "websocket.close": 403}[sent[0]["type"]], {}, ""
         found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-        return sent[0]["status"], found, b"".join(part.get("body", b"") for part in sent[1:]).decode()
+        return (
+            sent[0]["status"],
+            found,
+            b"".join(part.get("body", b"") for part in sent[1:]).decode(),
+        )
 
 
 def test_somebody_at_this_machine_notices_nothing_but_headers() -> None:
@@ -75,9 +102,17 @@ def test_somebody_at_this_machine_notices_nothing_but_headers() -> None:
 
 
 def test_foreign_names_and_pages_are_refused() -> None:
-    given: list[Any] = [{"host": "evil.example"}, {"host": "evil.example", "origin": "http://evil.example"}]
-    given += [{"origin": origin} for origin in ("http://evil.example", "null", "http://localhost:9999")]
-    given += [[("host", "evil.example")], [("origin", "http://localhost:8501"), ("origin", "http://evil.example")]]
+    given: list[Any] = [
+        {"host": "evil.example"},
+        {"host": "evil.example", "origin": "http://evil.example"},
+    ]
+    given += [
+        {"origin": origin} for origin in ("http://evil.example", "null", "http://localhost:9999")
+    ]
+    given += [
+        [("host", "evil.example")],
+        [("origin", "http://localhost:8501"), ("origin", "http://evil.example")],
+    ]
     for headers in given:  # the last two have a second host, a second origin
         ask = Asked(token=TOKEN)
         assert [ask(kind=kind, headers=headers)[0] for kind in ("http", "websocket")] == [403, 403]
@@ -92,7 +127,11 @@ def test_wider_than_this_machine_it_is_closed_and_says_how_to_open_it() -> None:
         assert gate.SECURITY_HEADERS.items() <= headers.items()
         for way in ("VITPROF_TOKEN", "[auth]", "ssh -N -L"):
             assert way in body
-        for path, kind in (("/_stcore/stream", "websocket"), ("/app/static/plotly.js", "http"), ("/media/x", "http")):
+        for path, kind in (
+            ("/_stcore/stream", "websocket"),
+            ("/app/static/plotly.js", "http"),
+            ("/media/x", "http"),
+        ):
             assert ask(path, kind=kind, server=server)[0] == 403
         assert not ask.passed_on
     assert Asked(wide=True, login=True)()[0] == 200, "the page itself asks for the login"
@@ -113,10 +152,14 @@ def test_without_the_token_there_is_nothing_but_the_question() -> None:
 
 def test_told_once_a_browser_is_let_in() -> None:
     ask = Asked(token=TOKEN)
-    status, headers, body = ask("/history", method="POST", body=RIGHT, headers=FORM, query_string=b"text=a%26b")
+    status, headers, body = ask(
+        "/history", method="POST", body=RIGHT, headers=FORM, query_string=b"text=a%26b"
+    )
     assert (status, body, headers["location"]) == (303, "", "./history?text=a%26b")
     cookie, *attributes = headers["set-cookie"].split("; ")
-    assert {a.lower() for a in attributes} == {"httponly", "path=/", "samesite=lax"}, "ends with the browser"
+    assert {a.lower() for a in attributes} == {"httponly", "path=/", "samesite=lax"}, (
+        "ends with the browser"
+    )
     assert cookie.startswith("vitprof_8501=")
     assert "horse" not in cookie
     for kind, status in (("http", 200), ("websocket", 101)):
@@ -131,10 +174,18 @@ def test_wrong_ones_are_refused_and_then_slowed_down_right_or_not() -> None:
     ask = Asked(token=TOKEN)
     for n in range(gate.FROM_ONE):
         status, headers, body = ask(method="POST", body=b"token=guess", headers=FORM)
-        assert (status, "That is not the token." in body, "set-cookie" in headers) == (401, True, False), n
+        assert (status, "That is not the token." in body, "set-cookie" in headers) == (
+            401,
+            True,
+            False,
+        ), n
     for body in (b"token=guess", RIGHT):
         status, headers, page = ask(method="POST", body=body, headers=FORM)
-        assert (status, int(headers["retry-after"]) > 50, "Too many attempts" in page) == (429, True, True)
+        assert (status, int(headers["retry-after"]) > 50, "Too many attempts" in page) == (
+            429,
+            True,
+            True,
+        )
     assert ask(method="POST", body=RIGHT, headers=FORM, client=("192.0.2.8", 40000))[0] == 303
 
 
@@ -143,19 +194,42 @@ def test_the_address_that_a_sender_gives_itself_is_not_counted_unless_a_proxy_is
         ask = Asked(token=TOKEN, proxies=trusted)
         given = [{**FORM, "x-forwarded-for": f"192.0.2.{n}"} for n in range(2 * gate.FROM_ONE)]
         wrong = {"method": "POST", "body": b"token=guess"}
-        tried = {ask(**wrong, headers=headers, client=(headers["x-forwarded-for"], 1))[0] for headers in given}
+        tried = {
+            ask(**wrong, headers=headers, client=(headers["x-forwarded-for"], 1))[0]
+            for headers in given
+        }
         assert tried == answers
 
 
 def test_forms_and_files_that_are_none() -> None:
-    for body in (b"", b"token", b"token=%ff%00", b"\xff" * 9, b"token=" + b"x" * 100_000, b"token=guess&" + RIGHT):
+    for body in (
+        b"",
+        b"token",
+        b"token=%ff%00",
+        b"\xff" * 9,
+        b"token=" + b"x" * 100_000,
+        b"token=guess&" + RIGHT,
+    ):
         assert Asked(token=TOKEN)(method="POST", body=body, headers=FORM)[0] == 401
     for base in ("", "/lab"):
         ask = Asked(base=base)
         assert ask(f"{base}/app/static/plotly.js")[2] == Path(__file__).read_text()
-        for name in (".gitignore", "", "../app.py", "x/../plotly.js", "plotly.js/", "/etc/passwd", "plotly.js\x00"):
+        for name in (
+            ".gitignore",
+            "",
+            "../app.py",
+            "x/../plotly.js",
+            "plotly.js/",
+            "/etc/passwd",
+            "plotly.js\x00",
+        ):
             assert ask(f"{base}/app/static/{name}")[0] == 404, name
-    for path in ("//evil.example/", "/\\evil.example", "/https://evil.example", "/a/https:evil.example"):
+    for path in (
+        "//evil.example/",
+        "/\\evil.example",
+        "/https://evil.example",
+        "/a/https:evil.example",
+    ):
         location = Asked(token=TOKEN)(path, method="POST", body=RIGHT, headers=FORM)[1]["location"]
         assert (location[:2], "//" in location) == ("./", False)
 
@@ -164,7 +238,14 @@ OWN = ("localhost", "127.0.0.1", "::1", "*.lab.example")
 
 
 def test_names_pages_and_addresses_that_are_allowed() -> None:
-    for host in ("localhost", "LOCALHOST:1", "localhost.:8501", "127.0.0.1", "[::1]:8501", "a.lab.example"):
+    for host in (
+        "localhost",
+        "LOCALHOST:1",
+        "localhost.:8501",
+        "127.0.0.1",
+        "[::1]:8501",
+        "a.lab.example",
+    ):
         assert gate.is_named(host, OWN), host
         assert gate.is_named(host, ("*",)), host
     hosts = "evil.example localhost.evil.example lab.example evillab.example 127.0.0.2 ::1 [::2] [::1 localhost:port"
@@ -175,7 +256,13 @@ def test_names_pages_and_addresses_that_are_allowed() -> None:
     for host in ("localhost:8501", "[::1]:8501", "localhost"):
         assert gate.is_own_page(f"http://{host.upper()}", host)
         assert gate.is_own_page(f"https://{host}", host), "a proxy ends TLS"
-        others = ("http://localhost:8502", "http://127.0.0.1:8501", "null", "file://", f"chrome-extension://{host}")
+        others = (
+            "http://localhost:8502",
+            "http://127.0.0.1:8501",
+            "null",
+            "file://",
+            f"chrome-extension://{host}",
+        )
         assert not any(gate.is_own_page(origin, host) for origin in (*others, host))
     pairs = (("http://localhost", "localhost:8501"), ("null", "null"), ("file://", ""), ("", ""))
     assert not any(gate.is_own_page(origin, host) for origin, host in pairs)
@@ -186,13 +273,17 @@ def test_names_pages_and_addresses_that_are_allowed() -> None:
 
 def test_a_token_is_taken_from_the_environment() -> None:
     environ = {"VITPROF_TOKEN": f" {TOKEN.text}\n", "PATH": "/bin"}
-    assert (gate.take_token(environ), environ) == (TOKEN, {"PATH": "/bin"}), "jobs do not inherit it"
+    assert (gate.take_token(environ), environ) == (TOKEN, {"PATH": "/bin"}), (
+        "jobs do not inherit it"
+    )
     assert gate.take_token(environ) is None
     assert gate.take_token({"VITPROF_TOKEN": " "}) is None
     first, second = (gate.take_token({"VITPROF_TOKEN": "auto"}) for _ in range(2))
     assert (first.generated, len(first.text) > 40, first != second) == (True, True, True)
     environ = {"VITPROF_TOKEN": "secret"}
-    with pytest.raises(VitprofError, match=r"^VITPROF_TOKEN has 6 characters: give 16 or more, or auto ") as caught:
+    with pytest.raises(
+        VitprofError, match=r"^VITPROF_TOKEN has 6 characters: give 16 or more, or auto "
+    ) as caught:
         gate.take_token(environ)
     assert ("secret" in str(caught.value), environ) == (False, {})
 
@@ -202,17 +293,26 @@ def test_only_the_token_itself_is_right_and_its_pass_ends() -> None:
     assert token.is_right(text)
     assert not any(map(token.is_right, ("", text[:-1], text + " ", text.upper(), "ü" * len(text))))
     assert text not in repr(token)
-    assert Token("\udcff" * 16, generated=False).is_right("\udcff" * 16), "bytes of the environment that are no text"
+    assert Token("\udcff" * 16, generated=False).is_right("\udcff" * 16), (
+        "bytes of the environment that are no text"
+    )
     now = 1_000_000.0
     value = token.pass_for(now)
     assert text not in value
     # the last was issued in the future
-    for since, known in ((0, True), (gate.KNOWN_FOR_S, True), (gate.KNOWN_FOR_S + 1, False), (-1, False)):
+    for since, known in (
+        (0, True),
+        (gate.KNOWN_FOR_S, True),
+        (gate.KNOWN_FOR_S + 1, False),
+        (-1, False),
+    ):
         assert token.is_pass(value, now + since) is known
     assert not Token(TOKEN.text + "!", generated=False).is_pass(value, now)
     issued, _, signature = value.partition(".")
     forged = ["", ".", issued, f"{int(issued) + 1}.{signature}", f"{issued}.{signature[:-1]}"]
-    assert not any(token.is_pass(each, now) for each in [*forged, f"-1.{signature}", "²." + signature])
+    assert not any(
+        token.is_pass(each, now) for each in [*forged, f"-1.{signature}", "²." + signature]
+    )
 
 
 def test_guessing_is_slowed_down_for_one_and_for_all() -> None:
@@ -220,7 +320,9 @@ def test_guessing_is_slowed_down_for_one_and_for_all() -> None:
     attempts = gate.Attempts(lambda: now)
     assert [attempts.wait_s("a") for _ in range(gate.FROM_ONE)] == [0.0] * gate.FROM_ONE
     now = 10.0
-    assert [attempts.wait_s(one) for one in "ab"] == [gate.WINDOW_S - 10, 0.0], "another one is not kept out by it"
+    assert [attempts.wait_s(one) for one in "ab"] == [gate.WINDOW_S - 10, 0.0], (
+        "another one is not kept out by it"
+    )
     now = 1000.0
     waits = [attempts.wait_s(f"address {i}") for i in range(gate.FROM_ALL + 1)]
     assert waits == [0.0] * gate.FROM_ALL + [gate.WINDOW_S]
@@ -238,7 +340,9 @@ def user(monkeypatch: pytest.MonkeyPatch) -> Mock:
 
 
 @pytest.mark.slow
-def test_whoever_is_not_logged_in_sees_the_way_to_log_in_and_nothing_else(store: RunStore, user: Mock) -> None:
+def test_whoever_is_not_logged_in_sees_the_way_to_log_in_and_nothing_else(
+    store: RunStore, user: Mock
+) -> None:
     number = add_run(store, name="secret")
     at = AppTest.from_file(str(APP), default_timeout=LIMIT_S)
     at.secrets = {"auth": {"client_id": "x", "lab": {"client_id": "y"}}}
@@ -264,7 +368,10 @@ def test_who_started_a_run_is_said_where_there_is_a_login(store: RunStore, user:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gate, "has_login", lambda: False)
         at.run()
-    assert ("Started by" in said(at), "Log out" in [button.label for button in at.button]) == (False, False)
+    assert ("Started by" in said(at), "Log out" in [button.label for button in at.button]) == (
+        False,
+        False,
+    )
 
 
 def test_no_two_users_share_a_name(user: Mock, monkeypatch: pytest.MonkeyPatch) -> None:

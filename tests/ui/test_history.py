@@ -38,7 +38,11 @@ def listed(at: AppTest) -> list[int]:
 
 def dialog(name: str, ids: list[int]) -> AppTest:
     """One of the page's dialogs by itself, open until something is done: a rerun of the whole page closes them."""
-    return shown(AppTest.from_function(_draw_dialog, default_timeout=LIMIT_S, kwargs={"name": name, "ids": ids}))
+    return shown(
+        AppTest.from_function(
+            _draw_dialog, default_timeout=LIMIT_S, kwargs={"name": name, "ids": ids}
+        )
+    )
 
 
 def _draw_dialog(name: str, ids: list[int]) -> None:
@@ -69,14 +73,31 @@ def test_without_runs_it_says_what_to_do_and_then_a_row_what_a_run_was(store: Ru
     at = app("history")
     table = at.dataframe[0].value.set_index("run")
     row = table.loc[done]
-    expected = {"name": "mine", "strategy": "memory", "dataset": "digits", "batch": 64, "device": "cpu"}
+    expected = {
+        "name": "mine",
+        "strategy": "memory",
+        "dataset": "digits",
+        "batch": 64,
+        "device": "cpu",
+    }
     assert {name: row[name] for name in expected} == expected
     assert row["note"] == "a word"
     assert (list(row["verdict"]), list(row["spark"])) == (["input-bound"], [0.0, 0.5, 0.5, 1.0])
     assert (list(row["tags"]), row["idle"], row["speed"]) == (["one", "two"], 50.0, 12_800.0)
-    assert (str(row["created"].tz), list(table.loc[2]["verdict"])) == ("UTC", ["failed", "simulated"])
+    assert (str(row["created"].tz), list(table.loc[2]["verdict"])) == (
+        "UTC",
+        ["failed", "simulated"],
+    )
     assert set(LOOKS) < set(history.CHIPS), "every verdict has a chip, and every widget help"
-    kinds = ("button", "download_button", "selectbox", "multiselect", "text_input", "toggle", "file_uploader")
+    kinds = (
+        "button",
+        "download_button",
+        "selectbox",
+        "multiselect",
+        "text_input",
+        "toggle",
+        "file_uploader",
+    )
     mine = [w.proto for kind in kinds for w in at.get(kind)]
     mine = [w for w in mine if "history" in w.id or getattr(w, "query_param_key", "")]
     assert len(mine) > 15
@@ -97,7 +118,9 @@ def test_search_filter_and_sort_stand_in_the_address(store: RunStore) -> None:
     assert (kept["sort"], kept["strategies"]) == ("Slowest first", ["memory"])
     at.text_input(key="q").set_value(f"#{fast}").run()
     assert listed(at) == [fast]
-    assert "runs" not in address(app("history", runs="1,2")), "left behind by the browser's Back from Compare"
+    assert "runs" not in address(app("history", runs="1,2")), (
+        "left behind by the browser's Back from Compare"
+    )
     again = app("history", sort="Slowest first", strategies="memory", q=f"#{fast}")
     assert (listed(again), again.selectbox(key="sort").value) == ([fast], "Slowest first")
     at.text_input(key="q").set_value("nothing like it").run()
@@ -110,7 +133,9 @@ def test_search_filter_and_sort_stand_in_the_address(store: RunStore) -> None:
     assert listed(at) == [other]
 
 
-def test_the_page_is_as_it_was_left_and_helper_runs_are_listed_when_asked_for(store: RunStore) -> None:
+def test_the_page_is_as_it_was_left_and_helper_runs_are_listed_when_asked_for(
+    store: RunStore,
+) -> None:
     one, two, three = (add_run(store, strategy="memory") for _ in range(3))
     helper = add_run(store, group_key=f"headroom:{one}", role="A")
     at = app("history", strategies="memory")
@@ -191,7 +216,9 @@ def test_open_run_again_settings_and_compare(
 ) -> None:
     one, two = add_run(store, strategy="memory", batch_size=96), add_run(store)
     configs: list[object] = []
-    monkeypatch.setattr("vitprof.jobs.manager.JobManager.submit", lambda self, config: configs.append(config) or two)
+    monkeypatch.setattr(
+        "vitprof.jobs.manager.JobManager.submit", lambda self, config: configs.append(config) or two
+    )
     ticked.add(one)
     for key, opened in (("history-open", one), ("history-run-again", two)):
         at = app("history")
@@ -224,7 +251,9 @@ def test_a_run_is_renamed_annotated_and_several_are_tagged(store: RunStore) -> N
     at.multiselect(key=f"history-tags-{run_id}").set_value(["old", "a,b"])
     click(at, "history-save")
     assert "without a comma" in said(at)
-    assert (store.run(run_id).name, store.tags(run_id)) == ("a better name", ("old",)), "refused: nothing is saved"
+    assert (store.run(run_id).name, store.tags(run_id)) == ("a better name", ("old",)), (
+        "refused: nothing is saved"
+    )
     at.text_input(key=f"history-name-{run_id}").set_value("  ")
     at.multiselect(key=f"history-tags-{run_id}").set_value(["old"])
     click(at, "history-save")
@@ -270,17 +299,26 @@ def test_what_was_deleted_comes_back(store: RunStore, ticked: set[int]) -> None:
     assert (listed(at), store.run(helper).role) == (ids[::-1], "A")
     ticked.add(ids[0])
     click(at.run(), "history-delete")
-    at = app("history").multiselect(key="history-restore").set_value([2]).run()  # also where nothing is left
+    at = (
+        app("history").multiselect(key="history-restore").set_value([2]).run()
+    )  # also where nothing is left
     click(at, "history-restore-now")
     assert listed(at) == [2]
 
 
-def test_runs_come_in_from_a_file(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_come_in_from_a_file(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     elsewhere = RunStore(f"sqlite:///{tmp_path / 'elsewhere.sqlite'}")
-    files = [bundle.bundle_bytes(elsewhere, [add_run(elsewhere, n=5, name="from afar")]), b"no bundle at all"]
+    files = [
+        bundle.bundle_bytes(elsewhere, [add_run(elsewhere, n=5, name="from afar")]),
+        b"no bundle at all",
+    ]
     elsewhere.close()
     waiting: list[io.BytesIO] = []
-    monkeypatch.setattr(st, "file_uploader", lambda *args, **kwargs: waiting.pop() if waiting else None)
+    monkeypatch.setattr(
+        st, "file_uploader", lambda *args, **kwargs: waiting.pop() if waiting else None
+    )
     at = app("history")
     for content, message in zip(files, ("", "was not imported"), strict=True):
         waiting.append(io.BytesIO(content))
@@ -303,7 +341,9 @@ def test_a_run_of_another_version_is_listed_and_named(store: RunStore, ticked: s
 
 
 @pytest.mark.usefixtures("fresh")
-def test_a_store_that_can_only_be_read_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_can_only_be_read_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("VITPROF_HOME", str(tmp_path))
     with closing(RunStore()) as store:
         run_id = add_run(store, name="kept")

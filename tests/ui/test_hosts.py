@@ -21,7 +21,15 @@ UPGRADE = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Proto
 UPGRADE |= {"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
 STREAM = "/_stcore/stream"
 TOKEN = "a token of these tests"
-ELSEWHERE = ("style.css", "", "../app.py", "..%2fapp.py", "%2e%2e/app.py", "..%5capp.py", "%2fetc%2fhosts")
+ELSEWHERE = (
+    "style.css",
+    "",
+    "../app.py",
+    "..%2fapp.py",
+    "%2e%2e/app.py",
+    "..%5capp.py",
+    "%2fetc%2fhosts",
+)
 WATCHER = """
 import sys
 def seen(event, args):
@@ -35,7 +43,9 @@ def note(event, where):
 sys.addaudithook(seen)
 """
 """Python that writes down every address and name that a process of Python uses, as its `sitecustomize`."""
-INWARD = re.compile(r"socket\.bind .*|.* (None|localhost|127\.0\.0\.1|0\.0\.0\.0|::1|\('(127\.0\.0\.1|::1)', .*\))")
+INWARD = re.compile(
+    r"socket\.bind .*|.* (None|localhost|127\.0\.0\.1|0\.0\.0\.0|::1|\('(127\.0\.0\.1|::1)', .*\))"
+)
 """What stays within this machine."""
 
 
@@ -43,7 +53,10 @@ def table() -> list[tuple[str, str, bool]]:
     """The rows of the page for operators: Host, Origin ("" for none), and whether they are let in."""
     page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (.+?) \| (.+?) \| (opened|refused) \|$", page, re.MULTILINE)
-    return [(*(("" if cell == "none" else cell.strip("`")) for cell in row[:2]), row[2] == "opened") for row in rows]
+    return [
+        (*(("" if cell == "none" else cell.strip("`")) for cell in row[:2]), row[2] == "opened")
+        for row in rows
+    ]
 
 
 class Reply(NamedTuple):
@@ -53,7 +66,9 @@ class Reply(NamedTuple):
     """"" of what became a WebSocket."""
 
 
-def answer(url: str, path: str, headers: dict[str, str], method: str = "GET", body: str = "") -> Reply:
+def answer(
+    url: str, path: str, headers: dict[str, str], method: str = "GET", body: str = ""
+) -> Reply:
     """The answer to a request with just these headers."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
     try:
@@ -85,9 +100,14 @@ def url(log: Path) -> Iterator[str]:
     internet, and what writes down who looks for one."""
     (log.parent / "sitecustomize.py").write_text(WATCHER.format(log=str(log)))
     nowhere = "http://192.0.2.1:9"  # as a proxy: who uses it is seen too
-    env = {"VITPROF_HOME": str(log.parent / "home"), "PYTHONPATH": os.pathsep.join((str(log.parent), str(ROOT)))}
+    env = {
+        "VITPROF_HOME": str(log.parent / "home"),
+        "PYTHONPATH": os.pathsep.join((str(log.parent), str(ROOT))),
+    }
     env |= {"HTTP_PROXY": nowhere, "HTTPS_PROXY": nowhere, "VITPROF_TOKEN": TOKEN}
-    names = [f"--server.allowedHosts={name}" for name in ("lab.example", "localhost", "127.0.0.1", "::1")]
+    names = [
+        f"--server.allowedHosts={name}" for name in ("lab.example", "localhost", "127.0.0.1", "::1")
+    ]
     with serve(ROOT / "app.py", env=env, flags=("--server.address=0.0.0.0", *names)) as address:
         yield address
 
@@ -103,29 +123,49 @@ def cookie(url: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("host", "origin", "opened"), table())
-def test_the_table_of_the_page_for_operators(url: str, cookie: str, host: str, origin: str, opened: bool) -> None:
+def test_the_table_of_the_page_for_operators(
+    url: str, cookie: str, host: str, origin: str, opened: bool
+) -> None:
     port = host.rpartition(":")[2]
-    headers = {"Host": host, "Origin": origin, "Cookie": f"vitprof_{port if port.isdecimal() else ''}={cookie}"}
+    headers = {
+        "Host": host,
+        "Origin": origin,
+        "Cookie": f"vitprof_{port if port.isdecimal() else ''}={cookie}",
+    }
     headers = {name: value for name, value in headers.items() if value}
-    answers = [(200, 101)] if opened else [(403, 403)] if host else [(403, 403), (400, 400)]  # the server may be first
+    answers = (
+        [(200, 101)] if opened else [(403, 403)] if host else [(403, 403), (400, 400)]
+    )  # the server may be first
     assert both(url, headers) in answers
 
 
 def test_the_table_has_every_kind() -> None:
     hosts, origins, _ = (set(column) for column in zip(*table(), strict=True))
     assert {"localhost:8501", "127.0.0.1:8501", "[::1]:8501", "evil.example", ""} <= hosts
-    assert {"http://evil.example", "http://localhost:9999", "http://[::1]:8501", "null", ""} <= origins
-    names = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text())["server"]["allowedHosts"]
+    assert {
+        "http://evil.example",
+        "http://localhost:9999",
+        "http://[::1]:8501",
+        "null",
+        "",
+    } <= origins
+    names = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text())["server"][
+        "allowedHosts"
+    ]
     assert {"localhost", "127.0.0.1", "::1"} == set(names), "as the server of these tests has them"
 
 
-def test_two_files_are_served_and_nothing_else_and_streamlits_own_protection_is_on(url: str, cookie: str) -> None:
+def test_two_files_are_served_and_nothing_else_and_streamlits_own_protection_is_on(
+    url: str, cookie: str
+) -> None:
     own = {"Host": "localhost", "Cookie": f"vitprof_={cookie}"}
     for source in SERVED.values():
         reply = answer(url, f"/{url_of(source)}", own)
         kind = reply.headers["content-type"].partition(";")[0]
         assert (reply.status, kind, reply.text) == (200, "text/javascript", source.read_text())
-        assert "immutable" in reply.headers["cache-control"], "else sent for every page that is opened"
+        assert "immutable" in reply.headers["cache-control"], (
+            "else sent for every page that is opened"
+        )
         packed = answer(url, f"/{url_of(source)}", own | {"Accept-Encoding": "gzip, br"}).headers
         assert packed["content-encoding"] == "gzip"
         assert int(packed["content-length"]) < 0.4 * source.stat().st_size
@@ -135,10 +175,19 @@ def test_two_files_are_served_and_nothing_else_and_streamlits_own_protection_is_
     # Streamlit's cookie against forged uploads, and no foreign page as a frame around it or steering it by messages
     reply = answer(url, "/_stcore/host-config", own)
     assert '"allowedOrigins":[]' in reply.text
-    policy, frames = (str(reply.headers[name]) for name in ("content-security-policy", "x-frame-options"))
+    policy, frames = (
+        str(reply.headers[name]) for name in ("content-security-policy", "x-frame-options")
+    )
     assert ("frame-ancestors 'self'" in policy, frames) == (True, "SAMEORIGIN")
-    assert "_streamlit_xsrf=" in str(answer(url, "/_stcore/health", {"Host": "localhost"}).headers["set-cookie"])
-    assert answer(url, "/_stcore/upload_file/session/file", own | {"Content-Length": "0"}, "PUT").status == 403
+    assert "_streamlit_xsrf=" in str(
+        answer(url, "/_stcore/health", {"Host": "localhost"}).headers["set-cookie"]
+    )
+    assert (
+        answer(
+            url, "/_stcore/upload_file/session/file", own | {"Content-Length": "0"}, "PUT"
+        ).status
+        == 403
+    )
 
 
 def test_nobody_is_called(url: str, log: Path) -> None:

@@ -30,7 +30,9 @@ class Browser:
         if self.held and self.held[1] == sent["revision"]:
             return len(raw)
         if sent.get("figure"):
-            self.traces = [{k: decode(v) for k, v in trace.items()} for trace in sent["figure"]["data"]]
+            self.traces = [
+                {k: decode(v) for k, v in trace.items()} for trace in sent["figure"]["data"]
+            ]
             self.layout = sent["figure"]["layout"]
         elif self.held == (sent["run"], sent.get("base")):
             for trace, new in zip(self.traces, sent.get("traces", ()), strict=True):
@@ -53,18 +55,33 @@ def decode(value: Any) -> Any:
 
 
 def line(x: Any, y: Any, **more: Any) -> dict[str, Any]:
-    return {"data": [{"type": "scatter", "name": "a", "x": np.array(x, float), "y": np.array(y, float), **more}]}
+    return {
+        "data": [
+            {
+                "type": "scatter",
+                "name": "a",
+                "x": np.array(x, float),
+                "y": np.array(y, float),
+                **more,
+            }
+        ]
+    }
 
 
 ys = st.lists(st.one_of(st.integers(-3, 3).map(float), st.just(np.nan)), max_size=8)
-drawings = st.tuples(st.lists(ys, min_size=1, max_size=3), st.sampled_from("ab"), st.booleans(), st.integers(0, 1))
+drawings = st.tuples(
+    st.lists(ys, min_size=1, max_size=3), st.sampled_from("ab"), st.booleans(), st.integers(0, 1)
+)
 
 
 @pytest.mark.slow
 @given(st.lists(drawings, max_size=12))
 def test_the_browser_ends_up_with_the_figure_whatever_gets_lost(steps: list[Any]) -> None:
     feed, browser = ChartFeed(), Browser()
-    for traces, run, lost, title in [*steps, *[(*last[:2], False, last[3]) for last in steps[-1:] * 2]]:
+    for traces, run, lost, title in [
+        *steps,
+        *[(*last[:2], False, last[3]) for last in steps[-1:] * 2],
+    ]:
         figure = {
             "data": [{"x": np.arange(len(y)), "y": np.array(y, float)} for y in traces],
             "layout": {"title": {"text": str(title)}},
@@ -98,8 +115,17 @@ def test_sends_only_new_points_and_the_one_that_changed() -> None:
 
 def test_another_look_another_run_a_further_trace_and_a_request_are_sent_whole() -> None:
     feed, figure = ChartFeed(), line([1, 2, 3], [1, 2, 3])
-    changed: list[tuple[Any, str, int]] = [(figure, "r", 0), (figure, "s", 0), ({"data": figure["data"] * 2}, "s", 0)]
-    changes = ({"line": {"width": 3}}, {"name": "b"}, {"text": ["t"] * 3}, {"marker": {"color": np.arange(3.0)}})
+    changed: list[tuple[Any, str, int]] = [
+        (figure, "r", 0),
+        (figure, "s", 0),
+        ({"data": figure["data"] * 2}, "s", 0),
+    ]
+    changes = (
+        {"line": {"width": 3}},
+        {"name": "b"},
+        {"text": ["t"] * 3},
+        {"marker": {"color": np.arange(3.0)}},
+    )
     changed += [(line([1, 2, 3], [1, 2, 3], **change), "s", 0) for change in changes]
     for drawn, run, resync in [*changed, (figure, "s", 0), (figure, "s", 5)]:
         assert feed.update(drawn, run=run, resync=resync).figure is not None
@@ -111,7 +137,9 @@ def test_takes_plotly_figures_and_leaves_the_template_out() -> None:
     for n in (3, 5):
         x = np.arange(n)
         trace = go.Scatter(x=x * 0.5, y=x, customdata=np.stack([x, x], axis=1), name="a")
-        update = feed.update(go.Figure(trace, {"xaxis": {"title": {"text": "s"}}}).to_dict(), run="r")
+        update = feed.update(
+            go.Figure(trace, {"xaxis": {"title": {"text": "s"}}}).to_dict(), run="r"
+        )
         browser.receive(update)
     assert (update.figure, browser.layout) == (None, {"xaxis": {"title": {"text": "s"}}})
     assert browser.traces[0]["x"] == [0, 0.5, 1, 1.5, 2]
@@ -123,25 +151,41 @@ def test_values_of_every_kind_cross_the_wire_and_a_y_is_right_to_1_in_4000() -> 
     y[:3] = np.nan, np.inf, np.finfo("f4").max
     np.testing.assert_allclose(crossed(y, name="y"), y, rtol=2**-12)
     dates = np.array(["2024-01-02"], "datetime64[D]")
-    for values in (np.array([1, 2**40]), np.array([1, 2], np.uint8), np.array([True, False]), np.array([])):
+    for values in (
+        np.array([1, 2**40]),
+        np.array([1, 2], np.uint8),
+        np.array([True, False]),
+        np.array([]),
+    ):
         assert crossed(values) == values.tolist()
-    assert (crossed(["a", None, float("nan")]), crossed(dates)) == (["a", None, None], ["2024-01-02"])
+    assert (crossed(["a", None, float("nan")]), crossed(dates)) == (
+        ["a", None, None],
+        ["2024-01-02"],
+    )
     odd = {"range": [np.float64("nan"), np.int64(3), float("inf")], "z": np.array([[1.0, np.nan]])}
-    _, sent = opened(payload(ChartFeed().update({"data": [], "layout": odd}, run="r"), key="k", height=1, view=None))
+    _, sent = opened(
+        payload(
+            ChartFeed().update({"data": [], "layout": odd}, run="r"), key="k", height=1, view=None
+        )
+    )
     assert sent["figure"]["layout"]["range"] == [None, 3, None]
     assert sent["figure"]["layout"]["z"]["shape"] == "1, 2"
 
 
 def crossed(values: Any, name: str = "x") -> Any:
     browser = Browser()
-    browser.receive(ChartFeed().update({"data": [{"y": [1.5] * len(values), name: values}]}, run="r"))
+    browser.receive(
+        ChartFeed().update({"data": [{"y": [1.5] * len(values), name: values}]}, run="r")
+    )
     return browser.traces[0][name]
 
 
 def page() -> None:
     from vitprof.ui.live_chart import draw_growing
 
-    draw_growing({"data": [{"x": [1, 2], "y": [3, 4]}]}, key="one", run="r", alt="an <alt>", height=123)
+    draw_growing(
+        {"data": [{"x": [1, 2], "y": [3, 4]}]}, key="one", run="r", alt="an <alt>", height=123
+    )
 
 
 @pytest.mark.slow
@@ -154,9 +198,14 @@ def test_mounts() -> None:
 
 
 def test_what_the_browser_reports_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    session: dict[str, object] = {"k": {"view": [1, 2.5], "picked": {"trace": 1, "x": 2.5, "data": 7}}}
+    session: dict[str, object] = {
+        "k": {"view": [1, 2.5], "picked": {"trace": 1, "x": 2.5, "data": 7}}
+    }
     monkeypatch.setattr(live_chart.st, "session_state", session)
-    assert (live_chart.view_of("k"), live_chart._pick("k")) == ((1.0, 2.5), live_chart.Pick(1, 2.5, 7.0))
+    assert (live_chart.view_of("k"), live_chart._pick("k")) == (
+        (1.0, 2.5),
+        live_chart.Pick(1, 2.5, 7.0),
+    )
     assert live_chart.view_of("other") is None
     for view in (None, [2, 1], [1], ["1", "2"], [float("nan"), 1], "ab"):
         session["k"] = {"view": view}
@@ -180,4 +229,8 @@ def test_a_still_chart_has_words_and_a_revision_of_its_own() -> None:
     update = still(bars, alt="bars")
     assert update == still(bars, alt="bars")
     assert update.revision != still(others).revision
-    assert (update.base, update.silent, set(update.figure or ())) == (None, True, {"data", "layout"})
+    assert (update.base, update.silent, set(update.figure or ())) == (
+        None,
+        True,
+        {"data", "layout"},
+    )

@@ -14,7 +14,10 @@ from vitprof.store.database import now_utc
 def running(store: RunStore, wait_s: float, host: str, user: str) -> int:
     run_id = store.create_run(RunConfig(device="cpu", name=f"job of {user}"))
     steps = made_steps([wait_s] * 300, 1.0 - wait_s)
-    values = {"status": "running", "environment": {"hostname": host, "world_size": 4, "device": "cuda:0"}}
+    values = {
+        "status": "running",
+        "environment": {"hostname": host, "world_size": 4, "device": "cuda:0"},
+    }
     store.record(run_id, chunks_of("steps", steps), values | {"owner_user": user})
     return run_id
 
@@ -28,9 +31,14 @@ def test_without_runs(store: RunStore) -> None:
 def test_what_is_starved_now_comes_first_and_filters_hold(store: RunStore) -> None:
     fed, starved = running(store, 0.01, "gpu-01", "ada"), running(store, 0.5, "gpu-02", "bob")
     ended = RunSummary(n_samples=7200, samples_per_s=2.0, exposed_wait_frac=0.25)
-    store.update_run(add_run(store, device="cpu"), created_utc=now_utc(), owner_user="ada", summary=ended)
+    store.update_run(
+        add_run(store, device="cpu"), created_utc=now_utc(), owner_user="ada", summary=ended
+    )
     at = app("machines")
-    assert "1 of 2 running jobs is starved now: the time of 2.00 of 4 devices passes waiting for data." in said(at)
+    assert (
+        "1 of 2 running jobs is starved now: the time of 2.00 of 4 devices passes waiting for data."
+        in said(at)
+    )
     listed = at.dataframe[0].value
     assert listed["Run"].tolist() == [starved, fed]
     assert listed["Now"].tolist() == ["starved", "fed"]

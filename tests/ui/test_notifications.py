@@ -37,8 +37,14 @@ def elsewhere(at: AppTest) -> AppTest:
     return shown(at)
 
 
-def page(*run_ids: int, said: Sequence[tuple[str, str]] = (), watched: Mapping[str, Any] | None = None) -> AppTest:
-    state = {"shown": run_ids, notifications.TO_SAY: [*said], notifications.WATCHED: dict(watched or {})}
+def page(
+    *run_ids: int, said: Sequence[tuple[str, str]] = (), watched: Mapping[str, Any] | None = None
+) -> AppTest:
+    state = {
+        "shown": run_ids,
+        notifications.TO_SAY: [*said],
+        notifications.WATCHED: dict(watched or {}),
+    }
     return drawn_by(script, state)
 
 
@@ -50,13 +56,19 @@ def test_a_watched_run_is_announced_once_with_its_verdict(store: RunStore) -> No
     before, run_id = add_run(store), add_run(store, status="running", name="*mine*")
     at = page(before, run_id)
     assert not words(at), "one that had ended when it was opened is no news"
-    verdict = Verdict(simulated=False, kind="input-bound", sentence="Input-bound: it waits 9% of the time; try more")
+    verdict = Verdict(
+        simulated=False,
+        kind="input-bound",
+        sentence="Input-bound: it waits 9% of the time; try more",
+    )
     store.update_run(run_id, status="done", verdict=verdict.to_dict())
     assert words(elsewhere(at)) == ["***mine*** done: Input-bound: it waits 9% of the time"]
     assert not words(shown(at))
 
 
-def test_a_run_that_ends_while_its_own_page_is_drawn_is_not_announced_there(store: RunStore) -> None:
+def test_a_run_that_ends_while_its_own_page_is_drawn_is_not_announced_there(
+    store: RunStore,
+) -> None:
     at = page(add_run(store, status="running"))
     at.session_state["ends"] = at.session_state["shown"][0]
     assert not words(shown(at))
@@ -66,14 +78,22 @@ def test_a_run_that_ends_while_its_own_page_is_drawn_is_not_announced_there(stor
 
 def test_a_word_for_the_next_page_is_said_once_and_a_failure_says_why(store: RunStore) -> None:
     run_id = add_run(store, n=0, status="queued", name="a")
-    at = page(run_id, said=[("it is *there*", ":material/tune:")], watched={"gone": partial(notifications._run, 99)})
+    at = page(
+        run_id,
+        said=[("it is *there*", ":material/tune:")],
+        watched={"gone": partial(notifications._run, 99)},
+    )
     assert words(at) == ["it is *there*"]
-    assert list(at.session_state[notifications.WATCHED]) == [f"run {run_id}"], "one that is gone is passed over"
+    assert list(at.session_state[notifications.WATCHED]) == [f"run {run_id}"], (
+        "one that is gone is passed over"
+    )
     store.update_run(run_id, status="failed", error="disk full; free some")
     assert words(elsewhere(at)) == ["**a** failed: disk full; free some"]
 
 
-def test_a_group_and_a_tournament_are_announced_when_nothing_of_them_is_live(store: RunStore) -> None:
+def test_a_group_and_a_tournament_are_announced_when_nothing_of_them_is_live(
+    store: RunStore,
+) -> None:
     group, spec = "headroom:7", TournamentSpec(RunConfig(device="cpu"), ("memory",), (64,))
     ids = [add_run(store, n=0, status="queued", group_key=group) for _ in range(2)]
     gone, number = create_tournament(store, spec), create_tournament(store, spec)
@@ -90,7 +110,9 @@ def test_a_group_and_a_tournament_are_announced_when_nothing_of_them_is_live(sto
     assert not words(shown(at))
 
 
-def test_more_than_a_few_are_counted_and_are_news_once(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_a_few_are_counted_and_are_news_once(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ids = [add_run(store, n=0, status="stopped") for _ in range(5)]
     said = words(page(watched={str(n): partial(notifications._run, n) for n in ids}))
     assert (len(said), said[-1]) == (notifications.MAX_TOASTS + 1, "2 more have ended.")

@@ -18,12 +18,17 @@ def roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_folder_is_looked_at_and_chosen(store: RunStore, tmp_path: Path) -> None:
     at = app()
     assert at.button(key="own-look").disabled
-    at.text_input(key="own-spec").input(folder(tmp_path / "root" / "pets").removeprefix("folder:")).run()
+    at.text_input(key="own-spec").input(
+        folder(tmp_path / "root" / "pets").removeprefix("folder:")
+    ).run()
     click(at, "own-look")
     assert at.selectbox(key="set-dataset").value == "pets"
     assert at.number_input(key="set-batch_size").value == 23, "batches of 128 are too large for it"
     assert any("23 samples for training" in caption.value for caption in at.caption)
-    assert (catalog.dataset_info("pets").classes, at.button(key="run-button").disabled) == (3, False)
+    assert (catalog.dataset_info("pets").classes, at.button(key="run-button").disabled) == (
+        3,
+        False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -35,7 +40,9 @@ def test_a_folder_is_looked_at_and_chosen(store: RunStore, tmp_path: Path) -> No
         ("zip:x/y", "", "write it as folder"),
     ],
 )
-def test_what_cannot_be_read_is_one_line(store: RunStore, tmp_path: Path, given: str, name: str, words: str) -> None:
+def test_what_cannot_be_read_is_one_line(
+    store: RunStore, tmp_path: Path, given: str, name: str, words: str
+) -> None:
     at = app()
     at.text_input(key="own-spec").input(given.replace("root", f"{tmp_path}/root")).run()
     at.text_input(key="own-name").input(name).run()

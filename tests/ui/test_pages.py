@@ -29,7 +29,11 @@ def test_a_finished_run_from_the_url_and_the_queue_beside_it(store: RunStore) ->
     at = app(run=str(add_run(store, name="mine")))
     assert at.title[0].value == "mine"
     shown = metrics(at)
-    assert (shown["Samples/s"], shown["Data wait"], shown["Device idle"]) == ("12,800", "50%", "50%")
+    assert (shown["Samples/s"], shown["Data wait"], shown["Device idle"]) == (
+        "12,800",
+        "50%",
+        "50%",
+    )
     assert "GPU-util" not in shown, "there is no GPU"
     assert shown["Memory, peak"] == "1.00 GiB"
     waiting = store.create_run(RunConfig(name="**other**"))
@@ -80,10 +84,14 @@ def test_a_changed_setting_is_said_and_a_default_is_not_any_more(store: RunStore
     assert (address(again), again.number_input(key="set-slow_mb_s").value) == (said, 2.5)
     at.number_input(key="set-batch_size").set_value(128)
     at.selectbox(key="set-budget").set_value("steps").run()
-    assert address(at) == {name: value for name, value in said.items() if name != "batch_size"} | {"steps": "200"}
+    assert address(at) == {name: value for name, value in said.items() if name != "batch_size"} | {
+        "steps": "200"
+    }
 
 
-def test_what_cannot_be_leaves_the_address_and_a_run_and_what_is_no_setting_stay(store: RunStore) -> None:
+def test_what_cannot_be_leaves_the_address_and_a_run_and_what_is_no_setting_stay(
+    store: RunStore,
+) -> None:
     at = app(batch_size="many", strategy="nope")
     assert "Batch size many" in said(at)
     assert address(at) == {}
@@ -94,7 +102,9 @@ def test_what_cannot_be_leaves_the_address_and_a_run_and_what_is_no_setting_stay
     at.query_params.clear()  # as a click on a page's link does
     at.switch_page("pages/strategies.py").run()
     at.switch_page("pages/profile.py").run()
-    assert address(at) == {"run": run, "batch_size": "32"}, "another page and back keep run and settings"
+    assert address(at) == {"run": run, "batch_size": "32"}, (
+        "another page and back keep run and settings"
+    )
     store.delete(int(run))
     at.run()
     assert f"no run {run}" in said(at)
@@ -102,14 +112,19 @@ def test_what_cannot_be_leaves_the_address_and_a_run_and_what_is_no_setting_stay
     assert "run" not in address(at)
 
 
-def test_a_page_with_the_query_of_another_one_goes_there_and_both_keep_theirs(store: RunStore) -> None:
+def test_a_page_with_the_query_of_another_one_goes_there_and_both_keep_theirs(
+    store: RunStore,
+) -> None:
     at = app(run=str(add_run(store)), batch_size="64")
     ours = address(at)
     at.query_params.clear()
     at.switch_page("pages/strategies.py").run()
     at.query_params["strategy-workers"] = "true"
     at.run()
-    for name, value in ours.items():  # Back, and in the same moment a timer of the page that is left
+    for (
+        name,
+        value,
+    ) in ours.items():  # Back, and in the same moment a timer of the page that is left
         at.query_params[name] = value
     del at.query_params["strategy-workers"]
     at.run()
@@ -124,7 +139,9 @@ NOTE = "Demonstration**: recorded runs."
 
 
 @pytest.mark.slow
-def test_every_page_of_the_demonstration_shows_something(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_page_of_the_demonstration_shows_something(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert NOTE not in said(app())
     monkeypatch.setenv("VITPROF_HOME", str(demo.make_home()[0]))
     resources.manager().shutdown()

@@ -63,7 +63,12 @@ def test_progress_then_the_result_or_what_was_done_until_it_was_stopped(task: Ta
     assert (task.running, task.progress, task.result) == (True, SEVEN, None)
     work.let_go.set()
     task.wait()
-    assert (task.running, task.result, task.error, second.begun.is_set()) == (False, "all of it", "", False)
+    assert (task.running, task.result, task.error, second.begun.is_set()) == (
+        False,
+        "all of it",
+        "",
+        False,
+    )
     task.start(second)
     task.stop()
     task.wait()
@@ -73,7 +78,9 @@ def test_progress_then_the_result_or_what_was_done_until_it_was_stopped(task: Ta
     assert task.result == "all of it"
 
 
-def test_others_of_those_who_log_in_cannot_stop_it(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_of_those_who_log_in_cannot_stop_it(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
     person, work = "ada", Held()
     monkeypatch.setattr(users, "_source", [lambda: person])
     task.start(work)
@@ -97,7 +104,9 @@ def test_an_error_is_one_line_and_gone_with_the_next_start(task: Task) -> None:
     assert (task.error, task.result) == ("", "fine")
 
 
-def test_all_is_closed_once_the_last_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_is_closed_once_the_last_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(resources, "_closing", contextlib.ExitStack())
     closed: list[str] = []
     resources.at_end(lambda: closed.append("manager"))
@@ -120,7 +129,9 @@ def work(report, stopped):
     print("put away")
 BackgroundTask("vitprof-test").start(work)
 """
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
     assert ended.stdout == "put away\n"
 
 
@@ -128,7 +139,14 @@ def rows(first: int, n: int) -> list[list[float]]:
     """Made-up steps, each figure different from every other."""
     step = np.arange(first, first + n)
     figures = {"step": step, "epoch": step // 7, "t_start_s": 10 + step, "warmup": step < 3}
-    made = made_steps(0.1 + step / 1000, 0.5, samples=4, **figures, gap_s=0.2 + step / 1000, step_s=0.7 + step / 1000)
+    made = made_steps(
+        0.1 + step / 1000,
+        0.5,
+        samples=4,
+        **figures,
+        gap_s=0.2 + step / 1000,
+        step_s=0.7 + step / 1000,
+    )
     return np.nan_to_num(np.stack(list(made.values()), axis=1)).tolist()
 
 
@@ -144,7 +162,10 @@ def test_totals_are_those_of_the_analysis_rule_at_every_refresh(
     n = len(steps)
     whole = {name: np.arange(n) + 10.0 * i for i, name in enumerate(STEP_NAMES)}
     epochs = range(n) if every_step_begins_an_epoch else list(accumulate(step for step, _ in steps))
-    whole |= {"epoch": np.array(epochs, float), "warmup": np.array([warmup for _, warmup in steps], float)}
+    whole |= {
+        "epoch": np.array(epochs, float),
+        "warmup": np.array([warmup for _, warmup in steps], float),
+    }
     running, done = RunningTotals(), 0
     for cut in [*cuts, n]:
         if done < n:
@@ -162,7 +183,11 @@ def test_a_view_handed_out_does_not_change_later() -> None:
     growing.append({"x": np.arange(3.0)})
     view = growing.view()["x"]
     growing.append({"x": np.arange(5000.0)})
-    assert (view.tolist(), growing.view()["x"][:4].tolist(), growing.n) == ([0, 1, 2], [0, 1, 2, 0], 5003)
+    assert (view.tolist(), growing.view()["x"][:4].tolist(), growing.n) == (
+        [0, 1, 2],
+        [0, 1, 2, 0],
+        5003,
+    )
 
 
 def test_rows_arrive_once_and_those_that_a_stop_left_out_are_read_again(store: RunStore) -> None:
@@ -201,7 +226,10 @@ def anew(chart: LiveChart, series: Series, view: tuple[float, float] | None) -> 
 
 
 def same(a: list[Points], b: list[Points]) -> bool:
-    seen = [[(points.x.tolist(), points.y.tolist(), list(points.text or ())) for points in made] for made in (a, b)]
+    seen = [
+        [(points.x.tolist(), points.y.tolist(), list(points.text or ())) for points in made]
+        for made in (a, b)
+    ]
     return seen[0] == seen[1]
 
 
@@ -215,8 +243,17 @@ def test_growing_run(chart: LiveChart) -> None:
 
 def test_another_run_another_view_and_back() -> None:
     runs, cache = {1: made_up(4000), 2: made_up(300)}, PointCache()
-    for run_id, view in ((1, None), (1, (100.0, 140.0)), (1, (120.0, 180.0)), (1, None), (2, None), (1, None)):
-        assert same(cache.points(GAPS, run_id, runs[run_id], ORIGIN_S, view), anew(GAPS, runs[run_id], view))
+    for run_id, view in (
+        (1, None),
+        (1, (100.0, 140.0)),
+        (1, (120.0, 180.0)),
+        (1, None),
+        (2, None),
+        (1, None),
+    ):
+        assert same(
+            cache.points(GAPS, run_id, runs[run_id], ORIGIN_S, view), anew(GAPS, runs[run_id], view)
+        )
 
 
 def test_full_groups_are_built_once() -> None:

@@ -19,7 +19,9 @@ from vitprof.store import RunStore
 from vitprof.ui import selftest
 from vitprof.ui.selftest import work
 
-WRONG = dataclasses.replace(FINE, case="decode, in line", cause="collate", right=("decode",), cause_ok=False)
+WRONG = dataclasses.replace(
+    FINE, case="decode, in line", cause="collate", right=("decode",), cause_ok=False
+)
 
 
 @pytest.fixture
@@ -27,7 +29,9 @@ def ended_by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """A self-test that goes on until the event is set or it is stopped, and then has one right and one wrong case."""
     finish = threading.Event()
 
-    def run(cases: Sequence[Any], rounds: int, *, progress: OnProgress, stop: Callable[[], bool]) -> SelftestReport:
+    def run(
+        cases: Sequence[Any], rounds: int, *, progress: OnProgress, stop: Callable[[], bool]
+    ) -> SelftestReport:
         progress(Progress("read, in the loop, reference run", 3, 12, 0.25, 40.0))
         while not finish.wait(0.01) and not stop():
             pass
@@ -88,7 +92,9 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch, result: SelftestReport[Outcome] | Ex
 
 
 @pytest.mark.usefixtures("store")
-def test_on_the_gpu_each_case_is_a_row_and_the_figures_can_be_taken_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_the_gpu_each_case_is_a_row_and_the_figures_can_be_taken_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     outcomes = (
         Outcome("passed", "9 checked", case="clock mapping"),
         Outcome("failed", "9 of 1000 inside", "991 marks are outside", case="known idle"),
@@ -98,8 +104,15 @@ def test_on_the_gpu_each_case_is_a_row_and_the_figures_can_be_taken_along(monkey
     assert not at.exception
     table = at.dataframe[0].value
     assert list(table.iloc[:, 0]) == ["passed", "failed", "not run"]
-    assert list(table["measured"]) == ["9 checked", "9 of 1000 inside: 991 marks are outside", "no DALI"]
-    assert "Self-test on the GPU failed: 1 of 3: known idle (991 marks are outside); not run: launch-bound" in said(at)
+    assert list(table["measured"]) == [
+        "9 checked",
+        "9 of 1000 inside: 991 marks are outside",
+        "no DALI",
+    ]
+    assert (
+        "Self-test on the GPU failed: 1 of 3: known idle (991 marks are outside); not run: launch-bound"
+        in said(at)
+    )
     assert "send the file in with a bug report" in said(at)
     (button,) = at.get("download_button")
     assert button.proto.label == "Figures for a bug report"
@@ -108,7 +121,10 @@ def test_on_the_gpu_each_case_is_a_row_and_the_figures_can_be_taken_along(monkey
 
 @pytest.mark.usefixtures("store")
 def test_what_goes_wrong_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    at = on_gpu(monkeypatch, DeviceError("the self-test on the GPU needs an NVIDIA GPU\nthat PyTorch can use"))
+    at = on_gpu(
+        monkeypatch,
+        DeviceError("the self-test on the GPU needs an NVIDIA GPU\nthat PyTorch can use"),
+    )
     assert not at.exception
     (shown,) = at.error
     assert "needs an NVIDIA GPU that PyTorch can use" in shown.value

@@ -13,7 +13,8 @@ from vitprof.ui.tables import Column, frame
 from vitprof.ui.texts import escaped
 
 STREAMLIT_READS = re.compile(
-    r":[\w+\-/]*[A-Za-z+\-][\w+\-/]*:|:(100|1234):|https?://|www\.|@|(^|\s)(<->|->|<-|--|>=|<=|~=)(\s|$)", re.IGNORECASE
+    r":[\w+\-/]*[A-Za-z+\-][\w+\-/]*:|:(100|1234):|https?://|www\.|@|(^|\s)(<->|->|<-|--|>=|<=|~=)(\s|$)",
+    re.IGNORECASE,
 )
 """What Streamlit 1.67 looks for in the text that Markdown has made: icons, emoji, links, arrows and signs."""
 
@@ -59,5 +60,12 @@ def test_columns_without_a_value_are_left_out_and_numbers_have_three_digits() ->
         Column("No words", "", lambda *_: "n/a"),
     ]
     made = frame(columns, [("one", 12_345.6, 12_345), ("", NAN, 7)])
-    assert (list(made), made["Name"].tolist()) == (["Name", "Figure", "Count", "Exact"], ["one", ""])
-    assert (made["Figure"][0], made["Exact"][0], made["Count"].tolist()) == (12_300, 12_345.6, [12_345, 7])
+    assert (list(made), made["Name"].tolist()) == (
+        ["Name", "Figure", "Count", "Exact"],
+        ["one", ""],
+    )
+    assert (made["Figure"][0], made["Exact"][0], made["Count"].tolist()) == (
+        12_300,
+        12_345.6,
+        [12_345, 7],
+    )

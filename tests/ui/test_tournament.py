@@ -11,7 +11,17 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.stored_series import append_telemetry
-from tests.ui.dashboard import LIMIT_S, add_run, address, app, charts, click, kept_in_url, read, said
+from tests.ui.dashboard import (
+    LIMIT_S,
+    add_run,
+    address,
+    app,
+    charts,
+    click,
+    kept_in_url,
+    read,
+    said,
+)
 from tests.ui.tournaments import DEVICE, KEYS, add_tournament, spec
 from vitprof.analysis.tournament.recommend import recommend
 from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config, settings_of
@@ -23,7 +33,13 @@ from vitprof.experiments.tournament.tournament_view import TournamentView
 from vitprof.export.tournament import tournament_csv
 from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.store import RunQuery, RunStore, read_role, role_of
-from vitprof.store.tournaments import TournamentStatus, claim, list_tournaments, set_status, tournament
+from vitprof.store.tournaments import (
+    TournamentStatus,
+    claim,
+    list_tournaments,
+    set_status,
+    tournament,
+)
 from vitprof.ui.notifications import TO_SAY
 from vitprof.ui.tournament import state as tournament_state
 from vitprof.ui.tournament.results import OF_OWN_SCRIPTS, SECTIONS
@@ -43,7 +59,9 @@ def shown(tournament_id: int, **query: str) -> AppTest:
 
 
 @pytest.mark.slow
-def test_another_baseline_is_in_the_address_and_another_tournament_has_its_own(store: RunStore) -> None:
+def test_another_baseline_is_in_the_address_and_another_tournament_has_its_own(
+    store: RunStore,
+) -> None:
     one, other = add_tournament(store, WAITS), add_tournament(store, WAITS)
     at = shown(one)
     at.selectbox(key="against").set_value(KEYS["memory"]).run()
@@ -87,8 +105,12 @@ def test_the_setting_can_be_used_at_once_taken_as_code_and_compared(store: RunSt
     click(at, "tournament-use-best")
     assert at.selectbox(key="set-strategy").value == "memory"
     assert [at.number_input(key=f"set-device-{name}").value for name in ("ms", "us")] == [5, 0]
-    assert address(at)["strategy"] == "memory", "else Profile would put it there, and Back would need two presses"
-    ((words, _),) = at.session_state[TO_SAY]  # app.py says it, which `AppTest.switch_page` passes by
+    assert address(at)["strategy"] == "memory", (
+        "else Profile would put it there, and Back would need two presses"
+    )
+    ((words, _),) = at.session_state[
+        TO_SAY
+    ]  # app.py says it, which `AppTest.switch_page` passes by
     assert words == "The settings of tournament 1 are in the sidebar. Press Run to start."
     at.switch_page("pages/tournament.py").run()
     assert address(at)["tournament"] == "1", "as it was left"
@@ -103,7 +125,9 @@ def test_the_setting_can_be_used_at_once_taken_as_code_and_compared(store: RunSt
     assert store.run(base).config.strategy == "memory", "the tournament's baseline, not the slowest"
 
 
-def test_one_of_another_machine_can_be_taken_over_and_resumed(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_another_machine_can_be_taken_over_and_resumed(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     number = add_tournament(store, {"per-sample": 0.02}, rounds=1)
     set_status(store, number, "running", owner={"host": "box-1", "pid": 7, "started": 1.0})
     at = shown(number)
@@ -124,15 +148,21 @@ def runner(store: RunStore) -> Mock:
     number = add_tournament(store, {"per-sample": 0.02}, rounds=1, status="paused")
     claim(store, number)
     runner = Mock(alive=True, id=number)
-    runner.pause = lambda: set_status(store, number, "paused", note="the current run is finished first")
+    runner.pause = lambda: set_status(
+        store, number, "paused", note="the current run is finished first"
+    )
     runner.resume.side_effect = lambda: set_status(store, number, "running", note="")
     runners()._runners[number] = runner
     return runner
 
 
-def test_pause_resume_stop_end_and_more_rounds(runner: Mock, store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pause_resume_stop_end_and_more_rounds(
+    runner: Mock, store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     at = shown(runner.id)
-    assert any(re.search("1 of 6 runs done.*; at most about", str(bar.proto)) for bar in at.get("progress"))
+    assert any(
+        re.search("1 of 6 runs done.*; at most about", str(bar.proto)) for bar in at.get("progress")
+    )
     assert "Too early: only per-sample" in said(at)
     assert at.dataframe[0].value["vs fastest"].iloc[0] == "fastest so far"
     click(at, "tournament-pause")
@@ -159,7 +189,10 @@ def test_pause_resume_stop_end_and_more_rounds(runner: Mock, store: RunStore, mo
 def test_one_at_a_time(runner: Mock, store: RunStore) -> None:
     at = app("tournament")
     assert at.button(key="tournament-start").disabled
-    assert (tournament_state.start(spec(), "another tab's"), len(list_tournaments(store))) == (runner.id, 1)
+    assert (tournament_state.start(spec(), "another tab's"), len(list_tournaments(store))) == (
+        runner.id,
+        1,
+    )
     with pytest.raises(JobError, match=f"tournament {runner.id} is running"):
         tournament_state.resume(runner.id + 1)
     click(at, "tournament-show-running")
@@ -183,7 +216,9 @@ def test_the_list_opens_and_deletes(store: RunStore) -> None:
     assert "no figures yet" in said(at)
     click(at, f"tournament-ask-{old}")
     assert f"{old}: old one" in said(at)
-    at = AppTest.from_function(_draw_question, default_timeout=LIMIT_S, kwargs={"number": old}).run()
+    at = AppTest.from_function(
+        _draw_question, default_timeout=LIMIT_S, kwargs={"number": old}
+    ).run()
     click(at, "tournament-delete-yes")
     ((words, _),) = at.session_state[TO_SAY]
     assert words == f"Tournament {old} and its 4 runs deleted"
@@ -212,11 +247,23 @@ def test_page_store_list_and_downloads_say_the_same(store: RunStore) -> None:
     number = add_tournament(store, WAITS, failed="tensordataset")
     group = f"tournament:{number}"
 
-    def made(strategy: str, round_: int, wait_s: float, *, status: str = "done", others: bool = False) -> None:
+    def made(
+        strategy: str, round_: int, wait_s: float, *, status: str = "done", others: bool = False
+    ) -> None:
         role = role_of(KEYS[strategy], round_)
-        run = add_run(store, wait_s=wait_s, group_key=group, role=role, strategy=strategy, device=DEVICE, status=status)
+        run = add_run(
+            store,
+            wait_s=wait_s,
+            group_key=group,
+            role=role,
+            strategy=strategy,
+            device=DEVICE,
+            status=status,
+        )
         busy = {"t_s": 100.2, "cpu_pct": 100.0 if others else 25.0, "job_cpu_pct": 100.0}
-        append_telemetry(store, run, 1, [[busy.get(name, float("nan")) for name in TELEMETRY_COLUMNS]])
+        append_telemetry(
+            store, run, 1, [[busy.get(name, float("nan")) for name in TELEMETRY_COLUMNS]]
+        )
 
     for round_ in (3, 4, 5):  # added
         made("per-sample", round_, 0.02)
@@ -240,9 +287,14 @@ def test_page_store_list_and_downloads_say_the_same(store: RunStore) -> None:
     assert "the disk is full: free some space" in said(at)
     assert re.fullmatch(r"2\d,\d00 \([\d,]+-[\d,]+\)", frame["Samples/s"][0])
     assert "memory, batch 128: round 6 not counted: other programs used 3.0 CPU cores" in said(at)
-    (times,) = re.findall(r"([\d.]+) times that of per-sample, batch 128 \(([\d.]+) to ([\d.]+), 5 runs", said(at))
+    (times,) = re.findall(
+        r"([\d.]+) times that of per-sample, batch 128 \(([\d.]+) to ([\d.]+), 5 runs", said(at)
+    )
     assert frame["Speed-up"][0] == f"{times[0]}x ({times[1]}-{times[2]})"
-    assert (list(frame["Rank"][:2]), list(frame["vs fastest"])) == ([1, 2], ["★ recommended", "slower", "failed"])
+    assert (list(frame["Rank"][:2]), list(frame["vs fastest"])) == (
+        [1, 2],
+        ["★ recommended", "slower", "failed"],
+    )
     assert list(frame["vs baseline"][:2]) == ["faster", "baseline"]
     throughput = frame["Samples/s"][0].partition(" ")[0]
     assert f"Use memory, batch 128: {throughput} samples/s" in said(at)
@@ -261,7 +313,12 @@ OWN_WAITS = {UNCHANGED: 0.02, f"{OWN_SCRIPT}/workers=2": 0.01, f"{OWN_SCRIPT}/wo
 
 
 def add_own_tournament(
-    store: RunStore, *, status: TournamentStatus = "done", agreed: bool = True, rounds: int = 2, **state: object
+    store: RunStore,
+    *,
+    status: TournamentStatus = "done",
+    agreed: bool = True,
+    rounds: int = 2,
+    **state: object,
 ) -> int:
     """A script whose steps wait for less, the more workers there are."""
     varied = (("workers", (2, 4)), ("decode_cache", ("off",)))
@@ -279,18 +336,25 @@ def add_own_tournament(
     return number
 
 
-def test_the_answer_of_an_own_script_has_the_line_to_paste_and_the_line_to_type(store: RunStore) -> None:
+def test_the_answer_of_an_own_script_has_the_line_to_paste_and_the_line_to_type(
+    store: RunStore,
+) -> None:
     at = shown(add_own_tournament(store))
     text = said(at)
     assert "Use 4 workers: " in text
     assert "times that of the script as it is" in text
     assert "runs python train.py in /work and trains for" in text
     codes = [code.value for code in at.get("code")]
-    assert codes == ["python -m vitprof tournament --resume 1 --more-rounds 3", "DataLoader(..., num_workers=4)"]
+    assert codes == [
+        "python -m vitprof tournament --resume 1 --more-rounds 3",
+        "DataLoader(..., num_workers=4)",
+    ]
     frame = at.dataframe[0].value
     assert list(frame["Setting"]) == ["4 workers", "2 workers", "the script as it is"]
     labels = {button.label for button in at.button}
-    assert not labels & {"Run 3 more rounds", "Resume", "Use these settings", "Start tournament"}, "it starts nothing"
+    assert not labels & {"Run 3 more rounds", "Resume", "Use these settings", "Start tournament"}, (
+        "it starts nothing"
+    )
     for section in OF_OWN_SCRIPTS[1:]:  # the first is shown at once
         at.segmented_control(key="section").set_value(section).run()
         assert not at.error

@@ -16,7 +16,11 @@ from vitprof.ui.tournament.setup import estimate, estimate_sentence
 
 pytestmark = pytest.mark.usefixtures("store")
 DEVICE = "simulated:10,0"
-RELOADED = {"trial_strategies": ["memory", "workers"], "trial_batch_sizes": ["64", "256"], "trial_workers": ["0", "2"]}
+RELOADED = {
+    "trial_strategies": ["memory", "workers"],
+    "trial_batch_sizes": ["64", "256"],
+    "trial_workers": ["0", "2"],
+}
 RELOADED |= {"trial_lasts": "steps", "trial_steps": "30", "trial_limit": "2"}
 """What a form says in the URL."""
 
@@ -30,7 +34,10 @@ def test_start_runs_what_was_chosen(store: RunStore, monkeypatch: pytest.MonkeyP
     begun: list[int] = []
     monkeypatch.setattr(TournamentRunners, "run", lambda self, number: begun.append(number))
     at = page(threads="1", seed="7", storage="memory")
-    assert "From the settings of Profile: Seed 7, Torch CPU threads 1. Not taken from there: Storage" in said(at)
+    assert (
+        "From the settings of Profile: Seed 7, Torch CPU threads 1. Not taken from there: Storage"
+        in said(at)
+    )
     at.multiselect(key="trial_strategies").set_value(["memory", "workers"]).run()
     at.multiselect(key="trial_workers").set_value([0, 2]).run()
     at.multiselect(key="trial_batch_sizes").set_value([64, 256]).run()
@@ -51,20 +58,40 @@ def test_start_runs_what_was_chosen(store: RunStore, monkeypatch: pytest.MonkeyP
     found = tournament(store, started)
     assert found.name == ("mine " * 40).strip()
     assert (found.spec.base.threads, found.spec.base.seed, found.spec.base.steps) == (1, 7, 30)
-    assert (found.spec.base.device, found.spec.base.storage, found.spec.base.evaluate) == (DEVICE, None, False)
+    assert (found.spec.base.device, found.spec.base.storage, found.spec.base.evaluate) == (
+        DEVICE,
+        None,
+        False,
+    )
     assert found.spec.strategies == ("memory", "workers")
-    assert (found.spec.workers, found.spec.batch_sizes, found.spec.seconds) == ((0, 2), (64, 256), 120)
+    assert (found.spec.workers, found.spec.batch_sizes, found.spec.seconds) == (
+        (0, 2),
+        (64, 256),
+        120,
+    )
     assert found.spec.baseline == "workers/b64/w0/as-is"
     # what was chosen is still there when the form comes back
     click(at, "tournament-back")
-    assert (at.multiselect(key="trial_workers").value, at.number_input(key="trial_steps").value) == ([0, 2], 30)
+    assert (
+        at.multiselect(key="trial_workers").value,
+        at.number_input(key="trial_steps").value,
+    ) == ([0, 2], 30)
 
 
 @pytest.mark.slow
 def test_an_address_that_names_what_cannot_be_is_told() -> None:
-    profile = {"dataset": "nope", "model": "none", "device": "gpu", "n_images": "-3", "batch_size": "x"}
+    profile = {
+        "dataset": "nope",
+        "model": "none",
+        "device": "gpu",
+        "n_images": "-3",
+        "batch_size": "x",
+    }
     trial = {"lasts": "years", "steps": "x", "early_stop": "perhaps"}
-    more = {f"trial_{name}": value for name, value in (trial | {"evaluate": "false", "seconds": "5"}).items()}
+    more = {
+        f"trial_{name}": value
+        for name, value in (trial | {"evaluate": "false", "seconds": "5"}).items()
+    }
     at = app("tournament", trial_strategies=["memory", "nope"], **(profile | more))
     assert at.multiselect(key="trial_strategies").value == ["memory"]
     told = read(at.warning[0].value)
@@ -74,7 +101,12 @@ def test_an_address_that_names_what_cannot_be_is_told() -> None:
     assert "Seconds" not in told
     at.run()
     assert not at.warning
-    for name, value in (("repeats", "0"), ("repeats", "1000000000000"), ("seconds", "-4"), ("limit", "-1")):
+    for name, value in (
+        ("repeats", "0"),
+        ("repeats", "1000000000000"),
+        ("seconds", "-4"),
+        ("limit", "-1"),
+    ):
         at = page(**{f"trial_{name}": value})
         assert len(at.error) == 1
         assert ": give a" in at.error[0].value.replace("\\", "")
@@ -84,7 +116,10 @@ def test_an_address_that_names_what_cannot_be_is_told() -> None:
 def test_a_newcomer_can_start_at_once_and_what_is_no_choice_is_refused_in_a_line() -> None:
     at = page()
     assert "A tournament runs strategies" in said(at)
-    assert "4 settings x 3 rounds = 12 runs, about 2 min; up to 10 rounds (about 6 min) until it is decided" in said(at)
+    assert (
+        "4 settings x 3 rounds = 12 runs, about 2 min; up to 10 rounds (about 6 min) until it is decided"
+        in said(at)
+    )
     assert not at.button(key="tournament-start").disabled
     assert not at.error
     at.session_state["trial_batch_sizes"] = [128, "100", "100"]

@@ -32,14 +32,28 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """A search that goes on until its event "finish" is set or it is stopped."""
     seen: dict[str, Any] = {"finish": threading.Event()}
 
-    def tune(manager: Any, base: RunConfig, seconds: float, *, batch_sizes: Any, progress: Any, stop: Any) -> Tuning:
+    def tune(
+        manager: Any, base: RunConfig, seconds: float, *, batch_sizes: Any, progress: Any, stop: Any
+    ) -> Tuning:
         seen.update(base=base, seconds=seconds, batch_sizes=batch_sizes)
         progress(Progress("rung 1 of 2: batch 512", 1, 4, 0.25, best_per_s=1234.0))
         while not seen["finish"].wait(0.01) and not stop():
             pass
         tried = (Tried(OWN, 1, 1, 1000.0, ""), Tried(BEST, 0, 2, 2000.0, ""))
         config = RunConfig(**{**base.to_dict(), "workers": 4, "batch_size": 512})
-        return Tuning(base.strategy, OWN, BEST, config, 2000.0, Interval(2.0, 1.9, 2.1), True, tried, 9, 12.0, stop())
+        return Tuning(
+            base.strategy,
+            OWN,
+            BEST,
+            config,
+            2000.0,
+            Interval(2.0, 1.9, 2.1),
+            True,
+            tried,
+            9,
+            12.0,
+            stop(),
+        )
 
     monkeypatch.setattr(state, "tune", tune)
     yield seen
@@ -57,12 +71,19 @@ def test_from_the_form_to_the_sidebar(asked: dict[str, Any]) -> None:
     at = page()
     assert re.search(r"Time for about 1\d of \d\d settings\.", said(at))
     at.number_input(key="tune_seconds").set_value(30.0).run()
-    assert re.search(r"Time for about \d of \d\d settings: too few to say anything\. Give it about \d min\.", said(at))
+    assert re.search(
+        r"Time for about \d of \d\d settings: too few to say anything\. Give it about \d min\.",
+        said(at),
+    )
     at.toggle(key="tune_same_batch").set_value(True).run()
     click(at, "tune-start")
     assert any("best so far 1,230 samples/s" in str(bar.proto) for bar in at.get("progress"))
     assert "tune-start" not in {b.key for b in at.button}, "it cannot be started twice"
-    assert (asked["seconds"], asked["batch_sizes"], asked["base"].strategy) == (30.0, (128,), "workers")
+    assert (asked["seconds"], asked["batch_sizes"], asked["base"].strategy) == (
+        30.0,
+        (128,),
+        "workers",
+    )
     asked["finish"].set()
     work().wait()
     at.run()
@@ -73,7 +94,10 @@ def test_from_the_form_to_the_sidebar(asked: dict[str, Any]) -> None:
     assert [*charts(at)] == ["tune-history"]
     click(at, "tune-use")
     assert at.number_input(key="set-workers").value == 4
-    assert at.session_state[TO_SAY][0][0] == "The settings of the tuning are in the sidebar. Press Run to start."
+    assert (
+        at.session_state[TO_SAY][0][0]
+        == "The settings of the tuning are in the sidebar. Press Run to start."
+    )
 
 
 @pytest.mark.usefixtures("asked")

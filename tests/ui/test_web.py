@@ -9,19 +9,30 @@ from vitprof.ui import web
 from vitprof.ui.gate import Token
 from vitprof.ui.web import start_lines
 
-GIVEN, MADE = Token("correct horse battery", generated=False), Token("made at this start", generated=True)
+GIVEN, MADE = (
+    Token("correct horse battery", generated=False),
+    Token("made at this start", generated=True),
+)
 
 
-def test_a_token_is_said_only_where_it_was_made_and_nothing_where_only_this_machine_reaches_it() -> None:
+def test_a_token_is_said_only_where_it_was_made_and_nothing_where_only_this_machine_reaches_it() -> (
+    None
+):
     for address in ("127.0.0.1", "::1", "localhost"):
-        assert start_lines(address, None, login=False) == start_lines(address, GIVEN, login=False) == []
+        assert (
+            start_lines(address, None, login=False)
+            == start_lines(address, GIVEN, login=False)
+            == []
+        )
     assert GIVEN.text not in "".join(start_lines("0.0.0.0", GIVEN, login=False))
     for address in ("0.0.0.0", "127.0.0.1"):
         assert start_lines(address, MADE, login=False)[0].endswith(f": {MADE.text}")
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.7", "my-host", None])
-def test_wider_it_says_it_is_closed_or_what_it_asks_for(address: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wider_it_says_it_is_closed_or_what_it_asks_for(
+    address: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(web, "find_spec", lambda name: name == "authlib")
     closed, *ways = start_lines(address, None, login=False)
     assert "closed" in closed
@@ -36,7 +47,9 @@ def test_wider_it_says_it_is_closed_or_what_it_asks_for(address: str | None, mon
 def test_a_login_that_nobody_can_use_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "find_spec", lambda _: None)
     (line,) = start_lines("127.0.0.1", None, login=True)
-    assert line == "vitprof: nobody can log in until you run python -m pip install 'streamlit[auth]'"
+    assert (
+        line == "vitprof: nobody can log in until you run python -m pip install 'streamlit[auth]'"
+    )
 
 
 def test_a_server_that_hangs_as_it_closes_says_where_and_ends() -> None:
@@ -59,6 +72,8 @@ serve.END_WITHIN_S = 0.5
 serve.limit_end()
 uvicorn.run(app, port=0, log_level="critical")
 """
-    ended = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False
+    )
     assert ended.returncode == 1
     assert "Timeout (0:00:00.500000)!" in ended.stderr

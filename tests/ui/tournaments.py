@@ -16,7 +16,13 @@ KEYS = {name: f"{name}/b128/w-/as-is" for name in ("per-sample", "tensordataset"
 def spec(**more: object) -> TournamentSpec:
     """Three strategies at one batch size, two rounds."""
     base = RunConfig(steps=40, device=DEVICE, evaluate=False)
-    known = {"base": base, "strategies": tuple(KEYS), "batch_sizes": (128,), "repeats": 2, "until_decided": False}
+    known = {
+        "base": base,
+        "strategies": tuple(KEYS),
+        "batch_sizes": (128,),
+        "repeats": 2,
+        "until_decided": False,
+    }
     return TournamentSpec(**(known | more))  # type: ignore[arg-type]
 
 
@@ -33,7 +39,10 @@ def add_tournament(
     """A tournament whose strategies waited so many seconds for each batch; `failed` is one that failed at once."""
     made = spec()
     tournament_id = create_tournament(store, made, name)
-    trials, group = {trial.config.strategy: trial for trial in plan(made)}, f"tournament:{tournament_id}"
+    trials, group = (
+        {trial.config.strategy: trial for trial in plan(made)},
+        f"tournament:{tournament_id}",
+    )
     for number in range(1, rounds + 1):
         for strategy, wait_s in waits.items():
             role = role_of(trials[strategy].key, number)

@@ -10,7 +10,13 @@ from tests.watch.watching import Host
 @pytest.fixture(scope="package")
 def host() -> Iterator[Host]:
     """A process that has PyTorch loaded, which takes seconds; gone when tests elsewhere look for processes."""
-    host = Host("tests.watch.scripts", None, "tests.watch.in_python", "tests.watch.events", "tests.watch.own_scripts")
+    host = Host(
+        "tests.watch.scripts",
+        None,
+        "tests.watch.in_python",
+        "tests.watch.events",
+        "tests.watch.own_scripts",
+    )
     yield host
     host.close()
 

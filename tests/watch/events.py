@@ -143,14 +143,18 @@ class Training:
             next(self.batches)
 
     def end_an_epoch(self) -> None:
-        self.batches = iter(DataLoader(torch.utils.data.Subset(self.samples, range(7)), batch_size=BATCH))
+        self.batches = iter(
+            DataLoader(torch.utils.data.Subset(self.samples, range(7)), batch_size=BATCH)
+        )
         for batch in self.batches:
             self.loss(batch).backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
         self.batches = iter(self.loader)
 
 
-EVENTS = [name for name in vars(Training) if not name.startswith("_") and name not in ("loss", "step")]
+EVENTS = [
+    name for name in vars(Training) if not name.startswith("_") and name not in ("loss", "step")
+]
 
 
 def train(*, events: list[str], workers: int = 0) -> str:

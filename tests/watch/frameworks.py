@@ -32,7 +32,9 @@ for name in ("lightning.pytorch", "transformers", "accelerate"):
 
 
 def _loader(*, workers: int, **more: Any) -> DataLoader[Any]:
-    return DataLoader(Samples(), batch_size=BATCH, shuffle=True, num_workers=workers, collate_fn=collate, **more)
+    return DataLoader(
+        Samples(), batch_size=BATCH, shuffle=True, num_workers=workers, collate_fn=collate, **more
+    )
 
 
 def _told(losses: list[str], waits_s: list[float]) -> str:
@@ -80,7 +82,9 @@ def by_lightning(*, workers: int, name: str = "", sized: bool = True) -> str:
         )
         unsized: Any = DataLoader(_Unsized(), batch_size=BATCH, collate_fn=collate)
         trainer.fit(module, _loader(workers=workers) if sized else unsized, _loader(workers=0))
-    return _told(module.losses, profiler.recorded_durations["[_TrainingEpochLoop].train_dataloader_next"])
+    return _told(
+        module.losses, profiler.recorded_durations["[_TrainingEpochLoop].train_dataloader_next"]
+    )
 
 
 def example(*, source: str) -> str:
@@ -88,7 +92,15 @@ def example(*, source: str) -> str:
     module = _Module()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # Lightning writes its log there
-        exec(source, {"lightning": lightning, "vitprof": vitprof, "module": module, "loader": _loader(workers=0)})
+        exec(
+            source,
+            {
+                "lightning": lightning,
+                "vitprof": vitprof,
+                "module": module,
+                "loader": _loader(workers=0),
+            },
+        )
     return str(len(module.losses))
 
 
@@ -159,9 +171,13 @@ def by_timm(*, workers: int) -> str:
         batch = collate(samples)
         return batch["x"].view(-1, 1, 2, 2), batch["y"]
 
-    plain = DataLoader(Samples(), batch_size=BATCH, shuffle=True, num_workers=workers, collate_fn=pair)
+    plain = DataLoader(
+        Samples(), batch_size=BATCH, shuffle=True, num_workers=workers, collate_fn=pair
+    )
     cpu = torch.device("cpu")
-    batches = timm.data.loader.PrefetchLoader(plain, mean=(0.0,), std=(1.0,), channels=1, device=cpu)
+    batches = timm.data.loader.PrefetchLoader(
+        plain, mean=(0.0,), std=(1.0,), channels=1, device=cpu
+    )
 
     class Named:
         def __iter__(self) -> Any:
@@ -173,7 +189,9 @@ def by_timm(*, workers: int) -> str:
 def by_torchdata(*, workers: int) -> str:
     """Its DataLoader begins an iteration in its own way."""
     model, optimizer = linear()
-    batches = StatefulDataLoader(Samples(), batch_size=BATCH, shuffle=True, num_workers=workers, collate_fn=collate)
+    batches = StatefulDataLoader(
+        Samples(), batch_size=BATCH, shuffle=True, num_workers=workers, collate_fn=collate
+    )
     return _train_by_hand(model, optimizer, batches, Tensor.backward)
 
 

@@ -78,7 +78,9 @@ def _watch(failing: str, *, never_plain: bool) -> None:
 def main() -> None:
     gc.freeze()  # a fork that collects garbage among all that is loaded stands still for 15 ms
     for imported in list(weakref.finalize._registry):  # type: ignore[attr-defined]
-        imported.atexit = False  # PyTorch's libraries: to take them down is half of what a fork costs
+        imported.atexit = (
+            False  # PyTorch's libraries: to take them down is half of what a fork costs
+        )
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:

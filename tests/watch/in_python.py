@@ -16,7 +16,18 @@ from torch.utils.data import DataLoader, TensorDataset, dataloader
 from torch.utils.data._utils import worker
 
 import vitprof
-from tests.watch.scripts import BATCH, BODY_S, CHECK_S, N_SAMPLES, READ_S, Samples, collate, linear, stall, train
+from tests.watch.scripts import (
+    BATCH,
+    BODY_S,
+    CHECK_S,
+    N_SAMPLES,
+    READ_S,
+    Samples,
+    collate,
+    linear,
+    stall,
+    train,
+)
 from vitprof.watch import send
 from vitprof.watch.callbacks import FrameworkRun
 from vitprof.watch.loader_hooks import time_fetching
@@ -153,8 +164,15 @@ def example(*, source: str) -> str:
     """Runs an example of the documents. Returns how many steps it took."""
     model, steps = Model(), list[None]()
     model.optimizer.register_step_post_hook(lambda *_: steps.append(None))
-    names = {"loader": DataLoader(TensorDataset(torch.zeros(16, 4), torch.arange(16) % 3), batch_size=2)}
-    names |= {"model": model.model, "optimizer": model.optimizer, "criterion": cross_entropy, "vitprof": vitprof}
+    names = {
+        "loader": DataLoader(TensorDataset(torch.zeros(16, 4), torch.arange(16) % 3), batch_size=2)
+    }
+    names |= {
+        "model": model.model,
+        "optimizer": model.optimizer,
+        "criterion": cross_entropy,
+        "vitprof": vitprof,
+    }
     exec(source, names | {"log": lambda _: time.sleep(OUTSIDE_S)})
     return str(len(steps))
 
@@ -221,7 +239,9 @@ def two_runs(*, then: str) -> None:
                 time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGKILL)
         if i == 3 and then == "fails":
-            sys.last_value = error = ValueError("no more")  # as Python does before it ends with an error
+            sys.last_value = error = ValueError(
+                "no more"
+            )  # as Python does before it ends with an error
             raise error
 
 

@@ -14,7 +14,13 @@ def numbers(n: int = 8) -> TensorDataset:
 
 
 def arguments(loader: DataLoader[Any]) -> list[Any]:
-    return [loader.num_workers, loader.prefetch_factor, loader.pin_memory, loader.persistent_workers, loader.batch_size]
+    return [
+        loader.num_workers,
+        loader.prefetch_factor,
+        loader.pin_memory,
+        loader.persistent_workers,
+        loader.batch_size,
+    ]
 
 
 def in_one_line() -> list[Any]:
@@ -61,7 +67,9 @@ def of_a_class() -> list[Any]:
 
 
 def own_batches() -> list[Any]:
-    loader = DataLoader(numbers(), batch_sampler=BatchSampler(SequentialSampler(range(8)), 2, False))
+    loader = DataLoader(
+        numbers(), batch_sampler=BatchSampler(SequentialSampler(range(8)), 2, False)
+    )
     fit(loader, inputs=1)
     return arguments(loader)
 
@@ -89,4 +97,9 @@ def kept() -> list[Any]:
     fit(loader, inputs=1)
     for _ in range(2):
         epochs.append([x.item() for (batch,) in loader for x in batch])
-    return [dataset.reads, epochs[0] == epochs[1], isinstance(loader.dataset, Random), loader.dataset.reads]
+    return [
+        dataset.reads,
+        epochs[0] == epochs[1],
+        isinstance(loader.dataset, Random),
+        loader.dataset.reads,
+    ]

@@ -65,7 +65,9 @@ class Timer:
         self._got = time.perf_counter()
 
     def told(self, n: int | None = None) -> str:
-        counted = [i for i in range(SKIPPED, len(self.steps_s)) if i != N_STEPS // 2]  # what passes as an epoch begins
+        counted = [
+            i for i in range(SKIPPED, len(self.steps_s)) if i != N_STEPS // 2
+        ]  # what passes as an epoch begins
         share = sum(self.waits_s[i] for i in counted) / sum(self.steps_s[i] for i in counted)
         return json.dumps({"steps": len(self.steps_s) if n is None else n, "wait": share})
 
@@ -153,7 +155,10 @@ class Fake:
     _dataset_kind, num_workers, timeout, persistent_workers = 0, 0, 0, False
 
     def __init__(self) -> None:
-        self.dataset, self._index_sampler = Samples(), [range(i, i + BATCH) for i in range(0, N_SAMPLES, BATCH)]
+        self.dataset, self._index_sampler = (
+            Samples(),
+            [range(i, i + BATCH) for i in range(0, N_SAMPLES, BATCH)],
+        )
 
     def collate_fn(self, samples: Any) -> Any:
         return torch.utils.data.default_collate(samples)
@@ -214,9 +219,12 @@ def by_fastai() -> str:
         return batch
 
     loaders = DataLoaders(
-        Loader(Samples(), bs=BATCH, after_batch=got, num_workers=0), Loader(Samples(), bs=BATCH, num_workers=0)
+        Loader(Samples(), bs=BATCH, after_batch=got, num_workers=0),
+        Loader(Samples(), bs=BATCH, num_workers=0),
     )
-    learner = Learner(loaders, Work(), loss_func=torch.nn.CrossEntropyLoss(), cbs=[Timing()], opt_func=SGD)
+    learner = Learner(
+        loaders, Work(), loss_func=torch.nn.CrossEntropyLoss(), cbs=[Timing()], opt_func=SGD
+    )
     with learner.no_bar(), learner.no_logging():
         learner.fit(EPOCHS)
     return timer.told()
@@ -244,7 +252,9 @@ def by_keras() -> str:
             return x
 
     model = keras.Sequential([keras.Input((4,)), Sleep(), keras.layers.Dense(3)])
-    model.compile(optimizer="sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.compile(
+        optimizer="sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
     train, validation = (DataLoader(Samples(), BATCH) for _ in range(2))
     model.fit(train, epochs=EPOCHS, verbose=0, callbacks=[Timing()], validation_data=validation)
     return timer.told()
@@ -270,7 +280,14 @@ def by_skorch() -> str:
             if training:
                 timer.ask()
 
-    net = Net(Work, torch.nn.CrossEntropyLoss, max_epochs=EPOCHS, batch_size=BATCH, train_split=None, verbose=0)
+    net = Net(
+        Work,
+        torch.nn.CrossEntropyLoss,
+        max_epochs=EPOCHS,
+        batch_size=BATCH,
+        train_split=None,
+        verbose=0,
+    )
     net.fit(Samples(), None)
     return timer.told()
 
@@ -279,10 +296,16 @@ def by_ignite() -> str:
     from ignite.engine import Events, create_supervised_trainer
 
     timer, model = Timer(), Work()
-    trainer = create_supervised_trainer(model, torch.optim.SGD(model.parameters(), lr=0.001), cross_entropy)
-    trainer.add_event_handler(Events.GET_BATCH_STARTED, lambda: timer.ask(ends=bool(timer._got > timer._asked)))
+    trainer = create_supervised_trainer(
+        model, torch.optim.SGD(model.parameters(), lr=0.001), cross_entropy
+    )
+    trainer.add_event_handler(
+        Events.GET_BATCH_STARTED, lambda: timer.ask(ends=bool(timer._got > timer._asked))
+    )
     trainer.add_event_handler(Events.GET_BATCH_COMPLETED, timer.got)
-    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: timer.ask(ends=timer._got > timer._asked))
+    trainer.add_event_handler(
+        Events.EPOCH_COMPLETED, lambda: timer.ask(ends=timer._got > timer._asked)
+    )
     trainer.run(DataLoader(Samples(), BATCH), max_epochs=EPOCHS)
     return timer.told()
 
@@ -300,7 +323,9 @@ class Named:
 def by_monai() -> str:
     from monai.data import DataLoader as Loader
 
-    return by_optimizer(Named(Loader(Dictionaries(), batch_size=BATCH), lambda batch: (batch["x"], batch["y"])))
+    return by_optimizer(
+        Named(Loader(Dictionaries(), batch_size=BATCH), lambda batch: (batch["x"], batch["y"]))
+    )
 
 
 def by_torch_geometric() -> str:
@@ -312,7 +337,9 @@ def by_torch_geometric() -> str:
             x, y = super().__getitem__(index)
             return Data(x=x[None], y=torch.tensor([y]))
 
-    return by_optimizer(Named(Loader(Graphs(), batch_size=BATCH), lambda graphs: (graphs.x, graphs.y)))
+    return by_optimizer(
+        Named(Loader(Graphs(), batch_size=BATCH), lambda graphs: (graphs.x, graphs.y))
+    )
 
 
 def by_webdataset() -> str:
@@ -327,7 +354,9 @@ def by_webdataset() -> str:
                 info = tarfile.TarInfo(f"{i:04}.cls")
                 info.size = len(text := str(i).encode())
                 tar.addfile(info, io.BytesIO(text))
-        pairs = webdataset.WebDataset(f"{folder}/all.tar", shardshuffle=False).decode().to_tuple("cls")
+        pairs = (
+            webdataset.WebDataset(f"{folder}/all.tar", shardshuffle=False).decode().to_tuple("cls")
+        )
         batches = pairs.map(lambda sample: Samples()[int(sample[0])]).batched(BATCH)
         return by_optimizer(webdataset.WebLoader(batches, batch_size=None, num_workers=0))
 
@@ -345,8 +374,15 @@ def by_spdl() -> str:
 
     class Batches:
         def __iter__(self) -> Any:
-            builder = PipelineBuilder().add_source(range(N_SAMPLES)).pipe(Samples().__getitem__).aggregate(BATCH)
-            pipeline = builder.pipe(torch.utils.data.default_collate).add_sink(2).build(num_threads=1)
+            builder = (
+                PipelineBuilder()
+                .add_source(range(N_SAMPLES))
+                .pipe(Samples().__getitem__)
+                .aggregate(BATCH)
+            )
+            pipeline = (
+                builder.pipe(torch.utils.data.default_collate).add_sink(2).build(num_threads=1)
+            )
             with pipeline.auto_stop():
                 yield from pipeline
 
@@ -385,7 +421,11 @@ def by_streaming() -> str:
             for i in range(N_SAMPLES):
                 writer.write({"i": i})
 
-        return by_optimizer(DataLoader(samples_of(streaming.StreamingDataset)(local=folder, batch_size=BATCH), BATCH))
+        return by_optimizer(
+            DataLoader(
+                samples_of(streaming.StreamingDataset)(local=folder, batch_size=BATCH), BATCH
+            )
+        )
 
 
 def by_ray(folder: str) -> None:
@@ -395,11 +435,15 @@ def by_ray(folder: str) -> None:
     from ray.train.torch import TorchTrainer
 
     def train() -> None:
-        Path(folder, "told").write_text(by_optimizer(DataLoader(Samples(), BATCH)), encoding="utf-8")
+        Path(folder, "told").write_text(
+            by_optimizer(DataLoader(Samples(), BATCH)), encoding="utf-8"
+        )
 
     ray.init(include_dashboard=False, num_cpus=2, logging_level="error", log_to_driver=False)
     TorchTrainer(
-        train, scaling_config=ScalingConfig(num_workers=1), run_config=RunConfig(storage_path=f"{folder}/ray")
+        train,
+        scaling_config=ScalingConfig(num_workers=1),
+        run_config=RunConfig(storage_path=f"{folder}/ray"),
     ).fit()
 
 

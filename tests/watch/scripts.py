@@ -24,7 +24,13 @@ READ_S, TRANSFORM_S, COLLATE_S, BODY_S, CHECK_S = 0.004, 0.002, 0.003, 0.004, 0.
 N_SAMPLES, BATCH = 16, 2
 
 
-SPENT: dict[str, list[float]] = {"read_s": [], "transform_s": [], "collate_s": [], "compose_s": [], "collated_s": []}
+SPENT: dict[str, list[float]] = {
+    "read_s": [],
+    "transform_s": [],
+    "collate_s": [],
+    "compose_s": [],
+    "collated_s": [],
+}
 """How long each stall really took, in this process: a busy machine sleeps for longer. And each call of the
 Compose, and of the collate function."""
 
@@ -67,7 +73,9 @@ def collate(samples: Sequence[tuple[Tensor, int]]) -> dict[str, Any]:
     return batch
 
 
-def linear(inputs: int = 4, outputs: int = 3, lr: float = 0.001) -> tuple[Any, torch.optim.Optimizer]:
+def linear(
+    inputs: int = 4, outputs: int = 3, lr: float = 0.001
+) -> tuple[Any, torch.optim.Optimizer]:
     """A model with the same weights each time, and what trains it."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -97,8 +105,14 @@ def train(
 ) -> list[str]:
     """Trains, and checks once an epoch, on what it is `given` for its loaders; the losses, exact to the bit."""
     model, optimizer = linear()
-    options: dict[str, Any] = {"num_workers": workers, "multiprocessing_context": start_method} if workers else {}
-    batches = given(DataLoader(globals()[samples](), batch_size=BATCH, shuffle=True, collate_fn=collate, **options))
+    options: dict[str, Any] = (
+        {"num_workers": workers, "multiprocessing_context": start_method} if workers else {}
+    )
+    batches = given(
+        DataLoader(
+            globals()[samples](), batch_size=BATCH, shuffle=True, collate_fn=collate, **options
+        )
+    )
     checks = given(DataLoader(Samples(), batch_size=BATCH, collate_fn=collate))
     losses = []
     for _ in range(epochs):
@@ -205,7 +219,9 @@ class Quick(Slow):
     """Another class of samples."""
 
 
-def several_loaders(*, order: str, apart: bool = False, check: bool = False, quiet: bool = False) -> list[list[float]]:
+def several_loaders(
+    *, order: str, apart: bool = False, check: bool = False, quiet: bool = False
+) -> list[list[float]]:
     """Trains on batches of several loaders in each step, "s" of `Slow` and "q" of `Quick` samples, with one backward
     pass for all or (`apart`) for each; with `check`, validates after each epoch with gradients on. Returns for each
     step of the first epoch when it began, and for how long it waited. `quiet`: later ones are asked without gradients.
@@ -237,7 +253,9 @@ def several_loaders(*, order: str, apart: bool = False, check: bool = False, qui
     return times[: len(loaders[0])]
 
 
-def differentiates_in_checks(*, accumulate: int = 1, every: int = 0, anew: bool = False) -> list[float]:
+def differentiates_in_checks(
+    *, accumulate: int = 1, every: int = 0, anew: bool = False
+) -> list[float]:
     """Trains, and checks with backward passes and no step of the optimizer `every` so many batches, or after each
     epoch; `anew`: each with another loader. Returns the seconds that it waits for batches to train on, and checks."""
     model, optimizer = linear()
@@ -419,7 +437,9 @@ class Endless(IterableDataset[Any]):
 def _from_nodes() -> Iterator[Any]:
     from torchdata import nodes
 
-    return iter(nodes.Loader(nodes.Mapper(nodes.IterableWrapper(_made()), lambda batch: batch[1]["x"])))
+    return iter(
+        nodes.Loader(nodes.Mapper(nodes.IterableWrapper(_made()), lambda batch: batch[1]["x"]))
+    )
 
 
 def _from_webloader() -> Iterator[Any]:
@@ -461,7 +481,9 @@ def batches_from_elsewhere(*, how: str) -> list[list[float]]:
         "in the loop": lambda: loader,
         "in parts": lambda: loader,
         "generator": lambda: (_slowly(batch) for batch in loader),
-        "late": lambda: (_slowly(batch) if i > STEPS_ELSEWHERE // 4 else batch for i, batch in enumerate(loader)),
+        "late": lambda: (
+            _slowly(batch) if i > STEPS_ELSEWHERE // 4 else batch for i, batch in enumerate(loader)
+        ),
         "nodes": _from_nodes,
         "webloader": _from_webloader,
     }[how]()
@@ -557,7 +579,9 @@ def check_first() -> None:
     for (x,) in DataLoader(TensorDataset(torch.zeros(6, 1)), batch_size=3):
         model(x)
     for _ in range(2):
-        for (x,) in DataLoader(TensorDataset(torch.zeros(8, 1)), batch_size=2):  # another one each time
+        for (x,) in DataLoader(
+            TensorDataset(torch.zeros(8, 1)), batch_size=2
+        ):  # another one each time
             model(x).sum().backward()
             optimizer.step()
 
@@ -599,7 +623,9 @@ def nested_in_samples() -> int:
 
 def nested(*, workers: int) -> list[str]:
     """Trains on what another loader gives."""
-    loader = DataLoader(Nested(), batch_size=1, num_workers=workers, collate_fn=lambda samples: samples[0])
+    loader = DataLoader(
+        Nested(), batch_size=1, num_workers=workers, collate_fn=lambda samples: samples[0]
+    )
     return fit(loader, inputs=1)
 
 
@@ -653,7 +679,9 @@ def count_work(*, batch: int) -> list[float]:
 
     model, optimizer = linear(1, 1, lr=0.1)
     for i, x in enumerate(DataLoader(Plain(), batch_size=batch)):
-        if i == 0 and (watched := sys.modules.get("vitprof.watch.watcher")):  # steps chosen at random are not counted
+        if i == 0 and (
+            watched := sys.modules.get("vitprof.watch.watcher")
+        ):  # steps chosen at random are not counted
             watched.the_watcher().preparation.begin = lambda *_: None
         if i == 10:
             sys.setprofile(note)
@@ -678,5 +706,7 @@ def fail() -> None:
 
 if __name__ == "__main__":
     sys.stdout.write(" ".join(train(epochs=int(sys.argv[1]))) + "\n")
-    sys.stdout.write(" ".join(sorted({"streamlit", "sqlalchemy", "pandas", "plotly"} & set(sys.modules))) + "\n")
+    sys.stdout.write(
+        " ".join(sorted({"streamlit", "sqlalchemy", "pandas", "plotly"} & set(sys.modules))) + "\n"
+    )
     sys.exit(int(sys.argv[2]))

@@ -22,7 +22,9 @@ from vitprof.watch.watcher import Watcher
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: torch sees none here"),
+    pytest.mark.skipif(
+        not torch.cuda.is_available(), reason="needs a CUDA device: torch sees none here"
+    ),
 ]
 KERNEL_S, WAIT_S, HOST_S = 4e-3, 1e-3, 1e-3
 N_STEPS = 8
@@ -88,7 +90,9 @@ def test_copies_of_the_batch_are_h2d_and_not_compute(script: Script) -> None:
     assert set(steps["samples"]) == {4}
 
 
-def test_labels_that_are_moved_after_the_forward_pass_do_not_make_that_a_copy(script: Script) -> None:
+def test_labels_that_are_moved_after_the_forward_pass_do_not_make_that_a_copy(
+    script: Script,
+) -> None:
     images, labels = pinned(4, 2), pinned(4)
     for _ in range(N_STEPS):
         script.waits((images, labels))
@@ -120,7 +124,9 @@ def test_a_copy_on_a_stream_of_its_own_does_not_move_where_compute_begins(script
         script.device.synchronize()
     steps = script.told()
     assert steps["h2d_s"].min() > 0
-    assert (steps["compute_start_s"] < steps["h2d_start_s"])[1:].all()  # of the first, it is not known which one trains
+    assert (steps["compute_start_s"] < steps["h2d_start_s"])[
+        1:
+    ].all()  # of the first, it is not known which one trains
 
 
 def test_a_kept_batch_is_copied_once_and_again_where_the_script_changed_it(script: Script) -> None:
@@ -183,10 +189,14 @@ def test_marks_are_used_again(script: Script) -> None:
     assert len({id(mark) for mark in free}) == len(free) < 12
 
 
-def test_a_mark_makes_no_object_for_the_stream(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mark_makes_no_object_for_the_stream(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To make one takes ten times as long as to record an event. Marks are in the stream that is current then."""
     other, got, stream_of = torch.cuda.Stream(), [], torch.cuda.current_stream
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda where=None: got.append(where) or stream_of(where))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(
+        torch.cuda, "current_stream", lambda where=None: got.append(where) or stream_of(where)
+    )  # type: ignore[func-returns-value]
     for _ in range(3):
         marks = [script.device.mark()]
         with torch.cuda.stream(other):
@@ -194,7 +204,9 @@ def test_a_mark_makes_no_object_for_the_stream(script: Script, monkeypatch: pyte
             marks.append(script.device.mark())
         script.device.synchronize()
     assert script.device.seconds(marks[1]) - script.device.seconds(marks[0]) > 0.9 * KERNEL_S
-    assert sum(where == script.device.torch_device for where in got) <= 1  # the first stream was there for the anchor
+    assert (
+        sum(where == script.device.torch_device for where in got) <= 1
+    )  # the first stream was there for the anchor
 
 
 def test_others_know_the_method_by_its_identity(script: Script) -> None:

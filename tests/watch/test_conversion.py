@@ -50,8 +50,18 @@ def image(index: int) -> Image.Image:
 
 
 def of_all_kinds(index: int) -> Any:
-    numbers = (torch.full((index % 3, 2), float(index), dtype=torch.bfloat16), np.arange(3) + index, np.int16(index))
-    texts = {"name": "é" * (index % 2), "raw": b"\x00" * index, "part": index / 3, "even": index % 2 == 0, "mask": None}
+    numbers = (
+        torch.full((index % 3, 2), float(index), dtype=torch.bfloat16),
+        np.arange(3) + index,
+        np.int16(index),
+    )
+    texts = {
+        "name": "é" * (index % 2),
+        "raw": b"\x00" * index,
+        "part": index / 3,
+        "even": index % 2 == 0,
+        "mask": None,
+    }
     return {"image": image(index), "numbers": numbers, "texts": texts, "label": index}
 
 
@@ -65,7 +75,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "images"
 
 
-def convert(dataset: Any, to: Path, *forms: str, samples: int | None = N, side: int | None = None) -> dict[str, Any]:
+def convert(
+    dataset: Any, to: Path, *forms: str, samples: int | None = N, side: int | None = None
+) -> dict[str, Any]:
     to.mkdir(exist_ok=True)
     request = {"directory": str(to), "forms": in_request(forms), "samples": samples, "side": side}
     return json.loads(json.dumps(stored_in_forms(dataset, request)))  # type: ignore[no-any-return]
@@ -73,8 +85,16 @@ def convert(dataset: Any, to: Path, *forms: str, samples: int | None = N, side: 
 
 def in_place_of(dataset: Any, to: Path, found: dict[str, Any], form: str) -> StoredSamples:
     module = "" if form == AS_IT_IS else FORMS[form].module or form
-    known = {"module": module, "folder": str(to / form), "n": found["n"], "samples": found["samples"]}
-    return StoredSamples(dataset, known | {name: found["forms"].get(form, {}).get(name) for name in ("number", "same")})
+    known = {
+        "module": module,
+        "folder": str(to / form),
+        "n": found["n"],
+        "samples": found["samples"],
+    }
+    return StoredSamples(
+        dataset,
+        known | {name: found["forms"].get(form, {}).get(name) for name in ("number", "same")},
+    )
 
 
 def seeded(dataset: Any, index: Any) -> Any:
@@ -92,11 +112,16 @@ def test_each_form_gives_back_what_went_into_it(form: str, tmp_path: Path) -> No
     read = module.Samples(tmp_path / form)
     assert len(read) == N
     assert [different(samples[i], read[i]) for i in (5, 23, 0, 9, 10)] == [[]] * 5
-    context = "spawn" if form == "lance" else "fork"  # after it was read here: a worker opens the files itself
-    loader = DataLoader(read, batch_size=6, collate_fn=list, num_workers=1, multiprocessing_context=context)
-    assert [different(samples[i], each) for i, each in enumerate(sample for batch in loader for sample in batch)] == [
-        []
-    ] * N
+    context = (
+        "spawn" if form == "lance" else "fork"
+    )  # after it was read here: a worker opens the files itself
+    loader = DataLoader(
+        read, batch_size=6, collate_fn=list, num_workers=1, multiprocessing_context=context
+    )
+    assert [
+        different(samples[i], each)
+        for i, each in enumerate(sample for batch in loader for sample in batch)
+    ] == [[]] * N
     assert type(read[1]["numbers"][2]) is np.int16
     read[1]["numbers"][0].add_(1)  # as of the Dataset's own, which are new each time
 
@@ -104,7 +129,9 @@ def test_each_form_gives_back_what_went_into_it(form: str, tmp_path: Path) -> No
 CROPPED = transforms.Compose(
     [transforms.RandomResizedCrop(20), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
 )
-RESIZED = transforms.Compose([transforms.Resize(30), transforms.CenterCrop(20), transforms.ToTensor()])
+RESIZED = transforms.Compose(
+    [transforms.Resize(30), transforms.CenterCrop(20), transforms.ToTensor()]
+)
 
 
 def test_images_are_stored_before_the_first_random_transform(folder: Path, tmp_path: Path) -> None:
@@ -119,7 +146,9 @@ def test_images_are_stored_before_the_first_random_transform(folder: Path, tmp_p
     }
     assert len(forms["memmap"]["seconds"]) == 10
     chosen = spread(N, 10)
-    assert found["files"] == {os.path.realpath(p): os.path.getsize(p) for p in (dataset.samples[i][0] for i in chosen)}
+    assert found["files"] == {
+        os.path.realpath(p): os.path.getsize(p) for p in (dataset.samples[i][0] for i in chosen)
+    }
     for form, same in (("memmap", True), ("lmdb", True), ("jpeg", False), (AS_IT_IS, True)):
         instead = in_place_of(dataset, to, found, form)
         assert len(instead) == N
@@ -140,20 +169,32 @@ def to_rows(folder: Path) -> Any:
     return Samples(folder).open_part(folder / "part-00000")(0)
 
 
-def test_what_is_the_same_each_time_is_stored_where_it_is_smallest(folder: Path, tmp_path: Path) -> None:
+def test_what_is_the_same_each_time_is_stored_where_it_is_smallest(
+    folder: Path, tmp_path: Path
+) -> None:
     """After the crop, and before the tensor of floats, of four times the bytes."""
     dataset = datasets.ImageFolder(str(folder), copy.copy(RESIZED))
     found = convert(dataset, tmp_path / "plan", "pt", "hdf5")
-    assert (found["cut"], [form["same"] for form in found["forms"].values()]) == ("before ToTensor", [2, 2])
+    assert (found["cut"], [form["same"] for form in found["forms"].values()]) == (
+        "before ToTensor",
+        [2, 2],
+    )
     files = convert(dataset, tmp_path / "files", "lmdb", "jpeg")["forms"]
-    assert {form["cut"] for form in files.values()} == {"before Resize"}, "files are stored before all transforms"
+    assert {form["cut"] for form in files.values()} == {"before Resize"}, (
+        "files are stored before all transforms"
+    )
     instead = in_place_of(dataset, tmp_path / "plan", found, "hdf5")
     assert not different(dataset[5], instead[5])
     batch = instead.__getitems__([4, 4 + N])
     assert not different(batch[0], batch[1])
-    whole = convert(TensorDataset(torch.arange(N * 3).reshape(N, 3)), tmp_path / "whole", "memmap", "jpeg")
+    whole = convert(
+        TensorDataset(torch.arange(N * 3).reshape(N, 3)), tmp_path / "whole", "memmap", "jpeg"
+    )
     assert (whole["cut"], whole["files"], whole["forms"]["memmap"]["number"]) == ("whole", {}, None)
-    assert whole["forms"]["jpeg"]["why"] == "ValueError: its samples are no images before they are transformed"
+    assert (
+        whole["forms"]["jpeg"]["why"]
+        == "ValueError: its samples are no images before they are transformed"
+    )
 
 
 def test_a_transform_that_is_no_compose_and_a_batch_that_is_read_together(tmp_path: Path) -> None:
@@ -176,7 +217,9 @@ def test_a_transform_that_is_no_compose_and_a_batch_that_is_read_together(tmp_pa
     found = convert(dataset, tmp_path, "memmap", "webdataset", samples=8)
     assert found["cut"] == "before noisy"
     assert found["forms"]["webdataset"]["payload"] == "Cut"  # it reads no file
-    as_it_is, instead = (in_place_of(dataset, tmp_path, found, form) for form in (AS_IT_IS, "memmap"))
+    as_it_is, instead = (
+        in_place_of(dataset, tmp_path, found, form) for form in (AS_IT_IS, "memmap")
+    )
     (word, first), (_, second) = seeded(as_it_is, [1, 9])
     assert word == "together"
     assert (first["label"], second["label"]) == (spread(N, 8)[1], spread(N, 8)[1])
@@ -191,8 +234,14 @@ class Stream(IterableDataset[Any]):
 @pytest.mark.parametrize(
     ("dataset", "why"),
     [
-        (Made(lambda index: torch.rand(3)), "its samples differ each time they are read, and not because of one tra"),
-        (Made(lambda index: (image(index), torch.rand(1)), lambda pair: pair), "its samples differ each time they are"),
+        (
+            Made(lambda index: torch.rand(3)),
+            "its samples differ each time they are read, and not because of one tra",
+        ),
+        (
+            Made(lambda index: (image(index), torch.rand(1)), lambda pair: pair),
+            "its samples differ each time they are",
+        ),
         (Stream(), "its samples have no index, so they can only be read in its own order"),
     ],
     ids=["random", "in part", "stream"],
@@ -202,14 +251,25 @@ def test_what_cannot_be_stored_is_refused(dataset: Any, why: str, tmp_path: Path
         convert(dataset, tmp_path, "memmap")
 
 
-def test_a_form_that_does_not_fit_says_why(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_form_that_does_not_fit_says_why(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(FORMS, "hdf5", FORMS["hdf5"]._replace(package="no_such_package"))
-    strange = convert(Made(lambda index: (index, SimpleNamespace(a=1))), tmp_path / "a", "memmap", "hdf5")["forms"]
+    strange = convert(
+        Made(lambda index: (index, SimpleNamespace(a=1))), tmp_path / "a", "memmap", "hdf5"
+    )["forms"]
     assert strange["memmap"]["why"] == "TypeError: a value of type SimpleNamespace cannot be stored"
     assert strange["hdf5"]["why"] == "no_such_package is not installed in the script's Python"
-    palette = convert(Made(lambda index: image(index).convert("P")), tmp_path / "p", "memmap")["forms"]["memmap"]
+    palette = convert(Made(lambda index: image(index).convert("P")), tmp_path / "p", "memmap")[
+        "forms"
+    ]["memmap"]
     assert palette["why"] == "TypeError: a value of type Image cannot be stored"
-    mixed = convert(Made(lambda index: index if index < 20 else str(index)), tmp_path / "b", "memmap", samples=None)
+    mixed = convert(
+        Made(lambda index: index if index < 20 else str(index)),
+        tmp_path / "b",
+        "memmap",
+        samples=None,
+    )
     assert "ValueError: sample 20 has other values than sample 0" in mixed["forms"]["memmap"]["why"]
     dataset = datasets.ImageFolder(str(folder), CROPPED)
     large = convert(dataset, tmp_path / "c", "jpeg", side=60)["forms"]["jpeg"]["why"]
@@ -220,14 +280,18 @@ def test_a_form_that_does_not_fit_says_why(folder: Path, tmp_path: Path, monkeyp
     assert full.startswith("ValueError: there is no room: it takes about 0.0 GB")
 
 
-def test_all_samples_are_stored_once_and_never_among_the_files(folder: Path, tmp_path: Path) -> None:
+def test_all_samples_are_stored_once_and_never_among_the_files(
+    folder: Path, tmp_path: Path
+) -> None:
     dataset, to = datasets.ImageFolder(str(folder), CROPPED), tmp_path / "all"
     assert convert(dataset, to, "lmdb", samples=None)["forms"]["lmdb"]["why"] == ""
     part = to / "part-00000" / "data.mdb"
     written = part.stat().st_mtime_ns
     assert convert(dataset, to, "lmdb", samples=None)["forms"]["lmdb"]["why"] == ""
     assert part.stat().st_mtime_ns == written
-    smaller = [convert(dataset, tmp_path / "small", "jpeg", samples=None, side=side) for side in (30, 40)]
+    smaller = [
+        convert(dataset, tmp_path / "small", "jpeg", samples=None, side=side) for side in (30, 40)
+    ]
     assert [found["forms"]["jpeg"]["why"] for found in smaller] == [
         "",
         f"ValueError: {tmp_path / 'small'} holds other samples",
@@ -239,4 +303,6 @@ def test_all_samples_are_stored_once_and_never_among_the_files(folder: Path, tmp
     with opening() as opened:
         read = importlib.import_module("vitprof.watch.forms.lmdb").Samples(to)[7]
     assert not opened
-    assert not different(read, (Image.open(dataset.samples[7][0]).convert("RGB"), dataset.samples[7][1]))
+    assert not different(
+        read, (Image.open(dataset.samples[7][0]).convert("RGB"), dataset.samples[7][1])
+    )

@@ -58,7 +58,11 @@ def said(of: Any, **loader: Any) -> str:
 
 def whole(index: int) -> Any:
     tokens = torch.arange(64) * 700 + index
-    return {"tokens": tokens, "text": "a" * index, "pair": Pair(np.zeros((1, 100 + index % 2), np.float32), index)}
+    return {
+        "tokens": tokens,
+        "text": "a" * index,
+        "pair": Pair(np.zeros((1, 100 + index % 2), np.float32), index),
+    }
 
 
 def test_what_is_in_a_sample_is_named_truly() -> None:
@@ -70,7 +74,10 @@ def test_what_is_in_a_sample_is_named_truly() -> None:
         ("['pair'].label", ("int",), ("",), ""),
     ]
     words = "\n".join(found.sentences())
-    assert "['tokens']: tensor int64 (64,), 512 B; its values fit in uint16: 4 times the bytes" in words
+    assert (
+        "['tokens']: tensor int64 (64,), 512 B; its values fit in uint16: 4 times the bytes"
+        in words
+    )
     assert "['pair'].image: array float32 (1, 100 to 101)" in words
     assert (found.samples, found.n_read, found.is_random) == (N, dataset.MOST_SAMPLES, False)
     assert "Workers: by fork yes; by spawn or forkserver yes" in words
@@ -80,7 +87,11 @@ def test_what_is_in_a_sample_is_named_truly() -> None:
     ("values", "narrow"),
     [
         (torch.arange(2048) % 256 / 255, "uint8"),  # ToTensor
-        ((torch.arange(3 * 2048) % 256 / 255).reshape(3, 32, 64) * torch.tensor([1.7, 2, 3]).reshape(3, 1, 1), "uint8"),
+        (
+            (torch.arange(3 * 2048) % 256 / 255).reshape(3, 32, 64)
+            * torch.tensor([1.7, 2, 3]).reshape(3, 1, 1),
+            "uint8",
+        ),
         (torch.rand(3, 32, 64, generator=torch.Generator().manual_seed(0)), ""),
         (torch.arange(512) % 256 / 255, ""),  # too few to tell
         (torch.full((99,), -5), "int8"),
@@ -101,12 +112,18 @@ def test_images_in_files_are_decoded_transformed_and_read_from_the_drive(tmp_pat
     for i in range(N):
         path = tmp_path / "images" / f"c{i % 2}" / f"{i}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.random.default_rng(i).integers(0, 255, (90, 120, 3), np.uint8)).save(path)
+        Image.fromarray(np.random.default_rng(i).integers(0, 255, (90, 120, 3), np.uint8)).save(
+            path
+        )
     crop = transforms.Compose([transforms.RandomResizedCrop(48), transforms.ToTensor()])
     found = facts(datasets.ImageFolder(tmp_path / "images", crop))
     assert list(found.transforms_s) == ["RandomResizedCrop", "ToTensor"]
     assert 0 < found.decode_s < np.median(found.sample_s)
-    assert (found.files_opened, len(found.files), found.leaves[0].narrow) == (1, dataset.MOST_SAMPLES, "uint8")
+    assert (found.files_opened, len(found.files), found.leaves[0].narrow) == (
+        1,
+        dataset.MOST_SAMPLES,
+        "uint8",
+    )
     assert found.read_bytes == pytest.approx(
         np.median([path.stat().st_size for path in tmp_path.rglob("*.jpg")]), rel=0.1
     )
@@ -116,8 +133,16 @@ def test_images_in_files_are_decoded_transformed_and_read_from_the_drive(tmp_pat
 
 def test_one_after_the_other_without_a_length() -> None:
     found = facts(Stream())
-    assert (found.samples, found.by_index, found.n_read, found.is_random) == (None, False, 32, False)
-    assert "Stream (tests.watch.test_dataset): it does not say how many samples" in found.sentences()[0]
+    assert (found.samples, found.by_index, found.n_read, found.is_random) == (
+        None,
+        False,
+        32,
+        False,
+    )
+    assert (
+        "Stream (tests.watch.test_dataset): it does not say how many samples"
+        in found.sentences()[0]
+    )
 
 
 def test_what_is_open_and_cannot_be_sent(tmp_path: Path) -> None:
@@ -143,7 +168,10 @@ def some(index: int) -> int:
 
 def test_samples_that_cannot_be_read_are_named() -> None:
     found = facts(By(some))
-    assert (len(found.failed) + found.n_read, found.failed[0]) == (32, "sample 21: OSError: it is broken")
+    assert (len(found.failed) + found.n_read, found.failed[0]) == (
+        32,
+        "sample 21: OSError: it is broken",
+    )
     assert "cannot be read: sample 21: OSError: it is broken" in "\n".join(found.sentences())
     with pytest.raises(ValueError, match="sample 0: ZeroDivisionError"):
         facts(By(lambda _: 1 // 0))

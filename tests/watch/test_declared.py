@@ -37,7 +37,9 @@ class Script:
 
     def watches(self, name: str, batch_size: int = 4) -> tuple[Any, Planned]:
         watched = Loader()
-        return watched, self.runs.planned(watched, SimpleNamespace(batch_size=batch_size), name, quiet=False)
+        return watched, self.runs.planned(
+            watched, SimpleNamespace(batch_size=batch_size), name, quiet=False
+        )
 
     def loops(self, run: Planned) -> Any:
         """Begins a loop, which is over when what is returned is gone."""
@@ -71,9 +73,15 @@ def test_another_loop_over_the_same_loader_or_one_like_it_is_the_same_run(script
 @pytest.mark.parametrize(
     ("other", "kept"),
     [(("b", 4), False), (("a", 8), False), (("a", 4), True)],
-    ids=["name", "arguments", "the cell of a notebook is run again: the first one is there when the second is made"],
+    ids=[
+        "name",
+        "arguments",
+        "the cell of a notebook is run again: the first one is there when the second is made",
+    ],
 )
-def test_any_other_loader_is_another_run(script: Script, other: tuple[str, int], kept: bool) -> None:
+def test_any_other_loader_is_another_run(
+    script: Script, other: tuple[str, int], kept: bool
+) -> None:
     loader, run = script.watches("a")
     script.loops(run)
     if not kept:
@@ -97,7 +105,9 @@ def test_a_loader_beside_the_one_that_trains_is_no_run(script: Script) -> None:
     assert script.loop.done == ["done, another run"]
 
 
-def test_a_loader_has_one_run_and_says_so_once(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_loader_has_one_run_and_says_so_once(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
     _a, train = script.watches("a")
     _b, other = script.watches("b")
     for run in (train, other, train, train, other):
@@ -108,7 +118,9 @@ def test_a_loader_has_one_run_and_says_so_once(script: Script, capsys: pytest.Ca
     assert err.count("\n") == 1
 
 
-def test_below_the_command_there_is_one_run_in_all(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_below_the_command_there_is_one_run_in_all(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("VITPROF_WATCH_SOCKET", "somewhere")
     _a, first = script.watches("a")
     _b, second = script.watches("b")
@@ -148,7 +160,11 @@ def test_a_closed_loader_is_not_watched_any_more(script: Script) -> None:
 
 @pytest.mark.parametrize(("begun", "rank"), [(False, "0"), (False, "1"), (True, "0")])
 def test_a_script_whose_watched_loader_nobody_looped_over_is_told_once_for_all_ranks(
-    script: Script, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, begun: bool, rank: str
+    script: Script,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    begun: bool,
+    rank: str,
 ) -> None:
     monkeypatch.setenv("RANK", rank)
     script.watches("a")

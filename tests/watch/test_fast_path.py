@@ -23,7 +23,9 @@ def train(host: Host, *names: str, workers: int = 0, never_plain: bool = False) 
 def check(found: Told, expected: Told) -> None:
     """Steps and phases are the same, but for how long everything took, and how many batches were ready."""
     assert found.returned == expected.returned
-    assert [phase["name"] for phase in found.note("phase")] == [phase["name"] for phase in expected.note("phase")]
+    assert [phase["name"] for phase in found.note("phase")] == [
+        phase["name"] for phase in expected.note("phase")
+    ]
     steps = found.steps
     for name, column in expected.steps.items():
         if name in SAME:
@@ -47,7 +49,9 @@ def test_a_loop_is_plain_once_it_has_warmed_up(host: Host, workers: int) -> None
     assert told.returned == str([False] * 2 * n)
 
 
-@pytest.mark.parametrize("event", ["begin_anew", "end_an_epoch", "begin_another_one_beside", "fail"])
+@pytest.mark.parametrize(
+    "event", ["begin_anew", "end_an_epoch", "begin_another_one_beside", "fail"]
+)
 def test_one_event_between_plain_steps(host: Host, event: str) -> None:
     """Other events would set right what this one leaves wrong."""
     check(train(host, event, event), train(host, event, event, never_plain=True))
@@ -59,7 +63,9 @@ def test_all_events_one_after_another(host: Host, workers: int) -> None:
     names = [*events.EVENTS, *reversed(events.EVENTS)]
     if workers:  # its dataset is a copy
         names = [name for name in names if name not in ("read_another_loader_meanwhile", "fail")]
-    check(train(host, *names, workers=workers), train(host, *names, workers=workers, never_plain=True))
+    check(
+        train(host, *names, workers=workers), train(host, *names, workers=workers, never_plain=True)
+    )
 
 
 def test_a_loop_that_is_plain_for_moments_only_is_not_tried_for_ever(host: Host) -> None:

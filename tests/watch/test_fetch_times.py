@@ -13,7 +13,14 @@ import pytest
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from vitprof.watch import fetch_times
-from vitprof.watch.fetch_times import MAKING, MARK, made_between, timed_compose, timed_fetch, unpacked
+from vitprof.watch.fetch_times import (
+    MAKING,
+    MARK,
+    made_between,
+    timed_compose,
+    timed_fetch,
+    unpacked,
+)
 
 
 @pytest.mark.parametrize(
@@ -21,7 +28,9 @@ from vitprof.watch.fetch_times import MAKING, MARK, made_between, timed_compose,
     [(4.0, 0.0, 0.0), (6.0, 1.0, 1.0), (9.0, 0.0, 3.0), (9.0, -1.0, 0.0)],
     ids=["done before", "meanwhile", "after", "by the loop itself"],
 )
-def test_a_worker_makes_a_batch_while_we_are_busy(ended: float, worker: float, expected: float) -> None:
+def test_a_worker_makes_a_batch_while_we_are_busy(
+    ended: float, worker: float, expected: float
+) -> None:
     assert made_between((0.0, 0.0, 0.0, 1.0, ended, worker, ()), 5.0, 8.0) == expected
 
 
@@ -113,7 +122,9 @@ def _patched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def made(make: Callable[[], Any]) -> fetch_times.FetchTimes:
-    _, times = fetch_times.unpacked(timed_fetch(lambda _self, _index: make())(SimpleNamespace(_vitprof_worker=-1), 0))
+    _, times = fetch_times.unpacked(
+        timed_fetch(lambda _self, _index: make())(SimpleNamespace(_vitprof_worker=-1), 0)
+    )
     assert times is not None
     *transforms, (names, _, (took_s, cpu_s, queued_s, opened)) = times[-1]
     assert (names, took_s, opened) == (fetch_times.WORK, times[4] - times[3], 0.0)
@@ -125,7 +136,13 @@ def made(make: Callable[[], Any]) -> fetch_times.FetchTimes:
 @pytest.mark.parametrize("kind", [Compose, ComposeV2])
 def test_each_transform_by_its_name(kind: type[Compose], clock: SimpleNamespace) -> None:
     inner = kind([Wait(clock, 0.5), Wait(clock, 0.25)])
-    transforms = [Resize(clock, 1), Wait(clock, 2), inner, functools.partial(operator.mul, 2), lambda value: value]
+    transforms = [
+        Resize(clock, 1),
+        Wait(clock, 2),
+        inner,
+        functools.partial(operator.mul, 2),
+        lambda value: value,
+    ]
     outer = kind(transforms)
     times = made(lambda: [outer(3), outer(4)])
     names = ("Resize", "Wait", kind.__name__, "mul", "<lambda>")

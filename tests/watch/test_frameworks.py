@@ -70,17 +70,27 @@ def test_losses_are_the_same_and_batches_waits_and_checks_are_where_they_belong(
     assert steps["samples"].tolist() == (scripts.BATCH * n).tolist()
     assert steps["epoch"].tolist() == [0] * len(per_epoch) + [1] * len(per_epoch)
     assert steps["compute_s"].min() >= scripts.BODY_S
-    assert np.min(steps["data_wait_s"] - n * STALL_S) > 0, "the step that waited, and never less than the stalls"
+    assert np.min(steps["data_wait_s"] - n * STALL_S) > 0, (
+        "the step that waited, and never less than the stalls"
+    )
     own = np.array(json.loads(in_the_loop.returned)["waits_s"])
     if len(own):  # the trainer of transformers has no clock
-        off = np.abs(steps["data_wait_s"] - own)[1:] / steps["step_s"][1:]  # the first one has our own start in it
-        assert np.median(off) < 0.03  # the calls around the two clocks take 0.2 ms of some frameworks' steps of 10 ms
+        off = (
+            np.abs(steps["data_wait_s"] - own)[1:] / steps["step_s"][1:]
+        )  # the first one has our own start in it
+        assert (
+            np.median(off) < 0.03
+        )  # the calls around the two clocks take 0.2 ms of some frameworks' steps of 10 ms
     phases = in_the_loop.note("phase")
-    assert len(phases) == (framework in CHECKS), "transformers asks for a check's batches with gradients on"
+    assert len(phases) == (framework in CHECKS), (
+        "transformers asks for a check's batches with gradients on"
+    )
     for phase in phases:
         assert phase["t_end_s"] - phase["t_start_s"] > STALL_S
         ends = steps["compute_start_s"] + steps["compute_s"]
-        assert not ((ends > phase["t_start_s"] + NOTING_S) & (steps["t_start_s"] < phase["t_end_s"])).any()
+        assert not (
+            (ends > phase["t_start_s"] + NOTING_S) & (steps["t_start_s"] < phase["t_end_s"])
+        ).any()
 
 
 def test_each_stall_is_in_its_stage(in_the_loop: Told, framework: str) -> None:
@@ -107,10 +117,17 @@ def test_each_stall_is_in_its_stage(in_the_loop: Told, framework: str) -> None:
         assert np.median(seconds - longest - np.maximum(0.0003, 0.1 * longest)) < 0, stage
 
 
-def test_a_trials_arguments_reach_the_loader_that_trains(host: Host, in_the_loop: Told, framework: str) -> None:
+def test_a_trials_arguments_reach_the_loader_that_trains(
+    host: Host, in_the_loop: Told, framework: str
+) -> None:
     """Frameworks make loaders of their own from the script's. The losses stay with workers too."""
-    first = host.run(framework, workers=0, env={"VITPROF_WATCH_OVERRIDES": "{}"}).note("environment")[0]["watched"]
-    wanted = {"place": first["made_place"], "nth": None if first["made_alone"] else first["made_nth"]}
+    first = host.run(framework, workers=0, env={"VITPROF_WATCH_OVERRIDES": "{}"}).note(
+        "environment"
+    )[0]["watched"]
+    wanted = {
+        "place": first["made_place"],
+        "nth": None if first["made_alone"] else first["made_nth"],
+    }
     given = json.dumps(wanted | {"arguments": {"num_workers": 2}, "cache_bytes": None})
     told = host.ok(framework, workers=0, env={"VITPROF_WATCH_OVERRIDES": given})
     watched = told.note("environment")[0]["watched"]
@@ -139,7 +156,9 @@ def test_a_script_that_watches_itself(
     """Without the command: its own hooks, in its own time."""
     told = host.ok(framework, watched=False, workers=0, name="mine", **options)
     steps, n = told.steps, np.array(batches)
-    plain = losses_of(host, framework, 0, **{name: value for name, value in options.items() if name == "sized"})
+    plain = losses_of(
+        host, framework, 0, **{name: value for name, value in options.items() if name == "sized"}
+    )
     assert json.loads(told.returned)["losses"] == plain
     assert told.note("environment")[0]["watched"]["name"] == "mine"
     assert steps["samples"].tolist() == (n * scripts.BATCH).tolist()
@@ -147,7 +166,9 @@ def test_a_script_that_watches_itself(
     assert steps["compute_s"].min() >= scripts.BODY_S
     assert np.min(steps["data_wait_s"] - np.array(waits) * STALL_S) >= 0
     assert np.isfinite(steps["collate_s"][n > 0]).all()
-    assert np.isfinite(steps["outside_s"]).all() == (framework != "by_accelerate"), "callbacks say what a step is"
+    assert np.isfinite(steps["outside_s"]).all() == (framework != "by_accelerate"), (
+        "callbacks say what a step is"
+    )
 
 
 def test_the_example_of_the_documents(host: Host) -> None:

@@ -51,9 +51,13 @@ def test_any_iterable(host: Host, kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "start_method"), [(0, None), (1, "spawn")])
-def test_a_dataloader_tells_its_stages(host: Host, plain: str, workers: int, start_method: str | None) -> None:
+def test_a_dataloader_tells_its_stages(
+    host: Host, plain: str, workers: int, start_method: str | None
+) -> None:
     epochs = 1 if start_method == "spawn" else 2
-    told = host.ok("torch_loader", watched=False, workers=workers, start_method=start_method, epochs=epochs)
+    told = host.ok(
+        "torch_loader", watched=False, workers=workers, start_method=start_method, epochs=epochs
+    )
     steps, returned = told.steps, json.loads(told.returned)
     assert returned["losses"] == json.loads(plain)["losses"][: epochs * N_BATCHES]
     assert returned["foreign"] == []
@@ -64,14 +68,18 @@ def test_a_dataloader_tells_its_stages(host: Host, plain: str, workers: int, sta
     assert np.isfinite(steps["queue_depth"]).all() == bool(workers)
     assert set(steps["worker"][~np.isnan(steps["worker"])]) == set(range(workers))
     checks = told.note("phase")
-    assert [phase["name"] for phase in checks] == ["evaluate"] * (epochs - 1), "the last one ends with the script"
+    assert [phase["name"] for phase in checks] == ["evaluate"] * (epochs - 1), (
+        "the last one ends with the script"
+    )
     assert all(phase["t_end_s"] - phase["t_start_s"] >= scripts.CHECK_S for phase in checks)
     (environment,) = told.note("environment")
     assert environment["watched"]["collate"] == "collate"
     assert environment["watched"]["num_workers"] == workers
 
 
-def test_a_loader_in_a_worker_one_beside_the_training_and_a_step_where_nobody_watches(host: Host) -> None:
+def test_a_loader_in_a_worker_one_beside_the_training_and_a_step_where_nobody_watches(
+    host: Host,
+) -> None:
     assert host.run("a_loader_inside_a_worker", watched=False).returned == "[[1], [2]]"
     told = host.ok("no_optimizer", watched=False)
     assert told.steps["samples"].tolist() == [2.0] * 4
@@ -91,7 +99,9 @@ def test_a_step_that_the_script_says(host: Host, how: str) -> None:
     assert np.min(steps["outside_s"] - outside) >= 0
     assert steps["compute_s"].min() >= scripts.BODY_S
     parts = steps["data_wait_s"] + steps["outside_s"] + steps["compute_s"]
-    assert np.median(np.abs(parts - steps["step_s"])[1:]) < 0.0003, "nothing is counted twice, or left out"
+    assert np.median(np.abs(parts - steps["step_s"])[1:]) < 0.0003, (
+        "nothing is counted twice, or left out"
+    )
     batches = np.array([1, *[2] * (n - 1)]) if how == "skips" else np.ones(n)
     waited = np.tile(batches, 2) * scripts.READ_S
     assert np.min(steps["data_wait_s"] - waited) > 0
@@ -118,7 +128,9 @@ def test_support_another_training_framework(host: Host, workers: int) -> None:
 @pytest.mark.parametrize(("number", "name"), [(0, "baseline"), (1, "host.py")])
 def test_an_example_of_the_documents(host: Host, number: int, name: str) -> None:
     told = host.ok("example", watched=False, source=examples()[number])
-    assert len(told.steps["step"]) in (int(told.returned), int(told.returned) - 1), "the last one may have no end"
+    assert len(told.steps["step"]) in (int(told.returned), int(told.returned) - 1), (
+        "the last one may have no end"
+    )
     assert len(told.steps["step"]) >= 7
     assert told.note("environment")[0]["watched"]["name"] == name
     assert np.isfinite(told.steps["outside_s"]).all() == bool(number)
@@ -127,10 +139,19 @@ def test_an_example_of_the_documents(host: Host, number: int, name: str) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("env", [{"RANK": "1"}, {}], ids=["only the first rank is watched", "nobody listens"])
-def test_training_goes_on_where_it_is_not_watched(host: Host, plain: str, env: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "env", [{"RANK": "1"}, {}], ids=["only the first rank is watched", "nobody listens"]
+)
+def test_training_goes_on_where_it_is_not_watched(
+    host: Host, plain: str, env: dict[str, str]
+) -> None:
     told = host.run("torch_loader", watched=False, listen=bool(env), env=env)
-    assert (told.status, told.returned, told.notes, told.complaint.count("\n")) == (0, plain, [], not env)
+    assert (told.status, told.returned, told.notes, told.complaint.count("\n")) == (
+        0,
+        plain,
+        [],
+        not env,
+    )
 
 
 @pytest.mark.slow
@@ -145,7 +166,10 @@ def test_a_notebooks_run_is_over_with_its_cell_and_goes_on_with_the_next_loop(ho
     ends = steps["compute_start_s"] + steps["compute_s"]
     between_s = ends[N_BATCHES] - steps["step_s"][N_BATCHES] - ends[N_BATCHES - 1]
     assert between_s >= scripts.CHECK_S, "what was between the cells is in no step"
-    assert told.complaint == "vitprof: recorded as run 7: see python -m vitprof runs 7, or the dashboard\n" * 2
+    assert (
+        told.complaint
+        == "vitprof: recorded as run 7: see python -m vitprof runs 7, or the dashboard\n" * 2
+    )
 
 
 def recorded(n: int) -> list[StoredRun]:
@@ -160,23 +184,35 @@ def recorded(n: int) -> list[StoredRun]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("then", ["fails", "killed"])
-def test_a_program_beside_the_script_records_each_run(host: Host, vitprof_home: Path, then: str) -> None:
-    told = host.run("two_runs", watched=False, env=BESIDE | {"VITPROF_HOME": str(vitprof_home)}, then=then)
+def test_a_program_beside_the_script_records_each_run(
+    host: Host, vitprof_home: Path, then: str
+) -> None:
+    told = host.run(
+        "two_runs", watched=False, env=BESIDE | {"VITPROF_HOME": str(vitprof_home)}, then=then
+    )
     first, second = recorded(2)
     assert (first.name, first.status, first.error) == ("first", "done", "")
     assert first.summary is not None
-    assert (first.summary.n_steps, first.summary.n_samples) == (2 * N_BATCHES, 2 * scripts.N_SAMPLES)
+    assert (first.summary.n_steps, first.summary.n_samples) == (
+        2 * N_BATCHES,
+        2 * scripts.N_SAMPLES,
+    )
     assert first.verdict is not None
     assert (first.config.batch_size, first.config.workers) == (scripts.BATCH, 0)
     assert (second.name, second.status) == ("second", "failed")
-    ended = {"fails": "the script ended with ValueError: no more", "killed": "without a last message"}[then]
+    ended = {
+        "fails": "the script ended with ValueError: no more",
+        "killed": "without a last message",
+    }[then]
     assert ended in second.error
     assert second.summary is not None
     assert second.summary.n_steps == {"fails": 4, "killed": 3}[then]
     if then == "fails":  # else nothing of its output is left
         lines = [line for line in told.complaint.splitlines() if line.startswith("vitprof")]
         for line, run in zip(lines, (first, second), strict=True):
-            assert re.fullmatch(rf"vitprof: recorded as run {run.id}: see .* runs {run.id}, or the dashboard", line)
+            assert re.fullmatch(
+                rf"vitprof: recorded as run {run.id}: see .* runs {run.id}, or the dashboard", line
+            )
 
 
 @pytest.mark.slow

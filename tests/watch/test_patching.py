@@ -12,7 +12,9 @@ from vitprof.watch.patching import when_imported
 from vitprof.watch.ranks import RANKS, is_watched_rank
 
 
-def test_everybody_who_waits_for_a_module_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everybody_who_waits_for_a_module_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "waited_for").mkdir()
     (tmp_path / "waited_for" / "__init__.py").write_text("from waited_for.inner import VALUE")
     (tmp_path / "waited_for" / "inner.py").write_text("VALUE = 3")
@@ -46,7 +48,9 @@ def test_everybody_who_waits_for_a_module_is_told_once(tmp_path: Path, monkeypat
         ({"RANK": "0", "SLURM_PROCID": "2"}, True),  # torchrun inside a task of srun
     ],
 )
-def test_the_launchers_tell_the_rank(env: dict[str, str], watched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_launchers_tell_the_rank(
+    env: dict[str, str], watched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in (name for names in RANKS for name in names if name not in env):
         monkeypatch.delenv(name, raising=False)
     for name, value in env.items():

@@ -22,7 +22,9 @@ def loop_on(device: SimpleNamespace, shares: list[dict[str, float]]) -> Any:
 
 @pytest.fixture(autouse=True)
 def _not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation_module, "compiled", lambda: False)  # as other tests do in this process
+    monkeypatch.setattr(
+        preparation_module, "compiled", lambda: False
+    )  # as other tests do in this process
 
 
 def test_steps_are_looked_at_often_and_then_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,8 +47,12 @@ def test_steps_are_looked_at_often_and_then_rarely(monkeypatch: pytest.MonkeyPat
     often, rarely = looked_at[:OFTEN], looked_at[OFTEN:]
     assert often[-1] < 4 * OFTEN
     assert 2000 / 32 < len(rarely) < 2000 / 12
-    assert abs(shares[-1]["outside_next_frac"] - (PREPARED_S - 0.0003) / STEP_S) < 0.001  # without the one long pause
-    assert math.isclose(shares[-1]["asleep_frac"], ASLEEP_S / STEP_S)  # of steps in which others took no core
+    assert (
+        abs(shares[-1]["outside_next_frac"] - (PREPARED_S - 0.0003) / STEP_S) < 0.001
+    )  # without the one long pause
+    assert math.isclose(
+        shares[-1]["asleep_frac"], ASLEEP_S / STEP_S
+    )  # of steps in which others took no core
     assert not torch.nn.modules.module._global_forward_pre_hooks
 
 

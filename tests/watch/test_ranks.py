@@ -42,7 +42,9 @@ def test_waits_in_the_sending_of_buffers_are_taken_off(forward: Forward) -> None
     forward._broadcast = sending
 
 
-def test_own_work_between_two_steps_has_no_barrier_and_follows_an_optimizer(forward: Forward) -> None:
+def test_own_work_between_two_steps_has_no_barrier_and_follows_an_optimizer(
+    forward: Forward,
+) -> None:
     assert all(map(math.isnan, forward.begin(10.0)[:2]))
     forward.stepped(12.0)
     assert forward.begin(12.5)[:2] == (0.5, 0)
@@ -70,8 +72,12 @@ def test_waits_for_other_ranks_in_the_loader_are_none_for_data(forward: Forward)
     between_s, collectives, awaited_s = forward.begin(13.0 + later_s)
     assert (round(between_s, 6), collectives, awaited_s, forward.n_unknown) == (1.0, 2, later_s, 0)
     forward.request()
-    torch.ops._c10d_functional.wait_tensor(torch.ops._c10d_functional.all_reduce(torch.ones(1), "sum", "0"))
-    assert (forward.received(14.0), forward.n_unknown) == (14.0, 1), "one that is not waited for in Python"
+    torch.ops._c10d_functional.wait_tensor(
+        torch.ops._c10d_functional.all_reduce(torch.ones(1), "sum", "0")
+    )
+    assert (forward.received(14.0), forward.n_unknown) == (14.0, 1), (
+        "one that is not waited for in Python"
+    )
     forward.request()
     dist.barrier()
     forward.received(15.0, ended=True)
@@ -89,7 +95,9 @@ def test_a_step_notes_what_it_was_given_and_its_own_times(forward: Forward) -> N
     assert 0 <= made.forward_s < 10
 
 
-def test_nothing_is_touched_in_a_job_of_one_process_and_pytorch_is_as_before_in_the_end(forward: Forward) -> None:
+def test_nothing_is_touched_in_a_job_of_one_process_and_pytorch_is_as_before_in_the_end(
+    forward: Forward,
+) -> None:
     assert getattr(dist, BROADCAST) == forward._timed_broadcast
     alone = Forward(CpuDevice(perf_counter), shares=False)
     assert all(map(math.isnan, alone.begin(1.0)))
@@ -99,7 +107,9 @@ def test_nothing_is_touched_in_a_job_of_one_process_and_pytorch_is_as_before_in_
     assert getattr(dist, BROADCAST) == forward._broadcast
 
 
-def test_where_collectives_are_not_counted_times_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_collectives_are_not_counted_times_are_not_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delattr(dist.distributed_c10d, "_world")
     assert math.isnan(n_collectives())
 
@@ -112,7 +122,10 @@ def test_parameters_whose_values_are_freed_are_not_looked_at() -> None:
     storage = freed.untyped_storage()
     size = storage.nbytes()
     storage.resize_(0)
-    loop, passes = SimpleNamespace(steps=SimpleNamespace(confirmed=False), step=object()), BackwardPasses()
+    loop, passes = (
+        SimpleNamespace(steps=SimpleNamespace(confirmed=False), step=object()),
+        BackwardPasses(),
+    )
     assert not passes.train(loop, loss)  # type: ignore[arg-type]
     assert {id(p) for p, _ in passes._kept} == set(map(id, model.parameters()))
     storage.resize_(size)

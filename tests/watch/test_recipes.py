@@ -15,7 +15,17 @@ from tests.watch.watching import Host
 
 pytestmark = pytest.mark.slow
 MOST_POINTS = 0.03
-FRAMEWORKS = ["fastai", "keras", "ultralytics", "skorch", "ignite", "monai", "torch_geometric", "webdataset", "litdata"]
+FRAMEWORKS = [
+    "fastai",
+    "keras",
+    "ultralytics",
+    "skorch",
+    "ignite",
+    "monai",
+    "torch_geometric",
+    "webdataset",
+    "litdata",
+]
 FRAMEWORKS += ["streaming", "hydra", "torchdata", "spdl"]
 
 
@@ -30,10 +40,15 @@ def check(host: Host, function: str) -> None:
     assert "vitprof" not in told.complaint
     truth, steps = json.loads(told.returned), told.steps
     assert truth["steps"] == N_STEPS
-    assert N_STEPS - len(steps["step"]) in (0, 1), "the last one, where the loop leaves its iterator before the end"
+    assert N_STEPS - len(steps["step"]) in (0, 1), (
+        "the last one, where the loop leaves its iterator before the end"
+    )
     assert set(steps["samples"]) == {BATCH}, "no batch of a validation"
     if function != "by_ultralytics":  # its iterator has no end
-        assert steps["epoch"].tolist() == np.repeat([0, 1], N_STEPS // 2).tolist()[: len(steps["step"])]
+        assert (
+            steps["epoch"].tolist()
+            == np.repeat([0, 1], N_STEPS // 2).tolist()[: len(steps["step"])]
+        )
     (environment,) = told.note("environment")
     assert environment["watched"]["batch_size"] == BATCH
     counted = (steps["step"] >= SKIPPED) & (steps["step"] != N_STEPS // 2)
@@ -41,7 +56,9 @@ def check(host: Host, function: str) -> None:
     assert abs(waited / took - truth["wait"]) < MOST_POINTS
 
 
-@pytest.mark.parametrize("function", ["by_hand", "accumulating", "own_iterator", "fake_loader", "attacked_validation"])
+@pytest.mark.parametrize(
+    "function", ["by_hand", "accumulating", "own_iterator", "fake_loader", "attacked_validation"]
+)
 def test_training_is_seen_whoever_makes_the_iterator_and_steps(host: Host, function: str) -> None:
     check(host, function)
 
@@ -63,8 +80,19 @@ def test_ray_train(tmp_path: Path) -> None:
     """It kills the process that has trained: the run is partly watched, with all of its steps."""
     pytest.importorskip("ray.train.torch", reason=".ci/versions newest installs it")
     script = f"from tests.watch import recipes; recipes.by_ray({str(tmp_path)!r})"
-    command = [sys.executable, "-m", "vitprof", "watch", "--json", f"{tmp_path}/run.json", "--", sys.executable]
-    done = subprocess.run([*command, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "vitprof",
+        "watch",
+        "--json",
+        f"{tmp_path}/run.json",
+        "--",
+        sys.executable,
+    ]
+    done = subprocess.run(
+        [*command, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     truth = json.loads((tmp_path / "told").read_text(encoding="utf-8"))
     run = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))

@@ -23,18 +23,27 @@ def test_each_block_is_what_the_scripts_own_clock_says(host: Host) -> None:
     own = json.loads(told.returned)
     n_new = EPOCHS * scripts.N_SAMPLES // scripts.BATCH
     assert sum(not again for again, _ in own) == n_new
-    assert told.steps["step"].tolist() == list(range(n_new)), "steps on kept batches are no steps of the run"
-    runs = [[seconds for _, seconds in run] for _, run in itertools.groupby(own, key=lambda step: step[0])]
+    assert told.steps["step"].tolist() == list(range(n_new)), (
+        "steps on kept batches are no steps of the run"
+    )
+    runs = [
+        [seconds for _, seconds in run]
+        for _, run in itertools.groupby(own, key=lambda step: step[0])
+    ]
     blocks = told.facts()["replay"]
     assert len(blocks) == len(runs) - 1 >= 8
     off = []
     for block, run in zip(blocks.values(), runs, strict=False):
-        assert len(run) > block["steps"] >= BLOCK_STEPS - 3  # the first block is begun by the warm-up
+        assert (
+            len(run) > block["steps"] >= BLOCK_STEPS - 3
+        )  # the first block is begun by the warm-up
         off.append(abs(block["step_s"] / sum(run[-block["steps"] :]) - 1))
     assert np.median(off) < 0.05, "of one that was held up between two clocks it is more"
     found: Any = own_headroom(told.facts())
     assert found.speed_up.low > 1.5, "a wait of 15 ms before 4 ms of work"
-    assert len([phase for phase in told.note("phase") if phase["name"] == "headroom"]) == found.n_pairs
+    assert (
+        len([phase for phase in told.note("phase") if phase["name"] == "headroom"]) == found.n_pairs
+    )
 
 
 @pytest.mark.slow
@@ -62,8 +71,16 @@ class Played:
         number, left_out = self.replay.step(self.n)
         assert (number < 0) == kept
         self.n += not kept
-        figures = {"step": number, "warmup": left_out, "step_s": took, "data_wait_s": took / 2, "compute_s": 0.0}
-        steps = self.replay.add({name: np.array([float(figure)]) for name, figure in figures.items()})
+        figures = {
+            "step": number,
+            "warmup": left_out,
+            "step_s": took,
+            "data_wait_s": took / 2,
+            "compute_s": 0.0,
+        }
+        steps = self.replay.add(
+            {name: np.array([float(figure)]) for name, figure in figures.items()}
+        )
         assert len(steps["step_s"]) == (not kept)
         return kept, left_out
 
@@ -73,12 +90,18 @@ class Played:
         return found
 
 
-def test_blocks_take_turns_and_what_they_begin_with_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_take_turns_and_what_they_begin_with_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     played = Played(monkeypatch, queued=4)
     steps = [played.step(0.1, kept_seconds=0.05) for _ in range(130)]
     new, kept = SETTLE_STEPS + 4 + BLOCK_STEPS, SETTLE_STEPS + BLOCK_STEPS
-    assert [is_kept for is_kept, _ in steps[: new + kept + 1]] == [False] * new + [True] * kept + [False]
-    assert [left_out for _, left_out in steps[:new]] == [True] * (SETTLE_STEPS + 4) + [False] * BLOCK_STEPS
+    assert [is_kept for is_kept, _ in steps[: new + kept + 1]] == [False] * new + [True] * kept + [
+        False
+    ]
+    assert [left_out for _, left_out in steps[:new]] == [True] * (SETTLE_STEPS + 4) + [
+        False
+    ] * BLOCK_STEPS
     blocks = played.told()["replay"]
     assert list(blocks) == [str(n) for n in range(len(blocks))]
     assert all(block["steps"] == BLOCK_STEPS for block in blocks.values())
@@ -107,9 +130,14 @@ def test_kept_batches_are_copies_in_turn(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.slow
-def test_it_ends_after_many_blocks_and_what_is_too_large_is_not_kept_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_ends_after_many_blocks_and_what_is_too_large_is_not_kept_and_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     played = Played(monkeypatch, queued=0)
-    steps = [played.step(1.0, kept_seconds=1.0)[0] for _ in range((MOST_BLOCKS + 5) * (SETTLE_STEPS + BLOCK_STEPS))]
+    steps = [
+        played.step(1.0, kept_seconds=1.0)[0]
+        for _ in range((MOST_BLOCKS + 5) * (SETTLE_STEPS + BLOCK_STEPS))
+    ]
     assert len(played.told()["replay"]) == MOST_BLOCKS
     assert not any(steps[-4 * (SETTLE_STEPS + BLOCK_STEPS) :])
     assert played.told()["replay_refused"] is None

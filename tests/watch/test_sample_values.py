@@ -27,7 +27,9 @@ class Images(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         noise = torch.randint(0, 9, ()) if self.noisy else 0
-        pixels = np.random.default_rng(index).integers(0, 99, (20, 30 + 10 * (index % 2), 3)) + int(noise)
+        pixels = np.random.default_rng(index).integers(0, 99, (20, 30 + 10 * (index % 2), 3)) + int(
+            noise
+        )
         return getattr(self, self.name)(Image.fromarray(pixels.astype(np.uint8))), index
 
 
@@ -35,14 +37,24 @@ def of(dataset: Any) -> tuple[int, str, Any, float]:
     found = storage_point(dataset, range(4))
     assert found is not None
     value = found["value"]
-    return found["same"], value["kinds"][0], (value["least_shape"], value["largest_shape"]), value["bytes"]
+    return (
+        found["same"],
+        value["kinds"][0],
+        (value["least_shape"], value["largest_shape"]),
+        value["bytes"],
+    )
 
 
 def test_before_the_first_random_transform() -> None:
     crop, flip = transforms.RandomResizedCrop(8), transforms.RandomHorizontalFlip(0.01)
     assert of(Images(crop, TENSOR)) == (0, "PIL image", ([20, 30, 3], [20, 40, 3]), 2100)
     assert of(Images(RESIZE, flip, TENSOR)) == (1, "PIL image", ([8, 12, 3], [8, 12, 3]), 288)
-    assert of(Images(RESIZE, TENSOR, lambda x: x + torch.rand(()))) == (2, "tensor", ([3, 8, 12], [3, 8, 12]), 1152)
+    assert of(Images(RESIZE, TENSOR, lambda x: x + torch.rand(()))) == (
+        2,
+        "tensor",
+        ([3, 8, 12], [3, 8, 12]),
+        1152,
+    )
     assert of(Images(RESIZE, TENSOR))[0] == 2, "none is random"
 
 

@@ -13,7 +13,9 @@ from vitprof.watch.patching import say, when_imported
 
 pytestmark = pytest.mark.slow
 PYENV = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
-PYTHONS = sorted({*glob.glob("/usr/bin/python3.[0-9]*[0-9]"), *glob.glob(f"{PYENV}/versions/*/bin/python")})
+PYTHONS = sorted(
+    {*glob.glob("/usr/bin/python3.[0-9]*[0-9]"), *glob.glob(f"{PYENV}/versions/*/bin/python")}
+)
 SOURCE = """
 import sys
 try:
@@ -37,23 +39,43 @@ def test_only_vitprof_is_importable_from_its_side(tmp_path: Path) -> None:
     (site / "vitprof").symlink_to(ROOT / "vitprof")
     (site / "only_beside_vitprof.py").touch()
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(own)], check=True)
-    env = {"VITPROF_WATCH_SOCKET": "/none", "VITPROF_WATCH_ROOT": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {
+        "VITPROF_WATCH_SOCKET": "/none",
+        "VITPROF_WATCH_ROOT": str(site),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     env["PYTHONPATH"] = str(site / "vitprof" / "watch" / "startup")
     for python in (str(own / "bin" / "python"), *PYTHONS):
-        done = subprocess.run([python, "-c", SOURCE], env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [python, "-c", SOURCE], env=env, capture_output=True, text=True, check=False
+        )
         version, _, missing = done.stdout.partition(" ")
-        assert (done.returncode, missing) == (7, "No module named only_beside_vitprof"), (python, done)
+        assert (done.returncode, missing) == (7, "No module named only_beside_vitprof"), (
+            python,
+            done,
+        )
         old = f"vitprof: not watching: this Python is {version}; vitprof watches 3.10 and newer\n"
-        assert done.stderr == (old if (3, 0) < tuple(map(int, version.split("."))) < (3, 10) else ""), python
+        assert done.stderr == (
+            old if (3, 0) < tuple(map(int, version.split("."))) < (3, 10) else ""
+        ), python
 
 
 def test_a_broken_environment_is_a_line() -> None:
     """A script that imports the patched module."""
-    broken = {"STEPS": "x", "DETACH_AFTER": "-", "OVERRIDES": "{", "OPENED_UNDER": "/", "TELL": "/", "SOCKET": "/none"}
+    broken = {
+        "STEPS": "x",
+        "DETACH_AFTER": "-",
+        "OVERRIDES": "{",
+        "OPENED_UNDER": "/",
+        "TELL": "/",
+        "SOCKET": "/none",
+    }
     env = {**os.environ, **{f"VITPROF_WATCH_{name}": value for name, value in broken.items()}}
     env |= {"PYTHONPATH": os.pathsep.join([str(ROOT / "vitprof" / "watch" / "startup"), str(ROOT)])}
     source = "import torch.utils.data as d, sys; sys.exit(len(list(d.DataLoader([1, 2]))))"
-    done = subprocess.run([sys.executable, "-c", source], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", source], env=env, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
 
 

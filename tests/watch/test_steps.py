@@ -21,7 +21,10 @@ from vitprof.watch.watcher import Watcher
 def test_steps_are_taken_while_others_are_added() -> None:
     block, n, taken = PlainBlock(7, 2, 0.0), 20_000, []
     adding = threading.Thread(
-        target=lambda: [block.add((*map(float, range(i, i + 10)), *[math.nan] * 5, -1.0, i / 2)) for i in range(n)]
+        target=lambda: [
+            block.add((*map(float, range(i, i + 10)), *[math.nan] * 5, -1.0, i / 2))
+            for i in range(n)
+        ]
     )
     adding.start()
     while len(taken) < n:
@@ -35,7 +38,13 @@ def test_steps_are_taken_while_others_are_added() -> None:
 
 def marks_of(**known: Any) -> StepMarks:
     marks = StepMarks()
-    for name, value in {"decoded": None, "prepared": None, "outside_s": math.nan, "made": None, **known}.items():
+    for name, value in {
+        "decoded": None,
+        "prepared": None,
+        "outside_s": math.nan,
+        "made": None,
+        **known,
+    }.items():
         setattr(marks, name, value)
     return marks
 
@@ -43,7 +52,9 @@ def marks_of(**known: Any) -> StepMarks:
 def test_steps_are_sent_while_others_end() -> None:
     steps, n, sent = Steps(CpuDevice(lambda: 5.0), Watcher(Guard())), 20_000, list[float]()
     facts: dict[str, Any] = {}
-    steps._session = SimpleNamespace(steps=lambda columns: sent.extend(columns["step"].tolist()), facts=facts.update)  # type: ignore[assignment]
+    steps._session = SimpleNamespace(
+        steps=lambda columns: sent.extend(columns["step"].tolist()), facts=facts.update
+    )  # type: ignore[assignment]
     times = dict.fromkeys(("t_start", "t_got", "copy_start", "copy_end", "compute_start"), 5.0)
 
     def end() -> None:
@@ -72,13 +83,25 @@ def test_columns_of_a_plain_loop_are_those_of_any_loop(worker: int) -> None:
         asked, got = end, end + random.uniform(0, 0.1)
         end = got + random.uniform(0, 0.1)
         made = asked + random.uniform(-0.1, 0.15)
-        times = (0.3, random.uniform(0, 0.4), 0.05, made - 0.2, made, worker, ()) if number % 5 else None
+        times = (
+            (0.3, random.uniform(0, 0.4), 0.05, made - 0.2, made, worker, ())
+            if number % 5
+            else None
+        )
         loss = random.normal()
         given = {name: random.normal() for name in NOTED[-7:-2]}
-        block.add((asked, got, 8, *((2.0, *times[:6]) if times else UNKNOWN), *given.values(), end, loss))
+        block.add(
+            (asked, got, 8, *((2.0, *times[:6]) if times else UNKNOWN), *given.values(), end, loss)
+        )
         if number == 20:
             parts.append(block.take())
-        known = {"step": number, "epoch": 1, "warmup": False, "samples": 8, "loss": lambda loss=loss: loss}
+        known = {
+            "step": number,
+            "epoch": 1,
+            "warmup": False,
+            "samples": 8,
+            "loss": lambda loss=loss: loss,
+        }
         known |= {"t_start": asked, "t_got": got, "t_launched": end, "compute_end": end}
         known |= dict.fromkeys(("copy_start", "copy_end", "compute_start"), got)
         made_in = UNKNOWN_TIMES if times is None else batch_times(times, 2.0)
@@ -88,7 +111,9 @@ def test_columns_of_a_plain_loop_are_those_of_any_loop(worker: int) -> None:
     plain = [derive(part) for part in parts if part is not None]
     assert [len(part["step"]) for part in plain] == [18, 19]
     for name, column in expected.items():
-        np.testing.assert_array_equal(np.concatenate([part[name] for part in plain]), column, err_msg=name)
+        np.testing.assert_array_equal(
+            np.concatenate([part[name] for part in plain]), column, err_msg=name
+        )
 
 
 def test_sums_are_sent_for_each_sample_and_now_and_then() -> None:

@@ -82,7 +82,9 @@ def _where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "true")
 
 
-def watched(call: Call, tmp_path: Path, begin: str, name: str = "mlflow", each: str = "") -> tuple[str, str]:
+def watched(
+    call: Call, tmp_path: Path, begin: str, name: str = "mlflow", each: str = ""
+) -> tuple[str, str]:
     """Watches the script; returns what became of the training, and what it and the command print on standard error."""
     (tmp_path / "train.py").write_text(SCRIPT.format(begin=BEGIN[begin], each=each))
     out = tmp_path / f"out-{begin}-{os.environ.get('BROKEN', '')}"
@@ -110,7 +112,9 @@ def test_figures_come_live_and_the_verdict_at_the_end_and_training_is_the_same(
     assert trained == alone
     *live, last = [json.loads(line) for line in (tmp_path / "logged").read_text().splitlines()]
     assert len(live) >= 3
-    assert {tuple(row[:4]) for row in live} == {("sqlite:///mine.db", "r1", "vitprof-tracker", str(tmp_path))}
+    assert {tuple(row[:4]) for row in live} == {
+        ("sqlite:///mine.db", "r1", "vitprof-tracker", str(tmp_path))
+    }
     for *_, figures, tags in live:
         assert not tags
         assert set(figures) == {f"vitprof/{name}" for name in ("samples_per_s", *trackers.SHARES)}
@@ -133,7 +137,9 @@ def test_a_tracker_that_fails_is_one_line_each_time_and_training_goes_on(
 ) -> None:
     alone, err = watched(call, tmp_path, "none")
     assert "nothing was written to MLflow: the script had no active run of it" in err
-    assert "choose one of mlflow, wandb" in one_line(call, "watch", "--log-to", "neptune", "--", "true")
+    assert "choose one of mlflow, wandb" in one_line(
+        call, "watch", "--log-to", "neptune", "--", "true"
+    )
     pretend(monkeypatch, tmp_path)
     monkeypatch.setenv("BROKEN", "1")
     trained, err = watched(call, tmp_path, "pretended")
@@ -144,7 +150,9 @@ def test_a_tracker_that_fails_is_one_line_each_time_and_training_goes_on(
     assert f"vitprof: the verdict was not written to MLflow: {why}" in err
 
 
-def test_figures_are_those_of_the_steps_since_the_last_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_are_those_of_the_steps_since_the_last_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written: list[tuple[dict[str, float], int]] = []
     came = threading.Event()
 
@@ -178,7 +186,9 @@ def test_figures_are_those_of_the_steps_since_the_last_time(tmp_path: Path, monk
 def test_mlflow_itself(call: Call, tmp_path: Path, vitprof_home: Path) -> None:
     import mlflow
 
-    _, err = watched(call, tmp_path, "mlflow", each="i % 20 or mlflow.log_metric('loss', float(loss), step=i)")
+    _, err = watched(
+        call, tmp_path, "mlflow", each="i % 20 or mlflow.log_metric('loss', float(loss), step=i)"
+    )
     assert "vitprof" not in err
     client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/m.db")
     (run,) = client.search_runs(["0"])
@@ -203,7 +213,12 @@ def offline_rows(path: Path) -> list[dict[str, str]]:
         if kind in (1, 4):
             record, part = Record.FromString(part), b""
             if record.WhichOneof("record_type") == "history":
-                rows.append({item.key or item.nested_key[0]: item.value_json for item in record.history.item})
+                rows.append(
+                    {
+                        item.key or item.nested_key[0]: item.value_json
+                        for item in record.history.item
+                    }
+                )
     return rows
 
 
@@ -211,11 +226,17 @@ def offline_rows(path: Path) -> list[dict[str, str]]:
 @pytest.mark.skipif(find_spec("wandb") is None, reason="W&B is not installed")
 def test_wandb_itself_offline(call: Call, tmp_path: Path, vitprof_home: Path) -> None:
     """The script's own rows keep their numbers, and have the figures."""
-    _, err = watched(call, tmp_path, "wandb", "wandb", each="i % 5 or wandb.log({'loss': i}, step=10 * i)")
+    _, err = watched(
+        call, tmp_path, "wandb", "wandb", each="i % 5 or wandb.log({'loss': i}, step=10 * i)"
+    )
     assert "the verdict was not written to W&B: nothing can be added to an offline run" in err
     (path,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     rows = offline_rows(path)
-    assert [(int(row["_step"]), int(row["loss"])) for row in rows] == [(10 * i, i) for i in range(0, 100, 5)]
-    shares = [float(row["vitprof/data_wait_frac"]) for row in rows if "vitprof/data_wait_frac" in row]
+    assert [(int(row["_step"]), int(row["loss"])) for row in rows] == [
+        (10 * i, i) for i in range(0, 100, 5)
+    ]
+    shares = [
+        float(row["vitprof/data_wait_frac"]) for row in rows if "vitprof/data_wait_frac" in row
+    ]
     assert len(shares) >= 2
     assert all(0.0 < share <= 1.0 for share in shares)

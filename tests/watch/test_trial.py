@@ -26,15 +26,23 @@ ONE = [1, 2, False, False, 2]
 
 
 def run(host: Host, function: str, wanted: dict[str, Any]) -> Told:
-    return host.running("tests.watch.own_scripts").run(function, env={"VITPROF_WATCH_OVERRIDES": json.dumps(wanted)})
+    return host.running("tests.watch.own_scripts").run(
+        function, env={"VITPROF_WATCH_OVERRIDES": json.dumps(wanted)}
+    )
 
 
 def made(told: Told) -> dict[str, Any]:
     watched = told.note("environment")[0]["watched"]
-    return {name.removeprefix("made_"): value for name, value in watched.items() if name.startswith("made_")}
+    return {
+        name.removeprefix("made_"): value
+        for name, value in watched.items()
+        if name.startswith("made_")
+    }
 
 
-def changed(host: Host, function: str, cache_bytes: int | None = None, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+def changed(
+    host: Host, function: str, cache_bytes: int | None = None, **arguments: Any
+) -> tuple[Any, dict[str, Any]]:
     """What comes of a script in a later trial, made from what its first one told; and what that tells."""
     first = made(run(host, function, {}))
     assert not first["changed"]
@@ -47,27 +55,44 @@ def changed(host: Host, function: str, cache_bytes: int | None = None, **argumen
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "expected"),
-    [("in_one_line", [ONE, AS_IT_IS]), ("lazily_in_one_line", [ONE, AS_IT_IS]), ("each_epoch", [ONE, ONE, AS_IT_IS])],
+    [
+        ("in_one_line", [ONE, AS_IT_IS]),
+        ("lazily_in_one_line", [ONE, AS_IT_IS]),
+        ("each_epoch", [ONE, ONE, AS_IT_IS]),
+    ],
 )
-def test_the_loader_that_trains_and_no_other(host: Host, function: str, expected: list[Any]) -> None:
+def test_the_loader_that_trains_and_no_other(
+    host: Host, function: str, expected: list[Any]
+) -> None:
     found, told = changed(host, function, num_workers=1)
     assert found == expected
     assert told["changed"]
 
 
-def test_nothing_is_changed_in_the_first_trial_nor_where_no_loader_is_made_there(host: Host) -> None:
+def test_nothing_is_changed_in_the_first_trial_nor_where_no_loader_is_made_there(
+    host: Host,
+) -> None:
     told = run(host, "in_one_line", {})
     assert ast.literal_eval(told.returned) == [AS_IT_IS, AS_IT_IS]
     assert (made(told)["nth"], made(told)["alone"], made(told)["own_batches"]) == (2, False, False)
     assert made(told)["where"].startswith("own_scripts.py:")
-    told = run(host, "each_epoch", {"place": "x", "nth": None, "arguments": {"num_workers": 1}, "cache_bytes": None})
+    told = run(
+        host,
+        "each_epoch",
+        {"place": "x", "nth": None, "arguments": {"num_workers": 1}, "cache_bytes": None},
+    )
     assert (ast.literal_eval(told.returned), made(told)["changed"]) == ([AS_IT_IS] * 3, False)
 
 
 @pytest.mark.slow
 def test_what_needs_workers_is_taken_away_with_them(host: Host) -> None:
     """As the plan of a tournament has it: PyTorch refuses these arguments without workers."""
-    none = {"prefetch_factor": None, "persistent_workers": False, "multiprocessing_context": None, "timeout": 0}
+    none = {
+        "prefetch_factor": None,
+        "persistent_workers": False,
+        "multiprocessing_context": None,
+        "timeout": 0,
+    }
     assert changed(host, "of_a_class", num_workers=0, **none)[0] == AS_IT_IS
     assert changed(host, "of_a_class", prefetch_factor=4)[0] == [1, 4, False, True, 2]
 
@@ -76,7 +101,12 @@ def test_what_needs_workers_is_taken_away_with_them(host: Host) -> None:
 def test_batches_of_the_scripts_own_stay(host: Host) -> None:
     first = made(run(host, "own_batches", {}))
     assert first["own_batches"]
-    wanted = {"place": first["place"], "nth": None, "arguments": {"batch_size": 4}, "cache_bytes": None}
+    wanted = {
+        "place": first["place"],
+        "nth": None,
+        "arguments": {"batch_size": 4},
+        "cache_bytes": None,
+    }
     assert not made(run(host, "own_batches", wanted))["changed"]
 
 
@@ -91,14 +121,21 @@ def test_samples_are_kept_with_what_was_random_of_them(host: Host) -> None:
 def test_a_trial_that_nobody_watches_any_more_ends(host: Host) -> None:
     told = host.run(hang_up=True, epochs=200, env={"VITPROF_WATCH_OVERRIDES": "{}"})
     assert told.status == -15
-    assert re.fullmatch(r"vitprof: gave up watching \(sending data failed: .*the trial ends\n", told.complaint)
+    assert re.fullmatch(
+        r"vitprof: gave up watching \(sending data failed: .*the trial ends\n", told.complaint
+    )
 
 
 @pytest.mark.parametrize("rank", ["0", "1"])
-def test_every_rank_of_a_distributed_job_gets_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rank: str) -> None:
+def test_every_rank_of_a_distributed_job_gets_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rank: str
+) -> None:
     """One of them alone would have other batches than the rest."""
     variables = {"SOCKET": str(tmp_path / "x"), "STEPS": "9", "OVERRIDES": "{}"}
-    for name, value in {"RANK": rank, **{f"VITPROF_WATCH_{name}": value for name, value in variables.items()}}.items():
+    for name, value in {
+        "RANK": rank,
+        **{f"VITPROF_WATCH_{name}": value for name, value in variables.items()},
+    }.items():
         monkeypatch.setenv(name, value)
     installed = Mock()
     monkeypatch.setattr("vitprof.watch.trial.override_arguments", installed.overrides)
@@ -157,7 +194,12 @@ def test_what_does_not_fit_by_its_size_is_said_once_and_read_again(
     (line,) = told.read_text().splitlines()
     assert json.loads(line)[0] == "notice"
     assert re.search("does not fit: .*after 2 of 4 samples", line)
-    assert n_bytes({"image": np.zeros((3, 8), dtype=np.float32), "more": [np.zeros(4, dtype=np.uint8)] * 2}) == 104
+    assert (
+        n_bytes(
+            {"image": np.zeros((3, 8), dtype=np.float32), "more": [np.zeros(4, dtype=np.uint8)] * 2}
+        )
+        == 104
+    )
     assert 0 < n_bytes((3, "text")) < 200
 
 
@@ -195,9 +237,14 @@ def test_each_file_elsewhere_that_is_written_or_deleted_is_reported_once(tmp_pat
     told = tmp_path / "below" / "told"
     for file in (told, tmp_path / "below" / "read.txt", tmp_path / "gone.txt"):
         file.touch()
-    variables = {"VITPROF_WATCH_TELL": str(told), "VITPROF_WATCH_OPENED_UNDER": str(tmp_path / "below")}
+    variables = {
+        "VITPROF_WATCH_TELL": str(told),
+        "VITPROF_WATCH_OPENED_UNDER": str(tmp_path / "below"),
+    }
     variables["PYTHONPATH"] = str(ROOT)
-    subprocess.run([sys.executable, "-c", SCRIPT], check=True, cwd=tmp_path, env={**os.environ, **variables})
+    subprocess.run(
+        [sys.executable, "-c", SCRIPT], check=True, cwd=tmp_path, env={**os.environ, **variables}
+    )
     lines = [json.loads(line) for line in told.read_text().splitlines()]
     shown = [path for _, path in lines if os.path.lexists(path) or path.endswith("(deleted)")]
     names = ("kept.txt", "gone.txt (deleted)", "forked.bin", "saved.pt")

@@ -40,12 +40,16 @@ def test_a_fork_keeps_what_is_its_parents() -> None:
 
 
 @pytest.mark.slow
-def test_training_is_the_same_to_the_bit_and_each_step_has_its_loss(in_the_loop: Told, plain: str) -> None:
+def test_training_is_the_same_to_the_bit_and_each_step_has_its_loss(
+    in_the_loop: Told, plain: str
+) -> None:
     assert (in_the_loop.status, in_the_loop.returned, in_the_loop.complaint) == (0, plain, "")
     assert str([float(loss).hex() for loss in in_the_loop.steps["loss"]]) == plain
 
 
-def test_every_training_step_is_told_and_its_wait_is_idle_time_and_its_body_compute(in_the_loop: Told) -> None:
+def test_every_training_step_is_told_and_its_wait_is_idle_time_and_its_body_compute(
+    in_the_loop: Told,
+) -> None:
     steps = in_the_loop.steps
     assert steps["step"].tolist() == list(range(N_STEPS))
     assert steps["epoch"].tolist() == [0] * (N_STEPS // 2) + [1] * (N_STEPS // 2)
@@ -54,33 +58,53 @@ def test_every_training_step_is_told_and_its_wait_is_idle_time_and_its_body_comp
     assert steps["compute_s"].min() >= scripts.BODY_S
     assert np.allclose(steps["gap_s"] + steps["compute_s"], steps["step_s"])
     ends = steps["compute_start_s"] + steps["compute_s"]
-    assert np.allclose(ends[1:8] - ends[:7], steps["step_s"][1:8]), "nothing between two steps of an epoch is left out"
-    own = (steps["gap_s"] - steps["data_wait_s"])[1:]  # the first gap begins with the watching, after `iter(loader)`
+    assert np.allclose(ends[1:8] - ends[:7], steps["step_s"][1:8]), (
+        "nothing between two steps of an epoch is left out"
+    )
+    own = (steps["gap_s"] - steps["data_wait_s"])[
+        1:
+    ]  # the first gap begins with the watching, after `iter(loader)`
     assert own.min() > -1e-6
     assert np.median(own) < 0.001
 
 
 @pytest.mark.slow
-def test_a_loss_is_told_as_it_was_before_it_was_scaled_and_a_compiled_step_is_compiled_as_before(host: Host) -> None:
+def test_a_loss_is_told_as_it_was_before_it_was_scaled_and_a_compiled_step_is_compiled_as_before(
+    host: Host,
+) -> None:
     plain, told = host.run("scaled", watched=False), host.run("scaled")
     assert told.status == 0
-    assert told.returned == plain.returned == str([float(loss).hex() for loss in told.steps["loss"]])
+    assert (
+        told.returned == plain.returned == str([float(loss).hex() for loss in told.steps["loss"]])
+    )
     plain, told = host.run("compiled", watched=False), host.run("compiled")
     assert (told.status, told.returned, len(told.steps["step"])) == (0, "ok", 4)
     assert told.complaint == plain.complaint, "PyTorch's own, on Python 3.13"
 
 
-def test_a_check_between_epochs_is_a_phase_and_in_no_step_and_the_loaders_arguments_are_told(in_the_loop: Told) -> None:
+def test_a_check_between_epochs_is_a_phase_and_in_no_step_and_the_loaders_arguments_are_told(
+    in_the_loop: Told,
+) -> None:
     (phase,) = in_the_loop.note("phase")  # the one after the last epoch ends with the script
     assert phase["name"] == "evaluate"
     assert phase["t_end_s"] - phase["t_start_s"] >= scripts.CHECK_S
     first, steps = N_STEPS // 2, in_the_loop.steps
     assert phase["t_end_s"] <= steps["t_start_s"][first]
-    assert steps["compute_start_s"][first] - steps["gap_s"][first] >= phase["t_end_s"], "no part of the check counts"
+    assert steps["compute_start_s"][first] - steps["gap_s"][first] >= phase["t_end_s"], (
+        "no part of the check counts"
+    )
     (environment,) = in_the_loop.note("environment")
     assert environment["device"] == "cpu"
-    expected = {"dataset": "Samples", "n_samples": scripts.N_SAMPLES, "batch_size": scripts.BATCH, "num_workers": 0}
-    expected |= dict.fromkeys(("prefetch_factor", "start_method")) | {"collate": "collate", "sampler": "RandomSampler"}
+    expected = {
+        "dataset": "Samples",
+        "n_samples": scripts.N_SAMPLES,
+        "batch_size": scripts.BATCH,
+        "num_workers": 0,
+    }
+    expected |= dict.fromkeys(("prefetch_factor", "start_method")) | {
+        "collate": "collate",
+        "sampler": "RandomSampler",
+    }
     expected |= dict.fromkeys(("pin_memory", "persistent_workers", "drop_last"), False)
     assert environment["watched"] == expected
 
@@ -129,7 +153,9 @@ def test_workers(host: Host, plain: str) -> None:
     assert found["Transform"]["s_per_sample"] >= scripts.TRANSFORM_S
     # workers are started in iter(), before the first next(): the first wait of an epoch holds that, and a whole batch
     firsts = steps["data_wait_s"][[0, N_STEPS // 2]]
-    assert firsts.min() >= scripts.BATCH * (scripts.READ_S + scripts.TRANSFORM_S) + scripts.COLLATE_S
+    assert (
+        firsts.min() >= scripts.BATCH * (scripts.READ_S + scripts.TRANSFORM_S) + scripts.COLLATE_S
+    )
 
 
 def test_a_loader_that_nobody_trains_on_is_no_training_also_before_it(host: Host) -> None:
@@ -158,7 +184,12 @@ def test_after_the_steps_that_were_asked_for(host: Host, given: str, plain: str)
 def test_other_ranks_end_after_the_same_step_and_tell_nothing(host: Host) -> None:
     """Those that go on would wait for rank 0 for ever."""
     told = host.run(env={"RANK": "1", "VITPROF_WATCH_STEPS": "6"})
-    assert (told.status, told.complaint, told.returned, len(told.spent["collate_s"])) == (0, "", "", 6)
+    assert (told.status, told.complaint, told.returned, len(told.spent["collate_s"])) == (
+        0,
+        "",
+        "",
+        6,
+    )
     assert (told.notes, told.columns) == ([], [])
 
 
@@ -218,18 +249,27 @@ def test_waits_are_those_of_the_thread_that_trains(host: Host, how: str) -> None
     assert "NoneType" not in verdict.sentence
     assert set(steps["samples"]) == {scripts.BATCH}
     since_s, until_s = steps["t_start_s"][[10, -1]]
-    waited = np.array([got - asked for asked, got in waits if since_s - 0.001 < asked < until_s - 0.001])
+    waited = np.array(
+        [got - asked for asked, got in waits if since_s - 0.001 < asked < until_s - 0.001]
+    )
     own = waited.sum() / (until_s - since_s)
     measured = np.nansum(steps["data_wait_s"][10:-1]) / (until_s - since_s)
     if how in OUTSIDE:
         outside = told.facts()["outside_next_frac"]
         assert outside > 0.1
-        assert f"; another {percent(outside)} of the time passes between the loader and the model" in verdict.sentence
+        assert (
+            f"; another {percent(outside)} of the time passes between the loader and the model"
+            in verdict.sentence
+        )
         assert math.isnan(verdict.speed_up_if_free)
         measured += outside
         # what passes outside is of a sample of steps, and a script may be held up once in those that are not in it
-        held_up = (waited - np.median(waited))[waited > 2 * np.median(waited)].sum() / (until_s - since_s)
-    if how == "renewed":  # its body sleeps after the model's call, and is as long as that of the others
+        held_up = (waited - np.median(waited))[waited > 2 * np.median(waited)].sum() / (
+            until_s - since_s
+        )
+    if (
+        how == "renewed"
+    ):  # its body sleeps after the model's call, and is as long as that of the others
         asleep = scripts.BODY_S * len(steps["step"][10:-1]) / (until_s - since_s)
         assert abs(told.facts()["asleep_frac"] - asleep) < 0.1
     # on a busy machine time passes between the thread that waited and the script's own clock
@@ -241,7 +281,12 @@ def test_waits_are_those_of_the_thread_that_trains(host: Host, how: str) -> None
 
 @pytest.mark.parametrize(
     "script",
-    [{"order": "qs", "check": True}, {"order": "qqs"}, {"order": "qs", "quiet": True}, {"order": "sqq", "apart": True}],
+    [
+        {"order": "qs", "check": True},
+        {"order": "qqs"},
+        {"order": "qs", "quiet": True},
+        {"order": "sqq", "apart": True},
+    ],
     ids=str,
 )
 def test_a_step_waits_for_all_loaders_that_it_asks(host: Host, script: dict[str, Any]) -> None:
@@ -255,37 +300,61 @@ def test_a_step_waits_for_all_loaders_that_it_asks(host: Host, script: dict[str,
     began_s, waited_s = np.array(json.loads(told.returned)).T
     since_s, until_s = steps["t_start_s"][[n_epoch - 26, n_epoch - 2]]
     own = waited_s[(began_s > since_s - 0.001) & (began_s < until_s - 0.001)].sum()
-    at_the_edges_s = 2 * waited_s.max()  # where the script was held up between its clock and the loader's
+    at_the_edges_s = (
+        2 * waited_s.max()
+    )  # where the script was held up between its clock and the loader's
     measured = steps["data_wait_s"][n_epoch - 26 : n_epoch - 2].sum()
     assert abs(measured - own) < 0.05 * (until_s - since_s) + at_the_edges_s
-    apart_s = np.abs(steps["exposed_wait_s"] - steps["data_wait_s"])  # a script may be held up between both clocks
+    apart_s = np.abs(
+        steps["exposed_wait_s"] - steps["data_wait_s"]
+    )  # a script may be held up between both clocks
     assert (apart_s.max() < 1e-3, (apart_s < 1e-4).mean() > 0.9) == (True, True)
-    loaders = {loader["dataset"]: loader for facts in told.note("facts") for loader in facts.get("loaders", ())}
-    assert loaders["Slow"]["wait_s"] > 0.5 * (loaders["Slow"]["wait_s"] + loaders["Quick"]["wait_s"])
+    loaders = {
+        loader["dataset"]: loader
+        for facts in told.note("facts")
+        for loader in facts.get("loaders", ())
+    }
+    assert loaders["Slow"]["wait_s"] > 0.5 * (
+        loaders["Slow"]["wait_s"] + loaders["Quick"]["wait_s"]
+    )
     assert not any(facts.get("unclear_loaders_steps") for facts in told.note("facts"))
 
 
 def test_training_on_one_batch_again_and_again_is_called_so(host: Host) -> None:
     sentence = host.ok("leaves", how="overfitted", steps=1).verdict().sentence
-    assert "the optimizer stepped 30 times on one batch, which is loaded once: 1 step was recorded" in sentence
+    assert (
+        "the optimizer stepped 30 times on one batch, which is loaded once: 1 step was recorded"
+        in sentence
+    )
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_of_two_threads_that_train_one_is_watched_and_there_is_no_verdict(host: Host, shared: bool) -> None:
+def test_of_two_threads_that_train_one_is_watched_and_there_is_no_verdict(
+    host: Host, shared: bool
+) -> None:
     told = host.ok("in_two_threads", shared=shared)
     assert told.steps["step"].tolist() == list(range(len(told.steps["step"])))
     assert 20 < len(told.steps["step"]) <= 32
     verdict = told.verdict()
-    assert verdict.sentence.startswith("Inconclusive: several threads of the script train, and vitprof watches one")
+    assert verdict.sentence.startswith(
+        "Inconclusive: several threads of the script train, and vitprof watches one"
+    )
     assert not verdict.advice
 
 
 @pytest.mark.parametrize(
     ("script", "never_plain"),
-    [({"every": 10}, False), ({}, True), ({"every": 10, "accumulate": 3}, True), ({"accumulate": 3}, False)],
+    [
+        ({"every": 10}, False),
+        ({}, True),
+        ({"every": 10, "accumulate": 3}, True),
+        ({"accumulate": 3}, False),
+    ],
     ids=str,
 )
-def test_a_check_with_backward_passes_is_in_no_step(host: Host, script: dict[str, Any], never_plain: bool) -> None:
+def test_a_check_with_backward_passes_is_in_no_step(
+    host: Host, script: dict[str, Any], never_plain: bool
+) -> None:
     told = host.least_held_up("differentiates_in_checks", never_plain=never_plain, **script)
     assert (told.status, told.complaint) == (0, "")
     waited_s, checked_s = json.loads(told.returned)
@@ -301,7 +370,9 @@ def test_a_check_with_backward_passes_is_in_no_step(host: Host, script: dict[str
 
 
 @pytest.mark.parametrize("never_plain", [False, True])
-def test_a_check_whose_batches_were_taken_for_the_trainings_leaves_no_verdict(host: Host, never_plain: bool) -> None:
+def test_a_check_whose_batches_were_taken_for_the_trainings_leaves_no_verdict(
+    host: Host, never_plain: bool
+) -> None:
     told = host.ok("differentiates_in_checks", anew=True, never_plain=never_plain)
     assert told.note("facts")[-1]["unclear_loaders_steps"] >= 0.1 * len(told.steps["step"])
 
@@ -321,13 +392,19 @@ def test_steps_without_a_loader_after_those_with_one(
     unknown = [facts.get("unknown_wait_steps", 0) for facts in told.note("facts")]
     assert abs(max(unknown, default=0) - n_unknown) <= 4
     if n_unknown:
-        assert told.verdict().sentence.startswith("Inconclusive: the script takes its batches from no loader")
+        assert told.verdict().sentence.startswith(
+            "Inconclusive: the script takes its batches from no loader"
+        )
 
 
 def test_workers_that_begin_and_end_for_each_batch_are_waited_for(host: Host) -> None:
     told = host.ok("iterates_anew_for_each_batch")
     assert len(told.steps["step"]) == 16
-    assert 0.8 * float(told.returned) < told.steps["data_wait_s"][5:].sum() < 1.01 * float(told.returned)
+    assert (
+        0.8 * float(told.returned)
+        < told.steps["data_wait_s"][5:].sum()
+        < 1.01 * float(told.returned)
+    )
 
 
 @pytest.mark.parametrize("how", ["fork", "process", "worker"])
@@ -353,7 +430,9 @@ def test_an_epoch_begins_with_all_of_the_wait_for_it(host: Host, kind: str) -> N
 
 @pytest.mark.parametrize("never_plain", [False, True])
 @pytest.mark.parametrize("how", ["break", "freed", "error", "os._exit"])
-def test_the_last_step_of_a_loop_that_is_left_early_is_recorded(host: Host, how: str, never_plain: bool) -> None:
+def test_the_last_step_of_a_loop_that_is_left_early_is_recorded(
+    host: Host, how: str, never_plain: bool
+) -> None:
     told = host.run("leaves", how=how, steps=12, never_plain=never_plain)
     assert (told.status, told.complaint) == (3 if how == "error" else 0, "")
     steps = told.steps
@@ -362,7 +441,9 @@ def test_the_last_step_of_a_loop_that_is_left_early_is_recorded(host: Host, how:
     if told.returned:
         *_, asked, got, stepped = json.loads(told.returned)
         stalls_s = sum(told.spent[stage][-1] for stage in ("read_s", "transform_s", "collate_s"))
-        assert stalls_s < steps["data_wait_s"][-1] < got - asked, "no clock of ours is outside of the script's"
+        assert stalls_s < steps["data_wait_s"][-1] < got - asked, (
+            "no clock of ours is outside of the script's"
+        )
         assert scripts.BODY_S < steps["compute_s"][-1] < stepped - asked - stalls_s
 
 
@@ -390,10 +471,15 @@ def test_a_device_that_cannot_be_timed_has_no_times_and_no_verdict(host: Host) -
     environment = done.note("environment")[0]
     assert (environment["device"], environment["untimed_device"]) == ("meta", "meta")
     steps = done.steps
-    assert np.isnan([steps[name] for name in ("compute_s", "gap_s", "exposed_wait_s", "h2d_s")]).all()
+    assert np.isnan(
+        [steps[name] for name in ("compute_s", "gap_s", "exposed_wait_s", "h2d_s")]
+    ).all()
     waited = steps["data_wait_s"][:-1] / np.diff(steps["t_start_s"])
     assert np.median(waited) > 0.5
     verdict = done.verdict()
     assert (verdict.kind, verdict.advice) == ("inconclusive", ())
-    assert re.match(r"Inconclusive: the loop waits for data \d+% of the time; whether the device ", verdict.sentence)
+    assert re.match(
+        r"Inconclusive: the loop waits for data \d+% of the time; whether the device ",
+        verdict.sentence,
+    )
     assert verdict.sentence.endswith(" is not known: vitprof cannot time meta.")

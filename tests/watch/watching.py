@@ -67,7 +67,11 @@ class Told:
     def verdict(self) -> Verdict:
         telemetry = dict.fromkeys(TELEMETRY_COLUMNS, np.zeros(0))
         return judge(
-            own_config("script", workers=0), self.steps, [], telemetry, self.note("environment")[0] | self.facts()
+            own_config("script", workers=0),
+            self.steps,
+            [],
+            telemetry,
+            self.note("environment")[0] | self.facts(),
         )
 
 
@@ -77,7 +81,12 @@ class Host:
     limit_s = LIMIT_S
     """How long one may take."""
 
-    def __init__(self, module: str = "tests.watch.scripts", env: Mapping[str, str] | None = None, *others: str) -> None:
+    def __init__(
+        self,
+        module: str = "tests.watch.scripts",
+        env: Mapping[str, str] | None = None,
+        *others: str,
+    ) -> None:
         """`module` is loaded before any fork, and so are `others`, whose functions `running` runs."""
         self._module = module
         self._process: Any = subprocess.Popen(
@@ -131,8 +140,18 @@ class Host:
                 listening.bind(path)
                 listening.listen()
                 reader.start()
-            job = {"module": self._module, "function": function, "arguments": arguments, "watched": watched}
-            job |= {"failing": failing, "never_plain": never_plain, "folder": folder, "limit_s": self.limit_s}
+            job = {
+                "module": self._module,
+                "function": function,
+                "arguments": arguments,
+                "watched": watched,
+            }
+            job |= {
+                "failing": failing,
+                "never_plain": never_plain,
+                "folder": folder,
+                "limit_s": self.limit_s,
+            }
             job["env"] = {"VITPROF_WATCH_SOCKET": path, **(env or {})}
             self._process.stdin.write(json.dumps(job) + "\n")
             self._process.stdin.flush()

@@ -43,7 +43,11 @@ class StoredForm:
             return Interval(self.seconds[0] if self.seconds else math.nan, math.nan, math.nan)
         mean = float(np.mean(self.seconds))
         spread = float(np.std(self.seconds, ddof=1))
-        reach = STUDENT[min(len(self.seconds), len(STUDENT)) - 1] * spread / math.sqrt(len(self.seconds))
+        reach = (
+            STUDENT[min(len(self.seconds), len(STUDENT)) - 1]
+            * spread
+            / math.sqrt(len(self.seconds))
+        )
         return Interval(mean, max(0.0, mean - reach), mean + reach)
 
 

@@ -8,8 +8,31 @@ from statistics import median
 from vitprof import formats
 from vitprof.recording.recording import WatchedLoader
 
-DTYPE_BYTES = {"uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "int32": 4, "float16": 2, "bfloat16": 2, "float32": 4}
-NETWORK = ("nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "9p", "fuse.", "afs", "glusterfs", "ocfs", "pvfs")
+DTYPE_BYTES = {
+    "uint8": 1,
+    "int8": 1,
+    "uint16": 2,
+    "int16": 2,
+    "int32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+}
+NETWORK = (
+    "nfs",
+    "cifs",
+    "smb",
+    "ceph",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "9p",
+    "fuse.",
+    "afs",
+    "glusterfs",
+    "ocfs",
+    "pvfs",
+)
 """Beginnings of the names of file systems whose files may be on another machine."""
 QUICKER = 5.0
 """A sample that is read again in less than this part of the time was kept."""
@@ -168,10 +191,18 @@ class DatasetFacts:
 
 def _what(facts: DatasetFacts) -> Iterator[str]:
     module, _, name = facts.kind.rpartition(".")
-    n = "it does not say how many samples" if facts.samples is None else formats.count(facts.samples, "sample")
+    n = (
+        "it does not say how many samples"
+        if facts.samples is None
+        else formats.count(facts.samples, "sample")
+    )
     yield f"{name} ({module}): {n}, {'read by index' if facts.by_index else 'read one after the other'}"
     size = formats.size(facts.sample_bytes)
-    total = "" if facts.samples is None else f", {formats.size(facts.sample_bytes * facts.samples)} all together"
+    total = (
+        ""
+        if facts.samples is None
+        else f", {formats.size(facts.sample_bytes * facts.samples)} all together"
+    )
     yield f"A sample: {formats.count(len(facts.leaves), 'value')}, {size}{total}"
     for leaf in facts.leaves:
         yield f"  {leaf.path or 'itself'}: {_value(leaf)}"
@@ -190,7 +221,10 @@ def _shape(leaf: LeafFacts) -> str:
         return "of any number of dimensions"
     if leaf.least_shape == leaf.largest_shape:
         return str(leaf.largest_shape)
-    sizes = (str(a) if a == b else f"{a} to {b}" for a, b in zip(leaf.least_shape, leaf.largest_shape, strict=True))
+    sizes = (
+        str(a) if a == b else f"{a} to {b}"
+        for a, b in zip(leaf.least_shape, leaf.largest_shape, strict=True)
+    )
     return f"({', '.join(sizes)})"
 
 
@@ -207,7 +241,11 @@ def _times(facts: DatasetFacts) -> Iterator[str]:
     each = sorted(facts.sample_s)
     low, middle, high = (each[int(share * (len(each) - 1))] for share in (0.1, 0.5, 0.9))
     spread = f" ({formats.seconds(low)} to {formats.seconds(high)} for 80% of {facts.n_read})"
-    where = "in one thread, as in a worker" if facts.loader.get("num_workers") else "in the script's process"
+    where = (
+        "in one thread, as in a worker"
+        if facts.loader.get("num_workers")
+        else "in the script's process"
+    )
     yield f"Time for a sample {where}: {formats.seconds(middle)}{spread}"
     known = {"decoding": facts.decode_s, **facts.transforms_s}
     parts = [f"{name} {formats.seconds(spent)}" for name, spent in known.items() if spent > 0]
@@ -222,11 +260,19 @@ def _times(facts: DatasetFacts) -> Iterator[str]:
 
 def _files(facts: DatasetFacts) -> Iterator[str]:
     files = facts.file_facts
-    read = f"{formats.size(facts.read_bytes)} read" if facts.read_bytes >= 0 else "bytes read are not counted here"
+    read = (
+        f"{formats.size(facts.read_bytes)} read"
+        if facts.read_bytes >= 0
+        else "bytes read are not counted here"
+    )
     if facts.held_files and not facts.read_bytes:
         read = "nothing read by system calls, but from a buffer or a mapping"
     if not facts.files and not facts.held_files:
-        words = "none: samples are in memory or made" if facts.read_bytes <= 0 else f"{read}, from no file that is seen"
+        words = (
+            "none: samples are in memory or made"
+            if facts.read_bytes <= 0
+            else f"{read}, from no file that is seen"
+        )
         yield f"Files for a sample: {words}"
         return
     opened = f"{facts.files_opened:g} opened, " if facts.files else ""
@@ -235,7 +281,11 @@ def _files(facts: DatasetFacts) -> Iterator[str]:
     if facts.held_files:
         yield f"  open or mapped all the time: {', '.join(facts.held_files[:3])}{' ...' * (len(facts.held_files) > 3)}"
     if files.n:
-        cold = f"{formats.seconds(files.cold_s)} from the drive" if math.isfinite(files.cold_s) else files.why_not_cold
+        cold = (
+            f"{formats.seconds(files.cold_s)} from the drive"
+            if math.isfinite(files.cold_s)
+            else files.why_not_cold
+        )
         about = f"{formats.count(files.n, 'file')} of {formats.size(files.mean_bytes)}"
         yield f"  reading one ({about}): {formats.seconds(files.warm_s)} from memory, {cold}"
 
@@ -250,7 +300,11 @@ def _random(facts: DatasetFacts) -> Iterator[str]:
     else:
         yield f"Random: no, {facts.n_again} samples that were read twice were the same"
     if (point := facts.storage_point) is not None and point.first_random:
-        total = "" if facts.samples is None else f", {formats.size(point.value.bytes * facts.samples)} all together"
+        total = (
+            ""
+            if facts.samples is None
+            else f", {formats.size(point.value.bytes * facts.samples)} all together"
+        )
         yield f"  the same each time before {point.first_random}: {_value(point.value)}{total}"
 
 
@@ -260,7 +314,11 @@ def _workers(facts: DatasetFacts) -> Iterator[str]:
         fork = "no, it read other samples than the script's process"
     if not facts.fork.works:
         fork = f"no: {facts.fork.why}"
-    sent = f"yes, {formats.size(facts.pickle.bytes)} are sent" if facts.pickle.works else f"no: {facts.pickle.why}"
+    sent = (
+        f"yes, {formats.size(facts.pickle.bytes)} are sent"
+        if facts.pickle.works
+        else f"no: {facts.pickle.why}"
+    )
     yield f"Workers: by fork {fork}; by spawn or forkserver {sent}"
     if facts.handles:
         held = ", ".join(facts.handles)

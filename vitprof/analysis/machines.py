@@ -58,7 +58,9 @@ class LiveIdle:
     def share(self) -> float:
         """Returns the share (0 to 1) of the last minutes that was idle; NaN where that is not known."""
         newest = max(self.parts, default=0)
-        return self._share([n for n in self.parts if n > newest - NOW]) if self.is_known else math.nan
+        return (
+            self._share([n for n in self.parts if n > newest - NOW]) if self.is_known else math.nan
+        )
 
     def starved_s(self) -> float:
         """Returns for how long (s) it has been starved without a pause: parts from `INPUT_BOUND_FRAC` on; 0 where it is

@@ -105,31 +105,46 @@ class Ranks:
             return (f"{n} ranks: {self.why_not}.",)
         found = [f"{n} ranks: {self._named()}."]
         cost = (
-            f"{formats.percent(self.lost_frac)} of the time, {formats.seconds(self.lost_s)} in {self.n_steps:,} steps"
+            f"{formats.percent(self.lost_frac)} of the time, "
+            f"{formats.seconds(self.lost_s)} in {self.n_steps:,} steps"
         )
         if not self.in_doubt:
-            found.append(f"Waits for data cost {cost}: so much earlier the last rank would be without them.")
+            found.append(
+                f"Waits for data cost {cost}: so much earlier the last rank would be without them."
+            )
         if self.one_off[0]:
             times = formats.count(self.one_off[0], "step")
             who = ", ".join(map(str, self.one_off_ranks))
             ranks = f"rank {who}" if len(self.one_off_ranks) == 1 else f"one of ranks {who}"
-            found.append(f"In {times} {ranks} held up the others for long, {formats.seconds(self.one_off[1])} in all.")
+            found.append(
+                f"In {times} {ranks} held up the others for long, {formats.seconds(self.one_off[1])} in all."
+            )
         if self.not_between_frac > RARELY:
             steps = _share_of(self.not_between, self.not_between_frac)
-            found.append(f"What each does before {steps} is not known: other collectives come there, or in the loader.")
+            found.append(
+                f"What each does before {steps} is not known: other collectives come there, or in the loader."
+            )
         if self.not_forward_frac > RARELY:
             steps = _share_of(self.not_forward, self.not_forward_frac)
-            found.append(f"{steps} with other collectives before the backward pass are not compared.")
+            found.append(
+                f"{steps} with other collectives before the backward pass are not compared."
+            )
         if self.not_all > RARELY * self.n_steps:
-            found.append(f"{formats.count(self.not_all, 'step')} that not all ranks made are in none of these figures.")
+            found.append(
+                f"{formats.count(self.not_all, 'step')} that not all ranks made are in none of these figures."
+            )
         return (*found, SCOPE)
 
     def _named(self) -> str:
         between = f"{formats.percent(self.saves.low)} to {formats.percent(self.saves.high)}"
         share = f"{formats.percent(self.saves.value)} of the time ({between})"
         if self.wandering:
-            last = ", ".join(f"rank {f.rank} in {formats.percent(f.last_frac)}" for f in self.figures)
-            what = {"input": "waits longest for its data", "compute": "computes longest"}.get(self.cause, "is last")
+            last = ", ".join(
+                f"rank {f.rank} in {formats.percent(f.last_frac)}" for f in self.figures
+            )
+            what = {"input": "waits longest for its data", "compute": "computes longest"}.get(
+                self.cause, "is last"
+            )
             what += ", by how much it is given," * (self.cause == "heavier data")
             return f"the one that {what} changes ({last} of the steps), and the others wait {share}"
         if self.straggler is None:
@@ -151,7 +166,9 @@ class Ranks:
             "machine": self.machine,
         }[self.cause]
         where = f" (on {self.on})" if self.on else ""
-        at_least = "" if self.cause in ("input", "between steps") else "at least "  # its backward pass is not seen
+        at_least = (
+            "" if self.cause in ("input", "between steps") else "at least "
+        )  # its backward pass is not seen
         when = f", about in steps {self.within[0]:,} to {self.within[1]:,}" if self.within else ""
         who = f"rank {self.straggler}{where} holds"
         if len(self.stragglers) > 1:
@@ -171,7 +188,11 @@ def _share_of(steps: int, share: float) -> str:
 def _as_given(given: float) -> str:
     if math.isnan(given):
         return "; how much data it gets is not known"
-    return ", by more than its data explain" if given >= HEAVIER else ", with as many values in its largest tensor"
+    return (
+        ", by more than its data explain"
+        if given >= HEAVIER
+        else ", with as many values in its largest tensor"
+    )
 
 
 def unknown_waits(facts: Mapping[str, Any], n_steps: int) -> str:

@@ -84,20 +84,28 @@ def ranks_of(steps: Mapping[int, Series], facts: Mapping[str, Any] | None = None
     if n < thresholds.MIN_STEPS:
         made = "steps" if whole else "rounds of steps with a collective at the end"
         why = f"they made {n} {made} together after the warm-up, and {thresholds.MIN_STEPS} are needed"
-        if unknown := [rank for rank in ranks if np.isnan(steps[rank]["exposed_wait_s"]).mean() > 0.5]:
+        if unknown := [
+            rank for rank in ranks if np.isnan(steps[rank]["exposed_wait_s"]).mean() > 0.5
+        ]:
             why = f"the waits of rank {unknown[0]} are not known: no loader that vitprof knows gives it its batches"
         return Ranks(tuple(RankFigures(rank, *[math.nan] * 6) for rank in ranks), n, why_not=why)
     compared = Compared(ranks, common, facts or {})
     lengths = np.median(common["step_s"], axis=1)
     if lengths.min() < ALIKE * lengths.max():
-        between = " to ".join(formats.seconds(float(length)) for length in (lengths.min(), lengths.max()))
+        between = " to ".join(
+            formats.seconds(float(length)) for length in (lengths.min(), lengths.max())
+        )
         why = f"their steps differ in length ({between}): not all of them wait for each other"
         return Ranks(compared.figures(), n, why_not=why)
     if why := unknown_waits(facts or {}, n):
         return Ranks(compared.figures(), n, why_not=why)
     named = compared.late() or compared.changing() or compared.only_heavier()
     doubt = compared.in_doubt(named)
-    found = compared.costs() | {"not_all": _not_all(of_each), "not_forward": dropped[0], "not_forward_frac": dropped[1]}
+    found = compared.costs() | {
+        "not_all": _not_all(of_each),
+        "not_forward": dropped[0],
+        "not_forward_frac": dropped[1],
+    }
     return Ranks(compared.figures(), n, **found | (doubt if "why_not" in doubt else named | doubt))
 
 
@@ -108,7 +116,9 @@ Late = tuple[list[int], Interval]
 class Compared:
     """Compares what several ranks did in the steps that all of them made, up to where they wait for each other."""
 
-    def __init__(self, ranks: Sequence[int], common: Mapping[str, Floats], facts: Mapping[str, Any]) -> None:
+    def __init__(
+        self, ranks: Sequence[int], common: Mapping[str, Floats], facts: Mapping[str, Any]
+    ) -> None:
         """`common`: columns of shape (ranks, n)."""
         self._ranks = ranks
         self._common = common
@@ -150,7 +160,9 @@ class Compared:
         """Returns what data cost, and what is known of all ranks together, whoever is named."""
         free = self._own - self._parts["wait"]
         unknown = np.isnan(self._common["between_s"]).any(axis=0)
-        unknown_s, late_s = (float(self._common[n].max(axis=0)[unknown].sum()) for n in ("step_s", "late_s"))
+        unknown_s, late_s = (
+            float(self._common[n].max(axis=0)[unknown].sum()) for n in ("step_s", "late_s")
+        )
         wall_s = max(self._total_s, float(np.ptp(self._common["t_start_s"][0])))
         once_s = float(self._leads[self._once].sum())
         lost_s = float((self._own.max(axis=0) - free.max(axis=0)).sum())
@@ -178,7 +190,9 @@ class Compared:
             "straggler": self._ranks[most[0]],
             "stragglers": tuple(self._ranks[i] for i in most),
             "saves": saves,
-            "within": tuple(int(step) for step in self._common["step"][0][list(within)]) if within else (),
+            "within": tuple(int(step) for step in self._common["step"][0][list(within)])
+            if within
+            else (),
             "cause": "machine" if machine else cause,
             "machine": machine,
             "on": _host(self._ranks[most[0]], self._facts.get("nodes") or ()),
@@ -204,9 +218,20 @@ class Compared:
             return {}
         here = (self._last[None], np.arange(self._n)[None])
         values = self._common["batch_values"]
-        of_last = {name: np.concatenate([of[here], np.median(of, axis=0)[None]]) for name, of in self._parts.items()}
-        heavier = float(np.nanmean(values[here] / np.median(values, axis=0))) if np.isfinite(values).all() else math.nan
-        return {"saves": saves, "cause": _cause([0], of_last, [heavier, 1.0], [1.0, 1.0]), "wandering": True}
+        of_last = {
+            name: np.concatenate([of[here], np.median(of, axis=0)[None]])
+            for name, of in self._parts.items()
+        }
+        heavier = (
+            float(np.nanmean(values[here] / np.median(values, axis=0)))
+            if np.isfinite(values).all()
+            else math.nan
+        )
+        return {
+            "saves": saves,
+            "cause": _cause([0], of_last, [heavier, 1.0], [1.0, 1.0]),
+            "wandering": True,
+        }
 
     def in_doubt(self, named: Mapping[str, Any]) -> dict[str, Any]:
         """Returns what waits for other ranks outside the backward pass say of what is `named`; nothing where there are
@@ -218,13 +243,18 @@ class Compared:
         order = np.argsort(awaited_s.mean(axis=1))
         late = [self._ranks.index(rank) for rank in named.get("stragglers", ())]
         waits = order[-1] if not late else next(i for i in order if i in late)
-        more = _share((awaited_s[waits] - awaited_s[order[0]])[self._counts], max(self._step_s, wall_s / self._n))
+        more = _share(
+            (awaited_s[waits] - awaited_s[order[0]])[self._counts],
+            max(self._step_s, wall_s / self._n),
+        )
         least = max(LEAST_FRAC, DOUBT * named["saves"].value) if late else LEAST_FRAC
         if named.get("wandering") or not more.low > 0 or more.value < least:
             return {}
         found: dict[str, Any] = {"waiting": (self._ranks[waits], more.value)}
         if late:
-            found["why_not"] = f"{waits_for_others(*found['waiting'])}: which rank holds up the others is not known"
+            found["why_not"] = (
+                f"{waits_for_others(*found['waiting'])}: which rank holds up the others is not known"
+            )
         if np.ptp([each.exposed_frac for each in self.figures()]) >= RANKS_DIFFER_FRAC:
             found |= {"in_doubt": True, "lost_s": math.nan, "lost_frac": math.nan}
         return found
@@ -250,14 +280,18 @@ def _late(own: Floats, counts: np.ndarray, step_s: float) -> Late | None:
     return None
 
 
-def _late_for_a_time(own: Floats, counts: np.ndarray, step_s: float) -> tuple[Late, tuple[int, int]] | None:
+def _late_for_a_time(
+    own: Floats, counts: np.ndarray, step_s: float
+) -> tuple[Late, tuple[int, int]] | None:
     """Returns the ranks that are clearly last in some quarters of the steps, if they are the same in all of these; and
     the first and last step of that.
     """
     n = own.shape[1]
     found = []
     for part in np.array_split(np.arange(n), QUARTERS):
-        if counts[part].sum() >= thresholds.MIN_STEPS and (late := _late(own[:, part], counts[part], step_s)):
+        if counts[part].sum() >= thresholds.MIN_STEPS and (
+            late := _late(own[:, part], counts[part], step_s)
+        ):
             found.append((*late, part))
     if not 0 < len(found) < QUARTERS or any(most != found[0][0] for most, *_ in found):
         return None
@@ -271,7 +305,11 @@ def _host(rank: int, nodes: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _machine(
-    cause: str, most: list[int], ranks: Sequence[int], common: Mapping[str, Floats], facts: Mapping[str, Any]
+    cause: str,
+    most: list[int],
+    ranks: Sequence[int],
+    common: Mapping[str, Floats],
+    facts: Mapping[str, Any],
 ) -> str:
     """Returns what of the stragglers' machine explains the cause; "" where nothing does."""
     rank = ranks[most[0]]
@@ -280,7 +318,9 @@ def _machine(
     for node in nodes:
         clocks |= node.get("clocks") or {}
     if cause in ("input", "compute") and (cores := _taken(rank, nodes)):
-        return f"other programs took {formats.number(cores)} cores there, and no other node is as busy"
+        return (
+            f"other programs took {formats.number(cores)} cores there, and no other node is as busy"
+        )
     if cause == "compute" and len(clocks) == len(ranks):
         slow = [str(ranks[i]) for i in most]
         mine = max(clocks[i] for i in slow)
@@ -291,20 +331,29 @@ def _machine(
 
 
 def _slow_disk(
-    rank: int, ranks: Sequence[int], common: Mapping[str, Floats], nodes: Sequence[Mapping[str, Any]]
+    rank: int,
+    ranks: Sequence[int],
+    common: Mapping[str, Floats],
+    nodes: Sequence[Mapping[str, Any]],
 ) -> str:
     there = next((node for node in nodes if rank in node["ranks"]), None)
     if there is None or (there.get("disk_mb_per_s") or 0.0) < LEAST_DISK_MB_PER_S:
         return ""
-    if there["others_cores"] is None or there["others_cores"] >= thresholds.OTHERS_CORES:  # they may read, too
+    if (
+        there["others_cores"] is None or there["others_cores"] >= thresholds.OTHERS_CORES
+    ):  # they may read, too
         return ""
     here = np.isin(ranks, there["ranks"])
     values = common["batch_values"].mean(axis=1)
     read_s, transform_s = (common[name].mean(axis=1) / values for name in ("read_s", "transform_s"))
-    slower = here.any() and not here.all() and read_s[here].min() >= SLOWER_READS * read_s[~here].max()
+    slower = (
+        here.any() and not here.all() and read_s[here].min() >= SLOWER_READS * read_s[~here].max()
+    )
     if not slower or transform_s[here].mean() > LIKE_TRANSFORMS * transform_s[~here].mean():
         return ""
-    ms = [formats.number(float(common["read_s"][which].mean()) * 1e3, "ms") for which in (here, ~here)]
+    ms = [
+        formats.number(float(common["read_s"][which].mean()) * 1e3, "ms") for which in (here, ~here)
+    ]
     return f"reading a batch takes {ms[0]} there, from a disk at {there['disk_mb_per_s']:,.0f} MB/s, elsewhere {ms[1]}"
 
 
@@ -328,18 +377,27 @@ def _common(steps: list[Series]) -> tuple[dict[str, Floats], tuple[int, float]]:
     for each in steps[1:]:
         numbers = np.intersect1d(numbers, each["step"][each["warmup"] == 0])
     rows = [np.searchsorted(each["step"], numbers) for each in steps]
-    found = {name: np.array([each[name][row] for each, row in zip(steps, rows, strict=True)]) for name in NAMES}
+    found = {
+        name: np.array([each[name][row] for each, row in zip(steps, rows, strict=True)])
+        for name in NAMES
+    }
     since_s = np.diff(found["t_start_s"], prepend=found["t_start_s"][:, :1])
-    usual_s = np.nan_to_num(np.median(found["step_s"], axis=1, keepdims=True)) if len(numbers) else 0.0
+    usual_s = (
+        np.nan_to_num(np.median(found["step_s"], axis=1, keepdims=True)) if len(numbers) else 0.0
+    )
     found["late_s"] = np.maximum(0.0, since_s - usual_s)
     found["awaited_s"] = np.cumsum(np.nan_to_num(found["awaited_s"]), axis=1)
-    known = np.isfinite(found["step_s"]).all(axis=0) & np.isfinite(found["exposed_wait_s"]).all(axis=0)
+    known = np.isfinite(found["step_s"]).all(axis=0) & np.isfinite(found["exposed_wait_s"]).all(
+        axis=0
+    )
     forward = known & np.isfinite(found["forward_s"]).all(axis=0)
     dropped = known & ~forward if forward.sum() > known.sum() / 2 else np.zeros_like(known)
     step_s = found["step_s"].max(axis=0, initial=0.0)
     gone = int(dropped.sum()), float(step_s[dropped].sum() / max(step_s[known].sum(), 1e-9))
     common = {name: values[:, known & ~dropped] for name, values in found.items()}
-    return common | {"awaited_s": np.diff(common["awaited_s"], prepend=0.0)}, gone  # with those of dropped steps
+    return common | {
+        "awaited_s": np.diff(common["awaited_s"], prepend=0.0)
+    }, gone  # with those of dropped steps
 
 
 def _not_all(steps: list[Series]) -> int:
@@ -358,9 +416,18 @@ def _between_collectives(common: dict[str, Floats]) -> tuple[dict[str, Floats], 
     starts = np.flatnonzero(first)
     if not len(starts):
         return {name: of[:, :0] for name, of in common.items()}, False
-    labels = ("step", "epoch", "warmup", "t_start_s", "late_s", "between_s")  # the optimizer steps before the first
+    labels = (
+        "step",
+        "epoch",
+        "warmup",
+        "t_start_s",
+        "late_s",
+        "between_s",
+    )  # the optimizer steps before the first
     return {
-        name: of[:, starts] if name in labels else np.add.reduceat(of[:, starts[0] :], starts - starts[0], axis=1)
+        name: of[:, starts]
+        if name in labels
+        else np.add.reduceat(of[:, starts[0] :], starts - starts[0], axis=1)
         for name, of in common.items()
     }, False
 
@@ -379,18 +446,31 @@ def _times_the_others(values: Floats) -> list[float]:
 
 def _share(seconds: Floats, step_s: float) -> Interval:
     """Returns the mean of `seconds`, one for each step, as a share of a step, with its interval over blocks."""
-    blocks = [float(block.mean()) / step_s for block in np.array_split(seconds, BOOTSTRAP_BLOCKS) if len(block)]
+    blocks = [
+        float(block.mean()) / step_s
+        for block in np.array_split(seconds, BOOTSTRAP_BLOCKS)
+        if len(block)
+    ]
     mean = float(np.mean(seconds)) / step_s if len(seconds) else math.nan
-    error = SURE * float(np.std(blocks, ddof=1)) / math.sqrt(len(blocks)) if len(blocks) > 1 else math.inf
+    error = (
+        SURE * float(np.std(blocks, ddof=1)) / math.sqrt(len(blocks))
+        if len(blocks) > 1
+        else math.inf
+    )
     return Interval(mean, mean - error, mean + error)
 
 
-def _cause(most: list[int], parts: Mapping[str, Floats], given: list[float], samples: list[float]) -> str:
+def _cause(
+    most: list[int], parts: Mapping[str, Floats], given: list[float], samples: list[float]
+) -> str:
     """Returns why these rows are later than the median of the others. `given`, `samples`: how much they got, and how
     many samples, as ratios to the others.
     """
     mine = {name: of[most].mean() for name, of in parts.items()}
-    others = {name: float(np.median(np.delete(of, most, axis=0), axis=0).mean()) for name, of in parts.items()}
+    others = {
+        name: float(np.median(np.delete(of, most, axis=0), axis=0).mean())
+        for name, of in parts.items()
+    }
     largest = max(mine, key=lambda name: mine[name] - others[name])
     if largest == "between":
         return "between steps"
@@ -403,7 +483,9 @@ def _cause(most: list[int], parts: Mapping[str, Floats], given: list[float], sam
     return "input" if largest == "wait" else "compute"
 
 
-def _of_epochs(epochs: Floats, last: np.ndarray, ranks: Sequence[int]) -> tuple[tuple[int, int], ...]:
+def _of_epochs(
+    epochs: Floats, last: np.ndarray, ranks: Sequence[int]
+) -> tuple[tuple[int, int], ...]:
     found = []
     for epoch in np.unique(epochs):
         mine = last[epochs == epoch]

@@ -24,7 +24,10 @@ def device_time(gaps: Gaps, intervals: Mapping[str, Interval] | None = None) -> 
     shares = dict(zip(("compute", *IDLE_CAUSES), gaps.shares().values(), strict=True))
     bubbles = gaps.launch_idle_frac
     if bubbles > 0:
-        shares = {"compute": max(shares.pop("compute") - bubbles, 0.0), "launch_idle": bubbles} | shares
+        shares = {
+            "compute": max(shares.pop("compute") - bubbles, 0.0),
+            "launch_idle": bubbles,
+        } | shares
     pieces = []
     for name, share in shares.items():
         words, colour = style.DEVICE_TIME[name]
@@ -36,7 +39,11 @@ def device_time(gaps: Gaps, intervals: Mapping[str, Interval] | None = None) -> 
         spread = _spread((intervals or {}).get(name), 100, "%")
         text = f"{hover}<br>{formats.percent(share)}{spread} of {formats.seconds(gaps.span_s)}"
         pieces.append((words, colour, share * 100, formats.percent(share), text))
-    apart = f"; {formats.seconds(gaps.evaluation_ns / 1e9)} of evaluation not counted" if gaps.evaluation_ns else ""
+    apart = (
+        f"; {formats.seconds(gaps.evaluation_ns / 1e9)} of evaluation not counted"
+        if gaps.evaluation_ns
+        else ""
+    )
     return _one_bar("device", pieces, f"share of the device's time (%){apart}")
 
 
@@ -47,11 +54,15 @@ def loading_bar(loading: Loading) -> go.Figure:
             share = formats.percent(stage.frac)
             colour = style.LOADING_COLOURS[stage.name]
             took = f"{formats.seconds(stage.ms.value / 1e3)} a batch{_spread(stage.ms, 1, ' ms')}"
-            pieces.append((stage.words, colour, stage.ms.value, share, f"{stage.words}<br>{took}, {share}"))
+            pieces.append(
+                (stage.words, colour, stage.ms.value, share, f"{stage.words}<br>{took}, {share}")
+            )
     return _one_bar("batch", pieces, f"mean time to load a batch (ms), n = {loading.n:,}")
 
 
-def _one_bar(name: str, pieces: Sequence[tuple[str, str, float, str, str]], x_title: str) -> go.Figure:
+def _one_bar(
+    name: str, pieces: Sequence[tuple[str, str, float, str, str]], x_title: str
+) -> go.Figure:
     pieces = [piece for piece in pieces if piece[2] > 0 and piece[3] != formats.percent(0)]
     whole = sum(length for _, _, length, _, _ in pieces)
     bars = [
@@ -102,15 +113,22 @@ def transform_bars(transforms: Sequence[TransformTime]) -> go.Figure:
     lengths = [t.s_per_sample * 1e3 for t in transforms]
     shares = [formats.percent(t.frac) for t in transforms]
     bars = style.labelled_bars(names, lengths, shares, style.LOADING_COLOURS["transform"], hovers)
-    shown = [style.plain(t.name if len(t.name) <= NAME_SHOWN else t.name[: NAME_SHOWN - 1] + "…") for t in transforms]
+    shown = [
+        style.plain(t.name if len(t.name) <= NAME_SHOWN else t.name[: NAME_SHOWN - 1] + "…")
+        for t in transforms
+    ]
     return go.Figure(bars).update_layout(
         margin={"l": 8, "r": 40, "t": 8, "b": 44},
         showlegend=False,
         height=AROUND_PX + ROW_PX * len(names),
         xaxis=style.axis(
-            "mean time for each sample (ms)", range=[0, max(lengths, default=0) * 1.05 or 1], fixedrange=True
+            "mean time for each sample (ms)",
+            range=[0, max(lengths, default=0) * 1.05 or 1],
+            fixedrange=True,
         ),
-        yaxis=style.axis("transform", **style.categories(autorange="reversed", automargin=True, showgrid=False))
+        yaxis=style.axis(
+            "transform", **style.categories(autorange="reversed", automargin=True, showgrid=False)
+        )
         | {"tickvals": names, "ticktext": shown},
     )
 
@@ -128,24 +146,47 @@ def waterfall(headroom: Headroom, batch_size: int) -> go.Figure:
         label = "data free (A)" if known[0].role == "A" else f"anchor {known[0].role}"
         bars.append((label, 0.0, known[0], style.COMPUTE))
         for stage, before in zip(headroom.parts, known, strict=False):
-            colour = STAGE_COLOURS.get(stage.name.rpartition(" and ")[2]) if stage.distinguishable else None
+            colour = (
+                STAGE_COLOURS.get(stage.name.rpartition(" and ")[2])
+                if stage.distinguishable
+                else None
+            )
             bars.append((stage.name, before.s_per_sample, stage, colour or style.NEUTRAL))
         if len(known) > 1:
             label = JOBS.get(known[-1].role, f"{ANCHOR_WORDS[known[-1].role]} ({known[-1].role})")
             bars.append((label, 0.0, known[-1], style.RUN_COLOURS[0]))
     labels, starts, costs, colours = zip(*bars, strict=True) if bars else ((),) * 4
-    texts, hovers = zip(*(_in_words(cost, batch_size) for cost in costs), strict=True) if bars else ((),) * 2
+    texts, hovers = (
+        zip(*(_in_words(cost, batch_size) for cost in costs), strict=True) if bars else ((),) * 2
+    )
     scale = batch_size * 1e3
-    heights, lows, highs = ([getattr(c, n) * scale for c in costs] for n in ("s_per_sample", "low", "high"))
+    heights, lows, highs = (
+        [getattr(c, n) * scale for c in costs] for n in ("s_per_sample", "low", "high")
+    )
     bases = [start * scale for start in starts]
     # Above the error bars, which would cross a bar's own text.
-    tops = [base + np.fmax(height, high) for base, height, high in zip(bases, heights, highs, strict=True)]
+    tops = [
+        base + np.fmax(height, high)
+        for base, height, high in zip(bases, heights, highs, strict=True)
+    ]
     error = style.whiskers(heights, lows, highs, color=style.NEUTRAL)
-    bar = go.Bar(x=labels, y=heights, base=bases, marker_color=colours, error_y=error, **style.hover_texts(hovers))
-    words = go.Scatter(x=labels, y=tops, text=texts, mode="text", textposition="top center", hoverinfo="skip")
+    bar = go.Bar(
+        x=labels,
+        y=heights,
+        base=bases,
+        marker_color=colours,
+        error_y=error,
+        **style.hover_texts(hovers),
+    )
+    words = go.Scatter(
+        x=labels, y=tops, text=texts, mode="text", textposition="top center", hoverinfo="skip"
+    )
     title = "time of a step (ms)" + (", simulated device" if headroom.simulated else "")
     return go.Figure([bar, words] if known else []).update_layout(
-        margin=style.MARGIN, showlegend=False, xaxis={"type": "category"}, yaxis=style.axis(title, rangemode="tozero")
+        margin=style.MARGIN,
+        showlegend=False,
+        xaxis={"type": "category"},
+        yaxis=style.axis(title, rangemode="tozero"),
     )
 
 

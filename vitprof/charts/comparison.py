@@ -22,18 +22,38 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 
 def run_line(place: int, **more: Any) -> dict[str, Any]:
     turn, colour = divmod(place, len(style.RUN_COLOURS))
-    return {"color": style.RUN_COLOURS[colour], "dash": DASHES[turn % len(DASHES)], "width": 1.5, **more}
+    return {
+        "color": style.RUN_COLOURS[colour],
+        "dash": DASHES[turn % len(DASHES)],
+        "width": 1.5,
+        **more,
+    }
 
 
 def on_axis(name: str) -> str:
-    return "<br>".join(style.plain(line) for line in textwrap.wrap(name, AXIS_CHARS, max_lines=3, placeholder="…"))
+    return "<br>".join(
+        style.plain(line) for line in textwrap.wrap(name, AXIS_CHARS, max_lines=3, placeholder="…")
+    )
 
 
 def overlay(
-    series: Sequence[tuple[str, Numbers, Numbers]], *, x_title: str, y_title: str, hover: str = "%{y:.4~g}", **more: Any
+    series: Sequence[tuple[str, Numbers, Numbers]],
+    *,
+    x_title: str,
+    y_title: str,
+    hover: str = "%{y:.4~g}",
+    **more: Any,
 ) -> go.Figure:
     lines = [
-        go.Scatter(x=x, y=y, name=style.plain(name), mode="lines", line=run_line(place), hovertemplate=hover, **more)
+        go.Scatter(
+            x=x,
+            y=y,
+            name=style.plain(name),
+            mode="lines",
+            line=run_line(place),
+            hovertemplate=hover,
+            **more,
+        )
         for place, (name, x, y) in enumerate(series)
     ]
     axes = {"xaxis": style.axis(x_title), "yaxis": style.axis(y_title)}
@@ -70,7 +90,12 @@ def shares(
 
 
 def idle_strips(
-    names: Sequence[str], edges_s: Floats, idle: Floats, *, since: str = "training began", origin_s: float = 0.0
+    names: Sequence[str],
+    edges_s: Floats,
+    idle: Floats,
+    *,
+    since: str = "training began",
+    origin_s: float = 0.0,
 ) -> go.Figure:
     """Returns the idle share (runs, m) over time as one row of colours for each run: green is busy, red is idle, blank
     (NaN) is evaluation or after the end. `edges_s` (m + 1,) and `origin_s`, where x begins, are on one clock.
@@ -121,7 +146,11 @@ def ecdf(runs: Sequence[tuple[str, Distribution]]) -> go.Figure:
             f"{shown}<br>{words} waited at most {formats.seconds(value)}"
             for (words, _, _), value in zip(MARKS, values, strict=True)
         ]
-        mark = {"color": run_line(place)["color"], "size": 10, "symbol": [symbol for _, _, symbol in MARKS]}
+        mark = {
+            "color": run_line(place)["color"],
+            "size": 10,
+            "symbol": [symbol for _, _, symbol in MARKS],
+        }
         figure.add_scatter(
             x=[max(value * 1e3, FLOOR_MS) for value in values],
             y=[share * 100 for _, share, _ in MARKS],
@@ -134,7 +163,9 @@ def ecdf(runs: Sequence[tuple[str, Distribution]]) -> go.Figure:
     if figure.data:
         for words, _, symbol in MARKS:  # what the symbols mean, without a run's colour
             mark = {"color": style.NEUTRAL, "size": 10, "symbol": symbol}
-            figure.add_scatter(x=[None], y=[None], name=words, mode="markers", marker=mark, hoverinfo="skip")
+            figure.add_scatter(
+                x=[None], y=[None], name=words, mode="markers", marker=mark, hoverinfo="skip"
+            )
     return figure.update_layout(
         style.WITH_LEGEND,
         hovermode="closest",

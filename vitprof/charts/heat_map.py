@@ -20,7 +20,10 @@ def article_heat(table: leaderboard.ArticleTable, value: Value = "epoch_s") -> g
     y = [style.plain(line.name) for line in table.lines]
     logs = [[_log(cell, value) for cell in line.cells] for line in table.lines]
     hovers = [
-        [_cell_in_words(cell, f"{name}, batch {batch}") for cell, batch in zip(line.cells, x, strict=True)]
+        [
+            _cell_in_words(cell, f"{name}, batch {batch}")
+            for cell, batch in zip(line.cells, x, strict=True)
+        ]
         for line, name in zip(table.lines, y, strict=True)
     ]
     heat = go.Heatmap(
@@ -61,7 +64,11 @@ def article_heat(table: leaderboard.ArticleTable, value: Value = "epoch_s") -> g
 
 
 def _log(cell: leaderboard.LeaderboardRow | None, value: Value) -> float | None:
-    number: float = math.nan if cell is None or cell.entry.status in entries.OUT_OF_THE_RACE else getattr(cell, value)
+    number: float = (
+        math.nan
+        if cell is None or cell.entry.status in entries.OUT_OF_THE_RACE
+        else getattr(cell, value)
+    )
     return math.log10(number) if 0 < number < math.inf else None
 
 
@@ -77,8 +84,12 @@ def _cell_in_words(cell: leaderboard.LeaderboardRow | None, where: str) -> str:
     if cell is None:
         return f"{where}<br>not part of the tournament"
     lines = [where]
-    if cell.entry.status not in ("done", "running", "waiting") or not math.isfinite(cell.samples_per_s):
-        lines.append(f"{cell.entry.status}{': ' + style.plain(cell.entry.reason) if cell.entry.reason else ''}")
+    if cell.entry.status not in ("done", "running", "waiting") or not math.isfinite(
+        cell.samples_per_s
+    ):
+        lines.append(
+            f"{cell.entry.status}{': ' + style.plain(cell.entry.reason) if cell.entry.reason else ''}"
+        )
     spread = tournament.spread_words(cell.epoch_low, cell.epoch_high, formats.seconds)
     against = tournament.COMPARISON_WORDS.get(cell.against_baseline, "")
     figures = {
@@ -86,7 +97,9 @@ def _cell_in_words(cell: leaderboard.LeaderboardRow | None, where: str) -> str:
         formats.number(cell.samples_per_s, "samples/s"): cell.samples_per_s,
         f"{formats.number(cell.speed_up)} times the baseline{against}": cell.speed_up,
     }
-    return "<br>".join([*lines, *(words for words, figure in figures.items() if math.isfinite(figure))])
+    return "<br>".join(
+        [*lines, *(words for words, figure in figures.items() if math.isfinite(figure))]
+    )
 
 
 def _heat_alt(table: leaderboard.ArticleTable, what: str, value: Value) -> str:
@@ -94,5 +107,9 @@ def _heat_alt(table: leaderboard.ArticleTable, what: str, value: Value) -> str:
     if not (known := [(name, cell) for name, cell in cells if math.isfinite(cell.samples_per_s)]):
         return f"{what}: no figures yet."
     name, cell = max(known, key=lambda k: k[1].samples_per_s)
-    figure = formats.seconds(cell.epoch_s) if value == "epoch_s" else f"{formats.number(cell.speed_up)} times"
+    figure = (
+        formats.seconds(cell.epoch_s)
+        if value == "epoch_s"
+        else f"{formats.number(cell.speed_up)} times"
+    )
     return f"{what} by setting and batch size; the fastest is {name} at batch {cell.entry.batch_size:,} with {figure}."

@@ -27,8 +27,28 @@ Builder = Callable[[Series, float, int, int, int], list[Points]]
 """(series, origin on the monotonic clock, start index, stop index, group size) -> points for each trace."""
 
 
-IN_COLUMNS = ("compute", "launch_idle", "data_wait", "h2d", "host", "epoch_boundary", "outside", "logging", "other")
-IN_TIME = ("logging", "outside", "epoch_boundary", "data_wait", "h2d", "host", "other", "compute", "launch_idle")
+IN_COLUMNS = (
+    "compute",
+    "launch_idle",
+    "data_wait",
+    "h2d",
+    "host",
+    "epoch_boundary",
+    "outside",
+    "logging",
+    "other",
+)
+IN_TIME = (
+    "logging",
+    "outside",
+    "epoch_boundary",
+    "data_wait",
+    "h2d",
+    "host",
+    "other",
+    "compute",
+    "launch_idle",
+)
 """Kinds of the device's time from the bottom of a column up, and as they come in a step."""
 LEAST_SHARE = 1e-3
 """Share of a column below which nothing can be seen of a part."""
@@ -51,7 +71,11 @@ def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> 
         drawn = np.flatnonzero((height > 0) & (took > LEAST_SHARE * span))
         x = np.stack([left[drawn], right[drawn]], axis=1).ravel()
         y = np.stack([height[drawn], np.zeros(len(drawn))], axis=1).ravel()
-        text = [f"{labels[at]}<br>{words} {formats.seconds(took[at])}" for at in drawn.tolist() for _ in range(2)]
+        text = [
+            f"{labels[at]}<br>{words} {formats.seconds(took[at])}"
+            for at in drawn.tolist()
+            for _ in range(2)
+        ]
         return Points(x, y, text)
 
     drawn = dict[str, Points]()
@@ -59,7 +83,13 @@ def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> 
     height = np.zeros(len(span))
     for kind in IN_TIME if k == 1 else IN_COLUMNS:
         words = style.DEVICE_TIME[kind][0]
-        words = "device busy" if kind == "compute" else words if kind == "launch_idle" else f"device idle, {words}"
+        words = (
+            "device busy"
+            if kind == "compute"
+            else words
+            if kind == "launch_idle"
+            else f"device idle, {words}"
+        )
         if k == 1:
             drawn[kind] = boxes(left, left + parts[kind], np.ones(len(span)), words, parts[kind])
             left = left + parts[kind]
@@ -71,14 +101,26 @@ def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> 
         asked = series["t_start_s"][start:stop] - origin
         lost_from = np.fmax(asked, begin)
         waited = boxes(asked, asked + s.wait_s, np.ones(len(span)), "data wait", hidden)
-        lost = boxes(lost_from, lost_from + s.exposed_wait_s, np.ones(len(span)), "exposed data wait", s.exposed_wait_s)
+        lost = boxes(
+            lost_from,
+            lost_from + s.exposed_wait_s,
+            np.ones(len(span)),
+            "exposed data wait",
+            s.exposed_wait_s,
+        )
     else:
         waited = boxes(begin, s.end_s, hidden / span, "data wait", hidden)
         lost = boxes(begin, s.end_s, s.exposed_wait_s / span, "exposed data wait", s.exposed_wait_s)
     other = boxes(s.start_s, begin, np.ones(len(span)), "other work before it", s.other_s)
     edges = np.stack([begin, s.end_s], axis=1).ravel()
     share = np.repeat(s.idle_s / span, 2)
-    return [waited, lost, other, *(drawn[kind] for kind in reversed(IN_COLUMNS)), Points(edges, share)]
+    return [
+        waited,
+        lost,
+        other,
+        *(drawn[kind] for kind in reversed(IN_COLUMNS)),
+        Points(edges, share),
+    ]
 
 
 def column_points(*columns: tuple[str, float], over_time: bool, by: str = "") -> Builder:
@@ -126,7 +168,13 @@ class LiveChart:
 
 def _beside_memory(left: dict[str, Any]) -> dict[str, Any]:
     memory = style.axis(
-        "memory (GiB)", overlaying="y", side="right", rangemode="tozero", showgrid=False, tickmode="auto", nticks=5
+        "memory (GiB)",
+        overlaying="y",
+        side="right",
+        rangemode="tozero",
+        showgrid=False,
+        tickmode="auto",
+        nticks=5,
     )
     over_time = style.axis("time since the run began (s)")
     return {"xaxis": over_time, "yaxis": left, "yaxis2": memory, "margin": style.MARGIN | {"r": 64}}
@@ -136,7 +184,9 @@ def _lane(title: str, bottom: float, top: float, **more: Any) -> dict[str, Any]:
     return style.axis(title, domain=[bottom, top], range=[0, 1], fixedrange=True, **more)
 
 
-def _line(name: str, colour: str, unit: str, hover: str = "", line: Any = None, **more: Any) -> dict[str, Any]:
+def _line(
+    name: str, colour: str, unit: str, hover: str = "", line: Any = None, **more: Any
+) -> dict[str, Any]:
     hover = hover or f"%{{y:.4~g}} {unit}<extra>{name}</extra>"
     drawn = {"type": "scatter", "mode": "lines", "name": name, "hovertemplate": hover, **more}
     return drawn | {"line": {"color": colour, "width": 1.5} | (line or {})}
@@ -144,7 +194,9 @@ def _line(name: str, colour: str, unit: str, hover: str = "", line: Any = None, 
 
 def _filled(name: str, colour: str, **more: Any) -> dict[str, Any]:
     line = {"width": 0, "shape": "hv"}
-    return _line(name, colour, "", "%{text}<extra></extra>", line, fill="tozeroy", fillcolor=colour, **more)
+    return _line(
+        name, colour, "", "%{text}<extra></extra>", line, fill="tozeroy", fillcolor=colour, **more
+    )
 
 
 def _part(name: str, colour: str) -> dict[str, Any]:
@@ -173,7 +225,14 @@ GAPS = LiveChart(
         _filled("data wait", style.DATA_WAIT, yaxis="y2", showlegend=False),
         _filled("other work", style.EVALUATION),
         *(_filled(*style.DEVICE_TIME[kind]) for kind in reversed(IN_COLUMNS)),
-        _line("idle share", style.NEUTRAL, "", "%{y:.0%} idle<extra></extra>", yaxis="y3", showlegend=False),
+        _line(
+            "idle share",
+            style.NEUTRAL,
+            "",
+            "%{y:.0%} idle<extra></extra>",
+            yaxis="y3",
+            showlegend=False,
+        ),
     ),
     layout={
         "xaxis": style.axis("time since the run began (s)", anchor="y2"),
@@ -198,13 +257,21 @@ BATCHES = LiveChart(
     alt="Time of each batch in milliseconds, a line each: data wait, copy to the device, compute",
     source="steps",
     x="index",
-    traces=(_part("data wait", style.DATA_WAIT), _part("H2D", style.H2D), _part("compute", style.COMPUTE)),
+    traces=(
+        _part("data wait", style.DATA_WAIT),
+        _part("H2D", style.H2D),
+        _part("compute", style.COMPUTE),
+    ),
     layout={
         "xaxis": style.axis("step"),
         "yaxis": style.axis("time (ms)", rangemode="tozero"),
         "hovermode": "x unified",
     },
-    build=column_points(*((name, 1e3) for name in ("data_wait_s", "h2d_s", "compute_s")), over_time=False, by="step_s"),
+    build=column_points(
+        *((name, 1e3) for name in ("data_wait_s", "h2d_s", "compute_s")),
+        over_time=False,
+        by="step_s",
+    ),
 )
 
 LOSSES = LiveChart(
@@ -263,13 +330,22 @@ CPU = LiveChart(
 )
 
 
-def gap_notes(steps: Series, origin: float, view: tuple[float, float] | None, idle_frac: float) -> list[dict[str, Any]]:
+def gap_notes(
+    steps: Series, origin: float, view: tuple[float, float] | None, idle_frac: float
+) -> list[dict[str, Any]]:
     """Returns annotations of the gap chart: the device's idle share, at the end of its lane, and how long the longest
     gaps in `view` (None: of the run) are, unless all are about as long, or there are too many to label.
     """
     notes = []
     if np.isfinite(idle_frac):
-        at_end = {"xref": "paper", "x": 1, "xanchor": "left", "yref": "y domain", "y": 0.5, "showarrow": False}
+        at_end = {
+            "xref": "paper",
+            "x": 1,
+            "xanchor": "left",
+            "yref": "y domain",
+            "y": 0.5,
+            "showarrow": False,
+        }
         text = f"<b>{formats.percent(idle_frac)}</b><br>idle"
         notes.append({"text": text, "align": "left", "font": {"size": 15}, "xshift": 6} | at_end)
     end_s = steps["compute_start_s"]
@@ -286,10 +362,16 @@ def gap_notes(steps: Series, origin: float, view: tuple[float, float] | None, id
     labelled: list[float] = []
     for at in np.argsort(-gap_s)[:MOST_LOOKED_AT]:
         x = float(end_s[first + at] - origin - gap_s[at] / 2)
-        if gap_s[at] > least_s and len(labelled) < MOST_LABELS and all(abs(x - other) > apart_s for other in labelled):
+        if (
+            gap_s[at] > least_s
+            and len(labelled) < MOST_LABELS
+            and all(abs(x - other) > apart_s for other in labelled)
+        ):
             labelled.append(x)
             place = {"x": x, "yref": "y domain", "y": 1, "ax": 0, "ay": -14, "yshift": 1}
-            notes.append({"text": formats.seconds(float(gap_s[at])), "arrowwidth": 1, "arrowhead": 2} | place)
+            notes.append(
+                {"text": formats.seconds(float(gap_s[at])), "arrowwidth": 1, "arrowhead": 2} | place
+            )
     return notes
 
 
@@ -306,7 +388,11 @@ def live_figure(
     """
     data = []
     drawn = set[str]()
-    layout: dict[str, Any] = {"margin": style.MARGIN, "legend": style.LEGEND, "hovermode": "x"} | chart.layout
+    layout: dict[str, Any] = {
+        "margin": style.MARGIN,
+        "legend": style.LEGEND,
+        "hovermode": "x",
+    } | chart.layout
     for trace, p in zip(chart.traces, points, strict=True):
         axis = "yaxis" + trace.get("yaxis", "y")[1:]
         shown = bool(np.isfinite(p.y).any())
@@ -316,10 +402,22 @@ def live_figure(
     for name in [name for name in layout if name.startswith("yaxis") and name != "yaxis"]:
         layout[name] = layout[name] | {"visible": name in drawn}
     if chart is GAPS and each > 1:
-        layout["xaxis"] = style.axis(f"time since the run began (s); a column is {each:,} steps", anchor="y2")
+        layout["xaxis"] = style.axis(
+            f"time since the run began (s); a column is {each:,} steps", anchor="y2"
+        )
     if notes:
         layout["annotations"] = list(notes)
     if math.isfinite(mark):
         line = {"color": style.NEUTRAL, "width": 1, "dash": "dash"}
-        layout["shapes"] = [{"type": "line", "x0": mark, "x1": mark, "yref": "paper", "y0": 0, "y1": 1, "line": line}]
+        layout["shapes"] = [
+            {
+                "type": "line",
+                "x0": mark,
+                "x1": mark,
+                "yref": "paper",
+                "y0": 0,
+                "y1": 1,
+                "line": line,
+            }
+        ]
     return {"data": data, "layout": layout}

@@ -57,7 +57,10 @@ def rank_map(steps: Mapping[int, Series], column: str = "exposed_wait_s") -> go.
         hoverongaps=False,
         **style.hover_texts(hovers),
     )
-    waits = (f"{name} {formats.number(float(np.nanmean(row)), 'ms')}" for name, row in zip(names, rows, strict=True))
+    waits = (
+        f"{name} {formats.number(float(np.nanmean(row)), 'ms')}"
+        for name, row in zip(names, rows, strict=True)
+    )
     return go.Figure(heat).update_layout(
         margin=style.MARGIN | {"l": 16},
         height=AROUND_PX + ROW_PX * len(ranks),
@@ -74,7 +77,10 @@ def rank_lanes(steps: Mapping[int, Series], first: int) -> go.Figure:
     figure = go.Figure()
     many = len(steps)
     kept = {
-        rank: {name: values[(of["step"] >= first) & (of["step"] < first + LANE_STEPS)] for name, values in of.items()}
+        rank: {
+            name: values[(of["step"] >= first) & (of["step"] < first + LANE_STEPS)]
+            for name, values in of.items()
+        }
         for rank, of in sorted(steps.items())
     }
     begins = [float(of["t_start_s"][0]) for of in kept.values() if len(of["step"])]
@@ -96,14 +102,18 @@ def rank_lanes(steps: Mapping[int, Series], first: int) -> go.Figure:
             ]
         if any(x):
             hover = style.hover_texts(hovers)
-            figure.add_bar(x=x, y=y, base=base, orientation="h", name=words, marker_color=colour, **hover)
+            figure.add_bar(
+                x=x, y=y, base=base, orientation="h", name=words, marker_color=colour, **hover
+            )
     names = [f"rank {rank}" for rank in kept]
     return figure.update_layout(
         **style.WITH_LEGEND,
         barmode="overlay",
         bargap=0.25,
         height=AROUND_PX + 40 + ROW_PX * many,
-        meta={"alt": f"{LANE_STEPS} steps of {many} ranks over time: {', '.join(words for words, *_ in LANES)}."},
+        meta={
+            "alt": f"{LANE_STEPS} steps of {many} ranks over time: {', '.join(words for words, *_ in LANES)}."
+        },
         xaxis=style.axis(f"seconds since step {first:,} began", showgrid=True),
         yaxis=style.categories(names, autorange="reversed", automargin=True, showgrid=False),
     )

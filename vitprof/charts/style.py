@@ -86,7 +86,11 @@ def categories(order: Sequence[str] | None = None, **more: Any) -> dict[str, Any
 
 
 def labelled_bars(
-    names: Sequence[str], lengths: Sequence[float], texts: Sequence[str], colour: str, hovers: Sequence[str]
+    names: Sequence[str],
+    lengths: Sequence[float],
+    texts: Sequence[str],
+    colour: str,
+    hovers: Sequence[str],
 ) -> dict[str, Any]:
     """Returns a trace of horizontal bars, each with its text at its end."""
     looks = {"orientation": "h", "marker": {"color": colour, "line": {"width": 0}}}
@@ -94,7 +98,9 @@ def labelled_bars(
     return {"type": "bar", "x": lengths, "y": names, **looks, **texted, **hover_texts(hovers)}
 
 
-def whiskers(values: Sequence[float], lows: Sequence[float], highs: Sequence[float], **more: Any) -> dict[str, Any]:
+def whiskers(
+    values: Sequence[float], lows: Sequence[float], highs: Sequence[float], **more: Any
+) -> dict[str, Any]:
     up = [high - value for value, high in zip(values, highs, strict=True)]
     down = [value - low for value, low in zip(values, lows, strict=True)]
     return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, **more}

@@ -10,11 +10,24 @@ import plotly.graph_objects as go
 from vitprof import formats
 from vitprof.analysis.timing.loading import STAGE_WORDS
 from vitprof.analysis.timing.timeline import KINDS, LANES, OneStep, Timeline
-from vitprof.charts.style import DEVICE_TIME, LOADING_COLOURS, REFERENCE, WITH_LEGEND, axis, categories, hover_texts
+from vitprof.charts.style import (
+    DEVICE_TIME,
+    LOADING_COLOURS,
+    REFERENCE,
+    WITH_LEGEND,
+    axis,
+    categories,
+    hover_texts,
+)
 
 MAX_SHAPES = 500
 """Spans in a time line at most: more are slow to draw, and too narrow to be seen."""
-LANE_NAMES: dict[str, str] = {"host": "loop", "copy": "copy", "device": "device", "launches": "bubbles"}
+LANE_NAMES: dict[str, str] = {
+    "host": "loop",
+    "copy": "copy",
+    "device": "device",
+    "launches": "bubbles",
+}
 """Lane of a `Timeline` -> its name in charts, from the top down."""
 LOADER_LANE = "loader"
 
@@ -95,7 +108,9 @@ def _lanes(pieces: Sequence[Piece], origin_s: float, scale: float, x_title: str)
         **WITH_LEGEND,
         hovermode="closest",
         xaxis=axis(x_title),
-        yaxis=categories([lane for lane in reversed((LOADER_LANE, *LANE_NAMES.values())) if lane in lanes]),
+        yaxis=categories(
+            [lane for lane in reversed((LOADER_LANE, *LANE_NAMES.values())) if lane in lanes]
+        ),
     )
 
 
@@ -122,11 +137,23 @@ def _made(step: OneStep) -> Iterator[Piece]:
 
 
 def _spans(line: Timeline) -> Iterator[Piece]:
-    by_kind = np.argsort(line.kind, kind="stable")  # the legend then has the same order in every chart
+    by_kind = np.argsort(
+        line.kind, kind="stable"
+    )  # the legend then has the same order in every chart
     columns = (line.step, line.lane, line.kind, line.start_s, line.end_s)
-    for step, lane, kind, start, end in zip(*(column[by_kind].tolist() for column in columns), strict=True):
+    for step, lane, kind, start, end in zip(
+        *(column[by_kind].tolist() for column in columns), strict=True
+    ):
         words, colour = DEVICE_TIME[KINDS[kind]]
         took = formats.seconds(end - start)
         idle = LANES[lane] == "device" and KINDS[kind] != "compute"
         hover = f"device idle {took}, cause: {words}" if idle else f"{words} {took}"
-        yield Piece(LANE_NAMES[LANES[lane]], words, colour, start, end - start, f"step {step:,}<br>{hover}", step)
+        yield Piece(
+            LANE_NAMES[LANES[lane]],
+            words,
+            colour,
+            start,
+            end - start,
+            f"step {step:,}<br>{hover}",
+            step,
+        )

@@ -11,27 +11,53 @@ from vitprof import formats
 from vitprof.analysis.tournament import entries, leaderboard, recommend, tuning
 from vitprof.charts import style
 from vitprof.charts.comparison import run_line
-from vitprof.charts.style import GPU_UTIL, MARGIN, REFERENCE, axis, categories, hover_texts, plain, whiskers
+from vitprof.charts.style import (
+    GPU_UTIL,
+    MARGIN,
+    REFERENCE,
+    axis,
+    categories,
+    hover_texts,
+    plain,
+    whiskers,
+)
 
 FRONT_COLOUR, REST_COLOUR = GPU_UTIL, REFERENCE
 """Colours of the best and the Pareto front, and of all others."""
 BASELINE = "#808080"
 """Colour of the baseline: its contrast with white paper and with the dark theme's is the same, 4 to 1."""
 LEGEND_BELOW: dict[str, Any] = {
-    "legend": {"orientation": "h", "xref": "container", "yref": "container", "x": 0, "y": 0, "yanchor": "bottom"},
+    "legend": {
+        "orientation": "h",
+        "xref": "container",
+        "yref": "container",
+        "x": 0,
+        "y": 0,
+        "yanchor": "bottom",
+    },
     "showlegend": True,
 }
 """The layout of a legend under the chart: it may take several lines on a narrow page, and the title is above."""
 BYTES = {"MiB": 2.0**20, "GiB": 2.0**30}
 TIMES = {"s": 1.0, "min": 60.0, "h": 3600.0}
 """Units of an axis, each from one of it on."""
-BEST_WORDS = {"equal": "as fast as the fastest, within 5%", "undecided": "can be as fast as the fastest: undecided"}
+BEST_WORDS = {
+    "equal": "as fast as the fastest, within 5%",
+    "undecided": "can be as fast as the fastest: undecided",
+}
 COMPARISON_WORDS = {"equal": ", as fast within 5%", "undecided": ", undecided"}
 """What to add to a speed-up that is neither clearly above nor below 1."""
 
 
 def finish(figure: go.Figure, title: str, alt: str, **layout: Any) -> go.Figure:
-    heading = {"text": title, "font": {"size": 15}, "x": 0, "xref": "container", "y": 1, "yref": "container"}
+    heading = {
+        "text": title,
+        "font": {"size": 15},
+        "x": 0,
+        "xref": "container",
+        "y": 1,
+        "yref": "container",
+    }
     heading |= {"xanchor": "left", "yanchor": "top", "pad": {"t": 6, "l": 4}, "automargin": False}
     return figure.update_layout(title=heading, meta={"alt": alt}, **({"margin": MARGIN} | layout))
 
@@ -41,7 +67,10 @@ def spread_words(low: float, high: float, words: Any) -> str:
 
 
 def _unit(most: float, units: Mapping[str, float]) -> tuple[str, float]:
-    return next((unit for unit in reversed(list(units.items())) if most >= unit[1]), next(iter(units.items())))
+    return next(
+        (unit for unit in reversed(list(units.items())) if most >= unit[1]),
+        next(iter(units.items())),
+    )
 
 
 def _speed_whiskers(rows: Sequence[leaderboard.LeaderboardRow], **more: Any) -> dict[str, Any]:
@@ -113,7 +142,13 @@ def throughput_bars(board: leaderboard.Leaderboard) -> go.Figure:
                 **hover_texts([_row_words(row, board) for row in rows]),
             )
     if ranked:  # whiskers with a light rim show on any bar in either theme; an axis is drawn if a trace uses it
-        hidden = {"mode": "markers", "marker_opacity": 0, "showlegend": False, "hoverinfo": "skip", "cliponaxis": False}
+        hidden = {
+            "mode": "markers",
+            "marker_opacity": 0,
+            "showlegend": False,
+            "hoverinfo": "skip",
+            "cliponaxis": False,
+        }
         for colour, thickness in (("#FFFFFF", 4), ("#1B2733", 1.5)):
             whisker = _speed_whiskers(ranked, color=colour, thickness=thickness, width=5)
             figure.add_scatter(x=speeds, y=names, error_x=whisker, **hidden)
@@ -151,7 +186,11 @@ def _bar_text(row: leaderboard.LeaderboardRow, board: leaderboard.Leaderboard) -
     if row.key == board.baseline:
         return "baseline"
     known = math.isfinite(row.speed_up)
-    return f"{formats.number(row.speed_up)}x{COMPARISON_WORDS.get(row.against_baseline, '')}" if known else ""
+    return (
+        f"{formats.number(row.speed_up)}x{COMPARISON_WORDS.get(row.against_baseline, '')}"
+        if known
+        else ""
+    )
 
 
 COSTS: dict[recommend.Cost, str] = {
@@ -173,11 +212,17 @@ def pareto_chart(board: leaderboard.Leaderboard, against: recommend.Cost) -> go.
     front = set(recommend.pareto(board, against))
     most = max((cost[row.key] for row in known), default=0.0)
     unit, size = _unit(most, TIMES if against == "prepare_s" else BYTES)
-    words = {key: formats.seconds(c) if against == "prepare_s" else formats.size(c) for key, c in cost.items()}
+    words = {
+        key: formats.seconds(c) if against == "prepare_s" else formats.size(c)
+        for key, c in cost.items()
+    }
     on = sorted((r for r in known if r.key in front), key=lambda r: (cost[r.key], r.score.value))
     off = [row for row in known if row.key not in front]
     figure = go.Figure()
-    for name, rows, colour in (("on the front", on, FRONT_COLOUR), ("another is better in both", off, REST_COLOUR)):
+    for name, rows, colour in (
+        ("on the front", on, FRONT_COLOUR),
+        ("another is better in both", off, REST_COLOUR),
+    ):
         if not rows:
             continue
         named = rows is on or len(known) <= ALL_NAMED  # names of more would cover each other
@@ -190,14 +235,21 @@ def pareto_chart(board: leaderboard.Leaderboard, against: recommend.Cost) -> go.
             line={"shape": "hv", "color": FRONT_COLOUR, "width": 1.5, "dash": "dot"},
             marker={"color": colour, "size": 11, "symbol": symbols},
             error_y=_speed_whiskers(rows, color=colour, thickness=1),
-            text=[f"{plain(r.entry.strategy)}, batch {r.entry.batch_size:,}" for r in rows] if named else None,
+            text=[f"{plain(r.entry.strategy)}, batch {r.entry.batch_size:,}" for r in rows]
+            if named
+            else None,
             # Above and below in turn, because neighbours on the front are close together.
             textposition=[
                 f"{('top', 'bottom')[i % 2]} {'right' if cost[row.key] <= most / 2 else 'left'}"
                 for i, row in enumerate(rows)
             ],
             cliponaxis=False,
-            **hover_texts([f"{_row_words(r, board)}<br>{COSTS[against]}: {words[r.key]}<br>{name}" for r in rows]),
+            **hover_texts(
+                [
+                    f"{_row_words(r, board)}<br>{COSTS[against]}: {words[r.key]}<br>{name}"
+                    for r in rows
+                ]
+            ),
         )
     names = "; ".join(f"{entries.setting_in_words(r.entry)} ({words[r.key]})" for r in on)
     return finish(
@@ -230,19 +282,24 @@ def break_even_chart(board: leaderboard.Leaderboard) -> go.Figure:
         crossed = [row for row in rows if 0 < at[row.key] <= MOST_EPOCHS]
         epochs = max(10, math.ceil(1.5 * max((at[row.key] for row in crossed), default=0.0)))
         n = sorted({round(epochs * share / 20) for share in range(21)})
-        totals = {row.key: [recommend.setup_s(row) + k * row.epoch_s for k in n] for row in (base, *rows)}
+        totals = {
+            row.key: [recommend.setup_s(row) + k * row.epoch_s for k in n] for row in (base, *rows)
+        }
         unit, size = _unit(max(map(max, totals.values())), TIMES)
         for place, row in enumerate((base, *rows)):
             name = f"{_name(row)}{'' if place else ' (baseline)'}"
             hovers = [
-                f"{name}<br>{formats.seconds(s)} for {k:,} epochs" for k, s in zip(n, totals[row.key], strict=True)
+                f"{name}<br>{formats.seconds(s)} for {k:,} epochs"
+                for k, s in zip(n, totals[row.key], strict=True)
             ]
             figure.add_scatter(
                 x=n,
                 y=[s / size for s in totals[row.key]],
                 name=name,
                 mode="lines",
-                line=run_line(place - 1, width=2) if place else {"color": BASELINE, "dash": "dash", "width": 2},
+                line=run_line(place - 1, width=2)
+                if place
+                else {"color": BASELINE, "dash": "dash", "width": 2},
                 **hover_texts(hovers),
             )
         colours = [run_line(rows.index(row))["color"] for row in crossed]
@@ -251,10 +308,17 @@ def break_even_chart(board: leaderboard.Leaderboard) -> go.Figure:
             y=[(recommend.setup_s(base) + at[row.key] * base.epoch_s) / size for row in crossed],
             name="break-even",
             mode="markers",
-            marker={"symbol": "x", "size": 11, "color": colours, "line": {"width": 1, "color": BASELINE}},
+            marker={
+                "symbol": "x",
+                "size": 11,
+                "color": colours,
+                "line": {"width": 1, "color": BASELINE},
+            },
             **hover_texts([f"{_name(row)}<br>{crossing_of[row.key].sentence}" for row in crossed]),
         )
-        text = "; ".join(f"{entries.setting_in_words(r.entry)} {crossing_of[r.key].sentence}" for r in rows)
+        text = "; ".join(
+            f"{entries.setting_in_words(r.entry)} {crossing_of[r.key].sentence}" for r in rows
+        )
         alt = f"Total time by number of epochs, against the baseline: {text}."
     return finish(
         figure,
@@ -273,7 +337,11 @@ def optimization_history(trials: Sequence[tuning.Tried], names: Sequence[str]) -
         ("search", REST_COLOUR, "circle", False),
         ("check of the winner", FRONT_COLOUR, "diamond", True),
     ):
-        at = [i for i, t in enumerate(trials) if (t.rung == 0) == of_check and math.isfinite(t.samples_per_s)]
+        at = [
+            i
+            for i, t in enumerate(trials)
+            if (t.rung == 0) == of_check and math.isfinite(t.samples_per_s)
+        ]
         if at:
             speeds = [trials[i].samples_per_s for i in at]
             hovers = [
@@ -282,7 +350,12 @@ def optimization_history(trials: Sequence[tuning.Tried], names: Sequence[str]) -
             ]
             marker = {"color": colour, "size": 9, "symbol": symbol}
             figure.add_scatter(
-                x=[i + 1 for i in at], y=speeds, name=name, mode="markers", marker=marker, **hover_texts(hovers)
+                x=[i + 1 for i in at],
+                y=speeds,
+                name=name,
+                mode="markers",
+                marker=marker,
+                **hover_texts(hovers),
             )
     so_far = np.fmax.accumulate([t.samples_per_s if t.rung else math.nan for t in trials])
     figure.add_scatter(
@@ -293,7 +366,9 @@ def optimization_history(trials: Sequence[tuning.Tried], names: Sequence[str]) -
         line={"shape": "hv", "color": FRONT_COLOUR, "width": 1.5},
         hoverinfo="skip",
     )
-    reached = f"the best reaches {formats.number(np.fmax.reduce(so_far, initial=math.nan), 'samples/s')}"
+    reached = (
+        f"the best reaches {formats.number(np.fmax.reduce(so_far, initial=math.nan), 'samples/s')}"
+    )
     return finish(
         figure,
         "Optimization history",

@@ -9,7 +9,20 @@ import sys
 import typer
 
 from vitprof import errors, program
-from vitprof.cli import check, convert, dashboard, data, datasets, doctor, export, run, runs, schema, tournament, watch
+from vitprof.cli import (
+    check,
+    convert,
+    dashboard,
+    data,
+    datasets,
+    doctor,
+    export,
+    run,
+    runs,
+    schema,
+    tournament,
+    watch,
+)
 from vitprof.cli.common import terminal
 from vitprof.cli.metrics import give_metrics
 from vitprof.cli.retention import prune
@@ -31,7 +44,16 @@ for command in (
         doctor.strategies,
         runs.runs,
     ),
-    *(export.export, runs.delete, runs.restore, prune, export.bundle, export.code, dashboard.demo, schema.schema),
+    *(
+        export.export,
+        runs.delete,
+        runs.restore,
+        prune,
+        export.bundle,
+        export.code,
+        dashboard.demo,
+        schema.schema,
+    ),
     *(doctor.doctor, doctor.selftest),
 ):
     app.command()(command)
@@ -47,7 +69,9 @@ def main() -> None:
     terminal.open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a character that the terminal cannot show is no failure
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # a character that the terminal cannot show is no failure
     if not sys.stdout.isatty():
         terminal.out.width = terminal.PIPE_WIDTH
     called = program.keep_call(sys.argv[0])
@@ -56,7 +80,9 @@ def main() -> None:
         # Outside standalone mode Typer returns the status it would have exited with, also after Ctrl-C.
         status = app(args=sys.argv[1:], prog_name=called, standalone_mode=False)
     except errors.ConfigError as error:
-        option = terminal.RUN if error.field == terminal.RUN else "--" + error.field.replace("_", "-")
+        option = (
+            terminal.RUN if error.field == terminal.RUN else "--" + error.field.replace("_", "-")
+        )
         if isinstance(error.value, bool):  # a flag has no value to give
             option = option if error.value else option.replace("--", "--no-", 1)
             terminal.complain(f"{option}: {error.allowed}", terminal.EXIT_BAD_VALUE)
@@ -73,7 +99,9 @@ def main() -> None:
         if message is None:
             raise
         context = getattr(error, "ctx", None)  # None where an option lacks its value
-        command = context.command_path if context is not None else " ".join([called, *sys.argv[1:2]])
+        command = (
+            context.command_path if context is not None else " ".join([called, *sys.argv[1:2]])
+        )
         usage = message().rstrip(".") or "give one of its commands"
         stop = "" if usage.endswith("?") else "."
         terminal.complain(f"{usage}{stop} See '{command} --help'", terminal.EXIT_BAD_VALUE)

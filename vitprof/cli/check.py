@@ -29,10 +29,13 @@ NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 FIGURES = ("value", "low", "high", "n_runs", "n_steps", "between_runs")
 """Fields of a figure that `--json` prints; null where the bound was refused."""
 RUNS_HELP = (
-    "repeated runs of one setting, separated by commas: numbers as `runs` lists them, or files that `bundle` wrote"
+    "repeated runs of one setting, separated by commas: "
+    "numbers as `runs` lists them, or files that `bundle` wrote"
 )
 AGAINST_HELP = "the baseline for --max-slowdown, given in the same way as RUNS"
-ALLOW_HELP = f"compare runs that differ in these, separated by commas: {', '.join(guard.ALLOWED_TOPICS)}"
+ALLOW_HELP = (
+    f"compare runs that differ in these, separated by commas: {', '.join(guard.ALLOWED_TOPICS)}"
+)
 
 
 def _share_option(help_text: str) -> Any:
@@ -41,13 +44,23 @@ def _share_option(help_text: str) -> Any:
 
 def check(
     runs: Annotated[str, typer.Argument(metavar="RUNS", help=RUNS_HELP, show_default=False)],
-    max_idle: Annotated[str, _share_option("largest share of the time that the device may idle, such as 10%")] = "",
-    max_data_wait: Annotated[str, _share_option("largest share of the time that the loop may wait for data")] = "",
-    min_samples_per_s: Annotated[str, typer.Option(metavar="NUMBER", help="lowest throughput in samples/s")] = "",
+    max_idle: Annotated[
+        str, _share_option("largest share of the time that the device may idle, such as 10%")
+    ] = "",
+    max_data_wait: Annotated[
+        str, _share_option("largest share of the time that the loop may wait for data")
+    ] = "",
+    min_samples_per_s: Annotated[
+        str, typer.Option(metavar="NUMBER", help="lowest throughput in samples/s")
+    ] = "",
     against: Annotated[str, typer.Option(metavar="RUNS", help=AGAINST_HELP)] = "",
-    max_slowdown: Annotated[str, _share_option("how far samples/s may be below the baseline's, such as 5%")] = "",
+    max_slowdown: Annotated[
+        str, _share_option("how far samples/s may be below the baseline's, such as 5%")
+    ] = "",
     allow: Annotated[str, typer.Option(metavar="TOPICS", help=ALLOW_HELP)] = "",
-    junit: Annotated[Path | None, typer.Option(help="write the outcomes to this file as JUnit XML")] = None,
+    junit: Annotated[
+        Path | None, typer.Option(help="write the outcomes to this file as JUnit XML")
+    ] = None,
     as_json: terminal.AsJson = False,
 ) -> None:
     """Check runs against bounds, for CI. Exit status 0: all met, 1: one is missed, 2: undecided or refused."""
@@ -92,12 +105,18 @@ def _bounds(idle: str, wait: str, least: str, slowdown: str, against: str) -> li
     bounds = [Bound(kind, _limit(kind, text)) for kind, text in given.items() if text]
     if not bounds:
         options = ", ".join(f"--{kind.replace('_', '-')}" for kind in given)
-        terminal.complain(f"there is nothing to check: give at least one of {options}", terminal.EXIT_BAD_VALUE)
+        terminal.complain(
+            f"there is nothing to check: give at least one of {options}", terminal.EXIT_BAD_VALUE
+        )
     return bounds
 
 
 def _limit(kind: Kind, text: str) -> float:
-    read: float = terminal.within(kind, LEAST_PER_S)(text) if kind == "min_samples_per_s" else share(kind, text)
+    read: float = (
+        terminal.within(kind, LEAST_PER_S)(text)
+        if kind == "min_samples_per_s"
+        else share(kind, text)
+    )
     return read
 
 
@@ -123,8 +142,16 @@ def _side(store: RunStore, given: str, name: str) -> list[guard.CheckedRun]:
     runs: dict[tuple[object, ...], guard.CheckedRun] = {}
     for part in (given,) if Path(given).is_file() else texts(name, given):
         if not (part.isascii() and part.isdecimal()) and not Path(part).exists():
-            raise ConfigError(name, part, "there is no such file; give run numbers, as `runs` lists them, or files")
-        for run in [_stored(store, int(part))] if part.isascii() and part.isdecimal() else _bundled(Path(part)):
+            raise ConfigError(
+                name,
+                part,
+                "there is no such file; give run numbers, as `runs` lists them, or files",
+            )
+        for run in (
+            [_stored(store, int(part))]
+            if part.isascii() and part.isdecimal()
+            else _bundled(Path(part))
+        ):
             runs.setdefault(run.identity, run)
     return list(runs.values())
 
@@ -132,7 +159,9 @@ def _side(store: RunStore, given: str, name: str) -> list[guard.CheckedRun]:
 def _stored(store: RunStore, run_id: int) -> guard.CheckedRun:
     run = store.run(run_id)
     telemetry = store.telemetry(run_id, names=("t_s", *guard.GUARDED_TELEMETRY))
-    return _checked(run, store.steps(run_id, names=guard.CHECKED_STEPS), telemetry, host=run.owner_host)
+    return _checked(
+        run, store.steps(run_id, names=guard.CHECKED_STEPS), telemetry, host=run.owner_host
+    )
 
 
 def _bundled(path: Path) -> Iterator[guard.CheckedRun]:
@@ -144,7 +173,9 @@ def _bundled(path: Path) -> Iterator[guard.CheckedRun]:
             yield _checked(run, run.steps or {}, run.telemetry or {}, source=path.name)
 
 
-def _checked(run: Recording, steps: Series, telemetry: Series, *, host: str = "", source: str = "") -> guard.CheckedRun:
+def _checked(
+    run: Recording, steps: Series, telemetry: Series, *, host: str = "", source: str = ""
+) -> guard.CheckedRun:
     from vitprof.export.bundle import identity
 
     about = (run.run_id, run.config, run.environment, run.facts, run.summary)
@@ -162,13 +193,18 @@ def _judge(
     alone = [refusal for run in runs if (refusal := guard.why_not_judged(run, allowed))]
     alone += guard.comparable(runs, [], allowed).refusals
     between = guard.comparable(runs, baseline, allowed)
-    compared = [refusal for run in (*runs, *baseline) if (refusal := guard.why_not_judged(run, allowed))]
+    compared = [
+        refusal for run in (*runs, *baseline) if (refusal := guard.why_not_judged(run, allowed))
+    ]
     compared += between.refusals
     judged = []
     for bound in bounds:
         refused = compared if bound.kind == "max_slowdown" else list(alone)
         if bound.kind == "max_idle" and any(run.facts.config.loader_only for run in runs):
-            refused = [*refused, "a loader-only run has no device work; check --max-data-wait or --min-samples-per-s"]
+            refused = [
+                *refused,
+                "a loader-only run has no device work; check --max-data-wait or --min-samples-per-s",
+            ]
         if refused:
             judged.append(Judged(bound, "refused", None, " ".join(dict.fromkeys(refused))))
             continue
@@ -181,7 +217,13 @@ def _judge(
 
 def _exit_status(judged: Sequence[Judged]) -> int:
     outcomes = {line.outcome for line in judged}
-    return terminal.EXIT_FAILED if "missed" in outcomes else EXIT_UNDECIDED if outcomes - {"met"} else 0
+    return (
+        terminal.EXIT_FAILED
+        if "missed" in outcomes
+        else EXIT_UNDECIDED
+        if outcomes - {"met"}
+        else 0
+    )
 
 
 def _simulated(runs: Side) -> str:
@@ -194,14 +236,18 @@ def _labels(runs: Side) -> list[str]:
 
 def _junit(judged: Sequence[Judged], runs: Side, baseline: Side) -> str:
     """Returns the outcomes as one `testsuite`, as Jenkins and GitLab read it; undecided or refused is an error."""
-    elements = [{"met": "system-out", "missed": "failure"}.get(line.outcome, "error") for line in judged]
+    elements = [
+        {"met": "system-out", "missed": "failure"}.get(line.outcome, "error") for line in judged
+    ]
     counts = {"tests": str(len(judged)), "failures": str(elements.count("failure"))}
     counts |= {"errors": str(elements.count("error"))}
     root = ET.Element("testsuites", {"name": SUITE} | counts)
     suite = ET.SubElement(root, "testsuite", {"name": SUITE, "skipped": "0"} | counts)
     properties = ET.SubElement(suite, "properties")
     for name, side in (("runs", runs), ("baseline", baseline)):
-        ET.SubElement(properties, "property", name=name, value=NOT_XML.sub("\ufffd", ", ".join(_labels(side))))
+        ET.SubElement(
+            properties, "property", name=name, value=NOT_XML.sub("\ufffd", ", ".join(_labels(side)))
+        )
     for line, element in zip(judged, elements, strict=True):
         text = NOT_XML.sub("\ufffd", line.sentence + _simulated(runs))
         case = ET.SubElement(suite, "testcase", classname=SUITE, name=line.bound.title)
@@ -220,5 +266,9 @@ def _object(
         | {"reason": line.reason or None, "sentence": line.sentence}
         for line in judged
     ]
-    sides = {"runs": _labels(runs), "baseline": _labels(baseline), "simulated": bool(_simulated(runs))}
+    sides = {
+        "runs": _labels(runs),
+        "baseline": _labels(baseline),
+        "simulated": bool(_simulated(runs)),
+    }
     return {"exit_status": status, **sides, "bounds": bounds, "remarks": between.remarks}

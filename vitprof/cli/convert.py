@@ -37,20 +37,37 @@ SIDE_HELP = "shorter side of JPEG files in pixels; as the script's transforms ne
 
 
 def convert(
-    command: Annotated[list[str], typer.Argument(help=COMMAND_HELP, metavar="-- COMMAND...", show_default=False)],
+    command: Annotated[
+        list[str], typer.Argument(help=COMMAND_HELP, metavar="-- COMMAND...", show_default=False)
+    ],
     plan: Annotated[bool, typer.Option("--plan", help=PLAN_HELP)] = False,
-    to: Annotated[str, typer.Option(help=f"store all samples in this form: {', '.join(FORMS)}")] = "",
+    to: Annotated[
+        str, typer.Option(help=f"store all samples in this form: {', '.join(FORMS)}")
+    ] = "",
     out: Annotated[Path | None, typer.Option(help=OUT_HELP)] = None,
-    forms: Annotated[str, typer.Option(help="with --plan: forms to try, separated by commas")] = ",".join(FORMS),
-    samples: Annotated[int, terminal.number("samples", COUNTS, "with --plan: samples to store")] = SAMPLES,
-    steps: Annotated[int, terminal.number("steps", bounds.WATCHED_STEPS, "with --plan: steps of a run")] = TRIAL_STEPS,
-    repeats: Annotated[int, terminal.number("repeats", ROUNDS, "with --plan: rounds; each form runs once in each")] = 3,
+    forms: Annotated[
+        str, typer.Option(help="with --plan: forms to try, separated by commas")
+    ] = ",".join(FORMS),
+    samples: Annotated[
+        int, terminal.number("samples", COUNTS, "with --plan: samples to store")
+    ] = SAMPLES,
+    steps: Annotated[
+        int, terminal.number("steps", bounds.WATCHED_STEPS, "with --plan: steps of a run")
+    ] = TRIAL_STEPS,
+    repeats: Annotated[
+        int, terminal.number("repeats", ROUNDS, "with --plan: rounds; each form runs once in each")
+    ] = 3,
     until_decided: Annotated[
-        bool, typer.Option("--until-decided/--no-until-decided", help=f"with --plan: {reading.HELP['until_decided']}")
+        bool,
+        typer.Option(
+            "--until-decided/--no-until-decided",
+            help=f"with --plan: {reading.HELP['until_decided']}",
+        ),
     ] = True,
     jpeg_side: Annotated[int | None, terminal.number("jpeg_side", SIDES, SIDE_HELP)] = None,
     code: Annotated[
-        Path | None, typer.Option(help="with --plan: write a script with the best form to this file")
+        Path | None,
+        typer.Option(help="with --plan: write a script with the best form to this file"),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help=reading.HELP["yes"])] = False,
     in_place: Annotated[bool, typer.Option("--in-place", help=reading.HELP["in_place"])] = False,
@@ -63,7 +80,9 @@ def convert(
     all of them, and writes a script that reads them. Samples are stored before the first random transform.
     """
     if plan == bool(to):
-        raise ConfigError("plan", True, "give --plan to compare forms, or --to FORM --out FOLDER to convert")
+        raise ConfigError(
+            "plan", True, "give --plan to compare forms, or --to FORM --out FOLDER to convert"
+        )
     if to:
         check_form("to", to)
         if out is None:
@@ -73,14 +92,23 @@ def convert(
     names = list(dict.fromkeys(reading.texts("forms", forms)))
     terminal.check_output(code, "code")
     if code is not None and code.stem in {form.package for form in FORMS.values()}:
-        raise ConfigError("code", str(code), f"it would be imported in place of the package {code.stem}; rename it")
+        raise ConfigError(
+            "code",
+            str(code),
+            f"it would be imported in place of the package {code.stem}; rename it",
+        )
     for name in names:
         check_form("forms", name)
     with terminal.open_store() as store:
         conversion.clear_plans(store)
         folder, made = _with_script(
             lambda started, show: conversion.store_samples(
-                command, names, samples, jpeg_side, started, lambda n: show(f"form {n} of {len(names)}", n / len(names))
+                command,
+                names,
+                samples,
+                jpeg_side,
+                started,
+                lambda n: show(f"form {n} of {len(names)}", n / len(names)),
             )
         )
         terminal.show(*_found(made), console=terminal.err)
@@ -88,7 +116,9 @@ def convert(
             terminal.complain("no form fits the samples", terminal.EXIT_FAILED)
         kept = planning.keep_command(command)
         rounds = {"repeats": repeats, "until_decided": until_decided}
-        spec = conversion.plan_spec(command, kept, folder, made, steps=steps, in_place=in_place, **rounds)
+        spec = conversion.plan_spec(
+            command, kept, folder, made, steps=steps, in_place=in_place, **rounds
+        )
         number = planning.create_tournament(store, spec)
         options = {"yes": yes, "anyway": anyway, "as_json": as_json, "markdown": False, "csv": None}
         run_stored(store, options, number, lambda *results: _show(command, made, code, *results))
@@ -104,7 +134,13 @@ def _with_script(run: Callable[..., Any]) -> Any:
 
 def _found(made: Conversion) -> list[str]:
     words = f"{made.n} of {formats.count(made.samples, 'sample')}, stored {made.cut}"
-    words += "".join({f"; image files {form.cut}" for form in made.stored.values() if form.cut not in ("", made.cut)})
+    words += "".join(
+        {
+            f"; image files {form.cut}"
+            for form in made.stored.values()
+            if form.cut not in ("", made.cut)
+        }
+    )
     return [words, *made.not_stored(), *filter(None, [order_words(made.stored)])]
 
 
@@ -121,19 +157,40 @@ def _show(
     keys = {s.key: str(s.changes.get(STORAGE, "")) for s in settings_of(now.tournament.spec.script)}
     by_key = {p.key: p for p in pays}
     rows = [row for row in board.rows if row.rank is not None]
-    header = ("", "form", "samples/s", "gain", "disk, all", "to convert all", "pays off", "pixels", "losses", "runs")
+    header = (
+        "",
+        "form",
+        "samples/s",
+        "gain",
+        "disk, all",
+        "to convert all",
+        "pays off",
+        "pixels",
+        "losses",
+        "runs",
+    )
     cells = [_cells(row, keys[row.key], made, by_key.get(row.key)) for row in rows]
     terminal.show_table(
-        header, cells, f"{formats.count(made.samples, 'sample')}, {formats.count(len(made.stored), 'form')}"
+        header,
+        cells,
+        f"{formats.count(made.samples, 'sample')}, {formats.count(len(made.stored), 'form')}",
     )
     terminal.show(*(f"{keys[row.key]}: {row.entry.losses}" for row in rows if row.entry.losses))
-    terminal.show(*(f"{keys[r.key]}: {r.entry.status}, {r.entry.reason}" for r in board.rows if r.rank is None))
+    terminal.show(
+        *(
+            f"{keys[r.key]}: {r.entry.status}, {r.entry.reason}"
+            for r in board.rows
+            if r.rank is None
+        )
+    )
     if best is None:
         return
     terminal.show(best.sentence)
     form = keys.get(best.key or "", "")
     if form:
-        terminal.show(f"\n    {program()} convert --to {form} --out FOLDER -- {shlex.join(command)}\n")
+        terminal.show(
+            f"\n    {program()} convert --to {form} --out FOLDER -- {shlex.join(command)}\n"
+        )
         if code is not None:
             write_text(code, form_script(form, made.forms[form].cut))
     elif best.key == UNCHANGED:
@@ -142,9 +199,24 @@ def _show(
 
 def _cells(row: LeaderboardRow, form: str, made: Conversion, pay: BreakEven | None) -> list[str]:
     speed = f"{formats.number(row.score.value)} ({formats.number(row.score.low)}-{formats.number(row.score.high)})"
-    runs = f"{runs_words(row)} x {round(row.n_steps / row.n_runs)} steps" if row.n_runs else runs_words(row)
+    runs = (
+        f"{runs_words(row)} x {round(row.n_steps / row.n_runs)} steps"
+        if row.n_runs
+        else runs_words(row)
+    )
     if not form:
-        return [str(row.rank), "as it is", speed, "", formats.size(made.file_bytes), "", "", "", "", runs]
+        return [
+            str(row.rank),
+            "as it is",
+            speed,
+            "",
+            formats.size(made.file_bytes),
+            "",
+            "",
+            "",
+            "",
+            runs,
+        ]
     stored = made.forms[form]
     gain = f"{formats.number(row.speed_up)}x ({formats.number(row.speed_up_low)}-{formats.number(row.speed_up_high)})"
     total = [formats.seconds(each) for each in made.convert_s(stored)]
@@ -168,7 +240,10 @@ def _epochs(pay: BreakEven, against: str) -> str:
         return "undecided"
     if math.isinf(pay.epochs) or against == "equal":
         return "never"
-    spread = [f"{math.ceil(n):,}" if math.isfinite(n) else "never" for n in (pay.epochs, pay.low, pay.high)]
+    spread = [
+        f"{math.ceil(n):,}" if math.isfinite(n) else "never"
+        for n in (pay.epochs, pay.low, pay.high)
+    ]
     return f"after {spread[0]} epochs ({spread[1]}-{spread[2]})"
 
 

@@ -56,9 +56,15 @@ def dashboard(
 ) -> None:
     """Open the dashboard, or run a command; each has its own --help."""
     if context.invoked_subcommand is not None:
-        for name, given in (("port", port is not None), ("no-browser", no_browser), ("version", version)):
+        for name, given in (
+            ("port", port is not None),
+            ("no-browser", no_browser),
+            ("version", version),
+        ):
             if given:
-                allowed = f"give options after {context.invoked_subcommand}, which may not have this one"
+                allowed = (
+                    f"give options after {context.invoked_subcommand}, which may not have this one"
+                )
                 raise ConfigError(name, port if name == "port" else True, allowed)
         return
     if version:
@@ -78,7 +84,9 @@ def demo(
     os.environ.pop("VITPROF_DB", None)
     lines = [f"This is the demonstration. What you run in it is kept in {place}."]
     if replaced:
-        lines.append("The demonstration of another version of vitprof was replaced, with all runs made in it.")
+        lines.append(
+            "The demonstration of another version of vitprof was replaced, with all runs made in it."
+        )
     serve(script, port, no_browser=no_browser, lines=lines)
 
 
@@ -93,24 +101,43 @@ def open_dashboard(port: Annotated[int | None, port_option(OPEN_PORT_HELP)] = No
     terminal.complain(" ".join([words, *ssh_tunnel(port)]), terminal.EXIT_FAILED)
 
 
-def serve(script: Path, port: int | None, *, no_browser: bool, lines: Sequence[str] = ()) -> NoReturn:
+def serve(
+    script: Path, port: int | None, *, no_browser: bool, lines: Sequence[str] = ()
+) -> NoReturn:
     """Replaces this process by the dashboard's server, which prints `lines` too. Raises `VitprofError`."""
     address = os.environ.get("STREAMLIT_SERVER_ADDRESS") or "127.0.0.1"
     chosen = free_port(address, port)
     tunnel = ssh_tunnel(chosen)
     opens = not no_browser and (not tunnel or "BROWSER" in os.environ) and not why_no_browser()
-    asked = {"script": str(script), "address": address, "port": chosen, "open": url_of(chosen) if opens else ""}
-    lines = [f"vitprof: the dashboard is running at {url_of(chosen)} (Ctrl-C ends it)", *lines, *tunnel]
+    asked = {
+        "script": str(script),
+        "address": address,
+        "port": chosen,
+        "open": url_of(chosen) if opens else "",
+    }
+    lines = [
+        f"vitprof: the dashboard is running at {url_of(chosen)} (Ctrl-C ends it)",
+        *lines,
+        *tunnel,
+    ]
     sys.stderr.flush()
     # In place of this process: there is one process to signal and wait for, and none is left when it is killed.
-    arguments = [sys.executable, "-c", START, str(PACKAGE.parent), json.dumps(asked | {"lines": lines})]
+    arguments = [
+        sys.executable,
+        "-c",
+        START,
+        str(PACKAGE.parent),
+        json.dumps(asked | {"lines": lines}),
+    ]
     os.execv(sys.executable, arguments)
 
 
 def main_script() -> Path:
     """Returns the path of the script that Streamlit runs, in the package or in the checkout. Raises `VitprofError`."""
     if find_spec("streamlit") is None:
-        raise VitprofError(f"the dashboard needs Streamlit, which is not installed: {install_command('dashboard')}")
+        raise VitprofError(
+            f"the dashboard needs Streamlit, which is not installed: {install_command('dashboard')}"
+        )
     packed = PACKAGE / "dashboard" / "app.py"
     return packed if packed.is_file() else PACKAGE.parent / "app.py"
 
@@ -121,7 +148,9 @@ def main_script() -> Path:
 def free_port(address: str, asked: int | None) -> int:
     if asked is not None:
         if reason := _why_not(address, asked):
-            raise ConfigError("port", asked, f"{reason}; give another, or none for the first that is free")
+            raise ConfigError(
+                "port", asked, f"{reason}; give another, or none for the first that is free"
+            )
         return asked
     for port in range(FIRST, LAST + 1):
         if not _why_not(address, port):
@@ -136,7 +165,9 @@ def answering_port(asked: int | None) -> int:
             return port
     where = f"the ports {FIRST} to {LAST}" if asked is None else f"port {asked}"
     named = "" if asked is None else f" --port {asked}"
-    raise VitprofError(f"no dashboard answers on {where} of this machine; start one with {program()}{named}")
+    raise VitprofError(
+        f"no dashboard answers on {where} of this machine; start one with {program()}{named}"
+    )
 
 
 def _why_not(address: str, port: int) -> str:

@@ -12,7 +12,9 @@ from vitprof.recording import codec
 
 
 def data(
-    command: Annotated[list[str], typer.Argument(help=COMMAND_HELP, metavar="-- COMMAND...", show_default=False)],
+    command: Annotated[
+        list[str], typer.Argument(help=COMMAND_HELP, metavar="-- COMMAND...", show_default=False)
+    ],
     as_json: terminal.AsJson = False,
 ) -> None:
     """Say what the Dataset of your own script is. The script ends after its first step of training."""
@@ -28,7 +30,9 @@ def data(
         try:
             facts = dataset_of(command, started)
         except errors.JobError as error:
-            terminal.complain(errors.one_line(error), terminal.EXIT_FAILED if runners else EXIT_NOT_FOUND)
+            terminal.complain(
+                errors.one_line(error), terminal.EXIT_FAILED if runners else EXIT_NOT_FOUND
+            )
     if as_json:
         terminal.print_json({"dataset": codec.to_plain(facts)})
         return

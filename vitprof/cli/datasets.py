@@ -9,7 +9,10 @@ from vitprof.cli.common.progress import progress
 from vitprof.recording import codec
 from vitprof.sets import registry
 
-app = typer.Typer(help="Your own data sets by name, for run and tournament and on the pages.", no_args_is_help=True)
+app = typer.Typer(
+    help="Your own data sets by name, for run and tournament and on the pages.",
+    no_args_is_help=True,
+)
 SPEC_HELP = (
     "what it is: folder:PATH (a folder for each class), csv:FILE?path=..&label=.., parquet:FILE, hdf5:FILE?images=..&"
     "labels=.., lmdb:PATH, webdataset:PATH/{0000..0009}.tar, hf:PATH, or file.py:FUNCTION"
@@ -20,7 +23,9 @@ SPEC_HELP = (
 def add(
     name: Annotated[str, typer.Argument(help="name to give it", show_default=False)],
     spec: Annotated[str, typer.Argument(help=SPEC_HELP, show_default=False)],
-    full: Annotated[bool, typer.Option("--full", help="open every sample, not some hundred")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="open every sample, not some hundred")
+    ] = False,
     as_json: terminal.AsJson = False,
 ) -> None:
     """Look at a data set of yours, and give it a name. Again after it has changed."""

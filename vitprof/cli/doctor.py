@@ -20,8 +20,12 @@ N_IMAGES_HELP = "number of training images, where the data set can have any (pho
 
 
 def strategies(
-    dataset: Annotated[str, typer.Option("--dataset", help="data set to check them for")] = config.RunConfig.dataset,
-    n_images: Annotated[int | None, terminal.number("n_images", bounds.RUN_BOUNDS["n_images"], N_IMAGES_HELP)] = None,
+    dataset: Annotated[
+        str, typer.Option("--dataset", help="data set to check them for")
+    ] = config.RunConfig.dataset,
+    n_images: Annotated[
+        int | None, terminal.number("n_images", bounds.RUN_BOUNDS["n_images"], N_IMAGES_HELP)
+    ] = None,
     as_json: terminal.AsJson = False,
 ) -> None:
     """List the loading strategies, and whether each can run here."""
@@ -33,12 +37,16 @@ def strategies(
         return
     rows = []
     for s in STRATEGIES.values():
-        takes = ", ".join(f"{name}={value}" for name, value in _knobs(s, info).items() if value is not None)
+        takes = ", ".join(
+            f"{name}={value}" for name, value in _knobs(s, info).items() if value is not None
+        )
         lines = [s.what, f"When: {s.when}", f"Costs: {s.costs}", f"From: {s.origin}"]
         here = _here(availability(s, info, machine=machine))
         described = Group(*lines, f"Takes: {takes or 'no settings'}", here)
         rows.append((Text.assemble((s.name, "bold"), "\n", s.title), described))
-    terminal.show_table(("strategy", "what it does, when it helps, what it costs"), rows, show_lines=True)
+    terminal.show_table(
+        ("strategy", "what it does, when it helps, what it costs"), rows, show_lines=True
+    )
 
 
 def _knobs(strategy: Strategy, info: catalog.DatasetInfo) -> dict[str, Any]:
@@ -54,7 +62,11 @@ def _as_object(strategy: Strategy, info: catalog.DatasetInfo, machine: Machine) 
     seen = availability(strategy, info, machine=machine)
     known = dataclasses.asdict(strategy) | dataclasses.asdict(strategy.combination(info))
     known["defaults"] = _knobs(strategy, info)
-    return known | {"available": seen.verdict != "bad", "availability": seen.verdict, "reason": seen.reason}
+    return known | {
+        "available": seen.verdict != "bad",
+        "availability": seen.verdict,
+        "reason": seen.reason,
+    }
 
 
 def doctor(as_json: terminal.AsJson = False) -> None:
@@ -70,7 +82,13 @@ def doctor(as_json: terminal.AsJson = False) -> None:
     else:
         colours = terminal.VERDICT_COLOURS
         rows = (
-            (c.name, c.found, Text.assemble((c.verdict, colours[c.verdict]), f": {c.meaning}" if c.meaning else ""))
+            (
+                c.name,
+                c.found,
+                Text.assemble(
+                    (c.verdict, colours[c.verdict]), f": {c.meaning}" if c.meaning else ""
+                ),
+            )
             for c in checks
         )
         terminal.show_table(("what", "found", "verdict"), rows)
@@ -99,7 +117,9 @@ def selftest(
     Runs on a simulated GPU, whose times are known by arithmetic; with --gpu on the real one.
     """
     if gpu and quick:
-        raise errors.ConfigError("quick", True, "there is no quick form of selftest --gpu; leave one of the two out")
+        raise errors.ConfigError(
+            "quick", True, "there is no quick form of selftest --gpu; leave one of the two out"
+        )
     report: SelftestReport[Result] | SelftestReport[Outcome]
     with terminal.stop_asked() as stop, progress.progress() as bar:
 
@@ -108,7 +128,9 @@ def selftest(
 
         if gpu:
             report = run_gpu_selftest(
-                progress=show, ended=lambda outcome: None if as_json else terminal.show(outcome.words), stop=stop
+                progress=show,
+                ended=lambda outcome: None if as_json else terminal.show(outcome.words),
+                stop=stop,
             )
         else:
             cases, rounds = (QUICK, QUICK_ROUNDS) if quick else (CASES, ROUNDS)

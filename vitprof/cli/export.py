@@ -26,11 +26,20 @@ Write = Callable[[RunStore, list[StoredRun], BinaryIO], object]
 def _html(store: RunStore, runs: list[StoredRun], file: BinaryIO) -> None:
     from vitprof.export.report import html_report
 
-    measured = {run.id: headroom for run in runs if (headroom := find_headroom(store, run)) is not None}
+    measured = {
+        run.id: headroom for run in runs if (headroom := find_headroom(store, run)) is not None
+    }
     file.write(html_report(store, runs, headrooms=measured).encode())
 
 
-def _trace(store: RunStore, runs: list[StoredRun], file: BinaryIO, *, packed: bool = False, whole: bool = False) -> str:
+def _trace(
+    store: RunStore,
+    runs: list[StoredRun],
+    file: BinaryIO,
+    *,
+    packed: bool = False,
+    whole: bool = False,
+) -> str:
     from vitprof.export.trace import write_trace, write_trace_gz  # plotly comes with it
 
     return (write_trace_gz if packed else write_trace)(store, runs, file, whole=whole)
@@ -64,16 +73,22 @@ class _Terminal(io.BytesIO):
 
 def export(
     run_ids: Annotated[list[int], terminal.run_id("ids, as `runs` lists them")],
-    kind: Annotated[str, typer.Option("--format", metavar="FORMAT", help=", ".join(FORMATS))] = "csv",
+    kind: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help=", ".join(FORMATS))
+    ] = "csv",
     output: Annotated[Path | None, typer.Option("--output", help=OUTPUT_HELP)] = None,
     steps: Annotated[bool, typer.Option("--steps", help=STEPS_HELP)] = False,
     all_steps: Annotated[bool, typer.Option("--all-steps", help=ALL_STEPS_HELP)] = False,
-    csv: Annotated[Path | None, typer.Option("--csv", help="the same as --format csv --output FILE")] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", help="the same as --format csv --output FILE")
+    ] = None,
 ) -> None:
     """Write runs to a file: a table, JSON, a report, a trace for ui.perfetto.dev, scalars for TensorBoard."""
     if csv is not None:
         if output is not None or kind not in ("csv", "steps-csv"):
-            raise ConfigError("csv", str(csv), "it names file and format; leave out --output and --format")
+            raise ConfigError(
+                "csv", str(csv), "it names file and format; leave out --output and --format"
+            )
         output = csv
     kind = f"steps-{kind}" if steps and f"steps-{kind}" in FORMATS else kind
     if kind not in FORMATS:
@@ -81,7 +96,9 @@ def export(
     if all_steps and kind != "trace":
         raise ConfigError("all_steps", True, f"it goes with --format trace; {kind} is never cut")
     if output is None and kind in BINARY_FORMATS:
-        raise ConfigError("format", kind, "a terminal cannot show it; give --output and a file name")
+        raise ConfigError(
+            "format", kind, "a terminal cannot show it; give --output and a file name"
+        )
     if kind != "tensorboard":
         terminal.check_output(output, "csv" if csv is not None else "output")
     packed = output is not None and output.suffix == ".gz"
@@ -105,7 +122,9 @@ def export(
 
 def bundle(
     run_ids: Annotated[list[int], terminal.run_id("ids, as `runs` lists them")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="file to write, such as runs.vitprof")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="file to write, such as runs.vitprof")
+    ],
 ) -> None:
     """Write runs, with everything recorded about them, to one file that another machine can import."""
     from vitprof.export.bundle import write_bundle
@@ -131,7 +150,14 @@ def import_runs(file: Annotated[Path, BUNDLE], as_json: terminal.AsJson = False)
 
 PANELS = ("Strategy and its parts", "Loading", "Drive and cache", "What to train")
 """The groups of settings that a script depends on."""
-NOT_IN_A_SCRIPT = ("n_images", "page_cache", "slow_drive", "slow_mb_s", "slow_latency_ms", "skip_unreadable")
+NOT_IN_A_SCRIPT = (
+    "n_images",
+    "page_cache",
+    "slow_drive",
+    "slow_mb_s",
+    "slow_latency_ms",
+    "skip_unreadable",
+)
 """Settings in these groups that a script does not depend on: they are about vitprof's own data and measuring."""
 
 
@@ -140,16 +166,31 @@ RUN_HELP = "id of the run whose strategy and settings to take, as `runs` lists i
 
 @options.takes(
     options.keyword("run", Annotated[int | None, terminal.run_id(RUN_HELP)]),
-    *(options.option(name, panel) for panel in PANELS for name in GROUPS[panel] if name not in NOT_IN_A_SCRIPT),
+    *(
+        options.option(name, panel)
+        for panel in PANELS
+        for name in GROUPS[panel]
+        if name not in NOT_IN_A_SCRIPT
+    ),
     options.parameter("output", Path | None, None, "write the script to this new file instead"),
     options.parameter("force", bool, False, "replace the file if there is one"),
 )
 def code(*, run: int | None, output: Path | None, force: bool, **settings: Any) -> None:
     """Print a strategy as a script for your own training: that of a run, or the one that the options describe."""
     terminal.check_output(output)
-    if output is not None and output.is_file() and not force:  # perhaps the training script that it is taken for
-        raise ConfigError("output", str(output), "there is such a file; give another name, or --force to replace it")
-    chosen = {name: value for name, value in settings.items() if value != options.CONFIG_FIELDS[name].default}
+    if (
+        output is not None and output.is_file() and not force
+    ):  # perhaps the training script that it is taken for
+        raise ConfigError(
+            "output",
+            str(output),
+            "there is such a file; give another name, or --force to replace it",
+        )
+    chosen = {
+        name: value
+        for name, value in settings.items()
+        if value != options.CONFIG_FIELDS[name].default
+    }
     throughput = ""
     if run is None:
         config = RunConfig(**chosen)

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 SCRAPED_S = Bounds(1, 3600, whole=False)
 PORT_HELP = "answer scrapes on this port until Ctrl-C, at /metrics"
 FILE_HELP = "write the metrics to this file once, for node_exporter's textfile collector: it must end with .prom"
-HOST_HELP = "address to listen on; others than 127.0.0.1 can be read by whoever reaches this machine"
+HOST_HELP = (
+    "address to listen on; others than 127.0.0.1 can be read by whoever reaches this machine"
+)
 OTLP_HELP = "send the metrics by OTLP over HTTP to this address until Ctrl-C, such as http://localhost:4318/v1/metrics"
 EVERY_HELP = "with --otlp: seconds between two times"
 LOOK_S = 0.5
@@ -31,7 +33,9 @@ LOOK_S = 0.5
 
 
 def give_metrics(
-    port: Annotated[int | None, terminal.number("port", PORT, PORT_HELP, show_default=False)] = None,
+    port: Annotated[
+        int | None, terminal.number("port", PORT, PORT_HELP, show_default=False)
+    ] = None,
     textfile: Annotated[Path | None, typer.Option(help=FILE_HELP, show_default=False)] = None,
     host: Annotated[str, typer.Option(help=HOST_HELP)] = "127.0.0.1",
     otlp: Annotated[str, typer.Option(help=OTLP_HELP, show_default=False)] = "",
@@ -39,11 +43,15 @@ def give_metrics(
 ) -> None:
     """Give Prometheus the counters of the runs that go on or ended within the last hour."""
     if (port is not None) + (textfile is not None) + bool(otlp) != 1:
-        raise ConfigError("port", "none" if port is None else port, "give one of --port, --textfile and --otlp")
+        raise ConfigError(
+            "port", "none" if port is None else port, "give one of --port, --textfile and --otlp"
+        )
     if otlp and not otlp.startswith(("http://", "https://")):
         raise ConfigError("otlp", otlp, "give an address such as http://localhost:4318/v1/metrics")
     if textfile is not None and textfile.suffix != ".prom":
-        raise ConfigError("textfile", str(textfile), "node_exporter reads only files whose names end with .prom")
+        raise ConfigError(
+            "textfile", str(textfile), "node_exporter reads only files whose names end with .prom"
+        )
     terminal.check_output(textfile, "textfile")
     with terminal.open_store() as store:
         collector = RunCollector(store)
@@ -68,13 +76,17 @@ def _send(collector: RunCollector, endpoint: str, every_s: float) -> None:
 
     class OneLine(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            terminal.remark(f"the metrics could not be sent to {masked(endpoint)}; they are with the next ones")
+            terminal.remark(
+                f"the metrics could not be sent to {masked(endpoint)}; they are with the next ones"
+            )
 
     logging.getLogger("opentelemetry").handlers = [OneLine(logging.ERROR)]
     logging.getLogger("opentelemetry").propagate = False
     with terminal.stop_asked() as asked:
         provider = sender(collector, endpoint, every_s)
-        terminal.remark(f"metrics are sent to {masked(endpoint)} every {every_s:g} s (Ctrl-C ends it)")
+        terminal.remark(
+            f"metrics are sent to {masked(endpoint)} every {every_s:g} s (Ctrl-C ends it)"
+        )
         _until(asked, collector)
         provider.shutdown()
 
@@ -98,7 +110,9 @@ def _serve(collector: RunCollector, registry: CollectorRegistry, host: str, port
         try:
             server, thread = start_http_server(port, host, registry)
         except OSError as error:
-            raise ConfigError("port", port, f"{host} cannot be listened on: {error.strerror or error}") from None
+            raise ConfigError(
+                "port", port, f"{host} cannot be listened on: {error.strerror or error}"
+            ) from None
         terminal.remark(f"metrics are at http://{host}:{port}/metrics (Ctrl-C ends it)")
         _until(asked, collector)
         server.shutdown()

@@ -22,7 +22,9 @@ DAYS = {"d": 1, "w": 7}
 
 
 def prune(
-    keep_days: Annotated[float, terminal.number("keep_days", PRUNED_DAYS, DELETED_HELP)] = float(KEPT_DAYS),
+    keep_days: Annotated[float, terminal.number("keep_days", PRUNED_DAYS, DELETED_HELP)] = float(
+        KEPT_DAYS
+    ),
     keep: Annotated[str, typer.Option(help=KEEP_HELP, show_default=False)] = "",
     everything: Annotated[bool, typer.Option("--all", help=ALL_HELP)] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help=DRY_HELP)] = False,
@@ -40,7 +42,9 @@ def prune(
         size = formats.size(what.size_bytes)
         before = now_utc(days)
         if dry_run:
-            terminal.show(f"would erase {_counted(len(what.runs), len(what.tournaments))}: {size} made before {before}")
+            terminal.show(
+                f"would erase {_counted(len(what.runs), len(what.tournaments))}: {size} made before {before}"
+            )
             return
         with progress() as show:
             erased = retention.erase(store, what, lambda n: show("erasing", n / len(what.runs)))

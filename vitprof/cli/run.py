@@ -24,7 +24,9 @@ from vitprof.program import program
 from vitprof.store import StoredRun
 from vitprof.store.predictions import StoredPrediction
 
-HEADROOM_HELP = "measure afterwards how much faster it would be with free data: four more jobs, twice each"
+HEADROOM_HELP = (
+    "measure afterwards how much faster it would be with free data: four more jobs, twice each"
+)
 
 
 @options.takes(
@@ -46,7 +48,9 @@ def run(*, as_json: bool, csv: Path | None, headroom: bool, anyway: bool, **sett
     if not as_json:
         results.show_run(finished)
     if headroom and finished.status == "done":
-        extra["headroom"], stopped = measure_and_tell(finished, repeats=REPEATS, quiet=as_json, anyway=anyway)
+        extra["headroom"], stopped = measure_and_tell(
+            finished, repeats=REPEATS, quiet=as_json, anyway=anyway
+        )
     if as_json:
         terminal.print_json(tables.run_object(finished) | extra)
     terminal.show(*finished.notices, console=terminal.err)
@@ -55,7 +59,10 @@ def run(*, as_json: bool, csv: Path | None, headroom: bool, anyway: bool, **sett
     if finished.status == "failed":
         terminal.complain(f"run {finished.id} failed: {finished.error}", terminal.EXIT_FAILED)
     if finished.status == "stopped":
-        terminal.complain(f"run {finished.id} was stopped; what was measured until then is kept", terminal.EXIT_STOPPED)
+        terminal.complain(
+            f"run {finished.id} was stopped; what was measured until then is kept",
+            terminal.EXIT_STOPPED,
+        )
     if stopped:
         terminal.complain("interrupted", terminal.EXIT_STOPPED)
 
@@ -104,7 +111,9 @@ def headroom(
         raise typer.Exit(terminal.EXIT_FAILED)
 
 
-def measure_and_tell(run: StoredRun, *, repeats: int, quiet: bool, anyway: bool) -> tuple[dict[str, Any] | None, bool]:
+def measure_and_tell(
+    run: StoredRun, *, repeats: int, quiet: bool, anyway: bool
+) -> tuple[dict[str, Any] | None, bool]:
     """Measures the headroom of `run`, or reads it where `repeats` is 0; shows it unless `quiet`. Returns the object for
     `--json` (None if nothing was measured), and whether it was stopped by a signal.
     """
@@ -127,7 +136,9 @@ def measure_and_tell(run: StoredRun, *, repeats: int, quiet: bool, anyway: bool)
 
 def _show(result: Headroom | None, run: StoredRun) -> None:
     if result is None:
-        terminal.out.print(f"the headroom of run {run.id} is not measured; run: {program()} headroom {run.id}")
+        terminal.out.print(
+            f"the headroom of run {run.id} is not measured; run: {program()} headroom {run.id}"
+        )
         return
     batch = run.config.batch_size
     title = f"headroom of run {run.id}" + (", on a simulated device" if result.simulated else "")
@@ -142,8 +153,12 @@ STRATEGIES_HELP = "strategies, separated by commas, or all; a few usual ones if 
 def predict(
     run: Annotated[int, terminal.run_id("id of a run that trained, as `runs` lists it")],
     strategies: Annotated[str, typer.Option(help=STRATEGIES_HELP)] = "",
-    seconds: Annotated[float, terminal.number("seconds", LOADING_S, "seconds of loading for each strategy")] = 2.0,
-    verify: Annotated[bool, typer.Option("--verify", help="also run each predicted job and compare")] = False,
+    seconds: Annotated[
+        float, terminal.number("seconds", LOADING_S, "seconds of loading for each strategy")
+    ] = 2.0,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="also run each predicted job and compare")
+    ] = False,
     anyway: options.Anyway = False,
     as_json: terminal.AsJson = False,
 ) -> None:
@@ -152,10 +167,14 @@ def predict(
         profiled = jobs.profile_of(store, run)
         chosen = _chosen(strategies, profiled) if strategies else jobs.usual_strategies(profiled)
         if not chosen:
-            raise JobError(f"no other strategy can load {profiled.config.dataset} here; there is nothing to predict")
+            raise JobError(
+                f"no other strategy can load {profiled.config.dataset} here; there is nothing to predict"
+            )
         with job_manager(store, anyway=anyway) as manager, progress() as show:
             report = trial_progress(store, show)
-            predictions = jobs.predict_strategies(manager, run, chosen, seconds=seconds, progress=report)
+            predictions = jobs.predict_strategies(
+                manager, run, chosen, seconds=seconds, progress=report
+            )
             if verify:
                 predictions = jobs.verify(manager, predictions, progress=report)
         calibration = jobs.calibration_for(store, profiled)
@@ -176,7 +195,11 @@ def predict(
 
 def _chosen(names: str, profiled: StoredRun) -> list[str]:
     if names == "all":
-        return [name for name in options.strategies_that_run(profiled.config) if name != profiled.config.strategy]
+        return [
+            name
+            for name in options.strategies_that_run(profiled.config)
+            if name != profiled.config.strategy
+        ]
     asked = options.texts("strategies", names, "give names separated by commas, or all")
     try:
         return [strategy(name).name for name in asked]
@@ -186,8 +209,14 @@ def _chosen(names: str, profiled: StoredRun) -> list[str]:
 
 def _show_predictions(profiled: StoredRun, predictions: list[StoredPrediction]) -> None:
     speed = formats.number(profiled.summary.samples_per_s if profiled.summary else None)
-    rows = tables.predictions_in_words(sorted(predictions, key=lambda p: p.samples_per_s, reverse=True), profiled)
-    terminal.show_table(tables.PREDICTIONS_HEADER, rows, f"from run {profiled.id}: {profiled.name}, {speed} samples/s")
+    rows = tables.predictions_in_words(
+        sorted(predictions, key=lambda p: p.samples_per_s, reverse=True), profiled
+    )
+    terminal.show_table(
+        tables.PREDICTIONS_HEADER,
+        rows,
+        f"from run {profiled.id}: {profiled.name}, {speed} samples/s",
+    )
 
 
 def _prediction(p: StoredPrediction) -> dict[str, object]:

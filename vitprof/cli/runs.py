@@ -27,29 +27,49 @@ def _many(help_text: str) -> Any:
 
 
 def runs(
-    run: Annotated[int | None, terminal.run_id("show this run: its figures, its verdict and what to try")] = None,
-    text: Annotated[str, typer.Option(help="words to find in name, note, tags, strategy, data set or device")] = "",
+    run: Annotated[
+        int | None, terminal.run_id("show this run: its figures, its verdict and what to try")
+    ] = None,
+    text: Annotated[
+        str, typer.Option(help="words to find in name, note, tags, strategy, data set or device")
+    ] = "",
     tag: Annotated[list[str] | None, _many("runs with this tag")] = None,
     strategy: Annotated[list[str] | None, _many("runs of this strategy")] = None,
     dataset: Annotated[list[str] | None, _many("runs on this data set")] = None,
     device: Annotated[list[str] | None, _many("runs on this device, as requested")] = None,
-    verdict: Annotated[list[str] | None, _many("runs with this verdict, such as input-bound")] = None,
-    status: Annotated[list[str] | None, _many("runs with this status, such as done or failed")] = None,
+    verdict: Annotated[
+        list[str] | None, _many("runs with this verdict, such as input-bound")
+    ] = None,
+    status: Annotated[
+        list[str] | None, _many("runs with this status, such as done or failed")
+    ] = None,
     user: Annotated[list[str] | None, _many("runs that this user made")] = None,
     host: Annotated[list[str] | None, _many("runs made on this machine")] = None,
-    project: Annotated[list[str] | None, _many("runs of this project, as VITPROF_PROJECT named it")] = None,
+    project: Annotated[
+        list[str] | None, _many("runs of this project, as VITPROF_PROJECT named it")
+    ] = None,
     helpers: Annotated[bool, typer.Option("--helpers", help=HELPERS_HELP)] = False,
     sort: Annotated[str, typer.Option(help=SORT_HELP)] = "id",
     ascending: Annotated[bool, typer.Option("--ascending", help="the smallest first")] = False,
-    limit: Annotated[int | None, terminal.number("limit", LIST_PAGE, LIMIT_HELP, show_default=False)] = None,
+    limit: Annotated[
+        int | None, terminal.number("limit", LIST_PAGE, LIMIT_HELP, show_default=False)
+    ] = None,
     page: Annotated[int, terminal.number("page", LIST_PAGE, "list this page of --limit runs")] = 1,
     as_json: terminal.AsJson = False,
 ) -> None:
     """List the runs in the store, newest first, or show one of them."""
-    filters = {"status": status, "strategy": strategy, "dataset": dataset, "device": device, "verdict": verdict}
+    filters = {
+        "status": status,
+        "strategy": strategy,
+        "dataset": dataset,
+        "device": device,
+        "verdict": verdict,
+    }
     filters |= {"tag": tag, "user": user, "host": host, "project": project}
     wanted = {name: values or () for name, values in filters.items()}
-    query = RunQuery(text=text, filters=wanted, helpers=helpers, sort=sort, descending=not ascending)
+    query = RunQuery(
+        text=text, filters=wanted, helpers=helpers, sort=sort, descending=not ascending
+    )
     with terminal.open_store(settle=True) as store:
         if run is not None:
             _show(store.run(run), store.tags(run), as_json)
@@ -65,11 +85,15 @@ def runs(
         if len(rows) < total:
             first = (page - 1) * most + 1
             last = first + len(rows) - 1
-            terminal.out.print(f"{first:,} to {last:,} of {total:,} runs; --limit and --page show others")
+            terminal.out.print(
+                f"{first:,} to {last:,} of {total:,} runs; --limit and --page show others"
+            )
     elif total:
         terminal.out.print(f"there is no page {page}: {total:,} runs, {most} a page")
     else:
-        terminal.out.print(f"no runs; {program()} run --strategy memory --steps 50 makes one, --helpers shows more")
+        terminal.out.print(
+            f"no runs; {program()} run --strategy memory --steps 50 makes one, --helpers shows more"
+        )
 
 
 def _show(run: StoredRun, tags: tuple[str, ...], as_json: bool) -> None:
@@ -88,10 +112,16 @@ def _show_table(rows: list[RunRow]) -> None:
     for row in rows:
         name = row.name + (" (simulated)" if row.simulated and "simulated" not in row.name else "")
         known = row.samples_per_s is not None or row.idle_frac is not None
-        figures = (formats.number(row.samples_per_s), formats.percent(row.idle_frac)) if known else ("", "")
+        figures = (
+            (formats.number(row.samples_per_s), formats.percent(row.idle_frac))
+            if known
+            else ("", "")
+        )
         tags = ", ".join(row.tags)
         by = [f"{row.owner_user}@{row.owner_host}"] if many else []
-        cells.append((str(row.id), name, row.status, row.verdict_kind, *figures, tags, row.created_utc, *by))
+        cells.append(
+            (str(row.id), name, row.status, row.verdict_kind, *figures, tags, row.created_utc, *by)
+        )
     header = ("run", "name", "status", "verdict", "samples/s", "device idle", "tags", "made")
     terminal.show_table((*header, "by") if many else header, cells)
 

@@ -385,13 +385,17 @@ PRINTED: dict[str, tuple[Any, str]] = {
 NAME_HELP = "name of the schema; lists them if not given"
 
 
-def schema(name: Annotated[str, typer.Argument(metavar="[NAME]", help=NAME_HELP, show_default=False)] = "") -> None:
+def schema(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help=NAME_HELP, show_default=False)] = "",
+) -> None:
     """Print the JSON Schema (draft 2020-12) of what a command prints with --json."""
     if name in PRINTED:
         text = json.dumps(codec.schema(PRINTED[name][0], name), indent=2, ensure_ascii=False)
         terminal.print_text(f"{text}\n")
     elif name:
-        raise typer.BadParameter(f"there is no {name}; choose one of {', '.join(PRINTED)}", param_hint="NAME")
+        raise typer.BadParameter(
+            f"there is no {name}; choose one of {', '.join(PRINTED)}", param_hint="NAME"
+        )
     else:
         rows = ((one, f"{program()} {command}") for one, (_, command) in PRINTED.items())
         terminal.show_table(("schema", "output of"), rows)

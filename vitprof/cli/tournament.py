@@ -14,7 +14,14 @@ from vitprof.cli.common import options as reading
 from vitprof.cli.common import progress, terminal
 from vitprof.cli.common.results import running_words, show_board, show_tuning, tuning_object
 from vitprof.config import BUDGETS, RunConfig, bounds, tournament_spec
-from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config, read_varied, settings_of
+from vitprof.config.own_script import (
+    OWN_SCRIPT,
+    UNCHANGED,
+    OwnScript,
+    own_config,
+    read_varied,
+    settings_of,
+)
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
 from vitprof.experiments.tournament import planning, tournament_runner
@@ -31,12 +38,33 @@ POLL_S = 0.2
 TRIAL_STEPS = 100
 """Length of a trial of a user's own script in training steps, unless --steps is given."""
 NOT_WITH_A_SCRIPT = {p.name for p in reading.TOURNAMENT[1:]} - {
-    *("command", "vary", "yes", "in_place", "anyway", "steps", "repeats", "until_decided", "early_stop", "time"),
+    *(
+        "command",
+        "vary",
+        "yes",
+        "in_place",
+        "anyway",
+        "steps",
+        "repeats",
+        "until_decided",
+        "early_stop",
+        "time",
+    ),
     *("name", "csv", "as_json", "markdown", "telemetry_hz"),
 }
 """Options of `tournament` that cannot be given with a user's own script."""
 NOT_WITH_RESUME = {p.name for p in reading.TOURNAMENT[1:]} - {
-    *("resume", "more_rounds", "take_over", "command", "yes", "anyway", "csv", "as_json", "markdown"),
+    *(
+        "resume",
+        "more_rounds",
+        "take_over",
+        "command",
+        "yes",
+        "anyway",
+        "csv",
+        "as_json",
+        "markdown",
+    ),
     *("on", "nodes", "slurm"),
 }
 NOT_WITH_AUTO = {
@@ -68,7 +96,9 @@ def run_tournament(ctx: typer.Context, **given: Any) -> None:
         return
     own = options["command"] or options["vary"]
     if options["on"] and own:
-        raise ConfigError("on", options["on"], "a script of your own runs on this machine only; leave it out")
+        raise ConfigError(
+            "on", options["on"], "a script of your own runs on this machine only; leave it out"
+        )
     for name in ("nodes", "slurm"):
         if options[name] and not options["on"]:
             raise ConfigError(name, options[name], "it goes with --on")
@@ -76,14 +106,18 @@ def run_tournament(ctx: typer.Context, **given: Any) -> None:
         if resumed is not None:
             resumes = "a tournament that is resumed keeps its settings; leave it out"
             _refuse(NOT_WITH_RESUME, options | given, ctx, resumes)
-            _check_same_command(tournaments.tournament(store, resumed).spec.script, options["command"] or [])
+            _check_same_command(
+                tournaments.tournament(store, resumed).spec.script, options["command"] or []
+            )
             if options["take_over"]:
                 tournaments.release(store, resumed)
             if options["more_rounds"] is not None:
                 tournaments.add_rounds(store, resumed, options["more_rounds"])
         else:
             wanted = _own_spec(options, given, ctx) if own else _spec(options, given)
-            resumed = planning.create_tournament(store, wanted, terminal.name_to_keep(given["name"]))
+            resumed = planning.create_tournament(
+                store, wanted, terminal.name_to_keep(given["name"])
+            )
         run_stored(store, options, resumed)
 
 
@@ -100,7 +134,9 @@ def _refuse(names: set[str], given: dict[str, Any], ctx: typer.Context, reason: 
 
 def _strategies(text: str, base: RunConfig) -> tuple[str, ...]:
     if not text:
-        raise ConfigError("strategies", "", f"give some, separated by commas, or all: {', '.join(STRATEGIES)}")
+        raise ConfigError(
+            "strategies", "", f"give some, separated by commas, or all: {', '.join(STRATEGIES)}"
+        )
     return reading.strategies_that_run(base) if text == "all" else reading.texts("strategies", text)
 
 
@@ -110,7 +146,9 @@ def _spec(options: dict[str, Any], given: dict[str, Any]) -> tournament_spec.Tou
     return tournament_spec.TournamentSpec(
         base=base,
         strategies=_strategies(options["strategies"], base),
-        batch_sizes=reading.whole("batch_sizes", options["batch_sizes"] or str(RunConfig.batch_size)),
+        batch_sizes=reading.whole(
+            "batch_sizes", options["batch_sizes"] or str(RunConfig.batch_size)
+        ),
         workers=reading.whole("workers", options["workers"]) if options["workers"] else None,
         page_caches=reading.texts("page_caches", options["page_caches"] or "as-is"),
         baseline=options["baseline"],
@@ -121,16 +159,33 @@ def _spec(options: dict[str, Any], given: dict[str, Any]) -> tournament_spec.Tou
 def _rounds(options: dict[str, Any]) -> dict[str, Any]:
     if options["time"] is not None:  # under the option's name: --seconds is another option
         bounds.TOURNAMENT_BOUNDS["seconds"].check("time", options["time"])
-    return {name: options[name] for name in ("repeats", "early_stop", "until_decided")} | {"seconds": options["time"]}
+    return {name: options[name] for name in ("repeats", "early_stop", "until_decided")} | {
+        "seconds": options["time"]
+    }
 
 
-def _own_spec(options: dict[str, Any], given: dict[str, Any], ctx: typer.Context) -> tournament_spec.TournamentSpec:
+def _own_spec(
+    options: dict[str, Any], given: dict[str, Any], ctx: typer.Context
+) -> tournament_spec.TournamentSpec:
     if not options["command"]:
-        raise ConfigError("vary", ",".join(options["vary"]), "give the script's command after --: -- python train.py")
+        raise ConfigError(
+            "vary",
+            ",".join(options["vary"]),
+            "give the script's command after --: -- python train.py",
+        )
     if not options["vary"]:
-        raise ConfigError("vary", "", "say what of the script's DataLoader is tried: --vary workers=0,2,4")
-    _refuse(NOT_WITH_A_SCRIPT, options | given, ctx, "it does not go with a script of your own; leave it out")
-    isolation, layered = ("", ()) if options["in_place"] else isolation_of(os.getcwd(), options["command"])
+        raise ConfigError(
+            "vary", "", "say what of the script's DataLoader is tried: --vary workers=0,2,4"
+        )
+    _refuse(
+        NOT_WITH_A_SCRIPT,
+        options | given,
+        ctx,
+        "it does not go with a script of your own; leave it out",
+    )
+    isolation, layered = (
+        ("", ()) if options["in_place"] else isolation_of(os.getcwd(), options["command"])
+    )
     steps = TRIAL_STEPS if given["steps"] is None else given["steps"]
     base = own_config("", steps=steps, telemetry_hz=given["telemetry_hz"])
     command = planning.keep_command(options["command"])
@@ -142,7 +197,9 @@ def _own_spec(options: dict[str, Any], given: dict[str, Any], ctx: typer.Context
 
 def _check_same_command(script: OwnScript | None, command: list[str]) -> None:
     if command and (script is None or planning.keep_command(command) != script.command):
-        raise ConfigError("command", " ".join(masked_command(command)), "it is not that of the resumed tournament")
+        raise ConfigError(
+            "command", " ".join(masked_command(command)), "it is not that of the resumed tournament"
+        )
     if script is not None:
         planning.command_of(script)
 
@@ -151,16 +208,23 @@ def _check_same_command(script: OwnScript | None, command: list[str]) -> None:
 
 
 def run_stored(
-    store: RunStore, options: Mapping[str, Any], tournament_id: int, show: Callable[..., None] = show_board
+    store: RunStore,
+    options: Mapping[str, Any],
+    tournament_id: int,
+    show: Callable[..., None] = show_board,
 ) -> None:
     """Runs what is left of a tournament, and shows it by `show`; ends the program with a status where it failed."""
     view = TournamentView(store, tournament_id)
     error = ""
     stopped = False
     _announce(store, tournament_id, options["yes"])
-    _ask_to_repeat(store, tournament_id, options["yes"])  # after its first trial in an earlier run, without agreement
+    _ask_to_repeat(
+        store, tournament_id, options["yes"]
+    )  # after its first trial in an earlier run, without agreement
     if tournaments.tournament(store, tournament_id).status != "done":
-        error, stopped = (_on_cluster if options.get("on") else _work)(store, view, tournament_id, options)
+        error, stopped = (_on_cluster if options.get("on") else _work)(
+            store, view, tournament_id, options
+        )
     if not (error or stopped) and _ask_to_repeat(store, tournament_id, options["yes"]):
         error, stopped = _work(store, view, tournament_id, options)
     now = view.look()
@@ -169,21 +233,36 @@ def run_stored(
     if options["as_json"]:
         terminal.print_json(tournament.tournament_object(*results))
     elif options["markdown"]:
-        terminal.out.print(tournament.tournament_markdown(now.tournament, board, results[3]), soft_wrap=True, end="")
+        terminal.out.print(
+            tournament.tournament_markdown(now.tournament, board, results[3]),
+            soft_wrap=True,
+            end="",
+        )
     else:
         show(now, *results[1:])
-    if options["csv"] is not None:  # after the result is shown, so that a full disk does not hide it
+    if (
+        options["csv"] is not None
+    ):  # after the result is shown, so that a full disk does not hide it
         write_text(options["csv"], tournament.tournament_csv(*results))
-    again = f"{program()} tournament --resume {tournament_id}" + (f" --on {options['on']}" if options.get("on") else "")
+    again = f"{program()} tournament --resume {tournament_id}" + (
+        f" --on {options['on']}" if options.get("on") else ""
+    )
     if stopped and now.tournament.status != "done":
-        terminal.complain(f"tournament {tournament_id} is paused; continue with {again}", terminal.EXIT_STOPPED)
+        terminal.complain(
+            f"tournament {tournament_id} is paused; continue with {again}", terminal.EXIT_STOPPED
+        )
     if error:
-        terminal.complain(f"tournament {tournament_id} stopped: {error}; continue with {again}", terminal.EXIT_FAILED)
+        terminal.complain(
+            f"tournament {tournament_id} stopped: {error}; continue with {again}",
+            terminal.EXIT_FAILED,
+        )
     if board.best is None:
         raise typer.Exit(terminal.EXIT_FAILED)
 
 
-def _work(store: RunStore, view: TournamentView, tournament_id: int, options: Mapping[str, Any]) -> tuple[str, bool]:
+def _work(
+    store: RunStore, view: TournamentView, tournament_id: int, options: Mapping[str, Any]
+) -> tuple[str, bool]:
     """Runs the rest. Returns the error that ended it ("" if none), and whether a person stopped it."""
     now = tournaments.tournament(store, tournament_id)
     with (
@@ -221,7 +300,9 @@ def _on_cluster(
         if not (name and separator):
             raise ConfigError("slurm", given, "give NAME=VALUE, such as partition=gpu")
         named[name] = value
-    with contextlib.closing(engines.open_engine(options["on"], nodes or sys.maxsize, named)) as engine:
+    with contextlib.closing(
+        engines.open_engine(options["on"], nodes or sys.maxsize, named)
+    ) as engine:
         cluster = controller.ClusterTournament(store, tournament_id, engine)
         with terminal.stop_asked() as stop, progress.progress() as show:
 
@@ -254,7 +335,9 @@ def _ask_to_repeat(store: RunStore, tournament_id: int, yes: bool) -> bool:
     words = planning.written_words(script)
     sentence = f"{words[0].upper()}{words[1:].partition(': ')[0]}{':' if ': ' in words else '.'}"
     remarks = dict.fromkeys(remark for setting in settings_of(script) for remark in setting.remarks)
-    terminal.show(*remarks, sentence, *(f"  {path}" for path in script.writes), console=terminal.err)
+    terminal.show(
+        *remarks, sentence, *(f"  {path}" for path in script.writes), console=terminal.err
+    )
     if script.lasting and not yes:
         terminal.show(
             "Every trial runs the script again and writes these files again. To write elsewhere in each trial, use the "
@@ -272,7 +355,9 @@ def _confirm(question: str, tournament_id: int, purpose: str) -> None:
         if sys.stdin.isatty() and sys.stderr.isatty() and typer.confirm(question, err=True):
             return
     again = f"{planning.resume_command(tournament_id)} --yes"
-    terminal.complain(f"tournament {tournament_id} is paused; {purpose}: {again}", terminal.EXIT_BAD_VALUE)
+    terminal.complain(
+        f"tournament {tournament_id} is paused; {purpose}: {again}", terminal.EXIT_BAD_VALUE
+    )
 
 
 def _list(as_json: bool) -> None:
@@ -281,7 +366,9 @@ def _list(as_json: bool) -> None:
     if as_json:
         terminal.print_json({"tournaments": [tournament.listed_object(t) for t in listed]})
     elif not listed:
-        terminal.out.print(f"no tournaments yet; start one with {program()} tournament --strategies memory,workers")
+        terminal.out.print(
+            f"no tournaments yet; start one with {program()} tournament --strategies memory,workers"
+        )
     else:
         names = {t.id: t.name + (" (simulated)" if t.spec.base.simulated else "") for t in listed}
         cells = ((str(t.id), names[t.id], t.status, t.created_utc) for t in listed)
@@ -291,11 +378,19 @@ def _list(as_json: bool) -> None:
 def _tune(options: dict[str, Any], given: dict[str, Any], ctx: typer.Context) -> None:
     chosen = reading.texts("strategies", options["strategies"])
     if len(chosen) > 1:
-        raise ConfigError("strategies", options["strategies"], "--auto tunes one strategy at a time; give one")
+        raise ConfigError(
+            "strategies", options["strategies"], "--auto tunes one strategy at a time; give one"
+        )
     _refuse(NOT_WITH_AUTO, options | given, ctx, "it does not go with --auto; leave it out")
     sizes = reading.whole("batch_sizes", options["batch_sizes"]) if options["batch_sizes"] else None
     workers = reading.whole("workers", options["workers"]) if options["workers"] else None
-    base = RunConfig(**(given | {"name": "", "strategy": chosen[0]} | ({"batch_size": sizes[0]} if sizes else {})))
+    base = RunConfig(
+        **(
+            given
+            | {"name": "", "strategy": chosen[0]}
+            | ({"batch_size": sizes[0]} if sizes else {})
+        )
+    )
     seconds = DEFAULT_S if options["time"] is None else options["time"]
     with (
         terminal.open_store() as store,
@@ -305,10 +400,16 @@ def _tune(options: dict[str, Any], given: dict[str, Any], ctx: typer.Context) ->
     ):
 
         def report(p: Progress) -> None:
-            best = f"; best so far {formats.number(p.best_per_s, 'samples/s')}" if p.best_per_s > 0 else ""
+            best = (
+                f"; best so far {formats.number(p.best_per_s, 'samples/s')}"
+                if p.best_per_s > 0
+                else ""
+            )
             show(p.words + best, p.fraction)
 
-        result = tune(manager, base, seconds, batch_sizes=sizes, workers=workers, progress=report, stop=stop)
+        result = tune(
+            manager, base, seconds, batch_sizes=sizes, workers=workers, progress=report, stop=stop
+        )
     if options["as_json"]:
         terminal.print_json(tuning_object(result))
     else:

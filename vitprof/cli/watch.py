@@ -51,14 +51,22 @@ LOG_HELP = "write live figures and the verdict into the script's own active run 
 
 
 def watch(
-    command: Annotated[list[str], typer.Argument(help=COMMAND_HELP, metavar="-- COMMAND...", show_default=False)],
+    command: Annotated[
+        list[str], typer.Argument(help=COMMAND_HELP, metavar="-- COMMAND...", show_default=False)
+    ],
     name: Annotated[str, typer.Option(help="name of the run; the command if not given")] = "",
     steps: Annotated[int | None, terminal.number("steps", bounds.WATCHED_STEPS, STEPS_HELP)] = None,
-    detach_after: Annotated[int | None, terminal.number("detach_after", bounds.WATCHED_STEPS, DETACH_HELP)] = None,
+    detach_after: Annotated[
+        int | None, terminal.number("detach_after", bounds.WATCHED_STEPS, DETACH_HELP)
+    ] = None,
     headroom: Annotated[bool, typer.Option("--headroom", help=HEADROOM_HELP)] = False,
     log_to: Annotated[str, typer.Option(help=LOG_HELP, show_default=False)] = "",
-    json_file: Annotated[Path | None, typer.Option("--json", help="write the run to this file as JSON")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="print errors only: no status line, no summary")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="write the run to this file as JSON")
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="print errors only: no status line, no summary")
+    ] = False,
 ) -> None:
     """Watch your own training script. The script, its output and its exit status stay as they are."""
     name = terminal.name_to_keep(name)
@@ -102,7 +110,10 @@ def watch(
                     _say(line)
                 if json_file is not None:
                     write_text(json_file, terminal.json_text(tables.run_object(run)))
-        except (Exception, SystemExit) as error:  # the script goes on, and how it ends is how this command does
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # the script goes on, and how it ends is how this command does
             _say(errors.one_line(error))
             runner.finish()
     terminal.drop_what_is_not_printed()
@@ -110,7 +121,9 @@ def watch(
 
 
 def _say(line: str) -> None:
-    with contextlib.suppress(Exception, SystemExit):  # the terminal may be gone; for a closed pipe rich exits
+    with contextlib.suppress(
+        Exception, SystemExit
+    ):  # the terminal may be gone; for a closed pipe rich exits
         terminal.show(f"vitprof: {line}", console=terminal.err)
 
 
@@ -124,7 +137,13 @@ def _unobserved(command: list[str], signals: terminal.SignalRelay) -> int:
 
 
 def _watched(
-    store: RunStore, runner: CommandRunner, name: str, command: str, so_far: WatchedSoFar | None, *, quiet: bool
+    store: RunStore,
+    runner: CommandRunner,
+    name: str,
+    command: str,
+    so_far: WatchedSoFar | None,
+    *,
+    quiet: bool,
 ) -> StoredRun | None:
     """Records the script to its end. Returns its run, if the store has all of it."""
     from vitprof.jobs.supervisor import JobRecorder, create_run
@@ -161,7 +180,9 @@ def _watched(
     warn_s = math.inf if quiet else time.monotonic() + UNSEEN_AFTER_S
     with contextlib.nullcontext() if so_far is None else status_line() as show:
         while recording.is_alive():
-            if runner.stopping and follows.is_set():  # before, a recorder takes it for a job that has not begun
+            if (
+                runner.stopping and follows.is_set()
+            ):  # before, a recorder takes it for a job that has not begun
                 stop.set()
             if show is not None and so_far is not None:
                 show(so_far.words(run_id, _state(runner)))
@@ -213,7 +234,11 @@ def _result(run: StoredRun) -> list[str]:
         based.append(f"idle for data {formats.percent(verdict.idle_frac)} (95%: {low} to {high})")
     if math.isfinite(s.data_wait_frac) and not no_verdict.not_measurable(run.facts, s.n_steps):
         based.append(f"data wait {formats.percent(s.data_wait_frac)}")
-    lines = [f"\nvitprof run {run.id}: {run.name}", verdict.sentence, f"  based on {', '.join(based)}"]
+    lines = [
+        f"\nvitprof run {run.id}: {run.name}",
+        verdict.sentence,
+        f"  based on {', '.join(based)}",
+    ]
     if transforms := loading.shares_in_words(loading.transform_times(run.facts)):
         lines.append(f"  transforms: {transforms}")
     lines += [f"  try {advice.words}. {advice.reason}" for advice in verdict.advice]
@@ -222,7 +247,10 @@ def _result(run: StoredRun) -> list[str]:
     if verdict.kind != "inconclusive" and (headroom := own_headroom(run.facts)) is not None:
         lines.append(own_headroom_sentence(headroom))
     address = dashboard.address_of(run.id)
-    return [*lines, f"  its charts: {address or f'type {program()} and open run {run.id} under History'}"]
+    return [
+        *lines,
+        f"  its charts: {address or f'type {program()} and open run {run.id} under History'}",
+    ]
 
 
 def _status(code: int) -> int:

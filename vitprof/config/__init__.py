@@ -162,7 +162,9 @@ class RunConfig:
         budgets = [b for b in BUDGETS if getattr(self, b) is not None]
         if len(budgets) > 1:
             first, second = budgets[:2]
-            raise ConfigError(second, getattr(self, second), f"give one budget only, and {first} is given already")
+            raise ConfigError(
+                second, getattr(self, second), f"give one budget only, and {first} is given already"
+            )
         if not budgets:
             object.__setattr__(self, "epochs", 1)
         for name, (kind, *others) in types_of(RunConfig).items():
@@ -184,7 +186,9 @@ class RunConfig:
         if self.simulated:
             accelerator(self.device)
         elif self.device not in ("auto", "cpu") and not _is_gpu(self.device):
-            allowed = f"choose auto, cpu, cuda:N such as cuda:0 (up to {DEVICE_BOUNDS['cuda'].most}), "
+            allowed = (
+                f"choose auto, cpu, cuda:N such as cuda:0 (up to {DEVICE_BOUNDS['cuda'].most}), "
+            )
             allowed += f"simulated:NAME ({', '.join(CARDS)}), or simulated:A_MS,B_US such as simulated:66,70"
             raise ConfigError("device", self.device, allowed)
 
@@ -217,7 +221,11 @@ def types_of(record: type) -> dict[str, tuple[Any, ...]]:
 @functools.cache
 def descriptions() -> dict[str, str]:
     """Returns the docstring of each field of `RunConfig`: the help text that command line, sidebar and files show."""
-    (config,) = (node for node in ast.parse(Path(__file__).read_text("utf-8")).body if isinstance(node, ast.ClassDef))
+    (config,) = (
+        node
+        for node in ast.parse(Path(__file__).read_text("utf-8")).body
+        if isinstance(node, ast.ClassDef)
+    )
     return {
         ast.unparse(known.target): " ".join(ast.literal_eval(text.value).split())
         for known, text in itertools.pairwise(config.body)
@@ -229,7 +237,12 @@ def _is_gpu(device: str) -> bool:
     number = device.removeprefix("cuda:")
     most = DEVICE_BOUNDS["cuda"].most
     # its length first: int() refuses thousands of digits
-    return number != device and number.isdecimal() and len(number) <= len(str(most)) and int(number) <= most
+    return (
+        number != device
+        and number.isdecimal()
+        and len(number) <= len(str(most))
+        and int(number) <= most
+    )
 
 
 def injection(text: str) -> tuple[str, float]:
@@ -254,11 +267,28 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("dataset", "n_images", "model", "image_size", "precision"),
         *("compile", "compile_mode", "fused_optimizer", "lr", "cudnn_benchmark"),
     ),
-    "Budget": ("epochs", "steps", "seconds", "warmup_steps", "least_steps", "evaluate", "loader_only"),
+    "Budget": (
+        "epochs",
+        "steps",
+        "seconds",
+        "warmup_steps",
+        "least_steps",
+        "evaluate",
+        "loader_only",
+    ),
     "Strategy and its parts": ("strategy", "batch_size", *PARTS),
     "Loading": (*LOADING, "augment", "skip_unreadable"),
     "Drive and cache": ("page_cache", *CACHE_AND_DRIVE),
-    "Run": ("name", "device", "ranks", "share_machine", "threads", "seed", "isolation", "telemetry_hz"),
+    "Run": (
+        "name",
+        "device",
+        "ranks",
+        "share_machine",
+        "threads",
+        "seed",
+        "isolation",
+        "telemetry_hz",
+    ),
     "Measuring": ("loader_times", "replay", "inject", "slow_rank"),
 }
 """Heading -> fields of `RunConfig`, grouped as a person looks for them: the panels of the command line's help."""

@@ -37,7 +37,11 @@ class Card:
         """Returns the peak rate in that precision. TF32 has half of bf16's (A100: 156 of 312 TFLOP/s, NVIDIA)."""
         if precision == "fp32":
             return self.fp32_flop_per_s
-        return max(self.fp32_flop_per_s, self.bf16_flop_per_s / 2) if precision == "tf32" else self.bf16_flop_per_s
+        return (
+            max(self.fp32_flop_per_s, self.bf16_flop_per_s / 2)
+            if precision == "tf32"
+            else self.bf16_flop_per_s
+        )
 
 
 CARDS = catalog.by_name(
@@ -81,10 +85,16 @@ def forward_macs(model: catalog.ModelPreset, image_size: int) -> float:
     """Returns the multiplications in one forward pass of one image, without those of the embedding and the head."""
     tokens = (image_size // model.patch_size) ** 2 + 1
     inner = model.heads * model.dim_head
-    return model.depth * tokens * (4 * model.dim * inner + 2 * model.dim * model.mlp_dim + 2 * tokens * inner)
+    return (
+        model.depth
+        * tokens
+        * (4 * model.dim * inner + 2 * model.dim * model.mlp_dim + 2 * tokens * inner)
+    )
 
 
-def step_figures(card: Card, model: str, image_size: int, precision: Precision) -> tuple[float, float]:
+def step_figures(
+    card: Card, model: str, image_size: int, precision: Precision
+) -> tuple[float, float]:
     """Returns the seconds that a training step of `model` takes on `card`: for each step, and for each sample."""
     if model not in MEASURED:
         why = f"a card's times are known for {', '.join(MEASURED)}; give those of {model}: {SIMULATED}A_MS,B_US"
@@ -95,7 +105,9 @@ def step_figures(card: Card, model: str, image_size: int, precision: Precision) 
     bandwidth = card.memory_bytes_per_s / known.card.memory_bytes_per_s
     bandwidth *= VALUE_BYTES[known.precision] / VALUE_BYTES[precision]
     size = forward_macs(preset, image_size) / forward_macs(preset, preset.image_size)
-    return preset.depth * LAUNCHES_PER_LAYER * LAUNCH_S, known.sample_s * size / min(arithmetic, bandwidth)
+    return preset.depth * LAUNCHES_PER_LAYER * LAUNCH_S, known.sample_s * size / min(
+        arithmetic, bandwidth
+    )
 
 
 SIMULATED = "simulated:"
@@ -146,11 +158,17 @@ class Accelerator:
 
     def copy_s(self, n_bytes: int, *, pinned: bool) -> float:
         """Returns the seconds that a copy of `n_bytes` to the device takes, from page-locked memory if `pinned`."""
-        return self.copy_latency_s + n_bytes / (self.pinned_bytes_per_s if pinned else self.pageable_bytes_per_s)
+        return self.copy_latency_s + n_bytes / (
+            self.pinned_bytes_per_s if pinned else self.pageable_bytes_per_s
+        )
 
 
 ARTICLE = "rtx2060-article"
-ARTICLE_FIGURES = (66e-3, 70e-6, "fitted to an article's in-memory column on an RTX 2060 (largest error 14%)")
+ARTICLE_FIGURES = (
+    66e-3,
+    70e-6,
+    "fitted to an article's in-memory column on an RTX 2060 (largest error 14%)",
+)
 """Seconds for each step and each sample, and their origin, of the one card that was measured with one of these models
 (`tiny`): they fit the article's table of seconds for an epoch by batch size. 66 ms a step are far more than launching
 takes; they are kept as measured."""
@@ -186,12 +204,18 @@ def device_for(device: str, model: str, image_size: int, precision: Precision) -
 
 def card_of(device: str) -> Card | None:
     """Returns the card that `device` simulates; None for a device given by its times, and for real devices."""
-    return CARDS.get(device.removeprefix(SIMULATED).partition(FIGURES)[0]) if is_simulated(device) else None
+    return (
+        CARDS.get(device.removeprefix(SIMULATED).partition(FIGURES)[0])
+        if is_simulated(device)
+        else None
+    )
 
 
 def as_asked(device: str) -> str:
     """Returns a card's device without the figures that `device_for` added; any other device unchanged."""
-    return device if card_of(device) is None or LAUNCHING in device else device.partition(FIGURES)[0]
+    return (
+        device if card_of(device) is None or LAUNCHING in device else device.partition(FIGURES)[0]
+    )
 
 
 def device_in_words(device: str) -> str:
@@ -216,10 +240,18 @@ def accelerator(device: str) -> Accelerator:
     step = bounds.DEVICE_BOUNDS["step_ms"]
     sample = bounds.DEVICE_BOUNDS["sample_us"]
     fits = step.least <= step_ms <= step.most and sample.least <= sample_us <= sample.most
-    if not (fits and step.least <= launch_ms <= step.most) or step_ms + sample_us == 0 or (separator and card is None):
+    if (
+        not (fits and step.least <= launch_ms <= step.most)
+        or step_ms + sample_us == 0
+        or (separator and card is None)
+    ):
         allowed = f"choose {SIMULATED}NAME ({', '.join(CARDS)}), or give milliseconds for each step (up to "
-        allowed += f"{step.most:,}) and microseconds for each sample (up to {sample.most:,}), such as "
-        allowed += f"{SIMULATED}66,70; add {LAUNCHING}C for C milliseconds that launching a step takes"
+        allowed += (
+            f"{step.most:,}) and microseconds for each sample (up to {sample.most:,}), such as "
+        )
+        allowed += (
+            f"{SIMULATED}66,70; add {LAUNCHING}C for C milliseconds that launching a step takes"
+        )
         raise ConfigError("device", device, allowed)
     times = (step_ms / 1e3, sample_us / 1e6)
     launch_s = launch_ms / 1e3
@@ -227,7 +259,9 @@ def accelerator(device: str) -> Accelerator:
         return Accelerator(name, *times, "as given", launch_s=launch_s)
     origin = ARTICLE_FIGURES[2] if times == ARTICLE_FIGURES[:2] else DERIVED
     pinned_bytes_per_s = LINK_SHARE * card.link_bytes_per_s
-    return Accelerator(card.title, *times, origin, pinned_bytes_per_s=pinned_bytes_per_s, launch_s=launch_s)
+    return Accelerator(
+        card.title, *times, origin, pinned_bytes_per_s=pinned_bytes_per_s, launch_s=launch_s
+    )
 
 
 def _numbers(text: str) -> tuple[float, float]:

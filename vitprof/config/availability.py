@@ -16,7 +16,14 @@ from vitprof import home
 from vitprof.config import RunConfig, accelerators, estimates
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info
 from vitprof.config.gpu_findings import dali_wheel, unusable
-from vitprof.config.parts import DECODERS, DEPRECATED_DECODERS, LOADERS, Combination, prepared_as, why_not
+from vitprof.config.parts import (
+    DECODERS,
+    DEPRECATED_DECODERS,
+    LOADERS,
+    Combination,
+    prepared_as,
+    why_not,
+)
 from vitprof.config.strategies import Strategy, strategy
 from vitprof.formats import size
 from vitprof.telemetry.nvml import Nvml, driver_version, free_bytes
@@ -92,7 +99,11 @@ def why_unavailable(plan: Strategy, info: DatasetInfo, machine: Machine | None =
 
 
 def availability(
-    plan: Strategy, info: DatasetInfo, settings: Mapping[str, Any] | None = None, *, machine: Machine | None = None
+    plan: Strategy,
+    info: DatasetInfo,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    machine: Machine | None = None,
 ) -> Availability:
     """Returns whether `plan` can load `info` on `machine`, with `settings` (of `RunConfig`) in place of its own."""
     machine = machine or look_around()
@@ -101,7 +112,9 @@ def availability(
     if wrong := why_not(info, parts):
         others = [d.name for d in DATASETS.values() if why_not(d, plan.combination(d)) is None]
         if parts == plan.combination(info) and others:
-            return Availability("bad", f"it cannot load {info.name}; choose the data set {' or '.join(others)}")
+            return Availability(
+                "bad", f"it cannot load {info.name}; choose the data set {' or '.join(others)}"
+            )
         return Availability("bad", f"{wrong.field} {wrong.value}: {wrong.allowed}")
     for reason in _obstacles(parts, info, machine):
         return Availability("bad", reason)
@@ -112,7 +125,10 @@ def availability(
 def can_run(config: RunConfig, *, machine: Machine | None = None) -> bool:
     """Returns whether a job can run here, as far as that is known without trying."""
     info = dataset_info(config.dataset, config.n_images)
-    return availability(strategy(config.strategy), info, config.to_dict(), machine=machine).verdict != "bad"
+    return (
+        availability(strategy(config.strategy), info, config.to_dict(), machine=machine).verdict
+        != "bad"
+    )
 
 
 def _obstacles(parts: Combination, info: DatasetInfo, machine: Machine) -> Iterator[str]:
@@ -121,7 +137,11 @@ def _obstacles(parts: Combination, info: DatasetInfo, machine: Machine) -> Itera
         yield f"{loader.title} needs Linux, and this is {sys.platform}"
     for package in _packages(parts, info):
         if not installed(package):
-            wheel = dali_wheel(machine.gpus, machine.driver) if MODULES.get(package) == "nvidia.dali" else package
+            wheel = (
+                dali_wheel(machine.gpus, machine.driver)
+                if MODULES.get(package) == "nvidia.dali"
+                else package
+            )
             yield f"the package {wheel} is missing: pip install {shlex.quote(wheel)}"
     yield from _too_small(estimates.footprint(parts, info), machine)
 
@@ -129,7 +149,9 @@ def _obstacles(parts: Combination, info: DatasetInfo, machine: Machine) -> Itera
 def _packages(parts: Combination, info: DatasetInfo) -> list[str]:
     storage, _, loader, _ = parts.parts
     wanted = ["torch", *(package for part in parts.parts for package in part.packages)]
-    decoded_before = info.kind == "jpeg" and storage.form != "encoded" and prepared_as(storage.name, info.kind)
+    decoded_before = (
+        info.kind == "jpeg" and storage.form != "encoded" and prepared_as(storage.name, info.kind)
+    )
     if decoded_before or (storage.form == "encoded" and not loader.decodes):
         wanted += DECODING
     return wanted
@@ -139,7 +161,10 @@ def installed(package: str) -> bool:
     """Returns whether a package is installed. Looks for its module without importing it."""
     try:
         return importlib.util.find_spec(MODULES.get(package, package)) is not None
-    except (ImportError, ValueError):  # its parent package is missing, or it is only partly installed
+    except (
+        ImportError,
+        ValueError,
+    ):  # its parent package is missing, or it is only partly installed
         return False
 
 
@@ -159,7 +184,9 @@ def _too_small(needs: estimates.Footprint, machine: Machine) -> Iterator[str]:
         yield f"it writes {size(to_write)} and {there}; set VITPROF_HOME to a larger disk"
 
 
-def _limits(parts: Combination, info: DatasetInfo, settings: Mapping[str, Any], machine: Machine) -> Iterator[str]:
+def _limits(
+    parts: Combination, info: DatasetInfo, settings: Mapping[str, Any], machine: Machine
+) -> Iterator[str]:
     """Yields what limits a run that works: no gain without a GPU, too little device memory, a deprecated decoder."""
     device = settings.get("device") or "auto"
     simulated = accelerators.is_simulated(device)

@@ -21,7 +21,11 @@ class Bounds:
         """Raises `ConfigError` that names `name`, the value and the range if `value` is outside it or no number."""
         kinds = (int,) if self.whole else (int, float)
         # NaN is refused too: every comparison with it is false
-        if isinstance(value, bool) or not isinstance(value, kinds) or not self.least <= value <= self.most:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, kinds)
+            or not self.least <= value <= self.most
+        ):
             raise ConfigError(name, value, self.allowed)
 
 

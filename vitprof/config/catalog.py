@@ -25,7 +25,9 @@ class Named(Mapping[str, T]):
     KeyError for.
     """
 
-    def __init__(self, own: Mapping[str, T], find: Callable[[str], T], listed: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self, own: Mapping[str, T], find: Callable[[str], T], listed: Callable[[], Iterable[str]]
+    ) -> None:
         self._own = own
         self._find = find
         self._listed = listed
@@ -168,10 +170,51 @@ class ModelPreset:
 # "tiny" is exactly the model of the article on whole data sets in memory, its attention scale dim**-0.5 included (the
 # usual one is dim_head**-0.5). The others are DeiT's widths (Touvron et al. 2021, arXiv:2012.12877, table 1), patch 16.
 VITS = by_name(
-    ModelPreset("tiny", "ViT tiny (28 px, patch 7, dim 64)", 28, 7, 64, 6, 8, 8, 128, "mlp", 64**-0.5, 3e-3),
-    ModelPreset("ti/16", "ViT-Ti/16 (224 px, dim 192)", 224, 16, 192, 12, 3, 64, 768, "linear", 64**-0.5, 5e-4),
-    ModelPreset("s/16", "ViT-S/16 (224 px, dim 384)", 224, 16, 384, 12, 6, 64, 1536, "linear", 64**-0.5, 5e-4),
-    ModelPreset("b/16", "ViT-B/16 (224 px, dim 768)", 224, 16, 768, 12, 12, 64, 3072, "linear", 64**-0.5, 5e-4),
+    ModelPreset(
+        "tiny", "ViT tiny (28 px, patch 7, dim 64)", 28, 7, 64, 6, 8, 8, 128, "mlp", 64**-0.5, 3e-3
+    ),
+    ModelPreset(
+        "ti/16",
+        "ViT-Ti/16 (224 px, dim 192)",
+        224,
+        16,
+        192,
+        12,
+        3,
+        64,
+        768,
+        "linear",
+        64**-0.5,
+        5e-4,
+    ),
+    ModelPreset(
+        "s/16",
+        "ViT-S/16 (224 px, dim 384)",
+        224,
+        16,
+        384,
+        12,
+        6,
+        64,
+        1536,
+        "linear",
+        64**-0.5,
+        5e-4,
+    ),
+    ModelPreset(
+        "b/16",
+        "ViT-B/16 (224 px, dim 768)",
+        224,
+        16,
+        768,
+        12,
+        12,
+        64,
+        3072,
+        "linear",
+        64**-0.5,
+        5e-4,
+    ),
 )
 
 
@@ -190,7 +233,10 @@ MODELS: Mapping[str, ModelPreset] = Named(VITS, _foreign, tuple)
 def is_foreign(model: str) -> bool:
     """Returns whether a model is one of a library, or made by a function of the user's: `engine.foreign_models`."""
     library, colon, name = model.partition(":")
-    return bool(colon and name and library in MODEL_LIBRARIES) or specs.FUNCTION.fullmatch(model) is not None
+    return (
+        bool(colon and name and library in MODEL_LIBRARIES)
+        or specs.FUNCTION.fullmatch(model) is not None
+    )
 
 
 def dataset_info(name: str, n_images: int | None = None) -> DatasetInfo:

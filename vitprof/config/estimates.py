@@ -6,7 +6,15 @@ from dataclasses import dataclass
 
 from vitprof import formats, home
 from vitprof.config import RunConfig, accelerators, catalog
-from vitprof.config.parts import JPEG_BYTES, LOADERS, PNG_BYTES, STORAGES, Combination, blocks, prepared_as
+from vitprof.config.parts import (
+    JPEG_BYTES,
+    LOADERS,
+    PNG_BYTES,
+    STORAGES,
+    Combination,
+    blocks,
+    prepared_as,
+)
 
 
 @dataclass(frozen=True)
@@ -77,11 +85,18 @@ def made(storage: str, info: catalog.DatasetInfo) -> PreparedStorage | None:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         return PreparedStorage(int(manifest["size_bytes"]), float(manifest["prepare_s"]))
-    except (OSError, ValueError, KeyError, TypeError):  # missing or not readable: it will be made again
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+    ):  # missing or not readable: it will be made again
         return None
 
 
-def footprint(parts: Combination, info: catalog.DatasetInfo, cache_mb: float | None = None) -> Footprint:
+def footprint(
+    parts: Combination, info: catalog.DatasetInfo, cache_mb: float | None = None
+) -> Footprint:
     """Returns what loading `info` through `parts` needs, with a cache of `cache_mb` MB if that is given."""
     there = made(parts.storage, info)
     prepared = there.size_bytes if there else storage_bytes(parts.storage, info)
@@ -124,11 +139,17 @@ class Duration:
     """What takes most of the time, as part of a sentence; "" where there is nothing to explain."""
 
 
-def duration(config: RunConfig, info: catalog.DatasetInfo, *, made: bool, prepared: bool = True) -> Duration:
+def duration(
+    config: RunConfig, info: catalog.DatasetInfo, *, made: bool, prepared: bool = True
+) -> Duration:
     """Returns the estimated time of a run of the resolved `config`; `made`, `prepared`: data set and storage exist."""
     n_images = info.n_train + info.n_test
     storage = prepared_as(config.storage or "", info.kind)
-    storing_s = 0.0 if prepared or storage is None else STORAGES[storage].prepare_s.get(info.kind, 0.0) * n_images
+    storing_s = (
+        0.0
+        if prepared or storage is None
+        else STORAGES[storage].prepare_s.get(info.kind, 0.0) * n_images
+    )
     making_s = OWN_S if info.own_bytes else MAKING_S[info.kind]
     once = {"made": 0.0 if made else making_s * n_images, f"stored as {storage}": storing_s}
     first_s = STARTUP_S + math.fsum(once.values())
@@ -152,13 +173,21 @@ def duration(config: RunConfig, info: catalog.DatasetInfo, *, made: bool, prepar
         # the run ends after the first step that ends past its time, which begins before the first batch is read
         evaluates = config.evaluate and not config.loader_only and not config.simulated
         whys += ["the evaluation comes on top"] if evaluates else []
-        return Duration(first_s + max(config.seconds - batch_s, 0.0), evaluates, first_s, "; ".join(whys))
+        return Duration(
+            first_s + max(config.seconds - batch_s, 0.0), evaluates, first_s, "; ".join(whys)
+        )
     device_s = 0.0
     if config.simulated and not config.loader_only:
-        device_s = samples / config.batch_size * accelerators.accelerator(config.device).span_s(config.batch_size)
+        device_s = (
+            samples
+            / config.batch_size
+            * accelerators.accelerator(config.device).span_s(config.batch_size)
+        )
     training_s = max(loading_s, device_s)
     known = loading_s > device_s
-    return Duration(first_s + training_s if training_s else math.nan, not known, first_s, "; ".join(whys))
+    return Duration(
+        first_s + training_s if training_s else math.nan, not known, first_s, "; ".join(whys)
+    )
 
 
 def _samples(config: RunConfig, info: catalog.DatasetInfo) -> float:
@@ -174,7 +203,11 @@ def sample_bytes(config: RunConfig, info: catalog.DatasetInfo) -> float:
 
 
 def _readers(config: RunConfig) -> int:
-    return max(config.workers or 1, 1) if LOADERS[config.loader or ""].made_by in ("threads", "processes") else 1
+    return (
+        max(config.workers or 1, 1)
+        if LOADERS[config.loader or ""].made_by in ("threads", "processes")
+        else 1
+    )
 
 
 def _reading(config: RunConfig, info: catalog.DatasetInfo) -> tuple[float, float, str]:
@@ -203,7 +236,9 @@ def _copying(config: RunConfig, info: catalog.DatasetInfo) -> tuple[float, str]:
     by_line = line_s, f"of {formats.number(total / 1e6, 'MB')} at {drive.mb_s:g} MB/s"
     if STORAGES[config.storage or ""].access != "file for each sample":
         return by_line
-    readers = 1 if drive.serial else int(min(STAGING_READERS, 2 + drive.files_on_the_way(total / n)))
+    readers = (
+        1 if drive.serial else int(min(STAGING_READERS, 2 + drive.files_on_the_way(total / n)))
+    )
     opening_s = n * drive.latency_ms / 1e3
     words = f"takes {drive.latency_ms:g} ms for each of {n:,} files{_at_a_time(readers)}"
     if drive.serial:
@@ -225,6 +260,10 @@ def about(seconds: float) -> str:
 def duration_sentence(found: Duration) -> str:
     """Returns the estimate, such as "About 88 min: 207 ms for each of 25,600 files."; "" if nothing is known."""
     if math.isnan(found.seconds):
-        return f"The first step comes after about {about(found.first_step_s)}: {found.why}." if found.why else ""
+        return (
+            f"The first step comes after about {about(found.first_step_s)}: {found.why}."
+            if found.why
+            else ""
+        )
     why = f": {found.why}" if found.why else ""
     return f"{'At least' if found.least else 'About'} {about(found.seconds)}{why}."

@@ -42,7 +42,10 @@ AS_IT_IS = "as-is"
 def in_request(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Returns forms as `vitprof.watch.conversion` wants them."""
     chosen = {name: FORMS[name] for name in names}
-    return {n: {"module": f.module or n, "package": f.package, "keeps_files": f.keeps_files} for n, f in chosen.items()}
+    return {
+        n: {"module": f.module or n, "package": f.package, "keeps_files": f.keeps_files}
+        for n, f in chosen.items()
+    }
 
 
 def check_form(option: str, name: str) -> None:

@@ -19,7 +19,11 @@ GET_PYTORCH = "https://pytorch.org/get-started"
 NATIVE_BF16: Version = (8, 0)
 """First compute capability with tensor cores for bfloat16 (CUDA C++ Programming Guide, table of arithmetic).
 `torch.cuda.is_bf16_supported(including_emulation=False)` uses the same limit."""
-DALI: dict[str, int] = {"nvidia-dali-cuda130": 13, "nvidia-dali-cuda120": 12, "nvidia-dali-cuda110": 11}
+DALI: dict[str, int] = {
+    "nvidia-dali-cuda130": 13,
+    "nvidia-dali-cuda120": 12,
+    "nvidia-dali-cuda110": 11,
+}
 """Name of DALI's wheel -> major version of CUDA that it is built for, newest first (DALI's installation page)."""
 
 
@@ -65,7 +69,9 @@ def torch_build() -> TorchBuild | None:
 
 def read_build(source: str) -> TorchBuild | None:
     """Returns the build that a version file describes; None if it names no version."""
-    values = dict(re.findall(r"""^(\w+)(?:\s*:[^=\n]+)?\s*=\s*['"]([^'"\n]*)['"]""", source, re.MULTILINE))
+    values = dict(
+        re.findall(r"""^(\w+)(?:\s*:[^=\n]+)?\s*=\s*['"]([^'"\n]*)['"]""", source, re.MULTILINE)
+    )
     if "__version__" not in values:
         return None
     return TorchBuild(values["__version__"], _version(values.get("cuda", "")), rocm="hip" in values)
@@ -87,7 +93,11 @@ def _newest_cuda(driver: str, cuda_driver: Version | None) -> int | None:
     if cuda_driver is not None:
         return cuda_driver[0]
     number = _version(driver)
-    return None if number is None else max((c for c, least in LEAST_DRIVERS.items() if number[0] >= least), default=0)
+    return (
+        None
+        if number is None
+        else max((c for c, least in LEAST_DRIVERS.items() if number[0] >= least), default=0)
+    )
 
 
 def unusable(card: str, driver: str, cuda_driver: Version | None) -> Finding | None:
@@ -122,7 +132,11 @@ def findings(
     cards = dict.fromkeys((gpu.name, gpu.capability) for gpu in gpus if gpu.capability is not None)
     every = [
         unusable(gpus[0].name, driver, gpus[0].cuda_driver),
-        *(bf16_emulated(card, capability) for card, capability in cards if precision in ("", "bf16")),
+        *(
+            bf16_emulated(card, capability)
+            for card, capability in cards
+            if precision in ("", "bf16")
+        ),
         *changing_variables(environ),
     ]
     return tuple(finding for finding in every if finding is not None)
@@ -130,7 +144,11 @@ def findings(
 
 def pytorch_fails(torch: str, card: str, error: str) -> Finding:
     """Returns the finding that CUDA does not start in PyTorch (`error`), and the driver lists `card` ("": none)."""
-    wrong = f"it sees no GPU, and the driver lists {card} ({error})" if card else f"CUDA does not start ({error})"
+    wrong = (
+        f"it sees no GPU, and the driver lists {card} ({error})"
+        if card
+        else f"CUDA does not start ({error})"
+    )
     todo = "check CUDA_VISIBLE_DEVICES, and that a container was started with the GPU; restart after a driver's update"
     return Finding("bad", f"PyTorch {torch}", wrong, todo)
 
@@ -149,13 +167,24 @@ def bf16_emulated(card: str, capability: Version) -> Finding | None:
 def dali_wheel(gpus: Sequence[VisibleGpu], driver: str = "") -> str:
     """Returns DALI's newest wheel that the driver of `gpus` supports; the newest of all if that is not known."""
     runs = _newest_cuda(driver, gpus[0].cuda_driver) if gpus else None
-    return next((name for name, cuda in DALI.items() if runs is None or cuda <= runs), next(iter(DALI)))
+    return next(
+        (name for name, cuda in DALI.items() if runs is None or cuda <= runs), next(iter(DALI))
+    )
 
 
 CHANGING: dict[tuple[str, str], str] = {
-    ("CUDA_LAUNCH_BLOCKING", "1"): "each launch waits for its kernel, so nothing overlaps and the device seems idle",
-    ("CUDA_DEVICE_MAX_CONNECTIONS", "1"): "copies and kernels share one queue, so a prefetching copy waits for compute",
-    ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"): "each tensor is allocated anew, and freeing it waits for the device",
+    (
+        "CUDA_LAUNCH_BLOCKING",
+        "1",
+    ): "each launch waits for its kernel, so nothing overlaps and the device seems idle",
+    (
+        "CUDA_DEVICE_MAX_CONNECTIONS",
+        "1",
+    ): "copies and kernels share one queue, so a prefetching copy waits for compute",
+    (
+        "PYTORCH_NO_CUDA_MEMORY_CACHING",
+        "1",
+    ): "each tensor is allocated anew, and freeing it waits for the device",
     ("NVIDIA_TF32_OVERRIDE", "0"): "TF32 is off whatever precision is chosen",
     ("NVIDIA_TF32_OVERRIDE", "1"): "products of fp32 are computed in TF32",
     ("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "1"): "products of fp32 are computed in TF32",
@@ -166,8 +195,20 @@ CHANGING: dict[tuple[str, str], str] = {
 Environment Variables"; PyTorch's pages "CUDA Environment Variables" and "Numerical accuracy")."""
 RECORDED: tuple[str, ...] = (
     *sorted({name for name, _ in CHANGING}),
-    *("CUBLAS_WORKSPACE_CONFIG", "CUDA_DISABLE_PTX_JIT", "CUDA_FORCE_PTX_JIT", "CUDA_MODULE_LOADING"),
-    *("GOMP_CPU_AFFINITY", "GOMP_SPINCOUNT", "KMP_AFFINITY", "KMP_BLOCKTIME", "LD_PRELOAD", "MALLOC_ARENA_MAX"),
+    *(
+        "CUBLAS_WORKSPACE_CONFIG",
+        "CUDA_DISABLE_PTX_JIT",
+        "CUDA_FORCE_PTX_JIT",
+        "CUDA_MODULE_LOADING",
+    ),
+    *(
+        "GOMP_CPU_AFFINITY",
+        "GOMP_SPINCOUNT",
+        "KMP_AFFINITY",
+        "KMP_BLOCKTIME",
+        "LD_PRELOAD",
+        "MALLOC_ARENA_MAX",
+    ),
     *("MKL_NUM_THREADS", "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_WAIT_POLICY"),
     *("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),
 )
@@ -183,4 +224,6 @@ def changing_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yields a finding for each variable that is set so that a run on a GPU differs from usual training."""
     for (name, value), wrong in CHANGING.items():
         if environ.get(name) == value:
-            yield Finding("note", f"{name}={value}", wrong, "unset it unless that is what you want to measure")
+            yield Finding(
+                "note", f"{name}={value}", wrong, "unset it unless that is what you want to measure"
+            )

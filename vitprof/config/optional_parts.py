@@ -3,7 +3,9 @@
 from vitprof.config.parts import DECODING, ENCODED_JPEG, LoaderPart, StoragePart
 from vitprof.config.strategies import Strategy
 
-STORAGE = StoragePart("litdata", "LitData chunks", access="mapping", packages=("litdata",), **ENCODED_JPEG)
+STORAGE = StoragePart(
+    "litdata", "LitData chunks", access="mapping", packages=("litdata",), **ENCODED_JPEG
+)
 STRATEGIES = (
     Strategy(
         name="litdata",

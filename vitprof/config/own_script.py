@@ -34,11 +34,17 @@ STORAGE = "storage"
 CALLS: dict[str, tuple[str, dict[str, str]]] = {
     "transformers": (
         "TrainingArguments",
-        {name: f"dataloader_{name}" for name in ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")}
+        {
+            name: f"dataloader_{name}"
+            for name in ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
+        }
         | {"batch_size": "per_device_train_batch_size"},
     ),
     "ultralytics": ("YOLO(...).train", {"num_workers": "workers", "batch_size": "batch"}),
-    "fastai": ("DataLoaders", {"num_workers": "num_workers", "pin_memory": "pin_memory", "batch_size": "bs"}),
+    "fastai": (
+        "DataLoaders",
+        {"num_workers": "num_workers", "pin_memory": "pin_memory", "batch_size": "bs"},
+    ),
     "skorch": ("NeuralNet", {name: f"iterator_train__{name}" for name in ARGUMENTS.values()}),
 }
 """Framework that makes the DataLoader -> the call that takes its arguments, and their names there."""
@@ -59,8 +65,12 @@ def own_config(name: str, **more: Any) -> RunConfig:
 def with_loader(config: RunConfig, environment: Mapping[str, Any]) -> RunConfig:
     """Returns `config` with the device and the train loader that the script reported, where vitprof may use them."""
     loader = environment.get("watched") or {}
-    changes: dict[str, Any] = {setting: loader.get(argument) for setting, argument in ARGUMENTS.items()}
-    changes |= {name: loader.get(name) for name in ("start_method", "dataset")} | {"device": environment.get("device")}
+    changes: dict[str, Any] = {
+        setting: loader.get(argument) for setting, argument in ARGUMENTS.items()
+    }
+    changes |= {name: loader.get(name) for name in ("start_method", "dataset")} | {
+        "device": environment.get("device")
+    }
     for setting, value in changes.items():
         if value is not None:
             with suppress(ConfigError):
@@ -100,7 +110,12 @@ def own_key_in_words(key: str) -> str:
     if not all("=" in part for part in parts):
         return key
     named = ((part, *part.split("=", 1)) for part in parts)
-    return ", ".join(WORDS.get(part, WORDS.get(name, "{}")).format(value) for part, name, value in named) or key
+    return (
+        ", ".join(
+            WORDS.get(part, WORDS.get(name, "{}")).format(value) for part, name, value in named
+        )
+        or key
+    )
 
 
 def is_dataloader(loader: Mapping[str, Any]) -> bool:
@@ -108,7 +123,9 @@ def is_dataloader(loader: Mapping[str, Any]) -> bool:
     return not loader or "prefetch_factor" in loader
 
 
-def to_compare(environment: Mapping[str, Any], workers: int, command: str, advised: str = "") -> str:
+def to_compare(
+    environment: Mapping[str, Any], workers: int, command: str, advised: str = ""
+) -> str:
     """Returns the tournament to type for a watched run; "" where its loader takes no arguments. `advised`: a verdict
     whose advice may name a number of workers.
     """
@@ -146,7 +163,11 @@ def code_line(script: OwnScript, key: str) -> str:
     changed = {ARGUMENTS[name] for name in setting.changes if name in ARGUMENTS}
     wanted = {*str(loader.get("made_given") or "").split(), *changed}
     call, names = _call(loader)
-    arguments = [f"{names[name]}={v!r}" for name, v in setting.arguments.items() if name in wanted and name in names]
+    arguments = [
+        f"{names[name]}={v!r}"
+        for name, v in setting.arguments.items()
+        if name in wanted and name in names
+    ]
     line = f"{call}(..., {', '.join(arguments)})" if arguments else ""
     if missing := sorted(changed - set(names)):
         line += f"  # {call} does not take {' and '.join(missing)}"
@@ -162,7 +183,10 @@ KEPT_IN_RAM = "memory"
 """`RunConfig.storage` of a run whose samples are kept in memory after they were first read."""
 NUMBERS = ("workers", "prefetch_factor", "batch_size")
 SWITCHES = ("pin_memory", "persistent_workers")
-NAMED: dict[str, tuple[str, ...]] = {"start_method": CHOICES["start_method"], "decode_cache": ("off", "ram")}
+NAMED: dict[str, tuple[str, ...]] = {
+    "start_method": CHOICES["start_method"],
+    "decode_cache": ("off", "ram"),
+}
 NAMED[STORAGE] = tuple(forms.FORMS)
 NEED_WORKERS = ("prefetch_factor", "persistent_workers", "start_method")
 WITHOUT_WORKERS: dict[str, Any] = {"prefetch_factor": None, "multiprocessing_context": None}
@@ -196,7 +220,11 @@ class OwnScript:
     """Samples that are stored in other forms, in each of which the script is run (`experiments.conversion`)."""
 
     def __post_init__(self) -> None:
-        _check("command", bool(self.command) and all(isinstance(part, str) for part in self.command), self.command)
+        _check(
+            "command",
+            bool(self.command) and all(isinstance(part, str) for part in self.command),
+            self.command,
+        )
         _check("directory", isinstance(self.directory, str) and self.directory, self.directory)
         object.__setattr__(self, "command", tuple(self.command))  # JSON has lists only
         object.__setattr__(self, "writes", tuple(self.writes))
@@ -215,7 +243,9 @@ class OwnScript:
         if not self.vary:
             raise ConfigError("vary", "", "give at least one, such as workers=0,2,4")
         if (n := math.prod(len(values) for _, values in self.vary)) > bounds.MOST_TRIALS:
-            raise ConfigError("vary", n, f"that makes {n} settings; {bounds.MOST_TRIALS} are allowed")
+            raise ConfigError(
+                "vary", n, f"that makes {n} settings; {bounds.MOST_TRIALS} are allowed"
+            )
 
     @property
     def lasting(self) -> tuple[str, ...]:
@@ -252,7 +282,9 @@ def read_varied(text: str) -> tuple[str, tuple[Value, ...]]:
     if name not in VARIED:
         raise ConfigError("vary", text, f"give NAME=VALUE,VALUE; names are {', '.join(VARIED)}")
     if not separator or not given:
-        example = "0,2,4" if name in NUMBERS else "on,off" if name in SWITCHES else ",".join(NAMED[name])
+        example = (
+            "0,2,4" if name in NUMBERS else "on,off" if name in SWITCHES else ",".join(NAMED[name])
+        )
         raise ConfigError("vary", text, f"give values, such as {name}={example}")
     if doubled := [v for i, v in enumerate(given) if v in given[:i]]:
         raise ConfigError("vary", text, f"{doubled[0]} is given twice")
@@ -268,11 +300,15 @@ def settings_of(script: OwnScript, steps: int | None = None) -> tuple[OwnSetting
     for values in itertools.product(*(values for _, values in script.vary)):
         new = _setting(dict(zip(names, values, strict=True)), script.loader, steps)
         known = settings.setdefault(new.key, new)
-        settings[new.key] = replace(known, remarks=tuple(dict.fromkeys((*known.remarks, *new.remarks))))
+        settings[new.key] = replace(
+            known, remarks=tuple(dict.fromkeys((*known.remarks, *new.remarks)))
+        )
     return tuple(settings.values())
 
 
-def _setting(asked: dict[str, Value], loader: Mapping[str, Any] | None, steps: int | None) -> OwnSetting:
+def _setting(
+    asked: dict[str, Value], loader: Mapping[str, Any] | None, steps: int | None
+) -> OwnSetting:
     workers = asked.get("workers", (loader or {}).get("num_workers"))
     changes = {name: value for name, value in asked.items() if value != "off"}
     remarks = []
@@ -282,18 +318,26 @@ def _setting(asked: dict[str, Value], loader: Mapping[str, Any] | None, steps: i
             remarks.append(f"without workers {' and '.join(useless)} {have} no meaning: left out")
     elif changes.get("decode_cache") == "ram" and changes.get("persistent_workers") is not True:
         changes["persistent_workers"] = True
-        remarks.append("decode_cache=ram: persistent_workers is on, as samples are kept by the workers")
+        remarks.append(
+            "decode_cache=ram: persistent_workers is on, as samples are kept by the workers"
+        )
     if (loader or {}).get("may_pin") is False and changes.pop("pin_memory", None) is not None:
         remarks.append("without a GPU pin_memory has no effect: left out")
     if changes.get("decode_cache") == "ram":
-        remarks.append("decode_cache=ram keeps each sample as it was first read: random transforms are frozen")
+        remarks.append(
+            "decode_cache=ram keeps each sample as it was first read: random transforms are frozen"
+        )
     changes = {name: changes[name] for name in (*VARIED, STORAGE) if name in changes}
-    if all(loader is not None and _own_value(name, loader) == value for name, value in changes.items()):
+    if all(
+        loader is not None and _own_value(name, loader) == value for name, value in changes.items()
+    ):
         return OwnSetting(UNCHANGED, remarks=tuple(remarks))
     arguments = {ARGUMENTS[name]: value for name, value in changes.items() if name in ARGUMENTS}
     key = "/".join([OWN_SCRIPT, *(f"{name}={_written(value)}" for name, value in changes.items())])
     refused = _why_not(changes, loader, steps) if loader is not None else ""
-    return OwnSetting(key, changes, arguments | (WITHOUT_WORKERS if workers == 0 else {}), tuple(remarks), refused)
+    return OwnSetting(
+        key, changes, arguments | (WITHOUT_WORKERS if workers == 0 else {}), tuple(remarks), refused
+    )
 
 
 def _why_not(changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int | None) -> str:
@@ -306,7 +350,12 @@ def _why_not(changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int
         return "the dataset is an IterableDataset, whose samples have no index to keep them by: leave decode_cache out"
     n_samples = loader.get("n_samples")
     batch = changes.get("batch_size") or loader.get("batch_size")
-    if n_samples and isinstance(batch, int) and steps is not None and steps < 2 * (an_epoch := -(-n_samples // batch)):
+    if (
+        n_samples
+        and isinstance(batch, int)
+        and steps is not None
+        and steps < 2 * (an_epoch := -(-n_samples // batch))
+    ):
         return (
             f"no sample is read again within {steps} steps: an epoch has {an_epoch}, and the first one fills the "
             f"cache; give --steps {2 * an_epoch} or more"

@@ -86,7 +86,13 @@ STORAGES = catalog.by_name(
     # torchvision's MNIST with ToTensor and Normalize. It reads the whole file into memory when it is opened; each
     # sample becomes a PIL image and a tensor.
     StoragePart(
-        "idx", "MNIST's IDX files", kinds=("idx",), access="memory", read_from={"idx": None}, ram_bytes=1, **BY_SAMPLE
+        "idx",
+        "MNIST's IDX files",
+        kinds=("idx",),
+        access="memory",
+        read_from={"idx": None},
+        ram_bytes=1,
+        **BY_SAMPLE,
     ),
     # torchvision's ImageFolder with PIL, RandomResizedCrop, flip, ToTensor and Normalize.
     StoragePart(
@@ -98,17 +104,30 @@ STORAGES = catalog.by_name(
         **BY_SAMPLE,
     ),
     # One PNG (digits) or JPEG (photos) file for each sample, decoded to uint8.
-    StoragePart("files", "Image files", access=OF_EACH, read_from={"jpeg": None}, prepare_s={"idx": 0.2e-3}, **ENCODED),
+    StoragePart(
+        "files",
+        "Image files",
+        access=OF_EACH,
+        read_from={"jpeg": None},
+        prepare_s={"idx": 0.2e-3},
+        **ENCODED,
+    ),
     # One file with the bare uint8 pixels of each sample, read straight into the batch.
     StoragePart(
-        "raw-files", "Raw files", access=OF_EACH, sample_bytes=blocks, prepare_s={"idx": 0.06e-3, "jpeg": 1.8e-3}
+        "raw-files",
+        "Raw files",
+        access=OF_EACH,
+        sample_bytes=blocks,
+        prepare_s={"idx": 0.06e-3, "jpeg": 1.8e-3},
     ),
     # data/<id>.pt with string IDs, with a partition and labels; torch.load(weights_only=True) for each.
     StoragePart(
         "pt",
         "One .pt file for each sample",
         access=OF_EACH,
-        sample_bytes=lambda pixels: blocks(pixels + 1_500),  # torch.save writes a zip archive around a tensor
+        sample_bytes=lambda pixels: blocks(
+            pixels + 1_500
+        ),  # torch.save writes a zip archive around a tensor
         prepare_s={"idx": 0.26e-3, "jpeg": 7e-3},
     ),
     # All images in one .pt file, mapped into memory (mmap=True); pages come in as they are touched.
@@ -137,7 +156,9 @@ STORAGES = catalog.by_name(
         packages=("lmdb",),
     ),
     # A memory-mapped B+ tree with the encoded file of each sample under its key.
-    StoragePart("lmdb-encoded", "LMDB with JPEG bytes", access="mapping", packages=("lmdb",), **ENCODED_JPEG),
+    StoragePart(
+        "lmdb-encoded", "LMDB with JPEG bytes", access="mapping", packages=("lmdb",), **ENCODED_JPEG
+    ),
     # WebDataset's tar shards, read by position, so that all samples are shuffled.
     StoragePart("webdataset", "WebDataset tar shards", **ENCODED_JPEG),
     # All images as one uint8 array in a .npy file, mapped into memory; a batch is one gather of its rows.
@@ -154,7 +175,11 @@ def prepared_as(storage: str, kind: str) -> str | None:
     return STORAGES[storage].read_from.get(kind, storage)
 
 
-SLOW_KNOBS: dict[str, Any] = {"slow_drive": "network-drive", "slow_mb_s": None, "slow_latency_ms": None}
+SLOW_KNOBS: dict[str, Any] = {
+    "slow_drive": "network-drive",
+    "slow_mb_s": None,
+    "slow_latency_ms": None,
+}
 
 LOCATIONS = catalog.by_name(
     # The file system that VITPROF_HOME is on.
@@ -193,13 +218,26 @@ LOADERS = catalog.by_name(
     # Each batch is one read of the storage, in the training loop.
     LoaderPart("batches", "Whole batches in the loop", forms=("pixels",)),
     # A thread reads the next batch while the current one trains.
-    LoaderPart("ahead", "Whole batches, one ahead", forms=("pixels",), knobs={"prefetch_factor": 1}, made_by="thread"),
+    LoaderPart(
+        "ahead",
+        "Whole batches, one ahead",
+        forms=("pixels",),
+        knobs={"prefetch_factor": 1},
+        made_by="thread",
+    ),
     # A pool of threads reads, decodes and crops outside the GIL, each image straight into its batch.
     LoaderPart("threads", "Decoding threads", **DECODING),
     # A Python generator that makes one sample after another and yields a batch when it is full.
     LoaderPart("generator", "Single-core generator"),
     # A DALI pipeline decodes, crops and flips; on the GPU where there is one.
-    LoaderPart("dali", "NVIDIA DALI", kinds=("jpeg",), decodes=True, packages=("nvidia-dali-cuda130",), **DECODING),
+    LoaderPart(
+        "dali",
+        "NVIDIA DALI",
+        kinds=("jpeg",),
+        decodes=True,
+        packages=("nvidia-dali-cuda130",),
+        **DECODING,
+    ),
 )
 
 TRANSFERS = catalog.by_name(
@@ -213,7 +251,9 @@ TRANSFERS = catalog.by_name(
     Part("resident", "Resident"),
 )
 
-PARTS_BY_KIND: dict[str, Mapping[str, Part]] = dict(zip(PARTS, (STORAGES, LOCATIONS, LOADERS, TRANSFERS), strict=True))
+PARTS_BY_KIND: dict[str, Mapping[str, Part]] = dict(
+    zip(PARTS, (STORAGES, LOCATIONS, LOADERS, TRANSFERS), strict=True)
+)
 """Field of `RunConfig` that chooses a part -> the parts of that kind by name."""
 
 
@@ -232,7 +272,12 @@ class Combination:
 
     @property
     def parts(self) -> tuple[StoragePart, Part, LoaderPart, Part]:
-        return STORAGES[self.storage], LOCATIONS[self.location], LOADERS[self.loader], TRANSFERS[self.transfer]
+        return (
+            STORAGES[self.storage],
+            LOCATIONS[self.location],
+            LOADERS[self.loader],
+            TRANSFERS[self.transfer],
+        )
 
     def knobs(self) -> dict[str, Any]:
         """Returns the settings that the four parts take together, with their defaults."""
@@ -254,13 +299,23 @@ def why_not(info: catalog.DatasetInfo, parts: Combination) -> ConfigError | None
     storage, location, loader, transfer = parts.parts
     if info.kind not in storage.kinds:
         fitting = [s.name for s in STORAGES.values() if info.kind in s.kinds]
-        return ConfigError("storage", storage.name, f"it cannot keep {info.name}; choose one of {', '.join(fitting)}")
+        return ConfigError(
+            "storage",
+            storage.name,
+            f"it cannot keep {info.name}; choose one of {', '.join(fitting)}",
+        )
     if info.kind not in loader.kinds or storage.form not in loader.forms:
-        fitting = [p.name for p in LOADERS.values() if info.kind in p.kinds and storage.form in p.forms]
+        fitting = [
+            p.name for p in LOADERS.values() if info.kind in p.kinds and storage.form in p.forms
+        ]
         allowed = f"it cannot read storage {storage.name}; choose one of {', '.join(fitting)}"
         return ConfigError("loader", loader.name, allowed)
     if location.name != "disk" and not storage.on_disk:
-        return ConfigError("location", location.name, f"storage {storage.name} is in memory while training; leave it")
+        return ConfigError(
+            "location",
+            location.name,
+            f"storage {storage.name} is in memory while training; leave it",
+        )
     if transfer.name == "resident" and (storage.name, loader.name) != ("memory", "batches"):
         return ConfigError("transfer", transfer.name, "it needs storage memory and loader batches")
     return None

@@ -29,7 +29,9 @@ def added(parts: Mapping[str, dict[str, Any]], strategies: dict[str, Any]) -> Pl
     package that cannot be used is left out, with a line on standard error.
     """
     plugged: Plugged = {kind: {} for kind in KINDS}
-    installed = (point for kind in KINDS for point in metadata.entry_points(group=f"vitprof.{kind}"))
+    installed = (
+        point for kind in KINDS for point in metadata.entry_points(group=f"vitprof.{kind}")
+    )
     for point in dict.fromkeys([*OWN, *installed]):  # an installed vitprof has its own twice
         kind = point.group.removeprefix("vitprof.")
         try:
@@ -38,12 +40,19 @@ def added(parts: Mapping[str, dict[str, Any]], strategies: dict[str, Any]) -> Pl
             plans = {each.name: each for each in plugin.STRATEGIES}
             taken = [name for name, plan in plans.items() if strategies.get(name, plan) is not plan]
             if part.name in parts[kind] or taken:
-                raise ConfigError("name", (taken or [part.name])[0], "there is one of that name already")
-            plugged[kind][part.name] = (plugin.OPENER, *([plugin.FORMAT] if kind == "storages" else []))
+                raise ConfigError(
+                    "name", (taken or [part.name])[0], "there is one of that name already"
+                )
+            plugged[kind][part.name] = (
+                plugin.OPENER,
+                *([plugin.FORMAT] if kind == "storages" else []),
+            )
             parts[kind][part.name] = part
             strategies |= plans
         except Exception as error:  # of any package
-            sys.stderr.write(f"vitprof: {point.name} ({point.value}) is left out: {one_line(error)}\n")
+            sys.stderr.write(
+                f"vitprof: {point.name} ({point.value}) is left out: {one_line(error)}\n"
+            )
     return plugged
 
 

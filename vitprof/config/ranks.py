@@ -12,7 +12,10 @@ CANNOT: dict[str, tuple[object, str]] = {
     "isolation": ("thread", "ranks are processes; choose process"),
     "compile": (True, "it is not tried with several ranks; leave it out"),
     "loader_only": (True, "without training the ranks do not wait for each other; run one rank"),
-    "skip_unreadable": (True, "a rank that leaves out a batch would wait for the others forever; repair the samples"),
+    "skip_unreadable": (
+        True,
+        "a rank that leaves out a batch would wait for the others forever; repair the samples",
+    ),
     "share_machine": (True, "its ranks take several devices; leave it out"),
     "loader": ("dali", "it is not tried with several ranks; choose another strategy"),
 }
@@ -29,7 +32,11 @@ def check_ranks(config: RunConfig, info: DatasetInfo, loader: str) -> None:
         if (loader if field == "loader" else getattr(config, field)) == value:
             raise ConfigError(field, value, f"ranks is {config.ranks}: {why}")
     if loader in strategies.PLUGGED["loaders"]:
-        raise ConfigError("loader", loader, f"ranks is {config.ranks}: another package's loader gives each all samples")
+        raise ConfigError(
+            "loader",
+            loader,
+            f"ranks is {config.ranks}: another package's loader gives each all samples",
+        )
     if config.batch_size > info.n_train // config.ranks:
         n = info.n_train // config.ranks
         few = f"the training set of {info.name} has {info.n_train} samples, {n} for each of {config.ranks} ranks"
@@ -46,10 +53,14 @@ def slow_rank(config: RunConfig) -> tuple[int, float]:
         rank = -1
         ms = 0.0
     if not 0 <= rank < config.ranks or not INJECTED_MS.least <= ms <= INJECTED_MS.most:
-        allowed = f"give RANK:MILLISECONDS, such as 1:20, of a rank below ranks, which is {config.ranks}"
+        allowed = (
+            f"give RANK:MILLISECONDS, such as 1:20, of a rank below ranks, which is {config.ranks}"
+        )
         raise ConfigError("slow_rank", config.slow_rank, allowed)
     if config.ranks == 1 or config.inject is not None or config.replay is not None:
-        raise ConfigError("slow_rank", config.slow_rank, "it goes with several ranks, without inject and replay")
+        raise ConfigError(
+            "slow_rank", config.slow_rank, "it goes with several ranks, without inject and replay"
+        )
     return rank, ms
 
 

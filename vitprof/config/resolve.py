@@ -33,23 +33,43 @@ def resolve(config: RunConfig) -> RunConfig:
         raise ConfigError("compile_mode", config.compile_mode, "it goes with compile, which is off")
     parts = plan.combination(info, {kind: getattr(config, kind) for kind in PARTS})
     if wrong := why_not(info, parts):
-        others = [other.name for other in DATASETS.values() if why_not(other, plan.combination(other)) is None]
-        if parts == plan.combination(info):  # no part was replaced: it is the strategy that does not fit
+        others = [
+            other.name
+            for other in DATASETS.values()
+            if why_not(other, plan.combination(other)) is None
+        ]
+        if parts == plan.combination(
+            info
+        ):  # no part was replaced: it is the strategy that does not fit
             why = f"it cannot load {info.name}; choose --dataset {' or '.join(others)}"
             raise ConfigError("strategy", plan.name, why)
         raise wrong
-    if config.page_cache != "as-is" and (not STORAGES[parts.storage].on_disk or parts.location == "ram-disk"):
-        raise ConfigError("page_cache", config.page_cache, "the samples are in memory while training; choose as-is")
+    if config.page_cache != "as-is" and (
+        not STORAGES[parts.storage].on_disk or parts.location == "ram-disk"
+    ):
+        raise ConfigError(
+            "page_cache",
+            config.page_cache,
+            "the samples are in memory while training; choose as-is",
+        )
     check_ranks(config, info, parts.loader)
     augment = _augmentation(config, parts, info)
     if config.inject is not None:
         stage = injection(config.inject)[0]
         possible = _stages_to_wait_in(parts, info, augment)
         if config.replay == "device" or (config.replay and stage != "transfer"):
-            left = "none is loaded or copied" if config.replay == "device" else "only their transfer is left"
-            raise ConfigError("inject", config.inject, f"batches are replayed on the {config.replay}: {left}")
+            left = (
+                "none is loaded or copied"
+                if config.replay == "device"
+                else "only their transfer is left"
+            )
+            raise ConfigError(
+                "inject", config.inject, f"batches are replayed on the {config.replay}: {left}"
+            )
         if stage not in possible:
-            raise ConfigError("inject", config.inject, f"this job has no such stage; it has {', '.join(possible)}")
+            raise ConfigError(
+                "inject", config.inject, f"this job has no such stage; it has {', '.join(possible)}"
+            )
     return replace(
         config,
         n_images=info.n_train if info.any_size else None,
@@ -71,14 +91,17 @@ def _stages_to_wait_in(parts: Combination, info: DatasetInfo, augment: str) -> l
         "read": True,
         "decode": storage.form == "encoded" or storage.transforms,
         # crop and flip of encoded photos are part of their decoding
-        "transform": storage.transforms or (augment == "cpu" and (storage.form == "pixels" or info.kind == "idx")),
+        "transform": storage.transforms
+        or (augment == "cpu" and (storage.form == "pixels" or info.kind == "idx")),
         "collate": True,
         "transfer": parts.transfer in ("blocking", "pinned"),
     }
     return [stage for stage, here in possible.items() if here]
 
 
-def _knobs(config: RunConfig, plan: strategies.Strategy, parts: Combination, info: DatasetInfo) -> dict[str, Any]:
+def _knobs(
+    config: RunConfig, plan: strategies.Strategy, parts: Combination, info: DatasetInfo
+) -> dict[str, Any]:
     taken = plan.knobs(parts, info)
     knobs: dict[str, Any] = {}
     for knob in KNOBS:
@@ -87,15 +110,23 @@ def _knobs(config: RunConfig, plan: strategies.Strategy, parts: Combination, inf
             knobs[knob] = taken[knob] if given is None else given
         elif given is not None and given != plan.fixed.get(knob):
             takes = ", ".join(taken) or "no such setting"
-            raise ConfigError(knob, given, f"strategy {plan.name} does not take it (it takes {takes})")
+            raise ConfigError(
+                knob, given, f"strategy {plan.name} does not take it (it takes {takes})"
+            )
         else:
             knobs[knob] = plan.fixed.get(knob) if knob in parts.knobs() else None
     if knobs["workers"] == 0 and parts.loader != "dataloader":
-        raise ConfigError("workers", 0, f"loader {parts.loader} works with threads; give at least 1")
+        raise ConfigError(
+            "workers", 0, f"loader {parts.loader} works with threads; give at least 1"
+        )
     if knobs["workers"] == 0:  # PyTorch refuses these without workers
         knobs |= {"prefetch_factor": None, "persistent_workers": False, "start_method": None}
     if knobs["decoder"] not in (None, *DECODERS[info.kind]):
-        raise ConfigError("decoder", knobs["decoder"], f"it cannot decode PNG; choose {', '.join(DECODERS['idx'])}")
+        raise ConfigError(
+            "decoder",
+            knobs["decoder"],
+            f"it cannot decode PNG; choose {', '.join(DECODERS['idx'])}",
+        )
     return knobs
 
 
@@ -108,7 +139,9 @@ def _augmentation(config: RunConfig, parts: Combination, info: DatasetInfo) -> s
             return "off"
         return "cpu" if on_cpu and storage.form != "pixels" else "device"
     if config.augment == "cpu" and not on_cpu:
-        raise ConfigError("augment", "cpu", "these samples are not touched on the CPU; choose off or device")
+        raise ConfigError(
+            "augment", "cpu", "these samples are not touched on the CPU; choose off or device"
+        )
     return config.augment
 
 
@@ -121,23 +154,31 @@ def run_name(config: RunConfig) -> str:
     plan = strategies.strategy(config.strategy)
     own = plan.combination(info)
     given = {kind: getattr(config, kind) for kind in PARTS}
-    replaced = [f"{kind} {name}" for kind, name in given.items() if name not in (None, getattr(own, kind))]
+    replaced = [
+        f"{kind} {name}" for kind, name in given.items() if name not in (None, getattr(own, kind))
+    ]
     loader = config.loader or plan.loader
     threads = "thread" if LOADERS[loader].made_by == "threads" else "worker"
     words = [
         config.strategy,
         config.dataset if config.dataset != "digits" else "",
-        f"{config.n_images:,} images" if config.n_images not in (None, dataset_info(config.dataset).n_train) else "",
+        f"{config.n_images:,} images"
+        if config.n_images not in (None, dataset_info(config.dataset).n_train)
+        else "",
         *replaced,
         f"batch {config.batch_size}",
         f"{config.workers} {threads}{'s' if config.workers > 1 else ''}" if config.workers else "",
         f"cache {config.cache_mb:g} MB" if config.cache_mb else "",
         _throttled(config),
-        f"augmented on {config.augment}" if config.augment not in ("off", None) and info.kind == "idx" else "",
+        f"augmented on {config.augment}"
+        if config.augment not in ("off", None) and info.kind == "idx"
+        else "",
         f"{config.page_cache} page cache" if config.page_cache != "as-is" else "",
         config.model if config.model != "tiny" else "",
         config.precision if config.precision != "fp32" else "",
-        f"compiled{f' ({config.compile_mode})' if config.compile_mode else ''}" if config.compile else "",
+        f"compiled{f' ({config.compile_mode})' if config.compile_mode else ''}"
+        if config.compile
+        else "",
         "fused Adam" if config.fused_optimizer else "",
         "loader only" if config.loader_only else "",
         f"replayed on the {config.replay}" if config.replay else "",

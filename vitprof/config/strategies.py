@@ -7,7 +7,10 @@ from typing import Any
 from vitprof.config import KNOBS, PARTS, catalog, plugins
 from vitprof.config.parts import DECODERS, LOADERS, STORAGES, TRANSFERS, WORKERS, Combination
 
-BY_KIND = {"source": {"idx": "idx", "jpeg": "imagefolder"}, "lmdb": {"idx": "lmdb", "jpeg": "lmdb-encoded"}}
+BY_KIND = {
+    "source": {"idx": "idx", "jpeg": "imagefolder"},
+    "lmdb": {"idx": "lmdb", "jpeg": "lmdb-encoded"},
+}
 """What a strategy's storage stands for, by `DatasetInfo.kind`: "source" are the data set's own files, read as in
 tutorials; "lmdb" keeps pixels of small images and encoded files of large ones."""
 
@@ -47,11 +50,22 @@ class Strategy:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Settings that belong to the strategy: they are not offered, and other values are refused."""
 
-    def combination(self, info: catalog.DatasetInfo, overrides: Mapping[str, str | None] | None = None) -> Combination:
+    def combination(
+        self, info: catalog.DatasetInfo, overrides: Mapping[str, str | None] | None = None
+    ) -> Combination:
         """Returns its parts for `info`, some replaced by `overrides`. Raises `ConfigError` for an unknown one."""
         storage = BY_KIND.get(self.storage, {}).get(info.kind, self.storage)
-        given = {kind: name for kind, name in (overrides or {}).items() if kind in PARTS and name is not None}
-        own = {"storage": storage, "location": self.location, "loader": self.loader, "transfer": self.transfer}
+        given = {
+            kind: name
+            for kind, name in (overrides or {}).items()
+            if kind in PARTS and name is not None
+        }
+        own = {
+            "storage": storage,
+            "location": self.location,
+            "loader": self.loader,
+            "transfer": self.transfer,
+        }
         return Combination(**(own | given))
 
     def knobs(self, parts: Combination, info: catalog.DatasetInfo) -> dict[str, Any]:
@@ -61,7 +75,9 @@ class Strategy:
             taken["decoder"] = DECODERS[info.kind][0]
         taken |= {name: value for name, value in self.defaults.items() if name in taken}
         # "No workers" is about the DataLoader; another loader in its place has threads.
-        held = [name for name in self.fixed if parts.loader == self.loader or name not in NO_WORKERS]
+        held = [
+            name for name in self.fixed if parts.loader == self.loader or name not in NO_WORKERS
+        ]
         return {name: taken[name] for name in KNOBS if name in taken and name not in held}
 
 
@@ -303,5 +319,7 @@ def strategy(name: str) -> Strategy:
     return catalog.chosen(STRATEGIES, "strategy", name)
 
 
-PLUGGED = plugins.added({"storages": STORAGES, "loaders": LOADERS, "transfers": TRANSFERS}, STRATEGIES)
+PLUGGED = plugins.added(
+    {"storages": STORAGES, "loaders": LOADERS, "transfers": TRANSFERS}, STRATEGIES
+)
 """The parts of other packages."""

@@ -68,14 +68,31 @@ class TournamentSpec:
                 raise ConfigError(name, getattr(self, name), "give true or false")
         for part in PARTS if self.script is None and not self.jobs else ():
             if (named := getattr(self.base, part)) is not None:
-                raise ConfigError(part, named, "a tournament runs strategies as they are; leave it out")
+                raise ConfigError(
+                    part, named, "a tournament runs strategies as they are; leave it out"
+                )
         if (self.script is not None) != own_script.is_own_script(self.base):
-            raise ConfigError("strategies", self.strategies, "a script of your own goes with no strategy of vitprof")
+            raise ConfigError(
+                "strategies",
+                self.strategies,
+                "a script of your own goes with no strategy of vitprof",
+            )
         if self.base.replay is not None:
-            raise ConfigError("replay", self.base.replay, "replayed batches are the same for all; leave it out")
-        n = len(self.strategies) * len(self.batch_sizes) * len(self.workers or (0,)) * len(self.page_caches)
+            raise ConfigError(
+                "replay", self.base.replay, "replayed batches are the same for all; leave it out"
+            )
+        n = (
+            len(self.strategies)
+            * len(self.batch_sizes)
+            * len(self.workers or (0,))
+            * len(self.page_caches)
+        )
         if n > MOST_TRIALS:
-            raise ConfigError("batch_sizes", len(self.batch_sizes), f"that makes {n} trials; {MOST_TRIALS} are allowed")
+            raise ConfigError(
+                "batch_sizes",
+                len(self.batch_sizes),
+                f"that makes {n} trials; {MOST_TRIALS} are allowed",
+            )
 
     def _check_list(self, name: str, values: Any) -> None:
         if not isinstance(values, tuple | list):
@@ -106,7 +123,10 @@ class TournamentSpec:
         if not isinstance(values["base"], Mapping):
             raise ConfigError("base", values["base"], "give the settings of a run")
         script = values.get("script")
-        read = {"base": RunConfig.from_dict(values["base"]), "script": script and own_script.OwnScript(**script)}
+        read = {
+            "base": RunConfig.from_dict(values["base"]),
+            "script": script and own_script.OwnScript(**script),
+        }
         read |= {"jobs": tuple(RunConfig.from_dict(job) for job in values.get("jobs", ()))}
         return cls(**{**values, **read})
 
@@ -123,7 +143,9 @@ class TournamentSpec:
             _counted(len(self.strategies), "strategy", "strategies"),
             _counted(len(self.batch_sizes), "batch size", "batch sizes"),
             _counted(len(self.workers), "worker count", "worker counts") if self.workers else "",
-            f"{' and '.join(self.page_caches)} page cache" if self.page_caches != ("as-is",) else "",
+            f"{' and '.join(self.page_caches)} page cache"
+            if self.page_caches != ("as-is",)
+            else "",
         ]
         return f"{' x '.join(filter(None, parts))} on {self.base.dataset}"
 

@@ -16,7 +16,9 @@ from pathlib import Path
 from vitprof.errors import StoreError, VitprofError
 from vitprof.home import STORE_FILE, ensure_dir, home
 
-RUNS, EXPERIMENTS = (Path(__file__).with_name(name) for name in ("runs.vitprof", "experiments.json"))
+RUNS, EXPERIMENTS = (
+    Path(__file__).with_name(name) for name in ("runs.vitprof", "experiments.json")
+)
 SCRIPT = Path(__file__).with_name("slow_dataset.py")
 """A training script to watch."""
 FOLDER = "demo"
@@ -55,7 +57,9 @@ def make_home() -> tuple[Path, bool]:
     mine = ensure_dir(home())
     opened = os.open(mine, os.O_RDONLY)
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX)  # of two that start together, the second finds what the first made
+        fcntl.flock(
+            opened, fcntl.LOCK_EX
+        )  # of two that start together, the second finds what the first made
         return _made_home(mine / FOLDER)
     finally:
         os.close(opened)

@@ -14,8 +14,14 @@ class Images(Dataset[tuple[torch.Tensor, int]]):
 
     def __init__(self) -> None:
         self.photos = torch.rand(8, 3, 240, 320)
-        steps = [transforms.RandomResizedCrop(160), transforms.RandomHorizontalFlip(), transforms.ColorJitter(0.4, 0.4)]
-        self.transform = transforms.Compose([*steps, transforms.Normalize((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))])
+        steps = [
+            transforms.RandomResizedCrop(160),
+            transforms.RandomHorizontalFlip(),
+            transforms.ColorJitter(0.4, 0.4),
+        ]
+        self.transform = transforms.Compose(
+            [*steps, transforms.Normalize((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))]
+        )
 
     def __len__(self) -> int:
         return BATCH * STEPS

@@ -119,7 +119,9 @@ def decode_opencv(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
     check_end(encoded)  # of a truncated file OpenCV 4 returns the decodable part, the rest grey
     colour = cv2.IMREAD_GRAYSCALE if out.shape[2] == 1 else cv2.IMREAD_COLOR
     try:
-        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), colour | cv2.IMREAD_IGNORE_ORIENTATION)
+        image = cv2.imdecode(
+            np.frombuffer(encoded, np.uint8), colour | cv2.IMREAD_IGNORE_ORIENTATION
+        )
     except cv2.error as error:
         raise ValueError("OpenCV cannot decode it") from error
     if image is None:
@@ -136,11 +138,16 @@ def check_end(encoded: bytes) -> None:
     if encoded.startswith(OTHERS[1:]):
         return
     if encoded.startswith(OTHERS[0]):
-        complete = encoded.rfind(b"IEND\xaeB`\x82") > 0  # the last chunk, which is empty, with its checksum
+        complete = (
+            encoded.rfind(b"IEND\xaeB`\x82") > 0
+        )  # the last chunk, which is empty, with its checksum
     else:
         # The end-of-image marker must come after the last start of scan: a thumbnail in the header has both, too.
         # Neither can occur inside compressed data, where 0xff is followed by 0 (ITU-T T.81, F.1.2.3).
-        complete = encoded.endswith(b"\xff\xd9") or encoded.rfind(b"\xff\xd9") > encoded.rfind(b"\xff\xda") >= 0
+        complete = (
+            encoded.endswith(b"\xff\xd9")
+            or encoded.rfind(b"\xff\xd9") > encoded.rfind(b"\xff\xda") >= 0
+        )
     if not complete:
         raise ValueError("it ends too early, or is not an image")
 
@@ -152,7 +159,12 @@ def _fit(image: NDArray[np.uint8], box: Crop, out: Pixels) -> None:
         out[...] = part.reshape(out.shape)
     else:
         shrinking = max(box.width / size[0], box.height / size[1])
-        cv2.resize(part, size, dst=out, interpolation=cv2.INTER_LINEAR if shrinking < AREA_FROM else cv2.INTER_AREA)
+        cv2.resize(
+            part,
+            size,
+            dst=out,
+            interpolation=cv2.INTER_LINEAR if shrinking < AREA_FROM else cv2.INTER_AREA,
+        )
     if box.flip:
         cv2.flip(out, 1, dst=out)
 
@@ -194,7 +206,11 @@ def decode_pil(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
             image = file.convert("L" if out.shape[2] == 1 else "RGB")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         # Pillow's own text names the BytesIO object, not the file
-        reason = "Pillow does not know its format" if isinstance(error, UnidentifiedImageError) else _first_line(error)
+        reason = (
+            "Pillow does not know its format"
+            if isinstance(error, UnidentifiedImageError)
+            else _first_line(error)
+        )
         raise ValueError(reason) from error
     box = crop(image.height, image.width)
     image = image.crop((box.left, box.top, box.left + box.width, box.top + box.height))

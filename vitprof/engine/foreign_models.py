@@ -28,7 +28,9 @@ def open_foreign(name: str, *, image_size: int, channels: int, classes: int) -> 
         else:
             model = _of_function(name, channels, classes)
     except ImportError as error:
-        raise ConfigError("model", name, f"the package {error.name} is missing: pip install {error.name}") from error
+        raise ConfigError(
+            "model", name, f"the package {error.name} is missing: pip install {error.name}"
+        ) from error
     _check(name, model, (PROBE, channels, image_size, image_size), classes)
     return model
 
@@ -36,7 +38,9 @@ def open_foreign(name: str, *, image_size: int, channels: int, classes: int) -> 
 def _unknown(name: str, known: list[str]) -> ConfigError:
     library, _, wanted = name.partition(":")
     close = ", ".join(difflib.get_close_matches(wanted, known, n=3)) or ", ".join(known[:3])
-    return ConfigError("model", name, f"{library} has no such model; it has {close} and {len(known) - 3:,} more")
+    return ConfigError(
+        "model", name, f"{library} has no such model; it has {close} and {len(known) - 3:,} more"
+    )
 
 
 class _Grey(nn.Module):
@@ -66,7 +70,9 @@ def _of_timm(wanted: str, channels: int, classes: int) -> nn.Module:
     known = timm.list_models()
     if wanted.partition(".")[0] not in known:
         raise _unknown(f"timm:{wanted}", known)
-    model: nn.Module = timm.create_model(wanted, pretrained=False, num_classes=classes, in_chans=channels)
+    model: nn.Module = timm.create_model(
+        wanted, pretrained=False, num_classes=classes, in_chans=channels
+    )
     return model
 
 
@@ -84,7 +90,9 @@ def _of_function(name: str, channels: int, classes: int) -> nn.Module:
     except Exception as error:  # it is a user's code
         raise ConfigError("model", name, f"its code failed: {one_line(error)}") from error
     if not isinstance(model, nn.Module):
-        raise ConfigError("model", name, f"it returns {type(model).__name__}, not a torch.nn.Module")
+        raise ConfigError(
+            "model", name, f"it returns {type(model).__name__}, not a torch.nn.Module"
+        )
     return _Grey(model) if channels == 1 and "channels" not in takes else model
 
 
@@ -99,6 +107,8 @@ def _check(name: str, model: nn.Module, shape: tuple[int, ...], classes: int) ->
         raise ConfigError("model", name, f"it does not take {size}: {one_line(error)}") from error
     if not isinstance(scores, Tensor) or scores.shape != (shape[0], classes):
         found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-        raise ConfigError("model", name, f"of {shape[0]} {size} it makes {found}, not {(shape[0], classes)}")
+        raise ConfigError(
+            "model", name, f"of {shape[0]} {size} it makes {found}, not {(shape[0], classes)}"
+        )
     for key, buffer in model.named_buffers():  # running means
         buffer.copy_(before[key])

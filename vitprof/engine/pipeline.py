@@ -67,16 +67,24 @@ def open_pipeline(
     staging = partial(events.stage, "staging")
     begun = clock()
     skip = config.skip_unreadable
-    root = datasets.prepare(config.dataset, config.n_images, progress=progress, stop=stop, skip_unreadable=skip)
-    prepared = prepare.prepare_storage(storage_name, info, root, progress=progress, stop=stop, skip_unreadable=skip)
+    root = datasets.prepare(
+        config.dataset, config.n_images, progress=progress, stop=stop, skip_unreadable=skip
+    )
+    prepared = prepare.prepare_storage(
+        storage_name, info, root, progress=progress, stop=stop, skip_unreadable=skip
+    )
     if prepared.n_unreadable:
         first = own.users_paths("; ".join(line.partition(";")[0] for line in prepared.unreadable))
-        events.notice(f"unreadable samples left out of {storage_name}: {prepared.n_unreadable:,}; the first: {first}")
+        events.notice(
+            f"unreadable samples left out of {storage_name}: {prepared.n_unreadable:,}; the first: {first}"
+        )
     _tell_of_wait(config, events)
     events.phase("prepare", begun, clock())
     with ExitStack() as open_things:
         staged = clock()
-        location = open_location(config, prepared.directory, progress=staging, stop=stop, clock=clock)
+        location = open_location(
+            config, prepared.directory, progress=staging, stop=stop, clock=clock
+        )
         located = open_things.enter_context(location)
         if config.location != "disk":
             events.phase("stage", staged, clock())
@@ -89,18 +97,30 @@ def open_pipeline(
             "stage_bytes": located.copied.n_bytes,
         }
         facts |= own.facts_of(info) | _of_drive(config, info, located.place.root, clock)
-        cached_frac = pagecache.set_page_cache(located.place.root, config.page_cache, progress, stop)
-        facts |= {"page_cached_frac": cached_frac, "cache_hit_frac": math.nan, "n_unreadable": prepared.n_unreadable}
+        cached_frac = pagecache.set_page_cache(
+            located.place.root, config.page_cache, progress, stop
+        )
+        facts |= {
+            "page_cached_frac": cached_frac,
+            "cache_hit_frac": math.nan,
+            "n_unreadable": prepared.n_unreadable,
+        }
         splits: list[Split] = []
         for train in (True, False) if evaluate else (True,):
             # Evaluation is not measured: a slow drive would only make it take longer.
             place = located.place if train else located.unmeasured or located.place
-            augment = {"augment": train and config.augment == "cpu"} if parts.STORAGES[storage_name].transforms else {}
+            augment = (
+                {"augment": train and config.augment == "cpu"}
+                if parts.STORAGES[storage_name].transforms
+                else {}
+            )
             storage = open_storage(storage_name, info, place, train=train, **augment)
             open_things.callback(storage.close)
             if train and config.cache_mb:
                 form = parts.STORAGES[storage_name].form
-                storage = arrays.cached(storage, form, config.cache_mb, config.seed, progress=progress, stop=stop)
+                storage = arrays.cached(
+                    storage, form, config.cache_mb, config.seed, progress=progress, stop=stop
+                )
                 facts["cache_hit_frac"] = storage.hit_frac
             split = _split(config, info, device, storage, train=train)
             open_things.callback(split.loader.close)
@@ -112,7 +132,9 @@ def open_pipeline(
             yield Pipeline(splits[0], splits[1] if evaluate else None, facts, located.place.root)
         except SampleError as error:
             # A copy is gone by the time this is read: name the original file.
-            raise SampleError(str(error).replace(str(located.place.root), str(prepared.directory))) from error
+            raise SampleError(
+                str(error).replace(str(located.place.root), str(prepared.directory))
+            ) from error
         finally:
             closing = clock()
             events.stage("finishing", math.nan)
@@ -130,20 +152,30 @@ def _of_drive(config: RunConfig, info: DatasetInfo, root: Path, clock: Clock) ->
 
 def _tell_of_wait(config: RunConfig, events: Events) -> None:
     wait = asked_wait(config)
-    replayed = config.replay == "device" or (config.replay == "host" and wait is not None and wait.stage != "transfer")
+    replayed = config.replay == "device" or (
+        config.replay == "host" and wait is not None and wait.stage != "transfer"
+    )
     if wait is not None and not replayed:  # replayed batches waited only once, before training
-        events.notice(f"a wait of {wait.seconds * 1e3:g} ms is put into the {wait.stage} of each batch on purpose")
+        events.notice(
+            f"a wait of {wait.seconds * 1e3:g} ms is put into the {wait.stage} of each batch on purpose"
+        )
 
 
-def _split(config: RunConfig, info: DatasetInfo, device: Device, storage: Any, *, train: bool) -> Split:
+def _split(
+    config: RunConfig, info: DatasetInfo, device: Device, storage: Any, *, train: bool
+) -> Split:
     pixels: contract.Pixels = getattr(storage, "pixels", "uint8")
     low = AUTOCAST.get(config.precision) if config.transfer == "stream" else None
     to_input: Callable[[torch.Tensor], torch.Tensor] = as_it_is
     if not device.simulated:
         side = config.image_size or info.image_size
         seed = config.seed if train and config.augment == "device" else None
-        to_input = ToInput(info, pixels, side, device.torch_device, augment_seed=seed, dtype=low or torch.float32)
-    transfer = open_transfer(config.transfer or "", device, to_input, asked_wait(config, train=train))
+        to_input = ToInput(
+            info, pixels, side, device.torch_device, augment_seed=seed, dtype=low or torch.float32
+        )
+    transfer = open_transfer(
+        config.transfer or "", device, to_input, asked_wait(config, train=train)
+    )
     # Batches kept for replay would hold on to the ring's buffers.
     buffer = None if train and config.replay else transfer.buffer
     if config.loader == "batches" and device.immediate:
@@ -152,14 +184,18 @@ def _split(config: RunConfig, info: DatasetInfo, device: Device, storage: Any, *
         config = _pinned_if_allowed(config, info, device)
     # An evaluation's marks are never read, and the CPU's say nothing that its clock does not.
     mark = device.mark if train and not device.immediate else None
-    loader = open_loader(transfer.place(storage), info, config, train=train, buffer=buffer, mark=mark)
+    loader = open_loader(
+        transfer.place(storage), info, config, train=train, buffer=buffer, mark=mark
+    )
     return Split(len(storage), loader, transfer, to_input)
 
 
 def _pinned_if_allowed(config: RunConfig, info: DatasetInfo, device: Device) -> RunConfig:
     """Returns `config`, without `pin_memory` if the system refuses it: the DataLoader's thread would end the job."""
     bytes_each = 4 if parts.STORAGES[config.storage or ""].form == "samples" else 1
-    device.pinning.empty((config.batch_size, info.image_size**2 * info.channels * bytes_each), torch.uint8)
+    device.pinning.empty(
+        (config.batch_size, info.image_size**2 * info.channels * bytes_each), torch.uint8
+    )
     return replace(config, pin_memory=False) if device.pinning.refusal else config
 
 
@@ -174,9 +210,13 @@ def _replayed(split: Split, config: RunConfig, device: Device, events: Events, s
         return device.pinning.pinned(tensor.clone()) if pinned else tensor.clone()
 
     events.stage("preparing", math.nan, "fetching the batches to replay")
-    kept = keep_batches(split.loader, on_device if config.replay == "device" else in_host_memory, stop)
+    kept = keep_batches(
+        split.loader, on_device if config.replay == "device" else in_host_memory, stop
+    )
     where = "on the device" if config.replay == "device" else "in host memory"
-    events.notice(f"trained on the first {len(kept.kept)} batches again and again, kept {where}, as if data were free")
+    events.notice(
+        f"trained on the first {len(kept.kept)} batches again and again, kept {where}, as if data were free"
+    )
     transfer = Resident(device) if config.replay == "device" else split.transfer
     return Split(split.n, kept, transfer, split.to_input)
 
@@ -204,7 +244,9 @@ class ReplayLoader:
         return
 
 
-def keep_batches(loader: Loader, place: Callable[[torch.Tensor], torch.Tensor], stop: Stop) -> ReplayLoader:
+def keep_batches(
+    loader: Loader, place: Callable[[torch.Tensor], torch.Tensor], stop: Stop
+) -> ReplayLoader:
     """Fetches at most `MOST_BATCHES` and `MOST_BYTES` of `loader`'s epoch 0 and closes it. Returns a loader that
     replays them, as copied by `place`. Raises `JobStopped`, and what `loader` raises.
     """

@@ -17,9 +17,15 @@ def ensure_usable() -> None:
     """Raises `ConfigError` where TorchCodec cannot be imported."""
     try:
         importlib.import_module(MODULE)
-    except (ImportError, OSError, RuntimeError) as error:  # also where it was built for another PyTorch
+    except (
+        ImportError,
+        OSError,
+        RuntimeError,
+    ) as error:  # also where it was built for another PyTorch
         why = "it is not installed" if isinstance(error, ImportError) else one_line(error)
-        raise ConfigError("decoder", "torchcodec", f"install torchcodec for this PyTorch ({why})") from error
+        raise ConfigError(
+            "decoder", "torchcodec", f"install torchcodec for this PyTorch ({why})"
+        ) from error
 
 
 def pixels(encoded: bytes, *, grey: bool) -> NDArray[np.uint8]:

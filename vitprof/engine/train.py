@@ -124,7 +124,9 @@ def train(
         device = open_device(config.device, clock, events.notice)
         config = replace(config, device=device.name)  # "auto" is settled once, for loaders too
     torch.backends.cudnn.benchmark = config.cudnn_benchmark
-    events.environment(describe() | device.environment() | {"device": device.name, "lap_s": stopwatch_cost_s()})
+    events.environment(
+        describe() | device.environment() | {"device": device.name, "lap_s": stopwatch_cost_s()}
+    )
     if device.gauges is not None:
         events.gauges(device.gauges)
     if device.torch_device.type == "cuda":
@@ -149,10 +151,16 @@ def train(
         finally:
             job.recorder.resolve()
             unreadable = pipeline.facts["n_unreadable"] + job.unreadable
-            facts = {"n_train": pipeline.train.n, "n_unreadable": unreadable, "cpu_s": job.cpu.cpu_s}
+            facts = {
+                "n_train": pipeline.train.n,
+                "n_unreadable": unreadable,
+                "cpu_s": job.cpu.cpu_s,
+            }
             if math.isfinite(held_up := trainer.held_up_frac()):
                 facts["held_up_frac"] = held_up
-            events.facts(pipeline.facts | facts | {"cpu_samples": job.cpu.samples} | device.peak_memory())
+            events.facts(
+                pipeline.facts | facts | {"cpu_samples": job.cpu.samples} | device.peak_memory()
+            )
 
 
 LONGEST_TIMES = 10
@@ -202,7 +210,9 @@ def _fit(job: Job, budgets: Callable[..., Budget]) -> bool:
             budget.least += 1  # an epoch's first step counts neither as steady nor as warm-up
         spent = _train_epoch(job, budget, epoch)
         if budget.done == before:
-            raise DataError(f"no sample of {config.dataset} could be read from storage {config.storage}")
+            raise DataError(
+                f"no sample of {config.dataset} could be read from storage {config.storage}"
+            )
         # Where unreadable samples are left out, an epoch has fewer batches than the budget counts.
         spent = spent or epoch + 1 == epochs
         if job.stop() and not spent:

@@ -32,7 +32,9 @@ class Attention(nn.Module):
         self.to_out = nn.Linear(heads * dim_head, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = rearrange(self.to_qkv(self.norm(x)), "b n (qkv h d) -> qkv b h n d", qkv=3, h=self.heads)
+        q, k, v = rearrange(
+            self.to_qkv(self.norm(x)), "b n (qkv h d) -> qkv b h n d", qkv=3, h=self.heads
+        )
         mixed = F.scaled_dot_product_attention(q, k, v, scale=self.scale)
         out: Tensor = self.to_out(rearrange(mixed, "b h n d -> b n (h d)"))
         return out
@@ -44,7 +46,9 @@ class Block(nn.Module):
     def __init__(self, *, dim: int, heads: int, dim_head: int, mlp_dim: int, scale: float) -> None:
         super().__init__()
         self.attention = Attention(dim=dim, heads=heads, dim_head=dim_head, scale=scale)
-        self.mlp = nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, mlp_dim), nn.GELU(), nn.Linear(mlp_dim, dim))
+        self.mlp = nn.Sequential(
+            nn.LayerNorm(dim), nn.Linear(dim, mlp_dim), nn.GELU(), nn.Linear(mlp_dim, dim)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(x)
@@ -59,7 +63,9 @@ class ViT(nn.Module):
     No dropout, so that a seed fixes the run. Raises `ValueError` if `patch_size` does not divide `image_size`.
     """
 
-    def __init__(self, preset: ModelPreset, *, image_size: int, channels: int, classes: int) -> None:
+    def __init__(
+        self, preset: ModelPreset, *, image_size: int, channels: int, classes: int
+    ) -> None:
         super().__init__()
         patch_size = preset.patch_size
         dim = preset.dim
@@ -71,9 +77,18 @@ class ViT(nn.Module):
             nn.Linear(channels * patch_size**2, dim),
         )
         self.class_token = nn.Parameter(torch.randn(1, 1, dim) * 0.02)
-        self.positions = nn.Parameter(torch.randn(1, (image_size // patch_size) ** 2 + 1, dim) * 0.02)
-        shape: dict[str, Any] = {"dim": dim, "heads": preset.heads, "dim_head": preset.dim_head, "mlp_dim": mlp_dim}
-        self.blocks = nn.Sequential(*(Block(**shape, scale=preset.scale) for _ in range(preset.depth)))
+        self.positions = nn.Parameter(
+            torch.randn(1, (image_size // patch_size) ** 2 + 1, dim) * 0.02
+        )
+        shape: dict[str, Any] = {
+            "dim": dim,
+            "heads": preset.heads,
+            "dim_head": preset.dim_head,
+            "mlp_dim": mlp_dim,
+        }
+        self.blocks = nn.Sequential(
+            *(Block(**shape, scale=preset.scale) for _ in range(preset.depth))
+        )
         self.head = (
             nn.Sequential(nn.Linear(dim, mlp_dim), nn.GELU(), nn.Linear(mlp_dim, classes))
             if preset.head == "mlp"
@@ -118,7 +133,11 @@ class TorchTrainer:
         preset = model_preset(config.model)
         image_size = config.image_size or preset.image_size
         shape = {"image_size": image_size, "channels": info.channels, "classes": info.classes}
-        model = open_foreign(config.model, **shape) if is_foreign(config.model) else ViT(preset, **shape)
+        model = (
+            open_foreign(config.model, **shape)
+            if is_foreign(config.model)
+            else ViT(preset, **shape)
+        )
         model.to(device.torch_device)
         self._device = device
         self._off_cpu = OffCpu()
@@ -130,7 +149,9 @@ class TorchTrainer:
         fused = config.fused_optimizer or None
         self._optimizer = torch.optim.Adam(model.parameters(), lr=lr, fused=fused)
         # fp16's smallest number is 6e-8: gradients are scaled up, and a step that overflows is skipped
-        self._scaler = torch.amp.GradScaler(device.torch_device.type, enabled=config.precision == "fp16")
+        self._scaler = torch.amp.GradScaler(
+            device.torch_device.type, enabled=config.precision == "fp16"
+        )
         self._model: Callable[[Tensor], Tensor] = (
             torch.compile(model, mode=config.compile_mode) if config.compile else model
         )
@@ -138,7 +159,11 @@ class TorchTrainer:
 
     def _logits(self, batch: Moved, to_input: ToInput | None) -> Tensor:
         dtype = self._autocast_to
-        with nullcontext() if dtype is None else torch.autocast(self._device.torch_device.type, dtype=dtype):
+        with (
+            nullcontext()
+            if dtype is None
+            else torch.autocast(self._device.torch_device.type, dtype=dtype)
+        ):
             return self._model(batch.images if to_input is None else to_input(batch.images)).float()
 
     def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
@@ -167,7 +192,10 @@ class TorchTrainer:
     def evaluated(self) -> dict[str, float]:
         facts = {}
         if self._n:
-            facts = {"test_loss": float(self._loss) / self._n, "test_accuracy": int(self._hits) / self._n}
+            facts = {
+                "test_loss": float(self._loss) / self._n,
+                "test_accuracy": int(self._hits) / self._n,
+            }
         self._start_evaluation()
         return facts
 
@@ -200,4 +228,8 @@ class SimulatedTrainer:
 
 def open_trainer(config: RunConfig, device: Device) -> Trainer:
     """Returns the trainer for `device`. The weights are drawn from torch's generator in its present state."""
-    return SimulatedTrainer(device) if isinstance(device, SimulatedDevice) else TorchTrainer(config, device)
+    return (
+        SimulatedTrainer(device)
+        if isinstance(device, SimulatedDevice)
+        else TorchTrainer(config, device)
+    )

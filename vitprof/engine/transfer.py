@@ -182,7 +182,9 @@ class Resident(Transfer):
                 "pinned"
             )
         moved = storage.to(device.torch_device)
-        if not device.immediate and not device.simulated:  # otherwise the host gathers, while the loop waits for it
+        if (
+            not device.immediate and not device.simulated
+        ):  # otherwise the host gathers, while the loop waits for it
             moved = self._gathered = Gathered(moved, device)
         return moved
 
@@ -198,7 +200,9 @@ class Resident(Transfer):
         return Moved(images, labels, mark, mark, mark)
 
 
-def open_transfer(name: str, device: Device, to_input: ToInput, wait: Wait | None = None) -> Transfer:
+def open_transfer(
+    name: str, device: Device, to_input: ToInput, wait: Wait | None = None
+) -> Transfer:
     """Returns the transfer called `name` to `device`. A `wait` in the stage "transfer" delays each copy."""
     if wait is not None and wait.stage == "transfer":
         return Delayed(open_transfer(name, device, to_input), wait, device)
@@ -227,7 +231,9 @@ class Delayed(Transfer):
         start = self._device.mark()
         self._wait.into("transfer")
         moved = self._transfer(batch)
-        if moved.copy_start is not moved.copy_end:  # a transfer that copies nothing has one mark, which is still needed
+        if (
+            moved.copy_start is not moved.copy_end
+        ):  # a transfer that copies nothing has one mark, which is still needed
             self._device.release(moved.copy_start)
         return moved._replace(copy_start=start)
 
@@ -260,7 +266,9 @@ class Packed:
 
     def split(self, copy: torch.Tensor, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the images and labels in `copy`, a copy of `whole`, as many as `images` and in their memory order."""
-        copied = copy[: self.images.nbytes].view(images.dtype).as_strided(images.shape, images.stride())
+        copied = (
+            copy[: self.images.nbytes].view(images.dtype).as_strided(images.shape, images.stride())
+        )
         labels = copy[len(copy) - LABEL_BYTES * len(self.labels) :].view(torch.int64)
         return copied, labels[: len(images)]
 
@@ -284,7 +292,9 @@ class Ring:
             while being_read and self._device.reached(being_read[0][0]):
                 mark, read = being_read.popleft()
                 self._device.release(mark)
-                self._free.setdefault((tuple(read.images.shape), read.images.dtype), []).append(read)
+                self._free.setdefault((tuple(read.images.shape), read.images.dtype), []).append(
+                    read
+                )
             free = self._free.get((shape, dtype))
             buffer = free.pop() if free else Packed.of(shape, dtype, self._device.pinning)
             self._lent[buffer.images.data_ptr()] = buffer
@@ -311,7 +321,11 @@ class Ring:
         buffer = self.buffer_of(images)
         if buffer is None:
             pinning = self._device.pinning
-            if images.is_pinned() or pinning.refusal or not (pinning.wanted or images.dtype == torch.uint8):
+            if (
+                images.is_pinned()
+                or pinning.refusal
+                or not (pinning.wanted or images.dtype == torch.uint8)
+            ):
                 return batch
             images = to_pinned(self, images)
             buffer = self.buffer_of(images)
@@ -327,12 +341,16 @@ class Ring:
         buffer = self.buffer_of(images)
         if buffer is not None and labels.data_ptr() == buffer.labels.data_ptr():
             return buffer.split(self._device.upload(buffer.whole, non_blocking=True), images)
-        return self._device.upload(images, non_blocking=True), self._device.upload(labels, non_blocking=True)
+        return self._device.upload(images, non_blocking=True), self._device.upload(
+            labels, non_blocking=True
+        )
 
     def let_go(self, images: torch.Tensor) -> None:
         """Lets the memory that `images` are in be used again once the copies launched so far are done."""
         if self.buffer_of(images):
-            self.give_back(images, self._device.mark())  # a mark of its own: the recorder releases its own sooner
+            self.give_back(
+                images, self._device.mark()
+            )  # a mark of its own: the recorder releases its own sooner
 
 
 def to_pinned(ring: Ring, images: torch.Tensor) -> torch.Tensor:

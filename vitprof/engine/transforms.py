@@ -62,7 +62,9 @@ def on_cpu(images: NDArray[np.uint8], theta: torch.Tensor) -> None:
     cv2 = opencv()
     side = images.shape[1]
     for image, matrix in zip(images, in_pixels(theta, side), strict=True):
-        moved = cv2.warpAffine(image, matrix, (side, side), flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP)
+        moved = cv2.warpAffine(
+            image, matrix, (side, side), flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+        )
         image[:] = moved.reshape(image.shape)
 
 
@@ -76,7 +78,9 @@ def in_pixels(theta: torch.Tensor, side: int) -> NDArray[np.float64]:
 
 def sample_uniform(seed: int, epoch: int, index: int, n: int) -> NDArray[np.float64]:
     """Returns `n` numbers in 0..1 that depend only on `seed`, `epoch` and `index`: everyone draws the same."""
-    numbers: NDArray[np.float64] = np.random.Generator(np.random.Philox(key=[(seed << 32) | epoch, index])).random(n)
+    numbers: NDArray[np.float64] = np.random.Generator(
+        np.random.Philox(key=[(seed << 32) | epoch, index])
+    ).random(n)
     return numbers
 
 
@@ -129,7 +133,9 @@ def random_crop(height: int, width: int, u: NDArray[np.float64], *, flips: bool 
     flip = flips and numbers[-1] < 0.5
     for i in range(0, 2 * FIT_TRIES, 2):
         target = area * (AREA_SHARE[0] + (AREA_SHARE[1] - AREA_SHARE[0]) * numbers[i])
-        ratio = math.exp(_LOG_ASPECT_RATIO[0] + (_LOG_ASPECT_RATIO[1] - _LOG_ASPECT_RATIO[0]) * numbers[i + 1])
+        ratio = math.exp(
+            _LOG_ASPECT_RATIO[0] + (_LOG_ASPECT_RATIO[1] - _LOG_ASPECT_RATIO[0]) * numbers[i + 1]
+        )
         w = round(math.sqrt(target * ratio))
         h = round(math.sqrt(target / ratio))
         if 0 < w <= width and 0 < h <= height:
@@ -148,7 +154,9 @@ def opencv() -> ModuleType:
     try:
         import cv2
     except ImportError as error:
-        raise DataError(f"OpenCV is needed here and cannot be loaded ({error}): {install_command('images')}") from error
+        raise DataError(
+            f"OpenCV is needed here and cannot be loaded ({error}): {install_command('images')}"
+        ) from error
     # The loader decides on threads: OpenCV's own would multiply with them, and would not survive a fork.
     cv2.setNumThreads(0)
     return cv2
@@ -185,7 +193,9 @@ class ToInput:
         if self._pixels == "uint8":
             images = images.float().div_(255)
         if self._generator is not None:
-            uniform = torch.rand((len(images), N_UNIFORM), generator=self._generator, device=images.device)
+            uniform = torch.rand(
+                (len(images), N_UNIFORM), generator=self._generator, device=images.device
+            )
             if normalised:  # back to where black is 0
                 images = images * self._std + self._mean
             images = on_device(images, affine(uniform, self._info))
@@ -193,7 +203,9 @@ class ToInput:
         if not normalised:
             images = images.sub(self._mean).div_(self._std)
         if self._size is not None:
-            images = F.interpolate(images, self._size, mode="bilinear", align_corners=False, antialias=False)
+            images = F.interpolate(
+                images, self._size, mode="bilinear", align_corners=False, antialias=False
+            )
         return images.to(self._dtype)
 
 

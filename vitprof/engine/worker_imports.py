@@ -11,7 +11,9 @@ NEEDED = ("torch", "torchvision", "cv2", "simplejpeg", "vitprof.engine.loaders.b
 
 with without_collections():
     for name in NEEDED:
-        with contextlib.suppress(ImportError):  # a package that is missing is told of where it is used
+        with contextlib.suppress(
+            ImportError
+        ):  # a package that is missing is told of where it is used
             importlib.import_module(name)
 
 # For the server alone, since its forks run no exit handlers. Tearing down an interpreter that has loaded PyTorch takes

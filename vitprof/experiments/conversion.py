@@ -15,7 +15,14 @@ import psutil
 
 from vitprof.analysis.conversion import Conversion
 from vitprof.config import forms
-from vitprof.config.own_script import OWN_SCRIPT, STORAGE, UNCHANGED, OwnScript, OwnSetting, own_config
+from vitprof.config.own_script import (
+    OWN_SCRIPT,
+    STORAGE,
+    UNCHANGED,
+    OwnScript,
+    OwnSetting,
+    own_config,
+)
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.errors import ConfigError, VitprofError
 from vitprof.home import ensure_dir, home
@@ -44,14 +51,25 @@ def store_samples(
     """Stores samples of the script's Dataset in each form that fits; returns the folder and what came of it. `progress`
     gets the number of forms that are begun. Raises `JobError` where no form fits or the script shows no dataset.
     """
-    folder = Path(tempfile.mkdtemp(prefix=f"plan-{os.getpid()}-", dir=ensure_dir(plans_directory())))
-    request = {"directory": str(folder), "forms": forms.in_request(names), "samples": samples, "side": side}
+    folder = Path(
+        tempfile.mkdtemp(prefix=f"plan-{os.getpid()}-", dir=ensure_dir(plans_directory()))
+    )
+    request = {
+        "directory": str(folder),
+        "forms": forms.in_request(names),
+        "samples": samples,
+        "side": side,
+    }
     try:
-        made = dataset_report.stored(command, request, started, lambda: progress(len(list(folder.iterdir()))))
+        made = dataset_report.stored(
+            command, request, started, lambda: progress(len(list(folder.iterdir())))
+        )
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    (folder / ORIGINALS).write_text("\0".join(made.files), encoding="utf-8", errors="surrogateescape")
+    (folder / ORIGINALS).write_text(
+        "\0".join(made.files), encoding="utf-8", errors="surrogateescape"
+    )
     return folder, made
 
 
@@ -72,7 +90,12 @@ def plan_spec(
     known = dict[str, dict[str, Any]]()
     for name, form in made.stored.items():
         total = made.scaled(form.bytes)
-        known[name] = {"number": form.number, "same": form.same, "disk_bytes": total, "cold": total > memory}
+        known[name] = {
+            "number": form.number,
+            "same": form.same,
+            "disk_bytes": total,
+            "cold": total > memory,
+        }
         known[name]["prepare_s"], *known[name]["prepare_s_interval"] = made.convert_s(form)
         known[name]["payload"] = form.payload
     known[forms.AS_IT_IS] = {"cold": made.file_bytes > memory}
@@ -80,7 +103,9 @@ def plan_spec(
     if any(form["cold"] for form in known.values()) and steps * batch > made.n:
         if (fit := made.n // batch) < min(FEWEST_STEPS, steps):
             why = "the samples are more than fit in memory, so none may be read twice in a trial; give"
-            raise ConfigError("samples", made.n, f"{why} {min(made.samples, FEWEST_STEPS * batch)} or more")
+            raise ConfigError(
+                "samples", made.n, f"{why} {min(made.samples, FEWEST_STEPS * batch)} or more"
+            )
         steps = fit
     conversion = {"folder": str(folder), "n": made.n, "samples": made.samples, "forms": known}
     isolation, layered = ("", ()) if in_place else isolation_of(os.getcwd(), command)
@@ -104,18 +129,26 @@ def stored_as(script: OwnScript, setting: OwnSetting) -> dict[str, Any] | None:
         return None
     form = str(setting.changes.get(STORAGE, forms.AS_IT_IS))
     if not Path(known["folder"]).is_dir():
-        raise ConfigError("plan", True, "the samples that it stored are gone: run convert --plan again")
+        raise ConfigError(
+            "plan", True, "the samples that it stored are gone: run convert --plan again"
+        )
     module = "" if form == forms.AS_IT_IS else forms.FORMS[form].module or form
     stored = {"module": module, "folder": str(Path(known["folder"]) / form)}
     stored |= {name: known[name] for name in ("n", "samples")}
-    return stored | {name: known["forms"].get(form, {}).get(name) for name in ("number", "same", "cold")}
+    return stored | {
+        name: known["forms"].get(form, {}).get(name) for name in ("number", "same", "cold")
+    }
 
 
 def clear_plans(store: RunStore) -> None:
     """Removes the samples of plans that no tournament will read again, and that no other program is storing."""
     kept = set()
     for each in tournaments.list_tournaments(store):
-        if each.status != "done" and each.spec.script is not None and each.spec.script.conversion is not None:
+        if (
+            each.status != "done"
+            and each.spec.script is not None
+            and each.spec.script.conversion is not None
+        ):
             kept.add(each.spec.script.conversion["folder"])
     with contextlib.suppress(OSError, ValueError, IndexError):
         for folder in plans_directory().iterdir():
@@ -132,7 +165,11 @@ def forget(folder: Path) -> None:
 
     paths = [path for path in folder.rglob("*") if path.is_file()]
     if folder.name == forms.AS_IT_IS:
-        names = (folder.parent / ORIGINALS).read_text(encoding="utf-8", errors="surrogateescape").split("\0")
+        names = (
+            (folder.parent / ORIGINALS)
+            .read_text(encoding="utf-8", errors="surrogateescape")
+            .split("\0")
+        )
         paths = [Path(name) for name in names if name]
     pagecache.drop(paths)
 
@@ -150,14 +187,21 @@ def convert_all(
     """
     known = out / "stored.json"
     if out.exists() and not known.exists() and any(out.iterdir()):
-        raise ConfigError("out", str(out), "it is not empty; choose a new folder, or one with an earlier attempt")
+        raise ConfigError(
+            "out", str(out), "it is not empty; choose a new folder, or one with an earlier attempt"
+        )
 
     def report() -> None:
         with contextlib.suppress(OSError, ValueError):
             facts = json.loads(known.read_text(encoding="utf-8"))
             progress(min(1.0, len(list(out.glob("part-*"))) * facts["part"] / facts["n"]))
 
-    request = {"directory": str(out), "forms": forms.in_request([form]), "samples": None, "side": side}
+    request = {
+        "directory": str(out),
+        "forms": forms.in_request([form]),
+        "samples": None,
+        "side": side,
+    }
     made = dataset_report.stored(command, request, started, report)
     if why := made.forms[form].why:
         raise VitprofError(f"{form}: {why}")

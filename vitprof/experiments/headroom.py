@@ -7,7 +7,15 @@ from vitprof.analysis.verdict.headroom import ANCHOR_ROLES, Anchor, Headroom, an
 from vitprof.config import RunConfig, catalog, injection, parts
 from vitprof.config.resolve import resolve
 from vitprof.errors import ConfigError
-from vitprof.experiments.trials import OnProgress, Stop, Trial, ignore, never, run_trials, submit_trials
+from vitprof.experiments.trials import (
+    OnProgress,
+    Stop,
+    Trial,
+    ignore,
+    never,
+    run_trials,
+    submit_trials,
+)
 from vitprof.home import home
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunGroup, RunStore, StoredRun
@@ -23,7 +31,9 @@ MOST_STEPS = 300
 def group_of(run: StoredRun) -> str:
     """Returns the key of the group of the anchors of `run`; for an anchor, of its own group."""
     own = run.group
-    return own.key if own is not None and own.kind == "headroom" else RunGroup("headroom", run.id).key
+    return (
+        own.key if own is not None and own.kind == "headroom" else RunGroup("headroom", run.id).key
+    )
 
 
 def anchor_configs(config: RunConfig) -> dict[str, RunConfig]:
@@ -34,34 +44,57 @@ def anchor_configs(config: RunConfig) -> dict[str, RunConfig]:
     if config.loader_only:
         raise ConfigError("loader_only", True, "headroom compares steps of training; leave it out")
     if config.replay:
-        raise ConfigError("replay", config.replay, "it is itself an anchor of headroom; leave it out")
+        raise ConfigError(
+            "replay", config.replay, "it is itself an anchor of headroom; leave it out"
+        )
     steps = min(config.steps or config.warmup_steps + STEADY_STEPS, MOST_STEPS)
     changes: dict[str, dict[str, object]] = {"A": {"replay": "device"}, "B": {"replay": "host"}}
-    job = replace(config, epochs=None, seconds=None, steps=steps, evaluate=False, page_cache="as-is")
-    if config.inject is not None:  # a wait belongs to the stage it is put into: replayed batches need the copy at most
+    job = replace(
+        config, epochs=None, seconds=None, steps=steps, evaluate=False, page_cache="as-is"
+    )
+    if (
+        config.inject is not None
+    ):  # a wait belongs to the stage it is put into: replayed batches need the copy at most
         changes["A"]["inject"] = None
         if injection(config.inject)[0] != "transfer":
             changes["B"]["inject"] = None
     cold = not why_no_cold(config)
-    n_batches = -(-(catalog.dataset_info(config.dataset, config.n_images).n_train // config.ranks) // config.batch_size)
+    n_batches = -(
+        -(catalog.dataset_info(config.dataset, config.n_images).n_train // config.ranks)
+        // config.batch_size
+    )
     changes["C"] = {"page_cache": "warm"} if cold else {}
     if config.location == "slow-drive":
-        changes["C"] |= {"location": "disk", "slow_drive": None, "slow_mb_s": None, "slow_latency_ms": None}
+        changes["C"] |= {
+            "location": "disk",
+            "slow_drive": None,
+            "slow_mb_s": None,
+            "slow_latency_ms": None,
+        }
     if cold:
         # In a short epoch the warm-up would take most of the steps, and each batch is cold only once.
         warmup = min(config.warmup_steps, n_batches // 4)
-        changes["D"] = {"page_cache": "cold", "steps": min(steps, n_batches), "warmup_steps": warmup}
+        changes["D"] = {
+            "page_cache": "cold",
+            "steps": min(steps, n_batches),
+            "warmup_steps": warmup,
+        }
     elif config.location == "slow-drive":  # it is slow without a cold page cache too
         changes["D"] = {}
     if config.name:
-        changes = {role: change | {"name": f"{config.name[:180]}, anchor {role}"} for role, change in changes.items()}
+        changes = {
+            role: change | {"name": f"{config.name[:180]}, anchor {role}"}
+            for role, change in changes.items()
+        }
     return {role: resolve(replace(job, **change)) for role, change in changes.items()}  # type: ignore[arg-type]
 
 
 def why_no_cold(config: RunConfig) -> str:
     """Returns why the job cannot be run over a cold page cache, in one line; "" if it can. `config` is resolved."""
     if not parts.STORAGES[config.storage or ""].on_disk:
-        return f"storage {config.storage} is in memory while training: no file is read, cold or warm"
+        return (
+            f"storage {config.storage} is in memory while training: no file is read, cold or warm"
+        )
     if config.location == "ram-disk":
         return "the files are on a RAM disk while training, which cannot be cold"
     if not hasattr(os, "posix_fadvise"):
@@ -74,7 +107,11 @@ def why_no_cold(config: RunConfig) -> str:
 def anchors(run: StoredRun, repeats: int = REPEATS) -> list[Trial]:
     """Returns the anchors of `run` in turns: A B C D, A B C D. Raises `ConfigError`."""
     configs = anchor_configs(run.config)
-    return [Trial(config, role, f"anchor {role}") for _ in range(repeats) for role, config in configs.items()]
+    return [
+        Trial(config, role, f"anchor {role}")
+        for _ in range(repeats)
+        for role, config in configs.items()
+    ]
 
 
 def submit_headroom(manager: JobManager, run: StoredRun) -> list[int]:
@@ -83,13 +120,20 @@ def submit_headroom(manager: JobManager, run: StoredRun) -> list[int]:
 
 
 def measure_headroom(
-    manager: JobManager, run: StoredRun, *, repeats: int = REPEATS, progress: OnProgress = ignore, stop: Stop = never
+    manager: JobManager,
+    run: StoredRun,
+    *,
+    repeats: int = REPEATS,
+    progress: OnProgress = ignore,
+    stop: Stop = never,
 ) -> Headroom | None:
     """Runs the anchors of `run` and returns the headroom from all its anchors so far; None if none has ended."""
     trials = anchors(run, repeats)
     failed = set[str]()
     able = (trial for trial in trials if trial.role not in failed)
-    for trial, run_id in run_trials(manager, able, group_of(run), total=len(trials), progress=progress, stop=stop):
+    for trial, run_id in run_trials(
+        manager, able, group_of(run), total=len(trials), progress=progress, stop=stop
+    ):
         if manager.store.run(run_id).status == "failed":
             failed.add(trial.role)
     return find_headroom(manager.store, run)
@@ -114,19 +158,35 @@ def find_headroom(store: RunStore, run: StoredRun) -> Headroom | None:
         failed = [r for r in mine if r.status != "done"]
         if failed:
             how = failed[0].error or failed[0].status
-            notes.append(f"anchor {role}: {len(failed)} of {len(mine)} runs did not finish (run {failed[0].id}: {how})")
+            notes.append(
+                f"anchor {role}: {len(failed)} of {len(mine)} runs did not finish (run {failed[0].id}: {how})"
+            )
         elif mine and not result.n_runs:
-            notes.append(f"anchor {role}: it had no steady steps; give it more steps, or a smaller batch")
+            notes.append(
+                f"anchor {role}: it had no steady steps; give it more steps, or a smaller batch"
+            )
         elif mine and result.low != result.low:  # NaN
-            notes.append(f"anchor {role}: {result.n_steps} steady steps are too few for an interval")
+            notes.append(
+                f"anchor {role}: {result.n_steps} steady steps are too few for an interval"
+            )
     if not any(r.role == "D" for r in runs):
-        notes.append(f"no run over a cold page cache (D): {why_no_cold(config) or 'it was not run'}")
+        notes.append(
+            f"no run over a cold page cache (D): {why_no_cold(config) or 'it was not run'}"
+        )
     asked = run.config if run.group_key != group else config
-    slow = asked.page_cache == "cold" or any(r.role == "D" and r.config.location == "slow-drive" for r in runs)
+    slow = asked.page_cache == "cold" or any(
+        r.role == "D" and r.config.location == "slow-drive" for r in runs
+    )
     return headroom(
         measured,
-        baseline="D" if slow else "C",  # the job as requested, slow drive or cold page cache included
+        baseline="D"
+        if slow
+        else "C",  # the job as requested, slow drive or cold page cache included
         notes=notes,
         simulated=config.simulated,
-        pending=[a.role for a in measured if not a.n_runs and any(r.live and r.role == a.role for r in runs)],
+        pending=[
+            a.role
+            for a in measured
+            if not a.n_runs and any(r.live and r.role == a.role for r in runs)
+        ],
     )

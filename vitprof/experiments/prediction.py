@@ -16,7 +16,12 @@ from vitprof.errors import ConfigError, JobError
 from vitprof.experiments.trials import OnProgress, Trial, ignore, run_trials, submit_trials
 from vitprof.jobs.manager import JobManager
 from vitprof.store import RunGroup, RunStore, StoredRun, predictions
-from vitprof.store.predictions import StoredPrediction, list_predictions, prediction, update_prediction
+from vitprof.store.predictions import (
+    StoredPrediction,
+    list_predictions,
+    prediction,
+    update_prediction,
+)
 
 MICRO, CHECK = "loader-only", "check"
 """Roles in the group: the run that a prediction is made from, and the one that checks it."""
@@ -29,8 +34,15 @@ def usual_strategies(run: StoredRun, machine: Machine | None = None) -> list[str
     """Returns the strategies of `USUAL` that can run here, without the run's own."""
     machine = machine or look_around()
     info = catalog.dataset_info(run.config.dataset, run.config.n_images)
-    own = {run.config.strategy, *(["device"] if device_of(run) == "cpu" else [])}  # there it is the same as "memory"
-    return [name for name in USUAL if name not in own and not why_unavailable(STRATEGIES[name], info, machine)]
+    own = {
+        run.config.strategy,
+        *(["device"] if device_of(run) == "cpu" else []),
+    }  # there it is the same as "memory"
+    return [
+        name
+        for name in USUAL
+        if name not in own and not why_unavailable(STRATEGIES[name], info, machine)
+    ]
 
 
 def alternative(run: StoredRun, strategy: str) -> RunConfig:
@@ -39,8 +51,12 @@ def alternative(run: StoredRun, strategy: str) -> RunConfig:
     values |= {"strategy": strategy, "name": "", "device": device_of(run), "replay": None}
     # Keeps the run's augmentation, page cache and injected wait as far as the strategy can do them.
     wanted = run.config.augment
-    elsewhere: tuple[str | None, ...] = (wanted,) if wanted in ("off", None) else (wanted, "device", "cpu")
-    for tried in itertools.product((run.config.page_cache, "as-is"), (run.config.inject, None), elsewhere):
+    elsewhere: tuple[str | None, ...] = (
+        (wanted,) if wanted in ("off", None) else (wanted, "device", "cpu")
+    )
+    for tried in itertools.product(
+        (run.config.page_cache, "as-is"), (run.config.inject, None), elsewhere
+    ):
         try:
             kept = dict(zip(("page_cache", "inject", "augment"), tried, strict=True))
             return resolve(RunConfig.from_dict(values | kept))
@@ -68,20 +84,30 @@ def profile_of(store: RunStore, run_id: int) -> StoredRun:
         why = "it does not show how long a step computes; choose one that trained"
         raise JobError(f"run {run_id} is loader-only: {why}")
     if run.config.ranks > 1:
-        raise JobError(f"run {run_id} is of {run.config.ranks} ranks: loaders are predicted for one; choose such a run")
+        raise JobError(
+            f"run {run_id} is of {run.config.ranks} ranks: loaders are predicted for one; choose such a run"
+        )
     if run.summary is None or not run.summary.n_steady_steps:
-        raise JobError(f"run {run_id} has no steady steps to predict from; choose a run with more steps")
+        raise JobError(
+            f"run {run_id} has no steady steps to predict from; choose a run with more steps"
+        )
     return run
 
 
 def micro_runs(
-    store: RunStore, run_id: int, strategies: Sequence[str] | None = None, *, seconds: float = MICRO_S
+    store: RunStore,
+    run_id: int,
+    strategies: Sequence[str] | None = None,
+    *,
+    seconds: float = MICRO_S,
 ) -> list[Trial]:
     """Returns a loader-only run of each strategy (`usual_strategies`). Raises `ConfigError`, and as `profile_of`."""
     run = profile_of(store, run_id)
     machine = look_around()
     info = catalog.dataset_info(run.config.dataset, run.config.n_images)
-    chosen = usual_strategies(run, machine) if strategies is None else list(dict.fromkeys(strategies))
+    chosen = (
+        usual_strategies(run, machine) if strategies is None else list(dict.fromkeys(strategies))
+    )
     micro: dict[str, Any] = {"epochs": None, "steps": None, "seconds": seconds, "loader_only": True}
     micro |= {"evaluate": False, "name": ""}
     trials = [Trial(replace(alternative(run, name), **micro), MICRO, name) for name in chosen]
@@ -108,7 +134,10 @@ def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
         expected_error = calibration_for(store, run).expected_error
         for micro in ended:
             # The job to run for a check: the micro run's, with the budget of the profiled one.
-            budget = {name: getattr(run.config, name) for name in ("epochs", "steps", "seconds", "evaluate")}
+            budget = {
+                name: getattr(run.config, name)
+                for name in ("epochs", "steps", "seconds", "evaluate")
+            }
             config = replace(micro.config, **budget, loader_only=False)
             prognosis = predict(
                 profile,
@@ -116,11 +145,17 @@ def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
                 config,
                 profile_transfer=run.config.transfer or "",
                 on_cpu=device_of(run) == "cpu",
-                cores=int(run.environment.get("job_cpu_count") or run.environment.get("cpu_count") or job_cores()),
+                cores=int(
+                    run.environment.get("job_cpu_count")
+                    or run.environment.get("cpu_count")
+                    or job_cores()
+                ),
                 expected_error=expected_error,
             )
             if prognosis is not None and math.isfinite(prognosis.samples_per_s):
-                predictions.add_prediction(store, prognosis, config, profile_run_id=run_id, micro_run_id=micro.id)
+                predictions.add_prediction(
+                    store, prognosis, config, profile_run_id=run_id, micro_run_id=micro.id
+                )
     for p in stored:
         if p.verified_run_id is not None and p.measured_per_s is None:
             _note_check(store, p)
@@ -128,7 +163,10 @@ def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
 
 
 def _note_check(store: RunStore, p: StoredPrediction) -> None:
-    check = next((r for r in store.runs(group_key=group_of(p.profile_run_id)) if r.id == p.verified_run_id), None)
+    check = next(
+        (r for r in store.runs(group_key=group_of(p.profile_run_id)) if r.id == p.verified_run_id),
+        None,
+    )
     if check is not None and check.live:
         return
     measured = check.summary.samples_per_s if check is not None and check.summary else math.nan
@@ -144,12 +182,19 @@ def calibration_for(store: RunStore, run: StoredRun) -> Calibration:
 
 
 def predict_strategies(
-    manager: JobManager, run_id: int, strategies: Sequence[str], *, seconds: float, progress: OnProgress = ignore
+    manager: JobManager,
+    run_id: int,
+    strategies: Sequence[str],
+    *,
+    seconds: float,
+    progress: OnProgress = ignore,
 ) -> list[StoredPrediction]:
     """Runs a loader-only job of each strategy, predicts each one from run `run_id`, and returns the new predictions."""
     trials = micro_runs(manager.store, run_id, strategies, seconds=seconds)
     ids = set[int]()
-    for _, ended in run_trials(manager, trials, group_of(run_id), total=len(trials), progress=progress):
+    for _, ended in run_trials(
+        manager, trials, group_of(run_id), total=len(trials), progress=progress
+    ):
         ids.add(ended)
         record_predictions(manager.store, run_id)
     return [p for p in list_predictions(manager.store, run_id) if p.micro_run_id in ids]
@@ -171,7 +216,11 @@ def failures(
         if r.live or r.id in predicted or (strategies is not None and name not in strategies):
             continue
         few = f"too few batches in {r.config.seconds:g} s; {remedy}"
-        lines.append(f"{name}: {few}" if r.status == "done" else f"{name}: {r.error or r.status} (run {r.id})")
+        lines.append(
+            f"{name}: {few}"
+            if r.status == "done"
+            else f"{name}: {r.error or r.status} (run {r.id})"
+        )
     return lines
 
 

@@ -68,7 +68,9 @@ def job_manager(
 ) -> Iterator[JobManager]:
     """Yields a job manager that ends with the block. `warm`: jobs are forks of a process that has PyTorch."""
     launcher = Launcher()
-    manager = JobManager(store, logs=logs, launcher=launcher.warm() if warm else launcher, anyway=anyway)
+    manager = JobManager(
+        store, logs=logs, launcher=launcher.warm() if warm else launcher, anyway=anyway
+    )
     try:
         yield manager
     finally:
@@ -77,7 +79,10 @@ def job_manager(
 
 def submit_trials(manager: JobManager, trials: Iterable[Trial], group_key: str) -> list[int]:
     """Queues all `trials` at once, without waiting for them, and returns their run ids."""
-    return [manager.submit(trial.config, group_key=group_key, role=trial.role, start=trial.start) for trial in trials]
+    return [
+        manager.submit(trial.config, group_key=group_key, role=trial.role, start=trial.start)
+        for trial in trials
+    ]
 
 
 def run_trials(
@@ -102,7 +107,9 @@ def run_trials(
             while not manager.wait(run_id, POLL_S):
                 ends: bool | None = stop()
                 with contextlib.suppress(StoreAwayError):  # the run continues
-                    progress(Progress(trial.words, number, total, number / max(total, 1), run_id=run_id))
+                    progress(
+                        Progress(trial.words, number, total, number / max(total, 1), run_id=run_id)
+                    )
                     ends = (not stopped and watch(trial, run_id)) or ends
                 if ends and not stopped:
                     stopped = True

@@ -91,15 +91,23 @@ class Tuning:
         if not self.enough:
             a_run_s = self.seconds / max(len(self.tried), 1)
             needs_s = seconds_for(enough_of(self.n_candidates), self.n_candidates, a_run_s)
-            remedy = "it was stopped" if self.stopped else f"give it about {estimates.about(needs_s)}"
+            remedy = (
+                "it was stopped" if self.stopped else f"give it about {estimates.about(needs_s)}"
+            )
             return f"{self.strategy}: {of}, too few to name the best; {remedy}"
         if self.winner == self.default:
             return f"{self.strategy}: keep {default}; nothing was faster ({of})"
         winner = candidate_in_words(self.winner)
         (times, low, high) = self.gain
-        spread = f"{times:.2f} times that of {default}" + (f" ({low:.2f} to {high:.2f})" if math.isfinite(low) else "")
+        spread = f"{times:.2f} times that of {default}" + (
+            f" ({low:.2f} to {high:.2f})" if math.isfinite(low) else ""
+        )
         if not self.gains:
-            why = f"{winner} has {spread}" if self.verified else f"the lead of {winner} was not checked"
+            why = (
+                f"{winner} has {spread}"
+                if self.verified
+                else f"the lead of {winner} was not checked"
+            )
             return f"{self.strategy}: no gain found, keep {default}; {why} ({of})"
         learns = "" if self.winner.batch_size == self.default.batch_size else OTHER_BATCH
         speed = formats.number(self.samples_per_s, "samples/s")
@@ -121,7 +129,9 @@ def candidate_in_words(candidate: Candidate) -> str:
 def run_command(config: RunConfig) -> str:
     """Returns the command line of `run` for this job, with all that differs from the defaults; without its budget."""
     words = ["run", "--strategy", config.strategy, "--batch-size", str(config.batch_size)]
-    own = resolve(RunConfig(strategy=config.strategy, batch_size=config.batch_size, dataset=config.dataset))
+    own = resolve(
+        RunConfig(strategy=config.strategy, batch_size=config.batch_size, dataset=config.dataset)
+    )
     left = (*BUDGETS, *PARTS, "strategy", "batch_size", "name", "warmup_steps", "evaluate")
     always = ("workers", "prefetch_factor")
     for f in fields(RunConfig):
@@ -130,7 +140,11 @@ def run_command(config: RunConfig) -> str:
         if f.name in left or value is None or same:
             continue
         flag = f.name.replace("_", "-")
-        words += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+        words += (
+            [f"--{'' if value else 'no-'}{flag}"]
+            if isinstance(value, bool)
+            else [f"--{flag}", str(value)]
+        )
     return f"{program()} {shlex.join(words)}"
 
 
@@ -145,7 +159,9 @@ def candidates(
     taken = chosen.knobs(chosen.combination(info), info)
     b = own.batch_size
     cores = job_cores()
-    sizes = batch_sizes or [n for n in (b // 4, b, b * 4, b * MOST_SPAN) if n and (n == b or n <= info.n_train // 4)]
+    sizes = batch_sizes or [
+        n for n in (b // 4, b, b * 4, b * MOST_SPAN) if n and (n == b or n <= info.n_train // 4)
+    ]
     counts: Sequence[int | None] = [None]
     if "workers" in taken:
         counts = workers or sorted({0, 1, cores, 2 * cores})
@@ -160,7 +176,11 @@ def candidates(
             options.append(candidate)
 
     def how_different(c: Candidate) -> tuple[int, int, int, int]:
-        changed = (c.batch_size != b) + (c.workers != own.workers) + (c.prefetch_factor != own.prefetch_factor)
+        changed = (
+            (c.batch_size != b)
+            + (c.workers != own.workers)
+            + (c.prefetch_factor != own.prefetch_factor)
+        )
         # With equally many changes, batch size comes first, then workers: they matter more than the prefetch factor.
         return changed, c.batch_size == b, c.workers == own.workers, -c.batch_size
 
@@ -188,7 +208,11 @@ def settings_within(seconds: float, n_candidates: int, a_run_s: float) -> int:
 
 def seconds_for(n_tried: int, n_candidates: int, a_run_s: float) -> float:
     """Returns the least seconds, a multiple of ten, in which a search tries about `n_tried` settings."""
-    return next(s for s in itertools.count(10.0, 10.0) if settings_within(s, n_candidates, a_run_s) >= n_tried)
+    return next(
+        s
+        for s in itertools.count(10.0, 10.0)
+        if settings_within(s, n_candidates, a_run_s) >= n_tried
+    )
 
 
 def reserve_s(seconds: float, left_s: float, a_run_s: float) -> float:
@@ -214,14 +238,21 @@ def tune(
     bounds.TUNING_S.check("time", seconds)
     if why := why_not_here(resolve(base)):
         raise ConfigError("strategies", base.strategy, why)
-    return _Search(manager, base, seconds, stop, clock).run(candidates(base, batch_sizes, workers), progress)
+    return _Search(manager, base, seconds, stop, clock).run(
+        candidates(base, batch_sizes, workers), progress
+    )
 
 
 class _Search:
     """A search in progress."""
 
     def __init__(
-        self, manager: JobManager, base: RunConfig, seconds: float, stop: Stop, clock: Callable[[], float]
+        self,
+        manager: JobManager,
+        base: RunConfig,
+        seconds: float,
+        stop: Stop,
+        clock: Callable[[], float],
     ) -> None:
         self._manager = manager
         self._base = base
@@ -282,7 +313,9 @@ class _Search:
 
     def _trials(self, options: list[Candidate]) -> Iterator[Trial]:
         default = options[0]
-        yield from self._train(default, LEAST_S, 1, "the default")  # shows what a run costs, and prepares the storage
+        yield from self._train(
+            default, LEAST_S, 1, "the default"
+        )  # shows what a run costs, and prepares the storage
         yield from self._halve(options)
         winner = self._winner = self._best()
         if winner == default:
@@ -316,7 +349,9 @@ class _Search:
                 yield from self._train(candidate, budget, number, f"rung {number} of {len(steps)}")
             self._alive = [self._alive[i] for i in survivors([self._score(c) for c in self._alive])]
 
-    def _train(self, candidate: Candidate, seconds: float, rung: int, words: str) -> Iterator[Trial]:
+    def _train(
+        self, candidate: Candidate, seconds: float, rung: int, words: str
+    ) -> Iterator[Trial]:
         budget = {"epochs": None, "steps": None, "seconds": seconds}
         config = replace(self._base, **budget, evaluate=False, warmup_steps=WARMUP_STEPS)  # type: ignore[arg-type]
         name = candidate_in_words(candidate)
@@ -336,13 +371,17 @@ class _Search:
             if scored := [c for c in group if not math.isnan(self._score(c))]:
                 return max(scored, key=self._score)
         why = next((t.error for t in self._tried if t.error), "too few steps in the time given")
-        raise JobError(f"nothing could be tuned: no run of {self._base.strategy} gave a figure ({why})")
+        raise JobError(
+            f"nothing could be tuned: no run of {self._base.strategy} gave a figure ({why})"
+        )
 
     def _gain(self, default: Candidate, winner: Candidate) -> tuple[Interval, float, bool]:
         """Returns the winner's gain, its samples/s, and whether both were run again in full."""
         if winner == default:
             return Interval(1.0, 1.0, 1.0), self._score(default), False
-        if not self._checks or not all(len(outcomes) == CHECKS for outcomes in self._checks.values()):
+        if not self._checks or not all(
+            len(outcomes) == CHECKS for outcomes in self._checks.values()
+        ):
             return UNKNOWN, self._score(winner), False
         entries = [_entry(self._base.strategy, c, outcomes) for c, outcomes in self._checks.items()]
         row = leaderboard(entries, baseline=entries[0].key, n_train=0).row(entries[1].key)
@@ -361,4 +400,6 @@ def _entry(name: str, candidate: Candidate, outcomes: Sequence[Outcome]) -> Entr
     size = candidate.batch_size
     workers = candidate.workers
     key = trial_key(name, size, workers, f"prefetch {candidate.prefetch_factor}")
-    return Entry(key, name, size, workers, "as-is", tuple(outcomes), "done", "", math.nan, math.nan, math.nan)
+    return Entry(
+        key, name, size, workers, "as-is", tuple(outcomes), "done", "", math.nan, math.nan, math.nan
+    )

@@ -28,18 +28,24 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     followed; a pipe or a device is written to directly. Raises `VitprofError`.
     """
     try:
-        if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe or a device, such as /dev/stdout
+        if path.exists() and not (
+            path.is_file() or path.is_dir()
+        ):  # a pipe or a device, such as /dev/stdout
             with path.open("wb") as file:
                 yield file
             return
         target = path.resolve()  # the file that a link leads to is replaced, not the link
         temporary = target.with_name(f".vitprof-{secrets.token_hex(8)}.tmp")
         try:
-            with temporary.open("xb") as file:  # exclusively: what is there already, even a link, is not ours
+            with temporary.open(
+                "xb"
+            ) as file:  # exclusively: what is there already, even a link, is not ours
                 yield file
             temporary.replace(target)
         finally:
-            with contextlib.suppress(OSError):  # gone after the rename; otherwise the first error is the one to report
+            with contextlib.suppress(
+                OSError
+            ):  # gone after the rename; otherwise the first error is the one to report
                 temporary.unlink()
     except OSError as error:
         raise VitprofError(f"{path} cannot be written: {error.strerror or error}") from error

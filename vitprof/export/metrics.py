@@ -33,14 +33,28 @@ MOST_RUNS = 100
 LABELS = ("run", "rank", "node", "job_id")
 WAITS = {
     "data_wait": ("data_wait_s", "Time that the training loop was blocked in next(loader)."),
-    "exposed_wait": ("exposed_wait_s", "The part of the data wait in which the device had nothing to do."),
+    "exposed_wait": (
+        "exposed_wait_s",
+        "The part of the data wait in which the device had nothing to do.",
+    ),
 }
 """Counter of seconds -> column, and what it is."""
-STAGES = {name: f"{name}_s" for name in ("read", "decode", "transform", "collate", "hand_over")} | {"transfer": "h2d_s"}
+STAGES = {name: f"{name}_s" for name in ("read", "decode", "transform", "collate", "hand_over")} | {
+    "transfer": "h2d_s"
+}
 """Stage of making a batch and bringing it to the device -> column."""
 SUMMED = (*(column for column, _ in WAITS.values()), *STAGES.values())
 OF_GAPS = (
-    *("step", "epoch", "t_start_s", "decode_wait_s", "device_prepare_s", "compute_start_s", "compute_s", "gap_s"),
+    *(
+        "step",
+        "epoch",
+        "t_start_s",
+        "decode_wait_s",
+        "device_prepare_s",
+        "compute_start_s",
+        "compute_s",
+        "gap_s",
+    ),
     *("host_s", "outside_s", "h2d_start_s", "launch_idle_s"),
 )
 """Columns that `find_gaps` needs."""
@@ -75,7 +89,9 @@ class RankSums:
         self.steps = self.steps + n
         self.samples += float(np.nansum(new["samples"]))
         for name in SUMMED:
-            self.seconds[name] += max(0.0, float(np.nansum(new[name])))  # a rounding error makes no counter fall
+            self.seconds[name] += max(
+                0.0, float(np.nansum(new[name]))
+            )  # a rounding error makes no counter fall
             self.known[name] += int(np.isfinite(new[name]).sum())
         before = self._before or {name: values[:0] for name, values in new.items()}
         joint = {name: np.concatenate([before[name], values]) for name, values in new.items()}
@@ -103,7 +119,11 @@ class RunCounters:
     @property
     def facts(self) -> dict[str, Any]:
         """Returns what is known of the run; not what comes of comparing its ranks, which have counters of their own."""
-        return {name: value for name, value in (self.run.environment | self.run.facts).items() if name != "ranks"}
+        return {
+            name: value
+            for name, value in (self.run.environment | self.run.facts).items()
+            if name != "ranks"
+        }
 
     def status(self) -> str:
         """Returns the status; "unwatched" for a script that goes on so."""
@@ -162,7 +182,9 @@ class RunCollector:
             for rank, last in lasts.items():
                 sums = found[run_id].ranks.setdefault(rank, RankSums())
                 if last > sums.last:
-                    for new in self._store.steps_of_rank(run_id, rank, after=sums.last, names=NAMES):
+                    for new in self._store.steps_of_rank(
+                        run_id, rank, after=sums.last, names=NAMES
+                    ):
                         sums.add(new, found[run_id].run.phases)
         return list(found.values())
 
@@ -177,7 +199,10 @@ class RunCollector:
             except VitprofError:  # another version wrote it, or it was deleted meanwhile
                 return None
             known = RunCounters(
-                row, run, _ended_s(run, seen=known is not None), known.ranks if known else {0: RankSums()}
+                row,
+                run,
+                _ended_s(run, seen=known is not None),
+                known.ranks if known else {0: RankSums()},
             )
         if known.ended_s < now_s() - RECENT_S:
             self._old.add(row.id)
@@ -195,7 +220,9 @@ class RunCollector:
             except StoreError as error:
                 listed = []
                 self.failure = one_line(error)
-            yield GaugeMetricFamily("vitprof_store_up", "Whether the run store could be read.", float(not self.failure))
+            yield GaugeMetricFamily(
+                "vitprof_store_up", "Whether the run store could be read.", float(not self.failure)
+            )
             yield from _families(listed)
 
 
@@ -214,12 +241,18 @@ def _families(listed: Sequence[RunCounters]) -> Iterator[Metric]:
     def counter(name: str, doc: str, *labels: str) -> Any:
         return CounterMetricFamily(f"vitprof_{name}", doc, labels=[*LABELS, *labels])
 
-    info = InfoMetricFamily("vitprof_run", "A run that goes on, or ended within the last hour.", labels=LABELS)
+    info = InfoMetricFamily(
+        "vitprof_run", "A run that goes on, or ended within the last hour.", labels=LABELS
+    )
     steps = counter("steps", "Training steps.")
     samples = counter("samples", "Samples trained on.")
-    stages = counter("stage_seconds", "Time of a stage of making batches, over all workers.", "stage")
+    stages = counter(
+        "stage_seconds", "Time of a stage of making batches, over all workers.", "stage"
+    )
     docs = {name: doc for name, (_, doc) in WAITS.items()}
-    docs |= {"device_idle": "Time between steps in which the device computed nothing, without evaluations."}
+    docs |= {
+        "device_idle": "Time between steps in which the device computed nothing, without evaluations."
+    }
     seconds = {name: counter(f"{name}_seconds", doc) for name, doc in docs.items()}
     for of_run in listed:
         for rank, sums in of_run.ranks.items():

@@ -37,9 +37,13 @@ def sender(collector: RunCollector, endpoint: str, every_s: float) -> MeterProvi
 
     def seen(name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observe(_: CallbackOptions) -> Iterable[Observation]:
-            if name == names[0]:  # the SDK asks for all of them in this order: the store is read once
+            if (
+                name == names[0]
+            ):  # the SDK asks for all of them in this order: the store is read once
                 latest.update({family.name: family for family in collector.collect()})
-            return [Observation(sample.value, dict(sample.labels)) for sample in latest[name].samples]
+            return [
+                Observation(sample.value, dict(sample.labels)) for sample in latest[name].samples
+            ]
 
         return observe
 
@@ -50,6 +54,10 @@ def sender(collector: RunCollector, endpoint: str, every_s: float) -> MeterProvi
     meter = provider.get_meter("vitprof", __version__)
     for name, family in latest.items():
         unit: dict[str, Any] = {"unit": "s"} if name.endswith("_seconds") else {}
-        make = meter.create_observable_counter if family.type == "counter" else meter.create_observable_gauge
+        make = (
+            meter.create_observable_counter
+            if family.type == "counter"
+            else meter.create_observable_gauge
+        )
         make(name, callbacks=[seen(name)], description=family.documentation, **unit)
     return provider

@@ -10,13 +10,17 @@ from vitprof.store.chunks import joined
 
 def steps_of_all(store: RunStore, run_id: int) -> Columns:
     """Returns the steps of all ranks of a run; of one process as `RunStore.steps` does."""
-    return joined("ranks", store.steps_of_ranks(run_id).values())  # each rank's after the one before, and then by step
+    return joined(
+        "ranks", store.steps_of_ranks(run_id).values()
+    )  # each rank's after the one before, and then by step
 
 
 def apart(steps: Columns) -> tuple[Columns, Columns]:
     """Returns the steps of the rank that the run's figures are of, which is 0 there, and those of the others."""
     first = steps["rank"] == 0
-    return {name: values[first] for name, values in steps.items()}, {name: v[~first] for name, v in steps.items()}
+    return {name: values[first] for name, values in steps.items()}, {
+        name: v[~first] for name, v in steps.items()
+    }
 
 
 def join_imported(store: RunStore, run_ids: list[int]) -> tuple[str, set[int]]:

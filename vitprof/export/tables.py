@@ -50,15 +50,26 @@ NUMBERS_AT_ONCE = 100_000
 
 def since_start(series: Series, origin_s: float | None) -> Series:
     """Returns the same columns, with moments in seconds since `origin_s`, so that runs can be laid over each other."""
-    return {name: values - (origin_s or 0.0) if name in TIMESTAMPS else values for name, values in series.items()}
+    return {
+        name: values - (origin_s or 0.0) if name in TIMESTAMPS else values
+        for name, values in series.items()
+    }
 
 
 def step_names(store: RunStore, runs: Iterable[StoredRun]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*columns.STEP_COLUMNS, *(name for run in runs for name in store.step_names(run.id)))))
+    return tuple(
+        dict.fromkeys(
+            (*columns.STEP_COLUMNS, *(name for run in runs for name in store.step_names(run.id)))
+        )
+    )
 
 
 def figures(run: StoredRun) -> dict[str, float | int | None]:
-    return columns.summary_to_dict(run.summary) if run.summary else dict.fromkeys(columns.SUMMARY_COLUMNS)
+    return (
+        columns.summary_to_dict(run.summary)
+        if run.summary
+        else dict.fromkeys(columns.SUMMARY_COLUMNS)
+    )
 
 
 def summary_row(run: StoredRun) -> list[object]:
@@ -69,7 +80,12 @@ def summary_row(run: StoredRun) -> list[object]:
         *(getattr(run.config, name) for name in CONFIG_COLUMNS),
         None if device_name is None else str(device_name),
         *(summary[name] for name in columns.SUMMARY_COLUMNS),
-        *(run.error, columns.SCHEMA_VERSION, run.simulated, run.verdict.kind if run.verdict else None),
+        *(
+            run.error,
+            columns.SCHEMA_VERSION,
+            run.simulated,
+            run.verdict.kind if run.verdict else None,
+        ),
     ]
 
 
@@ -83,31 +99,94 @@ def figures_in_words(run: StoredRun) -> list[tuple[str, str, str]]:
     inside = f", inside the loader about {formats.percent(s.loader_times_frac)}"
     cost = "share of the time that vitprof's own recording took"
     rows = [
-        ("Samples/s", formats.number(s.samples_per_s) + interval, "over the training time, with its 95% interval"),
-        ("Time of an epoch", ("" if s.n_epochs_measured else "~ ") + formats.seconds(s.epoch_s), epoch),
-        ("Step, median", formats.seconds(s.step_ms_median / 1e3), f"of {s.n_steady_steps:,} steady steps"),
+        (
+            "Samples/s",
+            formats.number(s.samples_per_s) + interval,
+            "over the training time, with its 95% interval",
+        ),
+        (
+            "Time of an epoch",
+            ("" if s.n_epochs_measured else "~ ") + formats.seconds(s.epoch_s),
+            epoch,
+        ),
+        (
+            "Step, median",
+            formats.seconds(s.step_ms_median / 1e3),
+            f"of {s.n_steady_steps:,} steady steps",
+        ),
         ("Step, 95% below", formats.seconds(s.step_ms_p95 / 1e3), ""),
-        ("Device idle", formats.percent(s.device_idle_frac), "share of the time between steps without compute"),
-        ("Idle for data", formats.percent(s.exposed_wait_frac), "the part of it in which the loop waited for data"),
-        ("Idle for the copy", formats.percent(s.exposed_h2d_frac), "the part of it spent on the copy to the device"),
-        ("Data wait", formats.percent(s.data_wait_frac), "share of the time that the loop was blocked in next(loader)"),
-        ("GPU-util", formats.percent(s.gpu_util_pct_mean / 100), "mean while training, as NVML counts it"),
+        (
+            "Device idle",
+            formats.percent(s.device_idle_frac),
+            "share of the time between steps without compute",
+        ),
+        (
+            "Idle for data",
+            formats.percent(s.exposed_wait_frac),
+            "the part of it in which the loop waited for data",
+        ),
+        (
+            "Idle for the copy",
+            formats.percent(s.exposed_h2d_frac),
+            "the part of it spent on the copy to the device",
+        ),
+        (
+            "Data wait",
+            formats.percent(s.data_wait_frac),
+            "share of the time that the loop was blocked in next(loader)",
+        ),
+        (
+            "GPU-util",
+            formats.percent(s.gpu_util_pct_mean / 100),
+            "mean while training, as NVML counts it",
+        ),
         ("SM activity", utilisation.sm_activity(s, run.environment).words, utilisation.MEANING),
-        *((f"{m.name}, peak", formats.size(m.n_bytes), m.meaning) for m in utilisation.device_memory(s)),
+        *(
+            (f"{m.name}, peak", formats.size(m.n_bytes), m.meaning)
+            for m in utilisation.device_memory(s)
+        ),
         ("Memory, peak", formats.size(s.rss_peak_bytes), "resident, of the job's processes"),
         ("CPU", formats.seconds(s.cpu_s_per_sample), "of the job's processes for each sample"),
         ("Preparing", formats.seconds(s.prepare_s), "data set and storage, not part of the epoch"),
         ("Storage", formats.size(s.storage_bytes), "on disk"),
-        ("In the page cache", formats.percent(s.page_cached_frac), "share of the storage, at the start"),
-        ("Copied first", formats.seconds(s.stage_s or None), "to RAM disk or local disk, not part of the epoch"),
-        ("Cache hits", formats.percent(s.cache_hit_frac), "share of the samples that the partial cache had"),
-        ("Left out", f"{s.n_unreadable:,}" if s.n_unreadable else "", "samples that could not be read"),
+        (
+            "In the page cache",
+            formats.percent(s.page_cached_frac),
+            "share of the storage, at the start",
+        ),
+        (
+            "Copied first",
+            formats.seconds(s.stage_s or None),
+            "to RAM disk or local disk, not part of the epoch",
+        ),
+        (
+            "Cache hits",
+            formats.percent(s.cache_hit_frac),
+            "share of the samples that the partial cache had",
+        ),
+        (
+            "Left out",
+            f"{s.n_unreadable:,}" if s.n_unreadable else "",
+            "samples that could not be read",
+        ),
         ("First batch", formats.seconds(s.first_batch_s), "wait for it, worker start included"),
-        ("Change of epochs", formats.seconds(s.epoch_restart_s), "median wait for the first batch of a later epoch"),
+        (
+            "Change of epochs",
+            formats.seconds(s.epoch_restart_s),
+            "median wait for the first batch of a later epoch",
+        ),
         ("Whole job", formats.seconds(s.wall_s), "from its start to its end"),
-        ("Training loss", formats.number(s.loss_last), f"of the last step; {formats.number(s.loss_first)} at first"),
+        (
+            "Training loss",
+            formats.number(s.loss_last),
+            f"of the last step; {formats.number(s.loss_first)} at first",
+        ),
         ("Accuracy", formats.percent(s.test_accuracy), "on the test set, at the last evaluation"),
-        ("Cost of recording", formats.percent(s.recording_frac), cost + inside * math.isfinite(s.loader_times_frac)),
+        (
+            "Cost of recording",
+            formats.percent(s.recording_frac),
+            cost + inside * math.isfinite(s.loader_times_frac),
+        ),
     ]
     return [row for row in rows if row[1] and formats.NOT_AVAILABLE not in row[1]]
 
@@ -141,7 +220,9 @@ PREDICTIONS_HEADER = (
 )
 
 
-def predictions_in_words(predictions: Sequence[StoredPrediction], profiled: StoredRun) -> list[tuple[str, ...]]:
+def predictions_in_words(
+    predictions: Sequence[StoredPrediction], profiled: StoredRun
+) -> list[tuple[str, ...]]:
     """Returns a row for each prediction from a run, with the columns of `PREDICTIONS_HEADER`."""
     own = profiled.summary.samples_per_s if profiled.summary else math.nan
     return [
@@ -191,7 +272,9 @@ def write_steps_csv(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO) 
     names = step_names(store, runs)
     file.write(csv_text((*STEPS_HEADER[:2], *names, STEPS_HEADER[-1])).encode())
     for run in runs:
-        for part in chain(store.steps_in_parts(run.id, names=names), of_other_ranks(store, run, names)):
+        for part in chain(
+            store.steps_in_parts(run.id, names=names), of_other_ranks(store, run, names)
+        ):
             file.write(_rows(run, since_start(part, run.t_origin_s)))
 
 
@@ -200,13 +283,19 @@ def _rows(run: StoredRun, part: Series) -> bytes | memoryview:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    before, after = (csv_text(map(cell_text, known)) for known in ((run.id, run.name), (run.simulated,)))
+    before, after = (
+        csv_text(map(cell_text, known)) for known in ((run.id, run.name), (run.simulated,))
+    )
     text = pa.large_string()
     cells = [column.cast(text) for column in chunks.as_table(part, INTEGERS).columns]
     ends = (pa.scalar(before.removesuffix("\r\n"), text), pa.scalar(after, text))
     options = {"null_handling": "replace", "null_replacement": ""}
-    rows = pc.binary_join_element_wise(ends[0], *cells, ends[1], pa.scalar(",", text), **options).combine_chunks()
-    _, ends_at, texts = rows.buffers()  # the texts of an array are stored one after another: they are the file
+    rows = pc.binary_join_element_wise(
+        ends[0], *cells, ends[1], pa.scalar(",", text), **options
+    ).combine_chunks()
+    _, ends_at, texts = (
+        rows.buffers()
+    )  # the texts of an array are stored one after another: they are the file
     n_bytes = int(np.frombuffer(ends_at, np.int64)[len(rows)])
     return memoryview(texts)[:n_bytes] if n_bytes else b""
 
@@ -227,8 +316,12 @@ def write_steps_parquet(store: RunStore, runs: Sequence[StoredRun], file: Binary
             for part in chain(own, of_other_ranks(store, run, names)):
                 steps = chunks.as_table(since_start(part, run.t_origin_s), INTEGERS)
                 if n := steps.num_rows:
-                    run_id, name, simulated = (pa.repeat(value, n) for value in (run.id, run.name, run.simulated))
-                    table = pa.Table.from_arrays([run_id, name, *steps.columns, simulated], schema=schema)
+                    run_id, name, simulated = (
+                        pa.repeat(value, n) for value in (run.id, run.name, run.simulated)
+                    )
+                    table = pa.Table.from_arrays(
+                        [run_id, name, *steps.columns, simulated], schema=schema
+                    )
                     writer.write_table(table, row_group_size=ROW_GROUP)
 
 
@@ -254,9 +347,16 @@ def _schema(header: Iterable[str], rows: str, runs: Sequence[StoredRun]) -> Any:
     }
     if rows == "steps":
         metadata["vitprof.runs"] = json.dumps([run_object(run) for run in runs])
-    docs = {c.name: c.doc for c in FIGURES} | {name: descriptions()[name] for name in CONFIG_COLUMNS}
-    kinds = ((name, pa.type_for_alias(ARROW.get(KINDS.get(name, float), "string"))) for name in header)
-    fields = [pa.field(n, kind, metadata={"description": docs[n]} if docs.get(n) else None) for n, kind in kinds]
+    docs = {c.name: c.doc for c in FIGURES} | {
+        name: descriptions()[name] for name in CONFIG_COLUMNS
+    }
+    kinds = (
+        (name, pa.type_for_alias(ARROW.get(KINDS.get(name, float), "string"))) for name in header
+    )
+    fields = [
+        pa.field(n, kind, metadata={"description": docs[n]} if docs.get(n) else None)
+        for n, kind in kinds
+    ]
     return pa.schema(fields, metadata=metadata)
 
 
@@ -266,15 +366,22 @@ def _schema(header: Iterable[str], rows: str, runs: Sequence[StoredRun]) -> Any:
 def run_object(run: StoredRun, tags: Sequence[str] = ()) -> dict[str, Any]:
     """Returns a run as one JSON object, a `Recording` without series; its phases count from the run's beginning."""
     origin = run.t_origin_s or 0.0
-    phases = [dataclasses.replace(p, t_start_s=p.t_start_s - origin, t_end_s=p.t_end_s - origin) for p in run.phases]
+    phases = [
+        dataclasses.replace(p, t_start_s=p.t_start_s - origin, t_end_s=p.t_end_s - origin)
+        for p in run.phases
+    ]
     shown = dataclasses.replace(run, phases=tuple(phases), tags=tuple(tags))
     plain: dict[str, Any] = codec.to_plain(shown, recording.Recording)
     return plain | {"error": run.error or None}
 
 
-def write_runs_json(store: RunStore, runs: Iterable[StoredRun], file: BinaryIO, *, series: bool = True) -> None:
+def write_runs_json(
+    store: RunStore, runs: Iterable[StoredRun], file: BinaryIO, *, series: bool = True
+) -> None:
     """Writes runs as a line of JSON, with their series `NUMBERS_AT_ONCE` numbers at a time, or null if not `series`."""
-    file.write(_json({"schema_version": columns.SCHEMA_VERSION, "runs": []}).removesuffix("]}").encode())
+    file.write(
+        _json({"schema_version": columns.SCHEMA_VERSION, "runs": []}).removesuffix("]}").encode()
+    )
     for number, run in enumerate(runs):
         about = run_object(run, store.tags(run.id))
         read = {"steps": store.steps, "telemetry": store.telemetry} if series else {}

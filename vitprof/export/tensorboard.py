@@ -23,12 +23,23 @@ from vitprof.store import RunStore, StoredRun
 MAX_GROUPS = 5_000
 """Groups of neighbours for each scalar of a long run, the lowest and the highest point of each: 10,000 points."""
 LIMIT_S = 300
-NO_SCALARS = ("t_start_s", "compute_start_s", "h2d_start_s", "made_start_s", "made_end_s", "host_s", "exposed_wait_s")
+NO_SCALARS = (
+    "t_start_s",
+    "compute_start_s",
+    "h2d_start_s",
+    "made_start_s",
+    "made_end_s",
+    "host_s",
+    "exposed_wait_s",
+)
 """Columns of seconds that are moments, or what other scalars say."""
 OF_LOADER = (*(f"{stage}_s" for stage in TIMED_STAGES), "hand_over_s")
 OTHER_NAMES = {"gap_s": "idle_gap", "kernel_s": "kernels"}
 STEP_TAGS: dict[str, tuple[str, float]] = {
-    name: (f"{'loader' if name in OF_LOADER else 'step'}/{OTHER_NAMES.get(name, name[:-2])}_ms", 1e3)
+    name: (
+        f"{'loader' if name in OF_LOADER else 'step'}/{OTHER_NAMES.get(name, name[:-2])}_ms",
+        1e3,
+    )
     for name in STEP_COLUMNS
     if name.endswith("_s") and name not in NO_SCALARS
 } | {"loss": ("train/loss", 1.0), "queue_depth": ("loader/queue_depth", 1.0)}
@@ -38,7 +49,9 @@ TELEMETRY_TAGS = {name: f"machine/{name}" for name in TELEMETRY_COLUMNS if name 
 def write_tensorboard(store: RunStore, runs: Sequence[StoredRun], directory: Path) -> None:
     try:
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-            raise VitprofError(f"{directory} is there already; give a new or empty directory for TensorBoard's files")
+            raise VitprofError(
+                f"{directory} is there already; give a new or empty directory for TensorBoard's files"
+            )
         target = directory.resolve()
         scalars = {run_directory(run): _scalars(store, run) for run in runs}
         temporary = Path(tempfile.mkdtemp(prefix=".vitprof-", suffix=".tmp", dir=target.parent))
@@ -56,10 +69,14 @@ def tensorboard_zip(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
     try:
         with tempfile.TemporaryDirectory(prefix=home.temporary_prefix("tensorboard")) as top:
             write_tensorboard(store, runs, Path(top) / "tensorboard")
-            return Path(shutil.make_archive(f"{top}/packed", "zip", top, "tensorboard")).read_bytes()
+            return Path(
+                shutil.make_archive(f"{top}/packed", "zip", top, "tensorboard")
+            ).read_bytes()
     except OSError as error:
         where = tempfile.gettempdir()
-        raise VitprofError(f"{where} cannot be written: {error.strerror or error}; TMPDIR names another") from error
+        raise VitprofError(
+            f"{where} cannot be written: {error.strerror or error}; TMPDIR names another"
+        ) from error
 
 
 def run_directory(run: StoredRun) -> str:
@@ -76,8 +93,14 @@ def _scalars(store: RunStore, run: StoredRun) -> dict[str, Floats]:
     began = dt.datetime.fromisoformat(run.created_utc.replace("Z", "+00:00")).timestamp()
     step_t = np.where(np.isfinite(steps["t_start_s"]), steps["t_start_s"] - origin, 0.0) + began
     machine_t = telemetry["t_s"] - origin + began
-    found = {tag: _thinned(steps["step"], step_t, steps[name] * by) for name, (tag, by) in STEP_TAGS.items()}
-    found |= {tag: _thinned(telemetry["seq"], machine_t, telemetry[name]) for name, tag in TELEMETRY_TAGS.items()}
+    found = {
+        tag: _thinned(steps["step"], step_t, steps[name] * by)
+        for name, (tag, by) in STEP_TAGS.items()
+    }
+    found |= {
+        tag: _thinned(telemetry["seq"], machine_t, telemetry[name])
+        for name, tag in TELEMETRY_TAGS.items()
+    }
     last = float(steps["step"][-1]) if len(steps["step"]) else 0.0
     for name, value in figures(run).items():
         if value is not None:
@@ -96,7 +119,9 @@ def _in_a_process(directory: Path, runs: dict[str, dict[str, Floats]]) -> None:
     command = runners.command("vitprof.export.tensorboard_child", str(directory))
     env = runners.environment()
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe, env=env) as process:
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe, env=env
+    ) as process:
         assert process.stdin is not None
         assert process.stderr is not None
         try:

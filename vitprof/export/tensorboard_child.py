@@ -38,12 +38,18 @@ def main(directory: Path, source: BinaryIO) -> None:
         by_step = runs.setdefault(run, {})
         for tag, points in tags.items():
             for step, wall, value in points.T.tolist():
-                by_step.setdefault((wall, step), []).append(Summary.Value(tag=tag, simple_value=value))
+                by_step.setdefault((wall, step), []).append(
+                    Summary.Value(tag=tag, simple_value=value)
+                )
     for run, by_step in runs.items():
         (directory / run).mkdir()
         writer = EventsWriter(str(directory / run / "events"))
-        for n, ((wall, step), values) in enumerate(sorted(by_step.items(), key=lambda item: item[0])):
-            if n % LOOK_EVERY == 0 and select.select([source], [], [], 0)[0]:  # at its end: the parent is gone
+        for n, ((wall, step), values) in enumerate(
+            sorted(by_step.items(), key=lambda item: item[0])
+        ):
+            if (
+                n % LOOK_EVERY == 0 and select.select([source], [], [], 0)[0]
+            ):  # at its end: the parent is gone
                 shutil.rmtree(directory, ignore_errors=True)
                 raise OSError(ENDED)
             writer.write_event(Event(wall_time=wall, step=int(step), summary=Summary(value=values)))
@@ -61,4 +67,6 @@ if __name__ == "__main__":
     if said:
         sys.stderr.write(f"{said}\n")
         sys.stderr.flush()
-    os._exit(1 if said else 0)  # at once: closing a file of which the disk took only half would raise again
+    os._exit(
+        1 if said else 0
+    )  # at once: closing a file of which the disk took only half would raise again

@@ -115,12 +115,16 @@ TOURNAMENT_HEADER = (
 )
 
 
-def _trials(board: Leaderboard, pays: Iterable[BreakEven], best: Recommendation | None) -> list[Trial]:
+def _trials(
+    board: Leaderboard, pays: Iterable[BreakEven], best: Recommendation | None
+) -> list[Trial]:
     paying = {p.key: p for p in pays}
     return [_trial(row, board, paying.get(row.key), best) for row in board.rows]
 
 
-def _trial(row: LeaderboardRow, board: Leaderboard, pay: BreakEven | None, best: Recommendation | None) -> Trial:
+def _trial(
+    row: LeaderboardRow, board: Leaderboard, pay: BreakEven | None, best: Recommendation | None
+) -> Trial:
     recommended = best is not None and row.key == best.key
     values: dict[str, Any] = {"baseline": row.key == board.baseline, "recommended": recommended}
     values["losses"] = row.entry.losses or None
@@ -138,37 +142,64 @@ def _trial(row: LeaderboardRow, board: Leaderboard, pay: BreakEven | None, best:
 
 
 def tournament_csv(
-    found: StoredTournament, board: Leaderboard, pays: Iterable[BreakEven] = (), best: Recommendation | None = None
+    found: StoredTournament,
+    board: Leaderboard,
+    pays: Iterable[BreakEven] = (),
+    best: Recommendation | None = None,
 ) -> str:
     base = found.spec.base
-    shared = {"tournament_id": found.id, "tournament": found.name, "dataset": base.dataset, "device": base.device}
+    shared = {
+        "tournament_id": found.id,
+        "tournament": found.name,
+        "dataset": base.dataset,
+        "device": base.device,
+    }
     shared |= {"schema_version": columns.SCHEMA_VERSION, "simulated": base.simulated}
     rows = (shared | vars(trial) for trial in _trials(board, pays, best))
     return csv_text(TOURNAMENT_HEADER, ([row[name] for name in TOURNAMENT_HEADER] for row in rows))
 
 
 def tournament_object(
-    found: StoredTournament, board: Leaderboard, pays: Iterable[BreakEven] = (), best: Recommendation | None = None
+    found: StoredTournament,
+    board: Leaderboard,
+    pays: Iterable[BreakEven] = (),
+    best: Recommendation | None = None,
 ) -> dict[str, Any]:
     listed = {"schema_version": columns.SCHEMA_VERSION, **listed_object(found)}
     use = _recommended(best, found) if best else None
     trials = [codec.to_plain(trial) for trial in _trials(board, pays, best)]
-    return listed | {"baseline": board.baseline, "best": board.best, "recommendation": use, "trials": trials}
+    return listed | {
+        "baseline": board.baseline,
+        "best": board.best,
+        "recommendation": use,
+        "trials": trials,
+    }
 
 
 def listed_object(found: StoredTournament) -> dict[str, Any]:
     """Returns what a tournament runs, and its state."""
     same = {name: getattr(found, name) for name in ("name", "created_utc", "status", "note")}
-    return {"tournament_id": found.id, **same, "simulated": found.spec.base.simulated, "spec": found.spec.to_dict()}
+    return {
+        "tournament_id": found.id,
+        **same,
+        "simulated": found.spec.base.simulated,
+        "spec": found.spec.to_dict(),
+    }
 
 
 def _recommended(best: Recommendation, found: StoredTournament) -> dict[str, Any]:
-    code = {} if found.spec.script is None else {"code": code_line(found.spec.script, best.key or "") or None}
+    code = (
+        {}
+        if found.spec.script is None
+        else {"code": code_line(found.spec.script, best.key or "") or None}
+    )
     plain: dict[str, Any] = codec.to_plain(best)
     return plain | code
 
 
-def tournament_markdown(found: StoredTournament, board: Leaderboard, best: Recommendation | None = None) -> str:
+def tournament_markdown(
+    found: StoredTournament, board: Leaderboard, best: Recommendation | None = None
+) -> str:
     table = article_table(board)
     where = f"{found.spec.base.dataset}, device {found.spec.base.device}"
     simulated = " (simulated)" if found.spec.base.simulated else ""
@@ -178,7 +209,9 @@ def tournament_markdown(found: StoredTournament, board: Leaderboard, best: Recom
         "| setting | " + " | ".join(f"batch {n:,}" for n in table.batch_sizes) + " |",
         "|---" * (len(table.batch_sizes) + 1) + "|",
     ]
-    lines += [f"| {_cell_text(t.name)} | " + " | ".join(map(_cell, t.cells)) + " |" for t in table.lines]
+    lines += [
+        f"| {_cell_text(t.name)} | " + " | ".join(map(_cell, t.cells)) + " |" for t in table.lines
+    ]
     return "\n".join([*lines, "", *([best.sentence] if best else [])]).rstrip() + "\n"
 
 
@@ -186,7 +219,9 @@ def _cell(cell: LeaderboardRow | None) -> str:
     if cell is None:
         return ""
     if cell.epoch_s != cell.epoch_s:
-        return _cell_text(f"{cell.entry.status}: {cell.entry.reason}" if cell.entry.reason else cell.entry.status)
+        return _cell_text(
+            f"{cell.entry.status}: {cell.entry.reason}" if cell.entry.reason else cell.entry.status
+        )
     interval = f" ({formats.seconds(cell.epoch_low)} to {formats.seconds(cell.epoch_high)})"
     parts = [formats.seconds(cell.epoch_s) + (interval if cell.epoch_low == cell.epoch_low else "")]
     if cell.gpu_mem_bytes == cell.gpu_mem_bytes:

@@ -58,12 +58,21 @@ QUEUE = "batches ready"
 ARGS = ',"args":{"step":%d}'
 
 
-def write_trace(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO, *, whole: bool = False) -> str:
+def write_trace(
+    store: RunStore, runs: Sequence[StoredRun], file: BinaryIO, *, whole: bool = False
+) -> str:
     """Writes the runs' traces, each from its beginning, `MOST_STEPS` steps unless `whole`; returns which are cut."""
     traces = [RunTrace(store, run, whole=whole) for run in runs]
-    cut = "; ".join(f"run {t.run.id}: the first {t.n_kept:,} of {t.n:,} steps" for t in traces if t.cut)
+    cut = "; ".join(
+        f"run {t.run.id}: the first {t.n_kept:,} of {t.n:,} steps" for t in traces if t.cut
+    )
     simulated = ", ".join(str(run.id) for run in runs if run.simulated) or "none"
-    about = {"program": "vitprof", "schema_version": str(SCHEMA_VERSION), "simulated": simulated, "cut": cut or "no"}
+    about = {
+        "program": "vitprof",
+        "schema_version": str(SCHEMA_VERSION),
+        "simulated": simulated,
+        "cut": cut or "no",
+    }
     head = {"displayTimeUnit": "ms", "otherData": about}
     file.write((json.dumps(head)[:-1] + ', "traceEvents": [\n').encode())
     events = itertools.chain.from_iterable(trace.events() for trace in traces)
@@ -75,7 +84,9 @@ def write_trace(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO, *, w
     return cut
 
 
-def write_trace_gz(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO, *, whole: bool = False) -> str:
+def write_trace_gz(
+    store: RunStore, runs: Sequence[StoredRun], file: BinaryIO, *, whole: bool = False
+) -> str:
     """Does what `write_trace` does, compressed: both viewers open that too, and it is about a tenth of the size."""
     with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=6, mtime=0, filename="") as packed:
         return write_trace(store, runs, cast(BinaryIO, packed), whole=whole)
@@ -123,16 +134,27 @@ class RunTrace:
             new = {name: values[:left] for name, values in part.items()}
             if not len(new["step"]):
                 return
-            joined = {name: np.concatenate([before.get(name, values[:0]), values]) for name, values in new.items()}
+            joined = {
+                name: np.concatenate([before.get(name, values[:0]), values])
+                for name, values in new.items()
+            }
             yield joined, len(joined["step"]) - len(new["step"])
             left -= len(new["step"])
             before = {name: values[-1:] for name, values in new.items()}
 
     def _meta(self, kind: str, tid: int, **args: Any) -> str:
-        return _json({"ph": "M", "name": kind, "pid": self.run.id, "tid": tid, "ts": 0, "args": args})
+        return _json(
+            {"ph": "M", "name": kind, "pid": self.run.id, "tid": tid, "ts": 0, "args": args}
+        )
 
     def _complete(
-        self, first: int, title: str, start: Ints, end: Ints, names: Iterable[str], args: Iterable[str]
+        self,
+        first: int,
+        title: str,
+        start: Ints,
+        end: Ints,
+        names: Iterable[str],
+        args: Iterable[str],
     ) -> Iterator[str]:
         """Yields complete events, in tracks from `first` on, after the names of new tracks. Times are in ns and written
         in microseconds; `names` are JSON, and so are `args`.
@@ -141,11 +163,16 @@ class RunTrace:
         known = packer.n_lanes
         tracks = first + packer.pack(start, end)
         for extra in range(known, packer.n_lanes):
-            yield self._meta("thread_name", first + extra, name=f"{title} ({extra + 1})" if extra else title)
+            yield self._meta(
+                "thread_name", first + extra, name=f"{title} ({extra + 1})" if extra else title
+            )
             yield self._meta("thread_sort_index", first + extra, sort_index=first + extra)
         shape = f'{{"ph":"X","name":%s,"pid":{self.run.id},"tid":%d,"ts":%r,"dur":%r%s}}'
         times = ((start - self._origin) / 1e3, (end - start) / 1e3)
-        yield from map(shape.__mod__, zip(names, tracks.tolist(), *(t.tolist() for t in times), args, strict=True))
+        yield from map(
+            shape.__mod__,
+            zip(names, tracks.tolist(), *(t.tolist() for t in times), args, strict=True),
+        )
 
     def _phases(self) -> Iterator[str]:
         phases = self.run.phases
@@ -181,7 +208,9 @@ class RunTrace:
             b = np.maximum(end[at], start[at])
             first = LOADER + 100 * (who + 1)
             title = "loader" if who < 0 else f"loader worker {who}"
-            yield from self._complete(first, title, a, b, ['"make batch"'] * len(at), self._stages(steps, at))
+            yield from self._complete(
+                first, title, a, b, ['"make batch"'] * len(at), self._stages(steps, at)
+            )
 
     def _stages(self, steps: Series, at: Ints) -> Iterable[str]:
         numbers = steps["step"][at].astype(int).tolist()
@@ -190,7 +219,9 @@ class RunTrace:
             return
         for i, number in zip(at.tolist(), numbers, strict=True):
             seconds = {stage: float(steps[f"{stage}_s"][i]) for stage in TIMED_STAGES}
-            took = {f"{stage}_ms": round(1e3 * s, 6) for stage, s in seconds.items() if np.isfinite(s)}
+            took = {
+                f"{stage}_ms": round(1e3 * s, 6) for stage, s in seconds.items() if np.isfinite(s)
+            }
             yield f',"args":{_json({"step": number} | took)}'
 
     def _queue(self, steps: Series) -> Iterator[str]:
@@ -215,7 +246,9 @@ class RunTrace:
         at = at[np.argsort(t_s[at], kind="stable")]
         ts = (nanoseconds(t_s[at]) - self._origin) / 1e3
         shape = f'{{"ph":"C","name":%s,"pid":{self.run.id},"tid":0,"ts":%r,"args":{{"value":%r}}}}'
-        return map(shape.__mod__, zip(itertools.repeat(_json(name)), ts.tolist(), values[at].tolist()))
+        return map(
+            shape.__mod__, zip(itertools.repeat(_json(name)), ts.tolist(), values[at].tolist())
+        )
 
 
 def _origin(run: StoredRun, steps: Series, telemetry: Series) -> int:

@@ -40,11 +40,16 @@ class TrackerLink:
     def __enter__(self) -> TrackerLink:
         """Makes the file's folder. Raises `OSError`."""
         self._folder = Path(tempfile.mkdtemp(prefix=temporary_prefix("tracker")))
-        self._file = self._folder / "run.json"  # it may hold a server's token: the folder is the user's alone
+        self._file = (
+            self._folder / "run.json"
+        )  # it may hold a server's token: the folder is the user's alone
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -60,7 +65,12 @@ class TrackerLink:
             about = json.loads(self._file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return f"nothing was written to {words}: the script had no active run of it while it trained"
-        asked = {"tracker": self._name, "run": about["run"], "figures": figures_of(run), "words": words_of(run)}
+        asked = {
+            "tracker": self._name,
+            "run": about["run"],
+            "figures": figures_of(run),
+            "words": words_of(run),
+        }
         if why := _written(about, json.dumps(asked)):
             return f"the verdict was not written to {words}: {why}"
         return ""
@@ -77,20 +87,35 @@ def figures_of(run: StoredRun) -> dict[str, float]:
 def words_of(run: StoredRun) -> dict[str, str]:
     """Returns what is to be known of the run in words."""
     about = {"run": str(run.id), "status": run.status}
-    return about if run.verdict is None else about | {"verdict": run.verdict.kind, "sentence": run.verdict.sentence}
+    return (
+        about
+        if run.verdict is None
+        else about | {"verdict": run.verdict.kind, "sentence": run.verdict.sentence}
+    )
 
 
 def _written(about: dict[str, Any], asked: str) -> str:
     """Returns why the script's Python could not write what is asked; "" where it did."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("VITPROF_WATCH_")}
+    own = {
+        name: value for name, value in os.environ.items() if not name.startswith("VITPROF_WATCH_")
+    }
     path = os.pathsep.join(filter(None, [str(STARTUP), own.get("PYTHONPATH")]))
     own |= about["variables"] | {"PYTHONPATH": path, "VITPROF_WATCH_ROOT": str(STARTUP.parents[2])}
     command = [about["python"], "-c", CONCLUDE]
-    more: dict[str, Any] = {"input": asked, "capture_output": True, "text": True, "timeout": LIMIT_S}
+    more: dict[str, Any] = {
+        "input": asked,
+        "capture_output": True,
+        "text": True,
+        "timeout": LIMIT_S,
+    }
     try:
         ended = subprocess.run(command, cwd=about["cwd"], env=own, check=False, **more)
     except subprocess.TimeoutExpired:
         return f"it did not answer within {LIMIT_S:g} s"
     except OSError as error:
         return f"{about['python']} cannot be started again: {error.strerror or error}"
-    return "" if not ended.returncode else (ended.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+    return (
+        ""
+        if not ended.returncode
+        else (ended.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+    )

@@ -47,7 +47,9 @@ def send(buffer: EventBuffer, stream: BinaryIO, finished: threading.Event) -> No
     """Writes the buffer's messages to the pipe until the job has `finished`, in a thread of its own: a full pipe never
     blocks the training loop.
     """
-    with contextlib.suppress(OSError):  # the parent is gone; the end of standard input stops the job
+    with contextlib.suppress(
+        OSError
+    ):  # the parent is gone; the end of standard input stops the job
         last = False
         while not last:
             last = finished.wait(SEND_EVERY_S)
@@ -104,15 +106,21 @@ def work() -> None:
     line = b""
     while not line.endswith(b"\n"):
         if not (part := os.read(0, 1)):
-            sys.stderr.write(f"vitprof.jobs.child is started by vitprof itself; use {program()} run\n")
+            sys.stderr.write(
+                f"vitprof.jobs.child is started by vitprof itself; use {program()} run\n"
+            )
             leave(1)
         line += part
     stop = threading.Event()
     finished = threading.Event()
-    threading.Thread(target=watch_stdin, args=(stop, finished), name="vitprof-stdin", daemon=True).start()
+    threading.Thread(
+        target=watch_stdin, args=(stop, finished), name="vitprof-stdin", daemon=True
+    ).start()
     mark_multiprocessing()
     buffer = EventBuffer()
-    sender = threading.Thread(target=send, args=(buffer, channel, finished), name="vitprof-sender", daemon=True)
+    sender = threading.Thread(
+        target=send, args=(buffer, channel, finished), name="vitprof-sender", daemon=True
+    )
     sender.start()
     _failure = run_job(RunConfig.from_dict(json.loads(line)), buffer, stop, alone=True)
     finished.set()
@@ -142,7 +150,9 @@ def load() -> None:
 def serve(connection: socket.socket) -> bool:
     """Answers requests until the socket ends. Returns False here, and True in each fork."""
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler the signal would not wake `select`
+    signal.signal(
+        signal.SIGCHLD, lambda *_: None
+    )  # without a handler the signal would not wake `select`
     signal.set_wakeup_fd(wake_write)
     _send(connection, {"ready": True})
     with selectors.DefaultSelector() as selector:
@@ -155,7 +165,9 @@ def serve(connection: socket.socket) -> bool:
                     os.read(wake_read, 4096)
                 _send_exits(connection)
             if connection in ready:
-                message, descriptors, *_ = socket.recv_fds(connection, MAX_MESSAGE_BYTES, N_DESCRIPTORS)
+                message, descriptors, *_ = socket.recv_fds(
+                    connection, MAX_MESSAGE_BYTES, N_DESCRIPTORS
+                )
                 if not message:
                     return False
                 if _forks(connection):
@@ -198,7 +210,9 @@ def _become_a_job(request: dict[str, Any], descriptors: list[int]) -> None:
     os.environ.update(request["environment"])
     random.seed()
     np.random.seed()  # otherwise every fork would begin with the same global state
-    atexit.register(gc.unfreeze)  # extension modules complain about objects that are not freed at exit
+    atexit.register(
+        gc.unfreeze
+    )  # extension modules complain about objects that are not freed at exit
 
 
 def main() -> None:

@@ -61,7 +61,10 @@ class Listener:
     """
 
     def __init__(
-        self, connections: Iterable[socket.socket], name: str, on_steps: Callable[[Columns], object] | None = None
+        self,
+        connections: Iterable[socket.socket],
+        name: str,
+        on_steps: Callable[[Columns], object] | None = None,
     ) -> None:
         """`on_steps` is called in the thread with finished steps as they arrive."""
         self._connections = connections
@@ -72,7 +75,9 @@ class Listener:
         """Whether the process that is recorded may still send something."""
         self._over = threading.Event()
         self._readers: list[threading.Thread] = []
-        self._thread = threading.Thread(target=self._run, name=f"vitprof-reader-{name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name=f"vitprof-reader-{name}", daemon=True
+        )
         self._thread.start()
 
     def join(self, timeout_s: float) -> None:
@@ -89,7 +94,9 @@ class Listener:
         for connection in self._connections:
             name = f"{self._thread.name}-{len(self._readers)}"
             placed = threading.Event()
-            reader = threading.Thread(target=self._read, args=(connection, before, placed), name=name, daemon=True)
+            reader = threading.Thread(
+                target=self._read, args=(connection, before, placed), name=name, daemon=True
+            )
             self._readers.append(reader)
             reader.start()
             before = placed
@@ -102,12 +109,18 @@ class Listener:
         self.places.close()
         self.inbox.put(None)
 
-    def _read(self, connection: socket.socket, before: threading.Event, placed: threading.Event) -> None:
+    def _read(
+        self, connection: socket.socket, before: threading.Event, placed: threading.Event
+    ) -> None:
         """Reads a connection; it finds its place once the one `before` has, at most `PLACED_WITHIN_S` later."""
         connection.setblocking(True)
         rank = None
         first = list[Message]()
-        with connection, connection.makefile("rb") as stream, contextlib.suppress(ValueError, OSError):
+        with (
+            connection,
+            connection.makefile("rb") as stream,
+            contextlib.suppress(ValueError, OSError),
+        ):
             for message in read_messages(stream):
                 if rank is not None:
                     self._take(message, rank)
@@ -168,7 +181,9 @@ class ScriptRunner:
         while True:
             message = self._first.pop(0) if self._first else self._get()
             if message is None and self._is_over():
-                time.sleep(POLL_S)  # a process that is killed closes its connection before it is gone
+                time.sleep(
+                    POLL_S
+                )  # a process that is killed closes its connection before it is gone
                 if self._lives():
                     yield Note("facts", {"partly_watched": LOST})
                 yield Note("end", {"status": "failed", "error": GONE})
@@ -210,7 +225,9 @@ class ScriptRunner:
 
 def record(runner: ScriptRunner) -> None:
     """Records everything that the script trains as one run. Raises `VitprofError`."""
-    threading.Thread(target=codec.arrow, name="vitprof-imports").start()  # else at the first write, during training
+    threading.Thread(
+        target=codec.arrow, name="vitprof-imports"
+    ).start()  # else at the first write, during training
     described = runner.begins()
     if described is None:
         return

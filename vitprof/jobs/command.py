@@ -67,7 +67,9 @@ class CommandRunner:
         self._listening = listening or listen("watch")
         self._directory = os.path.dirname(path := self._listening.getsockname())
         options = {"steps": steps, "detach_after": detach_after, "headroom": int(headroom)}
-        asked = {f"VITPROF_WATCH_{name.upper()}": str(value) for name, value in options.items() if value}
+        asked = {
+            f"VITPROF_WATCH_{name.upper()}": str(value) for name, value in options.items() if value
+        }
         asked |= {"VITPROF_WATCH_RANKS": "1"} if self.records_ranks else {}
         environment = _watching(os.environ, path) | asked | dict(variables or {})
         self._closing = threading.Event()
@@ -78,8 +80,12 @@ class CommandRunner:
             self._closing.set()
             self._listener.join(LAST_WORDS_S)
             self._clean_up()
-            missing = f" ({error.filename})" if error.filename not in (None, command[0]) else ""  # its directory
-            raise JobError(f"cannot start {command[0]}: {error.strerror or error}{missing}") from error
+            missing = (
+                f" ({error.filename})" if error.filename not in (None, command[0]) else ""
+            )  # its directory
+            raise JobError(
+                f"cannot start {command[0]}: {error.strerror or error}{missing}"
+            ) from error
         self.pid = self._process.pid
         self._command = command
         self._asked = False
@@ -140,7 +146,11 @@ class CommandRunner:
         """Returns the message, but for the training process's last one: the script may go on after that."""
         ends = isinstance(message, Note) and message.kind == "end"
         self._left |= ends
-        return Note("stage", {"name": "unwatched", "fraction": None, "message": ""}) if ends else message
+        return (
+            Note("stage", {"name": "unwatched", "fraction": None, "message": ""})
+            if ends
+            else message
+        )
 
     def _last(self) -> Note:
         code = self._process.returncode
@@ -197,7 +207,11 @@ class CommandRunner:
 def _watching(environment: os._Environ[str], path: str) -> dict[str, str]:
     before = environment.get("PYTHONPATH")
     return {
-        **{name: value for name, value in environment.items() if not name.startswith("VITPROF_WATCH_")},
+        **{
+            name: value
+            for name, value in environment.items()
+            if not name.startswith("VITPROF_WATCH_")
+        },
         "VITPROF_WATCH_SOCKET": path,
         "VITPROF_WATCH_ROOT": str(STARTUP.parents[2]),
         "PYTHONPATH": os.pathsep.join([str(STARTUP), *([before] if before else [])]),
@@ -210,7 +224,9 @@ class LoggedRunner(CommandRunner):
     def __init__(self, command: Sequence[str], words: str, log: Path) -> None:
         self._words = words
         with open_log(log) as out:
-            super().__init__(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+            super().__init__(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+            )
 
     def messages(self) -> Iterator[Message | None]:
         yield Note("facts", {"command": self._words})
@@ -274,15 +290,24 @@ class TrialRunner(CommandRunner):
         self._wrong = ""
         self._end_by: float | None = None
         """When to kill a script that has made its steps and has not ended, on the monotonic clock (s)."""
-        looked_at = trial_folder.named_folders(trial.command, trial.directory) if trial.lists_changes else None
+        looked_at = (
+            trial_folder.named_folders(trial.command, trial.directory)
+            if trial.lists_changes
+            else None
+        )
         with open_log(log) as out, contextlib.ExitStack() as unless_started:
-            folder = self._folder = trial_folder.TrialFolder(trial.directory, trial.isolation, trial.layered, looked_at)
+            folder = self._folder = trial_folder.TrialFolder(
+                trial.directory, trial.isolation, trial.layered, looked_at
+            )
             unless_started.callback(folder.remove)
             listening = listen("trial")
             directory = os.path.dirname(listening.getsockname())
             self._reports = Path(directory) / "reports"
             under = os.path.realpath(folder.cwd) if trial.lists_changes else ""
-            reporting = {"VITPROF_WATCH_TELL": str(self._reports), "VITPROF_WATCH_OPENED_UNDER": under}
+            reporting = {
+                "VITPROF_WATCH_TELL": str(self._reports),
+                "VITPROF_WATCH_OPENED_UNDER": under,
+            }
             super().__init__(
                 folder.command(trial.command, directory),
                 steps=trial.steps,
@@ -304,7 +329,10 @@ class TrialRunner(CommandRunner):
             elif not isinstance(message, Note):
                 yield self._steps(message)
                 self._n += n_rows(message)
-                yield Note("stage", {"name": "training", "fraction": self._n / self._trial.steps, "message": ""})
+                yield Note(
+                    "stage",
+                    {"name": "training", "fraction": self._n / self._trial.steps, "message": ""},
+                )
             elif message.kind == "environment":
                 yield message
                 yield from (Note("notice", {"line": line}) for line in self._trial.remarks)
@@ -328,9 +356,14 @@ class TrialRunner(CommandRunner):
         if not watched.get("made_changed"):
             other = ", in another way or for another dataset" if here == trial.where else ""
             problem = next((text for about, text in self._lines() if about == "problem"), "")
-            why = problem or f"the first trial's loader was made at {trial.where}, this one's at {here}{other}"
+            why = (
+                problem
+                or f"the first trial's loader was made at {trial.where}, this one's at {here}{other}"
+            )
             self._wrong = f"the setting was not applied to the loader that trains: {why}"
-        elif differ := [name for name, value in trial.arguments.items() if _is_other(watched, name, value)]:
+        elif differ := [
+            name for name, value in trial.arguments.items() if _is_other(watched, name, value)
+        ]:
             self._wrong = f"the script sets {', '.join(differ)} itself after it has made its loader"
         if self._wrong:
             self._signal(signal.SIGTERM)
@@ -370,7 +403,9 @@ class TrialRunner(CommandRunner):
         self._process.wait()
         self._end_others()
         if self._trial.lists_changes:
-            self._changes += self._folder.changes([text for about, text in self._lines() if about == "opened"])
+            self._changes += self._folder.changes(
+                [text for about, text in self._lines() if about == "opened"]
+            )
         why = super().close()
         self._folder.remove()
         return why
@@ -384,7 +419,12 @@ class TrialRunner(CommandRunner):
 
     def _notices(self) -> list[str]:
         lines = list(dict.fromkeys(text for about, text in self._lines() if about == "notice"))
-        if self._listener.places.found and not self._wrong and self._n < self._trial.steps and self.returncode == 0:
+        if (
+            self._listener.places.found
+            and not self._wrong
+            and self._n < self._trial.steps
+            and self.returncode == 0
+        ):
             lines.append(f"the script ended by itself after {self._n} of {self._trial.steps} steps")
         return lines
 
@@ -404,4 +444,8 @@ class TrialRunner(CommandRunner):
 
 def _is_other(watched: Mapping[str, Any], name: str, value: Any) -> bool:
     name = "start_method" if name == "multiprocessing_context" else name
-    return name in watched and watched[name] != value and not (name == "prefetch_factor" and value is None)
+    return (
+        name in watched
+        and watched[name] != value
+        and not (name == "prefetch_factor" and value is None)
+    )

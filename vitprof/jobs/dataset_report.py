@@ -34,11 +34,16 @@ def dataset_of(command: Sequence[str], started: Started = lambda _: None) -> Dat
     standard error. `started` gets it as it runs. Raises `JobError` where it cannot be started, or shows no dataset.
     """
     facts = codec.from_plain(DatasetFacts, _found(command, started, {}, lambda: None))
-    return replace(facts, file_facts=file_facts([Path(name) for name in (*facts.files, *facts.held_files)]))
+    return replace(
+        facts, file_facts=file_facts([Path(name) for name in (*facts.files, *facts.held_files)])
+    )
 
 
 def stored(
-    command: Sequence[str], request: Mapping[str, Any], started: Started, progress: Callable[[], None]
+    command: Sequence[str],
+    request: Mapping[str, Any],
+    started: Started,
+    progress: Callable[[], None],
 ) -> Conversion:
     """Stores samples of that dataset as `request` says (`vitprof.watch.conversion`), and returns what came of it; calls
     `progress` meanwhile. Raises `JobError`.
@@ -46,7 +51,10 @@ def stored(
     return codec.from_plain(
         Conversion,
         _found(
-            command, started, {"VITPROF_WATCH_CONVERT": json.dumps({**request, "began_s": time.monotonic()})}, progress
+            command,
+            started,
+            {"VITPROF_WATCH_CONVERT": json.dumps({**request, "began_s": time.monotonic()})},
+            progress,
         ),
     )
 
@@ -67,19 +75,27 @@ def _found(
             if isinstance(message, Note) and message.kind == "notice":
                 reasons.append(str(message.values["line"]))
         runner.close()
-        if not path.exists() and (runner.stopping or runner.returncode in (-signal.SIGINT, 128 + signal.SIGINT)):
+        if not path.exists() and (
+            runner.stopping or runner.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
+        ):
             raise KeyboardInterrupt
         if not path.exists():
             why = "; ".join(reasons) or "no step of training was made"
             raise JobError(f"no dataset was seen: {_ended(runner.returncode)}{why}")
         found = json.loads(path.read_text(encoding="utf-8"))
     if "error" in found:
-        raise JobError(f"the dataset cannot be {'stored' if more else 'described'}: {found['error']}")
+        raise JobError(
+            f"the dataset cannot be {'stored' if more else 'described'}: {found['error']}"
+        )
     return dict(found)
 
 
 def _ended(code: int | None) -> str:
-    return f"the script ended with {f'signal {-code}' if code < 0 else f'exit status {code}'}; " if code else ""
+    return (
+        f"the script ended with {f'signal {-code}' if code < 0 else f'exit status {code}'}; "
+        if code
+        else ""
+    )
 
 
 def file_facts(paths: Sequence[Path]) -> FileFacts:

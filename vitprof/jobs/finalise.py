@@ -42,9 +42,17 @@ def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> d
         more = nodes.of_ranks(store, run, steps, telemetry)
         facts |= more
         span = {"t_origin_s": t_origin_s, "t_end_s": t_end_s}
-        figures = summary.summarise(run.config, steps, telemetry, run.phases, facts, **span, gaps=of_run)
-        verdict = judge(run.config, steps, run.phases, telemetry, facts, possible=can_run, gaps=of_run)
-        found = {"summary": figures, "verdict": verdict.to_dict(), "spark": spark(steps, run.phases, of_run.every)}
+        figures = summary.summarise(
+            run.config, steps, telemetry, run.phases, facts, **span, gaps=of_run
+        )
+        verdict = judge(
+            run.config, steps, run.phases, telemetry, facts, possible=can_run, gaps=of_run
+        )
+        found = {
+            "summary": figures,
+            "verdict": verdict.to_dict(),
+            "spark": spark(steps, run.phases, of_run.every),
+        }
         return found | ({"facts": run.facts | more} if more else {})
     except Exception as error:
         if not isinstance(error, VitprofError):  # a defect: its traceback goes to the program's log
@@ -57,9 +65,13 @@ def unjudged(reason: str) -> str:
     return f"this run could not be judged: {reason}; its steps and telemetry are kept and can be exported"
 
 
-def spark(steps: Series, phases: Sequence[Phase], of_steps: gaps.Gaps | None = None) -> list[float | None]:
+def spark(
+    steps: Series, phases: Sequence[Phase], of_steps: gaps.Gaps | None = None
+) -> list[float | None]:
     """Returns the device's idle share (0 to 1) over the run, in at most `SPARK_BINS` bins; None where not known."""
-    _, share = utilisation.idle_bins(steps, phases, bins=min(SPARK_BINS, max(len(steps["step"]), 1)), gaps=of_steps)
+    _, share = utilisation.idle_bins(
+        steps, phases, bins=min(SPARK_BINS, max(len(steps["step"]), 1)), gaps=of_steps
+    )
     return [round(float(v), 3) if np.isfinite(v) else None for v in share]
 
 
@@ -77,7 +89,9 @@ def settle_interrupted(store: RunStore, clock: Callable[[], float] = time.monoto
             sum_up(run_id, None)
 
 
-def _settle(store: RunStore, time_left: Callable[[], bool], run_id: int, ended_s: float | None) -> None:
+def _settle(
+    store: RunStore, time_left: Callable[[], bool], run_id: int, ended_s: float | None
+) -> None:
     try:
         run = store.run(run_id)
         steps = store.steps(run_id)
@@ -88,7 +102,12 @@ def _settle(store: RunStore, time_left: Callable[[], bool], run_id: int, ended_s
     if run.t_origin_s is None or not (len(steps["step"]) or ended_s is not None):
         return
     if time_left():
-        columns = settle(store, run_id, run.t_origin_s, float(steady.end_s(steps)[-1]) if ended_s is None else ended_s)
+        columns = settle(
+            store,
+            run_id,
+            run.t_origin_s,
+            float(steady.end_s(steps)[-1]) if ended_s is None else ended_s,
+        )
     else:
         columns = {"notices": [*run.notices, unjudged("judging other runs took all the time")]}
     store.update_run(run_id, **columns)

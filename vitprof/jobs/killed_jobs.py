@@ -47,16 +47,28 @@ class KillCounts:
 def kill_counts() -> KillCounts:
     """Returns the current counts."""
     groups = _groups()
-    of_group = [_numbers(group / "memory.events") or _numbers(group / "memory.oom_control") for group in groups[:1]]
-    limits = [_numbers(group / "memory.events").get("oom", _number(group / "memory.failcnt")) for group in groups]
+    of_group = [
+        _numbers(group / "memory.events") or _numbers(group / "memory.oom_control")
+        for group in groups[:1]
+    ]
+    limits = [
+        _numbers(group / "memory.events").get("oom", _number(group / "memory.failcnt"))
+        for group in groups
+    ]
     reached = [limit for limit in limits if limit is not None]
     killed = of_group[0].get("oom_kill") if of_group else None
-    return KillCounts(killed, sum(reached) if reached else None, _numbers(ROOT / "proc/vmstat").get("oom_kill"))
+    return KillCounts(
+        killed, sum(reached) if reached else None, _numbers(ROOT / "proc/vmstat").get("oom_kill")
+    )
 
 
 def memory_limit() -> int | None:
     """Returns the bytes that this process's control group may use, by its own limit or one above it; None without."""
-    limits = (_number(group / name) for group in _groups() for name in ("memory.max", "memory.limit_in_bytes"))
+    limits = (
+        _number(group / name)
+        for group in _groups()
+        for name in ("memory.max", "memory.limit_in_bytes")
+    )
     return min((limit for limit in limits if limit is not None and limit < NO_LIMIT), default=None)
 
 
@@ -102,7 +114,9 @@ class MemoryWitness:
             of = "" if (limit := memory_limit()) is None else f" of {size(limit)}"
             group = f"its control group (a container's, or the session's) reached its limit{of}"
             return f"the kernel ended it because {group}{held}; {TRY}, or raise the limit (docker run --memory)"
-        if _more(now.group, before.group) or (now.group is None and _more(now.machine, before.machine)):
+        if _more(now.group, before.group) or (
+            now.group is None and _more(now.machine, before.machine)
+        ):
             machine = f"the machine's memory of {size(psutil.virtual_memory().total)} was used up"
             return f"the kernel ended it because {machine}{held}; {TRY}, or end other programs"
         if now.group is None and now.machine is None:
@@ -127,13 +141,20 @@ def _resident(pid: int) -> int:
 def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether the system refused memory: a `MemoryError`, or the message of PyTorch's allocator or a fork."""
     message = str(error)
-    return isinstance(error, MemoryError) or "can't allocate memory" in message or "Cannot allocate memory" in message
+    return (
+        isinstance(error, MemoryError)
+        or "can't allocate memory" in message
+        or "Cannot allocate memory" in message
+    )
 
 
 def out_of_memory_words(message: str) -> str:
     """Returns one line for a job that the system refused memory, in which a limit of this process (ulimit) is named."""
     todo = f"{TRY}, or end other programs"
-    for name, number, option in (("data", resource.RLIMIT_DATA, "-d"), ("address space", resource.RLIMIT_AS, "-v")):
+    for name, number, option in (
+        ("data", resource.RLIMIT_DATA, "-d"),
+        ("address space", resource.RLIMIT_AS, "-v"),
+    ):
         if (soft := resource.getrlimit(number)[0]) != resource.RLIM_INFINITY:
             todo = f"this process may have {size(soft)} of {name} (ulimit {option}): raise it, or {TRY}"
     return f"out of memory ({message}); the job held {size(_resident(os.getpid()))}; {todo}"
@@ -149,7 +170,9 @@ def mark_multiprocessing() -> None:
     as `multiprocessing.util.get_temp_dir` does, which is then asked for it.
     """
     made = tempfile.mkdtemp(prefix=temporary_prefix("mp"))
-    multiprocessing.util.Finalize(None, shutil.rmtree, (made,), {"ignore_errors": True}, exitpriority=-100)
+    multiprocessing.util.Finalize(
+        None, shutil.rmtree, (made,), {"ignore_errors": True}, exitpriority=-100
+    )
     multiprocessing.process.current_process()._config["tempdir"] = made  # type: ignore[attr-defined]
 
 
@@ -157,7 +180,9 @@ def clear_orphans() -> None:
     """Removes temporary files, and kills suspended processes, of this user's jobs whose owner is gone."""
     clear_temporary()
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):  # psutil notices if its id is another process's by now
+        with contextlib.suppress(
+            psutil.Error, OSError
+        ):  # psutil notices if its id is another process's by now
             if process.status() == psutil.STATUS_STOPPED and process.uids().real == os.getuid():
                 place, _, pid = process.environ().get(OWNER, "").rpartition("-")
                 if place == process_space() and pid.isdecimal() and not psutil.pid_exists(int(pid)):
@@ -196,5 +221,7 @@ def _left_in(directory: Path) -> Iterator[Path]:
                 continue
             with contextlib.suppress(OSError):
                 about = entry.stat(follow_symlinks=False)
-                if about.st_uid == os.geteuid() and (stat.S_ISDIR(about.st_mode) or stat.S_ISREG(about.st_mode)):
+                if about.st_uid == os.geteuid() and (
+                    stat.S_ISDIR(about.st_mode) or stat.S_ISREG(about.st_mode)
+                ):
                     yield Path(entry.path)

@@ -34,10 +34,16 @@ def _own_mounts(folders: list[str]) -> str:
         _system("unshare", NEW_MOUNTS)
         return "redirect_dir=on"
     except PermissionError:
-        if any(os.stat(folder).st_uid != user for folder in folders):  # their files could not be changed in a layer
+        if any(
+            os.stat(folder).st_uid != user for folder in folders
+        ):  # their files could not be changed in a layer
             raise
         _system("unshare", NEW_USERS | NEW_MOUNTS)
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{user} {user} 1"),
+        ("gid_map", f"{group} {group} 1"),
+    ):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
     return "userxattr"
@@ -45,7 +51,9 @@ def _own_mounts(folders: list[str]) -> str:
 
 def _mounted_below(folder: str) -> list[str]:
     with open("/proc/self/mountinfo", "rb") as file:
-        points = [os.fsdecode(line.split()[4].decode("unicode_escape").encode("latin-1")) for line in file]
+        points = [
+            os.fsdecode(line.split()[4].decode("unicode_escape").encode("latin-1")) for line in file
+        ]
     return [point for point in points if point.startswith(os.path.join(folder, ""))]
 
 
@@ -69,11 +77,15 @@ def main() -> None:
     try:
         options = _own_mounts(covered)
         _system("mount", None, "/", None, RECURSIVE | PRIVATE, None)
-        for number, folder in sorted(enumerate(covered), key=lambda each: len(each[1])):  # a folder after its parents
+        for number, folder in sorted(
+            enumerate(covered), key=lambda each: len(each[1])
+        ):  # a folder after its parents
             cover(os.path.join(layers, str(number)), folder, kept, options)
         os.chdir(covered[0])
     except OSError as error:
-        sys.stderr.write(f"vitprof: no layer could be put over {folders}: {error.strerror or error}\n")
+        sys.stderr.write(
+            f"vitprof: no layer could be put over {folders}: {error.strerror or error}\n"
+        )
         sys.exit(NO_LAYER)
     try:
         os.execvp(command[0], command)

@@ -50,7 +50,12 @@ class JobManager:
     """A queue of jobs: takes configs, runs them one after another, and records them in `store`."""
 
     def __init__(
-        self, store: RunStore, *, logs: Path | None = None, launcher: Launcher | None = None, anyway: bool = False
+        self,
+        store: RunStore,
+        *,
+        logs: Path | None = None,
+        launcher: Launcher | None = None,
+        anyway: bool = False,
     ) -> None:
         """`logs`: the folder for what jobs print, by default `home.log_dir()`. `launcher` is closed with the manager.
         `anyway`: runs wait for those of this program only, and have a notice of others.
@@ -72,7 +77,12 @@ class JobManager:
         finalise.settle_interrupted(store)
 
     def submit(
-        self, config: RunConfig, *, group_key: str = "", role: str = "", start: Callable[[Path], Runner] | None = None
+        self,
+        config: RunConfig,
+        *,
+        group_key: str = "",
+        role: str = "",
+        start: Callable[[Path], Runner] | None = None,
     ) -> int:
         """Queues a job and returns its run id; `start` starts something other than a job of the config. Raises
         `ConfigError` before anything is stored if the config cannot work, `JobError` where PyTorch is missing.
@@ -96,7 +106,9 @@ class JobManager:
             if device not in self._queues:
                 jobs = self._queues[device] = queue.Queue()
                 name = f"vitprof-worker-{device}"
-                self._threads.append(threading.Thread(target=self._work, args=(jobs,), name=name, daemon=True))
+                self._threads.append(
+                    threading.Thread(target=self._work, args=(jobs,), name=name, daemon=True)
+                )
                 self._threads[-1].start()
             self._queues[device].put(job)
         return run_id
@@ -180,7 +192,10 @@ class JobManager:
                     if not self._is_behind(job, ahead) and job.lock.acquire(anyway=job.anyway):
                         break
                     shares = job.lock.holder.shares
-                    if ahead and (reason := scheduling.why_waiting(ahead, shares=shares)) != reported:
+                    if (
+                        ahead
+                        and (reason := scheduling.why_waiting(ahead, shares=shares)) != reported
+                    ):
                         self.store.update_run(job.run_id, message=reason)
                         reported = reason
                 self._turn.wait(LOOK_EVERY_S)

@@ -31,7 +31,9 @@ class Places:
         self.first = -1
         """The rank of the process whose run it is; -1 until it is found."""
         self._ranks, self._n_unread, self._choosing = set[int](), 0, threading.Lock()
-        self._alone = next((int(rank) for name in OF_A_TASK if (rank := os.environ.get(name, "")).isdecimal()), 0)
+        self._alone = next(
+            (int(rank) for name in OF_A_TASK if (rank := os.environ.get(name, "")).isdecimal()), 0
+        )
         self._clocks = RankClocks(lambda mhz: facts({"clocks": mhz}))
         self.close = self._clocks.close
 
@@ -45,7 +47,9 @@ class Places:
         with self._choosing:
             rank = int(described.get("rank") or 0)
             leads = rank in (0, self._alone) or described.get("local_rank") == 0
-            if rank in self._ranks or (rank == 0 and self.found):  # another training, or one that was started again
+            if rank in self._ranks or (
+                rank == 0 and self.found
+            ):  # another training, or one that was started again
                 self._n_unread += leads
                 return None
             if leads and not self.found:
@@ -59,7 +63,9 @@ class Places:
         """Returns a line on the processes that trained and are not recorded; "" for none."""
         n = self._n_unread
         others = "another process" if n == 1 else f"{n} other processes"
-        return f"{others} of the command trained, too: this is the run of the first one" if n else ""
+        return (
+            f"{others} of the command trained, too: this is the run of the first one" if n else ""
+        )
 
 
 Settle = Callable[[RunStore, int, float, float], dict[str, Any]]
@@ -75,7 +81,9 @@ def of_ranks(store: RunStore, run: StoredRun, steps: Series, telemetry: Series) 
     cores = others_cpu(steps, telemetry, run.environment).cores
     disk = mean(telemetry["disk_read_bytes_per_s"][while_steady(steps, telemetry["t_s"])]) / 1e6
     known = {"others_cores": cores, "disk_mb_per_s": disk}
-    found: dict[str, Any] = {name: float(value) if np.isfinite(value) else None for name, value in known.items()}
+    found: dict[str, Any] = {
+        name: float(value) if np.isfinite(value) else None for name, value in known.items()
+    }
     if run.environment.get("job"):  # 0 once they have been joined, too: before it was more
         found["missing_ranks"] = max(0, run.environment["world_size"] - len(series))
     ranks = ranks_of(series, run.facts)
@@ -94,6 +102,11 @@ def join(store: RunStore, run: StoredRun, settle: Settle) -> tuple[StoredRun, st
     whole = store.run(found.run_id)
     if whole.t_origin_s is not None:
         took_s = whole.summary.wall_s if whole.summary else 0.0
-        store.update_run(whole.id, **settle(store, whole.id, whole.t_origin_s, whole.t_origin_s + took_s))
+        store.update_run(
+            whole.id, **settle(store, whole.id, whole.t_origin_s, whole.t_origin_s + took_s)
+        )
     whole = store.run(whole.id)
-    return whole, f"run {whole.id} has the ranks of {formats.count(len(whole.facts['nodes']), 'command')}"
+    return (
+        whole,
+        f"run {whole.id} has the ranks of {formats.count(len(whole.facts['nodes']), 'command')}",
+    )

@@ -80,13 +80,17 @@ class Outages:
             return
         times = "" if self.n == 1 else f" {self.n} times, in all"
         took = formats.seconds(self.seconds)
-        self.notices = [f"the run store could not be written{times} for {took} ({self.why}); {outcome}"]
+        self.notices = [
+            f"the run store could not be written{times} for {took} ({self.why}); {outcome}"
+        ]
 
 
 class Outbox:
     """A buffer that one thread fills and another writes to the store; that thread runs while there is work for it."""
 
-    def __init__(self, store: RunStore, run: StoredRun, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, store: RunStore, run: StoredRun, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.run = run
         self._store = store
         self._clock = clock
@@ -113,7 +117,10 @@ class Outbox:
         **values: Any,
     ) -> None:
         """Takes finished steps, telemetry samples, steps of other ranks and columns of the run. Never blocks."""
-        new = [*chunks_of("steps", joined("steps", steps)), *chunks_of("ranks", joined("ranks", of_ranks))]
+        new = [
+            *chunks_of("steps", joined("steps", steps)),
+            *chunks_of("ranks", joined("ranks", of_ranks)),
+        ]
         telemetry = columns_of(samples, TELEMETRY_COLUMNS)
         with self._changed:
             if n := len(telemetry["t_s"]):
@@ -143,7 +150,9 @@ class Outbox:
                 self._begin_outage("it does not answer")
             self._start()
 
-    def finish(self, settle: Callable[[], dict[str, Any]], *, t_end_s: float, **values: Any) -> None:
+    def finish(
+        self, settle: Callable[[], dict[str, Any]], *, t_end_s: float, **values: Any
+    ) -> None:
         """Takes the last columns of a run that has ended. They are written once the store has all the rest, with those
         that `settle` then returns, in the writing thread. `t_end_s` (the run's clock) lets another program do that.
         """
@@ -156,7 +165,9 @@ class Outbox:
     def wait_for_end(self) -> None:
         """Waits up to `WRITE_WITHIN_S` until all is written, unless the store is unavailable."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_written() or self._spool is not None, WRITE_WITHIN_S)
+            self._changed.wait_for(
+                lambda: self._is_written() or self._spool is not None, WRITE_WITHIN_S
+            )
 
     @property
     def unavailable(self) -> str:
@@ -178,7 +189,9 @@ class Outbox:
             if self._spool is None and not self._is_written():
                 self._begin_outage("it did not answer in time")
             if (spool := self._spool) is not None:
-                if spool.error:  # some of it is in no file: once more, all that the store may not have
+                if (
+                    spool.error
+                ):  # some of it is in no file: once more, all that the store may not have
                     self._keep(spool, lost=self._outages.lost)
                     self._outages.why_lost = spool.error
                 outcome = "what was measured meanwhile was imported later"
@@ -198,7 +211,9 @@ class Outbox:
 
     def _start(self) -> None:
         if self._thread is None and not self._leaving:
-            self._thread = threading.Thread(target=self._work, name=f"vitprof-writer-{self.run.id}", daemon=True)
+            self._thread = threading.Thread(
+                target=self._work, name=f"vitprof-writer-{self.run.id}", daemon=True
+            )
             self._thread.start()
         self._changed.notify_all()
 
@@ -239,7 +254,10 @@ class Outbox:
             if (waiting := self._waiting) is None:
                 self._write = Batch(ending=self._ending)
             elif later := waiting.chunks[CHUNKS_AT_ONCE:]:
-                self._write, self._waiting = Batch(waiting.chunks[:CHUNKS_AT_ONCE]), Batch(later, waiting.values)
+                self._write, self._waiting = (
+                    Batch(waiting.chunks[:CHUNKS_AT_ONCE]),
+                    Batch(later, waiting.values),
+                )
             else:
                 self._write = waiting
                 self._waiting = None
@@ -254,13 +272,19 @@ class Outbox:
         else:
             if self._spool is None:
                 self.look()
-            self._store.record(self.run.id, batch.chunks, batch.values, again=self._spool is not None)
+            self._store.record(
+                self.run.id, batch.chunks, batch.values, again=self._spool is not None
+            )
         with self._changed:
             self._write = None
             if self._ending is ending:
                 self._ending = None
             if self._spool is not None and self._waiting is None and not self._leaving:
-                self._outages.end(self._clock(), "what was measured meanwhile waited and is complete", for_good=False)
+                self._outages.end(
+                    self._clock(),
+                    "what was measured meanwhile waited and is complete",
+                    for_good=False,
+                )
                 notices = self._notices + self._outages.notices
                 self._waiting = Batch(values={"notices": notices} if notices else {})
                 self._spool.delete()
@@ -274,8 +298,12 @@ class Outbox:
         """Puts back what could not be written, and waits; the run fails with an error that is not the store's."""
         with self._changed:
             failed, self._write, waiting = self._write or Batch(), None, self._waiting or Batch()
-            if isinstance(error, StoreAwayError) or (isinstance(error, StoreError) and failed.ending is None):
-                self._waiting = Batch([*failed.chunks, *waiting.chunks], failed.values | waiting.values)
+            if isinstance(error, StoreAwayError) or (
+                isinstance(error, StoreError) and failed.ending is None
+            ):
+                self._waiting = Batch(
+                    [*failed.chunks, *waiting.chunks], failed.values | waiting.values
+                )
                 why = error.why if isinstance(error, StoreAwayError) else one_line(error)
                 if self._spool is None:
                     self._begin_outage(why)

@@ -20,10 +20,17 @@ from vitprof.telemetry import nvml, tmpfs, visible
 
 PACKAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "core": (("numpy",), ("sqlalchemy",), ("nvidia-ml-py",)),
-    "dashboard": tuple((name,) for name in ("torch", "torchvision", "streamlit", "plotly", "h5py", "lmdb")),
+    "dashboard": tuple(
+        (name,) for name in ("torch", "torchvision", "streamlit", "plotly", "h5py", "lmdb")
+    ),
     "images": (
         ("simplejpeg",),
-        ("opencv-python-headless", "opencv-python", "opencv-contrib-python-headless", "opencv-contrib-python"),
+        (
+            "opencv-python-headless",
+            "opencv-python",
+            "opencv-contrib-python-headless",
+            "opencv-contrib-python",
+        ),
     ),
 }
 """The packages that vitprof needs, by the extra of pyproject.toml that installs them. Packages in one tuple bring the
@@ -92,15 +99,24 @@ def _version(names: tuple[str, ...]) -> str | None:
 
 
 def _packages() -> MachineCheck:
-    versions = {extra: {names[0]: _version(names) for names in wanted} for extra, wanted in PACKAGES.items()}
-    missing = {extra: [name for name, version in of.items() if version is None] for extra, of in versions.items()}
-    present = ", ".join(version for of in versions.values() for version in of.values() if version is not None)
+    versions = {
+        extra: {names[0]: _version(names) for names in wanted} for extra, wanted in PACKAGES.items()
+    }
+    missing = {
+        extra: [name for name, version in of.items() if version is None]
+        for extra, of in versions.items()
+    }
+    present = ", ".join(
+        version for of in versions.values() for version in of.values() if version is not None
+    )
     if not any(missing.values()):
         return MachineCheck("packages", present, "ok", "")
     named = ", ".join(name for names in missing.values() for name in names)
     if missing["core"]:
         return MachineCheck("packages", f"missing: {named}", "bad", install_core())
-    todo = "; ".join(f"{WITHOUT[extra]}: {install_command(extra)}" for extra, names in missing.items() if names)
+    todo = "; ".join(
+        f"{WITHOUT[extra]}: {install_command(extra)}" for extra, names in missing.items() if names
+    )
     return MachineCheck("packages", f"{present}; missing: {named}", "note", todo)
 
 
@@ -111,7 +127,9 @@ def _dali(gpus: Sequence[visible.VisibleGpu], driver: str) -> MachineCheck:
     if version is None:
         return MachineCheck("DALI", "not installed", "note", f"strategy dali needs it: {pip}")
     if not availability.installed(parts.LOADERS["dali"].packages[0]):
-        return MachineCheck("DALI", f"{version}, without its module", "note", f"install it again: {pip}")
+        return MachineCheck(
+            "DALI", f"{version}, without its module", "note", f"install it again: {pip}"
+        )
     return MachineCheck("DALI", version, "ok", "")
 
 
@@ -120,13 +138,17 @@ def _torch() -> tuple[MachineCheck, list[gpu_findings.Finding]]:
     try:
         import torch
     except (ImportError, OSError) as error:
-        return MachineCheck("PyTorch", one_line(error), "bad", "no job of vitprof's own can run; install PyTorch"), []
+        return MachineCheck(
+            "PyTorch", one_line(error), "bad", "no job of vitprof's own can run; install PyTorch"
+        ), []
     from vitprof.measure.devices import Pinning
     from vitprof.measure.devices.cuda import cuda_here, first_kernel, why_no_cuda
 
     if not cuda_here():
         wrong = why_no_cuda()
-        check = MachineCheck("PyTorch", f"{torch.__version__}, no CUDA device", "note", "jobs run on the CPU")
+        check = MachineCheck(
+            "PyTorch", f"{torch.__version__}, no CUDA device", "note", "jobs run on the CPU"
+        )
         return check, [] if wrong is None else [wrong]
     version = f"{torch.__version__}, {', '.join(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))}"
     try:  # on the first one only: elsewhere a context would take memory from those who train there
@@ -135,7 +157,9 @@ def _torch() -> tuple[MachineCheck, list[gpu_findings.Finding]]:
         full = f"the GPU's memory is full ({one_line(error)}): end what uses it"
         return MachineCheck("PyTorch", version, "note", full), []
     if failed is not None:
-        return MachineCheck("PyTorch", version, "bad", "jobs cannot use the GPU, see below"), [failed]
+        return MachineCheck("PyTorch", version, "bad", "jobs cannot use the GPU, see below"), [
+            failed
+        ]
     pinning = Pinning(wanted=True)
     pinning.empty((PINNED_BYTES,), torch.uint8)
     refusal = [] if pinning.refusal is None else [pinning.refusal]
@@ -145,13 +169,20 @@ def _torch() -> tuple[MachineCheck, list[gpu_findings.Finding]]:
 def _nvml(gpus: Sequence[nvml.GpuInfo], reason: str) -> MachineCheck:
     if reason:
         return MachineCheck("NVML", reason, "note", NO_FIGURES)
-    return MachineCheck("NVML", ", ".join(f"{g.name} ({formats.size(g.memory_bytes)})" for g in gpus), "ok", "")
+    return MachineCheck(
+        "NVML", ", ".join(f"{g.name} ({formats.size(g.memory_bytes)})" for g in gpus), "ok", ""
+    )
 
 
 def _shared_memory() -> MachineCheck:
     if not SHM.is_dir():
         return MachineCheck("shared memory", f"no {SHM}", "note", "this system keeps it elsewhere")
-    return _room("shared memory", SHM, LOW_SHM_BYTES, "DataLoader workers can die of a bus error with large batches")
+    return _room(
+        "shared memory",
+        SHM,
+        LOW_SHM_BYTES,
+        "DataLoader workers can die of a bus error with large batches",
+    )
 
 
 def _room(name: str, place: Path, least: int, meaning: str) -> MachineCheck:
@@ -163,8 +194,12 @@ def _room(name: str, place: Path, least: int, meaning: str) -> MachineCheck:
 
 def _ram_disk() -> MachineCheck:
     if (disk := tmpfs.find_tmpfs()) is None:
-        return MachineCheck("RAM disk", "no tmpfs that can be written to", "note", "strategy ram-disk cannot run")
-    return MachineCheck("RAM disk", f"room for {formats.size(disk.free_bytes)} in {disk.path}", "ok", "")
+        return MachineCheck(
+            "RAM disk", "no tmpfs that can be written to", "note", "strategy ram-disk cannot run"
+        )
+    return MachineCheck(
+        "RAM disk", f"room for {formats.size(disk.free_bytes)} in {disk.path}", "ok", ""
+    )
 
 
 def _home() -> Iterator[MachineCheck]:
@@ -174,13 +209,20 @@ def _home() -> Iterator[MachineCheck]:
     except VitprofError as error:
         yield MachineCheck("disk", str(where), "bad", one_line(error))
     else:
-        yield _room("disk", where, LOW_DISK_BYTES, "data sets may not fit; set VITPROF_HOME to a larger disk")
+        yield _room(
+            "disk",
+            where,
+            LOW_DISK_BYTES,
+            "data sets may not fit; set VITPROF_HOME to a larger disk",
+        )
     try:
         with contextlib.closing(RunStore()) as store:
             n = store.count_runs(RunQuery(helpers=True))
             strange = n - len(store.runs())
             meaning = f"{strange} of another version cannot be read here; open them with that one, or delete them"
             stored = f"{formats.count(n, 'run')} in {store.url}"
-            yield MachineCheck("database", stored, "note" if strange else "ok", meaning if strange else "")
+            yield MachineCheck(
+                "database", stored, "note" if strange else "ok", meaning if strange else ""
+            )
     except VitprofError as error:
         yield MachineCheck("database", "cannot be used", "bad", one_line(error))

@@ -52,13 +52,22 @@ def train(config: RunConfig, buffer: EventBuffer, stop: threading.Event) -> bool
             raise (JobError(LOST) if _is_lost(error) else error) from error
     config = settled(config)
     if config.slow_rank is not None:
-        buffer.notice("rank {} waits {:g} ms before it reads each batch, on purpose".format(*slow_rank(config)))
-    with tempfile.TemporaryFile() as memory_file, socket.create_server(("127.0.0.1", 0)) as listening:
+        buffer.notice(
+            "rank {} waits {:g} ms before it reads each batch, on purpose".format(
+                *slow_rank(config)
+            )
+        )
+    with (
+        tempfile.TemporaryFile() as memory_file,
+        socket.create_server(("127.0.0.1", 0)) as listening,
+    ):
         memory_file.truncate(agreement_bytes(config.ranks))
         port = listening.getsockname()[1]
         with OtherRanks(config, buffer, port, memory_file.fileno()) as others:
             try:
-                completed = _train(0, port, memory_file.fileno(), config_of(config, 0), buffer, stop, listening)
+                completed = _train(
+                    0, port, memory_file.fileno(), config_of(config, 0), buffer, stop, listening
+                )
             except JobStopped:
                 raise
             except Exception as error:
@@ -83,7 +92,9 @@ def _train(
     from vitprof.engine.ranks.group import Group
     from vitprof.engine.ranks.training import train_rank
 
-    return train_rank(config, buffer, Group(rank, config.ranks, port, memory, stop.is_set, listening))
+    return train_rank(
+        config, buffer, Group(rank, config.ranks, port, memory, stop.is_set, listening)
+    )
 
 
 def _is_lost(error: BaseException) -> bool:
@@ -102,7 +113,9 @@ def settled(config: RunConfig) -> RunConfig:
     first = int(config.device.removeprefix("cuda:")) if gpus else 0
     if gpus and first + config.ranks > len(gpus):
         n = f"{config.ranks} ranks take a GPU each from {config.device} on"
-        raise DeviceError(f"{n}, and there are {len(gpus)} ({choices(gpus)}); choose fewer ranks, or --device cpu")
+        raise DeviceError(
+            f"{n}, and there are {len(gpus)} ({choices(gpus)}); choose fewer ranks, or --device cpu"
+        )
     return config
 
 
@@ -131,7 +144,9 @@ class OtherRanks:
             with suppress(BrokenPipeError):  # it died at once: its thread says so
                 process.stdin.write(json.dumps(config_of(config, rank).to_dict()).encode() + b"\n")
                 process.stdin.flush()
-            thread = threading.Thread(target=self._read, args=(rank, process), name=f"vitprof-rank-{rank}", daemon=True)
+            thread = threading.Thread(
+                target=self._read, args=(rank, process), name=f"vitprof-rank-{rank}", daemon=True
+            )
             self._threads.append(thread)
             thread.start()
 
@@ -142,14 +157,20 @@ class OtherRanks:
         with suppress(ValueError), process.stdout:  # what is no message: it is ended below
             for message in read_messages(process.stdout):
                 if not isinstance(message, Note):
-                    self._buffer.steps({**message, "rank": np.full(len(message["step"]), float(rank))})
+                    self._buffer.steps(
+                        {**message, "rank": np.full(len(message["step"]), float(rank))}
+                    )
                 elif message.kind == "end":
                     end = message.values
         if not end:
             process.kill()
         code = process.wait()
         if end.get("status") not in ("done", "stopped"):
-            by = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
+            by = (
+                f"ended by {signal.Signals(-code).name}"
+                if code < 0
+                else f"ended with exit status {code}"
+            )
             self._fail(rank, end.get("error") or f"its process was {by}")
 
     def _fail(self, rank: int, error: str) -> None:

@@ -57,14 +57,20 @@ def environment() -> dict[str, str]:
 
 def wanted() -> bool:
     """Returns whether to keep a warm process: on Linux only, not with VITPROF_WARM=0, nor where memory is short."""
-    return CAN_FORK and os.environ.get("VITPROF_WARM") != "0" and psutil.virtual_memory().available >= FREE_BYTES
+    return (
+        CAN_FORK
+        and os.environ.get("VITPROF_WARM") != "0"
+        and psutil.virtual_memory().available >= FREE_BYTES
+    )
 
 
 def start_anew(log: BinaryIO) -> subprocess.Popen[bytes]:
     """Starts a process for a job from scratch; its standard error goes to `log`. Raises `OSError`."""
     child = command("vitprof.jobs.child")
     pipe = subprocess.PIPE
-    return subprocess.Popen(child, stdin=pipe, stdout=pipe, stderr=log, start_new_session=True, env=environment())
+    return subprocess.Popen(
+        child, stdin=pipe, stdout=pipe, stderr=log, start_new_session=True, env=environment()
+    )
 
 
 class Launcher:
@@ -255,9 +261,13 @@ class ProcessRunner:
         assert self._process.stdout is not None
         self._stdin = self._process.stdin
         self._stdout = self._process.stdout
-        with contextlib.suppress(AttributeError, OSError):  # another system; over the user's pipe quota: the default
+        with contextlib.suppress(
+            AttributeError, OSError
+        ):  # another system; over the user's pipe quota: the default
             fcntl.fcntl(self._stdout, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        self._reader = threading.Thread(target=self._read, name=f"vitprof-reader-{self.pid}", daemon=True)
+        self._reader = threading.Thread(
+            target=self._read, name=f"vitprof-reader-{self.pid}", daemon=True
+        )
         self._reader.start()
         with contextlib.suppress(BrokenPipeError):  # it died at once: close() says why
             self._stdin.write(json.dumps(config.to_dict()).encode() + b"\n")
@@ -288,7 +298,9 @@ class ProcessRunner:
             self._stdin.close()
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # gone; macOS says "not permitted" for a zombie
+        with contextlib.suppress(
+            ProcessLookupError, PermissionError
+        ):  # gone; macOS says "not permitted" for a zombie
             os.killpg(self.pid, signal.SIGKILL)
 
     def close(self) -> str:
@@ -303,7 +315,11 @@ class ProcessRunner:
         if code < 0:
             reason = f": {self._memory.killed_words()}" if -code == signal.SIGKILL else ""
             return f"the job's process was ended by {signal.Signals(-code).name}{reason}; its log is {self._log}"
-        last = self._log.read_text(errors="replace").strip().splitlines()[-1:] if self._log.exists() else []
+        last = (
+            self._log.read_text(errors="replace").strip().splitlines()[-1:]
+            if self._log.exists()
+            else []
+        )
         return f"the job's process ended with exit status {': '.join([str(code), *last])}; its log is {self._log}"
 
 
@@ -320,7 +336,9 @@ class ThreadRunner:
 
         def work() -> None:
             try:
-                with contextlib.suppress(JobStopped):  # a kill that came when the job had just ended by itself
+                with contextlib.suppress(
+                    JobStopped
+                ):  # a kill that came when the job had just ended by itself
                     run_job(config, self._buffer, self._stop)
             finally:
                 self._ended.set()
@@ -340,7 +358,9 @@ class ThreadRunner:
     def kill(self) -> None:
         """Raises `JobStopped` in the thread at its next Python instruction: a thread cannot be killed."""
         if self._thread.ident is not None and not self._ended.is_set():
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(JobStopped))
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(self._thread.ident), ctypes.py_object(JobStopped)
+            )
 
     def close(self) -> str:
         self._thread.join()

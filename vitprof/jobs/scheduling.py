@@ -62,7 +62,11 @@ class Holder:
         user = f", user {self.user}" if self.user not in ("", _user()) else ""
         stopped = "; it is stopped" if _is_stopped(self.pid) else ""
         since = f", since {formats.moment(self.since_s)}" if self.since_s else ""
-        silent = "" if self.store else "; it does not say what it runs: begin without waiting with --anyway, or Run now"
+        silent = (
+            ""
+            if self.store
+            else "; it does not say what it runs: begin without waiting with --anyway, or Run now"
+        )
         process = f", process {self.pid}" if self.pid else " that cannot be named"
         return names.tamed_name(f"{self.program}{process}{user}{since}{stopped}{silent}")
 
@@ -87,7 +91,9 @@ class MachineLock:
         self.holder = replace(self.holder, since_s=time.time())
         with _one_at_a_time():
             places = dict(_places())
-            if not anyway and not all(h.fits(self.holder.shares, self.holder.device) for h in places.values() if h):
+            if not anyway and not all(
+                h.fits(self.holder.shares, self.holder.device) for h in places.values() if h
+            ):
                 return False
             self._take([path for path, holder in places.items() if holder is None])
         return True
@@ -95,12 +101,18 @@ class MachineLock:
     def _take(self, free: list[Path]) -> None:
         problem = f"all {N_PLACES} places are taken, or files that another user made"
         for path in free:
-            place = FileLock(path, blocking=False, mode=0o666, thread_local=False, on_acquired=self._write)
+            place = FileLock(
+                path, blocking=False, mode=0o666, thread_local=False, on_acquired=self._write
+            )
             try:
                 if path.parent == _own_folder():
                     home.ensure_dir(path.parent)
                 place.acquire()
-            except (OSError, NotImplementedError, VitprofError) as refused:  # `Timeout`, where it did not check, is one
+            except (
+                OSError,
+                NotImplementedError,
+                VitprofError,
+            ) as refused:  # `Timeout`, where it did not check, is one
                 problem = getattr(refused, "strerror", None) or str(refused)
             else:
                 self._place = place
@@ -155,7 +167,9 @@ def _one_at_a_time() -> Iterator[None]:
     """Keeps two programs from looking through the places at once; those of this user also where others prevent it."""
     with contextlib.ExitStack() as held:
         for folder in (home.lock_dir(), _own_folder()):
-            with contextlib.suppress(OSError, NotImplementedError, VitprofError):  # `Timeout` is an OSError
+            with contextlib.suppress(
+                OSError, NotImplementedError, VitprofError
+            ):  # `Timeout` is an OSError
                 if folder == _own_folder():
                     home.ensure_dir(folder)
                 elif not folder.exists():
@@ -182,7 +196,9 @@ def _silent(path: Path) -> Holder:
         locks = (line.split() for line in Path("/proc/locks").read_text().splitlines())
         for pid in (int(lock[4]) for lock in locks if lock[1] == "FLOCK" and lock[5] == file):
             process = psutil.Process(pid)
-            return Holder(process.name(), since_s=process.create_time(), user=process.username(), pid=pid)
+            return Holder(
+                process.name(), since_s=process.create_time(), user=process.username(), pid=pid
+            )
     return Holder()
 
 
@@ -259,13 +275,27 @@ def _ahead(store: RunStore, mine: LiveRun, there: Sequence[LiveRun]) -> list[Ahe
     device = queue_of(mine.device)
     everywhere = holders()
     of_run = {holder.run: holder for holder in everywhere if holder.store == mark}
-    together = [run.id for run in there if run.share_machine and mine.share_machine and queue_of(run.device) != device]
+    together = [
+        run.id
+        for run in there
+        if run.share_machine and mine.share_machine and queue_of(run.device) != device
+    ]
     here = [run for run in there if run.id < mine.id and run.id not in together]
     found = []
     for run in sorted(here, key=lambda run: (run.status != "running", run.id)):
-        found.append(Ahead(f"run {run.id}", device_of(run), run.share_machine, _owner(run, of_run.get(run.id)), run))
+        found.append(
+            Ahead(
+                f"run {run.id}",
+                device_of(run),
+                run.share_machine,
+                _owner(run, of_run.get(run.id)),
+                run,
+            )
+        )
     others = (h for h in everywhere if h.store != mark and not h.fits(mine.share_machine, device))
-    return found + [Ahead(name_of(holder), holder.device, holder.shares, holder.who) for holder in others]
+    return found + [
+        Ahead(name_of(holder), holder.device, holder.shares, holder.who) for holder in others
+    ]
 
 
 def running_beside(store: RunStore, run_id: int) -> list[LiveRun]:
@@ -276,7 +306,9 @@ def running_beside(store: RunStore, run_id: int) -> list[LiveRun]:
 def _on_its_machine(store: RunStore, run_id: int) -> tuple[LiveRun | None, list[LiveRun]]:
     live = store.live_runs()
     mine = next((run for run in live if run.id == run_id), None)
-    return mine, [run for run in live if mine is not None and run.id != run_id and _is_there(run, mine)]
+    return mine, [
+        run for run in live if mine is not None and run.id != run_id and _is_there(run, mine)
+    ]
 
 
 def why_waiting(ahead: Sequence[Ahead], *, shares: bool) -> str:

@@ -81,7 +81,9 @@ class SpoolFile:
     @classmethod
     def create(cls, directory: Path, header: Mapping[str, Any]) -> SpoolFile:
         """Returns a new file that only this user can read. Raises `OSError`."""
-        while True:  # again only where another program took it for one that was left, before it was locked
+        while (
+            True
+        ):  # again only where another program took it for one that was left, before it was locked
             descriptor, name = tempfile.mkstemp(prefix=PREFIX, dir=directory)
             file = cls(Path(name), descriptor)
             try:
@@ -102,7 +104,9 @@ class SpoolFile:
             unless_ours.callback(os.close, descriptor)
             about = os.fstat(descriptor)
             if stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and about.st_nlink == 1:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails where its program still holds the lock
+                fcntl.flock(
+                    descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB
+                )  # fails where its program still holds the lock
                 if os.fstat(descriptor).st_nlink:
                     unless_ours.pop_all()
                     return cls(path, descriptor)
@@ -148,14 +152,19 @@ class SpoolFile:
                 raise ValueError("its end is missing") from error
             except arrow().ArrowException as error:
                 raise ValueError("it is damaged") from error
-            if not isinstance(entry["payload"], bytes) or zlib.crc32(entry["payload"]) != entry["crc"]:
+            if (
+                not isinstance(entry["payload"], bytes)
+                or zlib.crc32(entry["payload"]) != entry["crc"]
+            ):
                 raise ValueError("it is damaged")
             yield entry["kind"], entry["payload"]
 
     def _stream(self) -> Any:
         pa = arrow()
         try:
-            return pa.ipc.open_stream(mmap.mmap(self._descriptor, self.size, access=mmap.ACCESS_READ))
+            return pa.ipc.open_stream(
+                mmap.mmap(self._descriptor, self.size, access=mmap.ACCESS_READ)
+            )
         except (pa.ArrowException, OSError, ValueError) as error:
             raise ValueError("it is damaged") from error
 
@@ -237,7 +246,10 @@ def _schema(header: Mapping[str, Any] | None = None) -> Any:
 
 
 def import_left(
-    store: RunStore, sum_up: Callable[[int, float | None], None], *, clock: Callable[[], float] = time.monotonic
+    store: RunStore,
+    sum_up: Callable[[int, float | None], None],
+    *,
+    clock: Callable[[], float] = time.monotonic,
 ) -> tuple[list[str], set[int]]:
     """Imports the files that programs which have ended left for this store, within `IMPORT_S`, and removes
     them. `sum_up` is called with each run and when it ended on its clock. Returns lines for the user, and the ids of
@@ -272,7 +284,9 @@ def _left(store: RunStore, lines: list[str]) -> dict[int, list[SpoolFile]]:
         try:
             file.read_header()
         except ValueError as error:
-            lines.append(f"{path}, which waited for the run store, cannot be read ({error}): {file.set_aside()}")
+            lines.append(
+                f"{path}, which waited for the run store, cannot be read ({error}): {file.set_aside()}"
+            )
             continue
         if file.header["store"] == store.identity:
             found.setdefault(file.header["run"]["id"], []).append(file)
@@ -284,7 +298,10 @@ def _left(store: RunStore, lines: list[str]) -> dict[int, list[SpoolFile]]:
 
 
 def _import(
-    store: RunStore, files: list[SpoolFile], late: Callable[[], bool], sum_up: Callable[[int, float | None], None]
+    store: RunStore,
+    files: list[SpoolFile],
+    late: Callable[[], bool],
+    sum_up: Callable[[int, float | None], None],
 ) -> list[str]:
     """Imports what is readable of a run's files; returns lines. Raises `StoreAwayError`, once `late` `TimeoutError`."""
     names = _names(files)
@@ -294,7 +311,9 @@ def _import(
     if not store.has_run(header["run"]):
         for file in files:
             file.delete()
-        return [f"run {run_id} is not in the store any more: what waited for it ({names}) was deleted"]
+        return [
+            f"run {run_id} is not in the store any more: what waited for it ({names}) was deleted"
+        ]
     n_steps = 0
     values = dict[str, Any]()
     damage = dict[SpoolFile, str]()
@@ -314,17 +333,23 @@ def _import(
             "imported later"
         )
     if damage:
-        notices.append(f"a part of what waited for the run store is lost: {'; '.join(damage.values())}")
+        notices.append(
+            f"a part of what waited for the run store is lost: {'; '.join(damage.values())}"
+        )
     store.update_run(run_id, **(values | {"notices": notices}))
     ended = ended_s is not None and values.get("status") not in LIVE_STATUSES
     sum_up(run_id, float(ended_s) if ended else None)
     lines = []
     if n_steps or not damage:
-        lines.append(f"run {run_id}: {n_steps:,} steps that waited for the run store ({names}) were imported")
+        lines.append(
+            f"run {run_id}: {n_steps:,} steps that waited for the run store ({names}) were imported"
+        )
     for file in files:
         if file in damage:
             aside = file.set_aside()
-            lines.append(f"run {run_id}: {file.path} could not be read to its end ({damage[file]}): {aside}")
+            lines.append(
+                f"run {run_id}: {file.path} could not be read to its end ({damage[file]}): {aside}"
+            )
         else:
             file.delete()
     return lines

@@ -112,7 +112,9 @@ class Disturbances:
         if self._looked_s is None or time.monotonic() - self._looked_s >= LOOK_EVERY_S:
             self._look_for_others()
         numbers = [self._to_mark.popleft() for _ in range(len(self._to_mark))]
-        self._store.mark_warmup(self._run_id, numbers)  # those that are not stored yet are marked when the run ends
+        self._store.mark_warmup(
+            self._run_id, numbers
+        )  # those that are not stored yet are marked when the run ends
 
     def look_again(self) -> None:
         """Looks for other jobs once more when the job has ended, and stores what is new. Raises `StoreError`."""
@@ -121,7 +123,9 @@ class Disturbances:
         if len(lines) > self._n_beside:
             run = self._store.run(self._run_id)
             notices = dict.fromkeys([*run.notices, *lines])
-            self._store.update_run(self._run_id, notices=[*notices], facts=run.facts | {N_BESIDE: len(lines)})
+            self._store.update_run(
+                self._run_id, notices=[*notices], facts=run.facts | {N_BESIDE: len(lines)}
+            )
 
     def _look_for_others(self) -> None:
         """Notes the runs that are running or ran since the last look, and other stores' jobs. Raises `StoreError`."""
@@ -130,7 +134,9 @@ class Disturbances:
         now = time.perf_counter()
         running = scheduling.running_beside(self._store, self._run_id)
         for run in (*running, *self._store.ended_since(self._run_id, self._since_s)):
-            self._others.setdefault(run.id, f"run {run.id} on {scheduling.device_of(run)} ({run.name}) {SHARED}")
+            self._others.setdefault(
+                run.id, f"run {run.id} on {scheduling.device_of(run)} ({run.name}) {SHARED}"
+            )
         self._since_s = now  # only here: after a look that raised, the next one covers its time too
         for other in lock.others():
             if other.store != lock.holder.store:
@@ -142,12 +148,16 @@ class Disturbances:
         """Keeps the stops that the telemetry `before` found, as a new one takes its place."""
         self._earlier += before.stops if before is not None else []
 
-    def look(self, new: Sequence[Columns], telemetry: Telemetry | None, *, last: bool) -> dict[str, Any]:
+    def look(
+        self, new: Sequence[Columns], telemetry: Telemetry | None, *, last: bool
+    ) -> dict[str, Any]:
         """Returns the facts that have changed. `new` are the newest steps; `last`: no more will come."""
         facts: dict[str, Any] = {}
         if (n := len(self._others)) > self._n_beside:
             self._n_beside = facts[N_BESIDE] = n
-        self._recent += [{name: steps[name] for name in steady.STOP_COLUMNS if name in steps} for steps in new]
+        self._recent += [
+            {name: steps[name] for name in steady.STOP_COLUMNS if name in steps} for steps in new
+        ]
         while len(self._recent) > 1 and sum(map(chunks.n_rows, self._recent[1:])) >= LOOK_BACK:
             del self._recent[0]
         stops = self._earlier + (telemetry.stops if telemetry is not None else [])
@@ -202,10 +212,19 @@ class JobRecorder:
         run = self.outbox.run
         self._config = run.config
         shares = run.config.share_machine
-        self._lock = lock or scheduling.MachineLock(run_id, run.config.device, shares=shares, store_url=store.url)
+        self._lock = lock or scheduling.MachineLock(
+            run_id, run.config.device, shares=shares, store_url=store.url
+        )
         own = launcher or Launcher()
-        self._start = start or (lambda: start_runner(self._config, log_file(run_id, logs), own, stop))
-        self._columns: dict[str, Any] = {"facts": dict(run.facts), "environment": {}, "phases": [], "notices": []}
+        self._start = start or (
+            lambda: start_runner(self._config, log_file(run_id, logs), own, stop)
+        )
+        self._columns: dict[str, Any] = {
+            "facts": dict(run.facts),
+            "environment": {},
+            "phases": [],
+            "notices": [],
+        }
         self._steps: list[Columns] = []
         self._of_ranks: list[Columns] = []
         """Steps of ranks other than 0."""
@@ -224,7 +243,9 @@ class JobRecorder:
         if self._origin is None:
             self._origin = self._clock()
         self._end = None
-        self.outbox.add(status="running", stage="starting", message="", error="", t_origin_s=self._origin)
+        self.outbox.add(
+            status="running", stage="starting", message="", error="", t_origin_s=self._origin
+        )
         self._lock.acquire(anyway=True)
         self._disturbances.lock = self._lock
         try:
@@ -285,13 +306,17 @@ class JobRecorder:
 
     def _take(self, message: Message, runner: Runner) -> None:
         if not isinstance(message, Note):
-            (self._of_ranks if "rank" in message and message["rank"].any() else self._steps).append(message)
+            (self._of_ranks if "rank" in message and message["rank"].any() else self._steps).append(
+                message
+            )
             return
         values = message.values
         match message.kind:
             case "gauges":
                 if self._telemetry is not None:
-                    self._telemetry.gauges = {k: v for k, v in values.items() if k in TELEMETRY_COLUMNS}
+                    self._telemetry.gauges = {
+                        k: v for k, v in values.items() if k in TELEMETRY_COLUMNS
+                    }
             case "stage":
                 self._changes |= {"stage": values["name"], "progress": values["fraction"]}
                 self._changes["message"] = values["message"]
@@ -317,7 +342,9 @@ class JobRecorder:
     def _add(self, name: str, values: Any) -> None:
         """Adds to a column of the run, a dict or a list; it is written with the next flush."""
         self._columns[name] = self._changes[name] = (
-            self._columns[name] | values if isinstance(values, dict) else self._columns[name] + values
+            self._columns[name] | values
+            if isinstance(values, dict)
+            else self._columns[name] + values
         )
 
     def _start_telemetry(self, pid: int, environment: dict[str, Any]) -> None:
@@ -355,7 +382,9 @@ class JobRecorder:
         self.outbox.add(steps, sampled, of_ranks, **changes)
 
     def _finish(self, origin: float, reason: str) -> None:
-        self._end = status, error = self._end or (("stopped", "") if self._stop.is_set() else ("failed", reason))
+        self._end = status, error = self._end or (
+            ("stopped", "") if self._stop.is_set() else ("failed", reason)
+        )
         ended = self._clock()
 
         def settled() -> dict[str, Any]:

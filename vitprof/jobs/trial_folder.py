@@ -46,7 +46,10 @@ def isolation_of(folder: str, command: Sequence[str] = ()) -> tuple[str, tuple[s
     named = tuple(named_folders(command, folder))
     if _has_layers(folder, named):
         return LAYER, named
-    if _has_layers(folder, alone := tuple(place for place in named[:MOST_PROBED] if _has_layers(folder, (place,)))):
+    if _has_layers(
+        folder,
+        alone := tuple(place for place in named[:MOST_PROBED] if _has_layers(folder, (place,))),
+    ):
         return LAYER, alone
     n = 0
     size = 0
@@ -54,16 +57,24 @@ def isolation_of(folder: str, command: Sequence[str] = ()) -> tuple[str, tuple[s
         about = entry.stat(follow_symlinks=False)
         n = n + 1
         size = size + about.st_size
-        if n > COPIED_FILES or size > COPIED_BYTES or not (stat.S_ISREG(about.st_mode) or entry.is_symlink()):
+        if (
+            n > COPIED_FILES
+            or size > COPIED_BYTES
+            or not (stat.S_ISREG(about.st_mode) or entry.is_symlink())
+        ):
             return IN_PLACE, ()
-    return (IN_PLACE if home.home().resolve().is_relative_to(os.path.realpath(folder)) else COPY), ()
+    return (
+        IN_PLACE if home.home().resolve().is_relative_to(os.path.realpath(folder)) else COPY
+    ), ()
 
 
 def _has_layers(folder: str, others: Sequence[str]) -> bool:
     with contextlib.suppress(JobError, OSError, subprocess.SubprocessError):
         trial = TrialFolder(folder, LAYER, others)
         try:
-            subprocess.run(trial.command(["true"], "/"), check=True, capture_output=True, timeout=PROBE_S)
+            subprocess.run(
+                trial.command(["true"], "/"), check=True, capture_output=True, timeout=PROBE_S
+            )
             return True
         finally:
             trial.remove()
@@ -74,7 +85,11 @@ class TrialFolder:
     """The folder of one trial. Raises `JobError` where it can't be made."""
 
     def __init__(
-        self, folder: str, isolation: str, layered: Sequence[str] = (), looked_at: Sequence[str] | None = None
+        self,
+        folder: str,
+        isolation: str,
+        layered: Sequence[str] = (),
+        looked_at: Sequence[str] | None = None,
     ) -> None:
         """`layered`: folders to put layers over; `looked_at`: where `changes` looks, None: it is not asked for."""
         self._folder = os.path.realpath(folder)
@@ -89,16 +104,33 @@ class TrialFolder:
             except (OSError, shutil.Error) as error:
                 self.remove()
                 raise JobError(f"{folder} could not be copied for the trial: {error}") from error
-        places = [] if looked_at is None else [self.cwd, *(p for p in looked_at if Path(p) not in Path(folder).parents)]
-        self._before = {place: _files(place) for place in places if os.path.realpath(place) not in self._layered}
+        places = (
+            []
+            if looked_at is None
+            else [self.cwd, *(p for p in looked_at if Path(p) not in Path(folder).parents)]
+        )
+        self._before = {
+            place: _files(place) for place in places if os.path.realpath(place) not in self._layered
+        }
 
     def command(self, command: Sequence[str], kept: str) -> list[str]:
         """Returns the command to start, in `cwd`; `kept`: a folder of vitprof's own that it writes to."""
         if self._isolation == LAYER:
-            return [sys.executable, "-I", str(LAYER_SCRIPT), self._made, kept, json.dumps(self._layered), *command]
+            return [
+                sys.executable,
+                "-I",
+                str(LAYER_SCRIPT),
+                self._made,
+                kept,
+                json.dumps(self._layered),
+                *command,
+            ]
         if self._isolation == COPY:
             inside = os.path.join(self._folder, "")
-            return [os.path.join(self.cwd, a[len(inside) :]) if a.startswith(inside) else a for a in command]
+            return [
+                os.path.join(self.cwd, a[len(inside) :]) if a.startswith(inside) else a
+                for a in command
+            ]
         return list(command)
 
     def changes(self, reported: Sequence[str] = ()) -> list[str]:
@@ -108,11 +140,20 @@ class TrialFolder:
         layers = tuple(os.path.join(folder, "") for folder in self._layered)
         found = [path for path in reported if not path.startswith(layers)]
         for number, folder in enumerate(self._layered):
-            found += [os.path.relpath(path, self._folder) for path in self._of_layer(str(number), folder)]
+            found += [
+                os.path.relpath(path, self._folder) for path in self._of_layer(str(number), folder)
+            ]
         for place, before in self._before.items():
             after = _files(place)
-            shown = {path: path if place == self.cwd else os.path.join(place, path) for path in before | after}
-            found += [shown[path] for path, about in after.items() if before.get(path) != about and path != MORE]
+            shown = {
+                path: path if place == self.cwd else os.path.join(place, path)
+                for path in before | after
+            }
+            found += [
+                shown[path]
+                for path, about in after.items()
+                if before.get(path) != about and path != MORE
+            ]
             if MORE in before | after:
                 found.append(MORE)
             else:
@@ -126,7 +167,9 @@ class TrialFolder:
             under = os.path.join(folder, os.path.relpath(entry.path, upper))
             about = entry.stat(follow_symlinks=False)
             if stat.S_ISCHR(about.st_mode) and about.st_rdev == 0:
-                yield from (path + DELETED for path in [e.path for e in _entries(under, ())] or [under])
+                yield from (
+                    path + DELETED for path in [e.path for e in _entries(under, ())] or [under]
+                )
             elif not stat.S_ISDIR(about.st_mode):
                 yield under
             elif _is_opaque(entry.path):
@@ -143,7 +186,9 @@ def named_folders(command: Sequence[str], folder: str) -> list[str]:
     """Returns the folders outside `folder` that the arguments of a command name, that the files are in they name, and
     that links in the folder lead to.
     """
-    texts = [text for argument in command[1:] for text in argument.partition("=")[::2] if os.sep in text]
+    texts = [
+        text for argument in command[1:] for text in argument.partition("=")[::2] if os.sep in text
+    ]
     links = [e.path for e in itertools.islice(_entries(folder, ()), MOST_LINKED) if e.is_symlink()]
     found: dict[str, None] = {}
     for text in (*(text for text in texts if "\n" not in text), *links):
@@ -152,7 +197,11 @@ def named_folders(command: Sequence[str], folder: str) -> list[str]:
         inside = Path(place).is_relative_to(os.path.realpath(folder))
         if os.path.isdir(place) and os.access(place, os.W_OK) and not inside:
             found[place] = None
-    return [place for place in found if not any(other in Path(place).parents for other in map(Path, found))]
+    return [
+        place
+        for place in found
+        if not any(other in Path(place).parents for other in map(Path, found))
+    ]
 
 
 def _new_folder(folders: Sequence[str]) -> str:
@@ -173,7 +222,9 @@ def _is_opaque(path: str) -> bool:
     return False
 
 
-def _entries(folder: str, skipped: Sequence[str], *, whole: bool = False) -> Iterator[os.DirEntry[str]]:
+def _entries(
+    folder: str, skipped: Sequence[str], *, whole: bool = False
+) -> Iterator[os.DirEntry[str]]:
     """Yields the files below `folder`; with `whole` its folders too. What cannot be read is left out."""
     folders = [folder]
     while folders:
@@ -198,5 +249,9 @@ def _files(folder: str) -> Files:
             return {**found, MORE: ()}
         with contextlib.suppress(OSError):  # gone meanwhile
             about = entry.stat(follow_symlinks=False)
-            found[os.path.relpath(entry.path, folder)] = (about.st_ino, about.st_size, about.st_ctime_ns)
+            found[os.path.relpath(entry.path, folder)] = (
+                about.st_ino,
+                about.st_size,
+                about.st_ctime_ns,
+            )
     return found

@@ -41,7 +41,9 @@ def why_failed(path: str, pid: int, command: Sequence[str]) -> str:
     return own and f": {masked(own)}"
 
 
-def why_unseen(listener: Listener, command: Sequence[str], directory: str, options: Mapping[str, object]) -> str:
+def why_unseen(
+    listener: Listener, command: Sequence[str], directory: str, options: Mapping[str, object]
+) -> str:
     """Returns why no training is seen so far, from the signs in `directory`, with what to type and the `options` that
     can't act; "" where training is seen.
     """
@@ -50,7 +52,9 @@ def why_unseen(listener: Listener, command: Sequence[str], directory: str, optio
     signs = set()
     with contextlib.suppress(OSError):
         signs = {name.partition(".")[2] for name in os.listdir(directory)}
-    idle = "".join(f"; --{name.replace('_', '-')} can't act on it" for name, value in options.items() if value)
+    idle = "".join(
+        f"; --{name.replace('_', '-')} can't act on it" for name, value in options.items() if value
+    )
     return f"no training was seen: {_reason(command, signs)}{idle}"
 
 
@@ -92,6 +96,12 @@ def error_line(log: Path) -> str:
     """Returns the last line of an exception in a command's log, else its last line; "" without one."""
     with contextlib.suppress(OSError), log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
-        lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-        return masked(([line for line in lines if ERROR_LINE.fullmatch(line)] or lines or [""])[-1])[:400]
+        lines = [
+            line.strip()
+            for line in file.read().decode(errors="replace").splitlines()
+            if line.strip()
+        ]
+        return masked(
+            ([line for line in lines if ERROR_LINE.fullmatch(line)] or lines or [""])[-1]
+        )[:400]
     return ""

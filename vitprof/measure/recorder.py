@@ -22,7 +22,9 @@ DEVICE_MARKS = ("decoded", "copy_start", "compute_start", "copy_end", "prepared"
 class StepRecorder:
     """Collector of the marks of steps; emits each step as soon as the device has passed it."""
 
-    def __init__(self, device: Device, emit: Callable[[StepMarks], None], launches: LaunchProbe | None = None) -> None:
+    def __init__(
+        self, device: Device, emit: Callable[[StepMarks], None], launches: LaunchProbe | None = None
+    ) -> None:
         self._device = device
         self._launches = launches or LaunchProbe(device, 0)
         self._emit = emit
@@ -41,13 +43,17 @@ class StepRecorder:
 
     def step(self, marks: StepMarks) -> None:
         """Notes a step whose device work has been launched. The recorder keeps `marks` and changes them."""
-        if self._device.immediate:  # with a fast loader a step takes 12 us: the queue would add a tenth of that
+        if (
+            self._device.immediate
+        ):  # with a fast loader a step takes 12 us: the queue would add a tenth of that
             marks.kernel_s = marks.launch_idle_s = NAN
             self._finish(marks)
             return
         reached = marks.compute_end
         if marks.loss is not not_kept or reached is None:
-            reached = self._device.mark()  # after the loss's copy was queued: then the loss is there too
+            reached = (
+                self._device.mark()
+            )  # after the loss's copy was queued: then the loss is there too
         self._pending.append((reached, marks))
         self.resolve(at_most_pending=MAX_PENDING)
 
@@ -80,12 +86,16 @@ class StepRecorder:
             if marks.warmup:
                 host_s = marks.t_launched - marks.t_got
                 lag_s = end - marks.t_launched
-                marks.kernel_s = self._launches.passed(marks.step, marks.samples, host_s, lag_s, compute_s)
+                marks.kernel_s = self._launches.passed(
+                    marks.step, marks.samples, host_s, lag_s, compute_s
+                )
             else:
                 marks.launch_idle_s = self._launches.idle_s(marks.samples, compute_s)
         self._finish(marks)
         # a transfer that copies nothing uses one mark for all three; each is released once
-        self._device.release(*{id(mark): mark for mark in [*passed, reached] if mark is not None}.values())
+        self._device.release(
+            *{id(mark): mark for mark in [*passed, reached] if mark is not None}.values()
+        )
 
     def _finish(self, marks: StepMarks) -> None:
         marks.loss = marks.loss()
@@ -118,7 +128,9 @@ class LaunchProbe:
     def __init__(self, device: Device, warmup_steps: int) -> None:
         self._device = device
         self.steady_from = warmup_steps
-        self.asks_at = warmup_steps if not device.immediate and warmup_steps >= LEAST_WARMUP else NEVER
+        self.asks_at = (
+            warmup_steps if not device.immediate and warmup_steps >= LEAST_WARMUP else NEVER
+        )
         """The step before which `ask` is to be called; `NEVER` where it is not."""
         self.gates_left = 0
         """Steps still to be launched behind a gate, each by `gate`."""
@@ -131,7 +143,9 @@ class LaunchProbe:
         """Device time (s) of a step's kernels, at most: the median of the gated steps. NaN where there are none."""
         self._paced: bool | None = None
 
-    def passed(self, step: int, samples: int, host_s: float, lag_s: float, compute_s: float) -> float:
+    def passed(
+        self, step: int, samples: int, host_s: float, lag_s: float, compute_s: float
+    ) -> float:
         """Notes a warm-up step that the device has passed; `lag_s`: from the last launch to the end of the work.
         Returns its kernel time; NaN if it was not gated, or began before its last launch.
         """

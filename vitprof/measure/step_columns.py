@@ -124,7 +124,9 @@ def gather(steps: Iterable[StepMarks]) -> Columns:
     """Returns the marks of these steps by column, NaN for None; a few at a time, which stay in the CPU's caches."""
     noted = iter(steps)
     blocks = [np.empty(0)]
-    while rows := [(*_marks_of(step), *(step.made or UNKNOWN_TIMES)) for step in islice(noted, AT_ONCE)]:
+    while rows := [
+        (*_marks_of(step), *(step.made or UNKNOWN_TIMES)) for step in islice(noted, AT_ONCE)
+    ]:
         # takes three quarters of np.array(rows)'s time; the training thread waits for the GIL meanwhile
         blocks.append(np.fromiter(chain.from_iterable(rows), np.float64, len(rows) * len(NAMES)))
     return dict(zip(NAMES, np.concatenate(blocks).reshape(-1, len(NAMES)).T, strict=True))
@@ -146,7 +148,9 @@ def derive(marks: Mapping[str, Figures]) -> Columns:
     start = marks["compute_start"]
     copy_end = marks["copy_end"]
     exposed_s = overlap(t_start, t_got, before, start)
-    if (of_others := np.nan_to_num(marks["other_wait_s"])).any():  # as if all waits came before the work
+    if (
+        of_others := np.nan_to_num(marks["other_wait_s"])
+    ).any():  # as if all waits came before the work
         exposed_of_others = np.nan_to_num(marks["other_exposed_s"])
         t_got = t_got + of_others
         start = start + exposed_of_others
@@ -160,7 +164,9 @@ def derive(marks: Mapping[str, Figures]) -> Columns:
     prepared = marks["prepared"]
 
     on_device = ~np.isnan(decoded)
-    decode_wait_s = np.where(on_device, np.fmax(0.0, np.fmin(decoded, start) - np.fmax(t_got, before)), np.nan)
+    decode_wait_s = np.where(
+        on_device, np.fmax(0.0, np.fmin(decoded, start) - np.fmax(t_got, before)), np.nan
+    )
     if on_device.any():
         wait_s, exposed_s = (np.where(on_device, s + decode_wait_s, s) for s in (wait_s, exposed_s))
         made_end = np.where(decode_wait_s > 0, np.maximum(made_end, decoded), made_end)
@@ -170,7 +176,9 @@ def derive(marks: Mapping[str, Figures]) -> Columns:
     ended = np.fmin(prepared, start)
     device_prepare_s = np.where(on_device, np.fmax(0.0, ended - began), np.nan)
     if on_device.any():
-        exposed_s = np.where(on_device, exposed_s - overlap(t_start, t_got, began, ended), exposed_s)
+        exposed_s = np.where(
+            on_device, exposed_s - overlap(t_start, t_got, began, ended), exposed_s
+        )
         gap_s = np.where(on_device, gap_s - device_prepare_s, gap_s)
         compute_s = np.where(on_device, compute_s + device_prepare_s, compute_s)
 

@@ -104,7 +104,9 @@ class Stopwatch:
     def end_rest(self, begun_s: float) -> None:
         """Adds the time since `begun_s` that no stage noted to the stage `rest`. Call it after the samples."""
         if self.rest:
-            left = max(0.0, perf_counter() - begun_s - self.read_s - self.decode_s - self.transform_s)
+            left = max(
+                0.0, perf_counter() - begun_s - self.read_s - self.decode_s - self.transform_s
+            )
             if self.rest == "read":
                 self.read_s += left
             else:

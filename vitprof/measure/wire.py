@@ -80,10 +80,14 @@ class EventBuffer:
         self._gauges = read
 
     def stage(self, name: str, fraction: float, message: str = "") -> None:
-        self._notes.append(Note("stage", {"name": name, "fraction": json_number(fraction), "message": message}))
+        self._notes.append(
+            Note("stage", {"name": name, "fraction": json_number(fraction), "message": message})
+        )
 
     def phase(self, name: str, t_start_s: float, t_end_s: float) -> None:
-        self._notes.append(Note("phase", {"name": name, "t_start_s": t_start_s, "t_end_s": t_end_s}))
+        self._notes.append(
+            Note("phase", {"name": name, "t_start_s": t_start_s, "t_end_s": t_end_s})
+        )
 
     def notice(self, line: str) -> None:
         self._notes.append(Note("notice", {"line": line}))
@@ -114,7 +118,9 @@ def write_message(stream: IO[bytes], message: Message) -> None:
         payload = json.dumps([message.kind, finite]).encode()
     else:
         names = json.dumps(list(message)).encode()
-        names += b" " * (-(len(names) + 1) % 8) + b"\n"  # so that the figures can be read where they are
+        names += (
+            b" " * (-(len(names) + 1) % 8) + b"\n"
+        )  # so that the figures can be read where they are
         kind = STEPS
         payload = names + b"".join(column.tobytes() for column in message.values())
     stream.write(HEADER.pack(kind, len(payload)) + payload)
@@ -144,4 +150,6 @@ def _columns(payload: bytes) -> Columns:
     names = json.loads(payload[:begin])
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f"no names of columns: {payload[:60]!r}")
-    return dict(zip(names, np.frombuffer(payload, offset=begin).reshape(len(names), -1), strict=True))
+    return dict(
+        zip(names, np.frombuffer(payload, offset=begin).reshape(len(names), -1), strict=True)
+    )

@@ -61,9 +61,17 @@ def runs(
     most = MAX_ID if limit is None else _whole("limit", limit)
     if not 1 <= most <= MAX_ID:
         raise errors.ConfigError("limit", limit, "give a whole number of at least 1")
-    filters = {"tag": tag, "strategy": strategy, "dataset": dataset, "device": device, "verdict": verdict}
+    filters = {
+        "tag": tag,
+        "strategy": strategy,
+        "dataset": dataset,
+        "device": device,
+        "verdict": verdict,
+    }
     wanted = {name: _several(given) for name, given in (filters | {"status": status}).items()}
-    query = RunQuery(text=text, filters=wanted, helpers=helpers, sort=sort, descending=not ascending)
+    query = RunQuery(
+        text=text, filters=wanted, helpers=helpers, sort=sort, descending=not ascending
+    )
     found = []
     with _open_store() as store:
         for row in store.list_runs(query, limit=most):
@@ -143,7 +151,9 @@ class Run:
         with needed():
             from vitprof.notebook.figures import Material, draw
 
-        return draw(name, Material(self._stored, self._steps, self._telemetry, self._headroom, step))
+        return draw(
+            name, Material(self._stored, self._steps, self._telemetry, self._headroom, step)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the object that `vitprof runs RUN --json` prints: plain values, None for what is not known."""
@@ -204,7 +214,17 @@ class Run:
 
 
 def _run(stored: StoredRun, tags: Sequence[str]) -> Run:
-    same = ("id", "name", "status", "created_utc", "config", "summary", "simulated", "note", "error")
+    same = (
+        "id",
+        "name",
+        "status",
+        "created_utc",
+        "config",
+        "summary",
+        "simulated",
+        "note",
+        "error",
+    )
     verdict, kind = (stored.verdict.sentence, stored.verdict.kind) if stored.verdict else ("", "")
     values: dict[str, Any] = {name: getattr(stored, name) for name in same}
     return Run(**values, verdict=verdict, verdict_kind=kind, tags=tuple(tags), _stored=stored)

@@ -11,7 +11,13 @@ from vitprof import errors, store
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing import loading, steady, utilisation
 from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
-from vitprof.analysis.timing.timeline import after_largest_gap, group_size, one_step, timeline, typical_step
+from vitprof.analysis.timing.timeline import (
+    after_largest_gap,
+    group_size,
+    one_step,
+    timeline,
+    typical_step,
+)
 from vitprof.analysis.verdict.headroom import Headroom
 from vitprof.charts import breakdown, live, style
 from vitprof.charts.comparison import idle_strips
@@ -90,7 +96,9 @@ def _live(chart: live.LiveChart) -> Named:
     def build(m: Material) -> dict[str, Any]:
         series: Series = m.steps if chart.source == "steps" else m.telemetry
         n = len(next(iter(series.values())))
-        points = chart.build(series, m.run.t_origin_s or 0.0, 0, n, group_size(n, chart.overview_groups))
+        points = chart.build(
+            series, m.run.t_origin_s or 0.0, 0, n, group_size(n, chart.overview_groups)
+        )
         if not any(np.isfinite(p.y).any() for p in points):
             raise m.refuse("none of its figures is known")
         return live.live_figure(chart, points)
@@ -112,7 +120,9 @@ def _device_time(m: Material) -> go.Figure:
 
 def _idle(m: Material) -> go.Figure:
     edges, share = utilisation.idle_bins(m.steps, m.run.phases)
-    return idle_strips(["device"], edges, share[None], since="the run began", origin_s=m.run.t_origin_s or 0.0)
+    return idle_strips(
+        ["device"], edges, share[None], since="the run began", origin_s=m.run.t_origin_s or 0.0
+    )
 
 
 def _timeline(m: Material) -> go.Figure:
@@ -126,7 +136,9 @@ def _batch(m: Material) -> go.Figure:
     usual = typical_step(m.steps, steady.steady_state(m.steps))
     at = m.at(len(m.steps["step"]) - 1 if usual is None else usual)
     line = timeline(m.steps, m.run.phases, at, at + 1)
-    return batch_chain(one_step(m.steps, at), line.only("host") if m.run.config.loader_only else line)
+    return batch_chain(
+        one_step(m.steps, at), line.only("host") if m.run.config.loader_only else line
+    )
 
 
 def _loading(m: Material) -> go.Figure:
@@ -139,7 +151,9 @@ def _loading(m: Material) -> go.Figure:
 def _transforms(m: Material) -> go.Figure:
     found = loading.transform_times(m.run.facts)
     if not found:
-        raise m.refuse("it has no times of transforms; they are measured in scripts with a torchvision Compose")
+        raise m.refuse(
+            "it has no times of transforms; they are measured in scripts with a torchvision Compose"
+        )
     return breakdown.transform_bars(found)
 
 
@@ -151,7 +165,10 @@ def _headroom(m: Material) -> go.Figure:
 
 
 FIGURES: Mapping[str, Named] = {
-    **{chart.key: _live(chart) for chart in (live.GAPS, live.BATCHES, live.LOSSES, live.GPU, live.CPU)},
+    **{
+        chart.key: _live(chart)
+        for chart in (live.GAPS, live.BATCHES, live.LOSSES, live.GPU, live.CPU)
+    },
     "device-time": Named("Where the device's time went", 200, _device_time, of_device=True),
     "idle": Named("Idle share over the run", 150, _idle, of_device=True),
     "timeline": Named("Step by step", 260, _timeline, of_device=True, takes_step=True),

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-CONFIG: dict[str, Any] = {"use_attribute_docstrings": True, "ser_json_inf_nan": "null", "extra": "ignore"}
+CONFIG: dict[str, Any] = {
+    "use_attribute_docstrings": True,
+    "ser_json_inf_nan": "null",
+    "extra": "ignore",
+}
 """How pydantic treats every type of a recording."""
 
 
@@ -50,7 +54,9 @@ class ColumnsOf:
     def __get_pydantic_json_schema__(self, _schema: Any, _handler: Any) -> dict[str, Any]:
         """Returns the JSON Schema of the lists that `export --steps` writes."""
         numbers = {"type": "array", "items": {"type": ["number", "null"]}}
-        known = {column.name: numbers | {"description": column.doc} for column in columns(self._record)}
+        known = {
+            column.name: numbers | {"description": column.doc} for column in columns(self._record)
+        }
         return {"type": "object", "properties": known, "additionalProperties": numbers}
 
 
@@ -90,7 +96,11 @@ def schema(kind: Any, name: str) -> dict[str, Any]:
 
         def nullable_schema(self, schema: Any) -> dict[str, Any]:
             inner: dict[str, Any] = self.generate_inner(schema["schema"])
-            return inner if inner.get("type") == ["number", "null"] else super().nullable_schema(schema)
+            return (
+                inner
+                if inner.get("type") == ["number", "null"]
+                else super().nullable_schema(schema)
+            )
 
         def dataclass_schema(self, schema: Any) -> dict[str, Any]:
             return _inherited(schema["cls"], super().dataclass_schema(schema))
@@ -99,7 +109,9 @@ def schema(kind: Any, name: str) -> dict[str, Any]:
             return _inherited(schema["cls"], super().typed_dict_schema(schema))
 
         def field_is_required(self, field: Any, total: bool) -> bool:
-            return bool(field.get("required", total)) if field["type"] == "typed-dict-field" else True
+            return (
+                bool(field.get("required", total)) if field["type"] == "typed-dict-field" else True
+            )
 
         def get_title_from_name(self, name: str) -> str:
             return ""
@@ -108,7 +120,10 @@ def schema(kind: Any, name: str) -> dict[str, Any]:
     adapter = TypeAdapter(list[kind], config=cast(Any, config))
     whole: dict[str, Any] = adapter.json_schema(mode="serialization", schema_generator=Generator)
     known = _plain(whole["$defs"])
-    head = {"$schema": GenerateJsonSchema.schema_dialect, "$id": f"urn:vitprof:{name}:{SCHEMA_VERSION}"}
+    head = {
+        "$schema": GenerateJsonSchema.schema_dialect,
+        "$id": f"urn:vitprof:{name}:{SCHEMA_VERSION}",
+    }
     root: dict[str, Any] = known.pop(kind.__name__)
     return head | root | {"$defs": known}
 
@@ -119,14 +134,18 @@ def _inherited(kind: Any, schema: dict[str, Any]) -> dict[str, Any]:
         if hasattr(base, "__annotations__"):
             known = adapter(base).json_schema()["$defs"][base.__name__]
             for name, described in _inherited(base, known)["properties"].items():
-                schema["properties"][name].setdefault("description", described.get("description", ""))
+                schema["properties"][name].setdefault(
+                    "description", described.get("description", "")
+                )
     return schema
 
 
 def _plain(schema: Any) -> Any:
     """Returns a schema with descriptions in one line each, without empty titles."""
     if isinstance(schema, dict):
-        return {key: _plain(value) for key, value in schema.items() if (key, value) != ("title", "")}
+        return {
+            key: _plain(value) for key, value in schema.items() if (key, value) != ("title", "")
+        }
     if isinstance(schema, list):
         return [_plain(value) for value in schema]
     return " ".join(schema.split()) if isinstance(schema, str) else schema
@@ -149,12 +168,16 @@ def arrow() -> Any:
     return pyarrow
 
 
-def array(values: NDArray[Any], mask: NDArray[np.bool_] | None = None, kind: Any = None) -> pa.Array:
+def array(
+    values: NDArray[Any], mask: NDArray[np.bool_] | None = None, kind: Any = None
+) -> pa.Array:
     """Returns the values as an array, null where `mask` is. `pa.array` imports pandas, as `to_numpy` does: 0.4 s."""
     pa = arrow()
     known = None if mask is None else pa.py_buffer(np.packbits(~mask, bitorder="little"))
     kind = kind or pa.from_numpy_dtype(values.dtype)
-    return pa.Array.from_buffers(kind, len(values), [known, pa.py_buffer(np.ascontiguousarray(values))])
+    return pa.Array.from_buffers(
+        kind, len(values), [known, pa.py_buffer(np.ascontiguousarray(values))]
+    )
 
 
 def floats(column: pa.ChunkedArray) -> NDArray[np.float64]:
@@ -168,7 +191,9 @@ def floats(column: pa.ChunkedArray) -> NDArray[np.float64]:
     known, values = whole.buffers()
     part = slice(whole.offset, whole.offset + len(whole))
     kind = np.float64 if pa.types.is_floating(whole.type) else np.int64
-    found: NDArray[np.float64] = np.frombuffer(values, kind)[part].astype(np.float64, copy=whole.null_count > 0)
+    found: NDArray[np.float64] = np.frombuffer(values, kind)[part].astype(
+        np.float64, copy=whole.null_count > 0
+    )
     if pa.types.is_duration(whole.type):
         found /= 1e9
     if whole.null_count:

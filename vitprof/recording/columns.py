@@ -68,7 +68,8 @@ def columns(record: type) -> tuple[Column, ...]:
     """Returns the columns of a record class, in order."""
     types = get_type_hints(record)
     return tuple(
-        Column(f.name, integer=types[f.name] is int, doc=f.metadata.get("description", "")) for f in fields(record)
+        Column(f.name, integer=types[f.name] is int, doc=f.metadata.get("description", ""))
+        for f in fields(record)
     )
 
 
@@ -79,41 +80,93 @@ class StepRecord:
     rank: int = counted("rank of the process that made the step; 0 in a job of one process")
     step: int = counted("number of the step in the run, from 0")
     epoch: int = counted("epoch the step belongs to, from 0")
-    t_start_s: float = measured("when the loop asked the loader for the batch, on the monotonic clock")
-    data_wait_s: float = measured("time the loop was blocked in next(loader), host clock; with decode_wait_s")
-    h2d_s: float = measured("time of the copy to the device: CUDA events on CUDA, host clock on cpu")
-    compute_start_s: float = measured("when the device began the compute, monotonic clock; its batch was ready")
+    t_start_s: float = measured(
+        "when the loop asked the loader for the batch, on the monotonic clock"
+    )
+    data_wait_s: float = measured(
+        "time the loop was blocked in next(loader), host clock; with decode_wait_s"
+    )
+    h2d_s: float = measured(
+        "time of the copy to the device: CUDA events on CUDA, host clock on cpu"
+    )
+    compute_start_s: float = measured(
+        "when the device began the compute, monotonic clock; its batch was ready"
+    )
     compute_s: float = measured(
         "device time from the end of the copy to the end of the optimizer's work; includes device_prepare_s and waits "
         "for launches"
     )
-    gap_s: float = measured("device time from the previous step's end to this compute, without device_prepare_s")
-    exposed_wait_s: float = measured("the part of data_wait_s that lies inside gap_s; a hidden wait costs nothing")
-    step_s: float = measured("from the previous step's end to this one's on the device: gap_s + compute_s")
+    gap_s: float = measured(
+        "device time from the previous step's end to this compute, without device_prepare_s"
+    )
+    exposed_wait_s: float = measured(
+        "the part of data_wait_s that lies inside gap_s; a hidden wait costs nothing"
+    )
+    step_s: float = measured(
+        "from the previous step's end to this one's on the device: gap_s + compute_s"
+    )
     samples: int = counted("samples in the batch")
     loss: float = measured("training loss of the batch; not available in a loader-only run")
-    warmup: int = counted("1 where steady-state figures leave the step out: warm-up, or the job was stopped in it")
-    read_s: float = measured("inside the loader: reading bytes from storage, summed over the threads of a batch")
-    decode_s: float = measured("inside the loader: decoding and cropping, where the loader can tell")
-    transform_s: float = measured("inside the loader: transforms and augmentation, where the loader can tell")
-    collate_s: float = measured("inside the loader: putting samples together in a batch, where the loader can tell")
+    warmup: int = counted(
+        "1 where steady-state figures leave the step out: warm-up, or the job was stopped in it"
+    )
+    read_s: float = measured(
+        "inside the loader: reading bytes from storage, summed over the threads of a batch"
+    )
+    decode_s: float = measured(
+        "inside the loader: decoding and cropping, where the loader can tell"
+    )
+    transform_s: float = measured(
+        "inside the loader: transforms and augmentation, where the loader can tell"
+    )
+    collate_s: float = measured(
+        "inside the loader: putting samples together in a batch, where the loader can tell"
+    )
     queue_depth: float = measured("batches that were ready when the loop asked for one")
     h2d_start_s: float = measured("when the copy to the device began, on the monotonic clock")
-    host_s: float = measured("from the return of next(loader) to the step's last launch, host clock")
-    made_start_s: float = measured("when the loader began to make the batch, on the monotonic clock, where it can tell")
-    made_end_s: float = measured("when the batch was made, on the monotonic clock, where the loader can tell")
-    hand_over_s: float = measured("the part of data_wait_s after the batch was made: queues, pinning, copies")
+    host_s: float = measured(
+        "from the return of next(loader) to the step's last launch, host clock"
+    )
+    made_start_s: float = measured(
+        "when the loader began to make the batch, on the monotonic clock, where it can tell"
+    )
+    made_end_s: float = measured(
+        "when the batch was made, on the monotonic clock, where the loader can tell"
+    )
+    hand_over_s: float = measured(
+        "the part of data_wait_s after the batch was made: queues, pinning, copies"
+    )
     worker: float = measured("number of the worker process that made the batch, where one did")
-    kernel_s: float = measured("device time of the kernels alone, all launched beforehand, in the last warm-up steps")
-    launch_idle_s: float = measured("part of compute_s that waited for launches: compute_s minus the median kernel_s")
-    decode_wait_s: float = measured("part of data_wait_s in which the device waited for its own decoding")
-    device_prepare_s: float = measured("part of compute_s before compute_start_s: preparing the batch on the device")
-    outside_s: float = measured("loop time since the last step, in neither step nor next(loader), host clock")
-    batch_values: float = measured("numbers in the batch's largest tensor, padding too, where several processes train")
-    between_s: float = measured("where several processes train: from the last update to this step, without data_wait_s")
-    collectives: float = measured("where several processes train: collectives begun since the batch before")
-    awaited_s: float = measured("where several processes train: waits for others since the batch before, where seen")
-    forward_s: float = measured("where several processes train: from the batch to the first backward pass, own time")
+    kernel_s: float = measured(
+        "device time of the kernels alone, all launched beforehand, in the last warm-up steps"
+    )
+    launch_idle_s: float = measured(
+        "part of compute_s that waited for launches: compute_s minus the median kernel_s"
+    )
+    decode_wait_s: float = measured(
+        "part of data_wait_s in which the device waited for its own decoding"
+    )
+    device_prepare_s: float = measured(
+        "part of compute_s before compute_start_s: preparing the batch on the device"
+    )
+    outside_s: float = measured(
+        "loop time since the last step, in neither step nor next(loader), host clock"
+    )
+    batch_values: float = measured(
+        "numbers in the batch's largest tensor, padding too, where several processes train"
+    )
+    between_s: float = measured(
+        "where several processes train: from the last update to this step, without data_wait_s"
+    )
+    collectives: float = measured(
+        "where several processes train: collectives begun since the batch before"
+    )
+    awaited_s: float = measured(
+        "where several processes train: waits for others since the batch before, where seen"
+    )
+    forward_s: float = measured(
+        "where several processes train: from the batch to the first backward pass, own time"
+    )
 
 
 @dataclass(frozen=True)
@@ -121,20 +174,36 @@ class TelemetrySample:
     """What the machine and the job's processes were doing at one moment. A figure that cannot be read is NaN."""
 
     t_s: float = measured("when the sample was taken, on the monotonic clock")
-    gpu_util_pct: float = measured("NVML: share of the past 1/6 to 1 s in which any kernel ran, not how full it was")
+    gpu_util_pct: float = measured(
+        "NVML: share of the past 1/6 to 1 s in which any kernel ran, not how full it was"
+    )
     gpu_mem_used_bytes: float = measured("device memory in use by all processes, NVML")
     gpu_mem_job_bytes: float = measured("device memory in use by the job's processes, NVML")
     gpu_power_w: float = measured("power draw, NVML")
     gpu_sm_clock_mhz: float = measured("clock of the multiprocessors, NVML")
     gpu_temp_c: float = measured("temperature of the GPU, NVML")
-    pcie_rx_bytes_per_s: float = measured("bytes the GPU received over PCIe, NVML, over a 20 ms window")
+    pcie_rx_bytes_per_s: float = measured(
+        "bytes the GPU received over PCIe, NVML, over a 20 ms window"
+    )
     cpu_pct: float = measured("CPU use of the whole machine, 100 = all cores busy")
-    job_cpu_pct: float = measured("CPU use of the job's process and its workers, 100 = one core busy")
-    job_rss_bytes: float = measured("resident memory of the job's processes; pages that workers share count each time")
-    disk_read_bytes_per_s: float = measured("bytes the machine's disks delivered; a warm page cache shows as 0")
-    job_cpu_wait_pct: float = measured("time that threads of the job waited for a core, 100 = one thread; schedstat")
-    workers_cpu_wait_pct: float = measured("the part of job_cpu_wait_pct outside of the process that trains")
-    gpu_sm_active_pct: float = measured("multiprocessors that were busy since the last sample, NVML (Hopper and later)")
+    job_cpu_pct: float = measured(
+        "CPU use of the job's process and its workers, 100 = one core busy"
+    )
+    job_rss_bytes: float = measured(
+        "resident memory of the job's processes; pages that workers share count each time"
+    )
+    disk_read_bytes_per_s: float = measured(
+        "bytes the machine's disks delivered; a warm page cache shows as 0"
+    )
+    job_cpu_wait_pct: float = measured(
+        "time that threads of the job waited for a core, 100 = one thread; schedstat"
+    )
+    workers_cpu_wait_pct: float = measured(
+        "the part of job_cpu_wait_pct outside of the process that trains"
+    )
+    gpu_sm_active_pct: float = measured(
+        "multiprocessors that were busy since the last sample, NVML (Hopper and later)"
+    )
     gpu_sm_occupancy_pct: float = measured(
         "SM occupancy: warps in flight since the previous sample, as a share of those that all multiprocessors can "
         "hold, NVML's GPM counters (Hopper and later)"
@@ -149,62 +218,116 @@ class RunSummary:
     """
 
     n_steps: int = counted("number of steps recorded")
-    n_steady_steps: int = counted("number of steps that are neither warm-up nor the first of an epoch")
+    n_steady_steps: int = counted(
+        "number of steps that are neither warm-up nor the first of an epoch"
+    )
     n_samples: int = counted("samples trained on")
     samples_per_s: Figure = measured("samples / training time")
-    samples_per_s_low: Figure = measured("lower end of the 95% interval of samples_per_s (block bootstrap over steps)")
-    samples_per_s_high: Figure = measured("upper end of the 95% interval of samples_per_s (block bootstrap over steps)")
-    epoch_s: Figure = measured("training time of an epoch: median of the whole ones, else n_train / samples_per_s")
+    samples_per_s_low: Figure = measured(
+        "lower end of the 95% interval of samples_per_s (block bootstrap over steps)"
+    )
+    samples_per_s_high: Figure = measured(
+        "upper end of the 95% interval of samples_per_s (block bootstrap over steps)"
+    )
+    epoch_s: Figure = measured(
+        "training time of an epoch: median of the whole ones, else n_train / samples_per_s"
+    )
     n_epochs_measured: int = counted("whole epochs behind epoch_s; 0 means that it is extrapolated")
     step_ms_median: Figure = measured("median time of a step")
     step_ms_p95: Figure = measured("time that 95% of the steps stay below")
-    data_wait_frac: Figure = measured("share of the training time that the loop was blocked in next(loader)")
+    data_wait_frac: Figure = measured(
+        "share of the training time that the loop was blocked in next(loader)"
+    )
     h2d_frac: Figure = measured("share of the training time taken by copies to the device")
     compute_frac: Figure = measured("share of the training time that the device computed")
-    exposed_wait_frac: Figure = measured("share of the training time that the device idled because of a data wait")
-    device_idle_frac: Figure = measured("share of the time the device idled between steps: gaps / (gaps + compute)")
+    exposed_wait_frac: Figure = measured(
+        "share of the training time that the device idled because of a data wait"
+    )
+    device_idle_frac: Figure = measured(
+        "share of the time the device idled between steps: gaps / (gaps + compute)"
+    )
     gpu_util_pct_mean: Figure = measured("mean of NVML's utilisation while training")
-    gpu_mem_peak_bytes: Figure = measured("highest device memory of the job: by NVML, else what the allocator reserved")
+    gpu_mem_peak_bytes: Figure = measured(
+        "highest device memory of the job: by NVML, else what the allocator reserved"
+    )
     rss_peak_bytes: Figure = measured("highest resident memory of the job's process tree")
-    cpu_s_per_sample: Figure = measured("CPU seconds of job and workers for each sample; process isolation only")
-    prepare_s: Figure = measured("time to make or check the data set and the storage, to open it and to fill its cache")
-    storage_prepare_s: Figure = measured("time to make the storage when it was made; 0 for a data set's own files")
+    cpu_s_per_sample: Figure = measured(
+        "CPU seconds of job and workers for each sample; process isolation only"
+    )
+    prepare_s: Figure = measured(
+        "time to make or check the data set and the storage, to open it and to fill its cache"
+    )
+    storage_prepare_s: Figure = measured(
+        "time to make the storage when it was made; 0 for a data set's own files"
+    )
     storage_bytes: Figure = measured("disk space that the storage takes")
     stage_s: Figure = measured("time to copy the storage to RAM disk or local disk in this run")
     stage_bytes: Figure = measured("bytes copied to RAM disk or local disk")
-    page_cached_frac: Figure = measured("share of the storage's files in the system's page cache when training began")
-    cache_hit_frac: Figure = measured("share of the samples that the partial cache holds: its hit rate in every epoch")
-    n_unreadable: int = counted("samples left out as unreadable: when the storage was made, and each time later")
-    startup_s: Figure = measured("from the job's start to the first request for a batch, without prepare_s, stage_s")
+    page_cached_frac: Figure = measured(
+        "share of the storage's files in the system's page cache when training began"
+    )
+    cache_hit_frac: Figure = measured(
+        "share of the samples that the partial cache holds: its hit rate in every epoch"
+    )
+    n_unreadable: int = counted(
+        "samples left out as unreadable: when the storage was made, and each time later"
+    )
+    startup_s: Figure = measured(
+        "from the job's start to the first request for a batch, without prepare_s, stage_s"
+    )
     first_batch_s: Figure = measured("wait for the very first batch, worker start included")
     epoch_restart_s: Figure = measured("median wait for the first batch of each later epoch")
     evaluate_s: Figure = measured("time of all evaluations on the test set together")
-    shutdown_s: Figure = measured("time from the last step or evaluation to the end of loader and workers")
+    shutdown_s: Figure = measured(
+        "time from the last step or evaluation to the end of loader and workers"
+    )
     wall_s: Figure = measured("time from the start of the job to its end")
     loss_first: Figure = measured("training loss of the first step")
     loss_last: Figure = measured("training loss of the last step")
     test_loss: Figure = measured("mean loss on the test set at the last evaluation")
-    test_accuracy: Figure = measured("share of the test set classified correctly at the last evaluation")
-    exposed_h2d_frac: Figure = measured("share of the training time that the device idled because of a copy to it")
+    test_accuracy: Figure = measured(
+        "share of the test set classified correctly at the last evaluation"
+    )
+    exposed_h2d_frac: Figure = measured(
+        "share of the training time that the device idled because of a copy to it"
+    )
     idle_host_frac: Figure = measured(
         "share of the training time that the device idled for Python, launches, optimizer"
     )
     idle_recording_frac: Figure = measured(
         "share of the training time that the device idled for vitprof's own recording"
     )
-    recording_frac: Figure = measured("share of the training time that the loop spent in vitprof's recording")
-    loader_times_frac: Figure = measured("share of the training time that measuring inside the loader took, about")
+    recording_frac: Figure = measured(
+        "share of the training time that the loop spent in vitprof's recording"
+    )
+    loader_times_frac: Figure = measured(
+        "share of the training time that measuring inside the loader took, about"
+    )
     read_ms: Figure = measured("inside the loader, for each batch: reading bytes from storage")
     decode_ms: Figure = measured("inside the loader, for each batch: decoding and cropping")
-    transform_ms: Figure = measured("inside the loader, for each batch: transforms and augmentation")
-    collate_ms: Figure = measured("inside the loader, for each batch: putting samples together in a batch")
+    transform_ms: Figure = measured(
+        "inside the loader, for each batch: transforms and augmentation"
+    )
+    collate_ms: Figure = measured(
+        "inside the loader, for each batch: putting samples together in a batch"
+    )
     hand_over_ms: Figure = measured("for each batch: the loop's wait after the batch was made")
     queue_depth_mean: Figure = measured("batches that were ready when the loop asked for one")
-    gpu_mem_nvml_peak_bytes: Figure = measured("highest device memory of the job, NVML; CUDA's libraries included")
-    gpu_mem_reserved_peak_bytes: Figure = measured("highest device memory reserved by PyTorch's allocator")
-    gpu_mem_allocated_peak_bytes: Figure = measured("highest device memory allocated to PyTorch's tensors")
-    gpu_sm_active_pct_mean: Figure = measured("mean of SM activity while training: multiprocessors that were busy")
-    gpu_sm_occupancy_pct_mean: Figure = measured("mean of SM occupancy while training: warps in flight")
+    gpu_mem_nvml_peak_bytes: Figure = measured(
+        "highest device memory of the job, NVML; CUDA's libraries included"
+    )
+    gpu_mem_reserved_peak_bytes: Figure = measured(
+        "highest device memory reserved by PyTorch's allocator"
+    )
+    gpu_mem_allocated_peak_bytes: Figure = measured(
+        "highest device memory allocated to PyTorch's tensors"
+    )
+    gpu_sm_active_pct_mean: Figure = measured(
+        "mean of SM activity while training: multiprocessors that were busy"
+    )
+    gpu_sm_occupancy_pct_mean: Figure = measured(
+        "mean of SM occupancy while training: warps in flight"
+    )
 
 
 StopKind = Literal["stopped", "worker", "paused", "asleep"]

@@ -324,7 +324,9 @@ class Recording:
     """Runs with the same key belong together; empty for a run in no group."""
     role: str = ""
     """The run's role in its group."""
-    steps: Annotated[Columns, ColumnsOf(columns.StepRecord)] | None = field(default=None, repr=False, compare=False)
+    steps: Annotated[Columns, ColumnsOf(columns.StepRecord)] | None = field(
+        default=None, repr=False, compare=False
+    )
     """Its steps in order, by column; null where they are not asked for."""
     telemetry: Annotated[Columns, ColumnsOf(columns.TelemetrySample)] | None = field(
         default=None, repr=False, compare=False

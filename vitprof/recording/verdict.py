@@ -10,7 +10,9 @@ from typing import Any, Literal
 from vitprof.recording import codec
 from vitprof.recording.columns import Figure
 
-Kind = Literal["not input-bound", "moderately input-bound", "input-bound", "launch-bound", "inconclusive"]
+Kind = Literal[
+    "not input-bound", "moderately input-bound", "input-bound", "launch-bound", "inconclusive"
+]
 
 
 @dataclass(frozen=True)

@@ -4,4 +4,13 @@ from vitprof.selftest.cases import CASES, QUICK, Case, n_jobs
 from vitprof.selftest.driver import run_selftest
 from vitprof.selftest.report import Outcome, Result, SelftestReport
 
-__all__ = ["CASES", "QUICK", "Case", "Outcome", "Result", "SelftestReport", "n_jobs", "run_selftest"]
+__all__ = [
+    "CASES",
+    "QUICK",
+    "Case",
+    "Outcome",
+    "Result",
+    "SelftestReport",
+    "n_jobs",
+    "run_selftest",
+]

@@ -47,7 +47,14 @@ class Case:
     @classmethod
     def waiting(cls, name: str, what: str, base: RunConfig, stage: str, ms: float) -> Case:
         """Returns the case of a wait of `ms` that is put into a stage of each batch, which then is the cause."""
-        return cls(name=name, what=what, base=base, changes={"inject": f"{stage}:{ms:g}"}, part=stage, right=(stage,))
+        return cls(
+            name=name,
+            what=what,
+            base=base,
+            changes={"inject": f"{stage}:{ms:g}"},
+            part=stage,
+            right=(stage,),
+        )
 
     @property
     def slowed(self) -> RunConfig:
@@ -82,16 +89,32 @@ IN_THE_LOOP = RunConfig(strategy="per-sample", batch_size=16, device="simulated:
 BY_SAMPLE = "sample by sample"
 WHOLE_BATCHES = RunConfig(strategy="memory", batch_size=64, device="simulated:4,0", **COMMON)
 WHOLE_WORDS = "in reading, whole batches from memory in the loop"
-GENERATOR = RunConfig(strategy="generator", storage="idx", batch_size=16, device="simulated:2,10", **COMMON)
+GENERATOR = RunConfig(
+    strategy="generator", storage="idx", batch_size=16, device="simulated:2,10", **COMMON
+)
 # The fetch takes almost no time, and the device 12 ms: less than one of the waits, more than the other.
 AHEAD = RunConfig(strategy="memory-ahead", batch_size=64, device="simulated:12,0", **COMMON)
 AHEAD_WORDS = "in reading, one batch ahead of 12 ms of compute"
 # Only four digits: with more of them, a worker that has just slept would be slower than one that has not.
-WORKERS = RunConfig(strategy=WITH_WORKERS, storage="memory", workers=2, batch_size=4, device="simulated:4,0", **COMMON)
-PHOTOS: dict[str, Any] = COMMON | {"dataset": "photos", "n_images": N_PHOTOS, "batch_size": 4, "steps": 30}
+WORKERS = RunConfig(
+    strategy=WITH_WORKERS,
+    storage="memory",
+    workers=2,
+    batch_size=4,
+    device="simulated:4,0",
+    **COMMON,
+)
+PHOTOS: dict[str, Any] = COMMON | {
+    "dataset": "photos",
+    "n_images": N_PHOTOS,
+    "batch_size": 4,
+    "steps": 30,
+}
 # Two photos: decoding them is hidden behind compute. Threads slow each other down, so with more photos a wait in one
 # thread would change how long the others take.
-THREADS = RunConfig(strategy="threads", workers=2, device="simulated:4,0", **PHOTOS | {"batch_size": 2, "steps": 36})
+THREADS = RunConfig(
+    strategy="threads", workers=2, device="simulated:4,0", **PHOTOS | {"batch_size": 2, "steps": 36}
+)
 DRIVE = RunConfig(strategy="generator", device="simulated:4,0", **PHOTOS)
 SLOWED: dict[str, Any] = {"location": "slow-drive", "slow_drive": "network-drive"}
 SLOWED |= {"slow_mb_s": SLOW_MB_S, "slow_latency_ms": SLOW_LATENCY_MS}
@@ -109,7 +132,9 @@ LAUNCHES = RunConfig(strategy="memory", batch_size=64, device="simulated:1,0", *
 CASES: tuple[Case, ...] = (
     # The only part of that length; exposed except while the device still computes.
     *(
-        Case.waiting(f"{stage}, in the loop", f"20 ms in {words}, {BY_SAMPLE}", IN_THE_LOOP, stage, 20)
+        Case.waiting(
+            f"{stage}, in the loop", f"20 ms in {words}, {BY_SAMPLE}", IN_THE_LOOP, stage, 20
+        )
         for stage, words in {
             **{stage: STAGE_WORDS[stage] for stage in TIMED_STAGES},
             "transfer": "the copy to the device",
@@ -121,7 +146,14 @@ CASES: tuple[Case, ...] = (
     replace(Case.waiting("fully hidden", f"8 ms {AHEAD_WORDS}", AHEAD, "read", 8), right=()),
     # A batch takes longer by the latency of its files and their bytes / bandwidth. The part is reading; the settings
     # say that the drive is slow.
-    Case(name="slow drive", what=SLOW_WORDS, base=DRIVE, changes=SLOWED, part="read", right=("slow_drive",)),
+    Case(
+        name="slow drive",
+        what=SLOW_WORDS,
+        base=DRIVE,
+        changes=SLOWED,
+        part="read",
+        right=("slow_drive",),
+    ),
     # The device waits 3 ms for launches inside each step. Marks around the step alone count that as compute.
     Case(
         name="launch-bound",
@@ -144,12 +176,18 @@ CASES: tuple[Case, ...] = (
     ),
     # The fetch itself takes almost no time: all but the 4 ms that the device computes is exposed.
     Case.waiting("read, whole batches", f"20 ms {WHOLE_WORDS}", WHOLE_BATCHES, "read", 20),
-    Case.waiting("decode, generator", "20 ms in decoding, a generator in the loop", GENERATOR, "decode", 20),
+    Case.waiting(
+        "decode, generator", "20 ms in decoding, a generator in the loop", GENERATOR, "decode", 20
+    ),
     # Two batches are made at once: one arrives every 20 ms, and the device computes for 4 ms of that, whichever part
     # the workers wait in. While one thread waits, the other one makes the next batch.
     Case.waiting("read, workers", "40 ms in reading, two worker processes", WORKERS, "read", 40),
-    Case.waiting("collate, workers", "40 ms in collating, two worker processes", WORKERS, "collate", 40),
-    Case.waiting("read, threads", "40 ms in reading, two threads that decode photos", THREADS, "read", 40),
+    Case.waiting(
+        "collate, workers", "40 ms in collating, two worker processes", WORKERS, "collate", 40
+    ),
+    Case.waiting(
+        "read, threads", "40 ms in reading, two threads that decode photos", THREADS, "read", 40
+    ),
 )
 QUICK: tuple[Case, ...] = CASES[:10]
 """Cases that share jobs, or that check what no other case does."""
@@ -212,10 +250,14 @@ def observe(store: RunStore, run_id: int, case: Case) -> Observed:
     """Returns the figures of a run of `case`. Raises `JobError` where it did not finish or has too few steady steps."""
     run = store.run(run_id)
     if run.status != "done" or run.summary is None:
-        raise JobError(f"its job did not finish ({run.status}{': ' if run.error else ''}{run.error})")
+        raise JobError(
+            f"its job did not finish ({run.status}{': ' if run.error else ''}{run.error})"
+        )
     steps = store.steps(run_id)
     telemetry = store.telemetry(run_id)
-    verdict = judge(replace(run.config, inject=None), steps, run.phases, telemetry, run.environment | run.facts)
+    verdict = judge(
+        replace(run.config, inject=None), steps, run.phases, telemetry, run.environment | run.facts
+    )
     steady = steady_state(steps)
     launched = launched_s(steps)[steady]
     # With several workers or threads batches arrive in bunches: only whole bunches have the mean time.
@@ -229,7 +271,9 @@ def observe(store: RunStore, run_id: int, case: Case) -> Observed:
         fetch = np.sum([steps[f"{stage}_s"] for stage in TIMED_STAGES], axis=0)
     else:
         fetch = steps["made_end_s"] - steps["made_start_s"]
-    read = telemetry["job_cpu_pct"][(telemetry["t_s"] >= launched[0]) & (telemetry["t_s"] <= launched[-1])]
+    read = telemetry["job_cpu_pct"][
+        (telemetry["t_s"] >= launched[0]) & (telemetry["t_s"] <= launched[-1])
+    ]
     launching_ms = float(steps["host_s"][steady].mean()) * 1e3
     launches = accelerators.accelerator(run.config.device).launch_s > 0
     return Observed(
@@ -281,7 +325,9 @@ def compare(case: Case, wait_ms: float, reference: Observed, slowed: Observed) -
     - Launches: how much longer they took than the kernels, by the host's clock, since a busy machine delays them.
     """
     if case.hogs:
-        expected = max(0.0, slowed.step_ms - case.compute_ms) - max(0.0, reference.step_ms - case.compute_ms)
+        expected = max(0.0, slowed.step_ms - case.compute_ms) - max(
+            0.0, reference.step_ms - case.compute_ms
+        )
         expected -= slowed.cpu_ms - reference.cpu_ms
         reported = _contention_ms(slowed) - _contention_ms(reference)
     elif case.launch_ms:
@@ -290,7 +336,11 @@ def compare(case: Case, wait_ms: float, reference: Observed, slowed: Observed) -
     else:
         expected = expected_ms(wait_ms, reference.fetch_ms, case.compute_ms, case.makers)
         reported = slowed.exposed_ms.get(case.part, 0.0) - reference.exposed_ms.get(case.part, 0.0)
-    named = [name for name in case.right if name in (slowed.cause, *(slowed.signatures if case.hogs else ()))]
+    named = [
+        name
+        for name in case.right
+        if name in (slowed.cause, *(slowed.signatures if case.hogs else ()))
+    ]
     # A run that is not input-bound names no cause: the largest part of almost nothing does not count as one.
     free = slowed.kind == "not input-bound"
     return Round(
@@ -309,7 +359,9 @@ def _contention_ms(observed: Observed) -> float:
     return observed.cause_ms if observed.cause == "cpu_contention" else 0.0
 
 
-def case_result(case: Case, rounds: Sequence[Round], *, retries: int = 0, failure: str = "") -> Result:
+def case_result(
+    case: Case, rounds: Sequence[Round], *, retries: int = 0, failure: str = ""
+) -> Result:
     """Returns the result of `case`: medians over `rounds`, and the cause that most of them named."""
 
     def middle(figure: Callable[[Round], float]) -> float:

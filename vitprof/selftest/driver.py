@@ -11,7 +11,16 @@ from pathlib import Path
 from vitprof.config import Isolation, RunConfig, catalog
 from vitprof.engine.data import datasets
 from vitprof.errors import DataError, JobError, JobStopped, one_line
-from vitprof.experiments.trials import OnProgress, Progress, Stop, Trial, ignore, job_manager, never, run_trials
+from vitprof.experiments.trials import (
+    OnProgress,
+    Progress,
+    Stop,
+    Trial,
+    ignore,
+    job_manager,
+    never,
+    run_trials,
+)
 from vitprof.home import data_dir, temporary_prefix
 from vitprof.jobs.manager import JobManager
 from vitprof.selftest import cases as known
@@ -65,7 +74,12 @@ class Selftest:
     """The jobs of a self-test, and their results so far."""
 
     def __init__(
-        self, manager: JobManager, cases: Sequence[Case], progress: OnProgress, stop: Stop, isolation: Isolation
+        self,
+        manager: JobManager,
+        cases: Sequence[Case],
+        progress: OnProgress,
+        stop: Stop,
+        isolation: Isolation,
     ) -> None:
         self._manager = manager
         self._cases = cases
@@ -79,7 +93,9 @@ class Selftest:
 
     def prepare(self) -> None:
         """Makes the data sets, so that no job has to."""
-        for name, n_images in dict.fromkeys((case.base.dataset, case.base.n_images) for case in self._cases):
+        for name, n_images in dict.fromkeys(
+            (case.base.dataset, case.base.n_images) for case in self._cases
+        ):
             datasets.prepare(name, n_images, progress=self._report, stop=self._stop)
 
     def _report(self, fraction: float, words: str) -> None:
@@ -91,7 +107,13 @@ class Selftest:
         watch = self._watch
         with closing(self._trials(rounds, retries)) as trials:
             jobs = run_trials(
-                self._manager, trials, "", total=total, progress=self._progress, watch=watch, stop=self._stop
+                self._manager,
+                trials,
+                "",
+                total=total,
+                progress=self._progress,
+                watch=watch,
+                stop=self._stop,
             )
             for _, run_id in jobs:
                 self._run_id = run_id
@@ -102,7 +124,9 @@ class Selftest:
 
     def result(self, case: Case) -> Result:
         measured = self.measured[case.name]
-        return known.case_result(case, measured.rounds, retries=measured.retries, failure=measured.failure)
+        return known.case_result(
+            case, measured.rounds, retries=measured.retries, failure=measured.failure
+        )
 
     def _trials(self, rounds: int, retries: int) -> Generator[Trial, None, None]:
         for number in range(rounds + retries):
@@ -144,7 +168,9 @@ class Selftest:
             self._note(case, one_line(error))
             return
         late_s = sleeper.late_s(slowed.start_s, slowed.end_s) if sleeper is not None else 0.0
-        self._note(case, "", known.compare(case, n_waits * (wait_ms + late_s * 1e3), reference, slowed))
+        self._note(
+            case, "", known.compare(case, n_waits * (wait_ms + late_s * 1e3), reference, slowed)
+        )
 
     def _note(self, case: Case, failure: str, *rounds: Round) -> None:
         measured = self.measured.setdefault(case.name, Measured())
@@ -161,7 +187,11 @@ class Selftest:
 
     def _watch(self, trial: Trial, run_id: int) -> None:
         """Starts hogs when the job trains: while it loads PyTorch they would show nothing."""
-        if (hogs := self._hogs) and not hogs.begun and self._manager.store.run(run_id).stage == "training":
+        if (
+            (hogs := self._hogs)
+            and not hogs.begun
+            and self._manager.store.run(run_id).stage == "training"
+        ):
             hogs.begin()
 
 
@@ -172,5 +202,9 @@ def _waits(case: Case) -> tuple[int, float]:
     root = data_dir() / catalog.dataset_info(slowed.dataset, slowed.n_images).directory / "train"
     sizes = [path.stat().st_size for path in root.rglob("*.jpg")]
     if not sizes:
-        raise DataError(f"there are no JPEG files under {root}; delete it, so that it is made again")
-    return slowed.batch_size, known.SLOW_LATENCY_MS + sum(sizes) / len(sizes) / (known.SLOW_MB_S * 1e6) * 1e3
+        raise DataError(
+            f"there are no JPEG files under {root}; delete it, so that it is made again"
+        )
+    return slowed.batch_size, known.SLOW_LATENCY_MS + sum(sizes) / len(sizes) / (
+        known.SLOW_MB_S * 1e6
+    ) * 1e3

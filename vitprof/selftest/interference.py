@@ -32,7 +32,9 @@ class BusyCores:
         try:
             for _ in range(FOR_EACH_CORE * job_cores()):
                 # in a session of its own: Ctrl-C reaches this process only, which then ends them
-                hog = subprocess.Popen(me, bufsize=0, stdin=pipe, stdout=pipe, stderr=nothing, start_new_session=True)
+                hog = subprocess.Popen(
+                    me, bufsize=0, stdin=pipe, stdout=pipe, stderr=nothing, start_new_session=True
+                )
                 self._hogs.append(hog)
             for hog in self._hogs:
                 assert hog.stdout is not None
@@ -64,7 +66,9 @@ class Sleeper:
         self._seconds = seconds
         self._ended = threading.Event()
         self._took: list[tuple[float, float]] = []
-        self._thread = threading.Thread(target=self._sleep, name="vitprof-selftest-sleeper", daemon=True)
+        self._thread = threading.Thread(
+            target=self._sleep, name="vitprof-selftest-sleeper", daemon=True
+        )
 
     def _sleep(self) -> None:
         clock = time.perf_counter  # the clock that jobs use
@@ -83,7 +87,11 @@ class Sleeper:
 
     def late_s(self, start_s: float, end_s: float) -> float:
         """Returns the mean seconds by which the sleeps that began from `start_s` to `end_s` overran; 0 without any."""
-        late = [end - begun - self._seconds for begun, end in list(self._took) if start_s <= begun <= end_s]
+        late = [
+            end - begun - self._seconds
+            for begun, end in list(self._took)
+            if start_s <= begun <= end_s
+        ]
         return fmean(late) if late else 0.0
 
 

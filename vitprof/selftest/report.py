@@ -25,7 +25,12 @@ FILE_NAME = "selftest-gpu.json"
 READ = "docs/gpu.md"
 VARIABLES = {
     *gpu_findings.RECORDED,
-    *("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_VISIBLE_DEVICES"),
+    *(
+        "CUDA_DEVICE_ORDER",
+        "CUDA_VISIBLE_DEVICES",
+        "NVIDIA_DRIVER_CAPABILITIES",
+        "NVIDIA_VISIBLE_DEVICES",
+    ),
 } - {"LD_PRELOAD"}
 """Environment variables that change what is measured. The others are left out: they can hold names and secrets."""
 A_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F-]+")
@@ -97,12 +102,18 @@ class Result:
         if self.failure:
             return self.failure
         right = " or ".join(dict.fromkeys(CAUSE_NAMES[name] for name in self.right)) or "none"
-        verdict = f"was {self.cause}" if self.cause and self.cause not in CAUSE_NAMES else f"blamed {self.blamed}"
+        verdict = (
+            f"was {self.cause}"
+            if self.cause and self.cause not in CAUSE_NAMES
+            else f"blamed {self.blamed}"
+        )
         named = f"the verdict {verdict}, expected {right}"
         size = f"the size found was off by {self.error_ms:+.2f} ms, where {self.tolerance_ms:.2f} ms are allowed"
         idle = f"it reported an idle share of {self.idle_frac:.1%} instead of {self.true_idle_frac:.1%}"
         checks = ((self.cause_ok, named), (self.size_ok, size), (self.idle_ok, idle))
-        if (wrong := "; ".join(words for right, words in checks if not right)) and self.others_cores >= OTHERS_CORES:
+        if (
+            wrong := "; ".join(words for right, words in checks if not right)
+        ) and self.others_cores >= OTHERS_CORES:
             wrong += f"; other programs took {self.others_cores:.1f} cores meanwhile: repeat it on a quiet machine"
         return wrong
 
@@ -192,7 +203,9 @@ class SelftestReport(Generic[R_co]):
         return f"{title} passed: {len(passed)} of {self.asked}{rest}"
 
     def to_dict(self) -> dict[str, Any]:
-        values = {name: getattr(self, name) for name in ("ok", "stopped", "sentence", "seconds", "asked")}
+        values = {
+            name: getattr(self, name) for name in ("ok", "stopped", "sentence", "seconds", "asked")
+        }
         if self.machine:
             values |= {"advice": self.advice, "machine": self.machine}
         values["results"] = [result.to_dict() for result in self.results]
@@ -242,7 +255,12 @@ def machine_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the `facts` of the device's process, with what this process sees of the machine."""
     with Nvml() as nvml:
         gpus = [
-            {"name": gpu.name, "slice": bool(gpu.slice_of), "memory_bytes": gpu.memory_bytes, "driver": gpu.driver}
+            {
+                "name": gpu.name,
+                "slice": bool(gpu.slice_of),
+                "memory_bytes": gpu.memory_bytes,
+                "driver": gpu.driver,
+            }
             for gpu in nvml.gpus()
         ]
     return {

@@ -10,7 +10,18 @@ from typing import Any
 
 from vitprof import errors
 from vitprof.sets.files import of_paths
-from vitprof.sets.samples import LABEL, PATH, SUFFIXES, Listing, columns, encoded, listing, png_of, suffix, with_labels
+from vitprof.sets.samples import (
+    LABEL,
+    PATH,
+    SUFFIXES,
+    Listing,
+    columns,
+    encoded,
+    listing,
+    png_of,
+    suffix,
+    with_labels,
+)
 from vitprof.sets.specs import Spec, function_of, shards_of, wrong
 
 
@@ -20,10 +31,15 @@ def parquet_set(text: str, spec: Spec) -> Listing:
     file = parquet.ParquetFile(spec.path)
     names = file.schema_arrow.names
     (label,) = columns(text, names, spec, label=LABEL)
-    if "path" in spec.options or not any(name in names for name in ("image", "bytes", spec.options.get("image"))):
+    if "path" in spec.options or not any(
+        name in names for name in ("image", "bytes", spec.options.get("image"))
+    ):
         (path,) = columns(text, names, spec, path=PATH)
         table = file.read(columns=[path, label])
-        return of_paths(Path(spec.path).parent, zip(*(table[name].to_pylist() for name in (path, label)), strict=True))
+        return of_paths(
+            Path(spec.path).parent,
+            zip(*(table[name].to_pylist() for name in (path, label)), strict=True),
+        )
     (image,) = columns(text, names, spec, image=("image", "bytes"))
     labels = file.read(columns=[label])[label].to_pylist()
     groups = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
@@ -46,30 +62,47 @@ def hdf5_set(text: str, spec: Spec) -> Listing:
 
     file = h5py.File(spec.path, "r", locking=False)
     inside: list[str] = []
-    file.visititems(lambda name, item: inside.append(name) if isinstance(item, h5py.Dataset) else None)
+    file.visititems(
+        lambda name, item: inside.append(name) if isinstance(item, h5py.Dataset) else None
+    )
     images = columns(text, inside, spec, images=("images", "image", "X", "x", "data"))[0]
     labels = columns(text, inside, spec, labels=("labels", "label", "Y", "y", "target"))[0]
     for name in (images, labels):
         link = file.get(name, getlink=True)
         item = file[name]
         if isinstance(link, h5py.ExternalLink) or item.external or item.is_virtual:
-            raise wrong(text, f"{name} is in another file, which a link in this one names: it is not followed")
+            raise wrong(
+                text,
+                f"{name} is in another file, which a link in this one names: it is not followed",
+            )
     data = file[images]
     numbers = file[labels]
     if not data.ndim or not numbers.ndim or numbers.size != numbers.shape[0]:
-        raise wrong(text, f"{images} is {data.shape} and {labels} {numbers.shape}: a label for each image is read")
+        raise wrong(
+            text,
+            f"{images} is {data.shape} and {labels} {numbers.shape}: a label for each image is read",
+        )
     numbers = numbers[:].reshape(-1)
     if len(data) != len(numbers):
         raise wrong(text, f"{images} has {len(data):,} samples and {labels} {len(numbers):,}")
     if data.dtype.kind not in "OSV" and (data.dtype != "uint8" or data.ndim not in (3, 4)):
-        raise wrong(text, f"{images} is {data.dtype} {data.shape}: uint8 (N, H, W, 3) or image files are read")
+        raise wrong(
+            text,
+            f"{images} is {data.dtype} {data.shape}: uint8 (N, H, W, 3) or image files are read",
+        )
 
     def read(at: int) -> bytes:
         return png_of(data[at]) if data.ndim in (3, 4) else bytes(memoryview(data[at]))
 
     notes = ["its pixels are unpacked to PNG files"] if data.ndim in (3, 4) else []
     words = (each.decode() if isinstance(each, bytes) else str(each) for each in numbers.tolist())
-    return listing((("", label, at) for at, label in enumerate(words)), read, in_place=False, notes=notes, opened=file)
+    return listing(
+        (("", label, at) for at, label in enumerate(words)),
+        read,
+        in_place=False,
+        notes=notes,
+        opened=file,
+    )
 
 
 def lmdb_set(text: str, spec: Spec) -> Listing:
@@ -77,7 +110,12 @@ def lmdb_set(text: str, spec: Spec) -> Listing:
 
     try:
         store = lmdb.open(
-            spec.path, readonly=True, lock=False, readahead=False, create=False, subdir=os.path.isdir(spec.path)
+            spec.path,
+            readonly=True,
+            lock=False,
+            readahead=False,
+            create=False,
+            subdir=os.path.isdir(spec.path),
         )
     except lmdb.Error as error:
         raise wrong(text, f"LMDB cannot open it ({errors.one_line(error)})") from error
@@ -132,7 +170,9 @@ def webdataset_set(text: str, spec: Spec) -> Listing:
                     sample["image"] = (shard, member.offset_data, member.size)
                 elif kind in ("cls", "json") and (content := file.extractfile(member)) is not None:
                     value = content.read().decode()
-                    sample["label"] = value.strip() if kind == "cls" else str(json.loads(value).get("label", ""))
+                    sample["label"] = (
+                        value.strip() if kind == "cls" else str(json.loads(value).get("label", ""))
+                    )
             close(sample)
 
     def read(key: tuple[str, int, int]) -> bytes:
@@ -141,7 +181,11 @@ def webdataset_set(text: str, spec: Spec) -> Listing:
             file.seek(offset)
             return file.read(size)
 
-    notes = [f"{unlabelled:,} samples have no image, or no .cls and no label in .json: left out"] if unlabelled else []
+    notes = (
+        [f"{unlabelled:,} samples have no image, or no .cls and no label in .json: left out"]
+        if unlabelled
+        else []
+    )
     return listing(found, read, in_place=False, notes=notes)
 
 
@@ -152,7 +196,9 @@ def hf_set(text: str, spec: Spec) -> Listing:
         path = Path(spec.path)
         stored = (path / "state.json").is_file() or (path / "dataset_dict.json").is_file()
         whole = datasets.load_from_disk(str(path)) if stored else datasets.load_dataset(str(path))
-    parts: dict[str, Any] = dict(whole) if isinstance(whole, dict) else {spec.options.get("split", ""): whole}
+    parts: dict[str, Any] = (
+        dict(whole) if isinstance(whole, dict) else {spec.options.get("split", ""): whole}
+    )
     if (wanted := spec.options.get("split", "")) and len(parts) > 1:
         if wanted not in parts:
             raise wrong(text, f"it has no split {wanted!r}; it has {', '.join(parts)}")
@@ -161,9 +207,18 @@ def hf_set(text: str, spec: Spec) -> Listing:
     kinds = {name: type(kind).__name__ for name, kind in first.features.items()}
     images = [name for name, kind in kinds.items() if kind == "Image"]
     (image,) = columns(text, list(kinds), spec, image=images)
-    (label,) = columns(text, list(kinds), spec, label=[*(n for n, k in kinds.items() if k == "ClassLabel"), *LABEL])
-    raw = {split: part.cast_column(image, datasets.Image(decode=False)) for split, part in parts.items()}
-    found = [(split, str(value), (split, at)) for split, part in raw.items() for at, value in enumerate(part[label])]
+    (label,) = columns(
+        text, list(kinds), spec, label=[*(n for n, k in kinds.items() if k == "ClassLabel"), *LABEL]
+    )
+    raw = {
+        split: part.cast_column(image, datasets.Image(decode=False))
+        for split, part in parts.items()
+    }
+    found = [
+        (split, str(value), (split, at))
+        for split, part in raw.items()
+        for at, value in enumerate(part[label])
+    ]
     return listing(found, lambda key: encoded(raw[key[0]][key[1]][image]), in_place=False)
 
 
@@ -188,12 +243,20 @@ def python_set(text: str, spec: Spec) -> Listing:
     except Exception as error:  # it is a user's code
         raise wrong(text, f"its code failed: {errors.one_line(error)}") from error
     if not hasattr(made, "__len__") or not hasattr(made, "__getitem__"):
-        raise wrong(text, f"{name}() returns {type(made).__name__}, which has no length or no samples by number")
-    transforms = [part for part in ("transform", "transforms") if getattr(made, part, None) is not None]
+        raise wrong(
+            text,
+            f"{name}() returns {type(made).__name__}, which has no length or no samples by number",
+        )
+    transforms = [
+        part for part in ("transform", "transforms") if getattr(made, part, None) is not None
+    ]
     for part in transforms:
         setattr(made, part, None)  # vitprof crops and normalises itself
     labels = getattr(made, "targets", None)
     labels = [made[at][1] for at in range(len(made))] if labels is None else labels
-    found_ = [("", str(getattr(label, "item", lambda label=label: label)()), at) for at, label in enumerate(labels)]
+    found_ = [
+        ("", str(getattr(label, "item", lambda label=label: label)()), at)
+        for at, label in enumerate(labels)
+    ]
     notes = [f"its {transforms[0]} is left out: vitprof crops and normalises"] if transforms else []
     return listing(found_, lambda at: png_of(made[at][0]), in_place=False, notes=notes)

@@ -33,7 +33,9 @@ def _images(top: Path) -> Iterator[Path]:
             below.clear()
             continue
         seen.add(real)
-        yield from (Path(root, name) for name in sorted(files) if Path(name).suffix.lower() in SUFFIXES)
+        yield from (
+            Path(root, name) for name in sorted(files) if Path(name).suffix.lower() in SUFFIXES
+        )
 
 
 AT_ONCE = 32
@@ -51,8 +53,15 @@ def _remote_set(text: str, spec: Spec) -> Listing:
         if folders and Path(name).suffix.lower() in SUFFIXES:
             found.append((split, folders[0], path))
     if not found:
-        raise wrong(text, f"{spec.path} has no folder for each class with images, as {spec.path}/cat/1.jpg")
-    made = listing(found, system.cat_file, in_place=False, notes=["its files are copied to vitprof's home once"])
+        raise wrong(
+            text, f"{spec.path} has no folder for each class with images, as {spec.path}/cat/1.jpg"
+        )
+    made = listing(
+        found,
+        system.cat_file,
+        in_place=False,
+        notes=["its files are copied to vitprof's home once"],
+    )
     return replace(made, threads=AT_ONCE)
 
 
@@ -69,7 +78,9 @@ def folder_set(text: str, spec: Spec) -> Listing:
     for split, root in parts:
         folders = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
         if not folders:
-            raise wrong(text, f"{root} has no folders, one for the images of each class, as {root}/cat")
+            raise wrong(
+                text, f"{root} has no folders, one for the images of each class, as {root}/cat"
+            )
         for name in folders:
             images = list(_images(root / name))
             found += [(split, name, path) for path in images]
@@ -86,7 +97,11 @@ def of_paths(top: Path, rows: Iterable[tuple[str, Any]]) -> Listing:
     found = [("", label, top / path) for path, label in labelled]
     missing = {path for _, _, path in found if not path.is_file()}
     found = [sample for sample in found if sample[2] not in missing]
-    notes += [f"{formats.count(len(missing), 'file')} missing, the first: {min(missing)}"] if missing else []
+    notes += (
+        [f"{formats.count(len(missing), 'file')} missing, the first: {min(missing)}"]
+        if missing
+        else []
+    )
     return listing(found, bytes_of, in_place=True, notes=notes)
 
 

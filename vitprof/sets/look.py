@@ -28,7 +28,14 @@ SIDES = (224, 192, 160, 128, 96, 64, 32)
 """Sides of a crop: the largest that most images have."""
 ROTATED = 0x0112
 """EXIF's tag for the orientation; 1 is upright."""
-MODES = {"L": "grey", "RGB": "RGB", "CMYK": "CMYK", "P": "palette", "RGBA": "transparent", "LA": "transparent"}
+MODES = {
+    "L": "grey",
+    "RGB": "RGB",
+    "CMYK": "CMYK",
+    "P": "palette",
+    "RGBA": "transparent",
+    "LA": "transparent",
+}
 
 
 def look(
@@ -50,9 +57,15 @@ def look(
 Progress = Callable[[float, str], object]
 
 
-def _look(name: str, text: str, found: Listing, full: bool, progress: Progress, stop: Callable[[], bool]) -> Look:
+def _look(
+    name: str, text: str, found: Listing, full: bool, progress: Progress, stop: Callable[[], bool]
+) -> Look:
     chosen = range(len(found.entries))
-    order = chosen if full or len(chosen) <= SAMPLED else sorted(random.Random(1).sample(chosen, SAMPLED))
+    order = (
+        chosen
+        if full or len(chosen) <= SAMPLED
+        else sorted(random.Random(1).sample(chosen, SAMPLED))
+    )
     seen = []
     threads = job_cores() if found.in_place else found.threads
     with ThreadPoolExecutor(threads, "vitprof-look") as pool:
@@ -64,7 +77,9 @@ def _look(name: str, text: str, found: Listing, full: bool, progress: Progress, 
             progress((at + 1) / len(order), f"opened {at + 1:,} of {len(order):,} samples")
     good = [one for one in seen if not one.wrong]
     if not good:
-        raise specs.wrong(text, f"none of {len(seen):,} samples can be read; the first: {seen[0].wrong}")
+        raise specs.wrong(
+            text, f"none of {len(seen):,} samples can be read; the first: {seen[0].wrong}"
+        )
     sides = sorted(one.side for one in good)
     n_train = sum(entry.train for entry in found.entries)
     n_bytes = round(sum(one.n_bytes for one in good) / len(good) * len(found.entries))
@@ -82,7 +97,9 @@ def _look(name: str, text: str, found: Listing, full: bool, progress: Progress, 
         own=own,
         opened=len(seen),
         formats=dict(Counter(one.format for one in good).most_common()),
-        modes=dict(Counter(MODES.get(one.mode, "of 16 bits or more") for one in good).most_common()),
+        modes=dict(
+            Counter(MODES.get(one.mode, "of 16 bits or more") for one in good).most_common()
+        ),
         widths=(sides[0], round(median(sides)), sides[-1]),
         rotated=sum(one.rotated for one in good),
         unreadable=tuple(one.wrong for one in seen if one.wrong),

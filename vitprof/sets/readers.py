@@ -36,7 +36,11 @@ def open_spec(text: str, allowed: Sequence[Path] | None = None) -> Listing:
     spec = specs.parse(text)
     if allowed is not None:
         specs.ensure_inside(text, spec, allowed)
-    elif spec.kind not in ("python", "webdataset") and not is_remote(spec.path) and not Path(spec.path).exists():
+    elif (
+        spec.kind not in ("python", "webdataset")
+        and not is_remote(spec.path)
+        and not Path(spec.path).exists()
+    ):
         raise wrong(text, f"{spec.path} does not exist")
     try:
         found = READERS[spec.kind](text, spec)

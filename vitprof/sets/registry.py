@@ -48,7 +48,9 @@ class OwnSet:
     @property
     def to_add(self) -> str:
         """Returns the command that looks at it again."""
-        return f"{program()} datasets add {self.name} {shlex.quote(self.spec.removeprefix(ELSEWHERE))}"
+        return (
+            f"{program()} datasets add {self.name} {shlex.quote(self.spec.removeprefix(ELSEWHERE))}"
+        )
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,9 @@ class Look:
         n = own.n_train + own.n_test
         classes = f"{own.classes:,} class{'es' if own.classes > 1 else ''}"
         of = f"{self.opened:,} were opened" if self.opened < n else "all were opened"
-        kinds = ", ".join(f"{n:,} {name}" for name, n in [*self.formats.items(), *self.modes.items()])
+        kinds = ", ".join(
+            f"{n:,} {name}" for name, n in [*self.formats.items(), *self.modes.items()]
+        )
         sides = f"{least[0]:,} to {least[2]:,} px, half of them at least {least[1]:,}"
         lines = [
             f"{own.name}: {formats.count(own.n_train, 'sample')} for training, {own.n_test:,} for testing, {classes}",
@@ -92,9 +96,13 @@ class Look:
         ]
         if self.rotated:
             has = "sample has" if self.rotated == 1 else "samples have"
-            lines.append(f"{self.rotated:,} {has} an EXIF rotation, which loaders ignore, as torchvision's do")
+            lines.append(
+                f"{self.rotated:,} {has} an EXIF rotation, which loaders ignore, as torchvision's do"
+            )
         if bad := self.unreadable:
-            lines.append(f"{formats.count(len(bad), 'sample')} cannot be read: {'; '.join(bad[:NAMED])}")
+            lines.append(
+                f"{formats.count(len(bad), 'sample')} cannot be read: {'; '.join(bad[:NAMED])}"
+            )
         return [*lines, *self.notes]
 
 
@@ -127,7 +135,9 @@ def _read(file: Path, changed_ns: int, n_bytes: int) -> dict[str, OwnSet]:
         content = json.loads(file.read_text(encoding="utf-8"))
         return {name: OwnSet(name=name, **facts) for name, facts in content.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise VitprofError(f"{file} is damaged ({error}); move it away, and add the data sets again") from error
+        raise VitprofError(
+            f"{file} is damaged ({error}); move it away, and add the data sets again"
+        ) from error
 
 
 def listed() -> dict[str, OwnSet]:
@@ -144,7 +154,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 def ensure_name(name: str) -> None:
     """Raises `ConfigError` for a name that a data set of the user's cannot have."""
     if name in VITPROFS:
-        raise ConfigError("dataset", name, "vitprof has a data set of its own with this name; choose another one")
+        raise ConfigError(
+            "dataset", name, "vitprof has a data set of its own with this name; choose another one"
+        )
     if not NAME.fullmatch(name):
         raise ConfigError("dataset", name, "a name has letters, digits, - and _, at most 60")
 
@@ -159,7 +171,9 @@ def remove(name: str) -> None:
     """Removes a name, and what vitprof made of its data set. Raises `ConfigError` where it is not one."""
     every = everything()
     if name not in every or every[name].removed:
-        raise ConfigError("dataset", name, f"you have no such data set; you have {', '.join(listed()) or 'none'}")
+        raise ConfigError(
+            "dataset", name, f"you have no such data set; you have {', '.join(listed()) or 'none'}"
+        )
     _write(replace(every[name], removed=True))
     for folder in ("data", "prepared"):
         shutil.rmtree(_home() / folder / f"own-{name}", ignore_errors=True)
@@ -196,7 +210,10 @@ def _write(own: OwnSet) -> None:
     try:
         with FileLock(f"{file}.lock"):
             every = everything() | {own.name: own}
-            content = {name: {k: v for k, v in asdict(one).items() if k != "name"} for name, one in every.items()}
+            content = {
+                name: {k: v for k, v in asdict(one).items() if k != "name"}
+                for name, one in every.items()
+            }
             temporary = file.with_name(f".{FILE}.{os.getpid()}")
             temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
             os.replace(temporary, file)

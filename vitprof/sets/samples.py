@@ -55,7 +55,12 @@ Found = Iterable[tuple[str, str, Any]]
 
 
 def listing(
-    found: Found, read: Callable[[Any], bytes], *, in_place: bool, notes: Iterable[str] = (), opened: Any = None
+    found: Found,
+    read: Callable[[Any], bytes],
+    *,
+    in_place: bool,
+    notes: Iterable[str] = (),
+    opened: Any = None,
 ) -> Listing:
     """Returns samples with their labels as numbers: in the order of numbers if all are, else of the alphabet."""
     samples = list(found)
@@ -66,7 +71,9 @@ def listing(
     seen = dict.fromkeys(classes, 0)
     entries = list[Entry]()
     splits = {split for split, _, _ in samples}
-    test = next((name for name in TEST_SPLITS if name in splits), None) if "train" in splits else None
+    test = (
+        next((name for name in TEST_SPLITS if name in splits), None) if "train" in splits else None
+    )
     for split, label, key in samples:
         seen[label] += 1
         train = split == "train" if test else bool(seen[label] % HELD_OUT)
@@ -74,16 +81,26 @@ def listing(
             entries.append(Entry(train, known[label], key))
     if not test and all(entry.train for entry in entries[1:]) and len(entries) > 1:
         entries[-1] = entries[-1]._replace(train=False)
-    more = ["each tenth sample of a class is kept for testing: it has no test split"] if not test else []
+    more = (
+        ["each tenth sample of a class is kept for testing: it has no test split"]
+        if not test
+        else []
+    )
     return Listing(entries, classes, read, in_place, [*notes, *more], opened)
 
 
 def with_labels(rows: Iterable[tuple[Any, Any]]) -> tuple[list[tuple[Any, str]], list[str]]:
     """Returns the rows (key, label) that have both, labels as texts, and a note on the others."""
     every = list(rows)
-    kept = [(key, str(label)) for key, label in every if key not in (None, "") and label not in (None, "")]
+    kept = [
+        (key, str(label))
+        for key, label in every
+        if key not in (None, "") and label not in (None, "")
+    ]
     left = len(every) - len(kept)
-    return kept, [f"{formats.count(left, 'row')} without a path or a label: left out"] if left else []
+    return kept, [
+        f"{formats.count(left, 'row')} without a path or a label: left out"
+    ] if left else []
 
 
 def links(n: int) -> str:
@@ -135,10 +152,14 @@ def png_of(pixels: Any) -> bytes:
     if not isinstance(pixels, Image.Image):
         array = np.asarray(pixels)
         if array.dtype != np.uint8 or array.ndim not in (2, 3):
-            raise ValueError(f"a sample is {array.dtype} {array.shape}, not an image: PIL's, or uint8 (H, W, 3)")
+            raise ValueError(
+                f"a sample is {array.dtype} {array.shape}, not an image: PIL's, or uint8 (H, W, 3)"
+            )
         if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3):
             array = array.transpose(1, 2, 0)
-        pixels = Image.fromarray(array[..., 0] if array.ndim == 3 and array.shape[2] == 1 else array)
+        pixels = Image.fromarray(
+            array[..., 0] if array.ndim == 3 and array.shape[2] == 1 else array
+        )
     file = io.BytesIO()
     pixels.save(file, "PNG", compress_level=1)
     return file.getvalue()

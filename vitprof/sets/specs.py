@@ -79,7 +79,10 @@ def parse(text: str) -> Spec:
         raise wrong(text, f"its path is missing; write {FORMS[kind]}")
     if is_remote(path):
         if kind != "folder":
-            raise wrong(text, f"{kind} is read from a disk of this machine; of {path} folder: is read, file by file")
+            raise wrong(
+                text,
+                f"{kind} is read from a disk of this machine; of {path} folder: is read, file by file",
+            )
         return Spec(kind, path.rstrip("/"), options)
     return Spec(kind, str(Path(path).expanduser().absolute()), options)
 
@@ -137,23 +140,39 @@ def shards_of(text: str, pattern: str) -> list[str]:
         return sorted(str(path) for path in Path(pattern).glob("*.tar"))
     if (braces := BRACES.search(pattern)) is None:
         return [pattern]
-    if math.prod(int(last) - int(first) + 1 for first, last in BRACES.findall(pattern)) > MOST_SHARDS:
+    if (
+        math.prod(int(last) - int(first) + 1 for first, last in BRACES.findall(pattern))
+        > MOST_SHARDS
+    ):
         raise wrong(text, f"it names more than {MOST_SHARDS:,} shards")
     first, last = braces.groups()
     numbers = (f"{n:0{len(first)}}" for n in range(int(first), int(last) + 1))
-    return [one for n in numbers for one in shards_of(text, pattern[: braces.start()] + n + pattern[braces.end() :])]
+    return [
+        one
+        for n in numbers
+        for one in shards_of(text, pattern[: braces.start()] + n + pattern[braces.end() :])
+    ]
 
 
 def ensure_inside(text: str, spec: Spec, allowed: Sequence[Path]) -> None:
     """Raises `ConfigError` where a page may not read what `spec` names."""
     if spec.kind in ("python", "hf"):  # code of the user's, or paths that the files name
-        raise wrong(text, f"this kind is added only on the command line: {program()} datasets add NAME SPEC")
+        raise wrong(
+            text, f"this kind is added only on the command line: {program()} datasets add NAME SPEC"
+        )
     if is_remote(spec.path):
-        raise wrong(text, f"what is on a network is added only on the command line: {program()} datasets add NAME SPEC")
+        raise wrong(
+            text,
+            f"what is on a network is added only on the command line: {program()} datasets add NAME SPEC",
+        )
     if not allowed:
-        raise wrong(text, f"this dashboard serves other machines too: set {ROOTS} to the folders that it may read")
+        raise wrong(
+            text,
+            f"this dashboard serves other machines too: set {ROOTS} to the folders that it may read",
+        )
     paths = shards_of(text, spec.path) if spec.kind == "webdataset" else [spec.path]
     if not all(inside(path, allowed) for path in paths):
         raise wrong(
-            text, f"it is not below {', '.join(map(str, allowed))}; add it in a console, or set {ROOTS} to more folders"
+            text,
+            f"it is not below {', '.join(map(str, allowed))}; add it in a console, or set {ROOTS} to more folders",
         )

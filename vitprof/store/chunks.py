@@ -73,14 +73,24 @@ class Chunk:
         pa = arrow()
         source = arrow().BufferReader(self.data)
         try:
-            return list((pa.parquet.read_schema(source) if self.merged else pa.ipc.open_stream(source).schema).names)
+            return list(
+                (
+                    pa.parquet.read_schema(source)
+                    if self.merged
+                    else pa.ipc.open_stream(source).schema
+                ).names
+            )
         except (pa.ArrowException, OSError) as error:
             raise StoreError(f"damaged {self.kind}: {error}") from error
 
     def read(self, names: Names = None) -> dict[str, Floats]:
         """Returns those of the columns `names` (default: all) that it has values of. Raises `ValueError`."""
         table = self.table(names)
-        return {name: floats(table[name]) for name in table.column_names if names is None or name in names}
+        return {
+            name: floats(table[name])
+            for name in table.column_names
+            if names is None or name in names
+        }
 
     def table(self, names: Names = None) -> pa.Table:
         """Returns the chunk's columns, at least those of `names`, as an Arrow table. Raises `ValueError`."""
@@ -88,7 +98,9 @@ class Chunk:
         try:
             if self.merged:
                 file = pa.parquet.ParquetFile(pa.BufferReader(self.data))
-                return file.read(names and [name for name in file.schema_arrow.names if name in names])
+                return file.read(
+                    names and [name for name in file.schema_arrow.names if name in names]
+                )
             return pa.ipc.open_stream(self.data).read_all()
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"damaged {self.kind}: {error}") from error
@@ -100,7 +112,11 @@ def chunks_of(kind: Kind, series: Series, *, merge: bool = False) -> Iterator[Ch
         return
     ranks = np.nan_to_num(series.get("rank", np.zeros(1)))
     for rank in np.unique(ranks):
-        mine = series if (ranks == rank).all() else {name: values[ranks == rank] for name, values in series.items()}
+        mine = (
+            series
+            if (ranks == rank).all()
+            else {name: values[ranks == rank] for name, values in series.items()}
+        )
         mine, n = in_order(kind, mine), len(mine[NUMBER[kind]])
         at_once = MOST_ROWS if merge else n
         for at in range(0, n, at_once):
@@ -110,7 +126,9 @@ def chunks_of(kind: Kind, series: Series, *, merge: bool = False) -> Iterator[Ch
 
 def merge(chunks: Sequence[Chunk]) -> list[Chunk]:
     """Returns the rows of chunks of one kind as Parquet chunks. Raises `ValueError`."""
-    table = arrow().concat_tables([c.table() for c in chunks], promote_options="default")  # null where one is missing
+    table = arrow().concat_tables(
+        [c.table() for c in chunks], promote_options="default"
+    )  # null where one is missing
     series = {name: floats(table[name]) for name in table.column_names}
     return list(chunks_of(chunks[0].kind, series, merge=True))
 
@@ -118,7 +136,9 @@ def merge(chunks: Sequence[Chunk]) -> list[Chunk]:
 def loaded(kind: Kind, data: bytes) -> Chunk:
     """Returns the chunk with these bytes. Raises `ValueError`."""
     chunk = Chunk(kind, 0, 0, 0, 0, data)
-    if not (chunk.merged or all(arrow().types.is_float64(field.type) for field in chunk.table().schema)):
+    if not (
+        chunk.merged or all(arrow().types.is_float64(field.type) for field in chunk.table().schema)
+    ):
         raise ValueError(f"damaged {kind}: other values than numbers")
     key = chunk.read((NUMBER[kind], "rank"))
     numbers = key.get(NUMBER[kind], np.empty(0))
@@ -128,7 +148,9 @@ def loaded(kind: Kind, data: bytes) -> Chunk:
     return Chunk(kind, int(rank[0]), int(numbers[0]), int(numbers[-1]), len(numbers), data)
 
 
-def joined(kind: Kind, parts: Iterable[Series], names: Names = None, *, most: int | None = None) -> dict[str, Floats]:
+def joined(
+    kind: Kind, parts: Iterable[Series], names: Names = None, *, most: int | None = None
+) -> dict[str, Floats]:
     """Returns the rows of all parts, in ascending order: the columns `names`, by default all; NaN where a part has
     none. With `most`, no fewer rows than there are, each part is in memory once.
     """
@@ -185,9 +207,14 @@ def _stream(series: Series) -> bytes:
 def _parquet(series: Series) -> bytes:
     pa = arrow()
     table = pa.table([_packed(name, values) for name, values in series.items()], list(series))
-    encodings = {f.name: "BYTE_STREAM_SPLIT" if f.type == pa.float64() else "DELTA_BINARY_PACKED" for f in table.schema}
+    encodings = {
+        f.name: "BYTE_STREAM_SPLIT" if f.type == pa.float64() else "DELTA_BINARY_PACKED"
+        for f in table.schema
+    }
     out = pa.BufferOutputStream()
-    pa.parquet.write_table(table, out, compression="zstd", use_dictionary=False, column_encoding=encodings)
+    pa.parquet.write_table(
+        table, out, compression="zstd", use_dictionary=False, column_encoding=encodings
+    )
     return out.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
@@ -208,8 +235,13 @@ def as_table(series: Series, whole: Iterable[str] = ()) -> Any:
     """Returns the columns as an Arrow table, int64 where they are named in `whole`, with null for NaN and infinity."""
     pa = arrow()
     integers = set(whole)
-    typed = {name: values.astype(np.int64) if name in integers else values for name, values in series.items()}
-    return pa.table({name: array(typed[name], ~np.isfinite(values)) for name, values in series.items()})
+    typed = {
+        name: values.astype(np.int64) if name in integers else values
+        for name, values in series.items()
+    }
+    return pa.table(
+        {name: array(typed[name], ~np.isfinite(values)) for name, values in series.items()}
+    )
 
 
 PART_ROWS = 16_384
@@ -246,7 +278,9 @@ class SeriesStore(Database):
     def compact(self, run_id: int, *, all_of_it: bool = True) -> None:
         """Merges the run's small chunks into large ones; unless `all_of_it`, only where they have become many."""
         small = (series.c.run_id == run_id, series.c.merged.is_(False))
-        totals = sa.select(series.c.kind, series.c.rank, sa.func.count(), sa.func.sum(series.c.rows)).where(*small)
+        totals = sa.select(
+            series.c.kind, series.c.rank, sa.func.count(), sa.func.sum(series.c.rows)
+        ).where(*small)
         with self.transaction() as db:
             found = db.execute(totals.group_by(series.c.kind, series.c.rank)).fetchall()
         for kind, rank, n, rows in found:
@@ -255,27 +289,40 @@ class SeriesStore(Database):
 
     def _merge(self, run_id: int, small: Sequence[sa.ColumnElement[bool]]) -> None:
         with self.transaction() as db:
-            chunks = [_chunk_of(row) for row in db.execute(sa.select(series).where(*small).order_by(series.c.chunk))]
+            chunks = [
+                _chunk_of(row)
+                for row in db.execute(sa.select(series).where(*small).order_by(series.c.chunk))
+            ]
         large = merge(chunks)
         with self.writing() as db:
             gone = db.execute(sa.delete(series).where(*small, series.c.chunk <= chunks[-1].first))
             if gone.rowcount != len(chunks):
-                raise StoreError(f"the {chunks[0].kind} of run {run_id} changed while they were being merged")
+                raise StoreError(
+                    f"the {chunks[0].kind} of run {run_id} changed while they were being merged"
+                )
             insert_chunks(db, run_id, large)
 
     def n_steps(self, run_id: int) -> int:
         """Returns the number of the run's steps, without reading them."""
-        total = sa.select(sa.func.sum(series.c.rows)).where(series.c.run_id == run_id, series.c.kind == "steps")
+        total = sa.select(sa.func.sum(series.c.rows)).where(
+            series.c.run_id == run_id, series.c.kind == "steps"
+        )
         with self.transaction() as db:
             return int(db.execute(total).scalar() or 0)
 
     def step_names(self, run_id: int) -> tuple[str, ...]:
         """Returns the names of the columns of the run's steps: `STEP_COLUMNS`, then those of other versions."""
         with self.transaction() as db:
-            found = (name for row in db.execute(_chunks(run_id, "steps", -1, None)) for name in _chunk_of(row).names)
+            found = (
+                name
+                for row in db.execute(_chunks(run_id, "steps", -1, None))
+                for name in _chunk_of(row).names
+            )
             return tuple(dict.fromkeys((*STEP_COLUMNS, *found)))
 
-    def steps(self, run_id: int, *, after: int = -1, until: int | None = None, names: Names = None) -> Series:
+    def steps(
+        self, run_id: int, *, after: int = -1, until: int | None = None, names: Names = None
+    ) -> Series:
         """Returns the run's steps with numbers above `after` and up to `until`, in order: for each of the columns
         `names` a float64 array, NaN where a value is not available. By default all columns: those of `STEP_COLUMNS`,
         then those that only another version knows.
@@ -284,7 +331,9 @@ class SeriesStore(Database):
 
     def telemetry(self, run_id: int, *, after: int = -1, names: Names = None) -> Series:
         """Returns the run's telemetry samples with numbers ("seq") above `after`, in order, as `steps` does."""
-        return self._whole(run_id, "telemetry", after, None, None if names is None else ("seq", *names))
+        return self._whole(
+            run_id, "telemetry", after, None, None if names is None else ("seq", *names)
+        )
 
     def steps_of_ranks(self, run_id: int, *, names: Names = None) -> dict[int, Series]:
         """Returns the steps of each rank of a distributed job, by rank, as `steps` does; of rank 0 alone where there is
@@ -293,10 +342,14 @@ class SeriesStore(Database):
         others = self._whole(run_id, "ranks", -1, None, None if names is None else ("rank", *names))
         found = {0: self.steps(run_id, names=names)}
         for rank in np.unique(others["rank"]):
-            found[int(rank)] = {name: values[others["rank"] == rank] for name, values in others.items()}
+            found[int(rank)] = {
+                name: values[others["rank"] == rank] for name, values in others.items()
+            }
         return found
 
-    def steps_of_rank(self, run_id: int, rank: int, *, after: int, names: Sequence[str]) -> Iterator[Series]:
+    def steps_of_rank(
+        self, run_id: int, rank: int, *, after: int, names: Sequence[str]
+    ) -> Iterator[Series]:
         """Yields a rank's steps with numbers above `after`, chunk by chunk, with the columns of `steps`."""
         kind: Kind = "ranks" if rank else "steps"
         query = _chunks(run_id, kind, after, None).where(series.c.rank == rank)
@@ -330,7 +383,9 @@ class SeriesStore(Database):
             whole = joined("steps", waiting, wanted)
             yield {name: whole[name] for name in names or whole}
 
-    def _whole(self, run_id: int, kind: Kind, after: int, until: int | None, names: Names) -> dict[str, Floats]:
+    def _whole(
+        self, run_id: int, kind: Kind, after: int, until: int | None, names: Names
+    ) -> dict[str, Floats]:
         wanted = _with_number(kind, names)
         with self.transaction() as db:
             found = db.execute(_chunks(run_id, kind, after, until)).fetchall()
@@ -343,11 +398,17 @@ class SeriesStore(Database):
         try:
             part = chunk.read(names)
         except ValueError as error:
-            raise StoreError(f"the run store {self.url} failed: run {row.run_id} has {error}") from error
+            raise StoreError(
+                f"the run store {self.url} failed: run {row.run_id} has {error}"
+            ) from error
         numbers = part[NUMBER[chunk.kind]]
         first = int(np.searchsorted(numbers, after, side="right"))
         end = chunk.rows if until is None else int(np.searchsorted(numbers, until, side="right"))
-        return part if (first, end) == (0, chunk.rows) else {name: v[first:end] for name, v in part.items()}
+        return (
+            part
+            if (first, end) == (0, chunk.rows)
+            else {name: v[first:end] for name, v in part.items()}
+        )
 
 
 def _with_number(kind: Kind, names: Names) -> Sequence[str] | None:
@@ -355,17 +416,31 @@ def _with_number(kind: Kind, names: Names) -> Sequence[str] | None:
     return names if names is None or number in names else (number, *names)
 
 
-def insert_chunks(db: sa.Connection, run_id: int, chunks: Iterable[Chunk], *, again: bool = False) -> None:
+def insert_chunks(
+    db: sa.Connection, run_id: int, chunks: Iterable[Chunk], *, again: bool = False
+) -> None:
     """Adds chunks; with `again`, without the rows that are stored already."""
     for each in chunks:
         for new in _not_stored(db, run_id, each) if again else [each]:
-            values = {"run_id": run_id, "kind": new.kind, "rank": new.rank, "chunk": new.first, "last": new.last}
-            db.execute(INSERT, {**values, "rows": new.rows, "merged": new.merged, "bytes": new.data})
+            values = {
+                "run_id": run_id,
+                "kind": new.kind,
+                "rank": new.rank,
+                "chunk": new.first,
+                "last": new.last,
+            }
+            db.execute(
+                INSERT, {**values, "rows": new.rows, "merged": new.merged, "bytes": new.data}
+            )
 
 
 def _not_stored(db: sa.Connection, run_id: int, chunk: Chunk) -> list[Chunk]:
-    near = _chunks(run_id, chunk.kind, chunk.first - 1, chunk.last).where(series.c.rank == chunk.rank)
-    stored = [_chunk_of(row).read([NUMBER[chunk.kind]])[NUMBER[chunk.kind]] for row in db.execute(near)]
+    near = _chunks(run_id, chunk.kind, chunk.first - 1, chunk.last).where(
+        series.c.rank == chunk.rank
+    )
+    stored = [
+        _chunk_of(row).read([NUMBER[chunk.kind]])[NUMBER[chunk.kind]] for row in db.execute(near)
+    ]
     if not stored:
         return [chunk]
     rows = chunk.read()
@@ -374,7 +449,9 @@ def _not_stored(db: sa.Connection, run_id: int, chunk: Chunk) -> list[Chunk]:
 
 
 def _chunks(run_id: int, kind: Kind, after: int, until: int | None) -> sa.Select[Any]:
-    query = sa.select(series).where(series.c.run_id == run_id, series.c.kind == kind, series.c.last > after)
+    query = sa.select(series).where(
+        series.c.run_id == run_id, series.c.kind == kind, series.c.last > after
+    )
     if until is not None:
         query = query.where(series.c.chunk <= until)
     return query.order_by(series.c.chunk, series.c.rank)

@@ -34,7 +34,9 @@ MAX_ID = 2**31 - 1
 
 
 metadata = sa.MetaData()
-versions = sa.Table("alembic_version", metadata, sa.Column("version_num", sa.String(32), primary_key=True))
+versions = sa.Table(
+    "alembic_version", metadata, sa.Column("version_num", sa.String(32), primary_key=True)
+)
 runs = sa.Table(
     "runs",
     metadata,
@@ -42,11 +44,17 @@ runs = sa.Table(
     sa.Column("name", sa.String, nullable=False),
     sa.Column("status", sa.String, nullable=False, index=True),
     # What lists show and search comes before the long values: a scan need not read through those.
-    *(sa.Column(name, sa.String, nullable=False, default="", server_default="") for name in ("strategy", "dataset")),
+    *(
+        sa.Column(name, sa.String, nullable=False, default="", server_default="")
+        for name in ("strategy", "dataset")
+    ),
     sa.Column("batch_size", sa.Integer, nullable=False, default=0, server_default="0"),
     sa.Column("device", sa.String, nullable=False, default="", server_default=""),
     *(sa.Column(name, sa.Double) for name in ("samples_per_s", "idle_frac")),
-    *(sa.Column(name, sa.String, nullable=False, default="", server_default="") for name in ("verdict_kind", "note")),
+    *(
+        sa.Column(name, sa.String, nullable=False, default="", server_default="")
+        for name in ("verdict_kind", "note")
+    ),
     sa.Column("spark", sa.JSON(none_as_null=True)),
     sa.Column("stage", sa.String, nullable=False, default=""),
     sa.Column("progress", sa.Double),
@@ -111,7 +119,9 @@ predictions = sa.Table(
 )
 LISTED = ("strategy", "dataset", "batch_size", "device")
 """Columns of `runs` that repeat fields of the run's config."""
-FIRST_PAGE = sa.Index("ix_runs_group_key_id", runs.c.group_key, runs.c.id)  # newest of a group first, unsorted
+FIRST_PAGE = sa.Index(
+    "ix_runs_group_key_id", runs.c.group_key, runs.c.id
+)  # newest of a group first, unsorted
 
 
 WAL_ATTEMPTS = 10
@@ -123,7 +133,9 @@ def database_url() -> str | sa.URL:
     if named := os.environ.get("VITPROF_DB"):
         return named
     path = home() / STORE_FILE
-    if not os.path.isfile(path):  # a file that is there can be read even where the directory cannot be written
+    if not os.path.isfile(
+        path
+    ):  # a file that is there can be read even where the directory cannot be written
         ensure_dir(home())
     # No text for the path: a "?" in it would begin the query of an URL.
     return sa.URL.create("sqlite", database=str(private_file(path)))
@@ -138,7 +150,10 @@ def _parse(url: str | sa.URL) -> sa.URL:
         raise StoreError(
             f"VITPROF_DB: {shown!r} is not an SQLAlchemy URL; give one such as sqlite:////home/me/runs.sqlite"
         ) from None
-    if parsed.drivername in ("postgres", "postgresql"):  # as others write it; the tests' driver is psycopg 3
+    if parsed.drivername in (
+        "postgres",
+        "postgresql",
+    ):  # as others write it; the tests' driver is psycopg 3
         parsed = parsed.set(drivername="postgresql+psycopg")
     if "@" in (parsed.host or ""):
         shown = (parsed.host or "").rpartition("@")[2]
@@ -152,21 +167,30 @@ def _on_connect(connection: Any, _record: Any) -> None:
         try:
             cursor.execute("PRAGMA journal_mode=WAL")
             break
-        except sqlite3.OperationalError:  # another program is switching to WAL; SQLite does not wait for that
+        except (
+            sqlite3.OperationalError
+        ):  # another program is switching to WAL; SQLite does not wait for that
             if not left:
                 raise
             cursor.execute("BEGIN IMMEDIATE")  # but it does wait for a write lock
             cursor.execute("COMMIT")
     cursor.execute("PRAGMA synchronous=NORMAL")
-    cursor.execute("PRAGMA secure_delete=FAST")  # some builds overwrite what is deleted: merged chunks, twice a second
+    cursor.execute(
+        "PRAGMA secure_delete=FAST"
+    )  # some builds overwrite what is deleted: merged chunks, twice a second
     cursor.close()
 
 
 def _version(db: sa.Connection) -> str | None:
     tables = sa.inspect(db)
-    for table, column in ((versions.name, "version_num"), ("vitprof_store", "version")):  # the latter up to version 6
+    for table, column in (
+        (versions.name, "version_num"),
+        ("vitprof_store", "version"),
+    ):  # the latter up to version 6
         if tables.has_table(table):
-            return str(db.execute(sa.select(sa.column(column)).select_from(sa.table(table))).scalar())
+            return str(
+                db.execute(sa.select(sa.column(column)).select_from(sa.table(table))).scalar()
+            )
     return None
 
 
@@ -185,7 +209,9 @@ def sqlite_file(url: sa.URL) -> Path | None:
 def cannot_be_written(path: Path) -> bool:
     """Returns whether a file exists, and it or its directory can only be read."""
     effective = {"effective_ids": True} if os.access in os.supports_effective_ids else {}
-    return path.is_file() and not all(os.access(each, os.W_OK, **effective) for each in (path, path.parent))
+    return path.is_file() and not all(
+        os.access(each, os.W_OK, **effective) for each in (path, path.parent)
+    )
 
 
 def reading_url(url: sa.URL, path: Path) -> sa.URL:
@@ -235,7 +261,9 @@ def reading(what: str) -> Iterator[None]:
         ) from error
 
 
-def readable(rows: Iterable[sa.Row[Any]], read: Callable[[sa.Row[Any]], Stored]) -> Iterator[Stored]:
+def readable(
+    rows: Iterable[sa.Row[Any]], read: Callable[[sa.Row[Any]], Stored]
+) -> Iterator[Stored]:
     """Yields rows as `read` returns them, without those that another version wrote and this one cannot read."""
     for row in rows:
         with contextlib.suppress(StoreError):
@@ -250,7 +278,9 @@ class Database:
         self.url = masked(parsed.render_as_string(hide_password=True))
         self.file = sqlite_file(parsed)
         """The file of an SQLite database; None for any other."""
-        where = parsed.set(drivername=parsed.get_backend_name(), username=None, password=None, query={})
+        where = parsed.set(
+            drivername=parsed.get_backend_name(), username=None, password=None, query={}
+        )
         self.identity = f"sqlite:{self.file.resolve()}" if self.file else where.render_as_string()
         """A name that tells this database from others, on this machine."""
         self.read_only = self.file is not None and cannot_be_written(self.file)
@@ -265,8 +295,14 @@ class Database:
             # A server may have been restarted since a connection was last used: test it before each use.
             self._engine = sa.create_engine(parsed, pool_pre_ping=self.file is None)
         except (sa.exc.ArgumentError, ImportError) as error:
-            todo = f"; {install_command('postgres')}" if parsed.drivername == "postgresql+psycopg" else ""
-            raise StoreError(f"VITPROF_DB: {self.url!r} cannot be used: {masked(str(error))}{todo}") from error
+            todo = (
+                f"; {install_command('postgres')}"
+                if parsed.drivername == "postgresql+psycopg"
+                else ""
+            )
+            raise StoreError(
+                f"VITPROF_DB: {self.url!r} cannot be used: {masked(str(error))}{todo}"
+            ) from error
         if self._engine.dialect.name == "sqlite" and not self.read_only:
             sa.event.listen(self._engine, "connect", _on_connect)
         try:
@@ -325,12 +361,16 @@ class Database:
                 yield connection
         except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
             why = masked(str(error.orig)).strip().partition("\n")[0]
-            raise StoreAwayError(f"the run store {self.url} failed: {masked(str(error.orig))}", why) from error
+            raise StoreAwayError(
+                f"the run store {self.url} failed: {masked(str(error.orig))}", why
+            ) from error
         except sa.exc.TimeoutError as error:  # all connections are in use, waiting
             why = "it does not answer"
             raise StoreAwayError(f"the run store {self.url} failed: {why}", why) from error
         except sa.exc.DBAPIError as error:
-            raise StoreError(f"the run store {self.url} failed: {masked(str(error.orig))}") from error
+            raise StoreError(
+                f"the run store {self.url} failed: {masked(str(error.orig))}"
+            ) from error
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise StoreError(f"the run store {self.url} is damaged: {error}") from error
 
@@ -344,10 +384,14 @@ class Database:
                 db.exec_driver_sql("BEGIN IMMEDIATE")
             yield db
 
-    def row(self, query: sa.Select[Any], key: sa.Column[int], value: int, otherwise: str) -> sa.Row[Any]:
+    def row(
+        self, query: sa.Select[Any], key: sa.Column[int], value: int, otherwise: str
+    ) -> sa.Row[Any]:
         """Returns the row of `query` whose id `key` has this value. Raises `MissingError` with the line `otherwise`."""
         with self.transaction() as db:
-            row = db.execute(query.where(key == value)).one_or_none() if 0 < value <= MAX_ID else None
+            row = (
+                db.execute(query.where(key == value)).one_or_none() if 0 < value <= MAX_ID else None
+            )
         if row is None:
             raise MissingError(otherwise)
         return row

@@ -16,7 +16,18 @@ from vitprof.store.run_store import RunStore
 
 MOST = 5_000
 """The most ended runs that are looked at: 0.3 s."""
-COLUMNS = ("id", "name", "status", "stage", "device", "created_utc", "owner_user", "owner_host", "project", "summary")
+COLUMNS = (
+    "id",
+    "name",
+    "status",
+    "stage",
+    "device",
+    "created_utc",
+    "owner_user",
+    "owner_host",
+    "project",
+    "summary",
+)
 
 
 @dataclass(frozen=True)
@@ -47,16 +58,22 @@ def work_since(store: RunStore, days: float) -> list[Work]:
         "host": environment["hostname"].as_string(),
         "lost_frac": facts["ranks"]["lost_frac"].as_float(),
     }
-    query = sa.select(*(runs.c[name] for name in COLUMNS), *(value.label(name) for name, value in more.items()))
+    query = sa.select(
+        *(runs.c[name] for name in COLUMNS), *(value.label(name) for name, value in more.items())
+    )
     recent = sa.or_(runs.c.created_utc >= now_utc(days), runs.c.status.in_(LIVE_STATUSES))
     with store.transaction() as db:
-        rows = db.execute(query.where(runs.c.id > 0, recent).order_by(runs.c.id.desc()).limit(MOST)).fetchall()
+        rows = db.execute(
+            query.where(runs.c.id > 0, recent).order_by(runs.c.id.desc()).limit(MOST)
+        ).fetchall()
     return [_work(row._mapping) for row in rows if not (is_simulated(row.device) or row.rank)]
 
 
 def last_steps(store: RunStore, run_ids: Collection[int]) -> dict[int, dict[int, int]]:
     """Returns the number of the last step of each rank, by run and rank, without reading any. Raises `StoreError`."""
-    last = sa.select(series.c.run_id, series.c.rank, sa.func.max(series.c.last)).where(series.c.kind != "telemetry")
+    last = sa.select(series.c.run_id, series.c.rank, sa.func.max(series.c.last)).where(
+        series.c.kind != "telemetry"
+    )
     query = last.where(series.c.run_id.in_(run_ids)).group_by(series.c.run_id, series.c.rank)
     found: dict[int, dict[int, int]] = {}
     with store.transaction() as db:

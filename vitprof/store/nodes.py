@@ -54,9 +54,13 @@ def join_nodes(store: RunStore, run_id: int) -> Joined | None:
         return None
     same = runs.c.environment["job"].as_string() == key
     with store.transaction() as db:
-        ids = db.execute(sa.select(runs.c.id).where(runs.c.id > 0, same, runs.c.status.not_in(LIVE_STATUSES))).scalars()
+        ids = db.execute(
+            sa.select(runs.c.id).where(runs.c.id > 0, same, runs.c.status.not_in(LIVE_STATUSES))
+        ).scalars()
     size = run.environment["world_size"]
-    found = [each for each in _readable(store, list(ids)) if each.environment.get("world_size") == size]
+    found = [
+        each for each in _readable(store, list(ids)) if each.environment.get("world_size") == size
+    ]
     found = [each for each in found if abs(_began_s(each) - _began_s(run)) <= BEGAN_WITHIN_S]
     parts = [each for each in found if is_part(each)]
     wholes = [each for each in found if not is_part(each)]
@@ -64,8 +68,14 @@ def join_nodes(store: RunStore, run_id: int) -> Joined | None:
     if whole is None or not parts:
         return None
     with store.writing() as db:
-        facts = db.execute(sa.select(runs.c.facts).where(runs.c.id == whole.id).with_for_update()).scalar_one()
-        there = set(db.execute(sa.select(runs.c.id).where(runs.c.id.in_([part.id for part in parts]))).scalars())
+        facts = db.execute(
+            sa.select(runs.c.facts).where(runs.c.id == whole.id).with_for_update()
+        ).scalar_one()
+        there = set(
+            db.execute(
+                sa.select(runs.c.id).where(runs.c.id.in_([part.id for part in parts]))
+            ).scalars()
+        )
         nodes = list(facts.get("nodes") or [_node(whole, [0, *_others(store, whole)])])
         mine = store.steps(whole.id)
         moved = list[StoredRun]()
@@ -75,17 +85,24 @@ def join_nodes(store: RunStore, run_id: int) -> Joined | None:
             same_clock = _host(part) == _host(whole)
             if there_already := {rank for node in nodes for rank in node["ranks"]} & set(series):
                 known = store.steps_of_ranks(whole.id, names=("step_s",))
-                if all(np.array_equal(known[rank]["step_s"], series[rank]["step_s"]) for rank in there_already):
+                if all(
+                    np.array_equal(known[rank]["step_s"], series[rank]["step_s"])
+                    for rank in there_already
+                ):
                     erase_rows(db, [part.id])  # imported a second time
                     moved.append(part)
                 continue
             moved.append(part)
             shift, error = (0.0, 0.0) if same_clock else _shift(whole, mine, part, series)
             for rank, steps in series.items():
-                insert_chunks(db, whole.id, chunks_of("ranks", _moved(steps, rank, shift), merge=True))
+                insert_chunks(
+                    db, whole.id, chunks_of("ranks", _moved(steps, rank, shift), merge=True)
+                )
             nodes.append(_node(part, sorted(series)) | {"clock_error_s": error})
             erase_rows(db, [part.id])
-        of_parts = tuple(f"run {part.id} on " for part in moved)  # they ran at the same time, as they had to
+        of_parts = tuple(
+            f"run {part.id} on " for part in moved
+        )  # they ran at the same time, as they had to
         notices = [line for line in whole.notices if not line.startswith(of_parts)]
         values = {"facts": {**facts, "nodes": nodes}, "notices": notices}
         db.execute(sa.update(runs).where(runs.c.id == whole.id).values(values))
@@ -95,7 +112,11 @@ def join_nodes(store: RunStore, run_id: int) -> Joined | None:
 def of_other_ranks(store: RunStore, run: StoredRun, names: Sequence[str]) -> Iterator[Series]:
     """Yields these columns of each rank of a run but that whose figures are the run's."""
     if run.environment.get("world_size", 1) > 1:
-        yield from (steps for rank, steps in sorted(store.steps_of_ranks(run.id, names=names).items()) if rank)
+        yield from (
+            steps
+            for rank, steps in sorted(store.steps_of_ranks(run.id, names=names).items())
+            if rank
+        )
 
 
 def _readable(store: RunStore, ids: Sequence[int]) -> Iterator[StoredRun]:
@@ -109,7 +130,9 @@ def _began_s(run: StoredRun) -> float:
 
 
 def _host(run: StoredRun) -> str:
-    return str(run.environment.get("hostname") or run.owner_host)  # an imported run's owner is who imported it
+    return str(
+        run.environment.get("hostname") or run.owner_host
+    )  # an imported run's owner is who imported it
 
 
 def _others(store: RunStore, run: StoredRun) -> list[int]:
@@ -123,7 +146,9 @@ def _node(run: StoredRun, ranks: list[int]) -> dict[str, Any]:
     return about | {"clocks": facts.get("clocks") or {}}
 
 
-def _shift(whole: StoredRun, mine: Series, part: StoredRun, series: dict[int, Series]) -> tuple[float, float | None]:
+def _shift(
+    whole: StoredRun, mine: Series, part: StoredRun, series: dict[int, Series]
+) -> tuple[float, float | None]:
     """Returns what to add to moments of the part's clock, and its error; None where that is not known."""
     first = series[int(part.environment["rank"])]
     _, here, there = np.intersect1d(mine["step"], first["step"], return_indices=True)

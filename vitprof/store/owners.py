@@ -15,7 +15,14 @@ def owner_columns(started_by: str = "") -> dict[str, Any]:
     """
     user = started_by or os.environ.get("VITPROF_USER", "")
     if not user:
-        with contextlib.suppress(OSError, KeyError, ImportError):  # the user of a container may have no name
+        with contextlib.suppress(
+            OSError, KeyError, ImportError
+        ):  # the user of a container may have no name
             user = getpass.getuser()
-    about = {"owner_user": tamed_name(user), "project": tamed_name(os.environ.get("VITPROF_PROJECT", ""))}
-    return about | dict(zip(("owner_host", "owner_pid", "owner_started"), this_program(), strict=True))
+    about = {
+        "owner_user": tamed_name(user),
+        "project": tamed_name(os.environ.get("VITPROF_PROJECT", "")),
+    }
+    return about | dict(
+        zip(("owner_host", "owner_pid", "owner_started"), this_program(), strict=True)
+    )

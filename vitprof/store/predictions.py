@@ -41,11 +41,26 @@ def add_prediction(
     store: RunStore, found: Prediction, config: RunConfig, *, profile_run_id: int, micro_run_id: int
 ) -> int:
     """Stores a prediction and returns its id; that of the existing one, if there is one of the same loader-only run."""
-    values = {"profile_run_id": profile_run_id, "micro_run_id": micro_run_id, "config": config.to_dict()}
-    values |= {"samples_per_s": found.samples_per_s, "low": found.low, "high": found.high, "created_utc": now_utc()}
+    values = {
+        "profile_run_id": profile_run_id,
+        "micro_run_id": micro_run_id,
+        "config": config.to_dict(),
+    }
+    values |= {
+        "samples_per_s": found.samples_per_s,
+        "low": found.low,
+        "high": found.high,
+        "created_utc": now_utc(),
+    }
     with store.transaction() as db:
-        known = db.execute(sa.select(predictions.c.id).where(predictions.c.micro_run_id == micro_run_id)).scalar()
-        return inserted_id(db.execute(sa.insert(predictions).values(values))) if known is None else int(known)
+        known = db.execute(
+            sa.select(predictions.c.id).where(predictions.c.micro_run_id == micro_run_id)
+        ).scalar()
+        return (
+            inserted_id(db.execute(sa.insert(predictions).values(values)))
+            if known is None
+            else int(known)
+        )
 
 
 def prediction(store: RunStore, prediction_id: int) -> StoredPrediction:
@@ -56,7 +71,9 @@ def prediction(store: RunStore, prediction_id: int) -> StoredPrediction:
 
 def list_predictions(store: RunStore, profile_run_id: int | None = None) -> list[StoredPrediction]:
     """Returns the predictions made from one run (default: from any) that this version can read, oldest first."""
-    query = sa.select(predictions).where(predictions.c.profile_run_id > 0).order_by(predictions.c.id)
+    query = (
+        sa.select(predictions).where(predictions.c.profile_run_id > 0).order_by(predictions.c.id)
+    )
     if profile_run_id is not None:
         query = query.where(predictions.c.profile_run_id == profile_run_id)
     with store.transaction() as db:
@@ -80,14 +97,22 @@ def update_prediction(store: RunStore, prediction_id: int, **values: Any) -> Non
         db.execute(sa.update(predictions).where(predictions.c.id == prediction_id).values(**values))
 
 
-def calibrate(store: RunStore, *, host: str | None = None, device: str | None = None) -> Calibration:
+def calibrate(
+    store: RunStore, *, host: str | None = None, device: str | None = None
+) -> Calibration:
     """Returns how accurate the checked predictions were: all, or those of one machine and one device."""
-    query = sa.select(predictions, runs.c.owner_host).join(runs, runs.c.id == predictions.c.profile_run_id)
+    query = sa.select(predictions, runs.c.owner_host).join(
+        runs, runs.c.id == predictions.c.profile_run_id
+    )
     query = query.where(runs.c.id > 0, predictions.c.measured_per_s.is_not(None))
     with store.transaction() as db:
         rows = db.execute(query).fetchall()
-    wanted = (r for r in rows if host in (None, r.owner_host) and device in (None, r.config.get("device")))
-    return calibration([(row.samples_per_s, row.low, row.high, row.measured_per_s) for row in wanted])
+    wanted = (
+        r for r in rows if host in (None, r.owner_host) and device in (None, r.config.get("device"))
+    )
+    return calibration(
+        [(row.samples_per_s, row.low, row.high, row.measured_per_s) for row in wanted]
+    )
 
 
 def _stored(row: sa.Row[Any]) -> StoredPrediction:

@@ -39,15 +39,21 @@ def expired(store: RunStore, days: float, *, marked_too: bool = False) -> Expire
     length = sa.select(sa.func.sum(sa.func.length(series.c.bytes)))
     ended = [t for t in list_tournaments(store) if t.created_utc < before and not t.held]
     with store.transaction() as db:
-        found = list(db.execute(sa.select(runs.c.id).where(*old, own).order_by(runs.c.id)).scalars())
-        of_tournaments = sa.select(runs.c.id).where(runs.c.group_key.in_([t.group_key for t in ended]))
+        found = list(
+            db.execute(sa.select(runs.c.id).where(*old, own).order_by(runs.c.id)).scalars()
+        )
+        of_tournaments = sa.select(runs.c.id).where(
+            runs.c.group_key.in_([t.group_key for t in ended])
+        )
         size = 0
         for ids in (of_tournaments, *map(_with_helpers, _parts(found))):
             size += db.execute(length.where(series.c.run_id.in_(ids))).scalar() or 0
     return Expired(found, [t.id for t in ended], int(size))
 
 
-def erase(store: RunStore, what: Expired, on_progress: Callable[[int], object] = lambda _: None) -> tuple[int, int]:
+def erase(
+    store: RunStore, what: Expired, on_progress: Callable[[int], object] = lambda _: None
+) -> tuple[int, int]:
     """Erases it for good, but for what goes on again by now. Returns how many runs and tournaments. `on_progress` is
     given how many runs are erased so far. Raises `StoreError` where nothing may be changed.
     """

@@ -12,10 +12,25 @@ from vitprof.config import RunConfig, resolve
 from vitprof.errors import StoreError
 from vitprof.names import MAX_NAME, NOT_SHOWN, why_no_name
 from vitprof.program import program
-from vitprof.recording.columns import ENDED_STATUSES, LIVE_STATUSES, STARTED_BY, Phase, RunSummary, summary_to_dict
+from vitprof.recording.columns import (
+    ENDED_STATUSES,
+    LIVE_STATUSES,
+    STARTED_BY,
+    Phase,
+    RunSummary,
+    summary_to_dict,
+)
 from vitprof.store import database, stored_run
 from vitprof.store.chunks import Chunk, SeriesStore, chunks_of, insert_chunks
-from vitprof.store.database import MAX_ID, inserted_id, predictions, readable, run_tags, runs, series
+from vitprof.store.database import (
+    MAX_ID,
+    inserted_id,
+    predictions,
+    readable,
+    run_tags,
+    runs,
+    series,
+)
 from vitprof.store.owners import owner_columns
 from vitprof.store.stored_run import StoredRun
 
@@ -53,11 +68,15 @@ class DeletedRuns(database.Database):
             for run_id in dict.fromkeys(run_ids):
                 status = None
                 if 0 < run_id <= MAX_ID:
-                    status = db.execute(sa.select(runs.c.status).where(runs.c.id == run_id).with_for_update()).scalar()
+                    status = db.execute(
+                        sa.select(runs.c.status).where(runs.c.id == run_id).with_for_update()
+                    ).scalar()
                 if status is None:
                     raise StoreError(_no_run(run_id))
                 made_for_it = runs.c.id > 0, runs.c.group_key.in_(stored_run.helper_keys(run_id))
-                helpers = db.execute(sa.select(runs.c.id, runs.c.status).where(*made_for_it)).fetchall()
+                helpers = db.execute(
+                    sa.select(runs.c.id, runs.c.status).where(*made_for_it)
+                ).fetchall()
                 if status in LIVE_STATUSES or any(h.status in LIVE_STATUSES for h in helpers):
                     whose = "" if status in LIVE_STATUSES else "what is measured for "
                     raise StoreError(f"{whose}run {run_id} is still going on; stop it first")
@@ -84,7 +103,11 @@ class DeletedRuns(database.Database):
         self.check_may_change()
         with self.transaction() as db:
             for run_id in run_ids:
-                gone = db.execute(sa.select(runs.c.id).where(runs.c.id < 0, _with_helpers(run_id))).scalars().all()
+                gone = (
+                    db.execute(sa.select(runs.c.id).where(runs.c.id < 0, _with_helpers(run_id)))
+                    .scalars()
+                    .all()
+                )
                 if -run_id not in gone:
                     raise StoreError(f"there is no deleted run {run_id}")
                 for each in gone:
@@ -123,22 +146,35 @@ class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
         """Adds a run as `add_run` does, and returns its id."""
         return self.add_run(config, **about).id
 
-    def add_run(self, config: RunConfig, *, group_key: str = "", role: str = "", started_by: str = "") -> StoredRun:
+    def add_run(
+        self, config: RunConfig, *, group_key: str = "", role: str = "", started_by: str = ""
+    ) -> StoredRun:
         """Adds a run with status "queued", owned by this process, and returns it."""
         self.check_may_change()
-        values = plain_columns({"config": config, "status": "queued", "created_utc": database.now_utc()})
+        values = plain_columns(
+            {"config": config, "status": "queued", "created_utc": database.now_utc()}
+        )
         values |= {"name": resolve.run_name(config), "group_key": group_key, "role": role}
         values["facts"] = {STARTED_BY: started_by} if started_by else {}
         with self.transaction() as db:
-            run_id = inserted_id(db.execute(sa.insert(runs).values(**owner_columns(started_by), **values)))
-            return stored_run.stored_run(db.execute(sa.select(*stored_run.STORED).where(runs.c.id == run_id)).one())
+            run_id = inserted_id(
+                db.execute(sa.insert(runs).values(**owner_columns(started_by), **values))
+            )
+            return stored_run.stored_run(
+                db.execute(sa.select(*stored_run.STORED).where(runs.c.id == run_id)).one()
+            )
 
     def update_run(self, run_id: int, **values: Any) -> None:
         """Sets columns of a run; config, summary and phases are given as objects. Does nothing if it was deleted."""
         self.record(run_id, values=values)
 
     def record(
-        self, run_id: int, chunks: Iterable[Chunk] = (), values: Mapping[str, Any] | None = None, *, again: bool = False
+        self,
+        run_id: int,
+        chunks: Iterable[Chunk] = (),
+        values: Mapping[str, Any] | None = None,
+        *,
+        again: bool = False,
     ) -> None:
         """Adds steps, telemetry and columns of a run, all or nothing; `again`: skips rows that are stored already."""
         with self.writing() as db:
@@ -149,7 +185,9 @@ class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
 
     def run(self, run_id: int) -> StoredRun:
         """Returns one run. Raises `StoreError` if there is none with this id, or this vitprof cannot read it."""
-        return stored_run.stored_run(self.row(sa.select(*stored_run.STORED), runs.c.id, run_id, _no_run(run_id)))
+        return stored_run.stored_run(
+            self.row(sa.select(*stored_run.STORED), runs.c.id, run_id, _no_run(run_id))
+        )
 
     def check_values(self, run_id: int, values: Any) -> None:
         """Raises `ValueError` for columns, from a file, with which a run could not be read."""
@@ -160,13 +198,17 @@ class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
             for name, value in plain.items():
                 if name != "t_end_s" and not _fits(runs.c[name], value):
                     raise ValueError
-            stored_run.read_run({name: plain.get(name, stored) for name, stored in row._mapping.items()})
+            stored_run.read_run(
+                {name: plain.get(name, stored) for name, stored in row._mapping.items()}
+            )
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, StoreError):
             raise ValueError("it has values that no run has") from None
 
     def has_run(self, wanted: Mapping[str, Any]) -> bool:
         """Returns whether there is a run with these values in its columns."""
-        found = sa.select(runs.c.id).where(runs.c.id > 0, *(runs.c[name] == value for name, value in wanted.items()))
+        found = sa.select(runs.c.id).where(
+            runs.c.id > 0, *(runs.c[name] == value for name, value in wanted.items())
+        )
         with self.transaction() as db:
             return db.execute(found).first() is not None
 
@@ -195,7 +237,9 @@ class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
         column = runs.c
         undecided = ("", "inconclusive")
         query = sa.select(column.device, column.strategy, sa.func.max(column.samples_per_s))
-        query = query.where(column.id > 0, column.dataset == dataset, column.verdict_kind.not_in(undecided))
+        query = query.where(
+            column.id > 0, column.dataset == dataset, column.verdict_kind.not_in(undecided)
+        )
         query = query.where(column.config["replay"].as_string().is_(None))
         with self.transaction() as db:
             found = db.execute(query.group_by(column.device, column.strategy)).fetchall()
@@ -206,7 +250,12 @@ class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
         self.edit(run_id, tags=tags)
 
     def edit(
-        self, run_id: int, *, name: str | None = None, note: str | None = None, tags: Iterable[str] | None = None
+        self,
+        run_id: int,
+        *,
+        name: str | None = None,
+        note: str | None = None,
+        tags: Iterable[str] | None = None,
     ) -> None:
         """Sets the values that are given, all or none of them. Raises `StoreError`."""
         self.check_may_change()
@@ -226,29 +275,45 @@ class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
                 _set_tags(db, run_id, kept)
 
     def tags(self, run_id: int) -> tuple[str, ...]:
-        query = sa.select(run_tags.c.tag).where(run_tags.c.run_id == run_id).order_by(run_tags.c.tag)
+        query = (
+            sa.select(run_tags.c.tag).where(run_tags.c.run_id == run_id).order_by(run_tags.c.tag)
+        )
         with self.transaction() as db:
             return tuple(db.execute(query).scalars())
 
-    def mark_interrupted(self, given_up: Collection[int] = (), *, spare: Collection[int] = ()) -> list[int]:
+    def mark_interrupted(
+        self, given_up: Collection[int] = (), *, spare: Collection[int] = ()
+    ) -> list[int]:
         """Marks live runs of this machine whose process is gone as "interrupted", except those to `spare`, and returns
         their ids; of other machines only those in `given_up`, which the user says are gone.
         """
         owner = (runs.c.owner_host, runs.c.owner_pid, runs.c.owner_started)
         # not whole runs: one that this version cannot read would stay live forever, and could not be deleted
-        query = sa.select(runs.c.id, *owner).where(runs.c.status.in_(LIVE_STATUSES)).order_by(runs.c.id.desc())
+        query = (
+            sa.select(runs.c.id, *owner)
+            .where(runs.c.status.in_(LIVE_STATUSES))
+            .order_by(runs.c.id.desc())
+        )
         with self.transaction() as db:
             live = [run for run in db.execute(query) if run.id not in spare]
         here = stored_run.this_program()[0]
         lost = {run.id for run in live if run.id in given_up and run.owner_host != here}
-        gone = [r for r in live if r.id in lost or not stored_run.is_alive(r.owner_host, r.owner_pid, r.owner_started)]
+        gone = [
+            r
+            for r in live
+            if r.id in lost or not stored_run.is_alive(r.owner_host, r.owner_pid, r.owner_started)
+        ]
         marked = []
         error = "the program that ran it ended without finishing the run"
         with self.transaction() as db:
             for run in gone:
                 # its program may have finished the run, and ended, after the query above
-                still_live = sa.update(runs).where(runs.c.id == run.id, runs.c.status.in_(LIVE_STATUSES))
-                if db.execute(still_live.values(status="interrupted", stage="", error=error)).rowcount:
+                still_live = sa.update(runs).where(
+                    runs.c.id == run.id, runs.c.status.in_(LIVE_STATUSES)
+                )
+                if db.execute(
+                    still_live.values(status="interrupted", stage="", error=error)
+                ).rowcount:
                     marked.append(run.id)
         return marked
 
@@ -263,7 +328,9 @@ def _fits(column: sa.Column[Any], value: Any) -> bool:
     kind = column.type.python_type
     if isinstance(column.type, sa.JSON):
         kind = list if column.name in ("phases", "notices", "spark") else dict
-    return (value is None and column.nullable is True) or isinstance(float(value) if kind is float else value, kind)
+    return (value is None and column.nullable is True) or isinstance(
+        float(value) if kind is float else value, kind
+    )
 
 
 def plain_columns(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -274,15 +341,24 @@ def plain_columns(given: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(config := values.get("config"), RunConfig):
         values["config"] = config.to_dict()
     if (figures := values.get("summary")) is not None:
-        values |= {"samples_per_s": figures.get("samples_per_s"), "idle_frac": figures.get("device_idle_frac")}
+        values |= {
+            "samples_per_s": figures.get("samples_per_s"),
+            "idle_frac": figures.get("device_idle_frac"),
+        }
     if "config" in values:
         plain = values["config"]
         kinds = {"batch_size": int}
-        values |= {name: plain[name] for name in database.LISTED if isinstance(plain.get(name), kinds.get(name, str))}
+        values |= {
+            name: plain[name]
+            for name in database.LISTED
+            if isinstance(plain.get(name), kinds.get(name, str))
+        }
     if "verdict" in values:
         values["verdict_kind"] = (values["verdict"] or {}).get("kind", "")
     if "phases" in values:
-        values["phases"] = [dataclasses.astuple(p) if isinstance(p, Phase) else p for p in values["phases"]]
+        values["phases"] = [
+            dataclasses.astuple(p) if isinstance(p, Phase) else p for p in values["phases"]
+        ]
     return values
 
 

@@ -86,7 +86,9 @@ def is_alive(host: str, pid: int, started: float) -> bool:
         return True
     try:
         process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:  # ended too; in a container without an init it stays forever
+        if (
+            process.status() == psutil.STATUS_ZOMBIE
+        ):  # ended too; in a container without an init it stays forever
             return False
         return bool(abs(process.create_time() - started) < 1.0)
     except psutil.NoSuchProcess:
@@ -162,7 +164,17 @@ def _verdict(values: dict[str, Any] | None) -> verdict.Verdict | None:
 
 SORTS: tuple[str, ...] = ("id", "name", "strategy", "samples_per_s", "idle_frac")
 """Columns that a list of runs can be sorted by; "id" is the order in which they were created."""
-FILTERS: tuple[str, ...] = ("status", "strategy", "dataset", "device", "verdict", "tag", "user", "host", "project")
+FILTERS: tuple[str, ...] = (
+    "status",
+    "strategy",
+    "dataset",
+    "device",
+    "verdict",
+    "tag",
+    "user",
+    "host",
+    "project",
+)
 """Names of the filters of a list of runs."""
 COLUMN_OF = {"verdict": "verdict_kind", "user": "owner_user", "host": "owner_host"}
 """Filter -> column, where that has another name."""
@@ -255,15 +267,24 @@ class RunQuery:
         """Raises `ConfigError` for unknown names, and for what a database would take forever over, or refuse."""
         for name, value, known in (
             ("sort", self.sort, SORTS),
-            *(("status", status, (*LIVE_STATUSES, *ENDED_STATUSES)) for status in self.filters.get("status", ())),
+            *(
+                ("status", status, (*LIVE_STATUSES, *ENDED_STATUSES))
+                for status in self.filters.get("status", ())
+            ),
         ):
             if value not in known:
                 raise ConfigError(name, value, f"choose one of {', '.join(known)}")
         if len(self.text) > bounds.MAX_SEARCH:
-            raise ConfigError("text", self.text[:20] + "...", f"give at most {bounds.MAX_SEARCH} characters")
+            raise ConfigError(
+                "text", self.text[:20] + "...", f"give at most {bounds.MAX_SEARCH} characters"
+            )
         for name, values in self.filters.items():
             if len(values) > bounds.MOST_FILTERED:
-                raise ConfigError(name, values[0], f"{len(values):,} are too many; give at most {bounds.MOST_FILTERED}")
+                raise ConfigError(
+                    name,
+                    values[0],
+                    f"{len(values):,} are too many; give at most {bounds.MOST_FILTERED}",
+                )
 
 
 class Listing(Database):
@@ -275,20 +296,32 @@ class Listing(Database):
         order: list[sa.ColumnElement[Any]] = [by.desc() if query.descending else by.asc()]
         if by is not runs.c.id:
             order = [by.is_(None), *order, runs.c.id.desc()]
-        wanted = sa.select(*(runs.c[name] for name in ROW_COLUMNS)).where(*_conditions(query)).order_by(*order)
+        wanted = (
+            sa.select(*(runs.c[name] for name in ROW_COLUMNS))
+            .where(*_conditions(query))
+            .order_by(*order)
+        )
         with self.transaction() as db:
             rows = db.execute(wanted.limit(limit).offset(offset)).fetchall()
             ids = [row.id for row in rows]
             tags: dict[int, list[str]] = {run_id: [] for run_id in ids}
-            for row in db.execute(sa.select(run_tags).where(run_tags.c.run_id.in_(ids)).order_by(run_tags.c.tag)):
+            for row in db.execute(
+                sa.select(run_tags).where(run_tags.c.run_id.in_(ids)).order_by(run_tags.c.tag)
+            ):
                 tags[row.run_id].append(row.tag)
         lists = ({"spark": tuple(row.spark or ()), "tags": tuple(tags[row.id])} for row in rows)
-        return [RunRow(**_named(row._mapping) | known) for row, known in zip(rows, lists, strict=True)]
+        return [
+            RunRow(**_named(row._mapping) | known) for row, known in zip(rows, lists, strict=True)
+        ]
 
     def count_runs(self, query: RunQuery) -> int:
         """Returns the number of runs that match `query`."""
         with self.transaction() as db:
-            return int(db.execute(sa.select(sa.func.count(runs.c.id)).where(*_conditions(query))).scalar_one())
+            return int(
+                db.execute(
+                    sa.select(sa.func.count(runs.c.id)).where(*_conditions(query))
+                ).scalar_one()
+            )
 
     def live_runs(self) -> list[LiveRun]:
         """Returns the queued and running runs, oldest first, even those that this version cannot read in full."""
@@ -301,7 +334,9 @@ class Listing(Database):
         return self._parts_of(*later, runs.c.status.not_in(LIVE_STATUSES))
 
     def _parts_of(self, *conditions: sa.ColumnElement[bool]) -> list[LiveRun]:
-        shares = sa.func.coalesce(runs.c.config["share_machine"].as_boolean(), sa.false()).label("share_machine")
+        shares = sa.func.coalesce(runs.c.config["share_machine"].as_boolean(), sa.false()).label(
+            "share_machine"
+        )
         columns = [runs.c[f.name] for f in fields(LiveRun) if f.name != "share_machine"]
         query = sa.select(*columns, shares).where(*conditions).order_by(runs.c.id)
         with self.transaction() as db:
@@ -309,7 +344,9 @@ class Listing(Database):
 
     def choices(self, name: str) -> list[str]:
         """Returns the values that a filter, one of `FILTERS`, can have: those of all runs, sorted, none empty."""
-        found, number = (run_tags.c.tag, run_tags.c.run_id) if name == "tag" else (_column(name), runs.c.id)
+        found, number = (
+            (run_tags.c.tag, run_tags.c.run_id) if name == "tag" else (_column(name), runs.c.id)
+        )
         query = sa.select(found).where(number > 0).distinct().order_by(found)
         with self.transaction() as db:
             return [value for value in db.execute(query).scalars() if value]
@@ -319,7 +356,9 @@ def _conditions(query: RunQuery) -> list[sa.ColumnElement[bool]]:
     found: list[sa.ColumnElement[bool]] = [runs.c.id > 0]
     for name, values in query.filters.items():
         if values and name == "tag":
-            found.append(runs.c.id.in_(sa.select(run_tags.c.run_id).where(run_tags.c.tag.in_(values))))
+            found.append(
+                runs.c.id.in_(sa.select(run_tags.c.run_id).where(run_tags.c.tag.in_(values)))
+            )
         elif values:
             found.append(_column(name).in_(values))
     if query.group_key is not None:

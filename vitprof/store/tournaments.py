@@ -96,12 +96,16 @@ def tournament(store: RunStore, tournament_id: int) -> StoredTournament:
 def list_tournaments(store: RunStore, limit: int | None = None) -> list[StoredTournament]:
     """Returns tournaments, newest first; leaves out those of another version that cannot be read."""
     with store.transaction() as db:
-        rows = db.execute(sa.select(tournaments).order_by(tournaments.c.id.desc()).limit(limit)).fetchall()
+        rows = db.execute(
+            sa.select(tournaments).order_by(tournaments.c.id.desc()).limit(limit)
+        ).fetchall()
     return list(readable(rows, _stored))
 
 
 def _runs_of(tournament_id: int) -> sa.ColumnElement[bool]:
-    return sa.and_(runs.c.id > 0, runs.c.group_key == stored_run.RunGroup("tournament", tournament_id).key)
+    return sa.and_(
+        runs.c.id > 0, runs.c.group_key == stored_run.RunGroup("tournament", tournament_id).key
+    )
 
 
 def newest_runs(store: RunStore, tournament_id: int) -> dict[str, dict[int, TrialRun]]:
@@ -109,17 +113,23 @@ def newest_runs(store: RunStore, tournament_id: int) -> dict[str, dict[int, Tria
     columns = (runs.c.id, runs.c.role, runs.c.status, runs.c.error, runs.c.stage, runs.c.progress)
     found: dict[str, dict[int, TrialRun]] = {}
     with store.transaction() as db:
-        for row in db.execute(sa.select(*columns).where(_runs_of(tournament_id)).order_by(runs.c.id)):
+        for row in db.execute(
+            sa.select(*columns).where(_runs_of(tournament_id)).order_by(runs.c.id)
+        ):
             key, number = stored_run.read_role(row.role)
             of_round = found.setdefault(key, {})
             n = of_round[number].n_made + 1 if number in of_round else 1
-            of_round[number] = TrialRun(row.id, number, row.status, row.error, row.stage, row.progress, n)
+            of_round[number] = TrialRun(
+                row.id, number, row.status, row.error, row.stage, row.progress, n
+            )
     return found
 
 
 def set_status(store: RunStore, tournament_id: int, status: TournamentStatus, **state: Any) -> None:
     """Sets the status, and the given parts of the state. Does nothing if the tournament was deleted meanwhile."""
-    with store.writing() as db:  # two threads, such as a runner and a page, may each change a part of the state
+    with (
+        store.writing() as db
+    ):  # two threads, such as a runner and a page, may each change a part of the state
         kept = db.execute(_state_of(tournament_id)).scalar()
         changed = sa.update(tournaments).where(tournaments.c.id == tournament_id)
         db.execute(changed.values(status=status, state={**(kept or {}), **state}))
@@ -148,11 +158,15 @@ def claim(store: RunStore, tournament_id: int) -> StoredTournament:
         taken = db.execute(
             sa.update(tournaments)
             # two programs may find it free at the same moment: the second one's condition fails
-            .where(tournaments.c.id == tournament_id, pid == before["pid"] if before else pid.is_(None))
+            .where(
+                tournaments.c.id == tournament_id, pid == before["pid"] if before else pid.is_(None)
+            )
             .values(status="running", state={**state, "owner": owner, "note": ""})
         )
     if not taken.rowcount:
-        raise JobError(f"tournament {tournament_id} was begun by another program just now; there is nothing to do here")
+        raise JobError(
+            f"tournament {tournament_id} was begun by another program just now; there is nothing to do here"
+        )
     return tournament(store, tournament_id)
 
 
@@ -161,7 +175,9 @@ def interrupt_round(store: RunStore, tournament_id: int, number: int, why: str) 
     gone = {"status": "interrupted", "stage": "", "error": why}
     with store.transaction() as db:
         live = db.execute(
-            sa.select(runs.c.id, runs.c.role).where(_runs_of(tournament_id), runs.c.status.in_(LIVE_STATUSES))
+            sa.select(runs.c.id, runs.c.role).where(
+                _runs_of(tournament_id), runs.c.status.in_(LIVE_STATUSES)
+            )
         )
         ids = [run.id for run in live if stored_run.read_role(run.role)[1] == number]
         db.execute(sa.update(runs).where(runs.c.id.in_(ids)).values(**gone))
@@ -171,11 +187,16 @@ def add_rounds(store: RunStore, tournament_id: int, n: int) -> None:
     """Adds `n` rounds to a tournament, without a time limit, and pauses it. Raises `ConfigError`, `JobError`."""
     _check_free(_row(store, tournament_id))
     now = tournament(store, tournament_id)
-    had = max((number for mine in newest_runs(store, tournament_id).values() for number in mine), default=0)
+    had = max(
+        (number for mine in newest_runs(store, tournament_id).values() for number in mine),
+        default=0,
+    )
     bounds.TOURNAMENT_BOUNDS["repeats"].check("more_rounds", n)
     bounds.TOURNAMENT_BOUNDS["repeats"].check("repeats", had + n)
     set_spec(store, tournament_id, replace(now.spec, repeats=had + n, seconds=None))
-    set_status(store, tournament_id, "paused", note=f"{n} more {'round' if n == 1 else 'rounds'} to run")
+    set_status(
+        store, tournament_id, "paused", note=f"{n} more {'round' if n == 1 else 'rounds'} to run"
+    )
 
 
 def release(store: RunStore, tournament_id: int) -> None:
@@ -188,13 +209,17 @@ def release(store: RunStore, tournament_id: int) -> None:
     with store.transaction() as db:
         mine = (runs.c.group_key == now.group_key, runs.c.owner_host == now.holder_host)
         db.execute(sa.update(runs).where(*mine, runs.c.status.in_(LIVE_STATUSES)).values(**gone))
-    set_status(store, tournament_id, "paused", owner=None, note=f"taken over from {now.holder_host}")
+    set_status(
+        store, tournament_id, "paused", owner=None, note=f"taken over from {now.holder_host}"
+    )
 
 
 def delete_tournament(store: RunStore, tournament_id: int) -> None:
     """Deletes a tournament with its runs, for good. Raises `JobError` where it is running."""
     store.check_may_change()
-    _check_free(_row(store, tournament_id))  # not `tournament()`: one that cannot be read can be deleted
+    _check_free(
+        _row(store, tournament_id)
+    )  # not `tournament()`: one that cannot be read can be deleted
     store.mark_interrupted()
     with store.transaction() as db:
         ids = list(db.execute(sa.select(runs.c.id).where(_runs_of(tournament_id))).scalars())
@@ -223,7 +248,11 @@ def _check_free(row: sa.Row[Any]) -> None:
 def _alive_owner(state: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Returns the live program that runs it, empty where there is none; one of another machine counts as live."""
     owner: Mapping[str, Any] = (state or {}).get("owner") or {}
-    return owner if owner and stored_run.is_alive(owner["host"], owner["pid"], owner["started"]) else {}
+    return (
+        owner
+        if owner and stored_run.is_alive(owner["host"], owner["pid"], owner["started"])
+        else {}
+    )
 
 
 def _stored(row: sa.Row[Any]) -> StoredTournament:

@@ -125,7 +125,9 @@ class MachineWatch:
             util = now["gpu_util_pct"]
             memory = now["gpu_mem_used_bytes"]
             lost = self._nvml.lost.get(gpu.uuid, "")
-            gpus.append(GpuNow(gpu, util, memory, now["gpu_power_w"], now["gpu_temp_c"], processes, lost))
+            gpus.append(
+                GpuNow(gpu, util, memory, now["gpu_power_w"], now["gpu_temp_c"], processes, lost)
+            )
         return gpus
 
 

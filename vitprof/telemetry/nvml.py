@@ -74,7 +74,9 @@ def _info(call: Call, index: int, handle: Any, driver: str) -> GpuInfo | None:
     total = math.nan if memory is None else float(memory.total)
     name = call("nvmlDeviceGetName", handle) or "NVIDIA GPU"
     milliwatts = call("nvmlDeviceGetEnforcedPowerLimit", handle)
-    return GpuInfo(index, name, uuid, total, driver, math.nan if milliwatts is None else milliwatts / 1e3)
+    return GpuInfo(
+        index, name, uuid, total, driver, math.nan if milliwatts is None else milliwatts / 1e3
+    )
 
 
 def driver_version(call: Call) -> str:
@@ -99,7 +101,9 @@ def memory_of(call: Call, handle: Any) -> Any:
 class Gpm:
     """The counters of one GPU, or of one slice of it, from one reading to the next. `close` frees their memory."""
 
-    def __init__(self, ask: Callable[..., Any], causes: dict[str, str], card: Any, instance: int | None) -> None:
+    def __init__(
+        self, ask: Callable[..., Any], causes: dict[str, str], card: Any, instance: int | None
+    ) -> None:
         """`ask` and `causes` are those of `Nvml`; `card` is the GPU's handle; `instance` is a slice's GPU instance."""
         self._ask = ask
         self._causes = causes
@@ -199,10 +203,26 @@ GPU_FIELDS: dict[str, str] = {
 # Fields that take one answer: how to get it from a handle, its conversion to the field's unit, and whether to ask the
 # whole card where the job has a slice of one (MIG).
 _PLAIN: dict[str, tuple[Callable[[Call, Any], Any], Callable[[Any], float], bool]] = {
-    "gpu_util_pct": (lambda ask, gpu: ask("nvmlDeviceGetUtilizationRates", gpu), lambda rates: float(rates.gpu), False),
-    "gpu_power_w": (lambda ask, gpu: ask("nvmlDeviceGetPowerUsage", gpu), lambda milliwatts: milliwatts / 1e3, True),
-    "gpu_sm_clock_mhz": (lambda ask, gpu: ask("nvmlDeviceGetClockInfo", gpu, pynvml.NVML_CLOCK_SM), float, True),
-    "gpu_temp_c": (lambda ask, gpu: ask("nvmlDeviceGetTemperature", gpu, pynvml.NVML_TEMPERATURE_GPU), float, True),
+    "gpu_util_pct": (
+        lambda ask, gpu: ask("nvmlDeviceGetUtilizationRates", gpu),
+        lambda rates: float(rates.gpu),
+        False,
+    ),
+    "gpu_power_w": (
+        lambda ask, gpu: ask("nvmlDeviceGetPowerUsage", gpu),
+        lambda milliwatts: milliwatts / 1e3,
+        True,
+    ),
+    "gpu_sm_clock_mhz": (
+        lambda ask, gpu: ask("nvmlDeviceGetClockInfo", gpu, pynvml.NVML_CLOCK_SM),
+        float,
+        True,
+    ),
+    "gpu_temp_c": (
+        lambda ask, gpu: ask("nvmlDeviceGetTemperature", gpu, pynvml.NVML_TEMPERATURE_GPU),
+        float,
+        True,
+    ),
     "gpu_mem_used_bytes": (memory_of, lambda memory: float(memory.used), False),
 }
 
@@ -335,7 +355,9 @@ class Nvml:
             raise _LostError
         return answer
 
-    def _read(self, gpu: str, device: _Device, pids: Collection[int], now: float) -> dict[str, float]:
+    def _read(
+        self, gpu: str, device: _Device, pids: Collection[int], now: float
+    ) -> dict[str, float]:
         if device.handle is None:
             self._find(gpu, device)
         values = {}
@@ -349,7 +371,10 @@ class Nvml:
         # None of the job's processes: no CUDA context yet, or a container, where NVML may list nothing, or pids of the
         # host. The two look alike, so the figure is unknown, not 0. A process has no size under Windows' WDDM.
         listed = self._ask("nvmlDeviceGetComputeRunningProcesses", device.handle) or []
-        sizes = [(each.pid, math.nan if each.usedGpuMemory is None else float(each.usedGpuMemory)) for each in listed]
+        sizes = [
+            (each.pid, math.nan if each.usedGpuMemory is None else float(each.usedGpuMemory))
+            for each in listed
+        ]
         device.processes = dict(sizes)
         of_job = [size for pid, size in sizes if pid in pids]
         if of_job and not math.isnan(sum(of_job)):
@@ -357,15 +382,25 @@ class Nvml:
         else:
             reasons["gpu_mem_job_bytes"] = NO_PROCESS
         if not 0 <= now - device.pcie_s < PCIE_S:
-            rate = self._ask("nvmlDeviceGetPcieThroughput", device.card, pynvml.NVML_PCIE_UTIL_RX_BYTES)
-            device.pcie = math.nan if rate is None else rate * 1e3  # NVML's manual: "throughput in KB/s"
+            rate = self._ask(
+                "nvmlDeviceGetPcieThroughput", device.card, pynvml.NVML_PCIE_UTIL_RX_BYTES
+            )
+            device.pcie = (
+                math.nan if rate is None else rate * 1e3
+            )  # NVML's manual: "throughput in KB/s"
             device.pcie_s = now
         values["pcie_rx_bytes_per_s"] = device.pcie
         if math.isnan(device.pcie):
-            reasons["pcie_rx_bytes_per_s"] = f"NVML: {self.causes.get('nvmlDeviceGetPcieThroughput', 'no answer')}"
+            reasons["pcie_rx_bytes_per_s"] = (
+                f"NVML: {self.causes.get('nvmlDeviceGetPcieThroughput', 'no answer')}"
+            )
         if device.gpm is not None:
             values |= device.gpm.read(now)
-            reasons |= {name: device.gpm.why_not for name in METRICS if name not in values and device.gpm.why_not}
+            reasons |= {
+                name: device.gpm.why_not
+                for name in METRICS
+                if name not in values and device.gpm.why_not
+            }
         self.why_not[gpu] = reasons
         return values
 

@@ -41,8 +41,12 @@ def process_figures(pid: int) -> ProcessFigures:
     """Returns the figures of a process. Raises `OSError` where it is gone, or this system has no /proc."""
     fields = read(f"{PROC}/{pid}/stat").rpartition(b")")[2].split()
     ticks_per_s, page_bytes = _units()
-    own_s, reaped_s = (sum(map(int, fields[ticks])) / ticks_per_s for ticks in (OWN_TICKS, REAPED_TICKS))
-    return ProcessFigures(own_s, reaped_s, int(fields[RSS_PAGES]) * page_bytes, fields[STATE] in STOPPED)
+    own_s, reaped_s = (
+        sum(map(int, fields[ticks])) / ticks_per_s for ticks in (OWN_TICKS, REAPED_TICKS)
+    )
+    return ProcessFigures(
+        own_s, reaped_s, int(fields[RSS_PAGES]) * page_bytes, fields[STATE] in STOPPED
+    )
 
 
 @functools.cache
@@ -122,9 +126,17 @@ def disk_io_bytes() -> tuple[float, float]:
     """Returns the bytes read from and written to the machine's disks so far; NaN where they are not counted."""
     try:
         counters = psutil.disk_io_counters(nowrap=False)
-    except (OSError, RuntimeError, psutil.Error):  # NotImplementedError, a RuntimeError: no usable /proc/diskstats
+    except (
+        OSError,
+        RuntimeError,
+        psutil.Error,
+    ):  # NotImplementedError, a RuntimeError: no usable /proc/diskstats
         counters = None
-    return (math.nan, math.nan) if counters is None else (float(counters.read_bytes), float(counters.write_bytes))
+    return (
+        (math.nan, math.nan)
+        if counters is None
+        else (float(counters.read_bytes), float(counters.write_bytes))
+    )
 
 
 class ProcessTree:
@@ -148,7 +160,9 @@ class ProcessTree:
 
     @property
     def pids(self) -> frozenset[int]:
-        return frozenset(process.pid for process, figures in self._last.items() if figures and figures.rss_bytes)
+        return frozenset(
+            process.pid for process, figures in self._last.items() if figures and figures.rss_bytes
+        )
 
     def sample(self, now: float) -> tuple[float, float]:
         """Returns CPU percent since the last sample (100 = one core) and resident bytes; NaN where not known."""
@@ -162,7 +176,9 @@ class ProcessTree:
         stopped = []
         for process, before in list(self._last.items()):
             figures = _figures(process) if process.is_running() else None
-            if figures is None:  # its parent has its time now, of which all that was seen before counted then
+            if (
+                figures is None
+            ):  # its parent has its time now, of which all that was seen before counted then
                 del self._last[process]
                 reaped_s -= before.cpu_s + before.reaped_s if before else 0.0
                 continue
@@ -171,7 +187,9 @@ class ProcessTree:
             if before is not None:
                 used_s += max(0.0, figures.cpu_s - before.cpu_s)
                 reaped_s += figures.reaped_s - before.reaped_s
-            elif not figures.rss_bytes:  # a zombie: it has ended, and counts when its parent waits for it
+            elif (
+                not figures.rss_bytes
+            ):  # a zombie: it has ended, and counts when its parent waits for it
                 continue
             elif span_s > 0:
                 # Newly found, and perhaps older than the span: counts with its average so far, or it would be a peak.
@@ -254,6 +272,10 @@ class RunQueue:
         try:
             for tid in threads(pid):
                 waited_ns[pid, tid] = int(read(f"{PROC}/{pid}/task/{tid}/schedstat").split()[1])
-        except (OSError, ValueError, IndexError):  # it has just ended, or this system does not count
+        except (
+            OSError,
+            ValueError,
+            IndexError,
+        ):  # it has just ended, or this system does not count
             pass
         return waited_ns

@@ -16,7 +16,9 @@ SEND_EVERY = 2
 class RankClocks:
     """A thread that samples the clocks of the GPUs of two or more ranks."""
 
-    def __init__(self, send: Callable[[dict[str, float]], object], *, period_s: float = PERIOD_S) -> None:
+    def __init__(
+        self, send: Callable[[dict[str, float]], object], *, period_s: float = PERIOD_S
+    ) -> None:
         """`send` gets the median clock (MHz) of each rank's GPU so far, by the rank's number as text."""
         self._send = send
         self._period_s = period_s
@@ -44,7 +46,9 @@ class RankClocks:
             while nvml.available and not self._over.wait(self._period_s):
                 for rank, uuid in list(self._gpus.items()):
                     handle = nvml.call("nvmlDeviceGetHandleByUUID", uuid)
-                    mhz = handle and nvml.call("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_SM)
+                    mhz = handle and nvml.call(
+                        "nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_SM
+                    )
                     if mhz:
                         self._seen.setdefault(rank, Counter())[float(mhz)] += 1
                 n += 1

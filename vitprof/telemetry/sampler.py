@@ -35,7 +35,13 @@ AMD_FIELDS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], float, float]
     "gpu_util_pct": ("amdsmi_get_gpu_activity", (), ("gfx_activity",), 0, 100),
     "gpu_mem_used_bytes": ("amdsmi_get_gpu_vram_usage", (), ("vram_used",), 1, math.inf),
     "gpu_power_w": ("amdsmi_get_power_info", (), AMD_WATTS, 1, 65_534),
-    "gpu_sm_clock_mhz": ("amdsmi_get_clock_info", ("AmdSmiClkType.GFX",), ("clk", "cur_clk"), 1, 65_534),
+    "gpu_sm_clock_mhz": (
+        "amdsmi_get_clock_info",
+        ("AmdSmiClkType.GFX",),
+        ("clk", "cur_clk"),
+        1,
+        65_534,
+    ),
     "gpu_temp_c": ("amdsmi_get_temp_metric", AMD_JUNCTION_NOW, (), 1, 200),
 }
 
@@ -44,7 +50,9 @@ def asleep_s() -> float:
     """Returns how long (s) this machine has slept (CLOCK_BOOTTIME less CLOCK_MONOTONIC); NaN where not reported."""
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return math.nan
-    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC))
+    return max(
+        0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+    )
 
 
 class StopSeeker:
@@ -65,12 +73,17 @@ class StopSeeker:
         self._asleep_s = math.nan
         self._cpu_pct = 0.0
 
-    def look(self, now: float, pids: Set[int], stopped: Set[int], cpu_pct: float, asleep: float) -> None:
+    def look(
+        self, now: float, pids: Set[int], stopped: Set[int], cpu_pct: float, asleep: float
+    ) -> None:
         """Takes a look: ids of all and of stopped processes, CPU use since the last (100 = one core), `asleep_s()`."""
         gap_s = now - self.looked_s  # NaN at the first look, as what follows from it
         before_pct = self._cpu_pct
         self._cpu_pct = 0.0 if math.isnan(cpu_pct) else cpu_pct
-        if gap_s > self._period_s + MIN_GAP_S and cpu_pct <= IDLE_PCT + before_pct * self._period_s / gap_s:
+        if (
+            gap_s > self._period_s + MIN_GAP_S
+            and cpu_pct <= IDLE_PCT + before_pct * self._period_s / gap_s
+        ):
             since = self.looked_s + self._period_s
             self.stops.append(Stop("paused", since, now, now - since))
         slept_s = asleep - self._asleep_s
@@ -94,7 +107,9 @@ JOIN_S = 10.0
 
 NO_FIGURES = "{}: GPU-util, GPU memory, power and temperature are not available. The run can still use its GPU; {}"
 TO_HAVE_THEM = "in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility to have them"
-TO_HAVE_AMDS = "install the Python package amdsmi of its ROCm where vitprof is installed, to have them"
+TO_HAVE_AMDS = (
+    "install the Python package amdsmi of its ROCm where vitprof is installed, to have them"
+)
 
 TelemetryRow = tuple[float, ...]
 Sink = Callable[[list[TelemetryRow]], None]
@@ -142,7 +157,9 @@ class Telemetry:
         """Times in which the job could not run, once they are over."""
         self._run_queue, self._machine_cpu, self._disk_rate = RunQueue(), MachineCpu(), Rate()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"vitprof-telemetry-{pid}", daemon=False)
+        self._thread = threading.Thread(
+            target=self._run, name=f"vitprof-telemetry-{pid}", daemon=False
+        )
 
     def start(self) -> None:
         """Begins sampling; the first row comes at once. Can be called only once."""
@@ -153,7 +170,9 @@ class Telemetry:
         if self._thread.ident is not None:
             self._thread.join(JOIN_S)
             if self._thread.is_alive():
-                self._notice(f"telemetry did not end within {JOIN_S:g} s: the GPU's driver does not answer")
+                self._notice(
+                    f"telemetry did not end within {JOIN_S:g} s: the GPU's driver does not answer"
+                )
                 return
         if self._nvml is not None:
             self._nvml.close()
@@ -206,7 +225,10 @@ class Telemetry:
         if self._nvml.available:
             if (gpu := choose_gpu(self._nvml.gpus(), self._gpu_uuid)) is not None:
                 limit = gpu.power_limit_w
-                self.facts = {"driver_version": gpu.driver, "gpu_power_limit_w": limit if limit > 0 else None}
+                self.facts = {
+                    "driver_version": gpu.driver,
+                    "gpu_power_limit_w": limit if limit > 0 else None,
+                }
                 return gpu.uuid
             known = self._gpu_uuid or "its UUID is not known"
             reason = f"{'amdsmi' if amd else 'NVML'} does not list the GPU of this run ({self._device}, {known})"
@@ -245,13 +267,23 @@ def choose_gpu(gpus: Sequence[GpuInfo], uuid: str | None) -> GpuInfo | None:
     """
     if not uuid:
         return gpus[0] if len(gpus) == 1 else None
-    return next((gpu for gpu in gpus if uuid.lower() in (gpu.uuid.lower(), gpu.uuid.partition("-")[2].lower())), None)
+    return next(
+        (
+            gpu
+            for gpu in gpus
+            if uuid.lower() in (gpu.uuid.lower(), gpu.uuid.partition("-")[2].lower())
+        ),
+        None,
+    )
 
 
 def reasons_in_words(missing: Mapping[str, str]) -> str | None:
     """Returns fields without figures (`missing`: field -> reason) in words: "PCIe, power (NVML: Not Supported)"."""
     reasons = dict.fromkeys(missing[name] for name in GPU_FIELDS if name in missing)
-    of = {reason: ", ".join(GPU_FIELDS[n] for n in GPU_FIELDS if missing.get(n) == reason) for reason in reasons}
+    of = {
+        reason: ", ".join(GPU_FIELDS[n] for n in GPU_FIELDS if missing.get(n) == reason)
+        for reason in reasons
+    }
     return "; ".join(f"{names} ({reason})" for reason, names in of.items()) or None
 
 
@@ -270,9 +302,14 @@ class Amdsmi:
             self._library = importlib.import_module("amdsmi")
             self._library.amdsmi_init()
             handles = self._library.amdsmi_get_processor_handles()
-            names = [AMD_PREFIX + self._library.amdsmi_get_gpu_device_bdf(h).partition(".")[0].lower() for h in handles]
+            names = [
+                AMD_PREFIX + self._library.amdsmi_get_gpu_device_bdf(h).partition(".")[0].lower()
+                for h in handles
+            ]
             # several of a name are partitions of one GPU: which of them is meant is not known
-            self._handles = {n: h for n, h in zip(names, handles, strict=True) if Counter(names)[n] == 1}
+            self._handles = {
+                n: h for n, h in zip(names, handles, strict=True) if Counter(names)[n] == 1
+            }
         except Exception as error:  # whatever a library raises that is not there, or fits no driver
             self.detail = str(error) or type(error).__name__
         self.available = not self.detail
@@ -302,18 +339,28 @@ class Amdsmi:
         handle = self._handles[gpu]
         for name, (function, arguments, keys, least, most) in AMD_FIELDS.items():
             try:
-                answer = getattr(self._library, function)(handle, *(attrgetter(a)(self._library) for a in arguments))
+                answer = getattr(self._library, function)(
+                    handle, *(attrgetter(a)(self._library) for a in arguments)
+                )
                 figures = [answer.get(key) for key in keys] if keys else [answer]
-                values[name] = next(filter(math.isfinite, (_figure(f, least, most) for f in figures)), math.nan)
+                values[name] = next(
+                    filter(math.isfinite, (_figure(f, least, most) for f in figures)), math.nan
+                )
                 reasons[name] = NO_FIGURE
             except Exception as error:  # of any kind: each version lacks functions that another has
                 reasons[name] = f"amdsmi: {error}"
         values["gpu_mem_used_bytes"] *= MIB
         with contextlib.suppress(Exception):
             listed = self._library.amdsmi_get_gpu_process_list(handle)
-            sizes = [_figure(p["memory_usage"]["vram_mem"], 1, math.inf) for p in listed if p["pid"] in pids]
+            sizes = [
+                _figure(p["memory_usage"]["vram_mem"], 1, math.inf)
+                for p in listed
+                if p["pid"] in pids
+            ]
             values["gpu_mem_job_bytes"] = sum(sizes) if sizes else math.nan
-        self.why_not[gpu] = {name: reasons[name] for name, value in values.items() if math.isnan(value)}
+        self.why_not[gpu] = {
+            name: reasons[name] for name, value in values.items() if math.isnan(value)
+        }
         return values
 
 

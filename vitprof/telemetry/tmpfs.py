@@ -52,7 +52,9 @@ def own_directory(tmpfs: Tmpfs) -> Path:
     except FileNotFoundError:
         return path
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
-        raise DataError(f"{path} is not a directory of this user; remove it, or choose another location")
+        raise DataError(
+            f"{path} is not a directory of this user; remove it, or choose another location"
+        )
     return path
 
 
@@ -60,7 +62,9 @@ def ram_disk(needed_bytes: int) -> Tmpfs:
     """Returns a RAM disk with room for `needed_bytes`. Raises `DataError` where there is none, or too little room."""
     tmpfs = find_tmpfs()
     if tmpfs is None:
-        raise DataError("no RAM disk (tmpfs) that can be written to was found here; choose another location")
+        raise DataError(
+            "no RAM disk (tmpfs) that can be written to was found here; choose another location"
+        )
     if needed_bytes > tmpfs.free_bytes:
         raise DataError(
             f"the RAM disk {tmpfs.path} is too small: the storage needs {size(needed_bytes)} and there is room for "
@@ -71,7 +75,11 @@ def ram_disk(needed_bytes: int) -> Tmpfs:
 
 def _mounts() -> list[Path]:
     mounts = [Path(m.mountpoint) for m in psutil.disk_partitions(all=True) if m.fstype in FSTYPES]
-    return [m for m in mounts if m == PREFERRED or not any(m.is_relative_to(system) for system in SYSTEM)]
+    return [
+        m
+        for m in mounts
+        if m == PREFERRED or not any(m.is_relative_to(system) for system in SYSTEM)
+    ]
 
 
 def _look(mount: Path) -> Tmpfs | None:
@@ -84,7 +92,11 @@ def _look(mount: Path) -> Tmpfs | None:
     total = facts.f_blocks * facts.f_frsize
     free = facts.f_bavail * facts.f_frsize
     in_ram = psutil.virtual_memory()
-    if not total:  # ramfs, and tmpfs without a limit, report nothing: they take RAM until there is none left
+    if (
+        not total
+    ):  # ramfs, and tmpfs without a limit, report nothing: they take RAM until there is none left
         total = in_ram.total
         free = in_ram.available
-    return Tmpfs(mount, max(0, min(free, in_ram.available) - max(LEAST_ROOM, int(LEAST_SHARE * total))))
+    return Tmpfs(
+        mount, max(0, min(free, in_ram.available) - max(LEAST_ROOM, int(LEAST_SHARE * total)))
+    )

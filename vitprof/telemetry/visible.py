@@ -55,10 +55,13 @@ def asked(*_: str | None) -> tuple[VisibleGpu, ...]:
     try:
         program = [sys.executable, "-I", "-S", __file__]
         nothing = subprocess.DEVNULL
-        done = subprocess.run(program, stdin=nothing, capture_output=True, timeout=ANSWER_S, check=True)
+        done = subprocess.run(
+            program, stdin=nothing, capture_output=True, timeout=ANSWER_S, check=True
+        )
         # JSON makes lists of the pairs of numbers
         listed: list[dict[str, Any]] = [
-            {name: tuple(v) if isinstance(v, list) else v for name, v in gpu.items()} for gpu in json.loads(done.stdout)
+            {name: tuple(v) if isinstance(v, list) else v for name, v in gpu.items()}
+            for gpu in json.loads(done.stdout)
         ]
         return tuple(VisibleGpu(**gpu) for gpu in listed)
     except (OSError, subprocess.SubprocessError, ValueError):
@@ -94,10 +97,14 @@ def _ask(driver: Any) -> Iterator[VisibleGpu]:
         call("cuDeviceGetName", name, NAME_BYTES, device)
         call("cuDeviceTotalMem_v2", ctypes.byref(memory), device)
         title = name.value.decode(errors="replace")
-        major, minor = (_number(driver, "cuDeviceGetAttribute", which, device) for which in (MAJOR, MINOR))
+        major, minor = (
+            _number(driver, "cuDeviceGetAttribute", which, device) for which in (MAJOR, MINOR)
+        )
         newest = divmod(cuda // 10, 100) if cuda else None
         capability = None if major is None or minor is None else (major, minor)
-        yield VisibleGpu(index, title, _uuid(driver, device, title), float(memory.value), newest, capability)
+        yield VisibleGpu(
+            index, title, _uuid(driver, device, title), float(memory.value), newest, capability
+        )
 
 
 def _number(driver: Any, function: str, *args: Any) -> int | None:
@@ -113,7 +120,10 @@ def _uuid(driver: Any, device: ctypes.c_int, title: str) -> str:
     uuids = []
     for function in ("cuDeviceGetUuid", "cuDeviceGetUuid_v2"):
         value = (ctypes.c_ubyte * 16)()
-        if hasattr(driver, function) and getattr(driver, function)(ctypes.byref(value), device) == 0:
+        if (
+            hasattr(driver, function)
+            and getattr(driver, function)(ctypes.byref(value), device) == 0
+        ):
             uuids.append(uuid.UUID(bytes=bytes(value)))
     if not uuids:
         return ""
@@ -140,7 +150,9 @@ def show_only(device: str) -> None:
     if gpus and number >= len(gpus):
         visible = os.environ.get(MASK)
         masked = "" if visible is None else f" ({MASK}={visible} hides the others)"
-        raise DeviceError(f"device {device}: there is no such GPU; choose {choices(gpus)}, or cpu{masked}")
+        raise DeviceError(
+            f"device {device}: there is no such GPU; choose {choices(gpus)}, or cpu{masked}"
+        )
     if len(gpus) > 1 and gpus[number].uuid:
         os.environ[MASK] = gpus[number].uuid
         os.environ[SHOWN_AS] = f"cuda:{number}"

@@ -46,14 +46,23 @@ def page() -> None:
         "steps": ("Every step", lambda: compare_sections.draw_steps(runs)),
         "waits": ("Data waits", lambda: compare_sections.draw_waits(runs)),
         "headroom": ("Headroom", lambda: compare_sections.draw_headroom(runs)),
-        "settings": ("Settings that differ", lambda: compare_sections.draw_settings(runs, baseline)),
+        "settings": (
+            "Settings that differ",
+            lambda: compare_sections.draw_settings(runs, baseline),
+        ),
     }
     words = {name: words for name, (words, _) in drawn.items()}
     only = "Only the section shown is computed."
-    texts.guarded(drawn[widgets.choose("show", "Show", words, default="device", help=only, show_label=False)][1])()
+    texts.guarded(
+        drawn[widgets.choose("show", "Show", words, default="device", help=only, show_label=False)][
+            1
+        ]
+    )()
 
 
-FAIR_HELP = "Runs these settings against each other in turns until it is decided which is the fastest."
+FAIR_HELP = (
+    "Runs these settings against each other in turns until it is decided which is the fastest."
+)
 NOT_BY_TURNS = frozenset({"data", "model", "batch", "device", "order"})
 """Topics of warnings that are of the settings themselves: in turns they would differ as well."""
 
@@ -65,15 +74,27 @@ def draw_caveats(runs: Sequence[StoredRun]) -> bool:
     many = len(warnings) > MOST_WARNINGS
     for caveat in () if many else warnings:
         st.warning(texts.escaped(caveat.sentence), icon=":material/balance:")
-    if folded := [f"- {texts.escaped(c.sentence)}" for c in differences if many or c.level != "warning"]:
+    if folded := [
+        f"- {texts.escaped(c.sentence)}" for c in differences if many or c.level != "warning"
+    ]:
         count = f":material/balance: This comparison is not fair: {len(folded)} differences"
         with st.expander(count if many else "What else differs"):
             st.markdown("\n".join(folded))
     unfair = {c.topic for c in warnings} - {*guard.UNDER_TEST}
-    if unfair and not unfair & NOT_BY_TURNS and not any(own_script.is_own_script(run.config) for run in runs):
+    if (
+        unfair
+        and not unfair & NOT_BY_TURNS
+        and not any(own_script.is_own_script(run.config) for run in runs)
+    ):
         spec = proof.spec_of(*(run.config for run in runs))
-        if spec and len(spec.jobs) > 1 and st.button("Compare fairly", icon=":material/balance:", help=FAIR_HELP):
-            st.switch_page("pages/tournament.py", query_params={state.CHOSEN: str(state.start(spec, ""))})
+        if (
+            spec
+            and len(spec.jobs) > 1
+            and st.button("Compare fairly", icon=":material/balance:", help=FAIR_HELP)
+        ):
+            st.switch_page(
+                "pages/tournament.py", query_params={state.CHOSEN: str(state.start(spec, ""))}
+            )
     return not unfair
 
 
@@ -104,7 +125,9 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
     else:  # the runs shown before: the browser's Back passes through a URL without a query
         known = _named(st.session_state.get(CHOSEN, []))[0]
         missing = []
-        like = [row for row in rows if (row.dataset, row.device) == (rows[0].dataset, rows[0].device)]
+        like = [
+            row for row in rows if (row.dataset, row.device) == (rows[0].dataset, rows[0].device)
+        ]
         known = known or _named(sorted(row.id for row in (like if len(like) > 1 else rows)[:2]))[0]
     st.session_state[CHOSEN] = list(known)
     if not missing:  # otherwise the URL and the warning about it stay until other runs are chosen
@@ -122,17 +145,28 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
     )
     if missing:
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.warning(texts.escaped(" ".join(missing)), icon=":material/link_off:", width="stretch")
-            st.page_link("pages/history.py", label="See all runs", icon=":material/history:", width="content")
+            st.warning(
+                texts.escaped(" ".join(missing)), icon=":material/link_off:", width="stretch"
+            )
+            st.page_link(
+                "pages/history.py", label="See all runs", icon=":material/history:", width="content"
+            )
     total = store.count_runs(query)
     if total > OFFERED:
-        st.caption(f"The list shows the newest {OFFERED} of {total:,} runs; type in “Find runs” to find the others.")
+        st.caption(
+            f"The list shows the newest {OFFERED} of {total:,} runs; type in “Find runs” to find the others."
+        )
     elif text and not rows:
-        st.caption(f"No finished run has “{texts.escaped(text)}” in its name, note, strategy, data set or tags.")
+        st.caption(
+            f"No finished run has “{texts.escaped(text)}” in its name, note, strategy, data set or tags."
+        )
     if not labels and not text:
         _draw_no_runs()
     elif not chosen:
-        st.info("Choose at least one run. With two or more you see what differs.", icon=":material/compare_arrows:")
+        st.info(
+            "Choose at least one run. With two or more you see what differs.",
+            icon=":material/compare_arrows:",
+        )
     elif len(chosen) == 1:
         st.caption("Choose a second run above to compare this one with.")
     runs = [known[run_id] if run_id in known else store.run(run_id) for run_id in chosen]
@@ -148,11 +182,16 @@ def write_numbers(name: str, run_ids: Iterable[int]) -> None:
 
 def ids(text: str) -> list[int]:
     parts = text.split(",")[:MAX_RUNS_IN_URL]
-    return list(dict.fromkeys(int(p) for p in parts if p.isascii() and p.isdecimal() and len(p) < 11))
+    return list(
+        dict.fromkeys(int(p) for p in parts if p.isascii() and p.isdecimal() and len(p) < 11)
+    )
 
 
 def _draw_no_runs() -> None:
-    st.info("No finished runs yet. Open Profile, press Run, and come back.", icon=":material/compare_arrows:")
+    st.info(
+        "No finished runs yet. Open Profile, press Run, and come back.",
+        icon=":material/compare_arrows:",
+    )
     st.page_link("pages/profile.py", label="Open Profile", icon=":material/monitoring:")
 
 
@@ -164,7 +203,9 @@ def _named(run_ids: Sequence[int]) -> tuple[dict[int, StoredRun], list[str]]:
         try:
             run = resources.store().run(run_id)
         except errors.StoreError:
-            others.setdefault("Not in this store (deleted, or from another machine)", []).append(run_id)
+            others.setdefault("Not in this store (deleted, or from another machine)", []).append(
+                run_id
+            )
             continue
         if run.live:
             others.setdefault("Still running; compare when it has ended", []).append(run_id)
@@ -211,11 +252,15 @@ def _range(_: StoredRun, gain: comparison.Compared) -> str:
     ends = (gain.low, gain.high)
     if not all(map(math.isfinite, ends)):
         return formats.NOT_AVAILABLE
-    return " to ".join(f"{ratio:.3f}" if abs(ratio - 1) < CLOSE else formats.number(ratio) for ratio in ends)
+    return " to ".join(
+        f"{ratio:.3f}" if abs(ratio - 1) < CLOSE else formats.number(ratio) for ratio in ends
+    )
 
 
 def _speed_up(_: StoredRun, gain: comparison.Compared) -> float:
-    return round(gain.speed_up, 3) if abs(gain.speed_up - 1) < CLOSE else tables.rounded(gain.speed_up)
+    return (
+        round(gain.speed_up, 3) if abs(gain.speed_up - 1) < CLOSE else tables.rounded(gain.speed_up)
+    )
 
 
 def _epoch_from(run: StoredRun, _: comparison.Compared) -> str:
@@ -225,12 +270,22 @@ def _epoch_from(run: StoredRun, _: comparison.Compared) -> str:
     return f"measured, n = {s.n_epochs_measured}" if s.n_epochs_measured else "extrapolated"
 
 
-COLUMNS: tuple[tables.Column, ...] = (  # the run stays in sight, and leaves room on a phone for two columns of numbers
+COLUMNS: tuple[
+    tables.Column, ...
+] = (  # the run stays in sight, and leaves room on a phone for two columns of numbers
     tables.Column(
-        "Run", "Number and strategy.", lambda run, _: f"{run.id}: {run.config.strategy}", pinned=True, width=130
+        "Run",
+        "Number and strategy.",
+        lambda run, _: f"{run.id}: {run.config.strategy}",
+        pinned=True,
+        width=130,
     ),
-    tables.Column("Samples/s", "Steady-state throughput.", lambda run, _: run.summary.samples_per_s, width=90),
-    tables.Column("Speed-up (x)", "Throughput over the baseline's.", _speed_up, exact=True, width=100),
+    tables.Column(
+        "Samples/s", "Steady-state throughput.", lambda run, _: run.summary.samples_per_s, width=90
+    ),
+    tables.Column(
+        "Speed-up (x)", "Throughput over the baseline's.", _speed_up, exact=True, width=100
+    ),
     tables.Column("95% range", "The speed-ups that both runs' 95% intervals allow.", _range),
     tables.Column(
         "vs baseline",
@@ -246,13 +301,21 @@ COLUMNS: tuple[tables.Column, ...] = (  # the run stays in sight, and leaves roo
         lambda run, _: findings.verdict_of(run).kind,
     ),
     tables.of_summary("Epoch (s)", "epoch_s"),
-    tables.Column("Epoch is", "Measured over n whole epochs, or extrapolated from the throughput.", _epoch_from),
+    tables.Column(
+        "Epoch is",
+        "Measured over n whole epochs, or extrapolated from the throughput.",
+        _epoch_from,
+    ),
     tables.of_summary("Step, median (ms)", "step_ms_median"),
     tables.of_summary("Step, p95 (ms)", "step_ms_p95"),
     tables.of_summary("Steps", "n_steady_steps"),
     tables.Column("Name", "Of the run; History changes it.", lambda run, _: run.name, width=220),
     tables.of_summary("Accuracy (%)", "test_accuracy", 100, "%.1f"),
-    tables.Column("Copied first (s)", tables.help_of("stage_s"), lambda run, _: run.summary.stage_s or math.nan),
+    tables.Column(
+        "Copied first (s)",
+        tables.help_of("stage_s"),
+        lambda run, _: run.summary.stage_s or math.nan,
+    ),
     tables.of_summary("GPU-util (%)", "gpu_util_pct_mean", form="%.0f"),
     tables.of_summary("SM activity (%)", "gpu_sm_active_pct_mean", form="%.0f"),
     tables.of_summary("SM occupancy (%)", "gpu_sm_occupancy_pct_mean", form="%.0f"),
@@ -267,14 +330,22 @@ def draw_table(runs: Sequence[StoredRun], baseline: int | None, *, comparable: b
     summaries = [run.summary or RunSummary() for run in runs]
     gains = comparison.against(summaries, baseline)
     if not comparable:
-        gains = [gain if gain.relation == "baseline" else comparison.NOT_COMPARABLE for gain in gains]
+        gains = [
+            gain if gain.relation == "baseline" else comparison.NOT_COMPARABLE for gain in gains
+        ]
     rows = list(zip(runs, gains, strict=True))
     with st.container(key="own-csv-compare"):  # the page has a CSV button with numbers in full
         shown = tables.draw(COLUMNS, rows, key="compare-table")
-    absent = [c.name.partition(" (")[0] for c in COLUMNS if c.name not in shown and not c.name.startswith(UNTOLD)]
+    absent = [
+        c.name.partition(" (")[0]
+        for c in COLUMNS
+        if c.name not in shown and not c.name.startswith(UNTOLD)
+    ]
     notes = ["Click a header to sort by its numbers."]
     if len(runs) > 1 and comparable:
-        notes.append("These are single runs, one after the other: *Prove the gain* and Tournament run in turns.")
+        notes.append(
+            "These are single runs, one after the other: *Prove the gain* and Tournament run in turns."
+        )
     if absent:
         notes.append(f"Not available for these runs: {', '.join(absent)}.")
     without_sm_activity: dict[str, list[int]] = {}
@@ -282,5 +353,7 @@ def draw_table(runs: Sequence[StoredRun], baseline: int | None, *, comparable: b
         if reason := sm_activity(summary, run.environment).why_not:
             without_sm_activity.setdefault(reason, []).append(run.id)
     for reason, numbers in without_sm_activity.items():
-        notes.append(texts.escaped(f"SM activity of {texts.numbers_of(numbers)} is not available: {reason}."))
+        notes.append(
+            texts.escaped(f"SM activity of {texts.numbers_of(numbers)} is not available: {reason}.")
+        )
     st.caption(" ".join(notes))

@@ -28,9 +28,17 @@ HIGHLIGHT = "background-color: rgba(230, 159, 0, 0.28)"
 LOSS = "loss"
 WAIT_COLUMNS = (
     tables.Column("Run", "Number and name.", lambda name, _: name),
-    tables.Column("Median (ms)", "Half of the steps waited at most this long.", lambda _, waits: 1e3 * waits.median),
-    tables.Column("p95 (ms)", "95% of the steps waited at most this long.", lambda _, waits: 1e3 * waits.p95),
-    tables.Column("Longest (ms)", "The longest wait of a steady step.", lambda _, waits: 1e3 * waits.largest),
+    tables.Column(
+        "Median (ms)",
+        "Half of the steps waited at most this long.",
+        lambda _, waits: 1e3 * waits.median,
+    ),
+    tables.Column(
+        "p95 (ms)", "95% of the steps waited at most this long.", lambda _, waits: 1e3 * waits.p95
+    ),
+    tables.Column(
+        "Longest (ms)", "The longest wait of a steady step.", lambda _, waits: 1e3 * waits.largest
+    ),
     tables.Column("Steps", "Steady steps.", lambda _, waits: waits.n),
 )
 
@@ -49,8 +57,12 @@ class Metric:
 METRICS: dict[str, Metric] = {
     "wait": Metric("Data wait", "data_wait_s", "data wait (ms)", "waited %{y:.3~g} ms for data"),
     "step": Metric("Step time", "step_s", "time of a step (ms)", "step took %{y:.3~g} ms"),
-    "idle": Metric("Device idle", "gap_s", "device idle before a step (ms)", "device idle for %{y:.3~g} ms"),
-    "compute": Metric("Compute", "compute_s", "compute of a step (ms)", "computed for %{y:.3~g} ms"),
+    "idle": Metric(
+        "Device idle", "gap_s", "device idle before a step (ms)", "device idle for %{y:.3~g} ms"
+    ),
+    "compute": Metric(
+        "Compute", "compute_s", "compute of a step (ms)", "computed for %{y:.3~g} ms"
+    ),
     "h2d": Metric("H2D", "h2d_s", "copy to the device (ms)", "copied for %{y:.3~g} ms"),
     LOSS: Metric("Loss", "loss", "training loss", "loss %{y:.4~g}", 1.0),
 }
@@ -76,11 +88,15 @@ def _these(runs: Sequence[StoredRun]) -> str:
 def draw_device_time(runs: Sequence[StoredRun]) -> None:
     trained = [run for run in runs if not run.config.loader_only]
     if len(trained) < len(runs):
-        st.caption(f"Loader only, so no device time: {_these([run for run in runs if run not in trained])}.")
+        st.caption(
+            f"Loader only, so no device time: {_these([run for run in runs if run not in trained])}."
+        )
     times = {run.id: findings.device_time_of(run.id) for run in trained}
     untimed = [run for run in trained if times[run.id].mean is None]
     if len(untimed) == len(trained):
-        st.info("None of these runs recorded when its device computed. Choose one that trained for at least 2 steps.")
+        st.info(
+            "None of these runs recorded when its device computed. Choose one that trained for at least 2 steps."
+        )
         return
     if untimed:
         st.caption(f"Left out, with too few device timings: {_these(untimed)}.")
@@ -93,7 +109,9 @@ def draw_device_time(runs: Sequence[StoredRun]) -> None:
         help="Mean while training, timed on the device: compute, launch bubbles where they are known, and idle time "
         "by what the step was waiting for. With different batch sizes compare times per sample.",
     )
-    names = [name for run, name in zip(trained, names_of(trained), strict=True) if run not in untimed]
+    names = [
+        name for run, name in zip(trained, names_of(trained), strict=True) if run not in untimed
+    ]
     height = 150 + len(names) * (48 if len(names) <= 12 else 40)
     scaled = [time.mean.scaled(unit) for time in times.values() if time.mean is not None]
     parts = []
@@ -103,13 +121,21 @@ def draw_device_time(runs: Sequence[StoredRun]) -> None:
             words, colour = style.DEVICE_TIME[cause]
             parts.append((words if cause not in IDLE_CAUSES else f"idle: {words}", colour, lengths))
     _, title, suffix = UNITS[unit]
-    live_chart.plot(comparison.shares(names, parts, x_title=title, unit=suffix), height=height, key="compare-shares")
+    live_chart.plot(
+        comparison.shares(names, parts, x_title=title, unit=suffix),
+        height=height,
+        key="compare-shares",
+    )
     about = "Each run from its first request for a batch to the end of its last step."
     st.header("Idle share over each run", anchor=False, help=about)
-    st.caption("Green: the device is busy. Pink: it idles. Blank: it evaluates, or the run has ended.")
+    st.caption(
+        "Green: the device is busy. Pink: it idles. Blank: it evaluates, or the run has ended."
+    )
     strips = [(time.edges_s, time.idle) for time in times.values() if time.mean is not None]
     edges, idle = on_one_axis(strips, bins=STRIP_BINS)
-    live_chart.plot(comparison.idle_strips(names, edges, idle), height=height - 50, key="compare-idle")
+    live_chart.plot(
+        comparison.idle_strips(names, edges, idle), height=height - 50, key="compare-idle"
+    )
 
 
 def draw_steps(runs: Sequence[StoredRun]) -> None:
@@ -121,7 +147,9 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
         help="Data wait: time blocked in next(loader). Device idle: from the end of the step before to the start of "
         "compute. H2D: the copy to the device. Loss: with the same seed, data and batch size the curves coincide.",
     )
-    with st.container(horizontal=True, vertical_alignment="bottom"):  # in a row a control does not wrap on a phone
+    with st.container(
+        horizontal=True, vertical_alignment="bottom"
+    ):  # in a row a control does not wrap on a phone
         by = widgets.choose(
             "align",
             "Aligned by",
@@ -135,15 +163,25 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
             help="The first steps include the start of workers and caches; often so long that the rest looks flat.",
         )
     metric = METRICS[chosen]
-    shown = [run for run in runs if chosen != LOSS or not (is_simulated_run(run) or run.config.loader_only)]
+    shown = [
+        run
+        for run in runs
+        if chosen != LOSS or not (is_simulated_run(run) or run.config.loader_only)
+    ]
     if not shown:
-        st.info("A simulated device computes no loss, and neither does a run that only loads. Choose another figure.")
+        st.info(
+            "A simulated device computes no loss, and neither does a run that only loads. Choose another figure."
+        )
         return
     if len(shown) < len(runs):
         st.caption(f"No loss for {_these([run for run in runs if run not in shown])}.")
     groups = findings.groups_each(len(shown))
-    lines = [findings.line_of(run.id, metric.column, groups, warmup or chosen == LOSS) for run in shown]
-    absent = [run for run, line in zip(shown, lines, strict=True) if not np.isfinite(line.value).any()]
+    lines = [
+        findings.line_of(run.id, metric.column, groups, warmup or chosen == LOSS) for run in shown
+    ]
+    absent = [
+        run for run, line in zip(shown, lines, strict=True) if not np.isfinite(line.value).any()
+    ]
     if len(absent) == len(shown):
         st.info(f"None of these runs recorded {metric.words.lower()}. Choose another figure.")
         return
@@ -155,7 +193,11 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
     x_title = "step" if by == "step" else "time since training began (s)"
     live_chart.plot(
         comparison.overlay(
-            drawn, x_title=x_title, y_title=metric.y_title, hover=metric.hover, connectgaps=chosen == LOSS
+            drawn,
+            x_title=x_title,
+            y_title=metric.y_title,
+            hover=metric.hover,
+            connectgaps=chosen == LOSS,
         ),
         height=CHART_HEIGHT + LEGEND_ROW * len(drawn),
         key=f"compare-{'loss' if chosen == LOSS else 'steps'}",
@@ -163,7 +205,9 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
     )
     notes = [f"Left out, without this figure: {_these(absent)}."] if absent else []
     if (coarse := max(line.group for line in lines)) > 1:
-        notes.append(f"Each group of {coarse:,} steps is drawn by its lowest and highest value, so no peak is lost.")
+        notes.append(
+            f"Each group of {coarse:,} steps is drawn by its lowest and highest value, so no peak is lost."
+        )
     if n_warmup := max(line.warmup for line in lines):
         notes.append(f"Left out: {n_warmup:,} warm-up steps.")
     if notes:
@@ -177,7 +221,9 @@ def draw_waits(runs: Sequence[StoredRun]) -> None:
         help="Each curve is one run: its height is the share of the steady steps that waited at most so long. Further "
         "left is better; a flat tail to the right is a few steps that waited long.",
     )
-    waits = [(name, findings.waits_of(run.id)) for run, name in zip(runs, names_of(runs), strict=True)]
+    waits = [
+        (name, findings.waits_of(run.id)) for run, name in zip(runs, names_of(runs), strict=True)
+    ]
     if not any(distribution.n for _, distribution in waits):
         st.info("None of these runs got past its warm-up. Train for more steps.")
         return
@@ -193,11 +239,15 @@ def draw_headroom(runs: Sequence[StoredRun]) -> None:
         help="What a step takes when its data are free (A), and what transfer, preparation and storage add. Measured "
         "with short runs of the same job. All charts have the same scale.",
     )
-    measured = [(run, headroom) for run in runs if (headroom := findings.headroom_of(run)) is not None]
+    measured = [
+        (run, headroom) for run in runs if (headroom := findings.headroom_of(run)) is not None
+    ]
     if without := [run for run in runs if run.id not in {r.id for r, _ in measured}]:
         text = f"Headroom is not measured for {_these(without)}. What if of a built-in job measures it."
         st.info(text, icon=":material/stairs:")
-    figures = [(run, breakdown.waterfall(headroom, run.config.batch_size)) for run, headroom in measured]
+    figures = [
+        (run, breakdown.waterfall(headroom, run.config.batch_size)) for run, headroom in measured
+    ]
     tops = [figure.data[1].y for _, figure in figures if len(figure.data) > 1]
     top = 1.15 * max((float(np.nanmax(y)) for y in tops if len(y)), default=0.0)
     columns = st.columns(2) if len(figures) > 1 else [st.container()]
@@ -216,7 +266,9 @@ def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
     at = baseline or 0
     differences = config_differences([run.config for run in runs], at)
     if not differences:
-        st.info("These runs have the same settings: any difference comes from chance or the machine.")
+        st.info(
+            "These runs have the same settings: any difference comes from chance or the machine."
+        )
         return
     st.header(
         f"{len(differences)} {'setting differs' if len(differences) == 1 else 'settings differ'}",
@@ -227,16 +279,25 @@ def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
     headers = names_of(runs)
     headers[at] += " (baseline)"
     about = [descriptions()[d.field] for d in differences]
-    rows = [[widgets.label(d.field), *map(_value, d.cells), text] for d, text in zip(differences, about, strict=True)]
+    rows = [
+        [widgets.label(d.field), *map(_value, d.cells), text]
+        for d, text in zip(differences, about, strict=True)
+    ]
     shown = pd.DataFrame(rows, columns=["Setting", *headers, "What it is"])
-    colours = [["", *(HIGHLIGHT if cell.differs else "" for cell in d.cells), ""] for d in differences]
+    colours = [
+        ["", *(HIGHLIGHT if cell.differs else "" for cell in d.cells), ""] for d in differences
+    ]
     tables.show(
         shown.style.apply(lambda _: pd.DataFrame(colours, columns=shown.columns), axis=None),
         key="compare-settings",
         column_config={
-            "Setting": st.column_config.TextColumn(help="As in the sidebar and on the command line.", pinned=True),
+            "Setting": st.column_config.TextColumn(
+                help="As in the sidebar and on the command line.", pinned=True
+            ),
             **{header: st.column_config.TextColumn(width=RUN_WIDTH) for header in headers},
-            "What it is": st.column_config.TextColumn(help="The setting's own help text.", width="large"),
+            "What it is": st.column_config.TextColumn(
+                help="The setting's own help text.", width="large"
+            ),
         },
     )
     st.caption(

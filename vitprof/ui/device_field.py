@@ -12,14 +12,20 @@ OWN = f"{accelerators.SIMULATED}own"
 """The entry of the list for a device with the user's own times; never a device's name."""
 OWN_AT_FIRST = (50.0, 100.0, 0.0)
 """Milliseconds for each step, microseconds for each sample, and milliseconds to launch a step."""
-NOTHING_COMPUTED = "It takes as long as an accelerator would and computes nothing: no loss, no accuracy."
+NOTHING_COMPUTED = (
+    "It takes as long as an accelerator would and computes nothing: no loss, no accuracy."
+)
 
 
 def draw_device(key: str) -> None:
     """Draws the choice of a device, and what is wrong with it or how long it takes. `key` is the widget's."""
     values = widgets.settings()
     _show(key, values["device"])
-    names = {"auto": "automatic: " + _automatic()} | resources.device_names() | {OWN: "own simulated device"}
+    names = (
+        {"auto": "automatic: " + _automatic()}
+        | resources.device_names()
+        | {OWN: "own simulated device"}
+    )
     if (typed := f"{accelerators.SIMULATED}{str(st.session_state[key]).lower()}") in names:
         st.session_state[key] = typed
     options = [*names, "cpu"]
@@ -46,7 +52,8 @@ def draw_device(key: str) -> None:
 
 
 MEASURE = (
-    "A step takes *Step* plus the batch size times *Sample*. `python -m benchmarks.accelerator` measures both on a GPU."
+    "A step takes *Step* plus the batch size times *Sample*. "
+    "`python -m benchmarks.accelerator` measures both on a GPU."
 )
 TIMES: tuple[tuple[str, str, str, str], ...] = (
     ("ms", "step_ms", "Step (ms)", MEASURE),
@@ -103,7 +110,9 @@ def _automatic() -> str:
     if not gpus:
         return "the CPU, no GPU here"
     usable = resources.gpu_is_usable()
-    return resources.card(gpus[0], among=gpus) if usable else f"the CPU, {gpus[0].name} cannot be used"
+    return (
+        resources.card(gpus[0], among=gpus) if usable else f"the CPU, {gpus[0].name} cannot be used"
+    )
 
 
 def _what_it_takes(values: dict[str, Any]) -> tuple[str, str]:
@@ -112,7 +121,9 @@ def _what_it_takes(values: dict[str, Any]) -> tuple[str, str]:
     if card is None or model not in catalog.VITS:
         return "", ""
     size = values["image_size"] or catalog.MODELS[model].image_size
-    simulated = accelerators.accelerator(accelerators.device_for(values["device"], model, size, values["precision"]))
+    simulated = accelerators.accelerator(
+        accelerators.device_for(values["device"], model, size, values["precision"])
+    )
     takes = f"{simulated.times} with ViT {model} in {values['precision']}"
     if simulated.origin != accelerators.DERIVED:
         return f"{takes}, as measured.", f"The figures are {simulated.origin}."

@@ -32,12 +32,20 @@ class File:
 
 
 def _report(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
-    measured = {run.id: headroom for run in runs if (headroom := find_headroom(store, run)) is not None}
-    verdicts = {run.id: findings.verdict_of(run) for run in runs if run.summary is not None and run.summary.n_steps}
+    measured = {
+        run.id: headroom for run in runs if (headroom := find_headroom(store, run)) is not None
+    }
+    verdicts = {
+        run.id: findings.verdict_of(run)
+        for run in runs
+        if run.summary is not None and run.summary.n_steps
+    }
     return report.html_report(store, runs, headrooms=measured, verdicts=verdicts).encode()
 
 
-def _written(write: Callable[..., object], **options: Any) -> Callable[[RunStore, Sequence[StoredRun]], bytes]:
+def _written(
+    write: Callable[..., object], **options: Any
+) -> Callable[[RunStore, Sequence[StoredRun]], bytes]:
 
     def make(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
         file = io.BytesIO()
@@ -116,7 +124,11 @@ OF_MANY = (SUMMARY, STEPS, REPORT, TRACE, SUMMARY_PARQUET, PARQUET, JSON, TENSOR
 
 
 def draw_exports(run: StoredRun) -> None:
-    st.header("Files", anchor=False, help="Each file is made when you click. docs/formats.md describes every column.")
+    st.header(
+        "Files",
+        anchor=False,
+        help="Each file is made when you click. docs/formats.md describes every column.",
+    )
     for file in OF_ONE:
         button, text = st.columns([1, 3], vertical_alignment="center", gap="small")
         with text:
@@ -127,8 +139,12 @@ def draw_exports(run: StoredRun) -> None:
     if is_own_script(run.config):
         return
     st.header("Copy as code", anchor=False)
-    st.caption("A script for your own data and model that loads as this run did. It needs PyTorch, not vitprof.")
-    speed = formats.number(run.summary.samples_per_s if run.summary is not None else None, "samples/s")
+    st.caption(
+        "A script for your own data and model that loads as this run did. It needs PyTorch, not vitprof."
+    )
+    speed = formats.number(
+        run.summary.samples_per_s if run.summary is not None else None, "samples/s"
+    )
     reached = "" if speed == formats.NOT_AVAILABLE else f"{speed} while training"
     st.code(code.script(run.config, reached, run.id), language="python", height=CODE_HEIGHT)
 
@@ -152,11 +168,15 @@ def _whole_or_sampled(file: File, runs: Sequence[StoredRun]) -> File:
     if file is not TRACE or n <= trace.MOST_STEPS:
         return file
     text = f"The trace has the first {trace.MOST_STEPS:,} of the {n:,} steps. "
-    text += f"All of them are about {formats.size(n * PACKED_BYTES)}, more than most browsers can show."
+    text += (
+        f"All of them are about {formats.size(n * PACKED_BYTES)}, more than most browsers can show."
+    )
     return WHOLE_TRACE if st.checkbox("Trace of every step", key="whole-trace", help=text) else file
 
 
-def _button(file: File, runs: Sequence[StoredRun], *, width: Literal["content", "stretch"] = "content") -> None:
+def _button(
+    file: File, runs: Sequence[StoredRun], *, width: Literal["content", "stretch"] = "content"
+) -> None:
     too_many = file is REPORT and len(runs) > report.MOST_RUNS
     name = f"vitprof-runs-{texts.file_stamp()}" if len(runs) > 1 else f"vitprof-run-{runs[0].id}"
     st.download_button(

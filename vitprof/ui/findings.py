@@ -45,8 +45,12 @@ def all_columns(run_id: int) -> Series:
     drawn = series(run_id)
     drawn.refresh(store().run(run_id).facts)
     steps = drawn.steps()
-    last = int(steps["step"][-1]) if len(steps["step"]) else -1  # a watched script may just be going on
-    others = store().steps(run_id, until=last, names=[name for name in STEP_COLUMNS if name not in STEP_NAMES])
+    last = (
+        int(steps["step"][-1]) if len(steps["step"]) else -1
+    )  # a watched script may just be going on
+    others = store().steps(
+        run_id, until=last, names=[name for name in STEP_COLUMNS if name not in STEP_NAMES]
+    )
     return {name: (steps if name in steps else others)[name] for name in STEP_COLUMNS}
 
 
@@ -64,7 +68,9 @@ def device_account(run_id: int) -> tuple[Idle | None, summary.RecordingCost]:
     del every  # 130 MB of a million steps
     if not gaps.span_ns:
         return None, cost
-    return Idle(gaps.summed(), len(gaps.index), idle_interval(gaps), timeline.after_largest_gap(gaps)), cost
+    return Idle(
+        gaps.summed(), len(gaps.index), idle_interval(gaps), timeline.after_largest_gap(gaps)
+    ), cost
 
 
 def idle_of(run_id: int) -> Idle | None:
@@ -83,7 +89,9 @@ def headroom_of(run: StoredRun) -> headroom.Headroom | None:
 
 
 @st.cache_resource(show_spinner=False, max_entries=WORDS_KEPT)
-def _headroom(run_id: int, ended: tuple[int, ...], left: tuple[int, ...]) -> headroom.Headroom | None:
+def _headroom(
+    run_id: int, ended: tuple[int, ...], left: tuple[int, ...]
+) -> headroom.Headroom | None:
     """Returns the headroom. Its runs, `ended` and `left`, are part of the cache's key."""
     return headroom_jobs.find_headroom(store(), store().run(run_id))
 
@@ -93,12 +101,17 @@ def verdict_of(run: StoredRun) -> Verdict:
     others = predictions.latest_of_each(predictions.list_predictions(store(), run.id))
     if headroom is None and not others and run.verdict is not None:
         return run.verdict
-    return _judge(run.id, hash((headroom, tuple((p.id, p.measured_per_s) for p in others))), headroom, others)
+    return _judge(
+        run.id, hash((headroom, tuple((p.id, p.measured_per_s) for p in others))), headroom, others
+    )
 
 
 @st.cache_resource(show_spinner=False, max_entries=WORDS_KEPT)
 def _judge(
-    run_id: int, key: int, _found: headroom.Headroom | None, _others: list[predictions.StoredPrediction]
+    run_id: int,
+    key: int,
+    _found: headroom.Headroom | None,
+    _others: list[predictions.StoredPrediction],
 ) -> Verdict:
     run = store().run(run_id)
     here = machine()
@@ -122,7 +135,9 @@ def _alternative(run: StoredRun, p: predictions.StoredPrediction) -> advice.Alte
     if p.measured_per_s is None or p.verified_run_id is None:
         return advice.Alternative(settings, p.samples_per_s, p.low, p.high, measured=False)
     measured = store().run(p.verified_run_id).summary
-    low, high = (measured.samples_per_s_low, measured.samples_per_s_high) if measured else (p.low, p.high)
+    low, high = (
+        (measured.samples_per_s_low, measured.samples_per_s_high) if measured else (p.low, p.high)
+    )
     return advice.Alternative(settings, p.measured_per_s, low, high, measured=True)
 
 
@@ -203,6 +218,8 @@ def facts_of(run_id: int) -> differences.RunFacts:
     run = store().run(run_id)
     steps = store().steps(run_id, names=guard.GUARDED_STEPS)
     telemetry = store().telemetry(run_id, names=("t_s", *guard.GUARDED_TELEMETRY))
-    facts = guard.run_facts(run.id, run.config, run.environment, run.facts, run.summary, steps, telemetry)
+    facts = guard.run_facts(
+        run.id, run.config, run.environment, run.facts, run.summary, steps, telemetry
+    )
     # copies: a slice would keep the whole column in memory
     return replace(facts, loss_step=facts.loss_step.copy(), loss=facts.loss.copy())

@@ -19,7 +19,13 @@ from urllib.parse import parse_qs, urlsplit
 import streamlit as st
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+)
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
@@ -68,7 +74,9 @@ class Token:
         return signed and 0 <= now - int(issued) <= KNOWN_FOR_S
 
     def _signature(self, issued: str) -> str:
-        return hmac.new(_bytes(self.text), f"vitprof pass {issued}".encode(), hashlib.sha256).hexdigest()
+        return hmac.new(
+            _bytes(self.text), f"vitprof pass {issued}".encode(), hashlib.sha256
+        ).hexdigest()
 
 
 def _bytes(text: str) -> bytes:
@@ -178,9 +186,13 @@ class Gate:
         if any(not is_own_page(origin, hosts[0]) for origin in origins):
             return PlainTextResponse(PAGE_REFUSED, status_code=403)
         if self.token is not None:
-            if not self.token.is_pass(HTTPConnection(scope).cookies.get(_cookie(hosts[0]), ""), self.clock()):
+            if not self.token.is_pass(
+                HTTPConnection(scope).cookies.get(_cookie(hosts[0]), ""), self.clock()
+            ):
                 return await self._ask(self.token, scope, receive)
-        elif not self.login and (self.wide or not is_this_machine((scope.get("server") or ("unix:", 0))[0])):
+        elif not self.login and (
+            self.wide or not is_this_machine((scope.get("server") or ("unix:", 0))[0])
+        ):
             return HTMLResponse(closed(), status_code=403)
         if path.startswith(STATIC):
             file = self.files.get(path.removeprefix(STATIC))
@@ -188,20 +200,30 @@ class Gate:
                 return PlainTextResponse("there is no such file", status_code=404)
             kind = "text/javascript"
             if "gzip" in headers.get("accept-encoding", ""):
-                return Response(_packed(file), media_type=kind, headers=KEPT | {"Content-Encoding": "gzip"})
+                return Response(
+                    _packed(file), media_type=kind, headers=KEPT | {"Content-Encoding": "gzip"}
+                )
             return FileResponse(file, media_type=kind, headers=KEPT)
         return None
 
     async def _ask(self, token: Token, scope: Scope, receive: Receive) -> Response:
         """Returns the question for the token, or a redirect with the cookie where a form brings the right one."""
         headers = Headers(scope=scope)
-        if scope["type"] != "http" or scope["method"] != "POST" or headers.get("content-type") != FORM:
+        if (
+            scope["type"] != "http"
+            or scope["method"] != "POST"
+            or headers.get("content-type") != FORM
+        ):
             return HTMLResponse(question(), status_code=401)
         client = scope.get("client") if self.proxies or "x-forwarded-for" not in headers else None
         if wait_s := self.attempts.wait_s(client[0] if client else ""):
             problem = f"Too many attempts. Try again in {wait_s:.0f} s."
-            return HTMLResponse(question(problem), status_code=429, headers={"retry-after": f"{wait_s:.0f}"})
-        given = parse_qs((await _body(Request(scope, receive))).decode(errors="replace")).get(FIELD, [""])[0]
+            return HTMLResponse(
+                question(problem), status_code=429, headers={"retry-after": f"{wait_s:.0f}"}
+            )
+        given = parse_qs((await _body(Request(scope, receive))).decode(errors="replace")).get(
+            FIELD, [""]
+        )[0]
         if not token.is_right(given.strip()):
             return HTMLResponse(question("That is not the token."), status_code=401)
         # relative to the page's own URL: a proxy may have added to its path, and no other host can be named
@@ -210,7 +232,9 @@ class Gate:
         answer = RedirectResponse(f"./{name}" + (f"?{query}" if query else ""), status_code=303)
         name = _cookie(headers["host"])
         secure = scope["scheme"] == "https"
-        answer.set_cookie(name, token.pass_for(self.clock()), httponly=True, samesite="lax", secure=secure)
+        answer.set_cookie(
+            name, token.pass_for(self.clock()), httponly=True, samesite="lax", secure=secure
+        )
         return answer
 
 
@@ -249,7 +273,8 @@ def is_named(host: str, allowed: Sequence[str]) -> bool:
     name = name.rstrip(".")
     wanted = [pattern.strip().lower().rstrip(".") for pattern in allowed]
     return not wanted or any(
-        pattern in ("*", name) or (pattern.startswith("*.") and name.endswith(pattern[1:])) for pattern in wanted
+        pattern in ("*", name) or (pattern.startswith("*.") and name.endswith(pattern[1:]))
+        for pattern in wanted
     )
 
 
@@ -303,7 +328,9 @@ def question(problem: str = "") -> str:
 
 def closed() -> str:
     ways = "".join(f"<li>{way}</li>" for way in WAYS)
-    return PAGE.format(body=f"<p>This dashboard is closed: {CLOSED}. Whoever started it can:</p><ul>{ways}</ul>")
+    return PAGE.format(
+        body=f"<p>This dashboard is closed: {CLOSED}. Whoever started it can:</p><ul>{ways}</ul>"
+    )
 
 
 def has_login() -> bool:
@@ -323,7 +350,9 @@ def person() -> str:
         return str(claims["email"])
     shown = next((str(claims[name]) for name in SHOWN if claims.get(name)), "")
     subject = str(claims.get("sub", ""))
-    return f"{shown} ({subject})" if shown and subject else shown or subject or "a user without a name"
+    return (
+        f"{shown} ({subject})" if shown and subject else shown or subject or "a user without a name"
+    )
 
 
 def started_by(name: str) -> str:

@@ -55,7 +55,12 @@ def _draw_nothing_yet() -> None:
         icon=":material/history:",
     )
     with st.container(horizontal=True):
-        if st.button("Open Profile", icon=":material/monitoring:", type="primary", help="To make the first run."):
+        if st.button(
+            "Open Profile",
+            icon=":material/monitoring:",
+            type="primary",
+            help="To make the first run.",
+        ):
             st.switch_page("pages/profile.py")
         draw_import()
         history_actions.draw_deleted()
@@ -64,12 +69,18 @@ def _draw_nothing_yet() -> None:
 def _draw_no_match(text: str) -> None:
     searched = texts.escaped(text.strip())
     st.info(
-        "No run matches " + (f"the search for **{searched}**" if searched else "these filters") + ". Trials of "
+        "No run matches "
+        + (f"the search for **{searched}**" if searched else "these filters")
+        + ". Trials of "
         "tournaments and other runs made for another one are only found with *Also helper runs*.",
         icon=":material/search_off:",
     )
     st.button(
-        "Clear search and filters", key="history-clear", on_click=clear, icon=CLEAR_ICON, help="Shows every run again."
+        "Clear search and filters",
+        key="history-clear",
+        on_click=clear,
+        icon=CLEAR_ICON,
+        help="Shows every run again.",
     )
 
 
@@ -91,7 +102,9 @@ def draw_import() -> None:
         if given is not None:
             with st.spinner("Checking and storing the runs..."):
                 texts.act(lambda: _import(given))
-            st.session_state[TURN] += 1  # with an empty uploader: a rerun does not import the file again
+            st.session_state[TURN] += (
+                1  # with an empty uploader: a rerun does not import the file again
+            )
             st.rerun()
 
 
@@ -113,7 +126,11 @@ SORTS: dict[str, tuple[str, bool]] = {
 }
 FILTERS: dict[str, tuple[str, str, str]] = {
     "verdicts": ("Verdict", "verdict", "Whether loading held the device up."),
-    "strategies": ("Strategy", "strategy", "How the samples were stored, loaded and brought to the device."),
+    "strategies": (
+        "Strategy",
+        "strategy",
+        "How the samples were stored, loaded and brought to the device.",
+    ),
     "datasets": ("Data set", "dataset", "What the run was trained on."),
     "devices": ("Device", "device", "As requested: auto, cpu, cuda:N or a simulated one."),
     "statuses": ("Status", "status", "How the run ended, or that it is still running."),
@@ -172,7 +189,13 @@ def draw_search() -> store.RunQuery:
             **OF_SEARCH,
         )
         about = "Shows every run again."
-        st.button("Clear filters", key="history-clear-filters", on_click=clear, icon=CLEAR_ICON, help=about)
+        st.button(
+            "Clear filters",
+            key="history-clear-filters",
+            on_click=clear,
+            icon=CLEAR_ICON,
+            help=about,
+        )
         chosen: dict[str, Any] = {}
         for name, (label, field, about) in FILTERS.items():
             named = [*filter(None, st.query_params.get_all(name))]  # a URL may name what no run has
@@ -180,20 +203,33 @@ def draw_search() -> store.RunQuery:
             options = sorted({*found, *named})
             if name in OF_SEVERAL and len(options) < 2 and not named:
                 continue
-            chosen[field] = tuple(st.multiselect(label, options, key=name, help=about, placeholder="any", **OF_SEARCH))
+            chosen[field] = tuple(
+                st.multiselect(label, options, key=name, help=about, placeholder="any", **OF_SEARCH)
+            )
     if n := sum(map(bool, chosen.values())) + helpers:
         st.badge(f"{n} set", help="Filters that narrow or widen the list.")
-    return store.RunQuery(text=text, filters=chosen, helpers=helpers, sort=by, descending=descending)
+    return store.RunQuery(
+        text=text, filters=chosen, helpers=helpers, sort=by, descending=descending
+    )
 
 
 def draw_pager(total: int) -> tuple[int, int]:
     with st.container(horizontal=True, vertical_alignment="bottom", key="history-pager"):
-        numbers = st.container(width="content")  # shown before the size, drawn after it: it depends on it
+        numbers = st.container(
+            width="content"
+        )  # shown before the size, drawn after it: it depends on it
         about = "How many runs are listed at a time."
-        size = st.selectbox("Runs per page", SIZES, key="size", help=about, width=120, **OF_SEARCH) or SIZES[0]
-        before = size * (numbers.pagination(math.ceil(total / size), key=PAGE, bind=widgets.IN_URL) - 1)
+        size = (
+            st.selectbox("Runs per page", SIZES, key="size", help=about, width=120, **OF_SEARCH)
+            or SIZES[0]
+        )
+        before = size * (
+            numbers.pagination(math.ceil(total / size), key=PAGE, bind=widgets.IN_URL) - 1
+        )
         whole = formats.count(total, "run")
-        st.caption(f"{before + 1:,} to {min(before + size, total):,} of {whole}" if total > size else whole)
+        st.caption(
+            f"{before + 1:,} to {min(before + size, total):,} of {whole}" if total > size else whole
+        )
     return before, size
 
 
@@ -231,16 +267,26 @@ def chips(row: store.RunRow) -> list[str]:
 
 
 def sparkline(values: Sequence[float | None]) -> list[float]:
-    return list(accumulate(values, lambda last, value: last if value is None else value, initial=0.0))[1:]
+    return list(
+        accumulate(values, lambda last, value: last if value is None else value, initial=0.0)
+    )[1:]
 
 
 COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
-    "run": (lambda r: r.id, column.NumberColumn("Run", help="Number of the run.", format="%d", pinned=True, width=50)),
+    "run": (
+        lambda r: r.id,
+        column.NumberColumn("Run", help="Number of the run.", format="%d", pinned=True, width=50),
+    ),
     "idle": (
         lambda r: None if r.idle_frac is None else 100 * r.idle_frac,
-        column.NumberColumn("Idle", help=tables.help_of("device_idle_frac"), format="%.1f%%", width=70),
+        column.NumberColumn(
+            "Idle", help=tables.help_of("device_idle_frac"), format="%.1f%%", width=70
+        ),
     ),
-    "name": (lambda r: r.name, column.TextColumn("Name", help="Its name; Edit changes it.", width=256)),
+    "name": (
+        lambda r: r.name,
+        column.TextColumn("Name", help="Its name; Edit changes it.", width=256),
+    ),
     "verdict": (
         chips,
         column.MultiselectColumn(
@@ -267,18 +313,35 @@ COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
     ),
     "speed": (
         lambda r: r.samples_per_s and round(r.samples_per_s),
-        column.NumberColumn("Samples/s", help=tables.help_of("samples_per_s"), format="localized", step=1, width=90),
+        column.NumberColumn(
+            "Samples/s", help=tables.help_of("samples_per_s"), format="localized", step=1, width=90
+        ),
     ),
-    "strategy": (lambda r: r.strategy, column.TextColumn("Strategy", help=FILTERS["strategies"][2])),
-    "dataset": (lambda r: r.dataset, column.TextColumn("Data", help=FILTERS["datasets"][2], width=80)),
+    "strategy": (
+        lambda r: r.strategy,
+        column.TextColumn("Strategy", help=FILTERS["strategies"][2]),
+    ),
+    "dataset": (
+        lambda r: r.dataset,
+        column.TextColumn("Data", help=FILTERS["datasets"][2], width=80),
+    ),
     "batch": (
         lambda r: r.batch_size,
         column.NumberColumn("Batch", help="Samples for each step.", format="%d", width=70),
     ),
     "device": (lambda r: r.device, column.TextColumn("Device", help="As requested.")),
-    "tags": (lambda r: list(r.tags), column.ListColumn("Tags", help="Words of your own; Edit changes them.")),
-    "by": (lambda r: f"{r.owner_user}@{r.owner_host}", column.TextColumn("By", help="Who made it, and where.")),
-    "note": (lambda r: r.note, column.TextColumn("Note", help="What you wrote about it; Edit changes it.")),
+    "tags": (
+        lambda r: list(r.tags),
+        column.ListColumn("Tags", help="Words of your own; Edit changes them."),
+    ),
+    "by": (
+        lambda r: f"{r.owner_user}@{r.owner_host}",
+        column.TextColumn("By", help="Who made it, and where."),
+    ),
+    "note": (
+        lambda r: r.note,
+        column.TextColumn("Note", help="What you wrote about it; Edit changes it."),
+    ),
 }
 
 
@@ -296,13 +359,17 @@ def draw_table(rows: Sequence[store.RunRow]) -> list[store.RunRow]:
     config = {name: config for name, (_, config) in COLUMNS.items()}
     config["created"] = column.DatetimeColumn(
         "Made",
-        help=f"When it was queued, in your time zone ({zone})." if zone else "When it was queued, in UTC.",
+        help=f"When it was queued, in your time zone ({zone})."
+        if zone
+        else "When it was queued, in UTC.",
         format="YYYY-MM-DD HH:mm",
         timezone=zone or "UTC",
     )
     select: dict[str, Any] = {"on_select": "rerun", "selection_mode": ["multi-row", "single-cell"]}
     order = [*list(data)[:6], "created", *list(data)[6:-1]]
-    shown = tables.show(pd.DataFrame(data)[order], key=key, placeholder="", column_config=config, **select)
+    shown = tables.show(
+        pd.DataFrame(data)[order], key=key, placeholder="", column_config=config, **select
+    )
     ticked = [rows[at] for at in shown["selection"]["rows"] if at < len(rows)]
     st.session_state[TICKED] = {row.id for row in ticked}
     if clicked := shown["selection"]["cells"]:

@@ -30,15 +30,29 @@ def draw_actions(ticked: Sequence[RunRow]) -> None:
     ids = [row.id for row in ticked]
     live = [row for row in ticked if row.live]
     ours = one and ticked[0].strategy != OWN_SCRIPT
-    not_yet = f"Run {live[0].id} is still running; this can be done once it has ended." if live else ""
+    not_yet = (
+        f"Run {live[0].id} is still running; this can be done once it has ended." if live else ""
+    )
     with st.container(horizontal=True, gap="small"):
-        if _button("Open", "open_in_new", "Its verdict, charts and figures, on the Profile page.", one):
+        if _button(
+            "Open", "open_in_new", "Its verdict, charts and figures, on the Profile page.", one
+        ):
             open_in_profile(ids[0])
-        if _button("Compare", "compare_arrows", "Side by side on the Compare page; tick two or more.", len(ids) > 1):
+        if _button(
+            "Compare",
+            "compare_arrows",
+            "Side by side on the Compare page; tick two or more.",
+            len(ids) > 1,
+        ):
             st.switch_page("pages/compare.py", query_params={"runs": ",".join(map(str, ids))})
         if _button("Run again", "replay", "Starts a new run with the same settings.", ours):
             open_in_profile(resources.manager().submit(resources.store().run(ids[0]).config))
-        if _button("Settings to sidebar", "tune", "Puts its settings into the sidebar; starts nothing.", ours):
+        if _button(
+            "Settings to sidebar",
+            "tune",
+            "Puts its settings into the sidebar; starts nothing.",
+            ours,
+        ):
             settings.offer(resources.store().run(ids[0]).config)
             open_in_profile(ids[0])
         if _button("Edit", "edit", "Name, tags and note of a run, or tags for several.", some):
@@ -52,11 +66,14 @@ def draw_actions(ticked: Sequence[RunRow]) -> None:
             mime="application/zip",
             on_click="ignore",
             icon=":material/download:",
-            help=not_yet or "One file with everything recorded, to import on another machine's History page.",
+            help=not_yet
+            or "One file with everything recorded, to import on another machine's History page.",
             disabled=not ids or bool(live),
             key="history-export",
         )
-        about = not_yet or f"Takes them out of the list. For {KEPT_DAYS} days they can be brought back."
+        about = (
+            not_yet or f"Takes them out of the list. For {KEPT_DAYS} days they can be brought back."
+        )
         if _button("Delete", "delete", about, some and not live):
             resources.store().delete(*ids)
             st.session_state[DELETED] = ids
@@ -80,16 +97,28 @@ def draw_deleted() -> None:
         done(f"{formats.count(len(run_ids), 'run')} restored")
 
     last = st.session_state.get(DELETED, ())
-    if last and st.button("Undo delete", "history-undo", f"Brings back {texts.numbers_of(last)}.", icon=UNDO):
+    if last and st.button(
+        "Undo delete", "history-undo", f"Brings back {texts.numbers_of(last)}.", icon=UNDO
+    ):
         restore(last)
     if gone := resources.store().deleted():
-        with st.popover("Deleted", icon=":material/restore_from_trash:", key="history-deleted", help="Deleted runs."):
+        with st.popover(
+            "Deleted",
+            icon=":material/restore_from_trash:",
+            key="history-deleted",
+            help="Deleted runs.",
+        ):
             chosen = st.multiselect(
-                "Bring back", list(gone), format_func=lambda n: f"{n}: {gone[n]}", key="history-restore"
+                "Bring back",
+                list(gone),
+                format_func=lambda n: f"{n}: {gone[n]}",
+                key="history-restore",
             )
             if st.button("Restore", key="history-restore-now", disabled=not chosen):
                 restore(chosen)
-            st.caption(f"Kept for {KEPT_DAYS} days. To erase them now: `{program()} prune --keep-days 0`")
+            st.caption(
+                f"Kept for {KEPT_DAYS} days. To erase them now: `{program()} prune --keep-days 0`"
+            )
 
 
 def open_in_profile(run_id: int) -> None:
@@ -105,28 +134,42 @@ def _draw_elsewhere(live: Sequence[RunRow]) -> None:
     """Draws, for live runs of another machine or of a container restarted since, a button to say that it is gone."""
     here = stored_run.this_program()[0]
     runs = [resources.store().run(row.id) for row in live[: texts.MOST_NAMED]]
-    away = {r.id: f"{r.id} ({r.owner_host}, process {r.owner_pid})" for r in runs if r.live and r.owner_host != here}
+    away = {
+        r.id: f"{r.id} ({r.owner_host}, process {r.owner_pid})"
+        for r in runs
+        if r.live and r.owner_host != here
+    }
     if away:
         about = "Marks these runs as interrupted. What was measured is kept."
-        texts.draw_take_over(", ".join(away.values()), "history-given-up", lambda: _give_up(set(away)), about)
+        texts.draw_take_over(
+            ", ".join(away.values()), "history-given-up", lambda: _give_up(set(away)), about
+        )
 
 
 def _give_up(run_ids: set[int]) -> None:
     marked = resources.store().mark_interrupted(run_ids)
-    notifications.say_there(f"{formats.count(len(marked), 'run')} marked as interrupted", ":material/check:")
+    notifications.say_there(
+        f"{formats.count(len(marked), 'run')} marked as interrupted", ":material/check:"
+    )
 
 
 @st.dialog("Edit run", icon=":material/edit:")
 @texts.guarded
 def edit_one(ticked: list[RunRow]) -> None:
     row = ticked[0]
-    st.caption(f"Run {row.id}: {texts.escaped(row.strategy)}, {texts.escaped(row.dataset)}, batch {row.batch_size:,}")
+    st.caption(
+        f"Run {row.id}: {texts.escaped(row.strategy)}, {texts.escaped(row.dataset)}, batch {row.batch_size:,}"
+    )
     name = widgets.name_field(
         "Name", f"history-name-{row.id}", value=row.name, help=f"1 to {names.MAX_NAME} characters."
     )
     tags = _tags_field(row.tags, f"history-tags-{row.id}")
     note = st.text_area(
-        "Note", row.note, max_chars=MAX_NOTE, key=f"history-note-{row.id}", help="What you want to remember about it."
+        "Note",
+        row.note,
+        max_chars=MAX_NOTE,
+        key=f"history-note-{row.id}",
+        help="What you want to remember about it.",
     )
     if st.button("Save", type="primary", key="history-save", help="Keeps name, tags and note."):
         resources.store().edit(  # only what was changed: an unchanged old name may be longer than is allowed now
@@ -142,9 +185,16 @@ def edit_one(ticked: list[RunRow]) -> None:
 @texts.guarded
 def edit_many(ticked: list[RunRow]) -> None:
     shared = set.intersection(*(set(row.tags) for row in ticked))
-    st.caption(f"{formats.count(len(ticked), 'run')}. Tags that only some of them have stay as they are.")
+    st.caption(
+        f"{formats.count(len(ticked), 'run')}. Tags that only some of them have stay as they are."
+    )
     tags = set(_tags_field(sorted(shared), "history-tags-many"))
-    if st.button("Save", type="primary", key="history-save-many", help="Adds and removes tags of all these runs."):
+    if st.button(
+        "Save",
+        type="primary",
+        key="history-save-many",
+        help="Adds and removes tags of all these runs.",
+    ):
         for row in ticked:
             wanted = (set(row.tags) - (shared - tags)) | tags
             if wanted != set(row.tags):

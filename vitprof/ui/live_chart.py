@@ -94,13 +94,17 @@ class ChartFeed:
         self._rest: object = None
         """Run, resync, style of each trace and names of its columns: if these change, all is sent."""
 
-    def update(self, figure: Mapping[str, Any], *, run: str, alt: str = "", resync: object = None) -> ChartUpdate:
+    def update(
+        self, figure: Mapping[str, Any], *, run: str, alt: str = "", resync: object = None
+    ) -> ChartUpdate:
         """Returns the update that makes the browser show `figure`, a plotly Figure's `to_dict()`, untemplated. `resync`
         changes when the browser could not use an update: all is then sent.
         """
         layout = _without(figure.get("layout", {}), "template")
         columns = [_columns(trace) for trace in figure["data"]]
-        styles = [_without(trace, *column) for trace, column in zip(figure["data"], columns, strict=True)]
+        styles = [
+            _without(trace, *column) for trace, column in zip(figure["data"], columns, strict=True)
+        ]
         layout_json = _dumps(layout)
         rest = (run, resync, _dumps(styles), [list(column) for column in columns])
         before = self._columns
@@ -114,7 +118,15 @@ class ChartFeed:
             data = [{**style, **column} for style, column in zip(styles, columns, strict=True)]
             return ChartUpdate(run, self._revision, None, {"data": data, "layout": layout}, alt=alt)
         appended = tuple(_appended(old, new) for old, new in zip(before, columns, strict=True))
-        return ChartUpdate(run, self._revision, self._revision - 1, None, appended, layout if changed else None, alt)
+        return ChartUpdate(
+            run,
+            self._revision,
+            self._revision - 1,
+            None,
+            appended,
+            layout if changed else None,
+            alt,
+        )
 
 
 def still(figure: Mapping[str, Any], *, alt: str = "", bare: bool = True) -> ChartUpdate:
@@ -141,7 +153,11 @@ def draw_growing(
 
 
 def live_chart(
-    update: ChartUpdate, *, key: str, height: int = 260, on_pick: Callable[[Pick], None] | None = None
+    update: ChartUpdate,
+    *,
+    key: str,
+    height: int = 260,
+    on_pick: Callable[[Pick], None] | None = None,
 ) -> None:
     """Mounts the chart. `on_pick` is called before the refresh that a click causes."""
 
@@ -151,7 +167,9 @@ def live_chart(
 
     # Declared at each mount: every AppTest has a runtime of its own, and Streamlit 1.60 did not carry components over.
     mount = st.components.v2.component(
-        "vitprof_live_chart", js=_BOOTSTRAP % json.dumps([url_of(CHART_JS), url_of(PLOTLY_JS)]), isolate_styles=False
+        "vitprof_live_chart",
+        js=_BOOTSTRAP % json.dumps([url_of(CHART_JS), url_of(PLOTLY_JS)]),
+        isolate_styles=False,
     )
     mount(
         key=key,
@@ -171,7 +189,12 @@ def url_of(source: Path) -> str:
 def view_of(key: str) -> tuple[float, float] | None:
     """Returns the window in x that the user zoomed or panned to, as the browser last reported it; None: everything."""
     view = _reported(key).get("view")
-    if isinstance(view, list) and len(view) == 2 and all(map(_is_number, view)) and view[0] < view[1]:
+    if (
+        isinstance(view, list)
+        and len(view) == 2
+        and all(map(_is_number, view))
+        and view[0] < view[1]
+    ):
         return float(view[0]), float(view[1])
     return None
 
@@ -182,14 +205,23 @@ def _reported(key: str) -> Mapping[str, Any]:
 
 
 def payload(
-    update: ChartUpdate, *, key: str, height: int, view: tuple[float, float] | None, picks: bool = False
+    update: ChartUpdate,
+    *,
+    key: str,
+    height: int,
+    view: tuple[float, float] | None,
+    picks: bool = False,
 ) -> bytes:
     """Returns the update as it is sent: key, line feed, UTF-8 JSON with numbers in base64, as Plotly has them; from
     `DEFLATE_FROM` bytes on a zlib stream (RFC 1950). As bytes, because Streamlit serialises a dict twice. An x stays
     float64 unless it is whole: after an hour a float32 cannot resolve half a millisecond.
     """
     unsaid: tuple[object, ...] = (None, False, ())
-    sent = {name: value for name, value in vars(update).items() if not any(value is nothing for nothing in unsaid)}
+    sent = {
+        name: value
+        for name, value in vars(update).items()
+        if not any(value is nothing for nothing in unsaid)
+    }
     if picks:
         sent["picks"] = True
     body = _dumps({**sent, "height": height, "view": view}).encode()
@@ -203,7 +235,9 @@ def _pick(key: str) -> Pick | None:
     clicked = _reported(key).get("picked")
     if not isinstance(clicked, Mapping) or not _is_number(clicked.get("trace")):
         return None
-    x, data = (float(v) if _is_number(v) else math.nan for v in (clicked.get("x"), clicked.get("data")))
+    x, data = (
+        float(v) if _is_number(v) else math.nan for v in (clicked.get("x"), clicked.get("data"))
+    )
     return Pick(int(clicked["trace"]), x, data)
 
 
@@ -221,7 +255,9 @@ def _columns(trace: Mapping[str, Any]) -> dict[str, _Array]:
         values = trace.get(name)
         if isinstance(values, Mapping) and "bdata" in values:  # as Figure.to_dict() has them
             shape = [int(size) for size in str(values.get("shape", "-1")).split(",")]
-            values = np.frombuffer(base64.b64decode(values["bdata"]), values["dtype"]).reshape(shape)
+            values = np.frombuffer(base64.b64decode(values["bdata"]), values["dtype"]).reshape(
+                shape
+            )
         column = np.array(values)  # a copy: the caller may go on filling its buffer
         if column.ndim:  # one text for all points is style
             columns[name] = column
@@ -271,7 +307,9 @@ def _encoded(values: _Array, name: str) -> Any:
     if kind not in "iuf" or not values.size:
         return _jsonable(values.tolist(), name)
     if kind == "f" and name == "x":
-        whole = values.astype("<i4") if np.abs(values).max() < 2**31 else None  # steps; false where NaN is among them
+        whole = (
+            values.astype("<i4") if np.abs(values).max() < 2**31 else None
+        )  # steps; false where NaN is among them
         values = whole if whole is not None and (whole == values).all() else values.astype("<f8")
     elif kind == "f":
         values = _shortened(values.astype("<f4"))
@@ -285,7 +323,9 @@ def _encoded(values: _Array, name: str) -> Any:
 def _shortened(values: _Array) -> _Array:
     drop = 23 - MANTISSA_BITS
     bits = values.view("<u4")
-    rounded = ((bits + np.uint32(1 << (drop - 1))) & np.uint32(~((1 << drop) - 1) & 0xFFFFFFFF)).view("<f4")
+    rounded = (
+        (bits + np.uint32(1 << (drop - 1))) & np.uint32(~((1 << drop) - 1) & 0xFFFFFFFF)
+    ).view("<f4")
     return np.where(np.isfinite(values) & np.isfinite(rounded), rounded, values)
 
 
@@ -296,7 +336,9 @@ def plot(figure: go.Figure, *, key: str, height: int, alt: str = "", zooms: bool
 
 
 def described(figure: go.Figure) -> str:
-    axes = [text for text in (figure.layout.yaxis.title.text, figure.layout.xaxis.title.text) if text]
+    axes = [
+        text for text in (figure.layout.yaxis.title.text, figure.layout.xaxis.title.text) if text
+    ]
     names = list(dict.fromkeys(trace.name for trace in figure.data if trace.name))
     words = f"Chart of {' against '.join(axes)}" if axes else "Chart"
     return words + (f": {', '.join(names)}" if names else "")

@@ -36,13 +36,28 @@ def state(work: Work, idle: LiveIdle) -> str:
 HELP_NOW = "starved: idle for data from 20% of the last two minutes."
 HELP_IDLE = "Since it began, of all its devices."
 NOW = (
-    tables.Column("Run", "Click it to open the run.", lambda work, _: work.id, "%d", pinned=True, width=60),
+    tables.Column(
+        "Run", "Click it to open the run.", lambda work, _: work.id, "%d", pinned=True, width=60
+    ),
     tables.Column("Machine", "Where it trains.", lambda work, _: work.spent.machine),
     tables.Column("Now", HELP_NOW, state),
-    tables.Column("Idle for data (%)", "Share of the last two minutes.", lambda _, idle: 100 * idle.share, bar=True),
-    tables.Column("Starved for", "Without a pause until now.", lambda _, idle: lasted(idle.starved_s())),
-    tables.Column("Idle (device-hours)", HELP_IDLE, lambda w, idle: w.spent.devices * idle.idle_s / 3600),
-    tables.Column("Devices", "Its ranks, and on what they train.", lambda w, _: f"{w.spent.devices} x {w.device}"),
+    tables.Column(
+        "Idle for data (%)",
+        "Share of the last two minutes.",
+        lambda _, idle: 100 * idle.share,
+        bar=True,
+    ),
+    tables.Column(
+        "Starved for", "Without a pause until now.", lambda _, idle: lasted(idle.starved_s())
+    ),
+    tables.Column(
+        "Idle (device-hours)", HELP_IDLE, lambda w, idle: w.spent.devices * idle.idle_s / 3600
+    ),
+    tables.Column(
+        "Devices",
+        "Its ranks, and on what they train.",
+        lambda w, _: f"{w.spent.devices} x {w.device}",
+    ),
     tables.Column("Name", "Its name.", lambda work, _: work.name),
     tables.Column("User", "Who started it.", lambda work, _: work.spent.user),
     tables.Column("Project", "What VITPROF_PROJECT named.", lambda work, _: work.spent.project),
@@ -55,11 +70,26 @@ def in_units(each: int, unit: str) -> tuple[tables.Column, ...]:
     """Returns the columns of what idle devices cost, in a unit of which `each` are an hour."""
     time = f"({unit})"
     return (
-        tables.Column("Name", "Machine, user or project.", lambda cost: cost.name or "(none)", pinned=True),
-        tables.Column(f"Idle for data {time}", "Devices' waits.", lambda cost: each * cost.idle_hours, bar=True),
-        tables.Column("Idle (%)", "Of the time of which it is known.", lambda cost: 100 * cost.idle_frac),
-        tables.Column(f"Trained {time}", "Time that devices trained.", lambda cost: each * cost.device_hours),
-        tables.Column(f"Not known {time}", "Of runs whose waits are not known.", lambda c: each * c.unknown_hours),
+        tables.Column(
+            "Name", "Machine, user or project.", lambda cost: cost.name or "(none)", pinned=True
+        ),
+        tables.Column(
+            f"Idle for data {time}",
+            "Devices' waits.",
+            lambda cost: each * cost.idle_hours,
+            bar=True,
+        ),
+        tables.Column(
+            "Idle (%)", "Of the time of which it is known.", lambda cost: 100 * cost.idle_frac
+        ),
+        tables.Column(
+            f"Trained {time}", "Time that devices trained.", lambda cost: each * cost.device_hours
+        ),
+        tables.Column(
+            f"Not known {time}",
+            "Of runs whose waits are not known.",
+            lambda c: each * c.unknown_hours,
+        ),
         tables.Column("Runs", "Runs that have ended.", lambda cost: cost.runs, "%d"),
     )
 
@@ -76,16 +106,26 @@ def page() -> None:
 def draw_filters() -> tuple[dict[str, Sequence[str]], list[Work]]:
     """Draws what to show; returns the names chosen, and the runs of the days chosen."""
     chosen: dict[str, Sequence[str]] = {}
-    with st.popover("Filters", icon=":material/filter_alt:", help="By machine, user, project and time."):
+    with st.popover(
+        "Filters", icon=":material/filter_alt:", help="By machine, user, project and time."
+    ):
         about = "How far back ended runs count."
-        days = DAYS[str(st.selectbox("Ended runs of the last", list(DAYS), 1, key="days", help=about))]
+        days = DAYS[
+            str(st.selectbox("Ended runs of the last", list(DAYS), 1, key="days", help=about))
+        ]
         work = work_since(resources.store(), days)
         for name, (label, of) in FILTERS.items():
             named = {*filter(None, st.query_params.get_all(name))}
             options = sorted({of(each.spent) for each in work} - {""} | named)
             about = "All where none is named."
             chosen[name] = st.multiselect(
-                label, options, key=name, help=about, placeholder="all", bind=widgets.IN_URL, disabled=not options
+                label,
+                options,
+                key=name,
+                help=about,
+                placeholder="all",
+                bind=widgets.IN_URL,
+                disabled=not options,
             )
     if n := sum(map(bool, chosen.values())):
         st.badge(f"{n} set", help="Filters that narrow both lists.")
@@ -93,21 +133,35 @@ def draw_filters() -> tuple[dict[str, Sequence[str]], list[Work]]:
 
 
 def shown(work: Sequence[Work], chosen: Mapping[str, Sequence[str]]) -> list[Work]:
-    return [w for w in work if all(FILTERS[n][1](w.spent) in names for n, names in chosen.items() if names)]
+    return [
+        w
+        for w in work
+        if all(FILTERS[n][1](w.spent) in names for n, names in chosen.items() if names)
+    ]
 
 
 @st.fragment(run_every=REFRESH_S)
 @texts.guarded
 def draw_now(chosen: Mapping[str, Sequence[str]]) -> None:
-    live = [(each, idle_of(each)) for each in shown(work_since(resources.store(), 0), chosen) if each.live]
-    live.sort(key=lambda pair: -pair[0].spent.devices * (pair[1].share if math.isfinite(pair[1].share) else 0.0))
+    live = [
+        (each, idle_of(each))
+        for each in shown(work_since(resources.store(), 0), chosen)
+        if each.live
+    ]
+    live.sort(
+        key=lambda pair: (
+            -pair[0].spent.devices * (pair[1].share if math.isfinite(pair[1].share) else 0.0)
+        )
+    )
     st.markdown(f"**{headline(live)}**")
     if not live:
         return
     listed = tables.frame(NOW, live)
     config = tables.column_config(NOW, listed)
     key = "machines-now"
-    picked = tables.show(listed, key=key, column_config=config, on_select="rerun", selection_mode="single-cell")
+    picked = tables.show(
+        listed, key=key, column_config=config, on_select="rerun", selection_mode="single-cell"
+    )
     if cells := picked["selection"]["cells"]:
         history_actions.open_in_profile(live[cells[0][0]][0].id)
 
@@ -115,10 +169,14 @@ def draw_now(chosen: Mapping[str, Sequence[str]]) -> None:
 def draw_costs(ended: Sequence[Spent]) -> None:
     st.header("What idle devices cost", anchor=False)
     names = {name: label for name, (label, _) in FILTERS.items()}
-    by = st.segmented_control("By", list(names), default="machine", format_func=names.__getitem__, key="machines-by")
+    by = st.segmented_control(
+        "By", list(names), default="machine", format_func=names.__getitem__, key="machines-by"
+    )
     found = costs(ended, FILTERS[by or "machine"][1])
     if not found:
-        st.caption("No run on a real device ended in the days chosen under *Filters*: simulated devices do not count.")
+        st.caption(
+            "No run on a real device ended in the days chosen under *Filters*: simulated devices do not count."
+        )
         return
     idle, trained = (sum(map(attrgetter(name), found)) for name in ("idle_hours", "device_hours"))
     unit, each = next((known for known in UNITS if trained * known[1] >= 1), UNITS[-1])

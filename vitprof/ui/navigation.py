@@ -55,7 +55,9 @@ def through_app(page: str) -> Iterator[None]:
 def _restore(query: dict[str, list[str]]) -> None:
     try:
         st.query_params.from_dict(query)
-    except st.errors.StreamlitAPIException:  # the page before was left so soon that its widgets are bound until this
+    except (
+        st.errors.StreamlitAPIException
+    ):  # the page before was left so soon that its widgets are bound until this
         if RETRIED in st.session_state:  # run ends
             return
         st.session_state[RETRIED] = True
@@ -88,7 +90,9 @@ def skip_left_fragments() -> None:
     """Makes Streamlit skip a fragment of a page that was left before the fragment's turn came. Streamlit 1.67 runs it,
     with the page that was shown when the browser asked, and the browser empties the page that is shown now.
     """
-    run: Any = getattr(ScriptRunner, "_run_script", None)  # Streamlit's own: another version may do without it
+    run: Any = getattr(
+        ScriptRunner, "_run_script", None
+    )  # Streamlit's own: another version may do without it
 
     def run_if_shown(self: ScriptRunner, rerun_data: RerunData) -> None:
         context = get_script_run_ctx()
@@ -121,9 +125,13 @@ def add_skip_link() -> None:
 def draw_demonstration_note() -> None:
     if not demo.is_demonstration():
         return
-    about = "recorded runs. What you run here stays here; start vitprof without *demo* for your own."
+    about = (
+        "recorded runs. What you run here stays here; start vitprof without *demo* for your own."
+    )
     icon = ":material/emoji_events:"
     query = {"tournament": str(demo.TOURNAMENT)}
     with st.container(horizontal=True, vertical_alignment="center", key="demonstration"):
         st.caption(f":material/science: **Demonstration**: {about}", width="content")
-        st.page_link("pages/tournament.py", label="Look at a tournament", icon=icon, query_params=query)
+        st.page_link(
+            "pages/tournament.py", label="Look at a tournament", icon=icon, query_params=query
+        )

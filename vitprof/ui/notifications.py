@@ -12,7 +12,11 @@ from vitprof.ui import resources, texts
 WATCHED = "what is watched"
 TO_SAY = "words for the next page"
 SHOWN = "what this page shows"
-ICONS = {"done": ":material/check_circle:", "stopped": ":material/stop_circle:", "failed": ":material/error:"}
+ICONS = {
+    "done": ":material/check_circle:",
+    "stopped": ":material/stop_circle:",
+    "failed": ":material/error:",
+}
 LOOK_S = 3.0
 """Seconds between an idle page's checks whether something has ended."""
 DIALOG_OPEN = "a dialog is open"
@@ -114,6 +118,8 @@ def _tournament(tournament_id: int) -> tuple[str, str] | None:
     stored = tournaments.tournament(resources.store(), tournament_id)
     if stored.held:
         return None
-    ended = {"done": "is done", "paused": "is paused", "stopped": "was stopped"}.get(stored.status, stored.status)
+    ended = {"done": "is done", "paused": "is paused", "stopped": "was stopped"}.get(
+        stored.status, stored.status
+    )
     icon = ":material/emoji_events:" if stored.status == "done" else ":material/pause:"
     return f"Tournament {tournament_id} {ended}.", icon

@@ -25,7 +25,10 @@ def take_added() -> None:
         values = widgets.settings()
         n = catalog.DATASETS[name].n_train
         if values["batch_size"] > n:
-            st.session_state[FOUND] = [*st.session_state.get(FOUND, []), f"Batch size {n}: training has {n} images."]
+            st.session_state[FOUND] = [
+                *st.session_state.get(FOUND, []),
+                f"Batch size {n}: training has {n} images.",
+            ]
         values.update(dataset=name, n_images=None, batch_size=min(values["batch_size"], n))
         for field in ("dataset", "batch_size"):
             st.session_state.pop(f"set-{field}", None)
@@ -36,15 +39,23 @@ def draw_form() -> None:
     with st.expander("Your own images", icon=":material/create_new_folder:", key="own-images"):
         below = texts.escaped(", ".join(map(str, allowed)) or "no folder")
         st.caption(f"{HELP} Folders below {below} may be read.", help=ROOTS_HELP)
-        given = st.text_input("Where they are", key="own-spec", placeholder="/path/to/images", help=SPEC_HELP).strip()
-        name = st.text_input("Name", key="own-name", placeholder="as the folder", help=NAME_HELP).strip()
+        given = st.text_input(
+            "Where they are", key="own-spec", placeholder="/path/to/images", help=SPEC_HELP
+        ).strip()
+        name = st.text_input(
+            "Name", key="own-name", placeholder="as the folder", help=NAME_HELP
+        ).strip()
         about = "Opens some hundred of them; then the data set can be chosen."
-        if st.button("Look at them", key="own-look", icon=":material/search:", help=about, disabled=not given):
+        if st.button(
+            "Look at them", key="own-look", icon=":material/search:", help=about, disabled=not given
+        ):
             _add(given, name, allowed)
         if lines := st.session_state.get(FOUND):
             bad = any("cannot be read" in line for line in lines)
             what = "under Loading, turn on Skip unreadable samples, then" if bad else "now"
-            st.caption("  \n".join(texts.escaped(line) for line in [f"Chosen: {what} press Run.", *lines]))
+            st.caption(
+                "  \n".join(texts.escaped(line) for line in [f"Chosen: {what} press Run.", *lines])
+            )
 
 
 def _add(given: str, name: str, allowed: tuple[Path, ...]) -> None:
@@ -58,7 +69,11 @@ def _add(given: str, name: str, allowed: tuple[Path, ...]) -> None:
         registry.add(found.own)
     except errors.VitprofError as error:
         bar.empty()
-        wrong = f"{error.value}: {error.allowed}." if isinstance(error, errors.ConfigError) else errors.one_line(error)
+        wrong = (
+            f"{error.value}: {error.allowed}."
+            if isinstance(error, errors.ConfigError)
+            else errors.one_line(error)
+        )
         st.error(texts.escaped(wrong))
         return
     st.session_state.update({CHOSEN: name, FOUND: found.lines()})

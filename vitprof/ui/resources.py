@@ -37,7 +37,14 @@ SERIES_KEPT = 12
 LOOK_AGAIN_S = 10.0
 """Seconds for which a look at memory, disk and RAM disk is reused: every change of a setting redraws the form."""
 READ_LATER = frozenset(
-    {*(f"{stage}_s" for stage in TIMED_STAGES), "hand_over_s", "made_start_s", "made_end_s", "queue_depth", "worker"}
+    {
+        *(f"{stage}_s" for stage in TIMED_STAGES),
+        "hand_over_s",
+        "made_start_s",
+        "made_end_s",
+        "queue_depth",
+        "worker",
+    }
     | {"kernel_s", "rank"}
 )
 """Columns that no chart of a live run draws: how the loader made a batch. `findings.all_columns` reads them."""
@@ -106,7 +113,11 @@ def short_uuid(uuid: str) -> str:
 def findings_of_gpu(precision: str = "", device: str = "auto") -> tuple[gpu_findings.Finding, ...]:
     number = device.removeprefix("cuda:")
     named = [gpu for gpu in gpus() if gpu.index == (int(number) if number.isdecimal() else 0)]
-    return gpu_findings.findings(named, os.environ, driver=driver(), precision=precision) if named else ()
+    return (
+        gpu_findings.findings(named, os.environ, driver=driver(), precision=precision)
+        if named
+        else ()
+    )
 
 
 def gpu_is_usable() -> bool:
@@ -116,7 +127,9 @@ def gpu_is_usable() -> bool:
 def device_names() -> dict[str, str]:
     real = {f"cuda:{gpu.index}": f"cuda:{gpu.index} ({card(gpu, among=gpus())})" for gpu in gpus()}
     simulated = accelerators.CARDS.values()
-    return real | {f"{accelerators.SIMULATED}{each.name}": f"{each.title}, simulated" for each in simulated}
+    return real | {
+        f"{accelerators.SIMULATED}{each.name}": f"{each.title}, simulated" for each in simulated
+    }
 
 
 @st.cache_resource(show_spinner=False, max_entries=SERIES_KEPT)
@@ -164,7 +177,9 @@ class BackgroundTask(Generic[Result]):
             self.result = None
             self.error = ""
             self.started_by = users.who()
-            self._thread = threading.Thread(target=users.carried(self._run), args=(work,), name=self._name, daemon=True)
+            self._thread = threading.Thread(
+                target=users.carried(self._run), args=(work,), name=self._name, daemon=True
+            )
             self._thread.start()
 
     def _run(self, work: Work[Result]) -> None:
@@ -183,7 +198,9 @@ class BackgroundTask(Generic[Result]):
             text += f"; best so far {formats.number(now.best_per_s, 'samples/s')}"
         if math.isfinite(now.seconds_left):
             text += f", about {rough_time(now.seconds_left)} left"
-        draw_progress(now.fraction, text, key, self.stop, help, may_stop=users.may_stop(self.started_by))
+        draw_progress(
+            now.fraction, text, key, self.stop, help, may_stop=users.may_stop(self.started_by)
+        )
         draw_problem()
 
     def stop(self) -> None:
@@ -244,7 +261,9 @@ class RunSeries:
             if n_stops > self._n_stops:
                 self._n_stops = n_stops
                 self._begin()
-            for new in self._store.steps_in_parts(self._run_id, after=self._last_step, names=STEP_NAMES):
+            for new in self._store.steps_in_parts(
+                self._run_id, after=self._last_step, names=STEP_NAMES
+            ):
                 if len(new["step"]):
                     self._last_step = int(new["step"][-1])
                     self._running.add(new)
@@ -282,7 +301,12 @@ class PointCache:
         is not in a full group yet; and the points of the full groups."""
 
     def points(
-        self, chart: LiveChart, run_id: int, series: Series, origin_s: float, view: tuple[float, float] | None
+        self,
+        chart: LiveChart,
+        run_id: int,
+        series: Series,
+        origin_s: float,
+        view: tuple[float, float] | None,
     ) -> list[Points]:
         """Returns a `Points` for each trace of `chart`: of the whole run, or finer of the range of x in `view`."""
         start, stop, groups = window(chart, series, origin_s, view)
@@ -310,7 +334,9 @@ def _joined(before: Sequence[Points], after: Sequence[Points]) -> list[Points]:
     return joined
 
 
-def window(chart: LiveChart, series: Series, origin_s: float, view: tuple[float, float] | None) -> tuple[int, int, int]:
+def window(
+    chart: LiveChart, series: Series, origin_s: float, view: tuple[float, float] | None
+) -> tuple[int, int, int]:
     """Returns the points to draw, as (start, stop), and the most groups: all, or those in and near the view."""
     n = len(next(iter(series.values())))
     if view is None:

@@ -5,7 +5,17 @@ import streamlit as st
 from vitprof.analysis.verdict.wording import CAUSE_NAMES
 from vitprof.formats import percent, seconds
 from vitprof.recording.columns import LIVE_STATUSES
-from vitprof.selftest import CASES, QUICK, Case, Outcome, Result, SelftestReport, n_jobs, report, run_selftest
+from vitprof.selftest import (
+    CASES,
+    QUICK,
+    Case,
+    Outcome,
+    Result,
+    SelftestReport,
+    n_jobs,
+    report,
+    run_selftest,
+)
 from vitprof.selftest.gpu import driver as gpu
 from vitprof.ui import resources, tables, texts
 
@@ -21,7 +31,9 @@ Report = SelftestReport[Result] | SelftestReport[Outcome]
 Column = tables.Column
 COLUMNS = (
     Column(
-        "", "Right if cause, size and idle share were all found correctly.", lambda r: "✓ right" if r.ok else "✗ wrong"
+        "",
+        "Right if cause, size and idle share were all found correctly.",
+        lambda r: "✓ right" if r.ok else "✗ wrong",
     ),
     Column("slowed by", "What slows the job down, on purpose.", lambda r: r.what),
     Column("verdict blames", "The cause that the verdict names.", lambda r: r.blamed),
@@ -62,7 +74,10 @@ PLANNED = (
     Column(
         "verdict must blame",
         "The cause that the verdict has to name, with its size.",
-        lambda case: " or ".join(dict.fromkeys(CAUSE_NAMES[cause] for cause in case.right)) or "nothing: it is hidden",
+        lambda case: (
+            " or ".join(dict.fromkeys(CAUSE_NAMES[cause] for cause in case.right))
+            or "nothing: it is hidden"
+        ),
     ),
 )
 GPU_PLANNED = (Column("case", "What is checked.", lambda case: case.name), GPU_COLUMNS[2])
@@ -99,7 +114,9 @@ def _draw(was_running: bool) -> None:
     if running != was_running:
         st.rerun(scope="app")
     if running:
-        tests.draw_progress("selftest", help="Stops after the current job and shows what was found so far.")
+        tests.draw_progress(
+            "selftest", help="Stops after the current job and shows what was found so far."
+        )
         return
     busy = bool(resources.store().runs(LIVE_STATUSES))
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -113,17 +130,30 @@ def _draw(was_running: bool) -> None:
         chosen = picked or next(iter(CHOICES))
         about = "Runs the cases one after another and checks the verdict on each."
         icon = ":material/fact_check:"
-        if st.button("Run the self-test", type="primary", icon=icon, key="selftest-button", disabled=busy, help=about):
+        if st.button(
+            "Run the self-test",
+            type="primary",
+            icon=icon,
+            key="selftest-button",
+            disabled=busy,
+            help=about,
+        ):
             start(chosen)
             st.rerun(scope="app")
-    st.caption("Other runs would disturb the self-test. Start it when they have ended." if busy else _words(chosen))
+    st.caption(
+        "Other runs would disturb the self-test. Start it when they have ended."
+        if busy
+        else _words(chosen)
+    )
     if tests.error:
         st.error(f"The self-test could not be run: {texts.escaped(tests.error)}")
     if tests.result is not None:
         _draw_report(tests.result)
     else:
         cases = list(gpu.GPU_CASES.values() if chosen == ON_GPU else CHOICES[chosen][0])
-        tables.draw(GPU_PLANNED if chosen == ON_GPU else PLANNED, [(c,) for c in cases], key="selftest-plan")
+        tables.draw(
+            GPU_PLANNED if chosen == ON_GPU else PLANNED, [(c,) for c in cases], key="selftest-plan"
+        )
 
 
 def _words(chosen: str) -> str:

@@ -45,11 +45,17 @@ def main() -> None:
     sys.stdout = cast(TextIO, Output(sys.stdout))
     threading.Thread(target=_tell, args=(request,), name="vitprof-tell", daemon=True).start()
     # headless: the browser is opened below. Streamlit would also ask for an e-mail address on its first run.
-    flags = [f"--server.port={request['port']}", "--server.headless=true", "--logger.hideWelcomeMessage=true"]
+    flags = [
+        f"--server.port={request['port']}",
+        "--server.headless=true",
+        "--logger.hideWelcomeMessage=true",
+    ]
     sys.argv = ["streamlit", "run", request["script"], *flags]
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # sent when a terminal is closed; nohup ignores it
+    if (
+        signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    ):  # sent when a terminal is closed; nohup ignores it
         signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     from streamlit.web import cli
 

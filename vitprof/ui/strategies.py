@@ -14,15 +14,32 @@ from vitprof.ui import resources, tables, texts, widgets
 from vitprof.ui.profile.settings import takes, use
 
 ANSWERS = {"ok": "yes", "note": "limited", "bad": "no"}
-WITHOUT_DEFAULT = {"cache_mb": "none", "slow_mb_s": "the preset's", "slow_latency_ms": "the preset's"}
+WITHOUT_DEFAULT = {
+    "cache_mb": "none",
+    "slow_mb_s": "the preset's",
+    "slow_latency_ms": "the preset's",
+}
 """The words for a setting that has no default; they are `widgets.AUTOMATIC` for those not named here."""
 REFERENCE: Mapping[str, tuple[float, ...]] = {
     "device": (100_000, 1_520),
-    **dict.fromkeys(("hdf5-chunked", "hdf5", "memory-ahead", "memory", "preprocessed", "pt-mmap"), (99_100, 1_490)),
+    **dict.fromkeys(
+        ("hdf5-chunked", "hdf5", "memory-ahead", "memory", "preprocessed", "pt-mmap"),
+        (99_100, 1_490),
+    ),
     **{"lmdb": (97_600, 1_220), "pt-whole": (96_500, 1_450), "cache": (89_600, 1_490)},
     **{"tensordataset": (84_200, 1_240), "ram-disk": (61_400, 1_480), "staged": (48_200, 1_270)},
-    **{"prefetch": (45_900, 1_430), "workers": (35_600, 831), "threads": (30_200, 1_320), "generator": (25_100, 970)},
-    **{"per-sample": (24_600, 423), "pt": (6_290, 1_490), "slow-drive": (4_890, 1_050), "dali": (math.nan, 1_220)},
+    **{
+        "prefetch": (45_900, 1_430),
+        "workers": (35_600, 831),
+        "threads": (30_200, 1_320),
+        "generator": (25_100, 970),
+    },
+    **{
+        "per-sample": (24_600, 423),
+        "pt": (6_290, 1_490),
+        "slow-drive": (4_890, 1_050),
+        "dali": (math.nan, 1_220),
+    },
 }
 """Samples/s of digits and photos, as docs/results.md has them, on 2 cores of an AMD EPYC with a simulated device."""
 
@@ -56,8 +73,14 @@ def rows(info: catalog.DatasetInfo, here: availability.Machine) -> tuple[list[St
         knobs = plan.knobs(parts, info)
         needs = estimates.footprint(parts, info, knobs.get("cache_mb"))
         reached = runs.get((device, plan.name))
-        reference = dict(zip(("digits", "photos"), REFERENCE.get(plan.name, ()), strict=False)).get(info.name, math.nan)
-        listed.append(StrategyRow(plan, parts, why_not(info, parts) is None, seen, needs, knobs, reached, reference))
+        reference = dict(zip(("digits", "photos"), REFERENCE.get(plan.name, ()), strict=False)).get(
+            info.name, math.nan
+        )
+        listed.append(
+            StrategyRow(
+                plan, parts, why_not(info, parts) is None, seen, needs, knobs, reached, reference
+            )
+        )
     return listed, device
 
 
@@ -68,7 +91,9 @@ def chosen_set(place: Any) -> catalog.DatasetInfo:
     about = "What disk and memory are estimated for."
     at = names.index(values["dataset"]) if values["dataset"] in names else 0
     shown = {name: info.title for name, info in catalog.DATASETS.items()}
-    name = place.selectbox("Data set", names, at, shown.__getitem__, key="data", help=about, bind=widgets.IN_URL)
+    name = place.selectbox(
+        "Data set", names, at, shown.__getitem__, key="data", help=about, bind=widgets.IN_URL
+    )
     info = catalog.DATASETS[name or names[0]]
     n_images = values["n_images"]
     limits = bounds.RUN_BOUNDS["n_images"]
@@ -79,7 +104,9 @@ def chosen_set(place: Any) -> catalog.DatasetInfo:
 COLUMNS = (
     tables.Column("Strategy", "Its name.", lambda r: r.strategy.name, pinned=True),
     tables.Column("What", "What it does.", lambda r: r.strategy.title),
-    tables.Column("Runs here", "Whether this machine can run it.", lambda r: ANSWERS[r.seen.verdict]),
+    tables.Column(
+        "Runs here", "Whether this machine can run it.", lambda r: ANSWERS[r.seen.verdict]
+    ),
     tables.Column(
         "Reached (samples/s)",
         "The fastest run of it here, on the device that is named above. Only a tournament compares fairly.",
@@ -103,7 +130,9 @@ COLUMNS = (
         "For what is kept in memory as a whole, without workers and batches.",
         lambda r: r.needs.ram_bytes / tables.MIB if r.fits else None,
     ),
-    tables.Column("Why not, or with what limit", "Empty: it can run as it is.", lambda r: r.seen.reason),
+    tables.Column(
+        "Why not, or with what limit", "Empty: it can run as it is.", lambda r: r.seen.reason
+    ),
 )
 
 # Okabe and Ito's colours, as in the charts; each runner is named in words too.
@@ -148,10 +177,20 @@ def stages(parts: Combination, knobs: Mapping[str, Any]) -> list[Stage]:
         stored = ON_DEVICE
     return [
         Stage("storage", storage.title, place, stored),
-        Stage("location", location.title if storage.on_disk else "No files while training", place, stored),
+        Stage(
+            "location",
+            location.title if storage.on_disk else "No files while training",
+            place,
+            stored,
+        ),
         Stage("loader", loader.title, *_runner(parts, knobs.get("workers"))),
         Stage("transfer", transfer.title, *MOVERS.get(transfer.name, (LOOP, IN_THE_LOOP))),
-        Stage("device", "Train" if storage.form == "samples" else "Normalise and train", DEVICE, ON_DEVICE),
+        Stage(
+            "device",
+            "Train" if storage.form == "samples" else "Normalise and train",
+            DEVICE,
+            ON_DEVICE,
+        ),
     ]
 
 
@@ -161,7 +200,10 @@ def _runner(parts: Combination, workers: int | None) -> tuple[str, str]:
     if parts.loader == "dataloader" and workers:
         return f"{workers} worker process{'es' if workers > 1 else ''}", CONCURRENT
     if parts.loader == "threads":
-        return f"{workers or 1} thread{'s' if (workers or 1) > 1 else ''} beside the loop", CONCURRENT
+        return (
+            f"{workers or 1} thread{'s' if (workers or 1) > 1 else ''} beside the loop",
+            CONCURRENT,
+        )
     if parts.loader == "ahead":
         return "1 thread beside the loop", CONCURRENT
     if parts.loader == "dali":
@@ -185,9 +227,17 @@ def _draw(row: StrategyRow, info: catalog.DatasetInfo) -> None:
     st.markdown(f"**{plan.title}.** {plan.what}")
     off = row.seen.verdict == "bad"
     about = "Sets Profile's sidebar to this strategy and data set. Nothing starts yet."
-    if st.button("Use in Profile", key=f"use-{plan.name}", icon=":material/play_arrow:", disabled=off, help=about):
+    if st.button(
+        "Use in Profile",
+        key=f"use-{plan.name}",
+        icon=":material/play_arrow:",
+        disabled=off,
+        help=about,
+    ):
         use(plan.name, info.name, info.n_train if info != catalog.DATASETS[info.name] else None)
-        st.switch_page("pages/profile.py", query_params={})  # without {} it is refused: widgets are bound
+        st.switch_page(
+            "pages/profile.py", query_params={}
+        )  # without {} it is refused: widgets are bound
     if row.fits:
         st.html(diagram(row.parts, {**plan.fixed, **row.knobs}))
     if row.seen.verdict == "bad":
@@ -208,7 +258,9 @@ def _draw(row: StrategyRow, info: catalog.DatasetInfo) -> None:
         lines = []
         for name, default in row.knobs.items():
             value = WITHOUT_DEFAULT.get(name, widgets.AUTOMATIC) if default is None else default
-            lines.append(f"- {widgets.label(name)}: **{texts.value_in_words(value)}**. {widgets.help_of(name)}")
+            lines.append(
+                f"- {widgets.label(name)}: **{texts.value_in_words(value)}**. {widgets.help_of(name)}"
+            )
         st.markdown("\n".join(lines))
 
 
@@ -233,7 +285,13 @@ def page() -> None:
     )
     _draw(shown[chosen or "memory"], info)
     st.header("All strategies", anchor=False)
-    on = texts.escaped("this machine's own device" if device == "auto" else accelerators.device_in_words(device))
+    on = texts.escaped(
+        "this machine's own device" if device == "auto" else accelerators.device_in_words(device)
+    )
     ran = f" *Reached*: their fastest runs here, on {on}." if device else ""
-    st.markdown(f"**{runnable} of {len(all_rows)}** strategies can load **{info.name}** on this machine.{ran}")
-    tables.draw(COLUMNS, [(row,) for row in all_rows], key="strategies-table", whole=True, placeholder="–")
+    st.markdown(
+        f"**{runnable} of {len(all_rows)}** strategies can load **{info.name}** on this machine.{ran}"
+    )
+    tables.draw(
+        COLUMNS, [(row,) for row in all_rows], key="strategies-table", whole=True, placeholder="–"
+    )

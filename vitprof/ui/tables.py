@@ -45,7 +45,12 @@ def help_of(field: str) -> str:
 
 
 def of_summary(name: str, field: str, scale: float = 1, form: str = "localized") -> Column:
-    return Column(name, help_of(field), lambda row, *_: scale * getattr(row.summary or NO_FIGURES, field), form)
+    return Column(
+        name,
+        help_of(field),
+        lambda row, *_: scale * getattr(row.summary or NO_FIGURES, field),
+        form,
+    )
 
 
 def frame(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
@@ -55,7 +60,10 @@ def frame(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> pd.Data
     data: dict[str, list[str | float | None]] = {}
     for column in columns:
         values = [column.value(*row) for row in rows]
-        shown = [rounded(value) if isinstance(value, float) and not column.exact else value for value in values]
+        shown = [
+            rounded(value) if isinstance(value, float) and not column.exact else value
+            for value in values
+        ]
         if any(value not in ("", NOT_AVAILABLE) and not pd.isna(value) for value in shown):
             data[column.name] = shown
     return pd.DataFrame(data)
@@ -87,8 +95,12 @@ def column_config(columns: Sequence[Column], shown: pd.DataFrame) -> dict[str, A
     for c in (c for c in columns if c.name in shown):
         about: dict[str, Any] = {"help": c.help, "pinned": c.pinned, "width": c.width}
         if c.bar:
-            most = float(shown[[c.name for c in columns if c.bar and c.name in shown]].max(axis=None))
-            made = st.column_config.ProgressColumn(c.name, **about, format=c.format, min_value=0.0, max_value=most)
+            most = float(
+                shown[[c.name for c in columns if c.bar and c.name in shown]].max(axis=None)
+            )
+            made = st.column_config.ProgressColumn(
+                c.name, **about, format=c.format, min_value=0.0, max_value=most
+            )
         elif pd.api.types.is_string_dtype(shown[c.name]):
             made = st.column_config.TextColumn(c.name, **about)
         else:

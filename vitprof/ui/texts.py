@@ -51,7 +51,9 @@ def value_in_words(value: object) -> str:
 
 def listed(run_ids: Sequence[int]) -> str:
     """Returns "3, 4, 5"; of many the first."""
-    return ", ".join([*map(str, run_ids[:MOST_NAMED]), *(["..."] if len(run_ids) > MOST_NAMED else [])])
+    return ", ".join(
+        [*map(str, run_ids[:MOST_NAMED]), *(["..."] if len(run_ids) > MOST_NAMED else [])]
+    )
 
 
 def numbers_of(run_ids: Sequence[int]) -> str:
@@ -87,11 +89,15 @@ def guarded(draw: Callable[P, None]) -> Callable[P, None]:
 PROBLEM = "problem of the last button"
 
 
-def act_button(label: str, key: str, icon: str, do: Callable[[], object], help: str, **more: Any) -> None:
+def act_button(
+    label: str, key: str, icon: str, do: Callable[[], object], help: str, **more: Any
+) -> None:
     """Draws a button that calls `do`, in a callback: a page that is drawn anew before it comes to the button would lose
     the click. A `VitprofError` is kept for `draw_problem`, which shows it as a line.
     """
-    st.button(label, key=key, icon=f":material/{icon}:", on_click=act, args=(do,), help=help, **more)
+    st.button(
+        label, key=key, icon=f":material/{icon}:", on_click=act, args=(do,), help=help, **more
+    )
 
 
 def act(do: Callable[[], object]) -> None:
@@ -109,7 +115,11 @@ def draw_problem() -> None:
 
 def draw_take_over(what: str, key: str, do: Callable[[], object], help: str) -> None:
     """Draws the button that says that the machine is gone on which something, `what`, was started."""
-    with st.popover("Not running any more?", icon=":material/help:", help="For what a machine that is gone began."):
+    with st.popover(
+        "Not running any more?",
+        icon=":material/help:",
+        help="For what a machine that is gone began.",
+    ):
         st.markdown(
             f"Started on another machine: {escaped(what)}. This one cannot tell whether it still runs; a container "
             "gets a new name each time it is started. Is that machine gone, or was the container restarted?"
@@ -120,7 +130,9 @@ def draw_take_over(what: str, key: str, do: Callable[[], object], help: str) -> 
 def confirmed(words: str, key: str, help: str) -> bool:
     """Draws the two buttons of a dialog that asks before it deletes; returns whether to."""
     with st.container(horizontal=True):
-        yes = st.button(words, type="primary", icon=":material/delete:", key=f"{key}-delete-yes", help=help)
+        yes = st.button(
+            words, type="primary", icon=":material/delete:", key=f"{key}-delete-yes", help=help
+        )
         if st.button("Keep", key=f"{key}-delete-no", help="Closes this and changes nothing."):
             st.rerun()
     return yes

@@ -37,7 +37,9 @@ def parts() -> dict[str, Any]:
         login=has_login,
         files=live_chart.SERVED,
         base=f"/{path}" if path else "",
-        proxies=bool(os.environ.get("FORWARDED_ALLOW_IPS")),  # without it uvicorn trusts this machine
+        proxies=bool(
+            os.environ.get("FORWARDED_ALLOW_IPS")
+        ),  # without it uvicorn trusts this machine
     )
 
     @asynccontextmanager
@@ -46,7 +48,9 @@ def parts() -> dict[str, Any]:
             print(line, file=sys.stderr, flush=True)  # noqa: T201
         if not config.get_option("server.headless"):
             url = server_util.get_url("localhost")
-            threading.Thread(target=webbrowser.open, args=(url,), name="vitprof-open", daemon=True).start()
+            threading.Thread(
+                target=webbrowser.open, args=(url,), name="vitprof-open", daemon=True
+            ).start()
         yield
         await to_thread.run_sync(resources.end)
 
@@ -58,11 +62,18 @@ def start_lines(address: str | None, token: gate.Token | None, *, login: bool) -
     if token is not None and token.generated:
         lines.append(f"vitprof: the page asks for this token, made for this start: {token.text}")
     if login and find_spec("authlib") is None:
-        lines.append("vitprof: nobody can log in until you run python -m pip install 'streamlit[auth]'")
+        lines.append(
+            "vitprof: nobody can log in until you run python -m pip install 'streamlit[auth]'"
+        )
     if gate.is_this_machine(address):
         return lines
     where = address or "all addresses"
     if token is None and not login:
-        return [f"vitprof: the dashboard is closed ({where}): {gate.CLOSED}", *(f"    {way}" for way in gate.WAYS)]
-    asks = " and ".join([f"the token ({gate.VARIABLE})"] * (token is not None) + ["a login"] * login)
+        return [
+            f"vitprof: the dashboard is closed ({where}): {gate.CLOSED}",
+            *(f"    {way}" for way in gate.WAYS),
+        ]
+    asks = " and ".join(
+        [f"the token ({gate.VARIABLE})"] * (token is not None) + ["a login"] * login
+    )
     return [*lines, f"vitprof: other machines reach the dashboard ({where}); it asks for {asks}"]

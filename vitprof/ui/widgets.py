@@ -102,7 +102,9 @@ def job(plan: strategies.Strategy, info: catalog.DatasetInfo, *ignored: str) -> 
     given = asked("strategy", *config.BUDGETS, *ignored)
     taken = plan.knobs(plan.combination(info, given), info)
     given |= {name: None for name in config.KNOBS if name not in taken}
-    return config.RunConfig(strategy=plan.name, **given, **{values["budget"]: values[values["budget"]]})
+    return config.RunConfig(
+        strategy=plan.name, **given, **{values["budget"]: values[values["budget"]]}
+    )
 
 
 def reject(names: Mapping[str, Sequence[str]], checked: Iterable[str]) -> list[str]:
@@ -115,7 +117,9 @@ def reject(names: Mapping[str, Sequence[str]], checked: Iterable[str]) -> list[s
         if values[field] not in (*allowed, DEFAULTS[field]):
             messages.append(f"{label(field)} {values[field]}: choose one of {', '.join(allowed)}")
             values[field] = DEFAULTS[field]
-    for field in [f for f in checked if f"set-{f}" not in st.session_state]:  # a widget may have another value by now
+    for field in [
+        f for f in checked if f"set-{f}" not in st.session_state
+    ]:  # a widget may have another value by now
         if error := _why_not(field):
             messages.append(wrong(error))
             values[field] = BUDGET_DEFAULTS.get(field, DEFAULTS[field])
@@ -184,10 +188,15 @@ def stepped(bounds: Bounds, step: float = 1) -> dict[str, Any]:
     """Returns a number field's step and format; its ends are checked with the config, as the browser would give the
     number before for one beyond them, and say nothing.
     """
-    return {"step": int(step) if bounds.whole else float(step), "format": "%d" if bounds.whole else "%g"}
+    return {
+        "step": int(step) if bounds.whole else float(step),
+        "format": "%d" if bounds.whole else "%g",
+    }
 
 
-def number(field: str, *, default: float | None = None, fresh: bool = False, hint: str = "") -> None:
+def number(
+    field: str, *, default: float | None = None, fresh: bool = False, hint: str = ""
+) -> None:
     values = settings()
     bounds = RUN_BOUNDS[field]
     optional = FIELDS[field].default is None and default is None
@@ -238,18 +247,30 @@ def choice(
 def toggle(field: str, *, default: bool | None = None, fresh: bool = False) -> None:
     values = settings()
     shown = bool(default if values[field] is None else values[field])
-    given = st.checkbox(label(field), value=shown, help=help_of(field), key=state_key(field, shown, fresh))
+    given = st.checkbox(
+        label(field), value=shown, help=help_of(field), key=state_key(field, shown, fresh)
+    )
     values[field] = None if given == default else given
 
 
 def knob(field: str, default: Any, *, options: Sequence[str] = (), fresh: bool = False) -> None:
     if field in config.CHOICES:
         offered = list(options or config.CHOICES[field])
-        choice(field, offered if default is not None else [None, *offered], default=default, fresh=fresh)
+        choice(
+            field,
+            offered if default is not None else [None, *offered],
+            default=default,
+            fresh=fresh,
+        )
     elif _type_of(field) == "bool":
         toggle(field, default=bool(default), fresh=fresh)
     else:
-        number(field, default=default, fresh=fresh, hint="none" if field == "cache_mb" else "the preset's")
+        number(
+            field,
+            default=default,
+            fresh=fresh,
+            hint="none" if field == "cache_mb" else "the preset's",
+        )
 
 
 def name_field(words: str, key: str, **given: Any) -> str:
@@ -264,7 +285,9 @@ def changed_settings(values: dict[str, Any]) -> dict[str, str]:
     budget = values["budget"]
     defaults = DEFAULTS | {name: values[name] for name in config.BUDGETS if name != budget}
     defaults[budget] = BUDGET_DEFAULTS[budget] if budget == BUDGET else None
-    changed = {name: values[name] for name in DEFAULTS if values[name] not in (None, defaults[name])}
+    changed = {
+        name: values[name] for name in DEFAULTS if values[name] not in (None, defaults[name])
+    }
     return {name: _text(value) for name, value in changed.items()}
 
 
@@ -278,12 +301,20 @@ def say_settings() -> None:
     wanted = changed_settings(settings())
     for name in [name for name in st.query_params if name in FIELDS and name not in wanted]:
         del st.query_params[name]
-    if changed := {name: value for name, value in wanted.items() if st.query_params.get(name) != value}:
+    if changed := {
+        name: value for name, value in wanted.items() if st.query_params.get(name) != value
+    }:
         st.query_params.update(changed)
 
 
 def choose(
-    name: str, words: str, options: Mapping[Option, str], *, default: Option, help: str, show_label: bool = True
+    name: str,
+    words: str,
+    options: Mapping[Option, str],
+    *,
+    default: Option,
+    help: str,
+    show_label: bool = True,
 ) -> Option:
     chosen = st.segmented_control(
         words,

@@ -47,16 +47,26 @@ def together(first: BatchTimes | None, then: BatchTimes | None) -> BatchTimes | 
     """Returns the sum of the stages of two batches, the second fetched after the first."""
     if first is None or then is None:
         return first or then
-    return BatchTimes(*[*(a + b for a, b in zip(first[:4], then[:4], strict=True)), first.start_s, *then[5:]])
+    return BatchTimes(
+        *[*(a + b for a, b in zip(first[:4], then[:4], strict=True)), first.start_s, *then[5:]]
+    )
 
 
 def n_samples(batch: Any) -> int:
     """Returns the length of the first tensor in a batch that is not empty; 0 where there is none."""
-    if type(batch) in (list, tuple) and batch and type(batch[0]) is Tensor and batch[0].dim() and batch[0].numel():
+    if (
+        type(batch) in (list, tuple)
+        and batch
+        and type(batch[0]) is Tensor
+        and batch[0].dim()
+        and batch[0].numel()
+    ):
         return batch[0].size(0)  # most batches; the general way takes ten times as long
     for tensor in tensors(batch):
         if tensor.numel():
-            return tensor.size(0) if tensor.dim() else 1  # `len(tensor)` would run PyTorch's Python code
+            return (
+                tensor.size(0) if tensor.dim() else 1
+            )  # `len(tensor)` would run PyTorch's Python code
     return 0
 
 
@@ -72,7 +82,18 @@ def n_values(batch: Any) -> float:
 class Step:
     """The current step."""
 
-    __slots__ = ("carried", "end", "forward", "last", "marks", "n_stepped", "others", "scaled", "stepped", "updated")
+    __slots__ = (
+        "carried",
+        "end",
+        "forward",
+        "last",
+        "marks",
+        "n_stepped",
+        "others",
+        "scaled",
+        "stepped",
+        "updated",
+    )
 
     def __init__(self, marks: StepMarks, carried: Sequence[OtherBatch], *, last: bool) -> None:
         self.marks, self.carried = marks, carried
@@ -229,7 +250,11 @@ class Copies:
     def method(self, tensor: Tensor, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """Returns `call`, a bound method of `tensor`; where `tensor` is in the batch, with marks around it."""
         watched = self._watched.get(id(tensor))
-        return call if watched is None or watched() is not tensor else functools.partial(self._move, call)
+        return (
+            call
+            if watched is None or watched() is not tensor
+            else functools.partial(self._move, call)
+        )
 
     def _move(self, call: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
         if not self._again:
@@ -260,7 +285,11 @@ class Copies:
         device = self._device
         left = device.current_stream()
         usual = left == device.work_stream() or left in self._copying or not left.cuda_stream
-        if usual or threading.get_ident() != self._thread or torch.cuda.is_current_stream_capturing():
+        if (
+            usual
+            or threading.get_ident() != self._thread
+            or torch.cuda.is_current_stream_capturing()
+        ):
             return
         if len(self._sides) < MOST_SIDES:
             self._sides.append(device.mark(left))
@@ -301,7 +330,9 @@ class Copies:
 
 
 def _in_host_memory(batch: Any) -> dict[int, weakref.ref[Tensor]]:
-    return {id(tensor): weakref.ref(tensor) for tensor in tensors(batch) if tensor.device.type == "cpu"}
+    return {
+        id(tensor): weakref.ref(tensor) for tensor in tensors(batch) if tensor.device.type == "cpu"
+    }
 
 
 class _TimedMethod:

@@ -112,7 +112,9 @@ class _First:
         self._transforms = transforms
 
     def __call__(self, value: Any) -> _Placed:
-        return _Placed(functools.reduce(lambda made, transform: transform(made), self._transforms, value))
+        return _Placed(
+            functools.reduce(lambda made, transform: transform(made), self._transforms, value)
+        )
 
 
 class FilesOf(Cut):
@@ -128,7 +130,10 @@ class FilesOf(Cut):
 
         encoded = Encoded(Path(self._opened[-1]).read_bytes() if self._opened else b"")
         encoded.mode = value.mode
-        if self._checks and Image.open(io.BytesIO(encoded)).convert(value.mode).tobytes() != value.tobytes():
+        if (
+            self._checks
+            and Image.open(io.BytesIO(encoded)).convert(value.mode).tobytes() != value.tobytes()
+        ):
             raise ValueError("an image is not what its file gives")
         return encoded
 
@@ -177,14 +182,18 @@ def cut_of(dataset: Any, chosen: Sequence[int]) -> tuple[Cut, Cut | None]:
     whole = Cut(dataset, None)
     if _is_as_the_script_has_it(whole, chosen):
         return whole, None
-    raise ValueError("its samples differ each time they are read, and not because of one transform alone")
+    raise ValueError(
+        "its samples differ each time they are read, and not because of one transform alone"
+    )
 
 
 def _is_as_the_script_has_it(cut: Cut, chosen: Sequence[int]) -> bool:
     """Returns whether what is stored of samples is the same each time, and gives the uncut ones, from the same random
     numbers.
     """
-    return not any(different(cut[index], cut[index]) or _differs(cut, index, cut.rest) for index in chosen)
+    return not any(
+        different(cut[index], cut[index]) or _differs(cut, index, cut.rest) for index in chosen
+    )
 
 
 def _differs(cut: Cut, index: int, rest: Callable[[Any], Any] | None) -> bool:
@@ -244,7 +253,12 @@ def stored_in_forms(dataset: Any, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _stored(
-    name: str, cut: Cut, before: Cut | None, chosen: Sequence[int], request: Mapping[str, Any], read: dict[str, int]
+    name: str,
+    cut: Cut,
+    before: Cut | None,
+    chosen: Sequence[int],
+    request: Mapping[str, Any],
+    read: dict[str, int],
 ) -> dict[str, Any]:
     """Returns how samples are stored in a form; adds the files that they were read from, and their bytes, to `read`."""
     form = request["forms"][name]
@@ -253,20 +267,29 @@ def _stored(
             return {"why": f"{form['package']} is not installed in the script's Python"}
         module = importlib.import_module(f"vitprof.watch.forms.{form['module']}")
         used = _prepared(name, form, cut, before, chosen, request["side"])
-        folder = Path(request["directory"]) / (name if (plan := request["samples"] is not None) else "")
+        folder = Path(request["directory"]) / (
+            name if (plan := request["samples"] is not None) else ""
+        )
         return _written(used, module, folder, chosen, read, plan=plan)
     except Exception as error:  # of any library
         return {"why": " ".join(f"{type(error).__name__}: {error}".split())[:300]}
 
 
 def _prepared(
-    name: str, form: Mapping[str, Any], cut: Cut, before: Cut | None, chosen: Sequence[int], side: int | None
+    name: str,
+    form: Mapping[str, Any],
+    cut: Cut,
+    before: Cut | None,
+    chosen: Sequence[int],
+    side: int | None,
 ) -> Cut:
     """Returns the samples as they go into the form. Raises `ValueError` where they do not fit it."""
     values: list[Any] = []
     if before is not None:
         flattened(before[chosen[0]], values)
-    image = values[before.at] if before is not None and hasattr(values[before.at], "getbands") else None
+    image = (
+        values[before.at] if before is not None and hasattr(values[before.at], "getbands") else None
+    )
     if name == "jpeg":
         if before is None or image is None or image.mode not in ("L", "RGB", "CMYK"):
             raise ValueError("its samples are no images before they are transformed")
@@ -301,11 +324,17 @@ def _written(
         seconds.append((time.perf_counter() - began) / max(1, n[0]))
 
     each = _sample_bytes(cut, [chosen[i] for i in spread(len(chosen), COMPARED)])
-    part = -(-len(chosen) // PARTS) if plan else max(1, min(stored.PART, round(PART_BYTES / max(each, 1.0))))
+    part = (
+        -(-len(chosen) // PARTS)
+        if plan
+        else max(1, min(stored.PART, round(PART_BYTES / max(each, 1.0))))
+    )
     needed = each * len(chosen)
     there = next(each for each in folder.absolute().parents if each.is_dir())
     if needed > (free := shutil.disk_usage(there).free / ROOM):
-        raise ValueError(f"there is no room: it takes about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free")
+        raise ValueError(
+            f"there is no room: it takes about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
+        )
     with opening() as opened:
         stored.convert(cut, folder, write, chosen, cut.at, part, cut.what)
     for path in opened:
@@ -365,8 +394,13 @@ class StoredSamples(Proxy):
         """
         super().__init__(dataset)
         if len(dataset) != given["samples"]:
-            raise ValueError(f"the plan's Dataset had {given['samples']} samples, this one has {len(dataset)}")
-        self._vitprof_given, self._vitprof_chosen = dict(given), spread(given["samples"], given["n"])
+            raise ValueError(
+                f"the plan's Dataset had {given['samples']} samples, this one has {len(dataset)}"
+            )
+        self._vitprof_given, self._vitprof_chosen = (
+            dict(given),
+            spread(given["samples"], given["n"]),
+        )
         self._vitprof_read: Any = None
 
     def __reduce_ex__(self, _: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -379,7 +413,9 @@ class StoredSamples(Proxy):
         given, number = self._vitprof_given, index % len(self._vitprof_chosen)
         if not given["module"]:
             return self._vitprof_wrapped[self._vitprof_chosen[number]]
-        if self._vitprof_read is None:  # in each process, as some libraries' threads do not survive a fork
+        if (
+            self._vitprof_read is None
+        ):  # in each process, as some libraries' threads do not survive a fork
             rest = Cut(self._vitprof_wrapped, given["number"], given["same"]).rest
             module = importlib.import_module(f"vitprof.watch.forms.{given['module']}")
             self._vitprof_read = module.Samples(given["folder"], rest)

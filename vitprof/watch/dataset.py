@@ -102,7 +102,10 @@ def described(dataset: Any, collate: Any, facts: Mapping[str, Any]) -> dict[str,
     if n == 0:
         raise ValueError("it has no sample")
     chosen = spread(n or 1, MOST_SAMPLES) if by_index else list(range(MOST_SAMPLES))
-    held, sent = handles(dataset), pickled(dataset)  # before it is read here: it may open its files then
+    held, sent = (
+        handles(dataset),
+        pickled(dataset),
+    )  # before it is read here: it may open its files then
     fork, forked = _forked(dataset, chosen[:2], by_index, facts)
     failed: list[str] = []
     if facts.get("num_workers"):
@@ -112,7 +115,9 @@ def described(dataset: Any, collate: Any, facts: Mapping[str, Any]) -> dict[str,
         raise ValueError(failed[0] if failed else "it gave no sample")
     again = list(_reads(dataset, [read.at for read in first[:TWICE]], by_index, []))
     differ = [different(a.sample, b.sample) for a, b in zip(first, again, strict=False)]
-    fork["different"] = any(different(a.sample, b) for a, b in zip(first, forked, strict=False)) and not failed
+    fork["different"] = (
+        any(different(a.sample, b) for a, b in zip(first, forked, strict=False)) and not failed
+    )
     opened = [path for read in first for path in read.opened]
     return {
         "kind": f"{type(dataset).__module__}.{type(dataset).__qualname__}",
@@ -134,7 +139,9 @@ def described(dataset: Any, collate: Any, facts: Mapping[str, Any]) -> dict[str,
         "random": sorted({path for paths in differ for path in paths}),
         "n_random": sum(bool(paths) for paths in differ),
         "n_again": len(again),
-        "storage_point": storage_point(dataset, [read.at for read in first[:TWICE]]) if by_index else None,
+        "storage_point": storage_point(dataset, [read.at for read in first[:TWICE]])
+        if by_index
+        else None,
         "handles": held,
         "pickle": sent,
         "fork": fork,
@@ -156,7 +163,9 @@ def _length(dataset: Any) -> int | None:
 # reading samples
 
 
-def _reads(dataset: Any, chosen: Sequence[int], by_index: bool, failed: list[str]) -> Iterator[Read]:
+def _reads(
+    dataset: Any, chosen: Sequence[int], by_index: bool, failed: list[str]
+) -> Iterator[Read]:
     """Yields samples, until it takes too long; adds the errors of those that cannot be read to `failed`."""
     until, each = perf_counter() + MOST_S, None if by_index else iter(dataset)
     with _decoding() as decoding, opening() as opened:
@@ -249,7 +258,9 @@ def opening() -> Iterator[list[str]]:
 
 
 def _holds_samples(path: str) -> bool:
-    if path.endswith(CODE) or path.startswith(("/proc/", "/sys/", "/dev/", sysconfig.get_path("stdlib"))):
+    if path.endswith(CODE) or path.startswith(
+        ("/proc/", "/sys/", "/dev/", sysconfig.get_path("stdlib"))
+    ):
         return False
     try:
         return stat.S_ISREG(os.stat(path).st_mode) and "site-packages" not in path
@@ -267,14 +278,22 @@ def _held_files() -> list[str]:
                 if int(flags, 8) & os.O_ACCMODE == os.O_RDONLY:
                     found.append(os.readlink(f"/proc/self/fd/{number}"))
         with open("/proc/self/maps") as maps:
-            found += [line.split(maxsplit=5)[5].rstrip("\n") for line in maps if line.count(" ") > 5 and "/" in line]
-    return [path for path in dict.fromkeys(found) if os.path.isabs(path) and _is_data(path)][:MOST_SAMPLES]
+            found += [
+                line.split(maxsplit=5)[5].rstrip("\n")
+                for line in maps
+                if line.count(" ") > 5 and "/" in line
+            ]
+    return [path for path in dict.fromkeys(found) if os.path.isabs(path) and _is_data(path)][
+        :MOST_SAMPLES
+    ]
 
 
 def _is_data(path: str) -> bool:
     if ".so" in os.path.basename(path):
         return False
-    return _holds_samples(path) and not path.startswith(("/usr/", "/lib", sys.prefix, sys.base_prefix))
+    return _holds_samples(path) and not path.startswith(
+        ("/usr/", "/lib", sys.prefix, sys.base_prefix)
+    )
 
 
 def _bytes_read() -> tuple[int, int]:
@@ -319,7 +338,9 @@ def handles(dataset: Any) -> list[str]:
         is_file = isinstance(value, io.IOBase) and not isinstance(value, (io.BytesIO, io.StringIO))
         if path and (is_file or module in HANDLES):
             if not getattr(value, "closed", False):
-                found.append(f"{kind.__module__.lstrip('_').partition('.')[0]}.{kind.__name__} in {path}")
+                found.append(
+                    f"{kind.__module__.lstrip('_').partition('.')[0]}.{kind.__name__} in {path}"
+                )
             continue
         if depth == 4:
             continue
@@ -328,7 +349,11 @@ def handles(dataset: Any) -> list[str]:
             inner = [(f"{path}[{key!r}]", each) for key, each in list(value.items())[:64]]
         elif isinstance(value, (list, tuple)):
             inner = [(f"{path}[{i}]", each) for i, each in enumerate(value[:64])]
-        elif hasattr(value, "__dict__") and not isinstance(value, type) and not callable(getattr(value, "numel", None)):
+        elif (
+            hasattr(value, "__dict__")
+            and not isinstance(value, type)
+            and not callable(getattr(value, "numel", None))
+        ):
             inner = [(f"{path}.{name}", each) for name, each in vars(value).items()]
         for name, each in inner:
             if id(each) not in seen:
@@ -375,7 +400,11 @@ def _forked(
     if not hasattr(os, "fork"):
         return {"works": False, "why": "this system has no fork"}, ()
     more: dict[str, Any] = {"sampler": list(chosen)} if by_index else {}
-    more |= {"multiprocessing_context": "fork", "timeout": WORKER_LIMIT_S, "collate_fn": lambda samples: samples}
+    more |= {
+        "multiprocessing_context": "fork",
+        "timeout": WORKER_LIMIT_S,
+        "collate_fn": lambda samples: samples,
+    }
     try:
         worker: Any = DataLoader(dataset, batch_size=len(chosen), num_workers=1, **more)
         each = iter(worker)

@@ -65,7 +65,11 @@ class Runs:
     def planned(self, watched: Any, loader: Any, name: str, *, quiet: bool) -> Planned:
         """Returns the run that iterating over `watched` will begin; `watched` is `loader` or a proxy of it."""
         current, wanted = self._current, Wanted(tamed_name(str(name)), quiet)
-        replaces = current is not None and current.wanted.name == wanted.name and current.owner() is not None
+        replaces = (
+            current is not None
+            and current.wanted.name == wanted.name
+            and current.owner() is not None
+        )
         arguments = (type(loader), *(getattr(loader, argument, None) for argument in ARGUMENTS))
         facts = generic_facts(loader)
         watcher = the_watcher()
@@ -85,7 +89,11 @@ class Runs:
             return
         if run.over:
             run.passive = True
-            followed = "" if self._current is None else f": '{self._current.wanted.name}' was looped over after it"
+            followed = (
+                ""
+                if self._current is None
+                else f": '{self._current.wanted.name}' was looped over after it"
+            )
             say(
                 f"not watching '{run.wanted.name}' any more{followed}. A validation loop belongs under "
                 "torch.no_grad(); to begin another run, call vitprof.watch() again"
@@ -136,7 +144,9 @@ class Runs:
     def end_cell(self, result: Any) -> None:
         """Pauses the run when a notebook's cell has ended, with IPython's `result`."""
         if self._current is not None and not os.environ.get(SOCKET):
-            error = getattr(result, "error_before_exec", None) or getattr(result, "error_in_exec", None)
+            error = getattr(result, "error_before_exec", None) or getattr(
+                result, "error_in_exec", None
+            )
             the_watcher().pause(*how_it_ended(error))
 
 
@@ -199,10 +209,14 @@ class Watched(Proxy):
             close()
 
 
-def begin_timed(loader: Any, begin: Callable[[], Any], facts: dict[str, Any], run: Planned | None = None) -> Any:
+def begin_timed(
+    loader: Any, begin: Callable[[], Any], facts: dict[str, Any], run: Planned | None = None
+) -> Any:
     """Begins an iteration over `loader`, of any kind; returns its timed iterator. `run`: if the script declares it."""
     watcher = the_watcher()
-    if watcher.guard.given_up or watcher.receiver is not watcher or MAKING.laps is not None:  # inside another loader
+    if (
+        watcher.guard.given_up or watcher.receiver is not watcher or MAKING.laps is not None
+    ):  # inside another loader
         return begin()
     began = perf_counter()
     watcher.guard(watcher.beginning, loader, began)
@@ -343,7 +357,9 @@ def guarded(function: Callable[..., Any], *args: Any) -> None:
 
 def script_name() -> str:
     """Returns the default name of a run: the script's file name, else "training"."""
-    return Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "training"
+    return (
+        Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "training"
+    )
 
 
 class Step(contextlib.ContextDecorator):

@@ -37,7 +37,12 @@ class PlainSteps:
     def enter(self, iterator: Callable[[], Any], loop: Loop, times: FetchTimes | None) -> None:
         """Begins with the step that has just begun, if it is one of a plain loop; `times`: how its batch was made."""
         step, steps = loop.step, loop.steps
-        if not self.alone or step is None or step.marks.samples == 0 or self.short_times >= SHORT_TIMES:
+        if (
+            not self.alone
+            or step is None
+            or step.marks.samples == 0
+            or self.short_times >= SHORT_TIMES
+        ):
             return
         if not (steps.may_be_plain and steps.confirmed and loop.expects_work) or steps.warming_up:
             return
@@ -55,12 +60,20 @@ class PlainSteps:
         depth = math.nan if marks.made is None else marks.made.queue_depth
         made = UNKNOWN if times is None else (depth, *times[:6])
         self._batch: tuple[float, ...] = (marks.t_start, marks.t_got, marks.samples, *made)
-        self._n_samples, self._gradients_are_on, self._kind = n_samples, torch.is_grad_enabled, torch.Tensor
-        self._n_ready = n_ready if hasattr(iterator(), "_task_info") else None  # None without workers
+        self._n_samples, self._gradients_are_on, self._kind = (
+            n_samples,
+            torch.is_grad_enabled,
+            torch.Tensor,
+        )
+        self._n_ready = (
+            n_ready if hasattr(iterator(), "_task_info") else None
+        )  # None without workers
         self.iterator, self._loop = iterator, loop
         self._block = steps.plain_block(loop.epoch)
         self._add, self._add_transforms = self._block.add, steps.transforms.add
-        own = self.forward  # without other ranks functions in C that do nothing: they cost the least
+        own = (
+            self.forward
+        )  # without other ranks functions in C that do nothing: they cost the least
         self._request: Callable[[], Any] = own.request if own else int
         self._received: Callable[[float], float] = own.received if own else float
         self._loss, self.worked = math.nan, 0.0
@@ -69,7 +82,9 @@ class PlainSteps:
         loop.step, loop.state = None, State.PLAIN
         self.on = True
 
-    def fetch(self, iterator: Any, following: Callable[[Any], Any], otherwise: Callable[[Any], Any]) -> Any:
+    def fetch(
+        self, iterator: Any, following: Callable[[Any], Any], otherwise: Callable[[Any], Any]
+    ) -> Any:
         """Returns the next batch: by `following(iterator)`, or `otherwise(iterator)` where the loop is not plain."""
         if not (self.worked and self.alone and self._gradients_are_on()):
             return otherwise(iterator)
@@ -107,7 +122,18 @@ class PlainSteps:
                 self._batch = (asked, got, samples, *UNKNOWN)
             else:
                 dataset_s, transform_s, collate_s, start_s, made_s, worker, transforms = times
-                self._batch = asked, got, samples, depth, dataset_s, transform_s, collate_s, start_s, made_s, worker
+                self._batch = (
+                    asked,
+                    got,
+                    samples,
+                    depth,
+                    dataset_s,
+                    transform_s,
+                    collate_s,
+                    start_s,
+                    made_s,
+                    worker,
+                )
                 if samples:
                     self._add_transforms((transforms, samples))
         except Exception as error:
@@ -124,7 +150,11 @@ class PlainSteps:
             self._watcher.guard(self._preparation.work)
         if isinstance(differentiated, (list, tuple)):
             differentiated = differentiated[0] if len(differentiated) == 1 else None
-        if type(differentiated) is self._kind and differentiated.is_cpu and differentiated.numel() == 1:
+        if (
+            type(differentiated) is self._kind
+            and differentiated.is_cpu
+            and differentiated.numel() == 1
+        ):
             try:
                 self._loss = float(differentiated.item())
             except Exception as error:
@@ -153,7 +183,10 @@ class PlainSteps:
                 loop.step.stepped, loop.step.updated = (self.worked, self.worked), 0
         if not math.isnan(self._asked_s):
             loop.end(self._asked_s)
-            loop.state, loop.requested = State.WAITING, Request(self._asked_s, 0.0, 0.0, self._depth)
+            loop.state, loop.requested = (
+                State.WAITING,
+                Request(self._asked_s, 0.0, 0.0, self._depth),
+            )
 
     def drop(self) -> None:
         """Ends it without the current step. May be called in any thread."""

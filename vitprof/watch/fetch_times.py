@@ -150,7 +150,12 @@ def _queued_s() -> float:
 def unpacked(batch: Any) -> tuple[Any, FetchTimes | None]:
     """Returns the batch in what an iterator has just returned to this thread, and how it was made, if that is known."""
     kind = type(batch)
-    if (kind is tuple or kind is list) and len(batch) == 3 and type(batch[0]) is str and batch[0] == MARK:
+    if (
+        (kind is tuple or kind is list)
+        and len(batch) == 3
+        and type(batch[0]) is str
+        and batch[0] == MARK
+    ):
         return batch[1], marshal.loads(batch[2])
     times, MAKING.times = MAKING.times, None
     return batch, times
@@ -198,7 +203,9 @@ def timed_compose(call: Callable[..., Any]) -> Callable[..., Any]:
             outputs = inputs[0] if len(inputs) == 1 else inputs
             needs_unpacking = len(inputs) > 1
             began = perf_counter()
-            for i, transform in enumerate(self.transforms if in_turn else [functools.partial(call, self, **named)]):
+            for i, transform in enumerate(
+                self.transforms if in_turn else [functools.partial(call, self, **named)]
+            ):
                 outputs = transform(*inputs)
                 inputs = outputs if needs_unpacking else (outputs,)
                 ended = perf_counter()
@@ -221,4 +228,6 @@ def name_of(transform: Any) -> str:
     kind = type(transform)
     if kind is functools.partial:
         return name_of(transform.func)
-    return str(transform.__name__ if kind in NAMED or isinstance(transform, type) else kind.__name__)[:MAX_NAME]
+    return str(
+        transform.__name__ if kind in NAMED or isinstance(transform, type) else kind.__name__
+    )[:MAX_NAME]

@@ -12,11 +12,21 @@ from time import perf_counter
 from types import ModuleType
 from typing import Any
 
-from vitprof.watch.fetch_times import MAKING, TimedCollate, count_opened, timed_compose, timed_fetch, unpacked
+from vitprof.watch.fetch_times import (
+    MAKING,
+    TimedCollate,
+    count_opened,
+    timed_compose,
+    timed_fetch,
+    unpacked,
+)
 from vitprof.watch.patching import DATALOADER, STATEFUL, Guard, leave_sign, when_imported
 from vitprof.watch.watcher import Watcher, the_watcher
 
-COMPOSES = {"torchvision.transforms.transforms": "__call__", "torchvision.transforms.v2._container": "forward"}
+COMPOSES = {
+    "torchvision.transforms.transforms": "__call__",
+    "torchvision.transforms.v2._container": "forward",
+}
 """Modules with a class `Compose`, and its method that transforms."""
 OPTIMIZER = "torch.optim.optimizer"
 MARK = "_vitprof_times"
@@ -82,7 +92,9 @@ def time_fetching(dataloader: ModuleType) -> None:
     @functools.wraps(begin_single)
     def begin_own(self: Any, *args: Any, **kwargs: Any) -> None:
         begin_single(self, *args, **kwargs)
-        self._dataset_fetcher._vitprof_worker = -1  # also in a worker, for a loader that its dataset reads
+        self._dataset_fetcher._vitprof_worker = (
+            -1
+        )  # also in a worker, for a loader that its dataset reads
 
     dataloader._SingleProcessDataLoaderIter.__init__ = begin_own
     for fetcher in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher):
@@ -102,7 +114,9 @@ def _reported(begin: Callable[..., None], watcher: Watcher, guard: Guard) -> Cal
     @functools.wraps(begin)
     def begin_reported(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
         with watcher.forking:  # no thread of vitprof may hold a lock while workers are forked
-            if any(iterator is self for iterator in BEGINNING):  # a base class, or part of making it
+            if any(
+                iterator is self for iterator in BEGINNING
+            ):  # a base class, or part of making it
                 begin(self, loader, *args, **kwargs)
                 return
             if (began := BEGAN_OWN.pop(id(loader), 0.0)) == 0:
@@ -154,7 +168,9 @@ def _time_next(dataloader: ModuleType, guard: Guard, watcher: Watcher) -> None:
         return any_next(self)
 
     def any_next(self: Any) -> Any:
-        if MAKING.laps is not None:  # a dataset reads a loader of its own: part of making the batch that is requested
+        if (
+            MAKING.laps is not None
+        ):  # a dataset reads a loader of its own: part of making the batch that is requested
             return unpacked(following(self))[0]
         guard(watcher.receiver.asked, self, perf_counter())
         kept, watcher.receiver.kept = watcher.receiver.kept, None
@@ -207,7 +223,12 @@ def _time_shutdown(kind: Any, watcher: Watcher) -> None:
             return
         watcher.plain.leave()
         loop = watcher.loop
-        if loop is not None and loop.step is not None and not loop.step.last and loop.state.name == "FETCHED":
+        if (
+            loop is not None
+            and loop.step is not None
+            and not loop.step.last
+            and loop.state.name == "FETCHED"
+        ):
             loop.step.wait_longer(loop.device, now_s - since_s)
             watcher.preparation.close_span(since_s)
             watcher.preparation.open_span(now_s)

@@ -35,7 +35,9 @@ class Begun(NamedTuple):
     told_s: float
 
 
-FRAMEWORKS = frozenset(("transformers", "ultralytics", "fastai", "skorch", "lightning", "pytorch_lightning"))
+FRAMEWORKS = frozenset(
+    ("transformers", "ultralytics", "fastai", "skorch", "lightning", "pytorch_lightning")
+)
 """Packages that make the DataLoader, or say where it is made."""
 UNKNOWN = Begun(math.nan, math.nan, math.nan)
 
@@ -43,7 +45,9 @@ UNKNOWN = Begun(math.nan, math.nan, math.nan)
 class Seen:
     """A DataLoader, or a watched loader of another kind, that was iterated over."""
 
-    def __init__(self, facts: dict[str, Any], *, declared: bool = False, each_is_a_step: bool = False) -> None:
+    def __init__(
+        self, facts: dict[str, Any], *, declared: bool = False, each_is_a_step: bool = False
+    ) -> None:
         """`facts`: `loader_facts`; `declared`: the script says that it trains; `each_is_a_step`: each batch."""
         self.facts, self.declared, self.each_is_a_step = facts, declared, each_is_a_step
         self.trains = True
@@ -90,7 +94,10 @@ class QuietRequests:
 
         def called(module: Any, _: Any) -> None:
             with contextlib.suppress(Exception):  # the script would get it
-                if threading.get_ident() == self.last[1] and next(module.parameters(), None) is not None:
+                if (
+                    threading.get_ident() == self.last[1]
+                    and next(module.parameters(), None) is not None
+                ):
                     hook.remove()
                     self._listens = False
                     if not torch.is_grad_enabled():
@@ -161,13 +168,20 @@ class Loaders:
     def is_ours(self, loader_or_iterator: Any) -> bool:
         """Returns whether this is the train loader, or an iterator of it."""
         ours = self.ours
-        return ours is not None and (ours.iterator is loader_or_iterator or self.of(loader_or_iterator) is ours)
+        return ours is not None and (
+            ours.iterator is loader_or_iterator or self.of(loader_or_iterator) is ours
+        )
 
     def is_apart(self, loader_or_iterator: Any) -> bool:
         """Returns whether this thread iterates apart from the one that trains: another one, in its own iteration."""
         ours, thread = self.ours, threading.get_ident()
         self._apart.discard(thread)
-        if ours is None or self.trainer in (0, thread) or not ours.is_alive or ours.iterator is loader_or_iterator:
+        if (
+            ours is None
+            or self.trainer in (0, thread)
+            or not ours.is_alive
+            or ours.iterator is loader_or_iterator
+        ):
             return False
         if ours.is_over and self.of(loader_or_iterator) is ours:  # the next epoch
             return False
@@ -209,7 +223,11 @@ class Loaders:
         """
         ours = self.ours
         over = ours is None or ours.is_over or (settled and ours.iterator is None)
-        goes_on = over and not self.declares and self._n_again >= max(STEPS_WITHOUT_LOADER, 2 * self._most_again)
+        goes_on = (
+            over
+            and not self.declares
+            and self._n_again >= max(STEPS_WITHOUT_LOADER, 2 * self._most_again)
+        )
         self._n_again = -math.inf if goes_on else self._n_again  # until the next request
         return goes_on
 
@@ -221,7 +239,9 @@ class Loaders:
     def begins_another_job(self) -> bool:
         """Returns whether hydra runs another job in this process than at the last call, as with `--multirun`."""
         before = self._job
-        with contextlib.suppress(Exception):  # not imported, not used here, or without a number, as that of one job
+        with contextlib.suppress(
+            Exception
+        ):  # not imported, not used here, or without a number, as that of one job
             self._job = sys.modules["hydra.core.hydra_config"].HydraConfig.get().job.num
         return before not in (None, self._job)
 
@@ -234,7 +254,9 @@ class Loaders:
         if loader not in self._seen:
             facts = loader_facts(loader) if facts is None else facts
             loaders = (loader, getattr(loader, "dataset", None))
-            declared = any(ref() is each for ref in self._declared for each in loaders if each is not None)
+            declared = any(
+                ref() is each for ref in self._declared for each in loaders if each is not None
+            )
             self._seen[loader] = Seen(facts, declared=declared)
         seen = self._seen[iterator] = self._seen[loader]
         seen.alive, seen.is_over = (weakref.ref(loader), weakref.ref(iterator)), False
@@ -268,14 +290,19 @@ class BackwardPasses:
             return False
         self._look_at += self._n // 2  # gradients may be accumulated over many
         now = set(map(id, _parameters(loss)))  # a batch of its own that was changed is none
-        return any(id(p) in now and _is_there(p) and not p.detach().equal(before) for p, before in self._kept)
+        return any(
+            id(p) in now and _is_there(p) and not p.detach().equal(before)
+            for p, before in self._kept
+        )
 
 
 def _is_there(parameter: Any) -> bool:
     """Returns whether it is a plain tensor whose values are in memory: FSDP frees those of a whole one meanwhile."""
     if type(parameter).__name__ not in ("Parameter", "Tensor"):
         return False
-    return bool(parameter.untyped_storage().nbytes() >= parameter.numel() * parameter.element_size())
+    return bool(
+        parameter.untyped_storage().nbytes() >= parameter.numel() * parameter.element_size()
+    )
 
 
 def _parameters(loss: Any) -> Iterator[Any]:
@@ -352,7 +379,9 @@ def generic_facts(loader: Any) -> dict[str, Any]:
 
     dataset = getattr(loader, "dataset", None)
     return {
-        "dataset": None if loader is None else type(loader if dataset is None else dataset).__name__,
+        "dataset": None
+        if loader is None
+        else type(loader if dataset is None else dataset).__name__,
         "batch_size": known("batch_size", int),
         "num_workers": known("num_workers", int) or 0,
         "pin_memory": bool(known("pin_memory", bool)),

@@ -27,7 +27,16 @@ from torch import Tensor
 from vitprof.measure.devices import Device, not_kept
 from vitprof.measure.devices.events import EventDevice
 from vitprof.measure.step_columns import BatchTimes, StepMarks, n_ready
-from vitprof.watch.batches import MOST_OPTIMIZERS, NOTHING, Ahead, Copies, Step, batch_times, n_samples, together
+from vitprof.watch.batches import (
+    MOST_OPTIMIZERS,
+    NOTHING,
+    Ahead,
+    Copies,
+    Step,
+    batch_times,
+    n_samples,
+    together,
+)
 from vitprof.watch.fetch_times import FetchTimes, made_between
 from vitprof.watch.loaders import UNKNOWN, Seen
 from vitprof.watch.other_loaders import OtherBatch
@@ -40,7 +49,9 @@ ITER_AND_NEXT_S = 0.05
 """The wait for a first batch requested this soon (s) after `iter(loader)` includes that call, which starts workers."""
 
 
-State = enum.Enum("State", ["IDLE", "WAITING", "FETCHED", "WORKED", "LEFT", "PLAIN", "VALIDATING", "PAUSED"])
+State = enum.Enum(
+    "State", ["IDLE", "WAITING", "FETCHED", "WORKED", "LEFT", "PLAIN", "VALIDATING", "PAUSED"]
+)
 """What the loop does: no batch is requested yet, or an epoch begins; a batch is requested; the script has it; it has
 worked on it (a backward pass, an optimizer's step, or its own mark); it has left the step that it marks; the fast path
 notes steps; it iterates over another loader without gradients; the run is over for now."""
@@ -84,7 +95,11 @@ class Loop:
         self._loader: Seen | None = None
         self._left_s = self._validating_since_s = math.nan
         if instead_of is not None:
-            self.epoch, self.state, self.ahead = instead_of.epoch, instead_of.state, instead_of.ahead
+            self.epoch, self.state, self.ahead = (
+                instead_of.epoch,
+                instead_of.state,
+                instead_of.ahead,
+            )
             self.requested, self.step = instead_of.requested, instead_of.step
             if self.step is not None:
                 marks = self.step.marks
@@ -103,7 +118,9 @@ class Loop:
             self.resume(now_s)
         depth, replay, begun_s = n_ready(iterator), self.steps.replay, 0.0
         kept = None if replay is None else replay.batch()
-        waited_s = begun_since_s + sum(other.wait_s for other in self._carried if other.asked_s >= begun.told_s)
+        waited_s = begun_since_s + sum(
+            other.wait_s for other in self._carried if other.asked_s >= begun.told_s
+        )
         if begun.told_s <= now_s < begun.told_s + waited_s + ITER_AND_NEXT_S:
             begun_s, now_s = begun.until_s - begun.since_s, now_s if waited_s else begun.until_s
         self.steps.forward.request()
@@ -112,7 +129,9 @@ class Loop:
         self.state = State.WAITING
         return kept
 
-    def receive(self, now_s: float, batch: Any, times: FetchTimes | None, *, last: bool = False) -> None:
+    def receive(
+        self, now_s: float, batch: Any, times: FetchTimes | None, *, last: bool = False
+    ) -> None:
         """Begins the step of the requested batch, made in `times`; `last`: there is none, the iteration is over."""
         assert self.requested is not None
         samples, made, replay = n_samples(batch), None, self.steps.replay
@@ -125,7 +144,9 @@ class Loop:
             made = batch_times(times, queue_depth)
             self.steps.add_transforms(times[-1], samples)
         self.begin(since_s, now_s, samples, made, last=last)
-        if self.step is not None and not last:  # what comes between two epochs is before the first of the next
+        if (
+            self.step is not None and not last
+        ):  # what comes between two epochs is before the first of the next
             self.steps.forward.begin_step(self.step, batch)
         if self.copies is not None:
             self.copies.begin(batch, again=replay is not None and replay.replaying)
@@ -133,7 +154,13 @@ class Loop:
             replay.keep(batch)
 
     def begin(
-        self, asked_s: float, got_s: float, samples: int, made: BatchTimes | None, *, last: bool = False
+        self,
+        asked_s: float,
+        got_s: float,
+        samples: int,
+        made: BatchTimes | None,
+        *,
+        last: bool = False,
     ) -> StepMarks:
         """Begins a step."""
         carried, self._carried = self._carried, []
@@ -152,7 +179,9 @@ class Loop:
     def request_other(self, now_s: float, loader: Seen | None) -> None:
         """Notes that a batch of another loader is requested: for this step too, or the next; None: to validate."""
         step = self.step
-        ended = step is not None and step.end is not None and (step.last or self.state is State.LEFT)
+        ended = (
+            step is not None and step.end is not None and (step.last or self.state is State.LEFT)
+        )
         if loader is None:
             if self.state not in (State.VALIDATING, State.PAUSED, State.WAITING):
                 self.end(now_s)
@@ -207,7 +236,12 @@ class Loop:
         if differentiated is not result or loss is None:
             loss = differentiated
         validates = 0 <= step.updated < len(step.others)
-        if type(loss) is Tensor and loss.numel() == 1 and loss.device == self.device.torch_device and not validates:
+        if (
+            type(loss) is Tensor
+            and loss.numel() == 1
+            and loss.device == self.device.torch_device
+            and not validates
+        ):
             step.marks.loss = self.device.keep(loss, self.steps.n)
         return True
 
@@ -271,10 +305,18 @@ class Loop:
             if noted is None or state is not State.LEFT:
                 self.device.release(*(noted or ())[1:])
                 noted = validated_since_s, validation[0].asked
-            self.device.release(*(other.asked for other in validation if noted is None or other.asked is not noted[1]))
+            self.device.release(
+                *(
+                    other.asked
+                    for other in validation
+                    if noted is None or other.asked is not noted[1]
+                )
+            )
         before_copy = None if self.copies is None else self.copies.end(marks if counts else None)
         if counts:
-            if noted is not None and not (validation or others.batches or step.last or state is State.LEFT):
+            if noted is not None and not (
+                validation or others.batches or step.last or state is State.LEFT
+            ):
                 self.device.release(noted[1])
                 noted = None
             if noted is None:
@@ -287,14 +329,18 @@ class Loop:
             if step.carried or step.others:
                 self.steps.count_loaders(self._loader, step)
             others.count_end(self.steps.n, validated=math.isfinite(validated_since_s))
-            if noted is not None and step.stepped is not None:  # where the step ended is known otherwise
+            if (
+                noted is not None and step.stepped is not None
+            ):  # where the step ended is known otherwise
                 self.device.release(step.stepped[1])
                 step.stepped = None
             noted = noted or (now_s, now_s if self.device.immediate else self.device.mark())
             self.steps.step(step, *noted, () if self.copies is None else self.copies.take_sides())
         else:
             self.ahead = Ahead(marks.t_got - marks.t_start, marks.samples, marks.made)
-            self.device.release(*{id(m): m for m in (marks.copy_start, marks.compute_start)}.values())
+            self.device.release(
+                *{id(m): m for m in (marks.copy_start, marks.compute_start)}.values()
+            )
         _keep_others(self, now_s, validated_since_s)
 
     def resume(self, now_s: float) -> None:
@@ -315,10 +361,19 @@ class Loop:
         if self.steps.confirmed:
             if step is not None and not self.steps.n and step.n_stepped > MOST_OPTIMIZERS:
                 self.steps.facts({"updates_on_one_batch": step.n_stepped})
-            if step is not None and self.state is State.WORKED and step.stepped is not None and not step.last:
+            if (
+                step is not None
+                and self.state is State.WORKED
+                and step.stepped is not None
+                and not step.last
+            ):
                 self.device.release(*(step.end or ())[1:])
                 step.end, step.stepped, self.state = step.stepped, None, State.LEFT
-            if step is not None and step.end is not None and (step.last or self.state is State.LEFT):
+            if (
+                step is not None
+                and step.end is not None
+                and (step.last or self.state is State.LEFT)
+            ):
                 self.steps.others.drop()
                 self.end(step.end[0])
             self.steps.flush()

@@ -30,7 +30,9 @@ class OtherBatch(NamedTuple):
         return self.got_s - self.asked_s
 
 
-def with_others(made: BatchTimes | None, got_s: float, others: Sequence[OtherBatch], device: Device) -> BatchTimes:
+def with_others(
+    made: BatchTimes | None, got_s: float, others: Sequence[OtherBatch], device: Device
+) -> BatchTimes:
     """Returns the times of a step's batch, which it `got_s`, with those of `others`, as if it had waited for them at
     once; their marks, which the device has passed, are released.
     """
@@ -54,7 +56,9 @@ class OtherLoaders:
     are validation.
     """
 
-    def __init__(self, device: Device, add_transforms: Callable[[Sequence[TransformTimes], int], None]) -> None:
+    def __init__(
+        self, device: Device, add_transforms: Callable[[Sequence[TransformTimes], int], None]
+    ) -> None:
         self._device, self._add_transforms = device, add_transforms
         self.batches: list[OtherBatch] = []
         """Those since the last work."""
@@ -77,7 +81,12 @@ class OtherLoaders:
         begun, loader.begun = loader.begun, UNKNOWN
         first = begun is not UNKNOWN
         asked_s = now_s - (begun.until_s - begun.since_s) if first else now_s
-        self._requested = (asked_s, asked_s if self._device.immediate else self._device.mark(), loader, first)
+        self._requested = (
+            asked_s,
+            asked_s if self._device.immediate else self._device.mark(),
+            loader,
+            first,
+        )
 
     def receive(self, now_s: float, batch: Any, times: FetchTimes | None) -> bool:
         """Notes the batch that was requested, None where the loader has no more; returns whether there is one."""
@@ -106,10 +115,14 @@ class OtherLoaders:
 
     def validated_since_s(self, *, last: bool) -> float:
         """Returns since when batches after the last work validate; NaN where they do not. `last`: the epoch is over."""
-        are = self.batches and (last or len({other.loader for other in self.batches}) < len(self.batches))
+        are = self.batches and (
+            last or len({other.loader for other in self.batches}) < len(self.batches)
+        )
         return self.batches[0].asked_s if are else math.nan
 
-    def validation(self, step: int, others: list[OtherBatch], updated: int, *, last: bool) -> list[OtherBatch]:
+    def validation(
+        self, step: int, others: list[OtherBatch], updated: int, *, last: bool
+    ) -> list[OtherBatch]:
         """Returns those of `others`, a step's, that validate, with backward passes and without a step of an optimizer:
         an iteration that begins in the step, or anything after an epoch's last. `updated`: how many came before the
         last step of an optimizer; -1 where none stepped. What comes after that now and then may validate.
@@ -117,7 +130,9 @@ class OtherLoaders:
         after = others[max(0, updated) :]
         if last or not after:
             return after
-        begins = (one.first and one.loader is then.loader for one, then in itertools.pairwise(after))
+        begins = (
+            one.first and one.loader is then.loader for one, then in itertools.pairwise(after)
+        )
         if validation := next((after[i:] for i, begun in enumerate(begins) if begun), []):
             return validation
         regular, self.last_after_update = updated < 0 or self.last_after_update >= step - 1, step
@@ -142,7 +157,10 @@ class OtherLoaders:
             return
         self._joined += 1
         own_wait_s = step.marks.t_got - step.marks.t_start - sum(other.wait_s for other in carried)
-        for loader, s in [(own, own_wait_s), *[(other.loader, other.wait_s) for other in (*carried, *step.others)]]:
+        for loader, s in [
+            (own, own_wait_s),
+            *[(other.loader, other.wait_s) for other in (*carried, *step.others)],
+        ]:
             sums = self._waits.setdefault(loader, [0, 0.0])
             sums[0], sums[1] = sums[0] + 1, sums[1] + s
 
@@ -156,5 +174,8 @@ class OtherLoaders:
         """Sends what is counted when it has doubled, and at the end."""
         if (n := self._joined + self.unclear) and (at_end or n >= 2 * self._told):
             self._told = n
-            loaders = [{**seen.facts, "batches": int(n), "wait_s": s} for seen, (n, s) in self._waits.items()]
+            loaders = [
+                {**seen.facts, "batches": int(n), "wait_s": s}
+                for seen, (n, s) in self._waits.items()
+            ]
             facts({"loaders": loaders, "unclear_loaders_steps": self.unclear})

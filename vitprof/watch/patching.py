@@ -74,7 +74,9 @@ class AfterImport(importlib.abc.MetaPathFinder):
             return None
         if self in sys.meta_path:
             sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)  # from the finders after this: another may wait for the same module
+        spec = importlib.util.find_spec(
+            name
+        )  # from the finders after this: another may wait for the same module
         if spec is None or spec.loader is None:
             return None
         execute = spec.loader.exec_module

@@ -27,7 +27,16 @@ SAMPLE_EVERY_S, RARELY_S = 0.02, 0.2
 OFTEN = 32
 LITTLE_S, OF_FRAMEWORKS_S = 0.3e-3, 2e-3
 """What a loop may do there (s) besides: moving the batch, setting gradients to zero; and what frameworks do."""
-FRAMEWORKS = ("accelerate", "fastai", "ignite", "keras", "lightning", "pytorch_lightning", "skorch", "transformers")
+FRAMEWORKS = (
+    "accelerate",
+    "fastai",
+    "ignite",
+    "keras",
+    "lightning",
+    "pytorch_lightning",
+    "skorch",
+    "transformers",
+)
 LEAST_SAMPLES = 8
 MOST_STEPS = 16
 """Steps of optimizers for one batch that are looked at: some have an optimizer for each parameter."""
@@ -95,7 +104,12 @@ class Preparation:
         if self.skip:
             self.skip -= 1
             return
-        if self._unseen >= UNSEEN or not loop.steps.confirmed or loop.steps.warming_up or compiled():
+        if (
+            self._unseen >= UNSEEN
+            or not loop.steps.confirmed
+            or loop.steps.warming_up
+            or compiled()
+        ):
             return
         self._settle()
         if self._look is not None:  # the device has not come to it
@@ -140,21 +154,35 @@ class Preparation:
     def called(self, module: Any) -> None:
         """Notes the call of a module: the first with parameters is the model."""
         look, has_parameters = self._look, next(module.parameters(), None) is not None
-        if self.is_on and look is not None and threading.get_ident() == look.thread and has_parameters:
+        if (
+            self.is_on
+            and look is not None
+            and threading.get_ident() == look.thread
+            and has_parameters
+        ):
             if math.isfinite(look.stepped_s):
                 look.since_s = look.stepped_s
             look.close_span(perf_counter())
             look.is_seen, look.stepped_s, self._unseen = True, math.nan, 0
-            if look.mark is None and distributed() is None:  # else it may sleep while it waits for other ranks
+            if (
+                look.mark is None and distributed() is None
+            ):  # else it may sleep while it waits for other ranks
                 look.working, look.asleep_s = _used(), look.asleep_s if look.n_stepped else 0.0
             self.unlisten()
 
     def step(self, now_s: float) -> None:
         """Notes a step of an optimizer: where the model is called again for the same batch, that is prepared anew."""
         self.stepped_s = now_s
-        if self.is_on and (look := self._look) is not None and look.is_seen and look.n_stepped < MOST_STEPS:
+        if (
+            self.is_on
+            and (look := self._look) is not None
+            and look.is_seen
+            and look.n_stepped < MOST_STEPS
+        ):
             if look.working is not None:
-                wall_s, cpu_s, taken = (now - then for now, then in zip(_used(), look.working, strict=True))
+                wall_s, cpu_s, taken = (
+                    now - then for now, then in zip(_used(), look.working, strict=True)
+                )
                 known = not taken and threading.get_ident() == look.thread
                 look.asleep_s += max(0.0, wall_s - cpu_s) if known else math.nan
                 look.working = None
@@ -172,7 +200,9 @@ class Preparation:
         """Makes modules report their calls, by a hook of all: to patch a method of `Module` costs 0.1 ms."""
         from torch.nn.modules.module import register_module_forward_pre_hook
 
-        self._hook = register_module_forward_pre_hook(lambda module, _: self._guard(self.called, module))
+        self._hook = register_module_forward_pre_hook(
+            lambda module, _: self._guard(self.called, module)
+        )
 
     def unlisten(self) -> None:
         if self._hook is not None:
@@ -197,7 +227,9 @@ class Preparation:
         known = look.working is None and math.isfinite(look.asleep_s)
         asleep = (look.asleep_s, step_s) if known else (0.0, 0.0)
         of_it: tuple[float, ...] = max(0.0, took_s - little_s), between_s, *asleep, step_s
-        self._longest, of_it = sorted((self._longest, of_it), key=lambda of: sum(of[:3]), reverse=True)
+        self._longest, of_it = sorted(
+            (self._longest, of_it), key=lambda of: sum(of[:3]), reverse=True
+        )
         self._sums = tuple([a + b for a, b in zip(self._sums, of_it, strict=True)])
         self._n += 1
         every_s = SAMPLE_EVERY_S if self._n < OFTEN else RARELY_S
@@ -216,8 +248,13 @@ class Preparation:
     def _send(self, loop: Loop) -> None:
         if self._n >= LEAST_SAMPLES:
             prepared_s, between_s, asleep_s, of_s, all_s = self._sums
-            shares = {"outside_next_frac": prepared_s / all_s, "between_steps_frac": between_s / (all_s + between_s)}
-            loop.steps.facts(shares | ({"asleep_frac": asleep_s / of_s} if of_s > all_s / 4 else {}))
+            shares = {
+                "outside_next_frac": prepared_s / all_s,
+                "between_steps_frac": between_s / (all_s + between_s),
+            }
+            loop.steps.facts(
+                shares | ({"asleep_frac": asleep_s / of_s} if of_s > all_s / 4 else {})
+            )
 
 
 def _used() -> tuple[float, float, int]:

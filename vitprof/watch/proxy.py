@@ -4,7 +4,15 @@ import copy
 from typing import Any
 
 PASSED_ON = (
-    *("__len__", "__length_hint__", "__getitem__", "__setitem__", "__delitem__", "__contains__", "__reversed__"),
+    *(
+        "__len__",
+        "__length_hint__",
+        "__getitem__",
+        "__setitem__",
+        "__delitem__",
+        "__contains__",
+        "__reversed__",
+    ),
     *("__call__", "__enter__", "__exit__", "__add__", "__or__"),
 )
 """Methods that Python looks up in an object's class. A proxy has those that the class of its object has."""
@@ -55,7 +63,9 @@ def passing_for(base: Any, wrapped: Any) -> Any:
     kind = type(wrapped)
     if (known := _CLASSES.get((base, kind))) is not None:
         return known
-    methods = {name: _passed_on(name) for name in PASSED_ON if getattr(kind, name, None) is not None}
+    methods = {
+        name: _passed_on(name) for name in PASSED_ON if getattr(kind, name, None) is not None
+    }
     if hasattr(kind, "__next__") and (own := getattr(base, "_vitprof_next", None)) is not None:
         methods["__next__"] = own
     made = _CLASSES[base, kind] = type(base.__name__, (base,), {"__doc__": kind.__doc__, **methods})

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 ALL_RANKS = "VITPROF_WATCH_RANKS"
 """Environment variable: set where that program records the steps of all ranks of a distributed job."""
-RANKS = (("RANK",), ("LOCAL_RANK", "NODE_RANK"), ("OMPI_COMM_WORLD_RANK",), ("PMI_RANK",), ("SLURM_PROCID",))
+RANKS = (
+    ("RANK",),
+    ("LOCAL_RANK", "NODE_RANK"),
+    ("OMPI_COMM_WORLD_RANK",),
+    ("PMI_RANK",),
+    ("SLURM_PROCID",),
+)
 """Variables that tell a process its rank; all of the first group that there is are 0 in the first process."""
 
 
@@ -75,14 +81,22 @@ def is_recorded() -> bool:
 
 def n_ranks() -> int:
     """Returns the number of the job's processes."""
-    return whole_number("WORLD_SIZE") if (group := distributed()) is None else int(group.get_world_size())
+    return (
+        whole_number("WORLD_SIZE")
+        if (group := distributed()) is None
+        else int(group.get_world_size())
+    )
 
 
 BROADCAST = "_broadcast_coalesced"
 """The function of `torch.distributed` by which DistributedDataParallel sends buffers (BatchNorm has some), from rank 0
 before each forward pass."""
 WAITS = (
-    ("torch.distributed", "Work", "wait"),  # of all collectives but those in C++: DDP's in the backward pass
+    (
+        "torch.distributed",
+        "Work",
+        "wait",
+    ),  # of all collectives but those in C++: DDP's in the backward pass
     ("torch.distributed", "ProcessGroup", "monitored_barrier"),
     ("multiprocessing.synchronize", "Barrier", "wait"),
 )
@@ -130,7 +144,9 @@ class Forward:
             setattr(self._module, BROADCAST, self._timed_broadcast)
         self._patched: list[tuple[Any, str, Any, Any]] = []
         for module, kind, name in WAITS if self._is_on else ():
-            if (method := getattr(owner := getattr(sys.modules.get(module), kind, None), name, None)) is not None:
+            if (
+                method := getattr(owner := getattr(sys.modules.get(module), kind, None), name, None)
+            ) is not None:
                 timed = self._timed(method)
                 setattr(owner, name, timed)
                 self._patched.append((owner, name, timed, method))
@@ -171,7 +187,10 @@ class Forward:
         awaited_s, self._begun = self._awaited_s - self._begun[0], (self._awaited_s, self._n_waits)
         n_requested, *_ = self._requested or (self._n,)
         self._thread, self._waits, self._requested = threading.get_ident(), [], None
-        (stepped_s, n, until_s, n_waits), self._stepped = self._stepped, (math.nan, math.nan, 0.0, 0)
+        (stepped_s, n, until_s, n_waits), self._stepped = (
+            self._stepped,
+            (math.nan, math.nan, 0.0, 0),
+        )
         known = n == n_requested and (self._device.immediate or n_waits == self._n_waits)
         between_s = asked_s - stepped_s - (self._awaited_s - until_s) if known else math.nan
         return between_s, self._n - before, awaited_s
@@ -204,15 +223,22 @@ class Forward:
             took_s = self._device.seconds(end) - marks.compute_start - waited_s
             before_s, begun_s = marks.previous_end, marks.compute_start
             for_data_s = max(0.0, min(marks.t_got, begun_s) - max(marks.t_start, before_s))
-            between_s = begun_s - before_s - for_data_s + 0 * marks.made.between_s  # NaN where that is not known
+            between_s = (
+                begun_s - before_s - for_data_s + 0 * marks.made.between_s
+            )  # NaN where that is not known
             awaited_s = marks.made.awaited_s + waited_s
-            marks.made = marks.made._replace(between_s=between_s, awaited_s=awaited_s, forward_s=max(0.0, took_s))
+            marks.made = marks.made._replace(
+                between_s=between_s, awaited_s=awaited_s, forward_s=max(0.0, took_s)
+            )
         for found in forward:
             self._device.release(*found)
 
     def close(self) -> None:
         """Restores PyTorch's functions, unless another tool has replaced them since."""
-        if self._broadcast is not None and getattr(self._module, BROADCAST) == self._timed_broadcast:
+        if (
+            self._broadcast is not None
+            and getattr(self._module, BROADCAST) == self._timed_broadcast
+        ):
             setattr(self._module, BROADCAST, self._broadcast)
         for owner, name, timed, method in self._patched:
             if getattr(owner, name) is timed:
@@ -220,7 +246,9 @@ class Forward:
 
     def _timed(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
-        def wait(awaited: Any, *args: Any, **kwargs: Any) -> Any:  # pybind11 looks for this name: no call by C++
+        def wait(
+            awaited: Any, *args: Any, **kwargs: Any
+        ) -> Any:  # pybind11 looks for this name: no call by C++
             if threading.get_ident() != self._thread:
                 return method(awaited, *args, **kwargs)
             since_s = perf_counter()

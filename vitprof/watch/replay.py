@@ -86,7 +86,11 @@ class Replay:
             if self._kept and self.block < MOST_BLOCKS - 1:
                 self.block, self._n = self.block + 1, 0
             else:
-                self.give_up("" if self._kept else "a batch is too large to be kept beside the script's own memory")
+                self.give_up(
+                    ""
+                    if self._kept
+                    else "a batch is too large to be kept beside the script's own memory"
+                )
         return recorded, skipped
 
     def give_up(self, why: str) -> None:
@@ -99,16 +103,25 @@ class Replay:
     def add(self, steps: Columns) -> Columns:
         """Adds recorded steps to their blocks; returns those of the run, which had no kept batch."""
         number = steps["step"]
-        for i, (step, warmup) in enumerate(zip(number.tolist(), steps["warmup"].tolist(), strict=True)):
+        for i, (step, warmup) in enumerate(
+            zip(number.tolist(), steps["warmup"].tolist(), strict=True)
+        ):
             block = int(-step) if step < 0 else self._block_of.pop(step, None)
             if block is not None and not warmup:
-                took: dict[str, Any] = {"steps": 1, **{name: float(steps[name][i]) for name in SUMMED}}
+                took: dict[str, Any] = {
+                    "steps": 1,
+                    **{name: float(steps[name][i]) for name in SUMMED},
+                }
                 self._blocks.setdefault(block, Counter()).update(took)
         return {name: column[number >= 0] for name, column in steps.items()}
 
     def send(self, facts: Callable[[dict[str, Any]], None]) -> None:
         """Sends the facts "replay" (of each ended block its steps and sums of seconds) and "replay_refused"."""
-        blocks = {str(block): dict(sums) for block, sums in sorted(self._blocks.items()) if block < self.block}
+        blocks = {
+            str(block): dict(sums)
+            for block, sums in sorted(self._blocks.items())
+            if block < self.block
+        }
         facts({"replay": blocks, "replay_refused": self.why_not or None})
 
 

@@ -60,8 +60,12 @@ def leaves_described(samples: Sequence[Any]) -> list[dict[str, Any]]:
                 "path": path,
                 "kinds": sorted({each["kind"] for each in seen}),
                 "dtypes": sorted({each["dtype"] for each in seen}),
-                "least_shape": [min(sizes) for sizes in zip(*shapes, strict=True)] if same_rank else None,
-                "largest_shape": [max(sizes) for sizes in zip(*shapes, strict=True)] if same_rank else None,
+                "least_shape": [min(sizes) for sizes in zip(*shapes, strict=True)]
+                if same_rank
+                else None,
+                "largest_shape": [max(sizes) for sizes in zip(*shapes, strict=True)]
+                if same_rank
+                else None,
                 "bytes": sum(each["bytes"] for each in seen) / len(seen),
                 "narrow": max(narrow, key=_width) if all(narrow) else "",
             }
@@ -72,7 +76,9 @@ def leaves_described(samples: Sequence[Any]) -> list[dict[str, Any]]:
 def _leaf_described(value: Any) -> dict[str, Any]:
     kind, dtype, size, narrow = type(value).__name__, "", sys.getsizeof(value), ""
     shape: tuple[int, ...] = ()
-    if type(value).__module__.partition(".")[0] in ("torch", "torchvision") and hasattr(value, "element_size"):
+    if type(value).__module__.partition(".")[0] in ("torch", "torchvision") and hasattr(
+        value, "element_size"
+    ):
         kind, dtype, shape = "tensor", str(value.dtype).removeprefix("torch."), tuple(value.shape)
         size, narrow = value.numel() * value.element_size(), narrowest(value)
     elif hasattr(value, "dtype") and hasattr(value, "nbytes") and hasattr(value, "shape"):  # NumPy
@@ -106,11 +112,17 @@ def narrowest(values: Any) -> str:
         tensor = torch.as_tensor(values).detach()
     except (TypeError, ValueError, RuntimeError):
         return ""
-    if tensor.numel() < SOME_ELEMENTS or tensor.dtype in (torch.uint8, torch.bool) or tensor.is_complex():
+    if (
+        tensor.numel() < SOME_ELEMENTS
+        or tensor.dtype in (torch.uint8, torch.bool)
+        or tensor.is_complex()
+    ):
         return ""
     if tensor.is_floating_point():
         axis = next((a for a in (0, -1) if tensor.dim() >= 3 and tensor.shape[a] <= 4), None)
-        channels = [tensor.flatten()] if axis is None else [each.flatten() for each in tensor.unbind(axis)]
+        channels = (
+            [tensor.flatten()] if axis is None else [each.flatten() for each in tensor.unbind(axis)]
+        )
         few = all(len(c) >= MANY_ELEMENTS and len(torch.unique(c)) <= FEW_VALUES for c in channels)
         return "uint8" if few else ""
     low, high = int(tensor.min()), int(tensor.max())
@@ -136,9 +148,14 @@ def _equal(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, torch.Tensor):
         same = a.shape == b.shape and a.dtype == b.dtype
-        return same and (torch.equal(a, b) or bool(torch.isclose(a, b, rtol=0, atol=0, equal_nan=True).all()))
+        return same and (
+            torch.equal(a, b) or bool(torch.isclose(a, b, rtol=0, atol=0, equal_nan=True).all())
+        )
     if hasattr(a, "tobytes"):  # an array or an image
-        return bool(getattr(a, "shape", a.size) == getattr(b, "shape", b.size) and a.tobytes() == b.tobytes())
+        return bool(
+            getattr(a, "shape", a.size) == getattr(b, "shape", b.size)
+            and a.tobytes() == b.tobytes()
+        )
     try:
         return bool(a == b) or repr(a) == repr(b)  # NaN equals itself
     except Exception:  # objects of the script's own that cannot be compared
@@ -191,7 +208,11 @@ def storage_point(dataset: Any, chosen: Sequence[int]) -> dict[str, Any] | None:
         return None
     if point is None:
         return None
-    return {"names": point.names, "same": point.same, "value": leaves_described(point.stages[-1])[0]}
+    return {
+        "names": point.names,
+        "same": point.same,
+        "value": leaves_described(point.stages[-1])[0],
+    }
 
 
 def random_from(dataset: Any, chosen: Sequence[int]) -> Point | None:
@@ -213,7 +234,9 @@ def random_from(dataset: Any, chosen: Sequence[int]) -> Point | None:
         transforms, stages, same = parts_of(compose), [given[1:]], 0
         for transform in transforms:
             made = [transform(copy.copy(given[0])) for _ in range(TRIES)]
-            if BY_NAME.search(name_of(transform)) or any(different(made[0], other) for other in made[1:]):
+            if BY_NAME.search(name_of(transform)) or any(
+                different(made[0], other) for other in made[1:]
+            ):
                 break
             given[0], same = made[0], same + 1
             stages.append([transform(copy.copy(value)) for value in stages[-1]])
@@ -237,11 +260,20 @@ def transformed(dataset: Any) -> Iterator[tuple[Any, str]]:
         seen.add(id(owner))
         for name in ATTRIBUTES:
             with contextlib.suppress(Exception):  # a property of the script's own
-                if callable(value := getattr(owner, name, None)) and name_of(value) != "StandardTransform":
+                if (
+                    callable(value := getattr(owner, name, None))
+                    and name_of(value) != "StandardTransform"
+                ):
                     yield owner, name
         for name in INNER:
             inner = getattr(owner, name, None)
-            left += list(inner)[:8] if isinstance(inner, (list, tuple)) else [inner] if inner is not None else []
+            left += (
+                list(inner)[:8]
+                if isinstance(inner, (list, tuple))
+                else [inner]
+                if inner is not None
+                else []
+            )
 
 
 CROPPED = 8 / 7

@@ -80,7 +80,13 @@ class Session(EventBuffer):
         if self._wanted is not None:
             loader = {**loader, "name": self._wanted.name}
         self._connection = connect()
-        facts = {"pid": os.getpid(), "device": device.name, **software(), "world_size": n_ranks() or 1, "rank": rank()}
+        facts = {
+            "pid": os.getpid(),
+            "device": device.name,
+            **software(),
+            "world_size": n_ranks() or 1,
+            "rank": rank(),
+        }
         facts["watched"] = loader
         if facts["world_size"] > 1:
             key = job_key() if os.environ.get(ALL_RANKS) else ""
@@ -115,9 +121,15 @@ class Session(EventBuffer):
         if why:
             self.facts({"partly_watched": why})
         if connection is not None and not self._ended:
-            ended_by = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)  # interactive: an old one
-            self.pause(*(("failed", f"watching was given up ({why})") if why else how_it_ended(ended_by)))
-            if not connection.collector:  # how the script ends is seen by the command; that watching has, is not
+            ended_by = (
+                None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+            )  # interactive: an old one
+            self.pause(
+                *(("failed", f"watching was given up ({why})") if why else how_it_ended(ended_by))
+            )
+            if (
+                not connection.collector
+            ):  # how the script ends is seen by the command; that watching has, is not
                 self.end("done")
         self._closing.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
@@ -158,7 +170,9 @@ class Session(EventBuffer):
 
     def _send(self, connection: Connection) -> None:
         try:
-            stream = io.BytesIO()  # the buffer of a socket's file would be flushed again in every forked process
+            stream = (
+                io.BytesIO()
+            )  # the buffer of a socket's file would be flushed again in every forked process
             for message in self.drain():
                 write_message(stream, message)
                 if self._live is not None and not isinstance(message, Note):
@@ -172,7 +186,9 @@ class Session(EventBuffer):
             with contextlib.suppress(OSError, ValueError):
                 connection.listen()  # the receiver may have said why it takes no more
             if isinstance(error, TimeoutError) and not connection.collector:
-                error = OSError("nothing reads them: of several processes that train, the first is recorded")
+                error = OSError(
+                    "nothing reads them: of several processes that train, the first is recorded"
+                )
             why = connection.refusal or f"sending data failed: {error}"
         if why:
             self._connection = None
@@ -202,7 +218,9 @@ class Connection:
     number: nothing is done with that. Methods raise `OSError` where the receiver or the socket is gone.
     """
 
-    def __init__(self, connected: socket.socket, starting: subprocess.Popen[bytes] | None = None) -> None:
+    def __init__(
+        self, connected: socket.socket, starting: subprocess.Popen[bytes] | None = None
+    ) -> None:
         self._whole, self._starting = connected, starting
         self._is = os.fstat(connected.fileno())
         self._received = b""

@@ -105,7 +105,9 @@ class Source:
             self._busy, guard = True, self._watcher.guard
             try:
                 guard(self._ask, perf_counter())
-                taken = method(*args, **kwargs)  # where it fails, as at its time limit, the next call goes on with it
+                taken = method(
+                    *args, **kwargs
+                )  # where it fails, as at its time limit, the next call goes on with it
                 guard(self._give, perf_counter(), taken)
             finally:
                 self._busy = False

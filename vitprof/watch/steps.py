@@ -38,7 +38,16 @@ SIDE_FRAC = 0.03
 SAMPLED_EVERY = 50
 """Of so many steps, one is timed by waiting for a device that has no timed events, and the one before it waits too."""
 
-NOTED = (*FETCHED, "batch_values", "between_s", "collectives", "awaited_s", "forward_s", "compute_end", "loss")
+NOTED = (
+    *FETCHED,
+    "batch_values",
+    "between_s",
+    "collectives",
+    "awaited_s",
+    "forward_s",
+    "compute_end",
+    "loss",
+)
 """The figures that are noted of a step: its batch, what its rank did (s), its end (s), its loss."""
 
 
@@ -86,7 +95,9 @@ class StepEnds:
 
     def __init__(self, device: Device, emit: Callable[[StepMarks], None], forward: Forward) -> None:
         self._device, self._emit, self._forward = device, emit, forward
-        self.noted: deque[tuple[tuple[float, Any] | None, Sequence[OtherBatch], Sequence[Any], Sequence[Any]]] = deque()
+        self.noted: deque[
+            tuple[tuple[float, Any] | None, Sequence[OtherBatch], Sequence[Any], Sequence[Any]]
+        ] = deque()
         """Of each step that the device has not passed yet: when its optimizer stepped, with the device's mark, its
         batches of other loaders, marks in other streams, those of its forward pass. NaN where no step came between two.
         """
@@ -153,7 +164,12 @@ class SampledSteps:
             self._device.synchronize()
             if place == 1:
                 self._took_s.append(perf_counter() - marks.t_got)
-                self._facts({"estimated_step_s": median(self._took_s), "estimated_from_steps": len(self._took_s)})
+                self._facts(
+                    {
+                        "estimated_step_s": median(self._took_s),
+                        "estimated_from_steps": len(self._took_s),
+                    }
+                )
 
 
 class Steps:
@@ -167,7 +183,9 @@ class Steps:
         self.forward = Forward(device, shares=watched and n_ranks() > 1)
         keep = self._buffer.append if watched else lambda marks: None
         self._ends = StepEnds(device, keep, self.forward)
-        self._recorder = self._ends.recorder = StepRecorder(device, keep if device.immediate else self._ends.settle)
+        self._recorder = self._ends.recorder = StepRecorder(
+            device, keep if device.immediate else self._ends.settle
+        )
         self._session = Session(watcher, self._send) if watched else Unheard()
         self._sending = threading.Lock()
         self.may_be_plain = device.immediate and device.timed and watched
@@ -180,11 +198,17 @@ class Steps:
         """What last stood in for the train loader where the waits of a step may not be known; "" where nothing did."""
         self._n_unknown = 0
         self._sampled = (
-            SampledSteps(device, self._session.facts) if device.torch_device.type in WAIT_TO_BE_READ else None
+            SampledSteps(device, self._session.facts)
+            if device.torch_device.type in WAIT_TO_BE_READ
+            else None
         )
         self.phase, self.facts = self._session.phase, self._session.facts
         self.resume = self._recorder.resume if device.immediate else self._ends.resume
-        self.begin_again, self.pause, self.forget = self._session.begin_again, self._session.pause, self._session.forget
+        self.begin_again, self.pause, self.forget = (
+            self._session.begin_again,
+            self._session.pause,
+            self._session.forget,
+        )
 
     @property
     def warming_up(self) -> bool:
@@ -203,7 +227,9 @@ class Steps:
         """Sends the steps so far, and from here on those of `loader` (its facts). Raises `OSError` without receiver."""
         if headroom:
             self.may_be_plain = False
-            self.replay = Replay(int(loader.get("num_workers") or 0) * int(loader.get("prefetch_factor") or 2))
+            self.replay = Replay(
+                int(loader.get("num_workers") or 0) * int(loader.get("prefetch_factor") or 2)
+            )
         self._session.begin(self._device, loader)
         self.confirmed = True
 
@@ -239,7 +265,9 @@ class Steps:
         step.marks.samples += sum(other.samples for other in step.others)
         self.others.count(self.n, None if self.warming_up else own, step)
         if self.replay is not None:
-            self.replay.give_up("a step asks several loaders for a batch, and those of one alone are kept")
+            self.replay.give_up(
+                "a step asks several loaders for a batch, and those of one alone are kept"
+            )
         if self.confirmed:
             self.others.send(self._session.facts, at_end=False)
 
@@ -287,7 +315,9 @@ class Steps:
             columns |= {name: np.where(unknown, np.nan, columns[name]) for name in DEVICE_COLUMNS}
             if n := int((unknown & (columns["warmup"] == 0)).sum()):
                 self._n_unknown += n
-                self._session.facts({"unknown_wait_steps": self._n_unknown, "fetched_by": self.source})
+                self._session.facts(
+                    {"unknown_wait_steps": self._n_unknown, "fetched_by": self.source}
+                )
         self._session.steps(columns if self.replay is None else self.replay.add(columns))
 
     def flush(self) -> None:
@@ -329,7 +359,10 @@ class TransformSums:
                 self._samples += samples
                 for names, calls, took_s in transforms:
                     calls_before, before = self._sums.get(names, (0, [0.0] * len(names)))
-                    self._sums[names] = calls_before + calls, [a + b for a, b in zip(before, took_s, strict=True)]
+                    self._sums[names] = (
+                        calls_before + calls,
+                        [a + b for a, b in zip(before, took_s, strict=True)],
+                    )
             used: Counter[str] = Counter()
             by_name: dict[str, Any] = {}
             making: dict[str, float] = {}
@@ -341,6 +374,8 @@ class TransformSums:
                     used[name] += 1
                     key = f"{name} ({used[name]})" if used[name] > 1 else name
                     by_name[key] = {"s_per_sample": total_s / self._samples, "calls": calls}
-            if sent := {name: of for name, of in (("making", making), ("transforms", by_name)) if of}:
+            if sent := {
+                name: of for name, of in (("making", making), ("transforms", by_name)) if of
+            }:
                 self._sent_s = now_s
                 facts(sent)

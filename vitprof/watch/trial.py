@@ -91,7 +91,9 @@ def made_of(loader: Any) -> dict[str, Any]:
     made = _made.get(loader)
     if not made:
         return {}
-    return {f"made_{name}": value for name, value in made.items()} | {"made_alone": _counts[made["place"]] == 1}
+    return {f"made_{name}": value for name, value in made.items()} | {
+        "made_alone": _counts[made["place"]] == 1
+    }
 
 
 def _noted(given: dict[str, Any], dataloader: ModuleType, frame: FrameType) -> dict[str, Any]:
@@ -122,13 +124,23 @@ def _led_here(frame: FrameType) -> tuple[list[str], str]:
     frames = [each for each, _ in itertools.islice(traceback.walk_stack(frame), MOST_FRAMES)]
     # without the folder, which is another one where trials run in copies of it
     lines = [f"{os.path.basename(each.f_code.co_filename)}:{each.f_lineno}" for each in frames]
-    own = (line for each, line in zip(frames, lines, strict=True) if "site-packages" not in each.f_code.co_filename)
-    chain = [f"{line}:{each.f_lasti}" for each, line in zip(frames, lines, strict=True)]  # a line may have two calls
+    own = (
+        line
+        for each, line in zip(frames, lines, strict=True)
+        if "site-packages" not in each.f_code.co_filename
+    )
+    chain = [
+        f"{line}:{each.f_lasti}" for each, line in zip(frames, lines, strict=True)
+    ]  # a line may have two calls
     return chain, next(own, chain[0])
 
 
 def _change(given: dict[str, Any], wanted: dict[str, Any], made: dict[str, Any]) -> None:
-    arguments, cache_bytes, stored = wanted["arguments"], wanted["cache_bytes"], wanted.get("stored")
+    arguments, cache_bytes, stored = (
+        wanted["arguments"],
+        wanted["cache_bytes"],
+        wanted.get("stored"),
+    )
     if "batch_size" in arguments and made["own_batches"]:
         raise ValueError("the script makes its batches itself: batch_size cannot be varied")
     if cache_bytes is not None:
@@ -168,7 +180,10 @@ class KeptSamples(Proxy):
         missing = [i for i in indices if i not in self._vitprof_kept]
         new = {}
         if together is not None and missing:
-            new = {i: self._keep(i, sample) for i, sample in zip(missing, together(missing), strict=True)}
+            new = {
+                i: self._keep(i, sample)
+                for i, sample in zip(missing, together(missing), strict=True)
+            }
         return [new[i] if i in new else self[i] for i in indices]
 
     def _keep(self, index: Any, sample: Any) -> Any:
@@ -177,9 +192,15 @@ class KeptSamples(Proxy):
             if self._vitprof_left > 0:
                 self._vitprof_kept[index] = sample
             else:
-                n, of = len(self._vitprof_kept), f" of {len(self)}" if hasattr(self._vitprof_wrapped, "__len__") else ""
+                n, of = (
+                    len(self._vitprof_kept),
+                    f" of {len(self)}" if hasattr(self._vitprof_wrapped, "__len__") else "",
+                )
                 full = f"{self._vitprof_limit / 1e9:.3g} GB for each loading process were full after {n}{of} samples"
-                tell("notice", f"decode_cache=ram does not fit: {full}; the others are read again each time")
+                tell(
+                    "notice",
+                    f"decode_cache=ram does not fit: {full}; the others are read again each time",
+                )
         return sample
 
 
@@ -191,7 +212,9 @@ def n_bytes(value: Any) -> int:
         return sum(map(n_bytes, value.values()))
     if isinstance(value, (list, tuple)):
         return sum(map(n_bytes, value))
-    if isinstance(size := getattr(value, "size", None), tuple) and hasattr(value, "getbands"):  # a PIL image
+    if isinstance(size := getattr(value, "size", None), tuple) and hasattr(
+        value, "getbands"
+    ):  # a PIL image
         return int(size[0] * size[1] * len(value.getbands()))
     return sys.getsizeof(value)
 
@@ -201,7 +224,9 @@ def report_written_files() -> None:
     its forks; the program that started the trial looks at the folder itself.
     """
     under = os.path.join(os.environ[OPENED_UNDER], "")
-    own = {os.path.abspath(os.environ.get(TELL, ""))}  # vitprof's own file, and those that are made to be temporary
+    own = {
+        os.path.abspath(os.environ.get(TELL, ""))
+    }  # vitprof's own file, and those that are made to be temporary
     created, seen = set[str](), set[str]()
 
     def report(path: object, what: str = "") -> None:
@@ -209,7 +234,12 @@ def report_written_files() -> None:
             return
         whole = os.path.realpath(os.fsdecode(path))
         ours = {whole, *(whole[:i] for i, c in enumerate(whole) if c == os.sep)} & own
-        if ours or whole.startswith((under, *NO_FILES)) or BYTE_CODE in whole or (what and whole in created):
+        if (
+            ours
+            or whole.startswith((under, *NO_FILES))
+            or BYTE_CODE in whole
+            or (what and whole in created)
+        ):
             return
         if not what and not os.path.lexists(whole):
             created.add(whole)
@@ -222,7 +252,9 @@ def report_written_files() -> None:
             if event == "open" and isinstance(args[2], int) and args[2] & WRITES:
                 if not os.path.isdir(args[0]):  # of a file without a name
                     report(args[0])
-            elif event in DELETES and (args[-1] in (-1, None) or len(args) == 1):  # no names in a folder that is open
+            elif event in DELETES and (
+                args[-1] in (-1, None) or len(args) == 1
+            ):  # no names in a folder that is open
                 report(args[0], DELETED)
                 if event == "os.rename":
                     report(args[1])

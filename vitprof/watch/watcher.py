@@ -12,8 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 from vitprof.watch.fast_path import PlainSteps
 from vitprof.watch.fetch_times import FetchTimes
-from vitprof.watch.loaders import STEPS_WITHOUT_LOADER, BackwardPasses, Begun, Loaders, describe_dataset
-from vitprof.watch.patching import SOCKET, STEPS, Guard, leave_sign, makes_workers, report_exit, say, whole_number
+from vitprof.watch.loaders import (
+    STEPS_WITHOUT_LOADER,
+    BackwardPasses,
+    Begun,
+    Loaders,
+    describe_dataset,
+)
+from vitprof.watch.patching import (
+    SOCKET,
+    STEPS,
+    Guard,
+    leave_sign,
+    makes_workers,
+    report_exit,
+    say,
+    whole_number,
+)
 from vitprof.watch.preparation import Preparation
 
 if TYPE_CHECKING:
@@ -82,16 +97,26 @@ class Watcher:
         if (loop := self.loop) is None or (ours := self.loaders.ours) is None:
             return
         ended = loop.steps.confirmed and (ours.is_over or loop.state.name == "WORKED")
-        if self.loaders.is_ours(loader) or (ended and not ours.is_alive):  # one made anew for each epoch
+        if self.loaders.is_ours(loader) or (
+            ended and not ours.is_alive
+        ):  # one made anew for each epoch
             loop.begin_epoch(now)
 
     @in_turn
-    def begun(self, loader: Any, iterator: Any, since_s: float, until_s: float, facts: Any = None) -> None:
+    def begun(
+        self, loader: Any, iterator: Any, since_s: float, until_s: float, facts: Any = None
+    ) -> None:
         """Notes the times between which an iteration over `loader` was begun; `facts` of one that is no DataLoader."""
-        if self.loaders.begins_another_job() and self.loop is not None and self.loop.steps.confirmed:
+        if (
+            self.loaders.begins_another_job()
+            and self.loop is not None
+            and self.loop.steps.confirmed
+        ):
             self.guard.given_up = True
             self.leave()
-            say("hydra's next job is not recorded: this run is of the first; watch another one by its values alone")
+            say(
+                "hydra's next job is not recorded: this run is of the first; watch another one by its values alone"
+            )
         seen = self.loaders.begun(loader, iterator, facts)
         seen.begun = Begun(since_s, until_s, perf_counter())
 
@@ -101,7 +126,9 @@ class Watcher:
         import torch
 
         leave_sign("gradients" if torch.is_grad_enabled() else "batch")
-        in_loop = torch.is_grad_enabled() or getattr(self.loaders.of(iterator), "trains_quietly", False)
+        in_loop = torch.is_grad_enabled() or getattr(
+            self.loaders.of(iterator), "trains_quietly", False
+        )
         if self.source is not None and iterator is not self.source:
             if not (self.source.has_given or in_loop) or self.source.is_foreign(iterator):
                 return  # the first is a check before a batch whose wait is not known anyway
@@ -125,7 +152,9 @@ class Watcher:
             return
         if not ours and not self._take(iterator, now):
             elsewhere = self.loaders.declares and threading.get_ident() != self._asked_in
-            if self.loop is not None and seen is not None and not elsewhere:  # there, the declared loop's wait has it
+            if (
+                self.loop is not None and seen is not None and not elsewhere
+            ):  # there, the declared loop's wait has it
                 seen.trains = seen.declared or not self.loaders.declares
                 self.loop.request_other(now, seen)
             return
@@ -148,7 +177,11 @@ class Watcher:
         loop, ours = self.loop, self.loaders.ours
         self.preparation.open_span(now)
         if loop is None or ours is None or not self.loaders.is_ours(iterator):
-            if loop is not None and loop.steps.others.receive(now, batch, times) and loop.copies is not None:
+            if (
+                loop is not None
+                and loop.steps.others.receive(now, batch, times)
+                and loop.copies is not None
+            ):
                 loop.copies.add(batch)
             return
         if loop.requested is None:
@@ -165,7 +198,11 @@ class Watcher:
         never_plain = self._end_after or self._detach_after or self.source
         if self._entered:  # the script requested the batch inside its step
             loop.enter(now)
-        elif (ours.updates or not self.loaders.trainer) and not never_plain and self._stepped_in == self._asked_in:
+        elif (
+            (ours.updates or not self.loaders.trainer)
+            and not never_plain
+            and self._stepped_in == self._asked_in
+        ):
             self.plain.enter(ours.alive[-1], loop, times)
 
     @in_turn
@@ -173,7 +210,9 @@ class Watcher:
         """Notes the end of an iteration: it is over, or failed."""
         if (seen := self.loaders.of(iterator)) is not None:
             seen.is_over = True
-        if self.loaders.in_thread_apart or (self.source is not None and self.source.is_foreign(iterator)):
+        if self.loaders.in_thread_apart or (
+            self.source is not None and self.source.is_foreign(iterator)
+        ):
             return
         self.plain.leave()
         if (loop := self.loop) is None:
@@ -197,7 +236,9 @@ class Watcher:
             return False
         if ours is not None and (steps := self.loop.steps).confirmed:
             worked = self.loop.state.name == "WORKED" or steps.n > steps.n_before_epoch
-            validates = worked and not ours.updates and not ours.declared and self.loaders.trainer != 0
+            validates = (
+                worked and not ours.updates and not ours.declared and self.loaders.trainer != 0
+            )
             if ours.is_alive and not validates:
                 return False
             steps.others.unclear += validates * (steps.n - steps.n_before_epoch)
@@ -216,7 +257,9 @@ class Watcher:
                 self.loop.steps.facts({"several_threads_train": True})
             return
         trained = next((p for group in optimizer.param_groups for p in group["params"]), None)
-        if trained is not None and trained.device.type != "cpu":  # optimizers that are offloaded have theirs there
+        if (
+            trained is not None and trained.device.type != "cpu"
+        ):  # optimizers that are offloaded have theirs there
             _follow(self, trained)
         fed = self.loaders.is_main(optimizer) and self.loaders.without_gradients.step()
         if self.loop is None:
@@ -225,20 +268,30 @@ class Watcher:
                 return
             self.loop = _open(self, None if trained is None else trained.device)
         (loop := self.loop).optimizer_stepped(perf_counter())
-        fetches = self._worked_in == self._asked_in  # else autograd's thread may step, in a hook of a gradient
+        fetches = (
+            self._worked_in == self._asked_in
+        )  # else autograd's thread may step, in a hook of a gradient
         self._stepped_in = self._asked_in if fetches and self._asked_in else threading.get_ident()
         fetched, leaves = self.loaders.step(optimizer, self._stepped_in), False
         if (ours := self.loaders.ours) is not None:
             ours.updates = True
         if not (elsewhere := self._asked_in != self._stepped_in):
             self.loaders.trainer = self._stepped_in
-            leaves = loop.steps.confirmed and self.loaders.goes_on_without_ours(settled=not loop.steps.warming_up)
+            leaves = loop.steps.confirmed and self.loaders.goes_on_without_ours(
+                settled=not loop.steps.warming_up
+            )
         if self.source is None and (leaves or (fetched is None and elsewhere)):
             from vitprof.watch.sources import open_source  # needs PyTorch
 
             open_source(self, loop, self.loaders.fetched_apart if leaves else ours)
-        elif self.source is None and elsewhere and not loop.steps.confirmed:  # threads that train began together
-            self.loaders.ours, self.loaders.trainer, self._asked_in = fetched, self._stepped_in, self._stepped_in
+        elif (
+            self.source is None and elsewhere and not loop.steps.confirmed
+        ):  # threads that train began together
+            self.loaders.ours, self.loaders.trainer, self._asked_in = (
+                fetched,
+                self._stepped_in,
+                self._stepped_in,
+            )
             loop.change_loader(perf_counter(), expects_work=True)
         if self.source is not None:
             self.source.stepped(optimizer)
@@ -248,8 +301,14 @@ class Watcher:
 
     def confirm(self) -> None:
         """Confirms the candidate as the train loader: what was recorded is training."""
-        if self.loop is not None and self.loaders.ours is not None and not self.loop.steps.confirmed:
-            self.loop.steps.confirm(self.loaders.ours.facts, headroom=bool(os.environ.get(HEADROOM)))
+        if (
+            self.loop is not None
+            and self.loaders.ours is not None
+            and not self.loop.steps.confirmed
+        ):
+            self.loop.steps.confirm(
+                self.loaders.ours.facts, headroom=bool(os.environ.get(HEADROOM))
+            )
 
     # a script that marks its steps, and watches itself
 
@@ -259,7 +318,9 @@ class Watcher:
         self._entered += 1 if entering else -1
         if self.loop is not None and self._entered == entering:
             (self.loop.enter if entering else self.loop.leave)(perf_counter())
-            if self.loop.step is not None and not entering:  # the one sign of training where a CUDA graph is a step
+            if (
+                self.loop.step is not None and not entering
+            ):  # the one sign of training where a CUDA graph is a step
                 self.confirm()
 
     def pause(self, status: str, error: str, *, over: bool = False) -> None:
@@ -277,7 +338,9 @@ class Watcher:
 
     def _enough(self, steps: Any) -> bool:
         ends = bool(self._end_after and steps.n >= self._end_after)
-        if not steps.confirmed or not (ends or (self._detach_after and steps.n >= self._detach_after)):
+        if not steps.confirmed or not (
+            ends or (self._detach_after and steps.n >= self._detach_after)
+        ):
             return False
         self.guard.given_up = True
         self.leave()
@@ -303,7 +366,9 @@ class Watcher:
     def forget(self) -> None:
         """Ends watching in a forked process if its parent trains, or makes a loader's workers; else begins anew."""
         trains = self.loop is not None and self.loop.steps.confirmed
-        self.guard.given_up = bool(self.guard.given_up or trains or not os.environ.get(SOCKET) or makes_workers())
+        self.guard.given_up = bool(
+            self.guard.given_up or trains or not os.environ.get(SOCKET) or makes_workers()
+        )
         self.preparation.is_on = False
         self.plain.drop()
         self.turn, self.forking = threading.RLock(), threading.RLock()

@@ -33,8 +33,15 @@ def run(
     noise = np.clip(noise, -0.5, 0.5)  # on both sides alike: the mean stays
     pace = STEP_S / speed * np.exp(rng.normal(0, between))
     step_s = pace * (1 + noise)
-    idle = IDLE * (1 + (np.where(np.arange(m) % 4, -1.0, 3.0) if stalls else rng.uniform(-0.5, 0.5, m)))
+    idle = IDLE * (
+        1 + (np.where(np.arange(m) % 4, -1.0, 3.0) if stalls else rng.uniform(-0.5, 0.5, m))
+    )
     gap_s = pace * idle
-    known = {"step": np.arange(m), "warmup": np.arange(m) < 5, "samples": BATCH, "t_start_s": np.cumsum(step_s)}
+    known = {
+        "step": np.arange(m),
+        "warmup": np.arange(m) < 5,
+        "samples": BATCH,
+        "t_start_s": np.cumsum(step_s),
+    }
     known |= {"step_s": step_s, "gap_s": gap_s, "data_wait_s": gap_s / 2}
     return of_columns(CHECKED_STEPS, m, dict.fromkeys(CHECKED_STEPS, 0.0) | known)

@@ -39,11 +39,17 @@ def outcomes(bound: Bound, runs: Side, baseline: Side | None = None) -> dict[str
         (Bound("min_samples_per_s", RATE), some(1, alike=0.6), None),
         (Bound("max_idle", IDLE), some(3, n=40, between=0.02), None),
         (Bound("max_slowdown", 0.05), some(1, n=60, speed=0.95), some(1, n=60)),
-        (Bound("max_slowdown", 0.05), some(1, n=60, speed=0.95, between=0.02), some(3, n=60, between=0.02)),
+        (
+            Bound("max_slowdown", 0.05),
+            some(1, n=60, speed=0.95, between=0.02),
+            some(3, n=60, between=0.02),
+        ),
     ],
     ids=["few steps", "steps alike", "several runs", "1 against 1", "1 against 3"],
 )
-def test_on_the_bound_itself_few_are_called_missed_or_met(bound: Bound, runs: Side, baseline: Side | None) -> None:
+def test_on_the_bound_itself_few_are_called_missed_or_met(
+    bound: Bound, runs: Side, baseline: Side | None
+) -> None:
     """Nowhere else are there as many false alarms: 2.5% on each side is what the intervals promise."""
     found = outcomes(bound, runs, baseline)
     assert max(found["missed"], found["met"]) <= 0.05
@@ -68,7 +74,9 @@ def test_bounds_are_held_by_whole_epochs(bound: Bound, outcome: str, last: int) 
     runs[0]["epoch"] = runs[0]["step"] // 40
     for name in ("step_s", "gap_s", "data_wait_s"):
         runs[0][name] = runs[0][name] + np.where(runs[0]["step"] % 40 == 0, 20 * 0.01, 0.0)
-    judged = judge_bound(bound, [{name: values[:last] for name, values in runs[0].items()}], baseline)
+    judged = judge_bound(
+        bound, [{name: values[:last] for name, values in runs[0].items()}], baseline
+    )
     assert judged.outcome == outcome
     assert "and 4 epoch starts of" in judged.sentence
     if bound.kind == "min_samples_per_s" and judged.figure is not None:
@@ -78,7 +86,9 @@ def test_bounds_are_held_by_whole_epochs(bound: Bound, outcome: str, last: int) 
 def test_a_true_difference_is_found_and_none_is_not() -> None:
     """Three runs on each side, which differ by 1% from each other beside the noise of their 60 steps."""
     bound, baseline = Bound("max_slowdown", 0.05), some(3, n=60, between=0.01)
-    same, slower = (outcomes(bound, some(3, n=60, between=0.01, speed=speed), baseline) for speed in (1.0, 0.85))
+    same, slower = (
+        outcomes(bound, some(3, n=60, between=0.01, speed=speed), baseline) for speed in (1.0, 0.85)
+    )
     assert (same["missed"], slower["met"]) == (0, 0)
     assert same["met"] >= 0.6
     assert slower["missed"] >= 0.95
@@ -110,10 +120,14 @@ def test_what_a_line_says() -> None:
     assert told.sentence.endswith("; n = 300 steps of 3 runs")
     told = judged("max_slowdown", 0.05, steady(1020), baseline=[steady(1000)])
     assert told.outcome == "met"
-    assert told.sentence.startswith("against the baseline 2.0% faster (95%: 2.0% faster to 2.0% faster)")
+    assert told.sentence.startswith(
+        "against the baseline 2.0% faster (95%: 2.0% faster to 2.0% faster)"
+    )
 
 
-def test_too_few_steps_are_neither_a_pass_nor_a_regression_and_those_that_are_asked_for_decide() -> None:
+def test_too_few_steps_are_neither_a_pass_nor_a_regression_and_those_that_are_asked_for_decide() -> (
+    None
+):
     for limit in (1.0, 1e6):
         told = judged("min_samples_per_s", limit, steady(1000, 12))
         assert told.outcome == "undecided"
@@ -128,7 +142,9 @@ def test_too_few_steps_are_neither_a_pass_nor_a_regression_and_those_that_are_as
     assert reach == pytest.approx(abs(undecided.figure.value - RATE * 0.99), rel=0.02)
 
 
-SAID = re.compile(r"about (?:(\d+) more runs?)?(?: and )?(?:(\d+) more runs? of the baseline)? would decide it")
+SAID = re.compile(
+    r"about (?:(\d+) more runs?)?(?: and )?(?:(\d+) more runs? of the baseline)? would decide it"
+)
 
 
 @pytest.mark.parametrize(
@@ -143,11 +159,18 @@ SAID = re.compile(r"about (?:(\d+) more runs?)?(?: and )?(?:(\d+) more runs? of 
 def test_the_runs_that_are_asked_for_would_decide(mine: list[float], base: list[float]) -> None:
     """They bring the interval to one side of the bound, and one run less on a side does not."""
     runs, baseline = [steady(rate) for rate in mine], [steady(rate) for rate in base]
-    told = judged("max_slowdown" if base else "min_samples_per_s", 0.05 if base else 0.8, *runs, baseline=baseline)
+    told = judged(
+        "max_slowdown" if base else "min_samples_per_s",
+        0.05 if base else 0.8,
+        *runs,
+        baseline=baseline,
+    )
     assert told.outcome == "undecided"
     asked = SAID.fullmatch(told.reason)
     assert asked is not None, told.reason
-    n, m = (len(side) + int(more or 0) for side, more in zip((mine, base), asked.groups(), strict=True))
+    n, m = (
+        len(side) + int(more or 0) for side, more in zip((mine, base), asked.groups(), strict=True)
+    )
     mean = float(np.log(mine).mean() - np.log(base).mean()) if base else float(np.log(mine).mean())
     distance = abs(mean - math.log(0.95 if base else 0.8))
     deviation = bounds.run_spread(runs, None, baseline)

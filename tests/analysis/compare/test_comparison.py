@@ -9,13 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.series import made_steps
-from vitprof.analysis.compare.comparison import MAX_POINTS, against, distribution, on_one_axis, slowest, step_time
+from vitprof.analysis.compare.comparison import (
+    MAX_POINTS,
+    against,
+    distribution,
+    on_one_axis,
+    slowest,
+    step_time,
+)
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps
 from vitprof.recording.columns import RunSummary
 
 
 def summary(speed: float, half: float) -> RunSummary:
-    return RunSummary(samples_per_s=speed, samples_per_s_low=speed - half, samples_per_s_high=speed + half)
+    return RunSummary(
+        samples_per_s=speed, samples_per_s_low=speed - half, samples_per_s_high=speed + half
+    )
 
 
 def test_ratios_are_to_the_baseline_in_the_order_given_also_where_speeds_are_not_known() -> None:
@@ -26,7 +35,10 @@ def test_ratios_are_to_the_baseline_in_the_order_given_also_where_speeds_are_not
     assert [c.relation for c in (fast, base, slow)] == ["faster", "baseline", "slower"]
     found = against([None, summary(50, 1), RunSummary(samples_per_s=100.0), RunSummary()], 1)
     assert [c.relation for c in found] == ["unknown", "baseline", "unknown", "unknown"]
-    assert (found[2].speed_up, [math.isnan(c.speed_up) for c in found]) == (2, [True, False, False, True])
+    assert (found[2].speed_up, [math.isnan(c.speed_up) for c in found]) == (
+        2,
+        [True, False, False, True],
+    )
     assert math.isnan(found[2].low)
     assert {c.relation for c in against([summary(5, 1), None], 1)} == {"unknown"}
     assert {c.relation for c in against([summary(5, 1)], None)} == {"unknown"}
@@ -34,8 +46,12 @@ def test_ratios_are_to_the_baseline_in_the_order_given_also_where_speeds_are_not
     assert slowest([None, RunSummary()]) is slowest([]) is None
 
 
-@pytest.mark.parametrize(("half", "speeds", "said"), [(5, (104, 96, 100), "undecided"), (0.5, (102, 98.5), "equal")])
-def test_overlapping_intervals_are_undecided_and_within_5_percent_equal(half: float, speeds: Any, said: str) -> None:
+@pytest.mark.parametrize(
+    ("half", "speeds", "said"), [(5, (104, 96, 100), "undecided"), (0.5, (102, 98.5), "equal")]
+)
+def test_overlapping_intervals_are_undecided_and_within_5_percent_equal(
+    half: float, speeds: Any, said: str
+) -> None:
     """Also where the intervals lie apart: nobody would change a setting for it."""
     _, *others = against([summary(speed, half) for speed in (100, *speeds)], 0)
     assert {other.relation for other in others} == {said}
@@ -52,7 +68,9 @@ def test_the_mean_step_is_taken_apart() -> None:
     assert found.scaled("sample")["compute"] == pytest.approx(500)
     assert found.seconds["data_wait"] > found.seconds["h2d"] > 0
     steps = made_steps([0.002] * 3, [0.010] * 3)
-    steps["launch_idle_s"][:2] = 0.006  # of the third, a smaller batch, nobody knows: it counts as the others do
+    steps["launch_idle_s"][:2] = (
+        0.006  # of the third, a smaller batch, nobody knows: it counts as the others do
+    )
     found = step_time(find_gaps(steps, ()), 20)
     ms = found.scaled("step")
     assert (ms["compute"], ms["launch_idle"]) == (pytest.approx(4), pytest.approx(6))
@@ -80,11 +98,17 @@ numbers = st.lists(st.floats(0, 1e3, allow_nan=False), min_size=1, max_size=60)
 
 
 @given(numbers, st.integers(4, 30))
-def test_every_point_is_the_exact_share_of_values_at_most_it(values: list[float], points: int) -> None:
+def test_every_point_is_the_exact_share_of_values_at_most_it(
+    values: list[float], points: int
+) -> None:
     found, known = distribution(np.array(values), max_points=points), np.array(values)
     assert [float((known <= v).mean()) for v in found.values] == pytest.approx(found.share.tolist())
     assert (np.diff(found.values) > 0).all()
-    assert (found.values[0], found.values[-1], found.largest) == (known.min(), known.max(), known.max())
+    assert (found.values[0], found.values[-1], found.largest) == (
+        known.min(),
+        known.max(),
+        known.max(),
+    )
     assert found.share[-1] == 1
     assert len(found.values) <= points
 

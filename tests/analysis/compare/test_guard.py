@@ -23,18 +23,40 @@ from vitprof.config.own_script import own_config, with_loader
 from vitprof.config.resolve import resolve
 from vitprof.recording.columns import STEP_COLUMNS, RunSummary
 
-ENVIRONMENT = {"vitprof": "0.4", "python": "3.11.9", "torch": "2.15.0", "torchvision": "0.30.0", "torch_threads": 1}
-ENVIRONMENT |= {"hostname": "here", "cpu_count": 8, "variables": "", "cuda_version": "13.0", "driver_version": "580.1"}
+ENVIRONMENT = {
+    "vitprof": "0.4",
+    "python": "3.11.9",
+    "torch": "2.15.0",
+    "torchvision": "0.30.0",
+    "torch_threads": 1,
+}
+ENVIRONMENT |= {
+    "hostname": "here",
+    "cpu_count": 8,
+    "variables": "",
+    "cuda_version": "13.0",
+    "driver_version": "580.1",
+}
 ENVIRONMENT |= {"device": "cuda:0", "device_name": "NVIDIA A100", "gpu_power_limit_w": 400.0}
 LOSSES = 2.3 * np.exp(-np.arange(20) / 50)
 
 
 def made(run_id: int = 1, *, environment: dict[str, Any] | None = None, **changes: Any) -> RunFacts:
-    known: dict[str, Any] = {"facts": {"page_cached_frac": 1.0}, "loss_step": np.arange(20.0), "loss": LOSSES}
+    known: dict[str, Any] = {
+        "facts": {"page_cached_frac": 1.0},
+        "loss_step": np.arange(20.0),
+        "loss": LOSSES,
+    }
     known |= {"sm_clock_mhz": 1410.0, "other_gpu_bytes": 3e8, "others_cores": 0.1}
-    known |= {field.name: changes.pop(field.name) for field in dataclasses.fields(RunFacts) if field.name in changes}
+    known |= {
+        field.name: changes.pop(field.name)
+        for field in dataclasses.fields(RunFacts)
+        if field.name in changes
+    }
     config = resolve(RunConfig(**changes))
-    return RunFacts(id=run_id, config=config, environment=ENVIRONMENT | (environment or {}), **known)
+    return RunFacts(
+        id=run_id, config=config, environment=ENVIRONMENT | (environment or {}), **known
+    )
 
 
 def topics(*runs: RunFacts) -> list[str]:
@@ -49,7 +71,17 @@ def only(*runs: RunFacts) -> Caveat:
 
 
 def test_strategies_may_differ_and_a_run_and_itself_can_be_compared() -> None:
-    names = ["per-sample", "workers", "memory", "memory-ahead", "device", "preprocessed", "threads", "cache", "lmdb"]
+    names = [
+        "per-sample",
+        "workers",
+        "memory",
+        "memory-ahead",
+        "device",
+        "preprocessed",
+        "threads",
+        "cache",
+        "lmdb",
+    ]
     runs = [made(i, strategy=name) for i, name in enumerate(names)]
     assert topics(*runs) == topics() == topics(runs[0]) == topics(runs[0], runs[0]) == []
 
@@ -57,33 +89,65 @@ def test_strategies_may_differ_and_a_run_and_itself_can_be_compared() -> None:
 @pytest.mark.parametrize(
     ("changes", "topic", "level", "said"),
     [
-        ({"strategy": "hdf5-chunked"}, "order", "warning", "shuffled blocks of neighbours in run 2"),
+        (
+            {"strategy": "hdf5-chunked"},
+            "order",
+            "warning",
+            "shuffled blocks of neighbours in run 2",
+        ),
         ({"strategy": "pt-whole"}, "order", "warning", "as stored in run 2"),
         ({"seed": 7}, "order", "note", "7 in run 2"),
         ({"model": "ti/16", "image_size": 32}, "model", "warning", "tiny in run 1; ti/16 in run 2"),
         ({"precision": "bf16"}, "model", "warning", "bf16"),
-        ({"compile": True}, "model", "warning", "torch.compile differs: off in run 1; on (default mode) in run 2"),
+        (
+            {"compile": True},
+            "model",
+            "warning",
+            "torch.compile differs: off in run 1; on (default mode) in run 2",
+        ),
         ({"fused_optimizer": True}, "model", "warning", "Adam in run 1; fused Adam in run 2"),
         ({"batch_size": 256}, "batch", "note", "128 in run 1; 256 in run 2"),
         ({"loader_only": True}, "device", "warning", "loading without training in run 2"),
         ({"isolation": "thread"}, "cpu", "note", "thread"),
-        ({"environment": {"device_name": "NVIDIA H100"}}, "device", "warning", "NVIDIA H100 in run 2"),
+        (
+            {"environment": {"device_name": "NVIDIA H100"}},
+            "device",
+            "warning",
+            "NVIDIA H100 in run 2",
+        ),
         ({"environment": {"hostname": "there"}}, "machine", "warning", "there in run 2"),
         ({"environment": {"cpu_count": 4}}, "cpu", "warning", "8 in run 1; 4 in run 2"),
         ({"environment": {"torch_threads": 2}}, "cpu", "note", "threads"),
         ({"environment": {"torch": "2.16.0"}}, "versions", "warning", "PyTorch"),
         ({"environment": {"driver_version": "590"}}, "versions", "warning", "driver"),
-        ({"environment": {"variables": "A=1"}}, "variables", "warning", "none in run 1; A=1 in run 2"),
-        ({"environment": {"gpu_power_limit_w": 250.0}}, "power", "warning", "400 W in run 1; 250 W in run 2"),
+        (
+            {"environment": {"variables": "A=1"}},
+            "variables",
+            "warning",
+            "none in run 1; A=1 in run 2",
+        ),
+        (
+            {"environment": {"gpu_power_limit_w": 250.0}},
+            "power",
+            "warning",
+            "400 W in run 1; 250 W in run 2",
+        ),
         ({"sm_clock_mhz": 1300.0}, "clocks", "warning", "1300 MHz in run 2; 1410 MHz in run 1"),
-        ({"facts": {"page_cached_frac": 0.02}}, "page-cache", "warning", "page cache differs: 2.0% in run 2"),
+        (
+            {"facts": {"page_cached_frac": 0.02}},
+            "page-cache",
+            "warning",
+            "page cache differs: 2.0% in run 2",
+        ),
         ({"other_gpu_bytes": 2e9}, "gpu-processes", "warning", "1.86 GiB"),
         ({"others_cores": 1.5}, "cpu", "warning", "1.50 cores in run 2"),
         ({"loss": LOSSES * 1.01}, "losses", "warning", "do not agree"),
     ],
     ids=lambda value: str(value)[:30] if isinstance(value, dict) else "",
 )
-def test_each_difference_has_a_sentence(changes: dict[str, Any], topic: str, level: str, said: str) -> None:
+def test_each_difference_has_a_sentence(
+    changes: dict[str, Any], topic: str, level: str, said: str
+) -> None:
     other = made(2, **({"model": "tiny"} | changes))
     found = [c for c in comparability([made(1), other]) if c.topic == topic]
     assert [c.level for c in found] == [level] * len(found)
@@ -127,18 +191,31 @@ def test_runs_that_agree_or_shared_the_machine_are_named_together_and_warnings_c
     runs = [made(3), made(4, batch_size=256), made(7, strategy="hdf5-chunked"), made(9)]
     found = comparability(runs)
     assert [c.level for c in found] == ["warning", "note"]
-    assert "shuffled samples in runs 3, 4 and 9; shuffled blocks of neighbours in run 7" in found[0].sentence
+    assert (
+        "shuffled samples in runs 3, 4 and 9; shuffled blocks of neighbours in run 7"
+        in found[0].sentence
+    )
     assert "128 in runs 3, 7 and 9" in found[1].sentence
     alone, beside = made(1), {"page_cached_frac": 1.0, "n_beside": 1}
     found = only(alone, made(2, facts=beside))
     assert (found.topic, found.level) == ("sharing", "warning")
-    assert found.sentence.startswith("Run 2 ran while another run was running on the same machine, which took CPU and")
-    assert only(made(2, facts=beside), made(3, facts=beside)).sentence.startswith("Runs 2 and 3 ran while")
+    assert found.sentence.startswith(
+        "Run 2 ran while another run was running on the same machine, which took CPU and"
+    )
+    assert only(made(2, facts=beside), made(3, facts=beside)).sentence.startswith(
+        "Runs 2 and 3 ran while"
+    )
 
 
 def test_losses_are_compared_only_where_they_should_agree() -> None:
     wrong = LOSSES * 1.2
-    others = ({"seed": 7}, {"batch_size": 64}, {"strategy": "pt-whole"}, {"loader_only": True}, {"lr": 0.1})
+    others = (
+        {"seed": 7},
+        {"batch_size": 64},
+        {"strategy": "pt-whole"},
+        {"loader_only": True},
+        {"lr": 0.1},
+    )
     augmented = {"augment": "device"}  # by other random numbers where it is done elsewhere
     for changes in (*others, augmented):
         assert "losses" not in topics(made(1), made(2, loss=wrong, **changes))
@@ -190,10 +267,14 @@ def checked(facts: RunFacts, /, **changes: Any) -> CheckedRun:
 
 
 def watched(run_id: int, *, n_samples: int = 600, mean: float = 32.0, **told: Any) -> RunFacts:
-    environment = {"watched": {"dataset": "Samples", "batch_size": 32, "n_samples": n_samples} | told}
+    environment = {
+        "watched": {"dataset": "Samples", "batch_size": 32, "n_samples": n_samples} | told
+    }
     config = with_loader(own_config("train.py"), environment)
     summary = RunSummary(n_steps=100, n_samples=round(mean * 100))
-    return dataclasses.replace(made(run_id, environment=environment), config=config, summary=summary)
+    return dataclasses.replace(
+        made(run_id, environment=environment), config=config, summary=summary
+    )
 
 
 def refused(first: RunFacts, second: RunFacts, *allowed: str) -> tuple[str, ...]:
@@ -203,7 +284,10 @@ def refused(first: RunFacts, second: RunFacts, *allowed: str) -> tuple[str, ...]
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"status": "failed", "error": "out of memory"}, "run 1 failed (out of memory); check a run"),
+        (
+            {"status": "failed", "error": "out of memory"},
+            "run 1 failed (out of memory); check a run",
+        ),
         ({"status": "stopped"}, "run 1 was stopped; check a run"),
         ({"status": "running"}, "run 1 is still going on; check a run"),
         ({"steps": run(np.random.default_rng(0), 0)}, "run 1 has no steps in steady state"),
@@ -237,7 +321,12 @@ def test_a_difference_is_refused_unless_it_is_allowed(topic: str, changes: dict[
 
 
 @pytest.mark.parametrize(
-    "changes", [{"environment": {"torch": "2.16"}}, {"loss": np.full(20, 9.0)}, {"environment": {"variables": "A=1"}}]
+    "changes",
+    [
+        {"environment": {"torch": "2.16"}},
+        {"loss": np.full(20, 9.0)},
+        {"environment": {"variables": "A=1"}},
+    ],
 )
 def test_what_a_change_under_test_may_be_is_only_told(changes: dict[str, Any]) -> None:
     found = comparable([checked(made(1))], [checked(made(2, **changes))], ())
@@ -245,8 +334,12 @@ def test_what_a_change_under_test_may_be_is_only_told(changes: dict[str, Any]) -
     assert not set(UNDER_TEST) & set(ALLOWED_TOPICS)
 
 
-def test_sides_may_differ_and_are_not_the_same_run_and_runs_of_one_side_are_of_one_setting() -> None:
-    found = comparable([checked(made(1, strategy="workers", seed=3))], [checked(made(2, strategy="memory"))], ())
+def test_sides_may_differ_and_are_not_the_same_run_and_runs_of_one_side_are_of_one_setting() -> (
+    None
+):
+    found = comparable(
+        [checked(made(1, strategy="workers", seed=3))], [checked(made(2, strategy="memory"))], ()
+    )
     assert found.refusals == found.remarks == ()
     (said,) = refused(made(1), made(1))
     assert said.startswith("run 1 is on both sides")
@@ -256,7 +349,10 @@ def test_sides_may_differ_and_are_not_the_same_run_and_runs_of_one_side_are_of_o
     repeated = [checked(made(1, seed=1, steps=50)), checked(made(2, seed=2, steps=60))]
     assert comparable(repeated, [], ()).refusals == ()
     mixed = [checked(made(n, strategy="workers", workers=n)) for n in (1, 2)]
-    for found in (comparable(mixed, [], ()), comparable([checked(made(3, strategy="memory"))], mixed, ())):
+    for found in (
+        comparable(mixed, [], ()),
+        comparable([checked(made(3, strategy="memory"))], mixed, ()),
+    ):
         (said,) = found.refusals
         assert said.startswith("Runs 1 and 2 are not of one setting (workers 1, 2)")
     assert comparable(mixed, [], ["settings"]).refusals == ()

@@ -20,7 +20,12 @@ from vitprof.recording.verdict import Signature
 
 MB = 2.0**20
 FACTS = {"cpu_count": 4, "memory_bytes": 8 * 2**30}
-IN_WORKERS = {"strategy": "workers", "storage": "imagefolder", "loader": "dataloader", "dataset": "photos"}
+IN_WORKERS = {
+    "strategy": "workers",
+    "storage": "imagefolder",
+    "loader": "dataloader",
+    "dataset": "photos",
+}
 IN_LOOP = {"strategy": "per-sample", "storage": "imagefolder", "loader": "dataloader", "workers": 0}
 IN_LOOP |= {"dataset": "photos"}
 
@@ -34,7 +39,12 @@ def trace(
 ) -> dict[str, np.ndarray]:
     """Steps of a device that works while the host works: a wait and then host work, all of it exposed."""
     n = len(wait)
-    known = {"epochs": np.arange(n) // (epoch_steps or max(n, 1)), "warmup": 2, "samples": 32, "host_s": host}
+    known = {
+        "epochs": np.arange(n) // (epoch_steps or max(n, 1)),
+        "warmup": 2,
+        "samples": 32,
+        "host_s": host,
+    }
     return made_steps(wait, host, **(known | {"loss": np.nan} | columns))
 
 
@@ -44,7 +54,9 @@ def found(
     facts: Mapping[str, Any] = FACTS,
     **config: Any,
 ) -> dict[str, Signature]:
-    what = find_signatures(Trace(steps, made_telemetry() if seen is None else seen, RunConfig(**config), facts))
+    what = find_signatures(
+        Trace(steps, made_telemetry() if seen is None else seen, RunConfig(**config), facts)
+    )
     assert len({s.name for s in what}) == len(what)
     return {s.name: s for s in what}
 
@@ -58,7 +70,10 @@ def test_a_stall_at_every_num_workers_th_batch(workers: int) -> None:
     wait = noise(160, seed=workers, mean=0.001)
     wait[::workers] += 0.05
     s = found(trace(wait), workers=workers, **IN_WORKERS)["worker-period"]
-    assert (s.cost_s_per_step, s.evidence["period_steps"]) == (pytest.approx(0.05 / workers, rel=0.02), workers)
+    assert (s.cost_s_per_step, s.evidence["period_steps"]) == (
+        pytest.approx(0.05 / workers, rel=0.02),
+        workers,
+    )
     assert s.cost_frac == pytest.approx(0.05 / workers / (0.011 + 0.05 / workers), rel=0.05)
     assert "51." in s.sentence
     assert "in order" in s.sentence
@@ -100,7 +115,9 @@ def test_a_period_needs_workers_steps_and_a_cost() -> None:
     assert "worker-period" not in found(hidden, workers=4, **IN_WORKERS)
 
 
-def made(times: Sequence[float], n: int = 160, seed: int = 1, spread: float = 0.2) -> dict[str, np.ndarray]:
+def made(
+    times: Sequence[float], n: int = 160, seed: int = 1, spread: float = 0.2
+) -> dict[str, np.ndarray]:
     """The loader's columns of workers that take `times` for a batch, in turns."""
     worker = np.arange(n) % len(times)
     took = np.asarray(times)[worker] * noise(n, seed, 1.0, spread)
@@ -108,34 +125,52 @@ def made(times: Sequence[float], n: int = 160, seed: int = 1, spread: float = 0.
     return {"worker": worker.astype(float), "made_start_s": end - took, "made_end_s": end}
 
 
-@pytest.mark.parametrize(("times", "worst"), [([0.1, 0.2], 1), ([0.1, 0.1, 0.15], 2), ([0.3, 0.1, 0.1, 0.1], 0)])
+@pytest.mark.parametrize(
+    ("times", "worst"), [([0.1, 0.2], 1), ([0.1, 0.1, 0.15], 2), ([0.3, 0.1, 0.1, 0.1], 0)]
+)
 def test_one_slow_worker(times: list[float], worst: int) -> None:
-    s = found(trace(noise(160, 1, 0.05), **made(times)), workers=len(times), **IN_WORKERS)["slow-worker"]
+    s = found(trace(noise(160, 1, 0.05), **made(times)), workers=len(times), **IN_WORKERS)[
+        "slow-worker"
+    ]
     usual = min(times)
     assert s.evidence["worker"] == worst
     assert s.evidence["times_slower"] == pytest.approx(times[worst] / usual, rel=0.15)
-    assert s.cost_s_per_step == pytest.approx(min((times[worst] - usual) / len(times), 0.05), rel=0.25)
+    assert s.cost_s_per_step == pytest.approx(
+        min((times[worst] - usual) / len(times), 0.05), rel=0.25
+    )
 
 
 @pytest.mark.parametrize(
     ("times", "n"),
-    [([0.1, 0.1], 160), ([0.1, 0.11, 0.1], 160), ([0.2, 0.2, 0.1, 0.1], 160), ([0.1], 160), ([0.1, 0.1, 0.1, 0.3], 28)],
+    [
+        ([0.1, 0.1], 160),
+        ([0.1, 0.11, 0.1], 160),
+        ([0.2, 0.2, 0.1, 0.1], 160),
+        ([0.1], 160),
+        ([0.1, 0.1, 0.1, 0.3], 28),
+    ],
 )
 def test_no_slow_worker_or_too_few_batches_to_tell_by(times: list[float], n: int) -> None:
-    assert "slow-worker" not in found(trace(noise(n, 1, 0.05), **made(times, n)), workers=len(times), **IN_WORKERS)
+    assert "slow-worker" not in found(
+        trace(noise(n, 1, 0.05), **made(times, n)), workers=len(times), **IN_WORKERS
+    )
 
 
 @pytest.mark.parametrize("persistent", [True, False])
 def test_the_start_of_each_epoch(persistent: bool) -> None:
     wait = noise(200, seed=4, mean=0.002)
     wait[::50] = 0.8
-    s = found(trace(wait, epoch_steps=50), workers=2, persistent_workers=persistent, **IN_WORKERS)["epoch-start"]
+    s = found(trace(wait, epoch_steps=50), workers=2, persistent_workers=persistent, **IN_WORKERS)[
+        "epoch-start"
+    ]
     assert (s.evidence["n_epochs"], s.cost_s_per_step) == (3, pytest.approx(0.798 / 50, rel=0.01))
     assert s.cost_frac == pytest.approx(0.8 / (0.8 + 50 * 0.012), rel=0.03)
     assert ("persistent_workers is off" in s.sentence) is not persistent
 
 
-def test_an_iteration_that_begins_for_each_batch_and_an_epoch_that_begins_like_any_other_step() -> None:
+def test_an_iteration_that_begins_for_each_batch_and_an_epoch_that_begins_like_any_other_step() -> (
+    None
+):
     steps = trace(noise(60, seed=4, mean=0.1), epoch_steps=1, **made([0.01], 60))
     s = found(steps, workers=1, persistent_workers=False, **IN_WORKERS)["epoch-start"]
     assert s.cost_frac == pytest.approx(0.09 / 0.11, rel=0.1)
@@ -170,7 +205,12 @@ def test_lone_spikes_of_the_host_at_even_distances() -> None:
     assert s.evidence["period_steps"] == pytest.approx(35)
     assert s.cost_s_per_step == pytest.approx(0.08 / 35, rel=0.08)
     assert "garbage collector" in s.sentence
-    seen = Trace(trace(noise(300, seed=8, mean=0.001), host), made_telemetry(), own_config("script", workers=0), FACTS)
+    seen = Trace(
+        trace(noise(300, seed=8, mean=0.001), host),
+        made_telemetry(),
+        own_config("script", workers=0),
+        FACTS,
+    )
     (own,) = (s for s in find_signatures(seen) if s.name == "garbage-collection")
     assert "logging or saving every so many steps looks like this" in own.sentence
 
@@ -217,7 +257,9 @@ def test_reads_that_stay_what_they_were() -> None:
     decode[:50] *= 8  # something else got faster
     assert "cold-to-warm" not in found(trace(read + decode, epoch_steps=50, read_s=read), **IN_LOOP)
     cheap = read * np.where(np.arange(200) < 50, 8, 1) / 1e3  # costs nothing
-    assert "cold-to-warm" not in found(trace(decode * 0 + 0.001, epoch_steps=50, read_s=cheap), **IN_LOOP)
+    assert "cold-to-warm" not in found(
+        trace(decode * 0 + 0.001, epoch_steps=50, read_s=cheap), **IN_LOOP
+    )
     falling = trace(decode, epoch_steps=50)
     for where in ({"storage": "memory"}, {"location": "ram-disk"}):
         assert "cold-to-warm" not in found(falling, **IN_LOOP | where)
@@ -269,7 +311,9 @@ def test_pages_of_a_mapped_file_are_no_leak() -> None:
     one = trace(noise(3000, seed=16, mean=0.03))
     assert "memory-growth" not in found(one, grown(one, lambda x: MB * (500 + 400 * x)), **mapped)
     four = trace(noise(3000, seed=16, mean=0.03), epoch_steps=750)
-    assert "memory-growth" not in found(four, grown(four, lambda x: MB * (500 + 400 * np.minimum(x, 0.25))), **mapped)
+    assert "memory-growth" not in found(
+        four, grown(four, lambda x: MB * (500 + 400 * np.minimum(x, 0.25))), **mapped
+    )
     assert "memory-growth" in found(four, grown(four, lambda x: MB * (500 + 400 * x)), **mapped)
 
 
@@ -284,11 +328,18 @@ def test_cpu_that_other_programs_take() -> None:
     s = found(steps, cpu(steps, 99, 196), **IN_LOOP)["other-programs"]
     assert s.evidence["others_cores"] == pytest.approx(2, abs=0.05)
     assert "All cores are busy: end those programs" in s.sentence
-    for waited, words in ((80.0, "and the job waits for cores: end"), (2.0, "but the job hardly waits for one")):
+    for waited, words in (
+        (80.0, "and the job waits for cores: end"),
+        (2.0, "but the job hardly waits for one"),
+    ):
         queues = cpu(steps, 99, 196) | {"job_cpu_wait_pct": np.full(40, waited)}
         assert words in found(steps, queues, **IN_LOOP)["other-programs"].sentence
     assert "still free" in found(steps, cpu(steps, 60, 100), **IN_LOOP)["other-programs"].sentence
-    for machine, job, facts in ((99, 390, FACTS), (30, 115, FACTS), (99, 196, {})):  # of the last, cores are not known
+    for machine, job, facts in (
+        (99, 390, FACTS),
+        (30, 115, FACTS),
+        (99, 196, {}),
+    ):  # of the last, cores are not known
         assert "other-programs" not in found(steps, cpu(steps, machine, job), facts, **IN_LOOP)
 
 
@@ -301,7 +352,12 @@ def test_no_false_alarm_in_noise(workers: int) -> None:
     for seed in range(200):
         rng = np.random.default_rng(seed)
         n = int(rng.integers(25, 300))
-        wait = noise(n, seed, mean=float(rng.choice([0.0005, 0.005, 0.05])), spread=float(rng.uniform(0.05, 0.5)))
+        wait = noise(
+            n,
+            seed,
+            mean=float(rng.choice([0.0005, 0.005, 0.05])),
+            spread=float(rng.uniform(0.05, 0.5)),
+        )
         host = noise(n, seed + 1000, spread=float(rng.uniform(0.02, 0.3)))
         if seed % 3 == 0:
             tail = rng.random(n) < 0.03
@@ -331,7 +387,11 @@ def test_too_few_steps_and_older_runs_say_nothing() -> None:
         wait[::2] = 5.0
         assert not found(trace(wait, epoch_steps=4), workers=2, **IN_WORKERS)
     steps = trace(noise(100, seed=18))
-    old = {name: steps[name] for name in STEP_COLUMNS if name not in ("host_s", "made_start_s", "made_end_s", "worker")}
+    old = {
+        name: steps[name]
+        for name in STEP_COLUMNS
+        if name not in ("host_s", "made_start_s", "made_end_s", "worker")
+    }
     assert not found(old, workers=2, **IN_WORKERS)
 
 
@@ -340,8 +400,15 @@ def test_the_costliest_comes_first_and_every_one_says_what_it_is_based_on() -> N
     wait[::4] += 0.02
     wait[::50] = 1.5
     steps = trace(wait, epoch_steps=50)
-    signatures = find_signatures(Trace(steps, cpu(steps, 99, 196), RunConfig(workers=4, **IN_WORKERS), FACTS))
-    assert [s.name for s in signatures] == ["epoch-start", "first-batch", "worker-period", "other-programs"]
+    signatures = find_signatures(
+        Trace(steps, cpu(steps, 99, 196), RunConfig(workers=4, **IN_WORKERS), FACTS)
+    )
+    assert [s.name for s in signatures] == [
+        "epoch-start",
+        "first-batch",
+        "worker-period",
+        "other-programs",
+    ]
     for s in signatures:
         assert s.based_on
         assert s.evidence
@@ -349,7 +416,11 @@ def test_the_costliest_comes_first_and_every_one_says_what_it_is_based_on() -> N
     assert len(RULES) == 8
 
 
-STEPS = {"t_start_s": np.linspace(90, 110, 21), "epoch": np.zeros(21), "warmup": np.repeat([1.0, 0.0], [10, 11])}
+STEPS = {
+    "t_start_s": np.linspace(90, 110, 21),
+    "epoch": np.zeros(21),
+    "warmup": np.repeat([1.0, 0.0], [10, 11]),
+}
 """Steady from 100 to 110 s."""
 FOUR = {"cpu_count": 4}
 
@@ -357,14 +428,24 @@ FOUR = {"cpu_count": 4}
 def seen(machine: np.ndarray, job: float = 100.0) -> Series:
     """Telemetry over the steady state, with a busy machine in the warm-up and after the last step."""
     t = np.concatenate([[95.0], np.linspace(100, 110, len(machine)), [120.0]])
-    return {"t_s": t, "cpu_pct": np.concatenate([[100.0], machine, [100.0]]), "job_cpu_pct": np.full(len(t), job)}
+    return {
+        "t_s": t,
+        "cpu_pct": np.concatenate([[100.0], machine, [100.0]]),
+        "job_cpu_pct": np.full(len(t), job),
+    }
 
 
 @pytest.mark.parametrize(("n", "lasting", "median"), [(3, 0, 25), (13, 2, 75)])
-def test_others_count_by_their_time_and_a_burst_does_not_last(n: int, lasting: float, median: float) -> None:
+def test_others_count_by_their_time_and_a_burst_does_not_last(
+    n: int, lasting: float, median: float
+) -> None:
     """Of four cores the job takes one, another program two in `n` of sixteen samples."""
     found = others_cpu(STEPS, seen(np.array([75.0] * n + [25.0] * (16 - n))), FOUR)
-    assert (found.cores, found.lasting_cores, found.machine_pct) == (pytest.approx(2 * n / 16), lasting, median)
+    assert (found.cores, found.lasting_cores, found.machine_pct) == (
+        pytest.approx(2 * n / 16),
+        lasting,
+        median,
+    )
 
 
 def test_what_is_not_known_is_passed_over() -> None:

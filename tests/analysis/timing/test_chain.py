@@ -26,7 +26,9 @@ def test_a_union_covers_what_its_rows_cover_also_before_each_moment(intervals: n
     assert (merged[:, 1] > merged[:, 0]).all()
     assert (merged[1:, 0] > merged[:-1, 1]).all(), "what touches is one interval"
     assert cells(merged) == cells(intervals)
-    assert chain.covered_before(merged, t).tolist() == [len({c for c in cells(merged) if c < at}) for at in t]
+    assert chain.covered_before(merged, t).tolist() == [
+        len({c for c in cells(merged) if c < at}) for at in t
+    ]
 
 
 def test_seconds_become_the_nearest_nanosecond_and_what_is_not_known_is_empty() -> None:

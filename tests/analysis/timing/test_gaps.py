@@ -24,8 +24,12 @@ def busy_ns(steps: Any) -> int:
     preparing = np.nan_to_num(steps["device_prepare_s"])
     ends = steps["compute_start_s"] + steps["compute_s"] - preparing
     copied = steps["h2d_start_s"] + steps["h2d_s"]
-    begin = np.clip(copied, np.concatenate([steps["compute_start_s"][:1], ends[:-1]]), steps["compute_start_s"])
-    prepared = np.minimum(begin + preparing, steps["compute_start_s"])  # nothing of it lies before the first step
+    begin = np.clip(
+        copied, np.concatenate([steps["compute_start_s"][:1], ends[:-1]]), steps["compute_start_s"]
+    )
+    prepared = np.minimum(
+        begin + preparing, steps["compute_start_s"]
+    )  # nothing of it lies before the first step
     spans = (from_seconds(steps["compute_start_s"], ends), from_seconds(begin, prepared))
     return int(np.diff(union(np.concatenate(spans))).sum())
 
@@ -40,16 +44,29 @@ def made(rows: list[dict[str, float]], unit: float = 1e-3) -> dict[str, np.ndarr
     for i, row in enumerate(rows):
         copy, busy = row.get("copy", (row["got"],) * 2), row["busy"]
         before = row.get("resumed", before)
-        known = {"step": i / unit, "epoch": row.get("epoch", 0) / unit, "warmup": 0.0, "samples": 10 / unit}
+        known = {
+            "step": i / unit,
+            "epoch": row.get("epoch", 0) / unit,
+            "warmup": 0.0,
+            "samples": 10 / unit,
+        }
         known |= {"t_start_s": row["asked"], "data_wait_s": row["got"] - row["asked"]}
         known |= {"host_s": row["launched"] - row["got"], "outside_s": row.get("outside", NAN)}
         known |= {"h2d_start_s": copy[0], "h2d_s": copy[1] - copy[0]}
-        known |= {"compute_start_s": busy[0], "compute_s": busy[1] - busy[0], "gap_s": busy[0] - before}
+        known |= {
+            "compute_start_s": busy[0],
+            "compute_s": busy[1] - busy[0],
+            "gap_s": busy[0] - before,
+        }
         if "decoded" in row:
-            known["decode_wait_s"] = max(0.0, min(row["decoded"], busy[0]) - max(row["got"], before))
+            known["decode_wait_s"] = max(
+                0.0, min(row["decoded"], busy[0]) - max(row["got"], before)
+            )
             known["data_wait_s"] += known["decode_wait_s"]
         if "prepared" in row:
-            known["device_prepare_s"] = max(0.0, min(row["prepared"], busy[0]) - max(copy[1], before))
+            known["device_prepare_s"] = max(
+                0.0, min(row["prepared"], busy[0]) - max(copy[1], before)
+            )
             known["compute_s"] += known["device_prepare_s"]
             known["gap_s"] -= known["device_prepare_s"]
         for name, value in known.items():
@@ -95,13 +112,41 @@ def test_what_the_device_does_for_a_batch_before_its_step() -> None:
         [
             {"asked": 0, "got": 1, "launched": 2, "busy": (1, 10)},
             # in hand at 3, decoded at 25 while the device waited: 15 of 15 ms, and a copy of its labels
-            {"asked": 2, "got": 3, "decoded": 25, "copy": (25, 26), "launched": 26, "busy": (26, 30)},
+            {
+                "asked": 2,
+                "got": 3,
+                "decoded": 25,
+                "copy": (25, 26),
+                "launched": 26,
+                "busy": (26, 30),
+            },
             # decoded while the step before was running, and passed when that was done
-            {"asked": 27, "got": 28, "decoded": 30, "copy": (30, 30), "launched": 29, "busy": (30, 40)},
+            {
+                "asked": 27,
+                "got": 28,
+                "decoded": 30,
+                "copy": (30, 30),
+                "launched": 29,
+                "busy": (30, 40),
+            },
             # copied from 41 to 43, normalised to 48, launched late
-            {"asked": 35, "got": 41, "copy": (41, 43), "prepared": 48, "launched": 50, "busy": (50, 55)},
+            {
+                "asked": 35,
+                "got": 41,
+                "copy": (41, 43),
+                "prepared": 48,
+                "launched": 50,
+                "busy": (50, 55),
+            },
             # gathered from 57 to 59 while the loop waited for the batch
-            {"asked": 55, "got": 60, "copy": (57, 57), "prepared": 59, "launched": 61, "busy": (61, 65)},
+            {
+                "asked": 55,
+                "got": 60,
+                "copy": (57, 57),
+                "prepared": 59,
+                "launched": 61,
+                "busy": (61, 65),
+            },
         ]
     )
     gaps = find_gaps(steps, ())
@@ -114,7 +159,9 @@ def test_what_the_device_does_for_a_batch_before_its_step() -> None:
     assert gaps.hidden_wait_ns == (1 + 1 + 1 + 5 + 2) * MS
     assert (gaps.busy_ns, gaps.span_ns, gaps.busy_ns) == (39 * MS, 64 * MS, busy_ns(steps))
     line = timeline(steps, (), 0, 5).only("device")
-    assert (line.end_s - line.start_s)[line.kind == KINDS.index("compute")].sum() == pytest.approx(39e-3)
+    assert (line.end_s - line.start_s)[line.kind == KINDS.index("compute")].sum() == pytest.approx(
+        39e-3
+    )
 
 
 def test_what_a_script_does_outside_its_steps_is_neither_recording_nor_host_work() -> None:
@@ -123,7 +170,14 @@ def test_what_a_script_does_outside_its_steps_is_neither_recording_nor_host_work
             # 3 ms before its step begins
             {"asked": 0, "got": 1, "launched": 12, "busy": (4, 12), "outside": 3},
             # 5 ms after the step, a wait of 2, and 4 ms in which the batch is copied for 1; then the launch is late
-            {"asked": 17, "got": 19, "copy": (20, 21), "launched": 30, "busy": (25, 30), "outside": 9},
+            {
+                "asked": 17,
+                "got": 19,
+                "copy": (20, 21),
+                "launched": 30,
+                "busy": (25, 30),
+                "outside": 9,
+            },
             # it does not say where its step begins
             {"asked": 31, "got": 32, "launched": 40, "busy": (32, 40)},
             {"asked": 43, "got": 44, "launched": 50, "busy": (45, 50), "outside": 4, "epoch": 1},
@@ -132,11 +186,15 @@ def test_what_a_script_does_outside_its_steps_is_neither_recording_nor_host_work
     gaps = find_gaps(steps, ())
     assert causes_ms(gaps, 1) == {"outside": 8, "data_wait": 2, "h2d": 1, "host": 2}
     assert causes_ms(gaps, 2) == {"logging": 1, "data_wait": 1}
-    assert causes_ms(gaps, 3) == {"epoch_boundary": 4, "outside": 1}, "between the epochs: 3 ms, and 1 of wait"
+    assert causes_ms(gaps, 3) == {"epoch_boundary": 4, "outside": 1}, (
+        "between the epochs: 3 ms, and 1 of wait"
+    )
     line = timeline(steps, (), 0, 4)
     for lane, expected in (("device", 9e-3), ("host", (3 + 5 + 4 + 1) * 1e-3)):
         spans = line.only(lane)
-        assert (spans.end_s - spans.start_s)[spans.kind == KINDS.index("outside")].sum() == pytest.approx(expected)
+        assert (spans.end_s - spans.start_s)[
+            spans.kind == KINDS.index("outside")
+        ].sum() == pytest.approx(expected)
 
 
 def test_evaluation_is_kept_apart_and_an_epochs_first_batch_is_the_epoch_boundary() -> None:
@@ -144,20 +202,42 @@ def test_evaluation_is_kept_apart_and_an_epochs_first_batch_is_the_epoch_boundar
         [
             {"asked": 0, "got": 1, "launched": 2, "busy": (1, 10), "resumed": 0},
             {"asked": 12, "got": 15, "launched": 20, "busy": (15, 25)},
-            {"asked": 132, "got": 150, "launched": 151, "busy": (151, 160), "epoch": 1, "resumed": 130},
+            {
+                "asked": 132,
+                "got": 150,
+                "launched": 151,
+                "busy": (151, 160),
+                "epoch": 1,
+                "resumed": 130,
+            },
         ]
     )
-    phases = [Phase("startup", -5e-3, 0.0), Phase("evaluate", 20e-3, 128e-3), Phase("evaluate", 1.0, 2.0)]
+    phases = [
+        Phase("startup", -5e-3, 0.0),
+        Phase("evaluate", 20e-3, 128e-3),
+        Phase("evaluate", 1.0, 2.0),
+    ]
     gaps = find_gaps(steps, phases)
     # up to 128 evaluation, resumed at 130; 130..132 between the epochs, 132..150 the first batch, 1 ms of host work
     assert causes_ms(gaps, 2) == {"epoch_boundary": 20, "host": 1}
-    assert (causes_ms(gaps, 1), causes_ms(gaps, 0)) == ({"logging": 2, "data_wait": 3}, {"data_wait": 1})
-    assert (gaps.evaluation_ns, gaps.idle_ns, gaps.span_ns) == (0, (1 + 5 + 21) * MS, (1 + 5 + 21 + 28) * MS)
+    assert (causes_ms(gaps, 1), causes_ms(gaps, 0)) == (
+        {"logging": 2, "data_wait": 3},
+        {"data_wait": 1},
+    )
+    assert (gaps.evaluation_ns, gaps.idle_ns, gaps.span_ns) == (
+        0,
+        (1 + 5 + 21) * MS,
+        (1 + 5 + 21 + 28) * MS,
+    )
     # of an older record, which does not say where it resumed
     steps["gap_s"][:] = NAN
     gaps = find_gaps(steps, phases)
     assert causes_ms(gaps, 2) == {"evaluation": 103, "epoch_boundary": 22, "host": 1}
-    assert (gaps.evaluation_ns, gaps.idle_ns, gaps.span_ns) == (103 * MS, (5 + 23) * MS, (160 - 1 - 103) * MS)
+    assert (gaps.evaluation_ns, gaps.idle_ns, gaps.span_ns) == (
+        103 * MS,
+        (5 + 23) * MS,
+        (160 - 1 - 103) * MS,
+    )
     assert gaps.exposed_wait_ns[2] == 18 * MS
 
 
@@ -197,8 +277,12 @@ def traces(draw: Any, *, on_device: bool = False) -> tuple[dict[str, np.ndarray]
 def counted(steps: dict[str, np.ndarray], phases: list[Phase]) -> list[dict[str, int]]:
     """Causes of each gap, microsecond by microsecond, by the rule in words."""
     us = {name: np.rint(values * 1e6) for name, values in steps.items()}
-    evaluations = {t for p in phases for t in range(round(p.t_start_s * 1e6), round(p.t_end_s * 1e6))}
-    decoding, preparing = (np.nan_to_num(us[name]) for name in ("decode_wait_s", "device_prepare_s"))
+    evaluations = {
+        t for p in phases for t in range(round(p.t_start_s * 1e6), round(p.t_end_s * 1e6))
+    }
+    decoding, preparing = (
+        np.nan_to_num(us[name]) for name in ("decode_wait_s", "device_prepare_s")
+    )
     found = []
     end = int(us["compute_start_s"][0])
     launched_before = us["t_start_s"][0]
@@ -241,7 +325,10 @@ def test_gaps_are_what_a_count_of_single_moments_finds(trace: Any) -> None:
     expected = counted(steps, phases)
     assert (gaps.causes_ns // 1000).tolist() == [[row[c] for c in CAUSES] for row in expected]
     assert gaps.busy_ns + gaps.idle_ns == gaps.span_ns
-    start, end = int(gaps.end_ns[0]), int(gaps.end_ns[-1] + gaps.compute_ns[-1] - gaps.prepare_ns[-1])
+    start, end = (
+        int(gaps.end_ns[0]),
+        int(gaps.end_ns[-1] + gaps.compute_ns[-1] - gaps.prepare_ns[-1]),
+    )
     assert gaps.span_ns + gaps.evaluation_ns == end - start
     assert gaps.busy_ns == busy_ns(steps)
     assert (gaps.exposed_wait_ns <= gaps.data_wait_ns).all()
@@ -264,7 +351,11 @@ def test_a_time_line_shows_the_same_gaps_moment_by_moment(trace: Any, data: Any)
             assert ns[mine & (line.kind == KINDS.index(cause))].sum() == expected
         assert ns[mine & (line.kind == KINDS.index("compute"))].sum() == gaps.compute_ns[row]
         asked, got = steps["t_start_s"][row], got_s(steps)[row]
-        waits = (line.lane == LANES.index("host")) & (line.step == row) & (line.start_s >= asked - 1e-10)
+        waits = (
+            (line.lane == LANES.index("host"))
+            & (line.step == row)
+            & (line.start_s >= asked - 1e-10)
+        )
         waits &= (line.end_s <= got + 1e-10) & (line.kind != KINDS.index("host"))
         assert (line.end_s - line.start_s)[waits].sum() == pytest.approx(got - asked, abs=1e-10)
     assert (line.end_s > line.start_s).all()
@@ -276,11 +367,17 @@ def test_a_time_line_shows_the_same_gaps_moment_by_moment(trace: Any, data: Any)
 
 @settings(max_examples=50)
 @given(st.one_of(traces(), traces(on_device=True)), st.integers(1, 4), st.data())
-def test_gaps_worked_out_in_blocks_are_those_of_all_steps_at_once(trace: Any, block: int, data: Any) -> None:
+def test_gaps_worked_out_in_blocks_are_those_of_all_steps_at_once(
+    trace: Any, block: int, data: Any
+) -> None:
     steps, phases = trace
     n = len(steps["step"])
     flags = st.lists(st.booleans(), min_size=n, max_size=n).map(np.array)
-    for name in ("compute_s", "gap_s", "t_start_s"):  # not every time is known, and the recorder resumed at some
+    for name in (
+        "compute_s",
+        "gap_s",
+        "t_start_s",
+    ):  # not every time is known, and the recorder resumed at some
         steps[name] = np.where(data.draw(flags), steps[name], NAN)
     whole, keep = find_gaps(steps, phases), data.draw(flags)
     with pytest.MonkeyPatch.context() as patch:
@@ -294,11 +391,20 @@ def test_gaps_worked_out_in_blocks_are_those_of_all_steps_at_once(trace: Any, bl
 def test_their_sums_say_the_same_of_the_whole() -> None:
     rng = np.random.default_rng(3)
     bubbles = np.where(np.arange(40) % 2, 0.001, NAN)
-    steps = made_steps(rng.exponential(0.01, 40), rng.exponential(0.01, 40), h2d=0.001, launch_idle_s=bubbles)
+    steps = made_steps(
+        rng.exponential(0.01, 40), rng.exponential(0.01, 40), h2d=0.001, launch_idle_s=bubbles
+    )
     gaps = find_gaps(steps, [Phase("evaluate", 100.2, 100.21)])
     one = gaps.summed()
     assert (len(one.index), one.shares()) == (1, gaps.shares())
-    for name in ("busy_ns", "idle_ns", "span_ns", "evaluation_ns", "hidden_wait_ns", "launch_idle_frac"):
+    for name in (
+        "busy_ns",
+        "idle_ns",
+        "span_ns",
+        "evaluation_ns",
+        "hidden_wait_ns",
+        "launch_idle_frac",
+    ):
         assert getattr(one, name) == pytest.approx(getattr(gaps, name), rel=1e-12), name
 
 
@@ -318,14 +424,25 @@ def test_compute_that_overlaps_by_rounding_is_counted_once() -> None:
 
 
 def test_what_is_not_known_is_left_out_or_other() -> None:
-    rows = [{"asked": k, "got": k + 4, "launched": k + 5, "busy": (k + 5, k + 9)} for k in range(0, 40, 10)]
+    rows = [
+        {"asked": k, "got": k + 4, "launched": k + 5, "busy": (k + 5, k + 9)}
+        for k in range(0, 40, 10)
+    ]
     whole = find_gaps(made(rows), ())
-    assert causes_ms(whole, 1) == {"logging": 1, "data_wait": 4, "host": 1}  # launched at 5, computed from 5 to 9
+    assert causes_ms(whole, 1) == {
+        "logging": 1,
+        "data_wait": 4,
+        "host": 1,
+    }  # launched at 5, computed from 5 to 9
     steps = made(rows)
     steps["compute_s"][1] = NAN
     gaps = find_gaps(steps, ())
     assert gaps.index.tolist() == [0, 2, 3]
-    assert causes_ms(gaps, 1) == {"data_wait": 4, "host": 1, "other": 1}  # from gap_s; the launch before is not known
+    assert causes_ms(gaps, 1) == {
+        "data_wait": 4,
+        "host": 1,
+        "other": 1,
+    }  # from gap_s; the launch before is not known
     steps["gap_s"][2] = NAN
     assert causes_ms(find_gaps(steps, ()), 1) == {}
     steps = made(rows)
@@ -338,7 +455,10 @@ def test_what_is_not_known_is_left_out_or_other() -> None:
 
 
 def test_runs_without_compute_with_one_step_and_with_none() -> None:
-    rows = [{"asked": k, "got": k + 9, "launched": k + 9.5, "busy": (k + 9.5,) * 2} for k in range(0, 50, 10)]
+    rows = [
+        {"asked": k, "got": k + 9, "launched": k + 9.5, "busy": (k + 9.5,) * 2}
+        for k in range(0, 50, 10)
+    ]
     gaps = find_gaps(made(rows), ())
     assert (gaps.busy_ns, gaps.shares()["busy"], gaps.seconds("data_wait")) == (0, 0.0, 0.036)
     one = find_gaps(made(rows[:1]), ())
@@ -359,11 +479,15 @@ def test_the_interval_of_the_idle_share_holds_it_and_closes_around_constant_step
     found = idle_interval(gaps)
     assert set(found) == {"idle", *IDLE_CAUSES}
     idle, wait = found["idle"], found["data_wait"]
-    assert (idle.value, wait.value) == pytest.approx((1 - gaps.shares()["busy"], gaps.shares()["data_wait"]))
+    assert (idle.value, wait.value) == pytest.approx(
+        (1 - gaps.shares()["busy"], gaps.shares()["data_wait"])
+    )
     assert wait.low < wait.value < wait.high
     assert idle.low < idle.value < idle.high < idle.low + 0.1
     assert found["other"].value == pytest.approx(0, abs=1e-9)
-    constant = idle_interval(find_gaps(made_steps(np.full(n, 0.02), np.full(n, 0.01)), ()))["data_wait"]
+    constant = idle_interval(find_gaps(made_steps(np.full(n, 0.02), np.full(n, 0.01)), ()))[
+        "data_wait"
+    ]
     assert constant == pytest.approx((2 / 3,) * 3)
     few = idle_interval(find_gaps(made_steps([0.1] * 3, [0.1] * 3), ()))["idle"]
     assert (few.value, math.isnan(few.low)) == (pytest.approx(0.5), True)
@@ -372,7 +496,9 @@ def test_the_interval_of_the_idle_share_holds_it_and_closes_around_constant_step
 def test_many_steps_below_a_millisecond_stay_exact() -> None:
     n = 3 * BLOCK + 7
     wait, busy = 123_457, 76_543  # ns: steps of 0.2 ms
-    steps = made_steps(np.full(n, wait * 1e-9), busy * 1e-9, began=5e5, host_s=busy * 1e-9, gap_s=NAN)
+    steps = made_steps(
+        np.full(n, wait * 1e-9), busy * 1e-9, began=5e5, host_s=busy * 1e-9, gap_s=NAN
+    )
     gaps = find_gaps(steps, [Phase("evaluate", 0.0, 1.0)])
     assert gaps.busy_ns + gaps.idle_ns == gaps.span_ns
     # Stamps are float64 seconds half a million seconds after the machine started: exact to 0.06 ns each.

@@ -15,10 +15,14 @@ from vitprof.config.resolve import resolve
 
 def steps_of(n: int = 200, **more: Any) -> dict[str, np.ndarray]:
     """Batches of 50: 100 ms of a worker, 60 of them decoding; 14 ms of the device."""
-    steps: dict[str, np.ndarray] = made_steps(np.full(n, 0.04), np.full(n, 0.014), h2d=0.001, samples=50)
+    steps: dict[str, np.ndarray] = made_steps(
+        np.full(n, 0.04), np.full(n, 0.014), h2d=0.001, samples=50
+    )
     steps["made_start_s"] = steps["t_start_s"] - 0.1
     steps["made_end_s"] = steps["t_start_s"]
-    for name, seconds in ({"read_s": 0.01, "decode_s": 0.06, "transform_s": 0.02, "collate_s": 0.005} | more).items():
+    for name, seconds in (
+        {"read_s": 0.01, "decode_s": 0.06, "transform_s": 0.02, "collate_s": 0.005} | more
+    ).items():
         steps[name] = np.full(n, seconds)
     return steps
 
@@ -55,7 +59,10 @@ def test_each_stage_has_all_cores_and_the_loader_shares_them() -> None:
 
 
 def test_the_drive_has_a_bar_and_is_not_called_the_bottleneck() -> None:
-    steps, config = steps_of(), resolve(RunConfig(strategy="workers", dataset="photos", workers=2, batch_size=50))
+    steps, config = (
+        steps_of(),
+        resolve(RunConfig(strategy="workers", dataset="photos", workers=2, batch_size=50)),
+    )
     rates = roofline_of(loading_of(steps, config), steps, 2, 50e6, 100e3)
     assert rates is not None
     assert (rates.of(DRIVE).samples_per_s, rates.lowest.name) == (500, LOADER)
@@ -72,7 +79,9 @@ def test_without_stages_or_a_device_there_is_none() -> None:
     assert roofs(nothing) is None
     assert roofs(steps_of(compute_s=np.nan)) is None
     assert roofs(steps_of(15)) is None
-    assert roofs(steps_of(), cores=1) is None, "909 samples/s were reached, and one core would make 500"
+    assert roofs(steps_of(), cores=1) is None, (
+        "909 samples/s were reached, and one core would make 500"
+    )
 
 
 def test_the_chart_has_a_bar_for_each_and_what_was_reached() -> None:

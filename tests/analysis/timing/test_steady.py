@@ -20,7 +20,8 @@ def stalled(at: int, seconds: float, *, in_compute: bool = False) -> dict[str, n
 @pytest.mark.parametrize("in_compute", [False, True])
 @pytest.mark.parametrize("kind", ["stopped", "paused"])
 @pytest.mark.parametrize(
-    ("at", "seconds", "late", "early"), [(0, 1.0, 0.2, 0.2), (57, 60.0, 0.0, 0.2), (N - 1, 5.0, 0.1, 0.0)]
+    ("at", "seconds", "late", "early"),
+    [(0, 1.0, 0.2, 0.2), (57, 60.0, 0.0, 0.2), (N - 1, 5.0, 0.1, 0.0)],
 )
 def test_the_step_that_the_stop_fell_into_and_no_other(
     kind: StopKind, in_compute: bool, at: int, seconds: float, late: float, early: float
@@ -44,9 +45,14 @@ def test_stops_that_are_in_no_step_or_in_one_and_what_is_said() -> None:
     assert np.flatnonzero(in_stops(steps, [stop])).tolist() == [50]
     assert not stopped_s(steps, [stop]).any()
     said = stop_sentence(Stop("stopped", 0, 19.8, 20.0), 1)
-    assert said.startswith("20.0 s in which the job was stopped (by a signal or a debugger) are left out: ")
+    assert said.startswith(
+        "20.0 s in which the job was stopped (by a signal or a debugger) are left out: "
+    )
     assert said.endswith(" are those of the other steps (left out: 1 step)")
-    assert stop_sentence(Stop("asleep", 0, 0, 3600.0), 0) == "1 h 00 min in which the machine slept fell into no step"
+    assert (
+        stop_sentence(Stop("asleep", 0, 0, 3600.0), 0)
+        == "1 h 00 min in which the machine slept fell into no step"
+    )
 
 
 def test_of_a_stopped_worker_the_wait_that_ended_with_it() -> None:
@@ -55,8 +61,12 @@ def test_of_a_stopped_worker_the_wait_that_ended_with_it() -> None:
     begin = steps["t_start_s"][100]
     hit = in_stops(steps, [Stop("worker", begin - 0.3, begin + 4.9, 5.2)])
     assert np.flatnonzero(hit).tolist() == [100]
-    assert not in_stops(steps, [Stop("worker", begin - 0.3, begin + 6.0, 6.3)]).any(), "it ended before the worker ran"
+    assert not in_stops(steps, [Stop("worker", begin - 0.3, begin + 6.0, 6.3)]).any(), (
+        "it ended before the worker ran"
+    )
     assert not in_stops(steps, [Stop("worker", 100.0, 100.4, 0.6)]).any(), "nobody waited for it"
     stop = Stop("stopped", begin + 0.1, begin + 4.9, 5.0)
     assert epoch_seconds(steps, 750, np.nan)[0] == pytest.approx((0.75 + 5.75) / 2)
-    assert epoch_seconds(steps, 750, np.nan, [stop]) == (pytest.approx(0.75), 2), "the time of an epoch is without it"
+    assert epoch_seconds(steps, 750, np.nan, [stop]) == (pytest.approx(0.75), 2), (
+        "the time of an epoch is without it"
+    )

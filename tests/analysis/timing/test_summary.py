@@ -35,7 +35,9 @@ TRAINING_S = 1.3 + 8 * (H2D + COMPUTE)
 
 @pytest.fixture
 def steps() -> dict[str, np.ndarray]:
-    trace: dict[str, np.ndarray] = made_steps(WAITS, [COMPUTE] * 10, h2d=H2D, warmup=2, epochs=EPOCHS)
+    trace: dict[str, np.ndarray] = made_steps(
+        WAITS, [COMPUTE] * 10, h2d=H2D, warmup=2, epochs=EPOCHS
+    )
     return trace
 
 
@@ -58,7 +60,10 @@ def test_figures_leave_out_the_warm_up_and_steps_times_epoch_starts_too(steps: A
     assert np.flatnonzero(steady_state(steps)).tolist() == [2, 3, 4, 6, 7, 8, 9]
     s = summary_of(steps)
     assert (s.n_steps, s.n_steady_steps, s.n_samples) == (10, 7, 100)
-    assert (s.samples_per_s, s.data_wait_frac) == (pytest.approx(80 / TRAINING_S), pytest.approx(1.3 / TRAINING_S))
+    assert (s.samples_per_s, s.data_wait_frac) == (
+        pytest.approx(80 / TRAINING_S),
+        pytest.approx(1.3 / TRAINING_S),
+    )
     assert s.h2d_frac == pytest.approx(8 * H2D / TRAINING_S)
     assert s.compute_frac == pytest.approx(8 * COMPUTE / TRAINING_S)
     assert s.device_idle_frac == pytest.approx((1.3 + 8 * H2D) / TRAINING_S)
@@ -71,10 +76,17 @@ def test_figures_leave_out_the_warm_up_and_steps_times_epoch_starts_too(steps: A
 def test_a_wait_counts_as_exposed_only_as_far_as_the_device_idled(steps: Any) -> None:
     """A device with work still queued: half of each wait is hidden behind it."""
     half = steps["data_wait_s"] / 2
-    steps |= {"exposed_wait_s": half, "gap_s": steps["gap_s"] - half, "step_s": steps["step_s"] - half}
+    steps |= {
+        "exposed_wait_s": half,
+        "gap_s": steps["gap_s"] - half,
+        "step_s": steps["step_s"] - half,
+    }
     s = summary_of(steps)
     time = TRAINING_S - 0.65
-    assert (s.exposed_wait_frac, s.data_wait_frac) == (pytest.approx(0.65 / time), pytest.approx(1.3 / time))
+    assert (s.exposed_wait_frac, s.data_wait_frac) == (
+        pytest.approx(0.65 / time),
+        pytest.approx(1.3 / time),
+    )
     assert s.device_idle_frac == pytest.approx((0.65 + 8 * H2D) / time)
 
 
@@ -91,20 +103,42 @@ def test_what_is_not_steady_is_told_apart(steps: Any) -> None:
     assert (s.first_batch_s, s.epoch_restart_s) == (1.0, 0.4)
     assert (s.prepare_s, s.startup_s) == (1.5, 1.5)  # the first batch was asked for at 100 s
     assert (s.evaluate_s, s.shutdown_s, s.wall_s) == (2.5, 0.25, 13.0)
-    staged = summary_of(steps, phases=[*phases, Phase("stage", 98.5, 99.25)], stage_s=0.75, stage_bytes=3e6)
-    assert (staged.startup_s, staged.prepare_s, staged.stage_s, staged.stage_bytes) == (0.75, 1.5, 0.75, 3e6)
-    assert (s.loss_first, s.loss_last, s.test_loss, s.test_accuracy) == (10.0, pytest.approx(9.1), 0.5, 0.875)
+    staged = summary_of(
+        steps, phases=[*phases, Phase("stage", 98.5, 99.25)], stage_s=0.75, stage_bytes=3e6
+    )
+    assert (staged.startup_s, staged.prepare_s, staged.stage_s, staged.stage_bytes) == (
+        0.75,
+        1.5,
+        0.75,
+        3e6,
+    )
+    assert (s.loss_first, s.loss_last, s.test_loss, s.test_accuracy) == (
+        10.0,
+        pytest.approx(9.1),
+        0.5,
+        0.875,
+    )
     s = summary_of(steps)
-    assert all(math.isnan(v) for v in (s.prepare_s, s.startup_s, s.evaluate_s, s.shutdown_s, s.test_accuracy))
+    assert all(
+        math.isnan(v)
+        for v in (s.prepare_s, s.startup_s, s.evaluate_s, s.shutdown_s, s.test_accuracy)
+    )
 
 
 @pytest.mark.parametrize(
     ("losses", "last"),
-    [([3, 2, NAN, 1, NAN], 1.0), ([3, NAN, 2, NAN, NAN], NAN), ([3, 2, NAN], NAN), ([NAN, NAN], NAN)],
+    [
+        ([3, 2, NAN, 1, NAN], 1.0),
+        ([3, NAN, 2, NAN, NAN], NAN),
+        ([3, 2, NAN], NAN),
+        ([NAN, NAN], NAN),
+    ],
     ids=["every second one is copied", "diverged", "diverged, on the CPU", "none"],
 )
 def test_the_last_loss_is_the_last_one_that_was_copied(losses: list[float], last: float) -> None:
-    steps = made_steps([0.1] * len(losses), [COMPUTE] * len(losses)) | {"loss": np.array(losses, float)}
+    steps = made_steps([0.1] * len(losses), [COMPUTE] * len(losses)) | {
+        "loss": np.array(losses, float)
+    }
     assert summary_of(steps).loss_last == pytest.approx(last, nan_ok=True)
 
 
@@ -112,7 +146,12 @@ def test_the_last_loss_is_the_last_one_that_was_copied(losses: list[float], last
     ("epochs", "n_train", "expected", "n"),
     [
         ([0, 0, 1, 1, 2, 2], 20, (7 + 11) / 2, 2),  # the first epoch carries start-up and warm-up
-        ([0, 0, 1, 1, 2, 2], 30, 30 / (60 / 21), 0),  # never whole: extrapolated from 60 samples in 21 s
+        (
+            [0, 0, 1, 1, 2, 2],
+            30,
+            30 / (60 / 21),
+            0,
+        ),  # never whole: extrapolated from 60 samples in 21 s
         ([0, 0, 1, 1, 1, 2], 20, 3, 1),  # the first is the only whole one
         ([0, 0, 0, 1, 1, 1], 30, 4 + 5 + 6, 1),
         ([0, 0, 1, 1, 1, 1], 40, 3 + 4 + 5 + 6, 1),  # a first epoch that was cut short is not whole
@@ -140,7 +179,14 @@ def test_a_loader_only_run_has_no_figures_of_a_device_that_had_nothing_to_do() -
     steps = made_steps([0.1] * 8, [0.0] * 8, h2d=0.1, warmup=1)
     steps["loss"][:] = NAN
     s = summary_of(steps, config=RunConfig(loader_only=True))
-    none = ("compute_frac", "exposed_wait_frac", "device_idle_frac", "loss_first", "loss_last", "test_accuracy")
+    none = (
+        "compute_frac",
+        "exposed_wait_frac",
+        "device_idle_frac",
+        "loss_first",
+        "loss_last",
+        "test_accuracy",
+    )
     assert all(math.isnan(getattr(s, name)) for name in none)
     assert s.samples_per_s == pytest.approx(50)
     assert s.data_wait_frac == s.h2d_frac == pytest.approx(0.5)
@@ -148,23 +194,33 @@ def test_a_loader_only_run_has_no_figures_of_a_device_that_had_nothing_to_do() -
     assert not math.isnan(summary_of(steps).device_idle_frac)
 
 
-def test_an_empty_run_has_counts_of_0_and_one_of_one_step_has_figures_unless_it_was_warm_up() -> None:
+def test_an_empty_run_has_counts_of_0_and_one_of_one_step_has_figures_unless_it_was_warm_up() -> (
+    None
+):
     s = summary_of(made_steps([], []), phases=[Phase("prepare", 97.0, 98.0)])
     known = {name: value for name, value in dataclasses.asdict(s).items() if not math.isnan(value)}
-    counts = dict.fromkeys(("n_steps", "n_steady_steps", "n_samples", "n_epochs_measured", "n_unreadable"), 0)
+    counts = dict.fromkeys(
+        ("n_steps", "n_steady_steps", "n_samples", "n_epochs_measured", "n_unreadable"), 0
+    )
     assert known == counts | {"prepare_s": 1.0, "wall_s": 13.0}
     s = summary_of(made_steps([0.75], [0.25]))
     assert (s.n_steady_steps, s.samples_per_s, s.step_ms_p95) == (1, 10.0, 1000.0)
     assert (s.data_wait_frac, s.device_idle_frac, s.first_batch_s) == (0.75, 0.75, 0.75)
     assert (s.epoch_s, s.n_epochs_measured) == (5.0, 0)
-    assert all(math.isnan(v) for v in (s.samples_per_s_low, s.samples_per_s_high, s.epoch_restart_s))
+    assert all(
+        math.isnan(v) for v in (s.samples_per_s_low, s.samples_per_s_high, s.epoch_restart_s)
+    )
     s = summary_of(made_steps([0.75], [0.25], warmup=1))
     assert (s.n_steps, s.n_steady_steps, s.first_batch_s) == (1, 0, 0.75)
-    assert all(math.isnan(v) for v in (s.samples_per_s, s.step_ms_median, s.device_idle_frac, s.epoch_s))
+    assert all(
+        math.isnan(v) for v in (s.samples_per_s, s.step_ms_median, s.device_idle_frac, s.epoch_s)
+    )
 
 
 def test_where_every_step_is_an_epoch_only_the_warm_up_is_left_out() -> None:
-    s = summary_of(made_steps([5.0, 1.0, 2.0, 3.0], [1.0] * 4, warmup=1, epochs=[0, 1, 2, 3]), n_train=10)
+    s = summary_of(
+        made_steps([5.0, 1.0, 2.0, 3.0], [1.0] * 4, warmup=1, epochs=[0, 1, 2, 3]), n_train=10
+    )
     assert (s.n_steady_steps, s.samples_per_s) == (3, pytest.approx(30 / 9))
     assert (s.epoch_s, s.n_epochs_measured, s.epoch_restart_s) == (pytest.approx(3.0), 3, 2.0)
 
@@ -172,7 +228,15 @@ def test_where_every_step_is_an_epoch_only_the_warm_up_is_left_out() -> None:
 def test_telemetry_counts_while_training_and_in_no_evaluation(steps: Any) -> None:
     end = 100 + sum(WAITS) + 10 * (H2D + COMPUTE)
     # a counter looks back 1/6 s: at 100.1 and 102.1 on what was before training and on the evaluation
-    at = {100.1: 1.0, 100.2: 50.0, 100.5: 70.0, 102.1: 2.0, 102.5: NAN, end - 0.01: 60.0, end + 0.1: 3.0}
+    at = {
+        100.1: 1.0,
+        100.2: 50.0,
+        100.5: 70.0,
+        102.1: 2.0,
+        102.5: NAN,
+        end - 0.01: 60.0,
+        end + 0.1: 3.0,
+    }
     telemetry = made_telemetry(
         t_s=list(at),
         gpu_util_pct=list(at.values()),
@@ -182,10 +246,20 @@ def test_telemetry_counts_while_training_and_in_no_evaluation(steps: Any) -> Non
     facts = {"gpu_mem_reserved_peak_bytes": 4.0, "gpu_mem_allocated_peak_bytes": 3.0}
     s = summary_of(steps, telemetry=telemetry, phases=[Phase("evaluate", 101.0, 102.0)], **facts)
     assert math.isnan(s.gpu_util_pct_mean)  # of a real GPU: it may look back a second
-    s = summary_of(steps, telemetry=telemetry, phases=[Phase("evaluate", 101.0, 102.0)], simulated=True, **facts)
+    s = summary_of(
+        steps,
+        telemetry=telemetry,
+        phases=[Phase("evaluate", 101.0, 102.0)],
+        simulated=True,
+        **facts,
+    )
     assert s.gpu_util_pct_mean == pytest.approx((50 + 70 + 60) / 3)
     assert (s.gpu_mem_peak_bytes, s.rss_peak_bytes) == (9, 6)  # memory counts over the whole run
-    assert (s.gpu_mem_nvml_peak_bytes, s.gpu_mem_reserved_peak_bytes, s.gpu_mem_allocated_peak_bytes) == (9, 4, 3)
+    assert (
+        s.gpu_mem_nvml_peak_bytes,
+        s.gpu_mem_reserved_peak_bytes,
+        s.gpu_mem_allocated_peak_bytes,
+    ) == (9, 4, 3)
     s = summary_of(steps, telemetry=made_telemetry(t_s=[100.5]), **facts)
     assert np.isnan([s.gpu_util_pct_mean, s.rss_peak_bytes, s.gpu_mem_nvml_peak_bytes]).all()
     assert s.gpu_mem_peak_bytes == 4.0  # PyTorch's word where NVML has none
@@ -196,11 +270,15 @@ def test_sm_activity_counts_where_the_sample_before_did(steps: Any) -> None:
     """It is about the time since that: at 100.3 about what was before training, at 102.2 about the evaluation."""
     of = {99.9: 1.0, 100.3: 2.0, 100.5: 30.0, 100.7: 40.0, 100.9: 50.0, 101.5: 3.0, 102.2: 4.0}
     telemetry = made_telemetry(
-        t_s=list(of), gpu_sm_active_pct=list(of.values()), gpu_sm_occupancy_pct=[value / 2 for value in of.values()]
+        t_s=list(of),
+        gpu_sm_active_pct=list(of.values()),
+        gpu_sm_occupancy_pct=[value / 2 for value in of.values()],
     )
     s = summary_of(steps, telemetry=telemetry, phases=[Phase("evaluate", 101.0, 102.0)])
     assert (s.gpu_sm_active_pct_mean, s.gpu_sm_occupancy_pct_mean) == (40, 20)
-    assert math.isnan(summary_of(steps, telemetry=made_telemetry(t_s=[100.5, 100.7])).gpu_sm_active_pct_mean)
+    assert math.isnan(
+        summary_of(steps, telemetry=made_telemetry(t_s=[100.5, 100.7])).gpu_sm_active_pct_mean
+    )
 
 
 def test_cpu_time_is_known_only_where_the_job_has_a_process_of_its_own(steps: Any) -> None:
@@ -216,7 +294,9 @@ def test_of_a_summary_they_are_those_of_the_steps() -> None:
     steps = made_steps(rng.exponential(0.01, 50), rng.exponential(0.01, 50), h2d=0.001, warmup=5)
     running = RunningTotals()
     running.add(steps)
-    told = Totals.of(summarise(RunConfig(), steps, made_telemetry(), (), {}, t_origin_s=99.0, t_end_s=110.0))
+    told = Totals.of(
+        summarise(RunConfig(), steps, made_telemetry(), (), {}, t_origin_s=99.0, t_end_s=110.0)
+    )
     assert told.steps == running.totals.steps
     assert told.samples_per_s == pytest.approx(running.totals.samples_per_s)
     for name in ("data_wait_s", "exposed_wait_s", "gap_s", "compute_s"):
@@ -228,13 +308,20 @@ WAIT, HOST, RECORD, QUEUED_COMPUTE = 0.010, 0.005, 0.001, 0.005
 STEP = WAIT + HOST + RECORD
 
 
-def run(n: int = 12, *, queued: bool = False, warmup: int = 2, **columns: Any) -> dict[str, np.ndarray]:
+def run(
+    n: int = 12, *, queued: bool = False, warmup: int = 2, **columns: Any
+) -> dict[str, np.ndarray]:
     """Steps of a device that computes while the host does; or, `queued`, of one that has work left while it records."""
     steps = made_steps([WAIT] * n, HOST, warmup=warmup, pause=RECORD, host_s=HOST)
     start = steps["t_start_s"] + WAIT + (HOST / 2 if queued else 0.0)
     compute = np.full(n, STEP - 0.001 if queued else QUEUED_COMPUTE)
     gap = np.concatenate([[math.nan], start[1:] - start[:-1] - compute[:-1]])[:n]
-    steps |= {"h2d_start_s": steps["t_start_s"] + WAIT, "compute_start_s": start, "compute_s": compute, "gap_s": gap}
+    steps |= {
+        "h2d_start_s": steps["t_start_s"] + WAIT,
+        "compute_start_s": start,
+        "compute_s": compute,
+        "gap_s": gap,
+    }
     return steps | {name: np.resize(values, n) for name, values in columns.items()}
 
 
@@ -242,26 +329,41 @@ def test_recording_is_the_time_from_a_launch_to_the_next_request_over_the_time_o
     cost = recording_cost(run())
     assert cost.n == 12 - 2 - 1  # neither warm-up nor the last one, which nothing follows
     assert (cost.s_per_step, cost.frac) == (pytest.approx(RECORD), pytest.approx(RECORD / STEP))
-    assert cost.exposed_frac == pytest.approx(cost.frac), "all of it on a device that is done with the step"
+    assert cost.exposed_frac == pytest.approx(cost.frac), (
+        "all of it on a device that is done with the step"
+    )
     hidden = recording_cost(run(queued=True))
-    assert (hidden.s_per_step, hidden.exposed_frac) == (pytest.approx(RECORD), 0), "behind queued work"
+    assert (hidden.s_per_step, hidden.exposed_frac) == (pytest.approx(RECORD), 0), (
+        "behind queued work"
+    )
     unknown = recording_cost(run(compute_start_s=math.nan, compute_s=math.nan, gap_s=math.nan))
     assert (unknown.frac, math.isnan(unknown.exposed_frac)) == (pytest.approx(RECORD / STEP), True)
     lost = recording_cost({name: np.delete(values, 7) for name, values in run().items()})
-    assert (lost.n, lost.s_per_step) == (9 - 2, pytest.approx(RECORD)), "a lost step is no recording"
+    assert (lost.n, lost.s_per_step) == (9 - 2, pytest.approx(RECORD)), (
+        "a lost step is no recording"
+    )
 
 
 def test_what_recording_took_is_not_guessed_at() -> None:
-    assert recording_cost(run(outside_s=RECORD)).n == 0, "the script does something between its steps"
-    assert recording_cost(run(outside_s=np.where(np.arange(12) == 6, RECORD, math.nan))).n == 12 - 2 - 1 - 1
+    assert recording_cost(run(outside_s=RECORD)).n == 0, (
+        "the script does something between its steps"
+    )
+    assert (
+        recording_cost(run(outside_s=np.where(np.arange(12) == 6, RECORD, math.nan))).n
+        == 12 - 2 - 1 - 1
+    )
     assert recording_cost(run(host_s=math.nan)).n == 0, "of an older version"
-    assert recording_cost(run(host_s=STEP - WAIT)).n == 0, "a watched script: its marks leave no time between them"
+    assert recording_cost(run(host_s=STEP - WAIT)).n == 0, (
+        "a watched script: its marks leave no time between them"
+    )
     for n in (0, 1, 3):
         cost = recording_cost(run(n))
         assert (cost.n, math.isnan(cost.frac)) == (0, True)
 
 
-def test_one_slow_report_counts_with_its_whole_length_and_neither_an_epochs_end_nor_a_phase() -> None:
+def test_one_slow_report_counts_with_its_whole_length_and_neither_an_epochs_end_nor_a_phase() -> (
+    None
+):
     steps = run()
     steps["t_start_s"][6:] += 0.1
     steps["compute_start_s"][6:] += 0.1
@@ -284,29 +386,59 @@ def test_one_slow_report_counts_with_its_whole_length_and_neither_an_epochs_end_
     ("strategy", "dataset", "notes"),
     [("per-sample", "digits", 2 + 100), ("memory", "digits", 2), ("threads", "photos", 2 + 200)],
 )
-def test_what_is_noted_inside_the_loader_is_counted(strategy: str, dataset: str, notes: int) -> None:
+def test_what_is_noted_inside_the_loader_is_counted(
+    strategy: str, dataset: str, notes: int
+) -> None:
     config = resolve(RunConfig(strategy=strategy, dataset=dataset, batch_size=100))
     assert loader_times_s(config, 1e-6) == pytest.approx(notes * 1e-6)
     assert loader_times_s(dataclasses.replace(config, loader_times=False), 1e-6) == 0
     assert 0 < stopwatch_cost_s(100) < 1e-3
 
 
-STARTUP, PREPARE, STAGE = Phase("startup", 102.0, 102.5), Phase("prepare", 102.5, 104.0), Phase("stage", 104.0, 110.0)
+STARTUP, PREPARE, STAGE = (
+    Phase("startup", 102.0, 102.5),
+    Phase("prepare", 102.5, 104.0),
+    Phase("stage", 104.0, 110.0),
+)
 
 
 def phases_of(
-    phases: tuple[Phase, ...] = (), *, training: float | None = None, now: float = 112.0, copies: bool = False
+    phases: tuple[Phase, ...] = (),
+    *,
+    training: float | None = None,
+    now: float = 112.0,
+    copies: bool = False,
 ) -> dict[str, tuple[float, bool]]:
-    return {p.name: (p.seconds, p.running) for p in start_phases(100.0, phases, training, now, copies=copies)}
+    return {
+        p.name: (p.seconds, p.running)
+        for p in start_phases(100.0, phases, training, now, copies=copies)
+    }
 
 
 def test_each_phase_of_the_start_has_its_seconds_and_one_goes_on() -> None:
     begun = phases_of(now=101.5)
     assert begun["startup"] == (1.5, True)
-    assert all(math.isnan(begun[name][0]) and not begun[name][1] for name in ("prepare", "model", "first batch"))
+    assert all(
+        math.isnan(begun[name][0]) and not begun[name][1]
+        for name in ("prepare", "model", "first batch")
+    )
     assert phases_of((STARTUP,), now=103.0)["prepare"] == (0.5, True)
-    found = phases_of((STARTUP, PREPARE, STAGE, Phase("startup", 110.0, 111.0)), training=111.25, copies=True)
-    assert list(found.values()) == [(2.5, False), (1.5, False), (6.0, False), (1.25, False), (0.75, True)]
+    found = phases_of(
+        (STARTUP, PREPARE, STAGE, Phase("startup", 110.0, 111.0)), training=111.25, copies=True
+    )
+    assert list(found.values()) == [
+        (2.5, False),
+        (1.5, False),
+        (6.0, False),
+        (1.25, False),
+        (0.75, True),
+    ]
     unseen = phases_of((STARTUP,), training=111.0)
-    assert (unseen["prepare"], unseen["model"], "stage" in unseen) == ((8.5, False), (0.0, False), False)
-    assert start_phases(None, (), None, 5.0, copies=False)[0].seconds == 0.0, "its clock is not known yet"
+    assert (unseen["prepare"], unseen["model"], "stage" in unseen) == (
+        (8.5, False),
+        (0.0, False),
+        False,
+    )
+    assert start_phases(None, (), None, 5.0, copies=False)[0].seconds == 0.0, (
+        "its clock is not known yet"
+    )

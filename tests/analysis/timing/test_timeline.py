@@ -12,13 +12,22 @@ from tests.series import made_steps
 from vitprof.analysis.timing import timeline
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, find_gaps
 from vitprof.analysis.timing.loading import by_worker
-from vitprof.analysis.timing.timeline import group_size, min_max, one_step, slices, step_at, typical_step
+from vitprof.analysis.timing.timeline import (
+    group_size,
+    min_max,
+    one_step,
+    slices,
+    step_at,
+    typical_step,
+)
 
 
 @pytest.fixture
 def steps() -> dict[str, np.ndarray]:
     """Ten steps of 30 ms wait and 10 ms compute. Two workers made their batches in 10, 20, 30 ... ms."""
-    trace: dict[str, np.ndarray] = made_steps([0.03] * 10, 0.01, worker=[0, 1] * 5, decode_s=0.004, hand_over_s=0.005)
+    trace: dict[str, np.ndarray] = made_steps(
+        [0.03] * 10, 0.01, worker=[0, 1] * 5, decode_s=0.004, hand_over_s=0.005
+    )
     end = trace["t_start_s"] + 0.025
     return trace | {"made_end_s": end, "made_start_s": end - 0.01 * (1 + np.arange(10))}
 
@@ -26,7 +35,9 @@ def steps() -> dict[str, np.ndarray]:
 def test_a_step_has_the_figures_of_its_row_and_each_worker_its_batches(steps: Any) -> None:
     step = one_step(steps, 3)
     assert (step.number, step.worker) == (3, 1)
-    assert step.stages_s == {"decode": 0.004, "hand_over": 0.005}, "what the loader did not tell is not there"
+    assert step.stages_s == {"decode": 0.004, "hand_over": 0.005}, (
+        "what the loader did not tell is not there"
+    )
     assert (step.made_s, step.lay_ready_s) == (pytest.approx(0.04), pytest.approx(-0.025))
     assert step.got_s - step.asked_s == pytest.approx(step.data_wait_s)
     even, odd = by_worker(steps, np.ones(10, dtype=bool))
@@ -41,7 +52,11 @@ def test_a_step_has_the_figures_of_its_row_and_each_worker_its_batches(steps: An
 def test_the_step_at_a_moment_and_of_a_wait_whose_copy_is_late(steps: Any, began: float) -> None:
     for at in (0, 4, 9):
         begin = 100 + 0.04 * at
-        for moment in (begin + 1e-5, begin + 0.03, begin + 0.04):  # in its gap, as its compute begins, as it ends
+        for moment in (
+            begin + 1e-5,
+            begin + 0.03,
+            begin + 0.04,
+        ):  # in its gap, as its compute begins, as it ends
             assert step_at(steps, (moment - began) + began) == at
         assert step_at(steps, begin + 0.03, of_wait=True) == at
     assert step_at(steps, 1e9) == 9
@@ -77,7 +92,9 @@ def test_the_group_size_is_the_smallest_power_of_two_that_is_enough(n: int, most
 
 @settings(max_examples=50)
 @given(values, powers)
-def test_each_group_keeps_its_lowest_and_its_highest_point_in_order_of_time(y: np.ndarray, k: int) -> None:
+def test_each_group_keeps_its_lowest_and_its_highest_point_in_order_of_time(
+    y: np.ndarray, k: int
+) -> None:
     at = min_max(y, 0, len(y), k)
     if k == 1:
         assert at.tolist() == list(range(len(y)))
@@ -96,7 +113,9 @@ def test_each_group_keeps_its_lowest_and_its_highest_point_in_order_of_time(y: n
 
 @settings(max_examples=50)
 @given(values, powers, st.data())
-def test_full_groups_never_change_while_the_run_grows(y: np.ndarray, k: int, data: st.DataObject) -> None:
+def test_full_groups_never_change_while_the_run_grows(
+    y: np.ndarray, k: int, data: st.DataObject
+) -> None:
     whole = min_max(y, 0, len(y), k)
     edge = data.draw(st.integers(0, len(y) // k)) * k
     assert [*min_max(y, 0, edge, k), *min_max(y, edge, len(y), k)] == whole.tolist()
@@ -118,8 +137,13 @@ def test_groups_add_up_to_the_steps(pairs: list[tuple[float, float]], k: int, h2
     steps = made_steps(waits, computes, h2d=h2d)
     n = len(waits)
     s = slices(steps, 90.0, 0, n, k)
-    assert s.idle_s.sum() == pytest.approx(sum(waits) + n * h2d, abs=1e-7)  # causes are in whole nanoseconds
-    assert (s.busy_s.sum(), s.wait_s.sum()) == (pytest.approx(sum(computes)), pytest.approx(sum(waits)))
+    assert s.idle_s.sum() == pytest.approx(
+        sum(waits) + n * h2d, abs=1e-7
+    )  # causes are in whole nanoseconds
+    assert (s.busy_s.sum(), s.wait_s.sum()) == (
+        pytest.approx(sum(computes)),
+        pytest.approx(sum(waits)),
+    )
     assert s.n_steps.sum() == n
     groups = [slice(i, i + k) for i in range(0, n, k)]
     assert s.idle_s == pytest.approx([steps["gap_s"][g].sum() for g in groups], abs=1e-7)
@@ -135,7 +159,9 @@ def test_groups_add_up_to_the_steps(pairs: list[tuple[float, float]], k: int, h2
     assert s.causes_s[IDLE_CAUSES.index("h2d")] == pytest.approx(h2d * s.n_steps, abs=1e-7)
 
 
-@pytest.mark.parametrize(("k", "other_s"), [(2, [0.0, 10.0]), (4, [10.0]), (1, [0.0, 0.0, 10.0, 0.0])])
+@pytest.mark.parametrize(
+    ("k", "other_s"), [(2, [0.0, 10.0]), (4, [10.0]), (1, [0.0, 0.0, 10.0, 0.0])]
+)
 def test_an_evaluation_is_neither_idle_nor_busy(k: int, other_s: list[float]) -> None:
     """Between two steps: the next step's gap is counted from its end, whether it falls into a group or between two."""
     steps = made_steps([0.5] * 4, [0.5] * 4, began=0.0)

@@ -8,7 +8,12 @@ import pytest
 
 from tests.series import made_telemetry
 from vitprof.analysis.timing.chain import from_seconds, union
-from vitprof.analysis.timing.utilisation import device_memory, idle_share, sm_activity, sm_activity_so_far
+from vitprof.analysis.timing.utilisation import (
+    device_memory,
+    idle_share,
+    sm_activity,
+    sm_activity_so_far,
+)
 from vitprof.recording.columns import RunSummary
 
 S = 1_000_000_000
@@ -32,9 +37,20 @@ def test_the_idle_share_of_bins() -> None:
 
 
 def test_each_figure_of_memory_has_its_own_name() -> None:
-    peaks = {"gpu_mem_nvml_peak_bytes": 9.0, "gpu_mem_reserved_peak_bytes": 4.0, "gpu_mem_allocated_peak_bytes": 3.0}
-    told = [(figure.name, figure.n_bytes) for figure in device_memory(RunSummary(gpu_mem_peak_bytes=9.0, **peaks))]
-    assert told == [("GPU memory, NVML", 9), ("GPU memory, reserved", 4), ("GPU memory, allocated", 3)]
+    peaks = {
+        "gpu_mem_nvml_peak_bytes": 9.0,
+        "gpu_mem_reserved_peak_bytes": 4.0,
+        "gpu_mem_allocated_peak_bytes": 3.0,
+    }
+    told = [
+        (figure.name, figure.n_bytes)
+        for figure in device_memory(RunSummary(gpu_mem_peak_bytes=9.0, **peaks))
+    ]
+    assert told == [
+        ("GPU memory, NVML", 9),
+        ("GPU memory, reserved", 4),
+        ("GPU memory, allocated", 3),
+    ]
     del peaks["gpu_mem_nvml_peak_bytes"]
     assert [f.n_bytes for f in device_memory(RunSummary(gpu_mem_peak_bytes=4.0, **peaks))] == [4, 3]
     assert device_memory(RunSummary()) == []
@@ -57,7 +73,9 @@ WHY = {"sm_activity_not_available": "this GPU has no GPM counters"}
         ((math.nan, math.nan), {"sm_activity_not_available": None}, ""),
     ],
 )
-def test_of_a_run_that_has_ended(figures: tuple[float, float], environment: dict[str, Any], words: str) -> None:
+def test_of_a_run_that_has_ended(
+    figures: tuple[float, float], environment: dict[str, Any], words: str
+) -> None:
     active, occupancy = figures
     summary = RunSummary(gpu_sm_active_pct_mean=active, gpu_sm_occupancy_pct_mean=occupancy)
     found = sm_activity(summary, environment)
@@ -65,6 +83,8 @@ def test_of_a_run_that_has_ended(figures: tuple[float, float], environment: dict
 
 
 def test_so_far_it_is_that_since_training_began() -> None:
-    telemetry = made_telemetry(t_s=[1, 2, 3], gpu_sm_active_pct=[90, 10, 30], gpu_sm_occupancy_pct=[9, 1, 3])
+    telemetry = made_telemetry(
+        t_s=[1, 2, 3], gpu_sm_active_pct=[90, 10, 30], gpu_sm_occupancy_pct=[9, 1, 3]
+    )
     assert sm_activity_so_far(telemetry, 2.0, {}).words == "20%, occupancy 2.0%"
     assert sm_activity_so_far(telemetry, math.inf, WHY).words.startswith("not available: ")

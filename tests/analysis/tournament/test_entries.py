@@ -36,8 +36,16 @@ LOST = Losses(np.arange(10.0), np.full(10, np.nan))
         ([run()], [run((4, 1.0))], LossEffect("not yet", 4)),
         # the script as it is gives other losses each time
         ([run(), run((3, 0.1))], [run((2, 0.2))], LossEffect("differs by itself", 3)),
-        ([run(), run((3, 0.1))], [run((2, 0.2)), run((4, 0.3))], LossEffect("differs by itself", 3)),
-        ([run(), run((3, 0.1))], [run((1, 0.2)), run((1, 0.2), (5, 0.3))], LossEffect("changes", 1, 5)),
+        (
+            [run(), run((3, 0.1))],
+            [run((2, 0.2)), run((4, 0.3))],
+            LossEffect("differs by itself", 3),
+        ),
+        (
+            [run(), run((3, 0.1))],
+            [run((1, 0.2)), run((1, 0.2), (5, 0.3))],
+            LossEffect("changes", 1, 5),
+        ),
     ],
 )
 def test_effect(as_it_is: list[Losses], mine: list[Losses], expected: LossEffect) -> None:
@@ -46,7 +54,9 @@ def test_effect(as_it_is: list[Losses], mine: list[Losses], expected: LossEffect
 
 def test_in_words() -> None:
     assert LossEffect("changes", 4).sentence == "changes the losses: from step 4"
-    assert LossEffect("changes", 4, 6).sentence.endswith("from step 4, and they differ from run to run from step 6")
+    assert LossEffect("changes", 4, 6).sentence.endswith(
+        "from step 4, and they differ from run to run from step 6"
+    )
     assert SAME.sentence == UNKNOWN.sentence == ""
     by_itself = LossEffect("differs by itself", 3)
     assert by_itself.sentence == "the script's losses differ from run to run, from step 3, as it is"

@@ -33,7 +33,11 @@ def test_equal_faster_and_undecided_are_three_things() -> None:
         row, quick = row_of(board, same), row_of(board, faster)
         assert row.against_baseline in ("equal", "undecided")
         equal += row.against_baseline == "equal"
-        told += quick.against_baseline == "faster" and row.standing == "slower" and board.best == faster.key
+        told += (
+            quick.against_baseline == "faster"
+            and row.standing == "slower"
+            and board.best == faster.key
+        )
         covered += quick.speed_up_low <= 1.1 <= quick.speed_up_high
     assert equal >= 7
     assert told >= 19
@@ -65,7 +69,9 @@ def test_moments_of_the_machine_cancel_and_a_settings_noise_is_its_own() -> None
 @pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(st.randoms(use_true_random=False), st.lists(st.floats(1, 1e6), min_size=1, max_size=5))
-def test_the_order_of_the_entries_changes_nothing(shuffler: random.Random, speeds: list[float]) -> None:
+def test_the_order_of_the_entries_changes_nothing(
+    shuffler: random.Random, speeds: list[float]
+) -> None:
     entries = [entry(f"s{i}", speed, runs=2, seed=i) for i, speed in enumerate(speeds)]
     shuffled = list(entries)
     shuffler.shuffle(shuffled)
@@ -89,17 +95,30 @@ def test_what_failed_or_has_no_figures_is_not_ranked_and_a_failed_run_does_not_c
     ranks = [("base", 1), ("cut", 2), ("failed", None), ("waiting", None)]
     assert ([(row.entry.strategy, row.rank) for row in board.rows], board.best) == (ranks, BASE)
     base, slow, lost, none = board.rows
-    assert (base.speed_up, base.against_baseline, base.standing, slow.n_runs) == (1, "", "fastest", 1)
+    assert (base.speed_up, base.against_baseline, base.standing, slow.n_runs) == (
+        1,
+        "",
+        "fastest",
+        1,
+    )
     assert (lost.samples_per_s, lost.standing) == (pytest.approx(9000, rel=0.02), "")
-    assert (math.isnan(none.samples_per_s), math.isnan(none.speed_up), none.against_baseline) == (True, True, "")
+    assert (math.isnan(none.samples_per_s), math.isnan(none.speed_up), none.against_baseline) == (
+        True,
+        True,
+        "",
+    )
     assert leaderboard([waiting], baseline=waiting.key, n_train=0).best is None
     good = entry("base", 1000, runs=2)
     lost = dataclasses.replace(good.outcomes[0], status="failed", blocks_per_s=np.full(20, 1.0))
-    odd = dataclasses.replace(good.outcomes[1], blocks_per_s=np.array([0.0, math.nan, 500.0, math.inf]))
+    odd = dataclasses.replace(
+        good.outcomes[1], blocks_per_s=np.array([0.0, math.nan, 500.0, math.inf])
+    )
     mixed = dataclasses.replace(good, outcomes=(lost, odd, *good.outcomes))
     alone, row = (ranked(e, baseline=BASE).rows[0] for e in (good, mixed))
     assert runs_words(row) == "2"
-    assert runs_words(dataclasses.replace(row, entry=dataclasses.replace(mixed, n_made=4))) == "2 of 4"
+    assert (
+        runs_words(dataclasses.replace(row, entry=dataclasses.replace(mixed, n_made=4))) == "2 of 4"
+    )
     expected = (alone.samples_per_s, alone.low, alone.high, 2, 200)
     assert (row.samples_per_s, row.low, row.high, row.n_runs, row.n_steps) == expected
 
@@ -140,7 +159,13 @@ def test_rank_standing_speed_up_and_recommendation_say_the_same() -> None:
     for seed in range(18):
         rng = np.random.default_rng(seed)
         made = [
-            entry(name, 1000 * (1 + gain), seed=seed, noise=0.01, moments=rng.normal(0, 0.01 + 0.02 * (seed % 3), 4))
+            entry(
+                name,
+                1000 * (1 + gain),
+                seed=seed,
+                noise=0.01,
+                moments=rng.normal(0, 0.01 + 0.02 * (seed % 3), 4),
+            )
             for name, gain in zip(("base", "a", "b", "c"), rng.uniform(0, 0.08, 4), strict=True)
         ]
         board = ranked(*made, baseline=BASE)
@@ -161,7 +186,12 @@ def test_rank_standing_speed_up_and_recommendation_say_the_same() -> None:
 
 
 def test_what_is_recommended_does_not_depend_on_what_it_is_compared_with() -> None:
-    made = [entry("base", 1000), entry("a", 4000), entry("b", 4000, seed=3), entry("c", 9000, page_cache="cold")]
+    made = [
+        entry("base", 1000),
+        entry("a", 4000),
+        entry("b", 4000, seed=3),
+        entry("c", 9000, page_cache="cold"),
+    ]
     own, *others = (recommend(ranked(*made, baseline=e.key), keep=BASE) for e in made)
     assert {(found.key, found.equals) for found in others if found} == {(own.key, own.equals)}
 
@@ -173,13 +203,27 @@ def test_throughput_is_over_time_and_figures_are_those_of_the_runs_and_of_epochs
     assert row.epoch_low == pytest.approx(600 / row.high)
     base = entry("base", 1000, epoch_s=7.0, n_epochs_measured=2)
     for measured, expected in ((1, pytest.approx([7, 20])), (0, pytest.approx([6, 12], rel=0.02))):
-        board = ranked(base, entry("a", 500, epoch_s=20.0, n_epochs_measured=measured), n_train=6000)
+        board = ranked(
+            base, entry("a", 500, epoch_s=20.0, n_epochs_measured=measured), n_train=6000
+        )
         assert [row.epoch_s for row in board.rows] == expected
-    made = entry("base", 1000, gpu_mem_peak_bytes=5e8, gpu_util_pct_mean=40.0, device_idle_frac=0.5, rss_peak_bytes=2e9)
+    made = entry(
+        "base",
+        1000,
+        gpu_mem_peak_bytes=5e8,
+        gpu_util_pct_mean=40.0,
+        device_idle_frac=0.5,
+        rss_peak_bytes=2e9,
+    )
     first, *others = (run.summary or RunSummary() for run in made.outcomes)
     worst = dataclasses.replace(first, gpu_mem_peak_bytes=6e8, gpu_util_pct_mean=math.nan)
     (row,) = ranked(with_runs(made, summary=[worst, *others])).rows
-    assert (row.gpu_mem_bytes, row.gpu_util_pct, row.device_idle_frac, row.rss_bytes) == (6e8, 40, 0.5, 2e9)
+    assert (row.gpu_mem_bytes, row.gpu_util_pct, row.device_idle_frac, row.rss_bytes) == (
+        6e8,
+        40,
+        0.5,
+        2e9,
+    )
     assert math.isnan(row.epoch_s)
     assert ranked(with_runs(made, summary=[None] * 3)).rows[0].n_steps == 0, "while they run"
 
@@ -198,14 +242,23 @@ def test_after_one_round_of_all_nothing_but_figures_is_known() -> None:
         assert 0.95 < row.within_low / row.samples_per_s < 1
     quick, base = board.rows
     assert math.isnan(quick.speed_up_low)
-    assert (quick.against_baseline, quick.standing, base.standing) == ("undecided", "fastest", "undecided")
+    assert (quick.against_baseline, quick.standing, base.standing) == (
+        "undecided",
+        "fastest",
+        "undecided",
+    )
     assert quick.too_few is None
 
 
 def test_the_slow_drive_says_that_it_is_one() -> None:
     assert setting_in_words(entry("staged", 1)) == "staged (throttled), batch 64"
-    assert key_in_words("slow-drive/b32/w0/cold") == "slow-drive (throttled), batch 32, 0 workers, cold cache"
-    assert setting_in_words(dataclasses.replace(entry("files", 1), throttled=True)).startswith("files (throttled), ")
+    assert (
+        key_in_words("slow-drive/b32/w0/cold")
+        == "slow-drive (throttled), batch 32, 0 workers, cold cache"
+    )
+    assert setting_in_words(dataclasses.replace(entry("files", 1), throttled=True)).startswith(
+        "files (throttled), "
+    )
 
 
 def test_rows_are_settings_and_columns_batch_sizes() -> None:
@@ -215,11 +268,23 @@ def test_rows_are_settings_and_columns_batch_sizes() -> None:
         entry("pt-memory", 5000, batch_size=500),
         slow,
         entry("pt-memory", 8000, batch_size=1000, workers=2, page_cache="cold"),
-        entry("hdf5", 100, batch_size=5000, runs=0, status="refused", reason="batch is larger than the set"),
+        entry(
+            "hdf5",
+            100,
+            batch_size=5000,
+            runs=0,
+            status="refused",
+            reason="batch is larger than the set",
+        ),
     ]
     table = article_table(leaderboard(made, baseline=slow.key, n_train=60_000))
     assert table.batch_sizes == (500, 1000, 5000)
-    assert [row.name for row in table.lines] == ["pt-memory", "pt-memory, 2 workers, cold cache", "per-sample", "hdf5"]
+    assert [row.name for row in table.lines] == [
+        "pt-memory",
+        "pt-memory, 2 workers, cold cache",
+        "per-sample",
+        "hdf5",
+    ]
     first = table.lines[0].cells
     assert [cell.key if cell else None for cell in first] == [made[1].key, made[0].key, None]
     assert first[1].epoch_s == pytest.approx(60 / 9, rel=0.02)
@@ -227,6 +292,9 @@ def test_rows_are_settings_and_columns_batch_sizes() -> None:
     assert (first[1].gpu_mem_bytes, first[1].gpu_util_pct) == (1.7e9, 30)
     assert first[1].speed_up == pytest.approx(9, rel=0.02)
     refused = table.lines[3].cells[2]
-    assert (refused.entry.status, refused.entry.reason) == ("refused", "batch is larger than the set")
+    assert (refused.entry.status, refused.entry.reason) == (
+        "refused",
+        "batch is larger than the set",
+    )
     assert math.isnan(refused.epoch_s)
     assert table.lines[3].cells[:2] == (None, None)

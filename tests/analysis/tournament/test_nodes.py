@@ -9,11 +9,16 @@ from vitprof.analysis.tournament.scores import ratio, score
 Runs = dict[str, dict[int, np.ndarray]]
 
 
-def made(speeds: dict[str, float], nodes: dict[int, float], seed: int = 0, noise: float = 0.02) -> Runs:
+def made(
+    speeds: dict[str, float], nodes: dict[int, float], seed: int = 0, noise: float = 0.02
+) -> Runs:
     """Runs of settings in rounds, each on a node with a factor of its own; each run differs by `noise`."""
     rng = np.random.default_rng(seed)
     return {
-        key: {n: speed * factor * np.exp(rng.normal(rng.normal(0, noise), noise, 20)) for n, factor in nodes.items()}
+        key: {
+            n: speed * factor * np.exp(rng.normal(rng.normal(0, noise), noise, 20))
+            for n, factor in nodes.items()
+        }
         for key, speed in speeds.items()
     }
 

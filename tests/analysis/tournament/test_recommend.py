@@ -33,22 +33,43 @@ def test_the_fastest_where_nothing_ties_with_it() -> None:
     found = of(entry("base", 1000), entry("a", 4000, workers=2), entry("b", 2000))
     assert (found.key, found.equals) == ("a/b64/w2/as-is", ())
     assert found.sentence.startswith("Use a, batch 64, 2 workers: 4,0")
-    assert re.search(r"times that of base, batch 64 \([34]\..*3 runs\); it is practically certain", found.sentence)
+    assert re.search(
+        r"times that of base, batch 64 \([34]\..*3 runs\); it is practically certain",
+        found.sentence,
+    )
     assert "batch size" not in found.sentence
 
 
 def test_a_machine_that_others_had_all_the_time_is_said() -> None:
     base, fast = entry("base", 1000), entry("a", 4000)
-    found = of(with_runs(base, others_cores=(1.6, 1.5, 1.7)), with_runs(fast, others_cores=(1.8, math.nan, 1.55)))
+    found = of(
+        with_runs(base, others_cores=(1.6, 1.5, 1.7)),
+        with_runs(fast, others_cores=(1.8, math.nan, 1.55)),
+    )
     assert found.key == fast.key
-    assert "No run of any setting had the machine to itself: other programs took at least 1.50" in found.sentence
+    assert (
+        "No run of any setting had the machine to itself: other programs took at least 1.50"
+        in found.sentence
+    )
     assert "another setting can be the fastest" in found.sentence
-    one = of(with_runs(base, others_cores=(0.0, 1.5, 1.7)), with_runs(fast, others_cores=(1.8, math.nan, 1.55)))
-    assert "No run of a, batch 64 had the machine to itself: other programs took at least 1.55" in one.sentence
-    quiet = of(with_runs(base, others_cores=(0.0, 1.5, 1.7)), with_runs(fast, others_cores=(1.8, 0.1, math.nan)))
+    one = of(
+        with_runs(base, others_cores=(0.0, 1.5, 1.7)),
+        with_runs(fast, others_cores=(1.8, math.nan, 1.55)),
+    )
+    assert (
+        "No run of a, batch 64 had the machine to itself: other programs took at least 1.55"
+        in one.sentence
+    )
+    quiet = of(
+        with_runs(base, others_cores=(0.0, 1.5, 1.7)),
+        with_runs(fast, others_cores=(1.8, 0.1, math.nan)),
+    )
     assert "to itself" not in quiet.sentence
     short = of(with_runs(base, over_epochs=(math.nan,) * 3), fast)
-    assert "epochs begin are in no figure: base, batch 64 did not run into a second epoch" in short.sentence
+    assert (
+        "epochs begin are in no figure: base, batch 64 did not run into a second epoch"
+        in short.sentence
+    )
 
 
 def test_of_those_that_tie_the_cheapest() -> None:
@@ -59,7 +80,10 @@ def test_of_those_that_tie_the_cheapest() -> None:
     few = entry("few", 4000, rss_peak_bytes=1.05 * GIB, workers=2)
     found = of(base, ram, disk, many, few)
     assert (found.key, set(found.equals)) == (few.key, {ram.key, disk.key, many.key})
-    assert "are as fast within 5%; none costs clearly less than few, batch 64, 2 workers" in found.sentence
+    assert (
+        "are as fast within 5%; none costs clearly less than few, batch 64, 2 workers"
+        in found.sentence
+    )
     for words in (
         "memory (1.05 GiB against up to 8.00 GiB)",
         "disk (0 B against up to 5.00 GiB)",
@@ -88,7 +112,10 @@ def test_the_baseline_is_kept_where_nothing_is_faster_or_costs_less() -> None:
     assert "(over 99.9%) that no other of these is faster by more than 5%" in found.sentence
     assert found.probability == 1
     mib = 2.0**20
-    base, slim = (entry(n, 4000, seed=s, rss_peak_bytes=r * mib) for n, s, r in (("base", 0, 812), ("slim", 1, 767)))
+    base, slim = (
+        entry(n, 4000, seed=s, rss_peak_bytes=r * mib)
+        for n, s, r in (("base", 0, 812), ("slim", 1, 767))
+    )
     found = of(base, slim)
     assert (found.key, "memory" in found.sentence) == (base.key, False)
     assert found.sentence.startswith("Keep base, batch 64")
@@ -103,10 +130,16 @@ def test_the_baseline_is_kept_where_nothing_is_faster_or_costs_less() -> None:
 
 def test_too_few_steps_one_run_of_each_and_failed_ones_recommend_nothing() -> None:
     short = {"summary": [RunSummary(n_steady_steps=5)]}
-    found = of(entry("base", 1000), with_runs(entry("a", 4000), blocks_per_s=[np.full(5, 4000.0)], **short))
+    found = of(
+        entry("base", 1000), with_runs(entry("a", 4000), blocks_per_s=[np.full(5, 4000.0)], **short)
+    )
     assert found.key is None
-    assert found.sentence.startswith("5 steady steps of a, batch 64, the fastest so far, are too few: make ")
-    found = of(entry("base", 1000), with_runs(entry("a", 4000), blocks_per_s=[np.full(5, 100.0)], **short))
+    assert found.sentence.startswith(
+        "5 steady steps of a, batch 64, the fastest so far, are too few: make "
+    )
+    found = of(
+        entry("base", 1000), with_runs(entry("a", 4000), blocks_per_s=[np.full(5, 100.0)], **short)
+    )
     assert found.key == "base/b64/w-/as-is"
     assert "Too few steady steps to compare a, batch 64" in found.sentence
     found = of(entry("base", 1000, runs=1), entry("a", 4000, runs=1))
@@ -114,7 +147,10 @@ def test_too_few_steps_one_run_of_each_and_failed_ones_recommend_nothing() -> No
     assert found.sentence.startswith("Too early: of a, batch 64 and base, batch 64 one run counts")
     assert "The fastest so far: a, batch 64, " in found.sentence
     alone = of(entry("base", 1000))
-    assert alone.sentence == "Too early: only base, batch 64 has run; there is nothing to compare it with."
+    assert (
+        alone.sentence
+        == "Too early: only base, batch 64 has run; there is nothing to compare it with."
+    )
     found = of(entry("base", 1000), entry("a", 9000, status="failed"), entry("b", 500))
     assert found.key == "base/b64/w-/as-is"
     none = leaderboard([entry("base", 1, runs=0)], baseline="base/b64/w-/as-is", n_train=0)
@@ -126,14 +162,19 @@ def test_what_a_reader_has_to_know_such_as_the_order_of_samples() -> None:
     assert "changes how the model learns" not in of(entry("base", 1000), entry("a", 4000)).sentence
     assert "also changes how the model learns" in found.sentence
     lost = of(entry("base", 1000, runs=0), entry("a", 4000))
-    assert lost.sentence.startswith("Too early: only a, batch 64 has run; nothing else has given a figure yet.")
+    assert lost.sentence.startswith(
+        "Too early: only a, batch 64 has run; nothing else has given a figure yet."
+    )
     lost = of(entry("base", 1000, runs=0), entry("a", 4000), entry("b", 2000))
     assert "the baseline gave no figures to compare with" in lost.sentence
     base = entry("base", 1000)
     whole = dataclasses.replace(entry("whole", 4000), shuffle="none")
     found = of(base, whole)
     assert found.key == whole.key
-    assert "It does not shuffle, which can cost accuracy; the fastest that shuffles all is base" in found.sentence
+    assert (
+        "It does not shuffle, which can cost accuracy; the fastest that shuffles all is base"
+        in found.sentence
+    )
     costly = entry("costly", 4000, rss_peak_bytes=9 * GIB)
     assert "shuffle" not in of(base, costly).sentence
     found = of(base, whole, costly)
@@ -162,9 +203,13 @@ def test_undecided_is_said_and_names_the_rivals() -> None:
     found = recommend(board)
     assert found.key is None
     assert found.sentence.startswith("Undecided so far: ")
-    chance = re.search(r"that none is faster: (\S+)%, and 97.5% is needed: run more rounds\.$", found.sentence)
+    chance = re.search(
+        r"that none is faster: (\S+)%, and 97.5% is needed: run more rounds\.$", found.sentence
+    )
     assert float(chance[1]) == pytest.approx(100 * found.probability, abs=0.6)
-    nearly = dataclasses.replace(board, level=0.9993)  # after ten rounds; of 1,000 draws 999 are not enough
+    nearly = dataclasses.replace(
+        board, level=0.9993
+    )  # after ten rounds; of 1,000 draws 999 are not enough
     sure = dataclasses.replace(board.rows[0], near_best=0.999)
     said = recommend(dataclasses.replace(nearly, rows=(sure, *board.rows[1:])))
     assert "is faster: 99.9%, and 99.93% is needed" in said.sentence
@@ -186,17 +231,33 @@ def test_a_machine_that_is_busy_in_fits_misleads_nobody(rounds: int, least: int)
     for seed in range(30):
         rng = np.random.default_rng(seed)
         speeds = {"base": 500, "a": 1000, "b": 990, "c": 800}
-        made = [entry(n, v, runs=rounds, seed=int(rng.integers(1000)), noise=0.01) for n, v in speeds.items()]
-        found = of(*(with_runs(e, blocks_per_s=[slowed(o.blocks_per_s, rng) for o in e.outcomes]) for e in made))
+        made = [
+            entry(n, v, runs=rounds, seed=int(rng.integers(1000)), noise=0.01)
+            for n, v in speeds.items()
+        ]
+        found = of(
+            *(
+                with_runs(e, blocks_per_s=[slowed(o.blocks_per_s, rng) for o in e.outcomes])
+                for e in made
+            )
+        )
         assert found.key in (None, "a/b64/w-/as-is", "b/b64/w-/as-is")
         right += found.key is not None
     assert right >= least
 
 
 def pays(
-    per_s: float, *, base: float = 1000.0, n_train: int = 60_000, base_prepare: float = 0.0, **more: float
+    per_s: float,
+    *,
+    base: float = 1000.0,
+    n_train: int = 60_000,
+    base_prepare: float = 0.0,
+    **more: float,
 ) -> BreakEven:
-    made = [entry("base", base, prepare_s=base_prepare, noise=0.005), entry("a", per_s, noise=0.005, **more)]  # type: ignore[arg-type]
+    made = [
+        entry("base", base, prepare_s=base_prepare, noise=0.005),
+        entry("a", per_s, noise=0.005, **more),
+    ]  # type: ignore[arg-type]
     (found,) = break_even(ranked(*made, n_train=n_train))
     return found
 
@@ -207,14 +268,20 @@ def test_it_pays_or_it_is_not_known() -> None:
     assert found.epochs == pytest.approx(120 / 45, rel=0.01)
     assert found.low < found.epochs < found.high
     assert found.sentence == "pays for its preparation (2 min 0 s) after 3 epochs"
-    assert pays(1030, prepare_s=100.0).sentence.startswith("pays for its preparation (1 min 40 s) after 5")
+    assert pays(1030, prepare_s=100.0).sentence.startswith(
+        "pays for its preparation (1 min 40 s) after 5"
+    )
     assert " to " in pays(1030, prepare_s=100.0).sentence
     assert pays(4000, prepare_s=10.0).sentence.endswith("after 1 epoch")
     base, quick = entry("base", 1000), entry("a", 2000)
     assert break_even(ranked(base, quick)) == ()
     assert break_even(ranked(entry("base", 1000, runs=0), quick, n_train=9)) == ()
-    (found,) = break_even(ranked(entry("base", 1000, runs=1), entry("a", 4000, runs=1, prepare_s=50.0), n_train=6000))
-    assert found.sentence.startswith("not known: whether it is faster than the baseline is undecided")
+    (found,) = break_even(
+        ranked(entry("base", 1000, runs=1), entry("a", 4000, runs=1, prepare_s=50.0), n_train=6000)
+    )
+    assert found.sentence.startswith(
+        "not known: whether it is faster than the baseline is undecided"
+    )
     tie = pays(1000, prepare_s=50.0)
     assert "it is as fast as the baseline, within 5%" in tie.sentence
     assert tie.high == math.inf
@@ -240,8 +307,17 @@ def test_in_words(per_s: float, more: dict[str, float], epochs: float, words: st
 
 
 def test_nothing_beats_the_front_and_something_beats_the_rest() -> None:
-    of = {"a": (300, 2.0), "b": (300, 2.0), "c": (100, 1.0), "d": (100, 3.0), "e": (200, 2.0), "f": (900, math.nan)}
+    of = {
+        "a": (300, 2.0),
+        "b": (300, 2.0),
+        "c": (100, 1.0),
+        "d": (100, 3.0),
+        "e": (200, 2.0),
+        "f": (900, math.nan),
+    }
     made = [entry(name, speed, noise=0, runs=1, disk=disk) for name, (speed, disk) in of.items()]
     board = ranked(*made, entry("failed", 999, status="failed", disk=0.0))
-    assert pareto(board, "disk_bytes") == tuple(made[i].key for i in (2, 0, 1)), "a and b are alike in both"
+    assert pareto(board, "disk_bytes") == tuple(made[i].key for i in (2, 0, 1)), (
+        "a and b are alike in both"
+    )
     assert pareto(board, "prepare_s") == (made[5].key,)

@@ -30,7 +30,9 @@ def test_the_interval_holds_the_truth(rounds: int) -> None:
     for seed in range(120):
         rng = np.random.default_rng(seed)
         mine, base = (
-            scores.score(scores.rounds_of(entry(key, 1000, seed=seed, runs=rounds, moments=moments)), key)
+            scores.score(
+                scores.rounds_of(entry(key, 1000, seed=seed, runs=rounds, moments=moments)), key
+            )
             for key, moments in zip("ab", rng.normal(0, 0.01, (2, rounds)), strict=True)
         )
         gain = scores.ratio(mine, base, scores.sure_level(rounds))
@@ -53,19 +55,31 @@ def test_equal_is_what_is_known_to_differ_little(gain: Interval, said: str) -> N
     assert scores.comparison(gain) == said
 
 
-def test_throughput_is_all_samples_over_all_time_and_a_round_that_others_slowed_down_counts_little() -> None:
+def test_throughput_is_all_samples_over_all_time_and_a_round_that_others_slowed_down_counts_little() -> (
+    None
+):
     quiet = scores.rounds_of(entry("a", 1000))
     spoiled = {**quiet, 2: quiet[2] * 0.5}
-    assert scores.score(spoiled, "a").value == pytest.approx(scores.score(quiet, "a").value, abs=0.02)
+    assert scores.score(spoiled, "a").value == pytest.approx(
+        scores.score(quiet, "a").value, abs=0.02
+    )
     alike = dict.fromkeys(quiet, 1.0)
-    assert scores.throughput(spoiled, alike, "a").value < 0.8 * scores.throughput(quiet, alike, "a").value
+    assert (
+        scores.throughput(spoiled, alike, "a").value
+        < 0.8 * scores.throughput(quiet, alike, "a").value
+    )
     # a run of 900 samples at 300/s and one of 100 samples at 50/s: 1,000 samples in 5 s; the second has few blocks
     runs = {1: np.array([200.0, 600.0] * 10), 2: np.full(7, 50.0)}
     found = scores.throughput(runs, {1: 900.0, 2: 100.0}, "a")
     assert found.value == pytest.approx(200)
     assert found.low < 200 < found.high
-    uneven = {1: np.full(20, 300.0), 2: np.array([25.0, 50.0, 100.0] * 3)}  # 7/3 times 1/50 s for a sample
-    assert scores.throughput(uneven, {1: 900.0, 2: 100.0}, "a").value == pytest.approx(1000 / (3 + 7 / 3))
+    uneven = {
+        1: np.full(20, 300.0),
+        2: np.array([25.0, 50.0, 100.0] * 3),
+    }  # 7/3 times 1/50 s for a sample
+    assert scores.throughput(uneven, {1: 900.0, 2: 100.0}, "a").value == pytest.approx(
+        1000 / (3 + 7 / 3)
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,7 +102,9 @@ def test_a_slow_round_beside_others(
     (row,) = ranked(made).rows
     assert (row.n_runs, row.spoiled) == (3 - len(out), out)
     rounds = {0: "", 1: "round 2", 2: "rounds 1 and 2"}[len(out)]
-    assert spoiled_words(row) == (rounds and f"{rounds} not counted: other programs used 1.5 CPU cores")
+    assert spoiled_words(row) == (
+        rounds and f"{rounds} not counted: other programs used 1.5 CPU cores"
+    )
     many = dataclasses.replace(row, spoiled=dict.fromkeys((1, 3, 4), 1.6))
     assert spoiled_words(many) == "rounds 1, 3 and 4 not counted: other programs used 1.6 CPU cores"
 
@@ -103,7 +119,8 @@ def test_levels_and_students_t() -> None:
 
 def test_what_ran_once_holds_up_the_answer_while_it_can_be_the_fastest() -> None:
     known = {
-        name: scores.score(scores.rounds_of(entry(name, speed)), name) for name, speed in (("a", 1000), ("b", 700))
+        name: scores.score(scores.rounds_of(entry(name, speed)), name)
+        for name, speed in (("a", 1000), ("b", 700))
     }
     assert scores.near_best(known) == {"a": 1, "b": 0}
     once = scores.Score(math.log(900), np.full(1000, math.nan))
@@ -119,7 +136,12 @@ def steps(
 ) -> dict[str, np.ndarray]:
     """`depth`: of the loader's queue; a step that finds it empty waits for that share of its time."""
     n = len(seconds)
-    known = {"step_s": seconds, "samples": samples, "epoch": np.zeros(n), "warmup": (np.arange(n) < 2).astype(float)}
+    known = {
+        "step_s": seconds,
+        "samples": samples,
+        "epoch": np.zeros(n),
+        "warmup": (np.arange(n) < 2).astype(float),
+    }
     if depth is None:
         return known | {"queue_depth": np.full(n, np.nan), "data_wait_s": np.zeros(n)}
     return known | {"queue_depth": depth, "data_wait_s": np.where(depth > 0, 0.0, waits * seconds)}
@@ -129,7 +151,10 @@ def test_blocks_make_up_all_steady_steps_also_few_and_of_a_queue_that_stays_full
     rng = np.random.default_rng(0)
     seconds = rng.uniform(0.5, 1.5, 207)
     rates = block_rates(steps(seconds, np.full(207, 8.0)))
-    assert (len(rates), rates[0]) == (20, pytest.approx(10.25 * 8 / (seconds[2:12].sum() + seconds[12] / 4)))
+    assert (len(rates), rates[0]) == (
+        20,
+        pytest.approx(10.25 * 8 / (seconds[2:12].sum() + seconds[12] / 4)),
+    )
     assert 1 / (1 / rates).mean() == pytest.approx(8 * 205 / seconds[2:].sum())
     seconds, samples = np.full(29, 0.1), np.full(29, 8.0)
     seconds[[6, 13, 28]], samples[[10, 28]] = 2.0, 3.0  # stalls, and the last batch of an epoch
@@ -163,7 +188,9 @@ def test_a_loader_that_stalls_again_and_again_gains_nothing_by_it(every: int) ->
     """Blocks of a twentieth would leave a stall of every 40th batch out of half of them, and so out of the score."""
     rng = np.random.default_rng(every)
     for phase in range(0, every, 3):
-        seconds = rng.lognormal(0, 0.1, 402) * np.where((np.arange(402) + phase) % every == 0, 20, 1)
+        seconds = rng.lognormal(0, 0.1, 402) * np.where(
+            (np.arange(402) + phase) % every == 0, 20, 1
+        )
         rates = block_rates(steps(seconds, np.full(402, 8.0)))
         assert len(rates) >= 4
         truly = 8 * 400 / seconds[2:].sum()
@@ -188,7 +215,9 @@ def fed_by_workers(seed: int, n: int) -> tuple[Any, Any]:
     rng = np.random.default_rng(seed)
     held = np.where(rng.random(n) < 0.1, rng.uniform(3, 6, n), 0.0)
     asked, made = np.zeros(n + 1), np.zeros(n + MOST)
-    for k in range(n + MOST):  # a worker begins the batch behind the last, once there is room for it
+    for k in range(
+        n + MOST
+    ):  # a worker begins the batch behind the last, once there is room for it
         made[k] = max(made[k - 1] if k else 0.0, asked[k - MOST] if k >= MOST else 0.0) + MADE_S
         if k >= MOST - 1 and k - MOST + 1 < n:
             i = k - MOST + 1
@@ -212,7 +241,9 @@ def test_batches_made_while_the_loop_was_held_up_are_no_throughput() -> None:
 
 
 @pytest.mark.parametrize(("waits", "n"), [(0.03, 20), (0.5, 12)])
-def test_a_queue_that_comes_and_goes_matters_only_to_a_loop_that_waits(waits: float, n: int) -> None:
+def test_a_queue_that_comes_and_goes_matters_only_to_a_loop_that_waits(
+    waits: float, n: int
+) -> None:
     depths = np.random.default_rng(0).integers(0, 9, 402).astype(float)
     assert len(block_rates(steps(np.ones(402), np.full(402, 8.0), depths, 9 * waits))) == n
 
@@ -225,7 +256,9 @@ def test_a_slower_trial_is_cut_and_neighbours_that_are_alike_are_not() -> None:
     assert cut <= 5
     rates = 900 * np.exp(np.random.default_rng(1).normal(0, 0.02, 40))
     for best_low, out in ((1000.0, True), (890.0, False)):
-        looks = [cannot_win(rates[:n], 1.05 * best_low) for n in range(20, 41, 5)]  # after each few blocks
+        looks = [
+            cannot_win(rates[:n], 1.05 * best_low) for n in range(20, 41, 5)
+        ]  # after each few blocks
         assert any(looks) == out
     assert not cannot_win(rates[:19], 1000.0)
     assert cannot_win(np.full(20, 950.0), 1000.0)
@@ -235,7 +268,9 @@ def test_a_slower_trial_is_cut_and_neighbours_that_are_alike_are_not() -> None:
     assert not cannot_win(np.empty(0), 1000.0)
 
 
-def cut_while_running(seed: int, *, alike: float = 0.0, noise: float = 0.1, drift: float = 0.0) -> bool:
+def cut_while_running(
+    seed: int, *, alike: float = 0.0, noise: float = 0.1, drift: float = 0.0
+) -> bool:
     """Whether a run as fast as the best's lower bound is cut at any look; its steps are blocked anew at each."""
     n, rng = 402, np.random.default_rng(seed)
     shocks = rng.normal(0, noise * math.sqrt(1 - alike**2), n)
@@ -258,7 +293,9 @@ def test_a_trial_that_warms_up_is_not_cut(drift: float) -> None:
 def test_what_other_programs_may_have_made_is_no_evidence_and_cuts_no_trial() -> None:
     seen = np.full(20, 400.0)
     assert without_others(seen, 0.0) == pytest.approx(seen)
-    assert without_others(seen, -0.01) == pytest.approx(seen)  # the machine and the job are read a moment apart
+    assert without_others(seen, -0.01) == pytest.approx(
+        seen
+    )  # the machine and the job are read a moment apart
     assert without_others(seen, 0.2) == pytest.approx(np.full(20, 500.0))
     for others, out in ((1.0, False), (1.7, False), (math.nan, False), (0.5, True), (0.65, False)):
         assert cannot_win(without_others(seen, others), 1000.0) == out

@@ -6,7 +6,14 @@ import math
 import numpy as np
 import pytest
 
-from vitprof.analysis.tournament.tuning import Candidate, Tried, first_rung, importances, rungs, survivors
+from vitprof.analysis.tournament.tuning import (
+    Candidate,
+    Tried,
+    first_rung,
+    importances,
+    rungs,
+    survivors,
+)
 
 
 def test_a_ladder_by_hand() -> None:
@@ -14,7 +21,10 @@ def test_a_ladder_by_hand() -> None:
     assert [(r.n, r.seconds) for r in rungs(9, 180.0, least_s=15.0)] == [(6, 15), (2, 45)]
     assert [(r.n, r.seconds) for r in rungs(1, 5.0)] == [(1, 5)]
     assert (rungs(0, 5.0), rungs(9, 5.0, least_s=6.0), rungs(9, -1.0)) == ([], [], [])
-    assert (survivors([5.0, math.nan, 5.0, 1.0, 5.0, 2.0]), survivors([math.nan, math.nan])) == ([0, 2], [])
+    assert (survivors([5.0, math.nan, 5.0, 1.0, 5.0, 2.0]), survivors([math.nan, math.nan])) == (
+        [0, 2],
+        [],
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,7 +51,10 @@ def grid(workers: float, batch: float, noise: float = 0.0) -> list[Tried]:
     """Two numbers of workers, two batch sizes, three prefetch factors; effects in logarithms from low to high."""
     rng = np.random.default_rng(0)
     return [
-        tried(Candidate(w, p, b), 1000 * math.exp(workers * (w == 4) + batch * (b == 512) + rng.normal(0, noise)))
+        tried(
+            Candidate(w, p, b),
+            1000 * math.exp(workers * (w == 4) + batch * (b == 512) + rng.normal(0, noise)),
+        )
         for w, b, p in itertools.product((2, 4), (128, 512), (2, 4, 8))
     ]
 
@@ -56,7 +69,9 @@ def test_shares_are_those_of_the_effects() -> None:
     assert next(iter(noisy.shares)) == "workers"
     assert 0.5 < noisy.explained < 1
     assert math.fsum(noisy.shares.values()) == pytest.approx(1)
-    made = grid(0.0, 0.1) + [tried(Candidate(0, None, b), 1000 * math.exp(-1 + 0.1 * (b == 512))) for b in (128, 512)]
+    made = grid(0.0, 0.1) + [
+        tried(Candidate(0, None, b), 1000 * math.exp(-1 + 0.1 * (b == 512))) for b in (128, 512)
+    ]
     assert list(importances(made).shares)[:2] == ["workers", "batch size"]
     assert importances(made).shares["prefetch factor"] == pytest.approx(0, abs=1e-9)
     made = grid(0.2, 0.1)
@@ -69,8 +84,13 @@ def test_shares_are_those_of_the_effects() -> None:
 def test_too_few_trials_and_nothing_to_explain_are_said() -> None:
     few = importances(grid(0.2, 0.1)[:7])
     assert not few.shares
-    assert few.sentence == "Too few trials: 7 settings have a figure, at least 8 are needed. Give more time."
+    assert (
+        few.sentence
+        == "Too few trials: 7 settings have a figure, at least 8 are needed. Give more time."
+    )
     assert importances([]).sentence.startswith("Too few trials: 0 settings have")
     alike = importances(grid(0.0, 0.0))
     assert not alike.shares
-    assert alike.sentence == "No parameter matters: all 12 settings are within about 1% of each other."
+    assert (
+        alike.sentence == "No parameter matters: all 12 settings are within about 1% of each other."
+    )

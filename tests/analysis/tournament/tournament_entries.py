@@ -50,7 +50,9 @@ def entry(
 def with_runs(made: Entry, **changed: Sequence[Any]) -> Entry:
     """Returns an entry whose runs have other values, one for each run; fewer values leave fewer runs."""
     values = [dict(zip(changed, row, strict=True)) for row in zip(*changed.values(), strict=True)]
-    runs = tuple(dataclasses.replace(run, **new) for run, new in zip(made.outcomes, values, strict=False))
+    runs = tuple(
+        dataclasses.replace(run, **new) for run, new in zip(made.outcomes, values, strict=False)
+    )
     return dataclasses.replace(made, outcomes=runs)
 
 

@@ -20,17 +20,40 @@ from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
 from vitprof.recording.verdict import Advice, Signature
 
-CAUSES = ("read", "decode", "transform", "collate", "rest", "hand_over", "transfer", "loading", "slow_drive")
+CAUSES = (
+    "read",
+    "decode",
+    "transform",
+    "collate",
+    "rest",
+    "hand_over",
+    "transfer",
+    "loading",
+    "slow_drive",
+)
 CAUSES += ("cpu_contention", "launches")
 GIB = 2**30
 MACHINE: dict[str, Any] = {"cpu_count": 8, "memory_bytes": 32 * GIB, "gpu_memory_bytes": 16 * GIB}
-SAME_JOB = ("dataset", "n_images", "model", "image_size", "lr", "seed", "device", "steps", "epochs", "precision")
+SAME_JOB = (
+    "dataset",
+    "n_images",
+    "model",
+    "image_size",
+    "lr",
+    "seed",
+    "device",
+    "steps",
+    "epochs",
+    "precision",
+)
 
 
 def of(cause: str, facts: dict[str, Any] = MACHINE, **config: Any) -> Situation:
     resolved = resolve(RunConfig(**config))
     kind = "launch-bound" if cause == "launches" else "input-bound"
-    return Situation(config=resolved, cause=cause, kind=kind, facts=facts, free_cores=6.0, samples_per_s=1000.0)
+    return Situation(
+        config=resolved, cause=cause, kind=kind, facts=facts, free_cores=6.0, samples_per_s=1000.0
+    )
 
 
 def settings(advice: tuple[Advice, ...]) -> list[dict[str, Any]]:
@@ -44,7 +67,9 @@ def configs() -> list[dict[str, Any]]:
     for dataset in ("digits", "photos"):
         parts = [dataclasses.asdict(one) for one in legal_combinations(DATASETS[dataset])]
         asked = [{"strategy": name} for name in STRATEGIES]
-        asked += [{"strategy": "prefetch", **one} for one in parts if not LOADERS[one["loader"]].packages]
+        asked += [
+            {"strategy": "prefetch", **one} for one in parts if not LOADERS[one["loader"]].packages
+        ]
         for config in asked:
             with contextlib.suppress(ConfigError):
                 resolve(RunConfig(dataset=dataset, **config))
@@ -58,7 +83,9 @@ def test_every_advice_can_be_run_and_is_new() -> None:
     n = 0
     for config in configs():
         for cause in CAUSES:
-            situation = of(cause, MACHINE | {"page_cached_frac": 0.1, "storage_bytes": 1e8}, steps=50, **config)
+            situation = of(
+                cause, MACHINE | {"page_cached_frac": 0.1, "storage_bytes": 1e8}, steps=50, **config
+            )
             given = advise(dataclasses.replace(situation, causes=("decode", "transfer")))
             assert len(given) <= MAX_ADVICE
             assert len({a.words for a in given}) == len(given)
@@ -68,7 +95,11 @@ def test_every_advice_can_be_run_and_is_new() -> None:
                     continue
                 n += 1
                 before, new = situation.config, resolve(apply(situation.config, advice.settings))
-                changed = {f.name for f in dataclasses.fields(new) if getattr(new, f.name) != getattr(before, f.name)}
+                changed = {
+                    f.name
+                    for f in dataclasses.fields(new)
+                    if getattr(new, f.name) != getattr(before, f.name)
+                }
                 assert changed - {"strategy", "name"}, (config, advice)
                 for name, value in advice.settings.items():
                     assert getattr(before, name) != value, (config, advice)
@@ -85,7 +116,11 @@ def test_every_advice_can_be_run_and_is_new() -> None:
     [
         ("decode", {"strategy": "per-sample"}, {"strategy": "memory"}),
         ("decode", {"strategy": "per-sample", "dataset": "photos"}, {"strategy": "threads"}),
-        ("decode", {"strategy": "threads", "dataset": "photos", "decoder": "torchvision"}, {"decoder": "simplejpeg"}),
+        (
+            "decode",
+            {"strategy": "threads", "dataset": "photos", "decoder": "torchvision"},
+            {"decoder": "simplejpeg"},
+        ),
         ("decode", {"strategy": "prefetch", "dataset": "photos"}, {"loader": "threads"}),
         ("decode", {"strategy": "threads", "dataset": "photos"}, {"workers": 8}),
         ("transform", {"strategy": "threads", "augment": "cpu"}, {"augment": "device"}),
@@ -97,7 +132,9 @@ def test_every_advice_can_be_run_and_is_new() -> None:
         ("launches", {"strategy": "device"}, {"batch_size": 256}),
     ],
 )
-def test_what_is_advised_first(cause: str, config: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_what_is_advised_first(
+    cause: str, config: dict[str, Any], expected: dict[str, Any]
+) -> None:
     candidates = settings(advise(of(cause, **config)))
     assert expected in candidates
     if cause != "decode" or config["strategy"] != "threads" or "decoder" in config:
@@ -107,7 +144,9 @@ def test_what_is_advised_first(cause: str, config: dict[str, Any], expected: dic
 @pytest.mark.parametrize(("cached", "told"), [(0.02, True), (0.98, False), (None, False)])
 def test_a_ram_disk_only_where_the_drive_was_read(cached: float | None, told: bool) -> None:
     """Over a warm page cache it gains nothing: 1.04 times."""
-    found = advise(of("read", MACHINE | {"page_cached_frac": cached}, dataset="photos", strategy="prefetch"))
+    found = advise(
+        of("read", MACHINE | {"page_cached_frac": cached}, dataset="photos", strategy="prefetch")
+    )
     assert ({"location": "ram-disk"} in settings(found)) == told
 
 
@@ -115,11 +154,17 @@ def test_what_does_not_fit_is_not_advised() -> None:
     """10,000 photos take 1.54 GiB as pixels."""
     photos = {"dataset": "photos", "strategy": "preprocessed"}
     assert {"strategy": "memory"} in settings(advise(of("read", **photos)))
-    assert {"strategy": "memory"} not in settings(advise(of("read", {"memory_bytes": 2 * GIB}, **photos)))
+    assert {"strategy": "memory"} not in settings(
+        advise(of("read", {"memory_bytes": 2 * GIB}, **photos))
+    )
     wait = {"dataset": "photos", "strategy": "memory", "transfer": "stream"}
     assert {"strategy": "device"} in settings(advise(of("transfer", **wait)))
     unknown = {"memory_bytes": 32 * GIB}
-    for less in (MACHINE | {"gpu_memory_bytes": 2 * GIB}, MACHINE | {"gpu_memory_free_bytes": 2 * GIB}, unknown):
+    for less in (
+        MACHINE | {"gpu_memory_bytes": 2 * GIB},
+        MACHINE | {"gpu_memory_free_bytes": 2 * GIB},
+        unknown,
+    ):
         assert {"strategy": "device"} not in settings(advise(of("transfer", less, **wait)))
     there = settings(advise(of("launches", unknown, strategy="device", device="cuda:0")))
     assert there[0] == {"batch_size": 256}, "the run itself had the set on the device"
@@ -130,7 +175,10 @@ def test_workers_only_as_far_as_cores_are_free() -> None:
     situation = of("decode", dataset="photos", strategy="threads", workers=2)
     assert {"workers": 8} in settings(advise(situation))
     assert {"workers": 4} in settings(advise(dataclasses.replace(situation, free_cores=2.2)))
-    for busy in (dataclasses.replace(situation, free_cores=0.3), dataclasses.replace(situation, facts={})):
+    for busy in (
+        dataclasses.replace(situation, free_cores=0.3),
+        dataclasses.replace(situation, facts={}),
+    ):
         assert not [s for s in settings(advise(busy)) if "workers" in s]
     one = of("decode", {"cpu_count": 2}, dataset="photos", strategy="threads", workers=1)
     unknown = dataclasses.replace(one, free_cores=float("nan"))
@@ -147,11 +195,17 @@ def test_workers_only_as_far_as_cores_are_free() -> None:
 def test_what_is_in_place_is_not_advised_again() -> None:
     for strategy in ("memory", "memory-ahead", "device"):
         for cause in ("read", "decode", "collate", "rest", "hand_over", "loading"):
-            situation = of(cause, strategy=strategy, transfer="resident" if strategy == "device" else "stream")
+            situation = of(
+                cause, strategy=strategy, transfer="resident" if strategy == "device" else "stream"
+            )
             assert not [s for s in settings(advise(situation)) if "strategy" in s]
     for config in configs():
         situation = dataclasses.replace(of("transfer", **config), on_cpu=True)
-        assert not [s for s in settings(advise(situation)) if "transfer" in s or s.get("strategy") == "device"]
+        assert not [
+            s
+            for s in settings(advise(situation))
+            if "transfer" in s or s.get("strategy") == "device"
+        ]
     for cause in ("", "read", "decode"):
         situation = dataclasses.replace(of(cause, strategy="per-sample"), kind="not input-bound")
         assert advise(situation) == ()
@@ -190,10 +244,14 @@ def test_the_gpu_decodes_only_where_it_is_known_to_run() -> None:
 
     assert on_gpu in settings(advise(situation, possible=possible))
     assert on_gpu not in settings(advise(situation))
-    assert on_gpu not in settings(advise(dataclasses.replace(situation, on_cpu=True), possible=possible))
+    assert on_gpu not in settings(
+        advise(dataclasses.replace(situation, on_cpu=True), possible=possible)
+    )
 
 
-@pytest.mark.parametrize(("steps_of_an_epoch", "first"), [(1.0, "one iterator for many"), (8.0, "setting persistent")])
+@pytest.mark.parametrize(
+    ("steps_of_an_epoch", "first"), [(1.0, "one iterator for many"), (8.0, "setting persistent")]
+)
 def test_workers_that_start_anew_are_named_first_and_a_script_that_calls_iter_for_each_batch_is_told_so(
     steps_of_an_epoch: float, first: str
 ) -> None:
@@ -206,7 +264,9 @@ def test_workers_that_start_anew_are_named_first_and_a_script_that_calls_iter_fo
     assert (advice.settings, "80%" in advice.reason) == ({"persistent_workers": True}, True)
 
 
-def alternative(per_s: float, low: float, high: float, measured: bool = False, **changed: Any) -> Alternative:
+def alternative(
+    per_s: float, low: float, high: float, measured: bool = False, **changed: Any
+) -> Alternative:
     return Alternative(changed, per_s, low, high, measured)
 
 
@@ -218,7 +278,9 @@ def test_alternatives_rank_by_their_figures_measured_before_predicted() -> None:
             alternative(3000, 2800, 3200, strategy="threads"),
             alternative(9000, 8000, 9900, measured=True, strategy="preprocessed"),
             alternative(1050, 950, 1150, strategy="workers"),  # may be noise
-            alternative(500, 450, 550, strategy="memory"),  # slower: not advised for whatever the rules say
+            alternative(
+                500, 450, 550, strategy="memory"
+            ),  # slower: not advised for whatever the rules say
             alternative(99999, 99990, 99999, strategy="per-sample"),  # what is in use
             alternative(99999, 99990, 99999, strategy="dali"),  # cannot load digits
         ],
@@ -234,7 +296,11 @@ def test_alternatives_rank_by_their_figures_measured_before_predicted() -> None:
     hoped = alternative(9000, 8000, 9900, strategy="threads")
     for both in ([ran, hoped], [hoped, ran]):
         first = advise(situation, alternatives=both)[0]
-        assert (first.settings, first.samples_per_s, first.measured) == ({"strategy": "threads"}, 2000, True)
+        assert (first.settings, first.samples_per_s, first.measured) == (
+            {"strategy": "threads"},
+            2000,
+            True,
+        )
     slow = alternative(900, 850, 950, measured=True, strategy="threads")
     assert {"strategy": "threads"} not in settings(advise(situation, alternatives=[slow, hoped]))
 
@@ -243,16 +309,26 @@ def test_against_launches_each_setting_comes_in_its_turn() -> None:
     """What is in use already makes room for what comes after it."""
     gpu: dict[str, Any] = {"strategy": "memory", "device": "cuda:0"}
     graphs = {"compile": True, "compile_mode": "reduce-overhead"}
-    assert settings(advise(of("launches", **gpu))) == [{"batch_size": 256}, graphs, {"fused_optimizer": True}]
+    assert settings(advise(of("launches", **gpu))) == [
+        {"batch_size": 256},
+        graphs,
+        {"fused_optimizer": True},
+    ]
     fused = settings(advise(of("launches", **gpu, fused_optimizer=True)))
     assert fused == [{"batch_size": 256}, graphs, {"compile": True}]
-    assert settings(advise(of("launches", **gpu, fused_optimizer=True, **graphs))) == [{"batch_size": 256}]
-    simulated = dataclasses.replace(of("launches", strategy="memory", device="simulated:1,0"), simulated=True)
+    assert settings(advise(of("launches", **gpu, fused_optimizer=True, **graphs))) == [
+        {"batch_size": 256}
+    ]
+    simulated = dataclasses.replace(
+        of("launches", strategy="memory", device="simulated:1,0"), simulated=True
+    )
     assert settings(advise(simulated)) == [{"batch_size": 256}]
 
 
 @pytest.mark.parametrize(("on_cpu", "n"), [(False, 3), (True, 1)])
-def test_an_own_script_that_launches_too_slowly_is_not_told_of_its_loader(on_cpu: bool, n: int) -> None:
+def test_an_own_script_that_launches_too_slowly_is_not_told_of_its_loader(
+    on_cpu: bool, n: int
+) -> None:
     config = own_config("train.py", device="cuda:0", workers=2, prefetch_factor=2)
     found = advise(dataclasses.replace(of("launches"), config=config, on_cpu=on_cpu))
     assert (len(found), found[0].words) == (n, "a larger batch")
@@ -261,7 +337,13 @@ def test_an_own_script_that_launches_too_slowly_is_not_told_of_its_loader(on_cpu
 
 @pytest.mark.parametrize(
     ("on_cpu", "free_cores", "told"),
-    [(False, 1.2, True), (True, 1.2, True), (False, math.nan, True), (True, math.nan, False), (True, 0.4, False)],
+    [
+        (False, 1.2, True),
+        (True, 1.2, True),
+        (False, math.nan, True),
+        (True, math.nan, False),
+        (True, 0.4, False),
+    ],
 )
 def test_an_own_script_on_two_cores_is_told_of_one_worker_for_a_free_core(
     on_cpu: bool, free_cores: float, told: bool
@@ -274,8 +356,14 @@ def test_an_own_script_on_two_cores_is_told_of_one_worker_for_a_free_core(
 
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize(("mine", "words"), [(4, "4 of 64 cores are yours"), (64, ""), (None, "")])
-def test_advice_on_workers_names_the_cores_that_it_rests_on(own: bool, mine: int | None, words: str) -> None:
-    config = own_config("x", workers=0) if own else resolve(RunConfig(dataset="photos", strategy="per-sample"))
+def test_advice_on_workers_names_the_cores_that_it_rests_on(
+    own: bool, mine: int | None, words: str
+) -> None:
+    config = (
+        own_config("x", workers=0)
+        if own
+        else resolve(RunConfig(dataset="photos", strategy="per-sample"))
+    )
     facts = {"cpu_count": 64, "job_cpu_count": mine}
     found = advise(Situation(config, "transform", "input-bound", facts=facts))
     chosen = [advice.words for advice in found if "worker" in advice.words]
@@ -293,23 +381,75 @@ DECODED = {"made_s": 4.0, "cpu_s": 4.0, "opened": 1600.0, "batches": 100}
     ("workers", "facts", "changes", "first"),
     [
         (0, {"making": WORK}, READ, "setting num_workers=10 in the DataLoader"),
-        (0, {"making": WORK, "loader_waits_for_ranks": 9}, READ, "taking the collectives out of the loader"),
-        (2, {"making": WORK}, READ | {"idle_ms": 16.0, "step_ms": 20.0}, "setting num_workers=10 in the DataLoader"),
-        (0, {"making": WORK}, READ | {"waiting_frac": 0.1}, "less work in the dataset for each sample"),
+        (
+            0,
+            {"making": WORK, "loader_waits_for_ranks": 9},
+            READ,
+            "taking the collectives out of the loader",
+        ),
+        (
+            2,
+            {"making": WORK},
+            READ | {"idle_ms": 16.0, "step_ms": 20.0},
+            "setting num_workers=10 in the DataLoader",
+        ),
+        (
+            0,
+            {"making": WORK},
+            READ | {"waiting_frac": 0.1},
+            "less work in the dataset for each sample",
+        ),
         (0, {"making": DECODED}, READ | {"waiting_frac": 0.0}, "a faster decoder, smaller files"),
-        (0, {"making": DECODED}, READ | {"waiting_frac": 0.0, "free_cores": 0.7}, "setting num_workers=1 in"),
-        (0, {"making": DECODED, "cpu_count": 64}, CPU_BOUND | {"step_ms": 42.0}, "setting num_workers=13 in"),
-        (0, {"making": DECODED, "cpu_count": 64}, CPU_BOUND | {"step_ms": 78.0}, "setting num_workers=2 in"),
-        (0, {"making": WORK, "watched": {"dataset": "L"}}, READ, "more workers or threads in L, or a DataLoader"),
-        (2, {"making": WORK}, {"cause": "hand_over", "idle_ms": 90.0, "step_ms": 95.0}, "setting num_workers=0 in"),
-        (4, {"making": WORK}, {"cause": "hand_over", "idle_ms": 9.0, "step_ms": 15.0}, "setting num_workers=2 in"),
-        (2, {"making": WORK}, {"cause": "hand_over", "idle_ms": 9.0, "step_ms": 15.0}, "batches of few large tensors"),
+        (
+            0,
+            {"making": DECODED},
+            READ | {"waiting_frac": 0.0, "free_cores": 0.7},
+            "setting num_workers=1 in",
+        ),
+        (
+            0,
+            {"making": DECODED, "cpu_count": 64},
+            CPU_BOUND | {"step_ms": 42.0},
+            "setting num_workers=13 in",
+        ),
+        (
+            0,
+            {"making": DECODED, "cpu_count": 64},
+            CPU_BOUND | {"step_ms": 78.0},
+            "setting num_workers=2 in",
+        ),
+        (
+            0,
+            {"making": WORK, "watched": {"dataset": "L"}},
+            READ,
+            "more workers or threads in L, or a DataLoader",
+        ),
+        (
+            2,
+            {"making": WORK},
+            {"cause": "hand_over", "idle_ms": 90.0, "step_ms": 95.0},
+            "setting num_workers=0 in",
+        ),
+        (
+            4,
+            {"making": WORK},
+            {"cause": "hand_over", "idle_ms": 9.0, "step_ms": 15.0},
+            "setting num_workers=2 in",
+        ),
+        (
+            2,
+            {"making": WORK},
+            {"cause": "hand_over", "idle_ms": 9.0, "step_ms": 15.0},
+            "batches of few large tensors",
+        ),
     ],
 )
 def test_an_own_script_is_first_advised_what_helps_its_loader(
     workers: int, facts: dict[str, Any], changes: dict[str, Any], first: str
 ) -> None:
-    situation = Situation(own_config("x", workers=workers), "", "input-bound", on_cpu=True, free_cores=0.0)
+    situation = Situation(
+        own_config("x", workers=workers), "", "input-bound", on_cpu=True, free_cores=0.0
+    )
     found = advise(dataclasses.replace(situation, facts={"cpu_count": 2, **facts}, **changes))
     assert found[0].words.startswith(first)
     assert ("Up to about " in found[0].reason) is ("Batches are made" in found[0].reason)
@@ -335,12 +475,26 @@ def test_an_argument_is_named_as_the_framework_has_it(framework: str, words: str
 
 
 def test_an_own_script_is_told_its_heaviest_transform() -> None:
-    facts = {"transforms": {name: {"s_per_sample": s, "calls": 9} for name, s in (("Crop", 0.003), ("Norm", 0.001))}}
+    facts = {
+        "transforms": {
+            name: {"s_per_sample": s, "calls": 9} for name, s in (("Crop", 0.003), ("Norm", 0.001))
+        }
+    }
     situation = Situation(own_config("x"), "transform", "input-bound", facts=facts)
     (advice,) = [a for a in advise(situation) if "on the device" in a.words]
-    assert advice.words == "Crop on the device, and transforms that are not random done once beforehand"
+    assert (
+        advice.words
+        == "Crop on the device, and transforms that are not random done once beforehand"
+    )
     assert advice.reason == "Most of the work on a batch is done in transforms, 75% of it in Crop."
-    (on_cpu,) = [a for a in advise(dataclasses.replace(situation, on_cpu=True)) if "Crop" in a.reason]
+    (on_cpu,) = [
+        a for a in advise(dataclasses.replace(situation, on_cpu=True)) if "Crop" in a.reason
+    ]
     assert on_cpu.words == "a lighter Crop, or transforms that are not random done once beforehand"
-    (unknown,) = [a for a in advise(dataclasses.replace(situation, facts={})) if "on the device" in a.words]
-    assert unknown.words == "transforms on the device, or those that are not random done once beforehand"
+    (unknown,) = [
+        a for a in advise(dataclasses.replace(situation, facts={})) if "on the device" in a.words
+    ]
+    assert (
+        unknown.words
+        == "transforms on the device, or those that are not random done once beforehand"
+    )

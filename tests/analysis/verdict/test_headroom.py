@@ -22,7 +22,9 @@ FOUR = [made("A", 4), made("B", 5), made("C", 10), made("D", 16)]
 
 class TestAnchor:
     def test_steady_steps_pooled(self) -> None:
-        runs = [made_steps([w] * 30, [0.08] * 30, warmup=5) for w in (0.02, 0.04)]  # 10 samples a step
+        runs = [
+            made_steps([w] * 30, [0.08] * 30, warmup=5) for w in (0.02, 0.04)
+        ]  # 10 samples a step
         found = module.anchor("C", runs)
         assert (found.n_runs, found.n_steps, found.s_per_sample) == (2, 50, pytest.approx(0.011))
         # each repeat is exact in itself: the spread is that between them
@@ -64,12 +66,17 @@ class TestHeadroom:
         lost = module.Anchor("B", math.nan, math.nan, math.nan, 0, 0)
         found = module.headroom([FOUR[0], lost, FOUR[2]], notes=["anchor B: 2 of 2 runs failed"])
         assert [p.name for p in found.parts] == ["transfer and preparation"]
-        assert (found.parts[0].s_per_sample, found.speed_up) == (pytest.approx(0.006), pytest.approx(2.5))
+        assert (found.parts[0].s_per_sample, found.speed_up) == (
+            pytest.approx(0.006),
+            pytest.approx(2.5),
+        )
         assert found.notes == ("anchor B: 2 of 2 runs failed",)
         assert [a.role for a in found.anchors] == ["A", "B", "C"]
         assert codec.to_plain(found)["anchors"][1]["s_per_sample"] is None
 
-    def test_no_speed_up_without_both_ends_but_the_cold_one_stands_in_for_the_warm_one(self) -> None:
+    def test_no_speed_up_without_both_ends_but_the_cold_one_stands_in_for_the_warm_one(
+        self,
+    ) -> None:
         for found in (module.headroom(FOUR[1:]), module.headroom(FOUR[:2])):
             assert math.isnan(found.speed_up)
             assert "not known" in module.headroom_sentence(found, 32)
@@ -86,7 +93,11 @@ class TestInWords:
         assert said.startswith(
             "With free data the steps of this job would run 2.50 times as fast (2.46 to 2.54): of each step's 100 ms, "
         )
-        assert said.index("storage costs 60.0 ms") < said.index("preparation costs 50.0 ms") < said.index("transfer")
+        assert (
+            said.index("storage costs 60.0 ms")
+            < said.index("preparation costs 50.0 ms")
+            < said.index("transfer")
+        )
         assert "simulated" in module.headroom_sentence(module.headroom(FOUR, simulated=True), 10)
 
     def test_what_is_still_to_come(self) -> None:
@@ -95,7 +106,9 @@ class TestInWords:
             assert said.endswith(f"anchor {role} is still to come.")
 
     def test_what_cannot_be_told_is_not_given_a_figure(self) -> None:
-        said = module.headroom_sentence(module.headroom([made("A", 10), made("B", 10.05), made("C", 9.9)]), 10)
+        said = module.headroom_sentence(
+            module.headroom([made("A", 10), made("B", 10.05), made("C", 9.9)]), 10
+        )
         assert "costs" not in said
         (note,) = module.headroom([made("A", 10), made("B", 5)]).notes
         assert note.startswith("transfer: the job took 5.00 ms a sample less with it")
@@ -107,23 +120,46 @@ def blocks(pairs: list[tuple[float, float, float]]) -> dict[str, Any]:
     """Facts of pairs of blocks: ms of a step on a new batch, its data wait, ms of a step on a kept batch."""
     told = {}
     for i, (new, wait, kept) in enumerate(pairs):
-        told[str(2 * i)] = {"steps": 10, "step_s": new / 100, "compute_s": 0.0, "data_wait_s": wait / 100}
-        told[str(2 * i + 1)] = {"steps": 20, "step_s": kept / 50, "compute_s": 0.0, "data_wait_s": 0.0}
+        told[str(2 * i)] = {
+            "steps": 10,
+            "step_s": new / 100,
+            "compute_s": 0.0,
+            "data_wait_s": wait / 100,
+        }
+        told[str(2 * i + 1)] = {
+            "steps": 20,
+            "step_s": kept / 50,
+            "compute_s": 0.0,
+            "data_wait_s": 0.0,
+        }
     return {"replay": told}
 
 
 def test_gain_and_what_loading_slows_in_training_unless_blocks_are_few() -> None:
     found = module.own_headroom(blocks([(15, 3, 10)] * 6))
-    assert (found.speed_up, found.training) == (pytest.approx((1.5, 1.5, 1.5)), pytest.approx((1.2, 1.2, 1.2)))
+    assert (found.speed_up, found.training) == (
+        pytest.approx((1.5, 1.5, 1.5)),
+        pytest.approx((1.2, 1.2, 1.2)),
+    )
     said = module.own_headroom_sentence(found)
-    assert "the steps of this loop would run 1.50x as fast (95%: 1.50x to 1.50x, 6 pairs of blocks). " in said
-    assert said.endswith(" training itself takes 20% longer (20% to 20%) while batches are being made.")
+    assert (
+        "the steps of this loop would run 1.50x as fast (95%: 1.50x to 1.50x, 6 pairs of blocks). "
+        in said
+    )
+    assert said.endswith(
+        " training itself takes 20% longer (20% to 20%) while batches are being made."
+    )
     found = module.own_headroom(blocks([(15, 3, 10)] * 3))
     assert math.isnan(found.speed_up.value)
-    assert "3 pairs of blocks were measured, of which 4 are needed" in module.own_headroom_sentence(found)
+    assert "3 pairs of blocks were measured, of which 4 are needed" in module.own_headroom_sentence(
+        found
+    )
     refused = module.own_headroom(blocks([]) | {"replay_refused": "the script changes its batches"})
     assert refused is not None
-    assert "0 pairs of blocks were measured: the script changes its batches" in module.own_headroom_sentence(refused)
+    assert (
+        "0 pairs of blocks were measured: the script changes its batches"
+        in module.own_headroom_sentence(refused)
+    )
     assert module.own_headroom({"n_train": 5}) is None
 
 

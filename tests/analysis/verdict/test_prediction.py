@@ -9,23 +9,40 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.series import made_steps
-from vitprof.analysis.verdict.prediction import UNVERIFIED_ERROR, Calibration, Prediction, calibration, predict
+from vitprof.analysis.verdict.prediction import (
+    UNVERIFIED_ERROR,
+    Calibration,
+    Prediction,
+    calibration,
+    predict,
+)
 from vitprof.config import RunConfig
 
 SAMPLES = 10
 
 
 def foresee(
-    fetch: float, compute: Any, h2d: Any = 0.0, *, host: Any = 0.0, n: int = 40, error: float = 0.0, **parts: Any
+    fetch: float,
+    compute: Any,
+    h2d: Any = 0.0,
+    *,
+    host: Any = 0.0,
+    n: int = 40,
+    error: float = 0.0,
+    **parts: Any,
 ) -> Prediction:
     """Seconds a step; the loader-only run of a blocking transfer has its copies in its steps."""
     trains = {name: parts.pop(name, usual) for name, usual in (("on_cpu", False), ("cores", 4))}
     chosen = RunConfig(**({"loader": "batches", "transfer": "blocking", "threads": 1} | parts))
     profile = made_steps([0.001] * n, compute, warmup=5, host_s=host)
-    micro = made_steps([fetch] * n, 0.0, h2d=np.mean(h2d), warmup=5) | {"h2d_s": np.broadcast_to(h2d, n)}
+    micro = made_steps([fetch] * n, 0.0, h2d=np.mean(h2d), warmup=5) | {
+        "h2d_s": np.broadcast_to(h2d, n)
+    }
     if chosen.transfer != "blocking":  # the copy runs beside the next fetch
         micro["step_s"] = np.full(n, fetch)
-    found = predict(profile, micro, chosen, profile_transfer="pinned", expected_error=error, **trains)
+    found = predict(
+        profile, micro, chosen, profile_transfer="pinned", expected_error=error, **trains
+    )
     assert found is not None
     return found
 
@@ -49,15 +66,21 @@ class TestAsynchronousDevice:
             ("resident", 0.08, 0.05, 0.0, 0.08),
         ],
     )
-    def test_what_overlaps(self, transfer: str, fetch: float, compute: float, h2d: float, expected: float) -> None:
+    def test_what_overlaps(
+        self, transfer: str, fetch: float, compute: float, h2d: float, expected: float
+    ) -> None:
         found = foresee(fetch, compute, h2d, transfer=transfer)
         assert takes(found) == pytest.approx(expected)
-        assert (found.low, found.high) == pytest.approx((found.samples_per_s,) * 2)  # nothing varies
+        assert (found.low, found.high) == pytest.approx(
+            (found.samples_per_s,) * 2
+        )  # nothing varies
 
     @pytest.mark.parametrize(("loader", "expected"), [("batches", 0.085), ("ahead", 0.08)])
     def test_launching_keeps_the_loop_from_fetching(self, loader: str, expected: float) -> None:
         host = [0.005] * 3 + [0.05] * 37  # then the queue is full
-        assert takes(foresee(0.08, 0.05, host=host, loader=loader, transfer="pinned")) == pytest.approx(expected)
+        assert takes(
+            foresee(0.08, 0.05, host=host, loader=loader, transfer="pinned")
+        ) == pytest.approx(expected)
 
     def test_a_copy_that_ended_late_once_is_not_the_copy(self) -> None:
         late = np.where(np.arange(40) == 20, 0.5, 0.001)
@@ -68,9 +91,18 @@ class TestCpu:
     @pytest.mark.parametrize(
         ("parts", "expected"),
         [
-            *((parts, 0.07) for parts in ({}, {"loader": "generator"}, {"loader": "dataloader", "workers": 0})),
-            ({"cores": 4, "loader": "dataloader", "workers": 2, "transfer": "pinned"}, 0.05),  # cores of their own
-            ({"cores": 1, "loader": "dataloader", "workers": 2, "transfer": "pinned"}, 0.07),  # one after another
+            *(
+                (parts, 0.07)
+                for parts in ({}, {"loader": "generator"}, {"loader": "dataloader", "workers": 0})
+            ),
+            (
+                {"cores": 4, "loader": "dataloader", "workers": 2, "transfer": "pinned"},
+                0.05,
+            ),  # cores of their own
+            (
+                {"cores": 1, "loader": "dataloader", "workers": 2, "transfer": "pinned"},
+                0.07,
+            ),  # one after another
         ],
     )
     def test_all_adds_up_in_the_loop_or_on_the_same_core(self, parts: Any, expected: float) -> None:
@@ -78,36 +110,63 @@ class TestCpu:
 
     @pytest.mark.slow
     @given(st.floats(0.001, 1.0), st.floats(0.001, 1.0), st.integers(1, 64), st.integers(1, 32))
-    def test_in_the_background(self, fetch: float, compute: float, cores: int, workers: int) -> None:
+    def test_in_the_background(
+        self, fetch: float, compute: float, cores: int, workers: int
+    ) -> None:
         loader = {"loader": "dataloader", "workers": workers, "transfer": "pinned"}
         found = foresee(fetch, compute, on_cpu=True, cores=cores, **loader)
         least, most = SAMPLES / (fetch + compute), SAMPLES / max(fetch, compute)
-        assert least * (1 - 1e-9) <= found.low <= found.samples_per_s <= found.high <= most * (1 + 1e-9)
+        assert (
+            least * (1 - 1e-9)
+            <= found.low
+            <= found.samples_per_s
+            <= found.high
+            <= most * (1 + 1e-9)
+        )
 
 
 class TestInterval:
     def test_it_is_widened_by_the_error_so_far_and_by_noise(self) -> None:
         found = foresee(0.05, 0.02, error=0.25)
-        assert (found.low, found.high) == pytest.approx((found.samples_per_s / 1.25, found.samples_per_s * 1.25))
+        assert (found.low, found.high) == pytest.approx(
+            (found.samples_per_s / 1.25, found.samples_per_s * 1.25)
+        )
         found = foresee(0.02, 0.05, error=0.25)
-        assert found.high == pytest.approx(found.samples_per_s), "no loader is faster than the device"
-        found = foresee(0.001, np.random.default_rng(3).gamma(4, 0.02, 60), n=60, cores=2, transfer="pinned")
+        assert found.high == pytest.approx(found.samples_per_s), (
+            "no loader is faster than the device"
+        )
+        found = foresee(
+            0.001, np.random.default_rng(3).gamma(4, 0.02, 60), n=60, cores=2, transfer="pinned"
+        )
         assert found.low < 0.95 * found.samples_per_s < found.samples_per_s < 0.95 * found.high
 
     def test_no_steady_steps(self) -> None:
         steps, none = made_steps([0.1] * 9, [0.1] * 9) | {"host_s": np.zeros(9)}, made_steps([], [])
         for profile, micro in ((steps, none), (none, steps)):
-            assert predict(profile, micro, RunConfig(), profile_transfer="pinned", on_cpu=True, cores=1) is None
+            assert (
+                predict(
+                    profile, micro, RunConfig(), profile_transfer="pinned", on_cpu=True, cores=1
+                )
+                is None
+            )
 
 
 class TestCalibration:
     def test_by_hand_and_none(self) -> None:
         found = calibration([(110, 90, 120, 100), (95, 90, 100, 100), (50, 40, 60, 100)])
-        assert found == Calibration(3, pytest.approx(0.1), pytest.approx(2 / 3), pytest.approx(0.42))
+        assert found == Calibration(
+            3, pytest.approx(0.1), pytest.approx(2 / 3), pytest.approx(0.42)
+        )
         assert found.expected_error == pytest.approx(0.42)
         none = calibration([])
-        assert (none.n, none.expected_error, math.isnan(none.median_abs_error)) == (0, UNVERIFIED_ERROR, True)
+        assert (none.n, none.expected_error, math.isnan(none.median_abs_error)) == (
+            0,
+            UNVERIFIED_ERROR,
+            True,
+        )
 
-    @pytest.mark.parametrize(("n", "expected"), [(1, UNVERIFIED_ERROR), (9, UNVERIFIED_ERROR), (10, 0.02)])
+    @pytest.mark.parametrize(
+        ("n", "expected"), [(1, UNVERIFIED_ERROR), (9, UNVERIFIED_ERROR), (10, 0.02)]
+    )
     def test_a_small_error_is_believed_when_ten_were_checked(self, n: int, expected: float) -> None:
         assert calibration([(102, 90, 120, 100)] * n).expected_error == pytest.approx(expected)

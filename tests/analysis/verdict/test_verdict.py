@@ -23,7 +23,12 @@ from vitprof.recording.verdict import Verdict
 GPU = {"device": "cuda:0", "cpu_count": 8, "memory_bytes": 32 * 2**30}
 SIMULATED = GPU | {"device": "simulated:4,5"}
 CPU = GPU | {"device": "cpu"}
-HOGGED = {"cpu_pct": 100.0, "job_cpu_pct": 50.0, "job_cpu_wait_pct": 48.0, "workers_cpu_wait_pct": 48.0}
+HOGGED = {
+    "cpu_pct": 100.0,
+    "job_cpu_pct": 50.0,
+    "job_cpu_wait_pct": 48.0,
+    "workers_cpu_wait_pct": 48.0,
+}
 """Other programs take half of the cores that the job wants."""
 MS = 1e-3
 PARTS = ("read", "decode", "transform", "collate")
@@ -31,8 +36,14 @@ PARTS = ("read", "decode", "transform", "collate")
 
 def telemetry(steps: Mapping[str, np.ndarray], **known: float) -> dict[str, np.ndarray]:
     """30 samples over the run."""
-    t = np.linspace(steps["t_start_s"][0], steps["t_start_s"][-1], 30) if len(steps["step"]) else np.empty(0)
-    return {c: t if c == "t_s" else np.full(len(t), known.get(c, math.nan)) for c in TELEMETRY_COLUMNS}
+    t = (
+        np.linspace(steps["t_start_s"][0], steps["t_start_s"][-1], 30)
+        if len(steps["step"])
+        else np.empty(0)
+    )
+    return {
+        c: t if c == "t_s" else np.full(len(t), known.get(c, math.nan)) for c in TELEMETRY_COLUMNS
+    }
 
 
 def run(
@@ -67,41 +78,67 @@ def run(
         copy_start = max(device, got)
         begin = copy_start + h2d * MS
         gap, wait = begin - device, got - start
-        row = known | {"step": k, "warmup": k < warmup, "t_start_s": start, "data_wait_s": wait, "gap_s": gap}
+        row = known | {
+            "step": k,
+            "warmup": k < warmup,
+            "t_start_s": start,
+            "data_wait_s": wait,
+            "gap_s": gap,
+        }
         row |= {"exposed_wait_s": max(0.0, got - max(start, device)), "step_s": gap + compute * MS}
-        row |= {"h2d_start_s": copy_start, "compute_start_s": begin, "worker": k % workers if workers else math.nan}
+        row |= {
+            "h2d_start_s": copy_start,
+            "compute_start_s": begin,
+            "worker": k % workers if workers else math.nan,
+        }
         if made_known:
             row |= {"made_start_s": got - hand_over * MS - made, "made_end_s": got - hand_over * MS}
             row |= {"hand_over_s": min(hand_over * MS, wait)} | {f"{p}_s": took[p] for p in PARTS}
         rows.append(row)
         device = begin + compute * MS
         now = max(got + host * MS, device - compute * MS)  # one step may be queued
-    return {name: np.array([row.get(name, math.nan) for row in rows], dtype=float) for name in STEP_COLUMNS}
+    return {
+        name: np.array([row.get(name, math.nan) for row in rows], dtype=float)
+        for name in STEP_COLUMNS
+    }
 
 
 def delayed(steps: dict[str, np.ndarray], extra_s: np.ndarray) -> dict[str, np.ndarray]:
     """Each step waits so much longer for its data while the device idles; all that follows moves."""
     moved = np.cumsum(extra_s)
     more = dict.fromkeys(("data_wait_s", "exposed_wait_s", "gap_s", "step_s"), extra_s)
-    more |= dict.fromkeys(("compute_start_s", "h2d_start_s", "made_end_s"), moved) | {"t_start_s": moved - extra_s}
+    more |= dict.fromkeys(("compute_start_s", "h2d_start_s", "made_end_s"), moved) | {
+        "t_start_s": moved - extra_s
+    }
     return steps | {name: steps[name] + seconds for name, seconds in more.items()}
 
 
-def verdict(steps: Mapping[str, np.ndarray], facts: Mapping[str, Any] = GPU, **kwargs: Any) -> Verdict:
-    extra = {k: kwargs.pop(k) for k in ("headroom", "alternatives", "possible", "cpu") if k in kwargs}
+def verdict(
+    steps: Mapping[str, np.ndarray], facts: Mapping[str, Any] = GPU, **kwargs: Any
+) -> Verdict:
+    extra = {
+        k: kwargs.pop(k) for k in ("headroom", "alternatives", "possible", "cpu") if k in kwargs
+    }
     seen = telemetry(steps, **extra.pop("cpu", {}))
     config = resolve(RunConfig(**({"strategy": "per-sample", "dataset": "photos"} | kwargs)))
     found = judge(config, steps, (), seen, facts, **extra)
     assert found.sentence.endswith(".")
     assert not re.search(r"\n|\. |\bnan\b|n/a|None|  |\binf\b", found.sentence), found.sentence
     text = json.dumps(found.to_dict(), allow_nan=False)
-    assert Verdict.from_dict(json.loads(text) | {"of a later version": 1}).to_dict() == found.to_dict()
+    assert (
+        Verdict.from_dict(json.loads(text) | {"of a later version": 1}).to_dict() == found.to_dict()
+    )
     return found
 
 
 @pytest.mark.parametrize(
     ("wait_ms", "kind"),
-    [(0.2, "not input-bound"), (0.41, "not input-bound"), (0.7, "moderately input-bound"), (3.0, "input-bound")],
+    [
+        (0.2, "not input-bound"),
+        (0.41, "not input-bound"),
+        (0.7, "moderately input-bound"),
+        (3.0, "input-bound"),
+    ],
 )
 def test_the_share_of_exposed_wait_decides(wait_ms: float, kind: str) -> None:
     """A device that computes for 8 ms while the loop waits for the next batch: what takes longer is exposed."""
@@ -113,7 +150,9 @@ def test_the_share_of_exposed_wait_decides(wait_ms: float, kind: str) -> None:
     assert v.n_steps == 95
 
 
-@pytest.mark.parametrize(("low", "kind"), [(0.3, "not input-bound"), (2.5, "moderately input-bound")])
+@pytest.mark.parametrize(
+    ("low", "kind"), [(0.3, "not input-bound"), (2.5, "moderately input-bound")]
+)
 def test_the_lower_end_of_the_interval_decides(low: float, kind: str) -> None:
     """Noisy waits: the mean lies in a class above that of the lower end; a border case says what is not known."""
     rng = np.random.default_rng(1)
@@ -137,14 +176,27 @@ def test_what_the_data_do_not_carry_is_inconclusive() -> None:
     stopped = verdict(run(3, parts={"decode": 20.0}), warmup_steps=15)
     assert "at least 35 steps" in stopped.sentence  # all of the warm-up is still to come
     epochs = verdict(run(24, parts={"decode": 20.0}), n_images=48, batch_size=8, warmup_steps=5)
-    assert "at least 29 steps" in epochs.sentence  # the first of each epoch of 6 do not count: 6, 12, 18 and 24
-    for not_sure in (run(7, parts={"decode": 20.0}), run(24, parts={"decode": 5.0}), run(24, parts={"decode": 1.0})):
-        assert "starved" not in verdict(not_sure).sentence  # two steps, less than half of the time, no wait at all
+    assert (
+        "at least 29 steps" in epochs.sentence
+    )  # the first of each epoch of 6 do not count: 6, 12, 18 and 24
+    for not_sure in (
+        run(7, parts={"decode": 20.0}),
+        run(24, parts={"decode": 5.0}),
+        run(24, parts={"decode": 1.0}),
+    ):
+        assert (
+            "starved" not in verdict(not_sure).sentence
+        )  # two steps, less than half of the time, no wait at all
     none = verdict({name: values[:0] for name, values in run(1).items()})
     loading = verdict(run(parts={"decode": 20.0}), loader_only=True)
     for v, words in ((few, "24 steps"), (none, "no step was recorded"), (loading, "loader-only")):
         assert words in v.sentence
-        assert (v.kind, v.cause, v.advice, math.isnan(v.cause_ms_per_batch)) == ("inconclusive", "", (), True)
+        assert (v.kind, v.cause, v.advice, math.isnan(v.cause_ms_per_batch)) == (
+            "inconclusive",
+            "",
+            (),
+            True,
+        )
 
 
 def epochs(start_ms: float, n_steps: int, **more: float) -> dict[str, np.ndarray]:
@@ -157,26 +209,40 @@ def epochs(start_ms: float, n_steps: int, **more: float) -> dict[str, np.ndarray
 def test_the_headline_is_wall_clock_with_the_waits_as_epochs_begin() -> None:
     """30 steps of 8 ms after 300 ms of waiting, 8 of them behind queued work: the steady steps show nothing of it."""
     steps = epochs(300.0, 30)
-    blocks = {str(n): {"steps": 10, "step_s": 0.08 - n % 2 * 0.002, "data_wait_s": 0.0} for n in range(12)}
+    blocks = {
+        str(n): {"steps": 10, "step_s": 0.08 - n % 2 * 0.002, "data_wait_s": 0.0} for n in range(12)
+    }
     v = verdict(steps, GPU | {"replay": blocks})
     true = 3 * 0.292 / (3 * 0.3 + 115 * 0.008)
-    assert (v.kind, v.cause, v.idle_frac) == ("input-bound", "epoch_start", pytest.approx(true, abs=1e-3))
+    assert (v.kind, v.cause, v.idle_frac) == (
+        "input-bound",
+        "epoch_start",
+        pytest.approx(true, abs=1e-3),
+    )
     assert (v.cause_frac, v.shares[0].name) == (pytest.approx(1.0), "epoch_start")
     assert not v.speed_up_measured
     assert v.speed_up_if_free == pytest.approx(1 / (1 - true), rel=1e-3)
-    assert "idle 48% of the time (47-49%, 115 steps), waiting for data, 48% as epochs begin (292 " in v.sentence
     assert (
-        "(292 ms each, 3 seen; 54% of the time over whole epochs); 0.0% in the steps between; with free" in v.sentence
+        "idle 48% of the time (47-49%, 115 steps), waiting for data, 48% as epochs begin (292 "
+        in v.sentence
+    )
+    assert (
+        "(292 ms each, 3 seen; 54% of the time over whole epochs); 0.0% in the steps between; with free"
+        in v.sentence
     )
     assert v.sentence.endswith(" about 1.93x as fast (1.03x was measured for the steps between).")
     assert verdict(epochs(10.0, 30)).kind == "not input-bound", "4% of the time"
     slow = verdict(epochs(300.0, 30, parts={"decode": 20.0}))
-    assert (slow.kind, slow.cause == "epoch_start") == ("input-bound", False), "with these waits too"
+    assert (slow.kind, slow.cause == "epoch_start") == ("input-bound", False), (
+        "with these waits too"
+    )
     of_it = re.findall(r"in the steps between; .* (\d+)% of that", slow.sentence)
     between = [share.frac for share in slow.shares if share.name != "epoch_start"]
     assert list(map(int, of_it)) == pytest.approx([100 * between[0] / sum(between)], abs=1)
     once = verdict(epochs(300.0, 80))
-    assert "24% as epochs begin (292 ms, one seen; 31% of the time over whole epochs)" in once.sentence
+    assert (
+        "24% as epochs begin (292 ms, one seen; 31% of the time over whole epochs)" in once.sentence
+    )
     only = verdict(epochs(300.0, 120))
     assert only.kind == "not input-bound", "one epoch: its start is the job's"
     assert "no second epoch was seen" not in only.sentence
@@ -186,7 +252,10 @@ def test_the_headline_is_wall_clock_with_the_waits_as_epochs_begin() -> None:
 @pytest.mark.parametrize(
     ("changes", "first"),
     [
-        ({"workers": 4, "persistent_workers": False, "start_method": "spawn"}, "setting persistent_workers=True"),
+        (
+            {"workers": 4, "persistent_workers": False, "start_method": "spawn"},
+            "setting persistent_workers=True",
+        ),
         ({"workers": 4, "persistent_workers": True}, "setting num_workers=2 in the DataLoader"),
         ({}, "doing once what iter(loader)"),
     ],
@@ -197,23 +266,35 @@ def test_long_epoch_starts_have_advice_of_their_own(changes: dict[str, Any], fir
     assert advice[0].words.startswith(first)
     assert any("forkserver" in one.words for one in advice) == ("start_method" in changes)
     fewer = any("num_workers=2" in one.words for one in advice)
-    assert fewer == (changes.get("persistent_workers") is True), "where they start anew, it is not their number"
+    assert fewer == (changes.get("persistent_workers") is True), (
+        "where they start anew, it is not their number"
+    )
 
 
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [
         ({"several_threads_train": True}, "several threads of the script train"),
-        ({"unclear_loaders_steps": 90}, "after 90 of 100 steps the script iterated over another loader with gradients"),
+        (
+            {"unclear_loaders_steps": 90},
+            "after 90 of 100 steps the script iterated over another loader with gradients",
+        ),
         ({"unclear_loaders_steps": 5}, ""),
-        ({"side_stream_steps": 90}, "the GPU works in another stream while that of the optimizer is idle"),
+        (
+            {"side_stream_steps": 90},
+            "the GPU works in another stream while that of the optimizer is idle",
+        ),
         ({"side_stream_steps": 5}, ""),
     ],
 )
-def test_waits_that_are_not_those_of_the_training_leave_no_verdict(facts: Mapping[str, Any], reason: str) -> None:
+def test_waits_that_are_not_those_of_the_training_leave_no_verdict(
+    facts: Mapping[str, Any], reason: str
+) -> None:
     for n in (100, 3 if "several_threads_train" in facts else 100):
         v = verdict(run(n, parts={"decode": 20.0}), GPU | facts)
-        assert v.sentence.startswith(f"Inconclusive: {reason}" if reason else "Input-bound"), v.sentence
+        assert v.sentence.startswith(f"Inconclusive: {reason}" if reason else "Input-bound"), (
+            v.sentence
+        )
         assert (v.advice == (), math.isnan(v.speed_up_if_free)) == (bool(reason), bool(reason))
 
 
@@ -244,20 +325,26 @@ def test_what_is_hidden_behind_compute_costs_nothing_and_waits_are_split_exactly
     v = verdict(run(parts={"decode": 6.0, "read": 4.0}, compute=8.0, host=0.0))
     shares = {s.name: s for s in v.shares}
     assert shares["decode"].frac == pytest.approx(0.6, abs=0.01)
-    assert (shares["decode"].exposed_ms, shares["read"].exposed_ms) == pytest.approx((2.0, 2.0), abs=0.05)
+    assert (shares["decode"].exposed_ms, shares["read"].exposed_ms) == pytest.approx(
+        (2.0, 2.0), abs=0.05
+    )
     assert (shares["decode"].own_ms, shares["read"].own_ms) == pytest.approx((6.0, 4.0))
     steps = run(parts={"decode": 7.0, "read": 3.0}, hand_over=2.0, h2d=1.0, compute=4.0, host=0.0)
     exposure = find_exposure(resolve(RunConfig(strategy="per-sample", dataset="photos")), steps, ())
     # 12 ms of waiting less 4 ms of compute behind it, and the copy
     assert exposure.idle_ms == pytest.approx(12 - 4 + 1, abs=0.02)
     exposed_ms = {s.name: s.frac * exposure.idle_ms for s in exposure.shares}
-    assert exposed_ms == pytest.approx({"decode": 4.2, "read": 1.8, "hand_over": 2.0, "transfer": 1.0}, abs=0.02)
+    assert exposed_ms == pytest.approx(
+        {"decode": 4.2, "read": 1.8, "hand_over": 2.0, "transfer": 1.0}, abs=0.02
+    )
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_with_workers_a_part_costs_its_time_over_the_number_of_workers(workers: int) -> None:
     parts = {"read": 8.0, "decode": 24.0, "collate": 8.0}
-    v = verdict(run(200, parts=parts, compute=2.0, workers=workers), strategy="workers", workers=workers)
+    v = verdict(
+        run(200, parts=parts, compute=2.0, workers=workers), strategy="workers", workers=workers
+    )
     assert (v.cause, v.cause_frac) == ("decode", pytest.approx(0.6, abs=0.01))
     assert v.cause_ms_per_batch == pytest.approx(min(24 / workers, 40 / workers - 2), rel=0.05)
     assert v.shares[0].own_ms == pytest.approx(24)
@@ -265,7 +352,9 @@ def test_with_workers_a_part_costs_its_time_over_the_number_of_workers(workers: 
 
 
 def test_hand_over_transfer_rest_and_loading_are_told_apart() -> None:
-    v = verdict(run(parts={"decode": 1.0}, hand_over=9.0, compute=2.0, host=2.0), strategy="workers")
+    v = verdict(
+        run(parts={"decode": 1.0}, hand_over=9.0, compute=2.0, host=2.0), strategy="workers"
+    )
     assert (v.cause, v.cause_ms_per_batch) == ("hand_over", pytest.approx(9.0, rel=0.05))
     v = verdict(run(parts={"decode": 0.1}, h2d=9.0, compute=2.0), strategy="memory")
     assert (v.cause, v.cause_ms_per_batch) == ("transfer", pytest.approx(9.0, rel=0.05))
@@ -291,7 +380,9 @@ def test_the_way_from_a_busy_worker_is_not_the_cause() -> None:
     assert "hand_over" not in {s.name for s in v.shares}
 
 
-@pytest.mark.parametrize(("loader", "expected"), [("threads", "decode"), ("dataloader", "hand_over")])
+@pytest.mark.parametrize(
+    ("loader", "expected"), [("threads", "decode"), ("dataloader", "hand_over")]
+)
 def test_threads_share_each_batch(loader: str, expected: str) -> None:
     """12 ms of two threads' work in a batch every 6 ms; two workers that need 6 ms each would have time left."""
     steps = run(parts={"decode": 6.0}, hand_over=0.0, compute=2.0, host=0.0, workers=1)
@@ -307,7 +398,12 @@ def test_what_the_device_decodes_is_decoding() -> None:
     done = 100.0 + 20 * MS * np.arange(len(steps["step"]))  # the step before
     for name in ("decode_s", "transform_s", "collate_s", "hand_over_s"):
         steps[name][:] = math.nan
-    for name, ms in {"data_wait_s": 16.5, "exposed_wait_s": 16.0, "decode_wait_s": 16.0, "gap_s": 16.0}.items():
+    for name, ms in {
+        "data_wait_s": 16.5,
+        "exposed_wait_s": 16.0,
+        "decode_wait_s": 16.0,
+        "gap_s": 16.0,
+    }.items():
         steps[name][:] = ms * MS
     steps |= {"t_start_s": done - 0.5 * MS, "made_start_s": done - 20 * MS}
     steps |= dict.fromkeys(("h2d_start_s", "compute_start_s", "made_end_s"), done + 16 * MS)
@@ -327,26 +423,46 @@ def test_other_programs_that_take_the_cpu_are_the_cause_and_the_ceiling_says_so(
     # it gets the core when it wants to; nobody counts; it waits for its own threads
     for seen in ({"job_cpu_wait_pct": 5.0}, {"job_cpu_wait_pct": math.nan}, {"cpu_pct": 60.0}):
         assert verdict(steps, cpu=HOGGED | seen).cause == "decode"
-    assert verdict(steps, cpu=HOGGED | {"workers_cpu_wait_pct": 5.0}, strategy="workers", workers=1).cause == "decode"
-    assert verdict(run(parts={"read": 20.0, "decode": 1.0}), cpu=HOGGED).cause == "read"  # which waits, not works
-    assert verdict(steps, cpu=HOGGED, facts={"device": "cuda:0"}).cause == "decode"  # cores not known
+    assert (
+        verdict(
+            steps, cpu=HOGGED | {"workers_cpu_wait_pct": 5.0}, strategy="workers", workers=1
+        ).cause
+        == "decode"
+    )
+    assert (
+        verdict(run(parts={"read": 20.0, "decode": 1.0}), cpu=HOGGED).cause == "read"
+    )  # which waits, not works
+    assert (
+        verdict(steps, cpu=HOGGED, facts={"device": "cuda:0"}).cause == "decode"
+    )  # cores not known
     steps = run(parts={"decode": 18.0}, compute=2.0, host=0.0)
     idle_ms, step_ms = 16.0, 18.0
     v = verdict(steps, SIMULATED, cpu=HOGGED)
     assert v.speed_up_if_free == pytest.approx(step_ms / (step_ms - idle_ms), rel=0.05)
-    assert re.search(r"about 9\.?\d*x as fast \(perhaps only 4\.\d+x without the other", v.sentence), v.sentence
-    assert "without the other programs" not in verdict(steps, SIMULATED, cpu=HOGGED | {"cpu_pct": 60.0}).sentence
+    assert re.search(
+        r"about 9\.?\d*x as fast \(perhaps only 4\.\d+x without the other", v.sentence
+    ), v.sentence
+    assert (
+        "without the other programs"
+        not in verdict(steps, SIMULATED, cpu=HOGGED | {"cpu_pct": 60.0}).sentence
+    )
 
 
 @pytest.mark.parametrize(("decode_ms", "kind"), [(8.0, "inconclusive"), (20.0, "input-bound")])
-def test_a_run_that_other_programs_alone_make_look_starved_is_disturbed(decode_ms: float, kind: str) -> None:
+def test_a_run_that_other_programs_alone_make_look_starved_is_disturbed(
+    decode_ms: float, kind: str
+) -> None:
     v = verdict(run(parts={"decode": decode_ms}), SIMULATED, cpu=HOGGED)
     assert (v.kind, v.cause) == (kind, "cpu_contention")
     assert v.idle_frac_low > 0.2
     if kind == "inconclusive":
-        assert v.sentence.startswith("Disturbed: the simulated GPU is idle for data 41% of the time, ")
+        assert v.sentence.startswith(
+            "Disturbed: the simulated GPU is idle for data 41% of the time, "
+        )
         assert "without them perhaps only 0.0%" in v.sentence
-        assert v.sentence.endswith("since other programs keep the CPU busy; end them, and run again.")
+        assert v.sentence.endswith(
+            "since other programs keep the CPU busy; end them, and run again."
+        )
         assert not v.advice
         assert math.isnan(v.speed_up_if_free)
 
@@ -362,9 +478,17 @@ def test_other_programs_that_slow_training_alike_are_not_the_cause() -> None:
 
 
 def test_a_device_that_waits_for_the_loop_itself() -> None:
-    v = verdict(run(parts={"decode": 0.05}, host=6.0, compute=2.0), strategy="memory", dataset="digits")
-    assert (v.kind, v.cause, v.cause_ms_per_batch) == ("launch-bound", "launches", pytest.approx(4.0, abs=0.3))
-    assert math.isnan(v.launch_frac)  # what lies between steps is seen, what lies inside is not known
+    v = verdict(
+        run(parts={"decode": 0.05}, host=6.0, compute=2.0), strategy="memory", dataset="digits"
+    )
+    assert (v.kind, v.cause, v.cause_ms_per_batch) == (
+        "launch-bound",
+        "launches",
+        pytest.approx(4.0, abs=0.3),
+    )
+    assert math.isnan(
+        v.launch_frac
+    )  # what lies between steps is seen, what lies inside is not known
     assert v.sentence.endswith("try a batch of 256.")
     assert len(v.advice) == 3
 
@@ -376,7 +500,11 @@ def test_bubbles_inside_steps_are_launches_not_the_model() -> None:
     assert before.kind == "not input-bound"
     steps["launch_idle_s"][:] = 3.0 * MS
     v = verdict(steps, strategy="memory", dataset="digits")
-    assert (v.kind, v.cause, v.launch_frac) == ("launch-bound", "launches", pytest.approx(0.75, abs=0.02))
+    assert (v.kind, v.cause, v.launch_frac) == (
+        "launch-bound",
+        "launches",
+        pytest.approx(0.75, abs=0.02),
+    )
     assert v.cause_ms_per_batch == pytest.approx(3.0, abs=0.1)
     assert "inside the steps, where it looks busy" in v.sentence
     steps["launch_idle_s"][:] = 0.5 * MS
@@ -390,12 +518,29 @@ def test_bubbles_inside_steps_are_launches_not_the_model() -> None:
 @pytest.mark.parametrize(
     ("off_cpu", "kind", "cause", "words"),
     [
-        (0.6, "input-bound", "held_up", "; for another 59% the loader's 2 threads keep Python from launching"),
-        (0.3, "launch-bound", "launches", "; for another 29% the loader's 2 threads keep Python from launching"),
-        (0.1, "launch-bound", "launches", "inside the steps, where it looks busy; ending these waits gains at most"),
+        (
+            0.6,
+            "input-bound",
+            "held_up",
+            "; for another 59% the loader's 2 threads keep Python from launching",
+        ),
+        (
+            0.3,
+            "launch-bound",
+            "launches",
+            "; for another 29% the loader's 2 threads keep Python from launching",
+        ),
+        (
+            0.1,
+            "launch-bound",
+            "launches",
+            "inside the steps, where it looks busy; ending these waits gains at most",
+        ),
     ],
 )
-def test_a_loader_that_keeps_python_from_launching(off_cpu: float, kind: str, cause: str, words: str) -> None:
+def test_a_loader_that_keeps_python_from_launching(
+    off_cpu: float, kind: str, cause: str, words: str
+) -> None:
     """On an H200, 15 threads idled it for data 4% of the time, and the same set in memory was 2.3 times as fast."""
     steps = run(parts={"decode": 8.2}, host=4.0, compute=4.0, workers=2)
     steps["launch_idle_s"][:] = 3.5 * MS
@@ -408,7 +553,11 @@ def test_a_loader_that_keeps_python_from_launching(off_cpu: float, kind: str, ca
     if kind == "input-bound":
         assert "with free data this job would run about 2.5" in v.sentence
         assert v.advice[0].settings == {"strategy": "preprocessed"}
-    for other in ({"strategy": "memory"}, settings | {"isolation": "thread"}, settings | {"replay": "host"}):
+    for other in (
+        {"strategy": "memory"},
+        settings | {"isolation": "thread"},
+        settings | {"replay": "host"},
+    ):
         assert "keep Python" not in verdict(steps, GPU | {"held_up_frac": 0.6}, **other).sentence
     others = verdict(steps, GPU | {"held_up_frac": 0.6}, cpu=HOGGED, **settings)
     assert (others.kind, others.advice) == ("inconclusive", ())
@@ -440,16 +589,30 @@ def test_the_speed_up_is_measured_or_an_upper_bound() -> None:
     assert (v.speed_up_if_free, v.speed_up_measured) == (pytest.approx(5.0, rel=0.02), False)
     assert "about 5.0" in v.sentence
     v = verdict(steps, headroom=SimpleNamespace(speed_up=4.5, speed_up_low=4.4, speed_up_high=4.6))
-    assert (v.speed_up_if_free, v.speed_up_low, v.speed_up_high, v.speed_up_measured) == (4.5, 4.4, 4.6, True)
+    assert (v.speed_up_if_free, v.speed_up_low, v.speed_up_high, v.speed_up_measured) == (
+        4.5,
+        4.4,
+        4.6,
+        True,
+    )
     assert "runs 4.50x as fast (4.40-4.60, measured)" in v.sentence
-    quieter = SimpleNamespace(speed_up=1.5, speed_up_low=1.4, speed_up_high=1.6)  # of a device that is idle 80%?
+    quieter = SimpleNamespace(
+        speed_up=1.5, speed_up_low=1.4, speed_up_high=1.6
+    )  # of a device that is idle 80%?
     sentence = verdict(steps, headroom=quieter).sentence
-    assert "runs 1.50x as fast (1.40-1.60, measured while loading was faster than in this run: repeat both)" in sentence
+    assert (
+        "runs 1.50x as fast (1.40-1.60, measured while loading was faster than in this run: repeat both)"
+        in sentence
+    )
     slower = SimpleNamespace(speed_up=6.5, speed_up_low=6.4, speed_up_high=6.6)
-    assert "about 5.0" in verdict(steps, headroom=slower).sentence, "a gain that this run does not have"
+    assert "about 5.0" in verdict(steps, headroom=slower).sentence, (
+        "a gain that this run does not have"
+    )
     replay = {n: {"steps": 10, "step_s": 1.5 - n % 2 * 0.5, "data_wait_s": 0.0} for n in range(8)}
     v = verdict(steps, GPU | {"replay": replay})
-    assert (v.speed_up_if_free, v.speed_up_measured) == (pytest.approx(1.5), True), "in a script's own loop"
+    assert (v.speed_up_if_free, v.speed_up_measured) == (pytest.approx(1.5), True), (
+        "in a script's own loop"
+    )
 
 
 def test_the_sentence_as_a_whole() -> None:
@@ -470,11 +633,21 @@ def test_the_sentence_as_a_whole() -> None:
 def test_a_replay_is_called_one() -> None:
     copied = run(h2d=6.0, compute=3.0, made_known=False)
     v = verdict(copied, strategy="memory", replay="host", transfer="blocking")
-    assert "this is a replay of batches kept in host memory: what is left is the copy (100% of that)" in v.sentence
+    assert (
+        "this is a replay of batches kept in host memory: what is left is the copy (100% of that)"
+        in v.sentence
+    )
     assert [dict(a.settings) for a in v.advice] == [{"transfer": "pinned"}, {"transfer": "stream"}]
-    for steps in (copied, run(parts={"decode": 0.1}, compute=8.0, host=0.0), run(parts={"decode": 9.0}, compute=2.0)):
+    for steps in (
+        copied,
+        run(parts={"decode": 0.1}, compute=8.0, host=0.0),
+        run(parts={"decode": 9.0}, compute=2.0),
+    ):
         v = verdict(steps, replay="device")
-        assert "batches kept on the device: what is left is the loop's own work, not loading." in v.sentence
+        assert (
+            "batches kept on the device: what is left is the loop's own work, not loading."
+            in v.sentence
+        )
         assert not re.search("faster loader|free data", v.sentence)
         assert v.advice == ()
 
@@ -484,10 +657,15 @@ def test_small_parts_are_not_advised_about_and_copies_are_named_where_they_are_n
     steps = run(parts={"read": 18.0}, h2d=2.0, compute=2.0)
     assert verdict(steps, strategy="memory").advice == ()
     steps = run(parts={"read": 12.0}, h2d=8.0, compute=2.0)
-    assert [dict(a.settings) for a in verdict(steps, strategy="memory").advice][:1] == [{"transfer": "stream"}]
+    assert [dict(a.settings) for a in verdict(steps, strategy="memory").advice][:1] == [
+        {"transfer": "stream"}
+    ]
     with_copies = verdict(run(parts={"decode": 8.0}, h2d=2.0, compute=2.0)).sentence
     assert ", waiting for data and copies; " in with_copies
-    assert "(waits and copies)" not in verdict(run(parts={"decode": 20.0}, h2d=0.5, compute=2.0)).sentence
+    assert (
+        "(waits and copies)"
+        not in verdict(run(parts={"decode": 20.0}, h2d=0.5, compute=2.0)).sentence
+    )
 
 
 def test_the_device_is_called_what_it_is_and_an_alternative_that_was_run_is_quoted() -> None:
@@ -495,11 +673,16 @@ def test_the_device_is_called_what_it_is_and_an_alternative_that_was_run_is_quot
     assert "the simulated GPU is idle" in verdict(steps, SIMULATED).sentence
     assert verdict(steps, SIMULATED).simulated
     assert "training on the CPU is stalled" in verdict(steps, CPU).sentence
-    assert "share the CPU" in verdict(run(parts={"decode": 40.0}, workers=2), CPU, strategy="workers").sentence
+    assert (
+        "share the CPU"
+        in verdict(run(parts={"decode": 40.0}, workers=2), CPU, strategy="workers").sentence
+    )
     assert "the GPU is idle" in verdict(steps, {"device": "cuda:1"}).sentence
     assert "training on the CPU is stalled" in verdict(steps, {}, device="cpu").sentence
     untested = verdict(steps, GPU | {"untested_device": "xpu"}).sentence
-    assert untested.startswith("Input-bound: the xpu device (its timing is untested on hardware) is idle 76%")
+    assert untested.startswith(
+        "Input-bound: the xpu device (its timing is untested on hardware) is idle 76%"
+    )
     quick = Alternative({"strategy": "memory"}, 9000.0, 8800.0, 9100.0, measured=True)
     v = verdict(run(parts={"decode": 20.0}), alternatives=(quick,))
     assert "try strategy memory: 9,000 samples/s (8,800-9,100, measured)" in v.sentence
@@ -507,7 +690,9 @@ def test_the_device_is_called_what_it_is_and_an_alternative_that_was_run_is_quot
 
 
 @pytest.mark.parametrize("share", [0.09, 0.4])
-def test_much_time_outside_of_the_steps_of_an_input_bound_run_may_be_loading_too(share: float) -> None:
+def test_much_time_outside_of_the_steps_of_an_input_bound_run_may_be_loading_too(
+    share: float,
+) -> None:
     facts = {"device": "cpu", "between_steps_frac": share}
     sentence = verdict(run(parts={"read": 20}), facts=facts).sentence
     assert ("; another 40% of the time passes outside of the steps" in sentence) == (share == 0.4)
@@ -526,13 +711,18 @@ def test_time_asleep_in_the_steps_may_be_loading_too(read_ms: float) -> None:
 
 
 @pytest.mark.parametrize(("read_ms", "compute_ms"), [(20, 2), (2, 20), (8, 7)])
-def test_a_device_without_times_is_estimated_and_gets_no_advice(read_ms: float, compute_ms: float) -> None:
+def test_a_device_without_times_is_estimated_and_gets_no_advice(
+    read_ms: float, compute_ms: float
+) -> None:
     steps = run(parts={"read": read_ms}, compute=compute_ms)
     took_s = steps["t_start_s"][-1] - steps["t_start_s"][5]
     truth = steps["exposed_wait_s"][5:-1].sum() / took_s
     facts = GPU | {"device": "mps:0", "untimed_device": "mps", "estimated_step_s": compute_ms * MS}
     of = [verdict(steps, facts=facts | {"estimated_from_steps": n}) for n in (2, 3)]
     assert "not known: vitprof cannot time mps" in of[0].sentence
-    idle = re.search(r"mps idles meanwhile for ([\d.]+)% of the time, estimated: as if each step took", of[1].sentence)
+    idle = re.search(
+        r"mps idles meanwhile for ([\d.]+)% of the time, estimated: as if each step took",
+        of[1].sentence,
+    )
     assert float(idle[1]) / 100 == pytest.approx(truth, abs=0.01)
     assert {(each.kind, each.advice) for each in of} == {("inconclusive", ())}

@@ -35,7 +35,9 @@ def counted(n_train: int, batch_size: int, warmup: int, needed: int) -> int:
 
 
 @given(st.integers(1, 60), st.integers(1, 70), st.integers(0, 90), st.integers(1, 30))
-def test_the_steps_to_train_for_are_those_that_counting_finds(n: int, batch: int, warmup: int, needed: int) -> None:
+def test_the_steps_to_train_for_are_those_that_counting_finds(
+    n: int, batch: int, warmup: int, needed: int
+) -> None:
     config = RunConfig(dataset="photos", n_images=n, batch_size=batch, warmup_steps=warmup)
     assert steps_for(config, needed) == counted(n, batch, warmup, needed)
 
@@ -43,7 +45,9 @@ def test_the_steps_to_train_for_are_those_that_counting_finds(n: int, batch: int
 @pytest.mark.parametrize("batch_size", [1, 128, DIGITS // 2, DIGITS])
 def test_the_longest_warm_up_is_not_counted_through(batch_size: int) -> None:
     config = RunConfig(batch_size=batch_size)
-    object.__setattr__(config, "warmup_steps", 10**30)  # refused today: a store may hold what an older version took
+    object.__setattr__(
+        config, "warmup_steps", 10**30
+    )  # refused today: a store may hold what an older version took
     assert 10**30 + 20 <= steps_for(config, 20) < 2 * 10**30
 
 
@@ -55,11 +59,17 @@ def test_every_config_gets_words(end: str, budget: str) -> None:
     values |= dict.fromkeys({"epochs", "steps", "seconds", "n_images"} - {budget})
     config = dataclasses.replace(resolve(RunConfig(strategy="hdf5", batch_size=1)), **values)
     for n in (0, 1, 3, 40):
-        steps, telemetry = made_steps([0.002] * n, 0.008, samples=1, warmup=config.warmup_steps), made_telemetry()
+        steps, telemetry = (
+            made_steps([0.002] * n, 0.008, samples=1, warmup=config.warmup_steps),
+            made_telemetry(),
+        )
         assert summarise(config, steps, telemetry, (), {}, t_origin_s=0.0, t_end_s=1.0).n_steps == n
         assert judge(config, steps, (), telemetry, {}).sentence.endswith(".")
     assert run_name(dataclasses.replace(config, name=""))
 
 
 def test_the_classes_are_those_of_the_thresholds() -> None:
-    assert CLASSES == "under 5% of the time idle for data is not input-bound, 5 to 20% moderately, over 20% input-bound"
+    assert (
+        CLASSES
+        == "under 5% of the time idle for data is not input-bound, 5 to 20% moderately, over 20% input-bound"
+    )

@@ -14,7 +14,9 @@ from vitprof.errors import VitprofError
 
 def test_every_number_that_a_run_takes_is_read_here(call: Call) -> None:
     """So that none is left to Typer, which does not name the value in every version."""
-    numbers = [f.name for f in dataclasses.fields(RunConfig) if str(f.type).startswith(("int", "float"))]
+    numbers = [
+        f.name for f in dataclasses.fields(RunConfig) if str(f.type).startswith(("int", "float"))
+    ]
     assert {"workers", "prefetch_factor", "cache_mb", "slow_latency_ms", "n_images"} < set(numbers)
     for name in numbers:
         option = "--" + name.replace("_", "-")
@@ -28,7 +30,9 @@ def test_groups_hold_every_setting_once() -> None:
     assert sorted(grouped) == sorted(f.name for f in dataclasses.fields(RunConfig))
 
 
-def test_help_of_run_names_every_option_in_its_panel(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_of_run_names_every_option_in_its_panel(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TERMINAL_WIDTH", "200")
     out = call("run", "--help")[1]
@@ -46,7 +50,9 @@ VALID: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(RunConfig)])
-def test_every_setting_reaches_the_config(call: Call, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_every_setting_reaches_the_config(
+    call: Call, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """Up to the point where the run would start."""
     run = Mock(side_effect=VitprofError("far enough"))
     monkeypatch.setattr(cli.run, "_run_job", run)
@@ -61,5 +67,7 @@ def test_every_setting_reaches_the_config(call: Call, monkeypatch: pytest.Monkey
         assert call("run", f"--{flag}", text) == (1, "", "vitprof: far enough\n")
     configs = [called.args[0] for called in run.call_args_list]
     assert [getattr(config, name) for config in configs] == values
-    others = {f.name: f.default for f in dataclasses.fields(RunConfig) if f.name not in (name, "epochs")}
+    others = {
+        f.name: f.default for f in dataclasses.fields(RunConfig) if f.name not in (name, "epochs")
+    }
     assert others == {key: getattr(configs[0], key) for key in others}

@@ -39,7 +39,9 @@ def single_keys(on):
 TEN = [f"row {i}" for i in range(10)]
 
 
-def played(source: str, *, rows: int = 8, columns: int = 40, env: dict[str, str] | None = None) -> list[Picture]:
+def played(
+    source: str, *, rows: int = 8, columns: int = 40, env: dict[str, str] | None = None
+) -> list[Picture]:
     terminal = Terminal([sys.executable, "-c", BEGIN + source], rows=rows, columns=columns, env=env)
     status, pictures = terminal.end()
     assert status == 0, terminal.said.decode()
@@ -98,7 +100,9 @@ def test_a_line_that_is_too_long_is_cut() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "n_before"), [((12, 40), 3), ((6, 40), 10), ((8, 20), 10), ((5, 90), 3)])
+@pytest.mark.parametrize(
+    ("size", "n_before"), [((12, 40), 3), ((6, 40), 10), ((8, 20), 10), ((5, 90), 3)]
+)
 def test_the_terminal_changes_its_size(size: tuple[int, int], n_before: int) -> None:
     during, after = played(f"""
 for i in range({n_before}):
@@ -114,7 +118,9 @@ mark()
 line.hide()
 """)[1:]
     rows = [f"row {i}" for i in range(20)]
-    assert [row for row in during.lines if row] == rows, "no line is lost, and none of ours is among them"
+    assert [row for row in during.lines if row] == rows, (
+        "no line is lost, and none of ours is among them"
+    )
     assert (len(during.rows), during.bottom) == (size[0], " step 3")
     assert [row for row in [*after.lines, after.bottom] if row] == rows
 
@@ -231,6 +237,11 @@ with module.status_line() as show:
     mark()
 os._exit(0)
 """)
-    assert (during.bottom, stopped.bottom, again.bottom, after.bottom) == (" step 1", "", " step 2", "")
+    assert (during.bottom, stopped.bottom, again.bottom, after.bottom) == (
+        " step 1",
+        "",
+        " step 2",
+        "",
+    )
     assert stopped.margins is None
     assert filled(after.rows) == ["row"]

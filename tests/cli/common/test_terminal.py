@@ -20,7 +20,9 @@ def test_signals_are_told_also_those_that_came_early() -> None:
             os.kill(os.getpid(), number)
     early, later = told[:2], told[2:]
     assert set(early) == {signal.SIGINT, signal.SIGHUP}
-    assert later == [signal.SIGINT, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM], "each one, and nothing interrupts"
+    assert later == [signal.SIGINT, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM], (
+        "each one, and nothing interrupts"
+    )
     assert signal.getsignal(signal.SIGINT) is before
 
 

@@ -29,7 +29,9 @@ def test_digits(train: bool) -> None:
     source = open_source(SMALL, root, train=train)
     images, labels = read_split(root, train)
     assert np.array_equal(source.labels, labels)
-    assert source.ids[:2] == (["train-000000", "train-000001"] if train else ["test-000000", "test-000001"])
+    assert source.ids[:2] == (
+        ["train-000000", "train-000001"] if train else ["test-000000", "test-000001"]
+    )
     assert len(set(source.ids)) == len(labels)
     assert np.array_equal(source.pixels(3, 9), images[3:9, :, :, None])
     for encoded, image in zip(source.encoded(3, 9), images[3:9], strict=True):
@@ -43,7 +45,9 @@ def test_photos_are_in_imagefolders_order(few_photos: Path, train: bool) -> None
     source = open_source(INFO, few_photos, train=train)
     assert isinstance(source, PhotosSource)
     folder = ImageFolder(str(few_photos / ("train" if train else "test")), allow_empty=True)
-    assert [str(source.path(i)) for i in range(len(source.ids))] == [path for path, _ in folder.samples]
+    assert [str(source.path(i)) for i in range(len(source.ids))] == [
+        path for path, _ in folder.samples
+    ]
     assert source.labels.dtype == np.int64
     assert source.labels.tolist() == folder.targets
     assert len(source.ids) == (INFO.n_train if train else INFO.n_test)
@@ -76,7 +80,11 @@ def test_unreadable_photos_are_named(few_photos: Path) -> None:
         with error_in_one_line(SampleError, match=rf"^{path} cannot be read \("):
             source.pixels(0, INFO.n_train)
     assert source.pixels(0, 9).shape[0] == 9
-    for damage, named in (("empty", "it is empty"), ("missing", "No such file"), ("directory", "Is a directory")):
+    for damage, named in (
+        ("empty", "it is empty"),
+        ("missing", "No such file"),
+        ("directory", "Is a directory"),
+    ):
         damage_file(path, damage, whole)
         for read in (source.encoded, source.pixels):
             with pytest.raises(SampleError, match=named):
@@ -85,7 +93,9 @@ def test_unreadable_photos_are_named(few_photos: Path) -> None:
 
 def refused(root: Path, what: str, *, train: bool = True) -> None:
     split = root / ("train" if train else "test")
-    with error_in_one_line(DataError, match=f"^{split} {what}.*; delete {root} and it is made again"):
+    with error_in_one_line(
+        DataError, match=f"^{split} {what}.*; delete {root} and it is made again"
+    ):
         open_source(INFO, root, train=train)
 
 

@@ -68,7 +68,9 @@ def test_made_once_and_read(made: Path) -> None:
 
 
 def test_unknown_name(made: Path) -> None:
-    assert "choose one of digits, mnist, photos" in one_line(lambda: prepare("didgits"), ConfigError)
+    assert "choose one of digits, mnist, photos" in one_line(
+        lambda: prepare("didgits"), ConfigError
+    )
     assert "digits always has" in one_line(lambda: prepare("digits", 100), ConfigError)
 
 
@@ -85,7 +87,11 @@ print([*sys.modules])
 """
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     ended = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, env=env, check=True
+        [sys.executable, "-c", script, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env=env,
+        check=True,
     )
     assert "'numpy'" in ended.stdout
     assert "'torch" not in ended.stdout + ended.stderr
@@ -138,7 +144,9 @@ def test_a_file_in_the_way_stays_and_an_empty_directory_is_no_data_set(made: Pat
     assert read_split(prepare("digits"), False)[0].shape == (100, 28, 28)
 
 
-def test_another_version_is_made_silently_and_stays_if_that_fails(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_is_made_silently_and_stays_if_that_fails(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = prepare("digits")
     before = read_split(root, True)[0]
     (root / "old").touch()
@@ -148,7 +156,10 @@ def test_another_version_is_made_silently_and_stays_if_that_fails(made: Path, mo
     assert np.array_equal(read_split(root, True)[0], before)
     assert prepare("digits") == root
     assert not (root / "old").exists()
-    assert (json.loads((root / MANIFEST).read_text())["maker"]["version"], there(made)) == (99, ["digits"])
+    assert (json.loads((root / MANIFEST).read_text())["maker"]["version"], there(made)) == (
+        99,
+        ["digits"],
+    )
 
 
 def test_a_stop_and_any_failure_leave_nothing(made: Path) -> None:
@@ -164,7 +175,12 @@ def test_a_stop_and_any_failure_leave_nothing(made: Path) -> None:
 def test_killed_while_making(made: Path) -> None:
     """SIGKILL leaves a temporary directory; the next one makes the set and removes it, and none of other sets."""
     if not (child := os.fork()):
-        prepare("digits", progress=lambda fraction, message: fraction > 0.9 and os.kill(os.getpid(), signal.SIGKILL))
+        prepare(
+            "digits",
+            progress=lambda fraction, message: (
+                fraction > 0.9 and os.kill(os.getpid(), signal.SIGKILL)
+            ),
+        )
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
     assert len(there(made)) == 1
     assert not (made / "digits").exists()
@@ -193,7 +209,10 @@ def test_two_at_once(made: Path, monkeypatch: pytest.MonkeyPatch, outdated: bool
 
     monkeypatch.setattr(digits, "make", make_and_wait)
     with ThreadPoolExecutor(2) as pool:
-        calls = [pool.submit(prepare, "digits", progress=lambda _, message: messages.put(message)) for _ in range(2)]
+        calls = [
+            pool.submit(prepare, "digits", progress=lambda _, message: messages.put(message))
+            for _ in range(2)
+        ]
         assert [call.result() for call in calls] == [made / "digits"] * 2
     assert (len(made_by), there(made)) == (1, ["digits"])
 
@@ -202,7 +221,10 @@ def test_file_size_limit(made: Path) -> None:
     def work() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
         message = one_line(lambda: prepare("digits"))
-        assert "train-images-idx3-ubyte exceeds the limit on file size; raise the limit (ulimit -f)" in message
+        assert (
+            "train-images-idx3-ubyte exceeds the limit on file size; raise the limit (ulimit -f)"
+            in message
+        )
 
     survives(work)
     assert not there(made)
@@ -215,7 +237,9 @@ def test_disk_full(made: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch
     assert f"disk full: {small_disk / 'data'} needs 0.6 MB and has 0.3 MB free" in message
     # Somebody else fills the disk after we have looked.
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1 << 40, 0, 1 << 40))
+        patch.setattr(
+            shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1 << 40, 0, 1 << 40)
+        )
         message = one_line(lambda: prepare("digits"))
         assert message.startswith("disk full while writing")
         assert "train-images-idx3-ubyte; free some space or set VITPROF_HOME" in message
@@ -224,7 +248,9 @@ def test_disk_full(made: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch
     assert prepare("digits") == small_disk / "data" / "digits"
 
 
-def test_a_made_set_is_used_on_a_read_only_disk(made: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_made_set_is_used_on_a_read_only_disk(
+    made: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("VITPROF_HOME", str(small_disk))
     root = prepare("digits")
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
@@ -232,7 +258,9 @@ def test_a_made_set_is_used_on_a_read_only_disk(made: Path, small_disk: Path, mo
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
     shutil.rmtree(root)
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    assert "Read-only file system; set VITPROF_HOME" in one_line(lambda: prepare("digits"), VitprofError)
+    assert "Read-only file system; set VITPROF_HOME" in one_line(
+        lambda: prepare("digits"), VitprofError
+    )
 
 
 def test_unusable_home(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,9 @@ def test_full_set(full: Path) -> None:
         assert labels.dtype == np.int64
         assert np.bincount(labels).tolist() == [n // 10] * 10
         # Shuffled: every batch of 1,000 has each class about 100 times (binomial standard deviation 9.5).
-        in_batches = np.stack([np.bincount(batch, minlength=10) for batch in labels.reshape(-1, 1000)])
+        in_batches = np.stack(
+            [np.bincount(batch, minlength=10) for batch in labels.reshape(-1, 1000)]
+        )
         assert in_batches.min() > 50
         assert in_batches.max() < 150
         # The catalogue normalises with MNIST's 0.1307 and 0.3081; the pixels must be near enough for that.
@@ -80,7 +82,12 @@ def test_the_seed_alone_decides_on_the_bytes_and_splits_differ(tmp_path: Path) -
 
 def test_glyphs_have_a_margin_and_differ() -> None:
     bank = digits.glyphs()
-    assert bank.shape == (10, len(digits.HEIGHTS_PX) * len(digits.STROKES), digits.CANVAS, digits.CANVAS)
+    assert bank.shape == (
+        10,
+        len(digits.HEIGHTS_PX) * len(digits.STROKES),
+        digits.CANVAS,
+        digits.CANVAS,
+    )
     assert bank.dtype == np.float32
     assert (bank.min(), bank.max()) == (0, 1)
     ring = np.ones((digits.CANVAS, digits.CANVAS), bool)
@@ -123,6 +130,11 @@ def test_progress_rises_to_one_chunk_by_chunk(tmp_path: Path) -> None:
 def test_stop_ends_it_and_its_threads(tmp_path: Path, chunks: int) -> None:
     asked = iter(range(100))
     with pytest.raises(JobStopped, match="digits"):
-        digits.make(tmp_path, n_train=20 * digits.IMAGES_A_CHUNK, n_test=10, stop=lambda: next(asked) == chunks)
+        digits.make(
+            tmp_path,
+            n_train=20 * digits.IMAGES_A_CHUNK,
+            n_test=10,
+            stop=lambda: next(asked) == chunks,
+        )
     assert next(asked) == chunks + 1
     assert not [t.name for t in threading.enumerate() if t.name.startswith("vitprof-digits")]

@@ -31,7 +31,8 @@ from vitprof.engine.data.mnist import read_split
 from vitprof.errors import DataError, JobStopped
 
 shapes = st.one_of(
-    st.tuples(st.integers(0, 50)), st.tuples(st.integers(0, 6), st.integers(0, 9), st.integers(0, 9))
+    st.tuples(st.integers(0, 50)),
+    st.tuples(st.integers(0, 6), st.integers(0, 9), st.integers(0, 9)),
 ).flatmap(lambda shape: arrays(np.uint8, shape))
 
 
@@ -49,7 +50,9 @@ def test_round_trip(array: np.ndarray) -> None:
 
 
 @settings(max_examples=40)
-@given(content=st.binary(max_size=40) | st.binary(max_size=20).map(lambda tail: b"\0\0\x08\x01" + tail))
+@given(
+    content=st.binary(max_size=40) | st.binary(max_size=20).map(lambda tail: b"\0\0\x08\x01" + tail)
+)
 def test_any_bytes_are_read_or_refused(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "file")
@@ -74,7 +77,10 @@ def test_other_arrays_are_a_programming_error(tmp_path: Path) -> None:
         (b"\x1f\x8b\x08\x00" + bytes(20), "magic number 0x1f8b0800"),  # a .gz that was only renamed
         (struct.pack(">2I", 0x801, 5) + b"abcd", "12 bytes long, and its header says 13"),
         (struct.pack(">4I", 0x803, 2, 2, 2) + bytes(9), "25 bytes long, and its header says 24"),
-        (struct.pack(">4I", 0x803, 2**32 - 1, 2**32 - 1, 2**32 - 1), "16 bytes long, and its header says"),
+        (
+            struct.pack(">4I", 0x803, 2**32 - 1, 2**32 - 1, 2**32 - 1),
+            "16 bytes long, and its header says",
+        ),
     ],
 )
 def test_bad_files(tmp_path: Path, content: bytes, why: str) -> None:
@@ -93,7 +99,11 @@ def test_failures_to_read_and_to_write_say_what_to_do(tmp_path: Path) -> None:
         mnist.write_idx(tmp_path / "no" / "file", np.zeros(3, np.uint8))
     full = Path("/dev/full")
     if full.exists():
-        with pytest.raises(DataError, match="disk full while writing /dev/full"), writing(full), full.open("wb") as f:
+        with (
+            pytest.raises(DataError, match="disk full while writing /dev/full"),
+            writing(full),
+            full.open("wb") as f,
+        ):
             f.write(b"x")
     for code, why in {
         errno.ENOSPC: "disk full while writing",
@@ -143,7 +153,9 @@ def assert_refused(data: Path, capsys: pytest.CaptureFixture[str]) -> str:
     before = socket.getdefaulttimeout()
     stdout = sys.stdout
     advice = "choose the data set 'digits', which is made here"
-    with error_in_one_line(DataError, match=rf"^MNIST could not be downloaded \(.*\); {advice}$") as caught:
+    with error_in_one_line(
+        DataError, match=rf"^MNIST could not be downloaded \(.*\); {advice}$"
+    ) as caught:
         prepare("mnist")
     assert ([p.name for p in data.iterdir()], capsys.readouterr().out) == ([".mnist.lock"], "")
     assert sys.stdout is stdout
@@ -151,26 +163,34 @@ def assert_refused(data: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return str(caught.value)
 
 
-def test_offline(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_offline(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(MNIST, "mirrors", ["http://127.0.0.1:9/", "http://127.0.0.1:9/again/"])
     assert assert_refused(data, capsys).count("Connection refused") == 1
 
 
-def test_silent_server(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_silent_server(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(mnist, "TIMEOUT_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as server:  # connects, and never answers
         monkeypatch.setattr(MNIST, "mirrors", [f"http://127.0.0.1:{server.getsockname()[1]}/"])
         assert "timed out" in assert_refused(data, capsys)
 
 
-def test_a_page_instead_of_the_file_and_none(served: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_instead_of_the_file_and_none(
+    served: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (served / f"{mnist.FILES[2]}.gz").write_text("<html>please log in</html>")
     assert "corrupted" in assert_refused(data, capsys)
     (served / f"{mnist.FILES[2]}.gz").unlink()
     assert "404" in assert_refused(data, capsys)
 
 
-def test_download(served: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_download(
+    served: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     told: list[float] = []
     root = prepare("mnist", progress=lambda fraction, message: told.append(fraction))
     assert root == data / "mnist"
@@ -178,8 +198,12 @@ def test_download(served: Path, data: Path, tmp_path: Path, capsys: pytest.Captu
     assert told == sorted(told)
     assert (told[0], told[-1]) == (0, 1)
     for name in mnist.FILES:
-        assert (mnist.raw_dir(root) / name).read_bytes() == (mnist.raw_dir(tmp_path / "made") / name).read_bytes()
-    assert sorted(p.name for p in mnist.raw_dir(root).iterdir()) == sorted(mnist.FILES)  # the archives are gone
+        assert (mnist.raw_dir(root) / name).read_bytes() == (
+            mnist.raw_dir(tmp_path / "made") / name
+        ).read_bytes()
+    assert sorted(p.name for p in mnist.raw_dir(root).iterdir()) == sorted(
+        mnist.FILES
+    )  # the archives are gone
     assert {p.name for p in data.iterdir()} == {".mnist.lock", "mnist"}
     assert len(MNIST(str(root), train=False, download=False)) == 20
     assert read_split(root, True)[0].shape == (60, 28, 28)
@@ -199,7 +223,9 @@ def test_stopped_before_and_after_the_download(served: Path, data: Path) -> None
         assert [p.name for p in data.iterdir()] == [".mnist.lock"]
 
 
-def test_a_full_disk_is_named(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_is_named(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It is no network problem."""
     monkeypatch.setattr(mnist, "NEEDED_BYTES", 1 << 60)
     with pytest.raises(DataError, match=r"disk full: .* needs 1152921504606\.8 MB and has"):

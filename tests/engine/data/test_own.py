@@ -25,7 +25,9 @@ def test_every_kind_is_brought_into_its_place(kind: str, tmp_path: Path) -> None
     splits = [datasets.open_source(info, root, train=train) for train in (True, False)]
     assert [len(split.labels) for split in splits] == [info.n_train, info.n_test]
     assert sorted([*splits[0].labels, *splits[1].labels]) == sorted(at % 3 for at in range(N))
-    assert [path.is_symlink() for path in root.glob("*/*/*.*")] == [kind in ("folder", "csv", "parquet")] * N
+    assert [path.is_symlink() for path in root.glob("*/*/*.*")] == [
+        kind in ("folder", "csv", "parquet")
+    ] * N
     before = os.stat(root).st_ino
     assert os.stat(datasets.prepare("mine")).st_ino == before, "made once"
 
@@ -35,13 +37,16 @@ def test_a_set_that_has_changed_is_looked_at_again(tmp_path: Path) -> None:
     registry.add(look("mine", spec).own)
     written(tmp_path / "f" / "c1" / "more.jpg", IMAGES[0])
     with pytest.raises(
-        DataError, match=f"has changed since it was looked at; look again: .*vitprof datasets add mine {spec}"
+        DataError,
+        match=f"has changed since it was looked at; look again: .*vitprof datasets add mine {spec}",
     ):
         datasets.prepare("mine")
     registry.add(look("mine", spec).own)
     assert len(list(datasets.prepare("mine").glob("*/*/*.*"))) == N + 1
     (tmp_path / "f" / "c1" / "more.jpg").unlink()
-    with pytest.raises(DataError, match=rf"\(No such file or directory\); look at .* datasets add mine {spec}"):
+    with pytest.raises(
+        DataError, match=rf"\(No such file or directory\); look at .* datasets add mine {spec}"
+    ):
         datasets.prepare("mine")
     registry.add(look("mine", spec).own)
     assert len(list(datasets.prepare("mine").glob("*/*/*.*"))) == N
@@ -54,11 +59,15 @@ def test_a_set_that_has_changed_is_looked_at_again(tmp_path: Path) -> None:
 
 def test_links_out_of_a_pages_roots_stay_out(tmp_path: Path) -> None:
     spec = folder(tmp_path / "root" / "f")
-    (tmp_path / "root" / "f" / "c0" / "link.jpg").symlink_to(written(tmp_path / "secret.jpg", IMAGES[0]))
+    (tmp_path / "root" / "f" / "c0" / "link.jpg").symlink_to(
+        written(tmp_path / "secret.jpg", IMAGES[0])
+    )
     registry.add(look("mine", spec, allowed=[tmp_path / "root"]).own)
     assert len(list(datasets.prepare("mine").glob("*/*/*.*"))) == N
     registry.add(look("mine", spec).own)
-    assert len(list(datasets.prepare("mine").glob("*/*/*.*"))) == N + 1, "on the command line they are followed"
+    assert len(list(datasets.prepare("mine").glob("*/*/*.*"))) == N + 1, (
+        "on the command line they are followed"
+    )
 
 
 @pytest.mark.parametrize("name", ["simplejpeg", "opencv", "pil", "torchvision"])
@@ -82,7 +91,9 @@ def test_decoders_read_what_people_have(name: str, tmp_path: Path) -> None:
 def test_more_bits_become_eight() -> None:
     deep = Image.fromarray(np.array([[0, 65535, 32768]], np.uint16))
     assert np.asarray(eight_bits(deep))[0, :, 0].tolist() == [0, 255, 127]
-    assert np.asarray(eight_bits(Image.fromarray(np.array([[0.0, 0.5]], np.float32))))[0, :, 0].tolist() == [0, 255]
+    assert np.asarray(eight_bits(Image.fromarray(np.array([[0.0, 0.5]], np.float32))))[
+        0, :, 0
+    ].tolist() == [0, 255]
     assert eight_bits(Image.new("RGBA", (2, 2))).mode == "RGB"
 
 
@@ -91,6 +102,8 @@ def test_an_error_names_the_users_file(tmp_path: Path) -> None:
     link = next(datasets.prepare("mine").glob("train/*/*.jpg"))
     with pytest.raises(SampleError) as caught, named_errors(dataset_info("mine")):
         raise SampleError(f"{link} cannot be read (it is empty); delete the data set's directory")
-    assert str(caught.value).startswith(f"{os.path.realpath(link)} cannot be read (it is empty); skip such samples")
+    assert str(caught.value).startswith(
+        f"{os.path.realpath(link)} cannot be read (it is empty); skip such samples"
+    )
     with pytest.raises(SampleError, match="as it is; twice"), named_errors(dataset_info("digits")):
         raise SampleError("as it is; twice")

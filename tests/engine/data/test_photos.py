@@ -52,10 +52,14 @@ def opened(path: Path) -> Image.Image:
 def test_layout(made: Path) -> None:
     found = photos.files(made)
     for split, n in (("train", N_PHOTOS), ("test", N_TEST)):
-        assert sorted(p.name for p in (made / split).iterdir()) == [f"class-{label:03d}" for label in range(100)]
+        assert sorted(p.name for p in (made / split).iterdir()) == [
+            f"class-{label:03d}" for label in range(100)
+        ]
         names = sorted(Path(name).name for name in found if name.startswith(f"{split}/"))
         assert names == [f"{split}-{i:06d}.jpg" for i in range(n)]
-    in_class = [len(list((made / "train" / photos.class_name(label)).iterdir())) for label in range(100)]
+    in_class = [
+        len(list((made / "train" / photos.class_name(label)).iterdir())) for label in range(100)
+    ]
     assert sorted(in_class) == [1] * 80 + [2] * 20
     assert {p.name for p in made.iterdir()} == {"train", "test", MANIFEST}
 
@@ -85,7 +89,9 @@ def test_files_are_as_photographs(made: Path) -> None:
 @pytest.mark.slow
 def test_natural_statistics(made: Path) -> None:
     """Amplitude falls as 1/f; there are sharp borders, flat regions, and colours about as in ImageNet."""
-    pixels = [np.asarray(opened(path), np.float32) for path in list(photos.files(made).values())[:60:2]]
+    pixels = [
+        np.asarray(opened(path), np.float32) for path in list(photos.files(made).values())[:60:2]
+    ]
     slopes = []
     for image in pixels:
         grey = image.mean(2)[:256, :256]
@@ -93,7 +99,10 @@ def test_natural_statistics(made: Path) -> None:
         spectrum = np.abs(np.fft.rfft2((grey - grey.mean()) * window))
         radius = np.hypot(np.fft.fftfreq(256)[:, None], np.fft.rfftfreq(256)[None, :])
         bands = np.geomspace(8 / 256, 0.35, 9)
-        power = [spectrum[(radius >= low) & (radius < high)].mean() for low, high in itertools.pairwise(bands)]
+        power = [
+            spectrum[(radius >= low) & (radius < high)].mean()
+            for low, high in itertools.pairwise(bands)
+        ]
         slopes.append(np.polyfit(np.log(np.sqrt(bands[1:] * bands[:-1])), np.log(power), 1)[0])
     # Photographs: -0.8 to -1.5 (Tolhurst et al. 1992, Ophthalmic Physiol. Opt. 12:229)
     assert -1.5 < np.mean(slopes) < -0.8
@@ -127,14 +136,25 @@ def test_classes_can_be_told_apart_in_thumbnails() -> None:
     rng = np.random.default_rng(9)
 
     def drawn(label: int, n: int) -> NDArray[np.float64]:
-        return np.stack([features(cv2.resize(scenes.draw(label, rng)[40:280, 60:300], (28, 28))) for _ in range(n)])
+        return np.stack(
+            [
+                features(cv2.resize(scenes.draw(label, rng)[40:280, 60:300], (28, 28)))
+                for _ in range(n)
+            ]
+        )
 
     means = np.stack([drawn(int(label), 8).mean(0) for label in labels])
-    distances = np.stack([((drawn(int(label), 4)[:, None] - means) ** 2).sum(-1) for label in labels])
-    assert (distances.argmin(-1) == np.arange(len(labels))[:, None]).mean() > 0.5  # by chance: 1 / 10
+    distances = np.stack(
+        [((drawn(int(label), 4)[:, None] - means) ** 2).sum(-1) for label in labels]
+    )
+    assert (
+        distances.argmin(-1) == np.arange(len(labels))[:, None]
+    ).mean() > 0.5  # by chance: 1 / 10
 
 
-def test_the_seed_alone_decides_on_bytes_and_samples_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_seed_alone_decides_on_bytes_and_samples_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not the number of threads; splits differ, too."""
     monkeypatch.setattr(photos, "IMAGES_A_CHUNK", 4)
 
@@ -148,7 +168,9 @@ def test_the_seed_alone_decides_on_bytes_and_samples_differ(tmp_path: Path, monk
     assert (made(7, threads=3), len({*one.values(), *other.values()})) == (one, 30)
 
 
-def test_stopped_and_gone_on_with(few_photos: Path, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_and_gone_on_with(
+    few_photos: Path, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Complete files are kept, one that was cut short is made again; the result is the same."""
     monkeypatch.setenv("VITPROF_HOME", str(vitprof_home))
     monkeypatch.setattr(photos, "IMAGES_A_CHUNK", 4)
@@ -178,7 +200,9 @@ def test_stopped_and_gone_on_with(few_photos: Path, vitprof_home: Path, monkeypa
     assert (again, [p.name for p in data.iterdir() if p.is_dir()]) == (inodes, [root.name])
 
 
-def test_what_another_version_left_is_not_used(vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_version_left_is_not_used(
+    vitprof_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         patch.setitem(photos.IDENTITY, "version", 0)
         patch.setattr(photos, "IMAGES_A_CHUNK", 4)
@@ -201,7 +225,10 @@ def test_damaged_files_are_named(few_photos: Path) -> None:
         assert prepare("photos", N, skip_unreadable=True) == few_photos
     path.unlink()
     message = one_line(DataError)
-    assert message == f"{path} cannot be read (No such file or directory); delete {few_photos} and it is made again"
+    assert (
+        message
+        == f"{path} cannot be read (No such file or directory); delete {few_photos} and it is made again"
+    )
     with pytest.raises(DataError, match="No such file"):
         prepare("photos", N, skip_unreadable=True)
     path.write_bytes(whole)
@@ -222,14 +249,22 @@ def test_made_once_and_checked_and_sizes_lie_side_by_side(few_photos: Path) -> N
     assert manifest["maker"] == photos.IDENTITY
     assert len(manifest["files"]) == N + N // 10
     other = prepare("photos", 3)
-    assert (other.name, len(open_source(dataset_info("photos", 3), other, train=True).ids)) == ("photos-3", 3)
+    assert (other.name, len(open_source(dataset_info("photos", 3), other, train=True).ids)) == (
+        "photos-3",
+        3,
+    )
     assert len(open_source(dataset_info("photos", 3), other, train=False).ids) == 1
     assert few_photos.is_dir()
 
 
 def test_disk_full(vitprof_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with cpu_alarm(2.0), pytest.raises(DataError, match=r"^disk full: .* needs 1050\d+\.\d MB and has"):
+    with (
+        cpu_alarm(2.0),
+        pytest.raises(DataError, match=r"^disk full: .* needs 1050\d+\.\d MB and has"),
+    ):
         photos.make(tmp_path, n_train=10**9, n_test=0)  # refused before anything is listed
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 5, 5))  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 5, 5)
+    )  # type: ignore[attr-defined]
     assert one_line(DataError).startswith(f"disk full: {vitprof_home / 'data'} needs 3.3 MB")
     assert [p.name for p in (vitprof_home / "data").iterdir()] == [f".photos-{N}.lock"]

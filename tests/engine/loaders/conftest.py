@@ -31,4 +31,6 @@ def photos(photos_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa:
 def own_photos(photos_home: Path, tmp_path: Path) -> Path:  # noqa: F811
     """The root of a copy of `photos` whose files, which are links, a test may replace by damaged ones."""
     name = dataset_info("photos", N_PHOTOS).directory
-    return Path(shutil.copytree(photos_home / "data" / name, tmp_path / name, copy_function=os.link))
+    return Path(
+        shutil.copytree(photos_home / "data" / name, tmp_path / name, copy_function=os.link)
+    )

@@ -35,7 +35,9 @@ THREADS = {"storage": "files", "loader": "threads", "workers": 2}
 GENERATOR = {"loader": "generator"}
 IN_LOOP: dict[str, Any] = {"loader": "dataloader", "workers": 0}
 WORKERS: dict[str, Any] = {"loader": "dataloader", "workers": 2}
-NO_DALI = pytest.mark.skipif(not all(map(installed, LOADERS["dali"].packages)), reason="its package is missing")
+NO_DALI = pytest.mark.skipif(
+    not all(map(installed, LOADERS["dali"].packages)), reason="its package is missing"
+)
 DALI = pytest.param({"loader": "dali"}, marks=NO_DALI, id="dali")
 SPDL: list[dict[str, Any]] = [{"storage": "files", "loader": "spdl"}] if installed("spdl") else []
 
@@ -53,7 +55,13 @@ class Sized:
 
 def config_of(**config: Any) -> RunConfig:
     """Resolved; by default digits in memory, batches of 64, on the CPU, without augmentation."""
-    base = {"strategy": "workers", "storage": "memory", "transfer": "blocking", "device": "cpu", "batch_size": 64}
+    base = {
+        "strategy": "workers",
+        "storage": "memory",
+        "transfer": "blocking",
+        "device": "cpu",
+        "batch_size": 64,
+    }
     return resolve(RunConfig(**({**base, "augment": "off", "seed": SEED} | config)))
 
 
@@ -66,7 +74,9 @@ def storage_of(config: RunConfig, *, train: bool = True, root: Path | None = Non
     info = info_of(config)
     if root is None:
         made = datasets.prepare(config.dataset, config.n_images)
-        root = prepare_storage(config.storage or "", info, made, progress=silent, stop=never).directory
+        root = prepare_storage(
+            config.storage or "", info, made, progress=silent, stop=never
+        ).directory
     return open_storage(config.storage or "", info, Place(root), train=train)
 
 
@@ -83,7 +93,9 @@ def opened(
         loader.close()
         storage.close()
         assert gone(descendants())
-        if config.start_method == "forkserver":  # Python keeps it to its end; the next test is to find no process
+        if (
+            config.start_method == "forkserver"
+        ):  # Python keeps it to its end; the next test is to find no process
             multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 
@@ -91,7 +103,9 @@ def digits(*, train: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
     """The split as the model gets it, (n, 1, 28, 28) float32, and its labels."""
     info = dataset_info("digits")
     images, labels = read_split(datasets.prepare("digits"), train)
-    return ToInput(info, "uint8", 28, CPU)(torch.from_numpy(images).unsqueeze(1)), torch.from_numpy(labels)
+    return ToInput(info, "uint8", 28, CPU)(torch.from_numpy(images).unsqueeze(1)), torch.from_numpy(
+        labels
+    )
 
 
 def collected(batches: Iterator[Batch]) -> list[Batch]:
@@ -119,10 +133,18 @@ def variant_id(config: dict[str, Any]) -> str:
 
 def photos_config(**config: Any) -> RunConfig:
     """Photos in their own files, read by decoding threads in batches of 16."""
-    base = {"dataset": "photos", "n_images": N_PHOTOS, "storage": "files", "loader": "threads", "batch_size": 16}
+    base = {
+        "dataset": "photos",
+        "n_images": N_PHOTOS,
+        "storage": "files",
+        "loader": "threads",
+        "batch_size": 16,
+    }
     return config_of(**(base | config))
 
 
 def as_images(batches: list[Batch]) -> NDArray[np.int16]:
     """The images of an epoch, (n, height, width, channels), in a type that can be subtracted."""
-    return torch.cat([batch.images for batch in batches]).to(torch.int16).permute(0, 2, 3, 1).numpy()
+    return (
+        torch.cat([batch.images for batch in batches]).to(torch.int16).permute(0, 2, 3, 1).numpy()
+    )

@@ -8,7 +8,15 @@ import time
 import pytest
 import torch
 
-from tests.engine.loaders.loader_helpers import as_images, collected, info_of, opened, other, photos_config, storage_of
+from tests.engine.loaders.loader_helpers import (
+    as_images,
+    collected,
+    info_of,
+    opened,
+    other,
+    photos_config,
+    storage_of,
+)
 from tests.engine.transfer_helpers import on_gpu
 from tests.engine_fixtures import N_PHOTOS, error_in_one_line, survives
 from vitprof.engine.loaders import dali, open_loader
@@ -33,7 +41,9 @@ def test_without_dali_the_message_says_what_to_install(monkeypatch: pytest.Monke
 
 def test_a_device_that_dali_cannot_use_is_named() -> None:
     pytest.importorskip("nvidia.dali", reason="nvidia-dali is not installed")
-    with error_in_one_line(DataError, match=r"^DALI cannot start on cuda:99 \(.+\); choose loader threads$"):
+    with error_in_one_line(
+        DataError, match=r"^DALI cannot start on cuda:99 \(.+\); choose loader threads$"
+    ):
         dali.open_pipeline(224, 4, 1, 2, torch.device("cuda:99"))
 
 
@@ -83,4 +93,6 @@ def test_on_a_gpu_images_are_made_there(transfer: str) -> None:
                 got.append(batch._replace(images=images.cpu(), labels=moved.labels.cpu()))
             assert torch.equal(torch.cat([batch.labels for batch in got]), storage.labels[order])
             wanted = as_images(collected(iter([make(epoch, order)])))
-            assert abs(as_images(got) - wanted).mean(axis=(1, 2, 3)).max() < 4  # nvJPEG's own chroma upsampling
+            assert (
+                abs(as_images(got) - wanted).mean(axis=(1, 2, 3)).max() < 4
+            )  # nvJPEG's own chroma upsampling

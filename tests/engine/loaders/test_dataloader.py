@@ -30,7 +30,12 @@ from tests.engine_fixtures import SMALL, descendants, gone, wait_until
 from vitprof.config import RunConfig
 from vitprof.engine.loaders import dataloader as dataloader_module
 from vitprof.engine.loaders.contract import Loader, Schedule, epoch_order
-from vitprof.engine.loaders.dataloader import end_with_the_job, open_samples, over_samples, start_method
+from vitprof.engine.loaders.dataloader import (
+    end_with_the_job,
+    open_samples,
+    over_samples,
+    start_method,
+)
 from vitprof.errors import DataError, SampleError, one_line
 
 pytestmark = pytest.mark.usefixtures("shared_home")
@@ -40,7 +45,9 @@ FLEETING = WORKERS | {"persistent_workers": False}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", [WORKERS, FLEETING], ids=variant_id)
-def test_workers_live_as_long_as_they_should_and_are_never_more_than_asked_for(variant: dict[str, Any]) -> None:
+def test_workers_live_as_long_as_they_should_and_are_never_more_than_asked_for(
+    variant: dict[str, Any],
+) -> None:
     with opened(config_of(**variant)) as loader:
         late = loader.epoch(0)
         next(late)
@@ -105,7 +112,9 @@ def test_a_dead_worker_is_named_where_pytorch_names_a_connection() -> None:
             next(loader.epoch(0))
         worker.kill()
         worker.join()
-        with pytest.raises(RuntimeError, match=rf"^DataLoader worker \(pid {worker.pid}\) was ended by SIGKILL$"):
+        with pytest.raises(
+            RuntimeError, match=rf"^DataLoader worker \(pid {worker.pid}\) was ended by SIGKILL$"
+        ):
             next(loader.epoch(0))
         loader._loader = real  # type: ignore[attr-defined]
 
@@ -128,7 +137,9 @@ class Broken(Dataset[Any]):
 
 
 # PyTorch's handler of SIGCHLD raises its error wherever the program is, also where Python can only print it.
-@pytest.mark.filterwarnings("ignore:(?s).*DataLoader worker .* is killed:pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings(
+    "ignore:(?s).*DataLoader worker .* is killed:pytest.PytestUnraisableExceptionWarning"
+)
 def test_a_worker_that_is_killed_is_no_hang() -> None:
     with contextlib.closing(over(Broken(None), workers=2)) as loader:
         with pytest.raises(RuntimeError, match=r"DataLoader worker \(pid") as caught:
@@ -143,7 +154,11 @@ NOT_BY_A_MESSAGE = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no such breed")
 def over(samples: Dataset[Any], **config: Any) -> Loader:
     resolved = config_of(**({"loader": "dataloader", "storage": "idx", "batch_size": 10} | config))
     storage = type("Given", (), {"dataset": lambda self, stopwatch=None: samples})()
-    return over_samples(Schedule(samples, resolved, train=True), *open_samples(storage, resolved, train=True), resolved)
+    return over_samples(
+        Schedule(samples, resolved, train=True),
+        *open_samples(storage, resolved, train=True),
+        resolved,
+    )
 
 
 @pytest.mark.slow
@@ -157,8 +172,13 @@ def over(samples: Dataset[Any], **config: Any) -> Loader:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_an_exception_reaches_the_caller_with_its_own_message(error: Exception, expected: str) -> None:
-    with contextlib.closing(over(Broken(error), workers=1)) as loader, pytest.raises(Exception) as caught:
+def test_an_exception_reaches_the_caller_with_its_own_message(
+    error: Exception, expected: str
+) -> None:
+    with (
+        contextlib.closing(over(Broken(error), workers=1)) as loader,
+        pytest.raises(Exception) as caught,
+    ):
         list(loader.epoch(0))
     assert one_line(caught.value).endswith(expected)
     assert "\n" not in one_line(caught.value)
@@ -171,23 +191,33 @@ def test_an_exception_reaches_the_caller_with_its_own_message(error: Exception, 
 def test_samples_that_cannot_be_read_are_skipped_and_named(workers: int) -> None:
     bad = tuple(epoch_order(100, 42, 0)[[3, 20, 21, 22, 23]].tolist())
     damaged = Broken(SampleError("/data/x.jpg is empty"), bad)
-    with contextlib.closing(over(damaged, workers=workers, skip_unreadable=True, batch_size=4)) as loader:
+    with contextlib.closing(
+        over(damaged, workers=workers, skip_unreadable=True, batch_size=4)
+    ) as loader:
         batches = collected(loader.epoch(0))
     assert [len(batch.labels) for batch in batches] == [3, 4, 4, 4, 4, 0] + [4] * 19
     assert [len(batch.unreadable) for batch in batches] == [1, 0, 0, 0, 0, 4] + [0] * 19
     assert batches[5].unreadable == ("/data/x.jpg is empty",) * 4
     assert len(batches[5].images) == 0
-    assert labels_of(batches).tolist() == [i for i in epoch_order(100, 42, 0).tolist() if i not in bad]
-    other = over(Broken(ValueError("a defect")), workers=0, skip_unreadable=True)  # of another kind: not skipped
+    assert labels_of(batches).tolist() == [
+        i for i in epoch_order(100, 42, 0).tolist() if i not in bad
+    ]
+    other = over(
+        Broken(ValueError("a defect")), workers=0, skip_unreadable=True
+    )  # of another kind: not skipped
     with contextlib.closing(other), pytest.raises(ValueError, match="a defect"):
         list(other.epoch(0))
 
 
-def test_the_settings_reach_pytorch_and_memory_is_pinned_for_a_gpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_settings_reach_pytorch_and_memory_is_pinned_for_a_gpu_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """On the CPU of a machine with a GPU pinning would start CUDA for nothing."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     for device, pins in (("cpu", False), ("cuda:0", True), ("auto", True)):
-        with opened(config_of(**FLEETING, device=device, prefetch_factor=5, start_method="spawn")) as loader:
+        with opened(
+            config_of(**FLEETING, device=device, prefetch_factor=5, start_method="spawn")
+        ) as loader:
             real = loader._loader  # type: ignore[attr-defined]
         assert (real.num_workers, real.prefetch_factor, real.persistent_workers) == (2, 5, False)
         assert real.multiprocessing_context.get_start_method() == "spawn"
@@ -197,7 +227,9 @@ def test_the_settings_reach_pytorch_and_memory_is_pinned_for_a_gpu_only(monkeypa
 def test_batches_that_do_not_fit_into_shared_memory_are_refused() -> None:
     """A worker that runs out of it dies by a bus error, which says nothing."""
     config = RunConfig(strategy="workers", workers=4, prefetch_factor=100, batch_size=60_000)
-    with pytest.raises(DataError, match=r"/dev/shm has .* MB free; 4 workers with 100 batches of 60000 each need "):
+    with pytest.raises(
+        DataError, match=r"/dev/shm has .* MB free; 4 workers with 100 batches of 60000 each need "
+    ):
         dataloader_module.ensure_shared_memory(config, 10**9)
     dataloader_module.ensure_shared_memory(config, 0)
     dataloader_module.ensure_shared_memory(dataclasses.replace(config, workers=0), 10**9)
@@ -224,5 +256,8 @@ def test_a_stopped_worker_ends_with_its_job() -> None:
         os.close(told)
         os.close(tell)
     assert gone([worker])
-    options = [dataloader_module._options(config_of(**WORKERS, isolation=kind)) for kind in ("process", "thread")]
+    options = [
+        dataloader_module._options(config_of(**WORKERS, isolation=kind))
+        for kind in ("process", "thread")
+    ]
     assert [o.get("worker_init_fn") for o in options] == [end_with_the_job, None]

@@ -90,7 +90,9 @@ def test_epochs_that_are_broken_off_and_a_batch_that_stays_until_the_next_but_on
                 late.close()
         assert torch.equal(torch.cat(labels), storage.labels[epoch_order(N_PHOTOS, 42, 2)])
     assert not vitprof_threads()
-    assert n_threads() <= before + 1  # DALI's own too, which Python does not list; OpenMP may have started one
+    assert (
+        n_threads() <= before + 1
+    )  # DALI's own too, which Python does not list; OpenMP may have started one
 
 
 def without_table(whole: bytes) -> bytes:
@@ -149,7 +151,9 @@ def test_damaged_files_are_skipped_and_named(variant: dict[str, Any], own_photos
     bad = dict(zip([*order[4:8], *order[1:3]], [*FOUND_AT_ONCE, "truncated"], strict=True))
     paths = {str(damage(own_photos, kind, index)) for index, kind in bad.items()}
     prefetch_factor = None if variant in EXACT else 3
-    config = photos_config(**variant, skip_unreadable=True, batch_size=4, prefetch_factor=prefetch_factor)
+    config = photos_config(
+        **variant, skip_unreadable=True, batch_size=4, prefetch_factor=prefetch_factor
+    )
     storage = storage_of(config, root=own_photos)
     make = open_maker(storage, info_of(config), other(config, decoder="pil"), train=True)
     with opened(config, storage=storage) as loader:

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.engine.loaders.loader_helpers import DALI, THREADS, WORKERS, config_of, opened, photos_config, variant_id
+from tests.engine.loaders.loader_helpers import (
+    DALI,
+    THREADS,
+    WORKERS,
+    config_of,
+    opened,
+    photos_config,
+    variant_id,
+)
 from tests.engine_fixtures import error_in_one_line, trained
 from vitprof.engine.loaders import batch_assembly, batches, dataloader
 from vitprof.engine.storage import torchvision_datasets
@@ -71,7 +79,9 @@ def check(sleeper: Sleeper, config: Any, part: str, n: int) -> None:
 @pytest.mark.usefixtures("shared_home")
 class TestDigits:
     @pytest.mark.slow
-    @pytest.mark.parametrize(("variant", "part"), [(v, part) for v, parts in CASES for part in parts], ids=case_id)
+    @pytest.mark.parametrize(
+        ("variant", "part"), [(v, part) for v, parts in CASES for part in parts], ids=case_id
+    )
     def test_it_is_in_its_part_of_each_batch_and_in_no_other(
         self, variant: dict[str, Any], part: str, sleeper: Sleeper
     ) -> None:
@@ -79,7 +89,9 @@ class TestDigits:
         assert sleeper.naps == 3
 
     @pytest.mark.parametrize(("variant", "parts"), CASES, ids=case_id)
-    def test_parts_that_a_job_has_not_are_refused(self, variant: dict[str, Any], parts: tuple[str, ...]) -> None:
+    def test_parts_that_a_job_has_not_are_refused(
+        self, variant: dict[str, Any], parts: tuple[str, ...]
+    ) -> None:
         for part in set(PARTS) - set(parts):
             has = ", ".join([*parts, "transfer"])
             with error_in_one_line(ConfigError, match=f"this job has no such stage; it has {has}$"):
@@ -88,7 +100,9 @@ class TestDigits:
     @pytest.mark.slow
     @pytest.mark.parametrize(("storage", "part"), [("memory", "read"), ("idx", "collate")])
     def test_workers_wait_where_they_are(self, storage: str, part: str) -> None:
-        with opened(config_of(**WORKERS, storage=storage, batch_size=300, inject=f"{part}:30")) as loader:
+        with opened(
+            config_of(**WORKERS, storage=storage, batch_size=300, inject=f"{part}:30")
+        ) as loader:
             spent = [getattr(batch.made, f"{part}_s") for batch in loader.epoch(0)]
         assert len(spent) == 2
         assert min(spent) >= 0.03
@@ -105,14 +119,18 @@ class TestDigits:
             assert sleeper.naps == 3
 
     def test_a_run_says_that_it_was_kept_waiting(self) -> None:
-        run = trained(strategy="memory", inject="transfer:2.5", steps=3, warmup_steps=0, loader_only=True)
+        run = trained(
+            strategy="memory", inject="transfer:2.5", steps=3, warmup_steps=0, loader_only=True
+        )
         assert run.notices == ["a wait of 2.5 ms is put into the transfer of each batch on purpose"]
         assert min(run["h2d_s"]) >= 0.0025
         assert min(run["read_s"]) > 0
 
     def test_transfers_without_a_copy_in_the_loop_are_not_kept_waiting(self) -> None:
         for transfer in ("stream", "resident"):
-            with pytest.raises(ConfigError, match=r"this job has no such stage; it has read, collate$"):
+            with pytest.raises(
+                ConfigError, match=r"this job has no such stage; it has read, collate$"
+            ):
                 config_of(loader="batches", transfer=transfer, inject="transfer:30")
 
 
@@ -121,7 +139,9 @@ class TestPhotos:
     @pytest.mark.slow
     @pytest.mark.parametrize("part", PARTS)
     def test_an_image_folder_waits_in_its_part(self, part: str, sleeper: Sleeper) -> None:
-        config = photos_config(storage="imagefolder", loader="dataloader", workers=0, batch_size=2, inject=f"{part}:30")
+        config = photos_config(
+            storage="imagefolder", loader="dataloader", workers=0, batch_size=2, inject=f"{part}:30"
+        )
         check(sleeper, config, part, 2)
         assert sleeper.naps == 2
 

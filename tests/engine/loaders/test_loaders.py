@@ -40,7 +40,9 @@ ORDERED = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ORDERED, ids=variant_id)
-def test_each_epoch_has_each_sample_once_in_the_order_that_is_wished(variant: dict[str, Any]) -> None:
+def test_each_epoch_has_each_sample_once_in_the_order_that_is_wished(
+    variant: dict[str, Any],
+) -> None:
     """And the same pixels, to the last bit; ../test_contract.py has the full shuffle of every loader."""
     images, labels = digits()
     config = config_of(**variant)
@@ -53,7 +55,9 @@ def test_each_epoch_has_each_sample_once_in_the_order_that_is_wished(variant: di
             assert len(loader) == len(batches)
             assert all(batch.unreadable == () for batch in batches)
             assert torch.equal(labels_of(batches), labels[order])
-            assert torch.equal(as_input(batches, getattr(storage, "pixels", "uint8")), images[order])
+            assert torch.equal(
+                as_input(batches, getattr(storage, "pixels", "uint8")), images[order]
+            )
 
 
 def check_whole(loader: Loader, epoch: int) -> None:
@@ -75,7 +79,9 @@ BREAKABLE = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", BREAKABLE, ids=variant_id)
-def test_after_an_epoch_that_is_broken_off_the_next_is_whole_and_nothing_is_left(variant: dict[str, Any]) -> None:
+def test_after_an_epoch_that_is_broken_off_the_next_is_whole_and_nothing_is_left(
+    variant: dict[str, Any],
+) -> None:
     with opened(config_of(**variant)) as loader:
         collected(itertools.islice(loader.epoch(0), 2))
         check_whole(loader, 1)
@@ -97,7 +103,9 @@ def test_after_an_epoch_that_is_broken_off_the_next_is_whole_and_nothing_is_left
         loader.close()
 
 
-@pytest.mark.parametrize(("variant", "left"), [(AHEAD, 1), (THREADS, 0), *((variant, 0) for variant in SPDL)], ids=str)
+@pytest.mark.parametrize(
+    ("variant", "left"), [(AHEAD, 1), (THREADS, 0), *((variant, 0) for variant in SPDL)], ids=str
+)
 def test_an_epoch_that_was_overtaken_ends(variant: dict[str, Any], left: int) -> None:
     """Instead of waiting for a thread that has ended."""
     with opened(config_of(**variant)) as loader:
@@ -108,9 +116,13 @@ def test_an_epoch_that_was_overtaken_ends(variant: dict[str, Any], left: int) ->
 
 
 @pytest.mark.parametrize(
-    ("variant", "depth"), [(BATCHES, 0), (AHEAD, 1), (AHEAD, 3), (THREADS, 1), (THREADS, 2)], ids=str
+    ("variant", "depth"),
+    [(BATCHES, 0), (AHEAD, 1), (AHEAD, 3), (THREADS, 1), (THREADS, 2)],
+    ids=str,
 )
-def test_batches_are_made_in_the_memory_given_and_not_more_than_asked_for(variant: dict[str, Any], depth: int) -> None:
+def test_batches_are_made_in_the_memory_given_and_not_more_than_asked_for(
+    variant: dict[str, Any], depth: int
+) -> None:
     given: list[torch.Tensor] = []
     batches = []
 
@@ -118,7 +130,9 @@ def test_batches_are_made_in_the_memory_given_and_not_more_than_asked_for(varian
         given.append(torch.empty(shape, dtype=torch.uint8))
         return given[-1]
 
-    reading = 1 if variant == AHEAD else 0  # besides those that are ready; the pool's own count as being made
+    reading = (
+        1 if variant == AHEAD else 0
+    )  # besides those that are ready; the pool's own count as being made
     with opened(config_of(**variant, prefetch_factor=depth or None), buffer=buffer) as loader:
         for batch in loader.epoch(0):
             batches.append(batch)
@@ -150,21 +164,32 @@ WHOLE = [BATCHES, AHEAD, GENERATOR, IN_LOOP, WORKERS]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "error", "skip"),
-    [*((variant, SampleError, False) for variant in WHOLE), (WORKERS, DataError, False), (BATCHES, DataError, True)],
+    [
+        *((variant, SampleError, False) for variant in WHOLE),
+        (WORKERS, DataError, False),
+        (BATCHES, DataError, True),
+    ],
     ids=str,
 )
-def test_an_unreadable_sample_is_named(variant: dict[str, Any], error: type[Exception], skip: bool) -> None:
+def test_an_unreadable_sample_is_named(
+    variant: dict[str, Any], error: type[Exception], skip: bool
+) -> None:
     """Other errors than a sample's are not skipped."""
     config = config_of(**variant, skip_unreadable=skip, shuffle="none")
     with opened(config, storage=damaged(storage_of(config), error)) as loader:
         for _ in range(2):
             with pytest.raises(error) as caught:
                 list(loader.epoch(0))
-            assert one_line(caught.value) == "/data/57.raw is too short; delete /data and it is made again"
+            assert (
+                one_line(caught.value)
+                == "/data/57.raw is too short; delete /data and it is made again"
+            )
 
 
 @pytest.mark.parametrize("variant", WHOLE, ids=variant_id)
-def test_where_they_are_skipped_unreadable_samples_are_named_and_the_rest_is_whole(variant: dict[str, Any]) -> None:
+def test_where_they_are_skipped_unreadable_samples_are_named_and_the_rest_is_whole(
+    variant: dict[str, Any],
+) -> None:
     """Three of them are all of a batch, one is part of the next."""
     config = config_of(**variant, skip_unreadable=True, shuffle="none", batch_size=3)
     with opened(config, storage=damaged(storage_of(config))) as loader:
@@ -173,6 +198,8 @@ def test_where_they_are_skipped_unreadable_samples_are_named_and_the_rest_is_who
     assert [len(batch.images) for batch in batches[18:22]] == [3, 0, 2, 3]
     left = torch.tensor([index for index in range(N) if index not in BAD])
     assert torch.equal(labels_of(batches), digits()[1][left])
-    assert torch.equal(as_input([batch for batch in batches if len(batch.labels)]), digits()[0][left])
+    assert torch.equal(
+        as_input([batch for batch in batches if len(batch.labels)]), digits()[0][left]
+    )
     named = [line.partition(" ")[0] for batch in batches for line in batch.unreadable]
     assert named == [f"/data/{index}.raw" for index in BAD]

@@ -43,7 +43,12 @@ BY_THE_LOOP = [
 ]
 BY_PROCESSES = [WORKERS, WORKERS | {"storage": "idx"}]
 EVERY = [*BY_THE_LOOP, AHEAD, THREADS, *BY_PROCESSES]
-PHOTOS: list[Any] = [IN_LOOP | {"storage": "imagefolder"}, {"storage": "files", "loader": "threads"}, DALI, *SPDL]
+PHOTOS: list[Any] = [
+    IN_LOOP | {"storage": "imagefolder"},
+    {"storage": "files", "loader": "threads"},
+    DALI,
+    *SPDL,
+]
 
 
 def check(made: BatchTimes | None, began: float, *, alone: bool) -> BatchTimes:
@@ -70,8 +75,12 @@ class TestDigits:
         pixels = "storage" not in variant
         for batch in made:
             assert (batch.decode_s == 0) == (pixels or variant["storage"] == "memory-float")
-            assert (batch.read_s == 0) == (variant.get("storage") == "idx")  # torchvision has read all there is
-            assert (batch.transform_s > 0) == (variant.get("augment") == "cpu" or variant.get("storage") == "idx")
+            assert (batch.read_s == 0) == (
+                variant.get("storage") == "idx"
+            )  # torchvision has read all there is
+            assert (batch.transform_s > 0) == (
+                variant.get("augment") == "cpu" or variant.get("storage") == "idx"
+            )
             assert batch.collate_s > 0
             assert math.isnan(batch.worker) == (variant not in BY_PROCESSES)
             assert math.isnan(batch.queue_depth) == (variant in BY_THE_LOOP)
@@ -90,19 +99,33 @@ class TestDigits:
             assert [batch.made for batch in batches] == [None] * 3
             assert torch.equal(labels_of(batches), labels_of(on))
         assert {batch.images.dtype for batch in batches} == {on[0].images.dtype}
-        assert [batch.images.stride() for batch in batches] == [batch.images.stride() for batch in on]
+        assert [batch.images.stride() for batch in batches] == [
+            batch.images.stride() for batch in on
+        ]
 
     @pytest.mark.parametrize(
         ("variant", "ready", "depth"),
         [
-            pytest.param(WORKERS, lambda of: n_ready(of._batches) == 4, 4, id="two batches of each worker"),
-            pytest.param(AHEAD, lambda of: of._running._n_read == 4, 3, id="two ready, and one that was being read"),
             pytest.param(
-                THREADS, lambda of: [b.batch is not None for b in of._running.under_way] == [True] * 2, 2, id="two"
+                WORKERS, lambda of: n_ready(of._batches) == 4, 4, id="two batches of each worker"
+            ),
+            pytest.param(
+                AHEAD,
+                lambda of: of._running._n_read == 4,
+                3,
+                id="two ready, and one that was being read",
+            ),
+            pytest.param(
+                THREADS,
+                lambda of: [b.batch is not None for b in of._running.under_way] == [True] * 2,
+                2,
+                id="two",
             ),
         ],
     )
-    def test_what_is_ready_is_counted(self, variant: dict[str, Any], ready: Any, depth: int) -> None:
+    def test_what_is_ready_is_counted(
+        self, variant: dict[str, Any], ready: Any, depth: int
+    ) -> None:
         with opened(config_of(**variant, prefetch_factor=2, batch_size=100)) as loader:
             batches = loader.epoch(0)
             first = next(batches)
@@ -110,7 +133,9 @@ class TestDigits:
             asked, second = time.perf_counter(), next(batches)
             assert second.made is not None
             assert second.made.end_s <= asked, "nothing of the wait was for making it"
-            assert [batch.made.queue_depth for batch in (first, second) if batch.made is not None] == [0, depth]
+            assert [
+                batch.made.queue_depth for batch in (first, second) if batch.made is not None
+            ] == [0, depth]
 
 
 @pytest.mark.usefixtures("photos")
@@ -124,7 +149,9 @@ class TestPhotos:
             for batch in itertools.islice(loader.epoch(0), 3):
                 made = check(batch.made, began, alone=folder)
                 assert made.read_s > 0
-                assert (made.transform_s > 0) == folder  # the crops of the others are part of their decoding
+                assert (
+                    made.transform_s > 0
+                ) == folder  # the crops of the others are part of their decoding
                 if variant["loader"] == "dali":
                     assert math.isnan(made.decode_s)
                     assert math.isnan(made.collate_s)

@@ -82,7 +82,11 @@ class TestJobs:
 
     @pytest.mark.slow
     def test_the_same_pixels_as_without(self) -> None:
-        losses = [self.run(w, strategy=s, steps=8)["loss"] for w in ("device", "host") for s in ("memory", "prefetch")]
+        losses = [
+            self.run(w, strategy=s, steps=8)["loss"]
+            for w in ("device", "host")
+            for s in ("memory", "prefetch")
+        ]
         losses.append(trained(strategy="memory", steps=8, evaluate=False)["loss"])
         assert all((loss == losses[-1]).all() for loss in losses)
 

@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 import torch
 
-from tests.engine.loaders.loader_helpers import as_images, collected, opened, other, photos_config, storage_of
+from tests.engine.loaders.loader_helpers import (
+    as_images,
+    collected,
+    opened,
+    other,
+    photos_config,
+    storage_of,
+)
 from tests.engine_fixtures import vitprof_threads
 
 pytest.importorskip("spdl.pipeline")
@@ -20,11 +27,16 @@ def spdl_threads() -> list[str]:
 def test_the_same_samples_as_the_decoding_threads_random_crops_too() -> None:
     config = photos_config(loader="spdl", workers=3, augment="cpu")
     storage = storage_of(config)
-    with opened(config, storage=storage) as loader, opened(other(config, loader="threads"), storage=storage) as threads:
+    with (
+        opened(config, storage=storage) as loader,
+        opened(other(config, loader="threads"), storage=storage) as threads,
+    ):
         for epoch in (1, 0):  # in any order
             mine, theirs = (collected(each.epoch(epoch)) for each in (loader, threads))
             assert [len(batch.labels) for batch in mine] == [len(batch.labels) for batch in theirs]
-            assert torch.equal(torch.cat([b.labels for b in mine]), torch.cat([b.labels for b in theirs]))
+            assert torch.equal(
+                torch.cat([b.labels for b in mine]), torch.cat([b.labels for b in theirs])
+            )
             assert (as_images(mine) == as_images(theirs)).all()
         assert spdl_threads() == []
 

@@ -37,7 +37,9 @@ def contents(top: Path) -> dict[str, bytes]:
 
 def test_everything_is_copied(source: Path, tmp_path: Path) -> None:
     progress, target = Mock(), tmp_path / "deep" / "target"
-    copied = copy_tree(source, target, throttle=None, progress=progress, stop=never, clock=ticking(1.0))
+    copied = copy_tree(
+        source, target, throttle=None, progress=progress, stop=never, clock=ticking(1.0)
+    )
     assert contents(target) == contents(source)
     assert copied.n_bytes == tree_bytes(source)
     assert copied.seconds > 0
@@ -49,15 +51,26 @@ def test_everything_is_copied(source: Path, tmp_path: Path) -> None:
     assert told[-2][1].startswith("copied 5.")  # of 5.24 MB, and how fast
     assert told[-2][1].endswith("MB/s")
     (tmp_path / "nothing").mkdir()
-    assert copy_tree(tmp_path / "nothing", tmp_path / "t", throttle=None, progress=silent, stop=never).n_bytes == 0
+    assert (
+        copy_tree(
+            tmp_path / "nothing", tmp_path / "t", throttle=None, progress=silent, stop=never
+        ).n_bytes
+        == 0
+    )
     assert (tmp_path / "t").is_dir()
 
 
 @pytest.mark.parametrize(("serial", "at_least"), [(True, 34 * 0.1), (False, 0.0)])
-def test_a_slow_drive_is_asked_for_files_and_bytes(source: Path, tmp_path: Path, serial: bool, at_least: float) -> None:
+def test_a_slow_drive_is_asked_for_files_and_bytes(
+    source: Path, tmp_path: Path, serial: bool, at_least: float
+) -> None:
     time = Time()
-    drive = TokenBucket(tmp_path / "drive", SlowDrive(1.0, 100.0, serial), clock=time, sleep=time.sleep)
-    copied = copy_tree(source, tmp_path / "t", throttle=drive, progress=silent, stop=never, clock=time)
+    drive = TokenBucket(
+        tmp_path / "drive", SlowDrive(1.0, 100.0, serial), clock=time, sleep=time.sleep
+    )
+    copied = copy_tree(
+        source, tmp_path / "t", throttle=drive, progress=silent, stop=never, clock=time
+    )
     assert contents(tmp_path / "t") == contents(source)
     assert copied.seconds >= at_least + 0.99 * copied.n_bytes / 1e6  # not real time: nothing slept
 
@@ -90,7 +103,13 @@ def test_a_stop_ends_a_wait_and_leaves_nothing(source: Path, tmp_path: Path, ser
     assert not (tmp_path / "t").exists()
 
     with pytest.raises(KeyError, match="mine"):  # an error of progress ends it too
-        copy_tree(source, tmp_path / "t", throttle=None, progress=Mock(side_effect=KeyError("mine")), stop=never)
+        copy_tree(
+            source,
+            tmp_path / "t",
+            throttle=None,
+            progress=Mock(side_effect=KeyError("mine")),
+            stop=never,
+        )
     assert not (tmp_path / "t").exists()
 
 
@@ -126,10 +145,16 @@ def test_a_file_that_cannot_be_written_is_named(source: Path, tmp_path: Path) ->
     survives(work)
 
 
-def test_a_full_disk_is_called_so(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_called_so(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     full = Mock(side_effect=OSError(28, "No space left on device"))
-    monkeypatch.setattr(os, "pwrite", full)  # a real one takes a file system of its own, which takes root
-    check_fails(source, tmp_path, "disk full while writing .*; free some space or choose another location")
+    monkeypatch.setattr(
+        os, "pwrite", full
+    )  # a real one takes a file system of its own, which takes root
+    check_fails(
+        source, tmp_path, "disk full while writing .*; free some space or choose another location"
+    )
 
 
 def test_a_target_that_is_there_stays(source: Path, tmp_path: Path) -> None:

@@ -89,7 +89,9 @@ def test_slow_drive(directory: Path) -> None:
     bucket.wait(10**15, 1)  # let go of with the location
 
 
-def test_workers_that_wait_for_a_slow_drive_are_let_go_before_they_are_waited_for(directory: Path) -> None:
+def test_workers_that_wait_for_a_slow_drive_are_let_go_before_they_are_waited_for(
+    directory: Path,
+) -> None:
     """They read ahead: some 27 s for a batch of digits that silent wants, and 10 s until they were given up."""
     with at(RunConfig(location="slow-drive", slow_latency_ms=600_000), directory) as located:
         located.let_go()

@@ -11,7 +11,13 @@ import pytest
 
 from tests.engine_fixtures import error_in_one_line, never, silent
 from vitprof.engine.locations import pagecache
-from vitprof.engine.locations.pagecache import STILL_CACHED, cached_fraction, drop, set_page_cache, warm
+from vitprof.engine.locations.pagecache import (
+    STILL_CACHED,
+    cached_fraction,
+    drop,
+    set_page_cache,
+    warm,
+)
 from vitprof.errors import DataError, JobStopped
 from vitprof.telemetry.tmpfs import find_tmpfs, is_in_ram
 
@@ -44,7 +50,9 @@ def test_cold_and_warm_and_as_it_is(directory: Path) -> None:
     assert all(0 <= fraction <= 1 for fraction, _ in told)
 
 
-def test_a_part_is_told_and_of_many_files_some_are_asked(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_is_told_and_of_many_files_some_are_asked(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = [directory / "one", directory / "other"]
     drop(files)
     warm(files[:1])
@@ -58,9 +66,14 @@ def test_a_part_is_told_and_of_many_files_some_are_asked(directory: Path, monkey
 
 
 def test_mapped_pages_stay_and_that_is_said(directory: Path) -> None:
-    with (directory / "one").open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+    with (
+        (directory / "one").open("rb") as file,
+        mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped,
+    ):
         assert len(set(mapped[:: mmap.PAGESIZE])) > 1  # touched
-        with pytest.raises(DataError, match="stay in the page cache; end the process that has these files mapped"):
+        with pytest.raises(
+            DataError, match="stay in the page cache; end the process that has these files mapped"
+        ):
             drop([directory / "one"])
     assert drop([directory / "one"]) <= STILL_CACHED
 

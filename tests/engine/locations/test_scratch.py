@@ -73,6 +73,9 @@ def test_what_killed_processes_leave_is_removed_and_nothing_else(tmp_path: Path)
 
 def test_a_parent_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with error_in_one_line(DataError, match=r"cannot write .*file"), scratch_directory(tmp_path / "file", "x"):
+    with (
+        error_in_one_line(DataError, match=r"cannot write .*file"),
+        scratch_directory(tmp_path / "file", "x"),
+    ):
         pass
     remove_leftovers(tmp_path / "nowhere")

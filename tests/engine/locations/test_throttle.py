@@ -24,7 +24,9 @@ def bucket(tmp_path: Path, drive: SlowDrive, time: Time) -> TokenBucket:
 
 
 @pytest.mark.parametrize("drive", [NETWORK, DISK])
-def test_one_reader_gets_the_bandwidth_and_waits_for_each_file(tmp_path: Path, drive: SlowDrive) -> None:
+def test_one_reader_gets_the_bandwidth_and_waits_for_each_file(
+    tmp_path: Path, drive: SlowDrive
+) -> None:
     time = Time()
     slow = bucket(tmp_path, drive, time)
     for _ in range(100):
@@ -66,11 +68,16 @@ def work(slow: TokenBucket) -> None:
 
 def test_processes_and_threads_share_it(tmp_path: Path) -> None:
     """A forked process has what its parent has open, one that is sent the bucket as it is pickled has not."""
-    slow = TokenBucket(tmp_path / "drive", SlowDrive(1.0, 0.0, False), clock=Clock())  # it stands still
+    slow = TokenBucket(
+        tmp_path / "drive", SlowDrive(1.0, 0.0, False), clock=Clock()
+    )  # it stands still
     slow._reserve(1_000_000, 0)  # open here too, before a fork
     sent = pickle.dumps(slow)
     context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=work, args=(slow,)), context.Process(target=lambda: work(pickle.loads(sent)))]
+    workers = [
+        context.Process(target=work, args=(slow,)),
+        context.Process(target=lambda: work(pickle.loads(sent))),
+    ]
     for worker in workers:
         worker.start()
     work(slow)
@@ -84,7 +91,10 @@ def test_closing_lets_go_whoever_waits_also_in_another_process(tmp_path: Path) -
     slow.wait(10, 0)
     other = pickle.loads(pickle.dumps(slow))
     assert (other.path, other.drive) == (slow.path, slow.drive)
-    waiting = [threading.Thread(target=of.wait, args=(10**12, 1), daemon=True) for of in (slow, slow, other)]
+    waiting = [
+        threading.Thread(target=of.wait, args=(10**12, 1), daemon=True)
+        for of in (slow, slow, other)
+    ]
     for thread in waiting:
         thread.start()
     slow.close()
@@ -105,7 +115,10 @@ def test_a_stop_and_a_removed_state_end_a_wait(tmp_path: Path) -> None:
 
 
 def test_it_says_what_the_drive_does_and_where_its_state_cannot_be_written(tmp_path: Path) -> None:
-    assert describe(SlowDrive(30.0, 207.0, serial=False)) == "throttled to 30.0 MB/s and 207 ms for each file"
+    assert (
+        describe(SlowDrive(30.0, 207.0, serial=False))
+        == "throttled to 30.0 MB/s and 207 ms for each file"
+    )
     assert "one after another" in describe(SLOW_DRIVES["mechanical-disk"])
     with error_in_one_line(DataError, match="nowhere/drive"):
         TokenBucket(tmp_path / "nowhere" / "drive", NETWORK)

@@ -32,7 +32,9 @@ def as_rank(rank: int, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("n", [1, 4, 103, 1000])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])
-def test_the_rule_is_that_of_distributed_sampler(n: int, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rule_is_that_of_distributed_sampler(
+    n: int, ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for rank in range(ranks):
         as_rank(rank, ranks, monkeypatch)
         if n >= ranks:  # it fails for less
@@ -43,7 +45,9 @@ def test_the_rule_is_that_of_distributed_sampler(n: int, ranks: int, monkeypatch
 
 
 @pytest.mark.parametrize("shuffle", ["full", "block", "none"])
-def test_all_ranks_together_have_each_sample_of_an_epoch_once(shuffle: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_ranks_together_have_each_sample_of_an_epoch_once(
+    shuffle: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     n, config = 103, config_of(batch_size=8, shuffle=shuffle)
     for epoch in (0, 1):
         parts = []
@@ -55,16 +59,22 @@ def test_all_ranks_together_have_each_sample_of_an_epoch_once(shuffle: str, monk
             assert (len(schedule), schedule.n) == (4, 25), "as many steps for each rank"
             parts.append(torch.cat(batches))
         order = epoch_order(n, config.seed, epoch, shuffle)
-        assert torch.stack(parts).T.flatten().tolist() == order[:100].tolist(), "the first batches of one rank"
+        assert torch.stack(parts).T.flatten().tolist() == order[:100].tolist(), (
+            "the first batches of one rank"
+        )
 
 
 @pytest.mark.parametrize("variant", [BATCHES, AHEAD, IN_LOOP, THREADS], ids=variant_id)
 @pytest.mark.usefixtures("shared_home")
-def test_loaders_give_a_rank_its_part(variant: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loaders_give_a_rank_its_part(
+    variant: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     config, labels = config_of(**variant), digits()[1]
     for rank in range(2):
         as_rank(rank, 2, monkeypatch)
         with opened(config) as loader:
             batches = collected(loader.epoch(1))
             assert len(loader) == len(batches) == 5
-        assert torch.equal(labels_of(batches), labels[epoch_order(len(labels), config.seed, 1)[rank::2]])
+        assert torch.equal(
+            labels_of(batches), labels[epoch_order(len(labels), config.seed, 1)[rank::2]]
+        )

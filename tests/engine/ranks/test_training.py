@@ -45,11 +45,15 @@ def test_a_simulated_step_ends_with_that_of_the_last_rank() -> None:
     start, loss = trainer.step(a_batch(), None)
     assert (loss, group.in_steps) == (None, True)
     assert device.mark() - start == pytest.approx(0.04, abs=1e-6)
-    assert device._queued[-1] == device.mark(), "the launch queue is as full as the device is behind"
+    assert device._queued[-1] == device.mark(), (
+        "the launch queue is as full as the device is behind"
+    )
     again, _ = trainer.step(a_batch(), None)
     assert again - start == pytest.approx(0.04, abs=1e-6)
     assert device._busy[0][0] == start
-    assert sum(end - begun for begun, end in device._busy) == pytest.approx(0.08, abs=1e-6), "NVML: a kernel runs"
+    assert sum(end - begun for begun, end in device._busy) == pytest.approx(0.08, abs=1e-6), (
+        "NVML: a kernel runs"
+    )
 
 
 def test_seconds_end_when_all_ranks_agree_and_steps_by_their_number() -> None:
@@ -81,4 +85,11 @@ def test_each_step_is_noted_with_its_own_batch_and_facts_are_those_of_the_job() 
     recorded.facts, recorded.environment = kept.update, kept.update
     noted.facts({"n_train": 101, "cpu_samples": 50, "cpu_s": 2.0})
     noted.environment({"pid": 1})
-    assert kept == {"n_train": 50, "cpu_samples": 100, "cpu_s": 2.0, "pid": 1, "world_size": 2, "rank": 1}
+    assert kept == {
+        "n_train": 50,
+        "cpu_samples": 100,
+        "cpu_s": 2.0,
+        "pid": 1,
+        "world_size": 2,
+        "rank": 1,
+    }

@@ -35,11 +35,17 @@ def info_of(name: str) -> DatasetInfo:
 
 
 def prepare(
-    name: str, info: DatasetInfo | None = None, *, progress: Callable[[float, str], None] = silent, **options: Any
+    name: str,
+    info: DatasetInfo | None = None,
+    *,
+    progress: Callable[[float, str], None] = silent,
+    **options: Any,
 ) -> Prepared:
     """`prepare_storage` of a data set that is there already or quick to make."""
     info = info or info_of(name)
-    root = datasets.prepare(info.name, info.n_train if info.any_size else None, skip_unreadable=True)
+    root = datasets.prepare(
+        info.name, info.n_train if info.any_size else None, skip_unreadable=True
+    )
     return prepare_storage(name, info, root, progress=progress, **({"stop": never} | options))
 
 
@@ -121,7 +127,9 @@ class Counting:
 
 def open_files(directory: Path) -> list[str]:
     """Files below `directory` that this process has open or mapped."""
-    found = [line.split(maxsplit=5)[-1] for line in Path("/proc/self/maps").read_text().splitlines()]
+    found = [
+        line.split(maxsplit=5)[-1] for line in Path("/proc/self/maps").read_text().splitlines()
+    ]
     for descriptor in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
             found.append(os.readlink(descriptor))
@@ -145,7 +153,12 @@ def damage_file(path: Path, how: str, whole: bytes | None = None) -> None:
         path.rmdir()
     else:
         path.unlink(missing_ok=True)
-    contents = {"empty": b"", "cut": whole[:-1], "half": whole[: len(whole) // 2], "longer": whole + b"x"}
+    contents = {
+        "empty": b"",
+        "cut": whole[:-1],
+        "half": whole[: len(whole) // 2],
+        "longer": whole + b"x",
+    }
     contents["garbage"] = b"x" * len(whole)
     if how == "directory":
         path.mkdir()
@@ -154,7 +167,9 @@ def damage_file(path: Path, how: str, whole: bytes | None = None) -> None:
 
 
 @pytest.fixture
-def few_photos(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def few_photos(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """A home of the test's own with 20 photos and 2 for testing, which it may damage; returns the data set's root."""
     shared, home = made_once(tmp_path_factory, "small-digits"), tmp_path / "photos-home"
     monkeypatch.setenv("VITPROF_HOME", str(shared))

@@ -37,7 +37,11 @@ def root(shared_home: Path, tmp_path: Path) -> Path:
 def test_damage_is_named(root: Path) -> None:
     path = root / "train.npy"
     whole, images = path.read_bytes(), images_of()
-    arrays = {"dtype": images.astype(np.float32), "length": images[:-1], "pickle": np.array([{}], dtype=object)}
+    arrays = {
+        "dtype": images.astype(np.float32),
+        "length": images[:-1],
+        "pickle": np.array([{}], dtype=object),
+    }
     for damage, named in {
         "missing": "No such file",
         "empty": "cannot be read",
@@ -81,12 +85,17 @@ def test_moved_to_a_device(shared_home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "needs"), [("memory", "2.87 MiB"), ("memory-float", "11.5 MiB"), ("pt-whole", "2.87 MiB")]
+    ("name", "needs"),
+    [("memory", "2.87 MiB"), ("memory-float", "11.5 MiB"), ("pt-whole", "2.87 MiB")],
 )
-def test_too_little_memory_is_refused(few_photos: Path, name: str, needs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_is_refused(
+    few_photos: Path, name: str, needs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     where = place(name, PHOTOS)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1 << 20))
-    with pytest.raises(DataError, match=rf"needs {needs} and 1.00 MiB are available; choose a storage on disk"):
+    with pytest.raises(
+        DataError, match=rf"needs {needs} and 1.00 MiB are available; choose a storage on disk"
+    ):
         open_storage(name, PHOTOS, where, train=True)
 
 
@@ -98,7 +107,9 @@ SAMPLE = 64
 class Counted:
     """A storage that counts what is read from it. Some samples may be unreadable."""
 
-    def __init__(self, unreadable: tuple[int, ...] = (), error: type[Exception] = SampleError) -> None:
+    def __init__(
+        self, unreadable: tuple[int, ...] = (), error: type[Exception] = SampleError
+    ) -> None:
         generator = torch.Generator().manual_seed(1)
         self.images = torch.randint(0, 256, (N, *SHAPE), generator=generator, dtype=torch.uint8)
         self.labels = torch.arange(N)
@@ -148,7 +159,9 @@ def assert_same_as_without(cache: Any, form: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n_bytes", "resident"), [(63, 0), (64, 1), (100 * 64 + 63, 100), (N * 64, N), (1e9, N)], ids=str
+    ("n_bytes", "resident"),
+    [(63, 0), (64, 1), (100 * 64 + 63, 100), (N * 64, N), (1e9, N)],
+    ids=str,
 )
 def test_as_many_pixels_as_the_budget_holds(n_bytes: float, resident: int) -> None:
     storage = Counted()
@@ -190,7 +203,9 @@ def test_the_subset_is_random_and_fixed(form: str) -> None:
     first = missed(1)
     assert first == missed(1)
     assert first != missed(2)
-    assert 150 < sum(index < N // 2 for index in first) / len(first) * N < 350  # from all over the set
+    assert (
+        150 < sum(index < N // 2 for index in first) / len(first) * N < 350
+    )  # from all over the set
 
 
 def test_it_stands_for_its_storage_and_a_batch_goes_where_it_should() -> None:
@@ -237,16 +252,22 @@ def test_filling_can_be_stopped_and_followed_and_ends_with_other_errors(form: st
     assert 0 <= seen[0] <= seen[-1] <= 1
     storage = Counted()
     with pytest.raises(JobStopped):
-        cached(storage, form, 1, SEED, progress=lambda *_: None, stop=lambda: len(storage.reads) > 0)
+        cached(
+            storage, form, 1, SEED, progress=lambda *_: None, stop=lambda: len(storage.reads) > 0
+        )
     assert 0 < len(storage.reads) < N
 
 
 @pytest.mark.usefixtures("shared_home")
 def test_worker_processes_share_it() -> None:
-    cache: Any = filled(open_storage("memory", SMALL, place("memory"), train=True), "pixels", 300 * 784)
+    cache: Any = filled(
+        open_storage("memory", SMALL, place("memory"), train=True), "pixels", 300 * 784
+    )
     assert cache.hit_frac == 0.5
     images, labels = digits()
-    with opened(config_of(storage="memmap", loader="dataloader", workers=2), storage=cache) as loader:
+    with opened(
+        config_of(storage="memmap", loader="dataloader", workers=2), storage=cache
+    ) as loader:
         for epoch in (0, 1):
             order = epoch_order(SMALL.n_train, SEED, epoch)
             batches = collected(loader.epoch(epoch))
@@ -257,7 +278,9 @@ def test_worker_processes_share_it() -> None:
 def test_encoded_photos(few_photos: Path) -> None:
     config = photos_config(n_images=20, loader="dataloader", workers=2, batch_size=8)
     storage = storage_of(config, root=few_photos)
-    cache = filled(storage, "encoded", sum(len(storage.read_encoded(index)) for index in range(20)) / 3)
+    cache = filled(
+        storage, "encoded", sum(len(storage.read_encoded(index)) for index in range(20)) / 3
+    )
     assert 0.2 <= cache.hit_frac <= 0.5
     with opened(config, storage=cache) as loader:
         with_cache = collected(loader.epoch(0))

@@ -15,7 +15,14 @@ from PIL import Image
 from tests.engine.storage.preparing import PHOTOS, Counting, copy_of, damage_file, images_of, place
 from tests.engine_fixtures import SMALL, error_in_one_line
 from vitprof.engine.storage.contract import Place
-from vitprof.engine.storage.files import FilesStorage, PtStorage, RawFilesStorage, open_mapped, open_whole, sample_path
+from vitprof.engine.storage.files import (
+    FilesStorage,
+    PtStorage,
+    RawFilesStorage,
+    open_mapped,
+    open_whole,
+    sample_path,
+)
 from vitprof.errors import DataError, SampleError
 
 
@@ -23,7 +30,9 @@ def test_digits_as_png(shared_home: Path) -> None:
     storage = FilesStorage(SMALL, place("files"), False)
     images = images_of(train=False)
     for i in (0, 57, 99):
-        assert np.array_equal(np.asarray(Image.open(io.BytesIO(storage.read_encoded(i)))), images[i, :, :, 0])
+        assert np.array_equal(
+            np.asarray(Image.open(io.BytesIO(storage.read_encoded(i)))), images[i, :, :, 0]
+        )
         assert Path(storage.name_of(i)).read_bytes() == storage.read_encoded(i)
     assert storage.name_of(57).endswith("images/test-000/test-000057.png")
 
@@ -34,7 +43,11 @@ def test_a_damaged_image_file_is_named(few_photos: Path) -> None:
     assert throttle.reads == [(len(storage.read_encoded(i)), 1) for i in (3, 7)]
     path = Path(storage.name_of(3))
     whole = path.read_bytes()
-    for damage, named in (("empty", "is empty"), ("missing", "No such file"), ("directory", "Is a directory|is empty")):
+    for damage, named in (
+        ("empty", "is empty"),
+        ("missing", "No such file"),
+        ("directory", "Is a directory|is empty"),
+    ):
         damage_file(path, damage, whole)
         with error_in_one_line(SampleError, match=rf"{re.escape(str(path))}.*({named})"):
             storage.read_encoded(3)
@@ -72,7 +85,9 @@ def test_a_damaged_file_of_pixels_is_named(root: Path) -> None:
         with error_in_one_line(SampleError, match=rf"{re.escape(str(path))}.*{named}"):
             storage.read(torch.tensor([4, 5]))
     assert set(os.listdir("/proc/self/fd")) == before
-    assert (storage.read(torch.tensor([4, 6])).numpy() == images_of()[[4, 6]]).all()  # the others can be read
+    assert (
+        storage.read(torch.tensor([4, 6])).numpy() == images_of()[[4, 6]]
+    ).all()  # the others can be read
 
 
 class Stranger:
@@ -117,12 +132,18 @@ def test_a_damaged_sample_is_named(pt_root: Path, capsys: pytest.CaptureFixture[
     whole = path.read_bytes()
     values: dict[str, tuple[Any, str]] = {
         "object": (Stranger(), "is refused"),
-        "shape": (torch.zeros(28, 28, dtype=torch.uint8), r"holds uint8 \(28, 28\), not uint8 \(28, 28, 1\)"),
+        "shape": (
+            torch.zeros(28, 28, dtype=torch.uint8),
+            r"holds uint8 \(28, 28\), not uint8 \(28, 28, 1\)",
+        ),
         "dtype": (torch.zeros(28, 28, 1), r"holds float32 \(28, 28, 1\)"),
         "list": ([1, 2], "holds a list"),
     }
     storage = PtStorage(SMALL, Place(pt_root), True)
-    for damage, named in [*((name, named) for name, (_, named) in values.items()), *DAMAGED.items()]:
+    for damage, named in [
+        *((name, named) for name, (_, named) in values.items()),
+        *DAMAGED.items(),
+    ]:
         damage_file(path, damage, whole)
         if damage in values:
             torch.save(values[damage][0], path)
@@ -136,7 +157,10 @@ def test_a_label_that_is_missing_or_no_number(pt_root: Path) -> None:
     path = pt_root / "labels.json"
     labels = json.loads(path.read_text())
     others = {name: label for name, label in labels.items() if name != "train-000123"}
-    for changed in (others, *(labels | {"train-000123": label} for label in ("3", 3.5, None, True, [1]))):
+    for changed in (
+        others,
+        *(labels | {"train-000123": label} for label in ("3", 3.5, None, True, [1])),
+    ):
         path.write_text(json.dumps(changed))
         with pytest.raises(DataError, match=r"labels\.json has no label for 'train-000123'"):
             PtStorage(SMALL, Place(pt_root), True)
@@ -144,7 +168,10 @@ def test_a_label_that_is_missing_or_no_number(pt_root: Path) -> None:
 
 
 def test_the_partition_names_an_unknown_file(pt_root: Path) -> None:
-    for name, content in (("partition.json", {"train": ["train-000001", "nobody"]}), ("labels.json", {"nobody": 3})):
+    for name, content in (
+        ("partition.json", {"train": ["train-000001", "nobody"]}),
+        ("labels.json", {"nobody": 3}),
+    ):
         path = pt_root / name
         path.write_text(json.dumps(json.loads(path.read_text()) | content))
     storage = PtStorage(SMALL, Place(pt_root), True)
@@ -197,17 +224,34 @@ def test_a_damaged_tensor_is_named(single: Path) -> None:
         "object": ({"images": Stranger()}, "is refused"),
         "tensor": (images, "holds images a NoneType"),
         "keys": ({"images": images, "labels": [1, 2, 3]}, "labels a list"),
-        "dtype": ({"images": images.float(), "labels": labels}, rf"holds images float32 .*, {wanted}"),
-        "shape": ({"images": images[..., 0], "labels": labels}, rf"holds images uint8 \(3, 28, 28\) .*, {wanted}"),
-        "length": ({"images": images[:2].clone(), "labels": labels}, rf"uint8 \(2, 28, 28, 1\) .*, {wanted}"),
-        "labels": ({"images": images, "labels": labels.float()}, rf"labels float32 \(3,\), {wanted}"),
+        "dtype": (
+            {"images": images.float(), "labels": labels},
+            rf"holds images float32 .*, {wanted}",
+        ),
+        "shape": (
+            {"images": images[..., 0], "labels": labels},
+            rf"holds images uint8 \(3, 28, 28\) .*, {wanted}",
+        ),
+        "length": (
+            {"images": images[:2].clone(), "labels": labels},
+            rf"uint8 \(2, 28, 28, 1\) .*, {wanted}",
+        ),
+        "labels": (
+            {"images": images, "labels": labels.float()},
+            rf"labels float32 \(3,\), {wanted}",
+        ),
         "one": ({"images": images, "labels": labels[0].clone()}, r"labels int64 \(\)"),
     }
-    for damage, named in [*((name, named) for name, (_, named) in values.items()), *DAMAGED.items()]:
+    for damage, named in [
+        *((name, named) for name, (_, named) in values.items()),
+        *DAMAGED.items(),
+    ]:
         damage_file(path, damage, whole)
         if damage in values:
             torch.save(values[damage][0], path)
         for opened in (open_mapped, open_whole):
-            with error_in_one_line(DataError, match=rf"{re.escape(str(path))}.*({named})") as caught:
+            with error_in_one_line(
+                DataError, match=rf"{re.escape(str(path))}.*({named})"
+            ) as caught:
                 opened(SMALL, Place(single), True)
             assert not isinstance(caught.value, SampleError)

@@ -34,7 +34,9 @@ HDF5 = [*PIXELS, "hdf5-encoded"]
 
 
 @pytest.mark.parametrize("name", PIXELS)
-def test_the_file_is_the_one_that_the_article_describes_and_a_storage_knows_its_blocks(name: str) -> None:
+def test_the_file_is_the_one_that_the_article_describes_and_a_storage_knows_its_blocks(
+    name: str,
+) -> None:
     with h5py.File(place(name).root / "data.h5", "r") as file:
         assert sorted(file) == ["X_test", "X_train", "Y_test", "Y_train"]
         for split, n in (("train", 600), ("test", 100)):
@@ -52,7 +54,9 @@ def test_the_file_is_the_one_that_the_article_describes_and_a_storage_knows_its_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HDF5)
-def test_a_write_that_is_refused(name: str, small_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_is_refused(
+    name: str, small_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Told of it, HDF5 could not close the file and would end the process (h5py issue 914)."""
     monkeypatch.setattr(hdf5, "COPY_BYTES", 100_000)  # bytes are joined in blocks
     assert_whole(name)
@@ -84,9 +88,21 @@ X, Y = np.zeros((600, 28, 28, 1), np.uint8), np.arange(600) % 10
 OTHER: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     # how X_train and Y_train are made instead, and what is to be said
     "dtype": ({"data": X.astype(np.float32)}, {"data": Y}, "X_train is float32"),
-    "rank": ({"data": X[..., 0]}, {"data": Y}, "X_train is uint8 (600, 28, 28), not uint8 (600, 28, 28, 1)"),
-    "fewer images": ({"data": X[:599]}, {"data": Y}, "X_train is uint8 (599, 28, 28, 1), not uint8 (600, 28, 28, 1)"),
-    "fewer labels": ({"data": X}, {"data": Y[:10]}, "X_train is uint8 (600, 28, 28, 1), not uint8 (10, 28, 28, 1)"),
+    "rank": (
+        {"data": X[..., 0]},
+        {"data": Y},
+        "X_train is uint8 (600, 28, 28), not uint8 (600, 28, 28, 1)",
+    ),
+    "fewer images": (
+        {"data": X[:599]},
+        {"data": Y},
+        "X_train is uint8 (599, 28, 28, 1), not uint8 (600, 28, 28, 1)",
+    ),
+    "fewer labels": (
+        {"data": X},
+        {"data": Y[:10]},
+        "X_train is uint8 (600, 28, 28, 1), not uint8 (10, 28, 28, 1)",
+    ),
     "label dtype": ({"data": X}, {"data": Y.astype(np.float32)}, "Y_train is float32"),
     "text labels": ({"data": X}, {"data": [b"one"] * 600}, "Y_train is"),
     "no images": ({}, {"data": Y}, "no data set X_train"),
@@ -125,10 +141,16 @@ def test_another_layout(tmp_path: Path) -> None:
         file.create_virtual_dataset("X_train", layout)
     refused("hdf5", tmp_path, "X_train is of another layout")
     refused("hdf5", tmp_path, "no data set X_test", train=False)
-    made(tmp_path, Y_train={"data": Y}, X_train={"shape": X.shape, "dtype": np.uint8})  # allocated when written to
+    made(
+        tmp_path, Y_train={"data": Y}, X_train={"shape": X.shape, "dtype": np.uint8}
+    )  # allocated when written to
     refused("hdf5", tmp_path, "X_train", "beyond the end of the file")
     (tmp_path / "raw").write_bytes(X.tobytes())
-    external = {"shape": X.shape, "dtype": np.uint8, "external": [(str(tmp_path / "raw"), 0, X.size)]}
+    external = {
+        "shape": X.shape,
+        "dtype": np.uint8,
+        "external": [(str(tmp_path / "raw"), 0, X.size)],
+    }
     made(tmp_path, Y_train={"data": Y}, X_train=external)
     refused("hdf5", tmp_path, "X_train is in another file")
 
@@ -136,7 +158,12 @@ def test_another_layout(tmp_path: Path) -> None:
 def test_offsets_that_cannot_be(tmp_path: Path) -> None:
     for offsets, word in (([5, 10], "offsets"), ([0, 20, 10], "offsets"), ([0, 10], "X_train")):
         labels = {"data": Y[: len(offsets) - 1]}
-        made(tmp_path, X_train={"data": np.zeros(30, np.uint8)}, Y_train=labels, offsets_train={"data": offsets})
+        made(
+            tmp_path,
+            X_train={"data": np.zeros(30, np.uint8)},
+            Y_train=labels,
+            offsets_train={"data": offsets},
+        )
         refused("hdf5-encoded", tmp_path, str(tmp_path / "data.h5"), word)
 
 
@@ -154,7 +181,9 @@ def test_an_empty_sample_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", HDF5)
-def test_a_file_that_vanishes_or_changes_between_opening_and_reading(name: str, tmp_path: Path) -> None:
+def test_a_file_that_vanishes_or_changes_between_opening_and_reading(
+    name: str, tmp_path: Path
+) -> None:
     root = copy_of(name, tmp_path)
     storage = opened(name, root)
     os.truncate(root / "data.h5", 3000)
@@ -167,7 +196,9 @@ def test_a_file_that_vanishes_or_changes_between_opening_and_reading(name: str, 
     assert open_files(root) == []
 
 
-def test_a_sample_that_the_drive_cannot_read_is_named_and_the_others_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_that_the_drive_cannot_read_is_named_and_the_others_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     storage = opened("hdf5-encoded")
     begin, pread = int(storage._positions[3]), os.pread
 
@@ -178,6 +209,8 @@ def test_a_sample_that_the_drive_cannot_read_is_named_and_the_others_are_read(mo
 
     monkeypatch.setattr(os, "pread", broken)
     with closing(storage):
-        with pytest.raises(SampleError, match=r"cannot be read \(Input/output error\); delete \S+ and it is made"):
+        with pytest.raises(
+            SampleError, match=r"cannot be read \(Input/output error\); delete \S+ and it is made"
+        ):
             storage.read_encoded(3)
         assert storage.read_encoded(4)

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from tests.engine.storage.preparing import PHOTOS, copy_of, expected, open_files, opened, refused, source_of
+from tests.engine.storage.preparing import (
+    PHOTOS,
+    copy_of,
+    expected,
+    open_files,
+    opened,
+    refused,
+    source_of,
+)
 from tests.engine_fixtures import error_in_one_line
 from vitprof.engine.storage import contract
 from vitprof.errors import SampleError
@@ -22,7 +30,9 @@ NAME = "litdata"
 def test_litdatas_own_dataset_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import litdata
 
-    monkeypatch.setattr("litdata.streaming.dataset._check_version_and_prompt_upgrade", lambda _: None)  # asks PyPI
+    monkeypatch.setattr(
+        "litdata.streaming.dataset._check_version_and_prompt_upgrade", lambda _: None
+    )  # asks PyPI
     dataset = litdata.StreamingDataset(str(copy_of(NAME, tmp_path) / "train"), shuffle=False)
     assert [bytes(image) for image in dataset] == source_of(PHOTOS).encoded(0, 20)
 
@@ -37,7 +47,9 @@ def in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     root, whole = copy_of(NAME, tmp_path), litdata_chunks.BinaryWriter
     monkeypatch.setattr(litdata_chunks, "BinaryWriter", of_eight)
-    monkeypatch.setenv("WORLD_SIZE", "2")  # as torchrun sets it: LitData would wait for the other one
+    monkeypatch.setenv(
+        "WORLD_SIZE", "2"
+    )  # as torchrun sets it: LitData would wait for the other one
     for path in (root / "train").iterdir():
         path.unlink()
     source = source_of(PHOTOS)
@@ -61,13 +73,18 @@ def test_samples_of_several_chunks_in_any_order(in_chunks: Path) -> None:
 
 
 def test_what_is_damaged_is_named(in_chunks: Path) -> None:
-    first, index = sorted((in_chunks / "train").glob("*.bin"))[0], in_chunks / "train" / "index.json"
+    first, index = (
+        sorted((in_chunks / "train").glob("*.bin"))[0],
+        in_chunks / "train" / "index.json",
+    )
     with closing(opened(NAME, in_chunks)) as storage:
         os.truncate(first, 1000)
         assert storage.read_encoded(8) == expected(NAME)[8]
         with error_in_one_line(SampleError, match=r"train: sample 3 cannot be read \("):
             storage.read_encoded(3)
-    index.write_text(json.dumps((whole := json.loads(index.read_text())) | {"chunks": whole["chunks"][1:]}))
+    index.write_text(
+        json.dumps((whole := json.loads(index.read_text())) | {"chunks": whole["chunks"][1:]})
+    )
     refused_at_first_sample(in_chunks, r"index.json cannot be read \(12 samples, not 20\)")
     for change in (lambda: index.write_text("nonsense"), index.unlink):
         change()

@@ -34,13 +34,19 @@ LMDB = ["lmdb", "lmdb-encoded"]
 def changed(root: Path, change: Callable[[Any], object]) -> None:
     """Do something to the file in a transaction."""
     path = str(root / "data.mdb")
-    with py_lmdb.open(path, subdir=False, lock=False, map_size=1 << 28) as env, env.begin(write=True) as txn:
+    with (
+        py_lmdb.open(path, subdir=False, lock=False, map_size=1 << 28) as env,
+        env.begin(write=True) as txn,
+    ):
         change(txn)
 
 
 def test_the_keys_and_how_densely_the_pixels_are_stored() -> None:
     path = place("lmdb").root / "data.mdb"
-    with py_lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env, env.begin() as txn:
+    with (
+        py_lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env,
+        env.begin() as txn,
+    ):
         keys = [bytes(key) for key, _ in txn.cursor()]
         meta = json.loads(txn.get(b"meta-test"))
         assert txn.get(b"test-00000042") == images_of(train=False)[42].tobytes()
@@ -48,10 +54,14 @@ def test_the_keys_and_how_densely_the_pixels_are_stored() -> None:
     assert keys[:3] == [b"meta-test", b"meta-train", b"test-00000000"]
     assert (keys[-1], len(keys)) == (b"train-00000599", 702)
     assert meta == {"n": 100, "shape": [28, 28, 1]}
-    assert 700 * 784 < path.stat().st_size < 1.2 * 700 * 784  # 1.05 of the training split, whose keys are the last
+    assert (
+        700 * 784 < path.stat().st_size < 1.2 * 700 * 784
+    )  # 1.05 of the training split, whose keys are the last
 
 
-def test_several_storages_share_what_is_open_and_one_may_close_twice_or_never(tmp_path: Path) -> None:
+def test_several_storages_share_what_is_open_and_one_may_close_twice_or_never(
+    tmp_path: Path,
+) -> None:
     """LMDB refuses to open a file twice; a link to it is the same file."""
     root, link = place("lmdb").root, tmp_path / "link"
     link.symlink_to(root)
@@ -114,7 +124,9 @@ def test_not_lmdb_or_of_another_data_set_or_without_any_of_its_keys(tmp_path: Pa
         ("lmdb-encoded", b"", "is empty"),
     ],
 )
-def test_a_missing_sample_or_a_wrong_length_is_named(name: str, value: bytes | None, what: str, tmp_path: Path) -> None:
+def test_a_missing_sample_or_a_wrong_length_is_named(
+    name: str, value: bytes | None, what: str, tmp_path: Path
+) -> None:
     root = copy_of(name, tmp_path)
     key = b"train-00000007"
     changed(root, lambda txn: txn.delete(key) if value is None else txn.put(key, value))
@@ -122,7 +134,9 @@ def test_a_missing_sample_or_a_wrong_length_is_named(name: str, value: bytes | N
     changed(root, lambda txn: txn.put(b"train-00000008", bytes(785)))
     storage = opened(name, root)
     assert storage.name_of(7) == f"{root / 'data.mdb'}: key train-00000007"
-    with error_in_one_line(SampleError, match=re.escape(f"{storage.name_of(7)} {what}; delete {root}")):
+    with error_in_one_line(
+        SampleError, match=re.escape(f"{storage.name_of(7)} {what}; delete {root}")
+    ):
         storage.read(torch.tensor([3, 7, 8])) if name == "lmdb" else storage.read_encoded(7)
     if name == "lmdb":
         assert np.array_equal(storage.read(torch.tensor([6])).numpy()[0], images_of()[6])

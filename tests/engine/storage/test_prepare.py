@@ -15,7 +15,16 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.storage.preparing import PHOTOS, assert_whole, damage_file, fill, images_of, place, prepare, read_all
+from tests.engine.storage.preparing import (
+    PHOTOS,
+    assert_whole,
+    damage_file,
+    fill,
+    images_of,
+    place,
+    prepare,
+    read_all,
+)
 from tests.engine_fixtures import SMALL, error_in_one_line, ticking
 from vitprof.engine.data import datasets, digits
 from vitprof.engine.data.datasets import MANIFEST
@@ -49,7 +58,11 @@ class Log:
 
     def done(self) -> list[int]:
         """Samples written, after each chunk."""
-        return [int(m[1]) for message in self.messages if (m := re.search(r"(\d+) of \d+ samples", message))]
+        return [
+            int(m[1])
+            for message in self.messages
+            if (m := re.search(r"(\d+) of \d+ samples", message))
+        ]
 
     def stop(self) -> bool:
         return len(self.done()) >= self._chunks
@@ -92,7 +105,9 @@ def test_what_it_cost_is_recorded_and_a_data_sets_own_files_need_no_making() -> 
 
 @usual
 @pytest.mark.parametrize("change", ["version", "maker"])
-def test_made_again_where_it_would_come_out_otherwise(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_made_again_where_it_would_come_out_otherwise(
+    change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = prepare("memmap").directory
     before = (root / MANIFEST).read_text()
     if change == "version":
@@ -130,7 +145,9 @@ def test_one_file_is_started_over_after_a_stop(name: str, monkeypatch: pytest.Mo
     with pytest.raises(JobStopped, match=rf"{name}; the next try starts over"):
         prepare(name, progress=log, stop=log.stop)
     directory = prepare(name, progress=second).directory
-    assert second.done() == ([4, 8, 12, 16, 20, 22] if name == "hdf5-encoded" else list(range(50, 701, 50)))
+    assert second.done() == (
+        [4, 8, 12, 16, 20, 22] if name == "hdf5-encoded" else list(range(50, 701, 50))
+    )
     assert sorted(os.listdir(directory.parent)) == [name, f"{name}.lock"]
     assert_whole(name)
 
@@ -138,7 +155,8 @@ def test_one_file_is_started_over_after_a_stop(name: str, monkeypatch: pytest.Mo
 @pytest.mark.slow
 @usual
 @pytest.mark.parametrize(
-    ("name", "samples"), [("memmap", 250), ("hdf5", 650), ("raw-files", 650), ("pt", 250), ("files", 250)]
+    ("name", "samples"),
+    [("memmap", 250), ("hdf5", 650), ("raw-files", 650), ("pt", 250), ("files", 250)],
 )
 def test_killed_and_started_again(name: str, samples: int, small_chunks: None) -> None:
     datasets.prepare("digits")
@@ -149,7 +167,9 @@ def test_killed_and_started_again(name: str, samples: int, small_chunks: None) -
 
     if not (child := os.fork()):
         try:
-            prepare(name, progress=kill, clock=ticking(10.0))  # the journal is written after each chunk
+            prepare(
+                name, progress=kill, clock=ticking(10.0)
+            )  # the journal is written after each chunk
         finally:
             os._exit(1)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
@@ -164,7 +184,9 @@ def test_killed_and_started_again(name: str, samples: int, small_chunks: None) -
 
 
 @usual
-@pytest.mark.parametrize("change", ["garbage", "none", {"boot": "another"}, {"made_of": {"maker": {}}}], ids=str)
+@pytest.mark.parametrize(
+    "change", ["garbage", "none", {"boot": "another"}, {"made_of": {"maker": {}}}], ids=str
+)
 def test_an_unusable_journal_means_starting_over(change: Any, small_chunks: None) -> None:
     """Of another boot: what was not yet on the disk is lost when the machine goes down."""
     log, second = Log(3), Log()
@@ -215,13 +237,28 @@ def test_several_at_once_make_it_once() -> None:
 @pytest.mark.parametrize(
     ("name", "file", "how", "named"),
     [
-        ("memmap", "train.npy", "cut", r"train\.npy is damaged \(470,527 bytes instead of 470,528\)"),
+        (
+            "memmap",
+            "train.npy",
+            "cut",
+            r"train\.npy is damaged \(470,527 bytes instead of 470,528\)",
+        ),
         ("memmap", "test.npy", "missing", r"test\.npy is missing"),
         ("memmap", LABELS, "missing", r"labels\.npz is missing"),
         ("memmap", MANIFEST, "missing", r"manifest\.json is missing"),
         ("memmap", MANIFEST, "empty", r"manifest\.json is damaged"),
-        ("raw-files", "images/train-000/train-000005", "missing", r"train-000/? is damaged \(599 files instead of 600"),
-        ("pt", "data/train-000005.pt", "missing", r"data/? is damaged \(699 files instead of 700\)"),
+        (
+            "raw-files",
+            "images/train-000/train-000005",
+            "missing",
+            r"train-000/? is damaged \(599 files instead of 600",
+        ),
+        (
+            "pt",
+            "data/train-000005.pt",
+            "missing",
+            r"data/? is damaged \(699 files instead of 700\)",
+        ),
     ],
 )
 def test_damage_is_noticed_and_named(name: str, file: str, how: str, named: str) -> None:
@@ -261,7 +298,9 @@ def test_a_full_disk_loses_no_file_of_many(small_chunks: None) -> None:
         prepare("raw-files", progress=log, stop=log.stop)
     following = partial_of("raw-files") / "images" / "train-000" / "train-000150"
     following.symlink_to("/dev/full")  # every write to it says that the disk is full
-    with error_in_one_line(DataError, match=r"disk full while writing \S+raw-files\.partial; free some space"):
+    with error_in_one_line(
+        DataError, match=r"disk full while writing \S+raw-files\.partial; free some space"
+    ):
         prepare("raw-files")
     following.unlink()
     prepare("raw-files", progress=second)
@@ -273,7 +312,14 @@ def test_a_full_disk_loses_no_file_of_many(small_chunks: None) -> None:
 @usual
 @pytest.mark.parametrize(
     ("name", "left"),
-    [("memmap", 0), ("pt-single", 300_000), ("hdf5", 0), ("hdf5-chunked", 300_000), ("lmdb", 0), ("lmdb", 300_000)],
+    [
+        ("memmap", 0),
+        ("pt-single", 300_000),
+        ("hdf5", 0),
+        ("hdf5-chunked", 300_000),
+        ("lmdb", 0),
+        ("lmdb", 300_000),
+    ],
 )
 def test_one_file_on_a_full_disk(
     name: str, left: int, small_chunks: None, small_disk: Path, monkeypatch: pytest.MonkeyPatch
@@ -283,8 +329,12 @@ def test_one_file_on_a_full_disk(
     (partial_of(name).parent / f"{name}.lock").touch()
     filler = fill(small_disk, left)
     with monkeypatch.context() as patch:
-        patch.setattr(making.data, "ensure_space", lambda *_: None)  # somebody else fills it meanwhile
-        with error_in_one_line(DataError, match=r"disk full while .* free some space or set VITPROF_HOME"):
+        patch.setattr(
+            making.data, "ensure_space", lambda *_: None
+        )  # somebody else fills it meanwhile
+        with error_in_one_line(
+            DataError, match=r"disk full while .* free some space or set VITPROF_HOME"
+        ):
             prepare(name)
     assert sorted(os.listdir(partial_of(name).parent)) == [f"{name}.lock"]
     filler.unlink()
@@ -293,16 +343,22 @@ def test_one_file_on_a_full_disk(
 
 
 @usual
-def test_too_little_room_and_no_manifest_are_seen_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_room_and_no_manifest_are_seen_beforehand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(DataError, match=rf"{tmp_path}/manifest\.json is missing"):
         making.prepare_storage("memmap", SMALL, tmp_path, progress=Log(), stop=lambda: False)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 1000))  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 1000)
+    )  # type: ignore[attr-defined]
     with pytest.raises(DataError, match=r"disk full: .* needs 0.5 MB and has 0.0 MB free"):
         prepare("memmap")
     assert not list(partial_of("memmap").glob("*.npy"))
 
 
-def test_a_home_that_cannot_be_written_to(read_only_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_that_cannot_be_written_to(
+    read_only_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("VITPROF_HOME", str(read_only_dir))
     with error_in_one_line(VitprofError, match=r"cannot write to .*read-only"):
         making.prepare_storage("memmap", SMALL, read_only_dir, progress=Log(), stop=lambda: False)
@@ -316,7 +372,9 @@ def damage_photos(root: Path) -> list[str]:
     return [files[3].name, files[11].name]
 
 
-def test_unreadable_samples_end_it_or_are_left_out(few_photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_samples_end_it_or_are_left_out(
+    few_photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = images_of(PHOTOS)
     monkeypatch.setattr(making, "MAX_CHUNK_SAMPLES", 4)
     names, log = damage_photos(few_photos), Log()
@@ -329,15 +387,21 @@ def test_unreadable_samples_end_it_or_are_left_out(few_photos: Path, monkeypatch
     manifest = json.loads((prepared.directory / MANIFEST).read_text())
     assert (manifest["n_train"], manifest["n_test"], manifest["n_unreadable"]) == (18, 2, 2)
     assert all(name in why for name, why in zip(names, manifest["unreadable"], strict=True))
-    storage = open_storage("memmap", PHOTOS, place("memmap", PHOTOS, skip_unreadable=True), train=True)
+    storage = open_storage(
+        "memmap", PHOTOS, place("memmap", PHOTOS, skip_unreadable=True), train=True
+    )
     assert np.array_equal(read_all(storage), np.delete(whole, [3, 11], axis=0))
     assert len(storage.labels) == 18
     assert not {Path(name).stem for name in names} & set(read_ids(prepared.directory, train=True))
-    with pytest.raises(DataError, match=rf"made without samples that cannot be read \(2; the first: .*{names[0]}"):
+    with pytest.raises(
+        DataError, match=rf"made without samples that cannot be read \(2; the first: .*{names[0]}"
+    ):
         prepare("memmap", PHOTOS)
 
 
-def test_leaving_out_survives_an_interruption(few_photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaving_out_survives_an_interruption(
+    few_photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(making, "MAX_CHUNK_SAMPLES", 4)
     damage_photos(few_photos)
 
@@ -360,5 +424,7 @@ def test_every_format_is_known() -> None:
     written = [name for name, entry in REGISTRY.items() if entry.format]
     assert wanted == set(written)
     assert set(STORAGES) == set(REGISTRY)
-    forms: list[Any] = [format_of(name) for name in written if all(map(installed, STORAGES[name].packages))]
+    forms: list[Any] = [
+        format_of(name) for name in written if all(map(installed, STORAGES[name].packages))
+    ]
     assert all(f.bytes_a_sample(SMALL) > 0 and f.version >= 1 for f in forms)

@@ -45,7 +45,14 @@ def test_images_in_whole_batches_and_into_a_buffer(name: str) -> None:
     storage = opened(name)
     images = images_of()
     assert storage.shape == (28, 28, 1)
-    for indices in ([5, len(images) - 1, 0, 5], [7], [3, 4, 5, 6], list(range(len(images))), [6, 5, 4], []):
+    for indices in (
+        [5, len(images) - 1, 0, 5],
+        [7],
+        [3, 4, 5, 6],
+        list(range(len(images))),
+        [6, 5, 4],
+        [],
+    ):
         batch = storage.read(torch.tensor(indices, dtype=torch.int64))
         assert batch.dtype == torch.uint8
         assert np.array_equal(batch.numpy(), images[indices])
@@ -104,7 +111,9 @@ def test_a_forked_child_opens_files_anew() -> None:
     generation = Process.generation
 
     def work() -> None:
-        torch.set_num_threads(1)  # as DataLoader's workers do: OpenMP's threads do not survive a fork
+        torch.set_num_threads(
+            1
+        )  # as DataLoader's workers do: OpenMP's threads do not survive a fork
         assert {key: samples(storage) for key, storage in storages.items()} == wanted
         assert {storages[name, True]._opened_by for name in LIBRARY} == {generation + 1}
         assert storages["lmdb", True]._opened is storages["lmdb", False]._opened
@@ -120,21 +129,36 @@ def test_a_forked_child_opens_files_anew() -> None:
 
 @pytest.mark.parametrize(
     ("name", "files_to_open", "files_a_batch"),
-    [("memmap", 1, 0), ("pt-single", 1, 0), ("pt-whole", 1, 0), ("raw-files", 0, 10), ("pt", 0, 10), ("files", 0, 10)]
+    [
+        ("memmap", 1, 0),
+        ("pt-single", 1, 0),
+        ("pt-whole", 1, 0),
+        ("raw-files", 0, 10),
+        ("pt", 0, 10),
+        ("files", 0, 10),
+    ]
     + [(name, 0, 0) for name in LIBRARY],
 )
-def test_a_slow_drive_is_told_what_is_read(name: str, files_to_open: int, files_a_batch: int) -> None:
+def test_a_slow_drive_is_told_what_is_read(
+    name: str, files_to_open: int, files_a_batch: int
+) -> None:
     throttle = Counting()
     storage = opened(name, throttle=throttle)
     whole = name == "pt-whole"  # delivered once
-    assert throttle.total == ((place(name).root / "train.pt").stat().st_size if whole else 0, files_to_open)
+    assert throttle.total == (
+        (place(name).root / "train.pt").stat().st_size if whole else 0,
+        files_to_open,
+    )
     if hasattr(storage, "read"):
         storage.read(torch.arange(10))
         files = [Path(p) for p in getattr(storage, "_paths", [])[:10]]
         n_bytes = sum(p.stat().st_size for p in files) if files else 7840
     else:
         n_bytes = sum(len(storage.read_encoded(i)) for i in range(10))
-    assert throttle.total == (throttle.reads[0][0] if whole else n_bytes, files_to_open + files_a_batch)
+    assert throttle.total == (
+        throttle.reads[0][0] if whole else n_bytes,
+        files_to_open + files_a_batch,
+    )
     storage.close()
 
 
@@ -158,7 +182,10 @@ def test_a_damaged_idx_file_is_named_in_one_line(name: str, tmp_path: Path) -> N
 
 def test_idx_augmented() -> None:
     root = Place(datasets.prepare("digits"))
-    plain, augmented = IdxStorage(SMALL, root, True).dataset(), IdxStorage(SMALL, root, True, augment=True).dataset()
+    plain, augmented = (
+        IdxStorage(SMALL, root, True).dataset(),
+        IdxStorage(SMALL, root, True, augment=True).dataset(),
+    )
     torch.manual_seed(0)
     first, second = augmented[5][0], augmented[5][0]
     assert first.shape == plain[5][0].shape

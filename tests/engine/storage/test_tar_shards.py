@@ -8,7 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.engine.storage.preparing import PHOTOS, copy_of, expected, open_files, opened, place, refused, source_of
+from tests.engine.storage.preparing import (
+    PHOTOS,
+    copy_of,
+    expected,
+    open_files,
+    opened,
+    place,
+    refused,
+    source_of,
+)
 from tests.engine_fixtures import error_in_one_line
 from vitprof.engine.storage import tar_shards
 from vitprof.errors import DataError, SampleError
@@ -38,7 +47,9 @@ def test_what_is_damaged_is_named(tmp_path: Path) -> None:
     root = copy_of(NAME, tmp_path)
     index, whole = root / "train-index.npy", np.load(root / "train-index.npy")
     np.save(index, whole[1:])
-    refused(NAME, root, "train-index.npy cannot be read (it holds int64 (19, 2), not int64 (20, 2))")
+    refused(
+        NAME, root, "train-index.npy cannot be read (it holds int64 (19, 2), not int64 (20, 2))"
+    )
     index.write_bytes(b"nonsense")
     refused(NAME, root, "train-index.npy cannot be read (it is damaged)")
     index.unlink()
@@ -47,7 +58,9 @@ def test_what_is_damaged_is_named(tmp_path: Path) -> None:
     os.truncate(root / "train-000000.tar", int(whole[7, 0]) + 10)
     with closing(opened(NAME, root)) as storage:
         assert storage.read_encoded(6) == expected(NAME)[6]
-        with error_in_one_line(SampleError, match=r"000000007 is empty, or its shard too short; delete"):
+        with error_in_one_line(
+            SampleError, match=r"000000007 is empty, or its shard too short; delete"
+        ):
             storage.read_encoded(7)
     (root / "train-000000.tar").unlink()
     with pytest.raises(DataError, match="No such file"):

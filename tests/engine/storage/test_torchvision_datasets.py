@@ -31,8 +31,12 @@ def plain(root: Path, *, augment: bool) -> datasets.ImageFolder:
     )
 
 
-@pytest.mark.parametrize(("train", "augment"), [(True, True), (True, False), (False, False), (False, True)])
-def test_samples_are_torchvisions_also_in_a_worker(few_photos: Path, train: bool, augment: bool) -> None:
+@pytest.mark.parametrize(
+    ("train", "augment"), [(True, True), (True, False), (False, False), (False, True)]
+)
+def test_samples_are_torchvisions_also_in_a_worker(
+    few_photos: Path, train: bool, augment: bool
+) -> None:
     storage = ImageFolderStorage(INFO, Place(few_photos), train, augment=augment)
     expected = plain(few_photos / ("train" if train else "test"), augment=augment and train)
     assert len(storage) == len(expected) == (INFO.n_train if train else INFO.n_test)
@@ -56,7 +60,9 @@ def test_the_throttle_is_told_of_every_file(few_photos: Path) -> None:
     storage = ImageFolderStorage(INFO, Place(few_photos, throttle), True)
     samples = storage.dataset()
     assert throttle.reads == []
-    assert torch.equal(samples[4][0], ImageFolderStorage(INFO, Place(few_photos), True).dataset()[4][0])
+    assert torch.equal(
+        samples[4][0], ImageFolderStorage(INFO, Place(few_photos), True).dataset()[4][0]
+    )
     samples[7]
     assert throttle.reads == [(Path(storage.name_of(i)).stat().st_size, 1) for i in (4, 7)]
 

@@ -24,7 +24,9 @@ WORKERS = f"{OWN_SCRIPT}/workers=2"
 
 
 @pytest.fixture
-def manager(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobManager]:
+def manager(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[JobManager]:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setattr(trials, "POLL_S", 0.005)
     made = JobManager(store, logs=tmp_path / "logs")
@@ -32,12 +34,25 @@ def manager(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     made.shutdown()
 
 
-def made(store: RunStore, folder: Path, *words: str, vary: tuple[str, ...] = ("workers=2",), **more: object) -> int:
+def made(
+    store: RunStore,
+    folder: Path,
+    *words: str,
+    vary: tuple[str, ...] = ("workers=2",),
+    **more: object,
+) -> int:
     (folder / "work").mkdir()
     command = (sys.executable, "-m", "tests.jobs.pretend", *words)
     script = OwnScript(command, str(folder / "work"), tuple(map(read_varied, vary)))
-    known: dict[str, object] = {"repeats": 2, "until_decided": False, "early_stop": False, "baseline": UNCHANGED}
-    spec = TournamentSpec(own_config("", steps=60), (OWN_SCRIPT,), (1,), script=script, **(known | more))  # type: ignore[arg-type]
+    known: dict[str, object] = {
+        "repeats": 2,
+        "until_decided": False,
+        "early_stop": False,
+        "baseline": UNCHANGED,
+    }
+    spec = TournamentSpec(
+        own_config("", steps=60), (OWN_SCRIPT,), (1,), script=script, **(known | more)
+    )  # type: ignore[arg-type]
     return create_tournament(store, spec)
 
 
@@ -52,7 +67,10 @@ def ran(manager: JobManager, number: int, *, agreed: bool = False) -> StoredTour
 
 
 def roles(store: RunStore, number: int) -> list[str]:
-    return [r.role.partition("/")[2] for r in store.runs(group_key=f"tournament:{number}", oldest_first=True)]
+    return [
+        r.role.partition("/")[2]
+        for r in store.runs(group_key=f"tournament:{number}", oldest_first=True)
+    ]
 
 
 @pytest.mark.slow
@@ -73,7 +91,9 @@ def test_from_the_first_trial_to_the_answer(manager: JobManager, tmp_path: Path)
     ran(manager, number)
     best = "workers=2/prefetch_factor=4"
     assert roles(store, number) == ["unchanged#1", f"{best}#1", f"{best}#2", "unchanged#2"]
-    assert (tmp_path / "work" / "model.pt").read_text() == "of trial 4", "each start has a number of its own"
+    assert (tmp_path / "work" / "model.pt").read_text() == "of trial 4", (
+        "each start has a number of its own"
+    )
     view = TournamentView(store, number)
     now = view.look()
     assert (now.tournament.status, now.n_train) == ("done", 80)
@@ -81,7 +101,10 @@ def test_from_the_first_trial_to_the_answer(manager: JobManager, tmp_path: Path)
     row = board.rows[0]
     assert row.key == f"{OWN_SCRIPT}/{best}"
     assert (row.entry.workers, row.entry.batch_size, row.entry.page_cache) == (2, 8, "as-is")
-    assert (row.speed_up, row.entry.losses) == (pytest.approx(4, rel=0.02), "changes the losses: from step 0")
+    assert (row.speed_up, row.entry.losses) == (
+        pytest.approx(4, rel=0.02),
+        "changes the losses: from step 0",
+    )
     chosen = recommend(board)
     assert chosen is not None
     assert chosen.key == row.key
@@ -96,7 +119,9 @@ def test_from_the_first_trial_to_the_answer(manager: JobManager, tmp_path: Path)
 
 @pytest.mark.slow
 def test_a_setting_that_fails_leaves_the_others(manager: JobManager, tmp_path: Path) -> None:
-    number = made(manager.store, tmp_path, "fails", vary=("workers=0,1,2", "batch_size=8,16"), repeats=1)
+    number = made(
+        manager.store, tmp_path, "fails", vary=("workers=0,1,2", "batch_size=8,16"), repeats=1
+    )
     ran(manager, number, agreed=True)
     now = TournamentView(manager.store, number).look()
     statuses = {e.key.removeprefix(f"{OWN_SCRIPT}/"): e.status for e in now.entries}
@@ -108,13 +133,17 @@ def test_a_setting_that_fails_leaves_the_others(manager: JobManager, tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_first_trial_that_fails_ends_it_and_can_be_run_again(manager: JobManager, tmp_path: Path) -> None:
+def test_a_first_trial_that_fails_ends_it_and_can_be_run_again(
+    manager: JobManager, tmp_path: Path
+) -> None:
     number = made(manager.store, tmp_path)
     folder = tmp_path / "work"
     folder.rename(tmp_path / "away")
     found = ran(manager, number)
     assert found.status == "stopped"
-    assert found.note.startswith("the first trial, the script as it is, did not end as it should: cannot start ")
+    assert found.note.startswith(
+        "the first trial, the script as it is, did not end as it should: cannot start "
+    )
     (tmp_path / "away").rename(folder)
     assert ran(manager, number).status == "paused"
 
@@ -128,7 +157,9 @@ def test_nothing_to_compare(manager: JobManager, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_stop_ends_the_trial_under_way_and_keeps_what_there_is(manager: JobManager, tmp_path: Path) -> None:
+def test_a_stop_ends_the_trial_under_way_and_keeps_what_there_is(
+    manager: JobManager, tmp_path: Path
+) -> None:
     number = made(manager.store, tmp_path, "hangs")
     runner = TournamentRunner(manager, number)
     log = tmp_path / "logs" / "run-1.log"

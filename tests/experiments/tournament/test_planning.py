@@ -19,7 +19,9 @@ BASE = RunConfig(device="simulated:2,10", threads=1, steps=10, seed=7)
 
 
 def made(**values: Any) -> TournamentSpec:
-    return TournamentSpec(**({"base": BASE, "strategies": ("memory", "workers"), "batch_sizes": (32, 64)} | values))
+    return TournamentSpec(
+        **({"base": BASE, "strategies": ("memory", "workers"), "batch_sizes": (32, 64)} | values)
+    )
 
 
 def keys(**values: Any) -> list[str]:
@@ -27,11 +29,20 @@ def keys(**values: Any) -> list[str]:
 
 
 def test_every_combination_with_workers_where_a_strategy_takes_them() -> None:
-    assert keys() == ["memory/b32/w-/as-is", "memory/b64/w-/as-is", "workers/b32/w2/as-is", "workers/b64/w2/as-is"]
+    assert keys() == [
+        "memory/b32/w-/as-is",
+        "memory/b64/w-/as-is",
+        "workers/b32/w2/as-is",
+        "workers/b64/w2/as-is",
+    ]
     expected = ["memory/b32/w-/as-is", "workers/b32/w0/as-is", "workers/b32/w1/as-is"]
     assert keys(workers=(0, 1), batch_sizes=(32,)) == expected
     for trial in plan(made()):
-        assert (trial.config.seed, trial.config.steps, trial.config.device) == (7, 10, "simulated:2,10")
+        assert (trial.config.seed, trial.config.steps, trial.config.device) == (
+            7,
+            10,
+            "simulated:2,10",
+        )
         assert trial.config.loader is not None
         assert trial.key.startswith(f"{trial.config.strategy}/b{trial.config.batch_size}/")
 
@@ -44,10 +55,16 @@ def test_what_is_refused_stays_with_its_reason() -> None:
     assert "60000 samples" in why["memory/b70000/w-/as-is"]
     assert "cannot load digits" in why["dali/b32/w2/as-is"]
     planned = plan(made(), lambda config: "no room" if config.batch_size == 64 else "")
-    assert [t.refused for t in planned] == ["", "no room", "", "no room"], "a reason of this machine"
-    planned = plan(made(strategies=("memory",), batch_sizes=(32,), page_caches=("as-is", "warm", "cold")))
+    assert [t.refused for t in planned] == ["", "no room", "", "no room"], (
+        "a reason of this machine"
+    )
+    planned = plan(
+        made(strategies=("memory",), batch_sizes=(32,), page_caches=("as-is", "warm", "cold"))
+    )
     known = [(t.key, bool(t.refused)) for t in planned]
-    assert known == [("memory/b32/w-/as-is", False), ("memory/b32/w-/cold", True)], "in memory there is no page cache"
+    assert known == [("memory/b32/w-/as-is", False), ("memory/b32/w-/cold", True)], (
+        "in memory there is no page cache"
+    )
 
 
 def test_shared_settings_go_where_they_are_taken_and_the_baseline_is_a_trial() -> None:
@@ -70,7 +87,9 @@ def test_rounds(repeats: int) -> None:
     assert [number for number, _ in turns] == [r for r in range(1, repeats + 1) for _ in range(4)]
     assert set(Counter(t.key for _, t in turns).values()) == {repeats}
     assert not [t for _, t in turns if t.refused]
-    assert len({turns[4 * r][1].key for r in range(repeats)}) == repeats  # each round begins elsewhere
+    assert (
+        len({turns[4 * r][1].key for r in range(repeats)}) == repeats
+    )  # each round begins elsewhere
 
 
 def test_a_bad_one_is_not_kept(store: RunStore) -> None:
@@ -82,19 +101,37 @@ def test_a_bad_one_is_not_kept(store: RunStore) -> None:
 
 
 def test_a_proof_runs_the_job_and_the_advised_one_for_as_long() -> None:
-    config, same = dataclasses.replace(BASE, strategy="workers", name="mine"), "workers/b128/w2/as-is"
+    config, same = (
+        dataclasses.replace(BASE, strategy="workers", name="mine"),
+        "workers/b128/w2/as-is",
+    )
     for advised, key in (
         ({"strategy": "memory"}, "memory/b128/w-/as-is"),
         ({"batch_size": 256}, "workers/b256/w2/as-is"),
-        ({"compile": True, "compile_mode": "reduce-overhead"}, f"{same}/compile/compile mode reduce-overhead"),
+        (
+            {"compile": True, "compile_mode": "reduce-overhead"},
+            f"{same}/compile/compile mode reduce-overhead",
+        ),
         ({"prefetch_factor": 4}, f"{same}/prefetch factor 4"),
     ):
         spec = planning.in_turns(config, dataclasses.replace(config, **advised), of_run=7)  # type: ignore[arg-type]
         planned = plan(TournamentSpec.from_dict(spec.to_dict()))
         assert [t.key for t in planned] == [same, key]
-        made = {(t.config.seconds, t.config.steps, t.config.evaluate, t.config.name) for t in planned}
+        made = {
+            (t.config.seconds, t.config.steps, t.config.evaluate, t.config.name) for t in planned
+        }
         assert made == {(3.0, None, False, "")}
         assert key_in_words(key).split(", ")[0] == planned[1].config.strategy
-        assert (spec.of_run, spec.title, planning.baseline_of(spec, planned)) == (7, "proof for run 7", same)
-    jobs = (dataclasses.replace(config, strategy="memory"), config, dataclasses.replace(config, prefetch_factor=4))
-    assert len({t.key for t in plan(planning.in_turns(*jobs))}) == 3, "no runs of two jobs under one key"
+        assert (spec.of_run, spec.title, planning.baseline_of(spec, planned)) == (
+            7,
+            "proof for run 7",
+            same,
+        )
+    jobs = (
+        dataclasses.replace(config, strategy="memory"),
+        config,
+        dataclasses.replace(config, prefetch_factor=4),
+    )
+    assert len({t.key for t in plan(planning.in_turns(*jobs))}) == 3, (
+        "no runs of two jobs under one key"
+    )

@@ -28,7 +28,16 @@ from vitprof.store import RunStore
 from vitprof.store.tournaments import add_rounds, set_status, tournament
 
 BASE = RunConfig(
-    **(CHEAP | {"device": "simulated:1,5", "steps": 30, "evaluate": False, "isolation": "thread", "warmup_steps": 2})
+    **(
+        CHEAP
+        | {
+            "device": "simulated:1,5",
+            "steps": 30,
+            "evaluate": False,
+            "isolation": "thread",
+            "warmup_steps": 2,
+        }
+    )
 )
 SLOW = "simulated:200,0"
 OTHERS_OF = tournament_view.others_of
@@ -43,7 +52,9 @@ def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     # a look of 10 ms on a busy machine put the next one off for a second
     monkeypatch.setattr(tournament_trials, "LOOK_SHARE", 1.0)
     monkeypatch.setattr("vitprof.jobs.supervisor.FLUSH_EVERY_S", 0.02)
-    by_others(monkeypatch, 0.0)  # a round that what runs beside the tests slowed down would be run again
+    by_others(
+        monkeypatch, 0.0
+    )  # a round that what runs beside the tests slowed down would be run again
 
 
 def by_others(monkeypatch: pytest.MonkeyPatch, cores: float) -> None:
@@ -53,14 +64,20 @@ def by_others(monkeypatch: pytest.MonkeyPatch, cores: float) -> None:
 def made(store: RunStore, device: str = "simulated:1,5", steps: int = 12, **values: Any) -> int:
     base = dataclasses.replace(BASE, device=device, steps=steps)
     known = {"base": base, "strategies": ("memory",), "batch_sizes": (16, 32), "repeats": 2}
-    return create_tournament(store, TournamentSpec(**(known | {"until_decided": False, "early_stop": False} | values)))
+    return create_tournament(
+        store, TournamentSpec(**(known | {"until_decided": False, "early_stop": False} | values))
+    )
 
 
 def made_uneven(store: RunStore, steps: int, latency_ms: float = 0.3) -> int:
     """Of one batch size: the second setting waits at least `latency_ms` for each file, the first for nothing."""
-    base = dataclasses.replace(BASE, device="simulated:2,0", steps=steps, slow_latency_ms=latency_ms)
+    base = dataclasses.replace(
+        BASE, device="simulated:2,0", steps=steps, slow_latency_ms=latency_ms
+    )
     strategies = ("memory", "slow-drive")
-    return made(store, base=base, strategies=strategies, workers=(0,), batch_sizes=(32,), early_stop=True)
+    return made(
+        store, base=base, strategies=strategies, workers=(0,), batch_sizes=(32,), early_stop=True
+    )
 
 
 def ran(manager: JobManager, number: int) -> TournamentView:
@@ -70,7 +87,9 @@ def ran(manager: JobManager, number: int) -> TournamentView:
 
 
 def statuses(store: RunStore, number: int) -> list[tuple[str, str]]:
-    return [(r.role, r.status) for r in store.runs(group_key=f"tournament:{number}", oldest_first=True)]
+    return [
+        (r.role, r.status) for r in store.runs(group_key=f"tournament:{number}", oldest_first=True)
+    ]
 
 
 def wait_for_training(store: RunStore, number: int) -> None:
@@ -82,7 +101,10 @@ def wait_for_training(store: RunStore, number: int) -> None:
 
 
 def test_what_was_not_tried_takes_what_others_took_for_their_samples_or_less() -> None:
-    for device, other_s in (("cpu", 4.0), ("simulated:10,0", 2.0)):  # 4 s for its samples; the device takes 1 s
+    for device, other_s in (
+        ("cpu", 4.0),
+        ("simulated:10,0", 2.0),
+    ):  # 4 s for its samples; the device takes 1 s
         base = RunConfig(device=device, steps=100)
         planned = plan(TournamentSpec(base=base, strategies=("memory",), batch_sizes=(32, 64)))
         took = {planned[0].key: [2.0], planned[1].key: []}
@@ -97,18 +119,35 @@ class TestToTheEnd:
         number = made(store, strategies=("memory", "preprocessed", "dali"), batch_sizes=(32,))
         view = ran(manager, number)
         other = "preprocessed/b32/w-/as-is"
-        assert statuses(store, number) == [(f"{k}#{n}", "done") for k, n in ((B, 1), (other, 1), (other, 2), (B, 2))]
+        assert statuses(store, number) == [
+            (f"{k}#{n}", "done") for k, n in ((B, 1), (other, 1), (other, 2), (B, 2))
+        ]
         now = view.look()
-        assert (now.tournament.status, now.tournament.held, now.tournament.note) == ("done", False, "")
-        assert (now.progress.done, now.progress.total, now.progress.fraction, now.progress.seconds_left) == (4, 4, 1, 0)
+        assert (now.tournament.status, now.tournament.held, now.tournament.note) == (
+            "done",
+            False,
+            "",
+        )
+        assert (
+            now.progress.done,
+            now.progress.total,
+            now.progress.fraction,
+            now.progress.seconds_left,
+        ) == (4, 4, 1, 0)
         by_key = {e.key: e for e in now.entries}
-        assert {k: e.status for k, e in by_key.items()} == {B: "done", other: "done", "dali/b32/w2/as-is": "refused"}
+        assert {k: e.status for k, e in by_key.items()} == {
+            B: "done",
+            other: "done",
+            "dali/b32/w2/as-is": "refused",
+        }
         assert "cannot load digits" in by_key["dali/b32/w2/as-is"].reason
         for key in (B, other):
             assert [o.round for o in by_key[key].outcomes] == [1, 2]
             for o in by_key[key].outcomes:
                 steps = store.steps(o.run_id)
-                assert len(o.blocks_per_s) in ((10,) if key == B else (4, 10))  # the other one has a queue
+                assert len(o.blocks_per_s) in (
+                    (10,) if key == B else (4, 10)
+                )  # the other one has a queue
                 assert o.summary is not None
                 whole = 320 / steps["step_s"][2:].sum()
                 assert len(o.blocks_per_s) / np.sum(1 / o.blocks_per_s) == pytest.approx(whole)
@@ -123,18 +162,30 @@ class TestToTheEnd:
         assert board.baseline == B
         assert {row.key for row in board.rows if row.rank} == {B, other}
 
-    def test_a_failed_trial_stays_with_its_reason(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_failed_trial_stays_with_its_reason(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         number = made(manager.store)
         monkeypatch.setattr("vitprof.engine.train.open_trainer", _failing_for(16))
         now = ran(manager, number).look()
-        assert statuses(manager.store, number) == [(f"{A}#1", "failed"), (f"{B}#1", "done"), (f"{B}#2", "done")]
+        assert statuses(manager.store, number) == [
+            (f"{A}#1", "failed"),
+            (f"{B}#1", "done"),
+            (f"{B}#2", "done"),
+        ]
         lost = now.entries[0]
-        assert (lost.status, "no room for it" in lost.reason, lost.outcomes[0].blocks_per_s.size) == ("failed", True, 0)
+        assert (
+            lost.status,
+            "no room for it" in lost.reason,
+            lost.outcomes[0].blocks_per_s.size,
+        ) == ("failed", True, 0)
         assert (now.progress.done, now.progress.total, now.tournament.status) == (3, 3, "done")
         assert [e.n_made for e in now.entries] == [1, 2]
 
     @pytest.mark.slow
-    def test_a_store_that_fails_beside_a_run(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_store_that_fails_beside_a_run(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """The run is stopped, and the tournament let go as soon as the store takes it."""
         store = manager.store
         number = made(store, device=SLOW, steps=1000)
@@ -152,7 +203,9 @@ class TestToTheEnd:
         now = tournament(store, number)
         assert (now.status, now.held, now.note) == ("paused", False, "the run store failed: locked")
 
-    def test_none_can_be_run_here(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_none_can_be_run_here(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         number, of_a_baseline = made(manager.store), made(manager.store, baseline=A)
         monkeypatch.setattr(jobs, "why_not_here", lambda config, machine: "the moon is full")
         assert TournamentRunner(manager, number).join(60)
@@ -186,7 +239,12 @@ def _failing_for(batch_size: int) -> Any:
 
 
 def test_what_is_told_of_how_a_setting_reads(store: RunStore) -> None:
-    number = made(store, strategies=("memory", "pt-whole", "hdf5-chunked", "staged"), batch_sizes=(32,), workers=(0,))
+    number = made(
+        store,
+        strategies=("memory", "pt-whole", "hdf5-chunked", "staged"),
+        batch_sizes=(32,),
+        workers=(0,),
+    )
     entries = {e.strategy: e for e in TournamentView(store, number).look().entries}
     orders = {"memory": "full", "pt-whole": "none", "hdf5-chunked": "block", "staged": "full"}
     assert {name: e.shuffle for name, e in entries.items()} == orders
@@ -199,7 +257,9 @@ class TestEarlyStop:
         monkeypatch.setattr(tournament_trials, "LOOK_S", 0.01)
 
     @pytest.mark.slow
-    def test_nothing_is_cut_while_others_run(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_nothing_is_cut_while_others_run(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         by_others(monkeypatch, 1.2)
         number = made_uneven(manager.store, 60)
         ran(manager, number)
@@ -210,11 +270,17 @@ class TestEarlyStop:
         number = made_uneven(manager.store, 120)
         slow, done = "slow-drive/b32/w0/as-is", "done"
         view = ran(manager, number)
-        assert statuses(manager.store, number) == [(f"{B}#1", done), (f"{slow}#1", "stopped"), (f"{B}#2", done)]
+        assert statuses(manager.store, number) == [
+            (f"{B}#1", done),
+            (f"{slow}#1", "stopped"),
+            (f"{B}#2", done),
+        ]
         now = view.look()
         entry = now.entries[1]
         assert (entry.status, entry.throttled) == ("cut", True)
-        steps = re.match(r"cut short after (\d+) .* and memory, batch 32 makes at least", entry.reason)
+        steps = re.match(
+            r"cut short after (\d+) .* and memory, batch 32 makes at least", entry.reason
+        )
         assert int(steps[1]) >= 50  # half of its budget at least, as far as it was written
         (outcome,) = entry.outcomes
         assert (outcome.status, len(outcome.blocks_per_s)) == ("cut", 20)
@@ -222,7 +288,9 @@ class TestEarlyStop:
         assert (now.progress.done, now.progress.total, now.tournament.status) == (3, 3, "done")
 
     @pytest.mark.slow
-    @pytest.mark.parametrize(("device", "sizes"), [("simulated:4,0", (320, 16)), ("simulated:2,0", (16, 320))])
+    @pytest.mark.parametrize(
+        ("device", "sizes"), [("simulated:4,0", (320, 16)), ("simulated:2,0", (16, 320))]
+    )
     def test_not_for_another_batch_size_and_never_the_baseline(
         self, manager: JobManager, device: str, sizes: tuple[int, int]
     ) -> None:
@@ -231,10 +299,14 @@ class TestEarlyStop:
         assert [status for _, status in statuses(manager.store, number)] == ["done"] * 4
 
     @pytest.mark.slow
-    def test_one_without_data_holds_nobody_up(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_without_data_holds_nobody_up(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(tournament_trials, "LEAST_PATIENCE_S", 0.25)
         monkeypatch.setattr(tournament_trials, "PATIENCE_RUNS", 0.0)
-        number = made_uneven(manager.store, 30, latency_ms=100.0)  # 3.2 s to the first step, however busy the machine
+        number = made_uneven(
+            manager.store, 30, latency_ms=100.0
+        )  # 3.2 s to the first step, however busy the machine
         now = ran(manager, number).look()
         assert [e.status for e in now.entries] == ["done", "cut"]
         assert now.entries[1].reason == "no step after 250 ms; run it alone, without early stop"
@@ -243,7 +315,9 @@ class TestEarlyStop:
 
     @pytest.mark.slow
     def test_not_run_again(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
-        number = made_uneven(manager.store, 25, latency_ms=4.0)  # a busy machine slows the other one down, and not it
+        number = made_uneven(
+            manager.store, 25, latency_ms=4.0
+        )  # a busy machine slows the other one down, and not it
         slow = "slow-drive/b32/w0/as-is"
         monkeypatch.setattr(tournament_trials, "LOOK_S", 60.0)
         by_others(monkeypatch, 0.1)
@@ -251,25 +325,38 @@ class TestEarlyStop:
         assert (f"{slow}#1", "done") in statuses(manager.store, number)
         assert (f"{slow}#2", "done") not in statuses(manager.store, number)
         assert entry.status == "cut"
-        assert re.match(r"not run again after round 1: \S+ samples/s so far, at most \S+ without other", entry.reason)
+        assert re.match(
+            r"not run again after round 1: \S+ samples/s so far, at most \S+ without other",
+            entry.reason,
+        )
         assert "memory, batch 32 makes at least" in entry.reason
 
 
 class TestUntilItIsDecided:
     @pytest.mark.slow
-    def test_one_round_decides_nothing_and_two_of_a_large_difference_do(self, manager: JobManager) -> None:
-        number = made(manager.store, "simulated:1,50", 40, batch_sizes=(8, 64), repeats=1, until_decided=True)
+    def test_one_round_decides_nothing_and_two_of_a_large_difference_do(
+        self, manager: JobManager
+    ) -> None:
+        number = made(
+            manager.store, "simulated:1,50", 40, batch_sizes=(8, 64), repeats=1, until_decided=True
+        )
         view = ran(manager, number)
         assert rounds_of(view.look()) == 2
-        assert statuses(manager.store, number)[:2] == [(f"memory/b{n}/w-/as-is#1", "done") for n in (8, 64)]
+        assert statuses(manager.store, number)[:2] == [
+            (f"memory/b{n}/w-/as-is#1", "done") for n in (8, 64)
+        ]
         assert view.look().progress.total == view.look().progress.done == 4
         found = recommend(view.board())
         assert found is not None
         assert (found.key, view.look().tournament.note) == ("memory/b64/w-/as-is", "")
 
     @pytest.mark.slow
-    def test_a_spoiled_round_is_run_again(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(tournament_trials, "spoiled", lambda entry: {1: 1.5} if entry.key == A else {})
+    def test_a_spoiled_round_is_run_again(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(
+            tournament_trials, "spoiled", lambda entry: {1: 1.5} if entry.key == A else {}
+        )
         number = made(manager.store, repeats=2)
         assert ran(manager, number).look().tournament.status == "done"
         keys = [key for key, _ in statuses(manager.store, number)]
@@ -293,7 +380,10 @@ class TestUntilItIsDecided:
         number = made(manager.store, repeats=1, until_decided=True)
         ran(manager, number)
         found = tournament(manager.store, number)
-        assert (found.status, found.note) == ("done", "undecided after 2 rounds; more rounds may decide it")
+        assert (found.status, found.note) == (
+            "done",
+            "undecided after 2 rounds; more rounds may decide it",
+        )
         assert len(statuses(manager.store, number)) == 4
         add_rounds(manager.store, number, 1)
         assert tournament(manager.store, number).status == "paused"
@@ -304,7 +394,9 @@ class TestUntilItIsDecided:
 
 class TestInterrupted:
     @pytest.mark.slow
-    def test_stopped_and_resumed(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_stopped_and_resumed(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         store, person = manager.store, "ada"
         monkeypatch.setattr(users, "_source", [lambda: person])
         number = made(store, SLOW, 60, repeats=1)
@@ -317,7 +409,9 @@ class TestInterrupted:
             TournamentRunner(manager, number)
         person = "bob"
         for stop in (runners.stop, runners.pause):
-            with pytest.raises(JobError, match=f"tournament {number} was started by ada; others cannot stop it"):
+            with pytest.raises(
+                JobError, match=f"tournament {number} was started by ada; others cannot stop it"
+            ):
                 stop(number)
         person = "ada"
         runners.stop(number)
@@ -326,11 +420,17 @@ class TestInterrupted:
         now = TournamentView(store, number).look()
         assert (now.tournament.status, now.progress.done) == ("stopped", 0)
         assert [run.started_by for run in store.runs()] == ["ada"], "the thread's runs too"
-        assert [(e.status, e.reason) for e in now.entries] == [("stopped", "stopped by the user")] * 2
+        assert [(e.status, e.reason) for e in now.entries] == [
+            ("stopped", "stopped by the user")
+        ] * 2
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(JobManager, "submit", _on("simulated:1,5"))
             assert runners.run(number).join(60)
-        assert statuses(store, number) == [(f"{A}#1", "stopped"), (f"{A}#1", "done"), (f"{B}#1", "done")]
+        assert statuses(store, number) == [
+            (f"{A}#1", "stopped"),
+            (f"{A}#1", "done"),
+            (f"{B}#1", "done"),
+        ]
         now = TournamentView(store, number).look()
         assert [e.status for e in now.entries] == ["done", "done"]
         assert [len(e.outcomes) for e in now.entries] == [1, 1]  # the half-done one counts no more
@@ -338,7 +438,9 @@ class TestInterrupted:
         runners.shutdown()
 
     @pytest.mark.slow
-    def test_paused_after_the_running_trial(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_paused_after_the_running_trial(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         store = manager.store
         number = made(store, "simulated:20,0", 40)
         runners = TournamentRunners(manager)
@@ -388,9 +490,14 @@ class TestInterrupted:
         assert runner.join(60)
         assert statuses(store, number) == [(f"{A}#1", "stopped")]
         found = tournament(store, number)
-        assert (found.status, found.note) == ("stopped", "1 of its runs did not finish; resume to run them")
+        assert (found.status, found.note) == (
+            "stopped",
+            "1 of its runs did not finish; resume to run them",
+        )
 
-    def test_a_job_that_cannot_be_queued(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_job_that_cannot_be_queued(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         number = made(manager.store)
 
         monkeypatch.setattr(manager, "submit", Mock(side_effect=JobError("no more jobs today")))
@@ -405,9 +512,14 @@ class TestInterrupted:
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Neither while a trial runs nor when the next one is to begin."""
-        number, locked = made(manager.store), StoreAwayError("the run store failed: locked", "locked")
+        number, locked = (
+            made(manager.store),
+            StoreAwayError("the run store failed: locked", "locked"),
+        )
         watch = Mock(side_effect=locked)
-        submits = Mock(wraps=manager.submit, side_effect=[locked, locked, DEFAULT, locked, *[DEFAULT] * 9])
+        submits = Mock(
+            wraps=manager.submit, side_effect=[locked, locked, DEFAULT, locked, *[DEFAULT] * 9]
+        )
         monkeypatch.setattr(manager, "submit", submits)
         monkeypatch.setattr(jobs, "RETRY_S", 0.001)
         monkeypatch.setattr(TournamentTrials, "is_cut", watch)

@@ -21,8 +21,15 @@ class Made:
     """A tournament on a script whose speed is its number of workers; stands for its view, too."""
 
     def __init__(self, n: int, seconds: float | None) -> None:
-        script = OwnScript(("train",), "/", (("workers", tuple(range(1, n + 1))),), {"num_workers": 0}, agreed=True)
-        known: dict[str, Any] = {"seconds": seconds, "script": script, "baseline": UNCHANGED, "until_decided": False}
+        script = OwnScript(
+            ("train",), "/", (("workers", tuple(range(1, n + 1))),), {"num_workers": 0}, agreed=True
+        )
+        known: dict[str, Any] = {
+            "seconds": seconds,
+            "script": script,
+            "baseline": UNCHANGED,
+            "until_decided": False,
+        }
         self.spec = TournamentSpec(own_config("", steps=50), (OWN_SCRIPT,), (1,), **known)
         self.planned = plan(self.spec)
         self.runs: dict[str, list[Outcome]] = {t.key: [] for t in self.planned}
@@ -40,7 +47,10 @@ class Made:
     def look(self) -> Any:
         entries = []
         for trial in self.planned:
-            outcomes, status = tuple(self.runs[trial.key]), "cut" if trial.key in self.cut else "done"
+            outcomes, status = (
+                tuple(self.runs[trial.key]),
+                "cut" if trial.key in self.cut else "done",
+            )
             entries.append(Entry(trial.key, "", 1, None, "as-is", outcomes, status, "", 0, 0, 0))  # type: ignore[arg-type]
         return SimpleNamespace(entries=entries, entry={e.key: e for e in entries}.__getitem__)
 
@@ -58,7 +68,9 @@ class Made:
 
 
 def by_round(done: list[tuple[int, str]]) -> list[list[str]]:
-    return [sorted(key for n, key in done if n == number) for number in sorted({n for n, _ in done})]
+    return [
+        sorted(key for n, key in done if n == number) for number in sorted({n for n, _ in done})
+    ]
 
 
 def test_time_enough_is_whole_rounds() -> None:
@@ -70,7 +82,11 @@ def test_time_enough_is_whole_rounds() -> None:
 
 def test_the_best_third_goes_on_and_the_baseline_beside_it() -> None:
     made = Made(6, seconds=RUN_S * 14)
-    assert by_round(made.play()) == [["1", "2", "3", "4", "5", "6"], ["5", "6", "unchanged"], ["5", "6", "unchanged"]]
+    assert by_round(made.play()) == [
+        ["1", "2", "3", "4", "5", "6"],
+        ["5", "6", "unchanged"],
+        ["5", "6", "unchanged"],
+    ]
     reason = made.cut[f"{OWN_SCRIPT}/workers=4"]
     assert reason == "not among the best 2 after round 1: 4.00 samples/s, and the best has 6.00"
 
@@ -79,8 +95,13 @@ def test_what_other_programs_slowed_down_does_not_fall_out_for_it() -> None:
     made = Made(6, seconds=RUN_S * 14)
     made.others = {(1, f"{OWN_SCRIPT}/workers={n}"): 1.0 for n in (3, 6)}
     done = made.play()
-    assert by_round(done)[1:] == [["3", "5", "6", "unchanged"], ["5", "6", "unchanged"]]  # both again, the better stays
-    assert made.cut[f"{OWN_SCRIPT}/workers=3"].startswith("not among the best 2 after round 1: 3.00 samples/s")
+    assert by_round(done)[1:] == [
+        ["3", "5", "6", "unchanged"],
+        ["5", "6", "unchanged"],
+    ]  # both again, the better stays
+    assert made.cut[f"{OWN_SCRIPT}/workers=3"].startswith(
+        "not among the best 2 after round 1: 3.00 samples/s"
+    )
     alike = Made(6, seconds=RUN_S * 14)  # who disturbs all of them disturbs none more than others
     alike.others = dict.fromkeys(((1, key) for key in alike.runs), 1.0)
     assert by_round(alike.play())[1:] == [["5", "6", "unchanged"]] * 2
@@ -92,7 +113,11 @@ def test_too_little_time_for_all_takes_some_spread_over_the_list() -> None:
     assert len(first) == 12
     assert {"1", "20"} <= set(first)
     assert [len(r) for r in rest] == [5, 3]
-    left_out = [why for why in made.cut.values() if why.startswith("not begun: there is time for 12 of 20 settings")]
+    left_out = [
+        why
+        for why in made.cut.values()
+        if why.startswith("not begun: there is time for 12 of 20 settings")
+    ]
     assert len(left_out) == 8
 
 

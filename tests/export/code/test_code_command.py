@@ -32,7 +32,10 @@ def test_what_cannot_be_is_one_line(call: Call) -> None:
     for args, complaint in (
         (["x"], "RUN x: give a whole number"),
         (["--strategy", "magic"], "--strategy magic: choose one of"),
-        (["--output", "/nowhere/script.py"], "--output /nowhere/script.py: there is no directory /nowhere"),
+        (
+            ["--output", "/nowhere/script.py"],
+            "--output /nowhere/script.py: there is no directory /nowhere",
+        ),
     ):
         assert complaint in one_line(call, "code", *args)
     assert "there is no run 9" in one_line(call, "code", "9", status=1)

@@ -31,8 +31,19 @@ def test_scripts_are_whole_and_linted(tmp_path: Path) -> None:
         assert text.split('"""')[1].count("samples are stored before RandomResizedCrop") == 1
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
     for command in (["check", "--select", "E,F,W,I,C4"], ["format", "--check"]):
-        words = [sys.executable, "-m", "ruff", *command, "--isolated", "--no-cache", "--line-length", "120"]
-        checked = subprocess.run([*words, str(tmp_path)], check=False, capture_output=True, text=True)
+        words = [
+            sys.executable,
+            "-m",
+            "ruff",
+            *command,
+            "--isolated",
+            "--no-cache",
+            "--line-length",
+            "120",
+        ]
+        checked = subprocess.run(
+            [*words, str(tmp_path)], check=False, capture_output=True, text=True
+        )
         assert checked.returncode == 0, checked.stdout[-2000:]
 
 
@@ -41,5 +52,7 @@ def test_a_script_stores_and_reads_without_vitprof(tmp_path: Path) -> None:
     (tmp_path / "made.py").write_text(form_script("memmap", "whole") + USED, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     made = [sys.executable, "-P", "made.py"]
-    ended = subprocess.run(made, check=False, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    ended = subprocess.run(
+        made, check=False, capture_output=True, text=True, cwd=tmp_path, env=environment
+    )
     assert ended.stdout == "read\n", ended.stderr[-2000:]

@@ -53,7 +53,9 @@ def own_data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("own")
     kinds = {kind: root / kind for kind in ("idx", "jpeg")}
     for i in range(N):
-        small, large = (kinds[kind] / f"class-{i % CLASSES}" / f"{i:03d}" for kind in ("idx", "jpeg"))
+        small, large = (
+            kinds[kind] / f"class-{i % CLASSES}" / f"{i:03d}" for kind in ("idx", "jpeg")
+        )
         for path in (small, large):
             path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(picture(i, 28, 28)).save(small.with_suffix(".png"))
@@ -134,10 +136,20 @@ OTHERS: list[tuple[str, str, dict[str, Any]]] = [
 
 
 def cases() -> Iterator[Any]:
-    plugged = {*PLUGGED["loaders"], *PLUGGED["storages"]}  # parts that come by an entry point have no script
-    written = [name for name, plan in STRATEGIES.items() if not {plan.loader, plan.storage} & plugged]
+    plugged = {
+        *PLUGGED["loaders"],
+        *PLUGGED["storages"],
+    }  # parts that come by an entry point have no script
+    written = [
+        name for name, plan in STRATEGIES.items() if not {plan.loader, plan.storage} & plugged
+    ]
     loads = {name: LOADERS[strategy(name).loader].kinds for name in written}
-    own = [(name, kind, {}) for kind in ("digits", "photos") for name in written if DATASETS[kind].kind in loads[name]]
+    own = [
+        (name, kind, {})
+        for kind in ("digits", "photos")
+        for name in written
+        if DATASETS[kind].kind in loads[name]
+    ]
     for name, dataset, settings in own + OTHERS:
         words = [name, dataset, *settings.values(), *([] if runs_here(name) else ["compiled-only"])]
         yield pytest.param(name, dataset, settings, id="-".join(map(str, words)))
@@ -162,9 +174,15 @@ def test_every_script_feeds_each_sample_once(
     assert sorted(first) == sorted(second) == list(range(N))
     assert sizes == [BATCH, BATCH, N % BATCH]
     in_order = config.shuffle == "none" or config.strategy == "pt-whole"
-    in_order |= (config.strategy, config.dataset) == ("hdf5-chunked", "digits")  # all of them are one block
+    in_order |= (config.strategy, config.dataset) == (
+        "hdf5-chunked",
+        "digits",
+    )  # all of them are one block
     assert (first == second) == in_order
-    module.make_loader = lambda *_, kept=loader: (kept, n_classes)  # the same one, whose workers run
+    module.make_loader = lambda *_, kept=loader: (
+        kept,
+        n_classes,
+    )  # the same one, whose workers run
     assert math.isfinite(module.train(data, 1))
     # Ends the workers. Left to the garbage collector, which takes their queues first, that would take 5 s.
     del module.make_loader, loader
@@ -173,7 +191,9 @@ def test_every_script_feeds_each_sample_once(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["lmdb", "hdf5-chunked", "pt-mmap"])
-def test_what_a_spawned_worker_is_sent_reads_the_same(name: str, own_data: dict[str, Path], tmp_path: Path) -> None:
+def test_what_a_spawned_worker_is_sent_reads_the_same(
+    name: str, own_data: dict[str, Path], tmp_path: Path
+) -> None:
     config = job(name, "digits", loader="dataloader", pin_memory=False, start_method="spawn")
     module = loaded(script(config), tmp_path / "script.py")
     loader = module.make_loader(wanted(config, own_data, tmp_path), torch.device("cpu"))[0].loader
@@ -212,10 +232,19 @@ def test_augmentation_changes_pixels_and_nothing_else(
     epochs = [list(loader), list(loader)]
     info = dataset_info(dataset)
     for batches in epochs:
-        assert torch.cat([labels for _, labels in batches]).bincount().tolist() == [N // CLASSES] * CLASSES
-        assert all(images.shape[1:] == (info.channels, info.image_size, info.image_size) for images, _ in batches)
+        assert (
+            torch.cat([labels for _, labels in batches]).bincount().tolist()
+            == [N // CLASSES] * CLASSES
+        )
+        assert all(
+            images.shape[1:] == (info.channels, info.image_size, info.image_size)
+            for images, _ in batches
+        )
         assert all(images.isfinite().all() for images, _ in batches)
-    sums = [sorted(float(image.sum()) for images, _ in batches for image in images) for batches in epochs]
+    sums = [
+        sorted(float(image.sum()) for images, _ in batches for image in images)
+        for batches in epochs
+    ]
     assert sums[0] != sums[1]
 
 
@@ -224,18 +253,31 @@ def test_every_legal_combination_is_clean_python_or_refused_in_a_line(tmp_path: 
     texts, refused = set(), list[str]()
     for dataset, model in (("digits", "tiny"), ("photos", "ti/16")):
         for parts in legal_combinations(dataset_info(dataset)):
-            config = RunConfig(strategy="workers", dataset=dataset, model=model, **dataclasses.asdict(parts))
+            config = RunConfig(
+                strategy="workers", dataset=dataset, model=model, **dataclasses.asdict(parts)
+            )
             try:
                 texts.add(script(config, found="1,234 samples/s, n = 3", run_id=7))
             except ConfigError as error:
                 refused.append(str(error))
     assert len(texts) > 100
     assert refused
-    assert all("there is no script for it with loader" in line and "\n" not in line for line in refused)
+    assert all(
+        "there is no script for it with loader" in line and "\n" not in line for line in refused
+    )
     for i, text in enumerate(texts):
         assert "vitprof" not in text.split('"""')[2]
         (tmp_path / f"script_{i}.py").write_text(text, encoding="utf-8")
-    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select", "E,F,W,I,C4"]
+    command = [
+        sys.executable,
+        "-m",
+        "ruff",
+        "check",
+        "--isolated",
+        "--no-cache",
+        "--select",
+        "E,F,W,I,C4",
+    ]
     command += ["--line-length", "120", str(tmp_path)]
     checked = subprocess.run(command, check=False, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout[-2000:]
@@ -252,9 +294,15 @@ def test_every_legal_combination_is_clean_python_or_refused_in_a_line(tmp_path: 
     ids=lambda value: value if isinstance(value, str) else "",
 )
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: torch sees none here")
+@pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="needs a CUDA device: torch sees none here"
+)
 def test_batches_are_copied_from_pinned_memory_without_waiting(
-    name: str, settings: dict[str, Any], own_data: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    settings: dict[str, Any],
+    own_data: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = job(name, "digits", **settings)
     module = loaded(script(config), tmp_path / "script.py")
@@ -269,7 +317,9 @@ def test_batches_are_copied_from_pinned_memory_without_waiting(
         return to(tensor, *where, **how)
 
     monkeypatch.setattr(torch.Tensor, "to", copy)
-    monkeypatch.setattr(torch.cuda.Stream, "wait_stream", lambda stream, other: joined.append(join(stream, other)))
+    monkeypatch.setattr(
+        torch.cuda.Stream, "wait_stream", lambda stream, other: joined.append(join(stream, other))
+    )
     sizes = [len(labels) for _, labels in loader]
     assert sum(sizes) == N
     assert copied == [n_bytes for size in sizes for n_bytes in (28 * 28 * size, 8 * size)]
@@ -280,7 +330,11 @@ def test_what_has_no_script_says_so_and_what_to_choose() -> None:
     for name, settings, complaint in (
         ("memory", {"replay": "device"}, "no script for what only measures"),
         ("threads", {"decoder": "pil"}, "decoder: 'pil' .*; choose simplejpeg or opencv"),
-        ("memory", {"loader": "generator"}, "loader: 'generator' .* over storage memory; choose batches or"),
+        (
+            "memory",
+            {"loader": "generator"},
+            "loader: 'generator' .* over storage memory; choose batches or",
+        ),
         ("memory", {"augment": "cpu"}, "augment: 'cpu' .*; choose off or device"),
         ("preprocessed", {"cache_mb": 1}, "cache_mb: 1 .*; choose 0"),
     ):
@@ -305,10 +359,19 @@ def test_a_script_runs_as_it_is_in_a_process_of_its_own(tmp_path: Path) -> None:
     """That has no vitprof to import, from another directory. One is enough: that of DALI, which survives no fork."""
     text = whole("dali" if runs_here("dali") else "samples")
     (tmp_path / "script.py").write_text(text, encoding="utf-8")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VITPROF"))}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "VITPROF"))
+    }
     command = [sys.executable, "script.py", "--demo"]
     ended = subprocess.run(
-        command, check=False, capture_output=True, text=True, env=env | {"OMP_NUM_THREADS": "1"}, cwd=tmp_path
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        env=env | {"OMP_NUM_THREADS": "1"},
+        cwd=tmp_path,
     )
     assert ended.returncode == 0, ended.stderr
     assert "epoch 1: loss" in ended.stdout
@@ -316,8 +379,12 @@ def test_a_script_runs_as_it_is_in_a_process_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["threads", "prefetch"])
-def test_a_file_that_cannot_be_decoded_is_named(name: str, own_data: dict[str, Path], tmp_path: Path) -> None:
-    module = loaded(script(job(name, "photos", workers=0 if name == "prefetch" else 1)), tmp_path / "script.py")
+def test_a_file_that_cannot_be_decoded_is_named(
+    name: str, own_data: dict[str, Path], tmp_path: Path
+) -> None:
+    module = loaded(
+        script(job(name, "photos", workers=0 if name == "prefetch" else 1)), tmp_path / "script.py"
+    )
     data = tmp_path / "data"
     shutil.copytree(own_data["jpeg"], data)
     broken = data / "class-3" / "003.jpg"
@@ -328,7 +395,9 @@ def test_a_file_that_cannot_be_decoded_is_named(name: str, own_data: dict[str, P
 
 
 @pytest.mark.parametrize("size", [32, 16])
-def test_what_is_prepared_is_where_it_is_wished_and_fits(size: int, own_data: dict[str, Path], tmp_path: Path) -> None:
+def test_what_is_prepared_is_where_it_is_wished_and_fits(
+    size: int, own_data: dict[str, Path], tmp_path: Path
+) -> None:
     text = script(job("preprocessed", "photos")).replace("\nSIZE = 224", f"\nSIZE = {size}")
     module = loaded(text, tmp_path / "script.py")
     module.PREPARED = tmp_path / "fast"
@@ -340,13 +409,19 @@ def test_what_is_prepared_is_where_it_is_wished_and_fits(size: int, own_data: di
 
 def test_the_head_says_where_it_comes_from_what_was_measured_and_on_what() -> None:
     def head(device: str, found: str) -> str:
-        return " ".join(script(RunConfig(strategy="memory", device=device), found).split('"""')[1].split())
+        return " ".join(
+            script(RunConfig(strategy="memory", device=device), found).split('"""')[1].split()
+        )
 
-    slow = " ".join(script(job("slow-drive", "photos"), found='a """ b \\', run_id=17).split('"""')[1].split())
+    slow = " ".join(
+        script(job("slow-drive", "photos"), found='a """ b \\', run_id=17).split('"""')[1].split()
+    )
     assert "run 17: strategy slow-drive" in slow
     assert "simulate a slow one" in slow
     assert "a ''' b /" in slow
 
-    assert "measured on the data set digits: 9 samples/s, steady. DATA" in head("cpu", "9 samples/s, steady")
+    assert "measured on the data set digits: 9 samples/s, steady. DATA" in head(
+        "cpu", "9 samples/s, steady"
+    )
     assert "9 samples/s, on a simulated device" in head("simulated:66,70", "9 samples/s")
     assert "simulated" not in head("simulated:66,70", "")

@@ -37,9 +37,13 @@ class Driver:
         self._patch = monkeypatch
         self.shows(())
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-        monkeypatch.setattr(gpu_findings, "torch_build", lambda: TorchBuild(torch.__version__, (13, 2)))
+        monkeypatch.setattr(
+            gpu_findings, "torch_build", lambda: TorchBuild(torch.__version__, (13, 2))
+        )
 
-    def shows(self, gpus: Sequence[VisibleGpu], number: str = "", listed: Sequence[str] = ()) -> None:
+    def shows(
+        self, gpus: Sequence[VisibleGpu], number: str = "", listed: Sequence[str] = ()
+    ) -> None:
         """What CUDA's driver shows; its version, and the names of the cards, as NVML tells them."""
         self._patch.setattr(cuda, "shown_here", lambda: list(gpus))
         self._patch.setattr(cuda, "nvml_lists", lambda: (number, list(listed)))
@@ -53,7 +57,11 @@ class Driver:
         real = torch.zeros
 
         def zeros(*args: object, device: object = None, **kwargs: object) -> torch.Tensor:
-            if device is not None and torch.device(device).type == "cuda" and kernel_error is not None:  # type: ignore[arg-type]
+            if (
+                device is not None
+                and torch.device(device).type == "cuda"
+                and kernel_error is not None
+            ):  # type: ignore[arg-type]
                 raise RuntimeError(kernel_error)
             return real(*args, **kwargs)  # type: ignore[no-any-return, call-overload]
 
@@ -90,7 +98,10 @@ def refused(wrong: str) -> None:
     ("gpus", "wrong"),
     [
         ((CARD,), WRONG.format(torch.__version__)),
-        ((), f"PyTorch {torch.__version__}: CUDA does not start (RuntimeError: {TOO_OLD}"),  # a container without NVML
+        (
+            (),
+            f"PyTorch {torch.__version__}: CUDA does not start (RuntimeError: {TOO_OLD}",
+        ),  # a container without NVML
     ],
 )
 def test_a_driver_that_is_too_old(driver: Driver, gpus: Sequence[VisibleGpu], wrong: str) -> None:
@@ -102,23 +113,35 @@ def test_a_driver_that_is_too_old(driver: Driver, gpus: Sequence[VisibleGpu], wr
 @pytest.mark.parametrize(
     ("shown", "listed", "kept"),
     [
-        ([VisibleGpu(0, "H100", "GPU-1", 8e10, cuda_driver=(13, 0))], ["an L4, which a mask hides", "H100"], []),
+        (
+            [VisibleGpu(0, "H100", "GPU-1", 8e10, cuda_driver=(13, 0))],
+            ["an L4, which a mask hides", "H100"],
+            [],
+        ),
         ([], ["H100"], []),  # CUDA's driver fails, NVML works
         ([], [], ["H100"]),  # it showed a GPU before, of which it gave the UUID
     ],
 )
 def test_a_gpu_that_pytorch_does_not_see(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch, shown: Sequence[VisibleGpu], listed: list[str], kept: list[str]
+    driver: Driver,
+    monkeypatch: pytest.MonkeyPatch,
+    shown: Sequence[VisibleGpu],
+    listed: list[str],
+    kept: list[str],
 ) -> None:
     driver.refuses("No CUDA GPUs are available")
     driver.shows(shown, "580.65", listed)
     monkeypatch.setattr(cuda.visible, "kept", lambda: kept)
     found: Any = cuda.why_no_cuda()
-    assert found.line.startswith(f"PyTorch {torch.__version__}: it sees no GPU, and the driver lists H100 (")
+    assert found.line.startswith(
+        f"PyTorch {torch.__version__}: it sees no GPU, and the driver lists H100 ("
+    )
     assert "No CUDA GPUs are available" in found.line
     monkeypatch.setattr(gpu_findings, "torch_build", lambda: TorchBuild("2.15.0+cpu", None))
     without: Any = cuda.why_no_cuda()
-    assert without.line.startswith("PyTorch 2.15.0+cpu: it is built without CUDA and cannot use H100; ")
+    assert without.line.startswith(
+        "PyTorch 2.15.0+cpu: it is built without CUDA and cannot use H100; "
+    )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert cuda.why_no_cuda() is None  # hidden on purpose
 
@@ -127,14 +150,22 @@ def test_no_gpu_at_all_is_nothing_to_speak_of_but_a_cuda_that_fails_is(driver: D
     for ordinary in ("Found no NVIDIA driver on your system.", "No CUDA GPUs are available"):
         driver.refuses(ordinary)
         assert cuda.why_no_cuda() is None
-    driver.refuses("Unexpected error from cudaGetDeviceCount(). Error 804: forward compatibility was attempted")
+    driver.refuses(
+        "Unexpected error from cudaGetDeviceCount(). Error 804: forward compatibility was attempted"
+    )
     found: Any = cuda.why_no_cuda()
     assert "CUDA does not start (RuntimeError: Unexpected error from" in found.line
 
 
 def test_a_card_on_which_no_kernel_runs(driver: Driver) -> None:
-    driver.has("GTX 1080", (6, 1), "CUDA error: no kernel image is available for execution on the device\nCompile with")
-    refused("GTX 1080: a first kernel failed (RuntimeError: CUDA error: no kernel image is available")
+    driver.has(
+        "GTX 1080",
+        (6, 1),
+        "CUDA error: no kernel image is available for execution on the device\nCompile with",
+    )
+    refused(
+        "GTX 1080: a first kernel failed (RuntimeError: CUDA error: no kernel image is available"
+    )
 
 
 def test_a_full_card_says_nothing_about_kernels(driver: Driver) -> None:
@@ -154,7 +185,9 @@ def test_limits_of_a_run(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.usefixtures("small_home")
-def test_a_job_that_meant_the_gpu_says_why_it_is_on_the_cpu(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_meant_the_gpu_says_why_it_is_on_the_cpu(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     driver.refuses(TOO_OLD)
     driver.shows([CARD], "535.104.05")
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
@@ -167,7 +200,8 @@ def test_a_job_that_meant_the_gpu_says_why_it_is_on_the_cpu(driver: Driver, monk
 
 GIB = 1 << 30
 SAID = (
-    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.50 GiB is free."
+    "CUDA out of memory. Tried to allocate 2.00 GiB. "
+    "GPU 0 has a total capacity of 79.10 GiB of which 1.50 GiB is free."
 )
 MEMORY = DeviceMemory("H100", total=80 * GIB, free=GIB, allocated=60 * GIB, reserved=62 * GIB)
 
@@ -176,11 +210,34 @@ MEMORY = DeviceMemory("H100", total=80 * GIB, free=GIB, allocated=60 * GIB, rese
     ("error", "is_it"),
     [
         (torch.OutOfMemoryError(SAID), True),
-        (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"), True),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
-        (RuntimeError("[/opt/dali] CUDA runtime API error cudaErrorMemoryAllocation (2):\nout of memory"), True),
-        (RuntimeError("CUDA error: no kernel image is available for execution on the device"), False),
-        (RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"), False),
+        (
+            RuntimeError(
+                "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"
+            ),
+            True,
+        ),
+        (
+            RuntimeError(
+                "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+            ),
+            True,
+        ),
+        (
+            RuntimeError(
+                "[/opt/dali] CUDA runtime API error cudaErrorMemoryAllocation (2):\nout of memory"
+            ),
+            True,
+        ),
+        (
+            RuntimeError("CUDA error: no kernel image is available for execution on the device"),
+            False,
+        ),
+        (
+            RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"
+            ),
+            False,
+        ),
         (ValueError("CUDA out of memory"), False),
     ],
 )
@@ -194,7 +251,9 @@ def test_the_line_names_each_figure_and_what_to_try_first() -> None:
         "and holds 62.0 GiB reserved, 1.00 GiB are free, and other processes (with CUDA itself) hold 17.0 GiB; "
         "try batch size 256, or precision bf16, or a smaller model, or stop other programs that use this GPU"
     )
-    config = RunConfig(batch_size=1, transfer="resident", replay="device", precision="fp16", compile=True)
+    config = RunConfig(
+        batch_size=1, transfer="resident", replay="device", precision="fp16", compile=True
+    )
     assert out_of_memory("CUDA error: out of memory", config, None) == (
         "CUDA out of memory; try transfer pinned (resident keeps the whole set on the device), or replay host, or a "
         "smaller model"
@@ -212,9 +271,13 @@ def test_a_job_ends_with_that_line_and_leaves_nothing(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(TorchTrainer, "step", exhausted)
     monkeypatch.setattr(cuda, "device_memory", lambda: MEMORY)
-    with pytest.raises(DeviceError, match=r"^CUDA out of memory on H100: .* 2.00 GiB more; .*batch size 16") as caught:
+    with pytest.raises(
+        DeviceError, match=r"^CUDA out of memory on H100: .* 2.00 GiB more; .*batch size 16"
+    ) as caught:
         trained(strategy="memory", steps=5)
-    assert caught.value.__context__ is None  # it would keep the job's frames, and with them its tensors
+    assert (
+        caught.value.__context__ is None
+    )  # it would keep the job's frames, and with them its tensors
     assert len(kept) == 2
     assert [reference() for reference in kept] == [None, None]
     assert not vitprof_threads()
@@ -227,7 +290,9 @@ def test_another_error_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None
         trained(strategy="memory", steps=5)
 
 
-def test_an_amd_gpu_is_named_by_its_place_on_the_bus_and_called_untested(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_amd_gpu_is_named_by_its_place_on_the_bus_and_called_untested(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     place = {"pci_domain_id": 0, "pci_bus_id": 0xC1, "pci_device_id": 0}
     card = SimpleNamespace(name="MI300X", total_memory=1 << 34, major=9, minor=4, **place)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda where: card)

@@ -31,7 +31,10 @@ def test_the_cpu_is_done_at_once() -> None:
     kept = device.keep(value, 0)
     value += 1
     assert kept() == 3.0
-    assert (open_device("cpu", time.perf_counter).name, device.torch_device) == ("cpu", torch.device("cpu"))
+    assert (open_device("cpu", time.perf_counter).name, device.torch_device) == (
+        "cpu",
+        torch.device("cpu"),
+    )
     assert device.environment()["device_name"]
     assert device.peak_memory() == {}  # the process's memory is telemetry's business
 
@@ -43,20 +46,30 @@ def test_where_torch_sees_no_gpu_or_not_that_one(monkeypatch: pytest.MonkeyPatch
         open_device("cuda:1", time.perf_counter)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(DeviceError, match=r"^device cuda:7: there is no such GPU; choose cuda:0 to cuda:1, or cpu$"):
+    with pytest.raises(
+        DeviceError, match=r"^device cuda:7: there is no such GPU; choose cuda:0 to cuda:1, or cpu$"
+    ):
         open_device("cuda:7", time.perf_counter)
 
 
 def test_memory_of_a_gpu_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the allocator keeps for later counts as free: a new tensor can have it."""
-    figures = {"memory_reserved": 30, "memory_allocated": 20, "max_memory_reserved": 40, "max_memory_allocated": 25}
+    figures = {
+        "memory_reserved": 30,
+        "memory_allocated": 20,
+        "max_memory_reserved": 40,
+        "max_memory_allocated": 25,
+    }
     for name, value in figures.items():
         monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (50, 100))
     device = object.__new__(CudaDevice)
     device.torch_device = torch.device("cuda", 0)
     assert device.free_memory_bytes() == 60
-    assert device.peak_memory() == {"gpu_mem_reserved_peak_bytes": 40, "gpu_mem_allocated_peak_bytes": 25}
+    assert device.peak_memory() == {
+        "gpu_mem_reserved_peak_bytes": 40,
+        "gpu_mem_allocated_peak_bytes": 25,
+    }
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "H100")
     assert device_memory() == DeviceMemory("H100", total=100, free=50, allocated=25, reserved=30)
@@ -112,7 +125,9 @@ def test_a_refusal_is_said_once_and_ordinary_memory_takes_its_place() -> None:
     assert device.pinning.pinned(kept) is kept
     assert device.pinning.empty((4,), torch.float32).dtype == torch.float32
     (line,) = device.told
-    assert line.startswith(f"pinned memory: the system refused it (RuntimeError: {REFUSAL}); batches are copied ")
+    assert line.startswith(
+        f"pinned memory: the system refused it (RuntimeError: {REFUSAL}); batches are copied "
+    )
     assert "ulimit -l" in line
     without_gpu = Pinning(wanted=False, tell=device.told.append)  # nothing is pinned there
     assert without_gpu.empty((2,), torch.uint8).shape == (2,)

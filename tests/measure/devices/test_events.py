@@ -61,7 +61,12 @@ class Marked(Event):
 def cuda_device(host: Host) -> CudaDevice:
     """The real mapping of marks to times, without a GPU; its first anchor is at 0 on both clocks."""
     device = object.__new__(CudaDevice)
-    device._clock, device._host, device._work, device._checked_s = host, HostClock(0.0), host, -math.inf
+    device._clock, device._host, device._work, device._checked_s = (
+        host,
+        HostClock(0.0),
+        host,
+        -math.inf,
+    )
     device._anchor, device._anchor_s, device._next_anchor = Event(0.0, 0.0), 0.0, None
     device._free = []
     device.new_event = lambda: Marked(host)  # type: ignore[method-assign]
@@ -73,7 +78,9 @@ def cuda_device(host: Host) -> CudaDevice:
 @pytest.mark.parametrize("drift", [100e-6, -100e-6])
 @pytest.mark.parametrize(("wait_s", "work_s"), [(20e-3, 2e-3), (2e-3, 20e-3)])
 @pytest.mark.parametrize("waits_for_the_loss", [True, False])
-def test_drift_moves_no_share_by_a_point(drift: float, wait_s: float, work_s: float, waits_for_the_loss: bool) -> None:
+def test_drift_moves_no_share_by_a_point(
+    drift: float, wait_s: float, work_s: float, waits_for_the_loss: bool
+) -> None:
     """Steps that wait for data and then launch work; each one's marks are looked at a step later."""
     host = Host()
     host.drift, device = drift, cuda_device(host)
@@ -85,7 +92,9 @@ def test_drift_moves_no_share_by_a_point(drift: float, wait_s: float, work_s: fl
         true_s += max(0.0, got - max(asked, busy_until))
         host.now += 0.5e-3
         host.free_s = max(host.now, busy_until) + work_s
-        if waits_for_the_loss or host.free_s > host.now + 3 * work_s:  # the host runs ahead by so much at most
+        if (
+            waits_for_the_loss or host.free_s > host.now + 3 * work_s
+        ):  # the host runs ahead by so much at most
             host.now = host.free_s
         queued.append((asked, got, end, start))
         if len(queued) > 8:
@@ -121,7 +130,9 @@ def test_losses_of_short_steps_are_copied_now_and_then() -> None:
     device, kept = cuda_device(host), []
     for step in range(1200):
         host.now += 1e-3 if step < 1000 else 0.1
-        losses = [device.keep(torch.tensor(float(step)), step) for _ in range(2)]  # as a GAN has them
+        losses = [
+            device.keep(torch.tensor(float(step)), step) for _ in range(2)
+        ]  # as a GAN has them
         assert math.isnan(losses[0]()) == math.isnan(losses[1]())
         if losses[0]() == step:
             kept.append(step)
@@ -167,9 +178,13 @@ def test_the_anchor_moves_on_and_no_mark_is_older_than_it() -> None:
 
 @given(
     offset=st.floats(-1e6, 1e6),
-    moments=st.lists(st.tuples(st.floats(0, 1e3), st.floats(0, 1e3), st.floats(0, 1e3)), min_size=1, max_size=20),
+    moments=st.lists(
+        st.tuples(st.floats(0, 1e3), st.floats(0, 1e3), st.floats(0, 1e3)), min_size=1, max_size=20
+    ),
 )
-def test_no_time_breaks_its_bounds(offset: float, moments: list[tuple[float, float, float]]) -> None:
+def test_no_time_breaks_its_bounds(
+    offset: float, moments: list[tuple[float, float, float]]
+) -> None:
     clock = HostClock(offset)
     for device_s, recorded, later in moments:
         assert recorded <= clock.to_host(device_s, recorded, recorded + later) <= recorded + later
@@ -194,8 +209,12 @@ class Backend:
         return (later.at - self.at) * self.rate
 
 
-@pytest.mark.parametrize(("rate", "pinned", "timed"), [(1e3, True, True), (1.0, True, False), (1e3, False, False)])
-def test_backends_that_agree_are_timed(monkeypatch: pytest.MonkeyPatch, rate: float, pinned: bool, timed: bool) -> None:
+@pytest.mark.parametrize(
+    ("rate", "pinned", "timed"), [(1e3, True, True), (1.0, True, False), (1e3, False, False)]
+)
+def test_backends_that_agree_are_timed(
+    monkeypatch: pytest.MonkeyPatch, rate: float, pinned: bool, timed: bool
+) -> None:
     """One that counts in seconds is not timed, nor one to whose host memory nothing can be copied at once."""
     monkeypatch.setattr(torch, "Event", lambda where, enable_timing: Backend(rate))
     monkeypatch.setattr(torch.accelerator, "current_stream", lambda where: Backend(rate))

@@ -18,7 +18,9 @@ FAST_COPY = {"pinned_bytes_per_s": 1e6, "pageable_bytes_per_s": 0.5e6, "copy_lat
 def simulated(**values: float) -> tuple[Clock, SimulatedDevice]:
     figures = {"step_s": 10.0, "sample_s": 1.0, "queue_steps": 3} | FAST_COPY | values
     host = Clock(100.0)
-    return host, SimulatedDevice("simulated:test", Accelerator("test", origin="", **figures), host, host.sleep)  # type: ignore[arg-type]
+    return host, SimulatedDevice(
+        "simulated:test", Accelerator("test", origin="", **figures), host, host.sleep
+    )  # type: ignore[arg-type]
 
 
 def pixels(n_bytes: int) -> torch.Tensor:
@@ -40,7 +42,9 @@ def test_steps_are_done_in_order_and_the_host_goes_on() -> None:
     device.synchronize()
     assert host.now == 137.0
     device.launch(2, train=False)
-    assert device.mark() == pytest.approx(137.0 + 12 * FORWARD_SHARE), "evaluation takes a third of a step"
+    assert device.mark() == pytest.approx(137.0 + 12 * FORWARD_SHARE), (
+        "evaluation takes a third of a step"
+    )
 
 
 def test_an_idle_device_begins_at_once() -> None:
@@ -125,7 +129,10 @@ def test_utilisation_of_a_device_that_never_rests(step_s: float) -> None:
 
 @pytest.mark.slow
 @given(
-    st.lists(st.tuples(st.floats(0, 30), st.integers(0, 20), st.booleans()), min_size=1, max_size=40), st.integers(1, 4)
+    st.lists(
+        st.tuples(st.floats(0, 30), st.integers(0, 20), st.booleans()), min_size=1, max_size=40
+    ),
+    st.integers(1, 4),
 )
 def test_whatever_the_host_does(work: list[tuple[float, int, bool]], depth: int) -> None:
     """One step at a time, each as long as it should be, none before it was launched; the queue holds no more."""

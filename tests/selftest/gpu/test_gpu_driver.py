@@ -41,7 +41,9 @@ print(json.dumps({"error": "no GPU here; do this"} if name == "no GPU" else mess
 
 
 def run(*cases: GpuCase, **options: Any) -> SelftestReport[Outcome]:
-    return run_gpu_selftest(cases, child=lambda name, folder: [sys.executable, "-c", CHILD, name, folder], **options)
+    return run_gpu_selftest(
+        cases, child=lambda name, folder: [sys.executable, "-c", CHILD, name, folder], **options
+    )
 
 
 @pytest.mark.slow
@@ -58,11 +60,15 @@ def test_a_case_that_hangs_or_dies_has_failed_and_the_others_go_on() -> None:
     ]
     assert ended == list(report.results)
     assert not report.ok
-    assert report.sentence.startswith("self-test on the GPU failed: 3 of 5: hangs (it took longer than 0 s); no GPU (")
+    assert report.sentence.startswith(
+        "self-test on the GPU failed: 3 of 5: hangs (it took longer than 0 s); no GPU ("
+    )
     assert report.machine["device_name"] == "a GPU"
 
 
-@pytest.mark.parametrize(("name", "error"), [("no GPU", "^no GPU here; do this$"), ("dies", "exit status 1")])
+@pytest.mark.parametrize(
+    ("name", "error"), [("no GPU", "^no GPU here; do this$"), ("dies", "exit status 1")]
+)
 def test_without_a_device_nothing_is_run(name: str, error: str) -> None:
     with pytest.raises(DeviceError, match=error):
         run(case(name), case("a"))
@@ -71,7 +77,13 @@ def test_without_a_device_nothing_is_run(name: str, error: str) -> None:
 def test_a_stop_ends_the_process_and_keeps_what_is_known() -> None:
     ended: list[Outcome] = []
     shown: list[Progress] = []
-    report = run(case("a", 100), case("hangs", 50), ended=ended.append, stop=lambda: bool(ended), progress=shown.append)
+    report = run(
+        case("a", 100),
+        case("hangs", 50),
+        ended=ended.append,
+        stop=lambda: bool(ended),
+        progress=shown.append,
+    )
     assert report.stopped
     assert not report.ok
     assert report.sentence == "self-test on the GPU stopped after 1 of 2 cases: 1 passed"
@@ -84,15 +96,24 @@ def test_the_cases_fit_into_five_minutes_and_a_line_has_everything() -> None:
     assert (TOTAL_S, len(GPU_CASES)) == (300, 6)
     outcome = Outcome("passed", "11 of 12 GB/s", case="copies", expected="something")
     assert outcome.words == "PASSED: copies. Expected: something. Measured: 11 of 12 GB/s."
-    failed = Outcome("failed", "1 of 12 GB/s", "only 8% is reached", case="copies", expected="something")
+    failed = Outcome(
+        "failed", "1 of 12 GB/s", "only 8% is reached", case="copies", expected="something"
+    )
     assert failed.words.endswith("Measured: 1 of 12 GB/s: only 8% is reached.")
 
 
-def test_the_sentence_the_advice_and_the_file(vitprof_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sentence_the_advice_and_the_file(
+    vitprof_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-11111111-2222-3333-4444-555555555555")
     monkeypatch.setenv("CUDA_SECRET", "secret")
-    passed, not_run = Outcome("passed", f"room in {vitprof_home}", case="a"), Outcome("not run", wrong="x", case="b")
-    report = SelftestReport((passed, not_run), 12.0, 2, machine=machine_facts({"device_name": "a GPU"}))
+    passed, not_run = (
+        Outcome("passed", f"room in {vitprof_home}", case="a"),
+        Outcome("not run", wrong="x", case="b"),
+    )
+    report = SelftestReport(
+        (passed, not_run), 12.0, 2, machine=machine_facts({"device_name": "a GPU"})
+    )
     assert report.ok
     assert report.sentence == "self-test on the GPU passed: 1 of 2; not run: b"
     assert report.advice.startswith("Read docs/gpu.md next")
@@ -104,18 +125,29 @@ def test_the_sentence_the_advice_and_the_file(vitprof_home: Path, monkeypatch: p
     assert "secret" not in path.read_text()
     assert str(vitprof_home) not in path.read_text()
     assert [result["status"] for result in values["results"]] == ["passed", "not run"]
-    wrong = SelftestReport((Outcome("failed", figures={"x": float("nan")}),), 1.0, 1, machine={"device_name": "a GPU"})
+    wrong = SelftestReport(
+        (Outcome("failed", figures={"x": float("nan")}),), 1.0, 1, machine={"device_name": "a GPU"}
+    )
     assert "send the file in with a bug report" in wrong.advice
     assert json.loads(wrong.to_json())["results"][0]["figures"] == {"x": None}
 
 
 def test_the_union_of_kernels() -> None:
-    assert (device_cases.union([(5, 7), (0, 2), (1, 3), (1.5, 1.7)]), device_cases.union([])) == (5, 0)
+    assert (device_cases.union([(5, 7), (0, 2), (1, 3), (1.5, 1.7)]), device_cases.union([])) == (
+        5,
+        0,
+    )
 
 
 def test_a_case_that_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    no_memory = DeviceError("CUDA out of memory on stand-in: it asked for 2 GiB more; try batch size 64")
-    for error, status in ((DataError("no room"), "failed"), (ValueError("a bug"), "failed"), (no_memory, "not run")):
+    no_memory = DeviceError(
+        "CUDA out of memory on stand-in: it asked for 2 GiB more; try batch size 64"
+    )
+    for error, status in (
+        (DataError("no room"), "failed"),
+        (ValueError("a bug"), "failed"),
+        (no_memory, "not run"),
+    ):
         fails = dataclasses.replace(GPU_CASES["copies"], run=Mock(side_effect=error))
         monkeypatch.setitem(GPU_CASES, "copies", fails)
         outcome = run_case("copies", Bench(CpuDevice(time.perf_counter)))
@@ -124,7 +156,9 @@ def test_a_case_that_raises(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_a_gpu_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(DeviceError, match=r"needs an NVIDIA GPU .* sees none; `python -m vitprof doctor` says more"):
+    with pytest.raises(
+        DeviceError, match=r"needs an NVIDIA GPU .* sees none; `python -m vitprof doctor` says more"
+    ):
         driver.open_bench("cuda:0", Path())
 
 

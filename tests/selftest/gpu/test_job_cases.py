@@ -63,7 +63,9 @@ class MadeUp(Bench):
         fetch_s = sum(parts.values())
         # what of fetching the device still works for; the copy waits for it
         n, hidden_s = 40, min(fetch_s, COMPUTE_MS / 1e3)
-        made = made_steps([fetch_s - hidden_s] * n, [(COMPUTE_MS + self.idle_ms) / 1e3] * n, h2d=copy_s, warmup=8)
+        made = made_steps(
+            [fetch_s - hidden_s] * n, [(COMPUTE_MS + self.idle_ms) / 1e3] * n, h2d=copy_s, warmup=8
+        )
         columns = {name: made[name].copy() for name in STEP_COLUMNS}
         columns["t_start_s"] -= hidden_s
         columns["data_wait_s"] += hidden_s
@@ -100,7 +102,9 @@ def test_what_is_put_in_is_found(bench: MadeUp) -> None:
         pytest.param("idle_ms", 0.8, "it reported an idle share of", marks=pytest.mark.slow),
     ],
 )
-def test_what_is_wrong_is_told_after_three_rounds(bench: MadeUp, attribute: str, value: Any, wrong: str) -> None:
+def test_what_is_wrong_is_told_after_three_rounds(
+    bench: MadeUp, attribute: str, value: Any, wrong: str
+) -> None:
     setattr(bench, attribute, value)
     outcome = run_case("known idle", bench)
     assert outcome.status == "failed"
@@ -124,7 +128,11 @@ def test_a_real_job_waits_for_as_long_as_it_is_told() -> None:
 
 @pytest.mark.parametrize(
     ("on_s", "status", "rounds"),
-    [([1.001], "passed", 5), ([1.05], "failed", 5), ([1.0, 1.1, 1.1], "not run", job_cases.MOST_COST_ROUNDS)],
+    [
+        ([1.001], "passed", 5),
+        ([1.05], "failed", 5),
+        ([1.0, 1.1, 1.1], "not run", job_cases.MOST_COST_ROUNDS),
+    ],
 )
 def test_recording_cost(
     on_s: list[float], status: str, rounds: int, bench: MadeUp, monkeypatch: pytest.MonkeyPatch
@@ -154,22 +162,38 @@ def test_each_strategy_has_a_short_job_that_can_run(name: str) -> None:
 
 
 def test_steps_are_checked() -> None:
-    right = {name: np.full(STEPS, 1e-3) for name in ("step", "data_wait_s", "h2d_s", "compute_s", "step_s")}
+    right = {
+        name: np.full(STEPS, 1e-3)
+        for name in ("step", "data_wait_s", "h2d_s", "compute_s", "step_s")
+    }
     unknown, none = np.full(STEPS, math.nan), np.zeros(STEPS)
-    assert (wrong_steps(right), wrong_steps(right | {"step": np.arange(3)})) == ("", "it has 3 steps")
-    assert wrong_steps(right | {"h2d_s": unknown}) == "h2d_s has values that are negative or not known"
+    assert (wrong_steps(right), wrong_steps(right | {"step": np.arange(3)})) == (
+        "",
+        "it has 3 steps",
+    )
+    assert (
+        wrong_steps(right | {"h2d_s": unknown}) == "h2d_s has values that are negative or not known"
+    )
     assert wrong_steps(right | {"compute_s": none}) == "a step without compute"
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_home")
-def test_each_that_can_run_is_run_and_what_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_that_can_run_is_run_and_what_fails_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refused(name: str) -> dict[str, Any]:
-        return {"strategy": name, "batch_size": 8} | ({"replay": "nowhere"} if name == "device" else {})
+        return {"strategy": name, "batch_size": 8} | (
+            {"replay": "nowhere"} if name == "device" else {}
+        )
 
     monkeypatch.setattr(job_cases, "IN_ORDER", ("memory", "device", "dali"))
-    monkeypatch.setattr(job_cases, "settings_for", lambda name: {"dataset": "digits"} | refused(name))
-    monkeypatch.setattr(job_cases, "why_unavailable", lambda plan, info: "no DALI" * (plan.name == "dali"))
+    monkeypatch.setattr(
+        job_cases, "settings_for", lambda name: {"dataset": "digits"} | refused(name)
+    )
+    monkeypatch.setattr(
+        job_cases, "why_unavailable", lambda plan, info: "no DALI" * (plan.name == "dali")
+    )
     bench = Bench(open_device("simulated:1,0", time.perf_counter), directory=tmp_path)
     outcome = every_strategy(bench)
     assert outcome.measured == "1 of 3 trained 20 steps; cannot run here: dali (no DALI)"
@@ -187,7 +211,9 @@ def test_what_is_not_reached_in_time_is_not_run(
     assert job_cases.IN_ORDER[:3] == ["device", "prefetch", "dali"]
     assert sorted(job_cases.IN_ORDER) == sorted(STRATEGIES)
     monkeypatch.setattr(job_cases, "IN_ORDER", ("memory", "device"))
-    monkeypatch.setattr(job_cases, "settings_for", lambda name: {"dataset": "digits", "strategy": name})
+    monkeypatch.setattr(
+        job_cases, "settings_for", lambda name: {"dataset": "digits", "strategy": name}
+    )
     monkeypatch.setattr(job_cases, "HUNG_S", hung_s)
     times = itertools.chain([0.0, 0.0, 0.0], itertools.repeat(100.0))
     device = open_device("simulated:1,0", time.perf_counter)

@@ -40,7 +40,9 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.alone,
     pytest.mark.slow,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: torch sees none here"),
+    pytest.mark.skipif(
+        not torch.cuda.is_available(), reason="needs a CUDA device: torch sees none here"
+    ),
 ]
 CONTEXT_BYTES = 64 << 20
 """A CUDA context takes 100 MB or more of a GPU's memory, the driver alone less."""
@@ -145,7 +147,13 @@ def test_an_undersized_dali_is_input_bound_by_decoding(bench: Bench) -> None:
     if reason := why_unavailable(strategy("dali"), dataset_info("photos", N_PHOTOS)):
         pytest.skip(reason)
     spin_s = bench.spin(0.2e-3)
-    job = {"dataset": "photos", "n_images": N_PHOTOS, "strategy": "dali", "workers": 1, "prefetch_factor": 1}
+    job = {
+        "dataset": "photos",
+        "n_images": N_PHOTOS,
+        "strategy": "dali",
+        "workers": 1,
+        "prefetch_factor": 1,
+    }
     job |= {"batch_size": 4, "warmup_steps": 8, "steps": 80}
     verdict = bench.run(trains=lambda config, device: Spinning(device, spin_s), **job).verdict()
     assert verdict.kind in ("input-bound", "moderately input-bound")
@@ -183,7 +191,9 @@ def used_bytes(device: str) -> float:
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 def test_a_job_on_the_second_gpu_leaves_the_first_alone(manager: JobManager) -> None:
     before = most = {name: used_bytes(name) for name in ("cuda:0", "cuda:1")}
-    run_id = manager.submit(RunConfig(strategy="memory", device="cuda:1", seconds=3, evaluate=False))
+    run_id = manager.submit(
+        RunConfig(strategy="memory", device="cuda:1", seconds=3, evaluate=False)
+    )
     while not manager.wait(run_id, 0.05):
         most = {name: max(most[name], used_bytes(name)) for name in most}
     assert manager.store.run(run_id).status == "done"
@@ -194,11 +204,20 @@ def ended_early(manager: JobManager, way: str) -> StoredRun:
     """A run that was stopped, was killed or ran out of device memory (0.8 TB of activations)."""
     job: dict[str, Any] = {"strategy": "workers", "workers": 2, "seconds": 60}
     if way == "out of memory":
-        job = {"strategy": "memory", "model": "b/16", "image_size": 224, "batch_size": 8192, "steps": 10}
+        job = {
+            "strategy": "memory",
+            "model": "b/16",
+            "image_size": 224,
+            "batch_size": 8192,
+            "steps": 10,
+        }
     before = set(psutil.Process().children())
     run_id = manager.submit(RunConfig(device="cuda:0", evaluate=False, **job))
     if way != "out of memory":
-        wait_until(lambda: manager.store.run(run_id).stage == "training" or manager.wait(run_id, 0), "training")
+        wait_until(
+            lambda: manager.store.run(run_id).stage == "training" or manager.wait(run_id, 0),
+            "training",
+        )
     if way == "stop":
         manager.stop(run_id)
     elif way == "kill":
@@ -208,26 +227,38 @@ def ended_early(manager: JobManager, way: str) -> StoredRun:
     return manager.store.run(run_id)
 
 
-@pytest.mark.parametrize(("way", "status"), [("stop", "stopped"), ("kill", "failed"), ("out of memory", "failed")])
-def test_a_job_that_ends_early_leaves_no_process_and_no_memory(way: str, status: str, manager: JobManager) -> None:
+@pytest.mark.parametrize(
+    ("way", "status"), [("stop", "stopped"), ("kill", "failed"), ("out of memory", "failed")]
+)
+def test_a_job_that_ends_early_leaves_no_process_and_no_memory(
+    way: str, status: str, manager: JobManager
+) -> None:
     processes, used = set(psutil.Process().children(recursive=True)), used_bytes("cuda:0")
     run = ended_early(manager, way)
     assert run.status == status
     assert way != "out of memory" or "memory" in run.error.lower()
     wait_until(lambda: not set(psutil.Process().children(recursive=True)) - processes, "no process")
     if not np.isnan(used):
-        wait_until(lambda: used_bytes("cuda:0") - used <= CONTEXT_BYTES, "device memory to be given back")
+        wait_until(
+            lambda: used_bytes("cuda:0") - used <= CONTEXT_BYTES, "device memory to be given back"
+        )
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_the_script_of_each_strategy_trains(name: str, tmp_path: Path) -> None:
     """With --demo, in a process without vitprof's environment."""
     settings = settings_for(name)
-    if reason := why_unavailable(strategy(name), dataset_info(settings["dataset"], settings.get("n_images"))):
+    if reason := why_unavailable(
+        strategy(name), dataset_info(settings["dataset"], settings.get("n_images"))
+    ):
         pytest.skip(reason)
-    (tmp_path / "script.py").write_text(script(RunConfig(device="cuda:0", **settings)), encoding="utf-8")
+    (tmp_path / "script.py").write_text(
+        script(RunConfig(device="cuda:0", **settings)), encoding="utf-8"
+    )
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHONPATH", "VITPROF"))}
     command = [sys.executable, "script.py", "--demo"]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     assert "epoch 1: loss" in done.stdout

@@ -9,25 +9,53 @@ from vitprof.config.own_script import own_config, with_loader
 from vitprof.program import from_anywhere
 from vitprof.store import RunStore
 
-TOLD = {"device": "cpu", "watched": {"dataset": "Samples", "batch_size": 16, "num_workers": 2, "start_method": "spawn"}}
+TOLD = {
+    "device": "cpu",
+    "watched": {"dataset": "Samples", "batch_size": 16, "num_workers": 2, "start_method": "spawn"},
+}
 
-TRIED = {"kind": "input-bound", "sentence": "Input-bound; try setting num_workers=9", "simulated": False}
+TRIED = {
+    "kind": "input-bound",
+    "sentence": "Input-bound; try setting num_workers=9",
+    "simulated": False,
+}
 
 
 @pytest.fixture
 def run_id(store: RunStore) -> int:
     made = add_run(store, name="python train.py")
-    store.update_run(made, config=with_loader(own_config("python train.py"), TOLD), environment=TOLD)
+    store.update_run(
+        made, config=with_loader(own_config("python train.py"), TOLD), environment=TOLD
+    )
     return made
 
 
-def test_what_a_script_says_of_its_loader_is_in_the_settings_where_it_fits(store: RunStore, run_id: int) -> None:
+def test_what_a_script_says_of_its_loader_is_in_the_settings_where_it_fits(
+    store: RunStore, run_id: int
+) -> None:
     config = store.run(run_id).config
-    assert (config.dataset, config.batch_size, config.workers, config.start_method) == ("Samples", 16, 2, "spawn")
+    assert (config.dataset, config.batch_size, config.workers, config.start_method) == (
+        "Samples",
+        16,
+        2,
+        "spawn",
+    )
     assert dataclasses.replace(config, name="") == with_loader(own_config(""), TOLD)
-    told = {"watched": {"batch_size": 0, "num_workers": 10**9, "start_method": "other", "pin_memory": True}}
+    told = {
+        "watched": {
+            "batch_size": 0,
+            "num_workers": 10**9,
+            "start_method": "other",
+            "pin_memory": True,
+        }
+    }
     config = with_loader(own_config("x" * 300), told)
-    assert (config.batch_size, config.workers, config.start_method, config.pin_memory) == (1, None, None, True)
+    assert (config.batch_size, config.workers, config.start_method, config.pin_memory) == (
+        1,
+        None,
+        None,
+        True,
+    )
     assert len(config.name) == 200
 
 
@@ -44,23 +72,43 @@ def test_profile_and_compare(store: RunStore, run_id: int) -> None:
     assert "a script of your own" in said(at)
     assert not at.code
     store.update_run(run_id, facts={"command": "/venv/bin/python train.py"})
-    assert [c.value for c in app(run=str(run_id)).code] == [f"{from_anywhere()} watch -- /venv/bin/python train.py"]
+    assert [c.value for c in app(run=str(run_id)).code] == [
+        f"{from_anywhere()} watch -- /venv/bin/python train.py"
+    ]
     store.update_run(run_id, environment={"cpu_count": 8})
-    assert app(run=str(run_id)).code[1].value.endswith(" --vary workers=0,4,8 -- /venv/bin/python train.py")
+    assert (
+        app(run=str(run_id))
+        .code[1]
+        .value.endswith(" --vary workers=0,4,8 -- /venv/bin/python train.py")
+    )
     store.update_run(run_id, verdict=TRIED)
-    assert app(run=str(run_id)).code[1].value.endswith(" --vary workers=0,4,8,9 -- /venv/bin/python train.py")
+    assert (
+        app(run=str(run_id))
+        .code[1]
+        .value.endswith(" --vary workers=0,4,8,9 -- /venv/bin/python train.py")
+    )
 
 
 def test_transforms_and_headroom_of_a_run_that_has_them(store: RunStore, run_id: int) -> None:
-    new, kept = ({"steps": 10, "step_s": s, "compute_s": 0.5, "data_wait_s": s - 0.5} for s in (1.5, 0.5))
+    new, kept = (
+        {"steps": 10, "step_s": s, "compute_s": 0.5, "data_wait_s": s - 0.5} for s in (1.5, 0.5)
+    )
     store.update_run(run_id, facts={"replay": {str(i): kept if i % 2 else new for i in range(8)}})
     words = said(app(run=str(run_id)))
     assert "with free data the steps of this loop would run 3.00x as fast" in words
     assert "measured" in words
-    assert "Transforms" not in [header.value for header in app(run=str(run_id), tab="Loading").header]
-    told = {"Crop": {"s_per_sample": 0.003, "calls": 9}, "<lambda>": {"s_per_sample": 0.001, "calls": 9}}
+    assert "Transforms" not in [
+        header.value for header in app(run=str(run_id), tab="Loading").header
+    ]
+    told = {
+        "Crop": {"s_per_sample": 0.003, "calls": 9},
+        "<lambda>": {"s_per_sample": 0.001, "calls": 9},
+    }
     store.update_run(run_id, facts={"transforms": told})
     at = app(run=str(run_id), tab="Loading")
     assert "Transforms" in [header.value for header in at.header]
     assert "Crop takes 75% of the time in transforms, 3.00 ms a sample." in said(at)
-    assert charts(at)["transform-bars"]["alt"] == "Mean time of each transform for a sample: Crop 75%, <lambda> 25%."
+    assert (
+        charts(at)["transform-bars"]["alt"]
+        == "Mean time of each transform for a sample: Crop 75%, <lambda> 25%."
+    )

@@ -43,20 +43,38 @@ def verdict(at: AppTest) -> str:
 
 
 @pytest.mark.slow
-def test_the_gpu_of_a_run_is_named_with_its_sm_activity_and_what_is_not_available(store: RunStore) -> None:
+def test_the_gpu_of_a_run_is_named_with_its_sm_activity_and_what_is_not_available(
+    store: RunStore,
+) -> None:
     run_id = add_run(store)
-    card = {"device": "cuda:1", "device_name": "NVIDIA A100", "gpu_uuid": "MIG-5115ce00-d72c-4106-c12f-20bd9faed9f6"}
+    card = {
+        "device": "cuda:1",
+        "device_name": "NVIDIA A100",
+        "gpu_uuid": "MIG-5115ce00-d72c-4106-c12f-20bd9faed9f6",
+    }
     card |= {"gpu_not_available": "GPU-util, PCIe (NVML: Not Supported)"}
     summary, reason = store.run(run_id).summary or RunSummary(), "this GPU has no GPM counters"
     for util, active, occupancy, shown, said_of_it in (
         (41.0, 23.0, 9.0, ("41%", "SM activity 23%"), "SM activity: 23%, occupancy 9.0%."),
-        (41.0, math.nan, math.nan, ("41%", "SM activity n/a"), f"SM activity: not available: {reason}."),
+        (
+            41.0,
+            math.nan,
+            math.nan,
+            ("41%", "SM activity n/a"),
+            f"SM activity: not available: {reason}.",
+        ),
         # of a slice in MIG mode NVML counts the one and not the other
         (math.nan, 23.0, 9.0, ("n/a", "SM activity 23%"), "SM activity: 23%, occupancy 9.0%."),
     ):
-        known = {"gpu_util_pct_mean": util, "gpu_sm_active_pct_mean": active, "gpu_sm_occupancy_pct_mean": occupancy}
+        known = {
+            "gpu_util_pct_mean": util,
+            "gpu_sm_active_pct_mean": active,
+            "gpu_sm_occupancy_pct_mean": occupancy,
+        }
         unknown = {"sm_activity_not_available": reason} if math.isnan(active) else {}
-        store.update_run(run_id, summary=dataclasses.replace(summary, **known), environment=card | unknown)
+        store.update_run(
+            run_id, summary=dataclasses.replace(summary, **known), environment=card | unknown
+        )
         at = app(run=str(run_id), tab="Timeline")
         (tile,) = (tile for tile in at.metric if tile.label == "GPU-util")
         assert (tile.value, tile.delta) == shown
@@ -72,16 +90,22 @@ def test_each_tab_draws_its_own_charts_and_no_other(store: RunStore) -> None:
     for tab, keys in CHARTS.items():
         at = app(run=str(run_id), tab=tab)
         assert charts(at).keys() == keys, tab
-        assert said(at).index(":material/hourglass_top: **Input-bound**") < said(at).index(verdict(at))
+        assert said(at).index(":material/hourglass_top: **Input-bound**") < said(at).index(
+            verdict(at)
+        )
         assert len(at.metric) >= 4
     assert LOOKS.keys() == set(get_args(Kind))
     assert "import torch" in at.code[0].value
-    assert {"download-Bundle", "download-Report"} <= {b.proto.id.split("-", 2)[2] for b in at.get("download_button")}
+    assert {"download-Bundle", "download-Report"} <= {
+        b.proto.id.split("-", 2)[2] for b in at.get("download_button")
+    }
     at = app(run=str(run_id), tab="Loading")
     for status in ("running", "done"):
         store.update_run(run_id, status=status)
         at.run()
-        assert ("loading-bar" in charts(at)) is (status == "done"), "the tab of before, once the run has ended"
+        assert ("loading-bar" in charts(at)) is (status == "done"), (
+            "the tab of before, once the run has ended"
+        )
 
 
 @pytest.mark.slow
@@ -94,7 +118,9 @@ def test_a_step_that_is_asked_for_shows_its_figures_and_its_chain(store: RunStor
     assert "Step 70\n" in said(at)
     shown = {m.label: (m.value, m.delta) for m in at.metric}
     assert shown["Idle gap"] == ("5.00 ms", "median 5.00 ms")
-    assert "The loop itself made this batch in 5.00 ms: reading 3.00 ms, decoding 2.00 ms." in said(at)
+    assert "The loop itself made this batch in 5.00 ms: reading 3.00 ms, decoding 2.00 ms." in said(
+        at
+    )
     assert "The loop waited 5.00 ms for it." in said(at)
     for words, step in (("Later", 99), ("Largest gap", 5), ("Earlier", 0)):
         click(at, f"window-{words}")
@@ -104,7 +130,10 @@ def test_a_step_that_is_asked_for_shows_its_figures_and_its_chain(store: RunStor
 def test_a_run_that_is_opened_brings_its_settings_along(store: RunStore) -> None:
     run_id, other = (add_run(store, name="mine", batch_size=size, n=50) for size in (96, 32))
     at = app(run=str(run_id))
-    assert (at.number_input(key="set-batch_size").value, at.number_input(key="set-steps").value) == (96, 50)
+    assert (
+        at.number_input(key="set-batch_size").value,
+        at.number_input(key="set-steps").value,
+    ) == (96, 50)
     assert at.text_input(key="set-name").value == "", "the name is that run's"
     at.number_input(key="set-batch_size").set_value(64).run()
     assert at.number_input(key="set-batch_size").value == 64, "only once"
@@ -115,17 +144,25 @@ def test_a_run_that_is_opened_brings_its_settings_along(store: RunStore) -> None
     assert at.number_input(key="set-batch_size").value == 16, "a link says what was in the sidebar"
 
 
-def test_run_again_starts_the_same_settings(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_again_starts_the_same_settings(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_id = add_run(store, batch_size=96, n=50)
     submit: list[RunConfig] = []
-    started = type(resources.manager()), "submit", lambda _, config: submit.append(config) or store.create_run(config)
+    started = (
+        type(resources.manager()),
+        "submit",
+        lambda _, config: submit.append(config) or store.create_run(config),
+    )
     monkeypatch.setattr(*started)
     at = app(run=str(run_id), batch_size="64", tab="Export")
     assert at.session_state["tab"] == "Export"
     click(at, "run-again")
     assert (submit, at.query_params["run"]) == ([store.run(run_id).config], str(run_id + 1))
     assert at.session_state["tab"] == "Answer", "whatever tab was open"
-    assert at.number_input(key="set-batch_size").value == 96, "what goes on is what the sidebar says"
+    assert at.number_input(key="set-batch_size").value == 96, (
+        "what goes on is what the sidebar says"
+    )
     assert "run-again" not in buttons(at)
 
 
@@ -133,7 +170,10 @@ def test_advice_goes_into_the_sidebar_as_this_runs_job(store: RunStore) -> None:
     at = app(run=str(add_run(store, batch_size=96, n=50)), batch_size="64")
     click(at, "use-advice-0")
     assert at.selectbox(key="set-strategy").value != "per-sample"
-    assert (at.number_input(key="set-batch_size").value, at.number_input(key="set-steps").value) == (96, 50)
+    assert (
+        at.number_input(key="set-batch_size").value,
+        at.number_input(key="set-steps").value,
+    ) == (96, 50)
     assert at.session_state[TO_SAY][0][0] == TAKEN_OVER
     assert not at.button(key="run-button").disabled
 
@@ -143,7 +183,11 @@ def test_a_stored_verdict_is_shown_as_it_is(store: RunStore) -> None:
     at = app(run=str(run_id))
     assert "**Input-bound:**" in said(at)
     assert "These steps do not show what recording took" in said(at)
-    other = {"kind": "not input-bound", "sentence": "Not input-bound: as it was stored.", "simulated": False}
+    other = {
+        "kind": "not input-bound",
+        "sentence": "Not input-bound: as it was stored.",
+        "simulated": False,
+    }
     store.update_run(run_id, verdict=other)
     at.run()
     assert "As it was stored." in said(at)
@@ -197,7 +241,9 @@ def test_a_run_of_few_steps_is_inconclusive_and_one_without_says_only_why(store:
     assert ":material/help: **Inconclusive**" in said(at)
     assert not [key for key in buttons(at) if key.startswith("use-advice")]
     failed = add_run(store, n=0, status="failed")
-    store.update_run(failed, error="train-images-idx3-ubyte is damaged; delete it and it is made again")
+    store.update_run(
+        failed, error="train-images-idx3-ubyte is damaged; delete it and it is made again"
+    )
     at = app(run=str(failed))
     assert any("train-images-idx3-ubyte is damaged" in read(e.value) for e in at.error)
     assert any("ended before its first step" in shown.value for shown in at.info)
@@ -229,7 +275,9 @@ def test_measured_headroom_is_found_again_and_changes_the_verdict(store: RunStor
 
 
 @pytest.mark.slow
-def test_what_cannot_be_queued_is_one_line(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_queued_is_one_line(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     at = app(run=str(add_run(store)), tab="What if")
 
     refuse = Mock(side_effect=JobError("vitprof is shutting down; no job was started"))
@@ -242,11 +290,15 @@ def test_what_cannot_be_queued_is_one_line(store: RunStore, monkeypatch: pytest.
 def test_runs_made_for_another_are_one_line_of_the_queue(store: RunStore) -> None:
     profiled = add_run(store, name="profiled")  # run 1, as tournament 1 has its number
     for role in ANCHOR_ROLES[:3]:
-        add_run(store, n=0, status="queued", group_key=RunGroup("headroom", profiled).key, role=role)
+        add_run(
+            store, n=0, status="queued", group_key=RunGroup("headroom", profiled).key, role=role
+        )
     role = "memory/b64/w-/as-is#2"
     trial = add_run(store, n=0, status="running", group_key="tournament:1", role=role)
     at = app()
-    assert [t.value for t in at.title] == ["Is your GPU starved by data loading?"], "no run of a stranger"
+    assert [t.value for t in at.title] == ["Is your GPU starved by data loading?"], (
+        "no run of a stranger"
+    )
     assert f"Headroom of run {profiled}: A (queued, cpu), 3 to go" in said(at)
     assert "Tournament 1: memory, batch 64 (running, cpu)" in said(at)
     assert len([key for key in buttons(at) if key.startswith("show-")]) == 2
@@ -254,13 +306,17 @@ def test_runs_made_for_another_are_one_line_of_the_queue(store: RunStore) -> Non
     assert "Made for tournament 1: memory, batch 64" in said(app(run=str(trial)))
 
 
-def test_the_verdict_takes_the_prediction_that_was_run(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_verdict_takes_the_prediction_that_was_run(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     judge = Mock(wraps=findings.verdict.judge)
     monkeypatch.setattr(findings.verdict, "judge", judge)
     run_id = add_run(store)
     group = RunGroup("prediction", run_id).key
     for _ in range(2):
-        add_run(store, loader_only=True, strategy="memory", wait_s=0.001, group_key=group, role=MICRO)
+        add_run(
+            store, loader_only=True, strategy="memory", wait_s=0.001, group_key=group, role=MICRO
+        )
     at = app(run=str(run_id), tab="What if")
     frame = at.dataframe[0].value
     assert (list(frame["strategy"]), list(frame)[-1]) == (["memory"], "against this run")

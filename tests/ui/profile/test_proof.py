@@ -22,16 +22,25 @@ DEVICE = "simulated:5,0"
 def test_a_press_runs_both_jobs_in_turns_and_a_demonstration_does_it_by_itself(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(TournamentRunners, "run", run := Mock(side_effect=lambda number: claim(store, number)))
+    monkeypatch.setattr(
+        TournamentRunners, "run", run := Mock(side_effect=lambda number: claim(store, number))
+    )
     run_id = add_run(store, device=DEVICE)
     at = app(run=str(run_id))
-    assert [b.proto.type for b in at.button if b.label == "Prove the gain"][:2] == ["primary", "secondary"]
+    assert [b.proto.type for b in at.button if b.label == "Prove the gain"][:2] == [
+        "primary",
+        "secondary",
+    ]
     click(at, "prove-0")
     (made,) = list_tournaments(store)
     run.assert_called_once_with(made.id)
     first, advised = made.spec.jobs
     assert (made.spec.of_run, first.strategy, first.batch_size) == (run_id, "per-sample", 128)
-    assert (advised.strategy, advised.seconds, advised.evaluate) == ("memory", planning.PROOF_S, False)
+    assert (advised.strategy, advised.seconds, advised.evaluate) == (
+        "memory",
+        planning.PROOF_S,
+        False,
+    )
     assert "**Proving the gain:** the two jobs run in turns." in said(at)
     assert all(b.disabled for b in at.button if b.label == "Prove the gain"), "one at a time"
     set_status(store, made.id, "stopped", owner=None)
@@ -46,7 +55,11 @@ def test_a_press_runs_both_jobs_in_turns_and_a_demonstration_does_it_by_itself(
 @pytest.mark.parametrize(
     ("waits", "status", "words"),
     [
-        (((0.02, 0.018, 0.0175), (0.018, 0.024, 0.026)), "done", "**Undecided:** memory, batch 128: 0.99"),
+        (
+            ((0.02, 0.018, 0.0175), (0.018, 0.024, 0.026)),
+            "done",
+            "**Undecided:** memory, batch 128: 0.99",
+        ),
         ((0.02, 0.001), "running", "**So far 4.19x** ("),
         ((0.02, 0.001), "done", "**4.19x as fast** ("),
         ((0.02, 0.02), "done", "**No gain:** memory, batch 128 is as fast, within 5%: 1.00x"),
@@ -54,14 +67,25 @@ def test_a_press_runs_both_jobs_in_turns_and_a_demonstration_does_it_by_itself(
         ((0.02,), "stopped", "**Not proven:** too few runs."),
     ],
 )
-def test_its_answer_in_words(store: RunStore, waits: tuple[Any, ...], status: TournamentStatus, words: str) -> None:
+def test_its_answer_in_words(
+    store: RunStore, waits: tuple[Any, ...], status: TournamentStatus, words: str
+) -> None:
     run_id = add_run(store, device=DEVICE)
-    spec = planning.in_turns(config := store.run(run_id).config, apply(config, {"strategy": "memory"}), of_run=run_id)
+    spec = planning.in_turns(
+        config := store.run(run_id).config, apply(config, {"strategy": "memory"}), of_run=run_id
+    )
     number = planning.create_tournament(store, spec)
     for round_ in (1, 2, 3):
         for trial, wait_s in zip(planning.plan(spec), waits, strict=False):
-            role, took_s = role_of(trial.key, round_), np.resize(wait_s, 3)[round_ - 1] * (1 + 0.01 * round_)
-            more = {"group_key": f"tournament:{number}", "role": role, "strategy": trial.config.strategy}
+            role, took_s = (
+                role_of(trial.key, round_),
+                np.resize(wait_s, 3)[round_ - 1] * (1 + 0.01 * round_),
+            )
+            more = {
+                "group_key": f"tournament:{number}",
+                "role": role,
+                "strategy": trial.config.strategy,
+            }
             add_run(store, wait_s=took_s, device=DEVICE, **more)  # type: ignore[arg-type]
     if status == "running":
         claim(store, number)
@@ -83,4 +107,8 @@ def test_an_undecided_proof_whose_baseline_is_recommended_shows_no_gain() -> Non
     """As with 0.878x (0.680 to 1.04): the comparison crosses 1, and still the advice is not worth using."""
     advised, board = Mock(against_baseline="undecided"), Mock(baseline="a")
     with patch.object(proof, "recommend", side_effect=[Mock(key="a"), Mock(key="b"), None]):
-        assert [proof._against(advised, board) for _ in range(3)] == ["unneeded", "undecided", "undecided"]
+        assert [proof._against(advised, board) for _ in range(3)] == [
+            "unneeded",
+            "undecided",
+            "undecided",
+        ]

@@ -71,7 +71,9 @@ def test_each_strategy_shows_its_knobs_and_runs_as_it_stands_in_the_registry() -
             assert at.button(key="run-button").disabled
             assert "cannot load digits" in read(at.error[0].value)
             continue
-        assert resolve(made(at)) == resolve(RunConfig(strategy=name, dataset=dataset, seconds=20, evaluate=False)), name
+        assert resolve(made(at)) == resolve(
+            RunConfig(strategy=name, dataset=dataset, seconds=20, evaluate=False)
+        ), name
         assert keys(at) & set(KNOBS) == set(plan.knobs(parts, info)), name
 
 
@@ -102,7 +104,9 @@ def test_offered_parts_fit_the_others() -> None:
     for kind in PARTS:
         offered = at.selectbox(key=f"set-{kind}").options
         assert offered[0] == f"strategy's own: {getattr(plan.combination(info), kind)}"
-        assert all(why_not(info, plan.combination(info, {kind: name})) is None for name in offered[1:])
+        assert all(
+            why_not(info, plan.combination(info, {kind: name})) is None for name in offered[1:]
+        )
     assert {"dataloader", "generator", "spdl"} == set(at.selectbox(key="set-loader").options[1:])
     assert "hdf5" not in at.selectbox(key="set-storage").options
 
@@ -150,7 +154,10 @@ def test_what_cannot_be_in_the_url_is_named_and_put_back() -> None:
         assert f"{field.capitalize()} tape: choose one of " in warning
         assert getattr(config, field) is None
     for query, words in (
-        ({"strategy": "nope", "evaluate": "perhaps"}, ("Strategy nope", "Evaluate on the test set perhaps")),
+        (
+            {"strategy": "nope", "evaluate": "perhaps"},
+            ("Strategy nope", "Evaluate on the test set perhaps"),
+        ),
         ({"batch_size": "70000"}, ("60000 samples",)),
         ({"image_size": "30"}, ("7 px patches",)),
         ({"seconds": "0.5", "workers": "300", "strategy": "workers"}, ()),
@@ -163,7 +170,9 @@ def test_what_cannot_be_in_the_url_is_named_and_put_back() -> None:
 
 def test_the_number_of_images_is_asked_for_where_it_can_be_chosen() -> None:
     at = form(device="simulated:x")
-    assert "simulated\\::color[x]\\:" in at.warning[0].value, "else a colon on each side makes an emoji of it"
+    assert "simulated\\::color[x]\\:" in at.warning[0].value, (
+        "else a colon on each side makes an emoji of it"
+    )
     assert "n_images" not in keys(at)
     at.selectbox(key="set-dataset").set_value("photos").run()
     assert made(at).n_images is None
@@ -175,7 +184,9 @@ def test_the_number_of_images_is_asked_for_where_it_can_be_chosen() -> None:
 
 
 def test_what_cannot_run_here_is_marked_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources.availability, "look_around", lambda: dataclasses.replace(PLENTY, tmpfs=None))
+    monkeypatch.setattr(
+        resources.availability, "look_around", lambda: dataclasses.replace(PLENTY, tmpfs=None)
+    )
     at = form()
     (marked,) = (o for o in at.selectbox(key="set-strategy").options if o.startswith("ram-disk"))
     assert "(not here: there is no tmpfs" in marked
@@ -201,20 +212,36 @@ def test_of_a_run_only_what_was_chosen_is_taken() -> None:
     for asked in (
         RunConfig(strategy="memory", batch_size=64),
         RunConfig(strategy="workers", workers=0, lr=0.01, device="simulated:1,0,launch=4"),
-        RunConfig(strategy="per-sample", dataset="photos", n_images=300, location="ram-disk", image_size=70),
-        RunConfig(strategy="prefetch", compile=True, compile_mode="reduce-overhead", fused_optimizer=True),
+        RunConfig(
+            strategy="per-sample",
+            dataset="photos",
+            n_images=300,
+            location="ram-disk",
+            image_size=70,
+        ),
+        RunConfig(
+            strategy="prefetch", compile=True, compile_mode="reduce-overhead", fused_optimizer=True
+        ),
     ):
         assert made(drawn_by(script, {"put": resolve(asked)})) == asked
 
 
 def test_a_widget_that_is_drawn_anew_shows_the_setting() -> None:
     """A browser that did not get a widget's state takes its default for the value, and sends it."""
-    given = {"batch_size": "96", "seconds": "7", "seed": "5", "device": "simulated:8,20", "loader_times": "false"}
+    given = {
+        "batch_size": "96",
+        "seconds": "7",
+        "seed": "5",
+        "device": "simulated:8,20",
+        "loader_times": "false",
+    }
     at = form(strategy="cache", **given)
     for _ in range(2):
         assert [n.proto.default for n in at.number_input] == [n.value or 0 for n in at.number_input]
         assert [c.proto.default for c in at.checkbox] == [c.value for c in at.checkbox]
-        assert [s.options[s.proto.default] for s in at.selectbox] == [s.format_func(s.value) for s in at.selectbox]
+        assert [s.options[s.proto.default] for s in at.selectbox] == [
+            s.format_func(s.value) for s in at.selectbox
+        ]
         assert {"96", "7", "5", "8", "20"} <= {f"{n.proto.default:g}" for n in at.number_input}
         at.run()
 
@@ -225,7 +252,9 @@ def test_a_wrong_number_is_said_until_it_is_put_right() -> None:
     assert "Batch size 0: give a whole number from 1 to" in read(at.error[0].value)
     at.number_input(key="set-seconds").set_value(0.0).run()
     both = read(at.error[0].value)
-    assert ("Batch size 0: give a whole" in both, "Seconds 0" in both) == (True, True), "not one after the other"
+    assert ("Batch size 0: give a whole" in both, "Seconds 0" in both) == (True, True), (
+        "not one after the other"
+    )
     at.number_input(key="set-batch_size").set_value(64).run()
     assert read(at.error[0].value).startswith("Seconds 0")
     at.number_input(key="set-seconds").set_value(5.0).run()

@@ -21,7 +21,9 @@ def shown(at: AppTest) -> set[str]:
     return {button.key for button in at.button if button.key} & {"stop-button", "cancel-button"}
 
 
-def test_a_queued_run_has_a_place_and_is_cancelled_or_begins(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queued_run_has_a_place_and_is_cancelled_or_begins(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     running = add_run(store, n=0, status="running", name="long")
     second = add_run(store, n=0, status="queued", name="next", device="cuda:7")
     third = add_run(store, n=0, status="queued", device="simulated:1,0")
@@ -46,32 +48,49 @@ def test_a_queued_run_has_a_place_and_is_cancelled_or_begins(store: RunStore, mo
 
 
 @pytest.mark.slow
-def test_a_job_of_another_program_is_named_and_may_be_passed(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_of_another_program_is_named_and_may_be_passed(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun: list[int] = []
     monkeypatch.setattr(type(resources.manager()), "may_stop", lambda self, run_id: True)
-    monkeypatch.setattr(type(resources.manager()), "run_now", lambda self, run_id: begun.append(run_id))
+    monkeypatch.setattr(
+        type(resources.manager()), "run_now", lambda self, run_id: begun.append(run_id)
+    )
     run_id = add_run(store, n=0, status="queued")
     other = MachineLock(7, "cpu", shares=False, store_url="sqlite:///elsewhere")
     assert other.acquire()
     at = app(run=str(run_id))
-    assert f"Waiting for run 7 of another store on cpu (the dashboard, process {os.getpid()}, since " in said(at)
+    assert (
+        f"Waiting for run 7 of another store on cpu (the dashboard, process {os.getpid()}, since "
+        in said(at)
+    )
     assert shown(at) == {"cancel-button"}
     click(at, "run-now-button")
     other.release()
     assert begun == [run_id]
 
 
-def test_a_disturbed_run_is_repeated_when_quiet(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_id, busy_pct, begun = add_run(store), [math.nan, 70.0, 5.0, 70.0, 5.0, 5.0, 5.0], list[RunConfig]()
+def test_a_disturbed_run_is_repeated_when_quiet(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id, busy_pct, begun = (
+        add_run(store),
+        [math.nan, 70.0, 5.0, 70.0, 5.0, 5.0, 5.0],
+        list[RunConfig](),
+    )
     again = add_run(store)
     at = app(run=str(run_id))
     assert "run-when-quiet" not in {button.key for button in at.button}
     found = Signature("other-programs", "Others.", math.nan, math.nan, {}, "psutil")
-    verdict = Verdict(kind="inconclusive", sentence="Disturbed.", simulated=False, signatures=(found,))
+    verdict = Verdict(
+        kind="inconclusive", sentence="Disturbed.", simulated=False, signatures=(found,)
+    )
     store.update_run(run_id, verdict=verdict.to_dict())
     watch = SimpleNamespace(read=lambda: SimpleNamespace(cores=2, cpu_pct=busy_pct.pop(0)))
     monkeypatch.setattr(resources, "machine_watch", lambda: watch)
-    monkeypatch.setattr(type(resources.manager()), "submit", lambda self, config: begun.append(config) or again)
+    monkeypatch.setattr(
+        type(resources.manager()), "submit", lambda self, config: begun.append(config) or again
+    )
     click(at.run(), "run-when-quiet")
     assert "Waiting for a quiet machine: measuring." in said(at)
     assert "other programs take 1.40 of 2 CPU cores" in said(at.run())
@@ -109,6 +128,10 @@ def test_a_run_that_nobody_named_stays_when_it_ends(store: RunStore) -> None:
 
 def test_the_time_left_of_a_run_with_a_time_is_that(store: RunStore) -> None:
     run_id = add_run(store, n=0, status="running", steps=None, seconds=8.0)
-    store.update_run(run_id, stage="training", training_since_s=time.perf_counter() - 1.0, progress=0.01)
+    store.update_run(
+        run_id, stage="training", training_since_s=time.perf_counter() - 1.0, progress=0.01
+    )
     (bar,) = app(run=str(run_id)).get("progress")
-    assert read(bar.proto.text) == "training, about 8 s left", "a first step that is slow says nothing of the others"
+    assert read(bar.proto.text) == "training, about 8 s left", (
+        "a first step that is slow says nothing of the others"
+    )

@@ -45,14 +45,18 @@ def submitted(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> list[RunConfi
 
 
 @pytest.mark.slow
-def test_one_click_shows_a_starved_gpu_or_runs_what_is_in_the_sidebar(submitted: list[RunConfig]) -> None:
+def test_one_click_shows_a_starved_gpu_or_runs_what_is_in_the_sidebar(
+    submitted: list[RunConfig],
+) -> None:
     at = app()
     click(at, "see-starved")
     assert submitted == [STARVED]
     assert read(at.title[0].value).startswith("per-sample, batch 128")
     assert at.selectbox(key="set-device").value == "simulated:h100"
     assert at.number_input(key="set-seconds").value == 8
-    loading_s = 50e-6 * STARVED.batch_size  # torchvision's ToTensor and Normalize of one digit, on a fast core
+    loading_s = (
+        50e-6 * STARVED.batch_size
+    )  # torchvision's ToTensor and Normalize of one digit, on a fast core
     assert accelerator(STARVED.device).compute_s(STARVED.batch_size) < loading_s
     assert ((STARVED.seconds or 99) <= 10, STARVED.evaluate) == (True, False)
     at = app(strategy="memory", batch_size="96")
@@ -62,7 +66,10 @@ def test_one_click_shows_a_starved_gpu_or_runs_what_is_in_the_sidebar(submitted:
 
 @pytest.mark.parametrize(("cuda", "wanted"), [((13, 2), STARVED_GPU), ((11, 4), STARVED)])
 def test_the_demonstration_runs_on_a_gpu_that_can_be_used(
-    submitted: list[RunConfig], monkeypatch: pytest.MonkeyPatch, cuda: tuple[int, int], wanted: RunConfig
+    submitted: list[RunConfig],
+    monkeypatch: pytest.MonkeyPatch,
+    cuda: tuple[int, int],
+    wanted: RunConfig,
 ) -> None:
     found = VisibleGpu(0, "NVIDIA RTX A6000", "GPU-1", 48 * 2**30, cuda_driver=cuda)
     monkeypatch.setattr(resources, "gpus", lambda: [found])
@@ -70,10 +77,17 @@ def test_the_demonstration_runs_on_a_gpu_that_can_be_used(
     assert submitted == [wanted]
 
 
-def test_its_lines_are_taken_as_commands(store: RunStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_its_lines_are_taken_as_commands(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv(CALLED_AS, "uvx vitprof")
     at = app()
-    assert [h.value for h in at.header] == ["Demonstration", "My script", "My data", "This machine now"]
+    assert [h.value for h in at.header] == [
+        "Demonstration",
+        "My script",
+        "My data",
+        "This machine now",
+    ]
     lines = [code.value.replace(" \\\n  ", " ") for code in at.code]
     documented = (ROOT / "docs" / "own-data.md").read_text().splitlines()
     added = next(f"uvx {line.strip()}" for line in documented if "datasets add pets" in line)
@@ -85,7 +99,9 @@ def test_its_lines_are_taken_as_commands(store: RunStore, monkeypatch: pytest.Mo
         typer.main.get_command(cli.app).commands[word].make_context(word, arguments)  # type: ignore[attr-defined]
 
 
-def test_a_run_that_begins_in_a_console_is_shown(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_begins_in_a_console_is_shown(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_id = store.create_run(own_config("python train.py"))
 
     def look() -> StoredRun | None:
@@ -99,9 +115,14 @@ def test_a_run_that_begins_in_a_console_is_shown(store: RunStore, monkeypatch: p
 
 
 @pytest.mark.slow
-def test_the_example_is_watched_as_ones_own(store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_is_watched_as_ones_own(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shorter = tmp_path / demo.SCRIPT.name
-    shorter.write_text(demo.SCRIPT.read_text(encoding="utf-8").replace(f"= 16, {STEPS}", "= 16, 60"), encoding="utf-8")
+    shorter.write_text(
+        demo.SCRIPT.read_text(encoding="utf-8").replace(f"= 16, {STEPS}", "= 16, 60"),
+        encoding="utf-8",
+    )
     monkeypatch.setattr(demo, "SCRIPT", shorter)
     at = app()
     click(at, "watch-example")
@@ -115,12 +136,19 @@ def test_the_example_is_watched_as_ones_own(store: RunStore, tmp_path: Path, mon
 def test_the_picture_is_of_the_recorded_runs() -> None:
     for lane in demo.lanes():
         assert (np.diff(np.ravel(lane.busy_ms), prepend=-1, append=demo.LANES_MS + 1) > 0).all()
-        assert np.diff(lane.busy_ms).sum() / demo.LANES_MS == pytest.approx(1 - lane.idle_frac, abs=0.05)
+        assert np.diff(lane.busy_ms).sum() / demo.LANES_MS == pytest.approx(
+            1 - lane.idle_frac, abs=0.05
+        )
         drawn = welcome.picture([lane])
-        assert (drawn.count("<u "), f"idle {formats.percent(lane.idle_frac)}" in drawn) == (len(lane.busy_ms), True)
+        assert (drawn.count("<u "), f"idle {formats.percent(lane.idle_frac)}" in drawn) == (
+            len(lane.busy_ms),
+            True,
+        )
 
 
-def test_a_run_that_cannot_be_started_is_one_line(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_cannot_be_started_is_one_line(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     at = app()
     refuse = Mock(side_effect=JobError("vitprof is shutting down; no job was started"))
     monkeypatch.setattr(type(resources.manager()), "submit", refuse)
@@ -137,10 +165,15 @@ def test_the_own_machine_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
         ([], "No GPU here: jobs train on the CPU."),
         ([found], "**NVIDIA RTX A6000 (48.0 GiB)** is ready to be profiled."),
         ([found, found], "Runs use the first one unless you choose another **Device**."),
-        ([old], "**NVIDIA RTX A6000 (48.0 GiB)** cannot be used yet, and runs use the CPU. NVIDIA driver 470"),
+        (
+            [old],
+            "**NVIDIA RTX A6000 (48.0 GiB)** cannot be used yet, and runs use the CPU. NVIDIA driver 470",
+        ),
     ):
         monkeypatch.setattr(resources, "gpus", lambda gpus=gpus: gpus)
-        monkeypatch.setattr(resources, "driver", lambda gpus=gpus: "470.82" if gpus == [old] else "")
+        monkeypatch.setattr(
+            resources, "driver", lambda gpus=gpus: "470.82" if gpus == [old] else ""
+        )
         shown = read(welcome.machine_in_words())
         assert (words in shown, "ready to be profiled" in shown) == (True, gpus == [found])
 
@@ -151,7 +184,9 @@ GPU = GpuNow(
     memory_bytes=20 * 2**30,
     power_w=310.4,
     temp_c=51.0,
-    processes=tuple(GpuProcess(100 + n, "python" if n else "", n * 2.0**30 if n else math.nan) for n in range(7)),
+    processes=tuple(
+        GpuProcess(100 + n, "python" if n else "", n * 2.0**30 if n else math.nan) for n in range(7)
+    ),
     lost="",
 )
 NOW = MachineNow((GPU,), 16, 12.5, 2.25, 2.0**33, 2.0**35, 0.0, 2.0**20, 2.0**38, 2.0**40)

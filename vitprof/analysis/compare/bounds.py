@@ -14,7 +14,16 @@ from vitprof.analysis.tournament.scores import NORMAL_975, student_t, variance_o
 from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
 from vitprof.formats import count, number
 
-FIGURE_STEPS: tuple[str, ...] = ("step", "epoch", "warmup", "t_start_s", "step_s", "gap_s", "data_wait_s", "samples")
+FIGURE_STEPS: tuple[str, ...] = (
+    "step",
+    "epoch",
+    "warmup",
+    "t_start_s",
+    "step_s",
+    "gap_s",
+    "data_wait_s",
+    "samples",
+)
 
 
 @dataclass(frozen=True)
@@ -66,11 +75,17 @@ def slowdown(runs: Sequence[Series], baseline: Sequence[Series]) -> Figure:
         difference = float(mine.mean() - base.mean())
         half = half_interval(spread(mine, base), len(mine), len(base))
         ratio = Interval(*(math.exp(difference + way) for way in (0.0, -half, half)))
-    return _of([*runs, *baseline], Interval(1 - ratio.value, 1 - ratio.high, 1 - ratio.low), sides=2)
+    return _of(
+        [*runs, *baseline], Interval(1 - ratio.value, 1 - ratio.high, 1 - ratio.low), sides=2
+    )
 
 
-def run_spread(runs: Sequence[Series], column: str | None, baseline: Sequence[Series] = ()) -> float:
-    return spread(*(_ratios(side, column) if column else _logs(side) for side in (runs, baseline) if side))
+def run_spread(
+    runs: Sequence[Series], column: str | None, baseline: Sequence[Series] = ()
+) -> float:
+    return spread(
+        *(_ratios(side, column) if column else _logs(side) for side in (runs, baseline) if side)
+    )
 
 
 def spread(*sides: Floats) -> float:
@@ -92,7 +107,9 @@ def _of(runs: Sequence[Series], interval: Interval, sides: int = 1) -> Figure:
     missing = max(0, thresholds.MIN_STEPS - min(counts))
     low, high = (math.nan, math.nan) if missing else interval[1:]
     n_starts = sum(int(epoch_starts(steps).sum()) for steps in runs)
-    return Figure(interval.value, low, high, len(runs), sum(counts), n_starts, len(runs) > sides, missing)
+    return Figure(
+        interval.value, low, high, len(runs), sum(counts), n_starts, len(runs) > sides, missing
+    )
 
 
 def _rate(runs: Sequence[Series]) -> Interval:
@@ -120,7 +137,9 @@ def _widening(part: Floats, whole: Floats) -> float:
     blocks = min(arrays.BOOTSTRAP_BLOCKS, len(whole))
     if blocks < arrays.MIN_BLOCKS:
         return math.nan
-    off = arrays.block_sums(part - _ratio(part, whole) * whole, blocks)  # the terms of the ratio's error
+    off = arrays.block_sums(
+        part - _ratio(part, whole) * whole, blocks
+    )  # the terms of the ratio's error
     one = variance_of_one(off, 1)
     alike = max(1.0, *(variance_of_one(off, group) / one for group in (2, 4))) if one > 0 else 1.0
     return student_t(blocks - 1) / NORMAL_975 * math.sqrt(blocks / (blocks - 1) * alike)
@@ -138,7 +157,11 @@ def _counted(steps: Series, column: str) -> tuple[Floats, Floats, Mask]:
     """Returns the column and the seconds of each step, as it counts for whole epochs, and which steps begin one."""
     weights = np.where(np.isfinite(steps["step_s"]), whole_epochs(steps), 0.0)
     keep = weights > 0
-    return (steps[column] * weights)[keep], (steps["step_s"] * weights)[keep], epoch_starts(steps)[keep]
+    return (
+        (steps[column] * weights)[keep],
+        (steps["step_s"] * weights)[keep],
+        epoch_starts(steps)[keep],
+    )
 
 
 def _one_run(steps: Series, column: str) -> tuple[Interval, float]:
@@ -184,7 +207,9 @@ class Bound:
     def limit_words(self) -> str:
         if self.kind == "min_samples_per_s":
             return f"at least {self.limit:,.10g} samples/s"
-        return f"at most {self.limit * 100:.10g}%" + (" slower" if self.kind == "max_slowdown" else "")
+        return f"at most {self.limit * 100:.10g}%" + (
+            " slower" if self.kind == "max_slowdown" else ""
+        )
 
 
 @dataclass(frozen=True)
@@ -204,7 +229,9 @@ class Judged:
             return f"{self.bound.title}: {self.reason}"
         f = self.figure
         kind = self.bound.kind
-        ends = [number(v) if kind == "min_samples_per_s" else _amount(kind, v) for v in (f.low, f.high)]
+        ends = [
+            number(v) if kind == "min_samples_per_s" else _amount(kind, v) for v in (f.low, f.high)
+        ]
         interval = " to ".join(ends) if f.known else "not known"
         noise = "" if f.between_runs else ", run-to-run noise not in it"
         starts = f" and {count(f.n_starts, 'epoch start')}" if f.n_starts else ""
@@ -224,7 +251,11 @@ def judge_bound(bound: Bound, runs: Sequence[Series], baseline: Sequence[Series]
         figure = share(runs, COLUMNS[bound.kind])
     if not figure.known:
         missing = figure.steps_missing
-        wants = f"{missing} more steady steps are needed" if missing else "the times of its steps are not known"
+        wants = (
+            f"{missing} more steady steps are needed"
+            if missing
+            else "the times of its steps are not known"
+        )
         return Judged(bound, "undecided", figure, wants)
     outcome = _outcome(bound, figure.low, figure.high)
     if outcome == "undecided":
@@ -240,7 +271,9 @@ def _outcome(bound: Bound, low: float, high: float) -> Outcome:
     return "missed" if (high < bound.limit if least else low > bound.limit) else "undecided"
 
 
-def _what_would_decide(bound: Bound, figure: Figure, runs: Sequence[Series], baseline: Sequence[Series]) -> str:
+def _what_would_decide(
+    bound: Bound, figure: Figure, runs: Sequence[Series], baseline: Sequence[Series]
+) -> str:
     too_close = "too close to the bound to be decided by measuring more; set the bound farther away"
     distance = abs(figure.value - bound.limit)
     reach = figure.value - figure.low if figure.value > bound.limit else figure.high - figure.value
@@ -256,7 +289,10 @@ def _what_would_decide(bound: Bound, figure: Figure, runs: Sequence[Series], bas
         distance = abs(math.log((1 - figure.value) / (1 - bound.limit)))
     elif column is None:
         distance = abs(math.log(figure.value / bound.limit))
-    return _more_runs(run_spread(runs, column, baseline), distance, len(runs), len(baseline)) or too_close
+    return (
+        _more_runs(run_spread(runs, column, baseline), distance, len(runs), len(baseline))
+        or too_close
+    )
 
 
 def _more_runs(deviation: float, distance: float, n: int, m: int) -> str:
@@ -281,4 +317,8 @@ def _amount(kind: Kind, value: float) -> str:
     if kind == "min_samples_per_s":
         return number(value, "samples/s")
     words = f"{abs(value) * 100:.1f}%" if math.isfinite(value) else "n/a"
-    return words + (" faster" if value < 0 else " slower") if kind == "max_slowdown" and math.isfinite(value) else words
+    return (
+        words + (" faster" if value < 0 else " slower")
+        if kind == "max_slowdown" and math.isfinite(value)
+        else words
+    )

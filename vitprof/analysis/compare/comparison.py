@@ -12,7 +12,9 @@ from vitprof.analysis.timing.gaps import IDLE_CAUSES, Gaps
 from vitprof.analysis.tournament import scores
 from vitprof.recording.columns import RunSummary
 
-Relation = Literal["baseline", "faster", "slower", "equal", "undecided", "unknown", "not comparable"]
+Relation = Literal[
+    "baseline", "faster", "slower", "equal", "undecided", "unknown", "not comparable"
+]
 
 
 @dataclass(frozen=True)
@@ -34,14 +36,20 @@ NOT_COMPARABLE = Compared(math.nan, math.nan, math.nan, "not comparable")
 
 
 def slowest(summaries: Sequence[RunSummary | None]) -> int | None:
-    known = [(s.samples_per_s, at) for at, s in enumerate(summaries) if s is not None and s.samples_per_s > 0]
+    known = [
+        (s.samples_per_s, at)
+        for at, s in enumerate(summaries)
+        if s is not None and s.samples_per_s > 0
+    ]
     return min(known)[1] if known else None
 
 
 def against(summaries: Sequence[RunSummary | None], baseline: int | None) -> list[Compared]:
     base = summaries[baseline] if baseline is not None else None
     return [
-        Compared(1.0, 1.0, 1.0, "baseline") if at == baseline and s and s.samples_per_s > 0 else _compared(s, base)
+        Compared(1.0, 1.0, 1.0, "baseline")
+        if at == baseline and s and s.samples_per_s > 0
+        else _compared(s, base)
         for at, s in enumerate(summaries)
     ]
 
@@ -52,7 +60,9 @@ def _compared(s: RunSummary | None, base: RunSummary | None) -> Compared:
     low = s.samples_per_s_low / base.samples_per_s_high
     high = s.samples_per_s_high / base.samples_per_s_low
     gain = Interval(s.samples_per_s / base.samples_per_s, low, high)
-    return Compared(*gain, scores.comparison(gain) if math.isfinite(low) and math.isfinite(high) else "unknown")
+    return Compared(
+        *gain, scores.comparison(gain) if math.isfinite(low) and math.isfinite(high) else "unknown"
+    )
 
 
 @dataclass(frozen=True)
@@ -68,8 +78,15 @@ class StepTime:
         return sum(self.seconds.values())
 
     def scaled(self, unit: str) -> dict[str, float]:
-        scale, per = {"step": (1e3, 1.0), "sample": (1e6, self.samples), "share": (100.0, self.whole_s)}[unit]
-        return {name: seconds * (scale / per if per > 0 else math.nan) for name, seconds in self.seconds.items()}
+        scale, per = {
+            "step": (1e3, 1.0),
+            "sample": (1e6, self.samples),
+            "share": (100.0, self.whole_s),
+        }[unit]
+        return {
+            name: seconds * (scale / per if per > 0 else math.nan)
+            for name, seconds in self.seconds.items()
+        }
 
 
 def step_time(gaps: Gaps, samples: float) -> StepTime | None:
@@ -100,7 +117,9 @@ def on_one_axis(strips: Sequence[tuple[Floats, Floats]], *, bins: int) -> tuple[
             for part in (np.nan_to_num(share) * length, length)
         )
         # the sliver of a bin that rounding leaves is noise
-        row[:] = np.where(covered > 1e-9 * (new[1] - new[0]), idle / np.maximum(covered, 1e-300), np.nan)
+        row[:] = np.where(
+            covered > 1e-9 * (new[1] - new[0]), idle / np.maximum(covered, 1e-300), np.nan
+        )
     return new, rows
 
 

@@ -60,7 +60,11 @@ def which(runs: Sequence[RunFacts]) -> str:
 
 
 def _differs(
-    topic: str, what: str, values: str | Callable[[RunFacts], Hashable | None], why: str, level: Level = "warning"
+    topic: str,
+    what: str,
+    values: str | Callable[[RunFacts], Hashable | None],
+    why: str,
+    level: Level = "warning",
 ) -> Check:
     """Returns a check of `values` that are known and not all the same: "config.seed", "hostname", or a function's."""
 
@@ -84,12 +88,20 @@ def _differs(
 
 
 def _order(run: RunFacts) -> str:
-    orders = {"full": "shuffled samples", "block": "shuffled blocks of neighbours", "none": "as stored"}
-    return orders[run.config.shuffle or "full"]  # storages that give finished samples are always shuffled
+    orders = {
+        "full": "shuffled samples",
+        "block": "shuffled blocks of neighbours",
+        "none": "as stored",
+    }
+    return orders[
+        run.config.shuffle or "full"
+    ]  # storages that give finished samples are always shuffled
 
 
 def _data(run: RunFacts) -> str:
-    return run.config.dataset + (f" with {run.config.n_images:,} images" if run.config.n_images else "")
+    return run.config.dataset + (
+        f" with {run.config.n_images:,} images" if run.config.n_images else ""
+    )
 
 
 def _compiled(run: RunFacts) -> str:
@@ -162,23 +174,60 @@ CHECKS: tuple[Check, ...] = (
     _differs("model", "The image size differs", "config.image_size", WORK),
     _differs("model", "The precision differs", "config.precision", SPEED),
     _differs("model", "torch.compile differs", _compiled, SPEED),
-    _differs("model", "The optimizer differs", lambda r: "fused Adam" if r.config.fused_optimizer else "Adam", SPEED),
+    _differs(
+        "model",
+        "The optimizer differs",
+        lambda r: "fused Adam" if r.config.fused_optimizer else "Adam",
+        SPEED,
+    ),
     _differs("order", "The sample order differs", _order, NEIGHBOURS),
     _differs("order", "The seed differs", "config.seed", WEIGHTS, "note"),
     _differs("data", "Augmentation differs", "config.augment", WHEREVER, "note"),
-    _differs("batch", "The batch size differs", "config.batch_size", "Compare samples/s, not steps.", "note"),
-    _differs("device", "Some ran on a simulated accelerator", _kind_of_device, "Only the loading of those was real."),
+    _differs(
+        "batch",
+        "The batch size differs",
+        "config.batch_size",
+        "Compare samples/s, not steps.",
+        "note",
+    ),
+    _differs(
+        "device",
+        "Some ran on a simulated accelerator",
+        _kind_of_device,
+        "Only the loading of those was real.",
+    ),
     _differs("device", "The device differs", device_name, "So does the time that a step computes."),
-    _differs("device", "Some only loaded", _loads, "Without training nothing competes with the loader."),
-    _differs("device", "The number of training processes differs", _n_ranks, "They share the machine."),
-    _differs("machine", "The machine differs", "hostname", "CPU, drive and memory are not the same."),
+    _differs(
+        "device", "Some only loaded", _loads, "Without training nothing competes with the loader."
+    ),
+    _differs(
+        "device", "The number of training processes differs", _n_ranks, "They share the machine."
+    ),
+    _differs(
+        "machine", "The machine differs", "hostname", "CPU, drive and memory are not the same."
+    ),
     _differs("cpu", "The number of cores differs", "cpu_count", CPU),
-    _differs("cpu", "PyTorch's CPU threads differ", "torch_threads", "They compete with loading for cores.", "note"),
-    _differs("cpu", "Some trained in a thread of the dashboard", "config.isolation", DASHBOARD, "note"),
+    _differs(
+        "cpu",
+        "PyTorch's CPU threads differ",
+        "torch_threads",
+        "They compete with loading for cores.",
+        "note",
+    ),
+    _differs(
+        "cpu", "Some trained in a thread of the dashboard", "config.isolation", DASHBOARD, "note"
+    ),
     _shared,
-    _differs("power", "The GPU's power limit differs", _power_limit, "A lower limit lowers its clock under load."),
+    _differs(
+        "power",
+        "The GPU's power limit differs",
+        _power_limit,
+        "A lower limit lowers its clock under load.",
+    ),
     _differs("variables", "Environment variables differ", _variables, CHANGES),
-    _differs("vitprof", "The version of vitprof differs", "vitprof", "It may measure in another way."),
+    _differs(
+        "vitprof", "The version of vitprof differs", "vitprof", "It may measure in another way."
+    ),
     _differs("versions", "The version of PyTorch differs", "torch", OLDER),
     _differs("versions", "The version of torchvision differs", "torchvision", OLDER),
     _differs("versions", "The version of Python differs", "python", OLDER),
@@ -188,7 +237,9 @@ CHECKS: tuple[Check, ...] = (
 
 
 DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(RunConfig)}
-ORDER = dict.fromkeys(name for names in (*GROUPS.values(), CONFIG_COLUMNS) for name in names if name != "name")
+ORDER = dict.fromkeys(
+    name for names in (*GROUPS.values(), CONFIG_COLUMNS) for name in names if name != "name"
+)
 
 
 @dataclass(frozen=True)
@@ -222,7 +273,11 @@ def config_differences(configs: Sequence[RunConfig], baseline: int = 0) -> tuple
             continue
         takes = [_takes(config, name) for config in configs]
         cells = [
-            Cell(value, _is_default(config, name), value != values[baseline] and taken and takes[baseline])
+            Cell(
+                value,
+                _is_default(config, name),
+                value != values[baseline] and taken and takes[baseline],
+            )
             for config, value, taken in zip(configs, values, takes, strict=True)
         ]
         taking = [cell for cell, taken in zip(cells, takes, strict=True) if taken]
@@ -247,6 +302,8 @@ def _is_default(config: RunConfig, name: str) -> bool:
     if value is None:
         return False
     try:
-        return bool(getattr(resolve.resolve(replace(config, **{name: DEFAULTS[name]})), name) == value)
+        return bool(
+            getattr(resolve.resolve(replace(config, **{name: DEFAULTS[name]})), name) == value
+        )
     except VitprofError:  # it cannot be left out, or this version no longer knows the strategy
         return False

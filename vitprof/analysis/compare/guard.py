@@ -11,7 +11,15 @@ import numpy as np
 
 from vitprof.analysis import arrays
 from vitprof.analysis.compare.bounds import COLUMNS, FIGURE_STEPS, Kind, n_steady
-from vitprof.analysis.compare.differences import CHECKS, Caveat, Check, RunFacts, config_differences, device_name, which
+from vitprof.analysis.compare.differences import (
+    CHECKS,
+    Caveat,
+    Check,
+    RunFacts,
+    config_differences,
+    device_name,
+    which,
+)
 from vitprof.analysis.signatures.resources import others_cpu
 from vitprof.analysis.thresholds import CACHED_FRAC, CLOCK_FRAC, OTHER_MEMORY_BYTES, OTHERS_CORES
 from vitprof.analysis.timing.loading import host_paced
@@ -59,7 +67,13 @@ def run_facts(
 
 
 GUARDED_STEPS: tuple[str, ...] = ("step", "epoch", "warmup", "loss", "t_start_s")
-GUARDED_TELEMETRY = ("gpu_sm_clock_mhz", "gpu_mem_used_bytes", "gpu_mem_job_bytes", "cpu_pct", "job_cpu_pct")
+GUARDED_TELEMETRY = (
+    "gpu_sm_clock_mhz",
+    "gpu_mem_used_bytes",
+    "gpu_mem_job_bytes",
+    "cpu_pct",
+    "job_cpu_pct",
+)
 
 
 def comparability(runs: Sequence[RunFacts]) -> tuple[Caveat, ...]:
@@ -67,7 +81,9 @@ def comparability(runs: Sequence[RunFacts]) -> tuple[Caveat, ...]:
     unique = list({(run.source, run.id): run for run in runs}.values())
     if len(unique) < 2:
         return ()
-    found = [c for check in (*CHECKS, *MEASURED_CHECKS, _losses) if (c := check(unique)) is not None]
+    found = [
+        c for check in (*CHECKS, *MEASURED_CHECKS, _losses) if (c := check(unique)) is not None
+    ]
     return tuple(sorted(found, key=lambda c: c.level != "warning"))
 
 
@@ -86,7 +102,10 @@ def _far_apart(
     """
 
     def check(runs: Sequence[RunFacts]) -> Caveat | None:
-        known = sorted((run for run in runs if math.isfinite(figure(run))), key=lambda run: (figure(run), run.id))
+        known = sorted(
+            (run for run in runs if math.isfinite(figure(run))),
+            key=lambda run: (figure(run), run.id),
+        )
         if not known:
             return None
         low = figure(known[0])
@@ -102,7 +121,11 @@ def _far_apart(
 def _samples_a_step(run: RunFacts) -> float:
     """Returns the mean samples of a step of a user's own script, whose loader need not have a batch size."""
     s = run.summary
-    return s.n_samples / s.n_steps if own_script.is_own_script(run.config) and s is not None and s.n_steps else math.nan
+    return (
+        s.n_samples / s.n_steps
+        if own_script.is_own_script(run.config) and s is not None and s.n_steps
+        else math.nan
+    )
 
 
 def _cached(run: RunFacts) -> float:
@@ -123,11 +146,43 @@ CLOCK = attrgetter("sm_clock_mhz")
 OTHER_MEMORY = attrgetter("other_gpu_bytes")
 OTHERS = attrgetter("others_cores")
 MEASURED_CHECKS: tuple[Check, ...] = (
-    _far_apart("batch", "Samples a step differ", _samples_a_step, BATCH_FRAC, "{:.4g}".format, SIZES, relative=True),
-    _far_apart("clocks", "The GPU's clock differs", CLOCK, CLOCK_FRAC, "{:.0f} MHz".format, HEAT, relative=True),
-    _far_apart("page-cache", "The share of files in the page cache differs", _cached, CACHED_FRAC, percent, COLD),
-    _far_apart("gpu-processes", "Other processes' GPU memory differs", OTHER_MEMORY, OTHER_MEMORY_BYTES, size, IN_USE),
-    _far_apart("cpu", "The CPU taken by other programs differs", OTHERS, OTHERS_CORES, _cores, LACKS),
+    _far_apart(
+        "batch",
+        "Samples a step differ",
+        _samples_a_step,
+        BATCH_FRAC,
+        "{:.4g}".format,
+        SIZES,
+        relative=True,
+    ),
+    _far_apart(
+        "clocks",
+        "The GPU's clock differs",
+        CLOCK,
+        CLOCK_FRAC,
+        "{:.0f} MHz".format,
+        HEAT,
+        relative=True,
+    ),
+    _far_apart(
+        "page-cache",
+        "The share of files in the page cache differs",
+        _cached,
+        CACHED_FRAC,
+        percent,
+        COLD,
+    ),
+    _far_apart(
+        "gpu-processes",
+        "Other processes' GPU memory differs",
+        OTHER_MEMORY,
+        OTHER_MEMORY_BYTES,
+        size,
+        IN_USE,
+    ),
+    _far_apart(
+        "cpu", "The CPU taken by other programs differs", OTHERS, OTHERS_CORES, _cores, LACKS
+    ),
 )
 
 
@@ -148,7 +203,17 @@ def _losses(runs: Sequence[RunFacts]) -> Caveat | None:
 
 def _work(run: RunFacts) -> tuple[Hashable, ...]:
     c = run.config
-    same = (c.dataset, c.n_images, c.model, c.image_size, c.precision, c.lr, c.seed, c.batch_size, c.loader_only)
+    same = (
+        c.dataset,
+        c.n_images,
+        c.model,
+        c.image_size,
+        c.precision,
+        c.lr,
+        c.seed,
+        c.batch_size,
+        c.loader_only,
+    )
     return *same, c.ranks, c.shuffle or "full", c.augment, c.skip_unreadable
 
 
@@ -163,18 +228,34 @@ def _disagreement(a: RunFacts, b: RunFacts, tolerance: float) -> tuple[float, st
     loss_a = loss_a[known]
     loss_b = loss_b[known]
     steps = steps[:FIRST_LOSSES][known]
-    relative = np.abs(loss_a - loss_b) / np.maximum(np.maximum(np.abs(loss_a), np.abs(loss_b)), 1e-12)
-    worst = int(np.argmax(np.round(relative, 6)))  # the first of those that are equal but for rounding
+    relative = np.abs(loss_a - loss_b) / np.maximum(
+        np.maximum(np.abs(loss_a), np.abs(loss_b)), 1e-12
+    )
+    worst = int(
+        np.argmax(np.round(relative, 6))
+    )  # the first of those that are equal but for rounding
     words = f"{loss_a[worst]:.4g} in {which([a])} and {loss_b[worst]:.4g} in {which([b])} at step {steps[worst]:.0f}"
     return max(float(relative[0]), float(np.median(relative)) / GROWING_FACTOR) / tolerance, words
 
 
 LAUNCHED_STEPS: tuple[str, ...] = ("compute_start_s", "compute_s", "host_s", "launch_idle_s")
-CHECKED_STEPS: tuple[str, ...] = tuple(dict.fromkeys((*FIGURE_STEPS, *GUARDED_STEPS, *LAUNCHED_STEPS)))
+CHECKED_STEPS: tuple[str, ...] = tuple(
+    dict.fromkeys((*FIGURE_STEPS, *GUARDED_STEPS, *LAUNCHED_STEPS))
+)
 UNDER_TEST = ("versions", "variables", "losses")
 """Topics of `Caveat` that may be the change under test: they are reported, and the comparison goes on."""
 ALLOWED_TOPICS: tuple[str, ...] = (
-    *("order", "data", "model", "batch", "device", "machine", "clocks", "page-cache", "gpu-processes"),
+    *(
+        "order",
+        "data",
+        "model",
+        "batch",
+        "device",
+        "machine",
+        "clocks",
+        "page-cache",
+        "gpu-processes",
+    ),
     *("vitprof", "power", "cpu", "sharing", "settings"),
 )
 """Topics that are refused unless allowed by name: those of `Caveat`, and settings that differ on one side."""
@@ -210,7 +291,9 @@ def why_not_judged(run: CheckedRun, allowed: Collection[str] = ()) -> str:
     """Returns why nothing can be said of a run; "" if something can."""
     if run.status != "done":
         why = f" ({run.error})" if run.error else ""
-        how = {"failed": "failed", "stopped": "was stopped", "interrupted": "was interrupted"}.get(run.status)
+        how = {"failed": "failed", "stopped": "was stopped", "interrupted": "was interrupted"}.get(
+            run.status
+        )
         return f"{run.label} {how or 'is still going on'}{why}; check a run that has finished"
     if reason := not_measurable(run.facts.facts, len(run.steps["step"])):
         return f"{run.label}: {reason}"
@@ -222,7 +305,8 @@ def why_not_judged(run: CheckedRun, allowed: Collection[str] = ()) -> str:
 
 
 IDLE_INSIDE = (
-    "Python launched the steps no faster than they ran: for how long the device is idle inside them is not known"
+    "Python launched the steps no faster than they ran: "
+    "for how long the device is idle inside them is not known"
 )
 
 
@@ -230,7 +314,9 @@ def beyond(run: CheckedRun, kind: Kind) -> str:
     """Returns what a figure of a run leaves out, so that a bound on it cannot be called met; "" if nothing."""
     if kind not in COLUMNS:
         return ""
-    return outside_loader(run.facts.facts) or (IDLE_INSIDE if kind == "max_idle" and _may_idle_inside(run) else "")
+    return outside_loader(run.facts.facts) or (
+        IDLE_INSIDE if kind == "max_idle" and _may_idle_inside(run) else ""
+    )
 
 
 def _may_idle_inside(run: CheckedRun) -> bool:
@@ -241,12 +327,16 @@ def _may_idle_inside(run: CheckedRun) -> bool:
     return not on_cpu and not known[rows].any() and host_paced(run.steps, rows)
 
 
-def comparable(runs: Sequence[CheckedRun], baseline: Sequence[CheckedRun], allowed: Collection[str]) -> Comparability:
+def comparable(
+    runs: Sequence[CheckedRun], baseline: Sequence[CheckedRun], allowed: Collection[str]
+) -> Comparability:
     """Returns whether the sides may be compared, and each side put together; `allowed` topics are let pass."""
     refused = []
     remarks = []
     if twice := [run for run in runs if run.identity in {base.identity for base in baseline}]:
-        refused.append(f"{which([run.facts for run in twice])} is on both sides; a run says nothing against itself")
+        refused.append(
+            f"{which([run.facts for run in twice])} is on both sides; a run says nothing against itself"
+        )
     for side in (runs, baseline):
         if (mixed := _mixed(side)) and "settings" not in allowed:
             refused.append(mixed)
@@ -254,7 +344,9 @@ def comparable(runs: Sequence[CheckedRun], baseline: Sequence[CheckedRun], allow
         if caveat.topic == "sharing":  # said of each run by `why_not_judged`
             continue
         # Compare only notes another batch size: it shows samples/s of both, but neither is a regression of the other
-        refuses = caveat.topic == "batch" or (caveat.level == "warning" and caveat.topic not in UNDER_TEST)
+        refuses = caveat.topic == "batch" or (
+            caveat.level == "warning" and caveat.topic not in UNDER_TEST
+        )
         if refuses and caveat.topic not in allowed:
             refused.append(f"{caveat.sentence} To compare all the same: --allow {caveat.topic}")
         elif caveat.level == "warning":
@@ -267,7 +359,9 @@ def _mixed(side: Sequence[CheckedRun]) -> str:
     names = [d.field for d in found if d.field not in MAY_DIFFER]
     if not names:
         return ""
-    each = {name: dict.fromkeys(str(getattr(run.facts.config, name)) for run in side) for name in names}
+    each = {
+        name: dict.fromkeys(str(getattr(run.facts.config, name)) for run in side) for name in names
+    }
     values = "; ".join(f"{name} {', '.join(of)}" for name, of in each.items())
     return (
         f"{which([run.facts for run in side]).capitalize()} are not of one setting ({values}): the noise from run to "

@@ -11,7 +11,12 @@ __all__ = ["RULES", "find_signatures"]
 
 RULES: tuple[Callable[[Trace], Signature | None], ...] = (
     *(stalls.worker_period, stalls.slow_worker, stalls.epoch_start, resources.cold_to_warm),
-    *(stalls.garbage_collection, stalls.first_batch, resources.memory_growth, resources.other_programs),
+    *(
+        stalls.garbage_collection,
+        stalls.first_batch,
+        resources.memory_growth,
+        resources.other_programs,
+    ),
 )
 
 

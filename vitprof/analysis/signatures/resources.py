@@ -30,7 +30,9 @@ class OthersCpu:
     """Median use of all cores together, the job's included, in percent: whether cores were left over."""
 
 
-def others_cpu(steps: arrays.Series, telemetry: arrays.Series, environment: Mapping[str, Any]) -> OthersCpu:
+def others_cpu(
+    steps: arrays.Series, telemetry: arrays.Series, environment: Mapping[str, Any]
+) -> OthersCpu:
     """Returns what other programs used: the whole machine's use minus that of the job's processes. `telemetry` needs
     t_s, cpu_pct and job_cpu_pct. Quartile and machine's use are NaN below `MIN_CPU_SAMPLES`.
     """
@@ -78,8 +80,12 @@ def waiting_frac(trace: steady.Trace) -> float:
     """Returns the share of making a batch in which its thread neither used nor waited for a core; NaN if not known."""
     if not (making := trace.facts.get("making")):
         return math.nan
-    of_job = _queued(trace) * trace.step_s * making["batches"]  # of older runs, or where a thread's is not counted
-    queued_s = [s for s in (making.get("queued_s"), of_job) if s is not None and math.isfinite(s)][:1]
+    of_job = (
+        _queued(trace) * trace.step_s * making["batches"]
+    )  # of older runs, or where a thread's is not counted
+    queued_s = [s for s in (making.get("queued_s"), of_job) if s is not None and math.isfinite(s)][
+        :1
+    ]
     if not queued_s and not _others(trace).machine_pct < thresholds.BUSY_PCT:
         return math.nan
     return max(0.0, 1 - float((making["cpu_s"] + sum(queued_s)) / making["made_s"]))
@@ -135,10 +141,21 @@ def other_programs(trace: steady.Trace) -> Signature | None:
         waits = "" if math.isnan(queued) else ", and the job waits for cores"
         effect = f"All cores are busy{waits}: end those programs and measure again."
     taken = f"{number(found.cores)} of the {cores:.0f} cores ({percent(found.cores / cores)})"
-    evidence = {"others_cores": found.cores, "others_cores_lasting": found.lasting_cores, "cores": cores}
+    evidence = {
+        "others_cores": found.cores,
+        "others_cores_lasting": found.lasting_cores,
+        "cores": cores,
+    }
     evidence |= {"machine_cpu_pct": found.machine_pct}
     source = "psutil: use of all cores minus that of the job's processes"
-    return Signature("other-programs", f"Other programs take {taken}. {effect}", math.nan, math.nan, evidence, source)
+    return Signature(
+        "other-programs",
+        f"Other programs take {taken}. {effect}",
+        math.nan,
+        math.nan,
+        evidence,
+        source,
+    )
 
 
 FASTER_EPOCH = 2.0
@@ -159,11 +176,17 @@ T_95 = 2.1
 
 def cold_to_warm(trace: steady.Trace) -> Signature | None:
     """Finds reads (or waits) that get faster after the first pass, or within it: the page cache fills."""
-    if trace.n_steady < thresholds.MIN_STEPS or _access(trace) == "memory" or trace.config.location == "ram-disk":
+    if (
+        trace.n_steady < thresholds.MIN_STEPS
+        or _access(trace) == "memory"
+        or trace.config.location == "ram-disk"
+    ):
         return None
     read = arrays.column(trace.steps, "read_s")
     read_known = bool(np.isfinite(read[trace.steady]).any())
-    value = (read if read_known else trace.steps["data_wait_s"]) / np.maximum(trace.steps["samples"], 1)
+    value = (read if read_known else trace.steps["data_wait_s"]) / np.maximum(
+        trace.steps["samples"], 1
+    )
     usable = trace.steady & np.isfinite(value)
     epoch = trace.steps["epoch"]
     samples = trace.steps["samples"]
@@ -189,7 +212,11 @@ def cold_to_warm(trace: steady.Trace) -> Signature | None:
     if not (clear and cold >= FASTER_EPOCH * warm and cost >= thresholds.MIN_COST_FRAC * step):
         return None
     what = "Reading a batch" if read_known else "The wait for a batch"
-    when = "at first, {} towards the end of the same pass" if within else "in the first epoch, {} in later ones"
+    when = (
+        "at first, {} towards the end of the same pass"
+        if within
+        else "in the first epoch, {} in later ones"
+    )
     sentence = (
         f"{what} took {seconds(cold * batch)} {when.format(seconds(warm * batch))}: the first pass reads the drive, "
         "after that the files are in the system's page cache. Steady figures mix both; page_cache=warm or "
@@ -227,7 +254,11 @@ def memory_growth(trace: steady.Trace) -> Signature | None:
         return None
     total = trace.facts.get("memory_bytes")
     left_s = (float(total) - float(rss[-1])) / slope if total else math.nan
-    full = f" At this rate the machine's {size(float(total))} are full in {seconds(left_s)}." if total else ""
+    full = (
+        f" At this rate the machine's {size(float(total))} are full in {seconds(left_s)}."
+        if total
+        else ""
+    )
     if trace.config.loader == "dataloader" and (trace.config.workers or 0) > 0:
         shared = "Workers that share Python lists with the main process copy them as they read them"
         full += f" {shared}; arrays are not copied."
@@ -235,9 +266,16 @@ def memory_growth(trace: steady.Trace) -> Signature | None:
         f"The job's memory grows by {size(slope * 60)} a minute ({size(low * 60)} to {size(high * 60)}), {size(grown)} "
         f"so far, and does not level off.{full}"
     )
-    evidence = {"bytes_per_s": slope, "bytes_per_s_low": low, "bytes_per_s_high": high, "grown_bytes": grown}
+    evidence = {
+        "bytes_per_s": slope,
+        "bytes_per_s_low": low,
+        "bytes_per_s_high": high,
+        "grown_bytes": grown,
+    }
     evidence |= {"full_in_s": left_s, "n_samples": len(t)}
-    source = "pytorch issue 13246 (copy-on-write of reference counts); least squares over block means"
+    source = (
+        "pytorch issue 13246 (copy-on-write of reference counts); least squares over block means"
+    )
     return Signature("memory-growth", sentence, math.nan, math.nan, evidence, source)
 
 
@@ -253,7 +291,10 @@ def _rank_correlation(values: arrays.Floats) -> float:
 def _slope(t: arrays.Floats, values: arrays.Floats) -> tuple[float, float, float]:
     """Returns the least-squares slope and its 95% interval, over 20 means of blocks of neighbours."""
     blocks = min(20, len(t))
-    x, y = (arrays.block_sums(each, blocks) / arrays.block_sums(np.ones(len(t)), blocks) for each in (t, values))
+    x, y = (
+        arrays.block_sums(each, blocks) / arrays.block_sums(np.ones(len(t)), blocks)
+        for each in (t, values)
+    )
     x = x - x.mean()
     slope = float((x * y).sum() / (x * x).sum())
     residual = y - y.mean() - slope * x

@@ -41,7 +41,9 @@ def worker_period(trace: Trace) -> Signature | None:
     needed = max(MIN_CORRELATION, 4 / math.sqrt(usable.sum()))
     if not (at[workers] > needed and at[workers] > others + RATE_MARGIN):
         return None
-    place = (np.arange(len(wait)) - np.maximum.accumulate(np.where(trace.first, np.arange(len(wait)), 0))) % workers
+    place = (
+        np.arange(len(wait)) - np.maximum.accumulate(np.where(trace.first, np.arange(len(wait)), 0))
+    ) % workers
     folded = np.array([mean(wait[usable & (place == i)]) for i in range(workers)])
     stall = int(np.argmax(folded))
     stall_s = float(folded[stall])
@@ -54,7 +56,12 @@ def worker_period(trace: Trace) -> Signature | None:
         f"others. The {workers} workers deliver in order and finish together, so the loop takes one round and waits "
         "for the next: together they are slower than the training."
     )
-    evidence = {"period_steps": workers, "autocorrelation": at[workers], "stall_s": stall_s, "other_wait_s": others_s}
+    evidence = {
+        "period_steps": workers,
+        "autocorrelation": at[workers],
+        "stall_s": stall_s,
+        "other_wait_s": others_s,
+    }
     evidence |= {"n_steps": int(usable.sum())}
     source = "PyTorch DataLoader, in_order=True; pytorch issues 19836, 20687 and 105203"
     return Signature("worker-period", sentence, cost, cost / trace.step_s, evidence, source)
@@ -68,7 +75,11 @@ def slow_worker(trace: Trace) -> Signature | None:
     known = trace.steady & np.isfinite(worker) & np.isfinite(made)
     names = np.unique(worker[known])
     of = [made[known & (worker == name)] for name in names]
-    if len(names) < 2 or known.sum() < MIN_STEPS or min(len(batches) for batches in of) < MIN_BATCHES:
+    if (
+        len(names) < 2
+        or known.sum() < MIN_STEPS
+        or min(len(batches) for batches in of) < MIN_BATCHES
+    ):
         return None
     medians = np.array([median(batches) for batches in of])
     worst = int(np.argmax(medians))
@@ -90,7 +101,12 @@ def slow_worker(trace: Trace) -> Signature | None:
         f"{len(names) - 1 if len(names) > 2 else 'one'} ({seconds(made_s)} against {seconds(others_s)}). Batches come "
         "in order, so all wait for it: look for a program that shares its core, or samples that only it gets."
     )
-    evidence = {"worker": float(names[worst]), "times_slower": slower, "made_s": made_s, "others_made_s": others_s}
+    evidence = {
+        "worker": float(names[worst]),
+        "times_slower": slower,
+        "made_s": made_s,
+        "others_made_s": others_s,
+    }
     evidence |= {"n_batches": len(of[worst])}
     source = "medians and MAD (Iglewicz and Hoaglin 1993); pytorch issue 105203"
     return Signature("slow-worker", sentence, cost, cost / trace.step_s, evidence, source)
@@ -169,7 +185,9 @@ def epoch_start(trace: Trace) -> Signature | None:
         return None
     # a few restarts may be stalls like any other: they must be longer than all of those
     usual_stall = float(np.percentile(wait[trace.steady], 100 if len(later) < FEW_EPOCHS else 99))
-    if not for_each_batch and not (restart > usual_stall and excess > SPIKE_Z * spread(wait[trace.steady])):
+    if not for_each_batch and not (
+        restart > usual_stall and excess > SPIKE_Z * spread(wait[trace.steady])
+    ):
         return None
     why = "Nothing is loaded ahead across the end of an epoch, so the queue is empty."
     if (trace.config.workers or 0) > 0 and trace.config.persistent_workers is False:
@@ -181,7 +199,9 @@ def epoch_start(trace: Trace) -> Signature | None:
     evidence = {"epoch_start_s": restart, "usual_wait_s": usual, "n_epochs": len(later)}
     evidence |= {"steps_of_an_epoch": steps_of_an_epoch}
     source = "PyTorch issue 15849 (persistent_workers); measured here: 0.2x with persistent workers"
-    return Signature("epoch-start", sentence, excess / steps_of_an_epoch, excess / epoch_s, evidence, source)
+    return Signature(
+        "epoch-start", sentence, excess / steps_of_an_epoch, excess / epoch_s, evidence, source
+    )
 
 
 def garbage_collection(trace: Trace) -> Signature | None:
@@ -189,12 +209,16 @@ def garbage_collection(trace: Trace) -> Signature | None:
     stops the thread after as many objects each time. Large trainers schedule it (torchtitan pull request 148).
     """
     host = column(trace.steps, "host_s")
-    ends_epoch = np.append(trace.first[1:], True)  # workers end there, and scripts validate and save
+    ends_epoch = np.append(
+        trace.first[1:], True
+    )  # workers end there, and scripts validate and save
     known = trace.steady & np.isfinite(host) & ~ends_epoch
     if known.sum() < MIN_STEPS:
         return None
     usual = median(host[known])
-    spikes = known & (host - usual > max(SPIKE_STEP_FRAC * trace.step_s, SPIKE_Z * spread(host[known])))
+    spikes = known & (
+        host - usual > max(SPIKE_STEP_FRAC * trace.step_s, SPIKE_Z * spread(host[known]))
+    )
     at = np.flatnonzero(spikes)
     if len(at) < MIN_SPIKES or len(at) > known.sum() / 4:
         return None
@@ -210,7 +234,11 @@ def garbage_collection(trace: Trace) -> Signature | None:
         return None
     cost = excess * len(at) / float(known.sum())
     own = "logging or saving every so many steps looks like this, and so does Python's garbage collector"
-    looks = own if own_script.is_own_script(trace.config) else "this is what Python's garbage collector looks like"
+    looks = (
+        own
+        if own_script.is_own_script(trace.config)
+        else "this is what Python's garbage collector looks like"
+    )
     if not cost >= MIN_COST_FRAC * trace.step_s:
         return None
     sentence = (
@@ -218,6 +246,13 @@ def garbage_collection(trace: Trace) -> Signature | None:
         f"times): {looks} when it goes through all objects. gc.freeze() after start-up, or collecting on a schedule, "
         "takes that out of the steps."
     )
-    evidence = {"period_steps": period, "spike_s": excess, "n_spikes": len(at), "spacing_variation": uneven / period}
-    source = "CPython gc, generation 2; torchtitan pull request 148; measured on 2 cores (63 to 220 ms)"
+    evidence = {
+        "period_steps": period,
+        "spike_s": excess,
+        "n_spikes": len(at),
+        "spacing_variation": uneven / period,
+    }
+    source = (
+        "CPython gc, generation 2; torchtitan pull request 148; measured on 2 cores (63 to 220 ms)"
+    )
     return Signature("garbage-collection", sentence, cost, cost / trace.step_s, evidence, source)

@@ -44,7 +44,9 @@ def covered_before(spans: Spans, t: Ints) -> Ints:
     if len(before) == 1:
         return np.zeros(np.shape(t), dtype=np.int64)
     begun = np.searchsorted(spans[:, 0], t, side="right")
-    return np.asarray(before[begun] - np.where(begun > 0, np.maximum(spans[begun - 1, 1] - t, 0), 0))
+    return np.asarray(
+        before[begun] - np.where(begun > 0, np.maximum(spans[begun - 1, 1] - t, 0), 0)
+    )
 
 
 LONG_AGO = -(2**62)
@@ -95,11 +97,15 @@ def evaluated(phases: Iterable[Phase]) -> Spans:
     return spans_of(p for p in phases if p.name == "evaluate")
 
 
-def find_chain(steps: Series, first: int, stop: int, *, reach: int = LONG_AGO, resumes: bool = True) -> Chain:
+def find_chain(
+    steps: Series, first: int, stop: int, *, reach: int = LONG_AGO, resumes: bool = True
+) -> Chain:
     """Returns the chain of the steps `first` to `stop` whose device time is known. `reach` is when the device work
     before ended, if known. A step's time begins there, or with `resumes` where the recorder resumed later.
     """
-    before = max(first - 1, 0)  # with one step more in front, its launch and the end of its compute are known
+    before = max(
+        first - 1, 0
+    )  # with one step more in front, its launch and the end of its compute are known
     part = {name: values[before:stop] for name, values in steps.items()}
     row = np.flatnonzero(np.isfinite(part["compute_start_s"]) & np.isfinite(part["compute_s"]))
     opens_epoch = steady.first_of_epoch(part)[row] & (row + before > 0)
@@ -115,7 +121,9 @@ def find_chain(steps: Series, first: int, stop: int, *, reach: int = LONG_AGO, r
     resumed_s = steady.begin_s(part)
     known = np.isfinite(resumed_s)
     resumed = np.clip(np.where(known, nanoseconds(resumed_s), start), ended, start)
-    begin = np.where(neighbour, ended, resumed if resumes else np.where(row + before == 0, start, resumed))
+    begin = np.where(
+        neighbour, ended, resumed if resumes else np.where(row + before == 0, start, resumed)
+    )
     begin = np.where(resumes & known & (resumed - ended > RESUMED_NS), resumed, begin)
 
     # The host's line. Unknown spans are empty; a batch in hand whose launch is not known (runs of older versions)
@@ -125,7 +133,9 @@ def find_chain(steps: Series, first: int, stop: int, *, reach: int = LONG_AGO, r
     asked = np.where(waited, nanoseconds(part["t_start_s"]), start)
     got = np.where(waited, np.maximum(nanoseconds(in_hand_s), asked), start)
     launch_known = waited & np.isfinite(part["host_s"])
-    launched = np.maximum(np.where(launch_known, nanoseconds(in_hand_s + part["host_s"]), start), got)
+    launched = np.maximum(
+        np.where(launch_known, nanoseconds(in_hand_s + part["host_s"]), start), got
+    )
     known_before = neighbour & waited & _shifted(launch_known, False)
     launched_before = np.where(known_before, np.minimum(_shifted(launched, LONG_AGO), asked), asked)
     outside_s = column(part, "outside_s")
@@ -136,7 +146,9 @@ def find_chain(steps: Series, first: int, stop: int, *, reach: int = LONG_AGO, r
     copy_s = np.where(np.isfinite(copied_s), copied_s, part["compute_start_s"] - h2d_s)
     copy = from_seconds(copy_s, copy_s + h2d_s)
     decoding = nanoseconds(steady.decode_wait_s(part))
-    arrived = np.where(decoding > 0, np.minimum(np.maximum(begin, got) + decoding, np.maximum(got, start)), got)
+    arrived = np.where(
+        decoding > 0, np.minimum(np.maximum(begin, got) + decoding, np.maximum(got, start)), got
+    )
     prepare_start = np.clip(copy[:, 1], begin, start)
     chain = Chain(
         index=row + before,

@@ -12,7 +12,15 @@ from typing import NamedTuple
 import numpy as np
 
 from vitprof.analysis.arrays import Floats, Interval, Ints, Mask, Series, column, ratio_intervals
-from vitprof.analysis.timing.chain import LONG_AGO, Chain, Spans, covered_before, evaluated, find_chain, union
+from vitprof.analysis.timing.chain import (
+    LONG_AGO,
+    Chain,
+    Spans,
+    covered_before,
+    evaluated,
+    find_chain,
+    union,
+)
 from vitprof.analysis.timing.steady import steady_state, training
 from vitprof.recording.columns import Phase
 
@@ -66,7 +74,10 @@ class Gaps:
     def summed(self) -> Gaps:
         """Returns a row of sums, with the same shares, to keep in memory: a million rows take 130 MB."""
         known = self.launches_s
-        sums = {name: np.asarray(values.sum(axis=0, keepdims=True)) for name, values in vars(self).items()}
+        sums = {
+            name: np.asarray(values.sum(axis=0, keepdims=True))
+            for name, values in vars(self).items()
+        }
         return Gaps(**sums | {"launch_idle_s": np.array([known.sum() if len(known) else np.nan])})
 
     @property
@@ -123,7 +134,13 @@ class Gaps:
 
     def shares(self) -> dict[str, float]:
         """Returns the share of the span by "busy" and `IDLE_CAUSES`; they add up to 1. NaN where there is no span."""
-        parts = dict(zip(("busy", *IDLE_CAUSES), (self.busy_ns, *self.causes_ns[:, :-1].sum(axis=0)), strict=True))
+        parts = dict(
+            zip(
+                ("busy", *IDLE_CAUSES),
+                (self.busy_ns, *self.causes_ns[:, :-1].sum(axis=0)),
+                strict=True,
+            )
+        )
         span_ns = self.span_ns
         return {name: int(ns) / span_ns if span_ns else np.nan for name, ns in parts.items()}
 
@@ -147,7 +164,17 @@ def find_gaps(steps: Series, phases: Sequence[Phase]) -> Gaps:
             m += k
     index, end, compute, prepare, prepare_start, data_wait, exposed_wait = table[:7, :m]
     launch_idle_s = column(steps, "launch_idle_s")[index]
-    return Gaps(index, end, compute, prepare, prepare_start, data_wait, exposed_wait, table[7:, :m].T, launch_idle_s)
+    return Gaps(
+        index,
+        end,
+        compute,
+        prepare,
+        prepare_start,
+        data_wait,
+        exposed_wait,
+        table[7:, :m].T,
+        launch_idle_s,
+    )
 
 
 def _rows(chain: Chain, evaluations: Spans) -> Sequence[Ints]:
@@ -162,7 +189,8 @@ def _rows(chain: Chain, evaluations: Spans) -> Sequence[Ints]:
     prepare = covered_before(prepared, chain.start) - covered_before(prepared, chain.begin)
     evaluation = chain.start - chain.begin - prepare - (idle[1] - idle[0])
     launched_before, asked, arrived, begins_step, launched = (
-        awake(t) for t in (chain.launched_before, chain.asked, chain.arrived, chain.entered, chain.launched)
+        awake(t)
+        for t in (chain.launched_before, chain.asked, chain.arrived, chain.entered, chain.launched)
     )
     copy = (awake(chain.copy_start), awake(chain.copy_end))
     wait = (asked, arrived)
@@ -174,16 +202,22 @@ def _rows(chain: Chain, evaluations: Spans) -> Sequence[Ints]:
     copied = _meet(idle, copy) - _meet(idle, copy, wait)
     # Launches of the previous step after the end of its compute count as host work too.
     still_launching = (idle[0], np.where(chain.known_before, launched_before, idle[0]))
-    hosted = without_copy((np.maximum(arrived, begins_step), launched)) + without_copy(still_launching)
+    hosted = without_copy((np.maximum(arrived, begins_step), launched)) + without_copy(
+        still_launching
+    )
     between = without_copy((launched_before, asked))
     between_epochs = np.where(chain.opens_epoch, waited + between, 0)
     data_wait = np.where(chain.opens_epoch, 0, waited)
     logged = np.where(chain.opens_epoch | chain.marked, 0, between)
-    outside = np.where(chain.marked & ~chain.opens_epoch, between, 0) + without_copy((arrived, begins_step))
+    outside = np.where(chain.marked & ~chain.opens_epoch, between, 0) + without_copy(
+        (arrived, begins_step)
+    )
     causes = [data_wait, copied, hosted, between_epochs, logged, outside]
     other = idle[1] - idle[0] - sum(causes)
     compute = chain.end - chain.start + prepare
-    whole_wait = chain.got - chain.asked + np.maximum(chain.arrived - np.maximum(chain.got, chain.begin), 0)
+    whole_wait = (
+        chain.got - chain.asked + np.maximum(chain.arrived - np.maximum(chain.got, chain.begin), 0)
+    )
     figures = (chain.index, chain.start, compute, prepare, chain.prepare_start, whole_wait, waited)
     return *figures, *causes, other, evaluation
 
@@ -217,5 +251,7 @@ def idle_interval(gaps: Gaps) -> dict[str, Interval]:
     parts = {"idle": idle / 1e9} | dict(zip(IDLE_CAUSES, causes / 1e9, strict=True))
     if len(gaps.launches_s):
         parts["launch_idle"] = gaps.launches_s
-    found = ratio_intervals(list(parts.values()), (idle + gaps.compute_ns) / 1e9, gaps.by_step("epoch_boundary") > 0)
+    found = ratio_intervals(
+        list(parts.values()), (idle + gaps.compute_ns) / 1e9, gaps.by_step("epoch_boundary") > 0
+    )
     return dict(zip(parts, found, strict=True))

@@ -65,25 +65,38 @@ def loading_of(steps: Series, config: RunConfig) -> Loading:
     makers = max(1, config.workers or 1) if config.loader in ("dataloader", "threads") else 1
     keep = steady_state(steps)
     made = np.maximum(steps["made_end_s"][keep] - steps["made_start_s"][keep], 0.0)
-    per_batch: dict[str, Floats] = {name: steps[f"{name}_s"][keep] for name in (*columns.TIMED_STAGES, "hand_over")}
+    per_batch: dict[str, Floats] = {
+        name: steps[f"{name}_s"][keep] for name in (*columns.TIMED_STAGES, "hand_over")
+    }
     worked = _added(per_batch[name] for name in columns.TIMED_STAGES)
     # Clocks are read one after the other: the stages may pass the whole by a microsecond.
     per_batch["rest"] = np.full_like(made, np.nan) if threads else np.maximum(made - worked, 0.0)
     timed = {name: 1e3 * known(per_batch[name]) for name in STAGE_WORDS}
-    ms = {name: arrays.ratio_interval(values, np.ones(len(values))) for name, values in timed.items()}
+    ms = {
+        name: arrays.ratio_interval(values, np.ones(len(values))) for name, values in timed.items()
+    }
     total_ms = math.fsum(i.value for i in ms.values() if math.isfinite(i.value))
-    stages = tuple(StageTime(n, words, ms[n], ms[n].value / (total_ms or math.nan)) for n, words in STAGE_WORDS.items())
+    stages = tuple(
+        StageTime(n, words, ms[n], ms[n].value / (total_ms or math.nan))
+        for n, words in STAGE_WORDS.items()
+    )
     depth = known(steps["queue_depth"][keep])
     making = worked if threads else made
     step_s = float(np.nansum(steps["step_s"][keep][np.isfinite(making)]))
-    busy = float(np.nansum(making)) / (makers * step_s) if step_s > 0 and np.isfinite(made).any() else math.nan
+    busy = (
+        float(np.nansum(making)) / (makers * step_s)
+        if step_s > 0 and np.isfinite(made).any()
+        else math.nan
+    )
     return Loading(
         n=int(np.isfinite(list(per_batch.values())).any(axis=0).sum()),
         stages=stages,
         busy_frac=min(busy, 1.0) if math.isfinite(busy) else math.nan,
         queue_depth=mean(depth),
         queue_empty_frac=float((depth == 0).mean()) if len(depth) else math.nan,
-        largest=max((s for s in stages if s.frac > 0), key=lambda s: s.frac).words if total_ms > 0 else "",
+        largest=max((s for s in stages if s.frac > 0), key=lambda s: s.frac).words
+        if total_ms > 0
+        else "",
     )
 
 
@@ -112,7 +125,11 @@ def by_worker(steps: Series, keep: Mask) -> tuple[WorkerTime, ...]:
     for worker in np.unique(steps["worker"][timed]):
         took = made[timed & (steps["worker"] == worker)]
         busy = min(float(took.sum()) / span_s, 1.0) if span_s > 0 else math.nan
-        workers.append(WorkerTime(int(worker), len(took), float(np.median(took)), float(np.percentile(took, 95)), busy))
+        workers.append(
+            WorkerTime(
+                int(worker), len(took), float(np.median(took)), float(np.percentile(took, 95)), busy
+            )
+        )
     return tuple(workers)
 
 
@@ -140,7 +157,9 @@ def transform_times(facts: Mapping[str, Any]) -> tuple[TransformTime, ...]:
     times = {
         name: (float(one["s_per_sample"]), int(one["calls"]))
         for name, one in (transforms.items() if isinstance(transforms, Mapping) else ())
-        if isinstance(one, Mapping) and one.get("s_per_sample") is not None and one.get("calls") is not None
+        if isinstance(one, Mapping)
+        and one.get("s_per_sample") is not None
+        and one.get("calls") is not None
     }
     whole_s = math.fsum(seconds for seconds, _ in times.values())
     return tuple(
@@ -219,11 +238,16 @@ class Exposure:
 def synchronous(config: RunConfig) -> bool:
     """Returns whether batches are made in the training loop itself. `config` is resolved."""
     loader = LOADERS.get(config.loader or "")
-    return loader is not None and (loader.made_by == "loop" or (loader.made_by == "processes" and not config.workers))
+    return loader is not None and (
+        loader.made_by == "loop" or (loader.made_by == "processes" and not config.workers)
+    )
 
 
 def find_exposure(
-    config: RunConfig, steps: Series, phases: Sequence[columns.Phase], run_gaps: RunGaps | None = None
+    config: RunConfig,
+    steps: Series,
+    phases: Sequence[columns.Phase],
+    run_gaps: RunGaps | None = None,
 ) -> Exposure:
     """Returns the idle time of the device while it trained, split by cause. `config` is resolved; needs a step. Exact,
     from marks: for how much of each data wait and copy the device idled, the hand_over after the batch was made, and
@@ -241,7 +265,9 @@ def find_exposure(
     gap = every.idle_s
     launches = every.launches_s
     starts = epoch_starts(steps)[every.index]
-    outside = every.by_step("outside") + np.where(starts, every.by_step("epoch_boundary") - waited, 0.0)
+    outside = every.by_step("outside") + np.where(
+        starts, every.by_step("epoch_boundary") - waited, 0.0
+    )
     whole = gap + every.compute_ns / 1e9
     python = gap - idle - outside
     parts = [idle, python, outside]
@@ -258,7 +284,11 @@ def find_exposure(
         excess_s = max(0.0, wait_s - usual_s)
         epoch_frac = float((idle * weights).sum() / (whole * weights).sum())
         of_start = EpochStarts(n, wait_s, excess_s, n * excess_s / float(whole.sum()), epoch_frac)
-    shares = _shares(config, steps, gaps, waited[~starts], copied[~starts]) if idle[~starts].sum() > 0 else ()
+    shares = (
+        _shares(config, steps, gaps, waited[~starts], copied[~starts])
+        if idle[~starts].sum() > 0
+        else ()
+    )
     return Exposure(
         n=len(gaps.index),
         idle=of_idle,
@@ -285,7 +315,9 @@ def _with_starts(
     frac = starts.n * starts.excess_s / idle_s
     ms = starts.n * starts.excess_s / n * 1e3
     rest = (replace(share, frac=share.frac * (1 - frac)) for share in shares)
-    return tuple(sorted((verdict.Share("epoch_start", frac, ms, ms), *rest), key=lambda share: -share.frac))
+    return tuple(
+        sorted((verdict.Share("epoch_start", frac, ms, ms), *rest), key=lambda share: -share.frac)
+    )
 
 
 def host_paced(steps: Series, rows: Ints) -> bool:
@@ -294,24 +326,35 @@ def host_paced(steps: Series, rows: Ints) -> bool:
     host_s = column(steps, "host_s")[rows]
     got_s = (column(steps, "t_start_s") + column(steps, "data_wait_s"))[rows]
     lag_s = known(column(steps, "compute_start_s")[rows] + compute_s - got_s - host_s)
-    most_s = max(columns.LEAST_LAG_S, columns.LAG_FRAC * float(np.median(known(compute_s) if len(lag_s) else 0)))
+    most_s = max(
+        columns.LEAST_LAG_S,
+        columns.LAG_FRAC * float(np.median(known(compute_s) if len(lag_s) else 0)),
+    )
     return len(lag_s) > 0 and float(np.median(lag_s)) < most_s
 
 
-def _single_event(numbers: Floats, waits: Floats, whole: Floats, starts: Mask) -> verdict.SingleEvent | None:
+def _single_event(
+    numbers: Floats, waits: Floats, whole: Floats, starts: Mask
+) -> verdict.SingleEvent | None:
     """Returns the step that alone decides the class: one outlier moves a mean (Huber and Ronchetti 2009, 1.1)."""
     worst = int(np.where(starts, 0.0, waits).argmax()) if len(waits) else 0
     if not waits.sum() > 0 or waits[worst] < MIN_EVENT_FRAC * waits.sum():
         return None
     idle = arrays.ratio_interval(waits, whole, starts)
-    without = arrays.ratio_interval(np.delete(waits, worst), np.delete(whole, worst), np.delete(starts, worst))
+    without = arrays.ratio_interval(
+        np.delete(waits, worst), np.delete(whole, worst), np.delete(starts, worst)
+    )
     edges = (thresholds.MODERATE_FRAC, thresholds.INPUT_BOUND_FRAC)
-    if (np.searchsorted(edges, idle[:2], "right") == np.searchsorted(edges, without[:2], "right")).all():
+    if (
+        np.searchsorted(edges, idle[:2], "right") == np.searchsorted(edges, without[:2], "right")
+    ).all():
         return None
     return verdict.SingleEvent(int(numbers[worst]), float(waits[worst]), without.value)
 
 
-def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied: Floats) -> tuple[verdict.Share, ...]:
+def _shares(
+    config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied: Floats
+) -> tuple[verdict.Share, ...]:
     def of(name: str) -> Floats:
         return column(steps, name)[gaps.index]
 
@@ -327,7 +370,9 @@ def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied
         measured = _added(stages.values())
         stages["rest"] = np.where(measured > 0, np.maximum(made - measured, 0.0), np.nan)
     on_device = np.isfinite(decode_wait)
-    if on_device.any():  # the rest of such a batch's time is the decoder's, from first byte to last image
+    if (
+        on_device.any()
+    ):  # the rest of such a batch's time is the decoder's, from first byte to last image
         stages["decode"] = np.where(on_device, stages["rest"], stages["decode"])
         stages["rest"] = np.where(on_device, 0.0, stages["rest"])
     handed = np.minimum(np.nan_to_num(hand_over), waited)
@@ -356,14 +401,20 @@ def _shares(config: RunConfig, steps: Series, gaps: Gaps, waited: Floats, copied
             share = own / np.where(total > 0, total, all_s)
             seconds[name] = float((making * share).mean()), float(np.minimum(own, waited).mean())
     else:  # with a faster stage hand-over hides behind compute too
-        seconds = {name: (making_s * took / all_s, min(took / workers, waited_s)) for name, took in own_s.items()}
+        seconds = {
+            name: (making_s * took / all_s, min(took / workers, waited_s))
+            for name, took in own_s.items()
+        }
     if decoded.any():
         of_wait, saved = seconds.get("decode", (0.0, 0.0))
         decoded_s = float(decoded.mean())
         seconds["decode"] = of_wait + decoded_s, min(saved + decoded_s, waited_s)
         own_s["decode"] = max(own_s.get("decode", 0.0), decoded_s)
     seconds |= {"hand_over": (float(handed.mean()),) * 2, "transfer": (float(copied.mean()),) * 2}
-    own_s |= {"hand_over": float(np.nan_to_num(hand_over).mean()), "transfer": float(np.nan_to_num(of("h2d_s")).mean())}
+    own_s |= {
+        "hand_over": float(np.nan_to_num(hand_over).mean()),
+        "transfer": float(np.nan_to_num(of("h2d_s")).mean()),
+    }
     whole = float((waited + copied).mean())
     shares = (
         verdict.Share(name, of_wait / whole, saved * 1e3, own_s[name] * 1e3)

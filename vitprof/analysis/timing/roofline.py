@@ -67,7 +67,10 @@ class Roofline:
         """Returns what the device and the loader take, and how many cores would be enough."""
         device = self.of(DEVICE)
         loader = self.of(LOADER)
-        largest = max((r for r in self.roofs if r.stage and r.name != DRIVE), key=lambda r: 1 / r.samples_per_s)
+        largest = max(
+            (r for r in self.roofs if r.stage and r.name != DRIVE),
+            key=lambda r: 1 / r.samples_per_s,
+        )
         took = formats.seconds(self.batch / device.samples_per_s)
         first = f"The device takes {took} for {self.batch:.0f} samples; the loader takes "
         first += f"{formats.seconds(self.core_s)} for a sample, most of it {largest.name}. "
@@ -77,7 +80,11 @@ class Roofline:
 
 
 def roofline_of(
-    loading: Loading, steps: Series, cores: int, drive_per_s: float = math.nan, sample_bytes: float = math.nan
+    loading: Loading,
+    steps: Series,
+    cores: int,
+    drive_per_s: float = math.nan,
+    sample_bytes: float = math.nan,
 ) -> Roofline | None:
     """Returns the roofline of a run's steady state; `cores`: those that load; `drive_per_s`: bytes/s of the drive,
     which is never named as the bottleneck: files that are cached do not need it. None where the loader's stages or the
@@ -97,12 +104,17 @@ def roofline_of(
     reached = float(np.sum(samples) / np.sum(step_s))
     if cores / core_s < MOST_BELOW * reached:
         return None
-    of_stage = [each for each in of_stage if each[2] >= LEAST_FRAC * core_s] + [(LOADER, "", core_s)]
+    of_stage = [each for each in of_stage if each[2] >= LEAST_FRAC * core_s] + [
+        (LOADER, "", core_s)
+    ]
     roofs = list[Roof]()
     if drive_per_s > 0 and sample_bytes > 0:
         words = f"{formats.size(drive_per_s)}/s, {formats.size(sample_bytes)} for a sample"
         roofs.append(Roof(DRIVE, "drive", drive_per_s / sample_bytes, words))
-    roofs += [Roof(words, name, cores / s, f"{formats.seconds(s)} for a sample") for words, name, s in of_stage]
+    roofs += [
+        Roof(words, name, cores / s, f"{formats.seconds(s)} for a sample")
+        for words, name, s in of_stage
+    ]
     for name, seconds in ((TRANSFER, copied), (DEVICE, computed)):
         if seconds > 0:
             roofs.append(Roof(name, "", batch / seconds, f"{formats.seconds(seconds)} for a batch"))

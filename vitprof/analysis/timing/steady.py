@@ -80,7 +80,11 @@ def whole_epochs(steps: Series) -> Floats:
     starts = epoch_starts(steps)
     keep = steady_state(steps)
     inside = mean(np.diff(np.flatnonzero(first_of_epoch(steps)))) - 1
-    return np.asarray(np.where(starts, keep.sum() / max(starts.sum() * inside, 1.0) if starts.any() else 0.0, keep))
+    return np.asarray(
+        np.where(
+            starts, keep.sum() / max(starts.sum() * inside, 1.0) if starts.any() else 0.0, keep
+        )
+    )
 
 
 def while_steady(steps: Series, t_s: Floats) -> Mask:
@@ -122,7 +126,9 @@ class Trace:
     @property
     def wait_s(self) -> Floats:
         """Returns the wait that counts in each step: the exposed wait, or the whole data wait of a loader-only run."""
-        return self.steps["data_wait_s"] if self.config.loader_only else self.steps["exposed_wait_s"]
+        return (
+            self.steps["data_wait_s"] if self.config.loader_only else self.steps["exposed_wait_s"]
+        )
 
     def while_training(self, name: str) -> tuple[Floats, Floats]:
         """Returns (m,) times and finite values of a telemetry column between the first and the last steady step."""
@@ -135,7 +141,16 @@ class Trace:
 STOPS = "stops"
 """Fact of a run with stops: a list of `vitprof.recording.columns.Stop` as plain values."""
 STOP_COLUMNS = (
-    *("step", "rank", "t_start_s", "data_wait_s", "decode_wait_s", "compute_start_s", "compute_s", "gap_s"),
+    *(
+        "step",
+        "rank",
+        "t_start_s",
+        "data_wait_s",
+        "decode_wait_s",
+        "compute_start_s",
+        "compute_s",
+        "gap_s",
+    ),
     *("device_prepare_s", "warmup"),
 )
 """Step columns that `in_stops` needs, and those that tell a step from others."""

@@ -9,7 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats, Mask, Series, column, highest, known, mean, ratio_interval
+from vitprof.analysis.arrays import (
+    Floats,
+    Mask,
+    Series,
+    column,
+    highest,
+    known,
+    mean,
+    ratio_interval,
+)
 from vitprof.analysis.timing import steady
 from vitprof.analysis.timing.chain import covered_before, nanoseconds, spans_of
 from vitprof.analysis.timing.gaps import Gaps, RunGaps, find_gaps
@@ -81,7 +90,10 @@ class RunningTotals:
         counted = inside | begins
         counted[:1] &= self._last_epoch > -math.inf
         self._last_epoch, self._inside = float(new["epoch"][-1]), self._inside or bool(inside.any())
-        self._training, self._begins = self._training.plus(new, counted), self._begins.plus(new, begins)
+        self._training, self._begins = (
+            self._training.plus(new, counted),
+            self._begins.plus(new, begins),
+        )
 
 
 @dataclass(frozen=True)
@@ -99,7 +111,9 @@ class RecordingCost:
     n: int = 0
 
 
-def recording_cost(steps: Series, phases: Sequence[Phase] = (), gaps: Gaps | None = None) -> RecordingCost:
+def recording_cost(
+    steps: Series, phases: Sequence[Phase] = (), gaps: Gaps | None = None
+) -> RecordingCost:
     """Returns the cost of recording `steps`. A step counts, from its request for a batch to the next one's, if it is
     steady and the next follows in the same epoch without a phase in between.
     """
@@ -110,11 +124,21 @@ def recording_cost(steps: Series, phases: Sequence[Phase] = (), gaps: Gaps | Non
         & (np.diff(steps["epoch"]) == 0)
         & (np.diff(steps["step"]) == 1)
         & np.isfinite(launched)
-        & (asked - launched > 1e-7)  # else watched: what that takes lies within its marks, and is not known
-        & ~(column(steps, "outside_s")[1:] > 0)  # the script's own work there cannot be told from recording
+        & (
+            asked - launched > 1e-7
+        )  # else watched: what that takes lies within its marks, and is not known
+        & ~(
+            column(steps, "outside_s")[1:] > 0
+        )  # the script's own work there cannot be told from recording
     )
-    if len(apart := spans_of(p for p in phases if len(asked) and p.t_end_s > asked[0] and p.t_start_s < asked[-1])):
-        followed &= covered_before(apart, nanoseconds(asked)) == covered_before(apart, nanoseconds(launched))
+    if len(
+        apart := spans_of(
+            p for p in phases if len(asked) and p.t_end_s > asked[0] and p.t_start_s < asked[-1]
+        )
+    ):
+        followed &= covered_before(apart, nanoseconds(asked)) == covered_before(
+            apart, nanoseconds(launched)
+        )
     index = np.flatnonzero(followed)
     if not len(index):
         return RecordingCost()
@@ -124,7 +148,9 @@ def recording_cost(steps: Series, phases: Sequence[Phase] = (), gaps: Gaps | Non
     timed = np.append(False, followed)[gaps.index]
     known = timed.sum() == len(index) and bool(np.isfinite(steps["gap_s"][index + 1]).all())
     exposed = float(gaps.by_step("logging")[timed].sum()) if known else math.nan
-    return RecordingCost(float(spent.sum()) / total, float(spent.mean()), exposed / total, len(index))
+    return RecordingCost(
+        float(spent.sum()) / total, float(spent.mean()), exposed / total, len(index)
+    )
 
 
 LAPS_A_SAMPLE: dict[str, int] = {"idx": 1, "imagefolder": 4, "memory-float": 0}
@@ -141,28 +167,43 @@ def loader_times_s(config: RunConfig, lap_s: float) -> float:
         return 0.0
     if config.storage is None:
         return math.nan
-    a_sample = LAPS_A_SAMPLE.get(config.storage, LAPS_OF_FORM.get(parts.STORAGES[config.storage].form, 0))
+    a_sample = LAPS_A_SAMPLE.get(
+        config.storage, LAPS_OF_FORM.get(parts.STORAGES[config.storage].form, 0)
+    )
     return lap_s * (LAPS_A_BATCH + a_sample * config.batch_size)
 
 
 MIN_UTILISATION_SAMPLES = 3
 """Half a second of telemetry at the usual 5 Hz; the mean of fewer says little."""
 FACT_FIGURES = (
-    *("storage_prepare_s", "storage_bytes", "stage_s", "stage_bytes", "page_cached_frac", "cache_hit_frac"),
+    *(
+        "storage_prepare_s",
+        "storage_bytes",
+        "stage_s",
+        "stage_bytes",
+        "page_cached_frac",
+        "cache_hit_frac",
+    ),
     *("test_loss", "test_accuracy", "gpu_mem_allocated_peak_bytes"),
 )
 """Figures of a run that are facts of the same name."""
 LOADING_STAGES = (*TIMED_STAGES, "hand_over")
 
 
-def epoch_seconds(steps: Series, n_train: int, samples_per_s: float, stops: Sequence[Stop] = ()) -> tuple[float, int]:
+def epoch_seconds(
+    steps: Series, n_train: int, samples_per_s: float, stops: Sequence[Stop] = ()
+) -> tuple[float, int]:
     """Returns the training time of an epoch without `stops`, and the number of whole epochs it rests on: the median,
     the first only if there is no other. Without any it is 0, and the time is extrapolated from `samples_per_s` or NaN.
     """
     epoch = steps["epoch"].astype(int)
     if len(epoch) and n_train:
         whole = np.bincount(epoch, weights=steps["samples"]) == n_train
-        ran_s = np.maximum(steps["step_s"] - steady.stopped_s(steps, stops), 0.0) if stops else steps["step_s"]
+        ran_s = (
+            np.maximum(steps["step_s"] - steady.stopped_s(steps, stops), 0.0)
+            if stops
+            else steps["step_s"]
+        )
         seconds = np.bincount(epoch, weights=ran_s)[whole]
         if len(seconds):
             counted = seconds[1:] if len(seconds) > 1 and whole[0] else seconds
@@ -189,10 +230,14 @@ def summarise(
     n_steady = int(keep.sum())
     step_s = steps["step_s"][keep]
     starts = steady.epoch_starts(steps)[counted]
-    samples_per_s, low, high = ratio_interval(steps["samples"][counted], steps["step_s"][counted], starts)
+    samples_per_s, low, high = ratio_interval(
+        steps["samples"][counted], steps["step_s"][counted], starts
+    )
     if not totals.samples:  # watched without a loader: nobody counted them
         samples_per_s = low = high = math.nan
-    epoch_s, n_epochs = epoch_seconds(steps, int(facts.get("n_train") or 0), samples_per_s, steady.stops_of(facts))
+    epoch_s, n_epochs = epoch_seconds(
+        steps, int(facts.get("n_train") or 0), samples_per_s, steady.stops_of(facts)
+    )
     firsts = steps["data_wait_s"][steady.first_of_epoch(steps)]
     median_ms, p95_ms = np.percentile(step_s, (50, 95)) * 1e3 if n_steady else (math.nan, math.nan)
     trained = not config.loader_only
@@ -210,7 +255,9 @@ def summarise(
     seen = np.diff(telemetry["t_s"], prepend=-math.inf), steps, phases
     prepare_s = spent("prepare")
     staged_s = 0.0 if math.isnan(spent("stage")) else spent("stage")
-    cpu_samples = fact("cpu_samples") if config.isolation == "process" else math.nan  # in a thread it is the program's
+    cpu_samples = (
+        fact("cpu_samples") if config.isolation == "process" else math.nan
+    )  # in a thread it is the program's
     nvml_peak = highest(telemetry["gpu_mem_job_bytes"])
     reserved_peak = fact("gpu_mem_reserved_peak_bytes")
     return RunSummary(
@@ -235,7 +282,9 @@ def summarise(
         cpu_s_per_sample=fact("cpu_s") / cpu_samples if cpu_samples > 0 else math.nan,
         prepare_s=prepare_s,
         n_unreadable=int(facts.get("n_unreadable") or 0),
-        startup_s=float(steps["t_start_s"][0]) - t_origin_s - prepare_s - staged_s if len(steps["step"]) else math.nan,
+        startup_s=float(steps["t_start_s"][0]) - t_origin_s - prepare_s - staged_s
+        if len(steps["step"])
+        else math.nan,
         first_batch_s=float(firsts[0]) if len(firsts) else math.nan,
         epoch_restart_s=float(np.median(firsts[1:])) if len(firsts) > 1 else math.nan,
         evaluate_s=spent("evaluate"),
@@ -263,17 +312,29 @@ def _last_loss(loss: Floats) -> float:
     numbers: longer than between any two others.
     """
     at = np.flatnonzero(np.isfinite(loss))
-    return float(loss[at[-1]]) if len(at) and len(loss) - at[-1] <= np.diff(at, prepend=-1).max() else math.nan
+    return (
+        float(loss[at[-1]])
+        if len(at) and len(loss) - at[-1] <= np.diff(at, prepend=-1).max()
+        else math.nan
+    )
 
 
-def gpu_util_pct(telemetry: Series, steps: Series, phases: Sequence[Phase], facts: Mapping[str, Any]) -> float:
+def gpu_util_pct(
+    telemetry: Series, steps: Series, phases: Sequence[Phase], facts: Mapping[str, Any]
+) -> float:
     """Returns the mean utilisation; NaN for runs of a second or two, as a product's window may have been longer."""
-    window_s = accelerators.COUNTER_WINDOW_S if facts.get("simulated") else accelerators.LONGEST_WINDOW_S
+    window_s = (
+        accelerators.COUNTER_WINDOW_S if facts.get("simulated") else accelerators.LONGEST_WINDOW_S
+    )
     return _while_training_mean(telemetry, "gpu_util_pct", window_s, steps, phases)
 
 
 def _while_training_mean(
-    telemetry: Series, name: str, looks_back_s: float | Floats, steps: Series, phases: Sequence[Phase]
+    telemetry: Series,
+    name: str,
+    looks_back_s: float | Floats,
+    steps: Series,
+    phases: Sequence[Phase],
 ) -> float:
     """Returns the mean over the samples that saw only training in `looks_back_s` before them; NaN with too few."""
     if not len(steps["step"]):
@@ -309,7 +370,12 @@ class StartPhase:
 
 
 def start_phases(
-    t_origin_s: float | None, phases: Sequence[Phase], training_since_s: float | None, now_s: float, *, copies: bool
+    t_origin_s: float | None,
+    phases: Sequence[Phase],
+    training_since_s: float | None,
+    now_s: float,
+    *,
+    copies: bool,
 ) -> list[StartPhase]:
     """Returns the phases of a job's start up to `now_s`, monotonic; `copies`: data are copied first."""
     ends = {p.name: p.t_end_s for p in reversed(phases)} | {"model": training_since_s}
@@ -320,7 +386,9 @@ def start_phases(
         end = next((end for later in names[at:] if (end := ends.get(later)) is not None), None)
         if end is None:
             started.append(StartPhase(name, max(now_s - begin, 0.0), running=True))
-            return started + [StartPhase(later, math.nan, running=False) for later in names[at + 1 :]]
+            return started + [
+                StartPhase(later, math.nan, running=False) for later in names[at + 1 :]
+            ]
         started.append(StartPhase(name, max(end - begin, 0.0), running=False))
         begin = max(begin, end)
     return started

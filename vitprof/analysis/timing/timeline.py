@@ -36,7 +36,12 @@ class Timeline:
 
     def only(self, lane: str) -> Timeline:
         there = self.lane == LANES.index(lane)
-        return Timeline(*(values[there] for values in (self.lane, self.kind, self.step, self.start_s, self.end_s)))
+        return Timeline(
+            *(
+                values[there]
+                for values in (self.lane, self.kind, self.step, self.start_s, self.end_s)
+            )
+        )
 
 
 def timeline(steps: Series, phases: Sequence[Phase], first: int, stop: int) -> Timeline:
@@ -54,7 +59,10 @@ def timeline(steps: Series, phases: Sequence[Phase], first: int, stop: int) -> T
         earliest = min(chain.begin.min(), chain.launched_before.min())
         last = max(chain.start.max(), chain.asked.max())
         evaluations = evaluations[(evaluations[:, 1] > earliest) & (evaluations[:, 0] < last)]
-    evaluating = [(np.full(n, start), np.full(n, end), kinds["evaluation"]) for start, end in evaluations.tolist()]
+    evaluating = [
+        (np.full(n, start), np.full(n, end), kinds["evaluation"])
+        for start, end in evaluations.tolist()
+    ]
     launched_before = np.where(chain.known_before, chain.launched_before, chain.begin)
     causes = [  # in the order of precedence, see `find_gaps`
         (chain.prepare_start, chain.prepare_end, compute),
@@ -67,7 +75,11 @@ def timeline(steps: Series, phases: Sequence[Phase], first: int, stop: int) -> T
         (chain.arrived, chain.entered, outside),
     ]
     of_gap = _cut(chain.begin, chain.start, causes)
-    of_host = _cut(chain.launched_before, chain.asked, [*evaluating, (chain.launched_before, chain.asked, between)])
+    of_host = _cut(
+        chain.launched_before,
+        chain.asked,
+        [*evaluating, (chain.launched_before, chain.asked, between)],
+    )
     bubbles = nanoseconds(column(steps, "launch_idle_s")[chain.index])
     every = np.arange(n)
     pieces = (
@@ -78,25 +90,41 @@ def timeline(steps: Series, phases: Sequence[Phase], first: int, stop: int) -> T
         ("copy", every, h2d, chain.copy_start, chain.copy_end),
         ("device", every, compute, chain.start, chain.end),
         ("device", *of_gap),
-        ("launches", every, kinds["launch_idle"], np.maximum(chain.end - bubbles, chain.start), chain.end),
+        (
+            "launches",
+            every,
+            kinds["launch_idle"],
+            np.maximum(chain.end - bubbles, chain.start),
+            chain.end,
+        ),
     )
     lane = np.concatenate([np.full(len(piece[1]), LANES.index(piece[0])) for piece in pieces])
     row, kind, start, end = (np.concatenate([piece[i] for piece in pieces]) for i in (1, 2, 3, 4))
     known = end > start
-    return Timeline(lane[known], kind[known], number[row[known]], start[known] / 1e9, end[known] / 1e9)
+    return Timeline(
+        lane[known], kind[known], number[row[known]], start[known] / 1e9, end[known] / 1e9
+    )
 
 
-def _cut(start: Ints, end: Ints, claims: Sequence[tuple[Ints, Ints, Ints]]) -> tuple[Ints, Ints, Ints, Ints]:
+def _cut(
+    start: Ints, end: Ints, claims: Sequence[tuple[Ints, Ints, Ints]]
+) -> tuple[Ints, Ints, Ints, Ints]:
     """Returns row, kind, start and end of the pieces of [start, end), each of the first claim on it, or "other"."""
     edges = [start, end, *(edge for claim in claims for edge in claim[:2])]
     points = np.sort(np.clip(np.stack(edges, axis=1), start[:, None], end[:, None]), axis=1)
     begins = points[:, :-1]
     ends = points[:, 1:]
     covers = [(a[:, None] <= begins) & (ends <= b[:, None]) for a, b, _ in claims]
-    kind = np.select(covers, [np.broadcast_to(k[:, None], begins.shape) for _, _, k in claims], KINDS.index("other"))
+    kind = np.select(
+        covers,
+        [np.broadcast_to(k[:, None], begins.shape) for _, _, k in claims],
+        KINDS.index("other"),
+    )
     row, at = np.nonzero(ends > begins)
     kind = kind[row, at]
-    first = np.concatenate([np.ones(min(1, len(row)), dtype=bool), (np.diff(row) > 0) | (np.diff(kind) != 0)])
+    first = np.concatenate(
+        [np.ones(min(1, len(row)), dtype=bool), (np.diff(row) > 0) | (np.diff(kind) != 0)]
+    )
     last = np.append(first[1:], True)[: len(row)]
     return row[first], kind[first], begins[row, at][first], ends[row, at][last]
 
@@ -161,7 +189,9 @@ def step_at(steps: Series, moment_s: float, *, of_wait: bool = False) -> int:
     """Returns the position of the step in or before which the device was at `moment_s`; `of_wait`: the waiting loop."""
     ends = got_s(steps) if of_wait else end_s(steps)
     # a chart's moments are relative to the run's start: a microsecond is more than their rounding
-    at = int(np.searchsorted(np.maximum.accumulate(np.nan_to_num(ends, nan=-np.inf)), moment_s - 1e-6))
+    at = int(
+        np.searchsorted(np.maximum.accumulate(np.nan_to_num(ends, nan=-np.inf)), moment_s - 1e-6)
+    )
     return min(at, len(ends) - 1)
 
 
@@ -223,7 +253,11 @@ def slices(series: Series, origin_s: float, start: int, stop: int, k: int) -> Sl
     local = edges - start
 
     def total(values: Floats) -> Floats:
-        return np.asarray(np.add.reduceat(np.nan_to_num(values), local, axis=-1)) if len(local) else values[..., :0]
+        return (
+            np.asarray(np.add.reduceat(np.nan_to_num(values), local, axis=-1))
+            if len(local)
+            else values[..., :0]
+        )
 
     def rows(at: Ints) -> Series:
         return {name: values[at] for name, values in series.items()}
@@ -264,4 +298,7 @@ def _paused(steps: Series) -> list[Phase]:
     """Returns the time between steps that belongs to none, such as evaluations, from the steps alone."""
     began = begin_s(steps)[1:]
     ended = end_s(steps)[:-1]
-    return [Phase("evaluate", ended[at], began[at]) for at in np.flatnonzero(began - ended > RESUMED_NS / 1e9)]
+    return [
+        Phase("evaluate", ended[at], began[at])
+        for at in np.flatnonzero(began - ended > RESUMED_NS / 1e9)
+    ]

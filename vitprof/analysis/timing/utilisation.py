@@ -41,7 +41,9 @@ def idle_bins(
     edges = np.linspace(int(starts[0]), int(ends[-1]), bins + 1).astype(np.int64)
     computing = np.stack([starts, ends], axis=1)
     preparing = np.stack([prepared, prepared + gaps.prepare_ns], axis=1)
-    return edges / 1e9, idle_share(union(np.concatenate([computing, preparing])), edges, apart=evaluated(phases))
+    return edges / 1e9, idle_share(
+        union(np.concatenate([computing, preparing])), edges, apart=evaluated(phases)
+    )
 
 
 NOT_AVAILABLE_OF_RUN = "sm_activity_not_available"
@@ -81,11 +83,17 @@ def sm_activity(summary: RunSummary, environment: Mapping[str, Any]) -> SmActivi
     return SmActivity(active, occupancy, why_not)
 
 
-def sm_activity_so_far(telemetry: Series, since_s: float, environment: Mapping[str, Any]) -> SmActivity:
+def sm_activity_so_far(
+    telemetry: Series, since_s: float, environment: Mapping[str, Any]
+) -> SmActivity:
     """Returns the SM activity of a running job from its samples since `since_s`, when training began."""
     since = telemetry["t_s"] >= since_s
-    active, occupancy = (mean(telemetry[f"gpu_sm_{name}_pct"][since]) for name in ("active", "occupancy"))
-    return sm_activity(RunSummary(gpu_sm_active_pct_mean=active, gpu_sm_occupancy_pct_mean=occupancy), environment)
+    active, occupancy = (
+        mean(telemetry[f"gpu_sm_{name}_pct"][since]) for name in ("active", "occupancy")
+    )
+    return sm_activity(
+        RunSummary(gpu_sm_active_pct_mean=active, gpu_sm_occupancy_pct_mean=occupancy), environment
+    )
 
 
 @dataclass(frozen=True)
@@ -103,9 +111,17 @@ def device_memory(summary: RunSummary) -> list[MemoryFigure]:
     nvml = "all that the job's processes held, CUDA itself included"
     peaks = [
         MemoryFigure("GPU memory, NVML", s.gpu_mem_nvml_peak_bytes, nvml),
-        MemoryFigure("GPU memory, reserved", s.gpu_mem_reserved_peak_bytes, "held by PyTorch's allocator, used or not"),
-        MemoryFigure("GPU memory, allocated", s.gpu_mem_allocated_peak_bytes, "in PyTorch's tensors"),
+        MemoryFigure(
+            "GPU memory, reserved",
+            s.gpu_mem_reserved_peak_bytes,
+            "held by PyTorch's allocator, used or not",
+        ),
+        MemoryFigure(
+            "GPU memory, allocated", s.gpu_mem_allocated_peak_bytes, "in PyTorch's tensors"
+        ),
     ]
-    single = MemoryFigure("GPU memory", s.gpu_mem_peak_bytes, "NVML's, or PyTorch's where it has none")
+    single = MemoryFigure(
+        "GPU memory", s.gpu_mem_peak_bytes, "NVML's, or PyTorch's where it has none"
+    )
     known = [peak for peak in peaks if math.isfinite(peak.n_bytes)]
     return known or ([single] if math.isfinite(single.n_bytes) else [])

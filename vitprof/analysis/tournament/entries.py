@@ -82,9 +82,13 @@ def over_whole_epochs(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     return tuple(replace(e, outcomes=tuple(map(of, e.outcomes))) for e in entries)
 
 
-def trial_key(strategy: str, batch_size: int, workers: int | None, page_cache: str, more: Sequence[str] = ()) -> str:
+def trial_key(
+    strategy: str, batch_size: int, workers: int | None, page_cache: str, more: Sequence[str] = ()
+) -> str:
     """Returns the key of a trial: strategy/b<batch>/w<workers or ->/<page cache>, and what else is set, in words."""
-    return "/".join([strategy, f"b{batch_size}", f"w{'-' if workers is None else workers}", page_cache, *more])
+    return "/".join(
+        [strategy, f"b{batch_size}", f"w{'-' if workers is None else workers}", page_cache, *more]
+    )
 
 
 def setting_in_words(entry: Entry, *, batch: bool = True) -> str:
@@ -93,7 +97,9 @@ def setting_in_words(entry: Entry, *, batch: bool = True) -> str:
         return own_script.own_key_in_words(entry.key)
     batch_size = entry.batch_size if batch else None
     more = entry.key.split("/")[4:]
-    return _joined(entry.strategy, batch_size, entry.workers, entry.page_cache, more, throttled=entry.throttled)
+    return _joined(
+        entry.strategy, batch_size, entry.workers, entry.page_cache, more, throttled=entry.throttled
+    )
 
 
 def key_in_words(key: str) -> str:
@@ -103,7 +109,9 @@ def key_in_words(key: str) -> str:
     strategy, *rest = key.split("/")
     try:
         batch, workers, cache, *more = rest
-        return _joined(strategy, int(batch[1:]), None if workers == "w-" else int(workers[1:]), cache, more)
+        return _joined(
+            strategy, int(batch[1:]), None if workers == "w-" else int(workers[1:]), cache, more
+        )
     except ValueError:
         return key
 
@@ -154,7 +162,11 @@ class LossEffect:
     @property
     def sentence(self) -> str:
         """Returns the effect in words, for the middle of a sentence; "" if there is nothing to say."""
-        more = f", and they differ from run to run from step {self.own_step}" if self.own_step >= 0 else ""
+        more = (
+            f", and they differ from run to run from step {self.own_step}"
+            if self.own_step >= 0
+            else ""
+        )
         sentences = {
             "changes": f"changes the losses: from step {self.step}{more}",
             "not yet": f"other losses from step {self.step}; one more round tells whether the setting changes them",

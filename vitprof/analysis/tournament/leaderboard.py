@@ -69,7 +69,9 @@ class LeaderboardRow:
 
 
 def runs_words(row: LeaderboardRow) -> str:
-    return f"{row.n_runs}" if row.entry.n_made <= row.n_runs else f"{row.n_runs} of {row.entry.n_made}"
+    return (
+        f"{row.n_runs}" if row.entry.n_made <= row.n_runs else f"{row.n_runs} of {row.entry.n_made}"
+    )
 
 
 def spoiled_words(row: LeaderboardRow) -> str:
@@ -103,7 +105,11 @@ class Leaderboard:
 
 def uneven_words(board: Leaderboard) -> str:
     """Returns what the settings made over all their time, for those where it is clearly less than the score shown."""
-    uneven = [row for row in board.rows if row.rank is not None and row.samples_per_s < UNEVEN_FRAC * row.score.value]
+    uneven = [
+        row
+        for row in board.rows
+        if row.rank is not None and row.samples_per_s < UNEVEN_FRAC * row.score.value
+    ]
     if not uneven:
         return ""
     examples = "; ".join(
@@ -111,7 +117,11 @@ def uneven_words(board: Leaderboard) -> str:
         f"{formats.number(row.score.value)} in its fastest fifth"
         for row in uneven[:MOST_UNEVEN]
     )
-    more = f"; {len(uneven) - MOST_UNEVEN} more settings were as uneven" if len(uneven) > MOST_UNEVEN else ""
+    more = (
+        f"; {len(uneven) - MOST_UNEVEN} more settings were as uneven"
+        if len(uneven) > MOST_UNEVEN
+        else ""
+    )
     return f"The speeds shown are of the fastest fifth of the time, which is disturbed least: {examples}{more}."
 
 
@@ -126,7 +136,10 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int) -> Lea
         raise ValueError("two entries of the tournament have the same key")
     if baseline not in by_key:
         raise ValueError(f"the baseline {baseline!r} is not one of the tournament's entries")
-    nodes = {key: {o.round: o.node for o in entry.outcomes if scoring.counts(o)} for key, entry in by_key.items()}
+    nodes = {
+        key: {o.round: o.node for o in entry.outcomes if scoring.counts(o)}
+        for key, entry in by_key.items()
+    }
     runs = within_nodes({key: scoring.rounds_of(entry) for key, entry in by_key.items()}, nodes)
     ended = {key: _summaries(entry, runs[key]) for key, entry in by_key.items()}
     level = scoring.sure_level(max(map(len, runs.values())))
@@ -134,8 +147,14 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int) -> Lea
     few = {key: n for key, n in steps.items() if 0 < n < thresholds.MIN_STEPS}
     scores = {key: scoring.score(mine, key) for key, mine in runs.items()}
     scores |= {key: scoring.Score(scores[key].value, scoring.NO_SCORE.draws) for key in few}
-    speeds = {key: scoring.throughput(mine, _weights(mine, ended[key]), key) for key, mine in runs.items()}
-    ranked = [key for key, e in by_key.items() if e.status not in OUT_OF_THE_RACE and math.isfinite(scores[key].value)]
+    speeds = {
+        key: scoring.throughput(mine, _weights(mine, ended[key]), key) for key, mine in runs.items()
+    }
+    ranked = [
+        key
+        for key, e in by_key.items()
+        if e.status not in OUT_OF_THE_RACE and math.isfinite(scores[key].value)
+    ]
     ranked.sort(key=lambda key: (-scores[key].value, key))
     caches = {key: e.page_cache for key, e in by_key.items()}
     bests = {caches[key]: key for key in reversed(ranked)}
@@ -165,7 +184,9 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int) -> Lea
         first = bests.get(caches[key], "")
         if key in few:
             speed = arrays.Interval(speed.value, math.nan, math.nan)
-        standing: Standing = "" if key not in ranked else "fastest" if key == first else outcome(key, first)
+        standing: Standing = (
+            "" if key not in ranked else "fastest" if key == first else outcome(key, first)
+        )
         epoch_s = n_train / speed.value if n_train else math.nan
         if whole_epochs and _saw_whole_epochs(runs[key], ended[key]):
             epoch_s = math.exp(_mean([math.log(s.epoch_s) for s in ended[key].values()]))
@@ -180,7 +201,9 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int) -> Lea
             speed_up=gain.value,
             speed_up_low=gain.low,
             speed_up_high=gain.high,
-            against_baseline="" if key == baseline or math.isnan(gain.value) else outcome(key, baseline),
+            against_baseline=""
+            if key == baseline or math.isnan(gain.value)
+            else outcome(key, baseline),
             epoch_s=epoch_s,
             epoch_low=epoch_s * speed.value / speed.high,
             epoch_high=epoch_s * speed.value / speed.low,
@@ -211,7 +234,9 @@ def _summaries(entry: Entry, runs: scoring.Rounds) -> Summaries:
 
 def _n_steps(runs: scoring.Rounds, ended: Summaries) -> int:
     """Returns the steady steps behind the figures; for a run without a summary at least one for each block."""
-    return sum(ended[number].n_steady_steps if number in ended else len(runs[number]) for number in runs)
+    return sum(
+        ended[number].n_steady_steps if number in ended else len(runs[number]) for number in runs
+    )
 
 
 def _weights(runs: scoring.Rounds, ended: Summaries) -> dict[int, float]:
@@ -256,6 +281,13 @@ def article_table(board: Leaderboard) -> ArticleTable:
     lines: dict[tuple[str, int | None, str], dict[int, LeaderboardRow]] = {}
     for row in board.rows:  # the ranked ones come first, by rank
         entry = row.entry
-        lines.setdefault((entry.strategy, entry.workers, entry.page_cache), {})[entry.batch_size] = row
-    named = ((setting_in_words(next(iter(cells.values())).entry, batch=False), cells) for cells in lines.values())
-    return ArticleTable(batches, tuple(ArticleLine(name, tuple(map(cells.get, batches))) for name, cells in named))
+        lines.setdefault((entry.strategy, entry.workers, entry.page_cache), {})[
+            entry.batch_size
+        ] = row
+    named = (
+        (setting_in_words(next(iter(cells.values())).entry, batch=False), cells)
+        for cells in lines.values()
+    )
+    return ArticleTable(
+        batches, tuple(ArticleLine(name, tuple(map(cells.get, batches))) for name, cells in named)
+    )

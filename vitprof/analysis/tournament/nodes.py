@@ -17,13 +17,17 @@ LEAST_ERROR = 0.01
 """By which runs of one setting differ at least, as a share: no run decides alone how fast a node is."""
 
 
-def within_nodes(runs: Mapping[str, Mapping[int, Floats]], nodes: Mapping[str, Nodes]) -> dict[str, dict[int, Floats]]:
+def within_nodes(
+    runs: Mapping[str, Mapping[int, Floats]], nodes: Mapping[str, Nodes]
+) -> dict[str, dict[int, Floats]]:
     """Returns the blocks (samples/s, (n,)) of each setting's rounds, without what its node was faster or slower by
     than the others: least squares of log speeds on settings and nodes, weighted by how even a run was. Rounds on nodes
     that share no setting with the largest group of nodes are left out, as nothing compares with them. On one node they
     stay as they are.
     """
-    seen = [(key, number, nodes[key].get(number, "")) for key, mine in runs.items() for number in mine]
+    seen = [
+        (key, number, nodes[key].get(number, "")) for key, mine in runs.items() for number in mine
+    ]
     if len({node for _, _, node in seen}) < 2:
         return {key: dict(mine) for key, mine in runs.items()}
     together = _connected({(key, node) for key, _, node in seen})
@@ -34,7 +38,9 @@ def within_nodes(runs: Mapping[str, Mapping[int, Floats]], nodes: Mapping[str, N
     design = np.zeros((len(kept), len(keys) + len(names)))
     for row, (key, _, node) in enumerate(kept):
         design[row, keys.index(key)] = design[row, len(keys) + names.index(node)] = 1
-    even = np.array([1 / math.hypot(LEAST_ERROR, _error(runs[key][number])) for key, number, _ in kept])
+    even = np.array(
+        [1 / math.hypot(LEAST_ERROR, _error(runs[key][number])) for key, number, _ in kept]
+    )
     found = np.linalg.lstsq(design * even[:, None], logs * even, rcond=None)[0][len(keys) :]
     of_round = np.array([found[names.index(node)] for _, _, node in kept])
     shift = dict(zip(names, np.exp(found - of_round.mean()), strict=True))

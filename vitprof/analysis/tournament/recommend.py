@@ -34,7 +34,11 @@ class Scale:
 
     def dearer(self, rows: Sequence[LeaderboardRow], least: float) -> list[LeaderboardRow]:
         """Returns the settings that cost clearly more than `least`."""
-        return [row for row in rows if self.of(row) > max(least * (1 + CLEARLY_MORE_FRAC), least + self.grain)]
+        return [
+            row
+            for row in rows
+            if self.of(row) > max(least * (1 + CLEARLY_MORE_FRAC), least + self.grain)
+        ]
 
 
 MIB = 2.0**20
@@ -72,7 +76,10 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
     keep = keep or board.baseline
     every = [row for row in board.rows if row.rank is not None]
     own = board.row(keep)
-    best = next((row for row in every if own is not None and row.entry.page_cache == own.entry.page_cache), None)
+    best = next(
+        (row for row in every if own is not None and row.entry.page_cache == own.entry.page_cache),
+        None,
+    )
     best = best or next(iter(every), None)
     if best is None:
         return None
@@ -86,18 +93,34 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
     orderly = [row for row in fast if row.entry.shuffle == FULL_SHUFFLE] or fast
     chosen, savings = cheapest(orderly, keep)
     base = board.row(board.baseline)
-    sentences = [_use(chosen, base, board.baseline, "; with other programs running, " if _disturbed(ranked) else "; ")]
+    sentences = [
+        _use(
+            chosen,
+            base,
+            board.baseline,
+            "; with other programs running, " if _disturbed(ranked) else "; ",
+        )
+    ]
     if len(ranked) < len(every):
         compared = f"Only settings with the page cache {cache} were compared"
         sentences.append(f"{compared}: cold and warm are different experiments")
     if others := [row for row in orderly if row is not chosen]:
         as_fast = f"{_listed(others)} {_is(others)} as fast within 5%"
         which = "it is the fastest by a hair" if chosen is best else "it costs no more"
-        saves = f"none costs clearly less than {setting_in_words(chosen.entry)}: {', '.join(savings)}"
-        sentences.append(f"{as_fast}; {saves if savings else f'none costs clearly less, and {which}'}")
+        saves = (
+            f"none costs clearly less than {setting_in_words(chosen.entry)}: {', '.join(savings)}"
+        )
+        sentences.append(
+            f"{as_fast}; {saves if savings else f'none costs clearly less, and {which}'}"
+        )
     if faster := [row for row in ranked[: ranked.index(chosen)] if row not in fast]:
-        sentences.append(f"{_listed(faster)} measured faster, but {_is(faster, 'its', 'their')} runs differ too much")
-    sentences += [*_order(chosen, [row for row in fast if row not in orderly], ranked), *_disturbed(ranked)]
+        sentences.append(
+            f"{_listed(faster)} measured faster, but {_is(faster, 'its', 'their')} runs differ too much"
+        )
+    sentences += [
+        *_order(chosen, [row for row in fast if row not in orderly], ranked),
+        *_disturbed(ranked),
+    ]
     sentences += _without_starts(ranked)
     if chosen.entry.losses:
         sentences.append(f"Note the losses: {chosen.entry.losses}")
@@ -115,10 +138,14 @@ def can_be_fastest(board: Leaderboard) -> tuple[str, ...]:
     best = board.row(board.best) if board.best is not None else None
     if best is None:
         return ()
-    rivals = [r for r in board.rows if r.rank is not None and r.entry.page_cache == best.entry.page_cache]
+    rivals = [
+        r for r in board.rows if r.rank is not None and r.entry.page_cache == best.entry.page_cache
+    ]
     if len(rivals) < 2 or any(row.near_best >= board.level for row in rivals):
         return ()
-    running = [row for row in rivals if row.entry.status != "cut" and not row.near_best <= 1 - board.level]
+    running = [
+        row for row in rivals if row.entry.status != "cut" and not row.near_best <= 1 - board.level
+    ]
     return tuple(row.key for row in sorted(running, key=lambda row: (-row.near_best, row.rank)))
 
 
@@ -129,7 +156,11 @@ def _too_early(board: Leaderboard, best: LeaderboardRow, ranked: Sequence[Leader
         are = "is" if best.too_few == 1 else "are"
         return f"{steps} of {name}, the fastest so far, {are} too few: make the runs longer."
     if len(ranked) < 2:
-        rest = "there is nothing to compare it with" if len(board.rows) == 1 else "nothing else has given a figure yet"
+        rest = (
+            "there is nothing to compare it with"
+            if len(board.rows) == 1
+            else "nothing else has given a figure yet"
+        )
         return f"Too early: only {name} has run; {rest}."
     if not all(math.isnan(row.near_best) for row in ranked):
         return ""
@@ -153,12 +184,17 @@ def _undecided(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> Recommen
         *_disturbed(ranked),
         *_without_starts(ranked),
     ]
-    return Recommendation(None, _joined(sentences), tuple(row.key for row in (first, *rivals)), first.near_best)
+    return Recommendation(
+        None, _joined(sentences), tuple(row.key for row in (first, *rivals)), first.near_best
+    )
 
 
 def least_others(row: LeaderboardRow) -> float:
     """Returns the CPU cores that other programs took at least, in each run of a setting; NaN where it is not known."""
-    return min((o.others_cores for o in row.entry.outcomes if math.isfinite(o.others_cores)), default=math.nan)
+    return min(
+        (o.others_cores for o in row.entry.outcomes if math.isfinite(o.others_cores)),
+        default=math.nan,
+    )
 
 
 DISTURBED = "had the machine to itself"
@@ -176,24 +212,34 @@ def _disturbed(ranked: Sequence[LeaderboardRow]) -> list[str]:
 
 
 def _without_starts(ranked: Sequence[LeaderboardRow]) -> list[str]:
-    short = [r for r in ranked if any(len(o.blocks_per_s) and math.isnan(o.over_epochs) for o in r.entry.outcomes)]
+    short = [
+        r
+        for r in ranked
+        if any(len(o.blocks_per_s) and math.isnan(o.over_epochs) for o in r.entry.outcomes)
+    ]
     if not short:
         return []
     which = "no setting ran" if len(short) == len(ranked) else f"{_listed(short)} did not run"
     return [f"Waits as epochs begin are in no figure: {which} into a second epoch"]
 
 
-def _order(chosen: LeaderboardRow, passed: Sequence[LeaderboardRow], ranked: Sequence[LeaderboardRow]) -> list[str]:
+def _order(
+    chosen: LeaderboardRow, passed: Sequence[LeaderboardRow], ranked: Sequence[LeaderboardRow]
+) -> list[str]:
     if passed:
         do = _is(passed, "does", "do")
-        return [f"As fast, but {_listed(passed)} {do} not shuffle all samples, which can cost accuracy"]
+        return [
+            f"As fast, but {_listed(passed)} {do} not shuffle all samples, which can cost accuracy"
+        ]
     if chosen.entry.shuffle == FULL_SHUFFLE:
         return []
     order = f"It {ORDER_WORDS.get(chosen.entry.shuffle, 'does not shuffle all samples')}, which can cost accuracy"
     full = next((row for row in ranked if row.entry.shuffle == FULL_SHUFFLE), None)
     if full is None:
         return [order]
-    return [f"{order}; the fastest that shuffles all is {setting_in_words(full.entry)}, {_speed(full)}"]
+    return [
+        f"{order}; the fastest that shuffles all is {setting_in_words(full.entry)}, {_speed(full)}"
+    ]
 
 
 def _joined(sentences: Sequence[str]) -> str:
@@ -228,7 +274,9 @@ def _use(chosen: LeaderboardRow, base: LeaderboardRow | None, baseline: str, joi
     runs = formats.count(chosen.n_runs, "run")
     low, high = (formats.number(v) for v in (chosen.speed_up_low, chosen.speed_up_high))
     of = f"{low} to {high}, {runs}" if math.isfinite(chosen.speed_up_low) else runs
-    equal = {"equal": ", as fast within 5%", "undecided": ", undecided"}.get(chosen.against_baseline, "")
+    equal = {"equal": ", as fast within 5%", "undecided": ", undecided"}.get(
+        chosen.against_baseline, ""
+    )
     times = f"{formats.number(chosen.speed_up)} times that of {setting_in_words(base.entry)} ({of}{equal})"
     return f"{use}, {times}{joint}{sure}"
 
@@ -246,7 +294,9 @@ def cheapest(level: Sequence[LeaderboardRow], baseline: str) -> tuple[Leaderboar
         if math.isfinite(least):
             lost.append((scale, scale.dearer(left, least)))
             left = [row for row in left if row not in lost[-1][1]]
-    chosen = next((row for row in left if row.key == baseline), min(left, key=lambda row: row.rank or 0))
+    chosen = next(
+        (row for row in left if row.key == baseline), min(left, key=lambda row: row.rank or 0)
+    )
     savings = []
     for scale, rows in lost:
         own = scale.of(chosen)
@@ -278,7 +328,11 @@ class BreakEven:
 
 def setup_s(row: LeaderboardRow) -> float:
     """Returns the seconds before the first epoch: building the storage, staging; NaN if not known."""
-    staged = [o.summary.stage_s for o in row.entry.outcomes if o.summary and math.isfinite(o.summary.stage_s)]
+    staged = [
+        o.summary.stage_s
+        for o in row.entry.outcomes
+        if o.summary and math.isfinite(o.summary.stage_s)
+    ]
     return row.entry.prepare_s + (math.fsum(staged) / len(staged) if staged else 0.0)
 
 
@@ -289,7 +343,9 @@ def break_even(board: Leaderboard) -> tuple[BreakEven, ...]:
     base = board.row(board.baseline)
     if base is None or not math.isfinite(base.epoch_s):
         return ()
-    return tuple(_pays(row, base) for row in board.rows if row.rank is not None and row.key != base.key)
+    return tuple(
+        _pays(row, base) for row in board.rows if row.rank is not None and row.key != base.key
+    )
 
 
 def _pays(row: LeaderboardRow, base: LeaderboardRow) -> BreakEven:
@@ -299,7 +355,9 @@ def _pays(row: LeaderboardRow, base: LeaderboardRow) -> BreakEven:
     speed_ups = (row.speed_up, row.speed_up_high, row.speed_up_low)
     gain, *gains = (base.epoch_s * (1 - 1 / (speed_up * scale)) for speed_up in speed_ups)
     epochs, low, high = (_epochs(extra, g) for g in (gain, *gains))
-    return BreakEven(row.key, epochs, low, high, extra, _sentence(row, extra, gain, (epochs, low, high)))
+    return BreakEven(
+        row.key, epochs, low, high, extra, _sentence(row, extra, gain, (epochs, low, high))
+    )
 
 
 def _epochs(extra: float, gain: float) -> float:
@@ -310,7 +368,9 @@ def _epochs(extra: float, gain: float) -> float:
     return max(0.0, extra / gain)
 
 
-def _sentence(row: LeaderboardRow, extra: float, gain: float, interval: tuple[float, float, float]) -> str:
+def _sentence(
+    row: LeaderboardRow, extra: float, gain: float, interval: tuple[float, float, float]
+) -> str:
     epochs, low, high = (math.ceil(n) if math.isfinite(n) else n for n in interval)
     cost = formats.seconds(abs(extra))
     if math.isnan(epochs):
@@ -320,7 +380,9 @@ def _sentence(row: LeaderboardRow, extra: float, gain: float, interval: tuple[fl
     if row.against_baseline == "equal" and row.speed_up_low <= 1 <= row.speed_up_high:
         if extra > 0:
             return f"does not pay for its preparation ({cost}): it is as fast as the baseline, within 5%"
-        saved = f" and saves {cost} of preparation" if extra < 0 else ", and needs no more preparation"
+        saved = (
+            f" and saves {cost} of preparation" if extra < 0 else ", and needs no more preparation"
+        )
         return f"as fast as the baseline, within 5%{saved}"
     if gain < 0 and extra < 0:
         ahead = math.floor(extra / gain)
@@ -346,7 +408,11 @@ def pareto(board: Leaderboard, against: Cost) -> tuple[str, ...]:
     """Returns the keys of the ranked settings on the Pareto front by their estimates, the cheapest first (Pareto,
     Manuale di economia politica, 1906, chapter 3). Settings alike in both are on it together.
     """
-    points = [(cost_of(row, against), -row.score.value, row.key) for row in board.rows if row.rank is not None]
+    points = [
+        (cost_of(row, against), -row.score.value, row.key)
+        for row in board.rows
+        if row.rank is not None
+    ]
     front: list[tuple[float, float, str]] = []
     for point in sorted(point for point in points if math.isfinite(point[0])):
         if not front or point[:2] == front[-1][:2] or point[1] < front[-1][1]:

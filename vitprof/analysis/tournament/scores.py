@@ -61,12 +61,16 @@ def spoiled(entry: Entry) -> dict[int, float]:
     """Returns the rounds that do not count -> the cores that other programs used then: under 0.9 times the setting's
     best run, with clearly more of the CPU used by others. Such a round is run again; any other slow one counts.
     """
-    runs = {o.round: o for o in entry.outcomes if o.status == "done" and len(usable(o.blocks_per_s))}
+    runs = {
+        o.round: o for o in entry.outcomes if o.status == "done" and len(usable(o.blocks_per_s))
+    }
     rates = {number: float(1 / (1 / usable(o.blocks_per_s)).mean()) for number, o in runs.items()}
     best = max(rates, key=rates.__getitem__, default=None)
     if best is None:
         return {}
-    least = runs[best].others_cores + thresholds.OTHERS_CORES  # NaN if not known: then no round is spoiled
+    least = (
+        runs[best].others_cores + thresholds.OTHERS_CORES
+    )  # NaN if not known: then no round is spoiled
     return {
         number: o.others_cores
         for number, o in sorted(runs.items())
@@ -77,7 +81,9 @@ def spoiled(entry: Entry) -> dict[int, float]:
 def rounds_of(entry: Entry) -> dict[int, Floats]:
     """Returns the blocks of a setting's runs that count, by round; if a round has two runs, the later one's."""
     out = spoiled(entry)
-    runs = {o.round: usable(o.blocks_per_s) for o in entry.outcomes if counts(o) and o.round not in out}
+    runs = {
+        o.round: usable(o.blocks_per_s) for o in entry.outcomes if counts(o) and o.round not in out
+    }
     return dict(sorted(runs.items()))
 
 
@@ -94,7 +100,9 @@ def throughput(runs: Rounds, samples: Mapping[int, float], key: str) -> Interval
 
     def over_time(logs: Floats, drawn: Ints) -> Floats:
         made = weights[drawn]
-        return np.asarray(-np.log((made * np.exp(-logs).mean(axis=-1)).sum(axis=-1) / made.sum(axis=-1)))
+        return np.asarray(
+            -np.log((made * np.exp(-logs).mean(axis=-1)).sum(axis=-1) / made.sum(axis=-1))
+        )
 
     found = _drawn(runs, key, over_time)
     # the blocks of a short run are repeated (`_padded`), which must not change the figure itself
@@ -155,7 +163,11 @@ def near_best(scores: Mapping[str, Score], out: Container[str] = ()) -> dict[str
     """
     best = max((s.value for s in scores.values()), default=math.nan)
     known = {key: s for key, s in scores.items() if s.known}
-    rivals = [k for k, s in scores.items() if not s.known and k not in out and s.value > best + math.log(0.5)]
+    rivals = [
+        k
+        for k, s in scores.items()
+        if not s.known and k not in out and s.value > best + math.log(0.5)
+    ]
     if rivals or not known:
         return dict.fromkeys(scores, math.nan)
     draws = np.array([s.draws for s in known.values()])
@@ -170,7 +182,11 @@ def student_t(df: int) -> float:
     if df == 2:
         return 0.95 * math.sqrt(2 / (1 - 0.95**2))
     z = NORMAL_975
-    terms = ((z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
     return z + math.fsum(term / float(df) ** power for power, term in enumerate(terms, start=1))
 
 
@@ -262,7 +278,9 @@ def period(seconds: Floats) -> int:
         return 1
     first = int(dips[0])
     peak = alike[first:].max()
-    lag = first + int(np.argmax(alike[first:] >= 0.9 * peak))  # its multiples are as high, apart from noise
+    lag = first + int(
+        np.argmax(alike[first:] >= 0.9 * peak)
+    )  # its multiples are as high, apart from noise
     return lag if peak >= max(REGULAR, SURE_SIGMAS / np.sqrt(n)) else 1
 
 
@@ -321,8 +339,13 @@ def cannot_win(entry_blocks: Floats, best_low: float) -> bool:
     for judged in (seconds, seconds[len(seconds) // 2 :]):
         n = len(judged)
         scale = n * rho2 + 1
-        bound = math.sqrt(2 * scale / (n * n * rho2) * math.log(1 + math.sqrt(scale) / (2 * WRONG_STOP_CHANCE)))
-        if best_low <= 0 or judged.mean() - deviation * bound <= (1 + WORTH_FULL_TIME_FRAC) / best_low:
+        bound = math.sqrt(
+            2 * scale / (n * n * rho2) * math.log(1 + math.sqrt(scale) / (2 * WRONG_STOP_CHANCE))
+        )
+        if (
+            best_low <= 0
+            or judged.mean() - deviation * bound <= (1 + WORTH_FULL_TIME_FRAC) / best_low
+        ):
             return False
     return True
 

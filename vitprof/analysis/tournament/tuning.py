@@ -12,7 +12,11 @@ import numpy as np
 from vitprof.analysis.arrays import Floats
 
 HALVING_RATE = 3
-PARAMETERS = {"workers": "workers", "prefetch_factor": "prefetch factor", "batch_size": "batch size"}
+PARAMETERS = {
+    "workers": "workers",
+    "prefetch_factor": "prefetch factor",
+    "batch_size": "batch size",
+}
 FREE_SETTINGS = 3
 """Settings beyond those with which the model fits any throughputs exactly: without them its shares mean nothing."""
 ALIKE_FRAC = 0.01
@@ -112,7 +116,11 @@ def importances(trials: Sequence[Tried]) -> Importances:
     known = {t.candidate: t.samples_per_s for t in trials if t.rung and t.samples_per_s > 0}
     settings = list(known)
     speeds = np.log(list(known.values()))
-    effects = {words: effect for name, words in PARAMETERS.items() if (effect := _effects(settings, name)).shape[1]}
+    effects = {
+        words: effect
+        for name, words in PARAMETERS.items()
+        if (effect := _effects(settings, name)).shape[1]
+    }
     needed = 1 + sum(effect.shape[1] for effect in effects.values()) + FREE_SETTINGS
     n = len(settings)
     why_none = ""
@@ -125,11 +133,18 @@ def importances(trials: Sequence[Tried]) -> Importances:
         return Importances({}, math.nan, n, why_none)
     left = _unexplained(speeds, list(effects.values()))
     own = {
-        words: max(_unexplained(speeds, [effect for other, effect in effects.items() if other != words]) - left, 0.0)
+        words: max(
+            _unexplained(speeds, [effect for other, effect in effects.items() if other != words])
+            - left,
+            0.0,
+        )
         for words in effects
     }
     whole = math.fsum(own.values())
-    shares = {words: value / whole if whole else 0.0 for words, value in sorted(own.items(), key=lambda it: -it[1])}
+    shares = {
+        words: value / whole if whole else 0.0
+        for words, value in sorted(own.items(), key=lambda it: -it[1])
+    }
     explained = 1 - left / _unexplained(speeds, [])
     sentence = (
         f"Based on {n} settings, each with its longest run of the search: the parameters explain {explained:.0%} of "
@@ -146,7 +161,9 @@ def _effects(settings: Sequence[Candidate], name: str) -> Floats:
     usual = next((v for v in values if v is not None), None)
     values = [usual if v is None else v for v in values]
     levels = list(dict.fromkeys(values))[1:]
-    return np.array([[float(v == level) for level in levels] for v in values]).reshape(len(values), len(levels))
+    return np.array([[float(v == level) for level in levels] for v in values]).reshape(
+        len(values), len(levels)
+    )
 
 
 def _unexplained(speeds: Floats, effects: Sequence[Floats]) -> float:

@@ -8,7 +8,16 @@ from typing import Any
 from vitprof import errors, formats
 from vitprof.analysis.timing.loading import heaviest, synchronous, transform_times
 from vitprof.analysis.verdict import advice_rules
-from vitprof.config import KNOBS, PARTS, RunConfig, catalog, estimates, own_script, parts, strategies
+from vitprof.config import (
+    KNOBS,
+    PARTS,
+    RunConfig,
+    catalog,
+    estimates,
+    own_script,
+    parts,
+    strategies,
+)
 from vitprof.config.resolve import resolve
 from vitprof.formats import percent, seconds
 from vitprof.recording.verdict import Advice
@@ -50,7 +59,9 @@ def apply(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
             combination = replace(combination, transfer=chosen)
             changes["transfer"] = chosen
     else:
-        combination = parts.Combination(**{kind: settings.get(kind, getattr(config, kind)) for kind in PARTS})
+        combination = parts.Combination(
+            **{kind: settings.get(kind, getattr(config, kind)) for kind in PARTS}
+        )
         changes |= dict.fromkeys(set(KNOBS) - set(combination.knobs()))
     storage = parts.STORAGES[combination.storage]
     by_sample = storage.form == "encoded" or storage.transforms
@@ -84,11 +95,20 @@ def advise(
     if own_script.is_own_script(situation.config):
         return tuple(own_script_advice(situation))[:MAX_ADVICE]
     known: dict[tuple[Any, ...], Alternative] = {}
-    for alternative in sorted(alternatives, key=lambda a: a.measured):  # measured ones replace predicted ones
+    for alternative in sorted(
+        alternatives, key=lambda a: a.measured
+    ):  # measured ones replace predicted ones
         if (resolved := _resolved(situation.config, alternative.settings)) is not None:
             known[_key(resolved)] = alternative
-    faster = [a for a in sorted(known.values(), key=lambda a: -a.samples_per_s) if a.low > situation.samples_per_s]
-    candidates = [*(_advice_on(a, situation) for a in faster), *advice_rules.advice_of_rules(situation)]
+    faster = [
+        a
+        for a in sorted(known.values(), key=lambda a: -a.samples_per_s)
+        if a.low > situation.samples_per_s
+    ]
+    candidates = [
+        *(_advice_on(a, situation) for a in faster),
+        *advice_rules.advice_of_rules(situation),
+    ]
     chosen: list[Advice] = []
     seen = {_key(situation.config)}
     for advice in candidates:
@@ -99,8 +119,14 @@ def advise(
         config = _resolved(situation.config, advice.settings)
         if config is None or _key(config) in seen or not _fits(config, situation):
             continue
-        runs = possible(config) if possible is not None else not parts.LOADERS[config.loader or ""].packages
-        if runs and not (math.isnan(advice.samples_per_s) and _key(config) in known):  # else tried, and not faster
+        runs = (
+            possible(config)
+            if possible is not None
+            else not parts.LOADERS[config.loader or ""].packages
+        )
+        if runs and not (
+            math.isnan(advice.samples_per_s) and _key(config) in known
+        ):  # else tried, and not faster
             seen.add(_key(config))
             chosen.append(advice)
     return tuple(chosen[:MAX_ADVICE])
@@ -111,7 +137,9 @@ def _advice_on(alternative: Alternative, situation: advice_rules.Situation) -> A
     how = "measured" if alternative.measured else "predicted"
     interval = f"{formats.number(alternative.low)}-{formats.number(alternative.high)}"
     figure = f"{formats.number(alternative.samples_per_s, 'samples/s')} ({interval}, {how})"
-    names = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in alternative.settings.items())
+    names = ", ".join(
+        f"{name.replace('_', ' ')} {value}" for name, value in alternative.settings.items()
+    )
     reason = f"{formats.number(times)}x as fast as this run's {formats.number(situation.samples_per_s, 'samples/s')}"
     return Advice(words=f"{names}: {figure}", reason=reason, **vars(alternative))
 
@@ -124,19 +152,32 @@ def _resolved(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig | Non
 
 
 def _key(config: RunConfig) -> tuple[Any, ...]:
-    others = ("augment", "batch_size", "precision", "compile", "compile_mode", "fused_optimizer", "page_cache")
+    others = (
+        "augment",
+        "batch_size",
+        "precision",
+        "compile",
+        "compile_mode",
+        "fused_optimizer",
+        "page_cache",
+    )
     return tuple(getattr(config, name) for name in (*PARTS, *KNOBS, *others))
 
 
 def _fits(config: RunConfig, situation: advice_rules.Situation) -> bool:
     info = catalog.dataset_info(config.dataset, config.n_images)
     needs, there = (
-        estimates.footprint(parts.Combination(*(getattr(c, kind) for kind in PARTS)), info, c.cache_mb)
+        estimates.footprint(
+            parts.Combination(*(getattr(c, kind) for kind in PARTS)), info, c.cache_mb
+        )
         for c in (config, situation.config)
     )
     if needs == there:
         return True
-    ram, device, free = (situation.facts.get(n) for n in ("memory_bytes", "gpu_memory_bytes", "gpu_memory_free_bytes"))
+    ram, device, free = (
+        situation.facts.get(n)
+        for n in ("memory_bytes", "gpu_memory_bytes", "gpu_memory_free_bytes")
+    )
     if ram and needs.ram_bytes > RAM_FRAC * float(ram):
         return False
     room = float((device if free is None else free) or 0)  # other programs may have the rest
@@ -172,8 +213,15 @@ def own_script_advice(s: advice_rules.Situation) -> Iterator[Advice]:
         ahead = "whose workers make batches ahead"
         words = f"more workers or threads in {name}, or a DataLoader around its samples, {ahead}"
         yield Advice({}, words, f"The loop waits for {name} to make a batch.")
-    if not fewer and workers and (s.config.prefetch_factor or 2) < 4 and s.making_ms / workers < EVEN * s.step_ms:
-        reason = "Workers are fast enough on average: more batches kept ready make up for slow ones."
+    if (
+        not fewer
+        and workers
+        and (s.config.prefetch_factor or 2) < 4
+        and s.making_ms / workers < EVEN * s.step_ms
+    ):
+        reason = (
+            "Workers are fast enough on average: more batches kept ready make up for slow ones."
+        )
         yield advice_rules.argument(s, "prefetch_factor", 4, reason)
     for cause in dict.fromkeys((*making, s.cause) if workers else making):
         yield from _lighter(s, cause)
@@ -189,7 +237,9 @@ def _fewer_workers(s: advice_rules.Situation, workers: int) -> Iterator[Advice]:
         reason = f"{takes}: in the training loop itself nothing is handed over."
         yield advice_rules.argument(s, "num_workers", 0, reason)
     elif 0 < cores < workers:
-        yield advice_rules.argument(s, "num_workers", cores, f"{workers} workers take turns on {cores} cores.")
+        yield advice_rules.argument(
+            s, "num_workers", cores, f"{workers} workers take turns on {cores} cores."
+        )
 
 
 def _lighter(s: advice_rules.Situation, cause: str) -> Iterator[Advice]:
@@ -197,7 +247,11 @@ def _lighter(s: advice_rules.Situation, cause: str) -> Iterator[Advice]:
     most = heaviest(transform_times(s.facts))
     if cause == "read" and s.waits:
         words = "fetching what the dataset waits for (a network, a drive) for a whole batch at once, in __getitems__"
-        yield Advice({}, words, f"{percent(s.waiting_frac)} of the time of making a batch is a wait, not CPU work.")
+        yield Advice(
+            {},
+            words,
+            f"{percent(s.waiting_frac)} of the time of making a batch is a wait, not CPU work.",
+        )
         return
     if cause == "read" and making and making["opened"] >= making["batches"]:
         cause = "files"
@@ -220,14 +274,23 @@ MOST_FOR_WAITS, WORTH_SAYING = 16, 1.05
 EVEN = 0.9
 """Share of a step in which the workers make a batch, below which they are fast enough and only some batches slow."""
 LIGHTER = {
-    "hand_over": ("batches of few large tensors, converted on the device", "handing it over between processes"),
+    "hand_over": (
+        "batches of few large tensors, converted on the device",
+        "handing it over between processes",
+    ),
     "read": ("less work in the dataset for each sample", "done in the dataset"),
     "files": (
         "a faster decoder, smaller files, or samples kept decoded in one memory-mapped file",
         "done in the dataset: reading and decoding",
     ),
-    "transform": ("transforms on the device, or those that are not random done once beforehand", "done in transforms"),
-    "collate": ("a collate function that fills one tensor, or __getitems__ in the dataset", "putting samples together"),
+    "transform": (
+        "transforms on the device, or those that are not random done once beforehand",
+        "done in transforms",
+    ),
+    "collate": (
+        "a collate function that fills one tensor, or __getitems__ in the dataset",
+        "putting samples together",
+    ),
 }
 
 
@@ -246,10 +309,19 @@ def _more_dataloader_workers(s: advice_rules.Situation) -> Iterator[Advice]:
     unsure = s.on_cpu and math.isnan(s.free_cores)
     if wanted <= workers or (wanted == 1 and synchronous(s.config) and unsure):
         return
-    now = "in the training loop itself" if not workers else f"by {workers} worker{'s' if workers > 1 else ''}"
-    reason = f"Batches are made {now}; about {free} more core{'s are' if free != 1 else ' is'} free."
+    now = (
+        "in the training loop itself"
+        if not workers
+        else f"by {workers} worker{'s' if workers > 1 else ''}"
+    )
+    reason = (
+        f"Batches are made {now}; about {free} more core{'s are' if free != 1 else ' is'} free."
+    )
     if s.waits:
         reason = f"Batches are made {now}, each mostly a wait: workers wait at once, unless for one drive or lock."
-    if s.making_ms > 0 and (times := s.step_ms / max(s.making_ms / wanted, work_ms)) >= WORTH_SAYING:
+    if (
+        s.making_ms > 0
+        and (times := s.step_ms / max(s.making_ms / wanted, work_ms)) >= WORTH_SAYING
+    ):
         reason += f" Up to about {formats.number(times)}x as fast."
     yield advice_rules.argument(s, "num_workers", wanted, reason, advice_rules.part_of_machine(s))

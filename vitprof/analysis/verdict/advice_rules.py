@@ -81,12 +81,22 @@ def _choose(kind: str, name: str, reason: str) -> Advice:
 
 GRAPHS = "With CUDA graphs a step is launched as a whole. The first steps take long."
 LAUNCH_LESS = (
-    Advice({}, "a larger batch", "Python and launches cost the same for each step, however large it is."),
+    Advice(
+        {},
+        "a larger batch",
+        "Python and launches cost the same for each step, however large it is.",
+    ),
     Advice({}, 'torch.compile(model, mode="reduce-overhead"), or CUDA graphs', GRAPHS),
-    Advice({}, "an optimizer with fused=True, and fewer small operations", "Each of them is a launch of its own."),
+    Advice(
+        {},
+        "an optimizer with fused=True, and fewer small operations",
+        "Each of them is a launch of its own.",
+    ),
 )
 """Advice where Python launches slower than the device works."""
-END_OTHERS = Advice({}, "ending the other programs that use the CPU", "They take cores that loading could use.")
+END_OTHERS = Advice(
+    {}, "ending the other programs that use the CPU", "They take cores that loading could use."
+)
 
 
 def advice_of_rules(s: Situation) -> Iterator[Advice]:
@@ -112,7 +122,11 @@ def advice_of_rules(s: Situation) -> Iterator[Advice]:
 
 def argument(s: Situation, name: str, value: Any, reason: str, basis: str = "") -> Advice:
     """Returns the advice to set an argument of the DataLoader, where the script's framework has it."""
-    return Advice({}, f"setting {own_script.argument_words(s.facts.get('watched') or {}, name, value)}{basis}", reason)
+    return Advice(
+        {},
+        f"setting {own_script.argument_words(s.facts.get('watched') or {}, name, value)}{basis}",
+        reason,
+    )
 
 
 def epoch_starts(s: Situation) -> Iterator[Advice]:
@@ -124,10 +138,16 @@ def epoch_starts(s: Situation) -> Iterator[Advice]:
     restarts = (s.config.workers or 0) > 0 and s.config.persistent_workers is False
 
     def setting(name: str, value: Any, words: str, reason: str) -> Advice:
-        return argument(s, own_script.ARGUMENTS[name], value, reason) if own else Advice({name: value}, words, reason)
+        return (
+            argument(s, own_script.ARGUMENTS[name], value, reason)
+            if own
+            else Advice({name: value}, words, reason)
+        )
 
     if own and long is not None and long.evidence.get("steps_of_an_epoch", math.inf) < FEW_STEPS:
-        reason = "Each iter(loader) starts the workers and fetches ahead anew, here for a batch or two."
+        reason = (
+            "Each iter(loader) starts the workers and fetches ahead anew, here for a batch or two."
+        )
         yield Advice({}, "one iterator for many batches, as in `for batch in loader`", reason)
     if restarts and (matter or long is not None):
         part = "part" if long is None else percent(long.cost_frac)
@@ -151,7 +171,11 @@ def _launches(s: Situation) -> Iterator[Advice]:
         return
     graphs = {"compile": True, "compile_mode": "reduce-overhead"}
     yield Advice(graphs, "torch.compile with mode reduce-overhead", GRAPHS)
-    yield Advice({"fused_optimizer": True}, "fused Adam", "One kernel updates all parameters, where each had several.")
+    yield Advice(
+        {"fused_optimizer": True},
+        "fused Adam",
+        "One kernel updates all parameters, where each had several.",
+    )
     words = "torch.compile, which makes one operation of several small ones"
     yield Advice({"compile": True}, words, "Fewer kernels to launch, without CUDA graphs.")
 
@@ -162,8 +186,12 @@ def _cache(budget: int, reason: str) -> Advice:
 
 def _slow_drive(s: Situation) -> Iterator[Advice]:
     reason = "Large blocks once instead of a slow read for each file in every epoch; the copy is counted."
-    yield Advice({"location": "staged"}, "staging: the files copied to the local disk first", reason)
-    whole = estimates.footprint(parts.Combination(*(getattr(s.config, kind) for kind in PARTS)), s.info)
+    yield Advice(
+        {"location": "staged"}, "staging: the files copied to the local disk first", reason
+    )
+    whole = estimates.footprint(
+        parts.Combination(*(getattr(s.config, kind) for kind in PARTS)), s.info
+    )
     budget = math.ceil((whole.prepared_bytes or whole.source_bytes) / 1e6)
     yield _cache(budget, "What is in memory need not be read from the slow drive again.")
     yield from _more_workers(s, "Their waits for the drive overlap.")
@@ -177,7 +205,9 @@ def _read(s: Situation) -> Iterator[Advice]:
         yield from _in_memory(s, "Nothing is read while training.")
     if not s.warm:
         cached = f"Only {percent(s.facts['page_cached_frac'])} of the files were in the page cache"
-        yield Advice({"location": "ram-disk"}, "the files on a RAM disk", f"{cached}; the copy is counted.")
+        yield Advice(
+            {"location": "ram-disk"}, "the files on a RAM disk", f"{cached}; the copy is counted."
+        )
         if budget := math.ceil(float(s.facts.get("storage_bytes") or 0) / 1e6):
             yield _cache(budget, "The drive is read once.")
     if s.form != "pixels":
@@ -193,7 +223,9 @@ def _preparing(s: Situation) -> Iterator[Advice]:
         reason = "Once for a batch there, not for each sample here."
         yield Advice({"augment": "device"}, "augmentation on the device", reason)
     if not s.jpeg:
-        yield from _in_memory(s, "No decoding and no Python for each sample: one call picks a whole batch.")
+        yield from _in_memory(
+            s, "No decoding and no Python for each sample: one call picks a whole batch."
+        )
     if s.form == "encoded":
         if s.config.decoder is not None:
             best = parts.DECODERS[s.info.kind][0]
@@ -204,7 +236,9 @@ def _preparing(s: Situation) -> Iterator[Advice]:
         reason = "simplejpeg outside Python's lock, straight into the batch: on each core about twice as fast as PIL."
         yield _choose("strategy", "threads", reason)
     yield from _more_workers(s, "Loading runs beside training, on free cores.")
-    yield from _preprocessed(s, "Decoding and resizing are done once; random crops move to the device.")
+    yield from _preprocessed(
+        s, "Decoding and resizing are done once; random crops move to the device."
+    )
     yield from _in_memory(s, "Decoded once beforehand; one call picks a whole batch.")
     if s.jpeg and not s.on_cpu and not s.simulated:
         yield _choose("strategy", "dali", "The GPU decodes, and it has time to spare.")
@@ -215,21 +249,31 @@ def _faster_than(decoder: str, *, jpeg: bool) -> str:
     if decoder in parts.DEPRECATED_DECODERS:
         much = "twice as fast" if jpeg else "faster"
         return f"It decodes and crops {much}, and torchvision's decoding is {parts.DEPRECATED_DECODERS[decoder]}."
-    return f"It decodes faster than {decoder}" + (": 0.87 of libturbojpeg's speed, PIL 0.56." if jpeg else ".")
+    return f"It decodes faster than {decoder}" + (
+        ": 0.87 of libturbojpeg's speed, PIL 0.56." if jpeg else "."
+    )
 
 
 def _hand_over(s: Situation) -> Iterator[Advice]:
     if s.form == "pixels":
-        yield _choose("loader", "ahead", "A thread of the same process: nothing is copied between processes.")
+        yield _choose(
+            "loader", "ahead", "A thread of the same process: nothing is copied between processes."
+        )
     elif s.form == "encoded":
-        yield _choose("loader", "threads", "Threads of the same process write straight into the batch.")
+        yield _choose(
+            "loader", "threads", "Threads of the same process write straight into the batch."
+        )
     elif s.jpeg:
-        reason = "Threads of the same process, and uint8 in place of float32: a quarter of the bytes."
+        reason = (
+            "Threads of the same process, and uint8 in place of float32: a quarter of the bytes."
+        )
         yield _choose("strategy", "threads", reason)
     else:
         yield from _in_memory(s, "Nothing is handed over between processes.")
     if s.config.pin_memory and s.on_cpu:
-        yield Advice({"pin_memory": False}, "no pinning", "Without a GPU there is nothing to pin for.")
+        yield Advice(
+            {"pin_memory": False}, "no pinning", "Without a GPU there is nothing to pin for."
+        )
     yield from _preprocessed(s, "A thread gathers uint8 rows; no processes.")
 
 

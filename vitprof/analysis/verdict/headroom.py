@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 
 from vitprof import formats
-from vitprof.analysis.arrays import MIN_BLOCKS, UNKNOWN, Floats, Interval, Series, ratio_interval, ratio_of
+from vitprof.analysis.arrays import (
+    MIN_BLOCKS,
+    UNKNOWN,
+    Floats,
+    Interval,
+    Series,
+    ratio_interval,
+    ratio_of,
+)
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.recording import columns
 
@@ -134,7 +142,9 @@ def headroom(
     remarks = list(notes)
     stages: list[StageCost] = []
     for before, after in itertools.pairwise(known):
-        between = ANCHOR_ROLES[ANCHOR_ROLES.index(before.role) + 1 : ANCHOR_ROLES.index(after.role) + 1]
+        between = ANCHOR_ROLES[
+            ANCHOR_ROLES.index(before.role) + 1 : ANCHOR_ROLES.index(after.role) + 1
+        ]
         stage = _cost(" and ".join(ADDED_STAGE[role] for role in between), before, after, known[-1])
         if stage.high < 0:
             remarks.append(
@@ -143,24 +153,47 @@ def headroom(
             )
         stages.append(stage)
     by_role = {a.role: a for a in known}
-    role = baseline if baseline in by_role else next((a.role for a in reversed(known) if a.role in "CD"), "")
-    gain = ratio_of(by_role[role].interval, by_role["A"].interval) if role and "A" in by_role else UNKNOWN
-    return Headroom(tuple(ordered), tuple(stages), *gain, role, tuple(remarks), simulated, tuple(pending))
+    role = (
+        baseline
+        if baseline in by_role
+        else next((a.role for a in reversed(known) if a.role in "CD"), "")
+    )
+    gain = (
+        ratio_of(by_role[role].interval, by_role["A"].interval)
+        if role and "A" in by_role
+        else UNKNOWN
+    )
+    return Headroom(
+        tuple(ordered), tuple(stages), *gain, role, tuple(remarks), simulated, tuple(pending)
+    )
 
 
 def _cost(name: str, before: Anchor, after: Anchor, slowest: Anchor) -> StageCost:
     difference = after.s_per_sample - before.s_per_sample
     low = difference - math.hypot(after.s_per_sample - after.low, before.high - before.s_per_sample)
-    high = difference + math.hypot(after.high - after.s_per_sample, before.s_per_sample - before.low)
+    high = difference + math.hypot(
+        after.high - after.s_per_sample, before.s_per_sample - before.low
+    )
     beyond_rounding = low > ROUNDING_FRAC * after.s_per_sample
-    return StageCost(name, difference, low, high, difference / slowest.s_per_sample, distinguishable=beyond_rounding)
+    return StageCost(
+        name,
+        difference,
+        low,
+        high,
+        difference / slowest.s_per_sample,
+        distinguishable=beyond_rounding,
+    )
 
 
 def headroom_sentence(found: Headroom, batch_size: int) -> str:
     """Returns one sentence: the speed-up with free data, and what each stage costs a step of `batch_size` samples."""
     by_role = {a.role: a for a in found.anchors if a.n_runs}
     if math.isnan(found.speed_up):
-        missing = "batches on the device (anchor A)" if "A" not in by_role else "the strategy itself (anchor C)"
+        missing = (
+            "batches on the device (anchor A)"
+            if "A" not in by_role
+            else "the strategy itself (anchor C)"
+        )
         wanted = ["A"] if "A" not in by_role else [role for role in "CD" if role not in by_role]
         if to_come := [role for role in wanted if role in found.pending]:
             return f"Headroom is not known yet: anchor {to_come[0]} is still to come."
@@ -220,20 +253,30 @@ def own_headroom(facts: Mapping[str, Any]) -> OwnHeadroom | None:
     if len(pairs) < MIN_BLOCKS:
         return OwnHeadroom(UNKNOWN, UNKNOWN, len(pairs), refused)
     new, kept = (np.array([_a_step(pair[i]) for pair in pairs]).T for i in (0, 1))
-    return OwnHeadroom(ratio_interval(new[0], kept[0]), ratio_interval(new[1], kept[1]), len(pairs), refused)
+    return OwnHeadroom(
+        ratio_interval(new[0], kept[0]), ratio_interval(new[1], kept[1]), len(pairs), refused
+    )
 
 
 def _a_step(block: Mapping[str, float]) -> tuple[float, float]:
-    return block["step_s"] / block["steps"], (block["step_s"] - block["data_wait_s"]) / block["steps"]
+    return block["step_s"] / block["steps"], (block["step_s"] - block["data_wait_s"]) / block[
+        "steps"
+    ]
 
 
 def own_headroom_sentence(found: OwnHeadroom) -> str:
     if math.isnan(found.speed_up.value):
-        reason = f": {found.refused}" if found.refused else f", of which {MIN_BLOCKS} are needed; train for longer"
+        reason = (
+            f": {found.refused}"
+            if found.refused
+            else f", of which {MIN_BLOCKS} are needed; train for longer"
+        )
         return f"Headroom is undecided: {found.n_pairs} pairs of blocks were measured{reason}."
     measured = f"95%: {found.speed_up.low:.2f}x to {found.speed_up.high:.2f}x, {found.n_pairs} pairs of blocks"
     if found.speed_up.low <= 1:
-        sentence = f"Headroom: free data would gain nothing that can be told from noise ({measured})."
+        sentence = (
+            f"Headroom: free data would gain nothing that can be told from noise ({measured})."
+        )
     else:
         times = f"{found.speed_up.value:.2f}x as fast ({measured})"
         sentence = f"Headroom: with free data the steps of this loop would run {times}."

@@ -15,7 +15,12 @@ HEADED = ("disturbed: ", ranks.STARVED)
 
 
 def too_few(
-    config: RunConfig, n_all: int, n_steady: int, needed: int, device: Device | None = None, starved: float = math.nan
+    config: RunConfig,
+    n_all: int,
+    n_steady: int,
+    needed: int,
+    device: Device | None = None,
+    starved: float = math.nan,
 ) -> str:
     """Returns why there are fewer steady steps than `needed`, and how many to train for. `config` is resolved;
     `starved`: the share of the time that the device idled for data, where it did so in each step.
@@ -23,8 +28,14 @@ def too_few(
     if not n_all:
         return f"no step was recorded; {needed} steady ones are needed"
     n_not_steady = n_all - n_steady
-    which = f", and {n_not_steady} of them in the warm-up or as an epoch begins" if n_not_steady else ""
-    longer = f": train for at least {_steps_for(config, needed)} steps" if not own_script.is_own_script(config) else ""
+    which = (
+        f", and {n_not_steady} of them in the warm-up or as an epoch begins" if n_not_steady else ""
+    )
+    longer = (
+        f": train for at least {_steps_for(config, needed)} steps"
+        if not own_script.is_own_script(config)
+        else ""
+    )
     recorded = "1 step was" if n_all == 1 else f"{n_all} steps were"
     few = f"{recorded} recorded{which}; {needed} steady ones are needed{longer}"
     if device is None or not math.isfinite(starved):
@@ -35,12 +46,19 @@ def too_few(
 def trained_again(facts: Mapping[str, Any]) -> str:
     """Returns, for the beginning of a reason, that a watched script trains on the same batch again and again; or ""."""
     updates = int(facts.get("updates_on_one_batch") or 0)
-    return f"the optimizer stepped {updates:,} times on one batch, which is loaded once: " if updates else ""
+    return (
+        f"the optimizer stepped {updates:,} times on one batch, which is loaded once: "
+        if updates
+        else ""
+    )
 
 
 def _steps_for(config: RunConfig, needed: int) -> int:
     """Returns how many steps to train for so that `needed` are steady: see `analysis.timing.steady.steady_state`."""
-    in_epoch = -(-(catalog.dataset_info(config.dataset, config.n_images).n_train // config.ranks) // config.batch_size)
+    in_epoch = -(
+        -(catalog.dataset_info(config.dataset, config.n_images).n_train // config.ranks)
+        // config.batch_size
+    )
     warmup = config.warmup_steps
     if in_epoch == 1:  # every step begins an epoch, and counts nevertheless
         return warmup + needed

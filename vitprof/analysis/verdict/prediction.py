@@ -65,7 +65,11 @@ class Calibration:
         """
         if self.n < ENOUGH_VERIFIED:
             return UNVERIFIED_ERROR
-        return self.high_abs_error if self.n >= WELL_VERIFIED else max(self.high_abs_error, UNVERIFIED_ERROR)
+        return (
+            self.high_abs_error
+            if self.n >= WELL_VERIFIED
+            else max(self.high_abs_error, UNVERIFIED_ERROR)
+        )
 
     @property
     def sentence(self) -> str:
@@ -106,9 +110,13 @@ def predict(
     loaded = _steady(micro)
     blocking = config.transfer == "blocking"
     # at the median for each sample: the host may read a copy's end late
-    h2d_steps = loaded["samples"] * float(np.nan_to_num(median(loaded["h2d_s"] / loaded["samples"])))
+    h2d_steps = loaded["samples"] * float(
+        np.nan_to_num(median(loaded["h2d_s"] / loaded["samples"]))
+    )
     seconds = loaded["step_s"] - (np.nan_to_num(loaded["h2d_s"]) if blocking else 0.0)
-    launch_s = 0.0 if on_cpu or not loading.synchronous(config) else _launch_s(profile, profile_transfer)
+    launch_s = (
+        0.0 if on_cpu or not loading.synchronous(config) else _launch_s(profile, profile_transfer)
+    )
     computes = _draws([profiled["compute_s"]], profiled["samples"])
     loads = _draws([seconds, h2d_steps], loaded["samples"])
     if computes is None or loads is None:
@@ -125,7 +133,9 @@ def predict(
     else:
         takes = _beside(fetch, compute, h2d, config)
     best, worst = np.percentile(1 / takes, [97.5, 2.5])
-    limit = np.inf if on_cpu else float(np.percentile(1 / compute, 97.5))  # no loader is faster than the device
+    limit = (
+        np.inf if on_cpu else float(np.percentile(1 / compute, 97.5))
+    )  # no loader is faster than the device
     estimate = 1 / float(takes[0])
     return Prediction(
         samples_per_s=estimate,

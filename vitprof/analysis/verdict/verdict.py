@@ -9,7 +9,13 @@ import numpy as np
 
 from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.signatures import find_signatures
-from vitprof.analysis.signatures.resources import Contention, find_contention, free_cores, saturated, waiting_frac
+from vitprof.analysis.signatures.resources import (
+    Contention,
+    find_contention,
+    free_cores,
+    saturated,
+    waiting_frac,
+)
 from vitprof.analysis.timing.gaps import RunGaps
 from vitprof.analysis.timing.loading import Exposure, find_exposure, synchronous
 from vitprof.analysis.timing.steady import Trace, training
@@ -51,7 +57,9 @@ def judge(
     device = wording.find_device(config, facts, gpu_util_pct(telemetry, steps, phases, facts))
     found = find_signatures(trace)
     simulated = device.simulated
-    bare = Verdict(kind="inconclusive", sentence="", signatures=found, n_steps=n, simulated=simulated)
+    bare = Verdict(
+        kind="inconclusive", sentence="", signatures=found, n_steps=n, simulated=simulated
+    )
 
     def inconclusive(reason: str, **measured: Any) -> Verdict:
         words = reason if reason.startswith(no_verdict.HEADED) else f"inconclusive: {reason}"
@@ -59,7 +67,9 @@ def judge(
 
     if config.loader_only:
         train = "run the same settings with training"
-        return inconclusive(f"a loader-only run has no device work that could wait for data; {train}")
+        return inconclusive(
+            f"a loader-only run has no device work that could wait for data; {train}"
+        )
     if reason := no_verdict.not_measurable(facts, n_all):
         return inconclusive(reason)
     if n < thresholds.MIN_STEPS:
@@ -68,7 +78,9 @@ def judge(
         few = no_verdict.too_few(config, n_all, n, thresholds.MIN_STEPS, device, starved)
         return inconclusive(no_verdict.trained_again(facts) + few)
     if untimed := facts.get("untimed_device"):
-        return inconclusive(no_verdict.untimed(str(untimed), *_waiting(steps, trace.steady, facts), facts))
+        return inconclusive(
+            no_verdict.untimed(str(untimed), *_waiting(steps, trace.steady, facts), facts)
+        )
     exposure = find_exposure(config, steps, phases, gaps)
     idle, low, high = exposure.idle
     if not math.isfinite(low):
@@ -90,7 +102,9 @@ def judge(
         return inconclusive(reason, **measured)
     outside_loader = wording.outside_loader(facts)
     if outside_loader and kind != "input-bound":
-        return inconclusive(f"{wording.waits(device, exposure, percent(idle))}; {outside_loader}", **measured)
+        return inconclusive(
+            f"{wording.waits(device, exposure, percent(idle))}; {outside_loader}", **measured
+        )
     if slowest := wording.slowest_loader(facts):
         config = own_script.with_loader(config, {"watched": slowest})
     contention = find_contention(trace, exposure.idle_ms, on_cpu=device.on_cpu)
@@ -117,14 +131,19 @@ def judge(
         held_up_frac=held_up,
         idle_ms=exposure.idle_ms,
         step_ms=trace.step_s * 1e3,
-        samples_per_s=float(steps["samples"][counted].sum()) / float(np.nansum(steps["step_s"][counted])),
+        samples_per_s=float(steps["samples"][counted].sum())
+        / float(np.nansum(steps["step_s"][counted])),
         signatures=bare.signatures,
         causes=()  # of little time
         if cause == "held_up"
-        else tuple(share.name for share in exposure.shares if share.frac >= thresholds.WORTH_ADVICE_FRAC),
+        else tuple(
+            share.name for share in exposure.shares if share.frac >= thresholds.WORTH_ADVICE_FRAC
+        ),
     )
     advice = advise(situation, alternatives=alternatives, possible=possible)
-    sentence = wording.verdict_sentence(situation, device, exposure, cause_frac, speed_up, advice, contention)
+    sentence = wording.verdict_sentence(
+        situation, device, exposure, cause_frac, speed_up, advice, contention
+    )
     measured |= {"speed_up_if_free": speed_up.value, "speed_up_measured": speed_up.measured}
     measured |= {"speed_up_low": speed_up.low, "speed_up_high": speed_up.high}
     return dataclasses.replace(bare, kind=kind, sentence=sentence, advice=advice, **measured)
@@ -139,7 +158,9 @@ def _starved(gaps: RunGaps) -> float:
     return float(idle_s.sum() / whole_s.sum()) if most else math.nan
 
 
-def _waiting(steps: arrays.Series, steady: arrays.Mask, facts: Mapping[str, Any]) -> tuple[float, float]:
+def _waiting(
+    steps: arrays.Series, steady: arrays.Mask, facts: Mapping[str, Any]
+) -> tuple[float, float]:
     """Returns the share of the loop's time that it waits for data, and an estimate of the device's idle time in it, if
     each step's work takes the device as long as the sampled ones did (`estimated_step_s`).
     """
@@ -149,10 +170,16 @@ def _waiting(steps: arrays.Series, steady: arrays.Mask, facts: Mapping[str, Any]
     step_s = float(facts.get("estimated_step_s") or math.nan)
     got_s = since_s + wait_s
     behind_s = step_s * np.arange(len(got_s))
-    done_s = np.maximum.accumulate(got_s - behind_s) + behind_s + step_s  # each begins once it has its batch, in order
+    done_s = (
+        np.maximum.accumulate(got_s - behind_s) + behind_s + step_s
+    )  # each begins once it has its batch, in order
     idle_s = np.clip(got_s - np.concatenate([[-math.inf], done_s[:-1]]), 0.0, wait_s)
     took_s = float((since_s[rows + 1] - since_s[rows]).sum())
-    return (float(wait_s[rows].sum()) / took_s, float(idle_s[rows].sum()) / took_s) if len(rows) else (math.nan,) * 2
+    return (
+        (float(wait_s[rows].sum()) / took_s, float(idle_s[rows].sum()) / took_s)
+        if len(rows)
+        else (math.nan,) * 2
+    )
 
 
 def _held_up(config: RunConfig, facts: Mapping[str, Any], exposure: Exposure) -> float:
@@ -171,7 +198,10 @@ def _held_up(config: RunConfig, facts: Mapping[str, Any], exposure: Exposure) ->
 def _kind(exposure: Exposure, held_up: float) -> Kind:
     low = exposure.idle.low + held_up
     paced = exposure.paced
-    if paced.low - held_up >= thresholds.LAUNCH_BOUND_FRAC and paced.value - held_up > exposure.idle.value + held_up:
+    if (
+        paced.low - held_up >= thresholds.LAUNCH_BOUND_FRAC
+        and paced.value - held_up > exposure.idle.value + held_up
+    ):
         return "launch-bound"
     if low < thresholds.MODERATE_FRAC:
         return "not input-bound"
@@ -180,7 +210,10 @@ def _kind(exposure: Exposure, held_up: float) -> Kind:
 
 def _edge(low: float) -> float:
     """Returns where the class of a run begins whose idle share is at least `low`."""
-    return max((edge for edge in (thresholds.MODERATE_FRAC, thresholds.INPUT_BOUND_FRAC) if edge <= low), default=0.0)
+    return max(
+        (edge for edge in (thresholds.MODERATE_FRAC, thresholds.INPUT_BOUND_FRAC) if edge <= low),
+        default=0.0,
+    )
 
 
 def find_cause(
@@ -196,13 +229,21 @@ def find_cause(
     largest = exposure.shares[0]
     if largest.name == "read" and trace.config.location == "slow-drive":
         return "slow_drive", largest.frac, largest.exposed_ms
-    if largest.name in CPU_WORK and contention.inflates(largest.exposed_ms) and not contention.of_training_too:
+    if (
+        largest.name in CPU_WORK
+        and contention.inflates(largest.exposed_ms)
+        and not contention.of_training_too
+    ):
         return "cpu_contention", contention.waited_ms / exposure.idle_ms, contention.waited_ms
     return largest.name, largest.frac, largest.exposed_ms
 
 
 def _speed_up(
-    exposure: Exposure, facts: Mapping[str, Any], measured: Headroom | None, held_up: float, device: wording.Device
+    exposure: Exposure,
+    facts: Mapping[str, Any],
+    measured: Headroom | None,
+    held_up: float,
+    device: wording.Device,
 ) -> wording.SpeedUp:
     """Returns what was measured, else an upper bound: the same steps without the time idle for data, and `held_up`. A
     headroom is one of the steady steps: where epochs begin with long waits it is what the steps between would gain. One

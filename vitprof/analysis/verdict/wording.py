@@ -85,7 +85,9 @@ LONG_FIRST_S = 0.5
 """Wait for the first batch of the only epoch, in seconds, from which it is named where it would change the class."""
 WHOLE_EPOCHS_FRAC = 0.02
 """Difference of the share over whole epochs from that of the run, which may end within one, for naming it."""
-MODERATE, INPUT_BOUND = (f"{share * 100:g}" for share in (thresholds.MODERATE_FRAC, thresholds.INPUT_BOUND_FRAC))
+MODERATE, INPUT_BOUND = (
+    f"{share * 100:g}" for share in (thresholds.MODERATE_FRAC, thresholds.INPUT_BOUND_FRAC)
+)
 CLASSES = (
     f"under {MODERATE}% of the time idle for data is not input-bound, {MODERATE} to {INPUT_BOUND}% moderately, over "
     f"{INPUT_BOUND}% input-bound"
@@ -120,7 +122,11 @@ CAUSE_NAMES: dict[str, str] = STAGE_WORDS | {
 def cause_words(config: RunConfig, cause: str, *, waits: bool = False) -> str:
     storage = parts.STORAGES.get(config.storage or "")
     if own_script.is_own_script(config) and cause == "read":
-        return "the dataset (mostly waiting, not CPU work) is" if waits else "the dataset (what is no transform) is"
+        return (
+            "the dataset (mostly waiting, not CPU work) is"
+            if waits
+            else "the dataset (what is no transform) is"
+        )
     if cause == "read":
         return f"reading ({storage.title if storage else 'storage'}) is"
     if cause == "decode":
@@ -150,11 +156,20 @@ def verdict_sentence(
     lost = idle.high + situation.held_up_frac
     gain = max(0.0, lost / (1 - lost)) if lost < 1 else math.inf
     waited += _held_up(situation)
-    gains = "ending these waits gains" if _share_cpu(device, config, exposure) else "a faster loader gains"
+    gains = (
+        "ending these waits gains"
+        if _share_cpu(device, config, exposure)
+        else "a faster loader gains"
+    )
     try_first = f"; try {advice[0].words}" if advice else ""
-    outside_frac = max(exposure.outside.value, float(situation.facts.get("between_steps_frac") or 0.0) * device.on_cpu)
+    outside_frac = max(
+        exposure.outside.value,
+        float(situation.facts.get("between_steps_frac") or 0.0) * device.on_cpu,
+    )
     outside = f"{percent(outside_frac)} of the time passes outside of the steps, before the next batch is requested"
-    what = "logging, metrics, checkpoints" + ", waits for other ranks" * (situation.facts.get("world_size", 1) > 1)
+    what = "logging, metrics, checkpoints" + ", waits for other ranks" * (
+        situation.facts.get("world_size", 1) > 1
+    )
     asleep = asleep_in_steps(situation)
     if config.replay:
         return f"{title}: {waited}; {_replayed(config, exposure, situation.cause)}."
@@ -178,7 +193,9 @@ def verdict_sentence(
     waited += asleep and f"; another {asleep}"
     of_steps = situation.cause not in ("epoch_start", "cpu_contention")
     if exposure.starts.frac >= thresholds.EPOCH_STARTS_FRAC and of_steps:
-        cause_frac /= sum(share.frac for share in exposure.shares if share.name != "epoch_start")  # of what is between
+        cause_frac /= sum(
+            share.frac for share in exposure.shares if share.name != "epoch_start"
+        )  # of what is between
     of_it = f"{cause_words(config, situation.cause, waits=situation.waits)} {percent(cause_frac)} of that"
     if slowest := slowest_loader(situation.facts):
         of_it = f"{percent(slowest['share'])} of the wait is for the loader of {slowest['dataset']}; {of_it}"
@@ -198,14 +215,22 @@ def _starts(exposure: Exposure) -> str:
     if not starts.n:
         whole_s = exposure.n * exposure.step_s + starts.first_s
         with_first = (idle * exposure.n * exposure.step_s + starts.first_s) / whole_s
-        edges = [edge for edge in (thresholds.MODERATE_FRAC, thresholds.INPUT_BOUND_FRAC) if idle < edge <= with_first]
+        edges = [
+            edge
+            for edge in (thresholds.MODERATE_FRAC, thresholds.INPUT_BOUND_FRAC)
+            if idle < edge <= with_first
+        ]
         if not edges or starts.first_s < LONG_FIRST_S:
             return ""
         first = seconds(starts.first_s)
         return f" (no second epoch was seen: waits as epochs begin are not in that; the first took {first})"
     if starts.frac < thresholds.EPOCH_STARTS_FRAC:
         return ""
-    each = f"{seconds(starts.wait_s)} each, {starts.n} seen" if starts.n > 1 else f"{seconds(starts.wait_s)}, one seen"
+    each = (
+        f"{seconds(starts.wait_s)} each, {starts.n} seen"
+        if starts.n > 1
+        else f"{seconds(starts.wait_s)}, one seen"
+    )
     if abs(starts.epoch_frac - idle) >= WHOLE_EPOCHS_FRAC:
         each += f"; {percent(starts.epoch_frac)} of the time over whole epochs"
     between = f"{percent(exposure.between.value)} in the steps between"
@@ -253,22 +278,35 @@ def _replayed(config: RunConfig, exposure: Exposure, cause: str) -> str:
     return f"this is a replay of batches kept {where}: what is left is {left}the loop's own work, not loading"
 
 
-def _free_data(device: Device, config: RunConfig, exposure: Exposure, speed_up: SpeedUp, held_up: bool) -> str:
+def _free_data(
+    device: Device, config: RunConfig, exposure: Exposure, speed_up: SpeedUp, held_up: bool
+) -> str:
     times = f"{number(speed_up.value)}x as fast"
     if speed_up.measured:
         interval = f"{number(speed_up.low)}-{number(speed_up.high)}"
         when = "measured"
         # with free data more of a step is left in those runs than in this one: they lost less to loading
-        if speed_up.other_runs and 1 / speed_up.high > 1 - exposure.idle.low + thresholds.EQUAL_FRAC:
+        if (
+            speed_up.other_runs
+            and 1 / speed_up.high > 1 - exposure.idle.low + thresholds.EQUAL_FRAC
+        ):
             when = "measured while loading was faster than in this run: repeat both"
         return f"with free data this job runs {times} ({interval}, {when})"
     if math.isfinite(speed_up.between):
         times += f" ({number(speed_up.between)}x was measured for the steps between)"
-    elif not held_up and _share_cpu(device, config, exposure) and exposure.starts.frac < thresholds.EPOCH_STARTS_FRAC:
+    elif (
+        not held_up
+        and _share_cpu(device, config, exposure)
+        and exposure.starts.frac < thresholds.EPOCH_STARTS_FRAC
+    ):
         # without loading, the workers' share of the CPU goes to training: the gain may be larger
         work = "training" if device.on_cpu else "launches"
         return f"with free data this job would run about {times} (loading and {work} share the CPU)"
-    spread = f" ({number(speed_up.low)}-{number(speed_up.high)})" if speed_up.high > 1.03 * speed_up.value else ""
+    spread = (
+        f" ({number(speed_up.low)}-{number(speed_up.high)})"
+        if speed_up.high > 1.03 * speed_up.value
+        else ""
+    )
     return f"with free data this job would run about {times}{spread}"
 
 

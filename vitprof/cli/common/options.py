@@ -11,7 +11,17 @@ import typer
 
 from vitprof.cli.common.progress import progress
 from vitprof.cli.common.terminal import JSON_HELP, reader
-from vitprof.config import CHOICES, GROUPS, PARTS, RunConfig, bounds, catalog, descriptions, own_script, parts
+from vitprof.config import (
+    CHOICES,
+    GROUPS,
+    PARTS,
+    RunConfig,
+    bounds,
+    catalog,
+    descriptions,
+    own_script,
+    parts,
+)
 from vitprof.config.availability import look_around, why_unavailable
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
@@ -32,15 +42,28 @@ Anyway = Annotated[bool, typer.Option("--anyway", help=ANYWAY_HELP)]
 
 
 def parameter(
-    name: str, kind: Any, default: Any, help_text: str, panel: str | None = None, *, flag: str = "", **more: Any
+    name: str,
+    kind: Any,
+    default: Any,
+    help_text: str,
+    panel: str | None = None,
+    *,
+    flag: str = "",
+    **more: Any,
 ) -> inspect.Parameter:
     """Returns an option as a keyword argument for a generated signature; `panel`: heading of the help it is under."""
     flag = flag or "--" + name.replace("_", "-")
-    return keyword(name, Annotated[kind, typer.Option(flag, help=help_text, rich_help_panel=panel, **more)], default)
+    return keyword(
+        name,
+        Annotated[kind, typer.Option(flag, help=help_text, rich_help_panel=panel, **more)],
+        default,
+    )
 
 
 def keyword(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
 
 
 def takes(*parameters: inspect.Parameter) -> Callable[[Any], Any]:
@@ -63,16 +86,23 @@ def option(name: str, panel: str | None = None, *, help_text: str = "") -> inspe
         settings["flag"] = f"--{name}/--no-{name}".replace("_", "-")
     elif type_name in NUMBER_TYPES:
         kind, metavar = NUMBER_TYPES[type_name]
-        settings |= {"metavar": metavar, "parser": reader(name, kind, bounds.RUN_BOUNDS[name].allowed)}
+        settings |= {
+            "metavar": metavar,
+            "parser": reader(name, kind, bounds.RUN_BOUNDS[name].allowed),
+        }
     elif name == "dataset":
         settings |= {"metavar": "NAME|SPEC", "parser": data_set}
         text += f"; one of {', '.join(catalog.DATASETS)}, or your own (datasets --help)"
     elif name == "model":
         settings |= {"metavar": "NAME", "parser": model_named}
         text += f"; one of {', '.join(catalog.MODELS)}, torchvision:NAME, timm:NAME, or file.py:FUNCTION"
-    elif name in KNOWN_NAMES and not help_text:  # only shown: RunConfig checks the value and has the message for it
+    elif (
+        name in KNOWN_NAMES and not help_text
+    ):  # only shown: RunConfig checks the value and has the message for it
         text += f"; one of {', '.join(KNOWN_NAMES[name])}"
-    return parameter(name, kind | None if optional else kind, field.default, text, panel, **settings)
+    return parameter(
+        name, kind | None if optional else kind, field.default, text, panel, **settings
+    )
 
 
 def data_set(given: str) -> str:
@@ -90,7 +120,9 @@ def data_set(given: str) -> str:
 
 def model_named(given: str) -> str:
     """Returns the name of a model; a function of the user's may then be called in this command's jobs."""
-    if (named := specs.FUNCTION.fullmatch(given)) is None or given.partition(":")[0] in catalog.MODEL_LIBRARIES:
+    if (named := specs.FUNCTION.fullmatch(given)) is None or given.partition(":")[
+        0
+    ] in catalog.MODEL_LIBRARIES:
         return given
     os.environ[specs.CODE_ALLOWED] = "1"
     file = Path(named["module"])
@@ -100,7 +132,9 @@ def model_named(given: str) -> str:
 SECONDS = {"": 1, "s": 1, "min": 60, "h": 3600}
 
 
-def texts(name: str, given: str, allowed: str = "give values separated by commas") -> tuple[str, ...]:
+def texts(
+    name: str, given: str, allowed: str = "give values separated by commas"
+) -> tuple[str, ...]:
     values = tuple(part.strip() for part in given.split(",") if part.strip())
     if not values:
         raise ConfigError(name, given, allowed)
@@ -134,7 +168,9 @@ TRIAL_S = 5.0
 """Seconds of training in each trial if no budget is given."""
 OF_EACH_TRIAL = (*PARTS, "strategy", "batch_size", "workers", "page_cache", "replay")
 """Fields of `RunConfig` that are no options here, because each trial has its own."""
-SHARED = {name: panel for panel, names in GROUPS.items() for name in names if name not in OF_EACH_TRIAL}
+SHARED = {
+    name: panel for panel, names in GROUPS.items() for name in names if name not in OF_EACH_TRIAL
+}
 SHARED_HELP = {
     "epochs": "budget of each trial: epochs",
     "steps": "budget of each trial: training steps",
@@ -177,18 +213,25 @@ HELP = {
 """Option of `tournament` alone -> its help."""
 
 
-def _own(name: str, kind: Any, default: Any, panel: str = "Tournament", **more: Any) -> inspect.Parameter:
+def _own(
+    name: str, kind: Any, default: Any, panel: str = "Tournament", **more: Any
+) -> inspect.Parameter:
     return parameter(name, kind, default, HELP[name], panel, **more)
 
 
 def _whole(name: str, default: int | None) -> inspect.Parameter:
     kind = int if default is not None else int | None
-    return _own(name, kind, default, parser=reader(name, int, "give a whole number"), metavar="INTEGER")
+    return _own(
+        name, kind, default, parser=reader(name, int, "give a whole number"), metavar="INTEGER"
+    )
 
 
 READ_TIME = reader("time", read_seconds, "give seconds, or such as 90s, 10min or 2h")
 OPTIONS = (
-    keyword("command", Annotated[list[str] | None, typer.Argument(help=COMMAND_HELP, metavar="[-- COMMAND...]")]),
+    keyword(
+        "command",
+        Annotated[list[str] | None, typer.Argument(help=COMMAND_HELP, metavar="[-- COMMAND...]")],
+    ),
     parameter("vary", list[str] | None, None, VARY_HELP, "Tournament", metavar="NAME=VALUES"),
     _own("yes", bool, False, "Work"),
     _own("in_place", bool, False, "Work"),
@@ -198,18 +241,33 @@ OPTIONS = (
     _whole("more_rounds", None),
     _own("baseline", str, ""),
     _own("early_stop", bool, True, flag="--early-stop/--no-early-stop"),
-    parameter("time", float | None, None, TIME_HELP, "Tournament", parser=READ_TIME, metavar="TIME"),
+    parameter(
+        "time", float | None, None, TIME_HELP, "Tournament", parser=READ_TIME, metavar="TIME"
+    ),
     _own("auto", bool, False, "Work"),
     _whole("resume", None),
     _own("take_over", bool, False, "Work"),
     _own("anyway", bool, False, "Work"),
     _own("on", str, "", "Cluster", metavar="ENGINE"),
-    _own("nodes", int | None, None, "Cluster", parser=reader("nodes", int, "give a whole number"), metavar="INTEGER"),
+    _own(
+        "nodes",
+        int | None,
+        None,
+        "Cluster",
+        parser=reader("nodes", int, "give a whole number"),
+        metavar="INTEGER",
+    ),
     parameter("slurm", list[str] | None, None, HELP["slurm"], "Cluster", metavar="NAME=VALUE"),
     parameter("show_list", bool, False, "list the tournaments in the store", "Work", flag="--list"),
     parameter("csv", Path | None, None, "write a row for each setting to this file", "Output"),
     parameter("as_json", bool, False, JSON_HELP, "Output", flag="--json"),
-    parameter("markdown", bool, False, "print the table of epoch times by batch size in Markdown", "Output"),
+    parameter(
+        "markdown",
+        bool,
+        False,
+        "print the table of epoch times by batch size in Markdown",
+        "Output",
+    ),
 )
 
 
@@ -218,5 +276,7 @@ def _shared(name: str, panel: str) -> inspect.Parameter:
     return shared.replace(default=False) if name == "evaluate" else shared
 
 
-CONTEXT = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+CONTEXT = inspect.Parameter(
+    "ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+)
 TOURNAMENT = (CONTEXT, *OPTIONS, *(_shared(name, panel) for name, panel in SHARED.items()))

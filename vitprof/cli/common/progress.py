@@ -27,9 +27,19 @@ def progress() -> Iterator[Show]:
     if not shows_progress():
         yield lambda words, fraction: None
         return
-    columns = TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.percentage:>3.0f}%")
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+    )
     # It estimates the time left by what it saw in this hour: whole jobs may pass between two changes.
-    made = Progress(*columns, TimeRemainingColumn(), console=terminal.err, transient=True, speed_estimate_period=3600)
+    made = Progress(
+        *columns,
+        TimeRemainingColumn(),
+        console=terminal.err,
+        transient=True,
+        speed_estimate_period=3600,
+    )
     with made as bar:
         task = bar.add_task("starting", total=None)
 
@@ -37,7 +47,9 @@ def progress() -> Iterator[Show]:
             if (fraction or 0.0) < bar.tasks[0].completed:  # something else has begun
                 bar.reset(task)
             total = None if fraction is None else 1.0
-            bar.update(task, description=names.harmless(words), total=total, completed=fraction or 0.0)
+            bar.update(
+                task, description=names.harmless(words), total=total, completed=fraction or 0.0
+            )
 
         yield show
 

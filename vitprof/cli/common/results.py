@@ -6,7 +6,13 @@ from typing import Any
 
 from vitprof import formats, store
 from vitprof.analysis.tournament import entries, recommend
-from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, runs_words, spoiled_words, uneven_words
+from vitprof.analysis.tournament.leaderboard import (
+    Leaderboard,
+    LeaderboardRow,
+    runs_words,
+    spoiled_words,
+    uneven_words,
+)
 from vitprof.analysis.tournament.tuning import importances
 from vitprof.cli.common import terminal
 from vitprof.config import own_script
@@ -24,11 +30,17 @@ def show_run(run: store.StoredRun) -> None:
     if run.summary is None or not run.summary.n_steps:
         return
     simulated = " (simulated device)" if run.simulated else ""
-    terminal.show_table((), figures_in_words(run), f"run {run.id}: {run.name}{simulated}", show_header=False)
+    terminal.show_table(
+        (), figures_in_words(run), f"run {run.id}: {run.name}{simulated}", show_header=False
+    )
     if run.verdict is not None and (run.status != "failed" or run.verdict.kind != "inconclusive"):
         _show_verdict(run.verdict)  # of one that failed early its error says more
     terminal.show(*(f"  {sentence}" for sentence in on_ranks(run)))
-    if run.verdict is not None and run.verdict.kind != "inconclusive" and own_script.is_own_script(run.config):
+    if (
+        run.verdict is not None
+        and run.verdict.kind != "inconclusive"
+        and own_script.is_own_script(run.config)
+    ):
         terminal.show(*to_compare(run))
 
 
@@ -67,16 +79,32 @@ def running_words(now: TournamentState, board: Leaderboard) -> str:
 
 
 def show_board(
-    now: TournamentState, board: Leaderboard, pays: Sequence[recommend.BreakEven], best: recommend.Recommendation | None
+    now: TournamentState,
+    board: Leaderboard,
+    pays: Sequence[recommend.BreakEven],
+    best: recommend.Recommendation | None,
 ) -> None:
     tournament = now.tournament
     simulated = ", simulated device" if tournament.spec.base.simulated else ""
     script = tournament.spec.script
     setting = ("strategy", "batch", "workers", "page cache") if script is None else ("setting",)
-    header = ("", *setting, "samples/s", "speed-up", "epoch", "GPU memory", "GPU-util", "idle", "runs", "")
+    header = (
+        "",
+        *setting,
+        "samples/s",
+        "speed-up",
+        "epoch",
+        "GPU memory",
+        "GPU-util",
+        "idle",
+        "runs",
+        "",
+    )
     title = f"tournament {tournament.id}: {tournament.name}"
     chosen = best.key if best is not None else None
-    ranked = sorted((row for row in board.rows if row.rank is not None), key=lambda row: row.key != chosen)
+    ranked = sorted(
+        (row for row in board.rows if row.rank is not None), key=lambda row: row.key != chosen
+    )
     if ranked:
         cells = (_cells(row, board, chosen) for row in ranked)
         terminal.show_table(header, cells, f"{title}{simulated} ({tournament.status})")
@@ -126,7 +154,9 @@ def _cells(row: LeaderboardRow, board: Leaderboard, chosen: str | None) -> list[
         formats.seconds(row.epoch_s),
         *("" if figure == formats.NOT_AVAILABLE else figure for figure in (memory, util)),
         formats.percent(row.device_idle_frac),
-        f"{runs_words(row)} x {round(row.n_steps / row.n_runs)} steps" if row.n_runs else runs_words(row),
+        f"{runs_words(row)} x {round(row.n_steps / row.n_runs)} steps"
+        if row.n_runs
+        else runs_words(row),
         "; ".join(filter(None, remarks)),
     ]
 
@@ -135,7 +165,9 @@ def _not_ranked(board: Leaderboard) -> list[str]:
     of_reason: dict[tuple[str, str], list[str]] = {}
     for row in board.rows:
         if row.rank is None:
-            name = entries.setting_in_words(row.entry) if own_script.is_own_key(row.key) else row.key
+            name = (
+                entries.setting_in_words(row.entry) if own_script.is_own_key(row.key) else row.key
+            )
             of_reason.setdefault((row.entry.status, row.entry.reason), []).append(name)
     lines = []
     for (status, reason), keys in of_reason.items():
@@ -144,7 +176,9 @@ def _not_ranked(board: Leaderboard) -> list[str]:
     return lines
 
 
-def _worth_telling(ranked: Sequence[LeaderboardRow], pays: Sequence[recommend.BreakEven]) -> list[recommend.BreakEven]:
+def _worth_telling(
+    ranked: Sequence[LeaderboardRow], pays: Sequence[recommend.BreakEven]
+) -> list[recommend.BreakEven]:
     of = {p.key: p for p in pays}
     seen: set[str] = set()
     fastest = []
@@ -160,7 +194,9 @@ def show_tuning(tuning: Tuning) -> None:
     for t in tuning.tried:
         wrong = t.error or ("" if math.isfinite(t.samples_per_s) else "too few steps")
         level = f"rung {t.rung}" if t.rung else "check"
-        rows.append((level, candidate_in_words(t.candidate), formats.number(t.samples_per_s), wrong))
+        rows.append(
+            (level, candidate_in_words(t.candidate), formats.number(t.samples_per_s), wrong)
+        )
     terminal.show_table(("", "setting", "samples/s", ""), rows, f"settings of {tuning.strategy}")
     mattered = importances(tuning.tried)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in mattered.shares.items())
@@ -171,9 +207,27 @@ def show_tuning(tuning: Tuning) -> None:
 
 
 def tuning_object(tuning: Tuning) -> dict[str, Any]:
-    same = ("strategy", "default", "winner", "samples_per_s", "verified", "seconds", "n_candidates", "sentence")
-    values = {name: getattr(tuning, name) for name in same} | {"command": run_command(tuning.config)}
-    values |= {"gain": tuning.gain.value, "gain_low": tuning.gain.low, "gain_high": tuning.gain.high}
+    same = (
+        "strategy",
+        "default",
+        "winner",
+        "samples_per_s",
+        "verified",
+        "seconds",
+        "n_candidates",
+        "sentence",
+    )
+    values = {name: getattr(tuning, name) for name in same} | {
+        "command": run_command(tuning.config)
+    }
+    values |= {
+        "gain": tuning.gain.value,
+        "gain_low": tuning.gain.low,
+        "gain_high": tuning.gain.high,
+    }
     values |= {"simulated": tuning.config.simulated, "config": tuning.config.to_dict()}
-    tried = [vars(t.candidate) | {n: v for n, v in vars(t).items() if n != "candidate"} for t in tuning.tried]
+    tried = [
+        vars(t.candidate) | {n: v for n, v in vars(t).items() if n != "candidate"}
+        for t in tuning.tried
+    ]
     return values | {"importances": importances(tuning.tried).shares, "tried": tried}

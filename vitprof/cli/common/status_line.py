@@ -85,7 +85,9 @@ class StatusLine:
         self._write(f"{room}{SAVE}{region}{line}{RESTORE}")
 
     def _is_ours(self) -> bool:
-        return os.tcgetpgrp(self._fd) == os.getpgrp() and bool(termios.tcgetattr(self._fd)[3] & termios.ICANON)
+        return os.tcgetpgrp(self._fd) == os.getpgrp() and bool(
+            termios.tcgetattr(self._fd)[3] & termios.ICANON
+        )
 
     def _write(self, text: str) -> None:
         left = text.encode("ascii", "replace")

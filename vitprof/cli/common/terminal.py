@@ -56,7 +56,10 @@ def show(*lines: RenderableType, console: Console = out) -> None:
 
 
 def show_table(
-    header: Iterable[str], rows: Iterable[Iterable[RenderableType]], title: str | None = None, **more: Any
+    header: Iterable[str],
+    rows: Iterable[Iterable[RenderableType]],
+    title: str | None = None,
+    **more: Any,
 ) -> None:
     table = Table(*header, title=title, title_justify="left", **more)
     for row in rows:
@@ -118,7 +121,9 @@ def check_output(path: Path | None, option: str = "output") -> None:
         return
     if path.is_dir():
         raise errors.ConfigError(option, str(path), "it is a directory; give a file")
-    if path.exists() and not path.is_file():  # /dev/null, /dev/stdout: a new file would be renamed over it
+    if (
+        path.exists() and not path.is_file()
+    ):  # /dev/null, /dev/stdout: a new file would be renamed over it
         raise errors.ConfigError(option, str(path), "it is a device or a pipe; give a file")
     if not path.parent.is_dir():
         raise errors.ConfigError(option, str(path), f"there is no directory {path.parent}")
@@ -203,9 +208,13 @@ class StopAsked:
 
 
 @contextlib.contextmanager
-def _handled(numbers: Iterable[int], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+def _handled(
+    numbers: Iterable[int], handler: Callable[[int, FrameType | None], object]
+) -> Iterator[None]:
     """Handles signals by `handler` until the block ends, but for those that are ignored. For the main thread only."""
-    before = {n: signal.signal(n, handler) for n in numbers if signal.getsignal(n) is not signal.SIG_IGN}
+    before = {
+        n: signal.signal(n, handler) for n in numbers if signal.getsignal(n) is not signal.SIG_IGN
+    }
     try:
         yield
     finally:

@@ -97,7 +97,9 @@ def writing(path: Path | str, remedy: str = OTHER_HOME) -> Iterator[None]:
 def write_error(path: Path | str, error: OSError, remedy: str = OTHER_HOME) -> DataError:
     """Returns the `DataError` to raise if writing `path` failed with `error`."""
     if error.errno == errno.EFBIG:
-        return DataError(f"{path} exceeds the limit on file size; raise the limit (ulimit -f) or {remedy}")
+        return DataError(
+            f"{path} exceeds the limit on file size; raise the limit (ulimit -f) or {remedy}"
+        )
     if error.errno in NO_ROOM:
         return DataError(f"disk full while writing {path}; free some space or {remedy}")
     return DataError(f"cannot write {path}: {error.strerror or error}; {remedy}")

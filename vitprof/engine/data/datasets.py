@@ -21,8 +21,15 @@ def seal(directory: Path, info: DatasetInfo, maker: Mapping[str, int | str]) -> 
     hashed = _hashed(info)
     files = {name: _facts(path, hashed) for name, path in there.items()}
     manifest = directory / MANIFEST
-    manifest.write_text(json.dumps({"maker": maker, "files": files}, indent=2) + "\n", encoding="utf-8")
-    parents = {parent for path in there.values() for parent in path.parents if parent.is_relative_to(directory)}
+    manifest.write_text(
+        json.dumps({"maker": maker, "files": files}, indent=2) + "\n", encoding="utf-8"
+    )
+    parents = {
+        parent
+        for path in there.values()
+        for parent in path.parents
+        if parent.is_relative_to(directory)
+    }
     for path in (*(there.values() if hashed else ()), manifest, *sorted(parents, reverse=True)):
         contract.fsync(path)
 
@@ -43,13 +50,17 @@ def read_manifest(
             raise DataError(f"{path} is missing; {contract.made_again(root)}") from None
         return None
     except OSError as error:
-        raise contract.read_error(path, error, f"make it readable, or {contract.made_again(root)}") from error
+        raise contract.read_error(
+            path, error, f"make it readable, or {contract.made_again(root)}"
+        ) from error
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{path} is damaged; {contract.made_again(root)}") from None
     return manifest
 
 
-def check(root: Path, info: DatasetInfo, manifest: dict[str, Any], *, skip_unreadable: bool = False) -> None:
+def check(
+    root: Path, info: DatasetInfo, manifest: dict[str, Any], *, skip_unreadable: bool = False
+) -> None:
     """Compares each file with the manifest. Raises a `DataError` that names the first that is missing or differs."""
     remedy = contract.made_again(root)
     recorded: dict[str, Any] = manifest["files"]
@@ -88,7 +99,11 @@ def _maker(info: DatasetInfo) -> Any:
 
 
 def _files(info: DatasetInfo, root: Path) -> dict[str, Path]:
-    return {name: mnist.raw_dir(root) / name for name in mnist.FILES} if info.kind == "idx" else photos.files(root)
+    return (
+        {name: mnist.raw_dir(root) / name for name in mnist.FILES}
+        if info.kind == "idx"
+        else photos.files(root)
+    )
 
 
 def _hashed(info: DatasetInfo) -> bool:
@@ -158,7 +173,12 @@ def _make(info: DatasetInfo, root: Path, progress: OnProgress, stop: Stop) -> No
 def _fill(info: DatasetInfo, directory: Path, root: Path, progress: OnProgress, stop: Stop) -> None:
     maker = _maker(info)
     sizes = {"n_train": info.n_train, "n_test": info.n_test} if info.any_size else {}
-    maker.make(directory, **sizes, progress=lambda fraction, message: progress(0.95 * fraction, message), stop=stop)
+    maker.make(
+        directory,
+        **sizes,
+        progress=lambda fraction, message: progress(0.95 * fraction, message),
+        stop=stop,
+    )
     progress(0.95, f"{root.name}: recording {'checksums' if _hashed(info) else 'sizes'}")
     with contract.writing(directory):
         seal(directory, info, maker.IDENTITY)

@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 
 from vitprof.cores import job_cores
 from vitprof.engine.data import mnist
-from vitprof.engine.data.contract import OnProgress, Stop, ensure_space, never, report, silent, writing
+from vitprof.engine.data.contract import (
+    OnProgress,
+    Stop,
+    ensure_space,
+    never,
+    report,
+    silent,
+    writing,
+)
 
 SEED = 42
 IDENTITY: dict[str, int | str] = {"maker": "vitprof digits", "version": 1, "seed": SEED}
@@ -59,11 +67,19 @@ def make(
         nonlocal done
         done += n
         message = f"drawing digits: {done:,} of {n_train + n_test:,}"
-        report(progress, stop, done / max(n_train + n_test, 1), message, "the data set digits was being made")
+        report(
+            progress,
+            stop,
+            done / max(n_train + n_test, 1),
+            message,
+            "the data set digits was being made",
+        )
 
     chunk_done(0)
     for train, n in ((True, n_train), (False, n_test)):
-        images, labels = draw(n, seed=seed, stream=int(not train), threads=threads, chunk_done=chunk_done)
+        images, labels = draw(
+            n, seed=seed, stream=int(not train), threads=threads, chunk_done=chunk_done
+        )
         for path, array in zip(mnist.split_files(directory, train), (images, labels), strict=True):
             mnist.write_idx(path, array)
 
@@ -80,7 +96,9 @@ def draw(
 
     def fill(start: int) -> int:
         part = slice(start, start + IMAGES_A_CHUNK)
-        images[part] = distort(bank, labels[part], np.random.default_rng((seed, stream, 1 + start // IMAGES_A_CHUNK)))
+        images[part] = distort(
+            bank, labels[part], np.random.default_rng((seed, stream, 1 + start // IMAGES_A_CHUNK))
+        )
         return len(labels[part])
 
     # NumPy releases the GIL in the expensive parts, so threads do help.
@@ -94,7 +112,11 @@ def draw(
 @cache
 def glyphs() -> NDArray[np.float32]:
     """Returns the upright digits with a margin: (10, variants, CANVAS, CANVAS) float32, 0 to 1 (ink), read-only."""
-    from PIL import Image, ImageDraw, ImageFont  # here, since the command line imports this module and needs no Pillow
+    from PIL import (
+        Image,
+        ImageDraw,
+        ImageFont,
+    )  # here, since the command line imports this module and needs no Pillow
 
     side = CANVAS * OVERSAMPLE
     drawn = []
@@ -104,7 +126,9 @@ def glyphs() -> NDArray[np.float32]:
             for stroke in STROKES:
                 image = Image.new("L", (side, side), 0)
                 middle = (side / 2, side / 2)
-                ImageDraw.Draw(image).text(middle, str(digit), fill=255, font=font, anchor="mm", stroke_width=stroke)
+                ImageDraw.Draw(image).text(
+                    middle, str(digit), fill=255, font=font, anchor="mm", stroke_width=stroke
+                )
                 drawn.append(np.asarray(image.reduce(OVERSAMPLE)))
     bank = np.stack(drawn).reshape(10, -1, CANVAS, CANVAS).astype(np.float32)
     bank /= 255
@@ -112,7 +136,9 @@ def glyphs() -> NDArray[np.float32]:
     return bank
 
 
-def distort(bank: NDArray[np.float32], labels: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
+def distort(
+    bank: NDArray[np.float32], labels: NDArray[np.uint8], rng: np.random.Generator
+) -> NDArray[np.uint8]:
     """Returns one image for each label: (n, 28, 28) uint8. `rng` decides everything but the labels."""
     n = len(labels)
     variants = bank.shape[1]
@@ -146,7 +172,10 @@ def distort(bank: NDArray[np.float32], labels: NDArray[np.uint8], rng: np.random
 
 
 def _bilinear(
-    flat: NDArray[np.float32], x: NDArray[np.float32], y: NDArray[np.float32], glyph: NDArray[np.int64]
+    flat: NDArray[np.float32],
+    x: NDArray[np.float32],
+    y: NDArray[np.float32],
+    glyph: NDArray[np.int64],
 ) -> NDArray[np.float32]:
     # The outermost ring of each canvas is background: clamping to it is the same as padding.
     limit = np.float32(CANVAS - 1.001)

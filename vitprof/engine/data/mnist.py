@@ -45,7 +45,9 @@ def split_files(root: Path, train: bool) -> tuple[Path, Path]:
 def write_idx(path: Path, array: NDArray[np.uint8]) -> None:
     """Writes uint8 (n,) or (n, height, width); no file stays if that fails. Raises `DataError`, `ValueError`."""
     if array.dtype != np.uint8 or array.ndim not in MAGICS:
-        raise ValueError(f"IDX here holds uint8 with 1 or 3 axes, not {array.dtype} with {array.ndim}")
+        raise ValueError(
+            f"IDX here holds uint8 with 1 or 3 axes, not {array.dtype} with {array.ndim}"
+        )
     header = struct.pack(f">{1 + array.ndim}I", MAGICS[array.ndim], *array.shape)
     with contract.writing(path):
         file = path.open("wb")
@@ -72,7 +74,9 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
             shape = struct.unpack(f">{axes}I", file.read(4 * axes))
             expected = 4 + 4 * axes + math.prod(shape)
             if size != expected:  # checked before allocating: a damaged header may ask for any size
-                raise contract.read_error(path, f"{size} bytes long, and its header says {expected}", remedy)
+                raise contract.read_error(
+                    path, f"{size} bytes long, and its header says {expected}", remedy
+                )
             flat = np.empty(math.prod(shape), np.uint8)
             if file.readinto(flat.data) != flat.nbytes:
                 raise contract.read_error(path, "it became shorter while it was read", remedy)
@@ -162,5 +166,7 @@ def _socket_timeout(seconds: float) -> Iterator[None]:
 
 def _reason(error: Exception) -> str:
     lines = [line.strip(" <>") for line in str(error).splitlines()]
-    messages = [line for line in lines if line and not line.startswith(("Error downloading", "Tried "))]
+    messages = [
+        line for line in lines if line and not line.startswith(("Error downloading", "Tried "))
+    ]
     return "; ".join(dict.fromkeys(messages)) or type(error).__name__

@@ -37,29 +37,44 @@ class OwnMaker:
         self.IDENTITY: dict[str, int | str] = {"maker": own.spec, "version": 1, "stamp": own.stamp}
 
     def make(
-        self, directory: Path, *, progress: contract.OnProgress = contract.silent, stop: contract.Stop = contract.never
+        self,
+        directory: Path,
+        *,
+        progress: contract.OnProgress = contract.silent,
+        stop: contract.Stop = contract.never,
     ) -> None:
         """Raises `DataError`, also where the data have changed since they were looked at, and `JobStopped`."""
         own = self._own
         if own.spec.startswith(registry.ELSEWHERE):
-            raise DataError(f"the data set {own.name} is another machine's; if you have it here too: {own.to_add}")
+            raise DataError(
+                f"the data set {own.name} is another machine's; if you have it here too: {own.to_add}"
+            )
         try:
-            opened = open_spec(own.spec, [Path(part) for part in own.below.split(os.pathsep)] if own.below else None)
+            opened = open_spec(
+                own.spec,
+                [Path(part) for part in own.below.split(os.pathsep)] if own.below else None,
+            )
         except VitprofError as error:
             raise DataError(f"data set {own.name}: {one_line(error)}") from error
         with closing(opened) as found:
             self._fill(directory, found, progress, stop)
 
-    def _fill(self, directory: Path, found: Listing, progress: contract.OnProgress, stop: contract.Stop) -> None:
+    def _fill(
+        self, directory: Path, found: Listing, progress: contract.OnProgress, stop: contract.Stop
+    ) -> None:
         own = self._own
         activity = f"the data set {self._own.name} was brought into its place"
         n = len(found.entries)
         if (n, len(found.classes)) != (own.n_train + own.n_test, own.classes):
-            raise DataError(f"data set {own.name} has changed since it was looked at; look again: {own.to_add}")
+            raise DataError(
+                f"data set {own.name} has changed since it was looked at; look again: {own.to_add}"
+            )
         if not found.in_place:
             contract.ensure_space(directory, round(1.05 * own.n_bytes))
         names = [re.sub(r"[^0-9A-Za-z_-]+", "_", name)[:80] for name in found.classes]
-        folders = [f"{label:05d}-{name}" for label, name in enumerate(names)]  # they sort in the order of the labels
+        folders = [
+            f"{label:05d}-{name}" for label, name in enumerate(names)
+        ]  # they sort in the order of the labels
         with contract.writing(directory):
             for split in ("train", "test"):
                 for folder in folders:
@@ -72,7 +87,9 @@ class OwnMaker:
 
         with ThreadPoolExecutor(found.threads, "vitprof-own") as pool:
             for first in range(0, n, REPORT_EVERY):
-                contract.report(progress, stop, first / n, f"{own.name}: {first:,} of {n:,}", activity)
+                contract.report(
+                    progress, stop, first / n, f"{own.name}: {first:,} of {n:,}", activity
+                )
                 list(pool.map(put, range(first, min(first + REPORT_EVERY, n))))
 
 
@@ -89,7 +106,9 @@ def users_paths(text: str) -> str:
     """Returns a message with the user's files in place of vitprof's links to them."""
     for path in re.findall(rf"{re.escape(str(home.data_dir()))}\S+", text):
         if os.path.islink(path):
-            text = text.replace(path, names.harmless(os.path.realpath(path)))  # a name may be no text
+            text = text.replace(
+                path, names.harmless(os.path.realpath(path))
+            )  # a name may be no text
     return text
 
 

@@ -72,7 +72,9 @@ def make(
     with contract.writing(directory):
         for folder in folders(directory):
             folder.mkdir(parents=True, exist_ok=True)
-    from vitprof.engine.data import scenes  # here, since it imports OpenCV, which the dashboard does not need
+    from vitprof.engine.data import (
+        scenes,
+    )  # here, since it imports OpenCV, which the dashboard does not need
 
     scenes.fields()  # computed here once, not by each thread
 
@@ -86,7 +88,9 @@ def make(
 
     def tell() -> None:
         activity = "the data set photos was being made; the images made so far are kept"
-        contract.report(progress, stop, done / max(n, 1), f"making photos: {done:,} of {n:,}", activity)
+        contract.report(
+            progress, stop, done / max(n, 1), f"making photos: {done:,} of {n:,}", activity
+        )
 
     tell()
     # Threads help: OpenCV, NumPy and simplejpeg release the GIL in the expensive parts.
@@ -97,11 +101,17 @@ def make(
             tell()
 
 
-def _jobs(directory: Path, n_train: int, n_test: int, seed: int) -> Iterator[tuple[Path, int, tuple[int, int, int]]]:
+def _jobs(
+    directory: Path, n_train: int, n_test: int, seed: int
+) -> Iterator[tuple[Path, int, tuple[int, int, int]]]:
     for stream, (split, n) in enumerate((("train", n_train), ("test", n_test))):
         labels = np.random.default_rng((seed, stream)).permutation(np.arange(n) % CLASSES).tolist()
         for i, label in enumerate(labels):
-            yield directory / split / class_name(label) / f"{split}-{i:06d}.jpg", label, (seed, stream, 1 + i)
+            yield (
+                directory / split / class_name(label) / f"{split}-{i:06d}.jpg",
+                label,
+                (seed, stream, 1 + i),
+            )
 
 
 def _complete(path: Path) -> bool:
@@ -138,7 +148,9 @@ class PhotosSource:
                 self._paths += [split / name / image for image in images]
                 labels += [label] * len(images)
         if len(classes) != info.classes:
-            raise DataError(f"{split} has {len(classes)} class folders instead of {info.classes}; {remedy}")
+            raise DataError(
+                f"{split} has {len(classes)} class folders instead of {info.classes}; {remedy}"
+            )
         expected = info.n_train if train else info.n_test
         if len(labels) != expected:
             raise DataError(f"{split} has {len(labels):,} images instead of {expected:,}; {remedy}")

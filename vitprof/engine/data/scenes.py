@@ -30,7 +30,9 @@ FIELDS_SEED = 42
 
 def encode(image: Image) -> bytes:
     """Returns an image (height, width, 3) uint8 RGB as JPEG: quality 90, 4:2:0 as in cameras and ImageNet."""
-    encoded: bytes = simplejpeg.encode_jpeg(image, quality=QUALITY, colorspace="RGB", colorsubsampling="420")
+    encoded: bytes = simplejpeg.encode_jpeg(
+        image, quality=QUALITY, colorspace="RGB", colorsubsampling="420"
+    )
     return encoded
 
 
@@ -50,12 +52,16 @@ def fields() -> tuple[Image, Image]:
 
     def field(std: float, exponent: float) -> NDArray[np.float64]:
         phase = rng.uniform(0, 2 * np.pi, frequency.shape)
-        drawn: NDArray[np.float64] = np.fft.irfft2(amplitude**exponent * np.exp(1j * phase), s=(FIELD, FIELD))
+        drawn: NDArray[np.float64] = np.fft.irfft2(
+            amplitude**exponent * np.exp(1j * phase), s=(FIELD, FIELD)
+        )
         drawn *= std / drawn.std()
         return drawn
 
     grey = np.stack([_to_uint8(128 + field(48, 1)) for _ in range(N_FIELDS)])
-    colour = np.stack([_to_uint8(128 + field(14, 1.5) + rng.normal(0, 2, (FIELD, FIELD))) for _ in range(3)], -1)
+    colour = np.stack(
+        [_to_uint8(128 + field(14, 1.5) + rng.normal(0, 2, (FIELD, FIELD))) for _ in range(3)], -1
+    )
     for array in (grey, colour):
         array.setflags(write=False)  # one copy for all threads
     return grey, colour
@@ -77,13 +83,19 @@ def draw(label: int, rng: np.random.Generator) -> Image:
 
     # Both materials have a 1/f texture, each in its own hue and contrast; chance decides which of them is brighter.
     light = rng.uniform(0.8, 1.2) * np.array([1.0, rng.choice((0.6, 1.6))])
-    back = cv2.applyColorMap(_cut(grey[picked[0]], height, width, rng), _shades(2 * back_hue, light[0], rng))
-    front = cv2.applyColorMap(_cut(grey[picked[1]], height, width, rng), _shades(2 * front_hue + 1, light[1], rng))
+    back = cv2.applyColorMap(
+        _cut(grey[picked[0]], height, width, rng), _shades(2 * back_hue, light[0], rng)
+    )
+    front = cv2.applyColorMap(
+        _cut(grey[picked[1]], height, width, rng), _shades(2 * front_hue + 1, light[1], rng)
+    )
     image = cv2.copyTo(front, _mask(pattern, _cut(grey[picked[2]], height, width, rng), rng), back)
     for _ in range(rng.integers(2, 6)):
         _put_flat_object(image, rng)
     # Colours vary within a material too, and a sensor adds noise everywhere.
-    return np.asarray(cv2.addWeighted(image, 1.0, _cut(colour, height, width, rng), 1.0, -128.0), np.uint8)
+    return np.asarray(
+        cv2.addWeighted(image, 1.0, _cut(colour, height, width, rng), 1.0, -128.0), np.uint8
+    )
 
 
 def _cut(field: Image, height: int, width: int, rng: np.random.Generator) -> Image:
@@ -107,10 +119,20 @@ def _mask(pattern: int, warp: Image, rng: np.random.Generator) -> Image:
     phase: Image
     period = rng.uniform(*PERIOD_PX)
     # A phase of 256 steps that wraps around as bytes do. The field's coarse part bends it by up to about a third.
-    coarse: Image = np.asarray(cv2.resize(warp[::16, ::16], (width, height), interpolation=cv2.INTER_CUBIC), np.uint8)
+    coarse: Image = np.asarray(
+        cv2.resize(warp[::16, ::16], (width, height), interpolation=cv2.INTER_CUBIC), np.uint8
+    )
     coarse = coarse // np.uint8(3)
-    y = (np.arange(height) * (256 / period) + rng.uniform(0, 256)).astype(np.int64).astype(np.uint8)[:, None]
-    x = (np.arange(width) * (256 / period) + rng.uniform(0, 256)).astype(np.int64).astype(np.uint8)[None, :]
+    y = (
+        (np.arange(height) * (256 / period) + rng.uniform(0, 256))
+        .astype(np.int64)
+        .astype(np.uint8)[:, None]
+    )
+    x = (
+        (np.arange(width) * (256 / period) + rng.uniform(0, 256))
+        .astype(np.int64)
+        .astype(np.uint8)[None, :]
+    )
     share = int(256 * rng.uniform(0.38, 0.5))
     if PATTERNS[pattern] == "patches":
         share = int(256 * (share / 256) ** 0.5)
@@ -129,7 +151,9 @@ def _put_flat_object(image: Any, rng: np.random.Generator) -> None:
     centre = (int(rng.integers(width)), int(rng.integers(height)))
     axes = (int(width * rng.uniform(0.05, 0.2)), int(height * rng.uniform(0.05, 0.2)))
     if rng.random() < 0.5:
-        cv2.ellipse(image, centre, axes, rng.uniform(0, 180), 0, 360, colour, cv2.FILLED, cv2.LINE_AA)
+        cv2.ellipse(
+            image, centre, axes, rng.uniform(0, 180), 0, 360, colour, cv2.FILLED, cv2.LINE_AA
+        )
     else:
         corners = cv2.boxPoints((centre, (2 * axes[0], 2 * axes[1]), rng.uniform(0, 180)))
         cv2.fillConvexPoly(image, corners.astype(np.int32), colour, cv2.LINE_AA)

@@ -20,7 +20,8 @@ from vitprof.measure.step_columns import BatchTimes
 from vitprof.measure.stopwatch import Stopwatch, asked_wait
 
 HOW_TO_SKIP = (
-    "repair the data set's own file and delete what was prepared from it, or skip such samples (--skip-unreadable)"
+    "repair the data set's own file and delete what was prepared from it, "
+    "or skip such samples (--skip-unreadable)"
 )
 
 
@@ -49,7 +50,9 @@ class Maker:
 class PixelMaker(Maker):
     """The maker for a storage of form "pixels"."""
 
-    def __init__(self, storage: PixelStorage, info: DatasetInfo, config: RunConfig, train: bool) -> None:
+    def __init__(
+        self, storage: PixelStorage, info: DatasetInfo, config: RunConfig, train: bool
+    ) -> None:
         super().__init__(storage, info, config, train)
         self.shape = storage.shape
 
@@ -66,7 +69,9 @@ class PixelMaker(Maker):
         except SampleError:
             if not self._skip:
                 raise
-            out = torch.empty((len(indices), *self.shape), dtype=torch.uint8) if out is None else out
+            out = (
+                torch.empty((len(indices), *self.shape), dtype=torch.uint8) if out is None else out
+            )
             indices, unreadable = read_readable(self._storage, indices, out)
             pixels = out[: len(indices)]
         changed = read = perf_counter() if times else 0.0
@@ -91,10 +96,14 @@ class PixelMaker(Maker):
 class EncodedMaker(Maker):
     """The maker for a storage of form "encoded" (JPEG or PNG)."""
 
-    def __init__(self, storage: EncodedStorage, info: DatasetInfo, config: RunConfig, train: bool) -> None:
+    def __init__(
+        self, storage: EncodedStorage, info: DatasetInfo, config: RunConfig, train: bool
+    ) -> None:
         super().__init__(storage, info, config, train)
         self.shape = (info.image_size, info.image_size, info.channels)
-        from vitprof.engine.decoders import open_decoder  # here, since only image files need its packages
+        from vitprof.engine.decoders import (
+            open_decoder,
+        )  # here, since only image files need its packages
 
         self._decode = open_decoder(config.decoder or "simplejpeg")
 
@@ -106,11 +115,18 @@ class EncodedMaker(Maker):
         wrong = self.fill(epoch, indices.tolist(), out.numpy(), stopwatch)
         return self.finish(indices, out, wrong, begun, stopwatch)
 
-    def fill(self, epoch: int, indices: list[int], rows: NDArray[np.uint8], stopwatch: Stopwatch) -> list[str]:
+    def fill(
+        self, epoch: int, indices: list[int], rows: NDArray[np.uint8], stopwatch: Stopwatch
+    ) -> list[str]:
         """Decodes the samples into `rows`. Returns each one's error message, "" if none, or raises `SampleError`."""
-        return [self._sample(epoch, index, row, stopwatch) for index, row in zip(indices, rows, strict=True)]
+        return [
+            self._sample(epoch, index, row, stopwatch)
+            for index, row in zip(indices, rows, strict=True)
+        ]
 
-    def finish(self, indices: Tensor, out: Tensor, wrong: list[str], begun: float, *stopwatches: Stopwatch) -> Batch:
+    def finish(
+        self, indices: Tensor, out: Tensor, wrong: list[str], begun: float, *stopwatches: Stopwatch
+    ) -> Batch:
         """Returns the batch of the samples that `fill` put into `out`, without those that have a message in `wrong`."""
         filled = perf_counter()
         unreadable = tuple(filter(None, wrong))
@@ -120,7 +136,9 @@ class EncodedMaker(Maker):
             good = torch.tensor([i for i, line in enumerate(wrong) if not line], dtype=torch.int64)
             indices = indices[good]
             readable = out[good]
-            out = out[: len(good)].copy_(readable)  # in place: a transfer may expect the batch in this memory
+            out = out[: len(good)].copy_(
+                readable
+            )  # in place: a transfer may expect the batch in this memory
         images = out.permute(0, 3, 1, 2)
         labels = self._storage.labels.index_select(0, indices)
         if not self._times:
@@ -151,7 +169,9 @@ class EncodedMaker(Maker):
         stopwatch.decode_s += decoded - read
         if self._augment and self._info.kind != "jpeg":
             stopwatch.wait("transform")
-            transforms.on_cpu(row[None], augment_maps(self._info, self._seed, epoch, torch.tensor([index])))
+            transforms.on_cpu(
+                row[None], augment_maps(self._info, self._seed, epoch, torch.tensor([index]))
+            )
             stopwatch.transform_s += perf_counter() - decoded
         return ""
 
@@ -164,16 +184,24 @@ class EncodedMaker(Maker):
 
     def undecodable(self, index: int, reason: ValueError) -> SampleError:
         """Returns the error to raise for a sample whose bytes are not a complete image."""
-        return SampleError(f"{self._storage.name_of(index)} cannot be decoded ({reason}); {HOW_TO_SKIP}")
+        return SampleError(
+            f"{self._storage.name_of(index)} cannot be decoded ({reason}); {HOW_TO_SKIP}"
+        )
 
 
 def augment_maps(info: DatasetInfo, seed: int, epoch: int, indices: Tensor) -> Tensor:
     """Returns the affine maps of the samples at `indices` in `epoch`: (b, 2, 3) float64, as `affine` does."""
-    uniform = [transforms.sample_uniform(seed, epoch, i, transforms.N_UNIFORM) for i in indices.tolist()]
-    return transforms.affine(torch.from_numpy(np.array(uniform).reshape(-1, transforms.N_UNIFORM)), info)
+    uniform = [
+        transforms.sample_uniform(seed, epoch, i, transforms.N_UNIFORM) for i in indices.tolist()
+    ]
+    return transforms.affine(
+        torch.from_numpy(np.array(uniform).reshape(-1, transforms.N_UNIFORM)), info
+    )
 
 
-def open_maker(storage: Any, info: DatasetInfo, config: RunConfig, *, train: bool) -> PixelMaker | EncodedMaker:
+def open_maker(
+    storage: Any, info: DatasetInfo, config: RunConfig, *, train: bool
+) -> PixelMaker | EncodedMaker:
     """Returns the maker for a storage of form "pixels" or "encoded". `config` is resolved."""
     form = parts.STORAGES[config.storage or ""].form
     return (PixelMaker if form == "pixels" else EncodedMaker)(storage, info, config, train)

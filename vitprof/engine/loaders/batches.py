@@ -76,7 +76,9 @@ def _joined(samples: list[Batch]) -> Batch:
     if not each:
         return Batch(images, labels, unreadable)
     end = perf_counter()
-    read_s, decode_s, transform_s, collate_s = (sum(made[part] for made in each) for part in range(4))
+    read_s, decode_s, transform_s, collate_s = (
+        sum(made[part] for made in each) for part in range(4)
+    )
     made = BatchTimes(read_s, decode_s, transform_s, collate_s + end - begun, each[0].start_s, end)
     return Batch(images, labels, unreadable, made)
 
@@ -145,7 +147,9 @@ class Reading:
         self._stop = threading.Event()
         self._epoch = epoch
         self._n_read = 0
-        for _ in range(depth + 1):  # one more, which is being read, so that the thread need not sleep for each batch
+        for _ in range(
+            depth + 1
+        ):  # one more, which is being read, so that the thread need not sleep for each batch
             self._free.put(None)
         self._thread = threading.Thread(target=self._read, name="vitprof-ahead", daemon=True)
         self._thread.start()
@@ -155,7 +159,11 @@ class Reading:
         ready = self._ready
         stop = self._stop
         try:
-            while free.get() is None and not stop.is_set() and (batch := next(self._epoch, None)) is not None:
+            while (
+                free.get() is None
+                and not stop.is_set()
+                and (batch := next(self._epoch, None)) is not None
+            ):
                 self._n_read += 1
                 ready.put(batch)
         except BaseException as error:
@@ -175,7 +183,11 @@ class Reading:
             n_taken += 1
             images, labels, unreadable, made, _ = batch
             # not with _replace, which takes three times as long
-            yield batch if made is None else Batch(images, labels, unreadable, BatchTimes(*made[:7], queue_depth))
+            yield (
+                batch
+                if made is None
+                else Batch(images, labels, unreadable, BatchTimes(*made[:7], queue_depth))
+            )
             queue_depth = self._n_read - n_taken
 
     def end(self) -> None:
@@ -196,7 +208,9 @@ class PoolLoader(AheadLoader):
         self.wait = wait
         self.workers = config.workers or 1
         # Otherwise decoders that use torch would start OpenMP threads in each pool thread.
-        self.pool = ThreadPoolExecutor(self.workers, name, initializer=torch.set_num_threads, initargs=(1,))
+        self.pool = ThreadPoolExecutor(
+            self.workers, name, initializer=torch.set_num_threads, initargs=(1,)
+        )
         # Without this call, a pool thread that sets its number of torch threads first would change this thread's too.
         torch.get_num_threads()
 
@@ -208,13 +222,18 @@ class PoolLoader(AheadLoader):
 class Pieces:
     """A batch that a loader's threads work on: `work(part, stopwatch)` for each piece, the first with the wait."""
 
-    def __init__(self, loader: PoolLoader, indices: torch.Tensor, work: Callable[[slice, Stopwatch], Any]) -> None:
+    def __init__(
+        self, loader: PoolLoader, indices: torch.Tensor, work: Callable[[slice, Stopwatch], Any]
+    ) -> None:
         self.indices = indices
         size = max(1, -(-len(indices) // (loader.workers * TASKS_A_WORKER)))
         starts = range(0, len(indices), size)
         self.stopwatches = [Stopwatch(None if start else loader.wait) for start in starts]
         parts = zip(starts, self.stopwatches, strict=True)
-        self.futures = [loader.pool.submit(work, slice(start, start + size), stopwatch) for start, stopwatch in parts]
+        self.futures = [
+            loader.pool.submit(work, slice(start, start + size), stopwatch)
+            for start, stopwatch in parts
+        ]
 
 
 def end_work(batches: deque[Any]) -> None:
@@ -230,21 +249,31 @@ class Filling(Pieces):
         self.batch: Batch | None = None
         """None until all of it is decoded."""
         self._make, self._epoch, shape = loader.make, epoch, (len(indices), *loader.make.shape)
-        self._out = torch.empty(shape, dtype=torch.uint8) if loader.buffer is None else loader.buffer(shape)
-        self._chosen, self._rows, self._wrong = indices.tolist(), self._out.numpy(), [""] * len(indices)
+        self._out = (
+            torch.empty(shape, dtype=torch.uint8) if loader.buffer is None else loader.buffer(shape)
+        )
+        self._chosen, self._rows, self._wrong = (
+            indices.tolist(),
+            self._out.numpy(),
+            [""] * len(indices),
+        )
         self._begun_s, self._n_filled, self._lock = math.inf, 0, threading.Lock()
         super().__init__(loader, indices, self._fill)
 
     def _fill(self, part: slice, stopwatch: Stopwatch) -> None:
         begun = perf_counter()
-        self._wrong[part] = self._make.fill(self._epoch, self._chosen[part], self._rows[part], stopwatch)
+        self._wrong[part] = self._make.fill(
+            self._epoch, self._chosen[part], self._rows[part], stopwatch
+        )
         with self._lock:
             self._begun_s = min(self._begun_s, begun)
             self._n_filled += 1
             if self._n_filled < len(self.stopwatches):
                 return
         # The last piece finishes the batch: ready before the loop asks for it.
-        self.batch = self._make.finish(self.indices, self._out, self._wrong, self._begun_s, *self.stopwatches)
+        self.batch = self._make.finish(
+            self.indices, self._out, self._wrong, self._begun_s, *self.stopwatches
+        )
 
 
 class ThreadsEpoch:
@@ -260,16 +289,25 @@ class ThreadsEpoch:
         under_way = self.under_way
         queue_depth = 0
         while True:
-            while len(under_way) <= self._loader.depth and (indices := next(self._to_come, None)) is not None:
+            while (
+                len(under_way) <= self._loader.depth
+                and (indices := next(self._to_come, None)) is not None
+            ):
                 under_way.append(Filling(self._loader, self._epoch, indices))
             if not under_way:
                 return
-            first = under_way[0]  # stays in the queue until done: if a piece fails, others still write into it
+            first = under_way[
+                0
+            ]  # stays in the queue until done: if a piece fails, others still write into it
             for piece in first.futures:
                 piece.result()
             batch = under_way.popleft().batch
             assert batch is not None, "its last piece made it"
-            yield batch if batch.made is None else batch._replace(made=batch.made._replace(queue_depth=queue_depth))
+            yield (
+                batch
+                if batch.made is None
+                else batch._replace(made=batch.made._replace(queue_depth=queue_depth))
+            )
             queue_depth = sum(batch.batch is not None for batch in under_way)
 
     def end(self) -> None:
@@ -280,7 +318,9 @@ class ThreadsEpoch:
 class ThreadsLoader(PoolLoader):
     """A loader that keeps `prefetch_factor` batches under way with `workers` threads."""
 
-    def __init__(self, schedule: Schedule, make: EncodedMaker, config: RunConfig, buffer: Buffer | None) -> None:
+    def __init__(
+        self, schedule: Schedule, make: EncodedMaker, config: RunConfig, buffer: Buffer | None
+    ) -> None:
         super().__init__(schedule, config, make.wait, "vitprof-decode")
         self.make = make
         self.buffer = buffer

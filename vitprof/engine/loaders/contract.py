@@ -65,11 +65,15 @@ class Schedule:
 
     def batches(self, epoch: int) -> tuple[torch.Tensor, ...]:
         """Returns the indices of each batch, (b,) int64; only the last may be smaller than `batch_size`."""
-        order = epoch_order(self._n_all, self._seed, epoch, self._shuffle, self._block)[self._share].to(self._device)
+        order = epoch_order(self._n_all, self._seed, epoch, self._shuffle, self._block)[
+            self._share
+        ].to(self._device)
         return order.split(self.batch_size)  # type: ignore[no-untyped-call, no-any-return]
 
 
-def epoch_order(n: int, seed: int, epoch: int, shuffle: str = "full", block: int = BLOCK_SAMPLES) -> torch.Tensor:
+def epoch_order(
+    n: int, seed: int, epoch: int, shuffle: str = "full", block: int = BLOCK_SAMPLES
+) -> torch.Tensor:
     """Returns the order of the samples in an epoch, (n,) int64. `shuffle`: "full" permutes samples; "block" permutes
     blocks of `block` consecutive ones, which are stored together; "none" is the stored order.
     """

@@ -113,7 +113,12 @@ class DaliLoader(PoolLoader):
     """A loader that keeps `prefetch_factor` batches being read, and as many in a DALI pipeline of `workers` threads."""
 
     def __init__(
-        self, storage: EncodedStorage, info: DatasetInfo, config: RunConfig, train: bool, mark: Callable[[], Any] | None
+        self,
+        storage: EncodedStorage,
+        info: DatasetInfo,
+        config: RunConfig,
+        train: bool,
+        mark: Callable[[], Any] | None,
     ) -> None:
         wait = asked_wait(config, train=train)
         super().__init__(Schedule(storage, config, train=train), config, wait, "vitprof-dali-read")
@@ -127,7 +132,9 @@ class DaliLoader(PoolLoader):
         # the stream does up to this mark is decoding.
         self._mark = mark if self._device.type == "cuda" else None
         largest = min(self.schedule.batch_size, self.schedule.n)
-        self._pipeline = open_pipeline(info.image_size, largest, self.workers, self.depth, self._device)
+        self._pipeline = open_pipeline(
+            info.image_size, largest, self.workers, self.depth, self._device
+        )
 
     def _begin(self, epoch: int) -> DaliEpoch:
         return DaliEpoch(self, epoch)
@@ -141,7 +148,9 @@ class DaliLoader(PoolLoader):
             stopwatch.read_s += perf_counter() - begun
             try:
                 height, width, _ = jpeg_header(encoded)
-                check_end(encoded)  # a decoder that decodes only the crop's rows would not notice a missing end
+                check_end(
+                    encoded
+                )  # a decoder that decodes only the crop's rows would not notice a missing end
             except ValueError as error:
                 raise self._make.undecodable(index, error) from error
             return Sample.of(encoded, self._make.crop(epoch, index)(height, width))
@@ -154,7 +163,9 @@ class DaliLoader(PoolLoader):
         """Gives what could be read of a batch to the pipeline, and what reading raised to the batch's turn."""
         wait(batch.futures)
         failed = any(piece.exception() for piece in batch.futures)
-        samples = [] if failed else [sample for sample in batch.samples() if not isinstance(sample, str)]
+        samples = (
+            [] if failed else [sample for sample in batch.samples() if not isinstance(sample, str)]
+        )
         if samples:
             feed(self._pipeline, samples)
             self._pipeline.schedule_run()
@@ -174,7 +185,9 @@ class DaliLoader(PoolLoader):
             return self._without_undecodable(epoch, batch, len(unreadable), error)
         decoded = self._mark() if self._mark is not None else None
         readable = torch.tensor([not isinstance(sample, str) for sample in samples])
-        labels = self._storage.labels.index_select(0, batch.indices[readable] if unreadable else batch.indices)
+        labels = self._storage.labels.index_select(
+            0, batch.indices[readable] if unreadable else batch.indices
+        )
         made = None
         if self._times:  # DALI reports neither its parts nor its end: the batch is handed over now
             read_s = sum(stopwatch.read_s for stopwatch in batch.stopwatches)
@@ -192,7 +205,9 @@ class DaliLoader(PoolLoader):
         finally:
             self._pipeline.release_outputs()
 
-    def _without_undecodable(self, epoch: int, batch: Reading, n_unreadable: int, error: Exception) -> Batch:
+    def _without_undecodable(
+        self, epoch: int, batch: Reading, n_unreadable: int, error: Exception
+    ) -> Batch:
         """Returns the batch that DALI failed for as a whole, made with simplejpeg, one sample after another."""
         made = self._make(epoch, batch.indices)
         if len(made.unreadable) == n_unreadable:
@@ -208,10 +223,14 @@ class DaliLoader(PoolLoader):
         self._pipeline = None
 
 
-def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: torch.device) -> Any:
+def open_pipeline(
+    size: int, batch_size: int, workers: int, depth: int, device: torch.device
+) -> Any:
     """Returns a DALI pipeline that has already run, for images (b, size, size, 3) uint8."""
     try:
-        dali, fn, types = (importlib.import_module(f"nvidia.dali{part}") for part in ("", ".fn", ".types"))
+        dali, fn, types = (
+            importlib.import_module(f"nvidia.dali{part}") for part in ("", ".fn", ".types")
+        )
     except (ImportError, OSError) as error:
         wheel = gpu_findings.dali_wheel(shown_here())
         message = f"NVIDIA DALI cannot be imported ({reason(error)}); pip install {wheel}, or choose threads"
@@ -228,7 +247,9 @@ def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: 
         with pipeline:
             encoded, start, shape = (
                 fn.external_source(name=name, dtype=dtype, ndim=1)
-                for name, dtype in zip(Sample._fields, (types.UINT8, types.INT32, types.INT32), strict=False)
+                for name, dtype in zip(
+                    Sample._fields, (types.UINT8, types.INT32, types.INT32), strict=False
+                )
             )
             flip = fn.external_source(name="flip", dtype=types.INT32, ndim=0)
             images = fn.decoders.image_slice(
@@ -240,7 +261,9 @@ def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: 
                 output_type=types.RGB,
                 adjust_orientation=False,  # no other decoder rotates images by their EXIF orientation
             )
-            images = fn.resize(images, size=[size, size], interp_type=types.INTERP_LINEAR, antialias=True)
+            images = fn.resize(
+                images, size=[size, size], interp_type=types.INTERP_LINEAR, antialias=True
+            )
             pipeline.set_outputs(fn.flip(images, horizontal=flip, vertical=0))
         pipeline.build()
         # The first call of schedule_run fills DALI's queue with `depth` runs; later calls run once.
@@ -253,7 +276,9 @@ def open_pipeline(size: int, batch_size: int, workers: int, depth: int, device: 
             pipeline.release_outputs()
     except Exception as error:  # DALI has no class of its own for it
         end_pipeline(pipeline)
-        raise DataError(f"DALI cannot start on {device} ({reason(error)}); choose loader threads") from error
+        raise DataError(
+            f"DALI cannot start on {device} ({reason(error)}); choose loader threads"
+        ) from error
     return pipeline
 
 
@@ -276,7 +301,9 @@ def feed(pipeline: Any, samples: list[Sample]) -> None:
 def reason(error: Exception) -> str:
     """Returns the line of DALI's message that says what is wrong: the last informative one."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    informative = [line for line in lines if not line.startswith(("Current pipeline object", "Critical error"))]
+    informative = [
+        line for line in lines if not line.startswith(("Current pipeline object", "Critical error"))
+    ]
     return informative[-1] if informative else type(error).__name__
 
 

@@ -73,7 +73,9 @@ class TimedSamples(Dataset[Any]):
 class TimedCollate:
     """A collate function for what `TimedSamples` returns: calls another one and times it, if `tell`."""
 
-    def __init__(self, collate: Callable[[list[Any]], Any], wait: Wait | None, *, tell: bool) -> None:
+    def __init__(
+        self, collate: Callable[[list[Any]], Any], wait: Wait | None, *, tell: bool
+    ) -> None:
         self._collate = collate
         self._wait = wait
         self._tell = tell
@@ -87,7 +89,9 @@ class TimedCollate:
         if not self._tell:
             return batch
         end = perf_counter()
-        return batch._replace(made=made._replace(collate_s=end - begun, end_s=end, worker=worker_number()))
+        return batch._replace(
+            made=made._replace(collate_s=end - begun, end_s=end, worker=worker_number())
+        )
 
 
 def worker_number() -> float:
@@ -119,7 +123,9 @@ def open_samples(storage: Any, config: RunConfig, *, train: bool) -> tuple[Datas
         samples = Skipping(samples)
         collate = collate_skipping
     if stopwatch is not None:
-        return TimedSamples(samples, stopwatch), TimedCollate(collate, wait, tell=config.loader_times)
+        return TimedSamples(samples, stopwatch), TimedCollate(
+            collate, wait, tell=config.loader_times
+        )
     return samples, collate
 
 
@@ -161,7 +167,11 @@ class TimedBatches(Dataset[Batch]):
     def __getitems__(self, ticket: Ticket) -> Batch:
         epoch, indices = ticket
         batch = self._make(epoch, torch.from_numpy(indices))
-        return batch if batch.made is None else batch._replace(made=batch.made._replace(worker=worker_number()))
+        return (
+            batch
+            if batch.made is None
+            else batch._replace(made=batch.made._replace(worker=worker_number()))
+        )
 
 
 def end_with_the_job(_worker: int) -> None:
@@ -182,7 +192,9 @@ def start_method(config: RunConfig) -> str | None:
 class DataLoaderLoader:
     """A loader around a DataLoader, whose epochs follow the order that all strategies share."""
 
-    def __init__(self, samples: Dataset[Any], config: RunConfig, order: Order, **options: Any) -> None:
+    def __init__(
+        self, samples: Dataset[Any], config: RunConfig, order: Order, **options: Any
+    ) -> None:
         self._loader: DataLoader[Any] = DataLoader(samples, **_options(config), **options)
         self._times = config.loader_times and self._loader.num_workers > 0
         self._order = order
@@ -222,14 +234,21 @@ class DataLoaderLoader:
         ended = connection.wait([worker.sentinel for worker in workers], timeout=1.0)
         for worker in workers:
             if worker.sentinel in ended:
-                worker.join(1.0)  # its files are closed a moment before its exit status is available
+                worker.join(
+                    1.0
+                )  # its files are closed a moment before its exit status is available
             if worker.exitcode:
                 status = worker.exitcode
                 how = f"exit status {status}" if status > 0 else signal.Signals(-status).name
-                raise RuntimeError(f"DataLoader worker (pid {worker.pid}) was ended by {how}") from error
+                raise RuntimeError(
+                    f"DataLoader worker (pid {worker.pid}) was ended by {how}"
+                ) from error
 
     def close(self) -> None:
-        for batches in (self._batches, self._loader._iterator):  # PyTorch keeps an iterator of persistent workers
+        for batches in (
+            self._batches,
+            self._loader._iterator,
+        ):  # PyTorch keeps an iterator of persistent workers
             _end_workers(batches)
         self._batches = self._loader._iterator = None
 
@@ -253,29 +272,46 @@ def ensure_shared_memory(config: RunConfig, sample_bytes: int) -> None:
         )
 
 
-def over_samples(schedule: Schedule, samples: Dataset[Any], collate: Collate, config: RunConfig) -> DataLoaderLoader:
+def over_samples(
+    schedule: Schedule, samples: Dataset[Any], collate: Collate, config: RunConfig
+) -> DataLoaderLoader:
     """Returns a DataLoader over a Dataset of samples, with PyTorch's own batching."""
     order = Order(schedule, whole=False)
-    return DataLoaderLoader(samples, config, order, batch_size=schedule.batch_size, sampler=order, collate_fn=collate)
+    return DataLoaderLoader(
+        samples, config, order, batch_size=schedule.batch_size, sampler=order, collate_fn=collate
+    )
 
 
 def over_batches(schedule: Schedule, make: Maker, config: RunConfig) -> DataLoaderLoader:
     """Returns a DataLoader over whole batches: one call of `make` for each, in the loop or in a worker."""
     order = Order(schedule, whole=True)
-    return DataLoaderLoader(TimedBatches(make), config, order, batch_sampler=order, collate_fn=as_it_is)
+    return DataLoaderLoader(
+        TimedBatches(make), config, order, batch_sampler=order, collate_fn=as_it_is
+    )
 
 
 def _options(config: RunConfig) -> dict[str, Any]:
     # Pinning starts CUDA, which a run on the CPU of a machine with a GPU must not.
-    pins = config.pin_memory and config.device != "cpu" and not config.simulated and torch.cuda.is_available()
+    pins = (
+        config.pin_memory
+        and config.device != "cpu"
+        and not config.simulated
+        and torch.cuda.is_available()
+    )
     workers = config.workers or 0
     generator = torch.Generator().manual_seed(config.seed)
-    options: dict[str, Any] = {"num_workers": workers, "pin_memory": bool(pins), "generator": generator}
+    options: dict[str, Any] = {
+        "num_workers": workers,
+        "pin_memory": bool(pins),
+        "generator": generator,
+    }
     if workers:
         method = start_method(config)
         options |= {"prefetch_factor": config.prefetch_factor, "multiprocessing_context": method}
         options["persistent_workers"] = bool(config.persistent_workers)
-        if config.isolation == "process":  # otherwise the thread that starts them may end before they do
+        if (
+            config.isolation == "process"
+        ):  # otherwise the thread that starts them may end before they do
             options["worker_init_fn"] = end_with_the_job
         if method == "forkserver":
             torch.multiprocessing.get_context(method).set_forkserver_preload(FORK_SERVER_IMPORTS)

@@ -14,7 +14,9 @@ from vitprof.engine.loaders.contract import Batch, Schedule
 class SpdlLoader(batches.BatchReader):
     """A loader with a pipeline for each epoch, as SPDL's documentation has it. An epoch ends the one before it."""
 
-    def __init__(self, storage: Any, info: Any, config: Any, *, train: bool, buffer: Any = None, **_: Any) -> None:
+    def __init__(
+        self, storage: Any, info: Any, config: Any, *, train: bool, buffer: Any = None, **_: Any
+    ) -> None:
         maker = batch_assembly.open_maker(storage, info, config, train=train)
         super().__init__(Schedule(storage, config, train=train), batches.in_buffers(maker, buffer))
         self._workers = config.workers or 1
@@ -36,7 +38,9 @@ class SpdlLoader(batches.BatchReader):
 
         stages = PipelineBuilder[Any, Any]().add_source(self._schedule.batches(epoch))
         with ThreadPoolExecutor(self._workers, "vitprof-spdl", torch.set_num_threads, (1,)) as pool:
-            stages.pipe(make, executor=pool, concurrency=self._workers, output_order="input").add_sink(self._depth)
+            stages.pipe(
+                make, executor=pool, concurrency=self._workers, output_order="input"
+            ).add_sink(self._depth)
             with (pipeline := stages.build(num_threads=1)).auto_stop():
                 for batch in pipeline:
                     if isinstance(batch, Exception):

@@ -54,7 +54,12 @@ def remove_copies() -> None:
 
 @contextmanager
 def open_location(
-    config: RunConfig, directory: Path, *, progress: OnProgress, stop: Stop, clock: Callable[[], float]
+    config: RunConfig,
+    directory: Path,
+    *,
+    progress: OnProgress,
+    stop: Stop,
+    clock: Callable[[], float],
 ) -> Iterator[Located]:
     """Provides the files of `directory` where the resolved `config` says. Raises `DataError` and `JobStopped`."""
     from vitprof.engine.storage.contract import Place  # here, since it imports torch
@@ -75,11 +80,15 @@ def open_location(
             bucket = TokenBucket(scratch / "drive", drive, clock=clock)
             try:
                 if config.location == "slow-drive":
-                    yield Located(Place(directory, bucket), describe(drive), unmeasured=Place(directory))
+                    yield Located(
+                        Place(directory, bucket), describe(drive), unmeasured=Place(directory)
+                    )
                 else:
                     copied = copy(scratch / "copy", throttle=bucket, wanted=is_for_training)
                     note = f"copied first from a drive {describe(drive)}"
-                    yield Located(Place(scratch / "copy"), note, copied, unmeasured=Place(directory))
+                    yield Located(
+                        Place(scratch / "copy"), note, copied, unmeasured=Place(directory)
+                    )
             finally:
                 bucket.close()
 
@@ -110,7 +119,9 @@ def scratch_directory(parent: Path, label: str) -> Iterator[Path]:
 def _make(parent: Path, name: str) -> int:
     """Makes the directory. Returns the descriptor of its lock file, locked before that: see `remove_leftovers`."""
     with writing(parent, "make it writable, or choose another location"):
-        for _ in range(10):  # more than once only if another process removed the parent or the lock file meanwhile
+        for _ in range(
+            10
+        ):  # more than once only if another process removed the parent or the lock file meanwhile
             with suppress(FileNotFoundError):
                 parent.mkdir(parents=True, exist_ok=True)
                 remove_leftovers(parent)
@@ -133,7 +144,9 @@ def remove_leftovers(parent: Path) -> None:
         names = os.listdir(parent)
     except OSError:  # missing or not ours, so nothing of ours is in it
         return
-    pattern = re.compile(rf"(.+\.{re.escape(platform.node())}\.\d+\.[0-9a-f]{{8}}){re.escape(LOCK_SUFFIX)}")
+    pattern = re.compile(
+        rf"(.+\.{re.escape(platform.node())}\.\d+\.[0-9a-f]{{8}}){re.escape(LOCK_SUFFIX)}"
+    )
     for match in filter(None, map(pattern.fullmatch, names)):
         path = parent / match[0]
         with suppress(OSError):  # gone meanwhile, another user's, or locked because it is in use

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from vitprof.engine.data.contract import OnProgress, Stop, ensure_space, read_error, reading, writing
+from vitprof.engine.data.contract import (
+    OnProgress,
+    Stop,
+    ensure_space,
+    read_error,
+    reading,
+    writing,
+)
 from vitprof.engine.locations.throttle import TokenBucket
 from vitprof.errors import DataError, JobStopped
 from vitprof.formats import number, seconds
@@ -100,11 +107,16 @@ def copy_tree(
     try:
         with _writing(target):
             ensure_space(target, total, ELSEWHERE)
-            for top, folders, _ in os.walk(source, followlinks=True):  # empty folders too: a class may have no image
+            for top, folders, _ in os.walk(
+                source, followlinks=True
+            ):  # empty folders too: a class may have no image
                 for folder in folders:
                     (target / os.path.relpath(top, source) / folder).mkdir()
             copy = _Copy(source, target, throttle, files)
-            copy.run(lambda done: progress(done / max(total, 1), _message(done, total, clock() - began)), stop)
+            copy.run(
+                lambda done: progress(done / max(total, 1), _message(done, total, clock() - began)),
+                stop,
+            )
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise
@@ -128,7 +140,9 @@ def _pieces(files: list[tuple[str, int]]) -> Iterator[tuple[str, int, int]]:
 class _Copy:
     """Threads that take pieces from one queue. The calling thread reports progress and stops them."""
 
-    def __init__(self, source: Path, target: Path, throttle: TokenBucket | None, files: list[tuple[str, int]]) -> None:
+    def __init__(
+        self, source: Path, target: Path, throttle: TokenBucket | None, files: list[tuple[str, int]]
+    ) -> None:
         self._source, self._target = str(source), str(target)
         self._throttle = throttle
         block = BLOCK_BYTES
@@ -163,7 +177,9 @@ class _Copy:
                 return
             source = f"{self._source}{os.sep}{name}"
             target = f"{self._target}{os.sep}{name}"
-            self._pay(min(self._block, stop - start), 1 if start == 0 else 0)  # before: few files are open at once
+            self._pay(
+                min(self._block, stop - start), 1 if start == 0 else 0
+            )  # before: few files are open at once
             with (
                 _opened(source, os.O_RDONLY, reading) as read_from,
                 _opened(target, os.O_WRONLY | os.O_CREAT, _writing) as written_to,
@@ -204,7 +220,9 @@ def _write(descriptor: int, path: str, block: memoryview, at: int) -> None:
 
 
 @contextmanager
-def _opened(path: str, flags: int, doing: Callable[[str], AbstractContextManager[None]]) -> Iterator[int]:
+def _opened(
+    path: str, flags: int, doing: Callable[[str], AbstractContextManager[None]]
+) -> Iterator[int]:
     with doing(path):
         descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
     try:
@@ -217,4 +235,6 @@ def _threads(throttle: TokenBucket | None, files: list[tuple[str, int]]) -> int:
     """Returns the number of readers that use the drive's full bandwidth while each waits for its file to be opened."""
     if throttle is None or throttle.drive.serial or not files:
         return COPY_THREADS
-    return int(COPY_THREADS + throttle.drive.files_on_the_way(sum(n for _, n in files) / len(files)))
+    return int(
+        COPY_THREADS + throttle.drive.files_on_the_way(sum(n for _, n in files) / len(files))
+    )

@@ -22,7 +22,9 @@ MOST_FILES = 500
 """Files that are read at most; of more, evenly spaced ones."""
 
 
-def read_rate(root: Path, *, lasts_s: float = LASTS_S, clock: Callable[[], float] = time.perf_counter) -> float:
+def read_rate(
+    root: Path, *, lasts_s: float = LASTS_S, clock: Callable[[], float] = time.perf_counter
+) -> float:
     """Returns the bytes/s with which files below `root` are read by direct reads in random order, in `lasts_s`
     seconds; nan where their file system has no such reads, or there is too little to read.
     """
@@ -47,7 +49,10 @@ def read_rate(root: Path, *, lasts_s: float = LASTS_S, clock: Callable[[], float
                     os.close(file)
         return done
 
-    with contextlib.suppress(OSError, AttributeError), ThreadPoolExecutor(READERS, "vitprof-drive") as pool:
+    with (
+        contextlib.suppress(OSError, AttributeError),
+        ThreadPoolExecutor(READERS, "vitprof-drive") as pool,
+    ):
         total = sum(each.result() for each in [pool.submit(read) for _ in range(READERS)])
         return total / (clock() - begun) if total > BLOCK else math.nan
     return math.nan

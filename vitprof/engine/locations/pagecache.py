@@ -40,7 +40,10 @@ def cached_fraction(paths: Iterable[Path]) -> float:
     known, such as files of other users. Raises `DataError`.
     """
     every = [path for path in paths if _bytes(path)]
-    chosen = [every[i] for i in np.linspace(0, len(every) - 1, min(len(every), MOST_FILES_ASKED)).astype(int)]
+    chosen = [
+        every[i]
+        for i in np.linspace(0, len(every) - 1, min(len(every), MOST_FILES_ASKED)).astype(int)
+    ]
     mincore = _mincore()
     if mincore is None or not chosen:
         return math.nan
@@ -62,11 +65,17 @@ def drop(paths: Sequence[Path], progress: OnProgress = silent, stop: Stop = neve
     `STILL_CACHED`. Raises `DataError` if they cannot be dropped or checked, and `JobStopped`.
     """
     if not hasattr(os, "posix_fadvise") or _mincore() is None:
-        raise DataError(f"the page cache cannot be dropped on {sys.platform}; choose page_cache as-is or warm")
+        raise DataError(
+            f"the page cache cannot be dropped on {sys.platform}; choose page_cache as-is or warm"
+        )
     if paths and is_in_ram(paths[0]):
-        raise DataError(f"{paths[0]} is on a RAM disk: it cannot be dropped from memory; choose page_cache as-is")
+        raise DataError(
+            f"{paths[0]} is on a RAM disk: it cannot be dropped from memory; choose page_cache as-is"
+        )
     cached = math.nan
-    for _ in range(2):  # twice, since pages that the system is moving between its lists survive the first time
+    for _ in range(
+        2
+    ):  # twice, since pages that the system is moving between its lists survive the first time
         for i, path in enumerate(paths):
             report(progress, stop, i / len(paths), "dropping files from the page cache", ACTIVITY)
             _drop(path)

@@ -90,7 +90,9 @@ class TokenBucket:
                 if after != before:
                     os.pwrite(descriptor, DRIVE_STATE.pack(*after), 0)
             finally:
-                fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing does not, where a child was forked meanwhile
+                fcntl.flock(
+                    descriptor, fcntl.LOCK_UN
+                )  # closing does not, where a child was forked meanwhile
                 os.close(descriptor)
         except FileNotFoundError:
             return 0.0, 1.0  # removed with the location: closed

@@ -32,7 +32,9 @@ class Agreement:
         """
         shared = self._shared
         if self._rank:
-            shared[N_HEADS + self._rank] = steps + 1  # before it reads what rank 0 writes before reading this
+            shared[N_HEADS + self._rank] = (
+                steps + 1
+            )  # before it reads what rank 0 writes before reading this
         elif why and shared[LAST] == NEVER:
             shared[WHY] = why
             shared[LAST] = steps

@@ -19,7 +19,11 @@ OPENED = "opened"
 
 def place() -> tuple[int, int]:
     """Returns this process's rank, and the number of ranks."""
-    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
+    return (
+        (dist.get_rank(), dist.get_world_size())
+        if dist.is_available() and dist.is_initialized()
+        else (0, 1)
+    )
 
 
 def share(n: int, *, train: bool) -> slice:
@@ -39,7 +43,13 @@ class Group:
     """The ranks of a job, joined. Rank 0 gives them the store by which they find each other: it listens already."""
 
     def __init__(
-        self, rank: int, ranks: int, port: int, memory: int, stop: Stop, listening: socket.socket | None
+        self,
+        rank: int,
+        ranks: int,
+        port: int,
+        memory: int,
+        stop: Stop,
+        listening: socket.socket | None,
     ) -> None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
         self.rank = rank
@@ -57,7 +67,9 @@ class Group:
             master_listen_fd=None if listening is None else listening.detach(),
         )
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(backend, store=self._store, rank=rank, world_size=ranks, timeout=FOREVER)
+        dist.init_process_group(
+            backend, store=self._store, rank=rank, world_size=ranks, timeout=FOREVER
+        )
 
     def wait_for_first(self) -> None:
         """Waits until rank 0 has its pipeline open: what it measures of the drive must not be shared."""

@@ -54,7 +54,9 @@ class Noted:
         n = values.get("n_train", 0)
         of_all = values.get("cpu_samples", 0)
         changes = {"n_train": n // self._ranks, "cpu_samples": of_all * self._ranks}
-        self._events.facts(values | {name: value for name, value in changes.items() if name in values})
+        self._events.facts(
+            values | {name: value for name, value in changes.items() if name in values}
+        )
 
 
 class RankTrainer(TorchTrainer):
@@ -64,8 +66,12 @@ class RankTrainer(TorchTrainer):
         super().__init__(config, device)
         alone = self._model
         # Buffers sent at the start of each forward pass would make it wait for rank 0.
-        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # newer ones have two settings for it
-            together = DistributedDataParallel(cast("torch.nn.Module", alone), broadcast_buffers=False)
+        with warnings.catch_warnings(
+            action="ignore", category=FutureWarning
+        ):  # newer ones have two settings for it
+            together = DistributedDataParallel(
+                cast("torch.nn.Module", alone), broadcast_buffers=False
+            )
         self._model = lambda images: together(images) if torch.is_grad_enabled() else alone(images)
         self._group = group
         self._noted = noted

@@ -20,7 +20,9 @@ class Entry(NamedTuple):
     def get(self, name: str) -> Any:
         """Returns what is called `name` in the module; of another package, "package.module:name"."""
         module, _, own = name.rpartition(":")
-        return getattr(importlib.import_module(module or f"vitprof.engine.storage.{self.module}"), own)
+        return getattr(
+            importlib.import_module(module or f"vitprof.engine.storage.{self.module}"), own
+        )
 
 
 REGISTRY: dict[str, Entry] = {

@@ -59,13 +59,21 @@ class MemmapStorage(contract.StoredSplit):
             with contract.reading(self._path):
                 # "c" (private), since torch warns about arrays that cannot be written to; nothing is ever written
                 images = np.load(self._path, mmap_mode="c", allow_pickle=False)
-        except (ValueError, EOFError, OverflowError) as error:  # NumPy's message advises to trust the file
-            raise contract.unusable(self._path, "it is not an array of numbers, or it is damaged") from error
+        except (
+            ValueError,
+            EOFError,
+            OverflowError,
+        ) as error:  # NumPy's message advises to trust the file
+            raise contract.unusable(
+                self._path, "it is not an array of numbers, or it is damaged"
+            ) from error
         if not isinstance(images, np.memmap):
             raise self._unusable(f"{self._path} is not a .npy file")
         if images.dtype != np.uint8 or images.shape != (len(self), *self.shape):
             wanted = (len(self), *self.shape)
-            raise self._unusable(f"{self._path} holds {images.dtype} {images.shape}, not uint8 {wanted}")
+            raise self._unusable(
+                f"{self._path} holds {images.dtype} {images.shape}, not uint8 {wanted}"
+            )
         return torch.from_numpy(images)
 
     def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -117,7 +125,9 @@ class FloatStorage(_InMemory):
 
     pixels: contract.Pixels = "unit"
 
-    def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[torch.Tensor, int | torch.Tensor]]:
+    def dataset(
+        self, stopwatch: Stopwatch | None = None
+    ) -> Dataset[tuple[torch.Tensor, int | torch.Tensor]]:
         if stopwatch is not None:
             stopwatch.rest = "read"  # a sample is a row of the tensor as it is
         return TensorDataset(self.images, self.labels)  # type: ignore[return-value]  # two tensors make pairs
@@ -201,7 +211,11 @@ class CachedPixels(Cached):
     """A `PixelStorage` with part of it in memory."""
 
     def __init__(
-        self, storage: contract.PixelStorage, resident: torch.Tensor, progress: OnProgress, stop: Stop
+        self,
+        storage: contract.PixelStorage,
+        resident: torch.Tensor,
+        progress: OnProgress,
+        stop: Stop,
     ) -> None:
         self.shape = storage.shape
         # Plain memory: forked workers share its pages, and PyTorch itself moves it to shared memory for other workers.
@@ -210,7 +224,9 @@ class CachedPixels(Cached):
         n = 0
         for start in range(0, len(resident), SAMPLES_AT_ONCE):
             report(progress, stop, start / len(resident), MESSAGE, ACTIVITY)
-            indices, _ = contract.read_readable(storage, resident[start : start + SAMPLES_AT_ONCE], self._images[n:])
+            indices, _ = contract.read_readable(
+                storage, resident[start : start + SAMPLES_AT_ONCE], self._images[n:]
+            )
             kept.append(indices)
             n += len(indices)
         super().__init__(storage, torch.cat(kept) if kept else resident[:0])
@@ -224,7 +240,9 @@ class CachedPixels(Cached):
             torch.index_select(self._images, 0, slots.clamp_(min=0), out=out)
         if len(missed):
             read = self._storage.read(indices.index_select(0, missed))
-            out.numpy()[missed.numpy()] = read.numpy()  # torch's index_copy_ makes a read 2.7 times as slow
+            out.numpy()[missed.numpy()] = (
+                read.numpy()
+            )  # torch's index_copy_ makes a read 2.7 times as slow
         return out
 
 
@@ -232,7 +250,12 @@ class CachedEncoded(Cached):
     """An `EncodedStorage` with part of its encoded images in memory."""
 
     def __init__(
-        self, storage: contract.EncodedStorage, n_bytes: float, order: torch.Tensor, progress: OnProgress, stop: Stop
+        self,
+        storage: contract.EncodedStorage,
+        n_bytes: float,
+        order: torch.Tensor,
+        progress: OnProgress,
+        stop: Stop,
     ) -> None:
         kept: list[int] = []
         pieces: list[bytes] = []
@@ -262,7 +285,9 @@ class CachedEncoded(Cached):
         return cached_bytes
 
 
-def cached(storage: Any, form: str, budget_mb: float, seed: int, *, progress: OnProgress, stop: Stop) -> Cached:
+def cached(
+    storage: Any, form: str, budget_mb: float, seed: int, *, progress: OnProgress, stop: Stop
+) -> Cached:
     """Returns `storage` with as much of it in memory as `budget_mb` (10^6 bytes each) allows. Raises what it raises."""
     n = len(storage)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))

@@ -75,7 +75,9 @@ class Process:
 
 # The lock is held while forking, so that a child never inherits it held by a thread that the child does not have.
 os.register_at_fork(
-    before=Process.opening.acquire, after_in_parent=Process.opening.release, after_in_child=Process.begin
+    before=Process.opening.acquire,
+    after_in_parent=Process.opening.release,
+    after_in_child=Process.begin,
 )
 
 
@@ -235,11 +237,16 @@ LABELS = "labels.npz"
 """Arrays `train_ids`, `train_labels`, `test_ids` and `test_labels`."""
 
 
-def write_labels(directory: Path, splits: Mapping[str, tuple[list[str], NDArray[np.int64]]]) -> None:
+def write_labels(
+    directory: Path, splits: Mapping[str, tuple[list[str], NDArray[np.int64]]]
+) -> None:
     """Writes IDs and labels (n,) of each split ("train", "test") into `directory`. Raises `OSError`."""
     arrays: dict[str, NDArray[np.str_] | NDArray[np.int64]] = {}
     for split, (ids, labels) in splits.items():
-        arrays |= {f"{split}_ids": np.array(ids, dtype=np.str_), f"{split}_labels": labels.astype(np.int64)}
+        arrays |= {
+            f"{split}_ids": np.array(ids, dtype=np.str_),
+            f"{split}_labels": labels.astype(np.int64),
+        }
     np.savez(directory / LABELS, allow_pickle=False, **arrays)
 
 
@@ -263,9 +270,21 @@ def _read(root: Path, *, train: bool) -> tuple[NDArray[np.str_], NDArray[np.int6
             labels = file[f"{split}_labels"]
     except KeyError as error:
         raise unusable(path, f"it holds no {split} split") from error
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, AttributeError) as error:
+    except (
+        ValueError,
+        EOFError,
+        zipfile.BadZipFile,
+        zlib.error,
+        NotImplementedError,
+        AttributeError,
+    ) as error:
         raise unusable(path, "it is damaged") from error
-    if ids.dtype.kind != "U" or labels.dtype != np.int64 or labels.ndim != 1 or ids.shape != labels.shape:
+    if (
+        ids.dtype.kind != "U"
+        or labels.dtype != np.int64
+        or labels.ndim != 1
+        or ids.shape != labels.shape
+    ):
         raise unusable(
             path,
             f"its {split} split has {labels.dtype} {labels.shape} labels and {ids.shape} IDs, not int64 and one each",

@@ -18,7 +18,14 @@ from vitprof.config.catalog import DatasetInfo
 from vitprof.config.parts import BLOCK, blocks, prepared_as
 from vitprof.engine.data.datasets import open_source
 from vitprof.engine.storage import arrays, contract
-from vitprof.engine.storage.contract import Format, Place, SplitFacts, SplitWriter, StoredSplit, image_bytes
+from vitprof.engine.storage.contract import (
+    Format,
+    Place,
+    SplitFacts,
+    SplitWriter,
+    StoredSplit,
+    image_bytes,
+)
 from vitprof.errors import DataError, SampleError
 
 FILES_IN_A_FOLDER = 1000
@@ -55,7 +62,9 @@ class FolderWriter(SplitWriter):
             write_file(path, image if isinstance(image, bytes) else image.tobytes())
 
 
-RAW_FORMAT = Format(1, "pixels", FolderWriter, lambda info: blocks(image_bytes(info)), resumable=True)
+RAW_FORMAT = Format(
+    1, "pixels", FolderWriter, lambda info: blocks(image_bytes(info)), resumable=True
+)
 
 
 def _paths(root: Path, train: bool, suffix: str = "") -> list[str]:
@@ -86,17 +95,23 @@ class RawFilesStorage(StoredSplit):
                 finally:
                     os.close(descriptor)
             except OSError as error:
-                raise self._unusable(f"{path} cannot be read ({error.strerror or error})", SampleError) from error
+                raise self._unusable(
+                    f"{path} cannot be read ({error.strerror or error})", SampleError
+                ) from error
             if n_read != n_bytes:
                 length = f"more than {n_bytes:,}" if n_read > n_bytes else f"{n_read:,}"
-                raise self._unusable(f"{path} is damaged ({length} bytes instead of {n_bytes:,})", SampleError)
+                raise self._unusable(
+                    f"{path} is damaged ({length} bytes instead of {n_bytes:,})", SampleError
+                )
             first += n_bytes
         self._place.reading(first, len(indices))
         return out
 
 
 # A digit's PNG is about 500 bytes long: one block.
-IMAGE_FORMAT = Format(1, "encoded", partial(FolderWriter, suffix=".png"), lambda info: BLOCK, resumable=True)
+IMAGE_FORMAT = Format(
+    1, "encoded", partial(FolderWriter, suffix=".png"), lambda info: BLOCK, resumable=True
+)
 
 
 class FilesStorage(StoredSplit):
@@ -122,9 +137,15 @@ class FilesStorage(StoredSplit):
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise self._unusable(f"{path} cannot be read ({error.strerror or error})", SampleError) from error
+            raise self._unusable(
+                f"{path} cannot be read ({error.strerror or error})", SampleError
+            ) from error
         if len(encoded) != size or not encoded:
-            what = f"became shorter while it was read ({len(encoded):,} of {size:,} bytes)" if size else "is empty"
+            what = (
+                f"became shorter while it was read ({len(encoded):,} of {size:,} bytes)"
+                if size
+                else "is empty"
+            )
             raise self._unusable(f"{path} {what}", SampleError)
         self._place.reading(size, 1)
         return encoded
@@ -150,7 +171,9 @@ class PtWriter(SplitWriter):
         (directory / "data").mkdir(exist_ok=True)
 
     def add(self, start: int, images: NDArray[np.uint8]) -> None:
-        for name, image in zip(self._split.ids[start:], torch.from_numpy(np.ascontiguousarray(images)), strict=False):
+        for name, image in zip(
+            self._split.ids[start:], torch.from_numpy(np.ascontiguousarray(images)), strict=False
+        ):
             file = io.BytesIO()  # torch.save to a path hides why a file could not be written
             torch.save(image.clone(), file)  # a view would save the whole chunk
             write_file(f"{self._directory}/data/{name}.pt", file.getbuffer())
@@ -168,7 +191,9 @@ def _add_to(path: Path, entries: dict[str, Any]) -> None:
     os.replace(temporary, path)
 
 
-PT_FORMAT = Format(1, "pixels", PtWriter, lambda info: blocks(image_bytes(info) + OVERHEAD_BYTES), resumable=True)
+PT_FORMAT = Format(
+    1, "pixels", PtWriter, lambda info: blocks(image_bytes(info) + OVERHEAD_BYTES), resumable=True
+)
 
 
 class _Loaded(StoredSplit):
@@ -215,8 +240,14 @@ class PtStorage(_Loaded):
         for row, i in zip(out, indices.tolist(), strict=True):
             path = self._paths[i]
             image = self._load(path, SampleError)
-            if not isinstance(image, torch.Tensor) or image.dtype != torch.uint8 or image.shape != self.shape:
-                raise self._unusable(f"{path} holds {_described(image)}, not uint8 {self.shape}", SampleError)
+            if (
+                not isinstance(image, torch.Tensor)
+                or image.dtype != torch.uint8
+                or image.shape != self.shape
+            ):
+                raise self._unusable(
+                    f"{path} holds {_described(image)}, not uint8 {self.shape}", SampleError
+                )
             row.copy_(image)
             if self._place.throttle is not None:
                 self._place.reading(os.path.getsize(path), 1)
@@ -236,7 +267,9 @@ class SingleWriter(arrays.Writer):
         self.close()
         images = torch.from_numpy(np.load(self._array, mmap_mode="c", allow_pickle=False))
         labels = torch.from_numpy(self._split.labels.copy())
-        with self._path.open("wb") as file:  # torch.save to a path hides why a file could not be written
+        with self._path.open(
+            "wb"
+        ) as file:  # torch.save to a path hides why a file could not be written
             torch.save({"images": images, "labels": labels, "ids": self._split.ids}, file)
         self._array.unlink()
 
@@ -278,7 +311,9 @@ class SingleStorage(_Loaded):
         if self._mapped:
             self._place.reading(len(indices) * self._image_bytes)
         elif (first := _first_of_run(indices)) is not None:
-            batch: torch.Tensor = images[first : first + len(indices)]  # not gathered: the point of this storage
+            batch: torch.Tensor = images[
+                first : first + len(indices)
+            ]  # not gathered: the point of this storage
             if len(batch) == len(indices):
                 return batch if out is None else out.copy_(batch)
         return torch.index_select(images, 0, indices, out=out)
@@ -294,7 +329,11 @@ def _first_of_run(indices: torch.Tensor) -> int | None:
     """Returns the first index if each is one more than the last; None if not, or if there are none."""
     n = len(indices)
     first = int(indices[0]) if n else -1
-    if first < 0 or int(indices[-1]) - first != n - 1 or not torch.equal(indices, torch.arange(first, first + n)):
+    if (
+        first < 0
+        or int(indices[-1]) - first != n - 1
+        or not torch.equal(indices, torch.arange(first, first + n))
+    ):
         return None
     return first
 

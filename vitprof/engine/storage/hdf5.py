@@ -104,11 +104,15 @@ def image_set(file: Any, path: Path, name: str, shape: tuple[int, ...], *, chunk
     """Returns the HDF5 data set `name`: uint8 of `shape`, in the layout that `chunked` says, all there."""
     found = array(file, path, name, "uint8", shape)
     plain = found.id.get_create_plist()
-    layout = {h5d.CONTIGUOUS: "contiguous", h5d.CHUNKED: "chunked"}.get(plain.get_layout(), "of another layout")
+    layout = {h5d.CONTIGUOUS: "contiguous", h5d.CHUNKED: "chunked"}.get(
+        plain.get_layout(), "of another layout"
+    )
     if plain.get_external_count():
         layout = "in another file"
     if layout != ("chunked" if chunked else "contiguous"):
-        raise contract.unusable(path, f"{name} is {layout}, not {'chunked' if chunked else 'contiguous'}")
+        raise contract.unusable(
+            path, f"{name} is {layout}, not {'chunked' if chunked else 'contiguous'}"
+        )
     if not chunked and found.size:
         offset = found.id.get_offset()
         if offset is None or offset + found.size > path.stat().st_size:
@@ -116,13 +120,17 @@ def image_set(file: Any, path: Path, name: str, shape: tuple[int, ...], *, chunk
     return found
 
 
-def array(file: Any, path: Path, name: str, dtype: str, shape: tuple[int, ...] | None = None) -> Any:
+def array(
+    file: Any, path: Path, name: str, dtype: str, shape: tuple[int, ...] | None = None
+) -> Any:
     """Returns the HDF5 data set `name`. Raises `DataError` unless it has that dtype and shape (None: any one axis)."""
     found = file.get(name)
     if not isinstance(found, h5py.Dataset):
         raise contract.unusable(path, f"it holds no data set {name}")
     if found.dtype != dtype or (found.ndim != 1 if shape is None else found.shape != shape):
-        raise contract.unusable(path, f"{name} is {found.dtype} {found.shape}, not {dtype} {shape or 'with one axis'}")
+        raise contract.unusable(
+            path, f"{name} is {found.dtype} {found.shape}, not {dtype} {shape or 'with one axis'}"
+        )
     return found
 
 
@@ -141,7 +149,9 @@ class Writer(contract.SplitWriter):
             self._file.add(f"Y_{split.name}", data=split.labels)
             chunks = (min(rows, split.n), *split.shape) if chunked else None
             shape = (split.n, *split.shape)
-            self._images = self._file.add(f"X_{split.name}", shape=shape, dtype=np.uint8, chunks=chunks)
+            self._images = self._file.add(
+                f"X_{split.name}", shape=shape, dtype=np.uint8, chunks=chunks
+            )
         except BaseException:
             self._file.close()
             raise
@@ -153,8 +163,12 @@ class Writer(contract.SplitWriter):
         self._file.close()
 
 
-CONTIGUOUS_FORMAT = contract.Format(1, "pixels", functools.partial(Writer, chunked=False), contract.image_bytes)
-CHUNKED_FORMAT = contract.Format(1, "pixels", functools.partial(Writer, chunked=True), contract.image_bytes)
+CONTIGUOUS_FORMAT = contract.Format(
+    1, "pixels", functools.partial(Writer, chunked=False), contract.image_bytes
+)
+CHUNKED_FORMAT = contract.Format(
+    1, "pixels", functools.partial(Writer, chunked=True), contract.image_bytes
+)
 
 
 class _Storage(contract.StoredSplit):
@@ -186,7 +200,9 @@ class ContiguousStorage(_Storage):
         with opened(self._path) as file:
             images = self._images_of(file)
             # A plain array, since every gather would go through a memmap's own methods.
-            return np.asarray(np.memmap(self._path, np.uint8, "r", images.id.get_offset(), images.shape))
+            return np.asarray(
+                np.memmap(self._path, np.uint8, "r", images.id.get_offset(), images.shape)
+            )
 
     def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         rows = self._here()
@@ -225,7 +241,10 @@ class ChunkedStorage(_Storage):
             source = images.id.get_space()
             target = h5s.create_simple(rows.shape)
             for start, stop, first in zip(
-                starts.tolist(), [*starts[1:].tolist(), len(wanted)], wanted[starts].tolist(), strict=True
+                starts.tolist(),
+                [*starts[1:].tolist(), len(wanted)],
+                wanted[starts].tolist(),
+                strict=True,
             ):
                 block = (stop - start, *self.shape)
                 source.select_hyperslab((first, 0, 0, 0), block)
@@ -286,10 +305,14 @@ class EncodedStorage(contract.StoredSplit):
         with opened(self._path) as file:
             self.labels = torch.from_numpy(array(file, self._path, f"Y_{self._split}", "int64")[:])
             name = f"offsets_{self._split}"
-            offsets: NDArray[np.int64] = array(file, self._path, name, "int64", (len(self.labels) + 1,))[:]
+            offsets: NDArray[np.int64] = array(
+                file, self._path, name, "int64", (len(self.labels) + 1,)
+            )[:]
             if offsets[0] != 0 or (np.diff(offsets) < 0).any():
                 raise contract.unusable(self._path, f"{name} does not rise from 0")
-            images = image_set(file, self._path, f"X_{self._split}", (int(offsets[-1]),), chunked=False)
+            images = image_set(
+                file, self._path, f"X_{self._split}", (int(offsets[-1]),), chunked=False
+            )
             self._positions = offsets + (images.id.get_offset() or 0)
 
     def read_encoded(self, index: int) -> bytes:

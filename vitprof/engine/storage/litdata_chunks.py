@@ -30,7 +30,9 @@ class Writer(contract.SplitWriter):
     def finish(self) -> None:
         self._writer.done()
         (index,) = self._folder.glob("*.index.json")
-        index.rename(self._folder / "index.json")  # LitData's merge would wait for as many writers as WORLD_SIZE says
+        index.rename(
+            self._folder / "index.json"
+        )  # LitData's merge would wait for as many writers as WORLD_SIZE says
 
 
 FORMAT = contract.Format(1, "encoded", Writer, lambda info: 106_000)
@@ -52,7 +54,9 @@ class ChunkStorage(contract.StoredSplit):
                 raise DataError(f"{ends[-1]} samples, not {len(self)}")
             reader.enable_posix_fast(list(range(len(ends))), keep=len(ends), prefetch=False)
         except Exception as error:  # LitData has no class of its own for it
-            raise self._unusable(f"{self._folder / 'index.json'} cannot be read ({one_line(error)})") from error
+            raise self._unusable(
+                f"{self._folder / 'index.json'} cannot be read ({one_line(error)})"
+            ) from error
         return reader, ends, Lock()
 
     def read_encoded(self, index: int) -> bytes:
@@ -61,7 +65,9 @@ class ChunkStorage(contract.StoredSplit):
             with lock:  # the reader has one chunk that is the current one
                 encoded = bytes(reader.read(ChunkedIndex(index, bisect_right(ends, index))))
         except Exception as error:
-            raise self._unusable(f"{self.name_of(index)} cannot be read ({one_line(error)})", SampleError) from error
+            raise self._unusable(
+                f"{self.name_of(index)} cannot be read ({one_line(error)})", SampleError
+            ) from error
         self._place.reading(len(encoded))
         return encoded
 

@@ -69,7 +69,9 @@ class Writer(contract.SplitWriter):
         self._key = f"{split.name}-%08d".encode()
         try:
             # No lock file: `prepare` holds a lock of its own. No sync: it waits for the disk once, at the end.
-            self._env = lmdb.open(str(self._path), subdir=False, lock=False, sync=False, map_size=FIRST_MAP_BYTES)
+            self._env = lmdb.open(
+                str(self._path), subdir=False, lock=False, sync=False, map_size=FIRST_MAP_BYTES
+            )
         except lmdb.Error as error:
             raise _refused(self._path, error) from error
         meta = {"n": split.n, "shape": list(split.shape)}
@@ -152,7 +154,14 @@ class _Storage(contract.StoredSplit):
             _ensure_whole(self._path)
             try:
                 shared = _shared[key] = Shared(
-                    lmdb.open(str(self._path), subdir=False, readonly=True, lock=False, readahead=False, meminit=False)
+                    lmdb.open(
+                        str(self._path),
+                        subdir=False,
+                        readonly=True,
+                        lock=False,
+                        readahead=False,
+                        meminit=False,
+                    )
                 )
             except lmdb.Error as error:
                 raise contract.unusable(self._path, str(error)) from error
@@ -210,7 +219,11 @@ class PixelStorage(_Storage):
         """Raises an error that names the first sample of the batch that is missing or of another length."""
         for number, value in zip(numbers, values, strict=True):
             if value is None or len(value) != self._n_bytes:
-                what = "is missing" if value is None else f"holds {len(value)} bytes, not {self._n_bytes}"
+                what = (
+                    "is missing"
+                    if value is None
+                    else f"holds {len(value)} bytes, not {self._n_bytes}"
+                )
                 raise self._unusable(f"{self.name_of(number)} {what}", SampleError)
         raise AssertionError("every value is right")
 

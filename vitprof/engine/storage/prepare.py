@@ -71,9 +71,13 @@ def prepare_storage(
     lock = home.ensure_dir(root.parent) / f"{stored_as}.lock"
     with data.locked(lock, f"preparing {stored_as}", progress, stop):
         wanted = _identity(stored_as, form.version, info, source_root)
-        manifest = read_manifest(root, ("made_of", "files", "folders"), ("size_bytes", "prepare_s", "n_unreadable"))
+        manifest = read_manifest(
+            root, ("made_of", "files", "folders"), ("size_bytes", "prepare_s", "n_unreadable")
+        )
         if manifest is None or manifest["made_of"] != wanted:
-            manifest = _Making(form, info, source_root, root, wanted, progress, stop, clock).run(skip_unreadable)
+            manifest = _Making(form, info, source_root, root, wanted, progress, stop, clock).run(
+                skip_unreadable
+            )
         _check(root, manifest)
     if manifest["n_unreadable"] and not skip_unreadable:
         raise DataError(
@@ -106,7 +110,9 @@ class _Making:
 
     def run(self, skip_unreadable: bool) -> dict[str, Any]:
         """Makes the storage and returns its manifest."""
-        sources = {s: open_source(self._info, self._source_root, train=s == "train") for s in SPLITS}
+        sources = {
+            s: open_source(self._info, self._source_root, train=s == "train") for s in SPLITS
+        }
         journal = Journal.read(self._partial, self._made_of) if self._form.resumable else None
         if journal is None or (journal.unreadable and not skip_unreadable):
             journal = self._start_over({})
@@ -151,18 +157,28 @@ class _Making:
             if self._partial.exists():
                 shutil.rmtree(self._partial)
             self._partial.mkdir()
-            journal = Journal(self._made_of, unreadable={s: found for s, found in unreadable.items() if found})
+            journal = Journal(
+                self._made_of, unreadable={s: found for s, found in unreadable.items() if found}
+            )
             if self._form.resumable:
                 journal.write(self._partial)
         return journal
 
-    def _write(self, all_sources: dict[str, Source], journal: Journal, began: float) -> dict[str, Any]:
-        sources = {s: Readable(source, journal.unreadable.get(s, {})) for s, source in all_sources.items()}
+    def _write(
+        self, all_sources: dict[str, Source], journal: Journal, began: float
+    ) -> dict[str, Any]:
+        sources = {
+            s: Readable(source, journal.unreadable.get(s, {})) for s, source in all_sources.items()
+        }
         if not sources["train"].ids or not sources["test"].ids:
-            raise DataError(f"no sample under {self._source_root} can be read; {data.made_again(self._source_root)}")
+            raise DataError(
+                f"no sample under {self._source_root} can be read; {data.made_again(self._source_root)}"
+            )
         self._n = sum(len(source.ids) for source in sources.values())
         self._n_done = journal.done + (len(sources["train"].ids) if journal.split == "test" else 0)
-        data.ensure_space(self._partial, int((self._n - self._n_done) * self._form.bytes_a_sample(self._info)))
+        data.ensure_space(
+            self._partial, int((self._n - self._n_done) * self._form.bytes_a_sample(self._info))
+        )
         for name in SPLITS[SPLITS.index(journal.split) :]:
             if journal.split != name:
                 journal.split = name
@@ -172,10 +188,14 @@ class _Making:
             shape = (info.image_size, info.image_size, info.channels)
             facts = contract.SplitFacts(name, len(source.ids), shape, source.ids, source.labels)
             self._write_split(facts, source, journal, began)
-        contract.write_labels(self._partial, {s: (source.ids, source.labels) for s, source in sources.items()})
+        contract.write_labels(
+            self._partial, {s: (source.ids, source.labels) for s, source in sources.items()}
+        )
         return self._seal(journal, sources, began)
 
-    def _write_split(self, facts: contract.SplitFacts, source: Source, journal: Journal, began: float) -> None:
+    def _write_split(
+        self, facts: contract.SplitFacts, source: Source, journal: Journal, began: float
+    ) -> None:
         tell = self._tell(facts.name)
         writer = self._form.open_writer(self._partial, facts)
 
@@ -210,18 +230,29 @@ class _Making:
         # before the manifest, which records the room on disk: some file systems know it late
         _to_disk(self._partial)
         reasons = [reason for found in journal.unreadable.values() for reason in found.values()]
-        facts = {"made_of": self._made_of, **{f"n_{split}": len(source.ids) for split, source in sources.items()}}
-        facts |= {"n_unreadable": len(reasons), "unreadable": reasons[:10], "prepare_s": self._clock() - began}
+        facts = {
+            "made_of": self._made_of,
+            **{f"n_{split}": len(source.ids) for split, source in sources.items()},
+        }
+        facts |= {
+            "n_unreadable": len(reasons),
+            "unreadable": reasons[:10],
+            "prepare_s": self._clock() - began,
+        }
         manifest = _write_manifest(self._partial, facts)
         data.fsync(self._partial / MANIFEST)
         data.fsync(self._partial)
         data.put_in_place(self._partial, self._root)
-        skipped = f", {len(reasons):,} unreadable samples left out ({reasons[0]})" if reasons else ""
+        skipped = (
+            f", {len(reasons):,} unreadable samples left out ({reasons[0]})" if reasons else ""
+        )
         self._progress(1.0, f"{self._root.name} is ready{skipped}")
         return manifest
 
     def _tell(self, split: str) -> OnProgress:
-        return lambda fraction, message: self._progress(0.99 * fraction, f"{self._root.name}: {split}, {message}")
+        return lambda fraction, message: self._progress(
+            0.99 * fraction, f"{self._root.name}: {split}, {message}"
+        )
 
 
 class Readable:
@@ -229,7 +260,9 @@ class Readable:
 
     def __init__(self, source: Source, without: Collection[int]) -> None:
         self._source = source
-        self._kept = np.setdiff1d(np.arange(len(source.ids)), np.fromiter(without, np.int64, len(without)))
+        self._kept = np.setdiff1d(
+            np.arange(len(source.ids)), np.fromiter(without, np.int64, len(without))
+        )
         self.ids = [source.ids[i] for i in self._kept]
         self.labels: NDArray[np.int64] = source.labels[self._kept]
 
@@ -238,7 +271,11 @@ class Readable:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def encoded(self, start: int, stop: int) -> list[bytes]:
-        return [file for first, last in self._runs(start, stop) for file in self._source.encoded(first, last)]
+        return [
+            file
+            for first, last in self._runs(start, stop)
+            for file in self._source.encoded(first, last)
+        ]
 
     def _runs(self, start: int, stop: int) -> list[tuple[int, int]]:
         kept = self._kept[start:stop]
@@ -268,8 +305,17 @@ class Journal:
             entry = json.loads((directory / JOURNAL).read_text(encoding="utf-8"))
             if entry["made_of"] != made_of or entry["boot"] != _boot():
                 return None
-            unreadable = {s: {int(i): str(why) for i, why in found.items()} for s, found in entry["unreadable"].items()}
-            return cls(made_of, str(entry["split"]), int(entry["done"]), float(entry["spent_s"]), unreadable)
+            unreadable = {
+                s: {int(i): str(why) for i, why in found.items()}
+                for s, found in entry["unreadable"].items()
+            }
+            return cls(
+                made_of,
+                str(entry["split"]),
+                int(entry["done"]),
+                float(entry["spent_s"]),
+                unreadable,
+            )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None  # unusable: start over
 
@@ -305,7 +351,12 @@ def _identity(storage: str, version: int, info: DatasetInfo, source_root: Path) 
     manifest = read_manifest(source_root)
     if manifest is None:
         raise DataError(f"{source_root} is empty; {data.made_again(source_root)}")
-    made_by = {"storage": storage, "version": version, "dataset": info.name, "maker": manifest["maker"]}
+    made_by = {
+        "storage": storage,
+        "version": version,
+        "dataset": info.name,
+        "maker": manifest["maker"],
+    }
     shape = [info.image_size, info.image_size, info.channels]
     return made_by | {"n": [info.n_train, info.n_test], "shape": shape}
 
@@ -327,16 +378,24 @@ def _check(root: Path, manifest: dict[str, Any]) -> None:
         if name not in files:
             raise DataError(f"{root / name} is missing; {remedy}")
         if files[name] != size:
-            raise DataError(f"{root / name} is damaged ({files[name]:,} bytes instead of {size:,}); {remedy}")
+            raise DataError(
+                f"{root / name} is damaged ({files[name]:,} bytes instead of {size:,}); {remedy}"
+            )
     for name, n in manifest["folders"].items():
         if (there := folders.get(name, 0)) < n:
-            raise DataError(f"{root / name} is damaged ({there:,} files instead of {n:,}); {remedy}")
+            raise DataError(
+                f"{root / name} is damaged ({there:,} files instead of {n:,}); {remedy}"
+            )
 
 
 def allocated_bytes(root: Path) -> int:
     """Returns the bytes of the blocks that the files under `root` take on disk. Raises `DataError`."""
     with data.reading(root):
-        return sum(os.stat(f"{top}/{name}").st_blocks * 512 for top, _, names in _walk(root) for name in names)
+        return sum(
+            os.stat(f"{top}/{name}").st_blocks * 512
+            for top, _, names in _walk(root)
+            for name in names
+        )
 
 
 def _to_disk(directory: Path) -> None:
@@ -369,7 +428,9 @@ def _files(root: Path) -> tuple[dict[str, int], dict[str, int]]:
     """Returns the size of each file in `root` but the manifest, and the number of entries in each folder below it."""
     (_, _, names), *below = _walk(root)
     files = {name: (root / name).stat().st_size for name in names if name != MANIFEST}
-    return files, {f"{os.path.relpath(top, root)}/": len(inside) + len(names) for top, inside, names in below}
+    return files, {
+        f"{os.path.relpath(top, root)}/": len(inside) + len(names) for top, inside, names in below
+    }
 
 
 def _walk(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:

@@ -41,7 +41,8 @@ class Writer(contract.SplitWriter):
         for at, image in enumerate(images, start):
             if at % SHARD == 0 or self._shard is None:
                 self.close()
-                self._shard = tarfile.open(shard_path(self._directory, self._split.name, at // SHARD), "w")  # noqa: SIM115
+                path = shard_path(self._directory, self._split.name, at // SHARD)
+                self._shard = tarfile.open(path, "w")  # noqa: SIM115
             self._index[at] = self._shard.offset + HEADER_BYTES, len(image)
             label = str(int(self._split.labels[at])).encode()
             for name, data in ((suffix(image) or ".jpg", image), (".cls", label)):
@@ -75,8 +76,12 @@ class TarStorage(contract.StoredSplit):
         except ValueError as error:
             raise contract.unusable(path, "it is damaged") from error
         if self._index.dtype != np.int64 or self._index.shape != wanted:
-            raise contract.unusable(path, f"it holds {self._index.dtype} {self._index.shape}, not int64 {wanted}")
-        self._shards = [shard_path(place.root, self._split, at) for at in range(-(-len(self.labels) // SHARD))]
+            raise contract.unusable(
+                path, f"it holds {self._index.dtype} {self._index.shape}, not int64 {wanted}"
+            )
+        self._shards = [
+            shard_path(place.root, self._split, at) for at in range(-(-len(self.labels) // SHARD))
+        ]
 
     def _open(self) -> list[io.FileIO]:
         with contextlib.ExitStack() as opened:
@@ -92,9 +97,13 @@ class TarStorage(contract.StoredSplit):
         try:
             data = os.pread(self._here()[index // SHARD].fileno(), size, begin)
         except OSError as error:
-            raise self._unusable(f"{self.name_of(index)} cannot be read ({error.strerror})", SampleError) from error
+            raise self._unusable(
+                f"{self.name_of(index)} cannot be read ({error.strerror})", SampleError
+            ) from error
         if len(data) != size or not data:
-            raise self._unusable(f"{self.name_of(index)} is empty, or its shard too short", SampleError)
+            raise self._unusable(
+                f"{self.name_of(index)} is empty, or its shard too short", SampleError
+            )
         self._place.reading(size)
         return data
 

@@ -29,7 +29,9 @@ class IdxStorage(StoredSplit):
 
     pixels: Pixels = "normalised"
 
-    def __init__(self, info: DatasetInfo, place: Place, train: bool, *, augment: bool = False) -> None:
+    def __init__(
+        self, info: DatasetInfo, place: Place, train: bool, *, augment: bool = False
+    ) -> None:
         super().__init__(info, place, train)
         steps = [transforms.ToTensor(), transforms.Normalize(info.mean, info.std)]
         if augment:
@@ -37,7 +39,9 @@ class IdxStorage(StoredSplit):
             crop = transforms.RandomCrop(info.image_size, padding=PADDING_PX)
             steps = [transforms.RandomRotation(ROTATION_DEG), crop, *flip, *steps]
         try:
-            self._dataset = datasets.MNIST(str(place.root), train=train, transform=transforms.Compose(steps))
+            self._dataset = datasets.MNIST(
+                str(place.root), train=train, transform=transforms.Compose(steps)
+            )
             if len(self._dataset.data) != len(self._dataset.targets):
                 raise ValueError("images and labels do not belong together")
         except Exception as error:  # torchvision raises whatever its parser stumbles over
@@ -45,7 +49,9 @@ class IdxStorage(StoredSplit):
             raise self._unusable(f"torchvision cannot read {place.root} ({error})") from error
         self.labels = self._dataset.targets
 
-    def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[torch.Tensor, int | torch.Tensor]]:
+    def dataset(
+        self, stopwatch: Stopwatch | None = None
+    ) -> Dataset[tuple[torch.Tensor, int | torch.Tensor]]:
         dataset = self._dataset
         if stopwatch is not None:
             # Nothing is read any more: time outside the transforms is the conversion from array to PIL image.
@@ -65,7 +71,9 @@ class ImageFolderStorage(StoredSplit):
 
     pixels: Pixels = "normalised"
 
-    def __init__(self, info: DatasetInfo, place: Place, train: bool, *, augment: bool = False) -> None:
+    def __init__(
+        self, info: DatasetInfo, place: Place, train: bool, *, augment: bool = False
+    ) -> None:
         super().__init__(info, place, train)
         root = place.root / self._split
         size = info.image_size
@@ -74,14 +82,20 @@ class ImageFolderStorage(StoredSplit):
             if augment and train
             else [transforms.Resize(size * 256 // 224), transforms.CenterCrop(size)]
         )
-        to_input = transforms.Compose([*crop, transforms.ToTensor(), transforms.Normalize(info.mean, info.std)])
+        to_input = transforms.Compose(
+            [*crop, transforms.ToTensor(), transforms.Normalize(info.mean, info.std)]
+        )
         # A small set has classes without a sample; its labels must still be those of the full set.
         loader = _Loader(place)
         PhotosSource(info, place.root, train)  # raises what says what is wrong with the folders
-        self._dataset = datasets.ImageFolder(str(root), transform=to_input, loader=loader, allow_empty=True)
+        self._dataset = datasets.ImageFolder(
+            str(root), transform=to_input, loader=loader, allow_empty=True
+        )
         self.labels = torch.tensor(self._dataset.targets, dtype=torch.int64)
 
-    def dataset(self, stopwatch: Stopwatch | None = None) -> Dataset[tuple[torch.Tensor, int | torch.Tensor]]:
+    def dataset(
+        self, stopwatch: Stopwatch | None = None
+    ) -> Dataset[tuple[torch.Tensor, int | torch.Tensor]]:
         dataset = self._dataset
         if stopwatch is not None:
             stopwatch.noted = ("read", "decode", "transform")
@@ -130,7 +144,9 @@ class _Loader:
         except UnidentifiedImageError as error:
             raise unreadable(path, "it is empty, or not an image") from error
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            reason = getattr(error, "strerror", None) or next(iter(str(error).splitlines()), type(error).__name__)
+            reason = getattr(error, "strerror", None) or next(
+                iter(str(error).splitlines()), type(error).__name__
+            )
             raise unreadable(path, reason) from error
 
 

@@ -12,7 +12,13 @@ from vitprof.experiments.cluster.rounds import is_done_on
 from vitprof.experiments.tournament.planning import plan
 from vitprof.experiments.tournament.tournament_view import TournamentView
 from vitprof.store import RunStore
-from vitprof.store.tournaments import TournamentStatus, claim, interrupt_round, newest_runs, set_status
+from vitprof.store.tournaments import (
+    TournamentStatus,
+    claim,
+    interrupt_round,
+    newest_runs,
+    set_status,
+)
 
 POLL_S = 0.5
 MOST_LOST = 5
@@ -33,11 +39,18 @@ class ClusterTournament:
         self._spec = claim(store, tournament_id).spec
         if self._spec.script is not None:
             set_status(store, tournament_id, "paused", owner=None)
-            raise ConfigError("on", "", "a script of your own runs on this machine only; leave --on out")
+            raise ConfigError(
+                "on", "", "a script of your own runs on this machine only; leave --on out"
+            )
         self._view = TournamentView(store, tournament_id)
         planned = plan(self._spec)
         self._keys = [t.key for t in planned if not t.refused]
-        set_status(store, tournament_id, "running", refused={t.key: t.refused for t in planned if t.refused})
+        set_status(
+            store,
+            tournament_id,
+            "running",
+            refused={t.key: t.refused for t in planned if t.refused},
+        )
         self._tasks: dict[int, tuple[Task, Sequence[str]]] = {}
         self._lost: Counter[int] = Counter()
         self._reasons: dict[str, str] = {}
@@ -54,15 +67,26 @@ class ClusterTournament:
         except VitprofError as failure:
             error = note = one_line(failure)
         finally:
-            set_status(self._store, self._id, status, note=note)  # tasks that are left see it and end their runs
+            set_status(
+                self._store, self._id, status, note=note
+            )  # tasks that are left see it and end their runs
             self._wait_for_the_last()
             set_status(self._store, self._id, status, owner=None, refused=self._nowhere())
         return error
 
-    def _run(self, stop: Callable[[], bool], report: Callable[[], None]) -> tuple[TournamentStatus, str]:
+    def _run(
+        self, stop: Callable[[], bool], report: Callable[[], None]
+    ) -> tuple[TournamentStatus, str]:
         planned = range(1, self._spec.repeats + 1)
-        waiting: list[tuple[int, Sequence[str]]] = [(n, self._keys) for n in planned if not self._is_whole(n)]
-        last = max([self._spec.repeats, *(n for mine in newest_runs(self._store, self._id).values() for n in mine)])
+        waiting: list[tuple[int, Sequence[str]]] = [
+            (n, self._keys) for n in planned if not self._is_whole(n)
+        ]
+        last = max(
+            [
+                self._spec.repeats,
+                *(n for mine in newest_runs(self._store, self._id).values() for n in mine),
+            ]
+        )
         while not stop():
             while waiting and (task := self._engine.start(self._id, *waiting[0])) is not None:
                 number, keys = waiting.pop(0)
@@ -72,7 +96,9 @@ class ClusterTournament:
             if not waiting and not self._tasks:
                 open_ = can_be_fastest(self._view.board()) if self._spec.until_decided else ()
                 if not open_ or last >= self._spec.repeats + MORE_ROUNDS:
-                    rounds = f"undecided after {last} rounds; more rounds may decide it" if open_ else ""
+                    rounds = (
+                        f"undecided after {last} rounds; more rounds may decide it" if open_ else ""
+                    )
                     return "done", rounds
                 last += 1
                 waiting.append((last, open_))
@@ -91,9 +117,13 @@ class ClusterTournament:
                 lines = task.result()
             except LostError as error:
                 self._lost[number] += 1
-                interrupt_round(self._store, self._id, number, f"its node was lost: {one_line(error)}")
+                interrupt_round(
+                    self._store, self._id, number, f"its node was lost: {one_line(error)}"
+                )
                 if self._lost[number] > MOST_LOST:
-                    raise JobError(f"round {number} was lost {MOST_LOST + 1} times; the last: {error}") from error
+                    raise JobError(
+                        f"round {number} was lost {MOST_LOST + 1} times; the last: {error}"
+                    ) from error
                 again.append((number, keys))
                 continue
             if lines is None:

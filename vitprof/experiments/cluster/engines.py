@@ -64,7 +64,9 @@ def _variables() -> dict[str, str]:
 
 
 def _missing(package: str, extra: str) -> ConfigError:
-    return ConfigError("on", extra, f"it needs the package {package}: python -m pip install {package}")
+    return ConfigError(
+        "on", extra, f"it needs the package {package}: python -m pip install {package}"
+    )
 
 
 class RayEngine:
@@ -88,11 +90,17 @@ class RayEngine:
                 ignore_reinit_error=True,
             )
         except Exception as error:  # of many kinds
-            raise JobError(f"Ray cannot be reached at {where or 'this machine'}: {one_line(error)}") from error
+            raise JobError(
+                f"Ray cannot be reached at {where or 'this machine'}: {one_line(error)}"
+            ) from error
 
     def start(self, tournament_id: int, number: int, keys: Sequence[str]) -> Task | None:
         self._in_use = {node: task for node, task in self._in_use.items() if task.runs}
-        alive = {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")}
+        alive = {
+            node["NodeID"]: node
+            for node in self._ray.nodes()
+            if node["Alive"] and node["Resources"].get("CPU")
+        }
         free = [node for node in alive if node not in self._in_use]
         if not free or len(self._in_use) >= self._most:
             return None
@@ -107,7 +115,9 @@ class RayEngine:
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
         )
         name = f"{alive[node].get('NodeManagerHostname', node)}/{node[:8]}"
-        task = _RayTask(self._ray, remote.remote(tournament_id, number, list(keys), name, self._variables))
+        task = _RayTask(
+            self._ray, remote.remote(tournament_id, number, list(keys), name, self._variables)
+        )
         self._in_use[node] = task
         return task
 
@@ -153,7 +163,9 @@ class SubmititEngine:
             self._executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
             if cluster == "slurm":
                 more = {"exclusive": "", **options}
-                self._executor.update_parameters(name="vitprof", nodes=1, slurm_additional_parameters=more)
+                self._executor.update_parameters(
+                    name="vitprof", nodes=1, slurm_additional_parameters=more
+                )
             else:
                 self._executor.update_parameters(timeout_min=24 * 60)
         except (RuntimeError, ValueError) as error:
@@ -164,7 +176,9 @@ class SubmititEngine:
         if len(self._running) >= self._most:
             return None
         try:
-            job = self._executor.submit(run_round, tournament_id, number, list(keys), "", _variables())
+            job = self._executor.submit(
+                run_round, tournament_id, number, list(keys), "", _variables()
+            )
         except Exception as error:  # sbatch refused it
             raise JobError(f"the job was not taken: {one_line(error)}") from error
         self._running.append(_SubmititTask(job))
@@ -186,7 +200,9 @@ class _SubmititTask:
             return None
         self.runs = False
         if not self._job.paths.result_pickle.exists():
-            raise LostError(f"job {self._job.job_id} ended without a result; its logs are in {self._job.paths.folder}")
+            raise LostError(
+                f"job {self._job.job_id} ended without a result; its logs are in {self._job.paths.folder}"
+            )
         if (failed := self._job.exception()) is not None:
             lines = str(failed).strip().splitlines()
             raise JobError(lines[-1] if lines else one_line(failed))
@@ -198,7 +214,9 @@ class _SubmititTask:
             return False
         with contextlib.suppress(subprocess.SubprocessError, OSError):
             command = ["squeue", "--noheader", "--jobs", str(self._job.job_id)]
-            seen = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_S, check=False)
+            seen = subprocess.run(
+                command, capture_output=True, text=True, timeout=CHECK_S, check=False
+            )
             return not seen.stdout.strip()
         return False
 

@@ -16,7 +16,9 @@ LOOK_S = 1.0
 """Seconds between two looks whether the tournament was paused."""
 
 
-def run_round(tournament_id: int, number: int, keys: Sequence[str], node: str, variables: Mapping[str, str]) -> str:
+def run_round(
+    tournament_id: int, number: int, keys: Sequence[str], node: str, variables: Mapping[str, str]
+) -> str:
     """Runs the settings `keys` of a round here, one after another, but for those that this node has done. Returns the
     reasons of those that cannot be run here, in lines of "key: reason". `node`: its name; "": the host's. `variables`:
     of the environment, where they are not set here. Raises `VitprofError`.
@@ -28,7 +30,10 @@ def run_round(tournament_id: int, number: int, keys: Sequence[str], node: str, v
     store = RunStore()
     try:
         machine = look_around()
-        planned = {t.key: t for t in plan(tournament(store, tournament_id).spec, lambda c: why_not_here(c, machine))}
+        planned = {
+            t.key: t
+            for t in plan(tournament(store, tournament_id).spec, lambda c: why_not_here(c, machine))
+        }
         chosen = [planned[key] for key in rotated(keys, number)]
         able = [trial for trial in chosen if not trial.refused]
         with job_manager(store) as manager:
@@ -53,7 +58,9 @@ def _left(
     store: RunStore, tournament_id: int, number: int, trials: Sequence[PlannedTrial], node: str
 ) -> Iterator[Trial]:
     for trial in trials:
-        if not is_done_on(store, tournament_id, trial.key, number, node):  # begun on another: a round has one node
+        if not is_done_on(
+            store, tournament_id, trial.key, number, node
+        ):  # begun on another: a round has one node
             yield Trial(trial.config, role_of(trial.key, number), trial.key)
 
 

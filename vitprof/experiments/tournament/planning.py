@@ -67,11 +67,16 @@ def plan(spec: TournamentSpec, why_not: WhyNot = lambda config: "") -> tuple[Pla
     has no page cache: "warm" is run as "as-is". Raises `ConfigError` for a baseline that is no trial.
     """
     if (script := spec.script) is not None:
-        return tuple(_of_own_script(spec.base, script, s) for s in own_script.settings_of(script, spec.base.steps))
+        return tuple(
+            _of_own_script(spec.base, script, s)
+            for s in own_script.settings_of(script, spec.base.steps)
+        )
     if spec.jobs:
         return tuple(_of_job(job, spec.jobs, why_not) for job in spec.jobs)
     trials: dict[str, PlannedTrial] = {}
-    wanted = itertools.product(spec.strategies, spec.batch_sizes, spec.workers or (None,), spec.page_caches)
+    wanted = itertools.product(
+        spec.strategies, spec.batch_sizes, spec.workers or (None,), spec.page_caches
+    )
     for setting in wanted:
         trial = _planned(spec.base, *setting, why_not)
         trials.setdefault(trial.key, trial)
@@ -88,7 +93,12 @@ def create_tournament(store: RunStore, spec: TournamentSpec, name: str = "") -> 
 
 
 def _planned(
-    base: RunConfig, name: str, batch_size: int, workers: int | None, page_cache: str, why_not: WhyNot
+    base: RunConfig,
+    name: str,
+    batch_size: int,
+    workers: int | None,
+    page_cache: str,
+    why_not: WhyNot,
 ) -> PlannedTrial:
     chosen = strategy(name)
     info = catalog.dataset_info(base.dataset, base.n_images)
@@ -103,13 +113,20 @@ def _planned(
     if in_memory and page_cache == "warm":
         page_cache = "as-is"
     least_steps = max(base.least_steps, LEAST_STEADY_STEPS) if base.seconds else base.least_steps
-    changes = {"strategy": name, "batch_size": batch_size, "page_cache": page_cache, "least_steps": least_steps}
+    changes = {
+        "strategy": name,
+        "batch_size": batch_size,
+        "page_cache": page_cache,
+        "least_steps": least_steps,
+    }
     requested = replace(base, **changes, **knobs)  # type: ignore[arg-type]
     key = trial_key(name, batch_size, n_workers, page_cache)
     try:
         config = resolve(requested)
     except ConfigError as error:
-        return PlannedTrial(key, requested, n_workers, f"{error.field} {error.value}: {error.allowed}")
+        return PlannedTrial(
+            key, requested, n_workers, f"{error.field} {error.value}: {error.allowed}"
+        )
     return PlannedTrial(key, config, n_workers, why_not(config))
 
 
@@ -119,9 +136,12 @@ def _of_job(job: RunConfig, jobs: Sequence[RunConfig], why_not: WhyNot) -> Plann
     alike = resolve(next(other for other in jobs if other.strategy == job.strategy)).to_dict()
     first |= {name: alike[name] for name in (*PARTS, *KNOBS)}  # these belong to the strategy
     more = [
-        name.replace("_", " ") if value is True else f"{name.replace('_', ' ')} {'off' if value is False else value}"
+        name.replace("_", " ")
+        if value is True
+        else f"{name.replace('_', ' ')} {'off' if value is False else value}"
         for name, value in config.to_dict().items()
-        if name not in ("name", "strategy", "batch_size", "workers", "page_cache") and value != first[name]
+        if name not in ("name", "strategy", "batch_size", "workers", "page_cache")
+        and value != first[name]
     ]
     key = trial_key(config.strategy, config.batch_size, config.workers, config.page_cache, more)
     return PlannedTrial(key, config, config.workers, why_not(config))
@@ -129,21 +149,34 @@ def _of_job(job: RunConfig, jobs: Sequence[RunConfig], why_not: WhyNot) -> Plann
 
 def in_turns(*configs: RunConfig, of_run: int | None = None) -> TournamentSpec:
     """Returns the tournament of whole jobs, the first the baseline. `of_run`: the run whose advice the others are."""
-    budget: dict[str, Any] = {"epochs": None, "steps": None, "seconds": PROOF_S, "least_steps": LEAST_STEADY_STEPS}
-    jobs = tuple(dict.fromkeys(replace(resolve(job), name="", evaluate=False, **budget) for job in configs))
+    budget: dict[str, Any] = {
+        "epochs": None,
+        "steps": None,
+        "seconds": PROOF_S,
+        "least_steps": LEAST_STEADY_STEPS,
+    }
+    jobs = tuple(
+        dict.fromkeys(replace(resolve(job), name="", evaluate=False, **budget) for job in configs)
+    )
     strategies = {job.strategy: 0 for job in jobs}
     sizes = {job.batch_size: 0 for job in jobs}
-    return TournamentSpec(jobs[0], tuple(strategies), tuple(sizes), early_stop=False, jobs=jobs, of_run=of_run)
+    return TournamentSpec(
+        jobs[0], tuple(strategies), tuple(sizes), early_stop=False, jobs=jobs, of_run=of_run
+    )
 
 
-def _of_own_script(base: RunConfig, script: own_script.OwnScript, setting: own_script.OwnSetting) -> PlannedTrial:
+def _of_own_script(
+    base: RunConfig, script: own_script.OwnScript, setting: own_script.OwnSetting
+) -> PlannedTrial:
     known = {**(script.loader or {}), **setting.changes}
     known["num_workers"] = known.get("workers", known.get("num_workers"))
     if known["num_workers"] == 0:
         known |= dict.fromkeys(own_script.NEED_WORKERS)
     config = own_script.with_loader(base, {"watched": known})
     name = tamed_name(f"{own_script.own_key_in_words(setting.key)}: {shlex.join(script.command)}")
-    config = replace(config, name=name, storage=own_script.KEPT_IN_RAM if setting.keeps_samples else None)
+    config = replace(
+        config, name=name, storage=own_script.KEPT_IN_RAM if setting.keeps_samples else None
+    )
     return PlannedTrial(setting.key, config, config.workers, setting.refused, setting)
 
 
@@ -155,7 +188,11 @@ def baseline_of(spec: TournamentSpec, planned: Sequence[PlannedTrial]) -> str:
 def rounds_words(spec: TournamentSpec) -> str:
     """Returns how many rounds there are, and how many there may be: "3 rounds, up to 10 until it is decided"."""
     rounds = formats.count(spec.repeats, "round")
-    return f"{rounds}, up to {spec.repeats + bounds.MORE_ROUNDS} until it is decided" if spec.until_decided else rounds
+    return (
+        f"{rounds}, up to {spec.repeats + bounds.MORE_ROUNDS} until it is decided"
+        if spec.until_decided
+        else rounds
+    )
 
 
 # a user's own script
@@ -200,7 +237,9 @@ def start_trial(
         place=loader.get("made_place", ""),
         where=loader.get("made_where", ""),
         nth=None if loader.get("made_alone", True) else loader.get("made_nth"),
-        cache_bytes=int(psutil.virtual_memory().available * CACHE_SHARE) if setting.keeps_samples else None,
+        cache_bytes=int(psutil.virtual_memory().available * CACHE_SHARE)
+        if setting.keeps_samples
+        else None,
         stored=stored,
         remarks=setting.remarks,
         lists_changes=changes is not None,
@@ -221,7 +260,11 @@ def learn(store: RunStore, tournament_id: int, run_id: int, changes: Sequence[st
     spec = tournament(store, tournament_id).spec
     environment = store.run(run_id).environment
     script = _own(spec)
-    lasting = {path for path in changes if not os.path.isabs(path) or path.endswith(")") or os.path.lexists(path)}
+    lasting = {
+        path
+        for path in changes
+        if not os.path.isabs(path) or path.endswith(")") or os.path.lexists(path)
+    }
     files = sorted(lasting, key=lambda path: (path == trial_folder.MORE, path))[-MOST_WRITES:]
     loader = dict(environment.get("watched") or {})
     if "pin_memory" in dict(script.vary):
@@ -255,7 +298,11 @@ def written_words(script: own_script.OwnScript) -> str:
     if not script.writes:
         return f"the first trial wrote no file under {script.directory}"
     few = ", ".join(script.writes[:WRITES_NAMED])
-    more = f" and {len(script.writes) - WRITES_NAMED} more" if len(script.writes) > WRITES_NAMED else ""
+    more = (
+        f" and {len(script.writes) - WRITES_NAMED} more"
+        if len(script.writes) > WRITES_NAMED
+        else ""
+    )
     n = formats.count(len(script.writes), "file")
     gone = "" if script.lasting else ", all of them gone with it"
     return f"the first trial in {script.directory} wrote or deleted {n}{gone}: {few}{more}"
@@ -268,7 +315,10 @@ def resume_command(tournament_id: int) -> str:
 
 def nothing_to_compare(planned: Sequence[PlannedTrial]) -> str:
     """Returns why no setting can run but the script as it is."""
-    remarks = [*(planned[0].setting.remarks if planned[0].setting else ()), *(t.refused for t in planned[1:])]
+    remarks = [
+        *(planned[0].setting.remarks if planned[0].setting else ()),
+        *(t.refused for t in planned[1:]),
+    ]
     why = "; ".join(dict.fromkeys(remarks)) or "the requested settings are the script's own"
     return f"nothing to compare the script with: {why}"
 

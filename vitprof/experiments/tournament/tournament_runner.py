@@ -37,10 +37,14 @@ class TournamentRunner:
         planned = plan(spec, functools.partial(why_not_here, machine=look_around()))
         refused = {t.key: t.refused for t in planned if t.refused}
         if spec.baseline and spec.baseline in refused:
-            raise ConfigError("baseline", spec.baseline, f"it cannot be run here: {refused[spec.baseline]}")
+            raise ConfigError(
+                "baseline", spec.baseline, f"it cannot be run here: {refused[spec.baseline]}"
+            )
         claimed = claim(self._store, tournament_id)
         set_status(self._store, tournament_id, "running", refused=refused, started_by=who())
-        self._trials = TournamentTrials(self._store, claimed, planned, self._end_requested, self._status)
+        self._trials = TournamentTrials(
+            self._store, claimed, planned, self._end_requested, self._status
+        )
         name = f"vitprof-tournament-{tournament_id}"
         self._thread = threading.Thread(target=carried(self._work), name=name, daemon=True)
         self._thread.start()
@@ -107,7 +111,9 @@ class TournamentRunner:
             try:
                 set_status(self._store, self.id, status, owner=None, note=note)
                 break
-            except VitprofError as error:  # or the tournament would seem to run for as long as this program does
+            except (
+                VitprofError
+            ) as error:  # or the tournament would seem to run for as long as this program does
                 if time.monotonic() >= until:
                     self.error = self.error or one_line(error)
                     break
@@ -121,7 +127,9 @@ class TournamentRunner:
             try:
                 trials = self._trials
                 stop = self._at_once.is_set
-                for _ in run_trials(self._manager, trials, trials.group_key, watch=trials.is_cut, stop=stop):
+                for _ in run_trials(
+                    self._manager, trials, trials.group_key, watch=trials.is_cut, stop=stop
+                ):
                     self._n_ended += 1
                 with self._lock:
                     self._over = True
@@ -172,7 +180,9 @@ class TournamentRunners:
             set_status(self._manager.store, tournament_id, "stopped", note="")
 
     def _check_may_stop(self, tournament_id: int) -> None:
-        check_may_stop(f"tournament {tournament_id}", tournament(self._manager.store, tournament_id).started_by)
+        check_may_stop(
+            f"tournament {tournament_id}", tournament(self._manager.store, tournament_id).started_by
+        )
 
     def shutdown(self) -> None:
         """Ends every thread; unfinished tournaments can be resumed. Safe to call twice."""

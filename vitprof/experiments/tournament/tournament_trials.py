@@ -19,10 +19,21 @@ from vitprof.config.bounds import MORE_ROUNDS
 from vitprof.config.own_script import is_own_script
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament import planning, tournament_view
-from vitprof.experiments.tournament.tournament_view import TournamentState, TournamentView, planned_rounds, rotated
+from vitprof.experiments.tournament.tournament_view import (
+    TournamentState,
+    TournamentView,
+    planned_rounds,
+    rotated,
+)
 from vitprof.experiments.trials import Trial
 from vitprof.store import RunStore, StoredRun, role_of
-from vitprof.store.tournaments import StoredTournament, TournamentStatus, newest_runs, set_status, tournament
+from vitprof.store.tournaments import (
+    StoredTournament,
+    TournamentStatus,
+    newest_runs,
+    set_status,
+    tournament,
+)
 
 Next = tuple[int, planning.PlannedTrial]
 """A round, from 1, and the setting to run in it."""
@@ -33,7 +44,10 @@ End = tuple[TournamentStatus, str]
 
 
 def rounds(
-    view: TournamentView, spec: TournamentSpec, planned: Sequence[planning.PlannedTrial], cut_short: CutShort
+    view: TournamentView,
+    spec: TournamentSpec,
+    planned: Sequence[planning.PlannedTrial],
+    cut_short: CutShort,
 ) -> Iterator[Next]:
     """Yields what to run: whole rounds, then rounds of those that can still be the fastest until it is decided.
     Settings of a user's own script that are too many for the time limit are halved (successive halving).
@@ -54,7 +68,9 @@ def rounds(
         yield from ((number, by_key[key]) for key in rotated(open_, number))
 
 
-def is_large(now: TournamentState, spec: TournamentSpec, planned: Sequence[planning.PlannedTrial]) -> bool:
+def is_large(
+    now: TournamentState, spec: TournamentSpec, planned: Sequence[planning.PlannedTrial]
+) -> bool:
     """Returns whether the time limit is too short for all rounds of the settings of a user's own script."""
     if spec.script is None or spec.seconds is None:
         return False
@@ -62,12 +78,20 @@ def is_large(now: TournamentState, spec: TournamentSpec, planned: Sequence[plann
 
 
 def _run_s(now: TournamentState) -> float:
-    took = [o.summary.wall_s for e in now.entries for o in e.outcomes if o.status == "done" and o.summary]
+    took = [
+        o.summary.wall_s
+        for e in now.entries
+        for o in e.outcomes
+        if o.status == "done" and o.summary
+    ]
     return float(np.median(took)) if took else 0.0
 
 
 def _halved(
-    view: TournamentView, spec: TournamentSpec, planned: Sequence[planning.PlannedTrial], cut_short: CutShort
+    view: TournamentView,
+    spec: TournamentSpec,
+    planned: Sequence[planning.PlannedTrial],
+    cut_short: CutShort,
 ) -> Iterator[Next]:
     """Yields rounds, after each of which the best third continues, until two are left; the baseline runs in each."""
     now = view.look()
@@ -75,10 +99,15 @@ def _halved(
     others = [t for t in planned if not t.refused and t.key != base]
     began = {e.key for e in now.entries if e.outcomes}
     if not any(t.key in began for t in others):
-        fits = first_rung(len(others), int((spec.seconds or 0.0) / max(_run_s(now), 1e-3)), spec.repeats)
+        fits = first_rung(
+            len(others), int((spec.seconds or 0.0) / max(_run_s(now), 1e-3)), spec.repeats
+        )
         taken = {round(i * (len(others) - 1) / max(fits - 1, 1)) for i in range(fits)}
         for trial in (t for i, t in enumerate(others) if i not in taken):
-            cut_short(trial.key, f"not begun: there is time for {fits} of {len(others)} settings; give a longer --time")
+            cut_short(
+                trial.key,
+                f"not begun: there is time for {fits} of {len(others)} settings; give a longer --time",
+            )
         now = view.look()
     others = [t for t in others if t.key in began or not _is_out(now, t.key)]
     sizes = rung_sizes(len(others))
@@ -92,10 +121,18 @@ def _halved(
             _keep_the_best(view.look(), [t.key for t in rivals], sizes[number], number, cut_short)
 
 
-def _disturbed(now: TournamentState, rivals: Sequence[planning.PlannedTrial], n: int, number: int) -> Iterator[Next]:
+def _disturbed(
+    now: TournamentState, rivals: Sequence[planning.PlannedTrial], n: int, number: int
+) -> Iterator[Next]:
     """Yields another run of each trial that would drop out after a round in which other programs slowed it most."""
     keys = [t.key for t in rivals]
-    of_round = {e.key: o.others_cores for e in now.entries if e.key in keys for o in e.outcomes if o.round == number}
+    of_round = {
+        e.key: o.others_cores
+        for e in now.entries
+        if e.key in keys
+        for o in e.outcomes
+        if o.round == number
+    }
     least = min((cores for cores in of_round.values() if np.isfinite(cores)), default=np.nan)
     best = sorted(keys, key=lambda key: -np.nan_to_num(_speed(now, key)))[:n]
     for trial in rivals:
@@ -103,9 +140,13 @@ def _disturbed(now: TournamentState, rivals: Sequence[planning.PlannedTrial], n:
             yield number + 1, trial
 
 
-def _keep_the_best(now: TournamentState, keys: Sequence[str], n: int, number: int, cut_short: CutShort) -> None:
+def _keep_the_best(
+    now: TournamentState, keys: Sequence[str], n: int, number: int, cut_short: CutShort
+) -> None:
     speeds = {key: _speed(now, key) for key in keys if not _is_out(now, key)}
-    known = sorted((key for key in speeds if np.isfinite(speeds[key])), key=lambda key: -speeds[key])
+    known = sorted(
+        (key for key in speeds if np.isfinite(speeds[key])), key=lambda key: -speeds[key]
+    )
     for key in known[n:]:
         reached = f"{formats.number(speeds[key], 'samples/s')}, and the best has {formats.number(speeds[known[0]])}"
         cut_short(key, f"not among the best {n} after round {number}: {reached}")
@@ -123,11 +164,15 @@ def _mean(blocks_per_s: Floats) -> float:
     return len(blocks_per_s) / float(np.sum(1 / blocks_per_s)) if len(blocks_per_s) else math.nan
 
 
-def _again(view: TournamentView, spec: TournamentSpec, trial: planning.PlannedTrial) -> Iterator[Next]:
+def _again(
+    view: TournamentView, spec: TournamentSpec, trial: planning.PlannedTrial
+) -> Iterator[Next]:
     """Yields another round for each that other programs spoiled, at most as many as were planned."""
     for number in range(spec.repeats + 1, 2 * spec.repeats + 1):
         entry = view.look().entry(trial.key)
-        counted = sum(o.status == "done" and len(o.blocks_per_s) > 0 for o in entry.outcomes) - len(spoiled(entry))
+        counted = sum(o.status == "done" and len(o.blocks_per_s) > 0 for o in entry.outcomes) - len(
+            spoiled(entry)
+        )
         if entry.status != "done" or not spoiled(entry) or counted >= spec.repeats:
             return
         yield number, trial
@@ -150,10 +195,21 @@ NOTHING: Evidence = (np.empty(0), np.empty(0))
 class EarlyStop:
     """Decides whether a trial is worth running on, before it is started and while it runs."""
 
-    def __init__(self, store: RunStore, now: TournamentState, board: Leaderboard, trial: planning.PlannedTrial) -> None:
+    def __init__(
+        self,
+        store: RunStore,
+        now: TournamentState,
+        board: Leaderboard,
+        trial: planning.PlannedTrial,
+    ) -> None:
         self._store, entry = store, now.entry(trial.key)
-        self._best, self._patience_s = _rival(board, entry), max(LEAST_PATIENCE_S, PATIENCE_RUNS * _run_s(now))
-        self._earlier = [_evidence(o.blocks_per_s, o.others_cores) for o in entry.outcomes if o.status == "done"]
+        self._best, self._patience_s = (
+            _rival(board, entry),
+            max(LEAST_PATIENCE_S, PATIENCE_RUNS * _run_s(now)),
+        )
+        self._earlier = [
+            _evidence(o.blocks_per_s, o.others_cores) for o in entry.outcomes if o.status == "done"
+        ]
         self._look_at = time.monotonic() + LOOK_S
 
     def before(self, number: int) -> str:
@@ -170,8 +226,14 @@ class EarlyStop:
         n_steps = self._store.n_steps(run_id)
         if not n_steps and _since_prepared_s(run) > self._patience_s:
             reason = f"no step after {formats.seconds(self._patience_s)}; run it alone, without early stop"
-        elif n_steps and run.stage == "training" and (run.progress or 0.0) >= scores.EARLIEST_STOP_FRAC:
-            blocks = scores.block_rates(self._store.steps(run_id, names=tournament_view.BLOCK_COLUMNS))
+        elif (
+            n_steps
+            and run.stage == "training"
+            and (run.progress or 0.0) >= scores.EARLIEST_STOP_FRAC
+        ):
+            blocks = scores.block_rates(
+                self._store.steps(run_id, names=tournament_view.BLOCK_COLUMNS)
+            )
             evidence = _evidence(blocks, tournament_view.others_of(self._store, run_id))
             reason = self._cannot_win(f"cut short after {n_steps:,} steps", evidence)
         self._look_at = began + max(LOOK_S, (time.monotonic() - began) / LOOK_SHARE)
@@ -179,7 +241,9 @@ class EarlyStop:
 
     def _cannot_win(self, how: str, evidence: Evidence) -> str:
         best = self._best
-        measured, at_most = (np.concatenate(of) for of in zip(*self._earlier, evidence, strict=True))
+        measured, at_most = (
+            np.concatenate(of) for of in zip(*self._earlier, evidence, strict=True)
+        )
         if best is None or not scores.cannot_win(at_most, best.within_low):
             return ""
         so_far = _mean(scores.usable(measured))
@@ -196,8 +260,14 @@ def _rival(board: Leaderboard, entry: Entry) -> LeaderboardRow | None:
     """Returns the best trial so far with this one's batch size and page cache, if there is one besides `entry`."""
     rows = (row for row in board.rows if row.rank is not None)
     alike = (entry.batch_size, entry.page_cache)
-    best = next((row for row in rows if (row.entry.batch_size, row.entry.page_cache) == alike), None)
-    return best if best is not None and best.key != entry.key and math.isfinite(best.within_low) else None
+    best = next(
+        (row for row in rows if (row.entry.batch_size, row.entry.page_cache) == alike), None
+    )
+    return (
+        best
+        if best is not None and best.key != entry.key and math.isfinite(best.within_low)
+        else None
+    )
 
 
 def _since_prepared_s(run: StoredRun) -> float:
@@ -280,7 +350,9 @@ class TournamentTrials:
         if self._spec.script is None or limit is None or now < self._look_at:
             return False
         self._look_at = now + LOOK_S
-        if self._spent_s + _since_prepared_s(self._store.run(run_id)) < limit or self._store.n_steps(run_id):
+        if self._spent_s + _since_prepared_s(
+            self._store.run(run_id)
+        ) < limit or self._store.n_steps(run_id):
             return False
         self._hung = f"no training step within the time limit of {limit:g} s"
         return True
@@ -290,11 +362,16 @@ class TournamentTrials:
         if self._end is not None:
             return self._end
         now = self._view.look()
-        unfinished = sum(not _settled(now, t, k) for k, t in planned_rounds(self._planned, self._spec.repeats))
+        unfinished = sum(
+            not _settled(now, t, k) for k, t in planned_rounds(self._planned, self._spec.repeats)
+        )
         if unfinished:
             return "stopped", f"{unfinished} of its runs did not finish; resume to run them"
         if can_be_fastest(self._view.board(now)):
-            return "done", f"undecided after {tournament_view.rounds_of(now)} rounds; more rounds may decide it"
+            return (
+                "done",
+                f"undecided after {tournament_view.rounds_of(now)} rounds; more rounds may decide it",
+            )
         return "done", ""
 
     def _first(self) -> Iterator[Trial]:
@@ -308,7 +385,10 @@ class TournamentTrials:
             run = self._store.run(newest_runs(self._store, self._id)[first.key][number].id)
             if run.status != "done":
                 error = self._hung or run.error or "it was stopped"
-                self._end = "stopped", f"the first trial, the script as it is, did not end as it should: {error}"
+                self._end = (
+                    "stopped",
+                    f"the first trial, the script as it is, did not end as it should: {error}",
+                )
                 return
             planning.learn(self._store, self._id, run.id, changes)
             self._spec = tournament(self._store, self._id).spec
@@ -323,13 +403,19 @@ class TournamentTrials:
             self._end = "done", planning.nothing_to_compare(self._planned)
 
     def _trial(
-        self, now: TournamentState, planned: planning.PlannedTrial, number: int, changes: list[str] | None = None
+        self,
+        now: TournamentState,
+        planned: planning.PlannedTrial,
+        number: int,
+        changes: list[str] | None = None,
     ) -> Trial:
         """Returns the run of a setting in a round. Files that an own script writes are added to `changes`."""
         start = None
         self._spent_s = now.spent_s
         if self._spec.script is not None:
-            start = planning.start_trial(self._spec, planned, 1 + sum(e.n_made for e in now.entries), changes)
+            start = planning.start_trial(
+                self._spec, planned, 1 + sum(e.n_made for e in now.entries), changes
+            )
         return Trial(planned.config, role_of(planned.key, number), planned.key, start)
 
     def _cut_short(self, key: str, why: str) -> None:

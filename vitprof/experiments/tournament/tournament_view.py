@@ -10,7 +10,14 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.signatures.resources import others_cpu
-from vitprof.analysis.tournament.entries import Entry, Losses, Outcome, Status, loss_effect, over_whole_epochs
+from vitprof.analysis.tournament.entries import (
+    Entry,
+    Losses,
+    Outcome,
+    Status,
+    loss_effect,
+    over_whole_epochs,
+)
 from vitprof.analysis.tournament.leaderboard import Leaderboard, leaderboard
 from vitprof.analysis.tournament.scores import block_rates, over_epochs
 from vitprof.config import PARTS, accelerators, catalog, estimates
@@ -66,18 +73,29 @@ class TournamentView:
             stored = tournament(self._store, self._id)
             base = stored.spec.base
             script = stored.spec.script
-            if self._planned is None or self._planned[0] != stored.spec:  # a script's first trial decides on the others
+            if (
+                self._planned is None or self._planned[0] != stored.spec
+            ):  # a script's first trial decides on the others
                 self._planned = stored.spec, plan(stored.spec)
-            planned = tuple(replace(t, refused=stored.refused.get(t.key, t.refused)) for t in self._planned[1])
+            planned = tuple(
+                replace(t, refused=stored.refused.get(t.key, t.refused)) for t in self._planned[1]
+            )
             newest = newest_runs(self._store, self._id)
-            entries = tuple(self._entry(trial, newest.get(trial.key, {}), stored) for trial in planned)
+            entries = tuple(
+                self._entry(trial, newest.get(trial.key, {}), stored) for trial in planned
+            )
             entries = over_whole_epochs(entries)
             if script is not None:
                 entries = self._with_losses(entries)
                 n_train = int((script.loader or {}).get("n_samples") or 0)
             else:
                 n_train = catalog.dataset_info(base.dataset, base.n_images).n_train // base.ranks
-            ended = [(o.run_id, o.summary.wall_s) for e in entries for o in e.outcomes if o.summary is not None]
+            ended = [
+                (o.run_id, o.summary.wall_s)
+                for e in entries
+                for o in e.outcomes
+                if o.summary is not None
+            ]
             spent = {run_id: wall_s for run_id, wall_s in ended if math.isfinite(wall_s)}
             return TournamentState(
                 tournament=stored,
@@ -93,14 +111,26 @@ class TournamentView:
         """Returns the leaderboard of `now` (default: the current state), the last one if no trial has changed."""
         with self._lock:
             now = now or self.look()
-            trials = [(e.key, e.status, e.n_made, *((o.run_id, o.status) for o in e.outcomes)) for e in now.entries]
+            trials = [
+                (e.key, e.status, e.n_made, *((o.run_id, o.status) for o in e.outcomes))
+                for e in now.entries
+            ]
             changes = now.baseline, trials
             if self._board is None or self._board[0] != changes:
-                self._board = changes, leaderboard(now.entries, baseline=now.baseline, n_train=now.n_train)
+                self._board = (
+                    changes,
+                    leaderboard(now.entries, baseline=now.baseline, n_train=now.n_train),
+                )
             return self._board[1]
 
-    def _entry(self, trial: PlannedTrial, mine: Mapping[int, TrialRun], stored: StoredTournament) -> Entry:
-        outcomes = tuple(self._outcome(mine[number], trial.key in stored.cut) for number in sorted(mine) if number)
+    def _entry(
+        self, trial: PlannedTrial, mine: Mapping[int, TrialRun], stored: StoredTournament
+    ) -> Entry:
+        outcomes = tuple(
+            self._outcome(mine[number], trial.key in stored.cut)
+            for number in sorted(mine)
+            if number
+        )
         status, reason = _status(trial, outcomes, mine, stored)
         return Entry(
             key=trial.key,
@@ -112,13 +142,23 @@ class TournamentView:
             status=status,
             reason=reason,
             n_made=sum(run.n_made for run in mine.values()),
-            **_costs(trial, next((o.summary for o in reversed(outcomes) if o.summary is not None), None), stored.spec),
+            **_costs(
+                trial,
+                next((o.summary for o in reversed(outcomes) if o.summary is not None), None),
+                stored.spec,
+            ),
         )
 
     def _with_losses(self, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-        of = {e.key: [self._losses_of(o.run_id) for o in e.outcomes if o.status in ("done", "cut")] for e in entries}
+        of = {
+            e.key: [self._losses_of(o.run_id) for o in e.outcomes if o.status in ("done", "cut")]
+            for e in entries
+        }
         effects = [loss_effect(of.get(UNCHANGED, []), of[e.key]) for e in entries]
-        return tuple(replace(e, losses=s.sentence, effect=s.effect) for e, s in zip(entries, effects, strict=True))
+        return tuple(
+            replace(e, losses=s.sentence, effect=s.effect)
+            for e, s in zip(entries, effects, strict=True)
+        )
 
     def _losses_of(self, run_id: int) -> Losses:
         if run_id not in self._losses:
@@ -128,15 +168,21 @@ class TournamentView:
 
     def _outcome(self, run: TrialRun, was_cut: bool) -> Outcome:
         if run.status in LIVE_STATUSES:
-            return Outcome(run.round, run.id, "waiting" if run.status == "queued" else "running", EMPTY, None)
+            return Outcome(
+                run.round, run.id, "waiting" if run.status == "queued" else "running", EMPTY, None
+            )
         key = run.id, was_cut
         if key not in self._ended:
             summary, blocks, whole, node = ended_run(self._store, run.id)
             # one that was cut was cut for what it had reached by then, so that counts
-            status: Status = "cut" if was_cut and run.status == "stopped" else cast(Status, run.status)
+            status: Status = (
+                "cut" if was_cut and run.status == "stopped" else cast(Status, run.status)
+            )
             others = others_of(self._store, run.id) if status == "done" else math.nan
             counted = blocks if status in ("done", "cut") else EMPTY
-            self._ended[key] = Outcome(run.round, run.id, status, counted, summary, others, whole, node)
+            self._ended[key] = Outcome(
+                run.round, run.id, status, counted, summary, others, whole, node
+            )
         return self._ended[key]
 
 
@@ -151,7 +197,12 @@ def ended_run(store: RunStore, run_id: int) -> tuple[RunSummary | None, Floats, 
     try:
         steps = store.steps(run_id, names=BLOCK_COLUMNS)
         run = store.run(run_id)
-        return run.summary, block_rates(steps), over_epochs(steps), run.environment.get("hostname", "")
+        return (
+            run.summary,
+            block_rates(steps),
+            over_epochs(steps),
+            run.environment.get("hostname", ""),
+        )
     except StoreError:
         return None, EMPTY, math.nan, ""
 
@@ -167,7 +218,10 @@ def others_of(store: RunStore, run_id: int) -> float:
 
 
 def _status(
-    trial: PlannedTrial, outcomes: Sequence[Outcome], mine: Mapping[int, TrialRun], stored: StoredTournament
+    trial: PlannedTrial,
+    outcomes: Sequence[Outcome],
+    mine: Mapping[int, TrialRun],
+    stored: StoredTournament,
 ) -> tuple[Status, str]:
     if trial.refused:
         return "refused", trial.refused
@@ -181,9 +235,15 @@ def _status(
     over = stored.status in ("stopped", "done")
     ended = stored.note or BY_A_PERSON
     if done >= stored.spec.repeats or (done and over):
-        reasons = [] if done >= stored.spec.repeats else [f"{done} of {stored.spec.repeats} rounds", ended]
+        reasons = (
+            []
+            if done >= stored.spec.repeats
+            else [f"{done} of {stored.spec.repeats} rounds", ended]
+        )
         if not any(len(o.blocks_per_s) for o in outcomes):
-            reasons.append(f"no steady step: the first {trial.config.warmup_steps} are warm-up; give it more steps")
+            reasons.append(
+                f"no steady step: the first {trial.config.warmup_steps} are warm-up; give it more steps"
+            )
         return "done", "; ".join(reasons)
     return ("stopped", ended) if over else ("waiting", "")
 
@@ -193,7 +253,9 @@ def _costs(trial: PlannedTrial, summary: RunSummary | None, spec: TournamentSpec
     config = trial.config
     if spec.script is not None and spec.script.conversion is not None and trial.setting is not None:
         form = spec.script.conversion["forms"].get(trial.setting.changes.get(STORAGE), {})
-        return {"ram_bytes": 0.0} | {name: form.get(name, 0.0) for name in ("prepare_s", "disk_bytes")}
+        return {"ram_bytes": 0.0} | {
+            name: form.get(name, 0.0) for name in ("prepare_s", "disk_bytes")
+        }
     unknown: dict[str, Any] = dict.fromkeys(("prepare_s", "disk_bytes", "ram_bytes"), math.nan)
     try:
         info = catalog.dataset_info(config.dataset, config.n_images)
@@ -206,7 +268,9 @@ def _costs(trial: PlannedTrial, summary: RunSummary | None, spec: TournamentSpec
     reading = {"shuffle": config.shuffle or default, "throttled": parts.location in THROTTLED}
     if summary is None:
         return reading | unknown
-    own = prepared_as(parts.storage, info.kind) is None  # the data set's own files, which every strategy needs
+    own = (
+        prepared_as(parts.storage, info.kind) is None
+    )  # the data set's own files, which every strategy needs
     kept = needs.ram_bytes - needs.ram_disk_bytes  # follows from the data set's size alone
     return reading | {
         "prepare_s": 0.0 if own else summary.storage_prepare_s,
@@ -225,7 +289,9 @@ def rotated(items: Sequence[T], n: int) -> list[T]:
     return [*items[first:], *items[:first]]
 
 
-def planned_rounds(planned: Sequence[PlannedTrial], repeats: int) -> Iterator[tuple[int, PlannedTrial]]:
+def planned_rounds(
+    planned: Sequence[PlannedTrial], repeats: int
+) -> Iterator[tuple[int, PlannedTrial]]:
     """Yields the (round, trial) to run, one after another: whole rounds of all trials that are not refused."""
     able = [t for t in planned if not t.refused]
     for number in range(repeats):
@@ -245,14 +311,28 @@ def _progress(
     `own`: a script of the user's, which takes as long to start each time.
     """
     out = {e.key for e in entries if e.status in ("failed", "cut")}
-    done_of = {e.key: [o for o in e.outcomes if o.status == "done" and o.run_id in spent] for e in entries}
-    once = {o.run_id: 0.0 if own else _start_s(o.summary) for outcomes in done_of.values() for o in outcomes}
+    done_of = {
+        e.key: [o for o in e.outcomes if o.status == "done" and o.run_id in spent] for e in entries
+    }
+    once = {
+        o.run_id: 0.0 if own else _start_s(o.summary)
+        for outcomes in done_of.values()
+        for o in outcomes
+    }
     start_s = min([*once.values(), *([START_S] if len(once) == 1 else [])], default=0.0)
-    took = {key: [spent[o.run_id] - once[o.run_id] + start_s for o in outcomes] for key, outcomes in done_of.items()}
+    took = {
+        key: [spent[o.run_id] - once[o.run_id] + start_s for o in outcomes]
+        for key, outcomes in done_of.items()
+    }
     expected_s = _expected(planned, took)
     typical = _mean([seconds for mine in took.values() for seconds in mine])
     turns = [(number, trial.key) for number, trial in planned_rounds(planned, stored.spec.repeats)]
-    turns += [(number, key) for key, mine in newest.items() for number in mine if number > stored.spec.repeats]
+    turns += [
+        (number, key)
+        for key, mine in newest.items()
+        for number in mine
+        if number > stored.spec.repeats
+    ]
     done = total = 0
     left = 0.0
     within = 0.0
@@ -273,7 +353,11 @@ def _progress(
             expected *= 1 - within
         left += expected
     if stored.spec.seconds is not None and left > 0:
-        left = min(left, max(stored.spec.seconds - math.fsum(spent.values()), 0.0) + (typical if current else 0.0))
+        left = min(
+            left,
+            max(stored.spec.seconds - math.fsum(spent.values()), 0.0)
+            + (typical if current else 0.0),
+        )
     key, number, run_id = current or ("", 0, None)
     fraction = min((done + within) / total, 1.0) if total else 1.0
     over = stored.status in ("done", "stopped") and not current
@@ -289,13 +373,19 @@ def _start_s(summary: RunSummary | None) -> float:
     return math.fsum(seconds for seconds in parts if math.isfinite(seconds))
 
 
-def _expected(planned: Sequence[PlannedTrial], took: Mapping[str, Sequence[float]]) -> dict[str, float]:
+def _expected(
+    planned: Sequence[PlannedTrial], took: Mapping[str, Sequence[float]]
+) -> dict[str, float]:
     """Returns how long (s) a run of each trial takes: as before; else for its samples as others took for theirs, or,
     where it is known how long the device takes, between that and this, since a baseline is mostly slow.
     """
     size = {t.key: t.config.batch_size if t.config.steps is not None else 1 for t in planned}
     samples = math.fsum(size[key] * len(mine) for key, mine in took.items())
-    each_s = math.fsum(seconds for mine in took.values() for seconds in mine) / samples if samples else math.nan
+    each_s = (
+        math.fsum(seconds for mine in took.values() for seconds in mine) / samples
+        if samples
+        else math.nan
+    )
     expected = {}
     for trial in planned:
         guess = each_s * size[trial.key]

@@ -43,7 +43,9 @@ def script(config: RunConfig, found: str = "", run_id: int | None = None) -> str
     config = resolve(config)
     for field in ("replay", "inject"):
         if value := getattr(config, field):
-            raise ConfigError(field, value, "there is no script for what only measures; leave it out")
+            raise ConfigError(
+                field, value, "there is no script for what only measures; leave it out"
+            )
     values = _constants(config, catalog.dataset_info(config.dataset, config.n_images))
     first, rest = whole(_script_for(config, values)).split("\n", 1)
     filled = CONSTANT.sub(lambda line: _filled(line, values), rest)
@@ -72,8 +74,12 @@ def whole(name: str) -> str:
     while names:
         needed |= names
         trees = [ast.parse(defined[key]) for key in names & defined.keys()]
-        names = {node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)} - needed
-    constants, *parts = ([text for key, text in section.items() if key in needed] for section in source.sections)
+        names = {
+            node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)
+        } - needed
+    constants, *parts = (
+        [text for key, text in section.items() if key in needed] for section in source.sections
+    )
     body = "\n\n\n".join(["\n".join(constants), *chain(*parts)])
     imports = import_lines([source.imports[name] for name in needed & source.imports.keys()])
     return f'"""{source.docstring}"""\n\n{imports}\n\n{body}\n'
@@ -157,7 +163,9 @@ def _constants(config: RunConfig, info: catalog.DatasetInfo) -> dict[str, Any]:
         "INPUT_SIZE": config.image_size,
         "MEAN": info.mean,
         "STD": info.std,
-        "MIN_AREA": 0.35 if jpeg else 1,  # as `engine.transforms` does it: photos have been cropped once
+        "MIN_AREA": 0.35
+        if jpeg
+        else 1,  # as `engine.transforms` does it: photos have been cropped once
         "SHIFT": 0 if jpeg else 2,
         "FLIP": info.flips,
         "BLOCK": max(1, min(256, chunk)) if config.storage == "hdf5-chunked" else 128,
@@ -180,14 +188,23 @@ def _constants(config: RunConfig, info: catalog.DatasetInfo) -> dict[str, Any]:
 def _script_for(config: RunConfig, values: dict[str, Any]) -> str:
     obstacles: dict[str, list[tuple[str, list[str]]]] = {}
     for name, without in WITHOUT.items():
-        choices = {line[1]: _choices(line[3] or "") or None for line in CONSTANT.finditer(whole(name))}
-        of_name: dict[str, list[str] | None] = {key: [str(value)] for key, value in (USUAL | without).items()}
+        choices = {
+            line[1]: _choices(line[3] or "") or None for line in CONSTANT.finditer(whole(name))
+        }
+        of_name: dict[str, list[str] | None] = {
+            key: [str(value)] for key, value in (USUAL | without).items()
+        }
         of_name |= choices
         limits = ((key, of_name.get(key)) for key in values)
-        obstacles[name] = [(key, of) for key, of in limits if of is not None and str(values[key]) not in of]
+        obstacles[name] = [
+            (key, of) for key, of in limits if of is not None and str(values[key]) not in of
+        ]
     # the storage and the loader first, as they are in `values`: the script is that of what differs last
     order = list(values)
-    best = min(obstacles, key=lambda name: [-order.index(key) for key, _ in obstacles[name]] or [-len(order)])
+    best = min(
+        obstacles,
+        key=lambda name: [-order.index(key) for key, _ in obstacles[name]] or [-len(order)],
+    )
     if not obstacles[best]:
         return best
     constant, allowed_values = obstacles[best][0]
@@ -218,14 +235,22 @@ def _provenance(config: RunConfig, found: str, run_id: int | None) -> str:
     copies = {"ram-disk": "copied to a RAM disk", "staged": "copied to the local disk first"}
     parts = ", ".join(filter(None, (storage, copies.get(config.location or ""), loader, transfer)))
     on = f"the data set {config.dataset}"
-    measured = f"measured on {on}: {found.strip().rstrip('.')}" if found.strip() else f"with settings for {on}"
+    measured = (
+        f"measured on {on}: {found.strip().rstrip('.')}"
+        if found.strip()
+        else f"with settings for {on}"
+    )
     if found.strip() and config.simulated:
         measured += f", on a simulated device ({config.device}), not on a real one"
     lines = [f"{made}: strategy {strategies.strategy(config.strategy).name} ({parts}), {measured}."]
     if config.location == "slow-drive":
-        lines.append("vitprof throttled the drive to simulate a slow one; this script reads DATA wherever it is.")
+        lines.append(
+            "vitprof throttled the drive to simulate a slow one; this script reads DATA wherever it is."
+        )
     if config.skip_unreadable:
-        lines.append("vitprof skipped samples that cannot be read; this script stops at the first one.")
+        lines.append(
+            "vitprof skipped samples that cannot be read; this script stops at the first one."
+        )
     # on one line each, without what could end the docstring around them
     quoted = (" ".join(line.replace("\\", "/").replace('"""', "'''").split()) for line in lines)
     return "\n\n".join("\n".join(textwrap.wrap(line, WIDTH)) for line in quoted)

@@ -53,7 +53,9 @@ def html_report(
     if not runs:
         raise VitprofError(f"a report needs at least one run; {program()} runs lists them")
     if len(runs) > MOST_RUNS:
-        raise VitprofError(f"a report holds at most {MOST_RUNS} runs, not {len(runs)}; choose fewer, or export CSV")
+        raise VitprofError(
+            f"a report holds at most {MOST_RUNS} runs, not {len(runs)}; choose fewer, or export CSV"
+        )
     found: list[Contents] = []
     facts = []
     for run in runs:
@@ -61,12 +63,19 @@ def html_report(
         telemetry = store.telemetry(run.id)
         verdict = (verdicts or {}).get(run.id)
         headroom = (headrooms or {}).get(run.id)
-        found.append(_contents(run, steps, telemetry, verdict, headroom, charted=len(found) < MOST_CHARTED))
+        found.append(
+            _contents(run, steps, telemetry, verdict, headroom, charted=len(found) < MOST_CHARTED)
+        )
         if len(runs) > 1:
             about = (run.id, run.config, run.environment, run.facts, run.summary)
             facts.append(guard.run_facts(*about, steps, telemetry))
     overview = _comparison(found) if len(runs) > 1 else None
-    return whole_page(found, overview, [c.sentence for c in guard.comparability(facts)], now or dt.datetime.now(dt.UTC))
+    return whole_page(
+        found,
+        overview,
+        [c.sentence for c in guard.comparability(facts)],
+        now or dt.datetime.now(dt.UTC),
+    )
 
 
 def _contents(
@@ -83,7 +92,9 @@ def _contents(
     if verdict is None and headroom is None:
         verdict = run.verdict
     if verdict is None:
-        verdict = judge(run.config, steps, run.phases, telemetry, run.environment | run.facts, headroom=headroom)
+        verdict = judge(
+            run.config, steps, run.phases, telemetry, run.environment | run.facts, headroom=headroom
+        )
     parts: list[Chart | Table] = [] if run.config.loader_only else _device_time(run, steps)
     parts += _each_step(steps)
     if run.config.loader_times:
@@ -92,7 +103,9 @@ def _contents(
         parts += _headroom(run, headroom)
     if verdict is None or verdict.kind != "inconclusive":
         parts += _own_headroom(run)
-    return Contents(run, verdict, _headline(run), [p for p in parts if charted or isinstance(p, Table)])
+    return Contents(
+        run, verdict, _headline(run), [p for p in parts if charted or isinstance(p, Table)]
+    )
 
 
 def _device_time(run: StoredRun, steps: Series) -> list[Chart | Table]:
@@ -110,7 +123,9 @@ def _device_time(run: StoredRun, steps: Series) -> list[Chart | Table]:
         if shares[cause] > 0:
             spread = _percents(intervals[cause].low, intervals[cause].high)
             name = f"idle, cause: {style.DEVICE_TIME[cause][0]}"
-            rows.append((name, formats.percent(shares[cause]), spread, formats.seconds(gaps.seconds(cause))))
+            rows.append(
+                (name, formats.percent(shares[cause]), spread, formats.seconds(gaps.seconds(cause)))
+            )
     table = Table(
         "Where the device's time went",
         ("what", "share", "95% interval", "time"),
@@ -121,7 +136,9 @@ def _device_time(run: StoredRun, steps: Series) -> list[Chart | Table]:
 
     def idle() -> go.Figure:
         edges, share = idle_bins(steps, run.phases)
-        return idle_strips(["device"], edges, share[None], since="the run began", origin_s=run.t_origin_s or 0.0)
+        return idle_strips(
+            ["device"], edges, share[None], since="the run began", origin_s=run.t_origin_s or 0.0
+        )
 
     says = (
         "Steady state, from marks of the device: compute, and idle time by what it waited for. Launch bubbles, where "
@@ -134,21 +151,34 @@ def _device_time(run: StoredRun, steps: Series) -> list[Chart | Table]:
 
 def _each_step(steps: Series) -> list[Chart | Table]:
     steady = steady_state(steps)
-    columns = {"data wait": "data_wait_s", "H2D": "h2d_s", "compute": "compute_s", "whole step": "step_s"}
+    columns = {
+        "data wait": "data_wait_s",
+        "H2D": "h2d_s",
+        "compute": "compute_s",
+        "whole step": "step_s",
+    }
     rows = []
     for name, column in columns.items():
         values = known(steps[column][steady])
         if len(values):
-            quantiles = (formats.seconds(float(q)) for q in np.quantile(values, (0.05, 0.5, 0.95, 1.0)))
+            quantiles = (
+                formats.seconds(float(q)) for q in np.quantile(values, (0.05, 0.5, 0.95, 1.0))
+            )
             rows.append((name, formats.seconds(mean(values)), *quantiles))
     header = ("of a step", "mean", "5%", "median", "95%", "longest")
     table = Table("Time of each step", header, rows, f"Steady state, n = {int(steady.sum()):,}.")
     n = len(steps["step"])
-    thinned = f" Of {n:,} steps the quickest and the slowest of each group of neighbours." if n > GROUPS else ""
+    thinned = (
+        f" Of {n:,} steps the quickest and the slowest of each group of neighbours."
+        if n > GROUPS
+        else ""
+    )
     says = f"Data wait of the loop, copy to the device (H2D) and compute, in milliseconds.{thinned}"
 
     def draw() -> dict[str, Any]:
-        return live.live_figure(live.BATCHES, live.BATCHES.build(steps, 0.0, 0, n, timeline.group_size(n, GROUPS)))
+        return live.live_figure(
+            live.BATCHES, live.BATCHES.build(steps, 0.0, 0, n, timeline.group_size(n, GROUPS))
+        )
 
     return [Chart("Time of each step", says, 320, draw), table]
 
@@ -169,7 +199,11 @@ def _loading(run: StoredRun, steps: Series) -> list[Chart | Table]:
         note += f" When the loop asked, {found.queue_depth:.1f} batches were ready on average."
     title = "Where a batch's loading time goes"
     table = Table(title, ("stage", "mean", "95% interval", "share"), rows, note)
-    return [Chart(title, "Mean over the steady state.", 270, partial(loading_bar, found)), table, *_transforms(run)]
+    return [
+        Chart(title, "Mean over the steady state.", 270, partial(loading_bar, found)),
+        table,
+        *_transforms(run),
+    ]
 
 
 def _transforms(run: StoredRun) -> list[Table]:
@@ -178,7 +212,11 @@ def _transforms(run: StoredRun) -> list[Table]:
         for t in loading.transform_times(run.facts)
     ]
     note = "Each transform of torchvision's Compose, over the train loader's batches after the warm-up."
-    return [Table("Transforms", ("transform", "mean, a sample", "share", "calls"), rows, note)] if rows else []
+    return (
+        [Table("Transforms", ("transform", "mean, a sample", "share", "calls"), rows, note)]
+        if rows
+        else []
+    )
 
 
 def _own_headroom(run: StoredRun) -> list[Table]:
@@ -187,7 +225,10 @@ def _own_headroom(run: StoredRun) -> list[Table]:
         return []
     rows = [
         (name, f"{ratio.value:.2f}x", f"{ratio.low:.2f}x to {ratio.high:.2f}x", f"{found.n_pairs}")
-        for name, ratio in (("step", found.speed_up), ("step without its data wait", found.training))
+        for name, ratio in (
+            ("step", found.speed_up),
+            ("step without its data wait", found.training),
+        )
     ]
     header = ("time of", "ratio", "95% interval", "pairs of blocks")
     note = free_data.own_headroom_sentence(found)
@@ -214,7 +255,9 @@ def _headline(run: StoredRun) -> Table:
 def _comparison(found: Sequence[Contents]) -> Table:
     rows: list[tuple[str, ...]] = []
     summaries = [c.run.summary for c in found]
-    for one, gain in zip(found, comparison.against(summaries, comparison.slowest(summaries)), strict=True):
+    for one, gain in zip(
+        found, comparison.against(summaries, comparison.slowest(summaries)), strict=True
+    ):
         s = one.run.summary or RunSummary()
         half = (s.samples_per_s_high - s.samples_per_s_low) / 2
         spread = f" ± {formats.percent(half / s.samples_per_s)}" if math.isfinite(half) else ""
@@ -233,11 +276,30 @@ def _comparison(found: Sequence[Contents]) -> Table:
                 formats.size(s.rss_peak_bytes),
             )
         )
-    header = ("run", "verdict", "samples/s", "speed-up", "epoch", "data wait", "idle", "GPU memory", "memory")
+    header = (
+        "run",
+        "verdict",
+        "samples/s",
+        "speed-up",
+        "epoch",
+        "data wait",
+        "idle",
+        "GPU memory",
+        "memory",
+    )
     at = header.index("GPU memory")  # without a GPU none has it
-    shown = [i for i in range(len(header)) if i != at or any(row[at] != formats.NOT_AVAILABLE for row in rows)]
+    shown = [
+        i
+        for i in range(len(header))
+        if i != at or any(row[at] != formats.NOT_AVAILABLE for row in rows)
+    ]
     note = (
         "Speed-up: over the slowest run; equal where it is surely within 5%, undecided where 95% intervals overlap. "
         "~: extrapolated from the throughput."
     )
-    return Table("Runs", tuple(header[i] for i in shown), [tuple(row[i] for i in shown) for row in rows], note)
+    return Table(
+        "Runs",
+        tuple(header[i] for i in shown),
+        [tuple(row[i] for i in shown) for row in rows],
+        note,
+    )

@@ -86,23 +86,39 @@ def e(value: object) -> str:
     return html.escape(str(value), quote=True)
 
 
-def whole_page(found: Sequence[Contents], overview: Table | None, caveats: Sequence[str], made: dt.datetime) -> str:
+def whole_page(
+    found: Sequence[Contents], overview: Table | None, caveats: Sequence[str], made: dt.datetime
+) -> str:
     packed, allowed = plotly_js()
     policy = f"default-src 'none'; script-src {_allowed(SCRIPT.encode())} {allowed}; style-src 'unsafe-inline'; "
     policy += "img-src data: blob:; base-uri 'none'; form-action 'none'"
-    title = f"vitprof: run {found[0].run.id}, {found[0].run.name}" if len(found) == 1 else f"vitprof: {len(found)} runs"
+    title = (
+        f"vitprof: run {found[0].run.id}, {found[0].run.name}"
+        if len(found) == 1
+        else f"vitprof: {len(found)} runs"
+    )
     figures: list[str] = []
     body = "\n".join([*_overview(found, overview, caveats), *(_run(one, figures) for one in found)])
     when = made.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
     # "<" could end the element or open a comment; JSON can write it as an escape
     data = "[" + ",".join(figures).replace("<", "\\u003c") + "]"
     plotly = packed if figures else ""
-    texts = {"policy": policy, "title": e(title), "version": e(__version__), "when": when, "body": body}
+    texts = {
+        "policy": policy,
+        "title": e(title),
+        "version": e(__version__),
+        "when": when,
+        "body": body,
+    }
     texts |= {"charts": data, "plotly": plotly, "script": SCRIPT}
-    return TEMPLATE.substitute(texts, neutral=NEUTRAL, idle=IDLE, data_wait=DATA_WAIT, compute=COMPUTE)
+    return TEMPLATE.substitute(
+        texts, neutral=NEUTRAL, idle=IDLE, data_wait=DATA_WAIT, compute=COMPUTE
+    )
 
 
-def _overview(found: Sequence[Contents], overview: Table | None, caveats: Sequence[str]) -> Iterable[str]:
+def _overview(
+    found: Sequence[Contents], overview: Table | None, caveats: Sequence[str]
+) -> Iterable[str]:
     if overview is None:
         return
     yield "<section><h2>Side by side</h2>"
@@ -119,7 +135,9 @@ def _run(one: Contents, figures: list[str]) -> str:
     state = f"{run.status}, {run.created_utc}" + (f": {run.error}" if run.error else "")
     out.append(f'<p class="quiet">{e(state)}</p>')
     if run.simulated:
-        out.append('<p class="quiet">The device was simulated: it took the time that a real one would take.</p>')
+        out.append(
+            '<p class="quiet">The device was simulated: it took the time that a real one would take.</p>'
+        )
     out += [f'<p class="notice">{e(notice)}</p>' for notice in run.notices]
     out.append(_verdict(one))
     out.append(_table(one.headline))
@@ -127,13 +145,19 @@ def _run(one: Contents, figures: list[str]) -> str:
         if isinstance(part, Table):
             out.append(_table(part))
             continue
-        out.append(f'<figure class="chart"><figcaption><b>{e(part.title)}</b> {e(part.says)}</figcaption>')
+        out.append(
+            f'<figure class="chart"><figcaption><b>{e(part.title)}</b> {e(part.says)}</figcaption>'
+        )
         label = e(f"{part.title}. {part.says}")
         style = f"height:{part.height}px"
-        out.append(f'<div id="chart-{len(figures)}" role="img" aria-label="{label}" style="{style}"></div></figure>')
+        out.append(
+            f'<div id="chart-{len(figures)}" role="img" aria-label="{label}" style="{style}"></div></figure>'
+        )
         figures.append(part.figure)
     if not one.parts:
-        out.append('<p class="notice">This run ended before its first step: there is nothing to draw.</p>')
+        out.append(
+            '<p class="notice">This run ended before its first step: there is nothing to draw.</p>'
+        )
     out.append(_settings(one))
     out.append("</section>")
     return "\n".join(out)
@@ -144,10 +168,15 @@ def _verdict(one: Contents) -> str:
     if verdict is None:
         return ""
     kind, _, rest = verdict.sentence.partition(":")
-    out = [f'<div class="verdict {COLOURS.get(verdict.kind, "other")}"><p><b>{e(kind)}:</b>{e(rest)}</p>']
+    out = [
+        f'<div class="verdict {COLOURS.get(verdict.kind, "other")}"><p><b>{e(kind)}:</b>{e(rest)}</p>'
+    ]
     if verdict.advice:
         out.append("<ol>")
-        out += [f"<li><b>{e(_sentence(a.words))}</b> {e(_sentence(a.reason))}</li>" for a in verdict.advice]
+        out += [
+            f"<li><b>{e(_sentence(a.words))}</b> {e(_sentence(a.reason))}</li>"
+            for a in verdict.advice
+        ]
         out.append("</ol>")
     if verdict.signatures:
         patterns = "".join(f"<li>{e(s.sentence)}</li>" for s in verdict.signatures)
@@ -183,7 +212,9 @@ def _table(table: Table, first_links: Sequence[str] = ()) -> str:
         first = e(row[0])
         if first_links:
             first = f'<a href="{first_links[number]}">{first}</a>'
-        cells = "".join(f"<td{' class=n' if len(cell) <= SHORT else ''}>{e(cell)}</td>" for cell in row[1:])
+        cells = "".join(
+            f"<td{' class=n' if len(cell) <= SHORT else ''}>{e(cell)}</td>" for cell in row[1:]
+        )
         rows.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
     note = f'<p class="quiet">{e(table.note)}</p>' if table.note else ""
     caption = f"<caption>{e(table.title)}</caption>"

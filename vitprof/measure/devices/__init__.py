@@ -190,7 +190,9 @@ class CpuDevice(HostMemoryDevice):
     def environment(self) -> dict[str, Any]:
         try:
             with open("/proc/cpuinfo", encoding="utf-8") as lines:
-                name = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+                name = next(
+                    line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
+                )
         except (OSError, StopIteration):
             name = platform.processor() or platform.machine()
         return {"device_name": name}
@@ -216,7 +218,9 @@ class UntimedDevice(CpuDevice):
         return {"device_name": self.torch_device.type, "untimed_device": self.torch_device.type}
 
 
-def open_device(name: str, clock: Clock, tell: Tell = lambda line: None, *, in_use: bool = False) -> Device:
+def open_device(
+    name: str, clock: Clock, tell: Tell = lambda line: None, *, in_use: bool = False
+) -> Device:
     """Returns the device called `name`: "auto", "cpu", "cuda:N" or "simulated:...". `in_use`: a script trains on it
     already. Raises `DeviceError` if it does not work, `ConfigError` for an unknown simulated device.
     """
@@ -225,7 +229,9 @@ def open_device(name: str, clock: Clock, tell: Tell = lambda line: None, *, in_u
     if is_simulated(name):
         return simulated.SimulatedDevice(name, accelerator(name), clock)
     if in_use and torch.device(name).type not in ("cpu", "cuda"):
-        return events.open_by_events(torch.device(name), clock) or UntimedDevice(torch.device(name), clock)
+        return events.open_by_events(torch.device(name), clock) or UntimedDevice(
+            torch.device(name), clock
+        )
     if name == "auto":
         if cuda.cuda_here():
             try:

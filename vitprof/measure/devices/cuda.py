@@ -12,7 +12,13 @@ from typing import Any, Concatenate, ParamSpec
 import torch
 
 from vitprof.config import RunConfig
-from vitprof.config.gpu_findings import Finding, bf16_emulated, changing_variables, pytorch_fails, unusable
+from vitprof.config.gpu_findings import (
+    Finding,
+    bf16_emulated,
+    changing_variables,
+    pytorch_fails,
+    unusable,
+)
 from vitprof.errors import DeviceError, one_line
 from vitprof.formats import size
 from vitprof.measure.devices import Clock, Tell
@@ -45,16 +51,24 @@ class CudaStream:
 class CudaDevice(EventDevice):
     """A CUDA GPU: marks are timing events in the current stream, mapped to the host's clock through an anchor."""
 
-    def __init__(self, name: str, clock: Clock, tell: Tell = lambda line: None, *, in_use: bool = False) -> None:
+    def __init__(
+        self, name: str, clock: Clock, tell: Tell = lambda line: None, *, in_use: bool = False
+    ) -> None:
         """`in_use`: a script trains on it: it is not tried, nor made the current device, which the script chooses."""
         index = number_here(name)
         if not (cuda_here() or (in_use and torch.cuda.is_available())):  # ROCm has the same events
             finding = why_no_cuda()
-            reason = finding.line if finding else f"this PyTorch ({torch.__version__}) sees no CUDA device; choose cpu"
+            reason = (
+                finding.line
+                if finding
+                else f"this PyTorch ({torch.__version__}) sees no CUDA device; choose cpu"
+            )
             raise DeviceError(f"device {name}: {reason}")
         if index >= torch.cuda.device_count():
             last = torch.cuda.device_count() - 1
-            raise DeviceError(f"device {name}: there is no such GPU; choose cuda:0 to cuda:{last}, or cpu")
+            raise DeviceError(
+                f"device {name}: there is no such GPU; choose cuda:0 to cuda:{last}, or cpu"
+            )
         where = torch.device("cuda", index)
         if not in_use and (finding := first_kernel(where)) is not None:
             raise DeviceError(f"device {name}: {finding.line}")
@@ -86,13 +100,17 @@ class CudaDevice(EventDevice):
 
     def free_memory_bytes(self) -> float:
         free, _ = torch.cuda.mem_get_info(self.torch_device)
-        held = torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device)
+        held = torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(
+            self.torch_device
+        )
         return float(free + held)
 
     def peak_memory(self) -> dict[str, float]:
         return {
             "gpu_mem_reserved_peak_bytes": float(torch.cuda.max_memory_reserved(self.torch_device)),
-            "gpu_mem_allocated_peak_bytes": float(torch.cuda.max_memory_allocated(self.torch_device)),
+            "gpu_mem_allocated_peak_bytes": float(
+                torch.cuda.max_memory_allocated(self.torch_device)
+            ),
         }
 
     def environment(self) -> dict[str, Any]:
@@ -110,7 +128,9 @@ class CudaDevice(EventDevice):
 
 def _uuid(device: torch.device) -> str | None:
     facts: Any = torch.cuda.get_device_properties(device)
-    if torch.version.hip is not None:  # amdsmi has other UUIDs; the place on the bus means the same to both
+    if (
+        torch.version.hip is not None
+    ):  # amdsmi has other UUIDs; the place on the bus means the same to both
         return f"AMD-{facts.pci_domain_id:04x}:{facts.pci_bus_id:02x}:{facts.pci_device_id:02x}"
     for gpu in shown_here():
         if gpu.index == device.index and gpu.uuid:
@@ -158,14 +178,21 @@ def why_no_cuda() -> Finding | None:
     # A failing CUDA driver shows none; the GPUs that it showed before, or that NVML lists, exist nonetheless
     names = [gpu.name for gpu in shown] or visible.kept() or listed
     if not names:
-        return None if any(words in error for words in NOTHING_THERE) else pytorch_fails(torch.__version__, "", error)
+        return (
+            None
+            if any(words in error for words in NOTHING_THERE)
+            else pytorch_fails(torch.__version__, "", error)
+        )
     known = shown[0].cuda_driver if shown else None
     return unusable(names[0], driver, known) or pytorch_fails(torch.__version__, names[0], error)
 
 
 def nvml_lists() -> tuple[str, list[str]]:
     """Returns the driver's version and the names of the GPUs that NVML lists, hidden ones included."""
-    from vitprof.telemetry.nvml import Nvml, driver_version  # a script that is watched may lack pynvml
+    from vitprof.telemetry.nvml import (
+        Nvml,
+        driver_version,
+    )  # a script that is watched may lack pynvml
 
     with closing(Nvml()) as nvml:
         return driver_version(nvml.call), [gpu.name for gpu in nvml.gpus()]
@@ -182,7 +209,9 @@ def _cuda_error() -> str:
 def first_kernel(device: torch.device) -> Finding | None:
     """Makes `device` the current one and runs a small kernel. Returns what is wrong, other than memory, or None."""
     try:
-        torch.cuda.set_device(device)  # makes the context: a card in exclusive mode or with a defect fails here
+        torch.cuda.set_device(
+            device
+        )  # makes the context: a card in exclusive mode or with a defect fails here
         torch.zeros(1, device=device).add_(1).item()
     except RuntimeError as error:
         if is_out_of_memory(error):
@@ -230,7 +259,11 @@ def device_memory() -> DeviceMemory | None:
         return None
     free, total = torch.cuda.mem_get_info()
     return DeviceMemory(
-        torch.cuda.get_device_name(), total, free, torch.cuda.max_memory_allocated(), torch.cuda.memory_reserved()
+        torch.cuda.get_device_name(),
+        total,
+        free,
+        torch.cuda.max_memory_allocated(),
+        torch.cuda.memory_reserved(),
     )
 
 
@@ -238,7 +271,13 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether `error` says that the device is out of memory: PyTorch's own, CUDA's or a CUDA library's."""
     return isinstance(error, torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError | DeviceError)
-        and bool(re.search(r"cuda.*out of memory|CUBLAS_STATUS_ALLOC_FAILED", str(error), re.IGNORECASE | re.DOTALL))
+        and bool(
+            re.search(
+                r"cuda.*out of memory|CUBLAS_STATUS_ALLOC_FAILED",
+                str(error),
+                re.IGNORECASE | re.DOTALL,
+            )
+        )
     )
 
 
@@ -261,11 +300,13 @@ def out_of_memory(error: str, config: RunConfig, memory: DeviceMemory | None) ->
 
 def _less(config: RunConfig) -> list[str]:
     settings = {
-        "transfer pinned (resident keeps the whole set on the device)": config.transfer == "resident",
+        "transfer pinned (resident keeps the whole set on the device)": config.transfer
+        == "resident",
         "replay host": config.replay == "device",
         f"batch size {config.batch_size // 2}": config.batch_size > 1,
         "precision bf16": config.precision in ("fp32", "tf32"),
-        "torch.compile without a mode (CUDA graphs keep their memory)": config.compile and config.compile_mode,
+        "torch.compile without a mode (CUDA graphs keep their memory)": config.compile
+        and config.compile_mode,
         "a smaller model": True,
     }
     return [setting for setting, helps in settings.items() if helps]
@@ -274,7 +315,9 @@ def _less(config: RunConfig) -> list[str]:
 P = ParamSpec("P")
 
 
-def report_out_of_memory(job: Callable[Concatenate[RunConfig, P], bool]) -> Callable[Concatenate[RunConfig, P], bool]:
+def report_out_of_memory(
+    job: Callable[Concatenate[RunConfig, P], bool],
+) -> Callable[Concatenate[RunConfig, P], bool]:
     """Makes a function that runs a config raise `DeviceError` if the device is out of memory."""
 
     @functools.wraps(job)
@@ -284,7 +327,9 @@ def report_out_of_memory(job: Callable[Concatenate[RunConfig, P], bool]) -> Call
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            from vitprof.config.resolve import resolve  # here, since a script that is watched needs nothing of it
+            from vitprof.config.resolve import (
+                resolve,
+            )  # here, since a script that is watched needs nothing of it
 
             message = out_of_memory(str(error), resolve(config), device_memory())
         # Outside the except block nothing holds the error any more, nor the job's frames and their tensors.

@@ -144,7 +144,9 @@ class EventDevice(Device):
             self._next_anchor = None
             since = float(self._anchor.elapsed_time(mark)) / 1e3
         device_s = self._anchor_s + since
-        if since > RE_ANCHOR_S and self._next_anchor is None:  # not now: a mark of another stream may be older
+        if (
+            since > RE_ANCHOR_S and self._next_anchor is None
+        ):  # not now: a mark of another stream may be older
             self._next_anchor = mark, device_s
         return self._host.to_host(device_s, mark.recorded_s, min(mark.by_s, self._clock()))
 
@@ -157,7 +159,9 @@ class EventDevice(Device):
 
     def keep(self, value: torch.Tensor, step: int) -> Callable[[], float]:
         before, before_s = self._loss_at
-        if (step & (self._loss_every - 1) and step != before) or self.pinning.refusal:  # else the copy would block
+        if (
+            step & (self._loss_every - 1) and step != before
+        ) or self.pinning.refusal:  # else the copy would block
             return not_kept
         now = self._clock()
         if step >= EACH_LOSS_UNTIL and step > before:  # a step may have several losses
@@ -198,10 +202,14 @@ def open_by_events(where: torch.device, clock: Clock) -> EventDevice | None:
         return None
     try:
         device = EventDevice(where, clock)
-        agrees = any(_agrees(device) for _ in range(3))  # on a busy machine the host may be held up between the two
+        agrees = any(
+            _agrees(device) for _ in range(3)
+        )  # on a busy machine the host may be held up between the two
     except Exception:  # whatever a backend raises that has no events, or none with times
         return None
-    return device if agrees and not device.pinning.refusal else None  # without it, to keep a loss would wait
+    return (
+        device if agrees and not device.pinning.refusal else None
+    )  # without it, to keep a loss would wait
 
 
 def _agrees(device: EventDevice) -> bool:

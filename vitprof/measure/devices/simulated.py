@@ -49,7 +49,11 @@ class SimulatedDevice(HostMemoryDevice):
     simulated = True
 
     def __init__(
-        self, name: str, accelerator: Accelerator, clock: Clock, sleep: Callable[[float], None] = time.sleep
+        self,
+        name: str,
+        accelerator: Accelerator,
+        clock: Clock,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.name = name
         self.accelerator = accelerator
@@ -138,4 +142,8 @@ class SimulatedDevice(HostMemoryDevice):
 
     def environment(self) -> dict[str, Any]:
         a = self.accelerator
-        return {"device_name": f"simulated {a.name}: {a.times}", "simulated": True, "simulated_origin": a.origin}
+        return {
+            "device_name": f"simulated {a.name}: {a.times}",
+            "simulated": True,
+            "simulated_origin": a.origin,
+        }

@@ -68,7 +68,9 @@ class Bench:
         """Returns the resolved config of a short job on the bench's device."""
         return resolve(RunConfig(device=self.device.name, **SHORT_JOB | settings))
 
-    def run(self, *, trains: Callable[[RunConfig, Device], Trainer] | None = None, **settings: Any) -> Recorded:
+    def run(
+        self, *, trains: Callable[[RunConfig, Device], Trainer] | None = None, **settings: Any
+    ) -> Recorded:
         """Trains with these `settings` in this process, and returns all that the job reported."""
         from vitprof.engine.train import train
 
@@ -127,8 +129,14 @@ class Recorded:
     def step_ms(self) -> float:
         """Returns the mean time from one launch to the next over the steady steps, by the host's clock."""
         steps = self.steps
-        launched = (steps["t_start_s"] + steps["data_wait_s"] + steps["host_s"])[steady_state(steps)]
-        return float(launched[-1] - launched[0]) / (len(launched) - 1) * 1e3 if len(launched) > 1 else math.nan
+        launched = (steps["t_start_s"] + steps["data_wait_s"] + steps["host_s"])[
+            steady_state(steps)
+        ]
+        return (
+            float(launched[-1] - launched[0]) / (len(launched) - 1) * 1e3
+            if len(launched) > 1
+            else math.nan
+        )
 
     @property
     def idle_frac(self) -> float:
@@ -138,7 +146,9 @@ class Recorded:
 
     def verdict(self) -> Verdict:
         """Returns the verdict, from which the setting of an injected wait is hidden: it must find the cause itself."""
-        return judge(replace(self.config, inject=None), self.steps, self.phases, NO_TELEMETRY, self.known)
+        return judge(
+            replace(self.config, inject=None), self.steps, self.phases, NO_TELEMETRY, self.known
+        )
 
 
 NO_TELEMETRY: Series = {name: np.empty(0) for name in TELEMETRY_COLUMNS}

@@ -42,17 +42,23 @@ def clock_mapping(bench: Bench) -> Outcome:
         brackets.append((before, bench.clock()))
         marks.append(mark)
     at = np.array([device.seconds(mark) for mark in marks])
-    device_s = np.array([marks[0].elapsed_time(mark) for mark in marks]) / 1e3  # by the device's own clock
+    device_s = (
+        np.array([marks[0].elapsed_time(mark) for mark in marks]) / 1e3
+    )  # by the device's own clock
     device.release(*marks)
     before_s, after_s = np.array(brackets).T
     outside_s = np.maximum(np.maximum(before_s - at, at - after_s), 0.0)
     host_s = (before_s + after_s) / 2 - before_s[0]
-    tight = after_s - before_s <= np.median(after_s - before_s)  # other programs may hold this one up inside a bracket
+    tight = after_s - before_s <= np.median(
+        after_s - before_s
+    )  # other programs may hold this one up inside a bracket
     drift = float(np.polyfit(host_s[tight], (device_s - host_s)[tight], 1)[0])
     wrong = []
     n_outside = int((outside_s > MOST_OUTSIDE_S).sum())
     if n_outside:
-        wrong.append(f"{n_outside} marks are outside, the farthest by {outside_s.max() * 1e6:.0f} µs")
+        wrong.append(
+            f"{n_outside} marks are outside, the farthest by {outside_s.max() * 1e6:.0f} µs"
+        )
     if not abs(drift) <= MOST_DRIFT_S:
         wrong.append(f"the clocks drift apart by {drift * 1e6:+.1f} µs a second")
     if not (np.diff(at) > 0).all():
@@ -92,7 +98,10 @@ def pinned_bytes_per_s(device: Device, n_bytes: int) -> float:
 
     host = torch.ones(n_bytes, dtype=torch.uint8, pin_memory=device.torch_device.type == "cuda")
     bench = Bench(device)
-    took = [bench.timed(lambda: device.upload(host, non_blocking=True)) for _ in range(WARMUP_COPIES + COPIES)]
+    took = [
+        bench.timed(lambda: device.upload(host, non_blocking=True))
+        for _ in range(WARMUP_COPIES + COPIES)
+    ]
     return n_bytes / median(took[WARMUP_COPIES:])
 
 
@@ -135,7 +144,12 @@ LONGER_S, LONGER_EVERY_S = 40e-6, 80e-6
 time: little enough beside 40 us to compare within 5%."""
 MOST_OFF_FRAC = 0.05
 PROFILED_STEPS = 5
-LAUNCHED_JOB: dict[str, Any] = {"strategy": "memory", "batch_size": 64, "warmup_steps": 8, "steps": 80}
+LAUNCHED_JOB: dict[str, Any] = {
+    "strategy": "memory",
+    "batch_size": 64,
+    "warmup_steps": 8,
+    "steps": 80,
+}
 
 
 def launch_bound(bench: Bench) -> Outcome:
@@ -195,7 +209,9 @@ def kernels_s(work: Callable[[], None]) -> float:
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         work()
     events = profiled.events() or ()
-    spans = ((e.time_range.start, e.time_range.end) for e in events if e.device_type == DeviceType.CUDA)
+    spans = (
+        (e.time_range.start, e.time_range.end) for e in events if e.device_type == DeviceType.CUDA
+    )
     return union(spans) / 1e6  # microseconds
 
 

@@ -67,7 +67,12 @@ GPU_CASES = by_name(
         30,
         device_cases.launch_bound,
     ),
-    GpuCase("copies", "80% of the measured pinned bandwidth or more, at 38 MB", 20, device_cases.copy_bandwidth),
+    GpuCase(
+        "copies",
+        "80% of the measured pinned bandwidth or more, at 38 MB",
+        20,
+        device_cases.copy_bandwidth,
+    ),
     GpuCase("own cost", "recording costs 2% or less of a step of `tiny`", 75, job_cases.own_cost),
     GpuCase(
         "every strategy",
@@ -85,7 +90,9 @@ def run_gpu_selftest(
     progress: OnProgress = ignore,
     ended: Callable[[Outcome], None] = lambda outcome: None,
     stop: Stop = never,
-    child: Callable[[str, str], Sequence[str]] = lambda name, directory: command(__name__, name, directory),
+    child: Callable[[str, str], Sequence[str]] = lambda name, directory: command(
+        __name__, name, directory
+    ),
 ) -> SelftestReport[Outcome]:
     """Runs `cases` on the first GPU and returns the report; calls `ended` with each outcome at once. A case that takes
     too long or ends its process has failed. Raises `DeviceError` without a GPU that works.
@@ -93,7 +100,9 @@ def run_gpu_selftest(
     began = time.monotonic()
     outcomes: list[Outcome] = []
     facts: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory(prefix=temporary_prefix("selftest-gpu"), ignore_cleanup_errors=True) as directory:
+    with tempfile.TemporaryDirectory(
+        prefix=temporary_prefix("selftest-gpu"), ignore_cleanup_errors=True
+    ) as directory:
         for case in cases:
             begun = time.monotonic()
 
@@ -102,21 +111,31 @@ def run_gpu_selftest(
                 return stop()
 
             try:
-                message = _run(child(case.name, directory), Path(directory) / "child.log", case.limit_s, report)
+                message = _run(
+                    child(case.name, directory), Path(directory) / "child.log", case.limit_s, report
+                )
             except JobStopped:
                 break
             if "error" in message and not facts:
                 raise DeviceError(message["error"])
             facts |= message.get("facts", {})
-            outcome = Outcome(**message.get("outcome", {"status": "failed", "wrong": message.get("error", "")}))
-            outcome = replace(outcome, case=case.name, expected=case.expected, seconds=time.monotonic() - begun)
+            outcome = Outcome(
+                **message.get("outcome", {"status": "failed", "wrong": message.get("error", "")})
+            )
+            outcome = replace(
+                outcome, case=case.name, expected=case.expected, seconds=time.monotonic() - begun
+            )
             outcomes.append(outcome)
             ended(outcome)
     seconds = time.monotonic() - began
-    return SelftestReport(tuple(outcomes), seconds, len(cases), len(outcomes) < len(cases), machine_facts(facts))
+    return SelftestReport(
+        tuple(outcomes), seconds, len(cases), len(outcomes) < len(cases), machine_facts(facts)
+    )
 
 
-def _run(arguments: Sequence[str], log: Path, limit_s: float, report: Callable[[], bool]) -> dict[str, Any]:
+def _run(
+    arguments: Sequence[str], log: Path, limit_s: float, report: Callable[[], bool]
+) -> dict[str, Any]:
     """Runs the process of a case and returns its message, or why there is none as {"error": ...}."""
     answer = log.with_suffix(".json")
     ends_s = time.monotonic() + limit_s
@@ -148,7 +167,9 @@ def _run(arguments: Sequence[str], log: Path, limit_s: float, report: Callable[[
     with contextlib.suppress(ValueError):
         return dict(json.loads(answer.read_bytes()))
     last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-    return {"error": f"its process ended: exit status {process.returncode}{f', {last[0]}' if last else ''}"}
+    return {
+        "error": f"its process ended: exit status {process.returncode}{f', {last[0]}' if last else ''}"
+    }
 
 
 def open_bench(name: str, directory: Path) -> Bench:
@@ -163,7 +184,9 @@ def open_bench(name: str, directory: Path) -> Bench:
             f"the self-test on the GPU needs an NVIDIA GPU that PyTorch can use, and this one ({torch.__version__}) "
             f"sees none; `{program()} doctor` says more, and the self-test without --gpu needs none"
         )
-    return Bench(open_device(name, time.perf_counter), kernels_s=device_cases.kernels_s, directory=directory)
+    return Bench(
+        open_device(name, time.perf_counter), kernels_s=device_cases.kernels_s, directory=directory
+    )
 
 
 def device_facts(bench: Bench) -> dict[str, Any]:
@@ -172,7 +195,11 @@ def device_facts(bench: Bench) -> dict[str, Any]:
 
     from vitprof.engine.train import describe
 
-    known = describe() | bench.device.environment() | {"device": bench.device.name, "gpus": torch.cuda.device_count()}
+    known = (
+        describe()
+        | bench.device.environment()
+        | {"device": bench.device.name, "gpus": torch.cuda.device_count()}
+    )
     if bench.device.torch_device.type == "cuda":
         major, minor = torch.cuda.get_device_capability(bench.device.torch_device)
         known |= {"capability": f"{major}.{minor}", "arch_list": torch.cuda.get_arch_list()}
@@ -203,7 +230,10 @@ def main() -> None:
     name, directory = sys.argv[1:]
     try:
         bench = open_bench(DEVICE, Path(directory))
-        message: dict[str, Any] = {"facts": device_facts(bench), "outcome": run_case(name, bench).to_dict()}
+        message: dict[str, Any] = {
+            "facts": device_facts(bench),
+            "outcome": run_case(name, bench).to_dict(),
+        }
     except Exception as error:
         message = {"error": _printed(error)}
     json.dump(plain(message), channel, allow_nan=False)

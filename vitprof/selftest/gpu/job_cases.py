@@ -25,7 +25,12 @@ WAITS_MS = (2.0, 20.0)
 LATE_SLEEPS = 10
 ROUNDS = 3
 # Sample by sample in the loop, as tutorials do: every stage can be told apart. Few samples, so that 2 ms stand out.
-IDLE_JOB: dict[str, Any] = {"strategy": "per-sample", "batch_size": 8, "warmup_steps": 8, "steps": 40}
+IDLE_JOB: dict[str, Any] = {
+    "strategy": "per-sample",
+    "batch_size": 8,
+    "warmup_steps": 8,
+    "steps": 40,
+}
 IDLE_BASE = RunConfig(**IDLE_JOB)
 IDLE_CASES = (
     Case(name="no wait", what="no wait", base=IDLE_BASE, part="", right=()),
@@ -42,7 +47,11 @@ def known_idle(bench: Bench) -> Outcome:
     rounds: dict[str, list[Round]] = {case.name: [] for case in IDLE_CASES}
     compute_ms: list[float] = []
     for _ in range(ROUNDS):
-        again = [case for case in IDLE_CASES if not rounds[case.name] or not case_result(case, rounds[case.name]).ok]
+        again = [
+            case
+            for case in IDLE_CASES
+            if not rounds[case.name] or not case_result(case, rounds[case.name]).ok
+        ]
         if not again:
             break
         reference = _spun(bench, {})
@@ -51,8 +60,12 @@ def known_idle(bench: Bench) -> Outcome:
             rounds[case.name].append(_round(bench, case, reference))
     results = [case_result(case, rounds[case.name]) for case in IDLE_CASES]
     wrong = [f"{result.case}: {result.wrong}" for result in results if not result.ok]
-    if wrong and not 0.9 * COMPUTE_MS <= median(compute_ms) <= 1.1 * COMPUTE_MS:  # a laptop that saves power
-        wrong.append(f"the device's clock changed: {COMPUTE_MS:g} ms of work took {median(compute_ms):.2f} ms")
+    if (
+        wrong and not 0.9 * COMPUTE_MS <= median(compute_ms) <= 1.1 * COMPUTE_MS
+    ):  # a laptop that saves power
+        wrong.append(
+            f"the device's clock changed: {COMPUTE_MS:g} ms of work took {median(compute_ms):.2f} ms"
+        )
     error_ms = max(abs(result.error_ms) for result in results)
     idle = max(abs(result.idle_error_frac) for result in results)
     return judged(
@@ -89,10 +102,14 @@ def _round(bench: Bench, case: Case, reference: Recorded) -> Round:
     # from the device's start of a step to the arrival of the next batch
     fetched_s = (steps["t_start_s"] + steps["data_wait_s"])[1:] - steps["compute_start_s"][:-1]
     verdicts = recorded.verdict(), reference.verdict()
-    costs = [{share.name: share.exposed_ms for share in v.shares}.get(case.part, 0.0) for v in verdicts]
+    costs = [
+        {share.name: share.exposed_ms for share in v.shares}.get(case.part, 0.0) for v in verdicts
+    ]
     return Round(
         # step by step: a fetch that is late now and then must not change what is expected of the other steps
-        expected_ms=fmean(expected_ms(wait_ms, s * 1e3, COMPUTE_MS) for s in fetched_s[steady_state(steps)[1:]]),
+        expected_ms=fmean(
+            expected_ms(wait_ms, s * 1e3, COMPUTE_MS) for s in fetched_s[steady_state(steps)[1:]]
+        ),
         reported_ms=costs[0] - costs[1],
         cause=verdicts[0].cause,
         cause_ok=not case.right or verdicts[0].cause in case.right,
@@ -123,7 +140,9 @@ def own_cost(bench: Bench) -> Outcome:
         took = {way: way(bench) for way in (first, second)}
         pairs.append((took[_recorded_s], took[_plain_s]))
         costs = sorted(on / off - 1 for on, off in pairs)
-        outer = max(0, len(costs) - LEAST_COST_ROUNDS) // 4  # of 5 rounds none, of 9 one: 94 and 96% by a sign test
+        outer = (
+            max(0, len(costs) - LEAST_COST_ROUNDS) // 4
+        )  # of 5 rounds none, of 9 one: 94 and 96% by a sign test
         low = costs[outer]
         high = costs[-1 - outer]
         if len(pairs) >= LEAST_COST_ROUNDS and not low <= MOST_COST_FRAC <= high:
@@ -132,21 +151,41 @@ def own_cost(bench: Bench) -> Outcome:
     step_ms = median(off for _, off in pairs) * 1e3
     spread = f"{len(costs) - 2 * outer} of them are between {low:+.1%} and {high:+.1%}"
     measured = f"{cost:+.1%} of a step of {step_ms:.2f} ms, {len(pairs)} rounds; {spread}"
-    figures = {"recorded_step_ms": [on * 1e3 for on, _ in pairs], "plain_step_ms": [off * 1e3 for _, off in pairs]}
+    figures = {
+        "recorded_step_ms": [on * 1e3 for on, _ in pairs],
+        "plain_step_ms": [off * 1e3 for _, off in pairs],
+    }
     if len(pairs) < LEAST_COST_ROUNDS or low <= MOST_COST_FRAC < cost:
-        return Outcome("not run", measured, f"undecided: {spread}; run it again with nothing else running", figures)
-    wrong = [] if cost <= MOST_COST_FRAC else [f"{cost:+.1%} is more than {MOST_COST_FRAC:.0%}; {spread}"]
+        return Outcome(
+            "not run",
+            measured,
+            f"undecided: {spread}; run it again with nothing else running",
+            figures,
+        )
+    wrong = (
+        []
+        if cost <= MOST_COST_FRAC
+        else [f"{cost:+.1%} is more than {MOST_COST_FRAC:.0%}; {spread}"]
+    )
     return judged(measured, wrong, **figures)
 
 
 def _cost_job(**changes: Any) -> dict[str, Any]:
-    return {**COST_JOB, "steps": COST_STEPS + COST_WARMUP_STEPS, "warmup_steps": COST_WARMUP_STEPS, **changes}
+    return {
+        **COST_JOB,
+        "steps": COST_STEPS + COST_WARMUP_STEPS,
+        "warmup_steps": COST_WARMUP_STEPS,
+        **changes,
+    }
 
 
 def _recorded_s(bench: Bench) -> float:
     # the steps behind gates count as warm-up too
     steps = bench.run(**_cost_job()).steps
-    starts = [steps["t_start_s"][(steps["epoch"] == epoch) & (steps["warmup"] == 0)] for epoch in set(steps["epoch"])]
+    starts = [
+        steps["t_start_s"][(steps["epoch"] == epoch) & (steps["warmup"] == 0)]
+        for epoch in set(steps["epoch"])
+    ]
     return float(np.median(np.concatenate([np.diff(start) for start in starts])))
 
 
@@ -208,7 +247,11 @@ def settings_for(name: str) -> dict[str, Any]:
         settings = {"dataset": "digits"}
     taken = plan.knobs(plan.combination(info), info)
     wanted = {"workers": 2, "pin_memory": True, "slow_mb_s": 200.0, "slow_latency_ms": 1.0}
-    return settings | {"strategy": name, "batch_size": 8} | {k: v for k, v in wanted.items() if k in taken}
+    return (
+        settings
+        | {"strategy": name, "batch_size": 8}
+        | {k: v for k, v in wanted.items() if k in taken}
+    )
 
 
 def every_strategy(bench: Bench) -> Outcome:
@@ -228,7 +271,12 @@ def every_strategy(bench: Bench) -> Outcome:
             if reason := why_unavailable(strategy(name), info):
                 unavailable.append(f"{name} ({reason})")
                 continue
-            job = {"device": bench.device.name, "steps": STEPS, "warmup_steps": 4, "evaluate": False}
+            job = {
+                "device": bench.device.name,
+                "steps": STEPS,
+                "warmup_steps": 4,
+                "evaluate": False,
+            }
             begun_s = bench.clock()
             try:
                 trial = Trial(RunConfig(**settings | job), name)
@@ -240,7 +288,11 @@ def every_strategy(bench: Bench) -> Outcome:
             if run is None or (run.status == "stopped" and bench.clock() - begun_s < HUNG_S):
                 late.append(name)
                 continue
-            failure = wrong_steps(store.steps(run.id)) if run.status == "done" else f"{run.status}: {run.error}"
+            failure = (
+                wrong_steps(store.steps(run.id))
+                if run.status == "done"
+                else f"{run.status}: {run.error}"
+            )
             if failure:
                 wrong.append(f"{name}: {failure}")
             else:
@@ -250,7 +302,12 @@ def every_strategy(bench: Bench) -> Outcome:
         measured += f"; cannot run here: {', '.join(unavailable)}"
     if late:
         measured += f"; not reached: {', '.join(late)}"
-    figures = {"passed": list(step_ms), "cannot_run": unavailable, "not_reached": late, "step_ms_median": step_ms}
+    figures = {
+        "passed": list(step_ms),
+        "cannot_run": unavailable,
+        "not_reached": late,
+        "step_ms_median": step_ms,
+    }
     if late and not wrong:
         return Outcome("not run", measured, f"its {STRATEGIES_S:.0f} s were over", figures)
     return judged(measured, wrong, **figures)

@@ -15,7 +15,9 @@ OLDEST = 7
 def migrate(db: sa.Connection) -> None:
     """Migrates the store behind `db`, in its transaction: all steps, or none. Raises `StoreError` without Alembic."""
     try:
-        from alembic import command  # here: it takes 0.1 s to import, and no migration is due as a rule
+        from alembic import (
+            command,
+        )  # here: it takes 0.1 s to import, and no migration is due as a rule
         from alembic.config import Config
     except ModuleNotFoundError as error:
         raise StoreError(
@@ -38,13 +40,18 @@ def may_only_read(db: sa.Connection, table: str) -> bool:
     """
     if db.dialect.name != "postgresql":
         return False
-    may = sa.func.has_table_privilege(table, "INSERT"), sa.func.current_setting("transaction_read_only") == "off"
+    may = (
+        sa.func.has_table_privilege(table, "INSERT"),
+        sa.func.current_setting("transaction_read_only") == "off",
+    )
     return not all(db.execute(sa.select(*may)).one())
 
 
 def why_not_opened(url: str, found: str | None, version: int) -> str:
     """Returns the line for a store of a version that is neither this one's nor could be migrated."""
-    written = f"{url} was written by another version of vitprof (store version {found}, not {version})"
+    written = (
+        f"{url} was written by another version of vitprof (store version {found}, not {version})"
+    )
     other = "move it away, or set VITPROF_DB to another database"
     todo = "open it once where it can be written to" if is_older(found, version) else other
     return f"{written} and is left as it is; {todo}"

@@ -14,7 +14,13 @@ import streamlit as st
 from vitprof import formats, store
 from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.timing import summary
-from vitprof.analysis.timing.utilisation import MEANING, SmActivity, device_memory, sm_activity, sm_activity_so_far
+from vitprof.analysis.timing.utilisation import (
+    MEANING,
+    SmActivity,
+    device_memory,
+    sm_activity,
+    sm_activity_so_far,
+)
 from vitprof.analysis.tournament.entries import key_in_words
 from vitprof.charts.live import BATCHES, CPU, GAPS, GPU, LOSSES, LiveChart, gap_notes, live_figure
 from vitprof.charts.style import NEUTRAL
@@ -39,7 +45,11 @@ WAIT_HELP = "Share of the time that the loop was blocked in next(loader); below,
 IDLE_HELP = "Share of the time between steps in which the device computed nothing. From events, not from NVML."
 FACTS = ("copied", "throttled")
 """How notices begin that only state where the data are; all others are warnings."""
-STAGES = {"preparing": "preparing the data", "staging": "copying the data", "evaluating": "evaluating on the test set"}
+STAGES = {
+    "preparing": "preparing the data",
+    "staging": "copying the data",
+    "evaluating": "evaluating on the test set",
+}
 """Stages that are not said by their own name."""
 
 
@@ -57,7 +67,9 @@ def draw_live(run_id: int, status: str) -> None:
         draw_tiles(run, series)
     elif run.status == "running":
         draw_start(run, time.perf_counter())
-    with st.container(key="set-up"):  # where the tabs will be when the run has ended: the charts then stay in place
+    with st.container(
+        key="set-up"
+    ):  # where the tabs will be when the run has ended: the charts then stay in place
         st.caption(set_up(run))
     if begun:
         if not run.config.loader_only:
@@ -66,16 +78,30 @@ def draw_live(run_id: int, status: str) -> None:
 
 
 def draw_others(
-    run: store.StoredRun, series: resources.RunSeries, *, on_pick: OnPick = None, at: int | None = None
+    run: store.StoredRun,
+    series: resources.RunSeries,
+    *,
+    on_pick: OnPick = None,
+    at: int | None = None,
 ) -> None:
     steps = series.steps()
     telemetry = series.telemetry()
     # for a slice of a GPU in MIG mode NVML reports the memory, but no utilisation
-    gpu_known = any(np.isfinite(telemetry[name]).any() for name in ("gpu_util_pct", "gpu_mem_used_bytes"))
-    moment_s = math.nan if at is None else float(steps["compute_start_s"][at]) - (run.t_origin_s or 0.0)
-    by_step = [BATCHES, LOSSES] if not run.config.loader_only and np.isfinite(steps["loss"]).any() else [BATCHES]
+    gpu_known = any(
+        np.isfinite(telemetry[name]).any() for name in ("gpu_util_pct", "gpu_mem_used_bytes")
+    )
+    moment_s = (
+        math.nan if at is None else float(steps["compute_start_s"][at]) - (run.t_origin_s or 0.0)
+    )
+    by_step = (
+        [BATCHES, LOSSES]
+        if not run.config.loader_only and np.isfinite(steps["loss"]).any()
+        else [BATCHES]
+    )
     mark = math.nan if at is None else at
-    drawn = [partial(draw_chart, chart, run, steps, on_pick=on_pick, mark=mark) for chart in by_step]
+    drawn = [
+        partial(draw_chart, chart, run, steps, on_pick=on_pick, mark=mark) for chart in by_step
+    ]
     over_time = (GPU, CPU) if gpu_known else (CPU,)
     drawn += [partial(draw_chart, chart, run, telemetry, mark=moment_s) for chart in over_time]
     for column, draw in zip(cycle(st.columns(2)), drawn, strict=False):
@@ -96,7 +122,9 @@ def draw_state(run: store.StoredRun, now: float) -> None:
     if run.status == "queued":
         draw_queued(run)
     elif run.status == "running":
-        text = STAGES.get(run.stage, escaped(run.stage)) + (f": {escaped(run.message)}" if run.message else "")
+        text = STAGES.get(run.stage, escaped(run.stage)) + (
+            f": {escaped(run.message)}" if run.message else ""
+        )
         fraction = run.progress or 0.0
         if own_script.is_own_script(run.config) and run.training_since_s is not None:
             text += f", for {formats.seconds(max(now - run.training_since_s, 0.0))}"
@@ -105,7 +133,9 @@ def draw_state(run: store.StoredRun, now: float) -> None:
             text += f", about {rough_time(max(left, 0.0))} left"
         st.progress(min(fraction, 1.0), text=text)
     elif run.status == "stopped":
-        st.warning(f"Stopped{': ' + escaped(run.error) if run.error else ''}. What was measured until then is kept.")
+        st.warning(
+            f"Stopped{': ' + escaped(run.error) if run.error else ''}. What was measured until then is kept."
+        )
     elif run.status != "done":
         st.error(f"{run.status.capitalize()}: {escaped(run.error)}")
     for notice in run.notices:
@@ -127,7 +157,11 @@ def set_up(run: store.StoredRun) -> str:
         isolation = "in a thread of this dashboard, whose own work can show up as stalls"
     if run.status == "done":
         done = f"Done in {formats.seconds(run.summary.wall_s)}. " if run.summary else "Done. "
-    trained = f"trained on {where}" if own else f"{catalog.model_words(config.model)}, {config.precision} on {where}"
+    trained = (
+        f"trained on {where}"
+        if own
+        else f"{catalog.model_words(config.model)}, {config.precision} on {where}"
+    )
     if (n := int(run.environment.get("world_size") or 1)) > 1:
         trained += f", rank {run.environment.get('rank', 0)} of {n}"
     what = f"{done}Data set {escaped(config.dataset)}, {'no training' if config.loader_only else trained}, {isolation}"
@@ -176,9 +210,12 @@ def headline(run: store.StoredRun, totals: summary.Totals) -> str:
         speed = formats.number(totals.samples_per_s, "samples/s")
         return f"The loader alone delivers **{speed}**, over {totals.steps:,} steps.{few}"
     wait, idle, exposed = (
-        formats.percent(totals.share(s)) for s in (totals.data_wait_s, totals.gap_s, totals.exposed_wait_s)
+        formats.percent(totals.share(s))
+        for s in (totals.data_wait_s, totals.gap_s, totals.exposed_wait_s)
     )
-    rest = ", in the rest the device still had work" * (totals.data_wait_s > 1.1 * totals.exposed_wait_s)
+    rest = ", in the rest the device still had work" * (
+        totals.data_wait_s > 1.1 * totals.exposed_wait_s
+    )
     return (
         f"The device was idle **{idle}** of the time, over {totals.steps:,} steps. The training loop waited for data "
         f"{wait} of the time; **{exposed}** cost device time{rest}.{few}"
@@ -202,28 +239,50 @@ def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:
     tiles = [("Samples/s", speed, simulated, "Throughput: samples in a second.")]
     if not run.config.loader_only:
         wait, idle, exposed = (
-            formats.percent(totals.share(s)) for s in (totals.data_wait_s, totals.gap_s, totals.exposed_wait_s)
+            formats.percent(totals.share(s))
+            for s in (totals.data_wait_s, totals.gap_s, totals.exposed_wait_s)
         )
         tiles += [
-            ("Data wait", wait, f"{exposed} cost device time" if exposed != formats.NOT_AVAILABLE else None, WAIT_HELP),
+            (
+                "Data wait",
+                wait,
+                f"{exposed} cost device time" if exposed != formats.NOT_AVAILABLE else None,
+                WAIT_HELP,
+            ),
             ("Device idle", idle, _of_idle(run) or simulated, IDLE_HELP),
         ]
         utilisation, active = _utilisation(run, telemetry)
         if math.isfinite(utilisation) or simulated or active:
             text = "Mean of NVML's utilisation while training: the share of time in which any kernel ran."
-            text += f" SM activity: {escaped(active.words)}. That is the {MEANING}." if active else ""
-            below = f"SM activity {formats.percent(active.active_pct / 100)}" if active else simulated
+            text += (
+                f" SM activity: {escaped(active.words)}. That is the {MEANING}." if active else ""
+            )
+            below = (
+                f"SM activity {formats.percent(active.active_pct / 100)}" if active else simulated
+            )
             tiles.append(("GPU-util", formats.percent(utilisation / 100), below, text))
     peaks = [(label, arrays.highest(telemetry[name]), whose) for label, name, whose in MEMORY_TILES]
     label, peak, whose = next((p for p in peaks if math.isfinite(p[1])), peaks[-1])
     text = f"Highest value seen while the job ran, {whose}."
     if run.summary is not None:
-        text += "".join(f" {m.name}: {formats.size(m.n_bytes)}, {m.meaning}." for m in device_memory(run.summary))
+        text += "".join(
+            f" {m.name}: {formats.size(m.n_bytes)}, {m.meaning}."
+            for m in device_memory(run.summary)
+        )
     tiles.append((label, formats.size(peak), None, text))
     with st.container(key="tiles"):
         columns = st.columns(len(tiles))
     for column, (name, value, mark, text) in zip(columns, tiles, strict=True):
-        column.metric(name, value, mark, delta_color="off", delta_arrow="off", help=text, border=True, height="stretch")
+        column.metric(
+            name,
+            value,
+            mark,
+            delta_color="off",
+            delta_arrow="off",
+            help=text,
+            border=True,
+            height="stretch",
+        )
 
 
 def _utilisation(run: store.StoredRun, telemetry: arrays.Series) -> tuple[float, SmActivity]:
@@ -239,7 +298,11 @@ def is_simulated_run(run: store.StoredRun) -> bool:
 
 
 def draw_gaps(
-    run: store.StoredRun, series: resources.RunSeries, *, on_pick: OnPick = None, at: int | None = None
+    run: store.StoredRun,
+    series: resources.RunSeries,
+    *,
+    on_pick: OnPick = None,
+    at: int | None = None,
 ) -> None:
     totals = totals_of(run, series)
     steps = series.steps()
@@ -250,7 +313,12 @@ def draw_gaps(
 
 
 def draw_chart(
-    chart: LiveChart, run: store.StoredRun, series: arrays.Series, *, on_pick: OnPick = None, **more: Any
+    chart: LiveChart,
+    run: store.StoredRun,
+    series: arrays.Series,
+    *,
+    on_pick: OnPick = None,
+    **more: Any,
 ) -> None:
     key = f"live-{chart.key}"
     hint = " Click a step for its figures." if on_pick is not None else ""
@@ -259,7 +327,15 @@ def draw_chart(
     points = cache.points(chart, run.id, series, run.t_origin_s or 0.0, view_of(key))
     figure = live_figure(chart, points, each=cache.steps_each(chart), **more)
     height = 340 if chart is GAPS else 260
-    draw_growing(figure, key=key, run=str(run.id), alt=chart.alt, height=height, grows=run.live, on_pick=on_pick)
+    draw_growing(
+        figure,
+        key=key,
+        run=str(run.id),
+        alt=chart.alt,
+        height=height,
+        grows=run.live,
+        on_pick=on_pick,
+    )
 
 
 def card(colour: str) -> AbstractContextManager[Any]:
@@ -293,7 +369,9 @@ def draw_queued(run: store.StoredRun) -> None:
         act_button("Cancel", "cancel-button", "close", lambda: _cancel(run), CANCEL_HELP)
         own_program = not all(ahead.owner for ahead in before)
         if not own_program:
-            act_button("Run now", "run-now-button", "fast_forward", lambda: jobs.run_now(run.id), NOW_HELP)
+            act_button(
+                "Run now", "run-now-button", "fast_forward", lambda: jobs.run_now(run.id), NOW_HELP
+            )
 
 
 def _cancel(run: store.StoredRun) -> None:
@@ -303,7 +381,9 @@ def _cancel(run: store.StoredRun) -> None:
 
 def draw_start(run: store.StoredRun, now: float) -> None:
     copies = run.config.location not in (None, "disk")
-    phases = summary.start_phases(run.t_origin_s, run.phases, run.training_since_s, now, copies=copies)
+    phases = summary.start_phases(
+        run.t_origin_s, run.phases, run.training_since_s, now, copies=copies
+    )
     with st.container(horizontal=True, key="start-phases"):
         for phase in phases:
             icon = ":material/pending:" if phase.running else ":material/check_circle:"

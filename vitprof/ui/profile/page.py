@@ -77,7 +77,9 @@ def draw_tabs(run: store.StoredRun) -> None:
         last = st.session_state[runs.SHOW] = "Answer"
     if last is not None and runs.SHOW not in st.session_state and runs.SHOW not in st.query_params:
         st.session_state[runs.SHOW] = last
-    for tab, draw in zip(st.tabs(list(tabs), key=runs.SHOW, bind=widgets.IN_URL), tabs.values(), strict=True):
+    for tab, draw in zip(
+        st.tabs(list(tabs), key=runs.SHOW, bind=widgets.IN_URL), tabs.values(), strict=True
+    ):
         if tab.open:
             with tab:
                 draw(run)
@@ -134,7 +136,9 @@ def chips(verdict: Verdict) -> list[tuple[str, Look]]:
     slow = SLOW.get(verdict.kind)
     found = list[tuple[str, Look]]()
     if verdict.kind != "launch-bound":
-        what = "data and copies" if "data and copies" in verdict.sentence.partition(";")[0] else "data"
+        what = (
+            "data and copies" if "data and copies" in verdict.sentence.partition(";")[0] else "data"
+        )
         found.append((f"idle for {what} {formats.percent(verdict.idle_frac)}", slow or "green"))
     if verdict.cause and verdict.kind != "not input-bound":
         found.append((f"cause: {wording.CAUSE_NAMES.get(verdict.cause, verdict.cause)}", "gray"))
@@ -146,7 +150,9 @@ def chips(verdict: Verdict) -> list[tuple[str, Look]]:
     return found
 
 
-TRY_HELP = "The best first: settings that can run here and are not in use yet, each with its reason."
+TRY_HELP = (
+    "The best first: settings that can run here and are not in use yet, each with its reason."
+)
 DEVICE_TIME_HELP = (
     "Steady state, timed on the device. Each idle moment counts for the one thing that the step was waiting for. Epoch "
     "boundary: the data wait that an epoch begins with. Host work: Python, launches, optimizer. Launch bubbles: the "
@@ -158,13 +164,21 @@ DEVICE_TIME_HELP = (
 @guarded
 def draw_answer(run: store.StoredRun) -> None:
     verdict = findings.verdict_of(run)
-    if not run.config.loader_only and run.summary is not None and run.summary.n_steps <= CHARTED_STEPS:
+    if (
+        not run.config.loader_only
+        and run.summary is not None
+        and run.summary.n_steps <= CHARTED_STEPS
+    ):
         series = resources.series(run.id)
         series.refresh(run.facts)
         live.draw_gaps(run, series)
     draw_ranks(run)
-    device_time = f"Where the device's time went{' (simulated)' if live.is_simulated_run(run) else ''}"
-    title, help_text = ("What to try", TRY_HELP) if verdict.advice else (device_time, DEVICE_TIME_HELP)
+    device_time = (
+        f"Where the device's time went{' (simulated)' if live.is_simulated_run(run) else ''}"
+    )
+    title, help_text = (
+        ("What to try", TRY_HELP) if verdict.advice else (device_time, DEVICE_TIME_HELP)
+    )
     if run.config.loader_only and not verdict.advice:
         title = "Loading alone, without training"
         help_text = ""
@@ -176,7 +190,10 @@ def draw_answer(run: store.StoredRun) -> None:
     if own_script.is_own_script(run.config) and (compare := runs.to_compare_here(run)):
         st.markdown("Settings of its DataLoader against each other, a tournament of this script:")
         st.code(compare, language=None, wrap_lines=True)
-    if verdict.kind != "inconclusive" and (measured := headroom.own_headroom(run.facts)) is not None:
+    if (
+        verdict.kind != "inconclusive"
+        and (measured := headroom.own_headroom(run.facts)) is not None
+    ):
         st.markdown(escaped(headroom.own_headroom_sentence(measured)))
     if verdict.advice:
         st.header(device_time, anchor=False, help=DEVICE_TIME_HELP)
@@ -185,18 +202,24 @@ def draw_answer(run: store.StoredRun) -> None:
     draw_recording_cost(run)
 
 
-def _draw_advice(run: store.StoredRun, advice: Advice, at: int, proofs: proof.Proofs, *, first: bool) -> None:
+def _draw_advice(
+    run: store.StoredRun, advice: Advice, at: int, proofs: proof.Proofs, *, first: bool
+) -> None:
     line = f"{at + 1}\\. **{escaped(sentence(advice.words))}** {escaped(sentence(advice.reason))}"
     if not advice.settings:
         st.markdown(line)
         return
 
-    advised = apply(run.config, advice.settings)  # advice is checked when it is given: it can be resolved
+    advised = apply(
+        run.config, advice.settings
+    )  # advice is checked when it is given: it can be resolved
 
     text, buttons = st.columns([3, 2], vertical_alignment="center", gap="small")
     spec = proof.spec_of(run.config, advised, of_run=run.id)
     proven = next((t for t in proofs if spec is not None and t.spec.jobs == spec.jobs), None)
-    if proven is not None and math.isfinite(advice.samples_per_s):  # what is proven replaces what was predicted
+    if proven is not None and math.isfinite(
+        advice.samples_per_s
+    ):  # what is proven replaces what was predicted
         line = f"{at + 1}\\. **{escaped(sentence(advice.words.partition(':')[0]))}**"
     refuted = proven is not None and proof.is_refuted(proven)
     text.markdown(f"{at + 1}\\. ~~{escaped(sentence(advice.words))}~~" if refuted else line)
@@ -204,7 +227,13 @@ def _draw_advice(run: store.StoredRun, advice: Advice, at: int, proofs: proof.Pr
         if spec is not None and proven is None:
             proof.draw_button(spec, at, first=first)
         if not refuted:
-            act_button("Use these settings", f"use-advice-{at}", "tune", partial(settings.offer, advised), USE_HELP)
+            act_button(
+                "Use these settings",
+                f"use-advice-{at}",
+                "tune",
+                partial(settings.offer, advised),
+                USE_HELP,
+            )
     if proven is not None:
         proof.draw_result(proven, at)
 
@@ -223,7 +252,9 @@ def draw_device_time(run: store.StoredRun) -> None:
         return
     text = _idle_sentence(idle)
     alt = f"The device's time by what it was spent on, as one bar. {text}"
-    live_chart.plot(breakdown.device_time(idle.gaps, idle.intervals), height=160, key="device-time", alt=alt)
+    live_chart.plot(
+        breakdown.device_time(idle.gaps, idle.intervals), height=160, key="device-time", alt=alt
+    )
     st.caption(text)
 
 
@@ -252,14 +283,24 @@ def draw_signatures(run: store.StoredRun) -> None:
     signatures = findings.verdict_of(run).signatures
     if signatures:
         st.header("Patterns found", anchor=False, help=SIGNATURES_HELP)
-    starts = any(signature.name == "epoch-start" for signature in signatures)  # the others are of the steps between
+    starts = any(
+        signature.name == "epoch-start" for signature in signatures
+    )  # the others are of the steps between
     for signature in signatures:
         between = " between epoch starts" if starts and signature.name != "epoch-start" else ""
-        cost = f" Cost: {formats.percent(signature.cost_frac)} of the time{between}." if signature.cost_frac > 0 else ""
+        cost = (
+            f" Cost: {formats.percent(signature.cost_frac)} of the time{between}."
+            if signature.cost_frac > 0
+            else ""
+        )
         name = escaped(sentence(signature.name.replace("-", " ")))
-        st.markdown(f":material/troubleshoot: **{name}** {escaped(signature.sentence)}{escaped(cost)}")
+        st.markdown(
+            f":material/troubleshoot: **{name}** {escaped(signature.sentence)}{escaped(cost)}"
+        )
         with st.expander("Based on"):
-            figures = ", ".join(f"{n.replace('_', ' ')} {v:.4g}" for n, v in signature.evidence.items())
+            figures = ", ".join(
+                f"{n.replace('_', ' ')} {v:.4g}" for n, v in signature.evidence.items()
+            )
             st.caption(f"{escaped(signature.based_on)}. {escaped(figures)}")
 
 

@@ -25,7 +25,11 @@ from vitprof.ui.widgets import RUN
 PROVE_HELP = "Runs this job and the advised one in turns until it is decided which is faster: about a minute."
 HOW_HELP = "Compared by the fastest fifth of their time, which other programs disturb least."
 Proofs = list[tournaments.StoredTournament]
-GAINLESS = {"equal": "is as fast, within 5%", "slower": "is slower", "unneeded": "very likely gains at most 5%"}
+GAINLESS = {
+    "equal": "is as fast, within 5%",
+    "slower": "is slower",
+    "unneeded": "very likely gains at most 5%",
+}
 """How an advised job compares that is not worth using -> in words."""
 WIDE = 2.0
 """From this ratio of its ends an interval has no middle worth a name."""
@@ -55,7 +59,9 @@ def draw_button(spec: TournamentSpec, number: int, *, first: bool) -> None:
     look: Literal["primary", "secondary"] = "primary" if first else "secondary"
     do = partial(state.start, spec, "")
     busy = state.busy()
-    act_button("Prove the gain", f"prove-{number}", "balance", do, PROVE_HELP, type=look, disabled=busy)
+    act_button(
+        "Prove the gain", f"prove-{number}", "balance", do, PROVE_HELP, type=look, disabled=busy
+    )
     if first and st.session_state.get(NEXT) == str(spec.of_run):
         del st.session_state[NEXT]
         if not busy:
@@ -73,21 +79,27 @@ def is_refuted(proof: tournaments.StoredTournament) -> bool:
 
 def _against(advised: LeaderboardRow, board: Leaderboard) -> str:
     best = recommend(board) if advised.against_baseline == "undecided" else None
-    return "unneeded" if best is not None and best.key == board.baseline else advised.against_baseline
+    return (
+        "unneeded" if best is not None and best.key == board.baseline else advised.against_baseline
+    )
 
 
 def draw_known(*configs: RunConfig) -> None:
     """Draws what the newest tournament of these jobs, which ran in turns, has shown."""
     spec = spec_of(*configs)
     every = tournaments.list_tournaments(resources.store()) if spec is not None else []
-    if known := next((t for t in every if spec and {*t.spec.jobs} == {*spec.jobs} and t.status == "done"), None):
+    if known := next(
+        (t for t in every if spec and {*t.spec.jobs} == {*spec.jobs} and t.status == "done"), None
+    ):
         st.caption("These settings in turns, which compares better than two single runs:")
         draw_result(known, 0)
 
 
 def draw_result(proof: tournaments.StoredTournament, number: int) -> None:
     with st.container(border=True, key=f"proof-{number}"):
-        st.fragment(_draw, run_every=state.REFRESH_S if proof.held else None)(proof.id, number, held=proof.held)
+        st.fragment(_draw, run_every=state.REFRESH_S if proof.held else None)(
+            proof.id, number, held=proof.held
+        )
 
 
 @guarded
@@ -107,7 +119,9 @@ def _draw(tournament_id: int, number: int, *, held: bool) -> None:
             p = now.progress
             st.progress(p.fraction, text=f"{p.done} of {p.total} runs done", width="stretch")
             stop = partial(state.runners().stop, tournament_id)
-            act_button("Stop", f"proof-stop-{number}", "stop", stop, "Stops the run, and starts no more.")
+            act_button(
+                "Stop", f"proof-stop-{number}", "stop", stop, "Stops the run, and starts no more."
+            )
         st.page_link(
             "pages/tournament.py",
             label="All figures",
@@ -127,7 +141,10 @@ def _beyond(of_run: int | None, board: Leaderboard, advised: LeaderboardRow | No
     most = max(verdict.speed_up_if_free, verdict.speed_up_high)
     if not advised.speed_up > most:  # also NaN
         return ""
-    then, now = (formats.number(speed, "samples/s") for speed in (run.summary.samples_per_s, base.samples_per_s))
+    then, now = (
+        formats.number(speed, "samples/s")
+        for speed in (run.summary.samples_per_s, base.samples_per_s)
+    )
     return (
         f"That is more than the {formats.number(most)}x that free data would gain by run {run.id}'s verdict: there the "
         f"job reached {then}, here and now {now}."
@@ -140,7 +157,9 @@ def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> s
     rounds = formats.count(min((row.n_runs for row in board.rows), default=0), "round")
     if dropped := max((len(row.spoiled) for row in board.rows), default=0):
         rounds += f" ({formats.count(dropped, 'other')} not counted: other programs ran)"
-    if reason := next((row.entry.reason for row in board.rows if row.entry.status in ("failed", "refused")), ""):
+    if reason := next(
+        (row.entry.reason for row in board.rows if row.entry.status in ("failed", "refused")), ""
+    ):
         return f"**Not proven:** {escaped(reason)}."
     if advised is None or not math.isfinite(advised.speed_up):
         return (
@@ -163,7 +182,10 @@ def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> s
     proven = f"{where}, so not proven for a quiet machine" if taken else "proven"
     words = {
         "faster": f"**{times} as fast**{spread}, {proven}: {name}, {sure}.",
-        **{against: f"**No gain:** {name} {how}: {times}{spread}, {sure}." for against, how in GAINLESS.items()},
+        **{
+            against: f"**No gain:** {name} {how}: {times}{spread}, {sure}."
+            for against, how in GAINLESS.items()
+        },
     }.get(_against(advised, board), f"**Undecided:** {name}: {times}{spread}, {sure}.")
     if taken and "proven" not in words:
         words += f" It ran {where}: without them it may differ."

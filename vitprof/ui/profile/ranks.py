@@ -18,21 +18,35 @@ HELP = (
 )
 SHOWN = {"data wait": "exposed_wait_s", "step time": "step_s", "lanes": ""}
 """What the chart shows -> the column of its heat map, one of `charts.ranks.MAPS`; "" for lanes."""
-SHOWN_HELP = f"A heat map by rank and step, or {LANE_STEPS} steps from the middle of the run over time."
+SHOWN_HELP = (
+    f"A heat map by rank and step, or {LANE_STEPS} steps from the middle of the run over time."
+)
 CHARTED = (*NAMES, "t_start_s")
 COLUMNS = (
     tables.Column("Rank", "Number of the process in the job.", lambda row: row["rank"], "%d"),
     tables.Column(
-        "Data wait (%)", "Share of the time blocked in next(loader).", lambda r: _of(r, "data_wait_frac", 100)
+        "Data wait (%)",
+        "Share of the time blocked in next(loader).",
+        lambda r: _of(r, "data_wait_frac", 100),
     ),
     tables.Column(
         "Before the collective (ms)",
         "Its own time of a step, mean: wait for data, between steps, forward pass.",
         lambda r: _of(r, "own_ms"),
     ),
-    tables.Column("First batch (s)", "How long it waited for its very first batch.", lambda row: _of(row, "first")),
-    tables.Column("Given (x)", "Values in its batches, against the other ranks' median.", lambda r: _of(r, "given")),
-    tables.Column("Last (%)", "Share of the steps in which it was last.", lambda r: _of(r, "last_frac", 100)),
+    tables.Column(
+        "First batch (s)",
+        "How long it waited for its very first batch.",
+        lambda row: _of(row, "first"),
+    ),
+    tables.Column(
+        "Given (x)",
+        "Values in its batches, against the other ranks' median.",
+        lambda r: _of(r, "given"),
+    ),
+    tables.Column(
+        "Last (%)", "Share of the steps in which it was last.", lambda r: _of(r, "last_frac", 100)
+    ),
     tables.Column(
         "Waits for others (%)",
         "Share of the time in which it waited for the last one.",
@@ -58,10 +72,17 @@ def draw_ranks(run: store.StoredRun) -> None:
     if more:
         st.caption(escaped(" ".join(more)))
     steps = _steps(run.id)
-    shown = st.segmented_control("Show", list(SHOWN), default="data wait", key="ranks-shown", help=SHOWN_HELP)
+    shown = st.segmented_control(
+        "Show", list(SHOWN), default="data wait", key="ranks-shown", help=SHOWN_HELP
+    )
     column = SHOWN[shown or "data wait"]
     figure = rank_map(steps, column) if column else rank_lanes(steps, _first_of_lanes(steps))
-    live_chart.plot(figure, height=int(figure.layout.height), key="rank-waits", alt=str(figure.layout.meta["alt"]))
+    live_chart.plot(
+        figure,
+        height=int(figure.layout.height),
+        key="rank-waits",
+        alt=str(figure.layout.meta["alt"]),
+    )
     firsts = {rank: float(of["data_wait_s"][0]) for rank, of in steps.items() if len(of["step"])}
     rows = [(row | {"first": firsts.get(row["rank"])},) for row in found["figures"]]
     tables.draw(COLUMNS, rows, key="ranks", placeholder="n/a")
@@ -75,4 +96,7 @@ def _first_of_lanes(steps: dict[int, Series]) -> int:
 
 @st.cache_resource(show_spinner=False, max_entries=resources.SERIES_KEPT)
 def _steps(run_id: int) -> dict[int, Series]:
-    return {rank: dict(of) for rank, of in resources.store().steps_of_ranks(run_id, names=CHARTED).items()}
+    return {
+        rank: dict(of)
+        for rank, of in resources.store().steps_of_ranks(run_id, names=CHARTED).items()
+    }

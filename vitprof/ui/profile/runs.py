@@ -25,7 +25,9 @@ AGAIN_HELP = "Starts a new run with the same settings as this one, whatever the 
 COMPARE = ":material/compare_arrows:"
 COMPARE_HELP = "Compares this run with the one that you came from."
 STOP_HELP = "Stops after the current step and keeps what was measured so far."
-QUIET_HELP = "Waits until other programs leave the CPU alone, then starts a run with the same settings."
+QUIET_HELP = (
+    "Waits until other programs leave the CPU alone, then starts a run with the same settings."
+)
 QUIET = "run to repeat when the machine is quiet"
 CALM = "readings of a quiet machine in a row"
 ENOUGH_CALM = 3
@@ -50,9 +52,14 @@ def chosen_run() -> store.StoredRun | None:
     if running := running_run():
         st.session_state[FOLLOWED] = running.id
         if is_own_script(running.config):
-            st.query_params[RUN] = str(running.id)  # a reload shows it again, also when it has ended
+            st.query_params[RUN] = str(
+                running.id
+            )  # a reload shows it again, also when it has ended
         return running
-    for shown in (st.session_state.get(FOLLOWED), demo.FIRST_SHOWN if demo.is_demonstration() else None):
+    for shown in (
+        st.session_state.get(FOLLOWED),
+        demo.FIRST_SHOWN if demo.is_demonstration() else None,
+    ):
         with contextlib.suppress(errors.StoreError):  # deleted meanwhile
             if shown:
                 return resources.store().run(shown)
@@ -87,23 +94,38 @@ def draw_title(run: store.StoredRun) -> None:
         if live.is_simulated_run(run):
             texts.simulated_badge()
         if not run.live and not demo.is_demonstration():
-            texts.act_button("Start page", "to-start", "arrow_back", leave, "The first page again.", type="tertiary")
+            texts.act_button(
+                "Start page",
+                "to-start",
+                "arrow_back",
+                leave,
+                "The first page again.",
+                type="tertiary",
+            )
         if is_own_script(run.config):
-            st.badge("your own script", icon=":material/visibility:", color="gray", help=OWN_SCRIPT_HELP)
+            st.badge(
+                "your own script", icon=":material/visibility:", color="gray", help=OWN_SCRIPT_HELP
+            )
             if run.live and not jobs.may_stop(run.id):
                 st.caption("Ctrl+C in its console stops it.", width="content")
             if command := run.facts.get("command"):
                 _draw_commands(run, str(command))
-        elif not run.live and st.button("Run again", key="run-again", icon=":material/replay:", help=AGAIN_HELP):
+        elif not run.live and st.button(
+            "Run again", key="run-again", icon=":material/replay:", help=AGAIN_HELP
+        ):
             start(run.config)
             st.rerun()
         before = "" if run.live else _before(run)
         if before and st.button(f"Compare with run {before}", icon=COMPARE, help=COMPARE_HELP):
             st.switch_page("pages/compare.py", query_params={RUNS: f"{before},{run.id}"})
         if run.live and jobs.may_stop(run.id):
-            waits = run.status == "queued" and ahead_of(jobs.store, run.id)  # Cancel is beside its place in the queue
+            waits = run.status == "queued" and ahead_of(
+                jobs.store, run.id
+            )  # Cancel is beside its place in the queue
             if not waits:
-                texts.act_button("Stop", "stop-button", "stop", lambda: jobs.stop(run.id), STOP_HELP)
+                texts.act_button(
+                    "Stop", "stop-button", "stop", lambda: jobs.stop(run.id), STOP_HELP
+                )
         draw_queue(run)
         if starter := gate.started_by(run.started_by):
             st.caption(texts.escaped(starter), width="content")
@@ -113,12 +135,16 @@ def _before(run: store.StoredRun) -> str:
     """Returns the number of the run from which this one was started; "" where the two cannot be compared."""
     with contextlib.suppress(errors.StoreError, ValueError):
         of = resources.store().run(int(st.session_state.get(BEFORE.format(run.id)) or ""))
-        return str(of.id) * ((of.config.dataset, of.config.device) == (run.config.dataset, run.config.device))
+        return str(of.id) * (
+            (of.config.dataset, of.config.device) == (run.config.dataset, run.config.device)
+        )
     return ""
 
 
 def _draw_commands(run: store.StoredRun, command: str) -> None:
-    with st.popover("Run again", icon=":material/replay:", help="What to type to watch it again, or to compare."):
+    with st.popover(
+        "Run again", icon=":material/replay:", help="What to type to watch it again, or to compare."
+    ):
         st.markdown("Watch it again, in the folder that it was started in:")
         st.code(f"{from_anywhere()} watch -- {command}", language=None, wrap_lines=True)
 
@@ -175,7 +201,12 @@ def take_settings(run: store.StoredRun | None) -> None:
     """Puts the settings of a run that was opened into the sidebar, once, before they are drawn. Settings that a link
     names stay, and a run that is shown only because it is running was not opened.
     """
-    if run is None or RUN not in st.query_params or st.session_state.get(TAKEN) == run.id or is_own_script(run.config):
+    if (
+        run is None
+        or RUN not in st.query_params
+        or st.session_state.get(TAKEN) == run.id
+        or is_own_script(run.config)
+    ):
         return
     in_link = STATE not in st.session_state and any(name in FIELDS for name in st.query_params)
     st.session_state[TAKEN] = run.id
@@ -193,14 +224,18 @@ def draw_queue(shown: store.StoredRun | None) -> None:
     for run in resources.store().runs(LIVE_STATUSES, oldest_first=True):
         groups.setdefault(run.group_key or run.id, []).append(run)
     lines = [(runs, behind(runs[0]) or runs[0]) for runs in groups.values()]
-    others = [(r, t) for r, t in lines if shown is None or shown.id not in {t.id, *(run.id for run in r)}]
+    others = [
+        (r, t) for r, t in lines if shown is None or shown.id not in {t.id, *(run.id for run in r)}
+    ]
     if not others:
         return
     if shown is None:
         place = st.container(border=True)
         place.caption("In the queue")
     else:
-        place = st.popover(f"Also in the queue: {len(others)}", icon=":material/queue:", key="queue")
+        place = st.popover(
+            f"Also in the queue: {len(others)}", icon=":material/queue:", key="queue"
+        )
     with place:
         for runs, target in others:
             _draw_group(runs, target)
@@ -210,11 +245,19 @@ def _draw_group(runs: Sequence[store.StoredRun], target: store.StoredRun) -> Non
     first = runs[0]
     group = runs[0].group
     of_tournament = group is not None and group.kind == "tournament"
-    words = live.made_for(first) if first.group_key else f"run {first.id}: {texts.escaped(first.name)}"
-    words = f"{words[0].upper()}{words[1:]} {texts.escaped(f'({first.status}, {first.config.device})')}"
+    words = (
+        live.made_for(first) if first.group_key else f"run {first.id}: {texts.escaped(first.name)}"
+    )
+    words = (
+        f"{words[0].upper()}{words[1:]} {texts.escaped(f'({first.status}, {first.config.device})')}"
+    )
     words += f", {len(runs)} to go" if len(runs) > 1 else ""
     starter = gate.started_by(first.started_by)
-    help_text = "Its progress and its leaderboard so far." if of_tournament else "Show this run on this page."
+    help_text = (
+        "Its progress and its leaderboard so far."
+        if of_tournament
+        else "Show this run on this page."
+    )
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(words + (f". {texts.escaped(starter)}" if starter else ""), width="content")
         if st.button("Show", key=f"show-{first.id}", help=help_text):

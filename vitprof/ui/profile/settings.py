@@ -8,7 +8,17 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from vitprof import formats, home
-from vitprof.config import BUDGETS, CHOICES, KNOBS, PARTS, RunConfig, accelerators, catalog, estimates, strategies
+from vitprof.config import (
+    BUDGETS,
+    CHOICES,
+    KNOBS,
+    PARTS,
+    RunConfig,
+    accelerators,
+    catalog,
+    estimates,
+    strategies,
+)
 from vitprof.config.availability import availability
 from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.parts import DECODERS, PARTS_BY_KIND, why_not
@@ -49,7 +59,10 @@ def use_config(config: RunConfig) -> None:
     budget = next(name for name in BUDGETS if given[name] is not None)
     values.update({name: value for name, value in given.items() if name not in BUDGETS})
     values.update({"budget": budget, budget: given[budget], SHOWN_AS: None})
-    for name in (*widgets.FIELDS, "budget"):  # widgets show what the settings say, not what they were set to before
+    for name in (
+        *widgets.FIELDS,
+        "budget",
+    ):  # widgets show what the settings say, not what they were set to before
         st.session_state.pop(f"set-{name}", None)
 
 
@@ -77,7 +90,9 @@ def settings_form() -> tuple[RunConfig | None, bool]:
     button = st.container(key="run-box", gap="xxsmall")
     notes = st.container(key="run-notes", gap="xxsmall")
     plan = _strategy(widgets.data_set())
-    widgets.choice("dataset", list(catalog.DATASETS), show=lambda name: catalog.DATASETS[name].title)
+    widgets.choice(
+        "dataset", list(catalog.DATASETS), show=lambda name: catalog.DATASETS[name].title
+    )
     own_sets.draw_form()
     info = widgets.data_set()
     parts = plan.combination(info, values)
@@ -90,7 +105,9 @@ def settings_form() -> tuple[RunConfig | None, bool]:
     _main(main, info, fresh)
     _budget()
     with st.expander("Loading"):
-        _loading({name: default for name, default in knobs.items() if name not in main}, info, fresh)
+        _loading(
+            {name: default for name, default in knobs.items() if name not in main}, info, fresh
+        )
     with st.expander("Parts"):
         _parts(plan, info, fresh)
     with st.expander("Model"):
@@ -98,11 +115,15 @@ def settings_form() -> tuple[RunConfig | None, bool]:
     with st.expander("Measuring"):
         widgets.toggle("loader_times")
         widgets.choice("replay", [None, *CHOICES["replay"]], none="no: load every batch")
-        widgets.choice("inject", [None, *(f"{stage}:20" for stage in DELAYED_STAGES)], none="none", typed=True)
+        widgets.choice(
+            "inject", [None, *(f"{stage}:20" for stage in DELAYED_STAGES)], none="none", typed=True
+        )
         widgets.choice("slow_rank", [None, "1:20"], none="none", typed=True)
     with st.expander("More"):
         key = widgets.state_key("name", values["name"])
-        values["name"] = widgets.name_field(widgets.label("name"), key, help=widgets.help_of("name"))
+        values["name"] = widgets.name_field(
+            widgets.label("name"), key, help=widgets.help_of("name")
+        )
         for name in ("loader_only", "evaluate", "share_machine"):
             widgets.toggle(name)
         for name in ("warmup_steps", "least_steps", "threads", "seed", "ranks"):
@@ -120,7 +141,9 @@ def _strategy(info: catalog.DatasetInfo) -> strategies.Strategy:
     def show(name: str) -> str:
         plan = strategies.STRATEGIES[name]
         seen = availability(plan, info, machine=resources.machine())
-        return f"{name} - {plan.title}" + (f" (not here: {seen.reason})" if seen.verdict == "bad" else "")
+        return f"{name} - {plan.title}" + (
+            f" (not here: {seen.reason})" if seen.verdict == "bad" else ""
+        )
 
     widgets.choice("strategy", list(strategies.STRATEGIES), show=show)
     plan = strategies.STRATEGIES[values["strategy"]]
@@ -131,7 +154,11 @@ def _strategy(info: catalog.DatasetInfo) -> strategies.Strategy:
 
 
 def _main(knobs: dict[str, Any], info: catalog.DatasetInfo, fresh: bool) -> None:
-    numbers = [*(["n_images"] if info.any_size else []), "batch_size", *(k for k in knobs if k not in CHOICES)]
+    numbers = [
+        *(["n_images"] if info.any_size else []),
+        "batch_size",
+        *(k for k in knobs if k not in CHOICES),
+    ]
     for first in range(0, len(numbers), 2):
         pair = numbers[first : first + 2]
         for column, name in zip(st.columns(len(pair)), pair, strict=True):
@@ -159,7 +186,9 @@ def _budget() -> None:
     length = int(length) if bounds.whole else float(length)
     key = widgets.state_key(field, length)
     text = widgets.help_of(field)
-    values[field] = right.number_input(field.capitalize(), value=length, help=text, key=key, **widgets.stepped(bounds))
+    values[field] = right.number_input(
+        field.capitalize(), value=length, help=text, key=key, **widgets.stepped(bounds)
+    )
 
 
 def _loading(knobs: dict[str, Any], info: catalog.DatasetInfo, fresh: bool) -> None:
@@ -167,7 +196,9 @@ def _loading(knobs: dict[str, Any], info: catalog.DatasetInfo, fresh: bool) -> N
     for name, default in knobs.items():
         if workers == 0 and name in ("prefetch_factor", "persistent_workers", "start_method"):
             continue  # without workers there is nothing to prefetch, to keep, or to start
-        widgets.knob(name, default, options=DECODERS[info.kind] if name == "decoder" else (), fresh=fresh)
+        widgets.knob(
+            name, default, options=DECODERS[info.kind] if name == "decoder" else (), fresh=fresh
+        )
     widgets.choice("augment", [None, *CHOICES["augment"]])
     widgets.choice("page_cache", CHOICES["page_cache"])
     widgets.toggle("skip_unreadable")
@@ -180,19 +211,27 @@ def _parts(plan: strategies.Strategy, info: catalog.DatasetInfo, fresh: bool) ->
     for kind in PARTS:
         chosen = {k: values[k] for k in PARTS}
         own_name = getattr(own, kind)
-        fitting = [n for n in PARTS_BY_KIND[kind] if not why_not(info, plan.combination(info, chosen | {kind: n}))]
+        fitting = [
+            n
+            for n in PARTS_BY_KIND[kind]
+            if not why_not(info, plan.combination(info, chosen | {kind: n}))
+        ]
         offered = [None, *(name for name in fitting if name != own_name)]
         widgets.choice(kind, offered, none=f"strategy's own: {own_name}", fresh=fresh)
 
 
 def _model(info: catalog.DatasetInfo) -> None:
     values = widgets.settings()
-    widgets.choice("model", list(catalog.MODELS), show=lambda name: catalog.MODELS[name].title, typed=True)
+    widgets.choice(
+        "model", list(catalog.MODELS), show=lambda name: catalog.MODELS[name].title, typed=True
+    )
     widgets.choice("precision", CHOICES["precision"])
     widgets.number("image_size", hint=f"the model's, {catalog.MODELS[values['model']].image_size}")
     widgets.toggle("compile")
     if values["compile"]:
-        widgets.choice("compile_mode", [None, *CHOICES["compile_mode"]], none="torch.compile's default")
+        widgets.choice(
+            "compile_mode", [None, *CHOICES["compile_mode"]], none="torch.compile's default"
+        )
     else:
         values["compile_mode"] = None
     widgets.toggle("fused_optimizer")
@@ -201,7 +240,11 @@ def _model(info: catalog.DatasetInfo) -> None:
 
 
 def _names() -> dict[str, list[str]]:
-    named: dict[str, Any] = {"strategy": strategies.STRATEGIES, "dataset": catalog.DATASETS, "model": catalog.MODELS}
+    named: dict[str, Any] = {
+        "strategy": strategies.STRATEGIES,
+        "dataset": catalog.DATASETS,
+        "model": catalog.MODELS,
+    }
     if (model := widgets.settings()["model"]).partition(":")[0] in catalog.MODEL_LIBRARIES:  # typed
         named["model"] = [*catalog.MODELS, model]
     return {kind: [*names] for kind, names in {**named, **PARTS_BY_KIND}.items()}
@@ -234,18 +277,26 @@ def run_button(
     """Draws Run and the expected duration in `button`, and in `notes` what the run needs, why it cannot run, and the
     warning `rejected`. Returns the config if it can be run, and whether Run was pressed.
     """
-    given = config.to_dict() if isinstance(config, RunConfig) else {k: widgets.settings()[k] for k in PARTS}
+    given = (
+        config.to_dict()
+        if isinstance(config, RunConfig)
+        else {k: widgets.settings()[k] for k in PARTS}
+    )
     seen = availability(plan, info, given, machine=resources.machine())
     usable = None
     message = ""
     only_seen = ""
-    if isinstance(config, ConfigError) and (seen.verdict != "bad" or config.field not in ("strategy", *PARTS)):
+    if isinstance(config, ConfigError) and (
+        seen.verdict != "bad" or config.field not in ("strategy", *PARTS)
+    ):
         message = widgets.all_wrong(config)
     elif seen.verdict == "bad":
         message = f"Not possible here: {seen.reason}"
     elif isinstance(config, RunConfig) and not (only_seen := resources.store().why_not_changed()):
         usable = config
-    before = usable and len(ahead_of_a_new_run(resources.store(), usable.device, shares=usable.share_machine))
+    before = usable and len(
+        ahead_of_a_new_run(resources.store(), usable.device, shares=usable.share_machine)
+    )
     with button:
         pressed = st.button(
             f"Run after {formats.count(before, 'other')}" if before else "Run",
@@ -263,7 +314,9 @@ def run_button(
             whole = resolve(usable)
             there = (home.data_dir() / info.directory).is_dir()
             ready = estimates.made(whole.storage or "", info) is not None
-            if lasts := estimates.duration_sentence(estimates.duration(whole, info, made=there, prepared=ready)):
+            if lasts := estimates.duration_sentence(
+                estimates.duration(whole, info, made=there, prepared=ready)
+            ):
                 st.caption(f":material/schedule: {texts.escaped(lasts)}")
         if message:
             st.error(texts.escaped(message))
@@ -283,16 +336,21 @@ def run_button(
 def takes(needs: estimates.Footprint, info: catalog.DatasetInfo) -> list[str]:
     there = (home.data_dir() / info.directory).is_dir()
     stored = needs.made
-    storing = f"prepares {needs.prepared_as} once (about {formats.size(needs.prepared_bytes)} on disk)"
+    storing = (
+        f"prepares {needs.prepared_as} once (about {formats.size(needs.prepared_bytes)} on disk)"
+    )
     if stored is not None:
         took = formats.seconds(stored.prepare_s)
-        storing = f"{needs.prepared_as} is prepared ({formats.size(stored.size_bytes)}, took {took})"
+        storing = (
+            f"{needs.prepared_as} is prepared ({formats.size(stored.size_bytes)}, took {took})"
+        )
     parts = {
         f"makes {info.name} first (about {formats.size(needs.source_bytes)} on disk)": not there,
         storing: needs.prepared_as is not None,
         f"copies {formats.size(needs.staged_bytes)} to the local disk": needs.staged_bytes,
         f"copies {formats.size(needs.ram_disk_bytes)} to the RAM disk": needs.ram_disk_bytes,
-        f"keeps about {formats.size(needs.ram_bytes)} in RAM": needs.ram_bytes > needs.ram_disk_bytes,
+        f"keeps about {formats.size(needs.ram_bytes)} in RAM": needs.ram_bytes
+        > needs.ram_disk_bytes,
         f"keeps about {formats.size(needs.device_bytes)} on the device": needs.device_bytes,
     }
     return [words for words, holds in parts.items() if holds]

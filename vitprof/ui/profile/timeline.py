@@ -50,7 +50,11 @@ class Chosen:
         self._last = len(self.steps["step"]) - 1
         self._origin_s = run.t_origin_s or 0.0
         idle = None if run.config.loader_only else findings.idle_of(run.id)
-        self.worst = idle.worst if idle is not None else int(np.nanargmax(np.nan_to_num(self.steps["step_s"])))
+        self.worst = (
+            idle.worst
+            if idle is not None
+            else int(np.nanargmax(np.nan_to_num(self.steps["step_s"])))
+        )
         self.key = f"step-{run.id}"
         self._window = f"window-{run.id}"
         if self.key not in st.session_state:
@@ -109,7 +113,9 @@ def _draw_window(run: store.StoredRun, chosen: Chosen) -> None:
             ("Later", "chevron_right", at + WINDOW, f"{WINDOW} steps on."),
         ):
             icon = f":material/{symbol}:"
-            st.button(words, icon=icon, key=f"window-{words}", on_click=chosen.show, args=(to,), help=text)
+            st.button(
+                words, icon=icon, key=f"window-{words}", on_click=chosen.show, args=(to,), help=text
+            )
     if run.config.loader_only or findings.idle_of(run.id) is None:
         return
     first = chosen.first
@@ -143,7 +149,9 @@ def draw_figures(run: store.StoredRun, at: int, *, largest: bool) -> None:
     with st.container(horizontal=True, gap="small", key="step-figures"):
         for label, column, meaning in FIGURES:
             value = float(steps[column][at])
-            if math.isfinite(value) and (column in ("data_wait_s", "step_s") or not run.config.loader_only):
+            if math.isfinite(value) and (
+                column in ("data_wait_s", "step_s") or not run.config.loader_only
+            ):
                 st.metric(
                     label,
                     formats.seconds(value),
@@ -170,13 +178,25 @@ def draw_chain(run: store.StoredRun, at: int, *, key: str) -> None:
 def chain_sentence(run: store.StoredRun, step: timeline.OneStep) -> str:
     in_loop = loading.synchronous(run.config)
     if math.isfinite(step.made_s):
-        who = "The loop itself" if in_loop else "The loader" if step.worker is None else f"Worker {step.worker}"
+        who = (
+            "The loop itself"
+            if in_loop
+            else "The loader"
+            if step.worker is None
+            else f"Worker {step.worker}"
+        )
         stages = sorted(step.stages_s.items(), key=lambda stage: stage[1], reverse=True)
-        named = [(loading.STAGE_WORDS[name], s) for name, s in stages if s > 0 and name != "hand_over"]
+        named = [
+            (loading.STAGE_WORDS[name], s) for name, s in stages if s > 0 and name != "hand_over"
+        ]
         parts = ", ".join(f"{words} {formats.seconds(s)}" for words, s in named)
         text = f"{who} made this batch in {formats.seconds(step.made_s)}{': ' + parts if parts else ''}."
     else:
-        reason = "the loader cannot tell" if run.config.loader_times else "*Measure inside the loader* was off"
+        reason = (
+            "the loader cannot tell"
+            if run.config.loader_times
+            else "*Measure inside the loader* was off"
+        )
         text = f"How this batch was made is not known: {reason}."
     decoding = step.decode_wait_s if step.decode_wait_s > 0 else 0.0
     waited = formats.seconds(step.data_wait_s - decoding)
@@ -189,7 +209,11 @@ def chain_sentence(run: store.StoredRun, step: timeline.OneStep) -> str:
         text += f" Then the device waited {formats.seconds(decoding)} until it was decoded there."
     hidden = step.data_wait_s - step.exposed_wait_s
     if hidden > 0 and not run.config.loader_only:
-        how_long = "all that time" if step.exposed_wait_s <= 0 else f"for {formats.seconds(hidden)} of that"
+        how_long = (
+            "all that time"
+            if step.exposed_wait_s <= 0
+            else f"for {formats.seconds(hidden)} of that"
+        )
         text += f" The device still had work {how_long}."
     return text
 
@@ -197,7 +221,9 @@ def chain_sentence(run: store.StoredRun, step: timeline.OneStep) -> str:
 @texts.guarded
 def draw_account(run: store.StoredRun) -> None:
     if run.summary is not None and run.summary.n_steps:
-        with st.expander(f"The whole run: {formats.seconds(run.summary.wall_s)}", icon=":material/timer:"):
+        with st.expander(
+            f"The whole run: {formats.seconds(run.summary.wall_s)}", icon=":material/timer:"
+        ):
             rows = pd.DataFrame(figures_in_words(run), columns=["what", "how much", "meaning"])
             tables.show(rows, key="whole-run")
 
@@ -206,8 +232,12 @@ WORKER_COLUMNS: tuple[tables.Column, ...] = (
     tables.Column("Worker", "Number of the worker process.", lambda w: w.worker),
     tables.Column("Batches", "Batches that it made.", lambda w: w.n_batches),
     tables.Column("A batch takes (ms)", "Median time to make a batch.", lambda w: w.made_s * 1e3),
-    tables.Column("95th percentile (ms)", "95% of its batches take less.", lambda w: w.made_p95_s * 1e3),
-    tables.Column("Busy (%)", "Share of the time that it was making batches.", lambda w: w.busy_frac * 100),
+    tables.Column(
+        "95th percentile (ms)", "95% of its batches take less.", lambda w: w.made_p95_s * 1e3
+    ),
+    tables.Column(
+        "Busy (%)", "Share of the time that it was making batches.", lambda w: w.busy_frac * 100
+    ),
 )
 LOADING_HELP = (
     "Mean over the steady state, measured where the batch was made; of several threads on one batch the sum. "
@@ -236,24 +266,32 @@ def draw_loading(run: store.StoredRun) -> None:
         return
     times = findings.loading_of(run.id)
     if not times.n or not times.largest:
-        st.caption("Not known: vitprof cannot see how this loader makes its batches, or it takes no time at all.")
+        st.caption(
+            "Not known: vitprof cannot see how this loader makes its batches, or it takes no time at all."
+        )
         return
     st.header("Where a batch's loading time goes", anchor=False, help=LOADING_HELP)
-    figure = breakdown.loading_bar(times).update_layout(legend_font_size=10)  # six lines on a narrow screen
+    figure = breakdown.loading_bar(times).update_layout(
+        legend_font_size=10
+    )  # six lines on a narrow screen
     text = f"Most of it is {times.largest}."
     if math.isfinite(times.busy_frac):
         text += f" The loader was busy {formats.percent(times.busy_frac)} of the time."
     if math.isfinite(times.queue_depth):
         text += f" When the loop asked, {times.queue_depth:.1f} batches were ready on average; "
         text += f"{formats.percent(times.queue_empty_frac)} of the time none was."
-    plot(figure, height=250, key="loading-bar", alt=f"Mean loading time of a batch, by stage. {text}")
+    plot(
+        figure, height=250, key="loading-bar", alt=f"Mean loading time of a batch, by stage. {text}"
+    )
     st.caption(text)
     steps = findings.all_columns(run.id)
     _draw_roofline(run, times, steps)
     _draw_transforms(loading.transform_times(run.facts))
     keep = steady.steady_state(steps)
     if workers := loading.by_worker(steps, keep):
-        st.header("Workers", anchor=False, help="Processes of the DataLoader, over the steady state.")
+        st.header(
+            "Workers", anchor=False, help="Processes of the DataLoader, over the steady state."
+        )
         tables.draw(WORKER_COLUMNS, [(w,) for w in workers], key="workers")
     at = timeline.typical_step(steps, keep)
     if at is not None:
@@ -264,7 +302,10 @@ def draw_loading(run: store.StoredRun) -> None:
 def _draw_roofline(run: store.StoredRun, times: loading.Loading, steps: Series) -> None:
     makers = (run.config.workers or 1) if run.config.loader in ("dataloader", "threads") else 1
     cores = min(int(run.environment.get("job_cpu_count") or 0), makers)
-    drive, sample = (float(run.facts.get(name) or math.nan) for name in ("drive_bytes_per_s", "sample_file_bytes"))
+    drive, sample = (
+        float(run.facts.get(name) or math.nan)
+        for name in ("drive_bytes_per_s", "sample_file_bytes")
+    )
     rates = roofline.roofline_of(times, steps, cores, drive, sample) if cores else None
     if rates is None or findings.verdict_of(run).kind == "inconclusive":
         return
@@ -273,7 +314,11 @@ def _draw_roofline(run: store.StoredRun, times: loading.Loading, steps: Series) 
     alt = f"Samples per second that each part could make. The lowest is {rates.lowest.name}. {rates.sentence}"
     plot(figure, height=int(figure.layout.height), key="roofline", alt=alt)
     reached = formats.number(rates.reached_per_s, "samples/s")
-    st.caption(texts.escaped(f"{rates.sentence} The dotted line: {reached} were reached between epoch starts."))
+    st.caption(
+        texts.escaped(
+            f"{rates.sentence} The dotted line: {reached} were reached between epoch starts."
+        )
+    )
 
 
 def _draw_transforms(transforms: Sequence[loading.TransformTime]) -> None:

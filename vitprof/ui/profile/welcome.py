@@ -20,7 +20,9 @@ from vitprof.ui import resources, texts, widgets
 from vitprof.ui.profile import proof
 from vitprof.ui.profile.runs import running_run, start
 
-STARVED = RunConfig(strategy="per-sample", device="simulated:h100", batch_size=128, seconds=8, evaluate=False)
+STARVED = RunConfig(
+    strategy="per-sample", device="simulated:h100", batch_size=128, seconds=8, evaluate=False
+)
 """Loading a batch sample by sample takes about 10 ms on a current core, while an H100 takes 4 ms for its step."""
 STARVED_GPU = replace(STARVED, device="auto", batch_size=512)
 """On a real GPU. Python launches a step in about 10 ms there, whatever the batch: a larger one is waited for longer."""
@@ -47,14 +49,18 @@ def draw_welcome(config: RunConfig | None) -> None:
     texts.draw_problem()
     with st.container(border=True):
         _draw_demonstration()
-    script, data = (c.container(border=True, height="stretch", gap="small") for c in st.columns(2, gap="small"))
+    script, data = (
+        c.container(border=True, height="stretch", gap="small") for c in st.columns(2, gap="small")
+    )
     with script:
         st.header("My script", anchor=False)
         st.markdown("In a console, start your training like this. Nothing in the script changes:")
         _draw_command("watch -- python train.py")
         st.markdown("This page shows the run as soon as it begins. To see one without a console:")
         about = f"Runs {demo.SCRIPT}: a Dataset that prepares one image after another. About 20 seconds."
-        texts.act_button("Watch an example script", "watch-example", "visibility", watch_example, about)
+        texts.act_button(
+            "Watch an example script", "watch-example", "visibility", watch_example, about
+        )
     with data:
         st.header("My data", anchor=False)
         st.markdown("In the sidebar, **Your own images** chooses a folder to load. In a console:")
@@ -70,25 +76,36 @@ def _draw_demonstration() -> None:
     st.html(picture(demo.lanes()))
     usable = resources.gpu_is_usable()
     demonstrated, device = (STARVED_GPU, "your GPU") if usable else (STARVED, "a simulated H100")
-    about = "Runs for 8 seconds. Then it runs against the first advice, in turns, to prove the gain."
+    about = (
+        "Runs for 8 seconds. Then it runs against the first advice, in turns, to prove the gain."
+    )
     do = partial(proof.demonstrate, demonstrated)
     with st.container(horizontal=True, vertical_alignment="center"):
-        texts.act_button("See a starved GPU", "see-starved", "play_circle", do, about, type="primary")
-        st.markdown(f"on {device}: 8 seconds image by image, then the fix. Recorded before: `{program()} demo`")
+        texts.act_button(
+            "See a starved GPU", "see-starved", "play_circle", do, about, type="primary"
+        )
+        st.markdown(
+            f"on {device}: 8 seconds image by image, then the fix. Recorded before: `{program()} demo`"
+        )
 
 
 def picture(lanes: Sequence[demo.Lane]) -> str:
     """Returns recorded runs as HTML: a lane for each, in which the device is busy or waits."""
     about = (
-        f"Recorded on a simulated H100, {demo.LANES_MS} ms of each run. Green: it computes. Orange: it waits for data."
+        f"Recorded on a simulated H100, {demo.LANES_MS} ms of each run. "
+        "Green: it computes. Orange: it waits for data."
     )
     drawn = ""
     alt = [about]
     for lane in lanes:
         name = escape(lane.name)
         idle = f"idle {formats.percent(lane.idle_frac)}"
-        shares = [(begin / demo.LANES_MS, (end - begin) / demo.LANES_MS) for begin, end in lane.busy_ms]
-        busy = "".join(f"<u style='left: {left:.2%}; width: {width:.2%}'></u>" for left, width in shares)
+        shares = [
+            (begin / demo.LANES_MS, (end - begin) / demo.LANES_MS) for begin, end in lane.busy_ms
+        ]
+        busy = "".join(
+            f"<u style='left: {left:.2%}; width: {width:.2%}'></u>" for left, width in shares
+        )
         drawn += f"<span>{name}</span><i>{busy}</i><b>{idle}</b>"
         alt.append(f"{name}: {idle}.")
     colours = f"--busy: {COMPUTE}; --idle: {DATA_WAIT}"
@@ -100,12 +117,18 @@ def watch_example() -> None:
     """Runs the example script as `vitprof watch` runs a user's own."""
     script = str(demo.SCRIPT)
     start = partial(LoggedRunner, [sys.executable, script], shlex.join(["python", script]))
-    run_id = resources.manager().submit(own_script.own_config(f"python {demo.SCRIPT.name}"), start=start)
+    run_id = resources.manager().submit(
+        own_script.own_config(f"python {demo.SCRIPT.name}"), start=start
+    )
     st.query_params[widgets.RUN] = str(run_id)
 
 
 def _draw_command(*lines: str) -> None:
-    st.code(" \\\n  ".join([f"{from_anywhere()} {lines[0]}", *lines[1:]]), language=None, wrap_lines=True)
+    st.code(
+        " \\\n  ".join([f"{from_anywhere()} {lines[0]}", *lines[1:]]),
+        language=None,
+        wrap_lines=True,
+    )
 
 
 def _look() -> None:
@@ -117,14 +140,20 @@ PROCESSES_SHOWN = 5
 
 
 def draw_machine() -> None:
-    st.header("This machine now", anchor=False, help="All programs count: also a job that you started elsewhere.")
+    st.header(
+        "This machine now",
+        anchor=False,
+        help="All programs count: also a job that you started elsewhere.",
+    )
     st.fragment(_draw_machine, run_every=READ_EVERY_S)()
 
 
 def _draw_machine() -> None:
     seen = resources.machine_watch().read()
     cores = f"{seen.cores} core{'s' if seen.cores > 1 else ''}"
-    busy = f"{seen.cpu_pct:.0f}% of {cores}" if math.isfinite(seen.cpu_pct) else f"{cores}, measuring"
+    busy = (
+        f"{seen.cpu_pct:.0f}% of {cores}" if math.isfinite(seen.cpu_pct) else f"{cores}, measuring"
+    )
     load = f", load {seen.load:.1f}" if math.isfinite(seen.load) else ""
     room = f"{formats.size(seen.memory_bytes)} of {formats.size(seen.memory_total_bytes)}"
     rates = [("reads", seen.read_bytes_per_s), ("writes", seen.written_bytes_per_s)]
@@ -134,7 +163,10 @@ def _draw_machine() -> None:
     bars = (
         (_share(seen.cpu_pct, 100), f"CPU: {busy}{load}"),
         (_share(seen.memory_bytes, seen.memory_total_bytes), f"Memory: {room}"),
-        (_share(seen.disk_bytes, seen.disk_total_bytes), f"Disk: {', '.join(disk) or formats.NOT_AVAILABLE}"),
+        (
+            _share(seen.disk_bytes, seen.disk_total_bytes),
+            f"Disk: {', '.join(disk) or formats.NOT_AVAILABLE}",
+        ),
     )
     with st.container(key="machine", gap="small"):
         for gpu in seen.gpus:
@@ -149,19 +181,40 @@ def _draw_gpu(gpu: GpuNow) -> None:
         st.warning(texts.escaped(f"{name} does not answer: {gpu.lost}."))
         return
     limit = f" of {gpu.info.power_limit_w:.0f}" if math.isfinite(gpu.info.power_limit_w) else ""
-    power = f"{gpu.power_w:.0f}{limit} W" if math.isfinite(gpu.power_w) else f"power {formats.NOT_AVAILABLE}"
-    heat = f"{gpu.temp_c:.0f} °C" if math.isfinite(gpu.temp_c) else f"temperature {formats.NOT_AVAILABLE}"
+    power = (
+        f"{gpu.power_w:.0f}{limit} W"
+        if math.isfinite(gpu.power_w)
+        else f"power {formats.NOT_AVAILABLE}"
+    )
+    heat = (
+        f"{gpu.temp_c:.0f} °C"
+        if math.isfinite(gpu.temp_c)
+        else f"temperature {formats.NOT_AVAILABLE}"
+    )
     left, right = st.columns(2)
     busy = formats.percent(gpu.util_pct / 100)
-    left.progress(_share(gpu.util_pct, 100), text=texts.escaped(f"{name}, busy {busy}, {power}, {heat}"))
+    left.progress(
+        _share(gpu.util_pct, 100), text=texts.escaped(f"{name}, busy {busy}, {power}, {heat}")
+    )
     room = f"{formats.size(gpu.memory_bytes)} of {formats.size(gpu.info.memory_bytes)}"
-    right.progress(_share(gpu.memory_bytes, gpu.info.memory_bytes), text=texts.escaped(f"Its memory: {room}"))
+    right.progress(
+        _share(gpu.memory_bytes, gpu.info.memory_bytes), text=texts.escaped(f"Its memory: {room}")
+    )
     if gpu.processes:
-        biggest = sorted(gpu.processes, key=lambda p: -p.memory_bytes if math.isfinite(p.memory_bytes) else 0.0)
-        sizes = [f" {formats.size(p.memory_bytes)}" if math.isfinite(p.memory_bytes) else "" for p in biggest]
-        shown = [f"{p.name or 'a process'} ({p.pid}){s}" for p, s in zip(biggest, sizes, strict=True)][:PROCESSES_SHOWN]
+        biggest = sorted(
+            gpu.processes, key=lambda p: -p.memory_bytes if math.isfinite(p.memory_bytes) else 0.0
+        )
+        sizes = [
+            f" {formats.size(p.memory_bytes)}" if math.isfinite(p.memory_bytes) else ""
+            for p in biggest
+        ]
+        shown = [
+            f"{p.name or 'a process'} ({p.pid}){s}" for p, s in zip(biggest, sizes, strict=True)
+        ][:PROCESSES_SHOWN]
         more = len(biggest) - len(shown)
-        st.caption(texts.escaped("On it: " + ", ".join(shown) + (f" and {more} more" if more else "")))
+        st.caption(
+            texts.escaped("On it: " + ", ".join(shown) + (f" and {more} more" if more else ""))
+        )
 
 
 def _share(value: float, total: float) -> float:
@@ -178,6 +231,8 @@ def machine_in_words() -> str:
     for finding in resources.findings_of_gpu():
         if finding.verdict == "bad":
             reason = texts.escaped(texts.sentence(finding.line))
-            return f"**{texts.escaped(names[0])}** cannot be used yet, and runs use the CPU. {reason}"
+            return (
+                f"**{texts.escaped(names[0])}** cannot be used yet, and runs use the CPU. {reason}"
+            )
     which = " Runs use the first one unless you choose another **Device**." if len(gpus) > 1 else ""
     return f"{listed} is ready to be profiled.{which}" if len(gpus) == 1 else f"{listed}.{which}"

@@ -11,7 +11,12 @@ from vitprof import errors
 from vitprof.analysis.verdict.headroom import ANCHOR_WORDS, headroom_sentence
 from vitprof.charts import breakdown
 from vitprof.experiments import headroom, prediction
-from vitprof.export.tables import ANCHORS_HEADER, PREDICTIONS_HEADER, anchors_in_words, predictions_in_words
+from vitprof.export.tables import (
+    ANCHORS_HEADER,
+    PREDICTIONS_HEADER,
+    anchors_in_words,
+    predictions_in_words,
+)
 from vitprof.store import StoredRun
 from vitprof.store.predictions import latest_of_each
 from vitprof.ui import findings, live_chart, notifications, resources, tables, widgets
@@ -33,7 +38,9 @@ PREDICTIONS_HELP = (
     "What a step would take with each of the other strategies, worked out from this run's compute time and two seconds "
     "of loading alone with that strategy. The best is advised on Answer: prove its gain there."
 )
-PREDICT_HELP = "Loads with each of the other strategies for a moment, and works out how fast they would train."
+PREDICT_HELP = (
+    "Loads with each of the other strategies for a moment, and works out how fast they would train."
+)
 
 
 def draw_what_if(run: StoredRun) -> None:
@@ -48,12 +55,16 @@ def draw_what_if(run: StoredRun) -> None:
     _draw_while_live(run, prediction.group_of(run.id), _draw_predictions)
 
 
-def _draw_while_live(run: StoredRun, group: str, draw: Callable[[StoredRun, list[StoredRun]], None]) -> None:
+def _draw_while_live(
+    run: StoredRun, group: str, draw: Callable[[StoredRun, list[StoredRun]], None]
+) -> None:
     working = bool(live_runs(group))
 
     def section() -> None:
         left = live_runs(group)
-        if working != bool(left):  # begun or ended since the page was drawn: the verdict may say more now
+        if working != bool(
+            left
+        ):  # begun or ended since the page was drawn: the verdict may say more now
             st.rerun(scope="app")
         draw(run, left)
 
@@ -64,18 +75,24 @@ def _draw_headroom(run: StoredRun, left: list[StoredRun]) -> None:
     try:
         configs = headroom.anchor_configs(run.config)
     except errors.ConfigError as error:
-        st.caption(f"Not for this run: {widgets.label(error.field)} is set. {escaped(error.allowed.capitalize())}.")
+        st.caption(
+            f"Not for this run: {widgets.label(error.field)} is set. {escaped(error.allowed.capitalize())}."
+        )
         return
     total = len(configs) * headroom.REPEATS
     if left:
-        draw_progress(left, total, lambda r: f"anchor {r.role} ({ANCHOR_WORDS[r.role]})", key="headroom")
+        draw_progress(
+            left, total, lambda r: f"anchor {r.role} ({ANCHOR_WORDS[r.role]})", key="headroom"
+        )
     measured = findings.headroom_of(run)
     batch = run.config.batch_size
     if measured is not None:
         text = headroom_sentence(measured, batch)
         st.markdown(escaped(text))
         live_chart.plot(breakdown.waterfall(measured, batch), height=320, key="waterfall", alt=text)
-        tables.show(pd.DataFrame(anchors_in_words(measured, batch), columns=ANCHORS_HEADER), key="anchors")
+        tables.show(
+            pd.DataFrame(anchors_in_words(measured, batch), columns=ANCHORS_HEADER), key="anchors"
+        )
         for note in measured.notes:
             st.caption(f":material/info: {escaped(sentence(note))}")
     if left:
@@ -90,8 +107,15 @@ def _draw_headroom(run: StoredRun, left: list[StoredRun]) -> None:
         again = "Measure headroom again" if measured is not None else "Measure headroom"
         if st.button(again, key="measure-headroom", icon=":material/stairs:", help=MEASURE_HELP):
             words = f"Headroom of run {run.id}"
-            start_once(headroom.group_of(run), words, lambda: headroom.submit_headroom(resources.manager(), run))
-        st.caption(f"{total} short runs, {headroom.REPEATS} of each kind in turns: about {takes}.", width="stretch")
+            start_once(
+                headroom.group_of(run),
+                words,
+                lambda: headroom.submit_headroom(resources.manager(), run),
+            )
+        st.caption(
+            f"{total} short runs, {headroom.REPEATS} of each kind in turns: about {takes}.",
+            width="stretch",
+        )
 
 
 def _draw_predictions(run: StoredRun, left: list[StoredRun]) -> None:
@@ -103,12 +127,16 @@ def _draw_predictions(run: StoredRun, left: list[StoredRun]) -> None:
     predictions = latest_of_each(prediction.record_predictions(resources.store(), run.id))
     others = prediction.usual_strategies(run, resources.machine())
     if left:
-        draw_progress(left, len(others), lambda r: f"loading with {r.config.strategy}", key="predictions")
+        draw_progress(
+            left, len(others), lambda r: f"loading with {r.config.strategy}", key="predictions"
+        )
     if predictions:
         rows = pd.DataFrame(predictions_in_words(predictions, run), columns=PREDICTIONS_HEADER)
         checked = any(p.error is not None for p in predictions)
         tables.show(rows if checked else rows[list(PREDICTIONS_HEADER[:-2])], key="predictions")
-        st.caption(f":material/target: {escaped(prediction.calibration_for(resources.store(), run).sentence)}")
+        st.caption(
+            f":material/target: {escaped(prediction.calibration_for(resources.store(), run).sentence)}"
+        )
     for line in prediction.failures(resources.store(), run.id):
         st.caption(f":material/warning: {escaped(line)}")
     if left:
@@ -117,9 +145,13 @@ def _draw_predictions(run: StoredRun, left: list[StoredRun]) -> None:
     takes = rough_time(len(others) * (prediction.MICRO_S + STARTUP_S))
     with st.container(horizontal=True, vertical_alignment="center"):
         words = "Predict again" if predictions else "Predict other strategies"
-        if st.button(words, key="predict", icon=":material/insights:", disabled=not others, help=PREDICT_HELP):
+        if st.button(
+            words, key="predict", icon=":material/insights:", disabled=not others, help=PREDICT_HELP
+        ):
             words = f"Predictions for run {run.id}"
-            start_once(group, words, lambda: prediction.submit_micro_runs(resources.manager(), run.id))
+            start_once(
+                group, words, lambda: prediction.submit_micro_runs(resources.manager(), run.id)
+            )
         st.caption(
             f"Loads for {prediction.MICRO_S:g} s with each of {len(others)} strategies, no training; about {takes}."
             if others
@@ -140,7 +172,9 @@ def start_once(group: str, words: str, start: Callable[[], object]) -> None:
     st.rerun(scope="app")
 
 
-def draw_progress(runs: Sequence[StoredRun], total: int, say: Callable[[StoredRun], str], *, key: str) -> None:
+def draw_progress(
+    runs: Sequence[StoredRun], total: int, say: Callable[[StoredRun], str], *, key: str
+) -> None:
     current = next((run for run in runs if run.status == "running"), runs[0])
     total = max(total, len(runs))
     done = total - len(runs)
@@ -149,4 +183,6 @@ def draw_progress(runs: Sequence[StoredRun], total: int, say: Callable[[StoredRu
     text = f"{say(current)}, {min(done + 1, total)} of {total}: {stage or 'starting'}"
     owned = any(resources.manager().may_stop(run.id) for run in runs)
     fraction = (done + within) / total
-    resources.draw_progress(fraction, text, key, lambda: stop_group(runs), STOP_HELP, may_stop=owned)
+    resources.draw_progress(
+        fraction, text, key, lambda: stop_group(runs), STOP_HELP, may_stop=owned
+    )

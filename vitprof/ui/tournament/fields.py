@@ -6,7 +6,16 @@ from typing import Any
 import streamlit as st
 
 from vitprof.analysis.thresholds import MIN_STEPS
-from vitprof.config import BUDGETS, CHOICES, PARTS, RunConfig, bounds, catalog, strategies, tournament_spec
+from vitprof.config import (
+    BUDGETS,
+    CHOICES,
+    PARTS,
+    RunConfig,
+    bounds,
+    catalog,
+    strategies,
+    tournament_spec,
+)
 from vitprof.errors import ConfigError
 from vitprof.ui import device_field, resources
 from vitprof.ui.texts import escaped
@@ -54,7 +63,9 @@ def draw_job() -> None:
 
 
 def _pick(field: str, options: list[str], show: Callable[[str], str]) -> None:
-    given = st.selectbox(label(field), options, format_func=show, key=_key(field), help=help_of(field))
+    given = st.selectbox(
+        label(field), options, format_func=show, key=_key(field), help=help_of(field)
+    )
     settings()[field] = given or FIELDS[field].default
 
 
@@ -97,13 +108,20 @@ def draw_trials(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> dict[s
         help="The system's cache of the data's files before each run: as it is, read in (warm), or dropped (cold: "
         "the first pass reads from the disk). Cold and warm are different experiments.",
     )
-    return {"strategies": picked, "batch_sizes": batch_sizes, "workers": workers, "page_caches": page_caches}
+    return {
+        "strategies": picked,
+        "batch_sizes": batch_sizes,
+        "workers": workers,
+        "page_caches": page_caches,
+    }
 
 
 def _draw_strategies(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> list[str]:
     usual = list(FIRST[info.kind])
     # another kind of data set brings its own strategies, unless the user has chosen some
-    if st.session_state.get(STRATEGIES_KEY) in [list(first) for kind, first in FIRST.items() if kind != info.kind]:
+    if st.session_state.get(STRATEGIES_KEY) in [
+        list(first) for kind, first in FIRST.items() if kind != info.kind
+    ]:
         st.session_state[STRATEGIES_KEY] = usual
     left, right = st.columns([4, 1], vertical_alignment="bottom")
     picked = left.multiselect(
@@ -127,16 +145,24 @@ def _draw_strategies(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> l
     )
     if not_here := {name: reason for name, reason in reasons.items() if reason}:
         with st.expander(f"Not possible here: {', '.join(not_here)}"):
-            st.markdown("\n".join(f"- **{name}**: {escaped(reason)}" for name, reason in not_here.items()))
+            st.markdown(
+                "\n".join(f"- **{name}**: {escaped(reason)}" for name, reason in not_here.items())
+            )
     return picked
 
 
-def _draw_numbers(name: str, words: str, usual: list[int], offered: tuple[int, ...], **more: Any) -> list[Any]:
+def _draw_numbers(
+    name: str, words: str, usual: list[int], offered: tuple[int, ...], **more: Any
+) -> list[Any]:
     options = sorted({*offered, *usual})
     key = f"{TRIAL}{name}"
-    picked = st.multiselect(words, options, default=usual, accept_new_options=True, **kept(key), **more)
+    picked = st.multiselect(
+        words, options, default=usual, accept_new_options=True, **kept(key), **more
+    )
     given: list[Any] = list(picked)
-    numbers = (int(v) if isinstance(v, str) and v.strip().isdecimal() and len(v) < 10 else v for v in given)
+    numbers = (
+        int(v) if isinstance(v, str) and v.strip().isdecimal() and len(v) < 10 else v for v in given
+    )
     return list(dict.fromkeys(numbers))
 
 
@@ -198,7 +224,17 @@ FIRST: dict[str, tuple[str, ...]] = {
 """Strategies to begin with, by kind of data set: the usual ones and what beats them, quick to prepare."""
 IN_THE_FORM = ("dataset", "n_images", "model", "device")
 """Settings of the sidebar that are in this form too: a change here is a change there."""
-NOT_TAKEN = ("strategy", "batch_size", "workers", "page_cache", "name", "evaluate", "replay", *BUDGETS, *PARTS)
+NOT_TAKEN = (
+    "strategy",
+    "batch_size",
+    "workers",
+    "page_cache",
+    "name",
+    "evaluate",
+    "replay",
+    *BUDGETS,
+    *PARTS,
+)
 """Settings of the sidebar that a tournament varies, has its own fields for, or cannot use."""
 
 
@@ -212,15 +248,23 @@ def make_spec(
                 raise ConfigError(name, value, "give whole numbers only")
     base = RunConfig(**asked(*NOT_TAKEN), **each_run)
     chosen: dict[str, Any] = {name: tuple(values) for name, values in trials.items()}
-    return tournament_spec.TournamentSpec(base, **chosen | {"workers": chosen["workers"] or None}, **rounds)
+    return tournament_spec.TournamentSpec(
+        base, **chosen | {"workers": chosen["workers"] or None}, **rounds
+    )
 
 
 def what_is_taken() -> str:
     values = settings()
     usual = {name: (field.default, None) for name, field in FIELDS.items()}
-    taken = [name for name in FIELDS if name not in (*NOT_TAKEN, *IN_THE_FORM) and values[name] not in usual[name]]
+    taken = [
+        name
+        for name in FIELDS
+        if name not in (*NOT_TAKEN, *IN_THE_FORM) and values[name] not in usual[name]
+    ]
     text = ", ".join(f"{label(name)} {values[name]}" for name in taken)
-    text = f"From the settings of Profile: {text}." if taken else "Everything else is at its default."
+    text = (
+        f"From the settings of Profile: {text}." if taken else "Everything else is at its default."
+    )
     if ignored := [label(name) for name in (*PARTS, "replay") if values[name] is not None]:
         text += f" Not taken from there: {', '.join(ignored)}, as a tournament runs strategies as they are."
     return text
@@ -229,10 +273,14 @@ def what_is_taken() -> str:
 def reject_unusable() -> str:
     # a field of the form that is on the page already says itself what is wrong
     new = [
-        n for n in ("dataset", "model", "n_images", "device", "batch_size") if f"tournament-{n}" not in st.session_state
+        n
+        for n in ("dataset", "model", "n_images", "device", "batch_size")
+        if f"tournament-{n}" not in st.session_state
     ]
     named = {"dataset": list(catalog.DATASETS), "model": list(catalog.MODELS)}
-    return "; ".join(reject({n: named[n] for n in new if n in named}, [n for n in new if n not in named]))
+    return "; ".join(
+        reject({n: named[n] for n in new if n in named}, [n for n in new if n not in named])
+    )
 
 
 def not_taken_in(from_url: Mapping[str, Sequence[str]]) -> str:

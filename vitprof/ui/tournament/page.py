@@ -9,7 +9,13 @@ from vitprof import formats
 from vitprof.analysis.tournament.entries import setting_in_words
 from vitprof.analysis.tournament.recommend import recommend
 from vitprof.store import RunQuery
-from vitprof.store.tournaments import StoredTournament, delete_tournament, list_tournaments, release, tournament
+from vitprof.store.tournaments import (
+    StoredTournament,
+    delete_tournament,
+    list_tournaments,
+    release,
+    tournament,
+)
 from vitprof.ui import navigation, notifications, resources, texts, widgets
 from vitprof.ui.tournament import results, setup, state, tuning
 
@@ -22,7 +28,9 @@ def page() -> None:
         results.draw_tournament(tournament_id)
         return
     st.title("Tournament", anchor=False)
-    st.markdown("Which way of loading is the fastest here, and is it worth its cost? Run them against each other.")
+    st.markdown(
+        "Which way of loading is the fastest here, and is it worth its cost? Run them against each other."
+    )
     mode = widgets.choose(
         "mode",
         "Mode",
@@ -37,17 +45,28 @@ def page() -> None:
     texts.draw_problem()
     if running := state.running_tournament():
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.info(f"Tournament {running.id} is running: {texts.escaped(running.name)}.", width="stretch")
+            st.info(
+                f"Tournament {running.id} is running: {texts.escaped(running.name)}.",
+                width="stretch",
+            )
             do = partial(state.open_one, running.id)
             about = "Its progress and its leaderboard so far."
-            texts.act_button("Show it", "tournament-show-running", "visibility", do, about, type="primary")
+            texts.act_button(
+                "Show it", "tournament-show-running", "visibility", do, about, type="primary"
+            )
     setup.draw_setup()
     draw_list()
 
 
 SHOWN = 10
 MORE = "tournaments shown"
-STATUSES = {"queued": "not started", "running": "running", "paused": "paused", "stopped": "stopped", "done": "done"}
+STATUSES = {
+    "queued": "not started",
+    "running": "running",
+    "paused": "paused",
+    "stopped": "stopped",
+    "done": "done",
+}
 
 
 def draw_list() -> None:
@@ -112,10 +131,14 @@ def _draw_answer(t: StoredTournament) -> None:
 @texts.guarded
 def ask_to_delete(tournament_id: int) -> None:
     t = tournament(resources.store(), tournament_id)
-    runs = formats.count(resources.store().count_runs(RunQuery(group_key=t.group_key, helpers=True)), "run")
+    runs = formats.count(
+        resources.store().count_runs(RunQuery(group_key=t.group_key, helpers=True)), "run"
+    )
     st.markdown(f"**{t.id}: {texts.escaped(t.name)}** and its {runs}. **This cannot be undone.**")
     if t.holder_host:
-        st.markdown(f"It was started on another machine ({texts.escaped(t.holder_host)}): make sure that it is gone.")
+        st.markdown(
+            f"It was started on another machine ({texts.escaped(t.holder_host)}): make sure that it is gone."
+        )
     if texts.confirmed("Delete it", "tournament", "The tournament with all its runs."):
         if t.holder_host:
             release(resources.store(), t.id)

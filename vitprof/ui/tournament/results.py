@@ -11,7 +11,14 @@ import streamlit as st
 
 from vitprof import formats
 from vitprof.analysis.tournament import entries, leaderboard
-from vitprof.analysis.tournament.recommend import DISTURBED, Cost, Recommendation, break_even, cost_of, recommend
+from vitprof.analysis.tournament.recommend import (
+    DISTURBED,
+    Cost,
+    Recommendation,
+    break_even,
+    cost_of,
+    recommend,
+)
 from vitprof.charts import tournament as charts
 from vitprof.charts.heat_map import article_heat
 from vitprof.config import catalog, own_script, strategies
@@ -20,8 +27,24 @@ from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tournament import tournament_csv, tournament_object
 from vitprof.store import StoredRun
 from vitprof.ui import live_chart, resources, tables, texts, widgets
-from vitprof.ui.texts import draw_problem, escaped, file_stamp, guarded, simulated_badge, value_in_words
-from vitprof.ui.tournament.state import AGAINST, COLOUR, COST, SECTION, SETTING, draw_state, leave, view
+from vitprof.ui.texts import (
+    draw_problem,
+    escaped,
+    file_stamp,
+    guarded,
+    simulated_badge,
+    value_in_words,
+)
+from vitprof.ui.tournament.state import (
+    AGAINST,
+    COLOUR,
+    COST,
+    SECTION,
+    SETTING,
+    draw_state,
+    leave,
+    view,
+)
 from vitprof.ui.tournament.table import COST_COLUMNS, STATUSES, draw_table, draw_ways_on
 
 
@@ -47,12 +70,16 @@ def draw_tournament(tournament_id: int) -> None:
     key = recommendation.key if recommendation is not None else None
     draw_table(board, key, live=t.held)
     # what was dropped from settings or added to them, each once
-    for remark in dict.fromkeys(r for trial in now.planned if trial.setting is not None for r in trial.setting.remarks):
+    for remark in dict.fromkeys(
+        r for trial in now.planned if trial.setting is not None for r in trial.setting.remarks
+    ):
         st.caption(escaped(f"{remark[0].upper()}{remark[1:]}."))
     _draw_reasons(board)
     if board.best is None:
         return
-    names = {name: words for name, (words, _) in SECTIONS.items() if not is_own or name in OF_OWN_SCRIPTS}
+    names = {
+        name: words for name, (words, _) in SECTIONS.items() if not is_own or name in OF_OWN_SCRIPTS
+    }
     text = "Only the section shown is computed."
     section = widgets.choose(SECTION, "Show", names, default="speed", help=text, show_label=False)
     guarded(SECTIONS[section][1])(now, board)
@@ -66,17 +93,25 @@ def _draw_title(now: TournamentState) -> None:
         if spec.base.simulated:
             simulated_badge()
         about = "The list, and the form for a new one. This one keeps running."
-        texts.act_button("All tournaments", "tournament-back", "arrow_back", leave, about, type="tertiary")
-    number, unit = next((n, b) for b in ("seconds", "steps", "epochs") if (n := getattr(spec.base, b)))
+        texts.act_button(
+            "All tournaments", "tournament-back", "arrow_back", leave, about, type="tertiary"
+        )
+    number, unit = next(
+        (n, b) for b in ("seconds", "steps", "epochs") if (n := getattr(spec.base, b))
+    )
     lasts = f"{number:g} {unit.removesuffix('s') if number == 1 else unit}"
     what = f"{spec.base.dataset}, {catalog.model_words(spec.base.model)} on {spec.base.device}"
     what = what if spec.script is None else title_words(spec.script, spec.base.steps)
     cut = "; settings that are clearly too slow are cut short" if spec.early_stop else ""
-    st.caption(escaped(f"Tournament {t.id}: {what}; each run {lasts}, {planning.rounds_words(spec)}{cut}"))
+    st.caption(
+        escaped(f"Tournament {t.id}: {what}; each run {lasts}, {planning.rounds_words(spec)}{cut}")
+    )
 
 
 def title_words(script: own_script.OwnScript, steps: int | None) -> str:
-    given = "; ".join(f"{name} {', '.join(map(value_in_words, values))}" for name, values in script.vary)
+    given = "; ".join(
+        f"{name} {', '.join(map(value_in_words, values))}" for name, values in script.vary
+    )
     return f"{planning.begin_words(script, steps)}; {given}"
 
 
@@ -85,7 +120,11 @@ def _names(board: leaderboard.Leaderboard) -> dict[str, str]:
 
 
 def _pick_baseline(board: leaderboard.Leaderboard, own: str) -> str:
-    names = {row.key: entries.setting_in_words(row.entry) for row in board.rows if row.n_runs or row.key == own}
+    names = {
+        row.key: entries.setting_in_words(row.entry)
+        for row in board.rows
+        if row.n_runs or row.key == own
+    }
     chosen: str | None = st.selectbox(
         "Baseline",
         list(names),
@@ -101,7 +140,9 @@ def _pick_baseline(board: leaderboard.Leaderboard, own: str) -> str:
 SURE_HELP = "How probable it is that no other setting here is faster by more than 5%."
 
 
-def _draw_answer(now: TournamentState, board: leaderboard.Leaderboard, recommendation: Recommendation | None) -> None:
+def _draw_answer(
+    now: TournamentState, board: leaderboard.Leaderboard, recommendation: Recommendation | None
+) -> None:
     through = now.tournament.status == "done" and not now.tournament.held
     if recommendation is None:
         st.markdown(
@@ -117,11 +158,19 @@ def _draw_answer(now: TournamentState, board: leaderboard.Leaderboard, recommend
         if row is not None and row.against_baseline not in ("", "undecided"):
             interval = f"{formats.number(row.speed_up_low)} to {formats.number(row.speed_up_high)}"
             st.badge(f"{formats.number(row.speed_up)}x the baseline ({interval})", color="green")
-        if row is not None and row.against_baseline != "undecided" and math.isfinite(recommendation.probability):
+        if (
+            row is not None
+            and row.against_baseline != "undecided"
+            and math.isfinite(recommendation.probability)
+        ):
             sure = f"{100 * min(recommendation.probability, 0.999):.3g}% sure"
             odd = DISTURBED in recommendation.sentence
             help_text = f"{sure}. {SURE_HELP}"
-            st.badge("beside other programs" if odd else sure, color="orange" if odd else "blue", help=help_text)
+            st.badge(
+                "beside other programs" if odd else sure,
+                color="orange" if odd else "blue",
+                help=help_text,
+            )
     first, _, rest = recommendation.sentence.partition(". ")
     st.markdown(escaped(texts.sentence(first)))
     if row is not None and row.entry.strategy in strategies.STRATEGIES:
@@ -149,10 +198,16 @@ def _draw_reasons(board: leaderboard.Leaderboard) -> None:
     counts = {status: sum(row.entry.status == status for row in explained) for status in words}
     with st.expander(f"Why: {', '.join(f'{n} {words[s]}' for s, n in counts.items() if n)}"):
         lines = ((names[r.key], words[r.entry.status], r.entry.reason) for r in explained)
-        st.markdown("\n".join(f"- **{escaped(name)}**, {status}: {escaped(why)}" for name, status, why in lines))
+        st.markdown(
+            "\n".join(
+                f"- **{escaped(name)}**, {status}: {escaped(why)}" for name, status, why in lines
+            )
+        )
 
 
-def _downloads(now: TournamentState, board: leaderboard.Leaderboard, recommendation: Recommendation | None) -> None:
+def _downloads(
+    now: TournamentState, board: leaderboard.Leaderboard, recommendation: Recommendation | None
+) -> None:
     t = now.tournament
     stamp = file_stamp()
 
@@ -193,16 +248,28 @@ MEASURES: dict[str, Measure] = {
 
 def _article(now: TournamentState, board: leaderboard.Leaderboard) -> None:
     table = leaderboard.article_table(board)
-    columns = [tables.Column("Setting", "Strategy, workers, page cache.", lambda line: line.name, pinned=True)]
+    columns = [
+        tables.Column(
+            "Setting", "Strategy, workers, page cache.", lambda line: line.name, pinned=True
+        )
+    ]
     columns += [
-        tables.Column(f"{name}, batch {batch:,}", "Empty: no figure, see its status.", partial(_figure, value, at))
+        tables.Column(
+            f"{name}, batch {batch:,}",
+            "Empty: no figure, see its status.",
+            partial(_figure, value, at),
+        )
         for name, value in MEASURES.items()
         for at, batch in enumerate(table.batch_sizes)
     ]
-    frame = tables.draw(columns, [(line,) for line in table.lines], key="tournament-article", placeholder="–")
+    frame = tables.draw(
+        columns, [(line,) for line in table.lines], key="tournament-article", placeholder="–"
+    )
     how = "measured: every run saw a whole one"
     how = how if board.whole_epochs else "from the throughput: not every run saw a whole one"
-    absent = [m for m in ("GPU memory", "GPU-util") if not any(c.startswith(m) for c in frame.columns)]
+    absent = [
+        m for m in ("GPU memory", "GPU-util") if not any(c.startswith(m) for c in frame.columns)
+    ]
     not_here = f" Not available here: {' and '.join(absent)} (NVML)." if absent else ""
     st.caption(f"Seconds for an epoch of {board.n_train:,} images, {how}.{not_here}")
 
@@ -213,11 +280,20 @@ def _figure(value: Measure, at: int, line: leaderboard.ArticleLine) -> float | N
 
 
 def _heat(now: TournamentState, board: leaderboard.Leaderboard) -> None:
-    values: dict[Literal["epoch_s", "speed_up"], str] = {"epoch_s": "Seconds for an epoch", "speed_up": "Speed-up"}
-    value = widgets.choose(COLOUR, "Colour", values, default="epoch_s", help="What the cells show.", show_label=False)
+    values: dict[Literal["epoch_s", "speed_up"], str] = {
+        "epoch_s": "Seconds for an epoch",
+        "speed_up": "Speed-up",
+    }
+    value = widgets.choose(
+        COLOUR, "Colour", values, default="epoch_s", help="What the cells show.", show_label=False
+    )
     table = leaderboard.article_table(board)
-    live_chart.plot(article_heat(table, value), key="tournament-heat", height=150 + 40 * len(table.lines))
-    st.caption("Seconds count all of the time; speed-ups compare the fastest fifth of it, as the leaderboard does.")
+    live_chart.plot(
+        article_heat(table, value), key="tournament-heat", height=150 + 40 * len(table.lines)
+    )
+    st.caption(
+        "Seconds count all of the time; speed-ups compare the fastest fifth of it, as the leaderboard does."
+    )
 
 
 def _costs(now: TournamentState, board: leaderboard.Leaderboard) -> None:
@@ -235,8 +311,12 @@ def _costs(now: TournamentState, board: leaderboard.Leaderboard) -> None:
         help="What throughput is weighed against. On the dotted line no other setting is better in both.",
         width=320,
     )
-    live_chart.plot(charts.pareto_chart(board, against or known[0]), key="tournament-pareto", height=CHART_PX)
-    tables.draw(COST_COLUMNS, [(row, board) for row in board.rows], key="tournament-costs", placeholder="–")
+    live_chart.plot(
+        charts.pareto_chart(board, against or known[0]), key="tournament-pareto", height=CHART_PX
+    )
+    tables.draw(
+        COST_COLUMNS, [(row, board) for row in board.rows], key="tournament-costs", placeholder="–"
+    )
 
 
 def _break_even(now: TournamentState, board: leaderboard.Leaderboard) -> None:
@@ -251,7 +331,9 @@ def _break_even(now: TournamentState, board: leaderboard.Leaderboard) -> None:
         help="The number of epochs from which a setting's total time is below the baseline's. In brackets: what the "
         "95% interval of its speed-up allows.",
     )
-    st.markdown("\n".join(f"- **{escaped(names[b.key])}**: {escaped(b.sentence)}" for b in crossings))
+    st.markdown(
+        "\n".join(f"- **{escaped(names[b.key])}**: {escaped(b.sentence)}" for b in crossings)
+    )
     live_chart.plot(charts.break_even_chart(board), key="tournament-break-even", height=CHART_PX)
 
 
@@ -273,7 +355,9 @@ def _setting(now: TournamentState, board: leaderboard.Leaderboard) -> None:
         draw_ways_on(now, row, board, best=False)
     if not row.entry.outcomes:
         return
-    runs = [(resources.store().run(outcome.run_id), outcome.round) for outcome in row.entry.outcomes]
+    runs = [
+        (resources.store().run(outcome.run_id), outcome.round) for outcome in row.entry.outcomes
+    ]
     tables.draw(RUN_COLUMNS, runs, key="tournament-runs", placeholder="–")
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown("Every step of it:", width="content")

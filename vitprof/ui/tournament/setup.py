@@ -27,14 +27,18 @@ LIMIT_MIN = bounds.Bounds(0.1, bounds.TOURNAMENT_BOUNDS["seconds"].most / 60, wh
 
 def draw_setup() -> None:
     rejected = fields.reject_unusable()
-    from_url = {n: st.query_params.get_all(n) for n in st.query_params if n.startswith(fields.TRIAL)}
+    from_url = {
+        n: st.query_params.get_all(n) for n in st.query_params if n.startswith(fields.TRIAL)
+    }
     with st.container(border=True, key="tournament-setup"):
         fields.draw_job()
         ready = None
         try:
             info = widgets.data_set()
             here = resources.machine()
-            reasons = {name: availability.why_unavailable(s, info, here) for name, s in STRATEGIES.items()}
+            reasons = {
+                name: availability.why_unavailable(s, info, here) for name, s in STRATEGIES.items()
+            }
             trials = fields.draw_trials(info, reasons)
             more = st.expander("Rounds, length of a run, limits")
             with more:
@@ -49,7 +53,9 @@ def draw_setup() -> None:
         st.caption(escaped(fields.what_is_taken()))
 
 
-def _ready(spec: tournament_spec.TournamentSpec, more: DeltaGenerator) -> tournament_spec.TournamentSpec | None:
+def _ready(
+    spec: tournament_spec.TournamentSpec, more: DeltaGenerator
+) -> tournament_spec.TournamentSpec | None:
     planned = plan(spec, lambda config: why_not_here(config, resources.machine()))
     able = [trial for trial in planned if not trial.refused]
     refused = [trial for trial in planned if trial.refused]
@@ -63,7 +69,11 @@ def _ready(spec: tournament_spec.TournamentSpec, more: DeltaGenerator) -> tourna
         st.caption(escaped(written[:1].upper() + written[1:] + "."))
     if refused:
         with st.expander(f"{len(refused)} of {len(planned)} settings cannot run here: why"):
-            st.markdown("\n".join(f"- **{escaped(key_in_words(t.key))}**: {escaped(t.refused)}" for t in refused))
+            st.markdown(
+                "\n".join(
+                    f"- **{escaped(key_in_words(t.key))}**: {escaped(t.refused)}" for t in refused
+                )
+            )
     needed = needs.disk_bytes + needs.staged_bytes
     free = resources.machine().disk_bytes
     if not able:
@@ -76,7 +86,9 @@ def _ready(spec: tournament_spec.TournamentSpec, more: DeltaGenerator) -> tourna
     return spec if able and needed <= free else None
 
 
-def _draw_last(spec: tournament_spec.TournamentSpec, able: Sequence[PlannedTrial]) -> tournament_spec.TournamentSpec:
+def _draw_last(
+    spec: tournament_spec.TournamentSpec, able: Sequence[PlannedTrial]
+) -> tournament_spec.TournamentSpec:
     names = {trial.key: key_in_words(trial.key) for trial in able}
     left, middle, right = st.columns(3)
     with left:
@@ -123,7 +135,9 @@ def _draw_start(spec: tournament_spec.TournamentSpec | None) -> None:
         disabled=spec is None or busy,
     )
     if busy:
-        st.caption("A tournament is running or a strategy is being tuned. Start this one when that has ended.")
+        st.caption(
+            "A tournament is running or a strategy is being tuned. Start this one when that has ended."
+        )
         st.fragment(_draw_when_free, run_every=state.WATCH_S)()
 
 
@@ -172,7 +186,11 @@ def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Est
         name = (config.strategy, config.batch_size)
         if config.seconds is None and name not in speeds:
             speeds[name] = _samples_per_s(config, store)
-        took = config.seconds if config.seconds is not None else _training_s(config, info, speeds[name])
+        took = (
+            config.seconds
+            if config.seconds is not None
+            else _training_s(config, info, speeds[name])
+        )
         unknown += config.seconds is None and math.isnan(speeds[name])
         seconds += repeats * (STARTUP_S + took)
         needs = estimates.footprint(
@@ -185,14 +203,20 @@ def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Est
         if not (home.data_dir() / info.directory).is_dir():
             source = needs.source_bytes
             makes = info.name
-    return Estimate(seconds, unknown, sum(prepared.values()) + source, staged, ram, tuple(prepared), makes)
+    return Estimate(
+        seconds, unknown, sum(prepared.values()) + source, staged, ram, tuple(prepared), makes
+    )
 
 
-def estimate_sentence(needs: Estimate, trials: int, spec: tournament_spec.TournamentSpec) -> tuple[str, str]:
+def estimate_sentence(
+    needs: Estimate, trials: int, spec: tournament_spec.TournamentSpec
+) -> tuple[str, str]:
     runs = trials * spec.repeats
     time = f"about {rough_time(needs.seconds)}"
     if needs.unknown:
-        time = f"at least {rough_time(needs.seconds)} ({needs.unknown} of the settings never ran here)"
+        time = (
+            f"at least {rough_time(needs.seconds)} ({needs.unknown} of the settings never ran here)"
+        )
     how_many = f"{formats.count(trials, 'setting')} x {formats.count(spec.repeats, 'round')}"
     how_many += f" = {formats.count(runs, 'run')}, {time}"
     if spec.until_decided and trials > 1:
@@ -210,16 +234,33 @@ def estimate_sentence(needs: Estimate, trials: int, spec: tournament_spec.Tourna
 
 
 def _samples_per_s(config: RunConfig, store: RunStore) -> float:
-    wanted = {"status": "done", "strategy": config.strategy, "dataset": config.dataset, "device": config.device}
+    wanted = {
+        "status": "done",
+        "strategy": config.strategy,
+        "dataset": config.dataset,
+        "device": config.device,
+    }
     query = RunQuery(filters={name: (value,) for name, value in wanted.items()}, helpers=True)
-    groups = ((r, RunGroup.parse(r.group_key)) for r in store.list_runs(query, limit=EARLIER) if r.samples_per_s)
-    rows = [r for r, group in groups if not r.group_key or (group is not None and group.kind == "tournament")]
+    groups = (
+        (r, RunGroup.parse(r.group_key))
+        for r in store.list_runs(query, limit=EARLIER)
+        if r.samples_per_s
+    )
+    rows = [
+        r
+        for r, group in groups
+        if not r.group_key or (group is not None and group.kind == "tournament")
+    ]
     nearest = min(rows, key=lambda r: abs(math.log(r.batch_size / config.batch_size)), default=None)
     return float(nearest.samples_per_s or math.nan) if nearest is not None else math.nan
 
 
 def _training_s(config: RunConfig, info: DatasetInfo, samples_per_s: float) -> float:
-    steps = config.steps if config.steps is not None else (config.epochs or 1) * (info.n_train // config.batch_size)
+    steps = (
+        config.steps
+        if config.steps is not None
+        else (config.epochs or 1) * (info.n_train // config.batch_size)
+    )
     if math.isfinite(samples_per_s):
         return steps * config.batch_size / samples_per_s
     return steps * accelerator(config.device).span_s(config.batch_size) if config.simulated else 0.0

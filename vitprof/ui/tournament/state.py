@@ -38,7 +38,9 @@ UNDER_WAY = ("waiting", "running")
 @st.cache_resource(show_spinner=False)
 def runners() -> tournament_runner.TournamentRunners:
     started = tournament_runner.TournamentRunners(resources.manager())
-    resources.at_end(started.shutdown)  # before the manager, registered earlier: no trial starts only to be stopped
+    resources.at_end(
+        started.shutdown
+    )  # before the manager, registered earlier: no trial starts only to be stopped
     return started
 
 
@@ -84,16 +86,22 @@ def start_tuning(base: RunConfig | None, seconds: float, same_batch: bool) -> No
             manager = resources.manager()
             sizes = (base.batch_size,) if same_batch else None
             work().start(
-                lambda report, stopped: tune(manager, base, seconds, batch_sizes=sizes, progress=report, stop=stopped)
+                lambda report, stopped: tune(
+                    manager, base, seconds, batch_sizes=sizes, progress=report, stop=stopped
+                )
             )
 
 
 def _check_free(own: int | None = None) -> None:
     running = running_tournament()
     if running is not None and running.id != own:
-        raise JobError(f"tournament {running.id} is running; stop or pause it first: they would disturb each other")
+        raise JobError(
+            f"tournament {running.id} is running; stop or pause it first: they would disturb each other"
+        )
     if work().running:
-        raise JobError("a strategy is being tuned; wait for its end or stop it: they would disturb each other")
+        raise JobError(
+            "a strategy is being tuned; wait for its end or stop it: they would disturb each other"
+        )
 
 
 def chosen() -> int | None:
@@ -102,7 +110,9 @@ def chosen() -> int | None:
     if named is None:
         return None
     try:
-        return tournaments.tournament(resources.store(), int(named) if named.isascii() and named.isdecimal() else 0).id
+        return tournaments.tournament(
+            resources.store(), int(named) if named.isascii() and named.isdecimal() else 0
+        ).id
     except MissingError:
         why = f"Tournament {named[:20]} is not here: it was deleted, or the link comes from another machine."
     except StoreError as error:
@@ -125,7 +135,10 @@ def leave() -> None:
 def signature(now: tournament_view.TournamentState) -> tuple[object, ...]:
     """Returns what the page shows besides the progress bar: when it changes, once for each run, the page is redrawn."""
     t = now.tournament
-    ended = (tuple((o.run_id, o.status) for o in e.outcomes if o.status not in UNDER_WAY) for e in now.entries)
+    ended = (
+        tuple((o.run_id, o.status) for o in e.outcomes if o.status not in UNDER_WAY)
+        for e in now.entries
+    )
     statuses = ("waiting" if e.status in UNDER_WAY else e.status for e in now.entries)
     return (t.status, t.held, t.note, *ended, *statuses)
 
@@ -151,25 +164,44 @@ def draw_state(now: tournament_view.TournamentState) -> None:
             st.warning(texts.escaped(f"Ended: {t.note}."))
         runs = count(sum(entry.n_made for entry in now.entries), "run")
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.caption(f":material/check: Done: {runs}, {texts.rough_time(now.spent_s)} of running", width="content")
+            st.caption(
+                f":material/check: Done: {runs}, {texts.rough_time(now.spent_s)} of running",
+                width="content",
+            )
             if script is None:
                 text = "Runs every setting again that was not cut short. The time limit no longer applies."
                 words = f"Run {ADDED_ROUNDS} more rounds"
-                texts.act_button(words, "tournament-more-rounds", "add", lambda: _add_rounds(t.id), text)
+                texts.act_button(
+                    words, "tournament-more-rounds", "add", lambda: _add_rounds(t.id), text
+                )
     else:
         state = {"queued": "Not started"}.get(t.status, t.status.capitalize())
-        reason = t.note if t.note.startswith(state.lower()) else f"{state}: {t.note}" if t.note else state
+        reason = (
+            t.note
+            if t.note.startswith(state.lower())
+            else f"{state}: {t.note}"
+            if t.note
+            else state
+        )
         left = f"{now.progress.done} of {now.progress.total} runs are done"
         resumable = "" if script is not None else " Resume to run the rest."
         st.warning(texts.escaped(f"{reason[0].upper()}{reason[1:]}. {left}.{resumable}"))
         if script is None:
-            _draw_resume(t, "Continues where it ended. A run that did not finish is run again.", type="primary")
-    if script is not None and not (t.status == "done" and script.conversion is not None):  # whose samples are gone
+            _draw_resume(
+                t,
+                "Continues where it ended. A run that did not finish is run again.",
+                type="primary",
+            )
+    if script is not None and not (
+        t.status == "done" and script.conversion is not None
+    ):  # whose samples are gone
         _draw_commands(t, script)
 
 
 def _draw_resume(t: tournaments.StoredTournament, help: str, **more: Any) -> None:
-    texts.act_button("Resume", "tournament-resume", "play_arrow", lambda: resume(t.id), help, **more)
+    texts.act_button(
+        "Resume", "tournament-resume", "play_arrow", lambda: resume(t.id), help, **more
+    )
 
 
 def _add_rounds(tournament_id: int) -> None:
@@ -190,7 +222,9 @@ def _watch(tournament_id: int, drawn: object) -> None:
         run_id = now.progress.run_id
         jobs = resources.manager()
         if run_id is not None and _waits(resources.store().run(run_id)) and jobs.may_stop(run_id):
-            texts.act_button("Run now", "tournament-now", "fast_forward", lambda: jobs.run_now(run_id), NOW_HELP)
+            texts.act_button(
+                "Run now", "tournament-now", "fast_forward", lambda: jobs.run_now(run_id), NOW_HELP
+            )
 
 
 def _waits(run: StoredRun) -> bool:
@@ -213,7 +247,9 @@ def _text(now: tournament_view.TournamentState) -> str:
     elif spec.until_decided:
         text += f"; {planning.rounds_words(spec)}"
     if math.isfinite(p.seconds_left) and p.seconds_left > 0 and not waits:
-        untried = any(e.status == "waiting" and not e.outcomes for e in now.entries)  # most are faster than the first
+        untried = any(
+            e.status == "waiting" and not e.outcomes for e in now.entries
+        )  # most are faster than the first
         text += f"; {'at most ' * untried}about {texts.rough_time(p.seconds_left)} left"
     return text
 
@@ -222,8 +258,12 @@ def _draw_buttons(t: tournaments.StoredTournament) -> None:
     if t.holder_host:
         where = f"{t.holder_host}, process {t.holder_pid}"
         store = resources.store()
-        about = "Pauses the tournament here; then resume it. A run that did not finish is run again."
-        texts.draw_take_over(where, "tournament-take-over", lambda: tournaments.release(store, t.id), about)
+        about = (
+            "Pauses the tournament here; then resume it. A run that did not finish is run again."
+        )
+        texts.draw_take_over(
+            where, "tournament-take-over", lambda: tournaments.release(store, t.id), about
+        )
         return
     if t.holder_pid != os.getpid() or runners().runner(t.id) is None:
         st.caption(f"It runs in another program (process {t.holder_pid}): pause or stop it there.")
@@ -237,11 +277,15 @@ def _draw_buttons(t: tournaments.StoredTournament) -> None:
             _draw_resume(t, "Starts the next run.")
         else:
             text = "Finishes the current run and starts no more until you resume."
-            texts.act_button("Pause", "tournament-pause", "pause", lambda: runners().pause(t.id), text)
+            texts.act_button(
+                "Pause", "tournament-pause", "pause", lambda: runners().pause(t.id), text
+            )
         text = "Stops the current run and starts no more. What was measured is kept, and you can resume later."
         texts.act_button("Stop", "tournament-stop", "stop", lambda: _stop(t.id), text)
         if t.status == "paused":
-            st.caption(f"Paused: {texts.escaped(t.note)}." if t.note else "Paused.", width="content")
+            st.caption(
+                f"Paused: {texts.escaped(t.note)}." if t.note else "Paused.", width="content"
+            )
 
 
 def _stop(tournament_id: int) -> None:
@@ -260,6 +304,10 @@ def _draw_commands(t: tournaments.StoredTournament, script: own_script.OwnScript
         options = " --yes"
         if script.lasting:
             st.markdown("Each trial runs the script again, which wrote or deleted these files:")
-            st.code("\n".join(script.lasting), language=None, height=min(300, 60 + 24 * len(script.lasting)))
+            st.code(
+                "\n".join(script.lasting),
+                language=None,
+                height=min(300, 60 + 24 * len(script.lasting)),
+            )
     st.caption(words)
     st.code(f"{planning.resume_command(t.id)}{options}", language="bash", wrap_lines=True)

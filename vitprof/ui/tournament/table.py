@@ -65,22 +65,34 @@ def standing(row: LeaderboardRow, board: Leaderboard, recommended: str | None) -
 def with_interval(value: float, low: float, high: float, words: Callable[[float], str]) -> str:
     if not math.isfinite(value):
         return ""
-    spread = f" ({formats.number(low)}-{formats.number(high)})" if math.isfinite(low) and math.isfinite(high) else ""
+    spread = (
+        f" ({formats.number(low)}-{formats.number(high)})"
+        if math.isfinite(low) and math.isfinite(high)
+        else ""
+    )
     return words(value) + spread
 
 
 def _speed_up(row: LeaderboardRow, board: Leaderboard) -> str:
-    low, high = (math.nan, math.nan) if row.key == board.baseline else (row.speed_up_low, row.speed_up_high)
+    low, high = (
+        (math.nan, math.nan) if row.key == board.baseline else (row.speed_up_low, row.speed_up_high)
+    )
     return with_interval(row.speed_up, low, high, lambda v: f"{formats.number(v)}x")
 
 
 SETTING_COLUMN = tables.Column(
-    "Setting", "Strategy, batch size, workers, page cache.", lambda r, b: setting_in_words(r.entry), pinned=True
+    "Setting",
+    "Strategy, batch size, workers, page cache.",
+    lambda r, b: setting_in_words(r.entry),
+    pinned=True,
 )
 COLUMNS: tuple[tables.Column, ...] = (
     SETTING_COLUMN,
     tables.Column(
-        "Rank", "By samples/s. What is as fast as the fastest shares its rank.", lambda r, b: r.rank, width=44
+        "Rank",
+        "By samples/s. What is as fast as the fastest shares its rank.",
+        lambda r, b: r.rank,
+        width=44,
     ),
     tables.Column(
         "Samples/s",
@@ -107,21 +119,29 @@ COLUMNS: tuple[tables.Column, ...] = (
 )
 COST_COLUMNS: tuple[tables.Column, ...] = (
     SETTING_COLUMN,
-    tables.Column("Samples/s, all time", "All samples over all time of its runs.", lambda r, b: r.samples_per_s),
+    tables.Column(
+        "Samples/s, all time",
+        "All samples over all time of its runs.",
+        lambda r, b: r.samples_per_s,
+    ),
     tables.Column(
         "Device idle (%)",
         "Share of the training time in which the device computed nothing.",
         lambda r, b: 100 * r.device_idle_frac,
         "%.1f",
     ),
-    tables.Column("GPU-util (%)", "Mean of NVML's utilisation.", lambda r, b: r.gpu_util_pct, "%.0f"),
+    tables.Column(
+        "GPU-util (%)", "Mean of NVML's utilisation.", lambda r, b: r.gpu_util_pct, "%.0f"
+    ),
     tables.Column(
         "GPU memory (MiB)",
         "Highest device memory of any run: NVML's figure, or what PyTorch reserved.",
         lambda r, b: r.gpu_mem_bytes / tables.MIB,
     ),
     tables.Column(
-        "Memory (MiB)", "Highest resident memory of the job's processes.", lambda r, b: r.rss_bytes / tables.MIB
+        "Memory (MiB)",
+        "Highest resident memory of the job's processes.",
+        lambda r, b: r.rss_bytes / tables.MIB,
     ),
     tables.Column(
         "Kept in RAM (MiB)",
@@ -134,9 +154,13 @@ COST_COLUMNS: tuple[tables.Column, ...] = (
         lambda r, b: r.entry.disk_bytes / tables.MIB if r.entry.disk_bytes else math.nan,
     ),
     tables.Column(
-        "Preparation (s)", "Time to make its storage, once; 0: none is needed.", lambda r, b: r.entry.prepare_s
+        "Preparation (s)",
+        "Time to make its storage, once; 0: none is needed.",
+        lambda r, b: r.entry.prepare_s,
     ),
-    tables.Column("Steps", "Steady steps behind the figures, of runs that have ended.", lambda r, b: r.n_steps),
+    tables.Column(
+        "Steps", "Steady steps behind the figures, of runs that have ended.", lambda r, b: r.n_steps
+    ),
 )
 
 
@@ -164,7 +188,9 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool) -> No
     clicks = {} if live else {"on_select": open_section, "selection_mode": "single-cell"}
     with st.container(key="own-csv-tournament"):  # the page has a CSV button with numbers in full
         tables.show(
-            shown.style.apply(lambda line: [TINT if recommended and line.name == 0 else ""] * len(line), axis=1),
+            shown.style.apply(
+                lambda line: [TINT if recommended and line.name == 0 else ""] * len(line), axis=1
+            ),
             height=tables.height_of(len(shown)),
             row_height=TWO_LINES_PX if wrapped else None,
             key=key,
@@ -179,7 +205,9 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool) -> No
 COMPARED = 4
 
 
-def draw_ways_on(now: TournamentState, row: LeaderboardRow, board: Leaderboard, *, best: bool) -> None:
+def draw_ways_on(
+    now: TournamentState, row: LeaderboardRow, board: Leaderboard, *, best: bool
+) -> None:
     """Draws what can be done with the setting that is recommended (`best`), or with one that was chosen."""
     key = "best" if best else "setting"
     own_script = now.tournament.spec.script
@@ -213,11 +241,16 @@ def config_of(now: TournamentState, row: LeaderboardRow) -> RunConfig:
 
 def use_button(key: str, *, primary: bool = True) -> bool:
     icon = ":material/tune:"
-    return st.button("Use these settings", key, USE_HELP, icon=icon, type="primary" if primary else "secondary")
+    return st.button(
+        "Use these settings", key, USE_HELP, icon=icon, type="primary" if primary else "secondary"
+    )
 
 
 def use_setting(config: RunConfig, whose: str) -> None:
-    offer(dataclasses.replace(config, name=""), f"The settings of {whose} are in the sidebar. Press Run to start.")
+    offer(
+        dataclasses.replace(config, name=""),
+        f"The settings of {whose} are in the sidebar. Press Run to start.",
+    )
     # with the settings in the URL, which Profile would put there: so one press of Back leads here again
     navigation.leave_for("pages/profile.py", widgets.changed_settings(widgets.settings()))
 
@@ -239,7 +272,9 @@ def _open_compare(ids: list[int], board: Leaderboard) -> None:
 def best_run(row: LeaderboardRow) -> int | None:
     ended = [o for o in row.entry.outcomes if o.summary is not None and o.status in ("done", "cut")]
     counted = [o for o in ended if o.round not in row.spoiled]
-    best = max(counted or ended, key=lambda o: o.summary.samples_per_s if o.summary else 0.0, default=None)
+    best = max(
+        counted or ended, key=lambda o: o.summary.samples_per_s if o.summary else 0.0, default=None
+    )
     return best.run_id if best is not None else None
 
 

@@ -82,7 +82,9 @@ def _draw_form() -> None:
         disabled=bool(problem) or busy,
     )
     if busy:
-        st.caption("A tournament or other runs are running or waiting; they would disturb it. Start it after them.")
+        st.caption(
+            "A tournament or other runs are running or waiting; they would disturb it. Start it after them."
+        )
 
 
 def _forecast(base: RunConfig, seconds: float, same_batch: bool) -> str:
@@ -121,21 +123,29 @@ def _draw_found(tuning: search.Tuning) -> None:
     names = [search.candidate_in_words(t.candidate) for t in tuning.tried]
     left, right = st.columns(2)
     with left:
-        live_chart.plot(charts.optimization_history(tuning.tried, names), key="tune-history", height=CHART_PX)
+        live_chart.plot(
+            charts.optimization_history(tuning.tried, names), key="tune-history", height=CHART_PX
+        )
     with right:
         mattered = importances(tuning.tried)
         if mattered.shares:
-            live_chart.plot(charts.importance_bars(mattered), key="tune-importances", height=CHART_PX - 60)
+            live_chart.plot(
+                charts.importance_bars(mattered), key="tune-importances", height=CHART_PX - 60
+            )
         else:
             st.header("Hyperparameter importances", anchor=False)
         st.caption(texts.escaped(mattered.sentence))
     tables.draw(COLUMNS, list(enumerate(tuning.tried, 1)), key="tune-table", placeholder="–")
-    st.caption("Kept until the dashboard ends. Its runs stay in History, among the helper runs (see Filters there).")
+    st.caption(
+        "Kept until the dashboard ends. Its runs stay in History, among the helper runs (see Filters there)."
+    )
 
 
 COLUMNS: tuple[tables.Column, ...] = (
     tables.Column("Trial", "In the order in which they ran.", lambda n, t: n),
-    tables.Column("Setting", "What was tried.", lambda n, t: search.candidate_in_words(t.candidate)),
+    tables.Column(
+        "Setting", "What was tried.", lambda n, t: search.candidate_in_words(t.candidate)
+    ),
     tables.Column(
         "Stage",
         "Each rung trains fewer settings for longer. check: the winner and the strategy's own setting, run again.",

@@ -54,11 +54,15 @@ class LightningCallback(Callback):
             fetcher._combined_loader = watched
             fetcher.iterator = watched._vitprof_begun(fetcher.iterator)
 
-    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
         """Begins a step: the batch is on the device."""
         self._run.enter_step()
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         """Ends the step: the optimizer has stepped, if it was due."""
         self._run.leave_step()
 

@@ -18,7 +18,9 @@ else:
     try:
         from transformers import TrainerCallback as Callback
     except ImportError as error:
-        raise ImportError("vitprof.TrainerCallback needs transformers: pip install transformers") from error
+        raise ImportError(
+            "vitprof.TrainerCallback needs transformers: pip install transformers"
+        ) from error
 
 
 class TrainerCallback(Callback):
@@ -28,7 +30,9 @@ class TrainerCallback(Callback):
         """`name`: the run's name, by default the script's. `quiet`: print no line at the run's end."""
         self._run = FrameworkRun(name, quiet=quiet)
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **_: Any) -> None:
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **_: Any
+    ) -> None:
         """Begins the run: the train loader exists, but its workers do not yet."""
         self._run.begin(train_dataloader)
 

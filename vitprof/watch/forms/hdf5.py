@@ -23,4 +23,6 @@ class Samples(Stored):
     def open_part(self, folder: Path) -> Read:
         file = h5py.File(folder / "samples.h5", "r")
         columns = [(file[name], file[f"ends of {name}"][:].tolist()) for name in self.names]
-        return lambda number: [memoryview(data[ends[number] : ends[number + 1]]) for data, ends in columns]
+        return lambda number: [
+            memoryview(data[ends[number] : ends[number + 1]]) for data, ends in columns
+        ]

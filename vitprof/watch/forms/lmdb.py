@@ -13,7 +13,10 @@ MOST_BYTES = 1 << 40
 
 def write(rows: Rows, folder: Path, names: Names) -> None:
     """Writes samples to a database in a folder, in one transaction."""
-    with lmdb.open(str(folder), map_size=MOST_BYTES) as database, database.begin(write=True) as transaction:
+    with (
+        lmdb.open(str(folder), map_size=MOST_BYTES) as database,
+        database.begin(write=True) as transaction,
+    ):
         for number, row in enumerate(rows):
             for i, data in enumerate(row):
                 transaction.put(b"%08d %d" % (number, i), data)
@@ -25,7 +28,9 @@ OPENED: dict[str, tuple[int, lmdb.Environment]] = {}
 
 def database(folder: str) -> lmdb.Environment:
     """Opens a database, once in a process: LMDB allows no more."""
-    if folder in OPENED and OPENED[folder][0] != os.getpid():  # by the process that forked this one: a copy
+    if (
+        folder in OPENED and OPENED[folder][0] != os.getpid()
+    ):  # by the process that forked this one: a copy
         OPENED.pop(folder)[1].close()
     if folder not in OPENED:
         OPENED[folder] = os.getpid(), lmdb.open(folder, readonly=True, lock=False, readahead=False)

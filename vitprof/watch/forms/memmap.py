@@ -28,4 +28,6 @@ class Samples(Stored):
     def open_part(self, folder: Path) -> Read:
         maps = [np.memmap(folder / name, np.uint8, "r").data for name in self.names]
         ends = np.load(folder / "ends.npy").tolist()
-        return lambda number: [data[of[number] : of[number + 1]] for data, of in zip(maps, ends, strict=True)]
+        return lambda number: [
+            data[of[number] : of[number + 1]] for data, of in zip(maps, ends, strict=True)
+        ]

@@ -20,7 +20,11 @@ def write(rows: Rows, folder: Path, names: Names) -> None:
     table = pyarrow.table(columns, names=list(names))
     most = max(1, GROUP_BYTES * len(table) // max(table.nbytes, 1))
     parquet.write_table(
-        table, folder / "samples.parquet", row_group_size=most, compression="none", use_dictionary=False
+        table,
+        folder / "samples.parquet",
+        row_group_size=most,
+        compression="none",
+        use_dictionary=False,
     )
 
 
@@ -28,7 +32,10 @@ class Samples(Stored):
     """Reads samples from Parquet files."""
 
     def open_part(self, folder: Path) -> Read:
-        file, last = parquet.ParquetFile(folder / "samples.parquet", memory_map=True), list[Any]([-1, ()])
+        file, last = (
+            parquet.ParquetFile(folder / "samples.parquet", memory_map=True),
+            list[Any]([-1, ()]),
+        )
         samples = file.metadata.row_group(0).num_rows
 
         def read(number: int) -> Sequence[Any]:

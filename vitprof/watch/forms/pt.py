@@ -22,6 +22,8 @@ class Samples(Stored):
 
     def open_part(self, folder: Path) -> Read:
         def read(number: int) -> Sequence[Any]:
-            return [memoryview(value.numpy()) for value in torch.load(folder / f"{number}.pt").values()]
+            return [
+                memoryview(value.numpy()) for value in torch.load(folder / f"{number}.pt").values()
+            ]
 
         return read

@@ -18,7 +18,12 @@ from torch.utils.data import Dataset
 
 PART = 4096
 """Samples in a part: a folder of its own, so that a conversion goes on where it was ended."""
-TEXTS: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": lambda text: text == "True", "str": str}
+TEXTS: dict[str, Callable[[str], Any]] = {
+    "int": int,
+    "float": float,
+    "bool": lambda text: text == "True",
+    "str": str,
+}
 TEXTS["NoneType"] = lambda text: None
 Rows = Iterable[Sequence[bytes]]
 """Samples, each a sequence of its values."""
@@ -139,7 +144,11 @@ def from_bytes(kind: str, data: Any) -> Any:
     own = bytearray(memoryview(data)[begin:])  # which may be written to
     if name == "tensor":
         kind_of_number = getattr(torch, dtype)
-        flat = torch.frombuffer(own, dtype=kind_of_number) if own else torch.empty(0, dtype=kind_of_number)
+        flat = (
+            torch.frombuffer(own, dtype=kind_of_number)
+            if own
+            else torch.empty(0, dtype=kind_of_number)
+        )
         return flat.reshape(shape)
     array = np.frombuffer(own, dtype).reshape(shape)
     return array if name == "array" else array[()]
@@ -169,7 +178,14 @@ def convert(
     tree = flattened(dataset[indices[0]], values)
     kinds = [kind_of(value) for value in values]
     names = [f"{i}.{'jpg' if kind.startswith('file') else 'bin'}" for i, kind in enumerate(kinds)]
-    facts = {"n": len(indices), "part": part, "kinds": kinds, "names": names, "at": at, "tree": repr(tree)}
+    facts = {
+        "n": len(indices),
+        "part": part,
+        "kinds": kinds,
+        "names": names,
+        "at": at,
+        "tree": repr(tree),
+    }
     facts["what"] = what
     known = folder / "stored.json"
     if known.exists() and json.loads(known.read_text(encoding="utf-8")) != facts:

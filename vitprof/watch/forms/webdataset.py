@@ -27,4 +27,6 @@ class Samples(Stored):
         with tarfile.open(folder / "samples.tar") as shard:
             members = {member.name: (member.size, member.offset_data) for member in shard}
         descriptor = os.open(folder / "samples.tar", os.O_RDONLY)
-        return lambda number: [os.pread(descriptor, *members[f"{number:08d}.{name}"]) for name in self.names]
+        return lambda number: [
+            os.pread(descriptor, *members[f"{number:08d}.{name}"]) for name in self.names
+        ]

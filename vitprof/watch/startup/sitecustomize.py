@@ -31,7 +31,9 @@ class _Vitprof:
         if name == "torch" and sys.version_info < LEAST:
             version = ".".join(map(str, sys.version_info[:2]))
             _say("this Python is " + version + "; vitprof watches 3.10 and newer")
-            with contextlib.suppress(Exception):  # a sign for the command, see `patching.leave_sign`
+            with contextlib.suppress(
+                Exception
+            ):  # a sign for the command, see `patching.leave_sign`
                 open(os.environ["VITPROF_WATCH_SOCKET"] + ".old " + version, "w").close()
         return None
 

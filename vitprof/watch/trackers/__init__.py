@@ -28,7 +28,11 @@ LOOK_S = 0.5
 END_LIMIT_S = 2.0
 """How long (s) a script may have to wait at its end for the last figures to be written."""
 SUMMED = ("samples", "step_s", "data_wait_s", "exposed_wait_s", "gap_s")
-SHARES = {"data_wait_frac": "data_wait_s", "exposed_wait_frac": "exposed_wait_s", "device_idle_frac": "gap_s"}
+SHARES = {
+    "data_wait_frac": "data_wait_s",
+    "exposed_wait_frac": "exposed_wait_s",
+    "device_idle_frac": "gap_s",
+}
 """Figure -> column; its share of the time of the steps."""
 Target = Mapping[str, Any]
 """A run of a tracker, as plain values: all that it takes to write to it from another process. "local": whether writing
@@ -74,7 +78,8 @@ class LiveLog:
             return
         with self._lock:
             self._sums = [
-                so_far + float(steps[name][counted].sum()) for so_far, name in zip(self._sums, SUMMED, strict=True)
+                so_far + float(steps[name][counted].sum())
+                for so_far, name in zip(self._sums, SUMMED, strict=True)
             ]
             self._n, self._step = self._n + int(counted.sum()), int(steps["step"][-1])
 
@@ -90,16 +95,24 @@ class LiveLog:
             self._sums, self._n = [0.0] * len(SUMMED), 0
         if not n or not step_s > 0:
             return {}, step
-        figures = {"samples_per_s": samples / step_s if samples else math.nan}  # nobody counts them without a loader
+        figures = {
+            "samples_per_s": samples / step_s if samples else math.nan
+        }  # nobody counts them without a loader
         figures |= {name: s / step_s for name, s in zip(SHARES, waits, strict=True)}
-        return {f"vitprof/{name}": float(value) for name, value in figures.items() if math.isfinite(value)}, step
+        return {
+            f"vitprof/{name}": float(value)
+            for name, value in figures.items()
+            if math.isfinite(value)
+        }, step
 
     def _write_all(self) -> None:
         try:
             module, closing, written_s = tracker(self._name), False, perf_counter()
             while not closing:
                 closing = self._closing.wait(min(LOOK_S, self._every_s))
-                run = module.active(self._trains) or (self._run if closing else None)  # it may have ended just now
+                run = module.active(self._trains) or (
+                    self._run if closing else None
+                )  # it may have ended just now
                 if run is not None and run != self._run:
                     self._run = run
                     self._name_run(run)
@@ -118,7 +131,11 @@ class LiveLog:
 
     def _name_run(self, run: Target) -> None:
         """Writes into the file which run it is, and with what the tracker's server is reached."""
-        settings = {name: value for name, value in os.environ.items() if name.startswith(("MLFLOW_", "WANDB_"))}
+        settings = {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith(("MLFLOW_", "WANDB_"))
+        }
         about = {"run": run, "python": sys.executable, "cwd": os.getcwd(), "variables": settings}
         with contextlib.suppress(OSError), open(f"{self._path}.new", "w", encoding="utf-8") as file:
             json.dump(about, file)

@@ -11,23 +11,35 @@ def active(thread: int) -> dict[str, Any] | None:
     if fluent is None:
         return None
     stack = fluent._active_run_stack  # `active_run()` knows only those of the thread that asks
-    of_threads = stack.get_all_thread_values() if hasattr(stack, "get_all_thread_values") else {thread: stack}
+    of_threads = (
+        stack.get_all_thread_values()
+        if hasattr(stack, "get_all_thread_values")
+        else {thread: stack}
+    )
     runs = of_threads.get(thread) or next(filter(None, of_threads.values()), None)
     if not runs:
         return None
     uri = sys.modules["mlflow"].get_tracking_uri()
-    return {"run_id": runs[-1].info.run_id, "uri": uri, "local": uri.startswith(("sqlite:", "file:", "/", "."))}
+    return {
+        "run_id": runs[-1].info.run_id,
+        "uri": uri,
+        "local": uri.startswith(("sqlite:", "file:", "/", ".")),
+    }
 
 
 def log(run: Mapping[str, Any], figures: Mapping[str, float], step: int) -> None:
     _add(run, figures, {}, step)
 
 
-def conclude(run: Mapping[str, Any], figures: Mapping[str, float], words: Mapping[str, str]) -> None:
+def conclude(
+    run: Mapping[str, Any], figures: Mapping[str, float], words: Mapping[str, str]
+) -> None:
     _add(run, {f"vitprof/whole_run/{name}": value for name, value in figures.items()}, words, 0)
 
 
-def _add(run: Mapping[str, Any], figures: Mapping[str, float], words: Mapping[str, str], step: int) -> None:
+def _add(
+    run: Mapping[str, Any], figures: Mapping[str, float], words: Mapping[str, str], step: int
+) -> None:
     from mlflow import MlflowClient
     from mlflow.entities import Metric, RunTag
 

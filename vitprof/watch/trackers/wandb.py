@@ -14,11 +14,15 @@ def active(thread: int) -> dict[str, Any] | None:
 
 def log(run: Mapping[str, Any], figures: Mapping[str, float], step: int) -> None:
     current = sys.modules["wandb"].run
-    if current is not None and current.id == run["run_id"]:  # nothing can be added to one that has ended
+    if (
+        current is not None and current.id == run["run_id"]
+    ):  # nothing can be added to one that has ended
         current.log(dict(figures), commit=False)
 
 
-def conclude(run: Mapping[str, Any], figures: Mapping[str, float], words: Mapping[str, str]) -> None:
+def conclude(
+    run: Mapping[str, Any], figures: Mapping[str, float], words: Mapping[str, str]
+) -> None:
     """A run that was offline has ended with its process: a second part of it would replace the first on the server."""
     if run["offline"]:
         sys.exit("nothing can be added to an offline run once its script has ended")

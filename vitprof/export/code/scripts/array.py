@@ -99,17 +99,24 @@ def prepare(data: Path, paths) -> Path:
                     rows[i] = image
                 rows.flush()
 
-    return made_once(prepared(data, {"hdf5": ".h5", "pt-single": ".pt", "pt-whole": ".pt"}.get(STORAGE, ".npy")), write)
+    return made_once(
+        prepared(data, {"hdf5": ".h5", "pt-single": ".pt", "pt-whole": ".pt"}.get(STORAGE, ".npy")),
+        write,
+    )
 
 
 def open_images(path: Path):
     """Returns the pixels of a prepared file, in memory or mapped into it, (n, SIZE, SIZE, channels) uint8."""
     if path.suffix == ".pt":
         return torch.load(path, weights_only=True, mmap=STORAGE == "pt-single")
-    if path.suffix == ".h5":  # an h5py handle that a worker inherits returns wrong data: it only says where they are
+    if (
+        path.suffix == ".h5"
+    ):  # an h5py handle that a worker inherits returns wrong data: it only says where they are
         with h5py.File(path, "r") as file:
             rows = file["images"]
-            return torch.from_numpy(np.memmap(path, np.uint8, "c", rows.id.get_offset(), rows.shape))
+            return torch.from_numpy(
+                np.memmap(path, np.uint8, "c", rows.id.get_offset(), rows.shape)
+            )
     # "c": torch warns about read-only arrays; nothing is written.
     return torch.from_numpy(np.load(path, mmap_mode="c" if STORAGE == "memmap" else None))
 
@@ -140,7 +147,11 @@ class Resident:
     """Batches of images that are all on the device: there is nothing to copy."""
 
     def __init__(self, images, labels, device: torch.device):
-        self.images, self.labels, self.order = images.to(device), labels.to(device), Order(len(labels))
+        self.images, self.labels, self.order = (
+            images.to(device),
+            labels.to(device),
+            Order(len(labels)),
+        )
 
     def __iter__(self):
         for indices in self.order.indices().to(self.images.device).split(BATCH_SIZE):
@@ -165,7 +176,9 @@ class Order:
         if SHUFFLE == "full":
             return torch.randperm(self.n, generator=self.generator)
         starts = torch.randperm(-(-self.n // BLOCK), generator=self.generator) * BLOCK
-        order = (starts[:, None] + torch.arange(BLOCK)).flatten()  # neighbours in the storage stay together
+        order = (
+            starts[:, None] + torch.arange(BLOCK)
+        ).flatten()  # neighbours in the storage stay together
         return order[order < self.n]
 
 
@@ -225,8 +238,16 @@ def as_it_is(batch):
 
 def worker_options(device: torch.device) -> dict:
     """Returns the DataLoader's options about workers; PyTorch refuses most of them without any."""
-    some = {"prefetch_factor": PREFETCH, "persistent_workers": PERSISTENT, "multiprocessing_context": START_METHOD}
-    return {"num_workers": WORKERS, "pin_memory": PIN_MEMORY and device.type == "cuda", **(some if WORKERS else {})}
+    some = {
+        "prefetch_factor": PREFETCH,
+        "persistent_workers": PERSISTENT,
+        "multiprocessing_context": START_METHOD,
+    }
+    return {
+        "num_workers": WORKERS,
+        "pin_memory": PIN_MEMORY and device.type == "cuda",
+        **(some if WORKERS else {}),
+    }
 
 
 def batches_of(storage, device: torch.device):
@@ -249,7 +270,9 @@ def make_loader(data: Path, device: torch.device):
         images = open_images(path).permute(0, 3, 1, 2).float().div_(255).contiguous()
         samples = TensorDataset(images, labels)
         order = torch.Generator().manual_seed(SEED)
-        loader = DataLoader(samples, BATCH_SIZE, shuffle=True, generator=order, **worker_options(device))
+        loader = DataLoader(
+            samples, BATCH_SIZE, shuffle=True, generator=order, **worker_options(device)
+        )
         return OnDevice(loader, device), n_classes
     return OnDevice(batches_of(Pixels(path, labels), device), device), n_classes
 
@@ -265,9 +288,14 @@ def augment(images):
     x = (2 * u[3] - 1) * (1 - width + 2 * SHIFT / SIZE)
     y = (2 * u[4] - 1) * (1 - height + 2 * SHIFT / SIZE)
     width = torch.where(u[5] < 0.5, -width, width) if FLIP else width
-    rows = (width * angle.cos(), -height * angle.sin(), x), (width * angle.sin(), height * angle.cos(), y)
+    rows = (
+        (width * angle.cos(), -height * angle.sin(), x),
+        (width * angle.sin(), height * angle.cos(), y),
+    )
     theta = torch.stack([torch.stack(row, 1) for row in rows], 1)
-    return F.grid_sample(images, F.affine_grid(theta, list(images.shape), align_corners=False), align_corners=False)
+    return F.grid_sample(
+        images, F.affine_grid(theta, list(images.shape), align_corners=False), align_corners=False
+    )
 
 
 def normalised(images, mean, std):
@@ -285,15 +313,21 @@ class OnDevice:
     def __init__(self, loader, device: torch.device):
         self.loader = loader
         self.device = device
-        self.mean, self.std = (torch.tensor(values, device=device).view(1, -1, 1, 1) for values in (MEAN, STD))
-        self.stream = torch.cuda.Stream() if TRANSFER == "stream" and device.type == "cuda" else None
+        self.mean, self.std = (
+            torch.tensor(values, device=device).view(1, -1, 1, 1) for values in (MEAN, STD)
+        )
+        self.stream = (
+            torch.cuda.Stream() if TRANSFER == "stream" and device.type == "cuda" else None
+        )
 
     def __iter__(self):
         # The next batch is requested when the step before it is queued, so that its loading and its copy run
         # while the device works.
         for batch in self.loader:
             with torch.cuda.stream(self.stream):  # None: the stream that trains
-                images, labels = (part.to(self.device, non_blocking=TRANSFER != "blocking") for part in batch)
+                images, labels = (
+                    part.to(self.device, non_blocking=TRANSFER != "blocking") for part in batch
+                )
                 images = normalised(images, self.mean, self.std)
                 if INPUT_SIZE != SIZE:
                     images = F.interpolate(images, (INPUT_SIZE, INPUT_SIZE), mode="bilinear")
@@ -314,7 +348,9 @@ def train(data: Path, epochs: int) -> float:
     loader, n_classes = make_loader(data, device)
 
     # ---- your own model and optimizer go here ----
-    model = nn.Sequential(nn.AdaptiveAvgPool2d(8), nn.Flatten(), nn.Linear(64 * len(MEAN), n_classes)).to(device)
+    model = nn.Sequential(
+        nn.AdaptiveAvgPool2d(8), nn.Flatten(), nn.Linear(64 * len(MEAN), n_classes)
+    ).to(device)
     if COMPILE:
         model = torch.compile(model, mode=COMPILE)
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, fused=FUSED)
@@ -323,7 +359,9 @@ def train(data: Path, epochs: int) -> float:
     for epoch in range(epochs):
         for images, labels in loader:
             optimizer.zero_grad(set_to_none=True)
-            with torch.autocast(device.type, getattr(torch, AUTOCAST or "bfloat16"), enabled=bool(AUTOCAST)):
+            with torch.autocast(
+                device.type, getattr(torch, AUTOCAST or "bfloat16"), enabled=bool(AUTOCAST)
+            ):
                 loss = F.cross_entropy(model(images), labels)
             scaler.scale(loss).backward()
             scaler.step(optimizer)
@@ -345,7 +383,9 @@ def make_demo(folder: Path) -> Path:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("data", nargs="?", type=Path, help="a folder of images with a folder for each class")
+    parser.add_argument(
+        "data", nargs="?", type=Path, help="a folder of images with a folder for each class"
+    )
     parser.add_argument("--demo", action="store_true", help="use a few random images")
     parser.add_argument("--epochs", type=int, default=2)
     args = parser.parse_args()

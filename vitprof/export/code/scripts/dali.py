@@ -11,7 +11,9 @@ from torchvision.datasets import ImageFolder
 
 from vitprof.export.code.scripts.array import *
 
-TRANSFER = "blocking"  # one of blocking, pinned, stream; of the labels: a GPU has the images already
+TRANSFER = (
+    "blocking"  # one of blocking, pinned, stream; of the labels: a GPU has the images already
+)
 AUGMENT = "crop"  # one of off, crop
 WORKERS = 2  # threads
 PREFETCH = 2  # batches kept ready
@@ -27,12 +29,18 @@ def decoding(paths, labels, gpu: bool):
     device = "mixed" if gpu else "cpu"  # mixed: the GPU decodes
     if AUGMENT == "crop":
         ratio = [3 / 4, 4 / 3]
-        images = fn.decoders.image_random_crop(encoded, device=device, random_area=[0.08, 1], random_aspect_ratio=ratio)
-        images = fn.resize(images, size=[SIZE, SIZE], interp_type=types.INTERP_LINEAR, antialias=True)
+        images = fn.decoders.image_random_crop(
+            encoded, device=device, random_area=[0.08, 1], random_aspect_ratio=ratio
+        )
+        images = fn.resize(
+            images, size=[SIZE, SIZE], interp_type=types.INTERP_LINEAR, antialias=True
+        )
         return fn.flip(images, horizontal=fn.random.coin_flip()), labels
     images = fn.decoders.image(encoded, device=device)
     shorter = SIZE * 256 // 224
-    images = fn.resize(images, resize_shorter=shorter, interp_type=types.INTERP_LINEAR, antialias=True)
+    images = fn.resize(
+        images, resize_shorter=shorter, interp_type=types.INTERP_LINEAR, antialias=True
+    )
     return fn.crop(images, crop=(SIZE, SIZE)), labels
 
 

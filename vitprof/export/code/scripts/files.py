@@ -55,7 +55,9 @@ class LmdbFiles(Files):
         super().__init__(root)
         self.env = None
         self.process = None
-        self.file = made_once(root.with_name(f"{root.name}.lmdb"), self.write)  # delete it when your data change
+        self.file = made_once(
+            root.with_name(f"{root.name}.lmdb"), self.write
+        )  # delete it when your data change
 
     def write(self, new: Path):
         room = 2 * sum(os.path.getsize(path) for path in self.paths) + 2**26  # addresses, not disk
@@ -67,7 +69,9 @@ class LmdbFiles(Files):
 
     def encoded(self, index: int) -> bytes:
         if self.process != os.getpid():  # once in each process: it must not be forked
-            self.env = lmdb.open(str(self.file), subdir=False, readonly=True, lock=False, readahead=False)
+            self.env = lmdb.open(
+                str(self.file), subdir=False, readonly=True, lock=False, readahead=False
+            )
             self.process = os.getpid()
         with self.env.begin() as txn:
             return txn.get(b"%08d" % index)
@@ -88,14 +92,19 @@ def located(source: Path) -> Path:
         atexit.register(shutil.rmtree, parent, ignore_errors=True)
     else:
         # The name has the whole path in it: many sets are in a folder called "train".
-        parent = Path(LOCAL or tempfile.gettempdir()) / f"staged-{os.getuid()}-{zlib.crc32(os.fsencode(source)):08x}"
+        parent = (
+            Path(LOCAL or tempfile.gettempdir())
+            / f"staged-{os.getuid()}-{zlib.crc32(os.fsencode(source)):08x}"
+        )
 
     def copy(new: Path):
         files = [path for path in source.rglob("*") if path.is_file()]
         for folder in {path.parent for path in files}:
             (new / folder.relative_to(source)).mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(16) as pool:  # many at once, as each of them waits
-            list(pool.map(shutil.copyfile, files, [new / path.relative_to(source) for path in files]))
+            list(
+                pool.map(shutil.copyfile, files, [new / path.relative_to(source) for path in files])
+            )
 
     return made_once(parent / source.name, copy)  # delete it when your data change
 
@@ -121,13 +130,19 @@ def decode(encoded: bytes, out: np.ndarray) -> None:
         width = width // n
     else:
         flags = cv2.IMREAD_GRAYSCALE if len(MEAN) == 1 else cv2.IMREAD_COLOR
-        image = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
+        image = cv2.imdecode(
+            np.frombuffer(encoded, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION
+        )
         if image is None:
             raise ValueError("not an image that OpenCV can decode")
         order = -1  # OpenCV has blue first
         top, left, height, width = crop(*image.shape[:2])
-    how = cv2.INTER_AREA if max(height, width) >= 2 * SIZE else cv2.INTER_LINEAR  # linear would skip pixels
-    image = cv2.resize(image[top : top + height, left : left + width], (SIZE, SIZE), interpolation=how)
+    how = (
+        cv2.INTER_AREA if max(height, width) >= 2 * SIZE else cv2.INTER_LINEAR
+    )  # linear would skip pixels
+    image = cv2.resize(
+        image[top : top + height, left : left + width], (SIZE, SIZE), interpolation=how
+    )
     out[:] = image.reshape(out.shape)[..., ::order]
     if AUGMENT == "crop" and FLIP and random.random() < 0.5:
         out[:] = out[:, ::-1].copy()

@@ -115,7 +115,9 @@ class Hdf5Chunks(RawFiles):
         images = self.handle()["images"]
         starts = np.flatnonzero(np.diff(wanted, prepend=-2) != 1).tolist()
         for first, last in zip(starts, [*starts[1:], len(wanted)], strict=True):
-            images.read_direct(rows, np.s_[wanted[first] : wanted[first] + last - first], np.s_[first:last])
+            images.read_direct(
+                rows, np.s_[wanted[first] : wanted[first] + last - first], np.s_[first:last]
+            )
         return out
 
 
@@ -135,7 +137,11 @@ class Cached:
         self.labels = storage.labels
         self.shape = storage.shape
         n_kept = min(len(storage), int(CACHE_MB * 1e6 / math.prod(self.shape)))
-        kept = torch.randperm(len(storage), generator=torch.Generator().manual_seed(SEED))[:n_kept].sort().values
+        kept = (
+            torch.randperm(len(storage), generator=torch.Generator().manual_seed(SEED))[:n_kept]
+            .sort()
+            .values
+        )
         self.images = torch.empty((n_kept, *self.shape), dtype=torch.uint8)
         for rows, images in zip(kept.split(256), self.images.split(256), strict=True):
             storage.read(rows, images)

@@ -18,9 +18,16 @@ PREFETCH = 2  # batches kept ready by each worker
 def make_loader(data: Path, device: torch.device):
     """Returns the loader of batches on the device, and the number of classes."""
     if AUGMENT == "crop":
-        steps = [transforms.RandomResizedCrop(SIZE), transforms.RandomHorizontalFlip(0.5 if FLIP else 0)]
+        steps = [
+            transforms.RandomResizedCrop(SIZE),
+            transforms.RandomHorizontalFlip(0.5 if FLIP else 0),
+        ]
     elif AUGMENT == "shift":
-        steps = [transforms.Resize(SIZE), transforms.RandomRotation(15), transforms.RandomCrop(SIZE, padding=2)]
+        steps = [
+            transforms.Resize(SIZE),
+            transforms.RandomRotation(15),
+            transforms.RandomCrop(SIZE, padding=2),
+        ]
     else:
         steps = [transforms.Resize(SIZE * 256 // 224), transforms.CenterCrop(SIZE)]
     if len(MEAN) == 1:
@@ -28,7 +35,9 @@ def make_loader(data: Path, device: torch.device):
     steps += [transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
     samples = ImageFolder(str(data), transform=transforms.Compose(steps))
     order = torch.Generator().manual_seed(SEED)
-    loader = DataLoader(samples, BATCH_SIZE, shuffle=True, generator=order, **worker_options(device))
+    loader = DataLoader(
+        samples, BATCH_SIZE, shuffle=True, generator=order, **worker_options(device)
+    )
     return OnDevice(loader, device), len(samples.classes)
 
 
