@@ -2,7 +2,6 @@
 
 import atexit
 import contextlib
-import fcntl
 import functools
 import gc
 import os
@@ -11,6 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,16 +110,10 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the files first that take longest: none of them is then begun when the other processes have nothing left.
-    Those with tests that run alone are last: before, all others would wait for the longest test that is going on."""
-    weights: dict[Path, int] = {}
-    alone = {item.path for item in items if item.get_closest_marker("alone")}
-    for item in items:
-        heavy = 100 * (item.path.parent.name == "browser") + (
-            item.get_closest_marker("slow") is not None
-        )
-        weights[item.path] = weights.get(item.path, 0) + heavy
-    items.sort(key=lambda item: (item.path in alone, -weights[item.path]))
+    """Puts the files first that take longest: none of them is then begun when the other processes have
+    nothing left. Browsers take longest; of the others, the more tests a file has, the longer it takes."""
+    n_tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path.parent.name != "browser", -n_tests[item.path]))
 
 
 TOGETHER = {
@@ -160,25 +154,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Tests that measure time go before all else that runs on this machine, if marked `timed`; those marked `alone` run
-    while no other process of this pytest runs a test. Everybody passes the turnstile, so that one who waits there for
-    an empty room gets it. Files that are there anyway serve as locks."""
-    with first() if item.get_closest_marker("timed") else contextlib.nullcontext():
-        if not hasattr(
-            item.config, "workerinput"
-        ):  # nor a pytest that a test starts: its worker is in the room
-            return (yield)
-        wanted = fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH
-        with open(__file__) as turnstile, open(item.config.rootpath / "pyproject.toml") as room:
-            fcntl.flock(turnstile, fcntl.LOCK_EX)
-            fcntl.flock(room, wanted)
-            fcntl.flock(turnstile, fcntl.LOCK_UN)
-            try:
-                return (yield)
-            finally:
-                fcntl.flock(
-                    room, fcntl.LOCK_UN
-                )  # closing is not enough where a child process has the file too
+    """Lets a test marked `measured(before_others=True)`, with its fixtures, have the core before all other
+    programs, where it may: root may. For what runs in one or two threads: more of that priority than cores
+    take turns of 100 ms."""
+    marker = item.get_closest_marker("measured")
+    if marker is None or not marker.kwargs.get("before_others"):
+        return (yield)
+    with first():
+        return (yield)
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ def waited_for_core_s() -> float:
 
 @contextlib.contextmanager
 def first() -> Iterator[None]:
-    """Does so for a while."""
+    """Does so for a while; `measured(before_others=True)` asks for it."""
     go_first()
     try:
         yield

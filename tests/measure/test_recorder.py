@@ -309,8 +309,7 @@ def run(
     ).steps
 
 
-@pytest.mark.slow
-@pytest.mark.timed
+@pytest.mark.measured(before_others=True)
 @pytest.mark.usefixtures("small_home")
 @pytest.mark.parametrize("strategy", ["memory", "memory-ahead"])
 def test_bubbles_are_told_from_kernels_however_the_batch_comes(

@@ -20,7 +20,7 @@ def cases(forks: Host, home: str, *wanted: Any, **variables: str) -> Any:
     return json.loads(done.returned)
 
 
-@pytest.mark.timed
+@pytest.mark.measured(before_others=True)
 @pytest.mark.alone
 def test_the_device_alone(forks: Host, home: str) -> None:
     found = cases(
@@ -54,7 +54,7 @@ def test_the_device_alone(forks: Host, home: str) -> None:
     assert took_s == pytest.approx(0.003, rel=0.01)
 
 
-@pytest.mark.timed
+@pytest.mark.measured(before_others=True)
 @pytest.mark.alone
 def test_a_wait_in_a_stage_is_found(forks: Host, home: str) -> None:
     waits = {"waits": ["no wait", "20 ms in read", "20 ms in transfer"]}

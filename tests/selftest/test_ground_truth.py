@@ -9,7 +9,7 @@ from tests.engine_fixtures import N_PHOTOS, digits_home, photos_home  # noqa: F4
 from vitprof.selftest import CASES, Case, SelftestReport, run_selftest
 from vitprof.selftest import cases as known
 
-pytestmark = [pytest.mark.timed, pytest.mark.slow]
+pytestmark = pytest.mark.measured(before_others=True)
 LEFT_OUT = {"collate, workers", "decode, generator", "read, whole batches"}
 HERE = [case for case in CASES if case.name not in LEFT_OUT and not case.hogs]
 HERE.sort(key=lambda case: not case.own_process)

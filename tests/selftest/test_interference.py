@@ -10,8 +10,8 @@ from vitprof.analysis.thresholds import OTHERS_CORES
 from vitprof.selftest import CASES
 
 
+@pytest.mark.measured
 @pytest.mark.alone
-@pytest.mark.slow
 def test_busy_cores_are_found(tmp_path: Path, data: list[Path]) -> None:  # noqa: F811
     (result,) = results([case for case in CASES if case.hogs], tmp_path, data).results
     if (

@@ -112,8 +112,7 @@ def test_what_was_not_tried_takes_what_others_took_for_their_samples_or_less() -
 
 
 class TestToTheEnd:
-    @pytest.mark.slow
-    @pytest.mark.timed
+    @pytest.mark.measured(before_others=True)
     def test_rounds_and_figures(self, manager: JobManager) -> None:
         store = manager.store
         number = made(store, strategies=("memory", "preprocessed", "dali"), batch_sizes=(32,))

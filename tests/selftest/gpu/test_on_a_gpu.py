@@ -38,8 +38,8 @@ from vitprof.telemetry.visible import visible_gpus
 
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.measured,
     pytest.mark.alone,
-    pytest.mark.slow,
     pytest.mark.skipif(
         not torch.cuda.is_available(), reason="needs a CUDA device: torch sees none here"
     ),
