@@ -98,7 +98,6 @@ def docker(*args: str) -> str:
     return subprocess.run(["docker", *args], cwd=ROOT, check=True, text=True, **both).stdout
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(
     not ASKED or not shutil.which("docker"), reason="VITPROF_CONTAINER=1 and docker build an image"
 )

@@ -87,7 +87,6 @@ def test_every_link_leads_to_a_file_readme_is_short_and_every_benchmark_named_is
     assert len(texts[README].splitlines()) <= README_LINES
 
 
-@pytest.mark.slow
 def test_the_site_is_whole(tmp_path: Path) -> None:
     """MkDocs ends with an error where a link or an anchor leads nowhere, or a page is in no menu."""
     build = [sys.executable, "-m", "mkdocs", "build", "-q", "--site-dir", str(tmp_path / "site")]
@@ -101,7 +100,6 @@ def test_the_site_is_whole(tmp_path: Path) -> None:
         assert not fetched, "a page of the site needs no network"
 
 
-@pytest.mark.slow
 def test_every_command_is_accepted_and_run_here_or_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,7 +117,6 @@ def test_every_command_is_accepted_and_run_here_or_elsewhere(
         assert line in RUN_HERE or word == "code" or tests.exists(), line
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("small_home")
 def test_commands_do_what_the_pages_say(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

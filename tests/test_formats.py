@@ -79,7 +79,6 @@ def test_a_number_may_have_a_unit() -> None:
     assert formats.number(12_549, "samples/s") == "12,500 samples/s"
 
 
-@pytest.mark.slow
 @given(st.floats(1e-3, 1e12))
 def test_a_number_is_never_off_by_more_than_half_of_its_third_digit(value: float) -> None:
     assert float(formats.number(value).replace(",", "")) == pytest.approx(value, rel=5.1e-3)

@@ -9,8 +9,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests import ROOT
 
 PACKAGE = ROOT / "vitprof"
@@ -90,7 +88,6 @@ def folders(path: Path) -> set[str]:
     return {p[1] for p in parts if p[0] == "vitprof" and len(p) > 1 and not p[1].startswith("__")}
 
 
-@pytest.mark.slow
 def test_imports_run_one_way() -> None:
     upward = {
         f"{path.relative_to(ROOT)} -> {other}"
@@ -141,7 +138,6 @@ def test_no_module_imports_itself_by_a_detour() -> None:
     assert not needs
 
 
-@pytest.mark.slow
 def test_only_the_store_talks_to_the_database_and_only_the_user_interface_imports_streamlit() -> (
     None
 ):
@@ -168,7 +164,6 @@ def python(script: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
 def test_the_dashboard_imports_no_torch() -> None:
     """Nor does the command line: jobs have a process of their own. Every module outside the engine is imported."""
     names = sorted(

@@ -89,7 +89,7 @@ def test_the_reference_gathers_and_reads(tmp_path: Path) -> None:
         assert np.array_equal(out, rows[order]), function
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 @needs_compiler
 @pytest.mark.usefixtures("small_home")
 def test_every_row_is_measured_and_written(

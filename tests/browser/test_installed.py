@@ -98,6 +98,7 @@ def test_the_source_distribution_is_enough_to_build_and_to_test(built: Path) -> 
     )
 
 
+@pytest.mark.measured
 def test_nothing_of_the_checkout_is_used(command: Path, elsewhere: dict[str, Any]) -> None:
     script = "import sys, vitprof, vitprof.ui.serve; print(vitprof.__file__); print(*sys.path, sep='\\n')"
     told = subprocess.run(
@@ -146,6 +147,7 @@ def running(command: Path, elsewhere: dict[str, Any]) -> Iterator[str]:
     assert not left
 
 
+@pytest.mark.measured
 def test_its_dashboard_runs_a_job(
     command: Path, elsewhere: dict[str, Any], home: Path, page: Any
 ) -> None:

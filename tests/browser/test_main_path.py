@@ -114,6 +114,7 @@ def test_run_two_strategies_compare_and_download(
     picture(page, "history", 620)
 
 
+@pytest.mark.measured
 def test_zoom_in_the_gap_chart_goes_down_to_single_steps(
     dashboard: str, home: Path, page: Any
 ) -> None:
@@ -217,6 +218,7 @@ WITHIN = """() => {
 """Nothing is wider than the screen."""
 
 
+@pytest.mark.measured
 def test_from_the_verdict_to_headroom(dashboard: str, page: Any) -> None:
     page.set_viewport_size({"width": 1366, "height": 768})
     page.goto(f"{dashboard}?steps=60&batch_size=128&threads=1&evaluate=false&device=simulated:4,0")

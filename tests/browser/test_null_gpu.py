@@ -21,6 +21,7 @@ DRAWN = """() => {
 """Both have points, and the job still trains."""
 
 
+@pytest.mark.measured
 def test_the_gpu_is_drawn_while_a_job_trains(page: Any, home: Path, tmp_path: Path) -> None:
     env = nullcuda.environment(tmp_path / "shm", kernel_us=100) | {"VITPROF_HOME": str(home)}
     with server.serve(ROOT / "app.py", env=env) as url:

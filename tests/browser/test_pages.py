@@ -73,6 +73,7 @@ def tab_to(page: Any, words: str) -> None:
     pytest.fail(f"{words} is not reached by {TABS} presses of the tab key")
 
 
+@pytest.mark.measured
 def test_a_run_by_keyboard_by_address_and_over_a_reload(dashboard: str, page: Any) -> None:
     page.goto(f"{dashboard}?{SETTINGS}")
     size = page.get_by_role("spinbutton", name="Batch size")
@@ -109,6 +110,7 @@ def test_a_run_by_keyboard_by_address_and_over_a_reload(dashboard: str, page: An
     page.wait_for_function(f"JSON.stringify({RANGE}) === JSON.stringify({zoomed})")
 
 
+@pytest.mark.measured
 def test_a_selftest_is_started_watched_and_stopped(dashboard: str, page: Any, picture: Any) -> None:
     page.goto(dashboard)
     page.get_by_role("link", name="Self-test").click()

@@ -155,6 +155,7 @@ def wrong_in_sight(page: Any, where: str, options: dict[str, Any]) -> Iterator[s
     yield from page.evaluate((Path(__file__).parent / "accessibility.js").read_text())
 
 
+@pytest.mark.measured
 def test_nothing_keeps_people_from_a_page_in_either_theme(dashboard: str, page: Any) -> None:
     pytest.importorskip("axe_playwright_python")
     wrong, themes = [], [True, False]

@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+import pytest
+
 from .waits import back, expect, expect_query, settle
 
 WARM = True
@@ -16,6 +18,7 @@ def field(page: Any, name: str) -> Any:
     return page.locator(f".st-key-trial_{name} input").first
 
 
+@pytest.mark.measured
 def test_start_pause_reload_resume_and_the_answer(dashboard: str, page: Any, picture: Any) -> None:
     page.goto(f"{dashboard}?{SETTINGS}")
     page.locator(".st-key-run-button").wait_for()  # now the settings of the address are read

@@ -55,7 +55,6 @@ def test_a_chart_explains_itself_and_names_its_axes(chart: LiveChart) -> None:
     assert all(trace["name"] for trace in chart.traces)
 
 
-@pytest.mark.slow
 @EVERY
 @pytest.mark.parametrize("n", [0, 1, 160, 651, 100_000])
 def test_a_chart_of_any_length_has_few_points_and_is_valid(

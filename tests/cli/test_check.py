@@ -24,7 +24,6 @@ def add(store: RunStore, wait_s: float = 0.005, **more: object) -> int:
     return run_id
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [

@@ -36,7 +36,6 @@ VARY = "--vary workers=0,2 --vary prefetch_factor=4"
 SCRIPT = "-- python -c pass"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -150,7 +149,6 @@ MUCH = "99999999999999999999"
 ECHO = ("--", sys.executable, "-c", "print('begun')")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -260,7 +258,6 @@ def test_a_terminal_that_cannot_show_a_character(
     assert rb"50 \xb5s" in shown.getvalue()
 
 
-@pytest.mark.slow
 def test_a_reader_that_has_gone() -> None:
     reading, writing = os.pipe()
     os.close(reading)

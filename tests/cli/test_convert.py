@@ -44,7 +44,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["--", sys.executable, "train.py", str(tmp_path / "images")]
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_a_plan_runs_the_script_on_each_form_and_all_samples_are_stored_in_one(
     call: Call, command: list[str], tmp_path: Path, vitprof_home: Path
 ) -> None:
@@ -82,7 +82,7 @@ def test_a_plan_runs_the_script_on_each_form_and_all_samples_are_stored_in_one(
     assert (read.tobytes(), label) == (Image.open(tmp_path / "images/class-1/39.jpg").tobytes(), 1)
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_what_cannot_be_stored_is_one_line(call: Call, command: list[str], tmp_path: Path) -> None:
     inside = str(tmp_path / "images" / "new")
     line = one_line(call, "convert", "--to", "lmdb", "--out", inside, *command, status=1)

@@ -154,6 +154,7 @@ def test_an_address_of_another_machine(call: Call, monkeypatch: pytest.MonkeyPat
     assert call() == (1, "", f"vitprof: {said}\n")
 
 
+@pytest.mark.measured
 def test_a_demonstration_opens_its_own_store(
     call: Call, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

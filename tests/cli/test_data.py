@@ -24,7 +24,7 @@ open(sys.argv[1], "w").close()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_a_script_ends_after_its_first_step_and_its_dataset_is_described(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,6 @@ from tests.sets.test_readers import folder
 from vitprof.store import RunStore
 
 
-@pytest.mark.slow
 def test_a_set_is_added_trained_on_listed_and_removed(
     call: Call, mine: RunStore, tmp_path: Path
 ) -> None:

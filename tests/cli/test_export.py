@@ -25,7 +25,6 @@ def export(call: Call, mine: RunStore) -> Call:
     return functools.partial(call, "export")
 
 
-@pytest.mark.slow
 def test_every_format_makes_its_file(export: Call, tmp_path: Path) -> None:
     for kind in FORMATS:
         target = tmp_path / f"{kind}.out"

@@ -19,7 +19,7 @@ RUN = ["run", "--strategy", "memory", "--batch-size", "32", "--steps", "14", *HE
 
 @pytest.mark.usefixtures("small_home")
 class TestHeadroom:
-    @pytest.mark.slow
+    @pytest.mark.measured
     def test_after_a_run(self, call: Call) -> None:
         status, out, err = call(*RUN, "--headroom", "--json")
         found = read_json("run", out)["headroom"]
@@ -45,7 +45,6 @@ class TestHeadroom:
         assert "the headroom of run 1 is not measured" in succeeds(call, *known)
         assert read_json("headroom", succeeds(call, *known, "--json"))["headroom"] is None
 
-    @pytest.mark.slow
     def test_nothing_could_be_measured(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         call(*RUN)
         monkeypatch.setattr("vitprof.engine.train._fit", lambda job: 1 / 0)
@@ -88,7 +87,7 @@ class TestHeadroom:
 
 @pytest.mark.usefixtures("small_home")
 class TestPredict:
-    @pytest.mark.slow
+    @pytest.mark.measured
     def test_predicted_and_checked(self, call: Call) -> None:
         call(*RUN)
         out = succeeds(call, "predict", "1", "--strategies", "generator", "--seconds", "0.2")
@@ -114,7 +113,6 @@ class TestPredict:
         )
         assert found["calibration"]["n"] == 1
 
-    @pytest.mark.slow
     def test_too_few_batches(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         call(*RUN)
         monkeypatch.setattr("vitprof.experiments.prediction.predict", lambda *_, **__: None)

@@ -64,7 +64,7 @@ def test_what_is_wrong_is_one_line(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_scrapes_are_answered_until_it_is_asked_to_end(run_id: int) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

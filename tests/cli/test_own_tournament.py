@@ -25,7 +25,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vitprof_home: Path) 
     monkeypatch.chdir(tmp_path / "work")
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_what_it_writes_is_shown_before_it_is_repeated(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,7 +79,7 @@ def test_what_it_writes_is_shown_before_it_is_repeated(
     assert told["spec"]["script"]["writes"] == ["model.pt"]
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_what_writes_nothing_is_repeated_without_a_question(call: Call) -> None:
     status, out, err = call(*TRIALS, "--repeats", "1", *VARY, *PRETEND)
     assert status == 0
@@ -87,7 +87,7 @@ def test_what_writes_nothing_is_repeated_without_a_question(call: Call) -> None:
     assert "Too early" in out
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_nothing_is_overwritten_and_no_secret_is_stored(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +106,7 @@ def test_nothing_is_overwritten_and_no_secret_is_stored(
     assert call(*resume, *script)[0] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_a_real_training(call: Call) -> None:
     """Two processes with PyTorch: what `torch.save` writes is seen, and four workers hide the samples."""
     script = ("--", sys.executable, "-m", "tests.watch.slow_samples")

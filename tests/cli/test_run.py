@@ -36,7 +36,6 @@ QUICK = ["run", "--strategy", "memory", "--batch-size", "50", "--steps", "8", *H
 
 @pytest.mark.usefixtures("small_home")
 class TestRun:
-    @pytest.mark.slow
     def test_json_is_one_object_and_nothing_else(self, call: Call) -> None:
         out = succeeds(call, *QUICK, "--name", "a name", "--json")
         run = read_json("run", out)
@@ -73,7 +72,6 @@ class TestRun:
                 run["summary"]["gpu_util_pct_mean"] is run["summary"]["gpu_mem_peak_bytes"] is None
             )
 
-    @pytest.mark.slow
     def test_loader_only_and_anyway_beside_the_job_of_another_program(self, call: Call) -> None:
         other = MachineLock(7, "cpu", shares=False, store_url="sqlite:///elsewhere")
         assert other.acquire()
@@ -163,7 +161,6 @@ class TestFailure:
         status, out, err = call(*QUICK)
         assert (status, out, err) == (1, "", "vitprof: run 2 failed: RuntimeError: the model\n")
 
-    @pytest.mark.slow
     def test_a_damaged_or_missing_file(
         self, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -186,7 +183,7 @@ class TestFailure:
             assert err.endswith(f"delete {copy} and it is made again\n")
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.usefixtures("full_home")
 def test_ctrl_c_keeps_what_was_measured(mine: RunStore) -> None:
     """The real program, in a process of its own as its jobs are."""

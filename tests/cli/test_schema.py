@@ -48,7 +48,6 @@ def test_every_command_with_json_has_a_schema() -> None:
     assert asked <= {command.split()[0] for _, command in PRINTED.values()}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", PRINTED)
 def test_a_schema_is_one_and_allows_no_field_that_it_does_not_describe(name: str) -> None:
     found = schema(name)

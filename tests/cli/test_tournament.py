@@ -44,7 +44,6 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_home")
 class TestTournament:
-    @pytest.mark.slow
     def test_table_csv_and_json(self, call: Call, tmp_path: Path) -> None:
         out = succeeds(call, *QUICK, "--csv", str(tmp_path / "t.csv"), "--name", "=mine")
         assert "tournament 1: =mine, simulated device (done)" in out
@@ -107,7 +106,6 @@ class TestTournament:
         assert "no setting gave a figure" in out
         assert "refused: dali/b128/w2/as-is" in out
 
-    @pytest.mark.slow
     def test_an_interrupt_pauses(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         once = iter([signal.SIGINT])
         look = TournamentView.look
@@ -156,7 +154,6 @@ class TestTournament:
 
 @pytest.mark.usefixtures("small_home")
 class TestAuto:
-    @pytest.mark.slow
     def test_what_it_finds(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         import torch
 
@@ -213,7 +210,7 @@ class TestAuto:
         assert "python -m vitprof run --strategy memory --batch-size 256 --device cpu\n" in out
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.usefixtures("full_home")
 def test_goes_on_after_a_kill(call: Call) -> None:
     """A program that was killed in mid-trial: the trial is run again, what was done is not."""

@@ -46,7 +46,7 @@ def the_run() -> StoredRun:
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_a_script_is_watched_and_ends_as_it_would(
     call: Call, tmp_path: Path, vitprof_home: Path
 ) -> None:
@@ -93,7 +93,6 @@ def test_a_script_is_watched_and_ends_as_it_would(
         assert "start that again with vitprof watch" in one_line(call, command, "1")
 
 
-@pytest.mark.slow
 def test_a_loop_with_unknown_waits_gets_no_verdict(call: Call, vitprof_home: Path) -> None:
     """No class, no gain and no advice; `check` refuses it before it looks at any figure."""
     facts = {"several_threads_train": True}
@@ -129,7 +128,7 @@ note()
 SIGNS = "python|python torch|loader python torch|batch loader python torch|batch gradients loader python torch"
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize(
     ("python", "words"),
     [
@@ -202,7 +201,7 @@ runpy.run_module("vitprof", run_name="__main__")
 """Python that runs vitprof as a user without an entry in the list of users."""
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize(
     ("watch", "recorded"),
     [
@@ -251,7 +250,6 @@ def telling(epochs: int, facts: dict[str, int] | None = None) -> list[str]:
     return [sys.executable, "-m", "tests.cli.telling", str(epochs), json.dumps(facts or {})]
 
 
-@pytest.mark.slow
 def test_ctrl_c_on_a_terminal_with_its_line(vitprof_home: Path) -> None:
     command = [
         sys.executable,
@@ -290,7 +288,6 @@ def test_ctrl_c_on_a_terminal_with_its_line(vitprof_home: Path) -> None:
     assert (end.margins, end.bottom) == (None, "")
 
 
-@pytest.mark.slow
 def test_quiet(call: Call, monkeypatch: pytest.MonkeyPatch, vitprof_home: Path) -> None:
     monkeypatch.setattr(watch, "status_line", None)
     status, out, err = call("watch", "--quiet", "--", *telling(epochs=1))
@@ -312,7 +309,6 @@ while True:  # not signal.pause: a signal that arrives just before it would not 
 """A script that puts its things in order when this signal comes; it may send that to vitprof itself."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("number", "watched"), [(signal.SIGTERM, True), (signal.SIGHUP, False)])
 def test_a_signal_to_vitprof_reaches_the_script(
     call: Call,
@@ -334,7 +330,6 @@ def test_a_signal_to_vitprof_reaches_the_script(
     assert signal.getsignal(number) == signal.default_int_handler, "as every command has it"
 
 
-@pytest.mark.slow
 def test_a_signal_before_the_recording_begins_ends_no_waiting(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,7 +53,6 @@ def test_resolve_fills_in_every_default(plan: Strategy) -> None:
     assert (resolved.image_size, resolved.lr) == (28, 3e-3)
 
 
-@pytest.mark.slow
 @EVERY
 @pytest.mark.parametrize("knob", OTHER_VALUE)
 def test_a_knob_is_kept_where_the_strategy_takes_it_and_refused_where_not(

@@ -16,7 +16,6 @@ from vitprof.errors import ConfigError
 NAN, INF = math.nan, math.inf
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "value", "allowed"),
     [

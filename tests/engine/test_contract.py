@@ -207,7 +207,6 @@ def test_each_part_meets_every_other_part(name: str) -> None:
         assert len(chosen(name)) < len(every) / 4
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "parts"), list(cases()))
 def test_contract(name: str, parts: Combination, home: Path) -> None:
     config = config_of(name, parts)
@@ -231,7 +230,6 @@ def test_contract(name: str, parts: Combination, home: Path) -> None:
     assert loose_files(home) == set()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "storage", [pytest.param(s, marks=needs(p)) for s, p in STORAGES.items() if p.form == "encoded"]
 )

@@ -108,7 +108,6 @@ def test_a_crop_of_the_samples_size_is_not_resampled(name: str) -> None:
     assert np.array_equal(flipped, decoded(name, photo(), crop)[:, ::-1])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", JPEG)
 @pytest.mark.parametrize("zoom", [2, 7])
 def test_large_photographs(name: str, zoom: int) -> None:

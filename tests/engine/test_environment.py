@@ -34,7 +34,6 @@ def test_facts_are_plain_values() -> None:
     assert facts["cpu_count"] == os.cpu_count()
 
 
-@pytest.mark.slow
 def test_a_worker_that_has_ended_keeps_counting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers end with their epoch unless they persist; their CPU time must not vanish from the run's."""
     before = process_tree_cpu_s()
@@ -55,7 +54,6 @@ def test_a_worker_that_has_ended_keeps_counting(monkeypatch: pytest.MonkeyPatch)
     assert process_tree_cpu_s() > 0
 
 
-@pytest.mark.slow
 def test_the_meter_leaves_pauses_out() -> None:
     meter = CpuMeter()
     assert not meter.running

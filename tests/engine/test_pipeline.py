@@ -47,7 +47,6 @@ class TestFacts:
         own_files = trained(strategy="per-sample", steps=2).values
         assert own_files["storage_prepare_s"] == 0.0
 
-    @pytest.mark.slow
     @pytest.mark.parametrize(("budget_mb", "hits"), [(0.2352, 0.5), (100.0, 1.0)])
     def test_the_cache_tells_its_hit_rate(self, budget_mb: float, hits: float) -> None:
         run = trained(
@@ -55,7 +54,6 @@ class TestFacts:
         )  # 600 samples of 784 bytes
         assert (run.values["cache_hit_frac"], run["samples"].sum()) == (hits, 600)
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("strategy", ["ram-disk", "staged"])
     def test_copies_are_counted_apart(self, strategy: str) -> None:
         fast = {"slow_mb_s": 1000.0, "slow_latency_ms": 0.0} if strategy == "staged" else {}
@@ -73,7 +71,6 @@ class TestFacts:
         assert any(name == "staging" for name, _, _ in run.stages)
         assert ("throttled" in run.notices[0]) == (strategy == "staged")
 
-    @pytest.mark.slow
     def test_evaluation_is_not_held_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """It is not what is measured, and through a network drive it takes minutes."""
         events, held_back = Recorded(), []
@@ -104,7 +101,6 @@ def test_cudnn_is_told_whether_to_try_its_algorithms(wanted: bool) -> None:
     assert torch.backends.cudnn.benchmark is wanted
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("few_photos")
 @pytest.mark.parametrize("strategy", ["threads", "prefetch", "device"])
 def test_train_and_evaluate_photos(strategy: str) -> None:
@@ -120,7 +116,6 @@ def test_train_and_evaluate_photos(strategy: str) -> None:
 
 
 class TestUnreadable:
-    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("strategy", "workers"), [("threads", None), ("prefetch", 1), ("ram-disk", 0)]
     )
@@ -144,7 +139,6 @@ class TestUnreadable:
         assert run.values["n_unreadable"] == 2  # once in each epoch
         assert len([line for line in run.notices if damaged.name in line]) == 1
 
-    @pytest.mark.slow
     def test_left_out_of_a_prepared_storage(self, damaged: Path) -> None:
         with pytest.raises(SampleError, match=damaged.name):
             trained(**PHOTOS, strategy="preprocessed")
@@ -153,7 +147,6 @@ class TestUnreadable:
         assert any(damaged.name in line for line in run.notices)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["preparing", "staging"])
 def test_stop_while_data_are_prepared_or_copied(stage: str, few_photos: Path) -> None:
     events, asked = Recorded(), threading.Event()

@@ -23,7 +23,7 @@ def with_plugin(*words: str, folder: Path = PLUGIN, home: Path) -> subprocess.Co
     return subprocess.run(command, check=False, capture_output=True, text=True, env=env, cwd=ROOT)
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_it_passes_the_contract_and_trains(tmp_path: Path) -> None:
     own = f"--basetemp={tmp_path / 'temporary'}"
     words = ["-v", own, "-p", "no:cacheprovider", "-k", "toy", "tests/engine/test_contract.py"]

@@ -74,7 +74,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_a_storage_is_added_in_four_files(tree: Path) -> None:
     """It then passes the contract with every loader, and can be chosen as a strategy."""
     for name, (before, new) in NEW_STORAGE.items():

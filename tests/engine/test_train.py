@@ -30,8 +30,6 @@ PREPARED = ["startup", "prepare", "prepare", "startup"]
 BATCHES = 19  # of 32 in 600 samples; the last has 24
 
 
-QUICK = ("per-sample", "memory")
-"""One of each way to load; the inner loop leaves the others out."""
 LOADED = list(
     {
         (plan.loader, plan.location): s
@@ -40,7 +38,6 @@ LOADED = list(
     }.values()
 )
 """A strategy for each loader and each location that digits can have; tests/engine/test_contract.py has all others."""
-EACH = [s if s in QUICK else pytest.param(s, marks=pytest.mark.slow) for s in LOADED]
 
 
 def of(strategy: str) -> dict[str, Any]:
@@ -78,7 +75,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("strategy", EACH)
+@pytest.mark.parametrize("strategy", LOADED)
 def test_what_a_run_of_20_steps_reports(
     runs: Callable[[str], Recorded], plain: list[float], strategy: str
 ) -> None:
@@ -144,7 +141,6 @@ class TestBudget:
         assert "test_accuracy" not in run.values
         assert "evaluate" not in [name for name, _, _ in run.phases]
 
-    @pytest.mark.slow
     def test_seconds_of_training(self) -> None:
         run = trained(
             strategy="memory", seconds=0.1, evaluate=False, batch_size=150, clock=ticking()
@@ -158,7 +154,6 @@ class TestBudget:
         )  # asked after the step, by a clock that goes on with each reading
         assert run["step_s"].sum() <= 0.11
 
-    @pytest.mark.slow
     def test_a_slow_setting_makes_its_least_steps_and_not_for_ever(self) -> None:
         asked: dict[str, Any] = {
             "strategy": "memory",
@@ -187,7 +182,6 @@ def test_warmup(warmup: int) -> None:
 
 
 class TestEvaluation:
-    @pytest.mark.slow
     def test_facts_are_those_of_the_test_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
         models = []
         build = trainer.ViT
@@ -207,7 +201,6 @@ class TestEvaluation:
             F.cross_entropy(logits, labels).item(), abs=1e-5
         )
 
-    @pytest.mark.slow
     @pytest.mark.parametrize(("budget", "times"), [({"epochs": 2}, 2), ({"steps": 5}, 1)])
     def test_after_each_epoch_or_at_the_end_beside_no_step(
         self, budget: dict[str, int], times: int
@@ -221,7 +214,6 @@ class TestEvaluation:
         stretches.sort()
         assert all(b <= c + 1e-9 for (_, b), (c, _) in itertools.pairwise(stretches))
 
-    @pytest.mark.slow
     def test_training_goes_on_as_if_there_had_been_none(self) -> None:
         job = {"strategy": "memory", "epochs": 2, "batch_size": 200}
         without = trained(**job, evaluate=False)["loss"]
@@ -240,7 +232,6 @@ def test_loader_only() -> None:
 
 
 class TestStop:
-    @pytest.mark.slow
     @pytest.mark.parametrize("strategy", ["memory", "workers"])
     def test_in_mid_epoch(self, strategy: str) -> None:
         asked = itertools.count()
@@ -305,7 +296,6 @@ def test_images_are_resized_where_the_model_wants_it() -> None:
     assert math.isfinite(run.values["test_loss"])
 
 
-@pytest.mark.slow
 def test_a_compiled_model_trains_the_same(
     runs: Callable[[str], Recorded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,7 +305,6 @@ def test_a_compiled_model_trains_the_same(
     assert run["loss"] == pytest.approx(runs("memory")["loss"][:3], abs=1e-4)
 
 
-@pytest.mark.slow
 def test_stages_tell_how_far_it_is() -> None:
     run = trained(strategy="memory", epochs=2, batch_size=100, clock=ticking(0.05))
     training = [fraction for name, fraction, _ in run.stages if name == "training"]

@@ -95,7 +95,6 @@ def batch(n: int) -> Moved:
     return Moved(images, torch.arange(n) % 10, 0.0, 0.0, 0.0)
 
 
-@pytest.mark.slow
 def test_torch_trains_and_evaluates() -> None:
     torch.manual_seed(0)
     trainer = open_trainer(RunConfig(lr=0.003), CpuDevice(Clock(10.0)))
@@ -163,7 +162,6 @@ class TestARun:
         assert all(math.isnan(loss) for loss in run["loss"])
         assert run.values["n_train"] == 600
 
-    @pytest.mark.slow
     def test_it_runs_ahead_of_the_device(self) -> None:
         """Three steps can be queued, so the host asks for a batch before the step before it is done; no gap. Long
         steps: other programs may keep the host from its CPU for two of them."""
@@ -183,7 +181,7 @@ class TestARun:
         assert run.environments[0]["device"] == "simulated:1,0"
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize("kind", ["tf32", "bf16", "fp16", "fused"])
 def test_each_precision_and_optimizer_learns_the_same(kind: str) -> None:
     values: dict[str, Any] = {"fused_optimizer": True} if kind == "fused" else {"precision": kind}

@@ -195,7 +195,7 @@ def test_without_slurm_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         open_engine("slurm", 1, {})
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_submitit_runs_rounds_as_processes(store: RunStore) -> None:
     pytest.importorskip("submitit")
     number, engine = made(store, repeats=1), open_engine("local", 4, {})
@@ -207,7 +207,6 @@ def test_submitit_runs_rounds_as_processes(store: RunStore) -> None:
     assert len(nodes_of(store, number)) == 2
 
 
-@pytest.mark.slow
 def test_two_nodes_of_ray_share_the_rounds(
     store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

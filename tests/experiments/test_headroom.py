@@ -112,7 +112,6 @@ class TestAnchorConfigs:
 
 @pytest.mark.usefixtures("small_home")
 class TestMeasuring:
-    @pytest.mark.slow
     def test_an_injected_wait_is_found(self, manager: JobManager) -> None:
         """Ground truth: 20 ms more to read a batch, beside which the device computes 4.16 ms. Within 10%, in one of
         three rounds: on a machine that is busy with other tests a sleep ends late (so the wait is taken as it was
@@ -145,7 +144,6 @@ class TestMeasuring:
         )
         assert jobs.find_headroom(manager.store, manager.store.run(run.id)) == found
 
-    @pytest.mark.slow
     @ON_DISK
     def test_four_anchors_in_turns(self, manager: JobManager) -> None:
         run = profiled(manager, strategy="preprocessed", steps=12)
@@ -163,7 +161,6 @@ class TestMeasuring:
         assert again is not None
         assert again.anchors == found.anchors, "found from an anchor too"
 
-    @pytest.mark.slow
     def test_an_anchor_that_fails_is_not_run_again(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -42,7 +42,7 @@ def stored(store: RunStore, **config: Any) -> StoredRun:
 
 @pytest.mark.usefixtures("small_home")
 class TestPredicting:
-    @pytest.mark.slow
+    @pytest.mark.measured
     def test_predicted_then_checked(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -93,7 +93,6 @@ class TestPredicting:
         manager.store.delete(run.id)
         assert list_predictions(manager.store) == []
 
-    @pytest.mark.slow
     def test_one_that_fails_has_no_prediction(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -79,7 +79,7 @@ class TestCandidates:
 
 
 class TestTune:
-    @pytest.mark.slow
+    @pytest.mark.measured
     def test_the_largest_batch_wins_on_a_device_that_takes_no_longer_for_it(
         self, manager: JobManager
     ) -> None:
@@ -106,7 +106,6 @@ class TestTune:
         (group,) = {r.group_key for r in manager.store.runs()}
         assert group.startswith("autotune:")
 
-    @pytest.mark.slow
     def test_no_run_begins_when_the_time_is_up_and_stopped_it_gives_the_best_so_far(
         self, manager: JobManager
     ) -> None:

@@ -206,7 +206,6 @@ def test_importing_twice_or_at_home_changes_nothing(store: RunStore, other: RunS
     assert import_bundle(store, io.BytesIO(back)).sentence == "here already: run 1"
 
 
-@pytest.mark.slow
 def test_headroom_travels_with_its_run(store: RunStore, other: RunStore) -> None:
     add_run(store, n=3)
     run_id = add_run(other, n=5)
@@ -321,7 +320,6 @@ def test_what_no_store_would_have_is_refused(store: RunStore, sent: bytes) -> No
         refused(store, changed(sent, lambda v, wrong=wrong: v.update(wrong)))
 
 
-@pytest.mark.slow
 def test_whatever_the_times_are_there_is_a_verdict_or_a_refusal(
     store: RunStore, sent: bytes
 ) -> None:
@@ -362,7 +360,6 @@ def test_files_that_cannot_be_read(store: RunStore, tmp_path: Path) -> None:
             import_bundle(store, path)
 
 
-@pytest.mark.slow
 def test_any_flipped_bytes_give_the_same_runs_or_one_line(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -415,7 +412,6 @@ ODD = st.text(st.characters(codec="utf-8"), max_size=MAX_NAME) | st.text(
 )
 
 
-@pytest.mark.slow
 @settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(typed=ODD, stored=ODD, tag=ODD)
 def test_every_bundle_that_is_written_can_be_read(
@@ -439,7 +435,6 @@ def test_every_bundle_that_is_written_can_be_read(
     other.delete(*ids)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sends", "here"), [("\n\n", "unnamed"), (" ", "unnamed"), ("two\nlines", "two lines")]
 )

@@ -169,7 +169,6 @@ def test_headroom_is_in_it_where_it_was_measured(store: RunStore, run: StoredRun
     assert "Headroom" not in parsed(html_report(store, [run], now=NOW)).said
 
 
-@pytest.mark.slow
 def test_many_long_runs_stay_below_5_mb(
     store: RunStore, run: StoredRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,7 +32,6 @@ def read(directory: Path) -> Any:
     return found
 
 
-@pytest.mark.slow
 def test_every_step_can_be_read_back(store: RunStore, tmp_path: Path) -> None:
     ids = [add_run(store, n=12, name="../<b> ü", device="simulated:8,0"), add_run(store, n=4)]
     runs = [store.run(i) for i in ids]
@@ -66,7 +65,6 @@ def test_long_runs_keep_what_stands_out() -> None:
     assert (np.diff(step) > 0).all()
 
 
-@pytest.mark.slow
 def test_the_zip_holds_the_directory(
     store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -180,7 +180,6 @@ def test_tracks_tell_what_happened_when(store: RunStore) -> None:
     assert [value for _, value in counters[QUEUE]][:4] == [0, 1, 2, 0]
 
 
-@pytest.mark.slow
 def test_compute_and_gaps_of_the_device_add_up(store: RunStore) -> None:
     run = store.run(add_run(store, n=60, wait_s=0.004))
     device = names(checked(text_of(store, [run])))["device"]
@@ -217,7 +216,6 @@ def test_a_run_that_only_loaded_and_one_without_an_origin_have_a_trace(store: Ru
     assert tracks["loader"][0]["ts"] == 0
 
 
-@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     st.lists(

@@ -103,7 +103,6 @@ def fill(disk: Path) -> None:
         (disk / "full").write_bytes(bytes(1 << 16))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", FORMATS)
 def test_every_format_ends_with_one_line_and_no_file(
     call: Call, mine: RunStore, disk: Path, kind: str
@@ -144,7 +143,6 @@ def test_a_download_that_is_packed_on_the_disk(
     assert os.listdir(disk) == []
 
 
-@pytest.mark.slow
 def test_the_writer_of_tensorboard_ends_with_who_started_it(tmp_path: Path) -> None:
     """As a kill does, the end of its input: nobody else would remove what it has written."""
     directory = tmp_path / "half"

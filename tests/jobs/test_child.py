@@ -94,7 +94,7 @@ def start(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
     return begin
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.usefixtures("full_home")
 def test_the_end_of_standard_input_stops_a_job_in_which_everybody_prints(start: Any) -> None:
     """Python, C code and worker processes write to standard output; the channel carries messages only."""
@@ -130,7 +130,6 @@ main()
     )
 
 
-@pytest.mark.slow
 def test_one_whose_parent_no_longer_reads_or_is_gone_ends_itself_though_it_hangs(
     start: Any,
 ) -> None:
@@ -143,6 +142,7 @@ def test_one_whose_parent_no_longer_reads_or_is_gone_ends_itself_though_it_hangs
         assert child.process.wait(60) == code
 
 
+@pytest.mark.measured
 def test_a_full_pipe_does_not_hold_up_the_job(start: Any, tmp_path: Path) -> None:
     """The sender's thread waits, not the training loop; everything arrives in the end."""
     done = tmp_path / "done"

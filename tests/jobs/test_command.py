@@ -32,7 +32,6 @@ def recorded(
     return store.run(run_id)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "status", "error"),
     [
@@ -62,7 +61,6 @@ def test_how_a_script_ends_is_how_its_run_does(
     assert (run.status, run.error) == (status, error)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ends", "partly"),
     [
@@ -96,7 +94,6 @@ with watched() as send:
     assert not (partly and run.verdict.advice)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("others", "who"), [(1, "another process"), (2, "2 other processes")])
 def test_of_several_the_first_counts(
     store: RunStore, others: int, who: str, monkeypatch: pytest.MonkeyPatch
@@ -114,7 +111,6 @@ for n in [50] + {others} * [70]:
     assert len(store.steps(run.id)["step"]) == 50
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ignores", [False, True])
 def test_asked_to_end_and_ended_if_it_does_not(
     ignores: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -142,7 +138,6 @@ def test_asked_to_end_and_ended_if_it_does_not(
     assert last == Note("end", {"status": "stopped", "error": ""})
 
 
-@pytest.mark.slow
 def test_ctrl_c_is_a_stop_however_the_script_ends(capfd: pytest.CaptureFixture[str]) -> None:
     """The terminal has told it; it is not told twice."""
     source = f"""
@@ -282,7 +277,7 @@ def test_what_cannot_be_started_leaves_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize("asked", [True, False])
 def test_it_ends_with_all_its_processes(
     asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

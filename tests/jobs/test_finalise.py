@@ -26,7 +26,6 @@ from vitprof.recording.columns import summary_to_dict
 from vitprof.store import RunQuery, RunStore
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("n", "loader_only"), [(0, True), (1, False), (40, False), (40, True)])
 def test_the_figures_are_those_that_each_part_finds_alone(
     store: RunStore, n: int, loader_only: bool

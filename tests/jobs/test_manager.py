@@ -180,7 +180,6 @@ class TestQueue:
             (),
         )
 
-    @pytest.mark.slow
     def test_jobs_that_share_run_side_by_side_and_say_so(
         self, jobs: JobManager, gate: Gate, quick_looks: None
     ) -> None:
@@ -194,7 +193,6 @@ class TestQueue:
             f"run {second} on cuda:0 (on the gpu) ran at the same time: they shared CPU and disk"
         )
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("says", ["nothing", "anyway", "now"])
     def test_programs_on_one_store_take_turns(
         self, jobs: JobManager, gate: Gate, quick_looks: None, says: str
@@ -273,7 +271,6 @@ class TestQueue:
 
 @pytest.mark.usefixtures("small_home")
 class TestThreadIsolation:
-    @pytest.mark.slow
     def test_a_whole_run(self, jobs: JobManager) -> None:
         run = finished(
             jobs, jobs.submit(config(epochs=2, batch_size=150, evaluate=True, isolation="thread"))
@@ -298,7 +295,6 @@ class TestThreadIsolation:
         assert (np.diff(telemetry["t_s"]) > 0).all()
         assert run.summary.rss_peak_bytes > 0
 
-    @pytest.mark.slow
     def test_a_failure_shows_its_own_message_and_keeps_what_was_measured(
         self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -345,7 +341,6 @@ class TestTrouble:
         assert run.status == "done"
         assert run.notices == ("telemetry ended early: OSError: [Errno 24] too many open files",)
 
-    @pytest.mark.slow
     def test_a_full_disk_that_fails_job_and_store_is_told_in_the_words_of_the_job(
         self,
         jobs: JobManager,
@@ -405,7 +400,6 @@ class TestTrouble:
         assert finished(jobs, first).status == "done"
         assert finished(jobs, second).error == "stopped before it began"
 
-    @pytest.mark.slow
     def test_a_job_that_hangs_after_its_end_is_killed(
         self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -426,7 +420,7 @@ class TestProcessIsolation:
         with manager(store, launcher) as made:
             yield made
 
-    @pytest.mark.slow
+    @pytest.mark.measured
     def test_stop_of_a_job_that_hangs_in_a_batch(self, jobs: JobManager) -> None:
         """A batch whose reading takes a minute: the loop cannot hear in there, so the process is ended."""
         endless = {"batch_size": 1, "inject": "read:60000", "loader_only": True, "epochs": 1000}
@@ -437,7 +431,7 @@ class TestProcessIsolation:
         assert (run.status, run.error) == ("stopped", "")
         assert len(steps_of(jobs, run_id)) <= 1
 
-    @pytest.mark.slow
+    @pytest.mark.measured
     def test_stop_keeps_what_was_measured_and_the_next_job_runs(self, jobs: JobManager) -> None:
         first = under_way(jobs, **WORKERS)
         second = jobs.submit(config(steps=20))
@@ -455,7 +449,6 @@ class TestProcessIsolation:
         assert done.summary.rss_peak_bytes > 0
         assert sorted(p.name for p in (home() / "logs").iterdir()) == ["run-1.log", "run-2.log"]
 
-    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("number", "error"),
         [(0, "^the job's process was ended by SIGKILL"), (1, r"DataLoader worker \(pid.*{pid}")],
@@ -473,7 +466,7 @@ class TestProcessIsolation:
         assert_measured(jobs, run)
         assert gone(family)
 
-    @pytest.mark.slow
+    @pytest.mark.measured
     def test_two_programs_on_one_store(self, jobs: JobManager, tmp_path: Path) -> None:
         """Neither takes the other's job for lost until the other is killed: then that ends, and is summed up."""
         script = f"""

@@ -83,7 +83,6 @@ def spools(store: RunStore) -> list[Path]:
     return sorted(path for path in top.rglob("*") if path.name.startswith("vitprof-"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [4.0, 120.0])
 def test_a_lock_costs_nothing(store: RunStore, lock: sqlite3.Connection, seconds: float) -> None:
     seen = []
@@ -203,7 +202,6 @@ def test_what_has_no_room_is_told(
     assert 40 < n < 220
 
 
-@pytest.mark.slow
 def test_a_program_that_ends_first_leaves_it_to_the_next_one(
     store: RunStore,
     lock: sqlite3.Connection,

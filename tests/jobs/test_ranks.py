@@ -24,8 +24,6 @@ from vitprof.store import RunStore
 from vitprof.store.stored_run import StoredRun
 from vitprof.telemetry.visible import VisibleGpu
 
-pytestmark = pytest.mark.slow
-
 BUFFERS = """
 import json, os, sys, time, torch, torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
@@ -129,6 +127,7 @@ def ranks_with_buffers(store: RunStore, tmp_path: Path, cause: str, slow: int) -
     return run.facts["ranks"]
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize(
     ("cause", "slow"), [("input", 0), ("gathers", 0), ("the end of an epoch", 0)]
 )
@@ -146,6 +145,7 @@ def test_what_is_a_rank_s_own_of_a_job_with_buffers_and_several_epochs(
         assert (ranks["straggler"], ranks["cause"], ranks["waits_alone"]) == (slow, cause, False)
 
 
+@pytest.mark.measured
 def test_two_nodes_commands_make_one_run_of_all_ranks(
     store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +192,7 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
+@pytest.mark.measured
 def test_both_ranks_are_in_one_run_and_the_slow_one_is_named(
     store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,6 +261,7 @@ PHOTOS = {
 }
 
 
+@pytest.mark.measured
 def test_two_ranks_train_as_one_with_batches_of_both(
     store: RunStore,
     photos_home: Path,  # noqa: F811
@@ -284,6 +286,7 @@ def test_two_ranks_train_as_one_with_batches_of_both(
     assert run.facts["n_train"] == N_PHOTOS // 2
 
 
+@pytest.mark.measured
 def test_the_slow_rank_is_named_and_where_a_rank_dies_the_run_fails_with_that(
     store: RunStore,
     photos_home: Path,  # noqa: F811

@@ -283,7 +283,7 @@ SAY_READY = "s = socket.socket(fileno=int(sys.argv[1])); s.send(b'{\"ready\": tr
 
 @pytest.mark.usefixtures("full_home")
 class TestForked:
-    @pytest.mark.slow
+    @pytest.mark.measured
     def test_it_trains_as_a_new_one(
         self, launcher: KeptLauncher, log: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -309,7 +309,7 @@ class TestForked:
         os.kill(second.pid, signal.SIGTERM)
         assert end(second) == second.poll() == -signal.SIGTERM
 
-    @pytest.mark.slow
+    @pytest.mark.measured
     def test_workers_are_its_own_children_however_they_start(
         self, launcher: KeptLauncher, log: Any
     ) -> None:
@@ -327,7 +327,6 @@ class TestForked:
         assert list(messages)[-1:] == STOPPED
         assert end(process) == 0
 
-    @pytest.mark.slow
     @pytest.mark.parametrize(("mask", "mine"), [(None, FIRST), (f"{FIRST},{SECOND}", SECOND)])
     def test_cuda_starts_in_the_job_alone_and_sees_one_gpu(
         self,
@@ -393,7 +392,6 @@ class TestServer:
         stop.set()
         own.wait(stop)
 
-    @pytest.mark.slow
     @pytest.mark.parametrize(
         "script",
         [
@@ -421,7 +419,7 @@ class TestServer:
             process.kill()
             end(process)
 
-    @pytest.mark.slow
+    @pytest.mark.measured
     def test_a_job_may_use_cuda_has_threads_that_sleep_and_goes_on_when_its_server_dies(
         self,
         own: Launcher,
@@ -449,7 +447,7 @@ class TestServer:
         assert "bad fork: False\n" in Path(log.name).read_text()
         assert SLEEPS in (tmp_path / "shown").read_text()
 
-    @pytest.mark.slow
+    @pytest.mark.measured
     def test_nothing_is_left_of_it_when_its_owner_is_killed(self) -> None:
         script = """
 import sys, threading

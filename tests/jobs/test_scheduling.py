@@ -143,7 +143,7 @@ def lock(run: int = 1, device: str = "cpu", *, shares: bool = False) -> MachineL
     return MachineLock(run, device, shares=shares, store_url="sqlite:///here")
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_a_job_of_another_store(
     store: RunStore, other: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,7 +49,7 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "OWN_FLUSH_EVERY_S", 0.02)
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize(("whom", "kind"), [("main", "stopped"), ("worker", "worker")])
 def test_a_job_that_was_stopped_was_not_starved(store: RunStore, whom: str, kind: str) -> None:
     job = Job(store, whom)
@@ -77,6 +77,7 @@ def test_a_job_that_was_stopped_was_not_starved(store: RunStore, whom: str, kind
     assert verdict.single_event is None or verdict.single_event.step != stalled
 
 
+@pytest.mark.measured
 def test_a_worker_that_waits_for_its_file_is_starvation(store: RunStore, tmp_path: Path) -> None:
     """The read itself stands still for as long as a stop would: the kernel, not a wait in Python."""
     fifo = tmp_path / "fifo"

@@ -10,8 +10,6 @@ from tests.jobs.test_command import recorded
 from vitprof.jobs.command import CommandRunner
 from vitprof.store import RunStore
 
-pytestmark = pytest.mark.slow
-
 SCRIPT = """
 import json, multiprocessing, os, sys, time, torch, torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset, default_collate
@@ -63,6 +61,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize("where", ["loader", "later", "processes"])
 def test_who_waits_for_a_late_rank_is_not_named_and_waits_are_not_for_data(
     store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str

@@ -60,7 +60,6 @@ def marks(step: float) -> StepMarks:
     return marks
 
 
-@pytest.mark.slow
 @given(st.lists(NOTES | COLUMNS, max_size=6))
 def test_round_trip(messages: list[Message]) -> None:
     got = list(read_messages(io.BytesIO(framed(*messages))))

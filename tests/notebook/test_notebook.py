@@ -37,7 +37,6 @@ def ids(*args: Any, **filters: Any) -> list[int]:
     return [run.id for run in vitprof.runs(*args, **filters)]
 
 
-@pytest.mark.slow
 def test_the_newest_first_and_filtered_as_the_command_does(stored: RunStore) -> None:
     helper = add_run(stored, n=0, group_key="headroom:1", role="A", status="failed")
     assert (ids(), ids(helpers=True)) == ([2, 1], [helper, 2, 1])
@@ -93,7 +92,6 @@ def test_a_run_of_another_version_is_left_out(stored: RunStore) -> None:
         vitprof.run(2)
 
 
-@pytest.mark.slow
 def test_nothing_heavy_comes_along_and_nothing_stays(stored: RunStore) -> None:
     """In a process of its own: no package that a list of runs does not need, no open store, no thread."""
     script = """
@@ -117,7 +115,6 @@ print(threading.active_count())
     assert (heavy, opened, threads) == ("", "", "1")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "what"),
     [
@@ -145,7 +142,6 @@ def test_a_missing_package_is_one_line(
         what(run)
 
 
-@pytest.mark.slow
 def test_what_it_tells_also_of_one_that_never_began(stored: RunStore) -> None:
     stored.edit(1, name="<b>mine</b>", note="seen")
     run, told = vitprof.run(1), stored.run(1)
@@ -213,7 +209,6 @@ def test_steps_are_those_of_the_csv_file_and_telemetry_has_its_columns(stored: R
     assert telemetry.simulated.all()
 
 
-@pytest.mark.slow
 def test_charts_by_name(stored: RunStore) -> None:
     told = {"transforms": {"Crop": {"s_per_sample": 0.001, "calls": 9}}}
     stored.update_run(1, facts=told, name="<i>one</i>")
@@ -274,7 +269,6 @@ def test_a_step_can_be_looked_at_and_charts_that_cannot_be_are_said(stored: RunS
 TEXT = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
 def test_examples(
     stored: RunStore,
     tmp_path: Path,

@@ -13,9 +13,8 @@ from tests.engine_fixtures import trained  # noqa: F401
 from tests.jobs.test_ranks import ranks_with_buffers
 from vitprof.store import RunStore
 
-pytestmark = pytest.mark.slow
 
-
+@pytest.mark.measured
 @pytest.mark.parametrize(("cause", "slow"), [("compute", 1), ("between steps", 0)])
 def test_the_straggler_is_named_by_its_cause(
     store: RunStore,

@@ -24,8 +24,6 @@ from vitprof.jobs.manager import JobManager
 from vitprof.jobs.runners import Launcher
 from vitprof.store import RunStore
 
-pytestmark = pytest.mark.slow
-
 POINTS = 0.02
 KERNEL_S, COPY_S, BYTES_PER_S = 100e-6, 500e-6, 10e6
 DEVICE = {"NULLCUDA_KERNEL_US": str(KERNEL_S * 1e6), "NULLCUDA_COPY_US": str(COPY_S * 1e6)}
@@ -58,6 +56,7 @@ def trained(
     return runs
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize("transfer", COPIES_S)
 def test_each_transfer_and_precision(forks: Host, home: str, transfer: str) -> None:
     """Copies take what the device's rate says; the model, all that its kernels take."""
@@ -77,6 +76,7 @@ def test_each_transfer_and_precision(forks: Host, home: str, transfer: str) -> N
         assert np.median(steps["compute_s"]) > 50 * KERNEL_S
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize("transfer", ["blocking", "pinned", "stream"])
 def test_a_starved_run_idles_as_long_as_the_device_says(
     forks: Host, home: str, transfer: str
@@ -226,6 +226,7 @@ JOB = RunConfig(
 )
 
 
+@pytest.mark.measured
 def test_a_tournament_headroom_and_a_failure(
     shm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: RunStore
 ) -> None:

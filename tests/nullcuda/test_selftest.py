@@ -7,8 +7,6 @@ import pytest
 
 from tests.watch.watching import Host
 
-pytestmark = pytest.mark.slow
-
 MARKS = {"MARKS": 300}
 FEW = {"KERNELS": 150}
 IMAGES = {"IMAGES": (128, 128, 128, 3)}

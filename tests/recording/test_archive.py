@@ -347,7 +347,6 @@ def test_series_that_are_small_in_the_file_and_large_here(sent: bytes) -> None:
     )
 
 
-@pytest.mark.slow
 def test_a_rank_for_each_step_takes_no_longer(sent: bytes) -> None:
     n = 200_000  # one pass for each would take minutes
 

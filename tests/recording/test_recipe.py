@@ -64,7 +64,7 @@ os._exit(0)
 """All in one process: each that is started imports for seconds, and PyTorch takes another one to be taken down."""
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_a_step_column_takes_three_files(tmp_path: Path, full_home: Path) -> None:  # noqa: F811
     assert len(CHANGES) <= 3
     shutil.copytree(ROOT / "vitprof", tmp_path / "vitprof", ignore=UNFINISHED)

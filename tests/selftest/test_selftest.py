@@ -274,7 +274,7 @@ def test_what_stays_wrong_fails_and_a_stop_leaves_what_was_found(fake: type[Fake
     assert "stopped" in report.sentence
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_hogs_end_when_who_started_them_is_killed() -> None:
     """Those that are busy, and those that wait."""
     script = """
@@ -325,7 +325,7 @@ def test_the_command_shows_a_line_for_each_case_and_one_last(
     assert shown(SelftestReport((), 1.0, 2, stopped=True), "--json") == (130, "")
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.usefixtures("full_home")
 def test_an_interrupted_selftest_leaves_nothing_behind(tmp_path: Path) -> None:
     """SIGTERM, which is taken like Ctrl-C: a shell's background job has SIGINT ignored, and so have its children."""

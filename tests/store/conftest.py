@@ -10,7 +10,7 @@ from tests.store.postgresql import Server, server  # noqa: F401
 from vitprof.store import RunStore
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+@pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of a database that is empty."""
     if request.param == "sqlite":

@@ -27,7 +27,6 @@ def refusal(**kwargs: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.slow
 def test_the_default_is_sqlite_in_wal_mode_under_any_home(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -89,7 +88,6 @@ def test_an_older_store_in_the_home_is_named_once(
     assert old.read_bytes() == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("url", "said"),
     [
@@ -214,7 +212,6 @@ def test_with_changes_that_lie_beside_it(filled: Callable[..., Path]) -> None:
         assert store.run(1).note == "changed last"
 
 
-@pytest.mark.slow
 def test_changes_that_cannot_be_read_are_not_passed_over(filled: Callable[..., Path]) -> None:
     path = filled(lambda path: (leave_changes(path), Path(f"{path}-shm").unlink()))
     said = refusal()

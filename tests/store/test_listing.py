@@ -74,7 +74,6 @@ def test_a_row_says_what_a_list_shows(listed: RunStore) -> None:
     assert listed.list_runs(RunQuery(text="#4"), limit=1)[0].samples_per_s is None
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
@@ -117,7 +116,6 @@ def test_pages_hold_every_run_once_and_choices_are_what_there_is(listed: RunStor
     assert listed.choices("verdict") == ["input-bound", "not input-bound"]
 
 
-@pytest.mark.slow
 @settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

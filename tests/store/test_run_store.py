@@ -229,7 +229,7 @@ def answer(process: Any) -> int:
     return int(process.stdout.readline())
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_programs_that_open_a_new_store_at_once_and_write_at_once_all_get_their_turn(
     url: str,
 ) -> None:
@@ -252,7 +252,7 @@ def test_programs_that_open_a_new_store_at_once_and_write_at_once_all_get_their_
             assert all(part == list(range(300)) for part in parts.values())
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_a_killed_writer_loses_nothing_that_it_had_appended(url: str) -> None:
     with writer(url, 10_000) as program:
         run_id = begins(program)
@@ -286,7 +286,6 @@ def test_a_killed_writer_loses_nothing_that_it_had_appended(url: str) -> None:
         assert db.execute("pragma integrity_check").fetchone() == ("ok",)
 
 
-@pytest.mark.slow
 def test_a_run_is_interrupted_once_its_program_is_gone_and_not_before(
     store: RunStore, url: str
 ) -> None:

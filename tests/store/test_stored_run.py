@@ -1,6 +1,5 @@
 """The keys and roles of runs that belong together: written, read, and what is none."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +20,6 @@ def test_keys_are_as_stores_have_them() -> None:
         assert RunGroup.parse(group.key) == group
 
 
-@pytest.mark.slow
 @given(
     st.text(max_size=80)
     | st.from_regex(r"(headroom|prediction|tournament|autotune):.{0,70}", fullmatch=True)

@@ -90,7 +90,6 @@ def child() -> Iterator[Child]:
     assert not any(process.is_running() for process in family)
 
 
-@pytest.mark.slow
 def test_cpu_and_memory_of_a_child_and_of_its_own_child(child: Child) -> None:
     grandchild = int(child.tell("spawn"))
     tree = ProcessTree(child.pid)
@@ -116,7 +115,6 @@ def test_cpu_and_memory_of_a_child_and_of_its_own_child(child: Child) -> None:
     assert 60 * MIB < both - grown < 80 * MIB
 
 
-@pytest.mark.slow
 def test_a_child_that_ends_between_samples(child: Child) -> None:
     tree = ProcessTree(child.pid)
     tree.sample(0.0)
@@ -143,7 +141,6 @@ def test_a_child_that_ends_between_samples(child: Child) -> None:
     )
 
 
-@pytest.mark.slow
 def test_a_process_found_late_does_not_show_as_a_peak(child: Child) -> None:
     tree = ProcessTree(child.pid)
     tree.sample(0.0)

@@ -39,7 +39,6 @@ def driver(cuda_driver: Path | None, tmp_path: Path, monkeypatch: pytest.MonkeyP
     return tmp_path / "log"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variables", "shown"),
     [

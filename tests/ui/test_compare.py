@@ -18,8 +18,6 @@ from vitprof.ui import compare as compare_page
 from vitprof.ui import findings
 from vitprof.ui.compare_sections import METRICS
 
-pytestmark = pytest.mark.slow
-
 
 def compare(*ids: int, **query: str) -> AppTest:
     return app("compare", runs=",".join(map(str, ids)), **query)

@@ -46,7 +46,6 @@ def warnings(at: AppTest) -> list[str]:
     return [text.removeprefix(mark) for c in at.caption if (text := read(c.value)).startswith(mark)]
 
 
-@pytest.mark.slow
 def test_a_gpu_that_cannot_be_used_is_said_beside_it(
     gpus: list[VisibleGpu], monkeypatch: pytest.MonkeyPatch
 ) -> None:

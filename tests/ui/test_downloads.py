@@ -44,7 +44,6 @@ def test_buttons_of_a_run_say_what_opens_files_and_make_none(
     assert [b.proto.label for b in at.get("download_button") if b.proto.disabled] == ["Report"]
 
 
-@pytest.mark.slow
 def test_every_button_gives_its_file(store: RunStore) -> None:
     runs = [store.run(add_run(store, n=30)), store.run(add_run(store, n=0, status="failed"))]
     made = {file.label: file.make(store, runs) for file in (*downloads.OF_MANY, downloads.BUNDLE)}

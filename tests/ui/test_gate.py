@@ -339,7 +339,6 @@ def user(monkeypatch: pytest.MonkeyPatch) -> Mock:
     return now
 
 
-@pytest.mark.slow
 def test_whoever_is_not_logged_in_sees_the_way_to_log_in_and_nothing_else(
     store: RunStore, user: Mock
 ) -> None:

@@ -104,7 +104,6 @@ def test_without_runs_it_says_what_to_do_and_then_a_row_what_a_run_was(store: Ru
     assert [w.label for w in mine if not w.help] == []
 
 
-@pytest.mark.slow
 def test_search_filter_and_sort_stand_in_the_address(store: RunStore) -> None:
     slow = add_run(store, wait_s=0.05, strategy="memory")
     fast = add_run(store, wait_s=0.0, strategy="memory")
@@ -152,7 +151,6 @@ def test_the_page_is_as_it_was_left_and_helper_runs_are_listed_when_asked_for(
     assert kept_in_url(at)["helpers"] is True
 
 
-@pytest.mark.slow
 def test_pages(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "SIZES", (2, 9))
     for _ in range(5):
@@ -176,7 +174,6 @@ def test_pages(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     assert listed(at) == [5, 4], "and not the second page again"
 
 
-@pytest.mark.slow
 def test_an_address_with_nonsense_shows_the_list_or_says_why_not(store: RunStore) -> None:
     run_id = add_run(store)
     for query in (
@@ -210,7 +207,6 @@ def test_what_can_be_done_depends_on_what_is_ticked(store: RunStore, ticked: set
         assert usable(app("history")) == expected, ids
 
 
-@pytest.mark.slow
 def test_open_run_again_settings_and_compare(
     store: RunStore, ticked: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,7 +231,6 @@ def test_open_run_again_settings_and_compare(
     assert sorted(address(at)["runs"].split(",")) == [str(one), str(two)]
 
 
-@pytest.mark.slow
 def test_a_run_is_renamed_annotated_and_several_are_tagged(store: RunStore) -> None:
     run_id = add_run(store)
     store.tag(run_id, ["old"])

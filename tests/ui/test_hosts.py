@@ -121,7 +121,6 @@ def cookie(url: str) -> str:
     return given.partition("=")[2].partition(";")[0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("host", "origin", "opened"), table())
 def test_the_table_of_the_page_for_operators(
     url: str, cookie: str, host: str, origin: str, opened: bool

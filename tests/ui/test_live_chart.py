@@ -74,7 +74,6 @@ drawings = st.tuples(
 )
 
 
-@pytest.mark.slow
 @given(st.lists(drawings, max_size=12))
 def test_the_browser_ends_up_with_the_figure_whatever_gets_lost(steps: list[Any]) -> None:
     feed, browser = ChartFeed(), Browser()
@@ -188,7 +187,6 @@ def page() -> None:
     )
 
 
-@pytest.mark.slow
 def test_mounts() -> None:
     for _ in range(2):  # AppTest makes a runtime for each
         app = drawn_by(page)

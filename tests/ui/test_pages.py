@@ -138,7 +138,6 @@ def test_a_page_with_the_query_of_another_one_goes_there_and_both_keep_theirs(
 NOTE = "Demonstration**: recorded runs."
 
 
-@pytest.mark.slow
 def test_every_page_of_the_demonstration_shows_something(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,7 +118,6 @@ def test_all_is_closed_once_the_last_first(
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_the_end_of_the_program_stops_work_and_waits() -> None:
     code = """
 import time

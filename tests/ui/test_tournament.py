@@ -58,7 +58,6 @@ def shown(tournament_id: int, **query: str) -> AppTest:
     return app("tournament", tournament=str(tournament_id), **query)
 
 
-@pytest.mark.slow
 def test_another_baseline_is_in_the_address_and_another_tournament_has_its_own(
     store: RunStore,
 ) -> None:
@@ -77,7 +76,6 @@ def test_another_baseline_is_in_the_address_and_another_tournament_has_its_own(
     assert kept_in_url(at) == {"against": KEYS["per-sample"], "section": "speed"}
 
 
-@pytest.mark.slow
 def test_only_the_section_shown_is_worked_out(store: RunStore) -> None:
     tournament_id = add_tournament(store, WAITS)
     pages = {words: shown(tournament_id, section=words) for words, _ in SECTIONS.values()}
@@ -99,7 +97,6 @@ def test_only_the_section_shown_is_worked_out(store: RunStore) -> None:
     assert len(at.dataframe) == 1, "it has no runs"
 
 
-@pytest.mark.slow
 def test_the_setting_can_be_used_at_once_taken_as_code_and_compared(store: RunStore) -> None:
     at = shown(add_tournament(store, WAITS), section="Heat map", against="memory, batch 128")
     click(at, "tournament-use-best")
@@ -205,7 +202,6 @@ def _draw_question(number: int) -> None:
     ask_to_delete(number)
 
 
-@pytest.mark.slow
 def test_the_list_opens_and_deletes(store: RunStore) -> None:
     old = add_tournament(store, WAITS, name="old one")
     new = add_tournament(store, {}, failed="memory", name="*new* one")

@@ -29,7 +29,6 @@ def page(**query: str | list[str]) -> AppTest:
     return app("tournament", device=DEVICE, **query)
 
 
-@pytest.mark.slow
 def test_start_runs_what_was_chosen(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[int] = []
     monkeypatch.setattr(TournamentRunners, "run", lambda self, number: begun.append(number))
@@ -78,7 +77,6 @@ def test_start_runs_what_was_chosen(store: RunStore, monkeypatch: pytest.MonkeyP
     ) == ([0, 2], 30)
 
 
-@pytest.mark.slow
 def test_an_address_that_names_what_cannot_be_is_told() -> None:
     profile = {
         "dataset": "nope",

@@ -65,7 +65,6 @@ def page() -> AppTest:
     return app("tournament", mode="Tune one strategy", device="simulated:5,0")
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("store")
 def test_from_the_form_to_the_sidebar(asked: dict[str, Any]) -> None:
     at = page()

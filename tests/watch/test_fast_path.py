@@ -57,7 +57,6 @@ def test_one_event_between_plain_steps(host: Host, event: str) -> None:
     check(train(host, event, event), train(host, event, event, never_plain=True))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_all_events_one_after_another(host: Host, workers: int) -> None:
     names = [*events.EVENTS, *reversed(events.EVENTS)]

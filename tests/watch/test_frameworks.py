@@ -9,8 +9,6 @@ import pytest
 from tests.watch import scripts
 from tests.watch.watching import Host, Told, examples
 
-pytestmark = pytest.mark.slow
-
 N_BATCHES = scripts.N_SAMPLES // scripts.BATCH
 ONE_BY_ONE = [1] * N_BATCHES
 AHEAD = [2, *[1] * (N_BATCHES - 2), 0]
@@ -61,6 +59,7 @@ def check_losses(told: Told, plain: list[str]) -> None:
     assert told.steps["loss"].tolist() == last_of_step
 
 
+@pytest.mark.measured
 def test_losses_are_the_same_and_batches_waits_and_checks_are_where_they_belong(
     host: Host, in_the_loop: Told, framework: str
 ) -> None:
@@ -117,6 +116,7 @@ def test_each_stall_is_in_its_stage(in_the_loop: Told, framework: str) -> None:
         assert np.median(seconds - longest - np.maximum(0.0003, 0.1 * longest)) < 0, stage
 
 
+@pytest.mark.measured
 def test_a_trials_arguments_reach_the_loader_that_trains(
     host: Host, in_the_loop: Told, framework: str
 ) -> None:
@@ -138,6 +138,7 @@ def test_a_trials_arguments_reach_the_loader_that_trains(
     assert (told.steps["loss"].tolist() != in_the_loop.steps["loss"].tolist()) is shuffles_otherwise
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize(
     ("framework", "options", "batches", "waits"),
     [

@@ -29,7 +29,6 @@ def plain(host: Host) -> str:
     return host.run("torch_loader", watched=False, watch=False).returned
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["list", "generator", "iterable", "own iterator", "webdataset"])
 def test_any_iterable(host: Host, kind: str) -> None:
     told = host.ok("any_kind", watched=False, kind=kind)
@@ -49,7 +48,7 @@ def test_any_iterable(host: Host, kind: str) -> None:
     assert (environment["watched"]["name"], environment["watched"]["num_workers"]) == (kind, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize(("workers", "start_method"), [(0, None), (1, "spawn")])
 def test_a_dataloader_tells_its_stages(
     host: Host, plain: str, workers: int, start_method: str | None
@@ -87,7 +86,6 @@ def test_a_loader_in_a_worker_one_beside_the_training_and_a_step_where_nobody_wa
     assert (told.returned, told.complaint) == ("named Doubles. 6", "")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["with", "decorator", "inside", "two", "skips"])
 def test_a_step_that_the_script_says(host: Host, how: str) -> None:
     told = host.ok("says_its_steps", watched=False, how=how)
@@ -124,7 +122,6 @@ def test_support_another_training_framework(host: Host, workers: int) -> None:
     assert np.isfinite(steps["collate_s"]).all()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("number", "name"), [(0, "baseline"), (1, "host.py")])
 def test_an_example_of_the_documents(host: Host, number: int, name: str) -> None:
     told = host.ok("example", watched=False, source=examples()[number])
@@ -138,7 +135,6 @@ def test_an_example_of_the_documents(host: Host, number: int, name: str) -> None
         assert told.steps["outside_s"][1:].min() >= OUTSIDE_S
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "env", [{"RANK": "1"}, {}], ids=["only the first rank is watched", "nobody listens"]
 )
@@ -154,7 +150,6 @@ def test_training_goes_on_where_it_is_not_watched(
     )
 
 
-@pytest.mark.slow
 def test_a_notebooks_run_is_over_with_its_cell_and_goes_on_with_the_next_loop(host: Host) -> None:
     told = host.run("notebook", watched=False)
     kinds = [note.kind for note in told.notes if note.kind in ("environment", "end")]
@@ -182,7 +177,7 @@ def recorded(n: int) -> list[StoredRun]:
     return runs
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize("then", ["fails", "killed"])
 def test_a_program_beside_the_script_records_each_run(
     host: Host, vitprof_home: Path, then: str
@@ -215,7 +210,6 @@ def test_a_program_beside_the_script_records_each_run(
             )
 
 
-@pytest.mark.slow
 def test_without_a_store_training_goes_on_with_one_line(host: Host, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     plain = host.run("closed", watched=False, env={"RANK": "1"}).returned

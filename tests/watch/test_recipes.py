@@ -13,7 +13,6 @@ from tests import ROOT
 from tests.watch.recipes import BATCH, N_STEPS, SKIPPED
 from tests.watch.watching import Host
 
-pytestmark = pytest.mark.slow
 MOST_POINTS = 0.03
 FRAMEWORKS = [
     "fastai",
@@ -56,6 +55,7 @@ def check(host: Host, function: str) -> None:
     assert abs(waited / took - truth["wait"]) < MOST_POINTS
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize(
     "function", ["by_hand", "accumulating", "own_iterator", "fake_loader", "attacked_validation"]
 )
@@ -67,6 +67,7 @@ def test_gradients_that_change_nothing_are_no_training(host: Host) -> None:
     assert host.ok("only_validation").columns == []
 
 
+@pytest.mark.measured
 @pytest.mark.frameworks
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_framework(host: Host, framework: str) -> None:

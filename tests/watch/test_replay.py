@@ -17,7 +17,7 @@ from vitprof.watch.replay import BLOCK_S, BLOCK_STEPS, MOST_BLOCKS, MOST_KEPT, S
 EPOCHS = 10
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_each_block_is_what_the_scripts_own_clock_says(host: Host) -> None:
     told = host.ok("by_own_clock", epochs=EPOCHS, env={"VITPROF_WATCH_HEADROOM": "1"})
     own = json.loads(told.returned)
@@ -46,7 +46,6 @@ def test_each_block_is_what_the_scripts_own_clock_says(host: Host) -> None:
     )
 
 
-@pytest.mark.slow
 def test_a_script_that_changes_its_batches_gets_no_kept_ones(host: Host) -> None:
     told = host.ok("by_own_clock", epochs=4, in_place=True, env={"VITPROF_WATCH_HEADROOM": "1"})
     assert "in place" in told.facts()["replay_refused"]
@@ -129,7 +128,6 @@ def test_kept_batches_are_copies_in_turn(monkeypatch: pytest.MonkeyPatch) -> Non
     assert isinstance(batches[0][1], list)
 
 
-@pytest.mark.slow
 def test_it_ends_after_many_blocks_and_what_is_too_large_is_not_kept_and_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

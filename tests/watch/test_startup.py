@@ -11,7 +11,6 @@ import pytest
 from tests import ROOT
 from vitprof.watch.patching import say, when_imported
 
-pytestmark = pytest.mark.slow
 PYENV = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
 PYTHONS = sorted(
     {*glob.glob("/usr/bin/python3.[0-9]*[0-9]"), *glob.glob(f"{PYENV}/versions/*/bin/python")}
@@ -60,6 +59,7 @@ def test_only_vitprof_is_importable_from_its_side(tmp_path: Path) -> None:
         ), python
 
 
+@pytest.mark.measured
 def test_a_broken_environment_is_a_line() -> None:
     """A script that imports the patched module."""
     broken = {

@@ -102,7 +102,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "packages"), str(ROOT)]))
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_figures_come_live_and_the_verdict_at_the_end_and_training_is_the_same(
     call: Call, tmp_path: Path, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,7 +131,7 @@ def test_figures_come_live_and_the_verdict_at_the_end_and_training_is_the_same(
     assert "mlflow" not in json.dumps(run.facts | run.environment), "a server's token is in no run"
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_a_tracker_that_fails_is_one_line_each_time_and_training_goes_on(
     call: Call, tmp_path: Path, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,7 +181,6 @@ def test_figures_are_those_of_the_steps_since_the_last_time(
     assert json.loads((tmp_path / "run.json").read_text())["run"] == {"run_id": "1", "local": False}
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(find_spec("mlflow") is None, reason="MLflow is not installed")
 def test_mlflow_itself(call: Call, tmp_path: Path, vitprof_home: Path) -> None:
     import mlflow
@@ -222,7 +221,6 @@ def offline_rows(path: Path) -> list[dict[str, str]]:
     return rows
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(find_spec("wandb") is None, reason="W&B is not installed")
 def test_wandb_itself_offline(call: Call, tmp_path: Path, vitprof_home: Path) -> None:
     """The script's own rows keep their numbers, and have the figures."""

@@ -52,7 +52,6 @@ def changed(
     return ast.literal_eval(told.returned), made(told)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
@@ -84,7 +83,6 @@ def test_nothing_is_changed_in_the_first_trial_nor_where_no_loader_is_made_there
     assert (ast.literal_eval(told.returned), made(told)["changed"]) == ([AS_IT_IS] * 3, False)
 
 
-@pytest.mark.slow
 def test_what_needs_workers_is_taken_away_with_them(host: Host) -> None:
     """As the plan of a tournament has it: PyTorch refuses these arguments without workers."""
     none = {
@@ -97,7 +95,6 @@ def test_what_needs_workers_is_taken_away_with_them(host: Host) -> None:
     assert changed(host, "of_a_class", prefetch_factor=4)[0] == [1, 4, False, True, 2]
 
 
-@pytest.mark.slow
 def test_batches_of_the_scripts_own_stay(host: Host) -> None:
     first = made(run(host, "own_batches", {}))
     assert first["own_batches"]
@@ -110,7 +107,6 @@ def test_batches_of_the_scripts_own_stay(host: Host) -> None:
     assert not made(run(host, "own_batches", wanted))["changed"]
 
 
-@pytest.mark.slow
 def test_samples_are_kept_with_what_was_random_of_them(host: Host) -> None:
     assert changed(host, "kept", cache_bytes=1_000_000)[0] == [8, True, True, 8]
     (reads, same, _, _), told = changed(host, "kept", cache_bytes=400)

@@ -39,7 +39,6 @@ def test_a_fork_keeps_what_is_its_parents() -> None:
     assert (watcher.loop, kept() is None) == (None, False)
 
 
-@pytest.mark.slow
 def test_training_is_the_same_to_the_bit_and_each_step_has_its_loss(
     in_the_loop: Told, plain: str
 ) -> None:
@@ -68,7 +67,6 @@ def test_every_training_step_is_told_and_its_wait_is_idle_time_and_its_body_comp
     assert np.median(own) < 0.001
 
 
-@pytest.mark.slow
 def test_a_loss_is_told_as_it_was_before_it_was_scaled_and_a_compiled_step_is_compiled_as_before(
     host: Host,
 ) -> None:
@@ -129,7 +127,6 @@ def test_each_transform_of_the_train_loader_is_told(in_the_loop: Told) -> None:
     assert found["Compose"]["s_per_sample"] < 0.001
 
 
-@pytest.mark.slow
 def test_transforms_of_the_second_kind(host: Host) -> None:
     plain, told = host.run(samples="Augmented", watched=False), host.run(samples="Augmented")
     assert told.returned == plain.returned
@@ -139,7 +136,6 @@ def test_transforms_of_the_second_kind(host: Host) -> None:
     assert found["neg"]["s_per_sample"] < scripts.TRANSFORM_S
 
 
-@pytest.mark.slow
 def test_workers(host: Host, plain: str) -> None:
     told = host.run(workers=2, start_method="fork")
     steps, found = told.steps, transforms(told)
@@ -172,7 +168,6 @@ def test_an_error_of_the_script_stays_its_own(host: Host) -> None:
     assert (told.status, told.complaint) == (5, "")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("given", ["VITPROF_WATCH_STEPS", "VITPROF_WATCH_DETACH_AFTER"])
 def test_after_the_steps_that_were_asked_for(host: Host, given: str, plain: str) -> None:
     told = host.run(env={given: "7"})
@@ -180,7 +175,6 @@ def test_after_the_steps_that_were_asked_for(host: Host, given: str, plain: str)
     assert told.returned == ("" if given.endswith("STEPS") else plain), "ended, or let go on"
 
 
-@pytest.mark.slow
 def test_other_ranks_end_after_the_same_step_and_tell_nothing(host: Host) -> None:
     """Those that go on would wait for rank 0 for ever."""
     told = host.run(env={"RANK": "1", "VITPROF_WATCH_STEPS": "6"})
@@ -193,7 +187,6 @@ def test_other_ranks_end_after_the_same_step_and_tell_nothing(host: Host) -> Non
     assert (told.notes, told.columns) == ([], [])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_loader_inside_a_dataset_is_no_loop_of_its_own(host: Host, workers: int) -> None:
     """It begins while another one begins, or in a worker, which has all that was put in place by its fork."""
@@ -204,7 +197,6 @@ def test_a_loader_inside_a_dataset_is_no_loop_of_its_own(host: Host, workers: in
     assert (in_samples.returned, in_samples.steps["samples"].tolist()) == ("6", [2.0] * 6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trouble", "why"),
     [
@@ -228,6 +220,7 @@ OUTSIDE = ("generator", "late", "in the loop", "in parts")
 """Batches are worked on after the loader has given them."""
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize(
     "how",
     [
@@ -454,7 +447,6 @@ def test_of_hydras_jobs_in_one_process_the_first_is_recorded(host: Host, in_the_
     assert told.note("end") == [{"status": "done", "error": ""}]
 
 
-@pytest.mark.slow
 def test_what_a_step_costs_is_counted(host: Host) -> None:
     """Calls of our functions and clock readings are the same on every machine, where times are not. Whoever adds to a
     step says so here: it takes about 0.2 us for each call, and 0.05 us for a reading."""

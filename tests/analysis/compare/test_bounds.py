@@ -31,7 +31,6 @@ def outcomes(bound: Bound, runs: Side, baseline: Side | None = None) -> dict[str
     return {outcome: told.count(outcome) / N for outcome in ("met", "missed", "undecided")}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bound", "runs", "baseline"),
     [

@@ -343,7 +343,6 @@ def test_cpu_that_other_programs_take() -> None:
         assert "other-programs" not in found(steps, cpu(steps, machine, job), facts, **IN_LOOP)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 4])
 def test_no_false_alarm_in_noise(workers: int) -> None:
     """200 steady traces with independent noise, some heavy-tailed, some slowly wandering; 1 to 4 epochs."""

@@ -316,7 +316,6 @@ def counted(steps: dict[str, np.ndarray], phases: list[Phase]) -> list[dict[str,
     return found
 
 
-@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.one_of(traces(), traces(on_device=True)))
 def test_gaps_are_what_a_count_of_single_moments_finds(trace: Any) -> None:
@@ -334,7 +333,6 @@ def test_gaps_are_what_a_count_of_single_moments_finds(trace: Any) -> None:
     assert (gaps.exposed_wait_ns <= gaps.data_wait_ns).all()
 
 
-@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.one_of(traces(), traces(on_device=True)), st.data())
 def test_a_time_line_shows_the_same_gaps_moment_by_moment(trace: Any, data: Any) -> None:

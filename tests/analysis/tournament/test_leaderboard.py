@@ -19,7 +19,6 @@ BASE = "base/b64/w-/as-is"
 PAIR = entry("base", 1000), entry("a", 2000)
 
 
-@pytest.mark.slow
 def test_equal_faster_and_undecided_are_three_things() -> None:
     equal = told = covered = 0
     for seed in range(20):
@@ -66,7 +65,6 @@ def test_moments_of_the_machine_cancel_and_a_settings_noise_is_its_own() -> None
     assert row.speed_up == pytest.approx(2, rel=0.03)
 
 
-@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(st.randoms(use_true_random=False), st.lists(st.floats(1, 1e6), min_size=1, max_size=5))
 def test_the_order_of_the_entries_changes_nothing(
@@ -152,7 +150,6 @@ def test_alike_to_the_last_digit_is_equal_and_so_is_one_percent_more() -> None:
     assert [row.near_best for row in board.rows] == [1, 1, 0, 0]
 
 
-@pytest.mark.slow
 def test_rank_standing_speed_up_and_recommendation_say_the_same() -> None:
     """Settings within 8% of each other on a machine whose moments differ: whatever is known of them."""
     seen = set()

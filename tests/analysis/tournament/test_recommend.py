@@ -217,7 +217,6 @@ def test_undecided_is_said_and_names_the_rivals() -> None:
     assert can_be_fastest(ranked(entry("base", 1), entry("a", 9))) == ()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("rounds", "least"), [(2, 8), (3, 20)])
 def test_a_machine_that_is_busy_in_fits_misleads_nobody(rounds: int, least: int) -> None:
     """Runs slowed down by 30 to 60%, wholly or in part: the answer is right or undecided."""

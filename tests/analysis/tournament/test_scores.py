@@ -22,7 +22,6 @@ from vitprof.analysis.tournament.scores import (
 )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [2, 5])
 def test_the_interval_holds_the_truth(rounds: int) -> None:
     """Runs differ by 1% beyond what their blocks show; of 120 intervals of 95%, chance makes 107 or fewer in 1%."""
@@ -283,7 +282,6 @@ def cut_while_running(
     return any(cannot_win(block_rates({k: v[:m] for k, v in made.items()}), best) for m in looks_at)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("drift", [0.1, -0.1])
 def test_a_trial_that_warms_up_is_not_cut(drift: float) -> None:
     assert sum(cut_while_running(seed, drift=drift) for seed in range(30)) <= 1

@@ -78,7 +78,6 @@ def configs() -> list[dict[str, Any]]:
     return found[:: len(found) // 20]
 
 
-@pytest.mark.slow
 def test_every_advice_can_be_run_and_is_new() -> None:
     n = 0
     for config in configs():

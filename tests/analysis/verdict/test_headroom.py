@@ -163,7 +163,6 @@ def test_gain_and_what_loading_slows_in_training_unless_blocks_are_few() -> None
     assert module.own_headroom({"n_train": 5}) is None
 
 
-@pytest.mark.slow
 def test_no_gain_is_not_made_up_from_noise() -> None:
     """The interval holds the truth in most of 200 measurements without any gain, and few of them claim one."""
     random = np.random.default_rng(0)

@@ -108,7 +108,6 @@ class TestCpu:
     def test_all_adds_up_in_the_loop_or_on_the_same_core(self, parts: Any, expected: float) -> None:
         assert takes(foresee(0.02, 0.05, on_cpu=True, **parts)) == pytest.approx(expected)
 
-    @pytest.mark.slow
     @given(st.floats(0.001, 1.0), st.floats(0.001, 1.0), st.integers(1, 64), st.integers(1, 32))
     def test_in_the_background(
         self, fetch: float, compute: float, cores: int, workers: int

@@ -99,7 +99,6 @@ def test_a_line_that_is_too_long_is_cut() -> None:
     assert during.rows == [""] * 7 + [" " + "x" * 38]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "n_before"), [((12, 40), 3), ((6, 40), 10), ((8, 20), 10), ((5, 90), 3)]
 )
@@ -211,7 +210,6 @@ def test_however_the_block_ends(ending: str) -> None:
     assert (during.bottom, filled(after.rows), after.margins) == (" step 1", ["row"], None)
 
 
-@pytest.mark.slow
 def test_ctrl_z_gives_the_row_back_until_it_goes_on() -> None:
     """A process group can be stopped that a shell of the same session waits for: the parent here."""
     during, stopped, again, after = played("""

@@ -74,7 +74,6 @@ def test_unknown_name(made: Path) -> None:
     assert "digits always has" in one_line(lambda: prepare("digits", 100), ConfigError)
 
 
-@pytest.mark.slow
 def test_importing_and_making_need_no_torch(tmp_path: Path) -> None:
     script = """
 import sys

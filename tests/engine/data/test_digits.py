@@ -24,7 +24,6 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.slow
 def test_full_set(full: Path) -> None:
     """As torchvision reads it too."""
     from torchvision.datasets import MNIST

@@ -86,7 +86,6 @@ def test_files_are_as_photographs(made: Path) -> None:
     assert [layer[1:3] for layer in first.layer] == [(2, 2), (1, 1), (1, 1)]  # type: ignore[attr-defined]
 
 
-@pytest.mark.slow
 def test_natural_statistics(made: Path) -> None:
     """Amplitude falls as 1/f; there are sharp borders, flat regions, and colours about as in ImageNet."""
     pixels = [

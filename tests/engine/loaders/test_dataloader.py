@@ -43,7 +43,6 @@ N = SMALL.n_train
 FLEETING = WORKERS | {"persistent_workers": False}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("variant", [WORKERS, FLEETING], ids=variant_id)
 def test_workers_live_as_long_as_they_should_and_are_never_more_than_asked_for(
     variant: dict[str, Any],
@@ -65,7 +64,6 @@ def test_workers_live_as_long_as_they_should_and_are_never_more_than_asked_for(
         loader.close()
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="Python's choices on Linux")
 def test_workers_that_are_sent_all_they_need() -> None:
     """Spawned ones are sent the same; tests of storages have such workers."""
@@ -100,7 +98,6 @@ class CutOff:
         raise ConnectionResetError(104, "Connection reset by peer")
 
 
-@pytest.mark.slow
 def test_a_dead_worker_is_named_where_pytorch_names_a_connection() -> None:
     """As a real one that is killed while it hands over a batch; then PyTorch's signal handler may say it as well."""
     with opened(config_of(**IN_LOOP)) as loader:
@@ -161,7 +158,6 @@ def over(samples: Dataset[Any], **config: Any) -> Loader:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
@@ -186,7 +182,6 @@ def test_an_exception_reaches_the_caller_with_its_own_message(
     assert gone(descendants())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_samples_that_cannot_be_read_are_skipped_and_named(workers: int) -> None:
     bad = tuple(epoch_order(100, 42, 0)[[3, 20, 21, 22, 23]].tolist())

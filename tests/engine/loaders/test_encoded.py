@@ -43,7 +43,6 @@ LARGEST = 24
 """Largest difference of a pixel: 9 was seen."""
 
 
-@pytest.mark.slow
 @NO_DALI
 @pytest.mark.parametrize("augment", ["off", "cpu"])
 def test_batches_decoded_at_once_are_the_same_up_to_resampling(augment: str) -> None:
@@ -65,7 +64,6 @@ def test_batches_decoded_at_once_are_the_same_up_to_resampling(augment: str) -> 
             assert difference.max() < LARGEST
 
 
-@pytest.mark.slow
 @NO_DALI
 def test_epochs_that_are_broken_off_and_a_batch_that_stays_until_the_next_but_one() -> None:
     config = photos_config(loader="dali", batch_size=8)
@@ -123,7 +121,6 @@ def damage(root: Path, kind: str, index: int) -> Path:
     return path
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "kind"),
     [(THREADS, kind) for kind in DAMAGES]
@@ -143,7 +140,6 @@ def test_a_damaged_file_is_named(variant: dict[str, Any], kind: str, own_photos:
             assert "\n" not in one_line(caught.value)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("variant", [*EXACT, DALI], ids=variant_id)
 def test_damaged_files_are_skipped_and_named(variant: dict[str, Any], own_photos: Path) -> None:
     """Several kinds in one batch, and all four of the next; all other samples come as if nothing was."""

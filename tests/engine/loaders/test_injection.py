@@ -78,7 +78,6 @@ def check(sleeper: Sleeper, config: Any, part: str, n: int) -> None:
 
 @pytest.mark.usefixtures("shared_home")
 class TestDigits:
-    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("variant", "part"), [(v, part) for v, parts in CASES for part in parts], ids=case_id
     )
@@ -97,7 +96,6 @@ class TestDigits:
             with error_in_one_line(ConfigError, match=f"this job has no such stage; it has {has}$"):
                 config_of(**variant, inject=f"{part}:30")
 
-    @pytest.mark.slow
     @pytest.mark.parametrize(("storage", "part"), [("memory", "read"), ("idx", "collate")])
     def test_workers_wait_where_they_are(self, storage: str, part: str) -> None:
         with opened(
@@ -107,7 +105,6 @@ class TestDigits:
         assert len(spent) == 2
         assert min(spent) >= 0.03
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("variant", [case for case, _ in CASES], ids=variant_id)
     def test_without_a_clock_they_wait_all_the_same_but_for_the_test_set(
         self, variant: dict[str, Any], sleeper: Sleeper
@@ -136,7 +133,6 @@ class TestDigits:
 
 @pytest.mark.usefixtures("photos")
 class TestPhotos:
-    @pytest.mark.slow
     @pytest.mark.parametrize("part", PARTS)
     def test_an_image_folder_waits_in_its_part(self, part: str, sleeper: Sleeper) -> None:
         config = photos_config(

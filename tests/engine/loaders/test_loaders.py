@@ -38,7 +38,6 @@ ORDERED = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("variant", ORDERED, ids=variant_id)
 def test_each_epoch_has_each_sample_once_in_the_order_that_is_wished(
     variant: dict[str, Any],
@@ -77,7 +76,6 @@ BREAKABLE = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("variant", BREAKABLE, ids=variant_id)
 def test_after_an_epoch_that_is_broken_off_the_next_is_whole_and_nothing_is_left(
     variant: dict[str, Any],
@@ -161,7 +159,6 @@ def damaged(storage: Any, error: type[Exception] = SampleError) -> Any:
 WHOLE = [BATCHES, AHEAD, GENERATOR, IN_LOOP, WORKERS]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "error", "skip"),
     [

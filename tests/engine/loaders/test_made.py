@@ -65,7 +65,6 @@ def check(made: BatchTimes | None, began: float, *, alone: bool) -> BatchTimes:
 
 @pytest.mark.usefixtures("shared_home")
 class TestDigits:
-    @pytest.mark.slow
     @pytest.mark.parametrize("variant", EVERY, ids=variant_id)
     def test_each_batch_says_how_it_was_made(self, variant: dict[str, Any]) -> None:
         began = time.perf_counter()
@@ -86,7 +85,6 @@ class TestDigits:
             assert math.isnan(batch.queue_depth) == (variant in BY_THE_LOOP)
         assert variant not in BY_PROCESSES or [batch.worker for batch in made] == [0, 1, 0]
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("variant", [BATCHES, AHEAD, THREADS, BY_PROCESSES[1]], ids=variant_id)
     def test_switched_off_it_says_nothing_and_gives_the_same(self, variant: dict[str, Any]) -> None:
         config = config_of(**variant, batch_size=200)
@@ -140,7 +138,6 @@ class TestDigits:
 
 @pytest.mark.usefixtures("photos")
 class TestPhotos:
-    @pytest.mark.slow
     @pytest.mark.parametrize("variant", PHOTOS, ids=variant_id)
     def test_each_batch_says_how_it_was_made(self, variant: dict[str, Any]) -> None:
         began = time.perf_counter()

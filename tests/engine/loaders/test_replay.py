@@ -72,7 +72,6 @@ class TestJobs:
     def run(self, where: str, **config: object) -> Recorded:
         return trained(**({"steps": 24, "evaluate": False, "replay": where} | config))
 
-    @pytest.mark.slow
     def test_it_trains(self) -> None:
         run = self.run("host", strategy="per-sample", steps=None, epochs=1)
         assert len(run.marks) == 19
@@ -80,7 +79,6 @@ class TestJobs:
         assert run["loss"][-8:].mean() < run["loss"][:8].mean()
         assert [line for line in run.notices if "8 batches again and again" in line]
 
-    @pytest.mark.slow
     def test_the_same_pixels_as_without(self) -> None:
         losses = [
             self.run(w, strategy=s, steps=8)["loss"]
@@ -90,7 +88,6 @@ class TestJobs:
         losses.append(trained(strategy="memory", steps=8, evaluate=False)["loss"])
         assert all((loss == losses[-1]).all() for loss in losses)
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("strategy", ["workers", "prefetch", "device"])
     def test_what_is_copied(self, strategy: str) -> None:
         """On a simulated device copies take time that is known."""
@@ -99,7 +96,6 @@ class TestJobs:
         copied = self.run("host", **simulated)["h2d_s"]
         assert (copied == 0).all() if strategy == "device" else (copied > 10e-6).all()
 
-    @pytest.mark.slow
     def test_no_worker_and_no_thread_lives_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
         left: list[object] = []
         whole = pipeline.ReplayLoader.epoch

@@ -94,7 +94,6 @@ def test_latencies_are_waited_for_by_many_threads(source: Path, tmp_path: Path) 
     assert contents(tmp_path / "t") == contents(source)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("serial", [True, False])
 def test_a_stop_ends_a_wait_and_leaves_nothing(source: Path, tmp_path: Path, serial: bool) -> None:
     drive = TokenBucket(tmp_path / "drive", SlowDrive(1e-6, 1e9, serial))

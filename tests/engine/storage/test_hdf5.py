@@ -52,7 +52,6 @@ def test_the_file_is_the_one_that_the_article_describes_and_a_storage_knows_its_
     assert found == rows
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", HDF5)
 def test_a_write_that_is_refused(
     name: str, small_home: Path, monkeypatch: pytest.MonkeyPatch

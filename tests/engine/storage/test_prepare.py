@@ -152,7 +152,6 @@ def test_one_file_is_started_over_after_a_stop(name: str, monkeypatch: pytest.Mo
     assert_whole(name)
 
 
-@pytest.mark.slow
 @usual
 @pytest.mark.parametrize(
     ("name", "samples"),
@@ -232,7 +231,6 @@ def test_several_at_once_make_it_once() -> None:
     assert sum(bool(log.done()) for log in logs) == 1
 
 
-@pytest.mark.slow
 @usual
 @pytest.mark.parametrize(
     ("name", "file", "how", "named"),
@@ -308,7 +306,6 @@ def test_a_full_disk_loses_no_file_of_many(small_chunks: None) -> None:
     assert_whole("raw-files")
 
 
-@pytest.mark.slow
 @usual
 @pytest.mark.parametrize(
     ("name", "left"),

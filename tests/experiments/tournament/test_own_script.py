@@ -73,7 +73,7 @@ def roles(store: RunStore, number: int) -> list[str]:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_from_the_first_trial_to_the_answer(manager: JobManager, tmp_path: Path) -> None:
     store = manager.store
     number = made(store, tmp_path, "writes", "differs", vary=("workers=0,2", "prefetch_factor=4"))
@@ -117,7 +117,7 @@ def test_from_the_first_trial_to_the_answer(manager: JobManager, tmp_path: Path)
     assert roles(store, number)[4:] == [f"{best}#3", "unchanged#3"]
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_a_setting_that_fails_leaves_the_others(manager: JobManager, tmp_path: Path) -> None:
     number = made(
         manager.store, tmp_path, "fails", vary=("workers=0,1,2", "batch_size=8,16"), repeats=1
@@ -132,7 +132,6 @@ def test_a_setting_that_fails_leaves_the_others(manager: JobManager, tmp_path: P
     assert f"exit status 1: ValueError: not with workers; its log is {log} (run" in failed.reason
 
 
-@pytest.mark.slow
 def test_a_first_trial_that_fails_ends_it_and_can_be_run_again(
     manager: JobManager, tmp_path: Path
 ) -> None:
@@ -148,7 +147,6 @@ def test_a_first_trial_that_fails_ends_it_and_can_be_run_again(
     assert ran(manager, number).status == "paused"
 
 
-@pytest.mark.slow
 def test_nothing_to_compare(manager: JobManager, tmp_path: Path) -> None:
     number = made(manager.store, tmp_path, vary=("prefetch_factor=2,4",))
     found = ran(manager, number, agreed=True)
@@ -156,7 +154,6 @@ def test_nothing_to_compare(manager: JobManager, tmp_path: Path) -> None:
     assert (found.status, found.note, len(roles(manager.store, number))) == ("done", why, 1)
 
 
-@pytest.mark.slow
 def test_a_stop_ends_the_trial_under_way_and_keeps_what_there_is(
     manager: JobManager, tmp_path: Path
 ) -> None:
@@ -172,7 +169,6 @@ def test_a_stop_ends_the_trial_under_way_and_keeps_what_there_is(
     assert run.status == "stopped"
 
 
-@pytest.mark.slow
 def test_a_trial_that_makes_no_step_is_ended_by_the_time_limit(
     manager: JobManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,7 +181,6 @@ class TestToTheEnd:
         assert (now.progress.done, now.progress.total, now.tournament.status) == (3, 3, "done")
         assert [e.n_made for e in now.entries] == [1, 2]
 
-    @pytest.mark.slow
     def test_a_store_that_fails_beside_a_run(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -255,7 +254,7 @@ class TestEarlyStop:
     def _others(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tournament_trials, "LOOK_S", 0.01)
 
-    @pytest.mark.slow
+    @pytest.mark.measured
     def test_nothing_is_cut_while_others_run(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -264,7 +263,7 @@ class TestEarlyStop:
         ran(manager, number)
         assert [status for _, status in statuses(manager.store, number)] == ["done"] * 4
 
-    @pytest.mark.slow
+    @pytest.mark.measured
     def test_a_trial_that_cannot_win_is_cut_short(self, manager: JobManager) -> None:
         number = made_uneven(manager.store, 120)
         slow, done = "slow-drive/b32/w0/as-is", "done"
@@ -286,7 +285,6 @@ class TestEarlyStop:
         assert view.board(now).row(slow).rank == 2  # type: ignore[union-attr]
         assert (now.progress.done, now.progress.total, now.tournament.status) == (3, 3, "done")
 
-    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("device", "sizes"), [("simulated:4,0", (320, 16)), ("simulated:2,0", (16, 320))]
     )
@@ -297,7 +295,6 @@ class TestEarlyStop:
         ran(manager, number)
         assert [status for _, status in statuses(manager.store, number)] == ["done"] * 4
 
-    @pytest.mark.slow
     def test_one_without_data_holds_nobody_up(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -312,7 +309,7 @@ class TestEarlyStop:
         assert len(statuses(manager.store, number)) == 3, "it is not run again"
         assert now.tournament.status == "done"
 
-    @pytest.mark.slow
+    @pytest.mark.measured
     def test_not_run_again(self, manager: JobManager, monkeypatch: pytest.MonkeyPatch) -> None:
         number = made_uneven(
             manager.store, 25, latency_ms=4.0
@@ -332,7 +329,6 @@ class TestEarlyStop:
 
 
 class TestUntilItIsDecided:
-    @pytest.mark.slow
     def test_one_round_decides_nothing_and_two_of_a_large_difference_do(
         self, manager: JobManager
     ) -> None:
@@ -349,7 +345,6 @@ class TestUntilItIsDecided:
         assert found is not None
         assert (found.key, view.look().tournament.note) == ("memory/b64/w-/as-is", "")
 
-    @pytest.mark.slow
     def test_a_spoiled_round_is_run_again(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -361,7 +356,6 @@ class TestUntilItIsDecided:
         keys = [key for key, _ in statuses(manager.store, number)]
         assert sorted(keys) == [*(f"{A}#{n}" for n in (1, 2, 3)), *(f"{B}#{n}" for n in (1, 2))]
 
-    @pytest.mark.slow
     def test_how_busy_others_were_is_known_of_each_run(self, manager: JobManager) -> None:
         number = made(manager.store, "simulated:20,0", 40, repeats=1)
         view = ran(manager, number)
@@ -370,7 +364,6 @@ class TestUntilItIsDecided:
             outcomes = [o for e in view.look().entries for o in e.outcomes]
         assert all(-0.5 < o.others_cores < psutil.cpu_count() + 0.5 for o in outcomes)
 
-    @pytest.mark.slow
     def test_undecided_after_all_rounds_it_can_go_on(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -392,7 +385,6 @@ class TestUntilItIsDecided:
 
 
 class TestInterrupted:
-    @pytest.mark.slow
     def test_stopped_and_resumed(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -436,7 +428,6 @@ class TestInterrupted:
         assert ([e.n_made for e in now.entries], now.progress.done) == ([2, 1], 2)
         runners.shutdown()
 
-    @pytest.mark.slow
     def test_paused_after_the_running_trial(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -464,7 +455,6 @@ class TestInterrupted:
         assert [s for _, s in statuses(store, number)] == ["done"] * 4
         runners.shutdown()
 
-    @pytest.mark.slow
     def test_a_program_that_ends(self, manager: JobManager) -> None:
         """Whichever of the two is told first, nothing hangs and the tournament can go on."""
         store = manager.store
@@ -479,7 +469,6 @@ class TestInterrupted:
         assert (found.status, found.held, bool(found.note)) == ("paused", False, True)
         assert statuses(store, number) == [(f"{A}#1", "stopped")]
 
-    @pytest.mark.slow
     def test_a_trial_that_somebody_stops(self, manager: JobManager) -> None:
         store = manager.store
         number = made(store, SLOW, 60, repeats=1, batch_sizes=(16,))
@@ -506,7 +495,6 @@ class TestInterrupted:
         assert runner.error == found.note == "no more jobs today"
         assert found.status == "paused"
 
-    @pytest.mark.slow
     def test_a_store_that_is_unavailable_costs_nothing(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -155,7 +155,6 @@ def cases() -> Iterator[Any]:
         yield pytest.param(name, dataset, settings, id="-".join(map(str, words)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "dataset", "settings"), list(cases()))
 def test_every_script_feeds_each_sample_once(
     name: str, dataset: str, settings: dict[str, Any], own_data: dict[str, Path], tmp_path: Path
@@ -189,7 +188,6 @@ def test_every_script_feeds_each_sample_once(
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lmdb", "hdf5-chunked", "pt-mmap"])
 def test_what_a_spawned_worker_is_sent_reads_the_same(
     name: str, own_data: dict[str, Path], tmp_path: Path
@@ -208,7 +206,6 @@ def test_what_a_spawned_worker_is_sent_reads_the_same(
     assert all(map(torch.equal, here, read(*pickle.loads(sent))))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dataset", "settings"),
     [
@@ -248,7 +245,6 @@ def test_augmentation_changes_pixels_and_nothing_else(
     assert sums[0] != sums[1]
 
 
-@pytest.mark.slow
 def test_every_legal_combination_is_clean_python_or_refused_in_a_line(tmp_path: Path) -> None:
     texts, refused = set(), list[str]()
     for dataset, model in (("digits", "tiny"), ("photos", "ti/16")):
@@ -354,7 +350,7 @@ def test_how_it_trains_is_in_the_script() -> None:
         assert all(f"\n{line}  #" in text for line in lines)
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_a_script_runs_as_it_is_in_a_process_of_its_own(tmp_path: Path) -> None:
     """That has no vitprof to import, from another directory. One is enough: that of DALI, which survives no fork."""
     text = whole("dali" if runs_here("dali") else "samples")
@@ -377,7 +373,6 @@ def test_a_script_runs_as_it_is_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert "epoch 1: loss" in ended.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["threads", "prefetch"])
 def test_a_file_that_cannot_be_decoded_is_named(
     name: str, own_data: dict[str, Path], tmp_path: Path

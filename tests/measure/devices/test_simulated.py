@@ -127,7 +127,6 @@ def test_utilisation_of_a_device_that_never_rests(step_s: float) -> None:
         assert device.utilisation_pct() == pytest.approx(100)
 
 
-@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.floats(0, 30), st.integers(0, 20), st.booleans()), min_size=1, max_size=40

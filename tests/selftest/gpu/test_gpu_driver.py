@@ -46,7 +46,6 @@ def run(*cases: GpuCase, **options: Any) -> SelftestReport[Outcome]:
     )
 
 
-@pytest.mark.slow
 def test_a_case_that_hangs_or_dies_has_failed_and_the_others_go_on() -> None:
     ended: list[Outcome] = []
     cases = (case("a"), case("hangs", 0.3), case("no GPU"), case("dies"), case("c"))

@@ -99,7 +99,7 @@ def test_what_is_put_in_is_found(bench: MadeUp) -> None:
     [
         ("error_ms", 2.5, "20 ms in read: the size found was off by +2.50 ms, where 2.00 ms are"),
         ("blames", "decode", "20 ms in collate: the verdict blamed decoding, expected collating"),
-        pytest.param("idle_ms", 0.8, "it reported an idle share of", marks=pytest.mark.slow),
+        pytest.param("idle_ms", 0.8, "it reported an idle share of"),
     ],
 )
 def test_what_is_wrong_is_told_after_three_rounds(
@@ -177,7 +177,6 @@ def test_steps_are_checked() -> None:
     assert wrong_steps(right | {"compute_s": none}) == "a step without compute"
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("small_home")
 def test_each_that_can_run_is_run_and_what_fails_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -201,7 +200,6 @@ def test_each_that_can_run_is_run_and_what_fails_is_named(
     assert outcome.figures["passed"] == ["memory"]
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("small_home")
 @pytest.mark.parametrize(("hung_s", "status"), [(200.0, "not run"), (40.0, "failed")])
 def test_what_is_not_reached_in_time_is_not_run(

@@ -59,7 +59,6 @@ def test_what_a_script_says_of_its_loader_is_in_the_settings_where_it_fits(
     assert len(config.name) == 200
 
 
-@pytest.mark.slow
 def test_profile_and_compare(store: RunStore, run_id: int) -> None:
     assert not app("compare", runs=f"{run_id},{add_run(store, strategy='memory')}").error
     at = app(run=str(run_id), tab="What if")  # a tab that it does not have

@@ -42,7 +42,6 @@ def verdict(at: AppTest) -> str:
     return line
 
 
-@pytest.mark.slow
 def test_the_gpu_of_a_run_is_named_with_its_sm_activity_and_what_is_not_available(
     store: RunStore,
 ) -> None:
@@ -83,7 +82,6 @@ def test_the_gpu_of_a_run_is_named_with_its_sm_activity_and_what_is_not_availabl
     assert "Not available for this GPU: GPU-util, PCIe (NVML: Not Supported)." in said(at)
 
 
-@pytest.mark.slow
 def test_each_tab_draws_its_own_charts_and_no_other(store: RunStore) -> None:
     run_id = add_run(store, strategy="workers", workers=1)
     add_anchors(store, run_id)
@@ -108,7 +106,6 @@ def test_each_tab_draws_its_own_charts_and_no_other(store: RunStore) -> None:
         )
 
 
-@pytest.mark.slow
 def test_a_step_that_is_asked_for_shows_its_figures_and_its_chain(store: RunStore) -> None:
     run_id = add_run(store, n=100)
     at = app(run=str(run_id), tab="Timeline")
@@ -196,7 +193,6 @@ def test_a_stored_verdict_is_shown_as_it_is(store: RunStore) -> None:
     assert "**Input-bound:**" in said(at), "one that cannot be read is worked out anew"
 
 
-@pytest.mark.slow
 def test_what_is_simulated_says_so(store: RunStore) -> None:
     at = app(run=str(add_run(store, device="simulated:4,0")))
     marks = {m.label: m.delta for m in at.metric}
@@ -207,7 +203,6 @@ def test_what_is_simulated_says_so(store: RunStore) -> None:
     assert "It waited another 40% (40% to 40%) for launches inside its steps." in said(at)
 
 
-@pytest.mark.slow
 def test_a_loader_only_run_has_no_device_to_talk_about(store: RunStore) -> None:
     at = app(run=str(add_run(store, loader_only=True)))
     text = said(at)
@@ -225,7 +220,6 @@ def test_a_loader_only_run_has_no_device_to_talk_about(store: RunStore) -> None:
     assert not buttons(at) & {"measure-headroom", "predict"}
 
 
-@pytest.mark.slow
 def test_a_run_that_did_not_finish_has_a_verdict_on_what_there_is(store: RunStore) -> None:
     run_id = add_run(store, loader_times=False)
     for status in ("stopped", "failed"):
@@ -256,7 +250,6 @@ def add_anchors(store: RunStore, run_id: int) -> None:
         add_run(store, wait_s=wait_s, group_key=RunGroup("headroom", run_id).key, role=role)
 
 
-@pytest.mark.slow
 def test_measured_headroom_is_found_again_and_changes_the_verdict(store: RunStore) -> None:
     run_id = add_run(store)
     assert "would run about 2.00x" in said(app(run=str(run_id)))
@@ -274,7 +267,6 @@ def test_measured_headroom_is_found_again_and_changes_the_verdict(store: RunStor
     assert any("anchor D" in str(bar.proto) for bar in at.get("progress"))
 
 
-@pytest.mark.slow
 def test_what_cannot_be_queued_is_one_line(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

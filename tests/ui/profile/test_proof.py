@@ -18,7 +18,6 @@ from vitprof.ui.profile.proof import NEXT
 DEVICE = "simulated:5,0"
 
 
-@pytest.mark.slow
 def test_a_press_runs_both_jobs_in_turns_and_a_demonstration_does_it_by_itself(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,7 +50,6 @@ def test_a_press_runs_both_jobs_in_turns_and_a_demonstration_does_it_by_itself(
     assert [t.spec.of_run for t in list_tournaments(store)] == [other, run_id]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("waits", "status", "words"),
     [

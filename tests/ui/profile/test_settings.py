@@ -58,7 +58,6 @@ def keys(at: AppTest) -> set[str]:
     return {w.key.removeprefix("set-") for w in widgets}
 
 
-@pytest.mark.slow
 def test_each_strategy_shows_its_knobs_and_runs_as_it_stands_in_the_registry() -> None:
     """All in one session, so that nothing of one strategy stays behind in the next."""
     dataset = "digits"
@@ -142,7 +141,6 @@ def test_parts_bring_their_settings_along_also_from_the_url() -> None:
     assert at.button(key="run-button").disabled
 
 
-@pytest.mark.slow
 def test_what_cannot_be_in_the_url_is_named_and_put_back() -> None:
     wrong = dict.fromkeys(RUN_BOUNDS, str(10**12)) | dict.fromkeys(PARTS, "tape")
     at = form(dataset="photos", strategy="slow-drive", **wrong)

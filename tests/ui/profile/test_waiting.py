@@ -47,7 +47,6 @@ def test_a_queued_run_has_a_place_and_is_cancelled_or_begins(
     assert shown(next_one.run()) == {"stop-button"}
 
 
-@pytest.mark.slow
 def test_a_job_of_another_program_is_named_and_may_be_passed(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +99,6 @@ def test_a_disturbed_run_is_repeated_when_quiet(
     assert (begun, address(at)["run"]) == ([store.run(run_id).config], str(again))
 
 
-@pytest.mark.slow
 def test_a_start_shows_its_phases_until_there_is_a_step(store: RunStore) -> None:
     run_id = add_run(store, n=0, status="running")
     store.update_run(run_id, stage="preparing", phases=[Phase("startup", 102.0, 102.4)])

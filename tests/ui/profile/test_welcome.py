@@ -44,7 +44,6 @@ def submitted(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> list[RunConfi
     return asked
 
 
-@pytest.mark.slow
 def test_one_click_shows_a_starved_gpu_or_runs_what_is_in_the_sidebar(
     submitted: list[RunConfig],
 ) -> None:
@@ -114,7 +113,7 @@ def test_a_run_that_begins_in_a_console_is_shown(
     assert address(at)["run"] == str(run_id), "a reload shows it again"
 
 
-@pytest.mark.slow
+@pytest.mark.measured
 def test_the_example_is_watched_as_ones_own(
     store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
