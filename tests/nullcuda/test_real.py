@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from tests import ROOT
 from tests.watch.watching import Host
 
@@ -17,6 +19,7 @@ NAMES = (
 )
 
 
+@pytest.mark.measured
 def test_copies_on_a_gpu(forks: Host, tmp_path: Path) -> None:
     words = ["-q", "-n", "0", "-m", "gpu", "-k", NAMES, *(str(ROOT / name) for name in FILES)]
     words.append(

@@ -99,6 +99,7 @@ def test_a_starved_run_idles_as_long_as_the_device_says(
     )
 
 
+@pytest.mark.measured
 def test_bubbles_between_launches_are_told_from_kernels(forks: Host, home: str) -> None:
     """Steps behind gates measure what kernels take; what is left of compute is idle time, as the device says."""
     settings = {"transfer": "blocking", "batch_size": 20, "warmup_steps": 10, "steps": 60}
@@ -114,6 +115,7 @@ def test_bubbles_between_launches_are_told_from_kernels(forks: Host, home: str) 
     assert steps["launch_idle_s"].min() > 0
 
 
+@pytest.mark.measured
 def test_what_keeps_python_from_launching_is_measured(forks: Host, home: str) -> None:
     (run,) = trained(forks, home, {"steps": 12}, env={}, asleep_s=0.001)
     assert 0.5 < run["facts"]["held_up_frac"] < 1

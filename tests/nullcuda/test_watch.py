@@ -12,12 +12,12 @@ from benchmarks.watch_matrix import BUSY, CASES, FRAMEWORKS, STARVED, run, wrong
 from tests.nullcuda import N_BATCHES
 from tests.watch.watching import Host
 
+pytestmark = pytest.mark.measured
 HELD = math.inf
 """Compute is held by what the device worked; beside the span of its kernels, which a slow host stretches by up to 4
 points, it is in docs/gpu.md. Exposed waits are the device's own, within `POINTS` of `benchmarks.watch_matrix`."""
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_starved_gpu(host: Host, framework: str) -> None:
     """20 ms of waiting for 2 ms of work: the GPU idles as long as batches are made, but for work at the same time."""
@@ -27,7 +27,6 @@ def test_a_starved_gpu(host: Host, framework: str) -> None:
     assert seen.steps["compute_s"].min() > 0.0019
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize(
     "framework", [name for name, how in FRAMEWORKS.items() if not how and name != "quickstart"]
 )
@@ -83,7 +82,6 @@ def test_work_in_another_stream_and_in_graphs(host: Host, script: str, case: str
     assert not wrong(case, seen)
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize(
     "how", [{}, {"how": "joined"}, {"how": "after"}, {"beside_s": 0.03}], ids=repr
 )
@@ -137,7 +135,6 @@ def test_what_comes_after_the_optimizer_is_no_step(host: Host, how: dict[str, fl
     assert "the time goes into the model" not in verdict.sentence
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize(("case", "ppm"), [("starved", -100), ("busy", 100)])
 def test_the_clock_of_the_device_may_drift(host: Host, case: str, ppm: int) -> None:
     assert not wrong(

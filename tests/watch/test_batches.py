@@ -22,6 +22,7 @@ from vitprof.watch.watcher import Watcher
 
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.measured,
     pytest.mark.skipif(
         not torch.cuda.is_available(), reason="needs a CUDA device: torch sees none here"
     ),

@@ -92,6 +92,7 @@ def test_losses_are_the_same_and_batches_waits_and_checks_are_where_they_belong(
         ).any()
 
 
+@pytest.mark.measured
 def test_each_stall_is_in_its_stage(in_the_loop: Told, framework: str) -> None:
     """Beside how long it really took: within 10% or 0.3 ms, half of the time, and never less. What comes after a stall,
     0.1 ms where a core has slept, is transforming and collating, too."""

@@ -76,6 +76,7 @@ def test_a_framework(host: Host, framework: str) -> None:
     check(host, f"by_{framework}")
 
 
+@pytest.mark.measured
 @pytest.mark.frameworks
 def test_ray_train(tmp_path: Path) -> None:
     """It kills the process that has trained: the run is partly watched, with all of its steps."""

@@ -60,10 +60,14 @@ def test_every_training_step_is_told_and_its_wait_is_idle_time_and_its_body_comp
     assert np.allclose(ends[1:8] - ends[:7], steps["step_s"][1:8]), (
         "nothing between two steps of an epoch is left out"
     )
-    own = (steps["gap_s"] - steps["data_wait_s"])[
-        1:
-    ]  # the first gap begins with the watching, after `iter(loader)`
+    # the first gap begins with the watching, after `iter(loader)`
+    own = (steps["gap_s"] - steps["data_wait_s"])[1:]
     assert own.min() > -1e-6
+
+
+@pytest.mark.measured
+def test_nothing_but_the_wait_is_between_the_work_on_two_batches(in_the_loop: Told) -> None:
+    own = (in_the_loop.steps["gap_s"] - in_the_loop.steps["data_wait_s"])[1:]
     assert np.median(own) < 0.001
 
 
@@ -111,6 +115,7 @@ def transforms(told: Told) -> dict[str, dict[str, float]]:
     return dict(told.facts()["transforms"])
 
 
+@pytest.mark.measured
 def test_each_transform_of_the_train_loader_is_told(in_the_loop: Told) -> None:
     """Past the warm-up; the check's Compose has the same transforms, and is none of it."""
     found = transforms(in_the_loop)
@@ -127,6 +132,7 @@ def test_each_transform_of_the_train_loader_is_told(in_the_loop: Told) -> None:
     assert found["Compose"]["s_per_sample"] < 0.001
 
 
+@pytest.mark.measured
 def test_transforms_of_the_second_kind(host: Host) -> None:
     plain, told = host.run(samples="Augmented", watched=False), host.run(samples="Augmented")
     assert told.returned == plain.returned
@@ -272,6 +278,7 @@ def test_waits_are_those_of_the_thread_that_trains(host: Host, how: str) -> None
         assert -0.12 < measured - own < (0.12 if how == "future" else 0.03)
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize(
     "script",
     [
@@ -335,6 +342,7 @@ def test_of_two_threads_that_train_one_is_watched_and_there_is_no_verdict(
     assert not verdict.advice
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize(
     ("script", "never_plain"),
     [
@@ -390,6 +398,7 @@ def test_steps_without_a_loader_after_those_with_one(
         )
 
 
+@pytest.mark.measured
 def test_workers_that_begin_and_end_for_each_batch_are_waited_for(host: Host) -> None:
     told = host.ok("iterates_anew_for_each_batch")
     assert len(told.steps["step"]) == 16
@@ -407,6 +416,7 @@ def test_what_trains_is_watched_also_in_a_fork(host: Host, how: str) -> None:
     assert np.isfinite(told.steps["data_wait_s"]).all()
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize("kind", ["Opening", "Generating", "2xOpening", "new Opening"])
 def test_an_epoch_begins_with_all_of_the_wait_for_it(host: Host, kind: str) -> None:
     """The end of the workers before, and what a loader's own `__iter__` does: neither is work of the last step."""
