@@ -30,17 +30,10 @@ def test_scripts_are_whole_and_linted(tmp_path: Path) -> None:
         assert "vitprof" not in text.split('"""')[2]
         assert text.split('"""')[1].count("samples are stored before RandomResizedCrop") == 1
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
-    for command in (["check", "--select", "E,F,W,I,C4"], ["format", "--check"]):
-        words = [
-            sys.executable,
-            "-m",
-            "ruff",
-            *command,
-            "--isolated",
-            "--no-cache",
-            "--line-length",
-            "120",
-        ]
+    lint = ["check", "--select", "E,F,W,I,C4", "--line-length", "120"]
+    layout = ["format", "--check", "--line-length", "100"]
+    for command in (lint, layout):
+        words = [sys.executable, "-m", "ruff", *command, "--isolated", "--no-cache"]
         checked = subprocess.run(
             [*words, str(tmp_path)], check=False, capture_output=True, text=True
         )

@@ -11,9 +11,7 @@ from torchvision.datasets import ImageFolder
 
 from vitprof.export.code.scripts.array import *
 
-TRANSFER = (
-    "blocking"  # one of blocking, pinned, stream; of the labels: a GPU has the images already
-)
+TRANSFER = "blocking"  # one of blocking, pinned, stream; of labels: images are on the GPU
 AUGMENT = "crop"  # one of off, crop
 WORKERS = 2  # threads
 PREFETCH = 2  # batches kept ready
