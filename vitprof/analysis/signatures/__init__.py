@@ -1,4 +1,6 @@
-"""Signatures: patterns in a run that point at one cause, each found by its own rule and described in a sentence."""
+"""Signatures: patterns in a run that point at one cause, each found by its own rule and described
+in a sentence.
+"""
 
 import math
 from collections.abc import Callable
@@ -10,18 +12,23 @@ from vitprof.recording.verdict import Signature
 __all__ = ["RULES", "find_signatures"]
 
 RULES: tuple[Callable[[Trace], Signature | None], ...] = (
-    *(stalls.worker_period, stalls.slow_worker, stalls.epoch_start, resources.cold_to_warm),
-    *(
-        stalls.garbage_collection,
-        stalls.first_batch,
-        resources.memory_growth,
-        resources.other_programs,
-    ),
+    stalls.worker_period,
+    stalls.slow_worker,
+    stalls.epoch_start,
+    resources.cold_to_warm,
+    stalls.garbage_collection,
+    stalls.first_batch,
+    resources.memory_growth,
+    resources.other_programs,
 )
+"""Each takes a run and returns the pattern that it found, or None."""
 
 
 def find_signatures(trace: Trace) -> tuple[Signature, ...]:
-    """Returns all patterns found in a run, the costliest first; a rule without enough data finds nothing."""
+    """Returns all patterns found in a run, the costliest first; those that cost no time come last.
+
+    A rule without enough steps or telemetry finds nothing.
+    """
     if not len(trace.steps["step"]):
         return ()
     found = [signature for rule in RULES if (signature := rule(trace)) is not None]

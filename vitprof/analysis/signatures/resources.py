@@ -1,4 +1,6 @@
-"""Finds what the machine gives over a run: a page cache that fills, memory that grows, cores that others take."""
+"""Finds what the machine gives over a run: a page cache that fills, memory that grows, cores that
+others take.
+"""
 
 import math
 from collections.abc import Mapping
@@ -23,18 +25,26 @@ class OthersCpu:
     """The CPU that other programs used over the steady state; NaN where not known."""
 
     cores: float
-    """Mean, in cores, as it is shown and compared; slightly below 0 where machine and job are read a moment apart."""
+    """Mean, in cores: the figure that is shown, and by which runs are compared. A program that
+    takes two cores half of the time takes as much from a job as one that takes one core all the
+    time. May be slightly below 0: the machine and the job are read a moment apart."""
     lasting_cores: float
-    """Lower quartile, in cores: whether there is a lasting neighbour; a short burst raises the mean, but not this."""
+    """Lower quartile, in cores: in three quarters of the samples they took at least this. It says
+    whether there is a lasting neighbour: a short burst raises the mean, but not this."""
     machine_pct: float
-    """Median use of all cores together, the job's included, in percent: whether cores were left over."""
+    """Median use of all cores together, the job's included, in percent: whether cores were left
+    over."""
 
 
 def others_cpu(
     steps: arrays.Series, telemetry: arrays.Series, environment: Mapping[str, Any]
 ) -> OthersCpu:
-    """Returns what other programs used: the whole machine's use minus that of the job's processes. `telemetry` needs
-    t_s, cpu_pct and job_cpu_pct. Quartile and machine's use are NaN below `MIN_CPU_SAMPLES`.
+    """Returns what other programs used: the use of the whole machine minus that of the job's
+    processes.
+
+    `steps` needs t_start_s, epoch and warmup; `telemetry` t_s, cpu_pct and job_cpu_pct;
+    `environment` cpu_count. The quartile and the machine's use are NaN with fewer than
+    `MIN_CPU_SAMPLES`.
     """
     cores = float(environment.get("cpu_count") or math.nan)
     inside = steady.while_steady(steps, telemetry["t_s"])
@@ -62,37 +72,48 @@ def _lasts(found: OthersCpu, cores: float) -> bool:
 
 def free_cores(trace: steady.Trace) -> float:
     """Returns how many of the job's cores are idle while it trains; NaN if not known."""
-    idle = _cores(trace) * (1 - _others(trace).machine_pct / 100)
-    mine = float(trace.facts.get("job_cpu_count") or math.nan)
-    if not mine < _cores(trace):
+    machine_cores = _cores(trace)
+    idle = machine_cores * (1 - _others(trace).machine_pct / 100)
+    job_cores = float(trace.facts.get("job_cpu_count") or math.nan)
+    if not job_cores < machine_cores:
         return idle
     _, used_pct = trace.while_training("job_cpu_pct")
-    return min(idle, max(0.0, mine - arrays.mean(used_pct) / 100))
+    unused_by_job = max(0.0, job_cores - arrays.mean(used_pct) / 100)
+    return min(idle, unused_by_job)
 
 
 def saturated(trace: steady.Trace) -> bool:
-    """Returns whether other programs take CPU that the job would use: a good part of it, while all cores are busy."""
+    """Returns whether other programs take CPU that the job would use.
+
+    They do where they take a good part of it, while all cores are busy.
+    """
     found = _others(trace)
     return _lasts(found, _cores(trace)) and found.machine_pct >= thresholds.BUSY_PCT
 
 
 def waiting_frac(trace: steady.Trace) -> float:
-    """Returns the share of making a batch in which its thread neither used nor waited for a core; NaN if not known."""
-    if not (making := trace.facts.get("making")):
+    """Returns the share of making a batch in which its thread neither used nor waited for a core.
+
+    NaN if not known.
+    """
+    making = trace.facts.get("making")
+    if not making:
         return math.nan
-    of_job = (
-        _queued(trace) * trace.step_s * making["batches"]
-    )  # of older runs, or where a thread's is not counted
-    queued_s = [s for s in (making.get("queued_s"), of_job) if s is not None and math.isfinite(s)][
-        :1
-    ]
-    if not queued_s and not _others(trace).machine_pct < thresholds.BUSY_PCT:
-        return math.nan
-    return max(0.0, 1 - float((making["cpu_s"] + sum(queued_s)) / making["made_s"]))
+    queued_s = making.get("queued_s")
+    if queued_s is None or not math.isfinite(queued_s):
+        # an older run, or a system that does not count it for a thread: what the whole job waited
+        queued_s = _queued(trace) * trace.step_s * making["batches"]
+    if not math.isfinite(queued_s):
+        if not _others(trace).machine_pct < thresholds.BUSY_PCT:
+            return math.nan
+        queued_s = 0.0  # with cores left over nobody waits for one
+    return max(0.0, 1 - float((making["cpu_s"] + queued_s) / making["made_s"]))
 
 
 def _queued(trace: steady.Trace, column: str = "job_cpu_wait_pct") -> float:
-    """Returns how many threads of the job waited for a core, on average; NaN where that is not counted."""
+    """Returns how many threads of the job waited for a core, on average; NaN where that is not
+    counted.
+    """
     return arrays.mean(trace.while_training(column)[1]) / 100
 
 
@@ -101,29 +122,44 @@ class Contention:
     """The time that a run lost to other programs that keep the CPU busy."""
 
     waited_ms: float
-    """Milliseconds of a batch's idle time in which loading waited for a core; NaN if not known."""
+    """Milliseconds of each batch's idle time in which loading was ready to run but had no core. NaN
+    if the system does not count that, 0 if no other program took much."""
     of_training_too: bool
-    """Whether training on the CPU waited for cores as well: the idle share would not fall without other programs."""
+    """Whether training waited for cores as well, because the CPU trains: without the other programs
+    the device would idle the same share of a shorter time."""
 
     def inflates(self, idle_ms: float) -> bool:
-        """Returns whether that is a good part (`QUEUED_FRAC`) of `idle_ms`, the idle milliseconds a batch."""
+        """Returns whether that is a good part of `idle_ms`, the idle milliseconds a batch
+        (`QUEUED_FRAC`).
+        """
         return self.waited_ms > 0 and self.waited_ms >= thresholds.QUEUED_FRAC * idle_ms
 
     def idle_frac_without(self, idle_ms: float, step_ms: float) -> float:
-        """Returns the idle share of a step if other programs had not taken the cores that loading waited for."""
+        """Returns the idle share of a step if other programs had not taken the cores that loading
+        waited for.
+        """
         return max(0.0, (idle_ms - self.waited_ms) / (step_ms - self.waited_ms))
 
 
 def find_contention(trace: steady.Trace, idle_ms: float, *, on_cpu: bool) -> Contention:
-    """Returns what others cost of `idle_ms` a batch; a batch's wait is one worker's share. `on_cpu`: the CPU trains."""
+    """Returns what other programs cost of `idle_ms`, the idle milliseconds a batch.
+
+    `on_cpu`: the CPU trains.
+
+    Workers wait concurrently, so a batch's wait is one worker's share of the total.
+    """
     if not saturated(trace):
         return Contention(0.0, on_cpu)
     config = trace.config
     column = "job_cpu_wait_pct"
     if config.workers and LOADERS[config.loader or ""].made_by == "processes":
-        column = "workers_cpu_wait_pct"  # what the loop's own process waits costs little: it waits for them
-    makers = 1 if loading.synchronous(config) else max(1, config.workers or 1)
-    return Contention(min(_queued(trace, column) * trace.step_s * 1e3 / makers, idle_ms), on_cpu)
+        # what the loop's own process waits for cores costs little: it waits for the workers
+        column = "workers_cpu_wait_pct"
+    makers = max(1, config.workers or 1)
+    if loading.synchronous(config):
+        makers = 1
+    waited_ms = _queued(trace, column) * trace.step_s * 1e3 / makers
+    return Contention(min(waited_ms, idle_ms), on_cpu)
 
 
 def other_programs(trace: steady.Trace) -> Signature | None:
@@ -134,19 +170,23 @@ def other_programs(trace: steady.Trace) -> Signature | None:
     if not _lasts(found, cores):
         return None
     full = found.machine_pct >= thresholds.BUSY_PCT
-    effect = "Cores are still free: the job need not wait for one, though it may run slower."
-    if full and queued < thresholds.OTHERS_CORES_FRAC:
+    if not full:
+        effect = "Cores are still free: the job need not wait for one, though it may run slower."
+    elif queued < thresholds.OTHERS_CORES_FRAC:
         effect = "All cores are busy, but the job hardly waits for one."
-    elif full:
-        waits = "" if math.isnan(queued) else ", and the job waits for cores"
-        effect = f"All cores are busy{waits}: end those programs and measure again."
+    elif math.isnan(queued):
+        effect = "All cores are busy: end those programs and measure again."
+    else:
+        effect = (
+            "All cores are busy, and the job waits for cores: end those programs and measure again."
+        )
     taken = f"{number(found.cores)} of the {cores:.0f} cores ({percent(found.cores / cores)})"
     evidence = {
         "others_cores": found.cores,
         "others_cores_lasting": found.lasting_cores,
         "cores": cores,
+        "machine_cpu_pct": found.machine_pct,
     }
-    evidence |= {"machine_cpu_pct": found.machine_pct}
     source = "psutil: use of all cores minus that of the job's processes"
     return Signature(
         "other-programs",
@@ -159,34 +199,40 @@ def other_programs(trace: steady.Trace) -> Signature | None:
 
 
 FASTER_EPOCH = 2.0
-"""Least ratio of cold to warm read times. Measured: 4.5 to 14; slow drifts exceed 1.5 by chance."""
+"""Cold reads take at least this many times as long as warm ones. Measured: 4.5 to 14 times. A
+margin of 1.5, which is enough for wall time on a noisy machine, is exceeded by chance where times
+drift slowly (2 of 1,200 synthetic traces)."""
 FALLING_TREND = -0.5
-"""Rank correlation of read time with time, within a pass, below which reads get faster; standard error at 40: 0.16."""
+"""Rank correlation of read time with time, within one pass, below which reads get faster. At 40
+steps of noise its standard error is 0.16."""
 MIN_TREND_STEPS = 40
 MIN_MEMORY_SAMPLES = 40
 MIN_SPAN_S = 60.0
-"""Growth is reported for a minute, so a minute must be seen; starting workers and filling queues take seconds."""
+"""Growth is reported for a minute, so a minute must be seen. Starting workers and filling queues
+take seconds."""
 MIN_GROWTH_BYTES = 64 * 2**20
 """Growth in a run below which nothing is reported: allocators and queues take as much."""
 MIN_GROWTH_PER_H = 0.1
-"""Growth in an hour, of the job's memory, below which nothing is reported: 3.4 times its memory in a day."""
+"""Growth in an hour, as a share of the job's memory, below which nothing is reported. A job that
+grows by less runs for a day in 3.4 times its memory."""
 T_95 = 2.1
 """Student's t for a 95% interval over 20 blocks."""
 
 
 def cold_to_warm(trace: steady.Trace) -> Signature | None:
-    """Finds reads (or waits) that get faster after the first pass, or within it: the page cache fills."""
-    if (
-        trace.n_steady < thresholds.MIN_STEPS
-        or _access(trace) == "memory"
-        or trace.config.location == "ram-disk"
-    ):
+    """Finds reads (or waits, where the loader cannot tell) that get faster after the first pass, or
+    within it.
+
+    The first pass reads the drive, later ones the system's page cache.
+    """
+    from_memory = _access(trace) == "memory" or trace.config.location == "ram-disk"
+    if from_memory or trace.n_steady < thresholds.MIN_STEPS:
         return None
-    read = arrays.column(trace.steps, "read_s")
-    read_known = bool(np.isfinite(read[trace.steady]).any())
-    value = (read if read_known else trace.steps["data_wait_s"]) / np.maximum(
-        trace.steps["samples"], 1
-    )
+    read_s = arrays.column(trace.steps, "read_s")
+    read_known = bool(np.isfinite(read_s[trace.steady]).any())
+    if not read_known:
+        read_s = trace.steps["data_wait_s"]
+    value = read_s / np.maximum(trace.steps["samples"], 1)
     usable = trace.steady & np.isfinite(value)
     epoch = trace.steps["epoch"]
     samples = trace.steps["samples"]
@@ -212,25 +258,34 @@ def cold_to_warm(trace: steady.Trace) -> Signature | None:
     if not (clear and cold >= FASTER_EPOCH * warm and cost >= thresholds.MIN_COST_FRAC * step):
         return None
     what = "Reading a batch" if read_known else "The wait for a batch"
-    when = (
-        "at first, {} towards the end of the same pass"
-        if within
-        else "in the first epoch, {} in later ones"
-    )
+    if within:
+        when = f"at first, {seconds(warm * batch)} towards the end of the same pass"
+    else:
+        when = f"in the first epoch, {seconds(warm * batch)} in later ones"
     sentence = (
-        f"{what} took {seconds(cold * batch)} {when.format(seconds(warm * batch))}: the first pass reads the drive, "
-        "after that the files are in the system's page cache. Steady figures mix both; page_cache=warm or "
-        "page_cache=cold measures one of them."
+        f"{what} took {seconds(cold * batch)} {when}: the first pass reads the drive, "
+        "after that the files are in the system's page cache. Steady figures mix both; "
+        "page_cache=warm or page_cache=cold measures one of them."
     )
     faster = cold / warm if warm > 0 else math.nan
-    evidence = {"cold_s": cold * batch, "warm_s": warm * batch, "times_faster": faster}
-    evidence |= {"within_first_epoch": float(within), "read_measured": float(read_known)}
+    evidence = {
+        "cold_s": cold * batch,
+        "warm_s": warm * batch,
+        "times_faster": faster,
+        "within_first_epoch": float(within),
+        "read_measured": float(read_known),
+    }
     source = "Measured here: a cold read takes 4.5 to 14 times a warm one; Mohan et al., VLDB 2021 (fetch stalls)"
     return Signature("cold-to-warm", sentence, cost, cost / step, evidence, source)
 
 
 def memory_growth(trace: steady.Trace) -> Signature | None:
-    """Finds memory of the job that grows steadily, as of lists that forked workers share (pytorch issue 13246)."""
+    """Finds memory of the job that grows steadily while it trains.
+
+    A list of Python objects that forked workers share is copied page by page (copy-on-write) as
+    they count references to it (pytorch issue 13246). Anything that keeps tensors alive looks the
+    same.
+    """
     t, rss = trace.while_training("job_rss_bytes")
     if _access(trace) == "mapping":  # pages of the file count until all of it has been touched
         whole = np.flatnonzero(trace.first)
@@ -253,26 +308,26 @@ def memory_growth(trace: steady.Trace) -> Signature | None:
     if low * 3600 < MIN_GROWTH_PER_H * usual or low < slope / 2:
         return None
     total = trace.facts.get("memory_bytes")
-    left_s = (float(total) - float(rss[-1])) / slope if total else math.nan
-    full = (
-        f" At this rate the machine's {size(float(total))} are full in {seconds(left_s)}."
-        if total
-        else ""
-    )
+    full_in_s = math.nan
+    full = ""
+    if total:
+        full_in_s = (float(total) - float(rss[-1])) / slope
+        full = f" At this rate the machine's {size(float(total))} are full in {seconds(full_in_s)}."
     if trace.config.loader == "dataloader" and (trace.config.workers or 0) > 0:
         shared = "Workers that share Python lists with the main process copy them as they read them"
         full += f" {shared}; arrays are not copied."
     sentence = (
-        f"The job's memory grows by {size(slope * 60)} a minute ({size(low * 60)} to {size(high * 60)}), {size(grown)} "
-        f"so far, and does not level off.{full}"
+        f"The job's memory grows by {size(slope * 60)} a minute ({size(low * 60)} to "
+        f"{size(high * 60)}), {size(grown)} so far, and does not level off.{full}"
     )
     evidence = {
         "bytes_per_s": slope,
         "bytes_per_s_low": low,
         "bytes_per_s_high": high,
         "grown_bytes": grown,
+        "full_in_s": full_in_s,
+        "n_samples": len(t),
     }
-    evidence |= {"full_in_s": left_s, "n_samples": len(t)}
     source = (
         "pytorch issue 13246 (copy-on-write of reference counts); least squares over block means"
     )
@@ -280,6 +335,9 @@ def memory_growth(trace: steady.Trace) -> Signature | None:
 
 
 def _access(trace: steady.Trace) -> str:
+    """Returns how the run's storage is read (`StoragePart.access`); "" where it is not one of
+    vitprof's.
+    """
     storage = STORAGES.get(trace.config.storage or "")
     return storage.access if storage is not None else ""
 
@@ -289,12 +347,14 @@ def _rank_correlation(values: arrays.Floats) -> float:
 
 
 def _slope(t: arrays.Floats, values: arrays.Floats) -> tuple[float, float, float]:
-    """Returns the least-squares slope and its 95% interval, over 20 means of blocks of neighbours."""
+    """Returns the least-squares slope and its 95% interval, over 20 block means.
+
+    Neighbouring samples are not independent.
+    """
     blocks = min(20, len(t))
-    x, y = (
-        arrays.block_sums(each, blocks) / arrays.block_sums(np.ones(len(t)), blocks)
-        for each in (t, values)
-    )
+    of_a_block = arrays.block_sums(np.ones(len(t)), blocks)
+    x = arrays.block_sums(t, blocks) / of_a_block
+    y = arrays.block_sums(values, blocks) / of_a_block
     x = x - x.mean()
     slope = float((x * y).sum() / (x * x).sum())
     residual = y - y.mean() - slope * x

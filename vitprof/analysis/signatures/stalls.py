@@ -1,4 +1,7 @@
-"""Finds steps that stall in a pattern: with the workers, at epoch starts, by the garbage collector."""
+"""Finds steps that stall in a pattern: with the workers, at epoch starts, by the garbage collector.
+
+Workers deliver in order, so the slowest one sets the pace.
+"""
 
 import math
 
@@ -14,20 +17,28 @@ from vitprof.recording.verdict import Signature
 MIN_PERIODS = 6
 """Rounds of all workers that a run needs for an autocorrelation at that lag."""
 MIN_CORRELATION = 0.4
-"""Least autocorrelation at the period, or 4 standard errors: 1/sqrt(n) for white noise (Bartlett 1946), 0.22 at 20."""
+"""Least autocorrelation at the period. White noise has a standard error of 1/sqrt(n) (Bartlett
+1946): 0.22 at 20 steps. Four standard errors are required if that is more."""
 RATE_MARGIN = 0.15
-"""By how much the period must beat every lag that is not a multiple of it: slow drifts correlate at all lags alike."""
+"""By how much the period must beat every lag that is not a multiple of it: slow drifts correlate at
+all lags alike."""
 SLOWER_RATIO = 1.25
-"""Least ratio of a slow worker's time to the others': 200 traces of equal workers with 20% noise stay below (tests)."""
+"""A slow worker takes at least this many times as long as the others. Of equally fast workers on a
+busy machine the slowest median of 8 or more batches stays below (tests: 200 traces with 20%
+noise)."""
 MIN_BATCHES = 8
 """Batches that each worker must have made."""
 SLOW_WORKER_Z = 5.0
-"""Robust z-score; Iglewicz and Hoaglin (1993) advise 3.5 for one value, and here the worst of several is tested."""
+"""Robust z-score of the slow worker. Iglewicz and Hoaglin (1993) advise 3.5 for one value; here the
+worst of several is tested."""
 
 
 def worker_period(trace: Trace) -> Signature | None:
-    """Finds a stall at every num_workers-th batch: workers start together and take equally long, so the loop takes one
-    ready batch after the other, then waits (pytorch issues 19836 and 20687). DataLoader(in_order=True) keeps the order.
+    """Finds a stall at every num_workers-th batch.
+
+    Workers start together and take equally long, so their batches are ready together; the loop
+    takes one after the other and then waits for the next round (pytorch issues 19836 and 20687).
+    DataLoader(in_order=True) keeps the order.
     """
     workers = trace.config.workers or 0
     wait = trace.wait_s
@@ -41,9 +52,9 @@ def worker_period(trace: Trace) -> Signature | None:
     needed = max(MIN_CORRELATION, 4 / math.sqrt(usable.sum()))
     if not (at[workers] > needed and at[workers] > others + RATE_MARGIN):
         return None
-    place = (
-        np.arange(len(wait)) - np.maximum.accumulate(np.where(trace.first, np.arange(len(wait)), 0))
-    ) % workers
+    at_step = np.arange(len(wait))
+    begin_of_epoch = np.maximum.accumulate(np.where(trace.first, at_step, 0))
+    place = (at_step - begin_of_epoch) % workers
     folded = np.array([mean(wait[usable & (place == i)]) for i in range(workers)])
     stall = int(np.argmax(folded))
     stall_s = float(folded[stall])
@@ -52,67 +63,76 @@ def worker_period(trace: Trace) -> Signature | None:
     if not cost >= MIN_COST_FRAC * trace.step_s:
         return None
     sentence = (
-        f"Every {ordinal(workers)} batch stalls: {seconds(stall_s)} of waiting against {seconds(others_s)} for the "
-        f"others. The {workers} workers deliver in order and finish together, so the loop takes one round and waits "
-        "for the next: together they are slower than the training."
+        f"Every {ordinal(workers)} batch stalls: {seconds(stall_s)} of waiting against "
+        f"{seconds(others_s)} for the others. The {workers} workers deliver in order and finish "
+        "together, so the loop takes one round and waits for the next: together they are slower "
+        "than the training."
     )
     evidence = {
         "period_steps": workers,
         "autocorrelation": at[workers],
         "stall_s": stall_s,
         "other_wait_s": others_s,
+        "n_steps": int(usable.sum()),
     }
-    evidence |= {"n_steps": int(usable.sum())}
     source = "PyTorch DataLoader, in_order=True; pytorch issues 19836, 20687 and 105203"
     return Signature("worker-period", sentence, cost, cost / trace.step_s, evidence, source)
 
 
 def slow_worker(trace: Trace) -> Signature | None:
-    """Finds one worker slower than the others: batches come in order (pytorch issue 105203)."""
+    """Finds one worker that takes longer than the others for batches of the same size.
+
+    Batches are delivered in order, so the loop waits for it (pytorch issue 105203).
+    """
     worker = column(trace.steps, "worker")
     samples = np.maximum(trace.steps["samples"], 1)
     made = (column(trace.steps, "made_end_s") - column(trace.steps, "made_start_s")) / samples
     known = trace.steady & np.isfinite(worker) & np.isfinite(made)
     names = np.unique(worker[known])
-    of = [made[known & (worker == name)] for name in names]
-    if (
-        len(names) < 2
-        or known.sum() < MIN_STEPS
-        or min(len(batches) for batches in of) < MIN_BATCHES
-    ):
+    by_worker = [made[known & (worker == name)] for name in names]
+    if len(names) < 2 or known.sum() < MIN_STEPS:
         return None
-    medians = np.array([median(batches) for batches in of])
+    if min(len(batches) for batches in by_worker) < MIN_BATCHES:
+        return None
+    medians = np.array([median(batches) for batches in by_worker])
     worst = int(np.argmax(medians))
     rest = np.delete(medians, worst)
     usual = median(rest)
     slower = float(medians[worst]) / usual if usual > 0 else math.nan
     if not (slower >= SLOWER_RATIO and rest.max() < usual * SLOWER_RATIO):
         return None
-    # of a median: about 1.25 standard errors of a mean
-    error = 1.25 * float(np.median([spread(batches) for batches in of])) / math.sqrt(len(of[worst]))
+    typical_spread = float(np.median([spread(batches) for batches in by_worker]))
+    # the standard error of a median is about 1.25 times that of a mean
+    error = 1.25 * typical_spread / math.sqrt(len(by_worker[worst]))
     if not medians[worst] - usual >= SLOW_WORKER_Z * error:
         return None
     batch = mean(samples[known])
-    cost = min(float(medians[worst] - usual) * batch / len(names), mean(trace.wait_s[trace.steady]))
+    excess_s = float(medians[worst] - usual) * batch / len(names)
+    cost = min(excess_s, mean(trace.wait_s[trace.steady]))
     made_s = float(medians[worst]) * batch
     others_s = usual * batch
+    others = str(len(names) - 1) if len(names) > 2 else "one"
     sentence = (
         f"Worker {names[worst]:.0f} takes {slower:.2g} times as long for a batch as the other "
-        f"{len(names) - 1 if len(names) > 2 else 'one'} ({seconds(made_s)} against {seconds(others_s)}). Batches come "
-        "in order, so all wait for it: look for a program that shares its core, or samples that only it gets."
+        f"{others} ({seconds(made_s)} against {seconds(others_s)}). Batches come "
+        "in order, so all wait for it: look for a program that shares its core, or samples that "
+        "only it gets."
     )
     evidence = {
         "worker": float(names[worst]),
         "times_slower": slower,
         "made_s": made_s,
         "others_made_s": others_s,
+        "n_batches": len(by_worker[worst]),
     }
-    evidence |= {"n_batches": len(of[worst])}
     source = "medians and MAD (Iglewicz and Hoaglin 1993); pytorch issue 105203"
     return Signature("slow-worker", sentence, cost, cost / trace.step_s, evidence, source)
 
 
 def _correlation(values: Floats, usable: Mask, epoch: Floats, lag: int) -> float:
+    """Returns the Pearson correlation of values with those `lag` steps later in the epoch; 0 with
+    too few pairs.
+    """
     pairs = usable[:-lag] & usable[lag:] & (epoch[:-lag] == epoch[lag:])
     if pairs.sum() < MIN_STEPS / 2:
         return 0.0
@@ -123,23 +143,33 @@ def _correlation(values: Floats, usable: Mask, epoch: Floats, lag: int) -> float
 
 
 SPIKE_Z = 8.0
-"""Robust z-score of a spike: above the 3.5 of Iglewicz and Hoaglin (1993), for hundreds of steps with long tails."""
+"""Robust z-score of a spike. Iglewicz and Hoaglin (1993) advise 3.5; it is higher here because
+hundreds of steps are tested and their times have long tails."""
 FIRST_BATCH_S = 0.5
-"""Seconds below which a first batch is not reported; to fork 2 workers takes 0.03 of spawning them (measured)."""
+"""Seconds below which a first batch is not reported: forking 2 workers takes 0.03 of the time that
+spawning them takes (measured)."""
 FIRST_BATCH_TIMES = 10.0
 """Steps that it must cost as well: the time of fewer is soon made up for."""
 FEW_STEPS = 2
-"""Fewer steps of an epoch: an iteration is begun for each batch."""
+"""With fewer steps in an epoch an iteration is begun for each batch."""
 FEW_EPOCHS = 3
+"""With fewer epoch starts the longest stall of all steps is the measure, not the 99th
+percentile."""
 MIN_SPIKES = 6
 MAX_SPACING_VARIATION = 0.2
-"""Coefficient of variation of the steps between spikes: 1 at random (exponential), nearly 0 for CPython's counter."""
+"""Coefficient of variation of the steps between spikes. Spikes at random have 1 (exponential
+waiting times); a counter that triggers at a threshold, as CPython's collector does, has nearly
+0."""
 SPIKE_STEP_FRAC = 0.2
-"""A spike costs at least this share of a step: a full collection was measured to take 63 to 220 ms."""
+"""A spike costs at least this share of a step: a full collection was measured to take 63 to 220
+ms."""
 
 
 def first_batch(trace: Trace) -> Signature | None:
-    """Finds a first batch that costs far more than the others: workers start and import, files open, caches fill."""
+    """Finds a first batch of the run that costs far more than the others.
+
+    Workers start and import, files are opened, caches fill.
+    """
     if trace.n_steady < MIN_STEPS:
         return None
     wait = float(trace.steps["data_wait_s"][0])
@@ -153,11 +183,12 @@ def first_batch(trace: Trace) -> Signature | None:
     cause = "opening the storage and its first reads"
     if workers and trace.config.loader == "dataloader":
         cause = f"starting {workers} worker process{'es' if workers > 1 else ''}"
-        cause += f" by {method} (fork is the fastest)" if method in ("spawn", "forkserver") else ""
+        if method in ("spawn", "forkserver"):
+            cause += f" by {method} (fork is the fastest)"
     n = len(trace.steps["step"])
     sentence = (
-        f"The first batch took {seconds(wait)}, a later one {seconds(usual)}: {cause}. It is the run's start-up, which "
-        "no figure of training has in it; it makes short trials look slower."
+        f"The first batch took {seconds(wait)}, a later one {seconds(usual)}: {cause}. It is the "
+        "run's start-up, which no figure of training has in it; it makes short trials look slower."
     )
     evidence = {"first_batch_s": wait, "usual_wait_s": usual, "n_steps": n}
     source = "Measured here: fork starts workers in 0.03 of the time that spawn takes"
@@ -165,7 +196,10 @@ def first_batch(trace: Trace) -> Signature | None:
 
 
 def epoch_start(trace: Trace) -> Signature | None:
-    """Finds first batches of later epochs that cost far more than others: workers start again, or queues are empty."""
+    """Finds first batches of later epochs that cost far more than other batches.
+
+    Workers start again, or queues are empty.
+    """
     later = np.flatnonzero(trace.first)[1:]
     if not len(later) or trace.n_steady < MIN_STEPS:
         return None
@@ -180,24 +214,30 @@ def epoch_start(trace: Trace) -> Signature | None:
         other = "making a batch"
     restart = median(wait[later])
     excess = restart - usual
-    epoch_s = steps_of_an_epoch * trace.step_s + (0.0 if for_each_batch else excess)
+    epoch_s = steps_of_an_epoch * trace.step_s
+    if not for_each_batch:
+        epoch_s += excess
     if not excess >= MIN_COST_FRAC * epoch_s:
         return None
-    # a few restarts may be stalls like any other: they must be longer than all of those
-    usual_stall = float(np.percentile(wait[trace.steady], 100 if len(later) < FEW_EPOCHS else 99))
-    if not for_each_batch and not (
-        restart > usual_stall and excess > SPIKE_Z * spread(wait[trace.steady])
-    ):
-        return None
+    if not for_each_batch:
+        # a few restarts may be stalls like any other: they must be longer than all of those
+        percentile = 100 if len(later) < FEW_EPOCHS else 99
+        usual_stall = float(np.percentile(wait[trace.steady], percentile))
+        if not (restart > usual_stall and excess > SPIKE_Z * spread(wait[trace.steady])):
+            return None
     why = "Nothing is loaded ahead across the end of an epoch, so the queue is empty."
     if (trace.config.workers or 0) > 0 and trace.config.persistent_workers is False:
         why = "The worker processes end with each epoch and are started again (persistent_workers is off)."
     sentence = (
-        f"Each epoch begins with a wait of {seconds(restart)} (median of {len(later)}; {other}: {seconds(usual)}), "
-        f"{percent(excess / epoch_s)} of an epoch. {why}"
+        f"Each epoch begins with a wait of {seconds(restart)} (median of {len(later)}; {other}: "
+        f"{seconds(usual)}), {percent(excess / epoch_s)} of an epoch. {why}"
     )
-    evidence = {"epoch_start_s": restart, "usual_wait_s": usual, "n_epochs": len(later)}
-    evidence |= {"steps_of_an_epoch": steps_of_an_epoch}
+    evidence = {
+        "epoch_start_s": restart,
+        "usual_wait_s": usual,
+        "n_epochs": len(later),
+        "steps_of_an_epoch": steps_of_an_epoch,
+    }
     source = "PyTorch issue 15849 (persistent_workers); measured here: 0.2x with persistent workers"
     return Signature(
         "epoch-start", sentence, excess / steps_of_an_epoch, excess / epoch_s, evidence, source
@@ -205,27 +245,28 @@ def epoch_start(trace: Trace) -> Signature | None:
 
 
 def garbage_collection(trace: Trace) -> Signature | None:
-    """Finds lone spikes in the host's part of a step, evenly spaced and outside the data wait: CPython's collector
-    stops the thread after as many objects each time. Large trainers schedule it (torchtitan pull request 148).
+    """Finds lone spikes in the host's part of a step, evenly spaced and outside the data wait.
+
+    CPython's collector stops the thread whenever enough objects were made, so after about the same
+    number of steps each time. Large trainers switch it off and collect on a schedule (torchtitan
+    pull request 148).
     """
     host = column(trace.steps, "host_s")
-    ends_epoch = np.append(
-        trace.first[1:], True
-    )  # workers end there, and scripts validate and save
+    # at the end of an epoch workers end, and scripts validate and save
+    ends_epoch = np.append(trace.first[1:], True)
     known = trace.steady & np.isfinite(host) & ~ends_epoch
     if known.sum() < MIN_STEPS:
         return None
     usual = median(host[known])
-    spikes = known & (
-        host - usual > max(SPIKE_STEP_FRAC * trace.step_s, SPIKE_Z * spread(host[known]))
-    )
+    least_spike_s = max(SPIKE_STEP_FRAC * trace.step_s, SPIKE_Z * spread(host[known]))
+    spikes = known & (host - usual > least_spike_s)
     at = np.flatnonzero(spikes)
     if len(at) < MIN_SPIKES or len(at) > known.sum() / 4:
         return None
-    alone = np.diff(at)
-    period = mean(alone.astype(float))
-    uneven = float(alone.std())
-    if alone.min() < 2 or uneven > MAX_SPACING_VARIATION * period:
+    spacing = np.diff(at)
+    period = mean(spacing.astype(float))
+    uneven = float(spacing.std())
+    if spacing.min() < 2 or uneven > MAX_SPACING_VARIATION * period:
         return None
     wait = trace.steps["data_wait_s"]
     waits = wait[spikes] - median(wait[known])
@@ -233,18 +274,18 @@ def garbage_collection(trace: Trace) -> Signature | None:
     if mean(waits) > excess / 4:  # the data come late in the same steps: not the collector
         return None
     cost = excess * len(at) / float(known.sum())
-    own = "logging or saving every so many steps looks like this, and so does Python's garbage collector"
-    looks = (
-        own
-        if own_script.is_own_script(trace.config)
-        else "this is what Python's garbage collector looks like"
-    )
+    looks = "this is what Python's garbage collector looks like"
+    if own_script.is_own_script(trace.config):
+        looks = (
+            "logging or saving every so many steps looks like this, and so does Python's garbage "
+            "collector"
+        )
     if not cost >= MIN_COST_FRAC * trace.step_s:
         return None
     sentence = (
-        f"About every {number(period)} steps one takes {seconds(excess)} longer in Python, not for data ({len(at)} "
-        f"times): {looks} when it goes through all objects. gc.freeze() after start-up, or collecting on a schedule, "
-        "takes that out of the steps."
+        f"About every {number(period)} steps one takes {seconds(excess)} longer in Python, not for "
+        f"data ({len(at)} times): {looks} when it goes through all objects. gc.freeze() after "
+        "start-up, or collecting on a schedule, takes that out of the steps."
     )
     evidence = {
         "period_steps": period,
