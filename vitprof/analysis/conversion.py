@@ -1,4 +1,6 @@
-"""What storing the samples of a user's own Dataset in other forms takes, and what each form is worth."""
+"""What storing the samples of a user's own Dataset in other forms takes, and what each form is
+worth.
+"""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +14,8 @@ from vitprof.config.forms import FORMS
 from vitprof.recording.recording import WatchedLoader
 
 STUDENT = (math.inf, 12.7, 4.3, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
-"""97.5% quantile of Student's t distribution for n + 1 values, so of n degrees of freedom (0 to 9)."""
+"""97.5% quantile of Student's t distribution for n + 1 values, so of n degrees of freedom (0 to
+9)."""
 A_FILE_EACH = 0.5
 """With so many files for each sample that was stored, samples have files of their own."""
 
@@ -26,7 +29,8 @@ class StoredForm:
     cut: str = ""
     """At which point of the Dataset, in words: image files come before all of its transforms."""
     payload: str = ""
-    """How images are stored: pixels (Cut), files as they are (FilesOf) or smaller JPEG files (Smaller)."""
+    """How images are stored: pixels (Cut), files as they are (FilesOf) or smaller JPEG files
+    (Smaller)."""
     number: int | None = None
     """Which of the Dataset's attributes has its transforms; null where samples are stored whole."""
     same: int = 0
@@ -39,16 +43,16 @@ class StoredForm:
     @property
     def sample_s(self) -> Interval:
         """Returns the seconds for a sample, with the 95% interval of Student's t over the parts."""
-        if len(self.seconds) < 2:
-            return Interval(self.seconds[0] if self.seconds else math.nan, math.nan, math.nan)
+        n = len(self.seconds)
+        if not n:
+            return Interval(math.nan, math.nan, math.nan)
         mean = float(np.mean(self.seconds))
+        if n == 1:
+            return Interval(mean, math.nan, math.nan)
         spread = float(np.std(self.seconds, ddof=1))
-        reach = (
-            STUDENT[min(len(self.seconds), len(STUDENT)) - 1]
-            * spread
-            / math.sqrt(len(self.seconds))
-        )
-        return Interval(mean, max(0.0, mean - reach), mean + reach)
+        quantile = STUDENT[min(n, len(STUDENT)) - 1]
+        half = quantile * spread / math.sqrt(n)
+        return Interval(mean, max(0.0, mean - half), mean + half)
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,8 @@ class Conversion:
     samples: int
     """Samples of the Dataset."""
     files: dict[str, int]
-    """The files that the stored samples were read from, and their bytes; empty where none was seen."""
+    """The files that the stored samples were read from, and their bytes; empty where none was
+    seen."""
     forms: dict[str, StoredForm]
     """By the name of the form."""
     start_s: float
@@ -72,9 +77,12 @@ class Conversion:
 
     @property
     def file_bytes(self) -> float:
-        """Returns the bytes of the files of all samples: scaled where each has one, else of those that were seen."""
+        """Returns the bytes of the files of all samples: scaled where each has one, else of those
+        that were seen.
+        """
         seen = float(sum(self.files.values()))
-        return self.scaled(seen) if len(self.files) >= self.n * A_FILE_EACH else seen
+        each_has_one = len(self.files) >= self.n * A_FILE_EACH
+        return self.scaled(seen) if each_has_one else seen
 
     @property
     def stored(self) -> dict[str, StoredForm]:
@@ -94,7 +102,7 @@ class Conversion:
         for name, form in self.forms.items():
             if form.why:
                 names.setdefault(form.why, []).append(name)
-        return [f"not tried: {', '.join(of)}: {why}" for why, of in names.items()]
+        return [f"not tried: {', '.join(forms)}: {why}" for why, forms in names.items()]
 
 
 LOSSES = {"same": "the same", "changes": "differ"}
@@ -113,7 +121,9 @@ def what_words(name: str, form: StoredForm) -> str:
 
 
 def order_words(names: Mapping[str, Any]) -> str:
-    """Returns what the libraries of some forms do to the order of samples; "" where none does anything."""
+    """Returns what the libraries of some forms do to the order of samples; "" where none does
+    anything.
+    """
     other = [FORMS[name].order for name in names if FORMS[name].order]
     if not other:
         return ""

@@ -35,7 +35,9 @@ NETWORK = (
 )
 """Beginnings of the names of file systems whose files may be on another machine."""
 QUICKER = 5.0
-"""A sample that is read again in less than this part of the time was kept."""
+"""A sample that is read again so many times as fast was kept."""
+HELD_NAMED = 3
+"""Files open all the time that are named."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +57,14 @@ class LeafFacts:
     bytes: float
     """Mean of the samples."""
     narrow: str
-    """The narrowest integer type that all its values were made of, or fit in; "" where that is no narrower."""
+    """The narrowest integer type that all its values were made of, or fit in; "" where that is no
+    narrower."""
 
     @property
     def times_narrow(self) -> float:
-        """Returns how many times the bytes that its values need it takes; 1 where no narrower type is known."""
+        """Returns how many times the bytes that its values need it takes; 1 where no narrower type
+        is known.
+        """
         widths = [DTYPE_BYTES.get(name, 8) for name in self.dtypes]
         return max(widths) / DTYPE_BYTES[self.narrow] if self.narrow and widths else 1.0
 
@@ -94,7 +99,8 @@ class WorkerFacts:
     different: bool = False
     """Whether it read other samples than the script's process."""
     bytes: int = 0
-    """Of the dataset as it is sent to a process that starts anew; at most about 256 MB are counted."""
+    """Of the dataset as it is sent to a process that starts anew; at most about 256 MB are
+    counted."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +158,8 @@ class DatasetFacts:
     files_opened: float
     """Median for a sample, as Python opens them; libraries in C may open more."""
     read_bytes: float
-    """Median for a sample, by system calls; -1 where not counted. Files that are mapped are read without."""
+    """Median for a sample, by system calls; -1 where not counted. Files that are mapped are read
+    without."""
     files: tuple[str, ...]
     """Some of the files that were opened."""
     held_files: tuple[str, ...]
@@ -191,28 +198,31 @@ class DatasetFacts:
 
 def _what(facts: DatasetFacts) -> Iterator[str]:
     module, _, name = facts.kind.rpartition(".")
-    n = (
-        "it does not say how many samples"
-        if facts.samples is None
-        else formats.count(facts.samples, "sample")
-    )
-    yield f"{name} ({module}): {n}, {'read by index' if facts.by_index else 'read one after the other'}"
+    n = "it does not say how many samples"
+    if facts.samples is not None:
+        n = formats.count(facts.samples, "sample")
+    how = "read by index" if facts.by_index else "read one after the other"
+    yield f"{name} ({module}): {n}, {how}"
     size = formats.size(facts.sample_bytes)
-    total = (
-        ""
-        if facts.samples is None
-        else f", {formats.size(facts.sample_bytes * facts.samples)} all together"
-    )
+    total = _all_together(facts, facts.sample_bytes)
     yield f"A sample: {formats.count(len(facts.leaves), 'value')}, {size}{total}"
     for leaf in facts.leaves:
         yield f"  {leaf.path or 'itself'}: {_value(leaf)}"
+
+
+def _all_together(facts: DatasetFacts, sample_bytes: float) -> str:
+    """Returns, for the end of a line, what all samples take; "" where their number is not known."""
+    if facts.samples is None:
+        return ""
+    return f", {formats.size(sample_bytes * facts.samples)} all together"
 
 
 def _value(leaf: LeafFacts) -> str:
     shape = f" {_shape(leaf)}" if leaf.dtypes != ("",) or leaf.largest_shape else ""
     size = f", {formats.size(leaf.bytes)}" if leaf.largest_shape or leaf.bytes > 8 else ""
     words = " or ".join(filter(None, (" ".join(leaf.kinds), *leaf.dtypes)))
-    words = words.replace(" or ", " ", 1) if len(leaf.kinds) == 1 else words
+    if len(leaf.kinds) == 1:
+        words = words.replace(" or ", " ", 1)  # "tensor float32 or int64"
     return f"{words}{shape}{size}{_narrow(leaf)}"
 
 
@@ -221,10 +231,9 @@ def _shape(leaf: LeafFacts) -> str:
         return "of any number of dimensions"
     if leaf.least_shape == leaf.largest_shape:
         return str(leaf.largest_shape)
-    sizes = (
-        str(a) if a == b else f"{a} to {b}"
-        for a, b in zip(leaf.least_shape, leaf.largest_shape, strict=True)
-    )
+    sizes = []
+    for least, largest in zip(leaf.least_shape, leaf.largest_shape, strict=True):
+        sizes.append(str(least) if least == largest else f"{least} to {largest}")
     return f"({', '.join(sizes)})"
 
 
@@ -241,11 +250,9 @@ def _times(facts: DatasetFacts) -> Iterator[str]:
     each = sorted(facts.sample_s)
     low, middle, high = (each[int(share * (len(each) - 1))] for share in (0.1, 0.5, 0.9))
     spread = f" ({formats.seconds(low)} to {formats.seconds(high)} for 80% of {facts.n_read})"
-    where = (
-        "in one thread, as in a worker"
-        if facts.loader.get("num_workers")
-        else "in the script's process"
-    )
+    where = "in the script's process"
+    if facts.loader.get("num_workers"):
+        where = "in one thread, as in a worker"
     yield f"Time for a sample {where}: {formats.seconds(middle)}{spread}"
     known = {"decoding": facts.decode_s, **facts.transforms_s}
     parts = [f"{name} {formats.seconds(spent)}" for name, spent in known.items() if spent > 0]
@@ -260,32 +267,30 @@ def _times(facts: DatasetFacts) -> Iterator[str]:
 
 def _files(facts: DatasetFacts) -> Iterator[str]:
     files = facts.file_facts
-    read = (
-        f"{formats.size(facts.read_bytes)} read"
-        if facts.read_bytes >= 0
-        else "bytes read are not counted here"
-    )
-    if facts.held_files and not facts.read_bytes:
+    if facts.read_bytes < 0:
+        read = "bytes read are not counted here"
+    elif facts.held_files and not facts.read_bytes:
         read = "nothing read by system calls, but from a buffer or a mapping"
+    else:
+        read = f"{formats.size(facts.read_bytes)} read"
     if not facts.files and not facts.held_files:
-        words = (
-            "none: samples are in memory or made"
-            if facts.read_bytes <= 0
-            else f"{read}, from no file that is seen"
-        )
+        words = "none: samples are in memory or made"
+        if facts.read_bytes > 0:
+            words = f"{read}, from no file that is seen"
         yield f"Files for a sample: {words}"
         return
     opened = f"{facts.files_opened:g} opened, " if facts.files else ""
     place = "in a network" if files.in_network else "local"
     yield f"Files for a sample: {opened}{read}; {files.file_system} on {files.mount}, {place}"
     if facts.held_files:
-        yield f"  open or mapped all the time: {', '.join(facts.held_files[:3])}{' ...' * (len(facts.held_files) > 3)}"
+        named = ", ".join(facts.held_files[:HELD_NAMED])
+        if len(facts.held_files) > HELD_NAMED:
+            named += " ..."
+        yield f"  open or mapped all the time: {named}"
     if files.n:
-        cold = (
-            f"{formats.seconds(files.cold_s)} from the drive"
-            if math.isfinite(files.cold_s)
-            else files.why_not_cold
-        )
+        cold = files.why_not_cold
+        if math.isfinite(files.cold_s):
+            cold = f"{formats.seconds(files.cold_s)} from the drive"
         about = f"{formats.count(files.n, 'file')} of {formats.size(files.mean_bytes)}"
         yield f"  reading one ({about}): {formats.seconds(files.warm_s)} from memory, {cold}"
 
@@ -299,12 +304,9 @@ def _random(facts: DatasetFacts) -> Iterator[str]:
         yield f"Random: yes, {facts.n_random} of {facts.n_again} samples that were read twice differ, at {places}"
     else:
         yield f"Random: no, {facts.n_again} samples that were read twice were the same"
-    if (point := facts.storage_point) is not None and point.first_random:
-        total = (
-            ""
-            if facts.samples is None
-            else f", {formats.size(point.value.bytes * facts.samples)} all together"
-        )
+    point = facts.storage_point
+    if point is not None and point.first_random:
+        total = _all_together(facts, point.value.bytes)
         yield f"  the same each time before {point.first_random}: {_value(point.value)}{total}"
 
 
@@ -314,11 +316,9 @@ def _workers(facts: DatasetFacts) -> Iterator[str]:
         fork = "no, it read other samples than the script's process"
     if not facts.fork.works:
         fork = f"no: {facts.fork.why}"
-    sent = (
-        f"yes, {formats.size(facts.pickle.bytes)} are sent"
-        if facts.pickle.works
-        else f"no: {facts.pickle.why}"
-    )
+    sent = f"no: {facts.pickle.why}"
+    if facts.pickle.works:
+        sent = f"yes, {formats.size(facts.pickle.bytes)} are sent"
     yield f"Workers: by fork {fork}; by spawn or forkserver {sent}"
     if facts.handles:
         held = ", ".join(facts.handles)

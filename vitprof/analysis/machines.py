@@ -1,6 +1,8 @@
-"""What idle time costs, over many runs: which jobs are starved now and since when, and device-hours by machine, user or
-project. Idle means that a device had nothing to do because of a data wait (the exposed wait), in jobs of several ranks
-the longest of theirs in each step where that is known, else that of rank 0.
+"""What idle time costs, over many runs: which jobs are starved now, and device-hours by machine.
+
+The hours are also by user or project. Idle means that a device had nothing to do because of a data
+wait (the exposed wait). In jobs of several ranks it is the longest of theirs in each step where
+that is known, else that of rank 0.
 """
 
 import math
@@ -22,7 +24,9 @@ NAMES = ("step", "t_start_s", "step_s", "exposed_wait_s")
 
 @dataclass
 class LiveIdle:
-    """Sums how much a run that goes on is idle for data, over its time; steps are added as they come."""
+    """Sums how much a run that goes on is idle for data, over its time; steps are added as they
+    come.
+    """
 
     last: int = -1
     """Number of the last step."""
@@ -41,11 +45,12 @@ class LiveIdle:
         of_part = np.floor(new["t_start_s"] / BUCKET_S).astype(int)
         whole = np.maximum(new["step_s"], np.nan_to_num(wait))
         for number in np.unique(of_part):
-            mine = of_part == number
+            inside = of_part == number
             part = self.parts.setdefault(int(number), [0.0, 0.0])
-            part[0] += float(np.nansum(wait[mine]))
-            part[1] += float(np.nansum(whole[mine]))
-        self.last, self.steps = int(new["step"][-1]), self.steps + len(wait)
+            part[0] += float(np.nansum(wait[inside]))
+            part[1] += float(np.nansum(whole[inside]))
+        self.last = int(new["step"][-1])
+        self.steps += len(wait)
         self.known += int(np.isfinite(wait).sum())
         self.idle_s += float(np.nansum(wait))
 
@@ -56,15 +61,19 @@ class LiveIdle:
 
     @property
     def share(self) -> float:
-        """Returns the share (0 to 1) of the last minutes that was idle; NaN where that is not known."""
+        """Returns the share (0 to 1) of the last minutes that was idle; NaN where that is not
+        known.
+        """
+        if not self.is_known:
+            return math.nan
         newest = max(self.parts, default=0)
-        return (
-            self._share([n for n in self.parts if n > newest - NOW]) if self.is_known else math.nan
-        )
+        return self._share([n for n in self.parts if n > newest - NOW])
 
     def starved_s(self) -> float:
-        """Returns for how long (s) it has been starved without a pause: parts from `INPUT_BOUND_FRAC` on; 0 where it is
-        not. A part without a step goes on as it was before.
+        """Returns for how long (s) it has been starved without a pause; 0 where it is not.
+
+        A part is starved from `INPUT_BOUND_FRAC` on. A part without a step goes on as it was
+        before.
         """
         if not self.share >= INPUT_BOUND_FRAC:
             return 0.0
@@ -78,7 +87,8 @@ class LiveIdle:
         return (numbers[0] - first + 1) * BUCKET_S
 
     def _share(self, numbers: Sequence[int]) -> float:
-        idle, whole = (sum(self.parts[number][i] for number in numbers) for i in range(2))
+        idle = sum(self.parts[number][0] for number in numbers)
+        whole = sum(self.parts[number][1] for number in numbers)
         return idle / whole if whole > 0 else math.nan
 
 
@@ -95,6 +105,11 @@ class Spent:
     """Time that it trained."""
     idle_frac: float
     """The share of that in which its devices were idle for data; NaN where that is not known."""
+
+    @property
+    def hours(self) -> float:
+        """Returns the device-hours that it trained."""
+        return self.devices * self.trained_s / 3600
 
 
 @dataclass(frozen=True)
@@ -122,10 +137,10 @@ def costs(spent: Iterable[Spent], by: Callable[[Spent], str]) -> list[Cost]:
     for each in spent:
         if math.isfinite(each.trained_s):
             groups.setdefault(by(each), []).append(each)
-    found = []
-    for name, of_it in groups.items():
-        hours = [(s.devices * s.trained_s / 3600, s.idle_frac) for s in of_it]
-        idle = sum(h * share for h, share in hours if math.isfinite(share))
-        unknown = sum(h for h, share in hours if not math.isfinite(share))
-        found.append(Cost(name, len(of_it), sum(h for h, _ in hours), idle, unknown))
-    return sorted(found, key=lambda cost: (-cost.idle_hours, cost.name))
+    by_name = []
+    for name, runs in groups.items():
+        idle_hours = sum(run.hours * run.idle_frac for run in runs if math.isfinite(run.idle_frac))
+        unknown_hours = sum(run.hours for run in runs if not math.isfinite(run.idle_frac))
+        hours = sum(run.hours for run in runs)
+        by_name.append(Cost(name, len(runs), hours, idle_hours, unknown_hours))
+    return sorted(by_name, key=lambda cost: (-cost.idle_hours, cost.name))

@@ -1,5 +1,6 @@
 """Checks of what is either the same in all runs or not, other than the way they load their data."""
 
+import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
@@ -31,7 +32,8 @@ class RunFacts:
     others_cores: float = np.nan
     """Cores that other programs took in the steady state, on average (`others_cpu`)."""
     source: str = ""
-    """The file that the run was read from, in which `id` is its number; empty for a run of the store."""
+    """The file that the run was read from, in which `id` is its number; empty for a run of the
+    store."""
 
     @property
     def label(self) -> str:
@@ -43,8 +45,8 @@ class Caveat:
     """A difference between runs that makes comparing them less than fair."""
 
     topic: str
-    """Machine word: order, data, model, batch, device, machine, clocks, page-cache, gpu-processes, vitprof, versions,
-    variables, power, cpu, sharing or losses."""
+    """Machine word: order, data, model, batch, device, machine, clocks, page-cache, gpu-processes,
+    vitprof, versions, variables, power, cpu, sharing or losses."""
     level: Level
     """warning: the comparison may mislead; note: fine as long as it is meant."""
     sentence: str
@@ -66,13 +68,19 @@ def _differs(
     why: str,
     level: Level = "warning",
 ) -> Check:
-    """Returns a check of `values` that are known and not all the same: "config.seed", "hostname", or a function's."""
+    """Returns a check that finds runs whose `values` are known and not all the same.
+
+    `values` is a field of the config ("config.seed"), a key of the environment ("hostname"), or a
+    function that gives the value of a run.
+    """
 
     def value_of(run: RunFacts) -> Hashable | None:
         if callable(values):
             return values(run)
-        name = values.removeprefix("config.")
-        return getattr(run.config, name) if name != values else run.environment.get(values)
+        if values.startswith("config."):
+            value: Hashable = getattr(run.config, values.removeprefix("config."))
+            return value
+        return run.environment.get(values)
 
     def check(runs: Sequence[RunFacts]) -> Caveat | None:
         by_value: dict[Hashable, list[RunFacts]] = {}
@@ -93,15 +101,14 @@ def _order(run: RunFacts) -> str:
         "block": "shuffled blocks of neighbours",
         "none": "as stored",
     }
-    return orders[
-        run.config.shuffle or "full"
-    ]  # storages that give finished samples are always shuffled
+    # storages that give finished samples are always shuffled
+    return orders[run.config.shuffle or "full"]
 
 
 def _data(run: RunFacts) -> str:
-    return run.config.dataset + (
-        f" with {run.config.n_images:,} images" if run.config.n_images else ""
-    )
+    if not run.config.n_images:
+        return run.config.dataset
+    return f"{run.config.dataset} with {run.config.n_images:,} images"
 
 
 def _compiled(run: RunFacts) -> str:
@@ -118,12 +125,16 @@ def _n_ranks(run: RunFacts) -> int:
 
 def _kind_of_device(run: RunFacts) -> str | None:
     name = _device(run)
-    return None if name == "auto" else "simulated" if name.startswith("simulated") else "real"
+    if name == "auto":
+        return None
+    return "simulated" if name.startswith("simulated") else "real"
 
 
 def device_name(run: RunFacts) -> str | None:
     name = _device(run)
-    known = name if name.startswith("simulated") else run.environment.get("device_name")
+    if name.startswith("simulated"):
+        return name
+    known = run.environment.get("device_name")
     return None if known is None else str(known)
 
 
@@ -133,20 +144,29 @@ def _power_limit(run: RunFacts) -> str | None:
 
 
 def _shared(runs: Sequence[RunFacts]) -> Caveat | None:
-    """Returns a caveat about runs that shared the machine; also if all of them did, for not all lose the same by it."""
+    """Returns a caveat about runs that shared the machine.
+
+    Also if all of them did: not all lose the same by it.
+    """
     shared = [run for run in runs if run.facts.get("n_beside")]
     if not shared:
         return None
     sentence = (
-        f"{which(shared).capitalize()} ran while another run was running on the same machine, which took CPU and disk: "
-        "loading may be slower than alone. Run again with share_machine off to compare."
+        f"{which(shared).capitalize()} ran while another run was running on the same machine, "
+        "which took CPU and disk: loading may be slower than alone. Run again with share_machine "
+        "off to compare."
     )
     return Caveat("sharing", "warning", sentence)
 
 
 def _variables(run: RunFacts) -> str | None:
+    """Returns the variables that can change results; None for a run made before they were
+    recorded.
+    """
     variables = run.environment.get("variables")
-    return None if variables is None else str(variables) or "none"
+    if variables is None:
+        return None
+    return str(variables) or "none"
 
 
 def _loads(run: RunFacts) -> str:
@@ -234,12 +254,14 @@ CHECKS: tuple[Check, ...] = (
     _differs("versions", "The version of NVIDIA driver differs", "driver_version", OLDER),
     _differs("versions", "The version of CUDA differs", "cuda_version", OLDER),
 )
+"""Checks of what is either the same or not."""
 
 
 DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(RunConfig)}
 ORDER = dict.fromkeys(
-    name for names in (*GROUPS.values(), CONFIG_COLUMNS) for name in names if name != "name"
+    name for name in itertools.chain(*GROUPS.values(), CONFIG_COLUMNS) if name != "name"
 )
+"""All settings but the run's name, in the order of `GROUPS`."""
 
 
 @dataclass(frozen=True)
@@ -249,9 +271,11 @@ class Cell:
     value: Any
     """As the run used it; None if it is not set, or no part of the strategy takes it."""
     default: bool
-    """Whether leaving it out gives the same value: the strategy's, the model's or vitprof's own. False for None."""
+    """Whether leaving it out gives the same value: the strategy's, the model's or vitprof's own.
+    False for None."""
     differs: bool
-    """Whether it is another value than the baseline's; False if one of the two does not take the setting."""
+    """Whether it is another value than the baseline's; False if one of the two does not take the
+    setting."""
 
 
 @dataclass(frozen=True)
@@ -263,8 +287,10 @@ class Difference:
 
 
 def config_differences(configs: Sequence[RunConfig], baseline: int = 0) -> tuple[Difference, ...]:
-    """Returns the settings in which resolved `configs` differ, in the order of `ORDER`. One that only some of them
-    take, all at the same default, is left out: it says no more than their strategies or data sets do.
+    """Returns the settings in which resolved `configs` differ, in the order of `ORDER`.
+
+    Empty for fewer than two runs. A setting that only some of them take is left out if those all
+    have it at the same default: it says no more than their strategies or data sets do.
     """
     differences = []
     for name in ORDER:
@@ -272,22 +298,22 @@ def config_differences(configs: Sequence[RunConfig], baseline: int = 0) -> tuple
         if all(value == values[0] for value in values):
             continue
         takes = [_takes(config, name) for config in configs]
-        cells = [
-            Cell(
-                value,
-                _is_default(config, name),
-                value != values[baseline] and taken and takes[baseline],
-            )
-            for config, value, taken in zip(configs, values, takes, strict=True)
-        ]
-        taking = [cell for cell, taken in zip(cells, takes, strict=True) if taken]
-        if all(takes) or any(not cell.default or cell.value != taking[0].value for cell in taking):
+        cells = []
+        for config, value, taken in zip(configs, values, takes, strict=True):
+            differs = value != values[baseline] and taken and takes[baseline]
+            cells.append(Cell(value, _is_default(config, name), differs))
+        taking = list(itertools.compress(cells, takes))
+        same_default = all(cell.default and cell.value == taking[0].value for cell in taking)
+        if all(takes) or not same_default:
             differences.append(Difference(name, tuple(cells)))
     return tuple(differences)
 
 
 def _takes(config: RunConfig, name: str) -> bool:
-    """Returns whether the setting has a meaning in the run. It may still be None, as the bandwidth of a slow drive."""
+    """Returns whether the setting has a meaning in the run.
+
+    It may still be None, as the bandwidth of a slow drive.
+    """
     if getattr(config, name) is not None or name not in (*KNOBS, "n_images"):
         return True
     try:
@@ -302,8 +328,7 @@ def _is_default(config: RunConfig, name: str) -> bool:
     if value is None:
         return False
     try:
-        return bool(
-            getattr(resolve.resolve(replace(config, **{name: DEFAULTS[name]})), name) == value
-        )
+        left_out = resolve.resolve(replace(config, **{name: DEFAULTS[name]}))
     except VitprofError:  # it cannot be left out, or this version no longer knows the strategy
         return False
+    return bool(getattr(left_out, name) == value)

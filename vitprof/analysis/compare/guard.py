@@ -1,4 +1,10 @@
-"""Whether finished runs can be compared. Compare warns; an unattended check ends, unless it was allowed."""
+"""Whether finished runs can be compared: what differs between them other than the way they load
+their data.
+
+Compare warns of it. Nobody watches a check that runs unattended, so there a difference that makes a
+comparison unfair ends it, unless the change under test may be just that (another PyTorch, other
+losses), or it was allowed by name.
+"""
 
 import itertools
 import math
@@ -15,6 +21,7 @@ from vitprof.analysis.compare.differences import (
     CHECKS,
     Caveat,
     Check,
+    Level,
     RunFacts,
     config_differences,
     device_name,
@@ -31,13 +38,22 @@ from vitprof.formats import number, percent, size
 from vitprof.recording.columns import RunSummary
 
 FIRST_LOSSES = 10
-"""Steps whose losses are compared: rounding (non-deterministic kernels, orders of summing) grows with every step."""
+"""Steps whose losses are compared. Later ones drift apart even where everything is the same:
+rounding grows with every step of an optimizer (non-deterministic kernels, other orders of
+summing)."""
 SAME_LOSS = {"fp32": 1e-3, "other": 0.05}
-"""Largest relative difference of the first loss: float32 agrees to 1e-5, bfloat16 and TF32 to some percent."""
+"""Largest relative difference of the first loss, which no optimizer step has touched. float32 sums
+of a few thousand terms agree to about 1e-5, and JPEG decoders differ by a level or two. bfloat16
+has 8 bits, and its error after a few layers is a few percent, as it may be between devices that use
+TF32 or other kernels."""
 BATCH_FRAC = 0.05
-"""Relative difference of two scripts' mean samples a step that is unfair: more than a small last batch in 20 makes."""
+"""Relative difference between two scripts' mean samples a step that makes comparing them unfair.
+One smaller batch at the end of each epoch of 20 steps or more stays below."""
 GROWING_FACTOR = 10.0
-"""The median difference over the first steps may be so many times `SAME_LOSS`: the optimizer amplifies it."""
+"""How many times as large as `SAME_LOSS` the median difference over the first steps may be: the
+optimizer amplifies it."""
+TINY_LOSS = 1e-12
+"""Losses below are taken for this one where they are divided by."""
 
 
 def run_facts(
@@ -49,9 +65,12 @@ def run_facts(
     steps: arrays.Series,
     telemetry: arrays.Series,
 ) -> RunFacts:
-    """Returns what `comparability` needs of a run; of `steps` and `telemetry` only t_s and the columns named above."""
+    """Returns what `comparability` needs of a run.
+
+    `steps` needs only `GUARDED_STEPS`, and `telemetry` only t_s and `GUARDED_TELEMETRY`.
+    """
     inside = while_steady(steps, telemetry["t_s"])
-    of = {column: telemetry[column][inside] for column in GUARDED_TELEMETRY}
+    steady = {column: telemetry[column][inside] for column in GUARDED_TELEMETRY}
     return RunFacts(
         id=run_id,
         config=config,
@@ -60,13 +79,14 @@ def run_facts(
         summary=summary,
         loss_step=steps["step"][: 2 * FIRST_LOSSES],
         loss=steps["loss"][: 2 * FIRST_LOSSES],
-        sm_clock_mhz=arrays.median(of["gpu_sm_clock_mhz"]),
-        other_gpu_bytes=arrays.median(of["gpu_mem_used_bytes"] - of["gpu_mem_job_bytes"]),
+        sm_clock_mhz=arrays.median(steady["gpu_sm_clock_mhz"]),
+        other_gpu_bytes=arrays.median(steady["gpu_mem_used_bytes"] - steady["gpu_mem_job_bytes"]),
         others_cores=others_cpu(steps, telemetry, environment).cores,
     )
 
 
 GUARDED_STEPS: tuple[str, ...] = ("step", "epoch", "warmup", "loss", "t_start_s")
+"""Step columns that `run_facts` reads."""
 GUARDED_TELEMETRY = (
     "gpu_sm_clock_mhz",
     "gpu_mem_used_bytes",
@@ -74,17 +94,21 @@ GUARDED_TELEMETRY = (
     "cpu_pct",
     "job_cpu_pct",
 )
+"""Telemetry columns that `run_facts` reads besides t_s."""
 
 
 def comparability(runs: Sequence[RunFacts]) -> tuple[Caveat, ...]:
-    """Returns what makes the comparison unfair, warnings first; never the strategy and its parts."""
+    """Returns what makes the comparison of these runs unfair, warnings first.
+
+    What is not known of a run is ignored. The strategy and its parts may differ: they are what is
+    compared.
+    """
     unique = list({(run.source, run.id): run for run in runs}.values())
     if len(unique) < 2:
         return ()
-    found = [
-        c for check in (*CHECKS, *MEASURED_CHECKS, _losses) if (c := check(unique)) is not None
-    ]
-    return tuple(sorted(found, key=lambda c: c.level != "warning"))
+    caveats = [check(unique) for check in (*CHECKS, *MEASURED_CHECKS, _losses)]
+    known = [caveat for caveat in caveats if caveat is not None]
+    return tuple(sorted(known, key=lambda caveat: caveat.level != "warning"))
 
 
 def _far_apart(
@@ -97,8 +121,10 @@ def _far_apart(
     *,
     relative: bool = False,
 ) -> Check:
-    """Returns a check that the lowest and the highest known `figure` are at most `limit` apart (`relative`: a share of
-    the lower); both are in its sentence, as `words` has them.
+    """Returns a check that the lowest and the highest known `figure` are at most `limit` apart.
+
+    With `relative`, the limit is a share of the lower one. The sentence has both figures, as
+    `words` formats them, and the runs that they are of.
     """
 
     def check(runs: Sequence[RunFacts]) -> Caveat | None:
@@ -110,7 +136,8 @@ def _far_apart(
             return None
         low = figure(known[0])
         high = figure(known[-1])
-        if not (high > low * (1 + limit) if relative else high - low > limit):
+        too_far = high > low * (1 + limit) if relative else high - low > limit
+        if not too_far:
             return None
         ends = "; ".join(f"{words(figure(run))} in {which([run])}" for run in (known[0], known[-1]))
         return Caveat(topic, "warning", f"{what}: {ends}. {why}")
@@ -119,13 +146,14 @@ def _far_apart(
 
 
 def _samples_a_step(run: RunFacts) -> float:
-    """Returns the mean samples of a step of a user's own script, whose loader need not have a batch size."""
-    s = run.summary
-    return (
-        s.n_samples / s.n_steps
-        if own_script.is_own_script(run.config) and s is not None and s.n_steps
-        else math.nan
-    )
+    """Returns the mean samples of a step of a user's own script; NaN for any other run.
+
+    A script's batch size need not be an argument of its loader.
+    """
+    summary = run.summary
+    if not own_script.is_own_script(run.config) or summary is None or not summary.n_steps:
+        return math.nan
+    return summary.n_samples / summary.n_steps
 
 
 def _cached(run: RunFacts) -> float:
@@ -184,41 +212,60 @@ MEASURED_CHECKS: tuple[Check, ...] = (
         "cpu", "The CPU taken by other programs differs", OTHERS, OTHERS_CORES, _cores, LACKS
     ),
 )
+"""Checks of what is measured and may differ slightly."""
 
 
 def _losses(runs: Sequence[RunFacts]) -> Caveat | None:
+    """Returns a caveat about the two runs of the same work whose losses agree least; None if all
+    agree.
+    """
     pairs = []
     for a, b in itertools.combinations(runs, 2):
         if _work(a) == _work(b) and a.config.augment in ("off", None):
             strict = a.config.precision == "fp32" and device_name(a) == device_name(b)
             pairs.append(_disagreement(a, b, SAME_LOSS["fp32" if strict else "other"]))
     excess, words = max(pairs, key=lambda pair: pair[0], default=(0.0, ""))
-    own = any(own_script.is_own_script(run.config) for run in runs)  # whose seed is not known
+    if not excess > 1:
+        return None
+    level: Level = "warning"
+    unless = ""
+    if any(own_script.is_own_script(run.config) for run in runs):  # whose seed is not known
+        level = "note"
+        unless = "unless the script sets no seed, "
     sentence = (
-        f"The losses at equal steps do not agree: {words}. With the same seed, data and order they should: "
-        f"{'unless the script sets no seed, ' if own else ''}one of them trains on other images or labels."
+        f"The losses at equal steps do not agree: {words}. With the same seed, data and order they "
+        f"should: {unless}one of them trains on other images or labels."
     )
-    return Caveat("losses", "note" if own else "warning", sentence) if excess > 1 else None
+    return Caveat("losses", level, sentence)
 
 
 def _work(run: RunFacts) -> tuple[Hashable, ...]:
-    c = run.config
-    same = (
-        c.dataset,
-        c.n_images,
-        c.model,
-        c.image_size,
-        c.precision,
-        c.lr,
-        c.seed,
-        c.batch_size,
-        c.loader_only,
+    """Returns what is equal for two runs that should reach equal losses."""
+    config = run.config
+    return (
+        config.dataset,
+        config.n_images,
+        config.model,
+        config.image_size,
+        config.precision,
+        config.lr,
+        config.seed,
+        config.batch_size,
+        config.loader_only,
+        config.ranks,
+        config.shuffle or "full",
+        config.augment,
+        config.skip_unreadable,
     )
-    return *same, c.ranks, c.shuffle or "full", c.augment, c.skip_unreadable
 
 
 def _disagreement(a: RunFacts, b: RunFacts, tolerance: float) -> tuple[float, str]:
-    """Returns how many times what is allowed the first losses differ, and the largest difference in words."""
+    """Returns how many times what is allowed the losses of two runs differ, and the largest
+    difference.
+
+    They are compared at the first step and over the first few. The difference is in words; it is 0
+    without the first step of both.
+    """
     steps, at_a, at_b = np.intersect1d(a.loss_step, b.loss_step, return_indices=True)
     loss_a = a.loss[at_a][:FIRST_LOSSES]
     loss_b = b.loss[at_b][:FIRST_LOSSES]
@@ -228,37 +275,42 @@ def _disagreement(a: RunFacts, b: RunFacts, tolerance: float) -> tuple[float, st
     loss_a = loss_a[known]
     loss_b = loss_b[known]
     steps = steps[:FIRST_LOSSES][known]
-    relative = np.abs(loss_a - loss_b) / np.maximum(
-        np.maximum(np.abs(loss_a), np.abs(loss_b)), 1e-12
-    )
-    worst = int(
-        np.argmax(np.round(relative, 6))
-    )  # the first of those that are equal but for rounding
+    larger = np.maximum(np.abs(loss_a), np.abs(loss_b))
+    relative = np.abs(loss_a - loss_b) / np.maximum(larger, TINY_LOSS)
+    # rounded: the first of those that are equal but for rounding
+    worst = int(np.argmax(np.round(relative, 6)))
     words = f"{loss_a[worst]:.4g} in {which([a])} and {loss_b[worst]:.4g} in {which([b])} at step {steps[worst]:.0f}"
-    return max(float(relative[0]), float(np.median(relative)) / GROWING_FACTOR) / tolerance, words
+    at_first = float(relative[0])
+    over_first_few = float(np.median(relative)) / GROWING_FACTOR
+    return max(at_first, over_first_few) / tolerance, words
 
 
 LAUNCHED_STEPS: tuple[str, ...] = ("compute_start_s", "compute_s", "host_s", "launch_idle_s")
 CHECKED_STEPS: tuple[str, ...] = tuple(
     dict.fromkeys((*FIGURE_STEPS, *GUARDED_STEPS, *LAUNCHED_STEPS))
 )
+"""Step columns that a check reads."""
 UNDER_TEST = ("versions", "variables", "losses")
-"""Topics of `Caveat` that may be the change under test: they are reported, and the comparison goes on."""
+"""Topics of `Caveat` that may be the change under test: they are reported, and the comparison goes
+on."""
 ALLOWED_TOPICS: tuple[str, ...] = (
-    *(
-        "order",
-        "data",
-        "model",
-        "batch",
-        "device",
-        "machine",
-        "clocks",
-        "page-cache",
-        "gpu-processes",
-    ),
-    *("vitprof", "power", "cpu", "sharing", "settings"),
+    "order",
+    "data",
+    "model",
+    "batch",
+    "device",
+    "machine",
+    "clocks",
+    "page-cache",
+    "gpu-processes",
+    "vitprof",
+    "power",
+    "cpu",
+    "sharing",
+    "settings",
 )
-"""Topics that are refused unless allowed by name: those of `Caveat`, and settings that differ on one side."""
+"""Topics that are refused unless allowed by name: those of `Caveat`, and settings that differ on
+one side."""
 MAY_DIFFER = frozenset({*BUDGETS, "seed", "name"})
 """Settings in which runs of one side may differ: such runs are repeats."""
 
@@ -271,6 +323,7 @@ class CheckedRun:
     status: str
     error: str
     steps: arrays.Series
+    """`CHECKED_STEPS`, (n,) each."""
     identity: tuple[object, ...]
     """Equal for two runs only if they are the same run."""
 
@@ -287,14 +340,15 @@ class Comparability:
     remarks: tuple[str, ...]
 
 
+HOW_ENDED = {"failed": "failed", "stopped": "was stopped", "interrupted": "was interrupted"}
+
+
 def why_not_judged(run: CheckedRun, allowed: Collection[str] = ()) -> str:
     """Returns why nothing can be said of a run; "" if something can."""
     if run.status != "done":
         why = f" ({run.error})" if run.error else ""
-        how = {"failed": "failed", "stopped": "was stopped", "interrupted": "was interrupted"}.get(
-            run.status
-        )
-        return f"{run.label} {how or 'is still going on'}{why}; check a run that has finished"
+        ended = HOW_ENDED.get(run.status, "is still going on")
+        return f"{run.label} {ended}{why}; check a run that has finished"
     if reason := not_measurable(run.facts.facts, len(run.steps["step"])):
         return f"{run.label}: {reason}"
     if not n_steady(run.steps):
@@ -311,16 +365,23 @@ IDLE_INSIDE = (
 
 
 def beyond(run: CheckedRun, kind: Kind) -> str:
-    """Returns what a figure of a run leaves out, so that a bound on it cannot be called met; "" if nothing."""
+    """Returns what a figure of a run leaves out, so that a bound on it cannot be called met; "" if
+    nothing.
+    """
     if kind not in COLUMNS:
         return ""
-    return outside_loader(run.facts.facts) or (
-        IDLE_INSIDE if kind == "max_idle" and _may_idle_inside(run) else ""
-    )
+    if outside := outside_loader(run.facts.facts):
+        return outside
+    if kind == "max_idle" and _may_idle_inside(run):
+        return IDLE_INSIDE
+    return ""
 
 
 def _may_idle_inside(run: CheckedRun) -> bool:
-    """Returns whether the device may have waited for launches inside the steps, for a time that is not known."""
+    """Returns whether the device may have waited for launches inside the steps.
+
+    For how long is not known where no step's launch bubbles were measured.
+    """
     rows = np.flatnonzero(steady_state(run.steps))
     known = np.isfinite(run.steps["launch_idle_s"])
     on_cpu = find_device(run.facts.config, run.facts.environment).on_cpu
@@ -330,20 +391,28 @@ def _may_idle_inside(run: CheckedRun) -> bool:
 def comparable(
     runs: Sequence[CheckedRun], baseline: Sequence[CheckedRun], allowed: Collection[str]
 ) -> Comparability:
-    """Returns whether the sides may be compared, and each side put together; `allowed` topics are let pass."""
+    """Returns whether the two sides may be compared, and the runs of each side put together.
+
+    `allowed` are the topics of `ALLOWED_TOPICS` that are let pass.
+    """
     refused = []
     remarks = []
-    if twice := [run for run in runs if run.identity in {base.identity for base in baseline}]:
+    of_baseline = {base.identity for base in baseline}
+    twice = [run for run in runs if run.identity in of_baseline]
+    if twice:
         refused.append(
-            f"{which([run.facts for run in twice])} is on both sides; a run says nothing against itself"
+            f"{which([run.facts for run in twice])} is on both sides; a run says nothing against "
+            "itself"
         )
     for side in (runs, baseline):
-        if (mixed := _mixed(side)) and "settings" not in allowed:
+        mixed = _mixed(side)
+        if mixed and "settings" not in allowed:
             refused.append(mixed)
     for caveat in comparability([run.facts for run in (*runs, *baseline)]):
         if caveat.topic == "sharing":  # said of each run by `why_not_judged`
             continue
-        # Compare only notes another batch size: it shows samples/s of both, but neither is a regression of the other
+        # Compare only notes another batch size: it shows samples/s of both, but neither is a
+        # regression of the other
         refuses = caveat.topic == "batch" or (
             caveat.level == "warning" and caveat.topic not in UNDER_TEST
         )
@@ -355,15 +424,17 @@ def comparable(
 
 
 def _mixed(side: Sequence[CheckedRun]) -> str:
-    found = config_differences([run.facts.config for run in side])
-    names = [d.field for d in found if d.field not in MAY_DIFFER]
+    """Returns why the runs of a side are not repeats of one setting; "" if they are."""
+    differences = config_differences([run.facts.config for run in side])
+    names = [d.field for d in differences if d.field not in MAY_DIFFER]
     if not names:
         return ""
-    each = {
-        name: dict.fromkeys(str(getattr(run.facts.config, name)) for run in side) for name in names
-    }
-    values = "; ".join(f"{name} {', '.join(of)}" for name, of in each.items())
+    used = {}
+    for name in names:
+        used[name] = dict.fromkeys(str(getattr(run.facts.config, name)) for run in side)
+    values = "; ".join(f"{name} {', '.join(each)}" for name, each in used.items())
     return (
-        f"{which([run.facts for run in side]).capitalize()} are not of one setting ({values}): the noise from run to "
-        "run cannot be told from their differences. To compare all the same: --allow settings"
+        f"{which([run.facts for run in side]).capitalize()} are not of one setting ({values}): the "
+        "noise from run to run cannot be told from their differences. To compare all the same: "
+        "--allow settings"
     )
