@@ -1,4 +1,6 @@
-"""What to try next: legal settings, not in use yet, aimed at the cause; for one's own script, DataLoader arguments."""
+"""What to try next: legal settings, not in use yet, aimed at the cause; for one's own script,
+DataLoader arguments.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,12 +25,16 @@ from vitprof.formats import percent, seconds
 from vitprof.recording.verdict import Advice
 
 MAX_ADVICE = 3
+"""Pieces of advice given at most."""
 RAM_FRAC = 0.5
-"""Share of the machine's memory that a data set may take: the rest is for model, workers and the page cache."""
+"""Share of the machine's memory that a data set may take: the rest is for model, workers and the
+page cache."""
 RESIDENT = "resident"
-"""The transfer of strategy device: nothing is copied while training, so there is no transfer to keep or to choose."""
+"""The transfer of strategy device: nothing is copied while training, so there is no transfer to
+keep or to choose."""
 DEVICE_FRAC = 0.5
-"""Share of the device's memory that a resident data set may take: the rest is for model and activations."""
+"""Share of the device's memory that a resident data set may take: the rest is for model and
+activations."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +50,14 @@ class Alternative:
 
 
 def apply(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
-    """Returns `config` with `settings` changed, and the same training: random augmentation moves to the device if
-    samples are finished beforehand, a transfer that was chosen stays unless nothing is copied, an injected wait without
-    a stage goes. Raises `ConfigError`.
+    """Returns `config` with `settings` changed.
+
+    If they name a strategy, its parts and knobs are to be resolved.
+
+    The training stays the same: random augmentation moves to the device if samples are finished
+    beforehand. A transfer that was chosen in place of the strategy's own is kept, unless a strategy
+    copies nothing. An injected wait is dropped if no stage is left for it. Raises `ConfigError` if
+    a value is not allowed.
     """
     changes: dict[str, Any] = {"name": ""}
     info = catalog.dataset_info(config.dataset, config.n_images)
@@ -54,10 +65,11 @@ def apply(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
         changes |= dict.fromkeys((*PARTS, *KNOBS))
         combination = strategies.strategy(str(settings["strategy"])).combination(info)
         usual = strategies.strategy(config.strategy).combination(info).transfer
-        chosen = config.transfer if config.transfer not in (usual, RESIDENT) else None
-        if chosen and "transfer" not in settings and combination.transfer != RESIDENT:
-            combination = replace(combination, transfer=chosen)
-            changes["transfer"] = chosen
+        transfer = config.transfer or ""
+        was_chosen = transfer not in ("", usual, RESIDENT)
+        if was_chosen and "transfer" not in settings and combination.transfer != RESIDENT:
+            combination = replace(combination, transfer=transfer)
+            changes["transfer"] = transfer
     else:
         combination = parts.Combination(
             **{kind: settings.get(kind, getattr(config, kind)) for kind in PARTS}
@@ -87,28 +99,25 @@ def advise(
     alternatives: Sequence[Alternative] = (),
     possible: Callable[[RunConfig], bool] | None = None,
 ) -> tuple[Advice, ...]:
-    """Returns at most three things to try, the best first: `alternatives` surely above the run's throughput, the
-    fastest first, then rules that lead to no job known to be slower. A measured figure counts before a predicted one.
-    `possible` says whether a config can run here; without it nothing is advised that needs a package. Settings can be
-    resolved, are new, and fit into memory as far as is known.
+    """Returns at most three things to try, the best first.
+
+    `alternatives` whose whole interval is above the run's throughput come first, the fastest first;
+    rules that lead to the same job as one that is not faster are left out. A measured figure counts
+    before a predicted one. `possible` says whether a resolved config can run on this machine;
+    without it, no loader that needs a package of its own is advised. Advice with settings can be
+    resolved, differs from what is in use, and fits into memory as far as that is known.
     """
     if own_script.is_own_script(situation.config):
         return tuple(own_script_advice(situation))[:MAX_ADVICE]
     known: dict[tuple[Any, ...], Alternative] = {}
-    for alternative in sorted(
-        alternatives, key=lambda a: a.measured
-    ):  # measured ones replace predicted ones
-        if (resolved := _resolved(situation.config, alternative.settings)) is not None:
-            known[_key(resolved)] = alternative
-    faster = [
-        a
-        for a in sorted(known.values(), key=lambda a: -a.samples_per_s)
-        if a.low > situation.samples_per_s
-    ]
-    candidates = [
-        *(_advice_on(a, situation) for a in faster),
-        *advice_rules.advice_of_rules(situation),
-    ]
+    for alternative in sorted(alternatives, key=lambda a: a.measured):
+        resolved = _resolved(situation.config, alternative.settings)
+        if resolved is not None:
+            known[_key(resolved)] = alternative  # a measured one replaces a predicted one
+    fastest_first = sorted(known.values(), key=lambda a: -a.samples_per_s)
+    faster = [a for a in fastest_first if a.low > situation.samples_per_s]
+    candidates = [_advice_on(alternative, situation) for alternative in faster]
+    candidates += advice_rules.advice_of_rules(situation)
     chosen: list[Advice] = []
     seen = {_key(situation.config)}
     for advice in candidates:
@@ -119,17 +128,22 @@ def advise(
         config = _resolved(situation.config, advice.settings)
         if config is None or _key(config) in seen or not _fits(config, situation):
             continue
-        runs = (
-            possible(config)
-            if possible is not None
-            else not parts.LOADERS[config.loader or ""].packages
-        )
-        if runs and not (
-            math.isnan(advice.samples_per_s) and _key(config) in known
-        ):  # else tried, and not faster
+        of_a_rule = math.isnan(advice.samples_per_s)
+        if of_a_rule and _key(config) in known:  # it was tried or predicted, and is not faster
+            continue
+        if _can_run(config, possible):
             seen.add(_key(config))
             chosen.append(advice)
     return tuple(chosen[:MAX_ADVICE])
+
+
+def _can_run(config: RunConfig, possible: Callable[[RunConfig], bool] | None) -> bool:
+    """Returns whether the job can run; without `possible`, no package of its own is known to be
+    there.
+    """
+    if possible is not None:
+        return possible(config)
+    return not parts.LOADERS[config.loader or ""].packages
 
 
 def _advice_on(alternative: Alternative, situation: advice_rules.Situation) -> Advice:
@@ -137,11 +151,13 @@ def _advice_on(alternative: Alternative, situation: advice_rules.Situation) -> A
     how = "measured" if alternative.measured else "predicted"
     interval = f"{formats.number(alternative.low)}-{formats.number(alternative.high)}"
     figure = f"{formats.number(alternative.samples_per_s, 'samples/s')} ({interval}, {how})"
-    names = ", ".join(
-        f"{name.replace('_', ' ')} {value}" for name, value in alternative.settings.items()
+    settings = [f"{name.replace('_', ' ')} {value}" for name, value in alternative.settings.items()]
+    this_run = formats.number(situation.samples_per_s, "samples/s")
+    return Advice(
+        words=f"{', '.join(settings)}: {figure}",
+        reason=f"{formats.number(times)}x as fast as this run's {this_run}",
+        **vars(alternative),
     )
-    reason = f"{formats.number(times)}x as fast as this run's {formats.number(situation.samples_per_s, 'samples/s')}"
-    return Advice(words=f"{names}: {figure}", reason=reason, **vars(alternative))
 
 
 def _resolved(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig | None:
@@ -152,6 +168,9 @@ def _resolved(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig | Non
 
 
 def _key(config: RunConfig) -> tuple[Any, ...]:
+    """Returns a key that is equal for resolved configs of the same job, whatever their strategies
+    are called.
+    """
     others = (
         "augment",
         "batch_size",
@@ -165,26 +184,32 @@ def _key(config: RunConfig) -> tuple[Any, ...]:
 
 
 def _fits(config: RunConfig, situation: advice_rules.Situation) -> bool:
+    """Returns whether the job fits into memory, as far as that is known; what is in use does."""
     info = catalog.dataset_info(config.dataset, config.n_images)
-    needs, there = (
-        estimates.footprint(
-            parts.Combination(*(getattr(c, kind) for kind in PARTS)), info, c.cache_mb
-        )
-        for c in (config, situation.config)
-    )
-    if needs == there:
+    needs = _footprint(config, info)
+    if needs == _footprint(situation.config, info):
         return True
-    ram, device, free = (
-        situation.facts.get(n)
-        for n in ("memory_bytes", "gpu_memory_bytes", "gpu_memory_free_bytes")
-    )
-    if ram and needs.ram_bytes > RAM_FRAC * float(ram):
+    facts = situation.facts
+    ram_bytes = facts.get("memory_bytes")
+    if ram_bytes and needs.ram_bytes > RAM_FRAC * float(ram_bytes):
         return False
-    room = float((device if free is None else free) or 0)  # other programs may have the rest
-    return not needs.device_bytes or situation.on_cpu or needs.device_bytes <= DEVICE_FRAC * room
+    if not needs.device_bytes or situation.on_cpu:
+        return True
+    device_bytes = facts.get("gpu_memory_free_bytes")  # other programs may have the rest
+    if device_bytes is None:
+        device_bytes = facts.get("gpu_memory_bytes")
+    return needs.device_bytes <= DEVICE_FRAC * float(device_bytes or 0)
+
+
+def _footprint(config: RunConfig, info: catalog.DatasetInfo) -> estimates.Footprint:
+    combination = parts.Combination(*(getattr(config, kind) for kind in PARTS))
+    return estimates.footprint(combination, info, config.cache_mb)
 
 
 MAKING = ("read", "transform", "collate", "loading")
+"""Causes for which batches are made too slowly."""
+MORE_READY = 4
+"""The `prefetch_factor` to advise; PyTorch's own is 2."""
 
 
 def own_script_advice(s: advice_rules.Situation) -> Iterator[Advice]:
@@ -200,37 +225,56 @@ def own_script_advice(s: advice_rules.Situation) -> Iterator[Advice]:
         reason = "Workers cannot run those of the dataset or collate_fn: batches are made in the training loop."
         yield Advice({}, "taking the collectives out of the loader", reason)
         return
-    fewer = list(_fewer_workers(s, workers)) if s.cause == "hand_over" else []
+    fewer = []
+    if s.cause == "hand_over":
+        fewer = list(_fewer_workers(s, workers))
     yield from fewer
     yield from advice_rules.epoch_starts(s)
     if s.cause == "cpu_contention":
         yield advice_rules.END_OTHERS
-    making = [] if fewer else [cause for cause in (s.cause, *s.causes) if cause in MAKING]
-    if making and own_script.is_dataloader(loader):
-        yield from _more_dataloader_workers(s)
-    elif making:
-        name = loader.get("dataset") or "what makes the batches"
-        ahead = "whose workers make batches ahead"
-        words = f"more workers or threads in {name}, or a DataLoader around its samples, {ahead}"
-        yield Advice({}, words, f"The loop waits for {name} to make a batch.")
-    if (
-        not fewer
-        and workers
-        and (s.config.prefetch_factor or 2) < 4
-        and s.making_ms / workers < EVEN * s.step_ms
-    ):
-        reason = (
-            "Workers are fast enough on average: more batches kept ready make up for slow ones."
-        )
-        yield advice_rules.argument(s, "prefetch_factor", 4, reason)
-    for cause in dict.fromkeys((*making, s.cause) if workers else making):
+    making = []
+    if not fewer:
+        making = [cause for cause in (s.cause, *s.causes) if cause in MAKING]
+    if making:
+        yield from _make_concurrently(s, loader)
+    if workers and not fewer:
+        yield from _more_ready(s, workers)
+    if workers:
+        making.append(s.cause)
+    for cause in dict.fromkeys(making):
         yield from _lighter(s, cause)
     if "transfer" in (s.cause, *s.causes) and not s.on_cpu and not s.config.pin_memory:
         reason = "With non_blocking=True in .to(), pinned batches are copied without another copy on the host."
         yield advice_rules.argument(s, "pin_memory", True, reason)
 
 
+def _make_concurrently(s: advice_rules.Situation, loader: Mapping[str, Any]) -> Iterator[Advice]:
+    """Yields advice to make more batches at once, with workers or, without a DataLoader, with
+    one.
+    """
+    if own_script.is_dataloader(loader):
+        yield from _more_dataloader_workers(s)
+        return
+    name = loader.get("dataset") or "what makes the batches"
+    ahead = "whose workers make batches ahead"
+    words = f"more workers or threads in {name}, or a DataLoader around its samples, {ahead}"
+    yield Advice({}, words, f"The loop waits for {name} to make a batch.")
+
+
+def _more_ready(s: advice_rules.Situation, workers: int) -> Iterator[Advice]:
+    """Yields advice to keep more batches ready, where only some are made too slowly."""
+    few_ready = (s.config.prefetch_factor or 2) < MORE_READY
+    if few_ready and s.making_ms / workers < EVEN * s.step_ms:
+        reason = (
+            "Workers are fast enough on average: more batches kept ready make up for slow ones."
+        )
+        yield advice_rules.argument(s, "prefetch_factor", MORE_READY, reason)
+
+
 def _fewer_workers(s: advice_rules.Situation, workers: int) -> Iterator[Advice]:
+    """Yields advice against workers whose hand-over takes longer than making batches in the
+    loop.
+    """
     cores = int(s.facts.get("job_cpu_count") or s.facts.get("cpu_count") or 0)
     if workers and s.making_ms < s.idle_ms:
         takes = f"Making a batch takes {seconds(s.making_ms / 1e3)}, its hand-over {seconds(s.idle_ms / 1e3)} more"
@@ -243,15 +287,15 @@ def _fewer_workers(s: advice_rules.Situation, workers: int) -> Iterator[Advice]:
 
 
 def _lighter(s: advice_rules.Situation, cause: str) -> Iterator[Advice]:
+    """Yields advice to do less of what takes longest, which names the heaviest transform if it is
+    known.
+    """
     making = s.facts.get("making")
     most = heaviest(transform_times(s.facts))
     if cause == "read" and s.waits:
         words = "fetching what the dataset waits for (a network, a drive) for a whole batch at once, in __getitems__"
-        yield Advice(
-            {},
-            words,
-            f"{percent(s.waiting_frac)} of the time of making a batch is a wait, not CPU work.",
-        )
+        waiting = percent(s.waiting_frac)
+        yield Advice({}, words, f"{waiting} of the time of making a batch is a wait, not CPU work.")
         return
     if cause == "read" and making and making["opened"] >= making["batches"]:
         cause = "files"
@@ -259,20 +303,25 @@ def _lighter(s: advice_rules.Situation, cause: str) -> Iterator[Advice]:
     if cause == "transform":
         once = "transforms that are not random done once beforehand"
         if s.on_cpu:  # the device is where transforms run anyway
-            words = f"{f'a lighter {most.name}' if most is not None else 'lighter transforms'}, or {once}"
+            lighter = "lighter transforms" if most is None else f"a lighter {most.name}"
+            words = f"{lighter}, or {once}"
         elif most is not None:
             words = f"{most.name} on the device, and {once}"
-        work += f", {percent(most.frac)} of it in {most.name}" if most is not None else ""
+        if most is not None:
+            work += f", {percent(most.frac)} of it in {most.name}"
     if words:
         yield Advice({}, words, f"Most of the work on a batch is {work}.")
 
 
 SPARE = 1.25
 """How much faster than the device workers should be together: each makes its batches unevenly."""
-MOST_FOR_WAITS, WORTH_SAYING = 16, 1.05
-"""The most workers to advise where they mostly wait; the least gain, as a ratio, that is said."""
+MOST_FOR_WAITS = 16
+"""The most workers to advise where they mostly wait."""
+WORTH_SAYING = 1.05
+"""The least gain, as a ratio, that is said."""
 EVEN = 0.9
-"""Share of a step in which the workers make a batch, below which they are fast enough and only some batches slow."""
+"""Share of a step in which the workers make a batch, below which they are fast enough and only some
+batches slow."""
 LIGHTER = {
     "hand_over": (
         "batches of few large tensors, converted on the device",
@@ -292,11 +341,15 @@ LIGHTER = {
         "putting samples together",
     ),
 }
+"""What takes longest -> what to try, and what most of the work on a batch is."""
 
 
 def _more_dataloader_workers(s: advice_rules.Situation) -> Iterator[Advice]:
-    """Yields advice to use free cores, as many as keep up; without one, where batches mostly wait, or one where a
-    device computes.
+    """Yields advice to use as many workers as keep up and have a free core.
+
+    Where batches mostly wait they need no core of their own. One worker in place of the loop is
+    advised where a device computes meanwhile, or a core was measured to be free: on the CPU the
+    training itself may use all the others.
     """
     workers, wanted, free = advice_rules.workers_wanted(s)
     cores = int(s.facts.get("job_cpu_count") or s.facts.get("cpu_count") or 1)
@@ -309,19 +362,16 @@ def _more_dataloader_workers(s: advice_rules.Situation) -> Iterator[Advice]:
     unsure = s.on_cpu and math.isnan(s.free_cores)
     if wanted <= workers or (wanted == 1 and synchronous(s.config) and unsure):
         return
-    now = (
-        "in the training loop itself"
-        if not workers
-        else f"by {workers} worker{'s' if workers > 1 else ''}"
-    )
-    reason = (
-        f"Batches are made {now}; about {free} more core{'s are' if free != 1 else ' is'} free."
-    )
+    now = "in the training loop itself"
+    if workers:
+        now = f"by {formats.count(workers, 'worker')}"
     if s.waits:
         reason = f"Batches are made {now}, each mostly a wait: workers wait at once, unless for one drive or lock."
-    if (
-        s.making_ms > 0
-        and (times := s.step_ms / max(s.making_ms / wanted, work_ms)) >= WORTH_SAYING
-    ):
-        reason += f" Up to about {formats.number(times)}x as fast."
+    else:
+        cores_are = "core is" if free == 1 else "cores are"
+        reason = f"Batches are made {now}; about {free} more {cores_are} free."
+    if s.making_ms > 0:
+        times = s.step_ms / max(s.making_ms / wanted, work_ms)
+        if times >= WORTH_SAYING:
+            reason += f" Up to about {formats.number(times)}x as fast."
     yield advice_rules.argument(s, "num_workers", wanted, reason, advice_rules.part_of_machine(s))

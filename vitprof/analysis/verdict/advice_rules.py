@@ -22,7 +22,8 @@ class Situation:
     cause: str
     kind: str
     sure: bool = True
-    """Whether the whole interval of the idle time is in that class; if not, loading may cost more."""
+    """Whether the whole interval of the idle time is in that class; if not, loading may cost more
+    than the class says."""
     on_cpu: bool = False
     """Whether the CPU trains: there is no copy to save, and loading takes CPU from training."""
     simulated: bool = False
@@ -38,9 +39,11 @@ class Situation:
     """Milliseconds of a step that the device idles for data, of the `step_ms` that it takes."""
     step_ms: float = math.nan
     waiting_frac: float = math.nan
-    """Share of the time of making a batch that is neither CPU work nor a wait for a core (`resources.waiting_frac`)."""
+    """Share of the time of making a batch that is neither CPU work nor a wait for a core
+    (`resources.waiting_frac`)."""
     causes: Sequence[str] = ()
-    """Stages with a large share of the idle time, the largest first; their advice follows that for `cause`."""
+    """Stages with a large share of the idle time, the largest first; their advice follows that for
+    `cause`."""
 
     @property
     def info(self) -> catalog.DatasetInfo:
@@ -58,18 +61,26 @@ class Situation:
 
     @property
     def waits(self) -> bool:
-        """Returns whether making a batch is mostly a wait: for a network, a drive, a lock or a sleep."""
+        """Returns whether making a batch is mostly a wait: for a network, a drive, a lock or a
+        sleep.
+        """
         return self.waiting_frac >= thresholds.WAITING_FRAC
 
     @property
     def making_ms(self) -> float:
-        """Returns the milliseconds that an own script takes to make a batch, in whichever process; NaN if not known."""
+        """Returns the milliseconds that an own script takes to make a batch, in any process; NaN if
+        not known.
+        """
         making = self.facts.get("making")
-        return 1e3 * making["made_s"] / making["batches"] if making else math.nan
+        if not making:
+            return math.nan
+        return float(1e3 * making["made_s"] / making["batches"])
 
     @property
     def warm(self) -> bool:
-        """Returns whether the files were in the page cache when training began; True if that is not known."""
+        """Returns whether the files were in the page cache when training began; True if that is not
+        known.
+        """
         cached = self.facts.get("page_cached_frac")
         return cached is None or not float(cached) < thresholds.MOSTLY_CACHED_FRAC
 
@@ -100,7 +111,9 @@ END_OTHERS = Advice(
 
 
 def advice_of_rules(s: Situation) -> Iterator[Advice]:
-    """Yields the advice of all rules that apply, the best first; `advise` leaves out what is not possible."""
+    """Yields the advice of all rules that apply, the best first; `advise` leaves out what is not
+    possible.
+    """
     if s.cause == "launches":
         yield from _launches(s)
         return
@@ -121,28 +134,26 @@ def advice_of_rules(s: Situation) -> Iterator[Advice]:
 
 
 def argument(s: Situation, name: str, value: Any, reason: str, basis: str = "") -> Advice:
-    """Returns the advice to set an argument of the DataLoader, where the script's framework has it."""
-    return Advice(
-        {},
-        f"setting {own_script.argument_words(s.facts.get('watched') or {}, name, value)}{basis}",
-        reason,
-    )
+    """Returns the advice to set an argument of the DataLoader, where the script's framework has
+    it.
+    """
+    words = own_script.argument_words(s.facts.get("watched") or {}, name, value)
+    return Advice({}, f"setting {words}{basis}", reason)
 
 
 def epoch_starts(s: Situation) -> Iterator[Advice]:
     """Yields what shortens the waits with which epochs begin, where they are long."""
     long = next((x for x in s.signatures if x.name == "epoch-start"), None)
-    matter = "epoch_start" in (s.cause, *s.causes)
+    causes = {s.cause, *s.causes}
+    matter = "epoch_start" in causes
     own = own_script.is_own_script(s.config)
     workers = s.config.workers or 0
-    restarts = (s.config.workers or 0) > 0 and s.config.persistent_workers is False
+    restarts = workers > 0 and s.config.persistent_workers is False
 
     def setting(name: str, value: Any, words: str, reason: str) -> Advice:
-        return (
-            argument(s, own_script.ARGUMENTS[name], value, reason)
-            if own
-            else Advice({name: value}, words, reason)
-        )
+        if own:
+            return argument(s, own_script.ARGUMENTS[name], value, reason)
+        return Advice({name: value}, words, reason)
 
     if own and long is not None and long.evidence.get("steps_of_an_epoch", math.inf) < FEW_STEPS:
         reason = (
@@ -156,7 +167,7 @@ def epoch_starts(s: Situation) -> Iterator[Advice]:
     if restarts and matter and s.config.start_method == "spawn":
         reason = 'After multiprocessing.set_forkserver_preload(["torch"]) workers are forked with PyTorch imported.'
         yield setting("start_method", "forkserver", "start method forkserver", reason)
-    if workers > 1 and matter and not restarts and not {s.cause, *s.causes} - {"epoch_start"}:
+    if workers > 1 and not restarts and causes == {"epoch_start"}:
         reason = "Each has to start, or to fill its queue, as an epoch begins: try fewer."
         yield setting("workers", workers // 2, f"fewer workers ({workers // 2})", reason)
     elif matter and own and not workers:
@@ -189,9 +200,8 @@ def _slow_drive(s: Situation) -> Iterator[Advice]:
     yield Advice(
         {"location": "staged"}, "staging: the files copied to the local disk first", reason
     )
-    whole = estimates.footprint(
-        parts.Combination(*(getattr(s.config, kind) for kind in PARTS)), s.info
-    )
+    combination = parts.Combination(*(getattr(s.config, kind) for kind in PARTS))
+    whole = estimates.footprint(combination, s.info)
     budget = math.ceil((whole.prepared_bytes or whole.source_bytes) / 1e6)
     yield _cache(budget, "What is in memory need not be read from the slow drive again.")
     yield from _more_workers(s, "Their waits for the drive overlap.")
@@ -208,7 +218,8 @@ def _read(s: Situation) -> Iterator[Advice]:
         yield Advice(
             {"location": "ram-disk"}, "the files on a RAM disk", f"{cached}; the copy is counted."
         )
-        if budget := math.ceil(float(s.facts.get("storage_bytes") or 0) / 1e6):
+        budget = math.ceil(float(s.facts.get("storage_bytes") or 0) / 1e6)
+        if budget:
             yield _cache(budget, "The drive is read once.")
     if s.form != "pixels":
         yield from _preprocessed(s, "One gather from one file in place of a file for each sample.")
@@ -219,6 +230,7 @@ def _read(s: Situation) -> Iterator[Advice]:
 
 
 def _preparing(s: Situation) -> Iterator[Advice]:
+    """Yields advice against CPU work for each sample: decoding, transforms, collating, Python."""
     if s.cause == "transform" and s.config.augment == "cpu":
         reason = "Once for a batch there, not for each sample here."
         yield Advice({"augment": "device"}, "augmentation on the device", reason)
@@ -245,13 +257,15 @@ def _preparing(s: Situation) -> Iterator[Advice]:
 
 
 def _faster_than(decoder: str, *, jpeg: bool) -> str:
-    """Returns why the default decoder is faster than `decoder`. Figures: measured (docs/results.md)."""
+    """Returns why the default decoder is faster than `decoder`.
+
+    Figures: measured (docs/results.md).
+    """
     if decoder in parts.DEPRECATED_DECODERS:
         much = "twice as fast" if jpeg else "faster"
         return f"It decodes and crops {much}, and torchvision's decoding is {parts.DEPRECATED_DECODERS[decoder]}."
-    return f"It decodes faster than {decoder}" + (
-        ": 0.87 of libturbojpeg's speed, PIL 0.56." if jpeg else "."
-    )
+    figures = ": 0.87 of libturbojpeg's speed, PIL 0.56" if jpeg else ""
+    return f"It decodes faster than {decoder}{figures}."
 
 
 def _hand_over(s: Situation) -> Iterator[Advice]:
@@ -291,9 +305,14 @@ def _transfer(s: Situation) -> Iterator[Advice]:
 
 
 def _more_workers(s: Situation, reason: str) -> Iterator[Advice]:
-    """Yields advice to use all free cores; one worker alone does not help an asynchronous device."""
+    """Yields advice to use as many workers as there are free cores.
+
+    One worker in place of the loop would only add a hand-over on an asynchronous device, which
+    computes while the loop loads anyway.
+    """
     workers, wanted, _ = workers_wanted(s)
-    if wanted <= workers or (wanted == 1 and synchronous(s.config) and not s.on_cpu):
+    in_place_of_the_loop = wanted == 1 and synchronous(s.config)
+    if wanted <= workers or (in_place_of_the_loop and not s.on_cpu):
         return
     settings = {"workers": wanted}
     words = f"{count(wanted, 'worker')}{part_of_machine(s)}"
@@ -303,16 +322,27 @@ def _more_workers(s: Situation, reason: str) -> Iterator[Advice]:
 
 
 def workers_wanted(s: Situation) -> tuple[int, int, int]:
+    """Returns the number of workers, how many to use, and the free cores.
+
+    All cores but one, for the loop, are taken as free where that was not measured.
+    """
     cores = int(s.facts.get("job_cpu_count") or s.facts.get("cpu_count") or 0)
     workers = s.config.workers or 0
-    free = int(s.free_cores + 0.5) if math.isfinite(s.free_cores) else max(0, cores - 1 - workers)
+    free = max(0, cores - 1 - workers)
+    if math.isfinite(s.free_cores):
+        free = int(s.free_cores + 0.5)
     return workers, min(cores, workers + free), free
 
 
 def part_of_machine(s: Situation) -> str:
-    """Returns which of the machine's cores the advice rests on; "" where the job has all of them."""
-    mine, all_cores = (int(s.facts.get(name) or 0) for name in ("job_cpu_count", "cpu_count"))
-    return f" ({cores_in_words(mine, all_cores)})" if 0 < mine < all_cores else ""
+    """Returns which of the machine's cores the advice rests on; "" where the job has all of
+    them.
+    """
+    of_job = int(s.facts.get("job_cpu_count") or 0)
+    of_machine = int(s.facts.get("cpu_count") or 0)
+    if not 0 < of_job < of_machine:
+        return ""
+    return f" ({cores_in_words(of_job, of_machine)})"
 
 
 def _in_memory(s: Situation, reason: str) -> Iterator[Advice]:
@@ -344,3 +374,4 @@ RULES: dict[str, Callable[[Situation], Iterator[Advice]]] = {
     "held_up": _held_up,
     **dict.fromkeys(("launches", "epoch_start", ""), lambda s: iter(())),
 }
+"""Rules by cause of the device's idle time; `_preparing` for all other causes."""

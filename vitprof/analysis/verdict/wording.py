@@ -27,7 +27,9 @@ class Device:
 
 
 def find_device(config: RunConfig, facts: Mapping[str, Any], util_pct: float = math.nan) -> Device:
-    """Returns the device that the run's environment (in `facts`) names, else the one that `config` asks for."""
+    """Returns the device that the run's environment (in `facts`) names, else the one that `config`
+    asks for.
+    """
     name = str(facts.get("device") or config.device)
     if untested := facts.get("untested_device"):
         words = f"the {untested} device (its timing is untested on hardware) is idle"
@@ -50,11 +52,15 @@ class SpeedUp:
     other_runs: bool = False
     """Whether it was measured in other runs of the same job, at another time."""
     between: float = math.nan
-    """What was measured for the steps between epoch starts, where that is not the gain; else NaN."""
+    """What was measured for the steps between epoch starts, where that is not the gain; else
+    NaN."""
 
 
 def waits(device: Device, exposure: Exposure, share: str, spread: str = "") -> str:
-    """Returns for what `share` of the time the device waits (data, and copies from `COPIES_TOLD_FRAC` on)."""
+    """Returns for what `share` of the time the device waits, and the single step that decides it.
+
+    It waits for data, and for copies if they have at least `COPIES_TOLD_FRAC` of the idle time.
+    """
     data = "data and copies" if _copies(exposure) >= thresholds.COPIES_TOLD_FRAC else "data"
     event = ""
     if one := exposure.event:
@@ -66,7 +72,7 @@ def waits(device: Device, exposure: Exposure, share: str, spread: str = "") -> s
 
 
 def _may_idle_inside(device: Device, exposure: Exposure) -> bool:
-    """Returns whether the device may have waited for launches inside the steps, for a time that is not known."""
+    """Returns whether the device may have waited inside the steps, for a time that is not known."""
     return exposure.host_paced and not device.on_cpu and not math.isfinite(exposure.launches.value)
 
 
@@ -82,15 +88,18 @@ def _copies(exposure: Exposure) -> float:
 
 
 LONG_FIRST_S = 0.5
-"""Wait for the first batch of the only epoch, in seconds, from which it is named where it would change the class."""
+"""Wait for the first batch of the only epoch, in seconds, from which it is named where it would
+change the class."""
 WHOLE_EPOCHS_FRAC = 0.02
-"""Difference of the share over whole epochs from that of the run, which may end within one, for naming it."""
-MODERATE, INPUT_BOUND = (
-    f"{share * 100:g}" for share in (thresholds.MODERATE_FRAC, thresholds.INPUT_BOUND_FRAC)
-)
+"""Difference of the share over whole epochs from that of the run, which may end within one, for
+naming it."""
+WORTH_AN_INTERVAL = 1.03
+"""High end of a speed-up, over its value, from which its interval is given."""
+MODERATE = f"{thresholds.MODERATE_FRAC * 100:g}"
+INPUT_BOUND = f"{thresholds.INPUT_BOUND_FRAC * 100:g}"
 CLASSES = (
-    f"under {MODERATE}% of the time idle for data is not input-bound, {MODERATE} to {INPUT_BOUND}% moderately, over "
-    f"{INPUT_BOUND}% input-bound"
+    f"under {MODERATE}% of the time idle for data is not input-bound, {MODERATE} to {INPUT_BOUND}% "
+    f"moderately, over {INPUT_BOUND}% input-bound"
 )
 """The classes of the verdict, for help texts."""
 CAUSE_WORDS: dict[str, str] = {
@@ -105,7 +114,7 @@ CAUSE_WORDS: dict[str, str] = {
     "slow_drive": "reading from the slow drive is",
     "cpu_contention": "other programs that keep the CPU busy cost about",
 }
-
+"""A verdict's cause -> how a clause on its share begins."""
 
 CAUSE_NAMES: dict[str, str] = STAGE_WORDS | {
     "transfer": "the copy to the device",
@@ -120,18 +129,21 @@ CAUSE_NAMES: dict[str, str] = STAGE_WORDS | {
 
 
 def cause_words(config: RunConfig, cause: str, *, waits: bool = False) -> str:
-    storage = parts.STORAGES.get(config.storage or "")
-    if own_script.is_own_script(config) and cause == "read":
-        return (
-            "the dataset (mostly waiting, not CPU work) is"
-            if waits
-            else "the dataset (what is no transform) is"
-        )
+    """Returns the cause as the start of a clause: "preparation (decoding by PIL) is".
+
+    `config` is resolved. `waits`: making a batch is mostly a wait.
+    """
+    if cause == "read" and own_script.is_own_script(config):
+        what = "mostly waiting, not CPU work" if waits else "what is no transform"
+        return f"the dataset ({what}) is"
     if cause == "read":
+        storage = parts.STORAGES.get(config.storage or "")
         return f"reading ({storage.title if storage else 'storage'}) is"
     if cause == "decode":
         loader = parts.LOADERS.get(config.loader or "")
-        decoder = loader.title if loader is not None and loader.decodes else config.decoder or "PIL"
+        decoder = config.decoder or "PIL"
+        if loader is not None and loader.decodes:
+            decoder = loader.title
         return f"preparation (decoding by {decoder}) is"
     if cause == "hand_over" and synchronous(config):
         return "what comes between a finished batch and the loop is"
@@ -147,90 +159,128 @@ def verdict_sentence(
     advice: tuple[Advice, ...],
     contention: Contention,
 ) -> str:
-    idle = exposure.idle
-    config = situation.config
+    """Returns the sentence of a verdict that is not inconclusive."""
     kind = situation.kind
     title = kind[0].upper() + kind[1:]
-    spread = _spread(idle, exposure.n + exposure.starts.n)
-    waited = waits(device, exposure, f"{percent(idle.value)}", spread) + _starts(exposure)
-    lost = idle.high + situation.held_up_frac
-    gain = max(0.0, lost / (1 - lost)) if lost < 1 else math.inf
-    waited += _held_up(situation)
-    gains = (
-        "ending these waits gains"
-        if _share_cpu(device, config, exposure)
-        else "a faster loader gains"
-    )
     try_first = f"; try {advice[0].words}" if advice else ""
-    outside_frac = max(
-        exposure.outside.value,
-        float(situation.facts.get("between_steps_frac") or 0.0) * device.on_cpu,
-    )
-    outside = f"{percent(outside_frac)} of the time passes outside of the steps, before the next batch is requested"
-    what = "logging, metrics, checkpoints" + ", waits for other ranks" * (
-        situation.facts.get("world_size", 1) > 1
-    )
-    asleep = asleep_in_steps(situation)
-    if config.replay:
-        return f"{title}: {waited}; {_replayed(config, exposure, situation.cause)}."
+    held_up = _held_up(situation)
+    spread = _spread(exposure.idle, exposure.n + exposure.starts.n)
+    waited = waits(device, exposure, percent(exposure.idle.value), spread)
+    waited += _starts(exposure) + held_up
+    if situation.config.replay:
+        return f"{title}: {waited}; {_replayed(situation.config, exposure, situation.cause)}."
     if kind == "launch-bound":
-        paced = _paced(device, exposure) + _held_up(situation)
-        return f"{title}: {paced}; {gains} at most {percent(gain)}{try_first}."
+        gains = _gains_at_most(situation, device, exposure)
+        return f"{title}: {_paced(device, exposure)}{held_up}; {gains}{try_first}."
     if kind == "not input-bound":
-        if not situation.sure:
-            return f"{title}: {waited}; a faster loader may gain up to {percent(gain)}: train for longer to find out."
-        rest = "the time goes into the model, and loading keeps up"
-        if asleep:
-            rest = asleep
-        elif outside_frac >= thresholds.OUTSIDE_TOLD_FRAC:
-            rest = f"{outside} ({what})"
-        elif _may_idle_inside(device, exposure):
-            paced = "loading keeps up; Python launched the steps no faster than they ran"
-            rest = f"{paced}, so the GPU may be idle inside them too, {_idle_inside(device, idle.value)}"
-        return f"{title}: {waited}: {gains} at most {percent(gain)}; {rest}."
-    if outside_frac >= thresholds.OUTSIDE_TOLD_FRAC:
-        waited += f"; another {outside} ({what}, or loading that vitprof does not see)"
-    waited += asleep and f"; another {asleep}"
+        return f"{title}: {waited}{_not_input_bound(situation, device, exposure)}."
+    if outside := _outside_steps(
+        situation, device, exposure, ", or loading that vitprof does not see"
+    ):
+        waited += f"; another {outside}"
+    if asleep := asleep_in_steps(situation):
+        waited += f"; another {asleep}"
+    mostly = _main_cause(situation, exposure, cause_frac)
+    if outside_next := outside_loader(situation.facts):
+        return f"{title}: {waited}; {mostly}; {outside_next}."
+    free = _free_data(device, situation.config, exposure, speed_up, situation.held_up_frac > 0)
+    if situation.cause in ("epoch_start", "held_up"):  # both are in `waited`
+        return f"{title}: {waited}; {free}{try_first}."
+    if not speed_up.measured:
+        free += _inflated(exposure, contention)
+    return f"{title}: {waited}; {mostly}; {free}{try_first}."
+
+
+def _not_input_bound(situation: Situation, device: Device, exposure: Exposure) -> str:
+    """Returns the end of the sentence on a run that is not input-bound: what it has to gain, and
+    where the time goes.
+    """
+    if not situation.sure:
+        gain = percent(_most_gain(situation, exposure))
+        return f"; a faster loader may gain up to {gain}: train for longer to find out"
+    gains = _gains_at_most(situation, device, exposure)
+    if asleep := asleep_in_steps(situation):
+        return f": {gains}; {asleep}"
+    if outside := _outside_steps(situation, device, exposure):
+        return f": {gains}; {outside}"
+    if _may_idle_inside(device, exposure):
+        inside = _idle_inside(device, exposure.idle.value)
+        return (
+            f": {gains}; loading keeps up; Python launched the steps no faster than they ran, so "
+            f"the GPU may be idle inside them too, {inside}"
+        )
+    return f": {gains}; the time goes into the model, and loading keeps up"
+
+
+def _most_gain(situation: Situation, exposure: Exposure) -> float:
+    """Returns by which share the job would be faster without all waits for data, by the interval's
+    high end.
+    """
+    lost = exposure.idle.high + situation.held_up_frac
+    return max(0.0, lost / (1 - lost)) if lost < 1 else math.inf
+
+
+def _gains_at_most(situation: Situation, device: Device, exposure: Exposure) -> str:
+    """Returns a clause on what free data would gain at most."""
+    gains = "a faster loader gains"
+    if _share_cpu(device, situation.config, exposure):
+        gains = "ending these waits gains"
+    return f"{gains} at most {percent(_most_gain(situation, exposure))}"
+
+
+def _outside_steps(
+    situation: Situation, device: Device, exposure: Exposure, or_else: str = ""
+) -> str:
+    """Returns a clause on the time between steps, and on what it may be spent; "" where it is
+    little.
+    """
+    frac = exposure.outside.value
+    if device.on_cpu:  # whose steps have no device work that marks their ends
+        frac = max(frac, float(situation.facts.get("between_steps_frac") or 0.0))
+    if frac < thresholds.OUTSIDE_TOLD_FRAC:
+        return ""
+    spent_on = "logging, metrics, checkpoints"
+    if situation.facts.get("world_size", 1) > 1:
+        spent_on += ", waits for other ranks"
+    outside = f"{percent(frac)} of the time passes outside of the steps"
+    return f"{outside}, before the next batch is requested ({spent_on}{or_else})"
+
+
+def _main_cause(situation: Situation, exposure: Exposure, cause_frac: float) -> str:
+    """Returns a clause on what most of the wait is for."""
     of_steps = situation.cause not in ("epoch_start", "cpu_contention")
     if exposure.starts.frac >= thresholds.EPOCH_STARTS_FRAC and of_steps:
-        cause_frac /= sum(
-            share.frac for share in exposure.shares if share.name != "epoch_start"
-        )  # of what is between
-    of_it = f"{cause_words(config, situation.cause, waits=situation.waits)} {percent(cause_frac)} of that"
+        # the sentence has named the epoch starts: "of that" is of what is between them
+        cause_frac /= sum(share.frac for share in exposure.shares if share.name != "epoch_start")
+    cause = cause_words(situation.config, situation.cause, waits=situation.waits)
+    mostly = f"{cause} {percent(cause_frac)} of that"
     if slowest := slowest_loader(situation.facts):
-        of_it = f"{percent(slowest['share'])} of the wait is for the loader of {slowest['dataset']}; {of_it}"
-    if outside_next := outside_loader(situation.facts):
-        return f"{title}: {waited}; {of_it}; {outside_next}."
-    free = _free_data(device, config, exposure, speed_up, situation.held_up_frac > 0)
-    if situation.cause in ("epoch_start", "held_up"):
-        return f"{title}: {waited}; {free}{try_first}."
-    free += "" if speed_up.measured else _inflated(exposure, contention)
-    return f"{title}: {waited}; {of_it}; {free}{try_first}."
+        of_slowest = (
+            f"{percent(slowest['share'])} of the wait is for the loader of {slowest['dataset']}"
+        )
+        return f"{of_slowest}; {mostly}"
+    return mostly
 
 
 def _starts(exposure: Exposure) -> str:
-    """Returns a clause on the waits with which epochs begin; "" where they are few, or not known and short."""
+    """Returns a clause on the waits with which epochs begin; "" where they are few, or not known
+    and short.
+    """
     idle = exposure.idle.value
     starts = exposure.starts
     if not starts.n:
         whole_s = exposure.n * exposure.step_s + starts.first_s
         with_first = (idle * exposure.n * exposure.step_s + starts.first_s) / whole_s
-        edges = [
-            edge
-            for edge in (thresholds.MODERATE_FRAC, thresholds.INPUT_BOUND_FRAC)
-            if idle < edge <= with_first
-        ]
-        if not edges or starts.first_s < LONG_FIRST_S:
+        edges = (thresholds.MODERATE_FRAC, thresholds.INPUT_BOUND_FRAC)
+        other_class = any(idle < edge <= with_first for edge in edges)
+        if not other_class or starts.first_s < LONG_FIRST_S:
             return ""
         first = seconds(starts.first_s)
         return f" (no second epoch was seen: waits as epochs begin are not in that; the first took {first})"
     if starts.frac < thresholds.EPOCH_STARTS_FRAC:
         return ""
-    each = (
-        f"{seconds(starts.wait_s)} each, {starts.n} seen"
-        if starts.n > 1
-        else f"{seconds(starts.wait_s)}, one seen"
-    )
+    how_many = f" each, {starts.n} seen" if starts.n > 1 else ", one seen"
+    each = f"{seconds(starts.wait_s)}{how_many}"
     if abs(starts.epoch_frac - idle) >= WHOLE_EPOCHS_FRAC:
         each += f"; {percent(starts.epoch_frac)} of the time over whole epochs"
     between = f"{percent(exposure.between.value)} in the steps between"
@@ -239,12 +289,17 @@ def _starts(exposure: Exposure) -> str:
 
 
 def _share_cpu(device: Device, config: RunConfig, exposure: Exposure) -> bool:
-    """Returns whether steps take longer because batches are made meanwhile: their speed without is then no bound."""
+    """Returns whether steps take longer because batches are made meanwhile.
+
+    Their speed without is then no bound.
+    """
     return (device.on_cpu or exposure.host_paced) and not synchronous(config)
 
 
 def _held_up(situation: Situation) -> str:
-    """Returns a clause on the time in which the loader keeps Python from launching; "" where that is little."""
+    """Returns a clause on the time in which the loader keeps Python from launching; "" where that
+    is little.
+    """
     frac = situation.held_up_frac
     config = situation.config
     if not frac:
@@ -258,12 +313,16 @@ def _held_up(situation: Situation) -> str:
 
 
 def _spread(share: arrays.Interval, n: int) -> str:
+    """Returns the interval of a share and the steps that it is from: " (12-14%, 100 steps)"."""
     low = percent(share.low)
-    high = percent(share.high)
-    return f" ({high if low == high else low.removesuffix('%') + '-' + high}, {n} steps)"
+    interval = percent(share.high)
+    if low != interval:
+        interval = f"{low.removesuffix('%')}-{interval}"
+    return f" ({interval}, {n} steps)"
 
 
 def _paced(device: Device, exposure: Exposure) -> str:
+    """Returns the start of the sentence for a run that is launch-bound."""
     where = ""
     if exposure.launches.value >= thresholds.BUBBLES_TOLD_FRAC:
         where = f", {percent(exposure.launches.value)} inside the steps, where it looks busy"
@@ -272,46 +331,46 @@ def _paced(device: Device, exposure: Exposure) -> str:
 
 
 def _replayed(config: RunConfig, exposure: Exposure, cause: str) -> str:
+    """Returns the end of the sentence for a replay, in which nothing is loaded: what remains to
+    wait for.
+    """
     where = "on the device" if config.replay == "device" else "in host memory"
-    copies = config.replay == "host" and cause == "transfer"
-    left = f"the copy ({percent(_copies(exposure))} of that) and " if copies else ""
-    return f"this is a replay of batches kept {where}: what is left is {left}the loop's own work, not loading"
+    copy = ""
+    if config.replay == "host" and cause == "transfer":
+        copy = f"the copy ({percent(_copies(exposure))} of that) and "
+    return f"this is a replay of batches kept {where}: what is left is {copy}the loop's own work, not loading"
 
 
 def _free_data(
     device: Device, config: RunConfig, exposure: Exposure, speed_up: SpeedUp, held_up: bool
 ) -> str:
+    """Returns a clause on how fast the job would be if data were free."""
     times = f"{number(speed_up.value)}x as fast"
+    interval = f"{number(speed_up.low)}-{number(speed_up.high)}"
     if speed_up.measured:
-        interval = f"{number(speed_up.low)}-{number(speed_up.high)}"
         when = "measured"
-        # with free data more of a step is left in those runs than in this one: they lost less to loading
-        if (
-            speed_up.other_runs
-            and 1 / speed_up.high > 1 - exposure.idle.low + thresholds.EQUAL_FRAC
-        ):
+        # what remains of a step with free data, in those runs and in this one
+        remaining_there = 1 / speed_up.high
+        remaining = 1 - exposure.idle.low
+        if speed_up.other_runs and remaining_there > remaining + thresholds.EQUAL_FRAC:
             when = "measured while loading was faster than in this run: repeat both"
         return f"with free data this job runs {times} ({interval}, {when})"
+    few_starts = exposure.starts.frac < thresholds.EPOCH_STARTS_FRAC
     if math.isfinite(speed_up.between):
         times += f" ({number(speed_up.between)}x was measured for the steps between)"
-    elif (
-        not held_up
-        and _share_cpu(device, config, exposure)
-        and exposure.starts.frac < thresholds.EPOCH_STARTS_FRAC
-    ):
+    elif not held_up and few_starts and _share_cpu(device, config, exposure):
         # without loading, the workers' share of the CPU goes to training: the gain may be larger
         work = "training" if device.on_cpu else "launches"
         return f"with free data this job would run about {times} (loading and {work} share the CPU)"
-    spread = (
-        f" ({number(speed_up.low)}-{number(speed_up.high)})"
-        if speed_up.high > 1.03 * speed_up.value
-        else ""
-    )
-    return f"with free data this job would run about {times}{spread}"
+    if speed_up.high > WORTH_AN_INTERVAL * speed_up.value:
+        times += f" ({interval})"
+    return f"with free data this job would run about {times}"
 
 
 def _inflated(exposure: Exposure, contention: Contention) -> str:
-    """Returns a clause on how much of that speed-up other programs took, out of a loader's reach; "" if little."""
+    """Returns a clause on how much of that speed-up other programs took, out of a loader's reach;
+    "" if little.
+    """
     if not contention.inflates(exposure.idle_ms):
         return ""
     if contention.of_training_too:
@@ -321,7 +380,9 @@ def _inflated(exposure: Exposure, contention: Contention) -> str:
 
 
 def slowest_loader(facts: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Returns the loader waited for longest of those of steps that ask several, with its `share` of the wait."""
+    """Returns the loader waited for longest of those of steps that ask several, with its `share` of
+    the wait.
+    """
     loaders = [loader for loader in facts.get("loaders") or [] if loader["wait_s"]]
     total_s = sum(loader["wait_s"] for loader in loaders)
     if not total_s:
@@ -331,27 +392,34 @@ def slowest_loader(facts: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def outside_loader(facts: Mapping[str, Any]) -> str:
-    """Returns what passes between the loader and the model, where batches may be prepared, too; "" if little."""
+    """Returns what passes between the loader and the model, where batches may be prepared, too; ""
+    if little.
+    """
     outside = float(facts.get("outside_next_frac") or 0.0)
     if outside <= thresholds.OUTSIDE_NEXT_FRAC:
         return ""
     return (
-        f"another {percent(outside)} of the time passes between the loader and the model, in the loop or in a "
-        "generator or function around the loader: if batches are prepared there, that is loading, too; do it in the "
-        "dataset, or watch what gives the finished batches: for batch in vitprof.watch(batches)"
+        f"another {percent(outside)} of the time passes between the loader and the model, in the "
+        "loop or in a generator or function around the loader: if batches are prepared there, that "
+        "is loading, too; do it in the dataset, or watch what gives the finished batches: for "
+        "batch in vitprof.watch(batches)"
     )
 
 
 FREE_CORES = 0.25
-"""With fewer free cores than this a script that seems to sleep may wait for a core, or for a thread that does."""
+"""With fewer free cores than this a script that seems to sleep may wait for a core, or for a thread
+that does."""
 
 
 def asleep_in_steps(situation: Situation) -> str:
-    """Returns a clause on the time asleep after the model's call; "" if little, or not known to be sleep."""
+    """Returns a clause on the time asleep after the model's call; "" if little, or not known to be
+    sleep.
+    """
     asleep = float(situation.facts.get("asleep_frac") or 0.0)
     if asleep < thresholds.OUTSIDE_TOLD_FRAC or not situation.free_cores >= FREE_CORES:
         return ""
     return (
-        f"{percent(asleep)} of the time the script sleeps between the model's call and the optimizer's step: if it "
-        "waits for data there, that is loading, too; get them with the batch"
+        f"{percent(asleep)} of the time the script sleeps between the model's call and the "
+        "optimizer's step: if it waits for data there, that is loading, too; get them with the "
+        "batch"
     )
