@@ -1,13 +1,16 @@
 """vitprof's dashboard: `streamlit run app.py`.
 
-Everything is under a guard, because worker processes started by spawn or forkserver import this file again.
+Everything is under a guard, because worker processes started by spawn or forkserver import this
+file again.
 """
 
 import streamlit as st
 
 
 def main() -> None:
-    """Sets up the page, asks for the login where one is configured, and draws the page that was navigated to."""
+    """Sets up the page, asks for the login where one is configured, and draws the page that was
+    navigated to.
+    """
     from vitprof.errors import VitprofError
     from vitprof.ui import gate, navigation, notifications, resources
     from vitprof.ui.texts import escaped
@@ -38,16 +41,16 @@ def main() -> None:
     navigation.enter()
     navigation.draw_demonstration_note()
     page.run()
-    notifications.announce()  # last, because a script run that the next one overtakes loses what it has not sent yet
+    # last, because a script run that the next one overtakes loses what it has not sent yet
+    notifications.announce()
     if page.url_path:  # Profile, which has none, redraws itself when a run ends
         notifications.keep_looking()
 
 
 if __name__ == "__main__":
     main()
-elif (
-    __name__ == "app"
-):  # the server looks for `app` here: Streamlit behind the gate that decides who gets in
+elif __name__ == "app":
+    # the server looks for `app` here: Streamlit behind the gate that decides who gets in
     from vitprof.ui import web
 
     app = st.App(__file__, **web.parts())

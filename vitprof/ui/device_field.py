@@ -1,4 +1,7 @@
-"""The choice of the device: real ones, simulated GPUs by name, and one with the user's own times; for all pages."""
+"""The choice of the device: real ones, simulated GPUs by name, and one with the user's own times.
+
+All pages share one setting, `device`, so that a change on one page is a change on the others.
+"""
 
 from typing import Any
 
@@ -18,15 +21,19 @@ NOTHING_COMPUTED = (
 
 
 def draw_device(key: str) -> None:
-    """Draws the choice of a device, and what is wrong with it or how long it takes. `key` is the widget's."""
+    """Draws the choice of a device, and what is wrong with it or how long it takes.
+
+    For a device with the user's own times it draws their numbers. `key` is the widget's.
+    """
     values = widgets.settings()
     _show(key, values["device"])
-    names = (
-        {"auto": "automatic: " + _automatic()}
-        | resources.device_names()
-        | {OWN: "own simulated device"}
-    )
-    if (typed := f"{accelerators.SIMULATED}{str(st.session_state[key]).lower()}") in names:
+    names = {
+        "auto": f"automatic: {_automatic()}",
+        **resources.device_names(),
+        OWN: "own simulated device",
+    }
+    typed = f"{accelerators.SIMULATED}{str(st.session_state[key]).lower()}"
+    if typed in names:
         st.session_state[key] = typed
     options = [*names, "cpu"]
     if st.session_state[key] not in options:
@@ -40,11 +47,15 @@ def draw_device(key: str) -> None:
         help=widgets.help_of("device"),
         accept_new_options=True,
     )
-    values["device"] = _own(key) if chosen == OWN else chosen or widgets.DEFAULTS["device"]
+    if chosen == OWN:
+        values["device"] = _own(key)
+    else:
+        values["device"] = chosen or widgets.DEFAULTS["device"]
     st.session_state[f"{key}-drawn"] = values["device"]
     if values["device"] != "cpu" and not accelerators.is_simulated(values["device"]):
         findings = resources.findings_of_gpu(values["precision"], values["device"])
-        for finding in [f for f in findings if f.verdict == "bad"] or findings:
+        bad = [finding for finding in findings if finding.verdict == "bad"]
+        for finding in bad or findings:
             st.caption(f":material/warning: {texts.escaped(texts.sentence(finding.line))}")
     if accelerators.is_simulated(values["device"]):
         takes, source = _what_it_takes(values)
@@ -65,10 +76,14 @@ TIMES: tuple[tuple[str, str, str, str], ...] = (
         "Time that Python needs to launch a step; where it is longer than the step, the device waits for it",
     ),
 )
-"""The numbers that make a simulated device: name of the widget, name of its bounds, label and help."""
+"""The numbers that make a simulated device: name of the widget, name of its bounds, label and
+help."""
 
 
 def _show(key: str, device: str) -> None:
+    """Sets the widgets to `device` where that was set elsewhere: by the URL, a run's settings,
+    another page.
+    """
     numbers = [f"{key}-{name}" for name, *_ in TIMES]
     typed = st.session_state.get(key)
     if typed and accelerators.is_given(typed):
@@ -89,6 +104,7 @@ def _show(key: str, device: str) -> None:
 
 
 def _own(key: str) -> str:
+    """Draws the numbers of an own simulated device; returns the device that they make."""
     numbers = []
     for column, (name, field, words, help_text) in zip(st.columns(len(TIMES)), TIMES, strict=True):
         limits = bounds.DEVICE_BOUNDS[field]
@@ -109,21 +125,23 @@ def _automatic() -> str:
     gpus = resources.gpus()
     if not gpus:
         return "the CPU, no GPU here"
-    usable = resources.gpu_is_usable()
-    return (
-        resources.card(gpus[0], among=gpus) if usable else f"the CPU, {gpus[0].name} cannot be used"
-    )
+    if not resources.gpu_is_usable():
+        return f"the CPU, {gpus[0].name} cannot be used"
+    return resources.card(gpus[0], among=gpus)
 
 
 def _what_it_takes(values: dict[str, Any]) -> tuple[str, str]:
+    """Returns how long the simulated GPU takes with the chosen model, and the source of that.
+
+    Both are "" for the user's own times.
+    """
     card = accelerators.card_of(values["device"])
     model = values["model"]
     if card is None or model not in catalog.VITS:
         return "", ""
     size = values["image_size"] or catalog.MODELS[model].image_size
-    simulated = accelerators.accelerator(
-        accelerators.device_for(values["device"], model, size, values["precision"])
-    )
+    device = accelerators.device_for(values["device"], model, size, values["precision"])
+    simulated = accelerators.accelerator(device)
     takes = f"{simulated.times} with ViT {model} in {values['precision']}"
     if simulated.origin != accelerators.DERIVED:
         return f"{takes}, as measured.", f"The figures are {simulated.origin}."

@@ -1,6 +1,9 @@
-"""The live chart: one Plotly plot that stays alive in the browser while its data grow; the browser's side is
-live_chart.js. `st.plotly_chart` replaces its plot whenever the figure changes, and the user's zoom is lost. Here each
-refresh sends what is new, and zoom, pan and hidden traces survive. A page, in a `st.fragment(run_every=0.5)`:
+"""The live chart: one Plotly plot that stays alive in the browser while its data grow.
+
+The browser's side is live_chart.js. `st.plotly_chart` replaces its plot whenever the figure
+changes, and the user's zoom is lost (Streamlit's pull request 16052 is open). Here each refresh
+sends what is new, and zoom, pan and hidden traces survive. A page, in a
+`st.fragment(run_every=0.5)`:
 
     view = view_of("gpu")  # what the user zoomed to: send finer data for it if there are any
     draw_growing(figure, key="gpu", run=run_id, alt="GPU utilisation over time", height=260)
@@ -26,14 +29,15 @@ from vitprof.charts.style import PLOTLY_JS
 
 _Array = np.typing.NDArray[Any]
 COLUMNS = ("x", "y", "base", "text", "hovertext", "customdata")
-"""The parts of a trace that grow point by point. All else (style, a heat map's z, per-point colours) is sent whole."""
+"""The parts of a trace that grow point by point. All else (style, a heat map's z, per-point
+colours) is sent whole."""
 
 CHART_JS = Path(__file__).with_name("live_chart.js")
 SERVED = {source.name: source for source in (PLOTLY_JS, CHART_JS)}
 """The files that the gate serves, by their names."""
 
-# This is sent with every refresh, so it is short; the chart's module comes once. The URL of Streamlit's
-# own bundle tells where the app's root is.
+# This is sent with every refresh, so it is short; the chart's module comes once. The URL of
+# Streamlit's own bundle tells where the app's root is.
 _BOOTSTRAP = """\
 const b=document.querySelector('script[src*="static/js/"]'),r=b?new URL("../../",b.src):document.baseURI,
 [u,p]=%s.map(f=>new URL(f,r).href),m=import(u).catch(()=>0);
@@ -41,9 +45,11 @@ export default async c=>{const l=await m;if(l)return l.default(c,p);
 c.parentElement.textContent=`This chart cannot be drawn: ${u} could not be loaded.`}"""
 
 DEFLATE_FROM = 1500
-"""Bytes from which an update is compressed; the few new points of a plain line would gain nothing."""
+"""Bytes from which an update is compressed; the few new points of a plain line would gain
+nothing."""
 MANTISSA_BITS = 11
-"""Bits kept of a y's 23: exact to 1 in 4,000, finer than any plot or hover text, and far smaller when compressed."""
+"""Bits kept of the 23 of a y's mantissa: exact to 1 in 4,000, finer than any plot or hover text,
+and far smaller when compressed."""
 
 
 @dataclass(frozen=True)
@@ -55,20 +61,25 @@ class ChartUpdate:
     revision: int
     """Counts up with every update of one feed; the same one twice is drawn once."""
     base: int | None
-    """The revision that the browser must hold to append this, or else it asks for a full one. None: this is one."""
+    """The revision that the browser must hold to append this, or else it asks for a full one. None:
+    this is one."""
     figure: Mapping[str, Any] | None
     """data and layout of a full update; None in one to append."""
     traces: tuple[Mapping[str, Any], ...] = ()
-    """To append, for each trace: `keep` (points that stay; the last, growing one often is rewritten), and columns."""
+    """To append, for each trace: `keep`, the number of points that stay (the last one often grows,
+    and is rewritten), and columns."""
     layout: Mapping[str, Any] | None = None
     """In an update to append: the whole new layout, if it changed."""
     alt: str = ""
+    """The description that a screen reader reads."""
     bare: bool = False
     """Whether the buttons to zoom and to save a picture are left out."""
     silent: bool = False
-    """Whether the window that the user zooms to is not reported, because that would cause a refresh."""
+    """Whether the window that the user zooms to is not reported, because that would cause a
+    refresh."""
     grows: bool = False
-    """Whether the next update follows by itself: then drawing this one may wait, so that it takes little of a core."""
+    """Whether the next update follows by itself: then drawing this one may wait, so that it takes
+    little of a core."""
 
 
 @dataclass(frozen=True)
@@ -84,27 +95,35 @@ class Pick:
 
 
 class ChartFeed:
-    """What the browser holds, to turn the current figure into the smallest update; one for each chart and session."""
+    """A record of what the browser holds, which turns the current figure into the smallest update.
+
+    There is one for each chart and session. If an update was lost, the browser reports that
+    (`resync`).
+    """
 
     def __init__(self) -> None:
-        # A random start: a page left open over a restart of the server must not mistake one session for another.
+        # A random start: a page left open over a restart of the server must not mistake one session
+        # for another.
         self._revision = secrets.randbits(40)
         self._columns: list[dict[str, _Array]] = []
         self._layout = ""
         self._rest: object = None
-        """Run, resync, style of each trace and names of its columns: if these change, all is sent."""
+        """Run, resync, style of each trace and names of its columns: if these change, all is
+        sent."""
 
     def update(
         self, figure: Mapping[str, Any], *, run: str, alt: str = "", resync: object = None
     ) -> ChartUpdate:
-        """Returns the update that makes the browser show `figure`, a plotly Figure's `to_dict()`, untemplated. `resync`
-        changes when the browser could not use an update: all is then sent.
+        """Returns the update that makes the browser show `figure`.
+
+        That is a plotly Figure's `to_dict()`; its template is left out. `resync` changes when the
+        browser could not use an update: all is then sent.
         """
         layout = _without(figure.get("layout", {}), "template")
         columns = [_columns(trace) for trace in figure["data"]]
-        styles = [
-            _without(trace, *column) for trace, column in zip(figure["data"], columns, strict=True)
-        ]
+        styles = []
+        for trace, column in zip(figure["data"], columns, strict=True):
+            styles.append(_without(trace, *column))
         layout_json = _dumps(layout)
         rest = (run, resync, _dumps(styles), [list(column) for column in columns])
         before = self._columns
@@ -130,7 +149,9 @@ class ChartFeed:
 
 
 def still(figure: Mapping[str, Any], *, alt: str = "", bare: bool = True) -> ChartUpdate:
-    """Returns the update that makes the browser show `figure` whatever it holds; a different figure resets the zoom."""
+    """Returns the update that makes the browser show `figure` whatever it holds; a different figure
+    resets the zoom.
+    """
     whole = {"data": figure["data"], "layout": _without(figure.get("layout", {}), "template")}
     digest = hashlib.sha256(_dumps(whole).encode()).hexdigest()
     return ChartUpdate(digest, int(digest[:10], 16), None, whole, alt=alt, bare=bare, silent=True)
@@ -146,7 +167,10 @@ def draw_growing(
     grows: bool = False,
     on_pick: Callable[[Pick], None] | None = None,
 ) -> None:
-    """Draws `figure`; sends what is new since this session drew the chart `key` before. See `ChartFeed.update`."""
+    """Draws `figure`; sends what is new since this session drew the chart `key` before.
+
+    See `ChartFeed.update`.
+    """
     feed: ChartFeed = st.session_state.setdefault(f"feed-{key}", ChartFeed())
     update = feed.update(figure, run=run, alt=alt, resync=_reported(key).get("resync"))
     live_chart(replace(update, grows=grows), key=key, height=height, on_pick=on_pick)
@@ -162,10 +186,12 @@ def live_chart(
     """Mounts the chart. `on_pick` is called before the refresh that a click causes."""
 
     def picked() -> None:
-        if on_pick is not None and (pick := _pick(key)) is not None:
+        pick = _pick(key)
+        if on_pick is not None and pick is not None:
             on_pick(pick)
 
-    # Declared at each mount: every AppTest has a runtime of its own, and Streamlit 1.60 did not carry components over.
+    # Declared at each mount: every AppTest has a runtime of its own, and Streamlit 1.60 did not
+    # carry components over.
     mount = st.components.v2.component(
         "vitprof_live_chart",
         js=_BOOTSTRAP % json.dumps([url_of(CHART_JS), url_of(PLOTLY_JS)]),
@@ -182,21 +208,24 @@ def live_chart(
 
 @lru_cache
 def url_of(source: Path) -> str:
-    """Returns the URL of one of `SERVED`, relative to the app's root; the digest in it is for browsers' caches."""
-    return f"app/static/{source.name}?v={hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
+    """Returns the URL of one of `SERVED`, relative to the app's root.
+
+    The file's digest in it keeps browsers from using an older version.
+    """
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    return f"app/static/{source.name}?v={digest[:12]}"
 
 
 def view_of(key: str) -> tuple[float, float] | None:
-    """Returns the window in x that the user zoomed or panned to, as the browser last reported it; None: everything."""
+    """Returns the window in x that the user zoomed or panned to; None: everything.
+
+    It is as the browser last reported it.
+    """
     view = _reported(key).get("view")
-    if (
-        isinstance(view, list)
-        and len(view) == 2
-        and all(map(_is_number, view))
-        and view[0] < view[1]
-    ):
-        return float(view[0]), float(view[1])
-    return None
+    if not isinstance(view, list) or len(view) != 2 or not all(map(_is_number, view)):
+        return None
+    low, high = view
+    return (float(low), float(high)) if low < high else None
 
 
 def _reported(key: str) -> Mapping[str, Any]:
@@ -212,33 +241,41 @@ def payload(
     view: tuple[float, float] | None,
     picks: bool = False,
 ) -> bytes:
-    """Returns the update as it is sent: key, line feed, UTF-8 JSON with numbers in base64, as Plotly has them; from
-    `DEFLATE_FROM` bytes on a zlib stream (RFC 1950). As bytes, because Streamlit serialises a dict twice. An x stays
-    float64 unless it is whole: after an hour a float32 cannot resolve half a millisecond.
+    """Returns the update as it is sent: key, line feed, UTF-8 JSON with numbers in base64, as
+    Plotly has them.
+
+    As bytes, because Streamlit serialises a dict twice. A y takes about 4 bytes (float32), as text
+    10 to 18. An x stays float64 unless it is whole: after an hour a float32 cannot resolve half a
+    millisecond. From `DEFLATE_FROM` bytes on, the JSON is a zlib stream (RFC 1950), whose first
+    byte (0x78) no JSON object begins with.
     """
-    unsaid: tuple[object, ...] = (None, False, ())
-    sent = {
-        name: value
-        for name, value in vars(update).items()
-        if not any(value is nothing for nothing in unsaid)
-    }
+    sent = {}
+    for name, value in vars(update).items():
+        if value is not None and value is not False and value != ():
+            sent[name] = value
     if picks:
         sent["picks"] = True
     body = _dumps({**sent, "height": height, "view": view}).encode()
-    return key.encode() + b"\n" + (zlib.compress(body, 6) if len(body) >= DEFLATE_FROM else body)
+    if len(body) >= DEFLATE_FROM:
+        body = zlib.compress(body, 6)
+    return key.encode() + b"\n" + body
 
 
 def _ignore() -> None: ...
 
 
 def _pick(key: str) -> Pick | None:
+    """Returns the click that the browser reported, as far as it is valid."""
     clicked = _reported(key).get("picked")
     if not isinstance(clicked, Mapping) or not _is_number(clicked.get("trace")):
         return None
-    x, data = (
-        float(v) if _is_number(v) else math.nan for v in (clicked.get("x"), clicked.get("data"))
+    return Pick(
+        int(clicked["trace"]), _number_or_nan(clicked.get("x")), _number_or_nan(clicked.get("data"))
     )
-    return Pick(int(clicked["trace"]), x, data)
+
+
+def _number_or_nan(value: object) -> float:
+    return float(value) if _is_number(value) else math.nan
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
@@ -255,9 +292,8 @@ def _columns(trace: Mapping[str, Any]) -> dict[str, _Array]:
         values = trace.get(name)
         if isinstance(values, Mapping) and "bdata" in values:  # as Figure.to_dict() has them
             shape = [int(size) for size in str(values.get("shape", "-1")).split(",")]
-            values = np.frombuffer(base64.b64decode(values["bdata"]), values["dtype"]).reshape(
-                shape
-            )
+            data = base64.b64decode(values["bdata"])
+            values = np.frombuffer(data, values["dtype"]).reshape(shape)
         column = np.array(values)  # a copy: the caller may go on filling its buffer
         if column.ndim:  # one text for all points is style
             columns[name] = column
@@ -270,6 +306,7 @@ def _appended(old: dict[str, _Array], new: dict[str, _Array]) -> dict[str, Any]:
 
 
 def _common(old: _Array, new: _Array) -> int:
+    """Returns how many leading points are the same; NaN is the same as NaN."""
     size = min(len(old), len(new))
     if old.dtype.kind != new.dtype.kind or old.shape[1:] != new.shape[1:]:
         return 0
@@ -287,7 +324,9 @@ def _dumps(value: object) -> str:
 
 
 def _jsonable(value: Any, name: str) -> Any:
-    """Returns `value` without NumPy types, NaN and infinity; `name` is the attribute that holds it."""
+    """Returns `value` without NumPy types, NaN and infinity; `name` is the attribute that holds
+    it.
+    """
     if isinstance(value, np.ndarray):
         return _encoded(value, name)
     if isinstance(value, np.generic):
@@ -302,43 +341,56 @@ def _jsonable(value: Any, name: str) -> Any:
 
 
 def _encoded(values: _Array, name: str) -> Any:
-    """Returns Plotly's form of a typed array, in which NaN is a gap. Text, times and mixed values become a list."""
+    """Returns Plotly's form of a typed array, in which NaN is a gap.
+
+    Text, times and mixed values become a list.
+    """
     kind = values.dtype.kind
     if kind not in "iuf" or not values.size:
         return _jsonable(values.tolist(), name)
     if kind == "f" and name == "x":
-        whole = (
-            values.astype("<i4") if np.abs(values).max() < 2**31 else None
-        )  # steps; false where NaN is among them
-        values = whole if whole is not None and (whole == values).all() else values.astype("<f8")
+        # numbers of steps are whole; where NaN is among them, it is not below
+        fits = bool(np.abs(values).max() < 2**31)
+        whole = fits and bool((values.astype("<i4") == values).all())
+        values = values.astype("<i4" if whole else "<f8")
     elif kind == "f":
         values = _shortened(values.astype("<f4"))
     else:
         narrow = values.min() >= -(2**31) and values.max() < 2**31
         values = values.astype("<i4" if narrow else "<f8")
     coded = {"dtype": values.dtype.str[1:], "bdata": base64.b64encode(values.tobytes()).decode()}
-    return coded if values.ndim == 1 else {**coded, "shape": ", ".join(map(str, values.shape))}
+    if values.ndim > 1:
+        coded["shape"] = ", ".join(map(str, values.shape))
+    return coded
 
 
 def _shortened(values: _Array) -> _Array:
+    """Returns float32 values rounded to `MANTISSA_BITS` bits; NaN and infinity stay as they are."""
     drop = 23 - MANTISSA_BITS
-    bits = values.view("<u4")
-    rounded = (
-        (bits + np.uint32(1 << (drop - 1))) & np.uint32(~((1 << drop) - 1) & 0xFFFFFFFF)
-    ).view("<f4")
+    half = np.uint32(1 << (drop - 1))
+    kept_bits = np.uint32(~((1 << drop) - 1) & 0xFFFFFFFF)
+    rounded = ((values.view("<u4") + half) & kept_bits).view("<f4")
     return np.where(np.isfinite(values) & np.isfinite(rounded), rounded, values)
 
 
 def plot(figure: go.Figure, *, key: str, height: int, alt: str = "", zooms: bool = False) -> None:
-    """Draws `figure`. Not `st.plotly_chart`, which would load a second Plotly of 4.6 MB. `alt`: for screen readers."""
+    """Draws `figure`, `height` pixels high, with `zooms` with buttons to zoom.
+
+    Screen readers get `alt`, or else the figure's own description. Not `st.plotly_chart`, which
+    would load a second Plotly of 4.6 MB.
+    """
     words = alt or (figure.layout.meta or {}).get("alt", "") or described(figure)
     live_chart(still(figure.to_dict(), alt=words, bare=not zooms), key=key, height=height)
 
 
 def described(figure: go.Figure) -> str:
-    axes = [
-        text for text in (figure.layout.yaxis.title.text, figure.layout.xaxis.title.text) if text
-    ]
+    """Returns what a figure shows, from its axes and the names of its traces."""
+    titles = (figure.layout.yaxis.title.text, figure.layout.xaxis.title.text)
+    axes = [title for title in titles if title]
     names = list(dict.fromkeys(trace.name for trace in figure.data if trace.name))
-    words = f"Chart of {' against '.join(axes)}" if axes else "Chart"
-    return words + (f": {', '.join(names)}" if names else "")
+    words = "Chart"
+    if axes:
+        words += f" of {' against '.join(axes)}"
+    if names:
+        words += f": {', '.join(names)}"
+    return words

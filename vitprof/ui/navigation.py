@@ -1,5 +1,9 @@
-"""What is around every page: app.py, through which each runs even when it is opened by its own URL (Streamlit 1.67 runs
-its script alone until `st.navigation` was called), its style, and the note of the demonstration.
+"""What is around every page: app.py, its style, and the note of the demonstration.
+
+Each page runs through app.py even when it is opened by its own URL. Streamlit 1.67 finds the folder
+pages/ by itself until app.py has called `st.navigation` for the first time since the server
+started. Until then a page's own URL runs its script alone: without navigation, layout and assets. A
+page comes back as it was left.
 """
 
 import contextlib
@@ -18,20 +22,27 @@ SHOWN = "page shown"
 LEFT = "page as it was left"
 QUERIES = "queries of pages"
 RETRIED = "restoring again"
-STYLE, SKIP_LINK, MARK = map(Path(__file__).with_name, ("style.css", "skip_link.js", "mark.svg"))
+STYLE = Path(__file__).with_name("style.css")
+SKIP_LINK = Path(__file__).with_name("skip_link.js")
+MARK = Path(__file__).with_name("mark.svg")
 PAGE_ICON = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAACAAAAAgAgMAAAAOFJJnAAAADFBMVEUAAAAAnnPmnwAAAABBKBO9AAAABHRSTlMA//8"
     "Ani+vBQAAACNJREFUeNpjYCAHMLIG/F/DGsDwnwkmQgcGVsC1agVVzMEFAJCGBNSDK2FdAAAAAElFTkSuQmCC"
 )
-"""The tab's icon: busy time with a gap. Streamlit would fetch a name from the network, and serves images from a file
-that it removes when the session of another tab ends."""
+"""The tab's icon: busy time with a gap. Streamlit would fetch a name from the network, and serves
+images from a file that it removes when the session of another tab ends."""
 
 
 @contextlib.contextmanager
 def through_app(page: str) -> Iterator[None]:
-    """Wraps the drawing of `page`: goes through app.py first if this session has not yet, and comes back. Without a
-    query it gets the one with which this session left it: the browser's history also has URLs without it. A request
-    that Streamlit made of two, with this page and the query of another one that Back asked for, goes to that one.
+    """Wraps the drawing of `page`: goes through app.py first if this session has not yet, and comes
+    back.
+
+    A page that is entered without a query gets back the query with which this session left it.
+    After the browser's Back, Streamlit follows the URL, and leaving a page with bound widgets adds
+    an entry without a query, or with a part of that of the page that was left, to the browser's
+    history. A request that Streamlit made of two, with this page and the query of another one that
+    Back asked for, goes to that one.
     """
     if ENTERED not in st.session_state:
         st.session_state[WANTED] = (page, _query())
@@ -40,11 +51,12 @@ def through_app(page: str) -> Iterator[None]:
     shown = st.session_state.get(SHOWN)
     query = _query()
     kept = queries.get(page, {})
-    if query and query != kept and shown == page:
-        for other, its in queries.items():
-            if its == query:
-                st.switch_page(other, query_params=its)
-    elif query != kept and shown != page and query.items() <= queries.get(str(shown), {}).items():
+    of_shown = queries.get(str(shown), {})
+    if shown == page and query and query != kept:
+        for other, query_of_other in queries.items():
+            if query == query_of_other:
+                st.switch_page(other, query_params=query_of_other)
+    elif shown != page and query != kept and query.items() <= of_shown.items():
         _restore(kept)
     st.session_state[SHOWN] = page
     st.session_state.pop(RETRIED, None)
@@ -53,25 +65,33 @@ def through_app(page: str) -> Iterator[None]:
 
 
 def _restore(query: dict[str, list[str]]) -> None:
+    """Draws the page anew with this query; tried once more where Streamlit does not take it yet."""
     try:
         st.query_params.from_dict(query)
-    except (
-        st.errors.StreamlitAPIException
-    ):  # the page before was left so soon that its widgets are bound until this
-        if RETRIED in st.session_state:  # run ends
+    except st.errors.StreamlitAPIException:
+        # the page before was left so soon that its widgets are bound until this run ends
+        if RETRIED in st.session_state:
             return
         st.session_state[RETRIED] = True
     st.rerun()
 
 
 def leave_for(page: str, query: dict[str, str]) -> None:
-    """Opens another page with this query, which lets the browser's Back find this one as it was."""
+    """Opens another page with this query, and lets the browser's Back find this one as it was.
+
+    `st.switch_page` puts an entry with the new query and the old page into the browser's history,
+    on which Back lands.
+    """
     st.session_state[LEFT] = _query()
     st.switch_page(page, query_params=query)
 
 
 def come_back(name: str) -> None:
-    """Shows, once, what this page showed when it was left by `leave_for`, after Back or a link without `name`."""
+    """Shows what this page showed when it was left by `leave_for`.
+
+    For when Back or a link leads here again without the parameter `name`. It does so once: going
+    further back shows what the URL says.
+    """
     left = st.session_state.get(LEFT)
     if left is not None and name not in st.query_params and left != _query():
         _restore(left)
@@ -87,17 +107,19 @@ def enter() -> None:
 
 
 def skip_left_fragments() -> None:
-    """Makes Streamlit skip a fragment of a page that was left before the fragment's turn came. Streamlit 1.67 runs it,
-    with the page that was shown when the browser asked, and the browser empties the page that is shown now.
+    """Makes Streamlit skip a fragment of a page that was left before the fragment's turn came.
+
+    Streamlit 1.67 runs it, with the page that was shown when the browser asked, and the browser
+    empties the page that is shown now.
     """
-    run: Any = getattr(
-        ScriptRunner, "_run_script", None
-    )  # Streamlit's own: another version may do without it
+    # Streamlit's own: another version may do without it
+    run: Any = getattr(ScriptRunner, "_run_script", None)
 
     def run_if_shown(self: ScriptRunner, rerun_data: RerunData) -> None:
         context = get_script_run_ctx()
         shown = context.page_script_hash if context else ""
-        if not rerun_data.fragment_id_queue or shown in ("", rerun_data.page_script_hash):
+        is_shown = shown in ("", rerun_data.page_script_hash)
+        if is_shown or not rerun_data.fragment_id_queue:
             run(self, rerun_data)
 
     if run is not None:
@@ -123,6 +145,7 @@ def add_skip_link() -> None:
 
 
 def draw_demonstration_note() -> None:
+    """Draws the note that this is the demonstration; nothing where the store is the user's own."""
     if not demo.is_demonstration():
         return
     about = (

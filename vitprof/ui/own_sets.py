@@ -21,17 +21,17 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 
 def take_added() -> None:
     """Chooses the data set that was just added, before the settings are drawn."""
-    if name := st.session_state.pop(CHOSEN, ""):
-        values = widgets.settings()
-        n = catalog.DATASETS[name].n_train
-        if values["batch_size"] > n:
-            st.session_state[FOUND] = [
-                *st.session_state.get(FOUND, []),
-                f"Batch size {n}: training has {n} images.",
-            ]
-        values.update(dataset=name, n_images=None, batch_size=min(values["batch_size"], n))
-        for field in ("dataset", "batch_size"):
-            st.session_state.pop(f"set-{field}", None)
+    name = st.session_state.pop(CHOSEN, "")
+    if not name:
+        return
+    values = widgets.settings()
+    n = catalog.DATASETS[name].n_train
+    if values["batch_size"] > n:
+        lines = st.session_state.get(FOUND, [])
+        st.session_state[FOUND] = [*lines, f"Batch size {n}: training has {n} images."]
+    values.update(dataset=name, n_images=None, batch_size=min(values["batch_size"], n))
+    for field in ("dataset", "batch_size"):  # whose widgets would show the values before
+        st.session_state.pop(f"set-{field}", None)
 
 
 def draw_form() -> None:
@@ -51,11 +51,12 @@ def draw_form() -> None:
         ):
             _add(given, name, allowed)
         if lines := st.session_state.get(FOUND):
-            bad = any("cannot be read" in line for line in lines)
-            what = "under Loading, turn on Skip unreadable samples, then" if bad else "now"
-            st.caption(
-                "  \n".join(texts.escaped(line) for line in [f"Chosen: {what} press Run.", *lines])
-            )
+            unreadable = any("cannot be read" in line for line in lines)
+            first = "now"
+            if unreadable:
+                first = "under Loading, turn on Skip unreadable samples, then"
+            chosen = [f"Chosen: {first} press Run.", *lines]
+            st.caption("  \n".join(texts.escaped(line) for line in chosen))
 
 
 def _add(given: str, name: str, allowed: tuple[Path, ...]) -> None:
@@ -69,11 +70,9 @@ def _add(given: str, name: str, allowed: tuple[Path, ...]) -> None:
         registry.add(found.own)
     except errors.VitprofError as error:
         bar.empty()
-        wrong = (
-            f"{error.value}: {error.allowed}."
-            if isinstance(error, errors.ConfigError)
-            else errors.one_line(error)
-        )
+        wrong = errors.one_line(error)
+        if isinstance(error, errors.ConfigError):
+            wrong = f"{error.value}: {error.allowed}."
         st.error(texts.escaped(wrong))
         return
     st.session_state.update({CHOSEN: name, FOUND: found.lines()})

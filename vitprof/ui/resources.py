@@ -1,4 +1,4 @@
-"""What all sessions of a server share: store, job manager, machine, long work, and the series of the runs on view."""
+"""What all sessions of a server share: store, job manager, machine, long work, series of runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -16,7 +17,7 @@ import numpy as np
 import streamlit as st
 
 from vitprof import errors, formats, home
-from vitprof.analysis.arrays import Series
+from vitprof.analysis.arrays import Floats, Series
 from vitprof.analysis.timing import steady, summary, timeline
 from vitprof.charts.live import LiveChart, Points
 from vitprof.config import accelerators, availability, gpu_findings
@@ -31,11 +32,13 @@ from vitprof.ui.texts import act_button, draw_problem, escaped, rough_time
 
 Result = TypeVar("Result")
 Work = Callable[[OnProgress, Stop], Result]
-"""A function that receives two others: one to call with its progress, and one that returns whether to stop."""
+"""A function that receives two others: one to call with its progress, and one that returns whether
+to stop."""
 SERIES_KEPT = 12
 """Runs whose series stay in memory: 100,000 steps take 10 MB."""
 LOOK_AGAIN_S = 10.0
-"""Seconds for which a look at memory, disk and RAM disk is reused: every change of a setting redraws the form."""
+"""Seconds for which a look at memory, disk and RAM disk is reused: every change of a setting
+redraws the form."""
 READ_LATER = frozenset(
     {
         *(f"{stage}_s" for stage in TIMED_STAGES),
@@ -44,21 +47,30 @@ READ_LATER = frozenset(
         "made_end_s",
         "queue_depth",
         "worker",
+        "kernel_s",
+        "rank",
     }
-    | {"kernel_s", "rank"}
 )
-"""Columns that no chart of a live run draws: how the loader made a batch. `findings.all_columns` reads them."""
+"""Columns that no chart of a live run draws: how the loader made a batch. `findings.all_columns`
+reads them."""
 STEP_NAMES = tuple(name for name in STEP_COLUMNS if name not in READ_LATER)
 """Columns that are kept in memory. A new column is one of them."""
 _closing = contextlib.ExitStack()
 
 
 def at_end(close: Callable[[], object]) -> None:
+    """Registers `close` to be called when the server ends, before those that were registered
+    earlier.
+    """
     _closing.callback(close)
 
 
 def end() -> None:
-    """Calls each registered function once, the last first, whatever errors: by a signal, atexit is not run."""
+    """Calls each registered function once, the last one first. Errors are printed.
+
+    The server calls this when it shuts down, because a process that then ends by a signal does not
+    run atexit's functions.
+    """
     try:
         _closing.close()
     except Exception:
@@ -102,8 +114,13 @@ def driver() -> str:
 
 
 def card(gpu: visible.VisibleGpu, *, among: list[visible.VisibleGpu]) -> str:
+    """Returns the GPU's name, with the start of its UUID where another of `among` has the same
+    name.
+    """
     twins = sum(other.name == gpu.name for other in among) > 1
-    return f"{gpu.name}, {short_uuid(gpu.uuid)}" if twins and gpu.uuid else gpu.name
+    if twins and gpu.uuid:
+        return f"{gpu.name}, {short_uuid(gpu.uuid)}"
+    return gpu.name
 
 
 def short_uuid(uuid: str) -> str:
@@ -111,13 +128,15 @@ def short_uuid(uuid: str) -> str:
 
 
 def findings_of_gpu(precision: str = "", device: str = "auto") -> tuple[gpu_findings.Finding, ...]:
+    """Returns the findings about runs on the GPU that `device` names, in `precision` ("" for
+    any).
+    """
     number = device.removeprefix("cuda:")
-    named = [gpu for gpu in gpus() if gpu.index == (int(number) if number.isdecimal() else 0)]
-    return (
-        gpu_findings.findings(named, os.environ, driver=driver(), precision=precision)
-        if named
-        else ()
-    )
+    index = int(number) if number.isdecimal() else 0
+    named = [gpu for gpu in gpus() if gpu.index == index]
+    if not named:
+        return ()
+    return gpu_findings.findings(named, os.environ, driver=driver(), precision=precision)
 
 
 def gpu_is_usable() -> bool:
@@ -125,15 +144,18 @@ def gpu_is_usable() -> bool:
 
 
 def device_names() -> dict[str, str]:
-    real = {f"cuda:{gpu.index}": f"cuda:{gpu.index} ({card(gpu, among=gpus())})" for gpu in gpus()}
-    simulated = accelerators.CARDS.values()
-    return real | {
-        f"{accelerators.SIMULATED}{each.name}": f"{each.title}, simulated" for each in simulated
-    }
+    """Returns the devices besides auto and cpu that a page offers, and how each is shown."""
+    names = {}
+    for gpu in gpus():
+        names[f"cuda:{gpu.index}"] = f"cuda:{gpu.index} ({card(gpu, among=gpus())})"
+    for simulated in accelerators.CARDS.values():
+        names[f"{accelerators.SIMULATED}{simulated.name}"] = f"{simulated.title}, simulated"
+    return names
 
 
 @st.cache_resource(show_spinner=False, max_entries=SERIES_KEPT)
 def series(run_id: int) -> RunSeries:
+    """Returns the steps and telemetry of a run, shared by every session that looks at it."""
     return RunSeries(store(), run_id)
 
 
@@ -151,10 +173,15 @@ def draw_progress(
 
 
 class BackgroundTask(Generic[Result]):
-    """One piece of work at a time: its progress while it runs, then its result or error. Ends with the program."""
+    """One piece of work at a time: its progress while it runs, then its result or error.
+
+    Ends with the program.
+    """
 
     def __init__(self, name: str) -> None:
-        self._name, self._lock, self._stop = name, threading.Lock(), threading.Event()
+        self._name = name
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.progress: Progress | None = None
         self.result: Result | None = None
@@ -204,7 +231,10 @@ class BackgroundTask(Generic[Result]):
         draw_problem()
 
     def stop(self) -> None:
-        """Asks the work to end; what it then returns is the result. Raises `JobError` if the user may not stop it."""
+        """Requests the work to end; what it then returns is the result.
+
+        Raises `JobError` if the user may not stop it.
+        """
         users.check_may_stop("it", self.started_by)
         self._stop.set()
 
@@ -218,7 +248,10 @@ class BackgroundTask(Generic[Result]):
 
 
 class Growing:
-    """Columns that grow at the end. The cost of appending depends on what is appended, not on what is there."""
+    """Columns that grow at the end.
+
+    The cost of appending depends on what is appended, not on what is there.
+    """
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
@@ -236,11 +269,15 @@ class Growing:
         self.n += added
 
     def view(self) -> Series:
+        """Returns the columns as they are now; later appends do not change what was returned."""
         return {name: self._room[row, : self.n] for row, name in enumerate(self._names)}
 
 
 class RunSeries:
-    """Steps, telemetry and running totals of one run. Any thread may refresh; each row is read once."""
+    """Steps, telemetry and running totals of one run.
+
+    Any thread may refresh; each row is read once.
+    """
 
     def __init__(self, store: RunStore, run_id: int) -> None:
         self._store = store
@@ -250,20 +287,27 @@ class RunSeries:
         self._begin()
 
     def _begin(self) -> None:
-        self._steps, self._telemetry = Growing(STEP_NAMES), Growing(TELEMETRY_COLUMNS)
-        self._last_step = self._last_sample = -1
+        self._steps = Growing(STEP_NAMES)
+        self._telemetry = Growing(TELEMETRY_COLUMNS)
+        self._last_step = -1
+        self._last_sample = -1
         self._running = summary.RunningTotals()
 
     def refresh(self, facts: Mapping[str, Any] | None = None) -> None:
-        """Reads the rows that are new; all again if `facts` name more stops, which leave out steps already read."""
+        """Reads the rows that are new in the store.
+
+        If `facts`, those of the run, name more stops than before, steps that were read already have
+        since been left out, and everything is read again.
+        """
         n_stops = len(steady.stops_of(facts or {}))
         with self._lock:
             if n_stops > self._n_stops:
                 self._n_stops = n_stops
                 self._begin()
-            for new in self._store.steps_in_parts(
+            parts = self._store.steps_in_parts(
                 self._run_id, after=self._last_step, names=STEP_NAMES
-            ):
+            )
+            for new in parts:
                 if len(new["step"]):
                     self._last_step = int(new["step"][-1])
                     self._running.add(new)
@@ -292,13 +336,34 @@ class RunSeries:
             return self._telemetry.view()
 
 
+@dataclass(frozen=True, slots=True)
+class DrawnPoints:
+    """The points of a chart that need not be computed again."""
+
+    run_id: int
+    start: int
+    """Its first row."""
+    group_size: int
+    """Rows of a group."""
+    until: int
+    """The first row that is not in a full group yet."""
+    points: list[Points]
+    """Those of the full groups, for each trace."""
+
+    def begins(self, run_id: int, start: int, group_size: int) -> bool:
+        """Returns whether it has the groups of this run, from this row, of this size."""
+        return (self.run_id, self.start, self.group_size) == (run_id, start, group_size)
+
+
 class PointCache:
-    """The points of each chart of one session. A refresh computes only the new groups and the last one."""
+    """The points of each chart of one session.
+
+    A refresh computes only the new groups and the last one.
+    """
 
     def __init__(self) -> None:
-        self._drawn: dict[str, tuple[tuple[int, int, int], int, list[Points]]] = {}
-        """For each chart: run, first point and group size (if one changes, nothing can be reused); the first point that
-        is not in a full group yet; and the points of the full groups."""
+        self._drawn: dict[str, DrawnPoints] = {}
+        """By the key of the chart."""
 
     def points(
         self,
@@ -308,22 +373,25 @@ class PointCache:
         origin_s: float,
         view: tuple[float, float] | None,
     ) -> list[Points]:
-        """Returns a `Points` for each trace of `chart`: of the whole run, or finer of the range of x in `view`."""
+        """Returns a `Points` for each trace of `chart`: of the whole run, or finer of the range of
+        x in `view`.
+        """
         start, stop, groups = window(chart, series, origin_s, view)
-        k = timeline.group_size(stop - start, groups)
+        size = timeline.group_size(stop - start, groups)
         drawn = self._drawn.get(chart.key)
-        if drawn is None or drawn[0] != (run_id, start, k) or drawn[1] > stop:
-            drawn = (run_id, start, k), start, chart.build(series, origin_s, start, start, k)
-        key, until, points = drawn
-        full = stop - (stop - start) % k
-        if full > until:
-            points = _joined(points, chart.build(series, origin_s, until, full, k))
-        self._drawn[chart.key] = key, full, points
-        return _joined(points, chart.build(series, origin_s, full, stop, k))
+        if drawn is None or not drawn.begins(run_id, start, size) or drawn.until > stop:
+            none = chart.build(series, origin_s, start, start, size)
+            drawn = DrawnPoints(run_id, start, size, start, none)
+        full = stop - (stop - start) % size
+        points = drawn.points
+        if full > drawn.until:
+            points = _joined(points, chart.build(series, origin_s, drawn.until, full, size))
+        self._drawn[chart.key] = DrawnPoints(run_id, start, size, full, points)
+        return _joined(points, chart.build(series, origin_s, full, stop, size))
 
     def steps_each(self, chart: LiveChart) -> int:
         """Returns the size of a group of the `chart` that was drawn last."""
-        return self._drawn[chart.key][0][2]
+        return self._drawn[chart.key].group_size
 
 
 def _joined(before: Sequence[Points], after: Sequence[Points]) -> list[Points]:
@@ -337,14 +405,24 @@ def _joined(before: Sequence[Points], after: Sequence[Points]) -> list[Points]:
 def window(
     chart: LiveChart, series: Series, origin_s: float, view: tuple[float, float] | None
 ) -> tuple[int, int, int]:
-    """Returns the points to draw, as (start, stop), and the most groups: all, or those in and near the view."""
+    """Returns the points to draw, as (start, stop), and the most groups to draw them in.
+
+    They are all points, or those in view and as much again on either side, so that panning shows
+    something at once.
+    """
     n = len(next(iter(series.values())))
     if view is None:
         return 0, n, chart.overview_groups
-    x, origin = (np.arange(n), 0.0) if chart.x == "index" else (series[chart.x], origin_s)
-    margin = view[1] - view[0]
-    start = max(0, int(np.searchsorted(x, view[0] - margin + origin)) - 1)
-    stop = int(np.searchsorted(x, view[1] + margin + origin, side="right"))
+    if chart.x == "index":
+        x: Floats = np.arange(n, dtype=float)
+        origin = 0.0
+    else:
+        x = series[chart.x]
+        origin = origin_s
+    low, high = view
+    margin = high - low
+    start = max(0, int(np.searchsorted(x, low - margin + origin)) - 1)
+    stop = int(np.searchsorted(x, high + margin + origin, side="right"))
     if stop <= start:  # zoomed to where there are no points
         return 0, n, chart.overview_groups
     return start, stop, chart.max_groups

@@ -1,4 +1,7 @@
-"""The dashboard's server as the command line starts it: Streamlit, and a line that says where it is once it answers."""
+"""The dashboard's server as the command line starts it.
+
+It is Streamlit, and a line that says where it is once it answers.
+"""
 
 import contextlib
 import faulthandler
@@ -15,11 +18,14 @@ WAIT_S = 120.0
 """Seconds that the server may take until it answers; from a cold disk it takes about 10."""
 POLL_S = 0.1
 END_WITHIN_S = 60.0
-"""Seconds that the server may take to end; stopping jobs and storing what they measured takes less than 40."""
+"""Seconds that the server may take to end; stopping jobs and storing what they measured takes less
+than 40."""
 
 
 class Output:
-    """A stream that drops what nobody reads any more: an error here would keep Streamlit from stopping."""
+    """A stream that drops what nobody reads any more: an error here would keep Streamlit from
+    stopping.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -38,13 +44,16 @@ class Output:
 
 
 def main() -> None:
-    """Runs the server until it is stopped. `sys.argv[1]` is JSON: `script`, `address`, `port`, `lines` (to print once
-    it answers) and `open` (the URL for the browser, "" for none).
+    """Runs the server until it is stopped.
+
+    `sys.argv[1]` is a JSON object: `script`, `address`, `port`, `lines` (to print once it answers)
+    and `open` (the URL to open in the browser, "" for none).
     """
     request = json.loads(sys.argv[1])
     sys.stdout = cast(TextIO, Output(sys.stdout))
     threading.Thread(target=_tell, args=(request,), name="vitprof-tell", daemon=True).start()
-    # headless: the browser is opened below. Streamlit would also ask for an e-mail address on its first run.
+    # headless: the browser is opened below. Streamlit would also ask for an e-mail address on its
+    # first run.
     flags = [
         f"--server.port={request['port']}",
         "--server.headless=true",
@@ -53,9 +62,8 @@ def main() -> None:
     sys.argv = ["streamlit", "run", request["script"], *flags]
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
-    if (
-        signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
-    ):  # sent when a terminal is closed; nohup ignores it
+    # SIGHUP is sent when a terminal is closed; nohup ignores it
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     from streamlit.web import cli
 
@@ -64,7 +72,9 @@ def main() -> None:
 
 
 def limit_end() -> None:
-    """Makes a server that hangs as it closes print where each of its threads is, and end after `END_WITHIN_S`."""
+    """Makes a server that hangs as it closes print where each of its threads is, and end after
+    `END_WITHIN_S`.
+    """
     import uvicorn
 
     close = uvicorn.Server.shutdown
@@ -77,12 +87,18 @@ def limit_end() -> None:
 
 
 def _leave(*_: object) -> None:
-    """Ends the program: during its start, and after the server has closed and raised its signal again."""
+    """Ends the program: during its start, and after the server has closed and raised its signal
+    again.
+    """
     sys.exit(0)
 
 
 def _answers(address: str, port: int) -> bool:
-    """Returns whether the dashboard answers: its port opens before that, and even where it then fails to start."""
+    """Returns whether the dashboard answers.
+
+    That its port is open is not enough: it opens before the dashboard can answer, and even where it
+    then fails to start.
+    """
     connection = http.client.HTTPConnection(address, port, timeout=WAIT_S)
     try:
         connection.request("GET", "/_stcore/health")

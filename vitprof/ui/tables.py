@@ -15,13 +15,17 @@ from vitprof.ui.texts import sentence
 DIGITS = 3
 """Significant digits, as everywhere (`vitprof.formats`)."""
 MIB = 2**20
-MAX_ROWS_SHOWN, SCROLLED_PX = 12, 460
-"""A longer table is as high as one of 12 rows, and is scrolled."""
+MAX_ROWS_SHOWN = 12
+"""Rows of a table that are shown without scrolling."""
+SCROLLED_PX = 460
+"""Height of a longer table: that of one of 12 rows."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its header with the unit, its help, and its value for a row (None or NaN: not available)."""
+    """A column: its header with the unit, its help, and its value for a row (None or NaN: not
+    available).
+    """
 
     name: str
     help: str
@@ -30,6 +34,7 @@ class Column:
     exact: bool = False
     """Whether its values are rounded already. A count, an int, is never rounded."""
     width: int | None = None
+    """Pixels; None: as wide as its content needs."""
     pinned: bool = False
     """Whether it stays in sight while the rest is scrolled."""
     bar: bool = False
@@ -54,16 +59,16 @@ def of_summary(name: str, field: str, scale: float = 1, form: str = "localized")
 
 
 def frame(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
-    """Returns one row for each of `rows`, whose parts are the arguments of `Column.value`. Columns without any value
-    are left out; numbers have three significant digits unless they are whole or `exact`.
+    """Returns one row for each of `rows`, whose parts are the arguments of `Column.value`.
+
+    Columns without any value are left out. Numbers have three significant digits unless they are
+    whole or `exact`.
     """
     data: dict[str, list[str | float | None]] = {}
     for column in columns:
-        values = [column.value(*row) for row in rows]
-        shown = [
-            rounded(value) if isinstance(value, float) and not column.exact else value
-            for value in values
-        ]
+        shown = [column.value(*row) for row in rows]
+        if not column.exact:
+            shown = [rounded(value) if isinstance(value, float) else value for value in shown]
         if any(value not in ("", NOT_AVAILABLE) and not pd.isna(value) for value in shown):
             data[column.name] = shown
     return pd.DataFrame(data)
@@ -77,7 +82,10 @@ def draw(
     placeholder: str = NOT_AVAILABLE,
     whole: bool = False,
 ) -> pd.DataFrame:
-    """Draws a table of `rows`, see `frame`; returns what it shows. A long one is scrolled unless it is `whole`."""
+    """Draws a table of `rows`, see `frame`; returns what it shows.
+
+    A long one is scrolled unless it is `whole`.
+    """
     shown = frame(columns, rows)
     height = "content" if whole else height_of(len(shown))
     config = column_config(columns, shown)
@@ -91,13 +99,14 @@ def show(data: Any, *, key: str, height: int | Literal["content"] = "content", *
 
 
 def column_config(columns: Sequence[Column], shown: pd.DataFrame) -> dict[str, Any]:
+    """Returns the `column_config` of `st.dataframe` for the columns that `shown` has."""
     config: dict[str, Any] = {}
-    for c in (c for c in columns if c.name in shown):
+    drawn = [column for column in columns if column.name in shown]
+    bars = [column.name for column in drawn if column.bar]
+    for c in drawn:
         about: dict[str, Any] = {"help": c.help, "pinned": c.pinned, "width": c.width}
         if c.bar:
-            most = float(
-                shown[[c.name for c in columns if c.bar and c.name in shown]].max(axis=None)
-            )
+            most = float(shown[bars].max(axis=None))  # one scale for all bars of the table
             made = st.column_config.ProgressColumn(
                 c.name, **about, format=c.format, min_value=0.0, max_value=most
             )

@@ -1,4 +1,6 @@
-"""Text for the pages: escaped for Markdown where others wrote it, in sentences, and errors as one line."""
+"""Text for the pages: escaped for Markdown where others wrote it, in sentences, and errors as one
+line.
+"""
 
 import datetime as dt
 import functools
@@ -12,6 +14,7 @@ from vitprof import errors, names
 
 P = ParamSpec("P")
 MOST_NAMED = 12
+"""Runs whose numbers are listed, at most."""
 
 READ_LATER = re.compile(
     r"(?<=:)[\w+\-](?=[\w+\-/]*:)"  # :smile:, :+1:, :material/home:
@@ -19,12 +22,18 @@ READ_LATER = re.compile(
     r"|(?<=-)[->]|(?<=[<>~])[-=]",  # arrows, dashes, and signs such as >=
     re.IGNORECASE,
 )
-"""Characters of an emoji, icon, link or arrow that Streamlit finds after Markdown, despite a backslash."""
+"""Characters of an emoji, icon, link or arrow that Streamlit finds after Markdown, despite a
+backslash."""
 
 
 def escaped(text: str) -> str:
-    """Returns `text` escaped for Markdown: no image, link, formula, colour, icon, emoji or arrow. What Streamlit would
-    still interpret is split by a colour without a name, which shows and copies as nothing; see also `harmless`.
+    """Returns `text` escaped for Markdown: it shows no image, link, formula, colour, icon, emoji or
+    arrow.
+
+    What Streamlit would still interpret is split by an element that does nothing: a colour without
+    a name. Copied from the page, the text is as it was given, with nothing invisible in it.
+    Characters that cannot be shown, or would reverse the text after them, are replaced by a mark
+    (`harmless`).
     """
     text = names.harmless(text)
     parted = []
@@ -51,9 +60,10 @@ def value_in_words(value: object) -> str:
 
 def listed(run_ids: Sequence[int]) -> str:
     """Returns "3, 4, 5"; of many the first."""
-    return ", ".join(
-        [*map(str, run_ids[:MOST_NAMED]), *(["..."] if len(run_ids) > MOST_NAMED else [])]
-    )
+    named = [str(run_id) for run_id in run_ids[:MOST_NAMED]]
+    if len(run_ids) > MOST_NAMED:
+        named.append("...")
+    return ", ".join(named)
 
 
 def numbers_of(run_ids: Sequence[int]) -> str:
@@ -65,7 +75,10 @@ def file_stamp() -> str:
 
 
 def rough_time(seconds: float) -> str:
-    return f"{float(f'{seconds:.1g}'):.0f} s" if seconds < 95 else f"{seconds / 60:.0f} min"
+    """Returns 8 s, 40 s, 2 min: one digit is as exact as an estimate is."""
+    if seconds >= 95:  # 95 s are 100 s with one digit, and 2 min
+        return f"{seconds / 60:.0f} min"
+    return f"{float(f'{seconds:.1g}'):.0f} s"
 
 
 def simulated_badge() -> None:
@@ -74,7 +87,9 @@ def simulated_badge() -> None:
 
 
 def guarded(draw: Callable[P, None]) -> Callable[P, None]:
-    """Decorates a function that draws a part of a page: a `VitprofError` is shown in its place, as one line."""
+    """Decorates a function that draws a part of a page: a `VitprofError` is shown in its place, as
+    one line.
+    """
 
     @functools.wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -92,8 +107,10 @@ PROBLEM = "problem of the last button"
 def act_button(
     label: str, key: str, icon: str, do: Callable[[], object], help: str, **more: Any
 ) -> None:
-    """Draws a button that calls `do`, in a callback: a page that is drawn anew before it comes to the button would lose
-    the click. A `VitprofError` is kept for `draw_problem`, which shows it as a line.
+    """Draws a button that calls `do` in a callback.
+
+    A page that is drawn anew before it comes to the button would lose the click otherwise. A
+    `VitprofError` is kept for `draw_problem`, which shows it as a line.
     """
     st.button(
         label, key=key, icon=f":material/{icon}:", on_click=act, args=(do,), help=help, **more
@@ -114,15 +131,18 @@ def draw_problem() -> None:
 
 
 def draw_take_over(what: str, key: str, do: Callable[[], object], help: str) -> None:
-    """Draws the button that says that the machine is gone on which something, `what`, was started."""
+    """Draws the button that says that the machine is gone on which something, `what`, was
+    started.
+    """
     with st.popover(
         "Not running any more?",
         icon=":material/help:",
         help="For what a machine that is gone began.",
     ):
         st.markdown(
-            f"Started on another machine: {escaped(what)}. This one cannot tell whether it still runs; a container "
-            "gets a new name each time it is started. Is that machine gone, or was the container restarted?"
+            f"Started on another machine: {escaped(what)}. This one cannot tell whether it still "
+            "runs; a container gets a new name each time it is started. Is that machine gone, or "
+            "was the container restarted?"
         )
         act_button("Yes, it is gone", key, "check", do, help, type="primary")
 

@@ -1,4 +1,6 @@
-"""The dashboard as a web application: who gets in, what is printed at the start, and what is closed at the end."""
+"""The dashboard as a web application: who gets in, what is printed at the start, and what is closed
+at the end.
+"""
 
 import os
 import sys
@@ -20,6 +22,10 @@ from vitprof.ui import gate, live_chart, resources
 
 
 def parts() -> dict[str, Any]:
+    """Returns the arguments of `st.App` besides its script.
+
+    Exits with one line where the token cannot be used.
+    """
     try:
         token = gate.take_token(os.environ)
     except VitprofError as error:
@@ -37,9 +43,8 @@ def parts() -> dict[str, Any]:
         login=has_login,
         files=live_chart.SERVED,
         base=f"/{path}" if path else "",
-        proxies=bool(
-            os.environ.get("FORWARDED_ALLOW_IPS")
-        ),  # without it uvicorn trusts this machine
+        # without it uvicorn trusts this machine
+        proxies=bool(os.environ.get("FORWARDED_ALLOW_IPS")),
     )
 
     @asynccontextmanager
@@ -58,6 +63,11 @@ def parts() -> dict[str, Any]:
 
 
 def start_lines(address: str | None, token: gate.Token | None, *, login: bool) -> list[str]:
+    """Returns the lines to print at the start.
+
+    They give a token made for it, what a login lacks, and where other machines reach the server,
+    what it asks of them or why it is closed.
+    """
     lines = []
     if token is not None and token.generated:
         lines.append(f"vitprof: the page asks for this token, made for this start: {token.text}")
@@ -73,7 +83,12 @@ def start_lines(address: str | None, token: gate.Token | None, *, login: bool) -
             f"vitprof: the dashboard is closed ({where}): {gate.CLOSED}",
             *(f"    {way}" for way in gate.WAYS),
         ]
-    asks = " and ".join(
-        [f"the token ({gate.VARIABLE})"] * (token is not None) + ["a login"] * login
+    asks = []
+    if token is not None:
+        asks.append(f"the token ({gate.VARIABLE})")
+    if login:
+        asks.append("a login")
+    reached = (
+        f"vitprof: other machines reach the dashboard ({where}); it asks for {' and '.join(asks)}"
     )
-    return [*lines, f"vitprof: other machines reach the dashboard ({where}); it asks for {asks}"]
+    return [*lines, reached]
