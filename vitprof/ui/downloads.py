@@ -1,4 +1,7 @@
-"""Downloads of runs and of their code. Every file is made when its button is clicked: drawing computes nothing."""
+"""Downloads of runs: files in the formats of other tools, and the code of the strategy.
+
+Every file is made when its button is clicked: drawing the buttons computes nothing.
+"""
 
 import io
 from collections.abc import Callable, Sequence
@@ -22,7 +25,9 @@ PACKED_BYTES = 130
 
 @dataclass(frozen=True)
 class File:
-    """A file to download: the words on its button, how its name ends, and the function that makes it."""
+    """A file to download: the words on its button, how its name ends, and the function that makes
+    it.
+    """
 
     label: str
     suffix: str
@@ -32,20 +37,21 @@ class File:
 
 
 def _report(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
-    measured = {
-        run.id: headroom for run in runs if (headroom := find_headroom(store, run)) is not None
-    }
-    verdicts = {
-        run.id: findings.verdict_of(run)
-        for run in runs
-        if run.summary is not None and run.summary.n_steps
-    }
-    return report.html_report(store, runs, headrooms=measured, verdicts=verdicts).encode()
+    headrooms = {}
+    verdicts = {}
+    for run in runs:
+        headroom = find_headroom(store, run)
+        if headroom is not None:
+            headrooms[run.id] = headroom
+        if run.summary is not None and run.summary.n_steps:
+            verdicts[run.id] = findings.verdict_of(run)
+    return report.html_report(store, runs, headrooms=headrooms, verdicts=verdicts).encode()
 
 
 def _written(
     write: Callable[..., object], **options: Any
 ) -> Callable[[RunStore, Sequence[StoredRun]], bytes]:
+    """Returns a function that returns what `write` writes into a file."""
 
     def make(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
         file = io.BytesIO()
@@ -121,9 +127,14 @@ BUNDLE = File(
 )
 OF_ONE = (REPORT, SUMMARY, STEPS, TRACE, PARQUET, JSON, TENSORBOARD, BUNDLE)
 OF_MANY = (SUMMARY, STEPS, REPORT, TRACE, SUMMARY_PARQUET, PARQUET, JSON, TENSORBOARD)
+IN_SIGHT = 2
+"""The first of `OF_MANY` that have a button; the others are one click away."""
 
 
 def draw_exports(run: StoredRun) -> None:
+    """Draws a button for every file of a run, with what the file is for, and its strategy as
+    code.
+    """
     st.header(
         "Files",
         anchor=False,
@@ -140,20 +151,19 @@ def draw_exports(run: StoredRun) -> None:
         return
     st.header("Copy as code", anchor=False)
     st.caption(
-        "A script for your own data and model that loads as this run did. It needs PyTorch, not vitprof."
+        "A script for your own data and model that loads as this run did. It needs PyTorch, not "
+        "vitprof."
     )
-    speed = formats.number(
-        run.summary.samples_per_s if run.summary is not None else None, "samples/s"
-    )
+    samples_per_s = None if run.summary is None else run.summary.samples_per_s
+    speed = formats.number(samples_per_s, "samples/s")
     reached = "" if speed == formats.NOT_AVAILABLE else f"{speed} while training"
     st.code(code.script(run.config, reached, run.id), language="python", height=CODE_HEIGHT)
 
 
 @texts.guarded
 def draw_downloads_many(runs: Sequence[StoredRun]) -> None:
-    # the others are one click away
-    shown = OF_MANY[:2]
-    folded = OF_MANY[2:]
+    shown = OF_MANY[:IN_SIGHT]
+    folded = OF_MANY[IN_SIGHT:]
     listed = "For other tools: " + ", ".join(file.label for file in folded) + "."
     with st.container(horizontal=True, gap="small", key="take-home"):
         for file in shown:
@@ -164,14 +174,19 @@ def draw_downloads_many(runs: Sequence[StoredRun]) -> None:
 
 
 def _whole_or_sampled(file: File, runs: Sequence[StoredRun]) -> File:
+    """Returns `file`.
+
+    For the trace of a long run it draws a checkbox for the trace of all steps instead.
+    """
     n = max((run.summary.n_steps for run in runs if run.summary is not None), default=0)
     if file is not TRACE or n <= trace.MOST_STEPS:
         return file
     text = f"The trace has the first {trace.MOST_STEPS:,} of the {n:,} steps. "
-    text += (
-        f"All of them are about {formats.size(n * PACKED_BYTES)}, more than most browsers can show."
-    )
-    return WHOLE_TRACE if st.checkbox("Trace of every step", key="whole-trace", help=text) else file
+    whole = formats.size(n * PACKED_BYTES)
+    text += f"All of them are about {whole}, more than most browsers can show."
+    if st.checkbox("Trace of every step", key="whole-trace", help=text):
+        return WHOLE_TRACE
+    return file
 
 
 def _button(

@@ -1,5 +1,7 @@
-"""What the analysis finds out about a run that has ended: computed once, shared by all sessions. Compare reads only the
-columns that a figure needs: all of twenty runs of 100,000 steps take 400 MB.
+"""What the analysis finds out about a run that has ended: computed once, shared by all sessions.
+
+Runs that have ended never change, so a figure is cached by the run's number. For Compare only the
+columns that a figure needs are read: all columns of twenty runs of 100,000 steps would take 400 MB.
 """
 
 from dataclasses import dataclass, replace
@@ -23,7 +25,8 @@ SERIES_KEPT = 3
 """Runs of which all columns stay in memory: 100,000 steps take 21 MB."""
 FIGURES_KEPT = 32
 WORDS_KEPT = 256
-"""Verdicts and headrooms that stay in memory: they are small, take seconds to compute, and Compare needs many."""
+"""Verdicts and headrooms that stay in memory: they are small, take seconds to compute, and Compare
+needs many."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Idle:
     gaps: Gaps
     """One row, the sums over these steps."""
     n: int
+    """Steady steps."""
     intervals: dict[str, Interval]
     """Shares of the span with their intervals, see `idle_interval`."""
     worst: int
@@ -41,22 +45,26 @@ class Idle:
 
 @st.cache_resource(show_spinner=False, max_entries=SERIES_KEPT)
 def all_columns(run_id: int) -> Series:
-    """Returns every column of the steps of a run that has ended. Those that charts draw are in memory already."""
+    """Returns every column of the steps of a run that has ended.
+
+    Those that charts draw are in memory already.
+    """
     drawn = series(run_id)
     drawn.refresh(store().run(run_id).facts)
     steps = drawn.steps()
-    last = (
-        int(steps["step"][-1]) if len(steps["step"]) else -1
-    )  # a watched script may just be going on
-    others = store().steps(
-        run_id, until=last, names=[name for name in STEP_COLUMNS if name not in STEP_NAMES]
-    )
-    return {name: (steps if name in steps else others)[name] for name in STEP_COLUMNS}
+    # not beyond these rows: a watched script may just be going on
+    last = int(steps["step"][-1]) if len(steps["step"]) else -1
+    others = [name for name in STEP_COLUMNS if name not in STEP_NAMES]
+    every = {**steps, **store().steps(run_id, until=last, names=others)}
+    return {name: every[name] for name in STEP_COLUMNS}
 
 
 @st.cache_resource(show_spinner=False, max_entries=FIGURES_KEPT)
 def device_account(run_id: int) -> tuple[Idle | None, summary.RecordingCost]:
-    """Returns where the device's time went (None without device times) and what recording cost."""
+    """Returns where the device's time went (None without device times) and what recording cost.
+
+    Both follow from the gaps of all steps, which are computed once.
+    """
     kept = series(run_id)
     run = store().run(run_id)
     kept.refresh(run.facts)
@@ -68,9 +76,8 @@ def device_account(run_id: int) -> tuple[Idle | None, summary.RecordingCost]:
     del every  # 130 MB of a million steps
     if not gaps.span_ns:
         return None, cost
-    return Idle(
-        gaps.summed(), len(gaps.index), idle_interval(gaps), timeline.after_largest_gap(gaps)
-    ), cost
+    worst = timeline.after_largest_gap(gaps)
+    return Idle(gaps.summed(), len(gaps.index), idle_interval(gaps), worst), cost
 
 
 def idle_of(run_id: int) -> Idle | None:
@@ -83,27 +90,35 @@ def loading_of(run_id: int) -> loading.Loading:
 
 
 def headroom_of(run: StoredRun) -> headroom.Headroom | None:
-    runs = store().runs(group_key=headroom_jobs.group_of(run))
-    ended, left = (tuple(r.id for r in runs if r.live is live) for live in (False, True))
-    return _headroom(run.id, ended, left) if ended else None
+    group = headroom_jobs.group_of(run)
+    runs = store().runs(group_key=group)
+    ended = tuple(r.id for r in runs if not r.live)
+    pending = tuple(r.id for r in runs if r.live)
+    return _headroom(run.id, ended, pending) if ended else None
 
 
 @st.cache_resource(show_spinner=False, max_entries=WORDS_KEPT)
 def _headroom(
-    run_id: int, ended: tuple[int, ...], left: tuple[int, ...]
+    run_id: int, ended: tuple[int, ...], pending: tuple[int, ...]
 ) -> headroom.Headroom | None:
-    """Returns the headroom. Its runs, `ended` and `left`, are part of the cache's key."""
+    """Returns the headroom.
+
+    `ended` and `pending`, ids of its runs, are part of the cache's key, because the headroom
+    changes as more of them are started or end.
+    """
     return headroom_jobs.find_headroom(store(), store().run(run_id))
 
 
 def verdict_of(run: StoredRun) -> Verdict:
+    """Returns the verdict stored with a run, or a new one where headroom or predictions came
+    since.
+    """
     headroom = headroom_of(run)
     others = predictions.latest_of_each(predictions.list_predictions(store(), run.id))
     if headroom is None and not others and run.verdict is not None:
         return run.verdict
-    return _judge(
-        run.id, hash((headroom, tuple((p.id, p.measured_per_s) for p in others))), headroom, others
-    )
+    known = (headroom, tuple((p.id, p.measured_per_s) for p in others))
+    return _judge(run.id, hash(known), headroom, others)
 
 
 @st.cache_resource(show_spinner=False, max_entries=WORDS_KEPT)
@@ -128,16 +143,19 @@ def _judge(
 
 
 def _alternative(run: StoredRun, p: predictions.StoredPrediction) -> advice.Alternative:
+    """Returns a strategy with the speed that was predicted or, where it was run, measured."""
     settings = {"strategy": p.config.strategy}
     kept = advice.apply(run.config, settings).transfer  # the run's own, if it had chosen one
     if kept not in (None, p.config.transfer):
         settings["transfer"] = str(p.config.transfer)
     if p.measured_per_s is None or p.verified_run_id is None:
         return advice.Alternative(settings, p.samples_per_s, p.low, p.high, measured=False)
+    low = p.low
+    high = p.high
     measured = store().run(p.verified_run_id).summary
-    low, high = (
-        (measured.samples_per_s_low, measured.samples_per_s_high) if measured else (p.low, p.high)
-    )
+    if measured is not None:
+        low = measured.samples_per_s_low
+        high = measured.samples_per_s_high
     return advice.Alternative(settings, p.measured_per_s, low, high, measured=True)
 
 
@@ -145,9 +163,12 @@ COMPARED_KEPT = 200
 """Runs whose figures stay in memory, 10 to 20 kB each."""
 STRIP_BINS = 300
 POINTS = 4_000
-"""Groups of steps in an overlay of all runs together: about 64 kB, however many runs and however long."""
-MAX_GROUPS, MIN_GROUPS = 900, 60
-"""Bounds of the groups for each of its runs."""
+"""Groups of steps in an overlay of all runs together: about 64 kB, however many runs and however
+long."""
+MAX_GROUPS = 900
+"""The most groups for each of its runs."""
+MIN_GROUPS = 60
+"""The fewest groups for each of its runs."""
 Halves = np.typing.NDArray[np.float32]
 
 
@@ -165,7 +186,10 @@ class DeviceTime:
 
 @dataclass(frozen=True)
 class Line:
-    """One figure of every step, thinned to the lowest and highest of each group. float32: a chart needs no more."""
+    """One figure of every step, thinned to the lowest and highest of each group.
+
+    float32: a chart needs no more.
+    """
 
     step: Halves
     t_s: Halves
@@ -197,24 +221,37 @@ def waits_of(run_id: int) -> comparison.Distribution:
 
 @st.cache_resource(show_spinner=False, max_entries=COMPARED_KEPT)
 def line_of(run_id: int, column: str, groups: int, warmup: bool) -> Line:
-    """Returns `column` of the steps in at most `groups` groups; warm-up steps only with `warmup`, or without others."""
+    """Returns `column` of the run's steps in at most `groups` groups.
+
+    Warm-up steps are left out unless `warmup` asks for them or there are no others.
+    """
     steps = store().steps(run_id, names=("step", "warmup", "t_start_s", column))
-    begin = steps["t_start_s"][:1]
-    keep = np.ones(len(steps["step"]), dtype=bool) if warmup else steps["warmup"] == 0
-    keep = keep if keep.any() else np.ones(len(keep), dtype=bool)
-    number, start, value = (steps[name][keep] for name in ("step", "t_start_s", column))
-    k = timeline.group_size(len(value), groups)
-    at = timeline.min_max(value, 0, len(value), k)
-    x, t, y = (column.astype(np.float32) for column in (number[at], start[at] - begin, value[at]))
-    return Line(x, t, y, k, int((~keep).sum()))
+    keep = steps["warmup"] == 0
+    if warmup or not keep.any():
+        keep = np.ones(len(keep), dtype=bool)
+    value = steps[column][keep]
+    since_begin_s = steps["t_start_s"][keep] - steps["t_start_s"][:1]
+    size = timeline.group_size(len(value), groups)
+    at = timeline.min_max(value, 0, len(value), size)
+    return Line(
+        step=steps["step"][keep][at].astype(np.float32),
+        t_s=since_begin_s[at].astype(np.float32),
+        value=value[at].astype(np.float32),
+        group=size,
+        warmup=int((~keep).sum()),
+    )
 
 
 def groups_each(n_runs: int) -> int:
+    """Returns the groups of steps for each run: fewer with more runs, so that the chart does not
+    grow.
+    """
     return max(MIN_GROUPS, min(MAX_GROUPS, POINTS // max(n_runs, 1)))
 
 
 @st.cache_resource(show_spinner=False, max_entries=COMPARED_KEPT)
 def facts_of(run_id: int) -> differences.RunFacts:
+    """Returns what the guard compares of a run (`vitprof.analysis.compare.guard`)."""
     run = store().run(run_id)
     steps = store().steps(run_id, names=guard.GUARDED_STEPS)
     telemetry = store().telemetry(run_id, names=("t_s", *guard.GUARDED_TELEMETRY))

@@ -1,6 +1,12 @@
-"""Who gets in: every request passes through here before Streamlit, which checks Host and Origin of WebSockets only, and
-asks a server on the internet for this machine's address. Here both are checked for every request, then the token; pages
-ask for a login where an OpenID Connect provider is configured.
+"""Who gets in: every request passes through here before Streamlit sees it.
+
+The names in it are checked, and a browser that is not let in gets a page that asks for the token,
+which a user types once, or says what the operator has to do. Pages ask for a login with the
+accounts of an OpenID Connect provider, where the operator configured one for Streamlit.
+
+Streamlit checks Host and Origin of WebSockets only, and for a foreign Origin it asks a server on
+the internet for this machine's address. Here both are checked first, for every request and without
+using the network.
 """
 
 import functools
@@ -33,11 +39,14 @@ from vitprof.errors import VitprofError
 from vitprof.ui.texts import escaped
 
 SECTION = "auth"
-"""Section of .streamlit/secrets.toml: https://docs.streamlit.io/develop/concepts/connections/authentication."""
+"""Section of .streamlit/secrets.toml:
+https://docs.streamlit.io/develop/concepts/connections/authentication."""
 SHOWN = ("email", "preferred_username", "name")
-"""Claims of a provider that may name a user, in the order in which they are tried. None has to be unique but a verified
-email address; "sub" is (https://openid.net/specs/openid-connect-core-1_0.html#StandardClaims)."""
+"""Claims of a provider that may name a user, in the order in which they are tried. None has to be
+unique but a verified email address; "sub" is
+(https://openid.net/specs/openid-connect-core-1_0.html#StandardClaims)."""
 VARIABLE = "VITPROF_TOKEN"
+"""The environment's variable with the token."""
 MADE_AT_START = "auto"
 """The variable's value for a token that is made at the start and printed, as in the container."""
 SHORTEST = 16
@@ -45,8 +54,11 @@ SHORTEST = 16
 KNOWN_FOR_S = 7 * 24 * 3600
 """Seconds for which a browser that is not closed is not asked for the token again."""
 WINDOW_S = 60.0
-FROM_ONE, FROM_ALL = 5, 60
-"""Attempts allowed in `WINDOW_S` seconds: from one address, and from all of them together."""
+"""Seconds in which attempts are counted."""
+FROM_ONE = 5
+"""Attempts allowed from one address in `WINDOW_S`."""
+FROM_ALL = 60
+"""Attempts allowed from all addresses together in `WINDOW_S`."""
 
 
 @dataclass(frozen=True)
@@ -54,19 +66,25 @@ class Token:
     """The secret that opens the dashboard."""
 
     text: str = field(repr=False)
-    """Its characters. Never shown, logged or put in a URL; only one that was made at the start is printed, once."""
+    """Its characters. Never shown, logged or put in a URL; only one that was made at the start is
+    printed, once."""
     generated: bool
     """Whether it was made at the start, and so has to be printed."""
 
     def is_right(self, given: str) -> bool:
+        """Returns whether `given` is the token; takes the same time wherever they differ."""
         return hmac.compare_digest(_bytes(given), _bytes(self.text))
 
     def pass_for(self, now: float) -> str:
-        """Returns the pass that a browser keeps once its user gave the token; `now` in seconds since 1970."""
+        """Returns the pass that a browser keeps once its user gave the token; `now` in seconds
+        since 1970.
+        """
         return f"{int(now)}.{self._signature(str(int(now)))}"
 
     def is_pass(self, value: str, now: float) -> bool:
-        """Returns whether `value` came from this token's `pass_for` at most `KNOWN_FOR_S` seconds before `now`."""
+        """Returns whether `value` came from this token's `pass_for` at most `KNOWN_FOR_S` seconds
+        before `now`.
+        """
         issued, _, signature = value.partition(".")
         if not (issued.isdecimal() and issued.isascii() and len(issued) <= 12):
             return False
@@ -74,9 +92,8 @@ class Token:
         return signed and 0 <= now - int(issued) <= KNOWN_FOR_S
 
     def _signature(self, issued: str) -> str:
-        return hmac.new(
-            _bytes(self.text), f"vitprof pass {issued}".encode(), hashlib.sha256
-        ).hexdigest()
+        signed = f"vitprof pass {issued}".encode()
+        return hmac.new(_bytes(self.text), signed, hashlib.sha256).hexdigest()
 
 
 def _bytes(text: str) -> bytes:
@@ -84,7 +101,10 @@ def _bytes(text: str) -> bytes:
 
 
 def take_token(environ: MutableMapping[str, str]) -> Token | None:
-    """Removes the token from the environment, where jobs would inherit it; raises `VitprofError` if it is short."""
+    """Removes the token from the environment, where jobs would inherit it, and returns it.
+
+    None where there is none. Raises `VitprofError` where it has fewer than `SHORTEST` characters.
+    """
     text = environ.pop(VARIABLE, "").strip()
     if not text:
         return None
@@ -97,18 +117,25 @@ def take_token(environ: MutableMapping[str, str]) -> Token | None:
 
 
 class Attempts:
-    """The recent attempts at the token. Right ones count too, so that a refusal does not reveal what was right."""
+    """The recent attempts at the token.
+
+    Right ones count too, so that a refusal does not reveal what was right.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._tried: deque[tuple[float, str]] = deque()
 
     def wait_s(self, address: str) -> float:
+        """Counts an attempt from `address` and returns 0; or, if it is one too many, the seconds to
+        wait.
+        """
         now = self._clock()
         while self._tried and now - self._tried[0][0] >= WINDOW_S:
             self._tried.popleft()
-        mine = [when for when, where in self._tried if where == address]
-        for times, most in ((mine, FROM_ONE), ([when for when, _ in self._tried], FROM_ALL)):
+        from_all = [when for when, _ in self._tried]
+        from_one = [when for when, where in self._tried if where == address]
+        for times, most in ((from_one, FROM_ONE), (from_all, FROM_ALL)):
             if len(times) >= most:
                 return max(WINDOW_S - (now - times[-most]), 1.0)
         self._tried.append((now, address))
@@ -119,13 +146,15 @@ LONGEST_FORM = 4096
 """Bytes that are read of a form with a token, at most."""
 FORM = "application/x-www-form-urlencoded"
 HEALTH = "/_stcore/health"
-"""Answered without a token, with "ok" and no more: for a container's health check and `vitprof open`."""
+"""Answered without a token, with "ok" and no more: for a container's health check and `vitprof
+open`."""
 STATIC = "/app/static/"
 KEPT = {"Cache-Control": "private, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
-"""Of a file below it: its URL has its digest (`live_chart.url_of`), so a browser need not ask for it again."""
+"""Of a file below it: its URL has its digest (`live_chart.url_of`), so a browser need not ask for
+it again."""
 SECURITY_HEADERS = {
-    # Nothing is loaded from elsewhere, and nothing sent there, whatever got into a page. Streamlit needs inline styles
-    # and scripts; Plotly and Vega make functions from text.
+    # Nothing is loaded from elsewhere, and nothing sent there, whatever got into a page. Streamlit
+    # needs inline styles and scripts; Plotly and Vega make functions from text.
     "content-security-policy": "default-src 'self' data: blob:; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
     "style-src 'self' 'unsafe-inline'; object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'self'",
     "x-frame-options": "SAMEORIGIN",  # no foreign page can frame it and trick a user into clicking
@@ -139,25 +168,35 @@ PAGE_REFUSED = "vitprof answers its own pages only. Behind a proxy: have it pass
 
 @dataclass
 class Gate:
-    """The check of every request: it needs one of the allowed `hosts`, an Origin that is the dashboard's own if it has
-    one, and the token if one is set. `wide`: other machines reach the server; `login`: its pages ask for one; `files`:
-    what is served below `STATIC`, by name; `base`: the server's base path ("" or "/name"); `proxies`: some are trusted
-    to say in X-Forwarded-For who sent a request. Else anybody may have written that, and it counts as one address.
+    """The check of every request.
+
+    It needs an allowed Host, an Origin that is the dashboard's own if it has one, and the token if
+    one is set.
     """
 
     app: ASGIApp
     hosts: Sequence[str]
+    """The allowed names."""
     token: Token | None
     wide: bool
+    """Whether other machines reach the server."""
     login: bool
+    """Whether its pages ask for a login."""
     files: Mapping[str, Path]
+    """What is served below `STATIC`, by name."""
     base: str = ""
+    """The server's base path ("" or "/name")."""
     proxies: bool = False
+    """Whether some are trusted to say in X-Forwarded-For who sent a request. Else anybody may have
+    written that, and it counts as one address."""
     clock: Callable[[], float] = time.time
     attempts: Attempts = field(default_factory=Attempts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request itself or passes it on. A WebSocket that is not let in is refused before it opens."""
+        """Answers a request itself or passes it on.
+
+        A WebSocket that is not let in is refused before it opens.
+        """
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
@@ -174,7 +213,9 @@ class Gate:
         await (self.app if refused is None else refused)(scope, receive, send_with_headers)
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response | None:
-        """Returns the answer to a request that is not let in, or a file; None for a request to pass on."""
+        """Returns the answer to a request that is not let in, or a file; None for a request to pass
+        on.
+        """
         path = scope["path"].removeprefix(self.base)
         if path == HEALTH:
             return None
@@ -186,54 +227,61 @@ class Gate:
         if any(not is_own_page(origin, hosts[0]) for origin in origins):
             return PlainTextResponse(PAGE_REFUSED, status_code=403)
         if self.token is not None:
-            if not self.token.is_pass(
-                HTTPConnection(scope).cookies.get(_cookie(hosts[0]), ""), self.clock()
-            ):
+            cookie = HTTPConnection(scope).cookies.get(_cookie(hosts[0]), "")
+            if not self.token.is_pass(cookie, self.clock()):
                 return await self._ask(self.token, scope, receive)
-        elif not self.login and (
-            self.wide or not is_this_machine((scope.get("server") or ("unix:", 0))[0])
-        ):
-            return HTMLResponse(closed(), status_code=403)
+        elif not self.login:
+            listens_at, _ = scope.get("server") or ("unix:", 0)
+            if self.wide or not is_this_machine(listens_at):
+                return HTMLResponse(closed(), status_code=403)
         if path.startswith(STATIC):
-            file = self.files.get(path.removeprefix(STATIC))
-            if file is None:
-                return PlainTextResponse("there is no such file", status_code=404)
-            kind = "text/javascript"
-            if "gzip" in headers.get("accept-encoding", ""):
-                return Response(
-                    _packed(file), media_type=kind, headers=KEPT | {"Content-Encoding": "gzip"}
-                )
-            return FileResponse(file, media_type=kind, headers=KEPT)
+            packs = "gzip" in headers.get("accept-encoding", "")
+            return self._file(path.removeprefix(STATIC), packed=packs)
         return None
 
+    def _file(self, name: str, *, packed: bool) -> Response:
+        """Returns one of `files`, `packed` by gzip where the browser takes that."""
+        file = self.files.get(name)
+        if file is None:
+            return PlainTextResponse("there is no such file", status_code=404)
+        kind = "text/javascript"
+        if packed:
+            headers = KEPT | {"Content-Encoding": "gzip"}
+            return Response(_packed(file), media_type=kind, headers=headers)
+        return FileResponse(file, media_type=kind, headers=KEPT)
+
     async def _ask(self, token: Token, scope: Scope, receive: Receive) -> Response:
-        """Returns the question for the token, or a redirect with the cookie where a form brings the right one."""
+        """Returns the question for the token, or a redirect with the cookie where a form brings the
+        right one.
+        """
         headers = Headers(scope=scope)
-        if (
-            scope["type"] != "http"
-            or scope["method"] != "POST"
-            or headers.get("content-type") != FORM
-        ):
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        if not is_post or headers.get("content-type") != FORM:
             return HTMLResponse(question(), status_code=401)
-        client = scope.get("client") if self.proxies or "x-forwarded-for" not in headers else None
-        if wait_s := self.attempts.wait_s(client[0] if client else ""):
+        address = ""
+        client = scope.get("client")
+        if client and (self.proxies or "x-forwarded-for" not in headers):
+            address = client[0]
+        if wait_s := self.attempts.wait_s(address):
             problem = f"Too many attempts. Try again in {wait_s:.0f} s."
-            return HTMLResponse(
-                question(problem), status_code=429, headers={"retry-after": f"{wait_s:.0f}"}
-            )
-        given = parse_qs((await _body(Request(scope, receive))).decode(errors="replace")).get(
-            FIELD, [""]
-        )[0]
+            after = {"retry-after": f"{wait_s:.0f}"}
+            return HTMLResponse(question(problem), status_code=429, headers=after)
+        form = await _body(Request(scope, receive))
+        given = parse_qs(form.decode(errors="replace")).get(FIELD, [""])[0]
         if not token.is_right(given.strip()):
             return HTMLResponse(question("That is not the token."), status_code=401)
-        # relative to the page's own URL: a proxy may have added to its path, and no other host can be named
-        name = scope["path"].rpartition("/")[2]
-        query = scope["query_string"].decode("latin-1")
-        answer = RedirectResponse(f"./{name}" + (f"?{query}" if query else ""), status_code=303)
-        name = _cookie(headers["host"])
-        secure = scope["scheme"] == "https"
+        # relative to the page's own URL: a proxy may have added to its path, and no other host can
+        # be named
+        page = f"./{scope['path'].rpartition('/')[2]}"
+        if query := scope["query_string"].decode("latin-1"):
+            page += f"?{query}"
+        answer = RedirectResponse(page, status_code=303)
         answer.set_cookie(
-            name, token.pass_for(self.clock()), httponly=True, samesite="lax", secure=secure
+            _cookie(headers["host"]),
+            token.pass_for(self.clock()),
+            httponly=True,
+            samesite="lax",
+            secure=scope["scheme"] == "https",
         )
         return answer
 
@@ -244,11 +292,16 @@ def _packed(file: Path) -> bytes:
 
 
 def _cookie(host: str) -> str:
+    """Returns the cookie's name.
+
+    Browsers send cookies to every port of a host, and each port is another dashboard.
+    """
     port = host.rpartition(":")[2]
-    return f"vitprof_{port if port.isdecimal() else ''}"
+    return f"vitprof_{port}" if port.isdecimal() else "vitprof_"
 
 
 async def _body(request: Request) -> bytes:
+    """Returns the body, at most `LONGEST_FORM` bytes of it."""
     body = b""
     async for chunk in request.stream():
         body += chunk
@@ -258,8 +311,10 @@ async def _body(request: Request) -> bytes:
 
 
 def is_named(host: str, allowed: Sequence[str]) -> bool:
-    """Returns whether the Host of a request is one of `allowed`, with any port; if `allowed` is empty, every name is.
-    The patterns are those of Streamlit's `server.allowedHosts`: "*.lab.example" is every name below it, "*" any.
+    """Returns whether the Host of a request is one of `allowed`, with any port.
+
+    If `allowed` is empty, every name is. The patterns are those of Streamlit's
+    `server.allowedHosts`: "*.lab.example" is every name below lab.example, "*" is any.
     """
     try:
         parts = urlsplit(f"//{host}")
@@ -271,20 +326,29 @@ def is_named(host: str, allowed: Sequence[str]) -> bool:
     if not name or parts.netloc != host or "@" in host:
         return False
     name = name.rstrip(".")
-    wanted = [pattern.strip().lower().rstrip(".") for pattern in allowed]
-    return not wanted or any(
-        pattern in ("*", name) or (pattern.startswith("*.") and name.endswith(pattern[1:]))
-        for pattern in wanted
-    )
+    if not allowed:
+        return True
+    for pattern in allowed:
+        wanted = pattern.strip().lower().rstrip(".")
+        if wanted in ("*", name):
+            return True
+        if wanted.startswith("*.") and name.endswith(wanted[1:]):
+            return True
+    return False
 
 
 def is_own_page(origin: str, host: str) -> bool:
+    """Returns whether `origin` is a page of the server that the request calls `host`: the same name
+    and port.
+    """
     scheme, _, rest = origin.partition("://")
     return scheme in ("http", "https") and rest.lower() == host.lower()
 
 
 def is_this_machine(address: str | None) -> bool:
-    """Returns whether only this machine can reach a server that listens at `address`; None is all addresses."""
+    """Returns whether only this machine can reach a server that listens at `address`; None is all
+    addresses.
+    """
     if address is None:
         return False
     try:
@@ -300,7 +364,8 @@ CLOSED = (
 """Why nobody gets in, as printed at the start and shown on the page."""
 WAYS = (
     "Leave out the address, so that it listens on 127.0.0.1 only, and use SSH: ssh -N -L 8501:localhost:8501 HOST",
-    f"Set {VARIABLE} to {SHORTEST} characters or more before the start, or to {MADE_AT_START} for one that is printed. "
+    f"Set {VARIABLE} to {SHORTEST} characters or more before the start, or to {MADE_AT_START} for "
+    "one that is printed. "
     "The page then asks for it.",
     "Configure a login for st.login, [auth] in .streamlit/secrets.toml.",
 )
@@ -318,15 +383,18 @@ padding:0 1rem}}input,button{{font:inherit;padding:.4rem .6rem}}li{{margin:.4rem
 
 
 def question(problem: str = "") -> str:
+    """Returns the page that asks for the token; `problem` says what was wrong with the last one."""
     alert = f'<p role="alert">{problem}</p>' if problem else ""
     return PAGE.format(
         body=f'{alert}<form method="post"><p><label for="{FIELD}">Token of this dashboard</label></p>'
         f'<p><input id="{FIELD}" name="{FIELD}" type="password" autocomplete="current-password" required autofocus> '
-        f"<button>Open</button></p></form><p>Whoever started it set {VARIABLE}, or saw the token at the start.</p>"
+        f"<button>Open</button></p></form><p>Whoever started it set {VARIABLE}, or saw the token "
+        "at the start.</p>"
     )
 
 
 def closed() -> str:
+    """Returns the page of a dashboard that nobody may use as it was started."""
     ways = "".join(f"<li>{way}</li>" for way in WAYS)
     return PAGE.format(
         body=f"<p>This dashboard is closed: {CLOSED}. Whoever started it can:</p><ul>{ways}</ul>"
@@ -342,7 +410,11 @@ def needs_login() -> bool:
 
 
 def person() -> str:
-    """Returns the user who is logged in to this script's page, by a name that no other has; "" where nobody is."""
+    """Returns the user who is logged in to the page whose script this is.
+
+    "" where nobody is, and outside a script. No two users of a provider have the same name: what
+    one of them started the other one cannot stop.
+    """
     if get_script_run_ctx(suppress_warning=True) is None or not has_login() or needs_login():
         return ""
     claims = st.user.to_dict()
@@ -350,16 +422,23 @@ def person() -> str:
         return str(claims["email"])
     shown = next((str(claims[name]) for name in SHOWN if claims.get(name)), "")
     subject = str(claims.get("sub", ""))
-    return (
-        f"{shown} ({subject})" if shown and subject else shown or subject or "a user without a name"
-    )
+    if shown and subject:
+        return f"{shown} ({subject})"
+    return shown or subject or "a user without a name"
 
 
 def started_by(name: str) -> str:
-    return f"Started by {name or 'a user of this machine'}." if has_login() else ""
+    """Returns a sentence about who started something; "" where no login is configured."""
+    if not has_login():
+        return ""
+    return f"Started by {name or 'a user of this machine'}."
 
 
 def require_login() -> None:
+    """Draws only the buttons to log in where the user has to, and ends the script.
+
+    Where nobody has to, it draws the user's name and the button to log out.
+    """
     if not has_login():
         return
     if not needs_login():
@@ -371,7 +450,8 @@ def require_login() -> None:
     auth = st.secrets[SECTION]
     if "client_id" in auth:
         st.button("Log in", key="log-in-", type="primary", on_click=st.login)
-    for name in [name for name, value in auth.items() if isinstance(value, Mapping)]:
+    providers = [name for name, value in auth.items() if isinstance(value, Mapping)]
+    for name in providers:
         label = f"Log in with {escaped(name)}"
         st.button(label, key=f"log-in-{name}", type="primary", on_click=st.login, args=(name,))
     st.stop()

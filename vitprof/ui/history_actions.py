@@ -19,20 +19,22 @@ UNDO = ":material/undo:"
 
 
 def done(words: str) -> None:
+    """Redraws the page with a toast that says what was done."""
     notifications.say_there(words, ":material/check:")
     st.rerun()
 
 
 @texts.guarded
 def draw_actions(ticked: Sequence[RunRow]) -> None:
+    """Draws a row of buttons; those that do not apply to the ticked runs are disabled."""
     one = len(ticked) == 1
     some = bool(ticked)
     ids = [row.id for row in ticked]
     live = [row for row in ticked if row.live]
-    ours = one and ticked[0].strategy != OWN_SCRIPT
-    not_yet = (
-        f"Run {live[0].id} is still running; this can be done once it has ended." if live else ""
-    )
+    can_run_again = one and ticked[0].strategy != OWN_SCRIPT
+    not_yet = ""
+    if live:
+        not_yet = f"Run {live[0].id} is still running; this can be done once it has ended."
     with st.container(horizontal=True, gap="small"):
         if _button(
             "Open", "open_in_new", "Its verdict, charts and figures, on the Profile page.", one
@@ -45,19 +47,21 @@ def draw_actions(ticked: Sequence[RunRow]) -> None:
             len(ids) > 1,
         ):
             st.switch_page("pages/compare.py", query_params={"runs": ",".join(map(str, ids))})
-        if _button("Run again", "replay", "Starts a new run with the same settings.", ours):
+        about = "Starts a new run with the same settings."
+        if _button("Run again", "replay", about, can_run_again):
             open_in_profile(resources.manager().submit(resources.store().run(ids[0]).config))
         if _button(
             "Settings to sidebar",
             "tune",
             "Puts its settings into the sidebar; starts nothing.",
-            ours,
+            can_run_again,
         ):
             settings.offer(resources.store().run(ids[0]).config)
             open_in_profile(ids[0])
         if _button("Edit", "edit", "Name, tags and note of a run, or tags for several.", some):
             st.session_state[notifications.DIALOG_OPEN] = True
-            (edit_one if one else edit_many)(list(ticked))
+            edit = edit_one if one else edit_many
+            edit(list(ticked))
         what = f"run-{ids[0]}" if one else f"{len(ids)}-runs-{texts.file_stamp()}"
         st.download_button(
             "Export",
@@ -79,17 +83,20 @@ def draw_actions(ticked: Sequence[RunRow]) -> None:
             st.session_state[DELETED] = ids
             done(f"{formats.count(len(ids), 'run')} deleted")
     _draw_elsewhere(live)
-    st.caption(
-        f"{formats.count(len(ids), 'run')} ticked: {texts.listed(ids)}"
-        if ids
-        else "Click a run to open it. Tick runs at the left to compare, run again, edit, export or delete them; by "
-        "keyboard with the arrow keys and Shift+Space."
-    )
+    if ids:
+        st.caption(f"{formats.count(len(ids), 'run')} ticked: {texts.listed(ids)}")
+    else:
+        st.caption(
+            "Click a run to open it. Tick runs at the left to compare, run again, edit, export or "
+            "delete them; by keyboard with the arrow keys and Shift+Space."
+        )
 
 
 @texts.guarded
 def draw_deleted() -> None:
-    """Draws the way back: a button for what was deleted last, and a list of all that can be restored."""
+    """Draws the way back: a button for what was deleted last, and a list of all that can be
+    restored.
+    """
 
     def restore(run_ids: Sequence[int]) -> None:
         st.session_state.pop(DELETED, None)
@@ -131,14 +138,16 @@ def _button(label: str, icon: str, help_text: str, usable: bool) -> bool:
 
 
 def _draw_elsewhere(live: Sequence[RunRow]) -> None:
-    """Draws, for live runs of another machine or of a container restarted since, a button to say that it is gone."""
-    here = stored_run.this_program()[0]
-    runs = [resources.store().run(row.id) for row in live[: texts.MOST_NAMED]]
-    away = {
-        r.id: f"{r.id} ({r.owner_host}, process {r.owner_pid})"
-        for r in runs
-        if r.live and r.owner_host != here
-    }
+    """Draws a button to say that the machine is gone on which live runs were started.
+
+    Only for runs of another machine, or of a container restarted since.
+    """
+    this_host, *_ = stored_run.this_program()
+    away = {}
+    for row in live[: texts.MOST_NAMED]:
+        run = resources.store().run(row.id)
+        if run.live and run.owner_host != this_host:
+            away[run.id] = f"{run.id} ({run.owner_host}, process {run.owner_pid})"
     if away:
         about = "Marks these runs as interrupted. What was measured is kept."
         texts.draw_take_over(
@@ -156,9 +165,11 @@ def _give_up(run_ids: set[int]) -> None:
 @st.dialog("Edit run", icon=":material/edit:")
 @texts.guarded
 def edit_one(ticked: list[RunRow]) -> None:
+    """Draws the dialog to edit name, tags and note of one run."""
     row = ticked[0]
     st.caption(
-        f"Run {row.id}: {texts.escaped(row.strategy)}, {texts.escaped(row.dataset)}, batch {row.batch_size:,}"
+        f"Run {row.id}: {texts.escaped(row.strategy)}, {texts.escaped(row.dataset)}, batch "
+        f"{row.batch_size:,}"
     )
     name = widgets.name_field(
         "Name", f"history-name-{row.id}", value=row.name, help=f"1 to {names.MAX_NAME} characters."
@@ -172,7 +183,8 @@ def edit_one(ticked: list[RunRow]) -> None:
         help="What you want to remember about it.",
     )
     if st.button("Save", type="primary", key="history-save", help="Keeps name, tags and note."):
-        resources.store().edit(  # only what was changed: an unchanged old name may be longer than is allowed now
+        # only what was changed: an unchanged old name may be longer than is allowed now
+        resources.store().edit(
             row.id,
             name=name if name != row.name else None,
             tags=tags if set(tags) != set(row.tags) else None,
@@ -184,6 +196,7 @@ def edit_one(ticked: list[RunRow]) -> None:
 @st.dialog("Tag runs", icon=":material/label:")
 @texts.guarded
 def edit_many(ticked: list[RunRow]) -> None:
+    """Draws the dialog to edit the tags of several runs at once."""
     shared = set.intersection(*(set(row.tags) for row in ticked))
     st.caption(
         f"{formats.count(len(ticked), 'run')}. Tags that only some of them have stay as they are."
@@ -195,8 +208,9 @@ def edit_many(ticked: list[RunRow]) -> None:
         key="history-save-many",
         help="Adds and removes tags of all these runs.",
     ):
+        removed = shared - tags
         for row in ticked:
-            wanted = (set(row.tags) - (shared - tags)) | tags
+            wanted = (set(row.tags) - removed) | tags
             if wanted != set(row.tags):
                 resources.store().tag(row.id, wanted)
         done(f"{formats.count(len(ticked), 'run')} tagged")

@@ -1,4 +1,7 @@
-"""Which machines and jobs are starved now, since when, and what idle devices cost by machine, user or project."""
+"""The Machines page: which jobs are starved now, since when, and what idle devices cost.
+
+The costs are by machine, user or project.
+"""
 
 import math
 import threading
@@ -114,45 +117,44 @@ def draw_filters() -> tuple[dict[str, Sequence[str]], list[Work]]:
             str(st.selectbox("Ended runs of the last", list(DAYS), 1, key="days", help=about))
         ]
         work = work_since(resources.store(), days)
-        for name, (label, of) in FILTERS.items():
-            named = {*filter(None, st.query_params.get_all(name))}
-            options = sorted({of(each.spent) for each in work} - {""} | named)
+        for name, (label, name_of) in FILTERS.items():
+            options = {name_of(each.spent) for each in work}
+            options |= set(st.query_params.get_all(name))  # else one named there would be dropped
+            options.discard("")
             about = "All where none is named."
             chosen[name] = st.multiselect(
                 label,
-                options,
+                sorted(options),
                 key=name,
                 help=about,
                 placeholder="all",
                 bind=widgets.IN_URL,
                 disabled=not options,
             )
-    if n := sum(map(bool, chosen.values())):
+    n = sum(bool(names) for names in chosen.values())
+    if n:
         st.badge(f"{n} set", help="Filters that narrow both lists.")
     return chosen, work
 
 
 def shown(work: Sequence[Work], chosen: Mapping[str, Sequence[str]]) -> list[Work]:
-    return [
-        w
-        for w in work
-        if all(FILTERS[n][1](w.spent) in names for n, names in chosen.items() if names)
-    ]
+    """Returns the work that has one of the names chosen in each filter that is set."""
+    set_ones = [(FILTERS[name][1], names) for name, names in chosen.items() if names]
+    return [each for each in work if all(of(each.spent) in names for of, names in set_ones)]
+
+
+def _starved_devices(pair: tuple[Work, LiveIdle]) -> float:
+    """Returns how many devices' time passes idle; 0 where that is not known."""
+    work, idle = pair
+    return work.spent.devices * idle.share if math.isfinite(idle.share) else 0.0
 
 
 @st.fragment(run_every=REFRESH_S)
 @texts.guarded
 def draw_now(chosen: Mapping[str, Sequence[str]]) -> None:
-    live = [
-        (each, idle_of(each))
-        for each in shown(work_since(resources.store(), 0), chosen)
-        if each.live
-    ]
-    live.sort(
-        key=lambda pair: (
-            -pair[0].spent.devices * (pair[1].share if math.isfinite(pair[1].share) else 0.0)
-        )
-    )
+    work = shown(work_since(resources.store(), 0), chosen)
+    live = [(each, idle_of(each)) for each in work if each.live]
+    live.sort(key=lambda pair: -_starved_devices(pair))
     st.markdown(f"**{headline(live)}**")
     if not live:
         return
@@ -163,7 +165,9 @@ def draw_now(chosen: Mapping[str, Sequence[str]]) -> None:
         listed, key=key, column_config=config, on_select="rerun", selection_mode="single-cell"
     )
     if cells := picked["selection"]["cells"]:
-        history_actions.open_in_profile(live[cells[0][0]][0].id)
+        row, _ = cells[0]
+        clicked, _ = live[row]
+        history_actions.open_in_profile(clicked.id)
 
 
 def draw_costs(ended: Sequence[Spent]) -> None:
@@ -175,14 +179,18 @@ def draw_costs(ended: Sequence[Spent]) -> None:
     found = costs(ended, FILTERS[by or "machine"][1])
     if not found:
         st.caption(
-            "No run on a real device ended in the days chosen under *Filters*: simulated devices do not count."
+            "No run on a real device ended in the days chosen under *Filters*: simulated devices "
+            "do not count."
         )
         return
-    idle, trained = (sum(map(attrgetter(name), found)) for name in ("idle_hours", "device_hours"))
+    idle = sum(cost.idle_hours for cost in found)
+    trained = sum(cost.device_hours for cost in found)
+    # the first unit of which there is one, so that the figures are not all below 1
     unit, each = next((known for known in UNITS if trained * known[1] >= 1), UNITS[-1])
     st.markdown(
-        f"**{formats.number(each * idle)} of {formats.number(each * trained)} {unit}** passed idle, waiting for data. "
-        "A job has one device for each rank, a GPU or the CPU; jobs on simulated devices do not count."
+        f"**{formats.number(each * idle)} of {formats.number(each * trained)} {unit}** passed "
+        "idle, waiting for data. A job has one device for each rank, a GPU or the CPU; jobs on "
+        "simulated devices do not count."
     )
     tables.draw(in_units(each, unit), [(cost,) for cost in found], key="machines-costs")
 

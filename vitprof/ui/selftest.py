@@ -1,4 +1,6 @@
-"""The Self-test page: one self-test at a time for the whole server, on a simulated device or a real GPU."""
+"""The Self-test page: one self-test at a time for the whole server, on a simulated device or a real
+GPU.
+"""
 
 import streamlit as st
 
@@ -21,11 +23,13 @@ from vitprof.ui import resources, tables, texts
 
 POLL_S = 1.0
 JOB_S = (1.3, 4.0)
-"""Seconds that a job of the self-test takes, about, its start included: on an idle machine, and a busy or small one."""
+"""Seconds that a job of the self-test takes, about, its start included: on an idle machine, and on
+a busy or small one."""
 CHOICES: dict[str, tuple[tuple[Case, ...], int]] = {
     f"Quick: {len(QUICK)} cases, once": (QUICK, 1),
     f"Thorough: {len(CASES)} cases, twice": (CASES, 2),
 }
+"""What can be run on a simulated device: the cases, and how often each."""
 ON_GPU = f"On the GPU: {len(gpu.GPU_CASES)} cases, once"
 Report = SelftestReport[Result] | SelftestReport[Outcome]
 Column = tables.Column
@@ -55,7 +59,7 @@ COLUMNS = (
     Column(
         "rounds",
         "Their median decides; a case that is wrong the first time is run again.",
-        lambda r: f"{r.rounds}" + (f" ({r.retries} again)" if r.retries else ""),
+        lambda r: f"{r.rounds} ({r.retries} again)" if r.retries else f"{r.rounds}",
     ),
 )
 GPU_COLUMNS = (
@@ -69,17 +73,26 @@ GPU_COLUMNS = (
     ),
     Column("took", "How long the case took.", lambda r: seconds(r.seconds)),
 )
+
+
+def _to_blame(case: Case) -> str:
+    """Returns the causes of which the verdict has to name one; a wait that costs nothing has
+    none.
+    """
+    names = dict.fromkeys(CAUSE_NAMES[cause] for cause in case.right)
+    return " or ".join(names) or "nothing: it is hidden"
+
+
 PLANNED = (
     COLUMNS[1],
     Column(
         "verdict must blame",
         "The cause that the verdict has to name, with its size.",
-        lambda case: (
-            " or ".join(dict.fromkeys(CAUSE_NAMES[cause] for cause in case.right))
-            or "nothing: it is hidden"
-        ),
+        _to_blame,
     ),
 )
+
+
 GPU_PLANNED = (Column("case", "What is checked.", lambda case: case.name), GPU_COLUMNS[2])
 
 
@@ -99,9 +112,10 @@ def start(chosen: str) -> None:
 def page() -> None:
     st.title("Self-test", anchor=False)
     st.markdown(
-        "Does vitprof tell the truth on this machine? Each case slows a short job down in a known way, such as 20 ms "
-        "in every read, and checks whether the verdict names that cause and its size. The device is simulated, the "
-        "loading is real. With an NVIDIA GPU, run it on the GPU once too: it checks clocks, copies and every strategy."
+        "Does vitprof tell the truth on this machine? Each case slows a short job down in a known "
+        "way, such as 20 ms in every read, and checks whether the verdict names that cause and its "
+        "size. The device is simulated, the loading is real. With an NVIDIA GPU, run it on the GPU "
+        "once too: it checks clocks, copies and every strategy."
     )
     running = work().running
     st.fragment(_draw, run_every=POLL_S if running else None)(running)
@@ -140,27 +154,28 @@ def _draw(was_running: bool) -> None:
         ):
             start(chosen)
             st.rerun(scope="app")
-    st.caption(
-        "Other runs would disturb the self-test. Start it when they have ended."
-        if busy
-        else _words(chosen)
-    )
+    if busy:
+        st.caption("Other runs would disturb the self-test. Start it when they have ended.")
+    else:
+        st.caption(_words(chosen))
     if tests.error:
         st.error(f"The self-test could not be run: {texts.escaped(tests.error)}")
     if tests.result is not None:
         _draw_report(tests.result)
+    elif chosen == ON_GPU:
+        rows = [(case,) for case in gpu.GPU_CASES.values()]
+        tables.draw(GPU_PLANNED, rows, key="selftest-plan")
     else:
-        cases = list(gpu.GPU_CASES.values() if chosen == ON_GPU else CHOICES[chosen][0])
-        tables.draw(
-            GPU_PLANNED if chosen == ON_GPU else PLANNED, [(c,) for c in cases], key="selftest-plan"
-        )
+        cases, _ = CHOICES[chosen]
+        tables.draw(PLANNED, [(case,) for case in cases], key="selftest-plan")
 
 
 def _words(chosen: str) -> str:
     if chosen == ON_GPU:
         return (
-            f"{len(gpu.GPU_CASES)} cases on the first NVIDIA GPU: at most {gpu.TOTAL_S / 60:g} minutes. Nothing else "
-            "should run on it. No run is kept; the figures can be downloaded afterwards."
+            f"{len(gpu.GPU_CASES)} cases on the first NVIDIA GPU: at most {gpu.TOTAL_S / 60:g} "
+            "minutes. Nothing else should run on it. No run is kept; the figures can be downloaded "
+            "afterwards."
         )
     cases, rounds = CHOICES[chosen]
     jobs = n_jobs(cases, rounds)
@@ -169,8 +184,12 @@ def _words(chosen: str) -> str:
 
 
 def _draw_report(tested: Report) -> None:
-    """Draws the outcome in a sentence and a row for each case; of a GPU also the file for a bug report."""
-    (st.success if tested.ok else st.warning)(texts.escaped(texts.sentence(tested.sentence)))
+    """Draws the outcome in a sentence and a row for each case.
+
+    Of a GPU it also draws the file for a bug report, and what to read next.
+    """
+    draw_sentence = st.success if tested.ok else st.warning
+    draw_sentence(texts.escaped(texts.sentence(tested.sentence)))
     columns = GPU_COLUMNS if tested.machine else COLUMNS
     tables.draw(columns, [(result,) for result in tested.results], key="selftest-table")
     for result in tested.results:

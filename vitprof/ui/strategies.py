@@ -1,4 +1,4 @@
-"""What the page "Strategies" shows: one strategy with its picture, costs and settings, then all in one table."""
+"""The Strategies page: one strategy with its picture, costs and settings, then all in one table."""
 
 import math
 from collections.abc import Mapping
@@ -19,29 +19,35 @@ WITHOUT_DEFAULT = {
     "slow_mb_s": "the preset's",
     "slow_latency_ms": "the preset's",
 }
-"""The words for a setting that has no default; they are `widgets.AUTOMATIC` for those not named here."""
+"""The words for a setting that has no default; they are `widgets.AUTOMATIC` for those not named
+here."""
 REFERENCE: Mapping[str, tuple[float, ...]] = {
     "device": (100_000, 1_520),
-    **dict.fromkeys(
-        ("hdf5-chunked", "hdf5", "memory-ahead", "memory", "preprocessed", "pt-mmap"),
-        (99_100, 1_490),
-    ),
-    **{"lmdb": (97_600, 1_220), "pt-whole": (96_500, 1_450), "cache": (89_600, 1_490)},
-    **{"tensordataset": (84_200, 1_240), "ram-disk": (61_400, 1_480), "staged": (48_200, 1_270)},
-    **{
-        "prefetch": (45_900, 1_430),
-        "workers": (35_600, 831),
-        "threads": (30_200, 1_320),
-        "generator": (25_100, 970),
-    },
-    **{
-        "per-sample": (24_600, 423),
-        "pt": (6_290, 1_490),
-        "slow-drive": (4_890, 1_050),
-        "dali": (math.nan, 1_220),
-    },
+    "hdf5-chunked": (99_100, 1_490),
+    "hdf5": (99_100, 1_490),
+    "memory-ahead": (99_100, 1_490),
+    "memory": (99_100, 1_490),
+    "preprocessed": (99_100, 1_490),
+    "pt-mmap": (99_100, 1_490),
+    "lmdb": (97_600, 1_220),
+    "pt-whole": (96_500, 1_450),
+    "cache": (89_600, 1_490),
+    "tensordataset": (84_200, 1_240),
+    "ram-disk": (61_400, 1_480),
+    "staged": (48_200, 1_270),
+    "prefetch": (45_900, 1_430),
+    "workers": (35_600, 831),
+    "threads": (30_200, 1_320),
+    "generator": (25_100, 970),
+    "per-sample": (24_600, 423),
+    "pt": (6_290, 1_490),
+    "slow-drive": (4_890, 1_050),
+    "dali": (math.nan, 1_220),
 }
-"""Samples/s of digits and photos, as docs/results.md has them, on 2 cores of an AMD EPYC with a simulated device."""
+"""Samples/s of digits and photos, as docs/results.md has them, on 2 cores of an AMD EPYC with a
+simulated device."""
+REFERENCE_SETS = ("digits", "photos")
+"""The data sets that `REFERENCE` has, in its order."""
 
 
 @dataclass(frozen=True)
@@ -62,30 +68,43 @@ class StrategyRow:
 
 
 def rows(info: catalog.DatasetInfo, here: availability.Machine) -> tuple[list[StrategyRow], str]:
-    """Returns every strategy, and the device on which the most of them have been run here; "" before any."""
+    """Returns every strategy, and the device on which the most of them have been run here; ""
+    before any.
+    """
     runs = resources.store().fastest(info.name)
     listed = list[StrategyRow]()
     devices = [device for device, _ in runs]
     device = max(devices, key=devices.count, default="")
     for plan in strategies.STRATEGIES.values():
         parts = plan.combination(info)
-        seen = availability.availability(plan, info, machine=here)
         knobs = plan.knobs(parts, info)
-        needs = estimates.footprint(parts, info, knobs.get("cache_mb"))
-        reached = runs.get((device, plan.name))
-        reference = dict(zip(("digits", "photos"), REFERENCE.get(plan.name, ()), strict=False)).get(
-            info.name, math.nan
-        )
         listed.append(
             StrategyRow(
-                plan, parts, why_not(info, parts) is None, seen, needs, knobs, reached, reference
+                strategy=plan,
+                parts=parts,
+                fits=why_not(info, parts) is None,
+                seen=availability.availability(plan, info, machine=here),
+                needs=estimates.footprint(parts, info, knobs.get("cache_mb")),
+                knobs=knobs,
+                reached=runs.get((device, plan.name)),
+                reference=_reference(plan.name, info.name),
             )
         )
     return listed, device
 
 
+def _reference(strategy: str, dataset: str) -> float:
+    """Returns the samples/s of docs/results.md; NaN where they were not measured."""
+    if strategy not in REFERENCE or dataset not in REFERENCE_SETS:
+        return math.nan
+    return REFERENCE[strategy][REFERENCE_SETS.index(dataset)]
+
+
 def chosen_set(place: Any) -> catalog.DatasetInfo:
-    """Returns the data set that disk, memory and preparation are estimated for; the sidebar says of how many images."""
+    """Returns the data set that disk, memory and preparation are estimated for.
+
+    The sidebar says of how many images.
+    """
     values = widgets.settings()
     names = list(catalog.DATASETS)
     about = "What disk and memory are estimated for."
@@ -98,7 +117,9 @@ def chosen_set(place: Any) -> catalog.DatasetInfo:
     n_images = values["n_images"]
     limits = bounds.RUN_BOUNDS["n_images"]
     known = isinstance(n_images, int) and limits.least <= n_images <= limits.most
-    return catalog.dataset_info(info.name, n_images) if info.any_size and known else info
+    if info.any_size and known:
+        return catalog.dataset_info(info.name, n_images)
+    return info
 
 
 COLUMNS = (
@@ -115,7 +136,8 @@ COLUMNS = (
     ),
     tables.Column(
         "Reference (samples/s)",
-        "On 2 cores of an AMD EPYC, with a simulated device of 5 ms and 5 us a sample for digits, 10 ms and 500 us "
+        "On 2 cores of an AMD EPYC, with a simulated device of 5 ms and 5 us a sample for digits, "
+        "10 ms and 500 us "
         "for photos: docs/results.md. The bars of both columns have one scale.",
         lambda r: r.reference,
         bar=True,
@@ -162,6 +184,7 @@ class Stage:
     """One box of a strategy's picture."""
 
     kind: str
+    """storage, location, loader, transfer or device."""
     title: str
     runner: str
     """The process, thread or device that it runs in, or where it is kept."""
@@ -169,41 +192,41 @@ class Stage:
 
 
 def stages(parts: Combination, knobs: Mapping[str, Any]) -> list[Stage]:
+    """Returns the boxes from storage to device.
+
+    Of `knobs`, the settings in effect, only `workers` is shown.
+    """
     storage, location, loader, transfer = parts.parts
-    place = PLACES[location.name] if storage.on_disk else "RAM"
-    stored = STORED
+    where = "No files while training"
+    place = "RAM"
+    colour = STORED
+    if storage.on_disk:
+        where = location.title
+        place = PLACES[location.name]
     if transfer.name == "resident":
         place = DEVICE
-        stored = ON_DEVICE
+        colour = ON_DEVICE
+    runner, runner_colour = _runner(parts, knobs.get("workers"))
+    mover, mover_colour = MOVERS.get(transfer.name, (LOOP, IN_THE_LOOP))
+    work = "Train" if storage.form == "samples" else "Normalise and train"
     return [
-        Stage("storage", storage.title, place, stored),
-        Stage(
-            "location",
-            location.title if storage.on_disk else "No files while training",
-            place,
-            stored,
-        ),
-        Stage("loader", loader.title, *_runner(parts, knobs.get("workers"))),
-        Stage("transfer", transfer.title, *MOVERS.get(transfer.name, (LOOP, IN_THE_LOOP))),
-        Stage(
-            "device",
-            "Train" if storage.form == "samples" else "Normalise and train",
-            DEVICE,
-            ON_DEVICE,
-        ),
+        Stage("storage", storage.title, place, colour),
+        Stage("location", where, place, colour),
+        Stage("loader", loader.title, runner, runner_colour),
+        Stage("transfer", transfer.title, mover, mover_colour),
+        Stage("device", work, DEVICE, ON_DEVICE),
     ]
 
 
 def _runner(parts: Combination, workers: int | None) -> tuple[str, str]:
+    """Returns which process or thread makes the batches, in words, and the colour of that."""
     if parts.transfer == "resident":
         return DEVICE, ON_DEVICE
     if parts.loader == "dataloader" and workers:
         return f"{workers} worker process{'es' if workers > 1 else ''}", CONCURRENT
     if parts.loader == "threads":
-        return (
-            f"{workers or 1} thread{'s' if (workers or 1) > 1 else ''} beside the loop",
-            CONCURRENT,
-        )
+        threads = workers or 1
+        return f"{threads} thread{'s' if threads > 1 else ''} beside the loop", CONCURRENT
     if parts.loader == "ahead":
         return "1 thread beside the loop", CONCURRENT
     if parts.loader == "dali":
@@ -212,6 +235,11 @@ def _runner(parts: Combination, workers: int | None) -> tuple[str, str]:
 
 
 def diagram(parts: Combination, knobs: Mapping[str, Any]) -> str:
+    """Returns a strategy as a picture: its parts from storage to device, and what each runs in.
+
+    HTML for style.css, side by side on a wide page and stacked on a narrow one, with a description
+    for screen readers.
+    """
     drawn = stages(parts, knobs)
     alt = escape(", then ".join(f"{s.kind}: {s.title} ({s.runner})" for s in drawn))
     boxes = "".join(
@@ -234,10 +262,10 @@ def _draw(row: StrategyRow, info: catalog.DatasetInfo) -> None:
         disabled=off,
         help=about,
     ):
-        use(plan.name, info.name, info.n_train if info != catalog.DATASETS[info.name] else None)
-        st.switch_page(
-            "pages/profile.py", query_params={}
-        )  # without {} it is refused: widgets are bound
+        own_size = info == catalog.DATASETS[info.name]
+        use(plan.name, info.name, None if own_size else info.n_train)
+        # without {} it is refused: widgets are bound
+        st.switch_page("pages/profile.py", query_params={})
     if row.fits:
         st.html(diagram(row.parts, {**plan.fixed, **row.knobs}))
     if row.seen.verdict == "bad":
@@ -257,9 +285,12 @@ def _draw(row: StrategyRow, info: catalog.DatasetInfo) -> None:
         st.markdown("**Its settings**" if row.knobs else "**Its settings.** It has none.")
         lines = []
         for name, default in row.knobs.items():
-            value = WITHOUT_DEFAULT.get(name, widgets.AUTOMATIC) if default is None else default
+            value = default
+            if default is None:
+                value = WITHOUT_DEFAULT.get(name, widgets.AUTOMATIC)
             lines.append(
-                f"- {widgets.label(name)}: **{texts.value_in_words(value)}**. {widgets.help_of(name)}"
+                f"- {widgets.label(name)}: **{texts.value_in_words(value)}**. "
+                f"{widgets.help_of(name)}"
             )
         st.markdown("\n".join(lines))
 
@@ -285,13 +316,14 @@ def page() -> None:
     )
     _draw(shown[chosen or "memory"], info)
     st.header("All strategies", anchor=False)
-    on = texts.escaped(
-        "this machine's own device" if device == "auto" else accelerators.device_in_words(device)
-    )
-    ran = f" *Reached*: their fastest runs here, on {on}." if device else ""
-    st.markdown(
-        f"**{runnable} of {len(all_rows)}** strategies can load **{info.name}** on this machine.{ran}"
-    )
+    ran = ""
+    if device:
+        on = "this machine's own device"
+        if device != "auto":
+            on = accelerators.device_in_words(device)
+        ran = f" *Reached*: their fastest runs here, on {texts.escaped(on)}."
+    can_load = f"**{runnable} of {len(all_rows)}** strategies can load **{info.name}**"
+    st.markdown(f"{can_load} on this machine.{ran}")
     tables.draw(
         COLUMNS, [(row,) for row in all_rows], key="strategies-table", whole=True, placeholder="–"
     )

@@ -1,5 +1,8 @@
-"""The sidebar's settings as one dict for each session, a widget for each kind, and what the URL keeps of them. None
-means the default of the strategy, the model or the preset, and is kept as None.
+"""The sidebar's settings as one dict for each session, a widget for each kind of setting, and what
+the URL keeps of them and of other controls.
+
+A setting of None means the default: the strategy's, the model's, the preset's. It is kept as None,
+so that another strategy brings its own default with it.
 """
 
 import dataclasses
@@ -45,10 +48,12 @@ LABELS = {
 STEPS: dict[str, float] = {"batch_size": 32, "n_images": 1000, "cache_mb": 16.0, "slow_mb_s": 1.0}
 """What a number's + and - change it by; 1 if not named here."""
 BUDGET = "seconds"
-"""The unit of a run's length unless another is chosen: so a run ends within a minute, whatever it loads."""
+"""The unit of a run's length unless another is chosen: so a run ends within a minute, whatever it
+loads."""
 BUDGET_DEFAULTS: dict[str, float] = {"seconds": 20, "steps": 200, "epochs": 1}
 DEFAULTS: dict[str, Any] = {f.name: f.default for f in FIELDS.values()} | {"evaluate": False}
-"""Those of `RunConfig`, but without an evaluation, which on a CPU takes longer than the run itself."""
+"""The sidebar's defaults: those of `RunConfig`, but without an evaluation, which on a CPU takes
+longer than the run itself."""
 STATE = "settings"
 AUTOMATIC = "automatic"
 UNSET = ""
@@ -73,6 +78,10 @@ def help_of(field: str) -> str:
 
 
 def settings() -> dict[str, Any]:
+    """Returns this session's settings, to read and to change.
+
+    They outlive the widgets, which vanish with their page; the URL can preset them.
+    """
     if STATE not in st.session_state:
         values = DEFAULTS | {"budget": BUDGET, **BUDGET_DEFAULTS}
         for name in st.query_params:
@@ -86,7 +95,9 @@ def settings() -> dict[str, Any]:
 
 
 def asked(*ignored: str) -> dict[str, Any]:
-    """Returns this session's settings of a run but `ignored`, without a size where the data set has its own."""
+    """Returns this session's settings of a run but `ignored`, without a size where the data set has
+    its own.
+    """
     values = settings()
     fixed = {} if catalog.DATASETS[values["dataset"]].any_size else {"n_images": None}
     return {name: values[name] for name in FIELDS if name not in ignored} | fixed
@@ -97,7 +108,10 @@ def data_set() -> catalog.DatasetInfo:
 
 
 def job(plan: strategies.Strategy, info: catalog.DatasetInfo, *ignored: str) -> config.RunConfig:
-    """Returns a run with this session's settings but `ignored` and what the strategy lacks. Raises `ConfigError`."""
+    """Returns a run with this session's settings but `ignored` and what the strategy lacks.
+
+    Raises `ConfigError`.
+    """
     values = settings()
     given = asked("strategy", *config.BUDGETS, *ignored)
     taken = plan.knobs(plan.combination(info, given), info)
@@ -108,8 +122,10 @@ def job(plan: strategies.Strategy, info: catalog.DatasetInfo, *ignored: str) -> 
 
 
 def reject(names: Mapping[str, Sequence[str]], checked: Iterable[str]) -> list[str]:
-    """Resets settings of this session that no widget can show: those of `names` with a value that is not one of their
-    names, and those of `checked` with a value that no job takes. Returns a message for each.
+    """Resets settings of this session that no widget can show; returns a message for each.
+
+    They are those of `names` with a value that is not one of their names, and those of `checked`
+    with a value that no job takes.
     """
     values = settings()
     messages = []
@@ -117,9 +133,9 @@ def reject(names: Mapping[str, Sequence[str]], checked: Iterable[str]) -> list[s
         if values[field] not in (*allowed, DEFAULTS[field]):
             messages.append(f"{label(field)} {values[field]}: choose one of {', '.join(allowed)}")
             values[field] = DEFAULTS[field]
-    for field in [
-        f for f in checked if f"set-{f}" not in st.session_state
-    ]:  # a widget may have another value by now
+    for field in checked:
+        if f"set-{field}" in st.session_state:  # the widget may have another value by now
+            continue
         if error := _why_not(field):
             messages.append(wrong(error))
             values[field] = BUDGET_DEFAULTS.get(field, DEFAULTS[field])
@@ -135,8 +151,12 @@ def _why_not(field: str) -> errors.ConfigError | None:
 
 
 def all_wrong(first: errors.ConfigError) -> str:
-    """Returns what is wrong with this session's settings: `first`, and what no job takes besides."""
-    return "; ".join(dict.fromkeys(map(wrong, (first, *filter(None, map(_why_not, FIELDS))))))
+    """Returns what is wrong with this session's settings: `first`, and what no job takes
+    besides.
+    """
+    others = [error for error in map(_why_not, FIELDS) if error is not None]
+    lines = [wrong(error) for error in (first, *others)]
+    return "; ".join(dict.fromkeys(lines))
 
 
 def wrong(error: errors.ConfigError) -> str:
@@ -144,7 +164,11 @@ def wrong(error: errors.ConfigError) -> str:
 
 
 def read_first(fields: Sequence[str], allowed: Mapping[str, Sequence[str]]) -> None:
-    """Reads these widgets' values before they are drawn, as what is above depends on it; `allowed`: fixed options."""
+    """Reads the values of these widgets before they are drawn: what is drawn above them depends on
+    it.
+
+    Those of `allowed` have a fixed list of options.
+    """
     values = settings()
     for field in fields:
         key = f"set-{field}"
@@ -159,6 +183,9 @@ def _type_of(field: str) -> str:
 
 
 def _parsed(name: str, text: str) -> Any:
+    """Returns a setting from the URL; text that does not fit stays text, and the check of the
+    config names it.
+    """
     kind = _type_of(name)
     if kind == "bool":
         return {"true": True, "false": False}.get(text.lower(), text)
@@ -169,8 +196,11 @@ def _parsed(name: str, text: str) -> Any:
 
 
 def state_key(field: str, shown: Any, fresh: bool = False) -> str:
-    """Returns the widget's key, and sets its state to `shown` where it is new or `fresh`. `shown` must be the widget's
-    default too, unless it can be emptied: the browser takes the default where it missed the state, which is sent once.
+    """Returns the widget's key. Sets its state to `shown` where the widget is new, or is `fresh`.
+
+    It is `fresh` if it has to show another value than before. `shown` must be the widget's default
+    too, unless it can be emptied: the browser takes the default for the value where it missed the
+    state, which is sent once, as after a click while a busy page is redrawn.
     """
     key = f"set-{field}"
     if fresh or key not in st.session_state:
@@ -179,19 +209,23 @@ def state_key(field: str, shown: Any, fresh: bool = False) -> str:
 
 
 def keep_to(options: Sequence[Any], key: str, otherwise: Any) -> None:
-    """Sets a widget's state to `otherwise` where it is none of `options`: a late click may send an old label."""
+    """Sets a widget's state to `otherwise` where it is none of `options`.
+
+    A late click may send a label that is no option any more.
+    """
     if key in st.session_state and st.session_state[key] not in options:
         st.session_state[key] = otherwise
 
 
 def stepped(bounds: Bounds, step: float = 1) -> dict[str, Any]:
-    """Returns a number field's step and format; its ends are checked with the config, as the browser would give the
-    number before for one beyond them, and say nothing.
+    """Returns a number field's step and format.
+
+    Its ends are checked with the config: for a number beyond them the browser would give the number
+    before, and say nothing.
     """
-    return {
-        "step": int(step) if bounds.whole else float(step),
-        "format": "%d" if bounds.whole else "%g",
-    }
+    if bounds.whole:
+        return {"step": int(step), "format": "%d"}
+    return {"step": float(step), "format": "%g"}
 
 
 def number(
@@ -201,7 +235,8 @@ def number(
     bounds = RUN_BOUNDS[field]
     optional = FIELDS[field].default is None and default is None
     shown = default if values[field] is None else values[field]
-    shown = shown if shown is None else int(shown) if bounds.whole else float(shown)
+    if shown is not None:
+        shown = int(shown) if bounds.whole else float(shown)
     given = st.number_input(
         label(field),
         value=None if optional else shown,  # a number with a default cannot be emptied
@@ -254,27 +289,25 @@ def toggle(field: str, *, default: bool | None = None, fresh: bool = False) -> N
 
 
 def knob(field: str, default: Any, *, options: Sequence[str] = (), fresh: bool = False) -> None:
+    """Draws the widget that fits a knob of a strategy, whose own value is `default`."""
     if field in config.CHOICES:
-        offered = list(options or config.CHOICES[field])
-        choice(
-            field,
-            offered if default is not None else [None, *offered],
-            default=default,
-            fresh=fresh,
-        )
+        offered: list[str | None] = list(options or config.CHOICES[field])
+        if default is None:
+            offered.insert(0, None)
+        choice(field, offered, default=default, fresh=fresh)
     elif _type_of(field) == "bool":
         toggle(field, default=bool(default), fresh=fresh)
     else:
-        number(
-            field,
-            default=default,
-            fresh=fresh,
-            hint="none" if field == "cache_mb" else "the preset's",
-        )
+        hint = "none" if field == "cache_mb" else "the preset's"
+        number(field, default=default, fresh=fresh, hint=hint)
 
 
 def name_field(words: str, key: str, **given: Any) -> str:
-    """Draws a field for a name; returns it as stored, and says where it was cut: `max_chars` cuts silently."""
+    """Draws a field for the name of a run or a tournament; returns the name as it is stored.
+
+    It says where the name was cut: with `max_chars` a browser silently ignores a longer text that
+    is pasted. `given` is passed to `st.text_input`.
+    """
     name: str = st.text_input(words, key=key, **given)
     if len(name.strip()) > MAX_NAME:
         st.caption(f":material/content_cut: {sentence(NAME_CUT)}")
@@ -282,28 +315,41 @@ def name_field(words: str, key: str, **given: Any) -> str:
 
 
 def changed_settings(values: dict[str, Any]) -> dict[str, str]:
+    """Returns the settings that are not at their defaults, as the URL has them."""
     budget = values["budget"]
-    defaults = DEFAULTS | {name: values[name] for name in config.BUDGETS if name != budget}
+    defaults = dict(DEFAULTS)
+    for name in config.BUDGETS:  # only the one that is chosen is in the URL
+        defaults[name] = values[name]
     defaults[budget] = BUDGET_DEFAULTS[budget] if budget == BUDGET else None
-    changed = {
-        name: values[name] for name in DEFAULTS if values[name] not in (None, defaults[name])
-    }
-    return {name: _text(value) for name, value in changed.items()}
+    changed = {}
+    for name in DEFAULTS:
+        if values[name] not in (None, defaults[name]):
+            changed[name] = _text(values[name])
+    return changed
 
 
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return str(value).removesuffix(".0")
+    return str(value)
 
 
 def say_settings() -> None:
+    """Writes the settings into the URL.
+
+    Its other parameters stay: the run, and those of a page or of Streamlit.
+    """
     wanted = changed_settings(settings())
-    for name in [name for name in st.query_params if name in FIELDS and name not in wanted]:
-        del st.query_params[name]
-    if changed := {
-        name: value for name, value in wanted.items() if st.query_params.get(name) != value
-    }:
+    for name in list(st.query_params):
+        if name in FIELDS and name not in wanted:
+            del st.query_params[name]
+    changed = {}
+    for name, value in wanted.items():
+        if st.query_params.get(name) != value:
+            changed[name] = value
+    if changed:
         st.query_params.update(changed)
 
 
@@ -316,6 +362,7 @@ def choose(
     help: str,
     show_label: bool = True,
 ) -> Option:
+    """Draws a choice of one of a few, whose name in the URL is `name`."""
     chosen = st.segmented_control(
         words,
         list(options),
