@@ -1,4 +1,10 @@
-"""The Compare page: runs, baseline, caveats, table, compare_sections. The URL keeps numbers: labels get lost."""
+"""The Compare page: the choice of runs and of the baseline, whether they compare fairly, their
+table, and one section at a time.
+
+It is fast however many runs there are: the database searches, and the browser gets one page of
+names. Runs and baseline are kept in the URL by our own code, as run numbers. Streamlit would keep
+the labels there, such as "3: a name", and drop runs that are not in the list at the moment.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +24,7 @@ from vitprof.ui.profile import proof
 from vitprof.ui.tournament import state
 
 MOST_WARNINGS = 3
+"""Warnings shown in full; more than that are a count to open."""
 OFFERED = 100
 """Runs in the list at a time; the others are found by typing."""
 MAX_RUNS_IN_URL = 400
@@ -53,11 +60,9 @@ def page() -> None:
     }
     words = {name: words for name, (words, _) in drawn.items()}
     only = "Only the section shown is computed."
-    texts.guarded(
-        drawn[widgets.choose("show", "Show", words, default="device", help=only, show_label=False)][
-            1
-        ]
-    )()
+    chosen = widgets.choose("show", "Show", words, default="device", help=only, show_label=False)
+    _, draw_section = drawn[chosen]
+    texts.guarded(draw_section)()
 
 
 FAIR_HELP = (
@@ -68,38 +73,46 @@ NOT_BY_TURNS = frozenset({"data", "model", "batch", "device", "order"})
 
 
 def draw_caveats(runs: Sequence[StoredRun]) -> bool:
-    """Returns whether the runs can be compared."""
+    """Draws what makes the comparison unfair; returns whether the runs can be compared.
+
+    A few warnings are in full, everything else is a click away.
+    """
     differences = guard.comparability([findings.facts_of(run.id) for run in runs])
     warnings = [c for c in differences if c.level == "warning"]
     many = len(warnings) > MOST_WARNINGS
-    for caveat in () if many else warnings:
-        st.warning(texts.escaped(caveat.sentence), icon=":material/balance:")
-    if folded := [
-        f"- {texts.escaped(c.sentence)}" for c in differences if many or c.level != "warning"
-    ]:
-        count = f":material/balance: This comparison is not fair: {len(folded)} differences"
-        with st.expander(count if many else "What else differs"):
-            st.markdown("\n".join(folded))
+    if many:
+        folded = differences
+        title = f":material/balance: This comparison is not fair: {len(folded)} differences"
+    else:
+        folded = tuple(c for c in differences if c.level != "warning")
+        title = "What else differs"
+        for caveat in warnings:
+            st.warning(texts.escaped(caveat.sentence), icon=":material/balance:")
+    if folded:
+        with st.expander(title):
+            st.markdown("\n".join(f"- {texts.escaped(c.sentence)}" for c in folded))
     unfair = {c.topic for c in warnings} - {*guard.UNDER_TEST}
-    if (
-        unfair
-        and not unfair & NOT_BY_TURNS
-        and not any(own_script.is_own_script(run.config) for run in runs)
-    ):
-        spec = proof.spec_of(*(run.config for run in runs))
-        if (
-            spec
-            and len(spec.jobs) > 1
-            and st.button("Compare fairly", icon=":material/balance:", help=FAIR_HELP)
-        ):
-            st.switch_page(
-                "pages/tournament.py", query_params={state.CHOSEN: str(state.start(spec, ""))}
-            )
+    own = any(own_script.is_own_script(run.config) for run in runs)
+    if unfair and not own and not unfair & NOT_BY_TURNS:
+        _draw_fair(runs)
     return not unfair
 
 
+def _draw_fair(runs: Sequence[StoredRun]) -> None:
+    """Draws the button that runs the same settings in turns, where they can be run again here."""
+    spec = proof.spec_of(*(run.config for run in runs))
+    if spec is None or len(spec.jobs) < 2:
+        return
+    if st.button("Compare fairly", icon=":material/balance:", help=FAIR_HELP):
+        started = state.start(spec, "")
+        st.switch_page("pages/tournament.py", query_params={state.CHOSEN: str(started)})
+
+
 def pick_runs() -> tuple[list[StoredRun], int | None]:
-    """Draws the picker; returns the runs in the order chosen, and the position of the baseline among them."""
+    """Draws the picker; returns the chosen runs, and the position of the baseline among them.
+
+    They are in the order chosen. There are none where there are none to choose, or none is chosen.
+    """
     store = resources.store()
     if not store.count_runs(RunQuery(filters={"status": ENDED_STATUSES}, helpers=True)):
         _draw_no_runs()
@@ -122,18 +135,18 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
     rows = [row for row in store.list_runs(query, limit=OFFERED) if row.samples_per_s is not None]
     if widgets.RUNS in st.query_params:
         known, missing = _named(ids(st.query_params[widgets.RUNS]))
-    else:  # the runs shown before: the browser's Back passes through a URL without a query
-        known = _named(st.session_state.get(CHOSEN, []))[0]
+    else:
+        # the runs shown before: the browser's Back passes through a URL without a query
+        known, _ = _named(st.session_state.get(CHOSEN, []))
         missing = []
-        like = [
-            row for row in rows if (row.dataset, row.device) == (rows[0].dataset, rows[0].device)
-        ]
-        known = known or _named(sorted(row.id for row in (like if len(like) > 1 else rows)[:2]))[0]
+        if not known:
+            known, _ = _named(_suggested(rows))
     st.session_state[CHOSEN] = list(known)
     if not missing:  # otherwise the URL and the warning about it stay until other runs are chosen
         write_numbers(widgets.RUNS, known)
     st.session_state[KEY] = list(known)
-    labels = {row.id: _label(row) for row in rows} | {run.id: _label(run) for run in known.values()}
+    labels = {row.id: _label(row) for row in rows}
+    labels |= {run.id: _label(run) for run in known.values()}
     chosen: list[int] = above.multiselect(
         "Runs",
         list(dict.fromkeys([*known, *(row.id for row in rows)])),
@@ -154,11 +167,13 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
     total = store.count_runs(query)
     if total > OFFERED:
         st.caption(
-            f"The list shows the newest {OFFERED} of {total:,} runs; type in “Find runs” to find the others."
+            f"The list shows the newest {OFFERED} of {total:,} runs; type in “Find runs” to find "
+            "the others."
         )
     elif text and not rows:
         st.caption(
-            f"No finished run has “{texts.escaped(text)}” in its name, note, strategy, data set or tags."
+            f"No finished run has “{texts.escaped(text)}” in its name, note, strategy, data set or "
+            "tags."
         )
     if not labels and not text:
         _draw_no_runs()
@@ -174,17 +189,29 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
         return runs, pick_baseline(runs)
 
 
+def _suggested(rows: Sequence[RunRow]) -> list[int]:
+    """Returns two runs to begin with: the newest two like the newest one, or the newest two."""
+    alike = [row for row in rows if (row.dataset, row.device) == (rows[0].dataset, rows[0].device)]
+    if len(alike) < 2:
+        alike = list(rows)
+    return sorted(row.id for row in alike[:2])
+
+
 def write_numbers(name: str, run_ids: Iterable[int]) -> None:
+    """Writes run numbers into the URL; no numbers replace others by an empty text."""
     text = ",".join(map(str, run_ids))
     if st.query_params.get(name, "") != text:
         st.query_params[name] = text
 
 
 def ids(text: str) -> list[int]:
-    parts = text.split(",")[:MAX_RUNS_IN_URL]
-    return list(
-        dict.fromkeys(int(p) for p in parts if p.isascii() and p.isdecimal() and len(p) < 11)
-    )
+    """Returns the run numbers of "3,7,12", each once, in order; skips what is not a number."""
+    numbers: dict[int, None] = {}
+    for part in text.split(",")[:MAX_RUNS_IN_URL]:
+        # isdecimal() alone takes other scripts' digits; no run has a number of 11 digits
+        if part.isascii() and part.isdecimal() and len(part) < 11:
+            numbers[int(part)] = None
+    return list(numbers)
 
 
 def _draw_no_runs() -> None:
@@ -203,9 +230,8 @@ def _named(run_ids: Sequence[int]) -> tuple[dict[int, StoredRun], list[str]]:
         try:
             run = resources.store().run(run_id)
         except errors.StoreError:
-            others.setdefault("Not in this store (deleted, or from another machine)", []).append(
-                run_id
-            )
+            gone = "Not in this store (deleted, or from another machine)"
+            others.setdefault(gone, []).append(run_id)
             continue
         if run.live:
             others.setdefault("Still running; compare when it has ended", []).append(run_id)
@@ -217,10 +243,15 @@ def _named(run_ids: Sequence[int]) -> tuple[dict[int, StoredRun], list[str]]:
 
 
 def _label(run: StoredRun | RunRow) -> str:
-    return f"{run.id}: {run.name}" + ("" if run.status == "done" else f" ({run.status})")
+    if run.status == "done":
+        return f"{run.id}: {run.name}"
+    return f"{run.id}: {run.name} ({run.status})"
 
 
 def pick_baseline(runs: Sequence[StoredRun]) -> int | None:
+    """Draws the choice of a baseline where there are two runs or more; returns its position among
+    `runs`.
+    """
     lowest = comparison.slowest([run.summary for run in runs])
     if len(runs) < 2:
         return lowest
@@ -228,7 +259,9 @@ def pick_baseline(runs: Sequence[StoredRun]) -> int | None:
     named = next(iter(ids(st.query_params.get(BASELINE, ""))), AUTOMATIC)
     st.session_state[BASELINE_KEY] = named if named in options else AUTOMATIC
     labels = {run.id: _label(run) for run in runs}
-    labels[AUTOMATIC] = "The slowest" + (f" ({_label(runs[lowest])})" if lowest is not None else "")
+    labels[AUTOMATIC] = "The slowest"
+    if lowest is not None:
+        labels[AUTOMATIC] += f" ({_label(runs[lowest])})"
     chosen = st.selectbox(
         "Baseline",
         options,
@@ -241,38 +274,42 @@ def pick_baseline(runs: Sequence[StoredRun]) -> int | None:
 
 
 CLOSE = 0.1
-"""A speed-up this close to 1 is shown with three decimals: "1.00, faster" would contradict itself."""
+"""A speed-up this close to 1 is shown with three decimals: "1.00, faster" would contradict
+itself."""
 UNTOLD = ("Copied", "GPU", "SM")
-"""First words of columns that most runs have no value for, such as those without a GPU: not listed as missing."""
+"""First words of columns that most runs have no value for, such as those without a GPU: they are
+not listed as missing."""
 
 
 def _range(_: StoredRun, gain: comparison.Compared) -> str:
     if gain.relation == "baseline":
         return ""
-    ends = (gain.low, gain.high)
-    if not all(map(math.isfinite, ends)):
+    if not (math.isfinite(gain.low) and math.isfinite(gain.high)):
         return formats.NOT_AVAILABLE
-    return " to ".join(
-        f"{ratio:.3f}" if abs(ratio - 1) < CLOSE else formats.number(ratio) for ratio in ends
-    )
+    return f"{_ratio(gain.low)} to {_ratio(gain.high)}"
+
+
+def _ratio(ratio: float) -> str:
+    return f"{ratio:.3f}" if abs(ratio - 1) < CLOSE else formats.number(ratio)
 
 
 def _speed_up(_: StoredRun, gain: comparison.Compared) -> float:
-    return (
-        round(gain.speed_up, 3) if abs(gain.speed_up - 1) < CLOSE else tables.rounded(gain.speed_up)
-    )
+    if abs(gain.speed_up - 1) < CLOSE:
+        return round(gain.speed_up, 3)
+    return tables.rounded(gain.speed_up)
 
 
 def _epoch_from(run: StoredRun, _: comparison.Compared) -> str:
-    s = run.summary or RunSummary()
-    if not math.isfinite(s.epoch_s):
+    summary = run.summary or RunSummary()
+    if not math.isfinite(summary.epoch_s):
         return formats.NOT_AVAILABLE
-    return f"measured, n = {s.n_epochs_measured}" if s.n_epochs_measured else "extrapolated"
+    if not summary.n_epochs_measured:
+        return "extrapolated"
+    return f"measured, n = {summary.n_epochs_measured}"
 
 
-COLUMNS: tuple[
-    tables.Column, ...
-] = (  # the run stays in sight, and leaves room on a phone for two columns of numbers
+COLUMNS: tuple[tables.Column, ...] = (
+    # the run stays in sight, and leaves room on a phone for two columns of numbers
     tables.Column(
         "Run",
         "Number and strategy.",
@@ -289,7 +326,8 @@ COLUMNS: tuple[
     tables.Column("95% range", "The speed-ups that both runs' 95% intervals allow.", _range),
     tables.Column(
         "vs baseline",
-        "faster, slower: the two 95% intervals do not overlap; equal: surely less than 5% apart; undecided: may be "
+        "faster, slower: the two 95% intervals do not overlap; equal: surely less than 5% apart; "
+        "undecided: may be "
         "noise; unknown: an interval is missing; not comparable: the runs are unlike or were disturbed.",
         lambda _, gain: gain.relation,
     ),
@@ -327,24 +365,22 @@ COLUMNS: tuple[
 
 
 def draw_table(runs: Sequence[StoredRun], baseline: int | None, *, comparable: bool) -> None:
+    """Draws a row for each run, and says which figures none of the runs has."""
     summaries = [run.summary or RunSummary() for run in runs]
     gains = comparison.against(summaries, baseline)
     if not comparable:
-        gains = [
-            gain if gain.relation == "baseline" else comparison.NOT_COMPARABLE for gain in gains
-        ]
+        unlike = comparison.NOT_COMPARABLE
+        gains = [gain if gain.relation == "baseline" else unlike for gain in gains]
     rows = list(zip(runs, gains, strict=True))
     with st.container(key="own-csv-compare"):  # the page has a CSV button with numbers in full
         shown = tables.draw(COLUMNS, rows, key="compare-table")
-    absent = [
-        c.name.partition(" (")[0]
-        for c in COLUMNS
-        if c.name not in shown and not c.name.startswith(UNTOLD)
-    ]
+    missing = [c.name for c in COLUMNS if c.name not in shown and not c.name.startswith(UNTOLD)]
+    absent = [name.partition(" (")[0] for name in missing]  # without the unit
     notes = ["Click a header to sort by its numbers."]
     if len(runs) > 1 and comparable:
         notes.append(
-            "These are single runs, one after the other: *Prove the gain* and Tournament run in turns."
+            "These are single runs, one after the other: *Prove the gain* and Tournament run in "
+            "turns."
         )
     if absent:
         notes.append(f"Not available for these runs: {', '.join(absent)}.")

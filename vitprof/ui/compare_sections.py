@@ -1,4 +1,7 @@
-"""The sections of the Compare page: device time, every step, data waits, headroom, and the settings that differ."""
+"""The sections of the Compare page.
+
+They are device time, every step, data waits, headroom, and the settings that differ.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,14 +74,27 @@ UNITS: dict[str, tuple[str, str, str]] = {
     "sample": ("Per sample", "mean time of a sample (µs)", " µs"),
     "share": ("Share", "share of the device's time (%)", "%"),
 }
+"""What times are given for -> label, axis title, unit in the hover texts."""
 
 
 def names_of(runs: Sequence[StoredRun]) -> list[str]:
-    parts = [run.name.split(", ") for run in runs]
-    same = set.intersection(*map(set, parts)) if len(runs) > 1 else set()
-    distinct = [", ".join(p for p in names if p not in same) or names[0] for names in parts]
-    full = [f"{run.id}: {name}" for run, name in zip(runs, distinct, strict=True)]
-    return [name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name in full]
+    """Returns the runs' names in charts.
+
+    A name is the number, and the parts of the run's name that are not the same in all runs.
+    """
+    parts_of = {run.id: run.name.split(", ") for run in runs}
+    same: set[str] = set()
+    if len(runs) > 1:
+        same = set.intersection(*map(set, parts_of.values()))
+    names = []
+    for run in runs:
+        parts = parts_of[run.id]
+        distinct = ", ".join(part for part in parts if part not in same) or parts[0]
+        name = f"{run.id}: {distinct}"
+        if len(name) > LONGEST_NAME:
+            name = f"{name[: LONGEST_NAME - 1]}…"
+        names.append(name)
+    return names
 
 
 def _these(runs: Sequence[StoredRun]) -> str:
@@ -86,16 +102,17 @@ def _these(runs: Sequence[StoredRun]) -> str:
 
 
 def draw_device_time(runs: Sequence[StoredRun]) -> None:
+    """Draws the parts of each run's mean step, and the idle share over each run's length."""
     trained = [run for run in runs if not run.config.loader_only]
     if len(trained) < len(runs):
-        st.caption(
-            f"Loader only, so no device time: {_these([run for run in runs if run not in trained])}."
-        )
+        loaded = [run for run in runs if run.config.loader_only]
+        st.caption(f"Loader only, so no device time: {_these(loaded)}.")
     times = {run.id: findings.device_time_of(run.id) for run in trained}
     untimed = [run for run in trained if times[run.id].mean is None]
     if len(untimed) == len(trained):
         st.info(
-            "None of these runs recorded when its device computed. Choose one that trained for at least 2 steps."
+            "None of these runs recorded when its device computed. Choose one that trained for at "
+            "least 2 steps."
         )
         return
     if untimed:
@@ -109,17 +126,21 @@ def draw_device_time(runs: Sequence[StoredRun]) -> None:
         help="Mean while training, timed on the device: compute, launch bubbles where they are known, and idle time "
         "by what the step was waiting for. With different batch sizes compare times per sample.",
     )
-    names = [
-        name for run, name in zip(trained, names_of(trained), strict=True) if run not in untimed
-    ]
-    height = 150 + len(names) * (48 if len(names) <= 12 else 40)
+    names = []
+    for run, name in zip(trained, names_of(trained), strict=True):
+        if run not in untimed:
+            names.append(name)
+    row = 48 if len(names) <= 12 else 40
+    height = 150 + len(names) * row
     scaled = [time.mean.scaled(unit) for time in times.values() if time.mean is not None]
     parts = []
     for cause in ("compute", "launch_idle", *IDLE_CAUSES):
         lengths = [values[cause] for values in scaled]
         if max(lengths) > 0:
             words, colour = style.DEVICE_TIME[cause]
-            parts.append((words if cause not in IDLE_CAUSES else f"idle: {words}", colour, lengths))
+            if cause in IDLE_CAUSES:
+                words = f"idle: {words}"
+            parts.append((words, colour, lengths))
     _, title, suffix = UNITS[unit]
     live_chart.plot(
         comparison.shares(names, parts, x_title=title, unit=suffix),
@@ -139,6 +160,7 @@ def draw_device_time(runs: Sequence[StoredRun]) -> None:
 
 
 def draw_steps(runs: Sequence[StoredRun]) -> None:
+    """Draws one figure of every step, all runs in one chart."""
     chosen = widgets.choose(
         "metric",
         "Figure of every step",
@@ -147,9 +169,8 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
         help="Data wait: time blocked in next(loader). Device idle: from the end of the step before to the start of "
         "compute. H2D: the copy to the device. Loss: with the same seed, data and batch size the curves coincide.",
     )
-    with st.container(
-        horizontal=True, vertical_alignment="bottom"
-    ):  # in a row a control does not wrap on a phone
+    # in a row a control does not wrap on a phone
+    with st.container(horizontal=True, vertical_alignment="bottom"):
         by = widgets.choose(
             "align",
             "Aligned by",
@@ -163,33 +184,33 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
             help="The first steps include the start of workers and caches; often so long that the rest looks flat.",
         )
     metric = METRICS[chosen]
-    shown = [
-        run
-        for run in runs
-        if chosen != LOSS or not (is_simulated_run(run) or run.config.loader_only)
-    ]
+    shown = list(runs)
+    if chosen == LOSS:
+        shown = [run for run in runs if not (is_simulated_run(run) or run.config.loader_only)]
     if not shown:
         st.info(
-            "A simulated device computes no loss, and neither does a run that only loads. Choose another figure."
+            "A simulated device computes no loss, and neither does a run that only loads. Choose "
+            "another figure."
         )
         return
     if len(shown) < len(runs):
         st.caption(f"No loss for {_these([run for run in runs if run not in shown])}.")
     groups = findings.groups_each(len(shown))
-    lines = [
-        findings.line_of(run.id, metric.column, groups, warmup or chosen == LOSS) for run in shown
-    ]
-    absent = [
-        run for run, line in zip(shown, lines, strict=True) if not np.isfinite(line.value).any()
-    ]
-    if len(absent) == len(shown):
+    with_warmup = warmup or chosen == LOSS
+    drawn = []
+    lines = []
+    absent = []
+    for run, name in zip(shown, names_of(shown), strict=True):
+        line = findings.line_of(run.id, metric.column, groups, with_warmup)
+        lines.append(line)
+        if not np.isfinite(line.value).any():
+            absent.append(run)
+            continue
+        x = line.step if by == "step" else line.t_s
+        drawn.append((name, x, line.value * np.float32(metric.scale)))
+    if not drawn:
         st.info(f"None of these runs recorded {metric.words.lower()}. Choose another figure.")
         return
-    drawn = [
-        (name, line.step if by == "step" else line.t_s, line.value * np.float32(metric.scale))
-        for run, name, line in zip(shown, names_of(shown), lines, strict=True)
-        if run not in absent
-    ]
     x_title = "step" if by == "step" else "time since training began (s)"
     live_chart.plot(
         comparison.overlay(
@@ -203,10 +224,14 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
         key=f"compare-{'loss' if chosen == LOSS else 'steps'}",
         zooms=True,
     )
-    notes = [f"Left out, without this figure: {_these(absent)}."] if absent else []
-    if (coarse := max(line.group for line in lines)) > 1:
+    notes = []
+    if absent:
+        notes.append(f"Left out, without this figure: {_these(absent)}.")
+    coarse = max(line.group for line in lines)
+    if coarse > 1:
         notes.append(
-            f"Each group of {coarse:,} steps is drawn by its lowest and highest value, so no peak is lost."
+            f"Each group of {coarse:,} steps is drawn by its lowest and highest value, so no peak "
+            "is lost."
         )
     if n_warmup := max(line.warmup for line in lines):
         notes.append(f"Left out: {n_warmup:,} warm-up steps.")
@@ -215,6 +240,7 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
 
 
 def draw_waits(runs: Sequence[StoredRun]) -> None:
+    """Draws the distributions of the data waits, as curves and in figures."""
     st.header(
         "How long the loop waited for its batches",
         anchor=False,
@@ -233,21 +259,26 @@ def draw_waits(runs: Sequence[StoredRun]) -> None:
 
 
 def draw_headroom(runs: Sequence[StoredRun]) -> None:
+    """Draws the waterfalls of the runs whose headroom was measured, side by side and to one
+    scale.
+    """
     st.header(
         "Headroom, side by side",
         anchor=False,
         help="What a step takes when its data are free (A), and what transfer, preparation and storage add. Measured "
         "with short runs of the same job. All charts have the same scale.",
     )
-    measured = [
-        (run, headroom) for run in runs if (headroom := findings.headroom_of(run)) is not None
-    ]
-    if without := [run for run in runs if run.id not in {r.id for r, _ in measured}]:
+    figures = []
+    without = []
+    for run in runs:
+        headroom = findings.headroom_of(run)
+        if headroom is None:
+            without.append(run)
+        else:
+            figures.append((run, breakdown.waterfall(headroom, run.config.batch_size)))
+    if without:
         text = f"Headroom is not measured for {_these(without)}. What if of a built-in job measures it."
         st.info(text, icon=":material/stairs:")
-    figures = [
-        (run, breakdown.waterfall(headroom, run.config.batch_size)) for run, headroom in measured
-    ]
     tops = [figure.data[1].y for _, figure in figures if len(figure.data) > 1]
     top = 1.15 * max((float(np.nanmax(y)) for y in tops if len(y)), default=0.0)
     columns = st.columns(2) if len(figures) > 1 else [st.container()]
@@ -260,6 +291,10 @@ def draw_headroom(runs: Sequence[StoredRun]) -> None:
 
 
 def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
+    """Draws the settings in which the runs differ.
+
+    They are compared with the run at position `baseline`; None is the first.
+    """
     if len(runs) < 2:
         st.info("Choose a second run to see in which settings the two differ.")
         return
@@ -270,23 +305,22 @@ def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
             "These runs have the same settings: any difference comes from chance or the machine."
         )
         return
+    differ = "setting differs" if len(differences) == 1 else "settings differ"
     st.header(
-        f"{len(differences)} {'setting differs' if len(differences) == 1 else 'settings differ'}",
+        f"{len(differences)} {differ}",
         anchor=False,
         help="Only settings that are not the same in all of these runs. Highlighted: another value than the "
         "baseline's, where both runs use the setting.",
     )
     headers = names_of(runs)
     headers[at] += " (baseline)"
-    about = [descriptions()[d.field] for d in differences]
-    rows = [
-        [widgets.label(d.field), *map(_value, d.cells), text]
-        for d, text in zip(differences, about, strict=True)
-    ]
+    about = descriptions()
+    rows = []
+    colours = []
+    for d in differences:
+        rows.append([widgets.label(d.field), *map(_value, d.cells), about[d.field]])
+        colours.append(["", *(HIGHLIGHT if cell.differs else "" for cell in d.cells), ""])
     shown = pd.DataFrame(rows, columns=["Setting", *headers, "What it is"])
-    colours = [
-        ["", *(HIGHLIGHT if cell.differs else "" for cell in d.cells), ""] for d in differences
-    ]
     tables.show(
         shown.style.apply(lambda _: pd.DataFrame(colours, columns=shown.columns), axis=None),
         key="compare-settings",
@@ -301,10 +335,12 @@ def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
         },
     )
     st.caption(
-        "(default): chosen by the strategy, the model or vitprof. not set: left out, or not used by this strategy."
+        "(default): chosen by the strategy, the model or vitprof. not set: left out, or not used "
+        "by this strategy."
     )
 
 
 def _value(cell: Cell) -> str:
+    """Returns a setting's value as text, marked where it is a default."""
     text = "not set" if cell.value is None else texts.value_in_words(cell.value)
-    return text + (" (default)" if cell.default else "")
+    return f"{text} (default)" if cell.default else text

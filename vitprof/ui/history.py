@@ -1,8 +1,13 @@
-"""The History page: a page of the runs found at a time, and imports. A widget's key is its name in the URL."""
+"""The History page: search, order and filters, one page of the list at a time, and the import of
+runs.
+
+Only the rows of that page are read, and only the columns that the list shows. A widget's key is its
+name in the URL, where it keeps its value by itself. Some are plural so that they differ from the
+names of the sidebar's settings.
+"""
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from typing import Any
 
 import pandas as pd
@@ -33,7 +38,10 @@ def page() -> None:
 
 @texts.guarded
 def _draw_list(query: store.RunQuery) -> None:
-    """Draws the runs found. The actions and the table are above the pager, but drawn after it: they depend on it."""
+    """Draws the runs found.
+
+    The actions and the table are above the pager, but drawn after it: they depend on it.
+    """
     total = resources.store().count_runs(query)
     if not total:
         _draw_no_match(query.text)
@@ -50,7 +58,8 @@ def _draw_list(query: store.RunQuery) -> None:
 
 def _draw_nothing_yet() -> None:
     st.info(
-        f"No runs yet. Every run that you make, here or with `{program.program()} run`, is listed on this page. "
+        f"No runs yet. Every run that you make, here or with `{program.program()} run`, is listed "
+        "on this page. "
         "Open **Profile** and press **Run**, or import runs from another machine.",
         icon=":material/history:",
     )
@@ -67,11 +76,11 @@ def _draw_nothing_yet() -> None:
 
 
 def _draw_no_match(text: str) -> None:
-    searched = texts.escaped(text.strip())
+    sought = "these filters"
+    if text.strip():
+        sought = f"the search for **{texts.escaped(text.strip())}**"
     st.info(
-        "No run matches "
-        + (f"the search for **{searched}**" if searched else "these filters")
-        + ". Trials of "
+        f"No run matches {sought}. Trials of "
         "tournaments and other runs made for another one are only found with *Also helper runs*.",
         icon=":material/search_off:",
     )
@@ -88,6 +97,7 @@ TURN = "history-import-turn"
 
 
 def draw_import() -> None:
+    """Draws an uploader that imports a file as soon as it is chosen."""
     turn = st.session_state.setdefault(TURN, 0)
     about = f"Runs that were exported on another machine, as a *{bundle.SUFFIX} file."
     with st.popover("Import", icon=":material/upload:", key="history-import", help=about):
@@ -102,9 +112,8 @@ def draw_import() -> None:
         if given is not None:
             with st.spinner("Checking and storing the runs..."):
                 texts.act(lambda: _import(given))
-            st.session_state[TURN] += (
-                1  # with an empty uploader: a rerun does not import the file again
-            )
+            # another uploader, which is empty: a rerun does not import the file again
+            st.session_state[TURN] += 1
             st.rerun()
 
 
@@ -124,6 +133,7 @@ SORTS: dict[str, tuple[str, bool]] = {
     "Most idle first": ("idle_frac", True),
     "Least idle first": ("idle_frac", False),
 }
+"""Label -> column to sort by, whether the largest comes first."""
 FILTERS: dict[str, tuple[str, str, str]] = {
     "verdicts": ("Verdict", "verdict", "Whether loading held the device up."),
     "strategies": (
@@ -139,6 +149,7 @@ FILTERS: dict[str, tuple[str, str, str]] = {
     "hosts": ("Machine", "host", "Where it was made."),
     "projects": ("Project", "project", "What VITPROF_PROJECT named when it was made."),
 }
+"""Key of the widget -> label, what `RunQuery` and `RunStore.choices` call it, help."""
 OF_SEVERAL = ("users", "hosts", "projects")
 """Filters that are shown only where there are several values to choose from."""
 SEARCH = "q"
@@ -147,19 +158,25 @@ CLEAR_ICON = ":material/filter_alt_off:"
 
 
 def show_first_page() -> None:
+    """Goes to the first page, as another search needs."""
     st.session_state[PAGE] = 1
 
 
 OF_SEARCH: dict[str, Any] = {"on_change": show_first_page, "bind": widgets.IN_URL}
+"""What the widgets of a search have in common."""
 
 
 @st.cache_data(ttl=60, show_spinner=False)
 def owners(field: str) -> list[str]:
-    """Returns the values of a filter of `OF_SEVERAL`: there is rarely a new one, and 10^5 runs take 0.1 s."""
+    """Returns the values of a filter of `OF_SEVERAL`.
+
+    They are kept: there is rarely a new one, and 10^5 runs take 0.1 s.
+    """
     return resources.store().choices(field)
 
 
 def draw_search() -> store.RunQuery:
+    """Draws search, order and filters; returns the query that they make."""
     text = st.text_input(
         "Search",
         key=SEARCH,
@@ -198,15 +215,17 @@ def draw_search() -> store.RunQuery:
         )
         chosen: dict[str, Any] = {}
         for name, (label, field, about) in FILTERS.items():
-            named = [*filter(None, st.query_params.get_all(name))]  # a URL may name what no run has
-            found = owners(field) if name in OF_SEVERAL else resources.store().choices(field)
-            options = sorted({*found, *named})
+            named = [value for value in st.query_params.get_all(name) if value]
+            choices = owners if name in OF_SEVERAL else resources.store().choices
+            known = choices(field)
+            options = sorted({*known, *named})  # a URL may name what no run has
             if name in OF_SEVERAL and len(options) < 2 and not named:
                 continue
             chosen[field] = tuple(
                 st.multiselect(label, options, key=name, help=about, placeholder="any", **OF_SEARCH)
             )
-    if n := sum(map(bool, chosen.values())) + helpers:
+    n = sum(bool(values) for values in (*chosen.values(), helpers))
+    if n:
         st.badge(f"{n} set", help="Filters that narrow or widen the list.")
     return store.RunQuery(
         text=text, filters=chosen, helpers=helpers, sort=by, descending=descending
@@ -214,26 +233,29 @@ def draw_search() -> store.RunQuery:
 
 
 def draw_pager(total: int) -> tuple[int, int]:
+    """Draws the choice of a page of `total` runs; returns how many runs come before it, and its
+    size.
+    """
     with st.container(horizontal=True, vertical_alignment="bottom", key="history-pager"):
-        numbers = st.container(
-            width="content"
-        )  # shown before the size, drawn after it: it depends on it
+        # shown before the size, drawn after it: it depends on it
+        numbers = st.container(width="content")
         about = "How many runs are listed at a time."
-        size = (
-            st.selectbox("Runs per page", SIZES, key="size", help=about, width=120, **OF_SEARCH)
-            or SIZES[0]
+        chosen = st.selectbox(
+            "Runs per page", SIZES, key="size", help=about, width=120, **OF_SEARCH
         )
-        before = size * (
-            numbers.pagination(math.ceil(total / size), key=PAGE, bind=widgets.IN_URL) - 1
-        )
-        whole = formats.count(total, "run")
-        st.caption(
-            f"{before + 1:,} to {min(before + size, total):,} of {whole}" if total > size else whole
-        )
+        size = chosen or SIZES[0]
+        pages = math.ceil(total / size)
+        page_shown = numbers.pagination(pages, key=PAGE, bind=widgets.IN_URL)
+        before = size * (page_shown - 1)
+        listed = formats.count(total, "run")
+        if pages > 1:
+            listed = f"{before + 1:,} to {min(before + size, total):,} of {listed}"
+        st.caption(listed)
     return before, size
 
 
 def clear() -> None:
+    """Clears search and filters."""
     st.session_state[SEARCH] = ""
     for name in FILTERS:
         st.session_state[name] = []
@@ -253,23 +275,38 @@ CHIPS: dict[str, str] = {
     "interrupted": "#B3261E",
     "simulated": "#785EF0",
 }
-"""Words of the verdict column -> colour: for verdicts those of the verdict card, two of them darker; the other words
-are states. The text is white, with a contrast of at least 4.5 to 1 (WCAG 2, 1.4.3)."""
+"""Words of the verdict column -> colour: for verdicts those of the verdict card, two of them
+darker; the other words are states. The text is white, with a contrast of at least 4.5 to 1 (WCAG 2,
+1.4.3)."""
 TICKED = "runs ticked in History"
-"""Key of their ids in the session: after opening or comparing them, the user finds them still ticked."""
+"""Key of their ids in the session: after opening or comparing them, the user finds them still
+ticked."""
 
 
 def chips(row: store.RunRow) -> list[str]:
-    words = [row.verdict_kind] if row.verdict_kind else []
+    """Returns the words of the verdict column."""
+    words = []
+    if row.verdict_kind:
+        words.append(row.verdict_kind)
     if row.status != "done":
         words.append(row.status)
-    return [*words, "simulated"] if row.simulated else words
+    if row.simulated:
+        words.append("simulated")
+    return words
 
 
 def sparkline(values: Sequence[float | None]) -> list[float]:
-    return list(
-        accumulate(values, lambda last, value: last if value is None else value, initial=0.0)
-    )[1:]
+    """Returns the values, each unknown one replaced by the one before it.
+
+    One is unknown where an evaluation took all of the time.
+    """
+    line = []
+    last = 0.0
+    for value in values:
+        if value is not None:
+            last = value
+        line.append(last)
+    return line
 
 
 COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
@@ -299,7 +336,8 @@ COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
         ),
     ),
     "spark": (
-        # without a figure there was no device work, as in a loader-only run, and nothing that could idle
+        # without a figure there was no device work, as in a loader-only run, and nothing that could
+        # idle
         lambda r: [] if r.idle_frac is None else sparkline(r.spark),
         column.AreaChartColumn(
             "Idle over the run",
@@ -343,35 +381,41 @@ COLUMNS: dict[str, tuple[Callable[[store.RunRow], Any], Any]] = {
         column.TextColumn("Note", help="What you wrote about it; Edit changes it."),
     ),
 }
+"""Name of a column -> its value for a run, and how it is shown."""
+BEFORE_CREATED = 6
+"""Columns that come before the one of when a run was made."""
 
 
 def draw_table(rows: Sequence[store.RunRow]) -> list[store.RunRow]:
+    """Draws the table; returns the rows that are ticked, in the order of the table."""
     zone = st.context.timezone
     # Ticks are positions, so a page with other runs needs another key.
     key = f"history-table-{hash(tuple(row.id for row in rows))}"
     if key not in st.session_state:  # another page was shown meanwhile, or other runs
-        at = [at for at, row in enumerate(rows) if row.id in st.session_state.get(TICKED, ())]
+        ticked_before = st.session_state.get(TICKED, ())
+        at = [at for at, row in enumerate(rows) if row.id in ticked_before]
         st.session_state[key] = {"selection": {"rows": at, "columns": [], "cells": []}}
     data = {name: [value(row) for row in rows] for name, (value, _) in COLUMNS.items()}
     if len({*data["by"]}) == 1:
         del data["by"]
     data["created"] = pd.to_datetime([row.created_utc for row in rows], utc=True, errors="coerce")
     config = {name: config for name, (_, config) in COLUMNS.items()}
+    about_zone = f"your time zone ({zone})" if zone else "UTC"
     config["created"] = column.DatetimeColumn(
         "Made",
-        help=f"When it was queued, in your time zone ({zone})."
-        if zone
-        else "When it was queued, in UTC.",
+        help=f"When it was queued, in {about_zone}.",
         format="YYYY-MM-DD HH:mm",
         timezone=zone or "UTC",
     )
     select: dict[str, Any] = {"on_select": "rerun", "selection_mode": ["multi-row", "single-cell"]}
-    order = [*list(data)[:6], "created", *list(data)[6:-1]]
+    order = [name for name in data if name != "created"]
+    order.insert(BEFORE_CREATED, "created")
     shown = tables.show(
         pd.DataFrame(data)[order], key=key, placeholder="", column_config=config, **select
     )
     ticked = [rows[at] for at in shown["selection"]["rows"] if at < len(rows)]
     st.session_state[TICKED] = {row.id for row in ticked}
     if clicked := shown["selection"]["cells"]:
-        history_actions.open_in_profile(rows[clicked[0][0]].id)
+        row_clicked, _ = clicked[0]
+        history_actions.open_in_profile(rows[row_clicked].id)
     return ticked

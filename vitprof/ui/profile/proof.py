@@ -34,15 +34,20 @@ GAINLESS = {
 WIDE = 2.0
 """From this ratio of its ends an interval has no middle worth a name."""
 NEXT = "run whose first advice is proven when it has ended"
+ADVISED = 1
+"""Position of the advised job in a proof's plan; the job as it is comes first."""
 
 
 def demonstrate(config: RunConfig) -> None:
+    """Starts a run whose first advice is proven as soon as it has ended."""
     start(config)
     st.session_state[NEXT] = st.query_params[RUN]
 
 
 def spec_of(*configs: RunConfig, of_run: int | None = None) -> TournamentSpec | None:
-    """Returns None where one of the settings cannot be repeated here."""
+    """Returns the tournament of these jobs in turns; None where one of them cannot be repeated
+    here.
+    """
     try:
         return planning.in_turns(*configs, of_run=of_run)
     except errors.ConfigError:
@@ -51,8 +56,9 @@ def spec_of(*configs: RunConfig, of_run: int | None = None) -> TournamentSpec | 
 
 def begun(run: StoredRun) -> Proofs:
     """Returns the proofs for a run, without those that could not begin."""
-    every = (t for t in tournaments.list_tournaments(resources.store()) if t.spec.of_run == run.id)
-    return [t for t in every if t.held or t.status != "queued"]
+    every = tournaments.list_tournaments(resources.store())
+    of_run = [t for t in every if t.spec.of_run == run.id]
+    return [t for t in of_run if t.held or t.status != "queued"]
 
 
 def draw_button(spec: TournamentSpec, number: int, *, first: bool) -> None:
@@ -71,53 +77,65 @@ def draw_button(spec: TournamentSpec, number: int, *, first: bool) -> None:
 
 def is_refuted(proof: tournaments.StoredTournament) -> bool:
     """Returns whether the proof has ended and shown that the advice gains nothing."""
-    follows = state.view(proof.id)
-    board = follows.board(now := follows.look())
-    advised = board.row(now.planned[1].key)
-    return not proof.held and advised is not None and _against(advised, board) in GAINLESS
+    view = state.view(proof.id)
+    now = view.look()
+    board = view.board(now)
+    advised = board.row(now.planned[ADVISED].key)
+    if proof.held or advised is None:
+        return False
+    return _against(advised, board) in GAINLESS
 
 
 def _against(advised: LeaderboardRow, board: Leaderboard) -> str:
-    best = recommend(board) if advised.against_baseline == "undecided" else None
-    return (
-        "unneeded" if best is not None and best.key == board.baseline else advised.against_baseline
-    )
+    """Returns how the advised job compares: with the baseline, or "unneeded".
+
+    That is where it is undecided, but the baseline is recommended all the same.
+    """
+    if advised.against_baseline == "undecided":
+        best = recommend(board)
+        if best is not None and best.key == board.baseline:
+            return "unneeded"
+    return advised.against_baseline
 
 
 def draw_known(*configs: RunConfig) -> None:
     """Draws what the newest tournament of these jobs, which ran in turns, has shown."""
     spec = spec_of(*configs)
-    every = tournaments.list_tournaments(resources.store()) if spec is not None else []
-    if known := next(
-        (t for t in every if spec and {*t.spec.jobs} == {*spec.jobs} and t.status == "done"), None
-    ):
-        st.caption("These settings in turns, which compares better than two single runs:")
-        draw_result(known, 0)
+    if spec is None:
+        return
+    jobs = set(spec.jobs)
+    for tournament in tournaments.list_tournaments(resources.store()):  # the newest first
+        if tournament.status == "done" and set(tournament.spec.jobs) == jobs:
+            st.caption("These settings in turns, which compares better than two single runs:")
+            draw_result(tournament, 0)
+            return
 
 
 def draw_result(proof: tournaments.StoredTournament, number: int) -> None:
+    """Draws what a proof has shown; it redraws itself while the proof runs."""
+    refresh_s = state.REFRESH_S if proof.held else None
     with st.container(border=True, key=f"proof-{number}"):
-        st.fragment(_draw, run_every=state.REFRESH_S if proof.held else None)(
-            proof.id, number, held=proof.held
-        )
+        st.fragment(_draw, run_every=refresh_s)(proof.id, number, held=proof.held)
 
 
 @guarded
 def _draw(tournament_id: int, number: int, *, held: bool) -> None:
-    follows = state.view(tournament_id)
-    now = follows.look()
+    view = state.view(tournament_id)
+    now = view.look()
     if now.tournament.held != held:
         st.rerun(scope="app")
-    board = follows.board(now)
+    board = view.board(now)
     st.markdown(gain_in_words(now, board), help=HOW_HELP)
-    if beyond := _beyond(now.tournament.spec.of_run, board, board.row(now.planned[1].key)):
+    advised = board.row(now.planned[ADVISED].key)
+    if beyond := _beyond(now.tournament.spec.of_run, board, advised):
         st.caption(beyond)
     if any(row.rank is not None for row in board.rows):
         live_chart.plot(throughput_bars(board), height=190, key=f"proof-bars-{number}")
     with st.container(horizontal=True, vertical_alignment="center"):
         if held:
-            p = now.progress
-            st.progress(p.fraction, text=f"{p.done} of {p.total} runs done", width="stretch")
+            progress = now.progress
+            words = f"{progress.done} of {progress.total} runs done"
+            st.progress(progress.fraction, text=words, width="stretch")
             stop = partial(state.runners().stop, tournament_id)
             act_button(
                 "Stop", f"proof-stop-{number}", "stop", stop, "Stops the run, and starts no more."
@@ -132,63 +150,94 @@ def _draw(tournament_id: int, number: int, *, held: bool) -> None:
 
 
 def _beyond(of_run: int | None, board: Leaderboard, advised: LeaderboardRow | None) -> str:
-    """Returns what to say of a gain above what free data would gain by the run's verdict; "" where it is not."""
-    run = of_run and resources.store().run(of_run)
+    """Returns what to say of a gain above what free data would gain by the run's verdict.
+
+    "" where the gain is not above that.
+    """
     base = board.row(board.baseline)
-    if not run or run.summary is None or advised is None or base is None:
+    if not of_run or advised is None or base is None:
+        return ""
+    run = resources.store().run(of_run)
+    if run.summary is None:
         return ""
     verdict = findings.verdict_of(run)
     most = max(verdict.speed_up_if_free, verdict.speed_up_high)
     if not advised.speed_up > most:  # also NaN
         return ""
-    then, now = (
-        formats.number(speed, "samples/s")
-        for speed in (run.summary.samples_per_s, base.samples_per_s)
-    )
+    then = formats.number(run.summary.samples_per_s, "samples/s")
+    now = formats.number(base.samples_per_s, "samples/s")
     return (
-        f"That is more than the {formats.number(most)}x that free data would gain by run {run.id}'s verdict: there the "
-        f"job reached {then}, here and now {now}."
+        f"That is more than the {formats.number(most)}x that free data would gain by run "
+        f"{run.id}'s verdict: there the job reached {then}, here and now {now}."
     )
 
 
 def gain_in_words(now: tournament_view.TournamentState, board: Leaderboard) -> str:
-    """Returns what the proof shows so far: how much faster the second job is, its interval, and how sure that is."""
-    advised = board.row(now.planned[1].key)
-    rounds = formats.count(min((row.n_runs for row in board.rows), default=0), "round")
-    if dropped := max((len(row.spoiled) for row in board.rows), default=0):
-        rounds += f" ({formats.count(dropped, 'other')} not counted: other programs ran)"
-    if reason := next(
-        (row.entry.reason for row in board.rows if row.entry.status in ("failed", "refused")), ""
-    ):
+    """Returns what the proof shows so far: how much faster the advised job is, and how sure that
+    is.
+    """
+    if reason := _why_failed(board):
         return f"**Not proven:** {escaped(reason)}."
+    advised = board.row(now.planned[ADVISED].key)
     if advised is None or not math.isfinite(advised.speed_up):
-        return (
-            "**Proving the gain:** the two jobs run in turns."
-            if now.tournament.held
-            else "**Not proven:** too few runs."
-        )
-    ran = [o.run_id for entry in now.entries for o in entry.outcomes]
+        if now.tournament.held:
+            return "**Proving the gain:** the two jobs run in turns."
+        return "**Not proven:** too few runs."
+    rounds = _rounds(board)
     name = escaped(setting_in_words(advised.entry))
     times = f"{formats.number(advised.speed_up)}x"
     if advised.speed_up_high > WIDE * advised.speed_up_low > WIDE:
         times = f"At least {formats.number(advised.speed_up_low)}x"
-    interval = f"{formats.number(advised.speed_up_low)} to {formats.number(advised.speed_up_high)}"
-    spread = f" ({interval})" if math.isfinite(advised.speed_up_low) else ""
+    spread = ""
+    if math.isfinite(advised.speed_up_low):
+        low = formats.number(advised.speed_up_low)
+        spread = f" ({low} to {formats.number(advised.speed_up_high)})"
     if now.tournament.held:
         return f"**So far {formats.number(advised.speed_up)}x**{spread}: {name}, after {rounds} in turns."
+    ran = [outcome.run_id for entry in now.entries for outcome in entry.outcomes]
     sure = f"{rounds} in turns (runs {min(ran)} to {max(ran)}), {rough_time(now.spent_s)}"
-    taken = [cores for row in board.rows if (cores := least_others(row)) >= thresholds.OTHERS_CORES]
-    where = f"beside other programs (at least {formats.number(min(taken, default=0))} cores, this page included)"
-    proven = f"{where}, so not proven for a quiet machine" if taken else "proven"
-    words = {
-        "faster": f"**{times} as fast**{spread}, {proven}: {name}, {sure}.",
-        **{
-            against: f"**No gain:** {name} {how}: {times}{spread}, {sure}."
-            for against, how in GAINLESS.items()
-        },
-    }.get(_against(advised, board), f"**Undecided:** {name}: {times}{spread}, {sure}.")
-    if taken and "proven" not in words:
-        words += f" It ran {where}: without them it may differ."
+    words = _decided(_against(advised, board), name, times, spread, sure, _others(board))
     if len({row.entry.batch_size for row in board.rows}) > 1:
         words += " Another batch size also changes how the model learns."
+    return words
+
+
+def _why_failed(board: Leaderboard) -> str:
+    """Returns why one of the two jobs did not run; "" if both did."""
+    for row in board.rows:
+        if row.entry.status in ("failed", "refused"):
+            return row.entry.reason
+    return ""
+
+
+def _rounds(board: Leaderboard) -> str:
+    """Returns how many rounds count, and how many do not, in words."""
+    rounds = formats.count(min((row.n_runs for row in board.rows), default=0), "round")
+    dropped = max((len(row.spoiled) for row in board.rows), default=0)
+    if dropped:
+        rounds += f" ({formats.count(dropped, 'other')} not counted: other programs ran)"
+    return rounds
+
+
+def _others(board: Leaderboard) -> str:
+    """Returns a clause on the other programs that ran meanwhile; "" where they took little."""
+    others_cores = [least_others(row) for row in board.rows]
+    taken = [cores for cores in others_cores if cores >= thresholds.OTHERS_CORES]
+    if not taken:
+        return ""
+    cores = formats.number(min(taken))
+    return f"beside other programs (at least {cores} cores, this page included)"
+
+
+def _decided(against: str, name: str, times: str, spread: str, sure: str, others: str) -> str:
+    """Returns the sentence on a proof that has ended."""
+    if against == "faster":
+        proven = f"{others}, so not proven for a quiet machine" if others else "proven"
+        return f"**{times} as fast**{spread}, {proven}: {name}, {sure}."
+    if against in GAINLESS:
+        words = f"**No gain:** {name} {GAINLESS[against]}: {times}{spread}, {sure}."
+    else:
+        words = f"**Undecided:** {name}: {times}{spread}, {sure}."
+    if others:
+        words += f" It ran {others}: without them it may differ."
     return words

@@ -1,4 +1,7 @@
-"""The ranks of a distributed job on the Answer tab: which one the others wait for, and each rank's waits over time."""
+"""The ranks of a distributed job on the Answer tab.
+
+They show which one the others wait for, and each rank's waits over time.
+"""
 
 import math
 
@@ -12,9 +15,9 @@ from vitprof.ui import live_chart, resources, tables
 from vitprof.ui.texts import escaped, guarded
 
 HELP = (
-    "All ranks end a step together: who is early waits in the collective. What is a rank's own is its wait for data, "
-    "what it does between steps, and its forward pass; the one that takes longest holds up the others. All figures "
-    "above are of rank 0."
+    "All ranks end a step together: who is early waits in the collective. What is a rank's own is "
+    "its wait for data, what it does between steps, and its forward pass; the one that takes "
+    "longest holds up the others. All figures above are of rank 0."
 )
 SHOWN = {"data wait": "exposed_wait_s", "step time": "step_s", "lanes": ""}
 """What the chart shows -> the column of its heat map, one of `charts.ranks.MAPS`; "" for lanes."""
@@ -56,6 +59,7 @@ COLUMNS = (
 
 
 def _of(row: dict[str, float | None], name: str, times: float = 1.0) -> float:
+    """Returns a figure of a rank, scaled; NaN where it is not known."""
     value = row[name]
     return math.nan if value is None else times * value
 
@@ -63,11 +67,11 @@ def _of(row: dict[str, float | None], name: str, times: float = 1.0) -> float:
 @guarded
 def draw_ranks(run: store.StoredRun) -> None:
     """Draws the ranks of a run that has several; nothing for another one."""
-    found = run.facts.get("ranks")
-    if not found:
+    ranks = run.facts.get("ranks")
+    if not ranks:
         return
     st.header("Ranks", anchor=False, help=HELP)
-    first, *more = found["sentences"]
+    first, *more = ranks["sentences"]
     st.markdown(escaped(first))
     if more:
         st.caption(escaped(" ".join(more)))
@@ -83,20 +87,25 @@ def draw_ranks(run: store.StoredRun) -> None:
         key="rank-waits",
         alt=str(figure.layout.meta["alt"]),
     )
-    firsts = {rank: float(of["data_wait_s"][0]) for rank, of in steps.items() if len(of["step"])}
-    rows = [(row | {"first": firsts.get(row["rank"])},) for row in found["figures"]]
+    first_wait_s = {}
+    for rank, of_rank in steps.items():
+        if len(of_rank["step"]):
+            first_wait_s[rank] = float(of_rank["data_wait_s"][0])
+    rows = [({**row, "first": first_wait_s.get(row["rank"])},) for row in ranks["figures"]]
     tables.draw(COLUMNS, rows, key="ranks", placeholder="n/a")
 
 
 def _first_of_lanes(steps: dict[int, Series]) -> int:
     """Returns the number of a steady step in the middle of the run."""
-    numbers = steps[0]["step"][steps[0]["warmup"] == 0]
-    return max(0, int(numbers[len(numbers) // 2]) - LANE_STEPS // 2) if len(numbers) else 0
+    of_rank_0 = steps[0]
+    numbers = of_rank_0["step"][of_rank_0["warmup"] == 0]
+    if not len(numbers):
+        return 0
+    middle = int(numbers[len(numbers) // 2])
+    return max(0, middle - LANE_STEPS // 2)
 
 
 @st.cache_resource(show_spinner=False, max_entries=resources.SERIES_KEPT)
 def _steps(run_id: int) -> dict[int, Series]:
-    return {
-        rank: dict(of)
-        for rank, of in resources.store().steps_of_ranks(run_id, names=CHARTED).items()
-    }
+    steps = resources.store().steps_of_ranks(run_id, names=CHARTED)
+    return {rank: dict(of_rank) for rank, of_rank in steps.items()}
