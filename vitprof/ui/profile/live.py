@@ -1,9 +1,13 @@
-"""The top of the Profile page for a run, from its place in the queue to its figures, and its charts over time."""
+"""The top of the Profile page for a run, and its charts over time.
+
+The top goes from the run's place in the queue to its figures.
+"""
 
 import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
 from typing import Any
@@ -33,16 +37,33 @@ from vitprof.ui.texts import act_button, escaped, guarded, rough_time, sentence
 
 OnPick = Callable[[Pick], None] | None
 
-REFRESH_S = 0.5 if job_cores() > 4 else 2.0
-"""Where there are few cores, a browser on the same machine would take too much of them."""
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A figure at the top of the page."""
+
+    name: str
+    value: str
+    below: str | None
+    """What stands below it, smaller; None for nothing."""
+    help: str
+
+
+FEW_CORES = 4
+REFRESH_S = 2.0 if job_cores() <= FEW_CORES else 0.5
+"""Seconds between two refreshes of a live run. Where there are few cores, a browser on the same
+machine would take too much of them."""
 MEMORY_TILES = (
     ("GPU memory, peak", "gpu_mem_job_bytes", "of the job's processes, by NVML"),
     ("GPU memory in use", "gpu_mem_used_bytes", "of all processes on the GPU, by NVML"),
     ("Memory, peak", "job_rss_bytes", "of the job's processes, resident in RAM"),
 )
-"""What the memory tile shows, the first of these that could be read: label, column, and whose memory it is."""
+"""What the memory tile shows, the first of these that could be read: label, column, and whose
+memory it is."""
 WAIT_HELP = "Share of the time that the loop was blocked in next(loader); below, what of it left the device idle."
 IDLE_HELP = "Share of the time between steps in which the device computed nothing. From events, not from NVML."
+HIDDEN_RATIO = 1.1
+"""Data wait, over what of it left the device idle, from which the rest is named."""
 FACTS = ("copied", "throttled")
 """How notices begin that only state where the data are; all others are warnings."""
 STAGES = {
@@ -55,6 +76,10 @@ STAGES = {
 
 @guarded
 def draw_live(run_id: int, status: str) -> None:
+    """Draws a live run; the page refreshes this part.
+
+    `status`: the one that the rest was drawn for.
+    """
     run = resources.store().run(run_id)
     if run.status != status:  # what is above has other buttons then
         st.rerun(scope="app")
@@ -67,9 +92,8 @@ def draw_live(run_id: int, status: str) -> None:
         draw_tiles(run, series)
     elif run.status == "running":
         draw_start(run, time.perf_counter())
-    with st.container(
-        key="set-up"
-    ):  # where the tabs will be when the run has ended: the charts then stay in place
+    # where the tabs will be when the run has ended: the charts then stay in place
+    with st.container(key="set-up"):
         st.caption(set_up(run))
     if begun:
         if not run.config.loader_only:
@@ -84,25 +108,25 @@ def draw_others(
     on_pick: OnPick = None,
     at: int | None = None,
 ) -> None:
+    """Draws the other charts with figures, two in a row. `at`: the step that is looked at."""
     steps = series.steps()
     telemetry = series.telemetry()
     # for a slice of a GPU in MIG mode NVML reports the memory, but no utilisation
     gpu_known = any(
         np.isfinite(telemetry[name]).any() for name in ("gpu_util_pct", "gpu_mem_used_bytes")
     )
-    moment_s = (
-        math.nan if at is None else float(steps["compute_start_s"][at]) - (run.t_origin_s or 0.0)
-    )
-    by_step = (
-        [BATCHES, LOSSES]
-        if not run.config.loader_only and np.isfinite(steps["loss"]).any()
-        else [BATCHES]
-    )
-    mark = math.nan if at is None else at
+    mark = math.nan
+    moment_s = math.nan
+    if at is not None:
+        mark = at
+        moment_s = float(steps["compute_start_s"][at]) - (run.t_origin_s or 0.0)
+    by_step = [BATCHES]
+    if not run.config.loader_only and np.isfinite(steps["loss"]).any():
+        by_step.append(LOSSES)
+    over_time = [GPU, CPU] if gpu_known else [CPU]
     drawn = [
         partial(draw_chart, chart, run, steps, on_pick=on_pick, mark=mark) for chart in by_step
     ]
-    over_time = (GPU, CPU) if gpu_known else (CPU,)
     drawn += [partial(draw_chart, chart, run, telemetry, mark=moment_s) for chart in over_time]
     for column, draw in zip(cycle(st.columns(2)), drawn, strict=False):
         with column:
@@ -114,39 +138,52 @@ def draw_others(
 
 
 def draw_state(run: store.StoredRun, now: float) -> None:
+    """Draws the time left while the run is live (`now` is as `training_since_s`), then how it
+    ended.
+    """
     if reason := resources.manager().why_away(run.id):
         st.warning(
-            f"The run store cannot be written ({escaped(reason)}). Nothing is lost: what the run measures is kept, and "
-            "written when the store is back. Until then this page shows what was written before."
+            f"The run store cannot be written ({escaped(reason)}). Nothing is lost: what the run "
+            "measures is kept, and written when the store is back. Until then this page shows what "
+            "was written before."
         )
     if run.status == "queued":
         draw_queued(run)
     elif run.status == "running":
-        text = STAGES.get(run.stage, escaped(run.stage)) + (
-            f": {escaped(run.message)}" if run.message else ""
-        )
-        fraction = run.progress or 0.0
-        if own_script.is_own_script(run.config) and run.training_since_s is not None:
-            text += f", for {formats.seconds(max(now - run.training_since_s, 0.0))}"
-        elif run.stage == "training" and run.training_since_s is not None and fraction > 0:
-            left = (run.config.seconds or (now - run.training_since_s) / fraction) * (1 - fraction)
-            text += f", about {rough_time(max(left, 0.0))} left"
-        st.progress(min(fraction, 1.0), text=text)
+        st.progress(min(run.progress or 0.0, 1.0), text=_progress_words(run, now))
     elif run.status == "stopped":
-        st.warning(
-            f"Stopped{': ' + escaped(run.error) if run.error else ''}. What was measured until then is kept."
-        )
+        why = f": {escaped(run.error)}" if run.error else ""
+        st.warning(f"Stopped{why}. What was measured until then is kept.")
     elif run.status != "done":
         st.error(f"{run.status.capitalize()}: {escaped(run.error)}")
     for notice in run.notices:
-        (st.info if notice.startswith(FACTS) else st.warning)(escaped(sentence(notice)))
+        draw_notice = st.info if notice.startswith(FACTS) else st.warning
+        draw_notice(escaped(sentence(notice)))
+
+
+def _progress_words(run: store.StoredRun, now: float) -> str:
+    """Returns what a run is doing, and about how long it goes on, or how long it has."""
+    words = STAGES.get(run.stage, escaped(run.stage))
+    if run.message:
+        words += f": {escaped(run.message)}"
+    if run.training_since_s is None:
+        return words
+    trained_s = now - run.training_since_s
+    if own_script.is_own_script(run.config):  # how long it will go on is not known
+        return f"{words}, for {formats.seconds(max(trained_s, 0.0))}"
+    fraction = run.progress or 0.0
+    if run.stage == "training" and fraction > 0:
+        whole_s = run.config.seconds or trained_s / fraction
+        remaining_s = whole_s * (1 - fraction)
+        words += f", about {rough_time(max(remaining_s, 0.0))} left"
+    return words
 
 
 def set_up(run: store.StoredRun) -> str:
+    """Returns what ran where, and how long it took once it is done, in one line of Markdown."""
     config = run.config
     own = own_script.is_own_script(run.config)
     where = escaped(device_of(run))
-    done = ""
     if own and config.dataset == own_script.UNKNOWN_DATA:  # it has just started
         return "A script of your own, watched from inside"
     if own:
@@ -155,25 +192,30 @@ def set_up(run: store.StoredRun) -> str:
         isolation = "in a process of its own"
     else:
         isolation = "in a thread of this dashboard, whose own work can show up as stalls"
+    done = ""
     if run.status == "done":
         done = f"Done in {formats.seconds(run.summary.wall_s)}. " if run.summary else "Done. "
-    trained = (
-        f"trained on {where}"
-        if own
-        else f"{catalog.model_words(config.model)}, {config.precision} on {where}"
-    )
-    if (n := int(run.environment.get("world_size") or 1)) > 1:
-        trained += f", rank {run.environment.get('rank', 0)} of {n}"
-    what = f"{done}Data set {escaped(config.dataset)}, {'no training' if config.loader_only else trained}, {isolation}"
+    if config.loader_only:
+        trained = "no training"
+    else:
+        trained = f"trained on {where}"
+        if not own:
+            trained = f"{catalog.model_words(config.model)}, {config.precision} on {where}"
+        n_ranks = int(run.environment.get("world_size") or 1)
+        if n_ranks > 1:
+            trained += f", rank {run.environment.get('rank', 0)} of {n_ranks}"
+    what = f"{done}Data set {escaped(config.dataset)}, {trained}, {isolation}"
     return f"{what}. Made for {made_for(run)}" if run.group_key else what
 
 
 def device_of(run: store.StoredRun) -> str:
+    """Returns the device's name, with its number and UUID where it is a GPU."""
     known = run.environment
     name = str(known.get("device_name", accelerators.device_in_words(run.config.device)))
     if not known.get("gpu_uuid"):
         return name
-    return f"{name} ({known.get('device', run.config.device)}, {resources.short_uuid(str(known['gpu_uuid']))})"
+    uuid = resources.short_uuid(str(known["gpu_uuid"]))
+    return f"{name} ({known.get('device', run.config.device)}, {uuid})"
 
 
 def made_for(run: store.StoredRun) -> str:
@@ -205,87 +247,93 @@ def headline(run: store.StoredRun, totals: summary.Totals) -> str:
         return "Warming up: the first steps are recorded and left out of the figures."
     if not totals.steps:
         return "The run ended within its warm-up, so there are no steady-state figures. Give it more steps."
-    few = " Too few steady steps to conclude from." * (totals.steps < thresholds.MIN_STEPS)
+    few = ""
+    if totals.steps < thresholds.MIN_STEPS:
+        few = " Too few steady steps to conclude from."
     if run.config.loader_only:
         speed = formats.number(totals.samples_per_s, "samples/s")
         return f"The loader alone delivers **{speed}**, over {totals.steps:,} steps.{few}"
-    wait, idle, exposed = (
-        formats.percent(totals.share(s))
-        for s in (totals.data_wait_s, totals.gap_s, totals.exposed_wait_s)
-    )
-    rest = ", in the rest the device still had work" * (
-        totals.data_wait_s > 1.1 * totals.exposed_wait_s
-    )
+    wait = formats.percent(totals.share(totals.data_wait_s))
+    idle = formats.percent(totals.share(totals.gap_s))
+    exposed = formats.percent(totals.share(totals.exposed_wait_s))
+    rest = ""
+    if totals.data_wait_s > HIDDEN_RATIO * totals.exposed_wait_s:
+        rest = ", in the rest the device still had work"
     return (
-        f"The device was idle **{idle}** of the time, over {totals.steps:,} steps. The training loop waited for data "
-        f"{wait} of the time; **{exposed}** cost device time{rest}.{few}"
+        f"The device was idle **{idle}** of the time, over {totals.steps:,} steps. The training "
+        f"loop waited for data {wait} of the time; **{exposed}** cost device time{rest}.{few}"
     )
 
 
 def _of_idle(run: store.StoredRun) -> str:
-    """Returns what of a run's idle time was for data, or how long the device was idle inside the steps, too."""
-    if not (found := run.verdict) or found.kind == "inconclusive":
+    """Returns what of a run's idle time was for data, or how long the device was idle inside the
+    steps, too.
+    """
+    verdict = run.verdict
+    if verdict is None or verdict.kind == "inconclusive":
         return ""
-    if found.kind == "launch-bound" and found.launch_frac > 0:
-        return f"+ {formats.percent(found.launch_frac)} in steps"
-    return f"{formats.percent(found.idle_frac)} {'data and copies' if 'and copies' in found.sentence else 'for data'}"
+    if verdict.kind == "launch-bound" and verdict.launch_frac > 0:
+        return f"+ {formats.percent(verdict.launch_frac)} in steps"
+    what = "data and copies" if "and copies" in verdict.sentence else "for data"
+    return f"{formats.percent(verdict.idle_frac)} {what}"
 
 
 def draw_tiles(run: store.StoredRun, series: resources.RunSeries) -> None:
+    """Draws up to five figures over the steady state so far: those that this kind of run has."""
     totals = totals_of(run, series)
     telemetry = series.telemetry()
     simulated = "simulated" if is_simulated_run(run) else None
     speed = formats.number(totals.samples_per_s)
-    tiles = [("Samples/s", speed, simulated, "Throughput: samples in a second.")]
+    tiles = [Tile("Samples/s", speed, simulated, "Throughput: samples in a second.")]
     if not run.config.loader_only:
-        wait, idle, exposed = (
-            formats.percent(totals.share(s))
-            for s in (totals.data_wait_s, totals.gap_s, totals.exposed_wait_s)
-        )
-        tiles += [
-            (
-                "Data wait",
-                wait,
-                f"{exposed} cost device time" if exposed != formats.NOT_AVAILABLE else None,
-                WAIT_HELP,
-            ),
-            ("Device idle", idle, _of_idle(run) or simulated, IDLE_HELP),
-        ]
+        wait = formats.percent(totals.share(totals.data_wait_s))
+        idle = formats.percent(totals.share(totals.gap_s))
+        exposed = formats.percent(totals.share(totals.exposed_wait_s))
+        cost = None
+        if exposed != formats.NOT_AVAILABLE:
+            cost = f"{exposed} cost device time"
+        tiles.append(Tile("Data wait", wait, cost, WAIT_HELP))
+        tiles.append(Tile("Device idle", idle, _of_idle(run) or simulated, IDLE_HELP))
         utilisation, active = _utilisation(run, telemetry)
         if math.isfinite(utilisation) or simulated or active:
-            text = "Mean of NVML's utilisation while training: the share of time in which any kernel ran."
-            text += (
-                f" SM activity: {escaped(active.words)}. That is the {MEANING}." if active else ""
-            )
-            below = (
-                f"SM activity {formats.percent(active.active_pct / 100)}" if active else simulated
-            )
-            tiles.append(("GPU-util", formats.percent(utilisation / 100), below, text))
-    peaks = [(label, arrays.highest(telemetry[name]), whose) for label, name, whose in MEMORY_TILES]
-    label, peak, whose = next((p for p in peaks if math.isfinite(p[1])), peaks[-1])
-    text = f"Highest value seen while the job ran, {whose}."
-    if run.summary is not None:
-        text += "".join(
-            f" {m.name}: {formats.size(m.n_bytes)}, {m.meaning}."
-            for m in device_memory(run.summary)
-        )
-    tiles.append((label, formats.size(peak), None, text))
+            about = "Mean of NVML's utilisation while training: the share of time in which any kernel ran."
+            below = simulated
+            if active:
+                about += f" SM activity: {escaped(active.words)}. That is the {MEANING}."
+                below = f"SM activity {formats.percent(active.active_pct / 100)}"
+            tiles.append(Tile("GPU-util", formats.percent(utilisation / 100), below, about))
+    tiles.append(_memory_tile(run, telemetry))
     with st.container(key="tiles"):
         columns = st.columns(len(tiles))
-    for column, (name, value, mark, text) in zip(columns, tiles, strict=True):
+    for column, tile in zip(columns, tiles, strict=True):
         column.metric(
-            name,
-            value,
-            mark,
+            tile.name,
+            tile.value,
+            tile.below,
             delta_color="off",
             delta_arrow="off",
-            help=text,
+            help=tile.help,
             border=True,
             height="stretch",
         )
 
 
+def _memory_tile(run: store.StoredRun, telemetry: arrays.Series) -> Tile:
+    """Returns the first of `MEMORY_TILES` that could be read, else the last."""
+    peaks = [(label, arrays.highest(telemetry[name]), whose) for label, name, whose in MEMORY_TILES]
+    known = [tile for tile in peaks if math.isfinite(tile[1])]
+    label, peak, whose = known[0] if known else peaks[-1]
+    about = f"Highest value seen while the job ran, {whose}."
+    if run.summary is not None:
+        for part in device_memory(run.summary):
+            about += f" {part.name}: {formats.size(part.n_bytes)}, {part.meaning}."
+    return Tile(label, formats.size(peak), None, about)
+
+
 def _utilisation(run: store.StoredRun, telemetry: arrays.Series) -> tuple[float, SmActivity]:
+    """Returns NVML's utilisation while training, in percent, and the SMs' activity; so far, of a
+    live run.
+    """
     if run.summary is not None:
         return run.summary.gpu_util_pct_mean, sm_activity(run.summary, run.environment)
     since_s = math.inf if run.training_since_s is None else run.training_since_s
@@ -320,6 +368,9 @@ def draw_chart(
     on_pick: OnPick = None,
     **more: Any,
 ) -> None:
+    """Draws one live chart: its title with help, and the plot, in finer groups where the user
+    zoomed in.
+    """
     key = f"live-{chart.key}"
     hint = " Click a step for its figures." if on_pick is not None else ""
     st.header(chart.title, anchor=False, help=chart.help + hint)
@@ -339,22 +390,26 @@ def draw_chart(
 
 
 def card(colour: str) -> AbstractContextManager[Any]:
+    """Returns the frame around the sentence on a run, the same while it is live and when it has
+    ended.
+    """
     st.html(f"<style>.st-key-verdict {{ border-left: 6px solid {colour} }}</style>")
     return st.container(border=True, key="verdict", gap="small")
 
 
 CANCEL_HELP = "Takes the run out of the queue. It has not begun, so nothing is lost."
 NOW_HELP = (
-    "Does not wait for jobs of other programs: they run at the same time and slow each other down. Both runs keep a "
-    "notice of that."
+    "Does not wait for jobs of other programs: they run at the same time and slow each other down. "
+    "Both runs keep a notice of that."
 )
 SHARE_HELP = (
-    "Runs on different devices run side by side where all of them were started with *Share the machine* (under "
-    "*More*). Such a run says so, and Compare warns."
+    "Runs on different devices run side by side where all of them were started with *Share the "
+    "machine* (under *More*). Such a run says so, and Compare warns."
 )
 
 
 def draw_queued(run: store.StoredRun) -> None:
+    """Draws what a queued run waits for and why, its place in the queue, and Cancel."""
     before = scheduling.ahead_of(resources.store(), run.id)
     if not before:  # it starts in a moment: no other button takes Stop's place for that
         st.progress(0.0, text="starting")
@@ -367,8 +422,8 @@ def draw_queued(run: store.StoredRun) -> None:
         if not jobs.may_stop(run.id):
             return
         act_button("Cancel", "cancel-button", "close", lambda: _cancel(run), CANCEL_HELP)
-        own_program = not all(ahead.owner for ahead in before)
-        if not own_program:
+        of_other_programs = all(ahead.owner for ahead in before)
+        if of_other_programs:
             act_button(
                 "Run now", "run-now-button", "fast_forward", lambda: jobs.run_now(run.id), NOW_HELP
             )
@@ -380,15 +435,21 @@ def _cancel(run: store.StoredRun) -> None:
 
 
 def draw_start(run: store.StoredRun, now: float) -> None:
+    """Draws the phases of a run's start: those that are over, the one that is running, those to
+    come.
+    """
     copies = run.config.location not in (None, "disk")
     phases = summary.start_phases(
         run.t_origin_s, run.phases, run.training_since_s, now, copies=copies
     )
     with st.container(horizontal=True, key="start-phases"):
         for phase in phases:
-            icon = ":material/pending:" if phase.running else ":material/check_circle:"
-            took = escaped(formats.seconds(phase.seconds) if phase.seconds >= 0.05 else "0.0 s")
-            line = f"{icon} {summary.START_WORDS[phase.name]} {took}"
-            if math.isnan(phase.seconds):
-                line = f":gray[:material/radio_button_unchecked: {summary.START_WORDS[phase.name]}]"
+            words = summary.START_WORDS[phase.name]
+            if math.isnan(phase.seconds):  # to come
+                line = f":gray[:material/radio_button_unchecked: {words}]"
+            else:
+                icon = ":material/pending:" if phase.running else ":material/check_circle:"
+                # not in ms: a phase that has just begun would flicker
+                took = formats.seconds(phase.seconds) if phase.seconds >= 0.05 else "0.0 s"
+                line = f"{icon} {words} {escaped(took)}"
             st.markdown(line, width="content")

@@ -1,4 +1,7 @@
-"""The Profile page: set up one job, run it, watch it, and read the result in tabs, of which the open one is drawn."""
+"""The Profile page: set up one job, run it, watch it, and read the result in tabs.
+
+Only the tab that is open is drawn.
+"""
 
 import math
 from collections.abc import Callable
@@ -48,7 +51,8 @@ def draw_ended(run: store.StoredRun) -> None:
     if run.summary is None:
         series.refresh(run.facts)
         n_steps = len(series.steps()["step"])
-    else:  # the tabs that need its steps read them, once the answer is on the page
+    else:
+        # the tabs that need its steps read them, once the answer is on the page
         series.refresh_telemetry()
         n_steps = run.summary.n_steps
     if not n_steps:
@@ -63,6 +67,7 @@ def draw_ended(run: store.StoredRun) -> None:
 
 
 def draw_tabs(run: store.StoredRun) -> None:
+    """Draws the tabs, the open one with its content; the one that was last open is open first."""
     tabs: dict[str, Callable[[store.StoredRun], None]] = {
         "Answer": draw_answer,
         "Timeline": timeline.draw_timeline,
@@ -73,13 +78,14 @@ def draw_tabs(run: store.StoredRun) -> None:
     if own_script.is_own_script(run.config):
         del tabs["What if"]  # it needs a job that can be run again from here
     last = st.session_state.get(runs.LAST)
-    if st.session_state.get(runs.SHOW, st.query_params.get(runs.SHOW)) not in (None, *tabs):
-        last = st.session_state[runs.SHOW] = "Answer"
-    if last is not None and runs.SHOW not in st.session_state and runs.SHOW not in st.query_params:
-        st.session_state[runs.SHOW] = last
-    for tab, draw in zip(
-        st.tabs(list(tabs), key=runs.SHOW, bind=widgets.IN_URL), tabs.values(), strict=True
-    ):
+    chosen = st.session_state.get(runs.SHOW, st.query_params.get(runs.SHOW))
+    if chosen is None:
+        if last is not None and runs.SHOW not in st.session_state:
+            st.session_state[runs.SHOW] = last
+    elif chosen not in tabs:  # another kind of run has it
+        st.session_state[runs.SHOW] = "Answer"
+    drawn = st.tabs(list(tabs), key=runs.SHOW, bind=widgets.IN_URL)
+    for tab, draw in zip(drawn, tabs.values(), strict=True):
         if tab.open:
             with tab:
                 draw(run)
@@ -96,8 +102,8 @@ LOOKS: dict[str, tuple[str, str]] = {
 """Kind of a verdict -> its icon, and the colour at the card's edge. The word is in the sentence."""
 USE_HELP = "Puts this run's settings with this change into the sidebar; nothing is started."
 VERDICT_HELP = (
-    "From times on the device and in the training loop, never from GPU-util. The lower end of the 95% interval "
-    f"decides: {wording.CLASSES}."
+    "From times on the device and in the training loop, never from GPU-util. The lower end of the "
+    f"95% interval decides: {wording.CLASSES}."
 )
 
 
@@ -130,15 +136,17 @@ SLOW: dict[str, Look] = {"input-bound": "red", "moderately input-bound": "orange
 
 
 def chips(verdict: Verdict) -> list[tuple[str, Look]]:
-    """Returns the verdict's figures in a few words each, with a colour: idle time, its cause, and what a fix gains."""
+    """Returns the verdict's figures in a few words each, with a colour.
+
+    They are the idle time, its cause, and what a fix gains.
+    """
     if verdict.kind == "inconclusive":
         return []
     slow = SLOW.get(verdict.kind)
     found = list[tuple[str, Look]]()
     if verdict.kind != "launch-bound":
-        what = (
-            "data and copies" if "data and copies" in verdict.sentence.partition(";")[0] else "data"
-        )
+        first_clause = verdict.sentence.partition(";")[0]
+        what = "data and copies" if "data and copies" in first_clause else "data"
         found.append((f"idle for {what} {formats.percent(verdict.idle_frac)}", slow or "green"))
     if verdict.cause and verdict.kind != "not input-bound":
         found.append((f"cause: {wording.CAUSE_NAMES.get(verdict.cause, verdict.cause)}", "gray"))
@@ -154,47 +162,36 @@ TRY_HELP = (
     "The best first: settings that can run here and are not in use yet, each with its reason."
 )
 DEVICE_TIME_HELP = (
-    "Steady state, timed on the device. Each idle moment counts for the one thing that the step was waiting for. Epoch "
-    "boundary: the data wait that an epoch begins with. Host work: Python, launches, optimizer. Launch bubbles: the "
-    "part of compute in which the device waited for the next launch, known where about ten steps were launched in "
-    "advance. Point at a part for its 95% interval."
+    "Steady state, timed on the device. Each idle moment counts for the one thing that the step "
+    "was waiting for. Epoch boundary: the data wait that an epoch begins with. Host work: Python, "
+    "launches, optimizer. Launch bubbles: the part of compute in which the device waited for the "
+    "next launch, known where about ten steps were launched in advance. Point at a part for its "
+    "95% interval."
 )
 
 
 @guarded
 def draw_answer(run: store.StoredRun) -> None:
+    """Draws the tab: the chart behind the verdict, advice, patterns found, what recording cost."""
     verdict = findings.verdict_of(run)
-    if (
-        not run.config.loader_only
-        and run.summary is not None
-        and run.summary.n_steps <= CHARTED_STEPS
-    ):
+    summary = run.summary
+    charted = summary is not None and summary.n_steps <= CHARTED_STEPS
+    if charted and not run.config.loader_only:
         series = resources.series(run.id)
         series.refresh(run.facts)
         live.draw_gaps(run, series)
     draw_ranks(run)
-    device_time = (
-        f"Where the device's time went{' (simulated)' if live.is_simulated_run(run) else ''}"
-    )
-    title, help_text = (
-        ("What to try", TRY_HELP) if verdict.advice else (device_time, DEVICE_TIME_HELP)
-    )
-    if run.config.loader_only and not verdict.advice:
-        title = "Loading alone, without training"
-        help_text = ""
-    st.header(title, anchor=False, help=help_text or None)
-    first = next((n for n, advice in enumerate(verdict.advice) if advice.settings), None)
-    proofs = proof.begun(run) if verdict.advice else []
-    for number, advice in enumerate(verdict.advice):
-        _draw_advice(run, advice, number, proofs, first=number == first)
-    if own_script.is_own_script(run.config) and (compare := runs.to_compare_here(run)):
-        st.markdown("Settings of its DataLoader against each other, a tournament of this script:")
-        st.code(compare, language=None, wrap_lines=True)
-    if (
-        verdict.kind != "inconclusive"
-        and (measured := headroom.own_headroom(run.facts)) is not None
-    ):
-        st.markdown(escaped(headroom.own_headroom_sentence(measured)))
+    device_time = "Where the device's time went"
+    if live.is_simulated_run(run):
+        device_time += " (simulated)"
+    if verdict.advice:
+        st.header("What to try", anchor=False, help=TRY_HELP)
+        _draw_all_advice(run, verdict)
+    elif run.config.loader_only:
+        st.header("Loading alone, without training", anchor=False)
+    else:
+        st.header(device_time, anchor=False, help=DEVICE_TIME_HELP)
+    _draw_of_own_script(run, verdict)
     if verdict.advice:
         st.header(device_time, anchor=False, help=DEVICE_TIME_HELP)
     draw_device_time(run)
@@ -202,27 +199,49 @@ def draw_answer(run: store.StoredRun) -> None:
     draw_recording_cost(run)
 
 
+def _draw_all_advice(run: store.StoredRun, verdict: Verdict) -> None:
+    first = next((n for n, advice in enumerate(verdict.advice) if advice.settings), None)
+    proofs = proof.begun(run)
+    for number, advice in enumerate(verdict.advice):
+        _draw_advice(run, advice, number, proofs, first=number == first)
+
+
+def _draw_of_own_script(run: store.StoredRun, verdict: Verdict) -> None:
+    """Draws the tournament to type for a watched script, and the headroom measured in it."""
+    compare = ""
+    if own_script.is_own_script(run.config):
+        compare = runs.to_compare_here(run)
+    if compare:
+        st.markdown("Settings of its DataLoader against each other, a tournament of this script:")
+        st.code(compare, language=None, wrap_lines=True)
+    measured = headroom.own_headroom(run.facts)
+    if measured is not None and verdict.kind != "inconclusive":
+        st.markdown(escaped(headroom.own_headroom_sentence(measured)))
+
+
 def _draw_advice(
     run: store.StoredRun, advice: Advice, at: int, proofs: proof.Proofs, *, first: bool
 ) -> None:
-    line = f"{at + 1}\\. **{escaped(sentence(advice.words))}** {escaped(sentence(advice.reason))}"
+    number = f"{at + 1}\\."
+    words = escaped(sentence(advice.words))
+    line = f"{number} **{words}** {escaped(sentence(advice.reason))}"
     if not advice.settings:
         st.markdown(line)
         return
-
-    advised = apply(
-        run.config, advice.settings
-    )  # advice is checked when it is given: it can be resolved
-
-    text, buttons = st.columns([3, 2], vertical_alignment="center", gap="small")
+    # advice is checked when it is given: it can be resolved
+    advised = apply(run.config, advice.settings)
     spec = proof.spec_of(run.config, advised, of_run=run.id)
-    proven = next((t for t in proofs if spec is not None and t.spec.jobs == spec.jobs), None)
-    if proven is not None and math.isfinite(
-        advice.samples_per_s
-    ):  # what is proven replaces what was predicted
-        line = f"{at + 1}\\. **{escaped(sentence(advice.words.partition(':')[0]))}**"
+    proven = None
+    if spec is not None:
+        proven = next((t for t in proofs if t.spec.jobs == spec.jobs), None)
     refuted = proven is not None and proof.is_refuted(proven)
-    text.markdown(f"{at + 1}\\. ~~{escaped(sentence(advice.words))}~~" if refuted else line)
+    if refuted:
+        line = f"{number} ~~{words}~~"
+    elif proven is not None and math.isfinite(advice.samples_per_s):
+        # what is proven replaces what was predicted
+        line = f"{number} **{escaped(sentence(advice.words.partition(':')[0]))}**"
+    text, buttons = st.columns([3, 2], vertical_alignment="center", gap="small")
+    text.markdown(line)
     with buttons.container(horizontal=True, horizontal_alignment="right", gap="small"):
         if spec is not None and proven is None:
             proof.draw_button(spec, at, first=first)
@@ -242,8 +261,8 @@ def _draw_advice(
 def draw_device_time(run: store.StoredRun) -> None:
     if run.config.loader_only:
         st.caption(
-            "No model was trained, so no device could wait. Run the same settings with training to see whether this "
-            "is fast enough: switch off *Loader only* under *More*."
+            "No model was trained, so no device could wait. Run the same settings with training to "
+            "see whether this is fast enough: switch off *Loader only* under *More*."
         )
         return
     idle = findings.idle_of(run.id)
@@ -252,17 +271,18 @@ def draw_device_time(run: store.StoredRun) -> None:
         return
     text = _idle_sentence(idle)
     alt = f"The device's time by what it was spent on, as one bar. {text}"
-    live_chart.plot(
-        breakdown.device_time(idle.gaps, idle.intervals), height=160, key="device-time", alt=alt
-    )
+    figure = breakdown.device_time(idle.gaps, idle.intervals)
+    live_chart.plot(figure, height=160, key="device-time", alt=alt)
     st.caption(text)
 
 
 def _idle_sentence(times: findings.Idle) -> str:
     def share(name: str) -> str:
         interval = times.intervals[name]
-        value, low, high = map(formats.percent, (interval.value, interval.low, interval.high))
-        return f"{value} ({low} to {high})" if math.isfinite(interval.low) else value
+        value = formats.percent(interval.value)
+        if not math.isfinite(interval.low):
+            return value
+        return f"{value} ({formats.percent(interval.low)} to {formats.percent(interval.high)})"
 
     gaps = times.gaps
     bubbles = times.intervals.get("launch_idle")
@@ -283,46 +303,50 @@ def draw_signatures(run: store.StoredRun) -> None:
     signatures = findings.verdict_of(run).signatures
     if signatures:
         st.header("Patterns found", anchor=False, help=SIGNATURES_HELP)
-    starts = any(
-        signature.name == "epoch-start" for signature in signatures
-    )  # the others are of the steps between
+    starts = any(signature.name == "epoch-start" for signature in signatures)
     for signature in signatures:
-        between = " between epoch starts" if starts and signature.name != "epoch-start" else ""
-        cost = (
-            f" Cost: {formats.percent(signature.cost_frac)} of the time{between}."
-            if signature.cost_frac > 0
-            else ""
-        )
+        cost = ""
+        if signature.cost_frac > 0:
+            # where epochs begin with long waits, the others are of the steps between
+            of_steps = starts and signature.name != "epoch-start"
+            between = " between epoch starts" if of_steps else ""
+            cost = f" Cost: {formats.percent(signature.cost_frac)} of the time{between}."
         name = escaped(sentence(signature.name.replace("-", " ")))
         st.markdown(
             f":material/troubleshoot: **{name}** {escaped(signature.sentence)}{escaped(cost)}"
         )
         with st.expander("Based on"):
-            figures = ", ".join(
-                f"{n.replace('_', ' ')} {v:.4g}" for n, v in signature.evidence.items()
-            )
-            st.caption(f"{escaped(signature.based_on)}. {escaped(figures)}")
+            figures = []
+            for name, value in signature.evidence.items():
+                figures.append(f"{name.replace('_', ' ')} {value:.4g}")
+            st.caption(f"{escaped(signature.based_on)}. {escaped(', '.join(figures))}")
 
 
 @guarded
 def draw_recording_cost(run: store.StoredRun) -> None:
     _, cost = findings.device_account(run.id)
     if not math.isfinite(cost.frac):
-        watched = "; watching takes 0.05 to 0.2 ms each" * own_script.is_own_script(run.config)
+        watched = ""
+        if own_script.is_own_script(run.config):
+            watched = "; watching takes 0.05 to 0.2 ms each"
         st.caption(f"These steps do not show what recording took{watched}: docs/overhead.md")
         return
-    idle = inside = ""
-    if any(signature.name == "other-programs" for signature in findings.verdict_of(run).signatures):
-        inside = "Other programs ran: on a quiet machine it takes less. "
+    idle = ""
     if math.isfinite(cost.exposed_frac) and not run.config.loader_only:
         idle = f" and kept the device idle {formats.percent(cost.exposed_frac)} of it"
-    if run.summary and math.isfinite(share := run.summary.loader_times_frac):
+    more = ""
+    if any(signature.name == "other-programs" for signature in findings.verdict_of(run).signatures):
+        more = "Other programs ran: on a quiet machine it takes less. "
+    inside_frac = math.nan if run.summary is None else run.summary.loader_times_frac
+    if math.isfinite(inside_frac) and run.config.loader_times:
         where = ", in its workers" if run.config.workers else ""
-        took = f"Measuring inside the loader took about {formats.percent(share)}{where}."
-        inside += took if run.config.loader_times else "Nothing was measured inside the loader."
+        more += f"Measuring inside the loader took about {formats.percent(inside_frac)}{where}."
+    elif math.isfinite(inside_frac):
+        more += "Nothing was measured inside the loader."
     st.caption(
-        f":material/speed: vitprof's own recording took at most {formats.percent(cost.frac)} of this run's time "
-        f"({formats.seconds(cost.s_per_step)} a step, n = {cost.n:,}){idle}. {inside}",
+        f":material/speed: vitprof's own recording took at most {formats.percent(cost.frac)} of "
+        "this run's time "
+        f"({formats.seconds(cost.s_per_step)} a step, n = {cost.n:,}){idle}. {more}",
         help="All that the loop did between the launch of a step and the request for the next batch, and the clock "
         "readings inside the loader, which *Measure inside the loader* switches off.",
     )

@@ -1,4 +1,7 @@
-"""Which run a page shows, its title, its settings in the sidebar, and the other runs that are running or waiting."""
+"""Which run a page shows, its title, and its settings in the sidebar.
+
+Also the other runs that are running or waiting.
+"""
 
 import contextlib
 import dataclasses
@@ -34,12 +37,18 @@ ENOUGH_CALM = 3
 TAKEN = "run whose settings were taken"
 BEFORE = "run shown before run {} was started"
 FOLLOWED = "run that was shown because it was running"
-SHOW, LAST = "tab", "tab shown last"
-"""Keys of the tabs, which is their name in the URL, and of the one that was last open."""
+SHOW = "tab"
+"""Key of the tabs, which is their name in the URL."""
+LAST = "tab shown last"
+"""Key of the tab that was last open."""
 
 
 def chosen_run() -> store.StoredRun | None:
-    """Returns the run that the URL names, else the one running now or before, else the demonstration's, else None."""
+    """Returns the run that the URL names, else the one running now or before, else the
+    demonstration's.
+
+    None without any of these.
+    """
     if named := st.query_params.get(RUN):
         try:
             return resources.store().run(int(named))
@@ -52,14 +61,13 @@ def chosen_run() -> store.StoredRun | None:
     if running := running_run():
         st.session_state[FOLLOWED] = running.id
         if is_own_script(running.config):
-            st.query_params[RUN] = str(
-                running.id
-            )  # a reload shows it again, also when it has ended
+            # a reload shows it again, also when it has ended
+            st.query_params[RUN] = str(running.id)
         return running
-    for shown in (
-        st.session_state.get(FOLLOWED),
-        demo.FIRST_SHOWN if demo.is_demonstration() else None,
-    ):
+    candidates = [st.session_state.get(FOLLOWED)]
+    if demo.is_demonstration():
+        candidates.append(demo.FIRST_SHOWN)
+    for shown in candidates:
         with contextlib.suppress(errors.StoreError):  # deleted meanwhile
             if shown:
                 return resources.store().run(shown)
@@ -72,11 +80,19 @@ def leave() -> None:
 
 
 def running_run() -> store.StoredRun | None:
-    return next(filter(None, map(behind, resources.store().runs(["running"]))), None)
+    """Returns a run that is running, or that a running one was made for."""
+    for run in resources.store().runs(["running"]):
+        requested = behind(run)
+        if requested is not None:
+            return requested
+    return None
 
 
 def behind(run: store.StoredRun) -> store.StoredRun | None:
-    """Returns the run that the user asked for: `run`, or the one it was made for; None where there is none any more."""
+    """Returns the run that the user requested: `run`, or the one it was made for.
+
+    None where that one is there no more.
+    """
     if not run.group_key:
         return run
     with contextlib.suppress(errors.StoreError):  # deleted meanwhile
@@ -87,6 +103,9 @@ def behind(run: store.StoredRun) -> store.StoredRun | None:
 
 @texts.guarded
 def draw_title(run: store.StoredRun) -> None:
+    """Draws the run's name, a badge if its device was simulated, and Stop while it is live, else
+    Run again.
+    """
     jobs = resources.manager()
     texts.draw_problem()
     with st.container(horizontal=True, vertical_alignment="center", key="title"):
@@ -119,9 +138,8 @@ def draw_title(run: store.StoredRun) -> None:
         if before and st.button(f"Compare with run {before}", icon=COMPARE, help=COMPARE_HELP):
             st.switch_page("pages/compare.py", query_params={RUNS: f"{before},{run.id}"})
         if run.live and jobs.may_stop(run.id):
-            waits = run.status == "queued" and ahead_of(
-                jobs.store, run.id
-            )  # Cancel is beside its place in the queue
+            # of a run that waits, Cancel is beside its place in the queue
+            waits = run.status == "queued" and ahead_of(jobs.store, run.id)
             if not waits:
                 texts.act_button(
                     "Stop", "stop-button", "stop", lambda: jobs.stop(run.id), STOP_HELP
@@ -132,13 +150,17 @@ def draw_title(run: store.StoredRun) -> None:
 
 
 def _before(run: store.StoredRun) -> str:
-    """Returns the number of the run from which this one was started; "" where the two cannot be compared."""
-    with contextlib.suppress(errors.StoreError, ValueError):
-        of = resources.store().run(int(st.session_state.get(BEFORE.format(run.id)) or ""))
-        return str(of.id) * (
-            (of.config.dataset, of.config.device) == (run.config.dataset, run.config.device)
-        )
-    return ""
+    """Returns the number of the run from which this one was started; "" where the two cannot be
+    compared.
+    """
+    shown_before = st.session_state.get(BEFORE.format(run.id)) or ""
+    try:
+        before = resources.store().run(int(shown_before))
+    except (errors.StoreError, ValueError):  # deleted meanwhile; or no run was shown
+        return ""
+    same_data = before.config.dataset == run.config.dataset
+    same_device = before.config.device == run.config.device
+    return str(before.id) if same_data and same_device else ""
 
 
 def _draw_commands(run: store.StoredRun, command: str) -> None:
@@ -150,15 +172,21 @@ def _draw_commands(run: store.StoredRun, command: str) -> None:
 
 
 def to_compare_here(run: store.StoredRun) -> str:
-    """Returns the tournament to type for a watched script; "" where it is not known how that was started."""
-    advised = run.verdict.sentence if run.verdict else ""
+    """Returns the tournament to type for a watched script; "" where it is not known how that was
+    started.
+    """
     command = str(run.facts.get("command") or "")
-    return to_compare(run.environment, run.config.workers or 0, command, advised) if command else ""
+    if not command:
+        return ""
+    advised = run.verdict.sentence if run.verdict else ""
+    return to_compare(run.environment, run.config.workers or 0, command, advised)
 
 
 @texts.guarded
 def draw_when_quiet(run: store.StoredRun) -> None:
-    """Draws, for a run that other programs disturbed, the button to repeat it once they have ended, and that wait."""
+    """Draws the button to repeat a run that other programs disturbed once they have ended, and that
+    wait.
+    """
     if st.session_state.get(QUIET) == run.id:
         st.fragment(_wait_for_quiet, run_every=READ_EVERY_S)(run)
         return
@@ -174,14 +202,17 @@ def _wait_for_quiet(run: store.StoredRun) -> None:
     others = seen.cpu_pct / 100 * seen.cores
     calm, last = st.session_state[CALM]
     if seen is not last:  # one reading may serve two draws
-        st.session_state[CALM] = (calm := calm + 1 if others < thresholds.OTHERS_CORES else 0), seen
+        calm = calm + 1 if others < thresholds.OTHERS_CORES else 0
+        st.session_state[CALM] = (calm, seen)
     if calm >= ENOUGH_CALM:
         del st.session_state[QUIET]
         start(run.config)
         st.rerun(scope="app")
     with st.container(horizontal=True, vertical_alignment="center"):
-        taken = f"other programs take {formats.number(others)} of {seen.cores} CPU cores"
-        words = f"Waiting for a quiet machine: {taken if math.isfinite(others) else 'measuring'}."
+        taken = "measuring"
+        if math.isfinite(others):
+            taken = f"other programs take {formats.number(others)} of {seen.cores} CPU cores"
+        words = f"Waiting for a quiet machine: {taken}."
         st.markdown(f":material/hourglass_empty: {words}", width="content")
         stop = partial(st.session_state.pop, QUIET, None)
         about = "Starts nothing."
@@ -189,24 +220,25 @@ def _wait_for_quiet(run: store.StoredRun) -> None:
 
 
 def start(config: RunConfig, *, from_sidebar: bool = False) -> None:
+    """Starts a run, and shows it; `from_sidebar`: its settings are in the sidebar already."""
     run_id = resources.manager().submit(config)
     st.session_state[BEFORE.format(run_id)] = st.query_params.get(RUN)
     st.query_params[RUN] = str(run_id)
-    st.session_state.update({SHOW: "Answer", LAST: "Answer"})  # whatever tab of another run is open
+    # whatever tab of another run is open
+    st.session_state.update({SHOW: "Answer", LAST: "Answer"})
     if from_sidebar:
         st.session_state[TAKEN] = run_id
 
 
 def take_settings(run: store.StoredRun | None) -> None:
-    """Puts the settings of a run that was opened into the sidebar, once, before they are drawn. Settings that a link
-    names stay, and a run that is shown only because it is running was not opened.
+    """Puts the settings of a run that was opened into the sidebar, once, before they are drawn.
+
+    Settings that a link names stay, and a run that is shown only because it is running was not
+    opened.
     """
-    if (
-        run is None
-        or RUN not in st.query_params
-        or st.session_state.get(TAKEN) == run.id
-        or is_own_script(run.config)
-    ):
+    if run is None or RUN not in st.query_params:
+        return
+    if st.session_state.get(TAKEN) == run.id or is_own_script(run.config):
         return
     in_link = STATE not in st.session_state and any(name in FIELDS for name in st.query_params)
     st.session_state[TAKEN] = run.id
@@ -216,17 +248,19 @@ def take_settings(run: store.StoredRun | None) -> None:
 
 @texts.guarded
 def draw_queue(shown: store.StoredRun | None) -> None:
-    """Draws the other runs that are running or waiting, with a button to show each; those of a group are one line.
-    Beside a run they are behind a button, which moves nothing when it appears. It does not refresh itself: redrawn
-    every 2 s, it lost clicks on Run.
+    """Draws the other runs that are running or waiting, with a button to show each.
+
+    Those of a group are one line. Beside a run they are behind a button, which moves nothing when
+    it appears. It does not refresh itself: redrawn every 2 s, it lost clicks on Run.
     """
     groups: dict[object, list[store.StoredRun]] = {}
     for run in resources.store().runs(LIVE_STATUSES, oldest_first=True):
         groups.setdefault(run.group_key or run.id, []).append(run)
-    lines = [(runs, behind(runs[0]) or runs[0]) for runs in groups.values()]
-    others = [
-        (r, t) for r, t in lines if shown is None or shown.id not in {t.id, *(run.id for run in r)}
-    ]
+    others = []
+    for runs in groups.values():
+        target = behind(runs[0]) or runs[0]
+        if shown is None or shown.id not in {target.id, *(run.id for run in runs)}:
+            others.append((runs, target))
     if not others:
         return
     if shown is None:
@@ -242,24 +276,24 @@ def draw_queue(shown: store.StoredRun | None) -> None:
 
 
 def _draw_group(runs: Sequence[store.StoredRun], target: store.StoredRun) -> None:
+    """Draws a line for runs of one group, which may be a single run; Show opens `target`."""
     first = runs[0]
-    group = runs[0].group
+    group = first.group
     of_tournament = group is not None and group.kind == "tournament"
-    words = (
-        live.made_for(first) if first.group_key else f"run {first.id}: {texts.escaped(first.name)}"
-    )
-    words = (
-        f"{words[0].upper()}{words[1:]} {texts.escaped(f'({first.status}, {first.config.device})')}"
-    )
-    words += f", {len(runs)} to go" if len(runs) > 1 else ""
-    starter = gate.started_by(first.started_by)
-    help_text = (
-        "Its progress and its leaderboard so far."
-        if of_tournament
-        else "Show this run on this page."
-    )
+    words = f"run {first.id}: {texts.escaped(first.name)}"
+    if first.group_key:
+        words = live.made_for(first)
+    state = texts.escaped(f"({first.status}, {first.config.device})")
+    words = f"{words[0].upper()}{words[1:]} {state}"
+    if len(runs) > 1:
+        words += f", {len(runs)} to go"
+    if starter := gate.started_by(first.started_by):
+        words += f". {texts.escaped(starter)}"
+    help_text = "Show this run on this page."
+    if of_tournament:
+        help_text = "Its progress and its leaderboard so far."
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(words + (f". {texts.escaped(starter)}" if starter else ""), width="content")
+        st.markdown(words, width="content")
         if st.button("Show", key=f"show-{first.id}", help=help_text):
             if group is not None and of_tournament:
                 st.switch_page("pages/tournament.py", query_params={"tournament": str(group.of)})
@@ -267,12 +301,18 @@ def _draw_group(runs: Sequence[store.StoredRun], target: store.StoredRun) -> Non
             st.rerun(scope="app")
         # a tournament that loses one trial goes on with the next: its own page pauses and stops it
         if not of_tournament and any(resources.manager().may_stop(run.id) for run in runs):
-            end = "Cancel" if all(run.status == "queued" for run in runs) else "Stop"
-            icon = "close" if end == "Cancel" else "stop"
+            end = "Stop"
+            icon = "stop"
+            if all(run.status == "queued" for run in runs):
+                end = "Cancel"
+                icon = "close"
             texts.act_button(end, f"stop-{first.id}", icon, lambda: stop_group(runs), STOP_HELP)
 
 
 def stop_group(runs: Sequence[store.StoredRun]) -> None:
+    """Stops those of the runs that this user may stop, the last one first, so that none starts
+    meanwhile.
+    """
     jobs = resources.manager()
     for run in reversed(runs):
         if jobs.may_stop(run.id):

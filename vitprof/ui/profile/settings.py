@@ -1,4 +1,6 @@
-"""The settings in the sidebar: what the next run will be, Run, and what the run needs or why it cannot run."""
+"""The settings in the sidebar: what the next run will be, Run, and what the run needs or why it
+cannot run.
+"""
 
 import contextlib
 import dataclasses
@@ -19,7 +21,7 @@ from vitprof.config import (
     estimates,
     strategies,
 )
-from vitprof.config.availability import availability
+from vitprof.config.availability import Availability, availability
 from vitprof.config.bounds import RUN_BOUNDS
 from vitprof.config.parts import DECODERS, PARTS_BY_KIND, why_not
 from vitprof.config.resolve import resolve
@@ -34,39 +36,51 @@ MAIN_KNOBS: tuple[str, ...] = ("workers", "cache_mb", "slow_drive")
 READ_FIRST: tuple[str, ...] = ("dataset", "n_images", "model", "image_size", "precision", *PARTS)
 """Widgets that decide what is drawn above them: their values are read before they are drawn."""
 FILLED_IN: tuple[str, ...] = ("n_images", "image_size", "lr", "augment")
-"""Settings that a job gets from its data set and its model unless chosen, besides parts and knobs."""
+"""Settings that a job gets from its data set and its model unless chosen, besides parts and
+knobs."""
+OF_WORKERS: tuple[str, ...] = ("prefetch_factor", "persistent_workers", "start_method")
+"""Knobs that are hidden without workers: there is nothing to prefetch, to keep, or to start."""
 SHOWN_AS = "shown as"
 TAKEN_OVER = "The settings are in the sidebar. Press Run there."
 OFFERED = "settings to press Run for"
 
 
 def use(strategy: str, dataset: str, n_images: int | None) -> None:
+    """Sets this session's settings to a strategy with its defaults, on a data set of `n_images`
+    (None: its own).
+    """
     widgets.settings().update(dict.fromkeys((*KNOBS, *PARTS)))
     widgets.settings().update(strategy=strategy, dataset=dataset, n_images=n_images)
 
 
 def offer(config: RunConfig, words: str = TAKEN_OVER) -> None:
-    """Puts a job's config into the sidebar, and says so: in a toast, and at Run until it is pressed."""
+    """Puts a job's config into the sidebar, and says so: in a toast, and at Run until it is
+    pressed.
+    """
     use_config(config)
     st.session_state[OFFERED] = True
     notifications.say_there(words, ":material/tune:")
 
 
 def use_config(config: RunConfig) -> None:
-    """Puts a job's config into this session's settings before they are drawn; its defaults stay unset."""
+    """Puts a job's config into this session's settings before they are drawn.
+
+    What is its default anyway stays unset.
+    """
     values = widgets.settings()
     given = _chosen(config).to_dict()
     budget = next(name for name in BUDGETS if given[name] is not None)
     values.update({name: value for name, value in given.items() if name not in BUDGETS})
     values.update({"budget": budget, budget: given[budget], SHOWN_AS: None})
-    for name in (
-        *widgets.FIELDS,
-        "budget",
-    ):  # widgets show what the settings say, not what they were set to before
+    # widgets show what the settings say, not what they were set to before
+    for name in (*widgets.FIELDS, "budget"):
         st.session_state.pop(f"set-{name}", None)
 
 
 def _chosen(config: RunConfig) -> RunConfig:
+    """Returns the config without what it would have anyway, so that another strategy brings its
+    own.
+    """
     try:
         whole = resolve(config)
     except ConfigError:  # the form says what is wrong
@@ -74,14 +88,17 @@ def _chosen(config: RunConfig) -> RunConfig:
     for name in (*PARTS, *KNOBS, *FILLED_IN):
         with contextlib.suppress(ConfigError):
             without = dataclasses.replace(config, **{name: None})  # type: ignore[arg-type]
-            config = without if resolve(without) == whole else config
+            if resolve(without) == whole:
+                config = without
     by_name = dataclasses.replace(config, device=accelerators.as_asked(config.device))
     return by_name if resolve(by_name) == whole else config
 
 
 def settings_form() -> tuple[RunConfig | None, bool]:
-    """Draws the sidebar's settings; returns the config (None, with a message shown, if they cannot work), and whether
-    Run was pressed. Knobs that the strategy does not take are hidden.
+    """Draws the sidebar's settings; returns the config, and whether Run was pressed.
+
+    The config is None, with a message shown, if the settings cannot work. Knobs that the strategy
+    does not take are hidden.
     """
     own_sets.take_added()
     values = widgets.settings()
@@ -101,13 +118,12 @@ def settings_form() -> tuple[RunConfig | None, bool]:
     values[SHOWN_AS] = context
     knobs = plan.knobs(parts, info)
     main = {name: knobs[name] for name in MAIN_KNOBS if knobs.get(name) is not None}
+    others = {name: default for name, default in knobs.items() if name not in main}
     device_field.draw_device("set-device")
     _main(main, info, fresh)
     _budget()
     with st.expander("Loading"):
-        _loading(
-            {name: default for name, default in knobs.items() if name not in main}, info, fresh
-        )
+        _loading(others, info, fresh)
     with st.expander("Parts"):
         _parts(plan, info, fresh)
     with st.expander("Model"):
@@ -115,9 +131,8 @@ def settings_form() -> tuple[RunConfig | None, bool]:
     with st.expander("Measuring"):
         widgets.toggle("loader_times")
         widgets.choice("replay", [None, *CHOICES["replay"]], none="no: load every batch")
-        widgets.choice(
-            "inject", [None, *(f"{stage}:20" for stage in DELAYED_STAGES)], none="none", typed=True
-        )
+        delays = [f"{stage}:20" for stage in DELAYED_STAGES]
+        widgets.choice("inject", [None, *delays], none="none", typed=True)
         widgets.choice("slow_rank", [None, "1:20"], none="none", typed=True)
     with st.expander("More"):
         key = widgets.state_key("name", values["name"])
@@ -141,9 +156,9 @@ def _strategy(info: catalog.DatasetInfo) -> strategies.Strategy:
     def show(name: str) -> str:
         plan = strategies.STRATEGIES[name]
         seen = availability(plan, info, machine=resources.machine())
-        return f"{name} - {plan.title}" + (
-            f" (not here: {seen.reason})" if seen.verdict == "bad" else ""
-        )
+        if seen.verdict == "bad":
+            return f"{name} - {plan.title} (not here: {seen.reason})"
+        return f"{name} - {plan.title}"
 
     widgets.choice("strategy", list(strategies.STRATEGIES), show=show)
     plan = strategies.STRATEGIES[values["strategy"]]
@@ -154,11 +169,10 @@ def _strategy(info: catalog.DatasetInfo) -> strategies.Strategy:
 
 
 def _main(knobs: dict[str, Any], info: catalog.DatasetInfo, fresh: bool) -> None:
-    numbers = [
-        *(["n_images"] if info.any_size else []),
-        "batch_size",
-        *(k for k in knobs if k not in CHOICES),
-    ]
+    """Draws the numbers of a job, two in a row, and the choices of its most important knobs."""
+    numbers = ["batch_size", *(name for name in knobs if name not in CHOICES)]
+    if info.any_size:
+        numbers.insert(0, "n_images")
     for first in range(0, len(numbers), 2):
         pair = numbers[first : first + 2]
         for column, name in zip(st.columns(len(pair)), pair, strict=True):
@@ -178,9 +192,10 @@ def _budget() -> None:
     options = ["seconds", "steps", "epochs"]
     shown = values["budget"]
     key = widgets.state_key("budget", shown)
-    values["budget"] = field = left.selectbox(
+    field = left.selectbox(
         "Budget", options, options.index(shown), help="What ends the run.", key=key
     )
+    values["budget"] = field
     bounds = RUN_BOUNDS[field]
     length = values[field] or widgets.BUDGET_DEFAULTS[field]
     length = int(length) if bounds.whole else float(length)
@@ -194,11 +209,10 @@ def _budget() -> None:
 def _loading(knobs: dict[str, Any], info: catalog.DatasetInfo, fresh: bool) -> None:
     workers = widgets.settings()["workers"]
     for name, default in knobs.items():
-        if workers == 0 and name in ("prefetch_factor", "persistent_workers", "start_method"):
-            continue  # without workers there is nothing to prefetch, to keep, or to start
-        widgets.knob(
-            name, default, options=DECODERS[info.kind] if name == "decoder" else (), fresh=fresh
-        )
+        if workers == 0 and name in OF_WORKERS:
+            continue
+        options = DECODERS[info.kind] if name == "decoder" else ()
+        widgets.knob(name, default, options=options, fresh=fresh)
     widgets.choice("augment", [None, *CHOICES["augment"]])
     widgets.choice("page_cache", CHOICES["page_cache"])
     widgets.toggle("skip_unreadable")
@@ -209,14 +223,13 @@ def _parts(plan: strategies.Strategy, info: catalog.DatasetInfo, fresh: bool) ->
     own = plan.combination(info)
     st.caption("Any part can be replaced. Each list offers what fits the other three.")
     for kind in PARTS:
-        chosen = {k: values[k] for k in PARTS}
+        chosen = {name: values[name] for name in PARTS}
         own_name = getattr(own, kind)
-        fitting = [
-            n
-            for n in PARTS_BY_KIND[kind]
-            if not why_not(info, plan.combination(info, chosen | {kind: n}))
-        ]
-        offered = [None, *(name for name in fitting if name != own_name)]
+        offered: list[str | None] = [None]
+        for name in PARTS_BY_KIND[kind]:
+            combination = plan.combination(info, chosen | {kind: name})
+            if name != own_name and not why_not(info, combination):
+                offered.append(name)
         widgets.choice(kind, offered, none=f"strategy's own: {own_name}", fresh=fresh)
 
 
@@ -245,16 +258,23 @@ def _names() -> dict[str, list[str]]:
         "dataset": catalog.DATASETS,
         "model": catalog.MODELS,
     }
-    if (model := widgets.settings()["model"]).partition(":")[0] in catalog.MODEL_LIBRARIES:  # typed
+    model = widgets.settings()["model"]
+    library, _, _ = model.partition(":")
+    if library in catalog.MODEL_LIBRARIES:  # it was typed
         named["model"] = [*catalog.MODELS, model]
-    return {kind: [*names] for kind, names in {**named, **PARTS_BY_KIND}.items()}
+    return {kind: list(names) for kind, names in {**named, **PARTS_BY_KIND}.items()}
 
 
 def _reject_unusable(values: dict[str, Any]) -> str:
-    name = values["name"]
-    values["name"] = cut_name(name) if len(name) > MAX_NAME else name
-    cut = [f"{widgets.label('name')}: {NAME_CUT}"] if len(name) > MAX_NAME else []
-    return "; ".join([*cut, *widgets.reject(_names(), widgets.DEFAULTS)])
+    """Resets settings that no widget can show, as a URL may have them; returns what is said of
+    that.
+    """
+    messages = []
+    if len(values["name"]) > MAX_NAME:
+        values["name"] = cut_name(values["name"])
+        messages.append(f"{widgets.label('name')}: {NAME_CUT}")
+    messages += widgets.reject(_names(), widgets.DEFAULTS)
+    return "; ".join(messages)
 
 
 def _config(plan: strategies.Strategy, info: catalog.DatasetInfo) -> RunConfig | ConfigError:
@@ -266,6 +286,34 @@ def _config(plan: strategies.Strategy, info: catalog.DatasetInfo) -> RunConfig |
     return config
 
 
+@dataclasses.dataclass(frozen=True)
+class Runnable:
+    """Whether this session's settings can be run, and why not."""
+
+    usable: RunConfig | None = None
+    """The job; None if it cannot be run."""
+    problem: str = ""
+    """What is wrong with the settings, or missing here."""
+    only_seen: str = ""
+    """Why no job can be started at all."""
+
+
+def _runnable(config: RunConfig | ConfigError, seen: Availability) -> Runnable:
+    """Returns whether the settings can be run; `seen` says whether their strategy can."""
+    not_here = seen.verdict == "bad"
+    if isinstance(config, ConfigError):
+        of_strategy = config.field in ("strategy", *PARTS)
+        if not (not_here and of_strategy):  # else what is missing here says more
+            return Runnable(problem=widgets.all_wrong(config))
+    if not_here:
+        return Runnable(problem=f"Not possible here: {seen.reason}")
+    if isinstance(config, ConfigError):
+        return Runnable()
+    if only_seen := resources.store().why_not_changed():
+        return Runnable(only_seen=only_seen)
+    return Runnable(usable=config)
+
+
 def run_button(
     config: RunConfig | ConfigError,
     plan: strategies.Strategy,
@@ -274,57 +322,28 @@ def run_button(
     button: DeltaGenerator,
     notes: DeltaGenerator,
 ) -> tuple[RunConfig | None, bool]:
-    """Draws Run and the expected duration in `button`, and in `notes` what the run needs, why it cannot run, and the
-    warning `rejected`. Returns the config if it can be run, and whether Run was pressed.
+    """Draws Run and the expected duration in `button`; returns the config if it can be run, and the
+    press.
+
+    In `notes` it draws what the run needs, why it cannot run, and the warning `rejected`.
     """
-    given = (
-        config.to_dict()
-        if isinstance(config, RunConfig)
-        else {k: widgets.settings()[k] for k in PARTS}
-    )
+    chosen = {kind: widgets.settings()[kind] for kind in PARTS}
+    given = config.to_dict() if isinstance(config, RunConfig) else chosen
     seen = availability(plan, info, given, machine=resources.machine())
-    usable = None
-    message = ""
-    only_seen = ""
-    if isinstance(config, ConfigError) and (
-        seen.verdict != "bad" or config.field not in ("strategy", *PARTS)
-    ):
-        message = widgets.all_wrong(config)
-    elif seen.verdict == "bad":
-        message = f"Not possible here: {seen.reason}"
-    elif isinstance(config, RunConfig) and not (only_seen := resources.store().why_not_changed()):
-        usable = config
-    before = usable and len(
-        ahead_of_a_new_run(resources.store(), usable.device, shares=usable.share_machine)
-    )
+    found = _runnable(config, seen)
+    usable = found.usable
     with button:
-        pressed = st.button(
-            f"Run after {formats.count(before, 'other')}" if before else "Run",
-            type="primary",
-            width="stretch",
-            key="run-button",
-            disabled=usable is None,
-            icon=":material/play_arrow:",
-        )
-        if pressed or usable is None:
-            st.session_state.pop(OFFERED, None)
-        if st.session_state.get(OFFERED):
-            st.success("These settings were taken over. Press Run.", icon=":material/tune:")
+        pressed = _draw_run(usable)
         if usable is not None:
-            whole = resolve(usable)
-            there = (home.data_dir() / info.directory).is_dir()
-            ready = estimates.made(whole.storage or "", info) is not None
-            if lasts := estimates.duration_sentence(
-                estimates.duration(whole, info, made=there, prepared=ready)
-            ):
-                st.caption(f":material/schedule: {texts.escaped(lasts)}")
-        if message:
-            st.error(texts.escaped(message))
+            _draw_duration(usable, info)
+        if found.problem:
+            st.error(texts.escaped(found.problem))
     with notes:
-        if rejected and not (message and message in rejected):
+        said_above = bool(found.problem) and found.problem in rejected
+        if rejected and not said_above:
             st.warning(texts.escaped(rejected))
-        if only_seen:
-            st.info(texts.escaped(only_seen))
+        if found.only_seen:
+            st.info(texts.escaped(found.only_seen))
         if usable is not None:
             needs = estimates.footprint(plan.combination(info, usable.to_dict()), info)
             lines = [seen.reason, resized(info), ", ".join(takes(needs, info))]
@@ -333,31 +352,67 @@ def run_button(
     return usable, pressed
 
 
-def takes(needs: estimates.Footprint, info: catalog.DatasetInfo) -> list[str]:
-    there = (home.data_dir() / info.directory).is_dir()
-    stored = needs.made
-    storing = (
-        f"prepares {needs.prepared_as} once (about {formats.size(needs.prepared_bytes)} on disk)"
+def _draw_run(usable: RunConfig | None) -> bool:
+    """Draws Run, which says how many runs come before this one; returns whether it was pressed."""
+    words = "Run"
+    if usable is not None:
+        ahead = ahead_of_a_new_run(resources.store(), usable.device, shares=usable.share_machine)
+        if ahead:
+            words = f"Run after {formats.count(len(ahead), 'other')}"
+    pressed = st.button(
+        words,
+        type="primary",
+        width="stretch",
+        key="run-button",
+        disabled=usable is None,
+        icon=":material/play_arrow:",
     )
-    if stored is not None:
+    if pressed or usable is None:
+        st.session_state.pop(OFFERED, None)
+    if st.session_state.get(OFFERED):
+        st.success("These settings were taken over. Press Run.", icon=":material/tune:")
+    return pressed
+
+
+def _draw_duration(usable: RunConfig, info: catalog.DatasetInfo) -> None:
+    """Draws how long the run is expected to take, where that is known."""
+    whole = resolve(usable)
+    made = (home.data_dir() / info.directory).is_dir()
+    prepared = estimates.made(whole.storage or "", info) is not None
+    duration = estimates.duration(whole, info, made=made, prepared=prepared)
+    if lasts := estimates.duration_sentence(duration):
+        st.caption(f":material/schedule: {texts.escaped(lasts)}")
+
+
+def takes(needs: estimates.Footprint, info: catalog.DatasetInfo) -> list[str]:
+    """Returns what a run writes and keeps in memory, in parts of a sentence; nothing where that is
+    little.
+    """
+    parts = []
+    if not (home.data_dir() / info.directory).is_dir():
+        parts.append(f"makes {info.name} first (about {formats.size(needs.source_bytes)} on disk)")
+    stored = needs.made
+    if needs.prepared_as is not None and stored is None:
+        size = formats.size(needs.prepared_bytes)
+        parts.append(f"prepares {needs.prepared_as} once (about {size} on disk)")
+    elif needs.prepared_as is not None and stored is not None:
         took = formats.seconds(stored.prepare_s)
-        storing = (
-            f"{needs.prepared_as} is prepared ({formats.size(stored.size_bytes)}, took {took})"
-        )
-    parts = {
-        f"makes {info.name} first (about {formats.size(needs.source_bytes)} on disk)": not there,
-        storing: needs.prepared_as is not None,
-        f"copies {formats.size(needs.staged_bytes)} to the local disk": needs.staged_bytes,
-        f"copies {formats.size(needs.ram_disk_bytes)} to the RAM disk": needs.ram_disk_bytes,
-        f"keeps about {formats.size(needs.ram_bytes)} in RAM": needs.ram_bytes
-        > needs.ram_disk_bytes,
-        f"keeps about {formats.size(needs.device_bytes)} on the device": needs.device_bytes,
-    }
-    return [words for words, holds in parts.items() if holds]
+        size = formats.size(stored.size_bytes)
+        parts.append(f"{needs.prepared_as} is prepared ({size}, took {took})")
+    if needs.staged_bytes:
+        parts.append(f"copies {formats.size(needs.staged_bytes)} to the local disk")
+    if needs.ram_disk_bytes:
+        parts.append(f"copies {formats.size(needs.ram_disk_bytes)} to the RAM disk")
+    if needs.ram_bytes > needs.ram_disk_bytes:
+        parts.append(f"keeps about {formats.size(needs.ram_bytes)} in RAM")
+    if needs.device_bytes:
+        parts.append(f"keeps about {formats.size(needs.device_bytes)} on the device")
+    return parts
 
 
 def resized(info: catalog.DatasetInfo) -> str:
     values = widgets.settings()
     wanted = values["image_size"] or catalog.MODELS[values["model"]].image_size
-    words = f"model {values['model']} takes {wanted} px: the device resizes the images of {info.image_size} px"
-    return "" if wanted == info.image_size else words
+    if wanted == info.image_size:
+        return ""
+    return f"model {values['model']} takes {wanted} px: the device resizes the images of {info.image_size} px"

@@ -1,4 +1,6 @@
-"""The tabs Timeline (charts over time, a window of steps, one with the chain of its batch) and Loading."""
+"""The tabs Timeline (charts over time, a window of steps, one with the chain of its batch) and
+Loading.
+"""
 
 import math
 from collections.abc import Sequence
@@ -21,9 +23,11 @@ from vitprof.ui.profile.live import draw_gaps, draw_others
 WINDOW = 30
 """Steps in the window: about as many as can be told apart."""
 BEFORE = 3
+"""Steps drawn before the one that is looked at."""
 WINDOW_HELP = (
-    "What the loop did, the copies, and the device: compute, and gaps in the colour of what they waited for. Launch "
-    "bubbles, where they are known, are drawn in one piece. Click a step for its figures; drag to zoom."
+    "What the loop did, the copies, and the device: compute, and gaps in the colour of what they "
+    "waited for. Launch bubbles, where they are known, are drawn in one piece. Click a step for "
+    "its figures; drag to zoom."
 )
 
 
@@ -50,11 +54,10 @@ class Chosen:
         self._last = len(self.steps["step"]) - 1
         self._origin_s = run.t_origin_s or 0.0
         idle = None if run.config.loader_only else findings.idle_of(run.id)
-        self.worst = (
-            idle.worst
-            if idle is not None
-            else int(np.nanargmax(np.nan_to_num(self.steps["step_s"])))
-        )
+        if idle is None:
+            self.worst = int(np.nanargmax(np.nan_to_num(self.steps["step_s"])))
+        else:
+            self.worst = idle.worst
         self.key = f"step-{run.id}"
         self._window = f"window-{run.id}"
         if self.key not in st.session_state:
@@ -66,10 +69,16 @@ class Chosen:
 
     @property
     def first(self) -> int:
+        """Position of the window's first step.
+
+        It moves only where the chosen step would be outside.
+        """
         first = int(st.session_state.get(self._window, -WINDOW))
         if not first <= self.at < first + WINDOW:
             first = self.at - BEFORE
-        st.session_state[self._window] = first = min(max(first, 0), max(self._last + 1 - WINDOW, 0))
+        last_window = max(self._last + 1 - WINDOW, 0)
+        first = min(max(first, 0), last_window)
+        st.session_state[self._window] = first
         return first
 
     def show(self, at: int) -> None:
@@ -93,10 +102,14 @@ class Chosen:
 def _draw_window(run: store.StoredRun, chosen: Chosen) -> None:
     at = chosen.at
     number = chosen.steps["step"]
-    largest = "Largest gap", "The step before which the device was idle longest."
+    largest = "Largest gap"
+    about_largest = "The step before which the device was idle longest."
+    about_window: str | None = WINDOW_HELP
     if run.config.loader_only:
-        largest = "Longest step", "The step that took longest."
-    st.header("Step by step", anchor=False, help=None if run.config.loader_only else WINDOW_HELP)
+        largest = "Longest step"
+        about_largest = "The step that took longest."
+        about_window = None
+    st.header("Step by step", anchor=False, help=about_window)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.number_input(
             "Step",
@@ -109,7 +122,7 @@ def _draw_window(run: store.StoredRun, chosen: Chosen) -> None:
         )
         for words, symbol, to, text in (
             ("Earlier", "chevron_left", at - WINDOW, f"{WINDOW} steps back."),
-            (largest[0], "search", chosen.worst, largest[1]),
+            (largest, "search", chosen.worst, about_largest),
             ("Later", "chevron_right", at + WINDOW, f"{WINDOW} steps on."),
         ):
             icon = f":material/{symbol}:"
@@ -137,6 +150,9 @@ FIGURES: tuple[tuple[str, str, str], ...] = (
     ("Idle gap", "gap_s", "The device computed nothing before the step."),
     ("Step", "step_s", "From the end of the step before to the end of this one, on the device."),
 )
+"""Label, column and meaning of the figures of a step."""
+OF_LOADING = ("data_wait_s", "step_s")
+"""Those that a run has which trains nothing."""
 
 
 def draw_figures(run: store.StoredRun, at: int, *, largest: bool) -> None:
@@ -148,10 +164,10 @@ def draw_figures(run: store.StoredRun, at: int, *, largest: bool) -> None:
     st.header(f"Step {int(steps['step'][at]):,}{words}", anchor=False)
     with st.container(horizontal=True, gap="small", key="step-figures"):
         for label, column, meaning in FIGURES:
+            if run.config.loader_only and column not in OF_LOADING:
+                continue
             value = float(steps[column][at])
-            if math.isfinite(value) and (
-                column in ("data_wait_s", "step_s") or not run.config.loader_only
-            ):
+            if math.isfinite(value):
                 st.metric(
                     label,
                     formats.seconds(value),
@@ -168,39 +184,42 @@ def draw_chain(run: store.StoredRun, at: int, *, key: str) -> None:
     step = timeline.one_step(steps, at)
     text = chain_sentence(run, step)
     line = timeline.timeline(steps, run.phases, at, at + 1)
-    figure = lanes.batch_chain(step, line.only("host") if run.config.loader_only else line)
+    if run.config.loader_only:
+        line = line.only("host")
+    figure = lanes.batch_chain(step, line)
     if figure.data:
         alt = f"The chain of step {step.number:,}: loader, loop, copy and device. {text}"
         plot(figure, height=230, key=key, alt=alt)
     st.caption(text)
 
 
-def chain_sentence(run: store.StoredRun, step: timeline.OneStep) -> str:
-    in_loop = loading.synchronous(run.config)
-    if math.isfinite(step.made_s):
-        who = (
-            "The loop itself"
-            if in_loop
-            else "The loader"
-            if step.worker is None
-            else f"Worker {step.worker}"
-        )
-        stages = sorted(step.stages_s.items(), key=lambda stage: stage[1], reverse=True)
-        named = [
-            (loading.STAGE_WORDS[name], s) for name, s in stages if s > 0 and name != "hand_over"
-        ]
-        parts = ", ".join(f"{words} {formats.seconds(s)}" for words, s in named)
-        text = f"{who} made this batch in {formats.seconds(step.made_s)}{': ' + parts if parts else ''}."
+def _making_words(run: store.StoredRun, step: timeline.OneStep) -> str:
+    """Returns who made the batch of a step, and in which stages, the longest first."""
+    if not math.isfinite(step.made_s):
+        reason = "*Measure inside the loader* was off"
+        if run.config.loader_times:
+            reason = "the loader cannot tell"
+        return f"How this batch was made is not known: {reason}."
+    if loading.synchronous(run.config):
+        who = "The loop itself"
+    elif step.worker is None:
+        who = "The loader"
     else:
-        reason = (
-            "the loader cannot tell"
-            if run.config.loader_times
-            else "*Measure inside the loader* was off"
-        )
-        text = f"How this batch was made is not known: {reason}."
+        who = f"Worker {step.worker}"
+    parts = []
+    for name, spent_s in sorted(step.stages_s.items(), key=lambda stage: stage[1], reverse=True):
+        if spent_s > 0 and name != "hand_over":
+            parts.append(f"{loading.STAGE_WORDS[name]} {formats.seconds(spent_s)}")
+    stages = f": {', '.join(parts)}" if parts else ""
+    return f"{who} made this batch in {formats.seconds(step.made_s)}{stages}."
+
+
+def chain_sentence(run: store.StoredRun, step: timeline.OneStep) -> str:
+    """Returns what happened to the batch of a step: made, waited for, decoded on the device."""
+    text = _making_words(run, step)
     decoding = step.decode_wait_s if step.decode_wait_s > 0 else 0.0
     waited = formats.seconds(step.data_wait_s - decoding)
-    if not in_loop and step.lay_ready_s > 0:
+    if step.lay_ready_s > 0 and not loading.synchronous(run.config):
         ready = formats.seconds(step.lay_ready_s)
         text += f" It had been ready for {ready} when the loop asked for it, and was handed over in {waited}."
     elif step.data_wait_s > decoding:
@@ -209,11 +228,9 @@ def chain_sentence(run: store.StoredRun, step: timeline.OneStep) -> str:
         text += f" Then the device waited {formats.seconds(decoding)} until it was decoded there."
     hidden = step.data_wait_s - step.exposed_wait_s
     if hidden > 0 and not run.config.loader_only:
-        how_long = (
-            "all that time"
-            if step.exposed_wait_s <= 0
-            else f"for {formats.seconds(hidden)} of that"
-        )
+        how_long = "all that time"
+        if step.exposed_wait_s > 0:
+            how_long = f"for {formats.seconds(hidden)} of that"
         text += f" The device still had work {how_long}."
     return text
 
@@ -240,22 +257,24 @@ WORKER_COLUMNS: tuple[tables.Column, ...] = (
     ),
 )
 LOADING_HELP = (
-    "Mean over the steady state, measured where the batch was made; of several threads on one batch the sum. "
-    "Hand-over: the time that a finished batch took to reach the loop."
+    "Mean over the steady state, measured where the batch was made; of several threads on one "
+    "batch the sum. Hand-over: the time that a finished batch took to reach the loop."
 )
 ROOFLINE_HELP = (
-    "Each stage alone on the cores that the loader uses: one for each worker or thread, at most those that the job "
-    "has; the transfer and the device. The lowest of these three is the bottleneck. Stages are timed by the clock: "
-    "where workers wait for a core, they look slower. The drive was read directly for a moment before training: it "
-    "limits what the page cache does not hold."
+    "Each stage alone on the cores that the loader uses: one for each worker or thread, at most "
+    "those that the job has; the transfer and the device. The lowest of these three is the "
+    "bottleneck. Stages are timed by the clock: where workers wait for a core, they look slower. "
+    "The drive was read directly for a moment before training: it limits what the page cache does "
+    "not hold."
 )
 TRANSFORMS_HELP = (
-    "What each transform of torchvision's Compose takes, in the process that makes the batch: mean over the train "
-    "loader's batches after the warm-up. A Compose within another one is one transform."
+    "What each transform of torchvision's Compose takes, in the process that makes the batch: mean "
+    "over the train loader's batches after the warm-up. A Compose within another one is one "
+    "transform."
 )
 TYPICAL_HELP = (
-    "The batch whose loading took the median time: made by the loader, waited for by the loop, copied and computed. "
-    "Timeline shows the same for any step that you click."
+    "The batch whose loading took the median time: made by the loader, waited for by the loop, "
+    "copied and computed. Timeline shows the same for any step that you click."
 )
 
 
@@ -267,13 +286,13 @@ def draw_loading(run: store.StoredRun) -> None:
     times = findings.loading_of(run.id)
     if not times.n or not times.largest:
         st.caption(
-            "Not known: vitprof cannot see how this loader makes its batches, or it takes no time at all."
+            "Not known: vitprof cannot see how this loader makes its batches, or it takes no time "
+            "at all."
         )
         return
     st.header("Where a batch's loading time goes", anchor=False, help=LOADING_HELP)
-    figure = breakdown.loading_bar(times).update_layout(
-        legend_font_size=10
-    )  # six lines on a narrow screen
+    # the legend has six lines on a narrow screen
+    figure = breakdown.loading_bar(times).update_layout(legend_font_size=10)
     text = f"Most of it is {times.largest}."
     if math.isfinite(times.busy_frac):
         text += f" The loader was busy {formats.percent(times.busy_frac)} of the time."
@@ -300,13 +319,15 @@ def draw_loading(run: store.StoredRun) -> None:
 
 
 def _draw_roofline(run: store.StoredRun, times: loading.Loading, steps: Series) -> None:
-    makers = (run.config.workers or 1) if run.config.loader in ("dataloader", "threads") else 1
+    makers = 1
+    if run.config.loader in ("dataloader", "threads"):
+        makers = run.config.workers or 1
     cores = min(int(run.environment.get("job_cpu_count") or 0), makers)
-    drive, sample = (
-        float(run.facts.get(name) or math.nan)
-        for name in ("drive_bytes_per_s", "sample_file_bytes")
-    )
-    rates = roofline.roofline_of(times, steps, cores, drive, sample) if cores else None
+    if not cores:
+        return
+    drive_bytes_per_s = float(run.facts.get("drive_bytes_per_s") or math.nan)
+    sample_bytes = float(run.facts.get("sample_file_bytes") or math.nan)
+    rates = roofline.roofline_of(times, steps, cores, drive_bytes_per_s, sample_bytes)
     if rates is None or findings.verdict_of(run).kind == "inconclusive":
         return
     st.header("What each part could make", anchor=False, help=ROOFLINE_HELP)

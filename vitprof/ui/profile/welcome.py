@@ -1,4 +1,6 @@
-"""What a newcomer sees: what vitprof is, three ways to begin, and what this machine is doing now."""
+"""What a newcomer sees: what vitprof is, three ways to begin, and what this machine is doing
+now.
+"""
 
 import math
 import shlex
@@ -23,9 +25,11 @@ from vitprof.ui.profile.runs import running_run, start
 STARVED = RunConfig(
     strategy="per-sample", device="simulated:h100", batch_size=128, seconds=8, evaluate=False
 )
-"""Loading a batch sample by sample takes about 10 ms on a current core, while an H100 takes 4 ms for its step."""
+"""Loading a batch sample by sample takes about 10 ms on a current core, while an H100 takes 4 ms
+for its step."""
 STARVED_GPU = replace(STARVED, device="auto", batch_size=512)
-"""On a real GPU. Python launches a step in about 10 ms there, whatever the batch: a larger one is waited for longer."""
+"""On a real GPU. Python launches a step in about 10 ms there, whatever the batch: a larger one is
+waited for longer."""
 LOOK_S = 2.0
 """Seconds between checks whether a run has begun elsewhere, as in a console."""
 
@@ -33,8 +37,8 @@ LOOK_S = 2.0
 def draw_welcome(config: RunConfig | None) -> None:
     st.title("Is your GPU starved by data loading?", anchor=False)
     st.markdown(
-        "vitprof times every batch on its way to the device. You see each gap in which the GPU had nothing to do, and "
-        "read in one sentence what would close the gaps."
+        "vitprof times every batch on its way to the device. You see each gap in which the GPU had "
+        "nothing to do, and read in one sentence what would close the gaps."
     )
     st.markdown(machine_in_words())
     with st.container(key="page-run"):  # where the sidebar is folded away
@@ -49,10 +53,8 @@ def draw_welcome(config: RunConfig | None) -> None:
     texts.draw_problem()
     with st.container(border=True):
         _draw_demonstration()
-    script, data = (
-        c.container(border=True, height="stretch", gap="small") for c in st.columns(2, gap="small")
-    )
-    with script:
+    left, right = st.columns(2, gap="small")
+    with left.container(border=True, height="stretch", gap="small"):
         st.header("My script", anchor=False)
         st.markdown("In a console, start your training like this. Nothing in the script changes:")
         _draw_command("watch -- python train.py")
@@ -61,7 +63,7 @@ def draw_welcome(config: RunConfig | None) -> None:
         texts.act_button(
             "Watch an example script", "watch-example", "visibility", watch_example, about
         )
-    with data:
+    with right.container(border=True, height="stretch", gap="small"):
         st.header("My data", anchor=False)
         st.markdown("In the sidebar, **Your own images** chooses a folder to load. In a console:")
         _draw_command("datasets add pets", "folder:/path/to/images")
@@ -74,8 +76,11 @@ def draw_welcome(config: RunConfig | None) -> None:
 def _draw_demonstration() -> None:
     st.header("Demonstration", anchor=False)
     st.html(picture(demo.lanes()))
-    usable = resources.gpu_is_usable()
-    demonstrated, device = (STARVED_GPU, "your GPU") if usable else (STARVED, "a simulated H100")
+    demonstrated = STARVED
+    device = "a simulated H100"
+    if resources.gpu_is_usable():
+        demonstrated = STARVED_GPU
+        device = "your GPU"
     about = (
         "Runs for 8 seconds. Then it runs against the first advice, in turns, to prove the gain."
     )
@@ -85,7 +90,8 @@ def _draw_demonstration() -> None:
             "See a starved GPU", "see-starved", "play_circle", do, about, type="primary"
         )
         st.markdown(
-            f"on {device}: 8 seconds image by image, then the fix. Recorded before: `{program()} demo`"
+            f"on {device}: 8 seconds image by image, then the fix. Recorded before: `{program()} "
+            "demo`"
         )
 
 
@@ -100,12 +106,11 @@ def picture(lanes: Sequence[demo.Lane]) -> str:
     for lane in lanes:
         name = escape(lane.name)
         idle = f"idle {formats.percent(lane.idle_frac)}"
-        shares = [
-            (begin / demo.LANES_MS, (end - begin) / demo.LANES_MS) for begin, end in lane.busy_ms
-        ]
-        busy = "".join(
-            f"<u style='left: {left:.2%}; width: {width:.2%}'></u>" for left, width in shares
-        )
+        busy = ""
+        for begin_ms, end_ms in lane.busy_ms:
+            left = begin_ms / demo.LANES_MS
+            width = (end_ms - begin_ms) / demo.LANES_MS
+            busy += f"<u style='left: {left:.2%}; width: {width:.2%}'></u>"
         drawn += f"<span>{name}</span><i>{busy}</i><b>{idle}</b>"
         alt.append(f"{name}: {idle}.")
     colours = f"--busy: {COMPUTE}; --idle: {DATA_WAIT}"
@@ -123,12 +128,10 @@ def watch_example() -> None:
     st.query_params[widgets.RUN] = str(run_id)
 
 
-def _draw_command(*lines: str) -> None:
-    st.code(
-        " \\\n  ".join([f"{from_anywhere()} {lines[0]}", *lines[1:]]),
-        language=None,
-        wrap_lines=True,
-    )
+def _draw_command(first: str, *more: str) -> None:
+    """Draws a command of vitprof's to copy, on one line or several."""
+    lines = [f"{from_anywhere()} {first}", *more]
+    st.code(" \\\n  ".join(lines), language=None, wrap_lines=True)
 
 
 def _look() -> None:
@@ -137,6 +140,7 @@ def _look() -> None:
 
 
 PROCESSES_SHOWN = 5
+"""Processes of a GPU that are named, those with most memory."""
 
 
 def draw_machine() -> None:
@@ -150,23 +154,23 @@ def draw_machine() -> None:
 
 def _draw_machine() -> None:
     seen = resources.machine_watch().read()
-    cores = f"{seen.cores} core{'s' if seen.cores > 1 else ''}"
-    busy = (
-        f"{seen.cpu_pct:.0f}% of {cores}" if math.isfinite(seen.cpu_pct) else f"{cores}, measuring"
-    )
-    load = f", load {seen.load:.1f}" if math.isfinite(seen.load) else ""
-    room = f"{formats.size(seen.memory_bytes)} of {formats.size(seen.memory_total_bytes)}"
+    cpu = f"{seen.cores} core{'s' if seen.cores > 1 else ''}"
+    if math.isfinite(seen.cpu_pct):
+        cpu = f"{seen.cpu_pct:.0f}% of {cpu}"
+    else:
+        cpu += ", measuring"
+    if math.isfinite(seen.load):
+        cpu += f", load {seen.load:.1f}"
+    memory = f"{formats.size(seen.memory_bytes)} of {formats.size(seen.memory_total_bytes)}"
     rates = [("reads", seen.read_bytes_per_s), ("writes", seen.written_bytes_per_s)]
     disk = [f"{verb} {formats.size(rate)}/s" for verb, rate in rates if math.isfinite(rate)]
     if math.isfinite(seen.disk_bytes):
         disk.append(f"{formats.size(seen.disk_total_bytes - seen.disk_bytes)} free")
+    on_disk = ", ".join(disk) or formats.NOT_AVAILABLE
     bars = (
-        (_share(seen.cpu_pct, 100), f"CPU: {busy}{load}"),
-        (_share(seen.memory_bytes, seen.memory_total_bytes), f"Memory: {room}"),
-        (
-            _share(seen.disk_bytes, seen.disk_total_bytes),
-            f"Disk: {', '.join(disk) or formats.NOT_AVAILABLE}",
-        ),
+        (_share(seen.cpu_pct, 100), f"CPU: {cpu}"),
+        (_share(seen.memory_bytes, seen.memory_total_bytes), f"Memory: {memory}"),
+        (_share(seen.disk_bytes, seen.disk_total_bytes), f"Disk: {on_disk}"),
     )
     with st.container(key="machine", gap="small"):
         for gpu in seen.gpus:
@@ -176,21 +180,20 @@ def _draw_machine() -> None:
 
 
 def _draw_gpu(gpu: GpuNow) -> None:
-    name = f"{'slice of ' if gpu.info.slice_of else ''}GPU {gpu.info.index}: {gpu.info.name}"
+    name = f"GPU {gpu.info.index}: {gpu.info.name}"
+    if gpu.info.slice_of:
+        name = f"slice of {name}"
     if gpu.lost:
         st.warning(texts.escaped(f"{name} does not answer: {gpu.lost}."))
         return
-    limit = f" of {gpu.info.power_limit_w:.0f}" if math.isfinite(gpu.info.power_limit_w) else ""
-    power = (
-        f"{gpu.power_w:.0f}{limit} W"
-        if math.isfinite(gpu.power_w)
-        else f"power {formats.NOT_AVAILABLE}"
-    )
-    heat = (
-        f"{gpu.temp_c:.0f} °C"
-        if math.isfinite(gpu.temp_c)
-        else f"temperature {formats.NOT_AVAILABLE}"
-    )
+    power = f"power {formats.NOT_AVAILABLE}"
+    if math.isfinite(gpu.power_w):
+        limit_w = gpu.info.power_limit_w
+        limit = f" of {limit_w:.0f}" if math.isfinite(limit_w) else ""
+        power = f"{gpu.power_w:.0f}{limit} W"
+    heat = f"temperature {formats.NOT_AVAILABLE}"
+    if math.isfinite(gpu.temp_c):
+        heat = f"{gpu.temp_c:.0f} °C"
     left, right = st.columns(2)
     busy = formats.percent(gpu.util_pct / 100)
     left.progress(
@@ -201,25 +204,34 @@ def _draw_gpu(gpu: GpuNow) -> None:
         _share(gpu.memory_bytes, gpu.info.memory_bytes), text=texts.escaped(f"Its memory: {room}")
     )
     if gpu.processes:
-        biggest = sorted(
-            gpu.processes, key=lambda p: -p.memory_bytes if math.isfinite(p.memory_bytes) else 0.0
-        )
-        sizes = [
-            f" {formats.size(p.memory_bytes)}" if math.isfinite(p.memory_bytes) else ""
-            for p in biggest
-        ]
-        shown = [
-            f"{p.name or 'a process'} ({p.pid}){s}" for p, s in zip(biggest, sizes, strict=True)
-        ][:PROCESSES_SHOWN]
-        more = len(biggest) - len(shown)
-        st.caption(
-            texts.escaped("On it: " + ", ".join(shown) + (f" and {more} more" if more else ""))
-        )
+        st.caption(texts.escaped(_processes_words(gpu)))
+
+
+def _processes_words(gpu: GpuNow) -> str:
+    """Returns what runs on a GPU: the processes with most memory, and how many more there are."""
+    # of some processes the memory is not known, as in a container: they come last
+    largest_first = sorted(gpu.processes, key=lambda process: -_known(process.memory_bytes))
+    named = []
+    for process in largest_first[:PROCESSES_SHOWN]:
+        words = f"{process.name or 'a process'} ({process.pid})"
+        if math.isfinite(process.memory_bytes):
+            words += f" {formats.size(process.memory_bytes)}"
+        named.append(words)
+    listed = f"On it: {', '.join(named)}"
+    more = len(largest_first) - len(named)
+    return f"{listed} and {more} more" if more else listed
+
+
+def _known(value: float) -> float:
+    return value if math.isfinite(value) else 0.0
 
 
 def _share(value: float, total: float) -> float:
+    """Returns a share for a bar, 0 to 1; 0 where it is not known."""
     share = value / total if total else math.nan
-    return min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
+    if not math.isfinite(share):
+        return 0.0
+    return min(max(share, 0.0), 1.0)
 
 
 def machine_in_words() -> str:
@@ -234,5 +246,6 @@ def machine_in_words() -> str:
             return (
                 f"**{texts.escaped(names[0])}** cannot be used yet, and runs use the CPU. {reason}"
             )
-    which = " Runs use the first one unless you choose another **Device**." if len(gpus) > 1 else ""
-    return f"{listed} is ready to be profiled.{which}" if len(gpus) == 1 else f"{listed}.{which}"
+    if len(gpus) == 1:
+        return f"{listed} is ready to be profiled."
+    return f"{listed}. Runs use the first one unless you choose another **Device**."

@@ -1,8 +1,11 @@
-"""The tab What if: headroom and predictions, each checked by runs that belong together and are shown as one bar."""
+"""The tab What if: headroom and predictions.
+
+Each is checked by runs that belong together and are shown as one bar.
+"""
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
@@ -10,6 +13,7 @@ import streamlit as st
 from vitprof import errors
 from vitprof.analysis.verdict.headroom import ANCHOR_WORDS, headroom_sentence
 from vitprof.charts import breakdown
+from vitprof.config import RunConfig
 from vitprof.experiments import headroom, prediction
 from vitprof.export.tables import (
     ANCHORS_HEADER,
@@ -30,13 +34,15 @@ STARTUP_S = 4.0
 STARTING = threading.Lock()
 """Held while one session looks whether a group is running, and starts it."""
 HEADROOM_HELP = (
-    "How much faster this job would run if its data were free, measured: short runs with batches on the device (A) or "
-    "in host memory (B), and with the strategy itself on files in memory (C) or not (D). Each adds a stage of loading."
+    "How much faster this job would run if its data were free, measured: short runs with batches "
+    "on the device (A) or in host memory (B), and with the strategy itself on files in memory (C) "
+    "or not (D). Each adds a stage of loading."
 )
 MEASURE_HELP = "Starts short runs of this job whose data cost less and less. Meanwhile you can look at other runs."
 PREDICTIONS_HELP = (
-    "What a step would take with each of the other strategies, worked out from this run's compute time and two seconds "
-    "of loading alone with that strategy. The best is advised on Answer: prove its gain there."
+    "What a step would take with each of the other strategies, worked out from this run's compute "
+    "time and two seconds of loading alone with that strategy. The best is advised on Answer: "
+    "prove its gain there."
 )
 PREDICT_HELP = (
     "Loads with each of the other strategies for a moment, and works out how fast they would train."
@@ -46,7 +52,8 @@ PREDICT_HELP = (
 def draw_what_if(run: StoredRun) -> None:
     if run.config.loader_only:
         st.caption(
-            "This run trained nothing, so there is no training to speed up. Run the same settings with training first."
+            "This run trained nothing, so there is no training to speed up. Run the same settings "
+            "with training first."
         )
         return
     st.header("Headroom", anchor=False, help=HEADROOM_HELP)
@@ -58,31 +65,32 @@ def draw_what_if(run: StoredRun) -> None:
 def _draw_while_live(
     run: StoredRun, group: str, draw: Callable[[StoredRun, list[StoredRun]], None]
 ) -> None:
+    """Draws a section, given the group's live runs; it redraws itself while there are any."""
     working = bool(live_runs(group))
 
     def section() -> None:
-        left = live_runs(group)
-        if working != bool(
-            left
-        ):  # begun or ended since the page was drawn: the verdict may say more now
+        live = live_runs(group)
+        # begun or ended since the page was drawn: the verdict may say more now
+        if working != bool(live):
             st.rerun(scope="app")
-        draw(run, left)
+        draw(run, live)
 
     st.fragment(guarded(section), run_every=POLL_S if working else None)()
 
 
-def _draw_headroom(run: StoredRun, left: list[StoredRun]) -> None:
+def _draw_headroom(run: StoredRun, live: list[StoredRun]) -> None:
     try:
         configs = headroom.anchor_configs(run.config)
     except errors.ConfigError as error:
         st.caption(
-            f"Not for this run: {widgets.label(error.field)} is set. {escaped(error.allowed.capitalize())}."
+            f"Not for this run: {widgets.label(error.field)} is set. "
+            f"{escaped(error.allowed.capitalize())}."
         )
         return
     total = len(configs) * headroom.REPEATS
-    if left:
+    if live:
         draw_progress(
-            left, total, lambda r: f"anchor {r.role} ({ANCHOR_WORDS[r.role]})", key="headroom"
+            live, total, lambda r: f"anchor {r.role} ({ANCHOR_WORDS[r.role]})", key="headroom"
         )
     measured = findings.headroom_of(run)
     batch = run.config.batch_size
@@ -95,14 +103,9 @@ def _draw_headroom(run: StoredRun, left: list[StoredRun]) -> None:
         )
         for note in measured.notes:
             st.caption(f":material/info: {escaped(sentence(note))}")
-    if left:
+    if live:
         return
-    # the starts of the jobs, and steps as slow as the run's
-    s = run.summary
-    startup_s = s.startup_s if s is not None and math.isfinite(s.startup_s) else STARTUP_S
-    step_s = s.step_ms_median / 1e3 if s is not None and math.isfinite(s.step_ms_median) else 0.0
-    steps = sum((c.steps or 0) for role, c in configs.items() if role in "CD")
-    takes = rough_time(headroom.REPEATS * (startup_s * len(configs) + steps * step_s))
+    takes = rough_time(_headroom_s(run, configs))
     with st.container(horizontal=True, vertical_alignment="center"):
         again = "Measure headroom again" if measured is not None else "Measure headroom"
         if st.button(again, key="measure-headroom", icon=":material/stairs:", help=MEASURE_HELP):
@@ -118,7 +121,23 @@ def _draw_headroom(run: StoredRun, left: list[StoredRun]) -> None:
         )
 
 
-def _draw_predictions(run: StoredRun, left: list[StoredRun]) -> None:
+def _headroom_s(run: StoredRun, configs: Mapping[str, RunConfig]) -> float:
+    """Returns about how many seconds the anchors take: their starts, and steps as slow as the
+    run's.
+    """
+    startup_s = STARTUP_S
+    step_s = 0.0
+    summary = run.summary
+    if summary is not None and math.isfinite(summary.startup_s):
+        startup_s = summary.startup_s
+    if summary is not None and math.isfinite(summary.step_ms_median):
+        step_s = summary.step_ms_median / 1e3
+    # the steps of anchors A and B, which load nothing, take next to no time beside these
+    steps = sum((config.steps or 0) for role, config in configs.items() if role in "CD")
+    return headroom.REPEATS * (startup_s * len(configs) + steps * step_s)
+
+
+def _draw_predictions(run: StoredRun, live: list[StoredRun]) -> None:
     try:
         prediction.profile_of(resources.store(), run.id)
     except errors.JobError as error:
@@ -126,20 +145,23 @@ def _draw_predictions(run: StoredRun, left: list[StoredRun]) -> None:
         return
     predictions = latest_of_each(prediction.record_predictions(resources.store(), run.id))
     others = prediction.usual_strategies(run, resources.machine())
-    if left:
+    if live:
         draw_progress(
-            left, len(others), lambda r: f"loading with {r.config.strategy}", key="predictions"
+            live, len(others), lambda r: f"loading with {r.config.strategy}", key="predictions"
         )
     if predictions:
         rows = pd.DataFrame(predictions_in_words(predictions, run), columns=PREDICTIONS_HEADER)
         checked = any(p.error is not None for p in predictions)
-        tables.show(rows if checked else rows[list(PREDICTIONS_HEADER[:-2])], key="predictions")
+        if not checked:  # without the columns of what was measured, and the error
+            rows = rows[list(PREDICTIONS_HEADER[:-2])]
+        tables.show(rows, key="predictions")
         st.caption(
-            f":material/target: {escaped(prediction.calibration_for(resources.store(), run).sentence)}"
+            ":material/target: "
+            f"{escaped(prediction.calibration_for(resources.store(), run).sentence)}"
         )
     for line in prediction.failures(resources.store(), run.id):
         st.caption(f":material/warning: {escaped(line)}")
-    if left:
+    if live:
         return
     group = prediction.group_of(run.id)
     takes = rough_time(len(others) * (prediction.MICRO_S + STARTUP_S))
@@ -152,12 +174,11 @@ def _draw_predictions(run: StoredRun, left: list[StoredRun]) -> None:
             start_once(
                 group, words, lambda: prediction.submit_micro_runs(resources.manager(), run.id)
             )
-        st.caption(
-            f"Loads for {prediction.MICRO_S:g} s with each of {len(others)} strategies, no training; about {takes}."
-            if others
-            else "No other of the usual strategies can load this data set here.",
-            width="stretch",
-        )
+        about = "No other of the usual strategies can load this data set here."
+        if others:
+            each = f"{prediction.MICRO_S:g} s with each of {len(others)} strategies"
+            about = f"Loads for {each}, no training; about {takes}."
+        st.caption(about, width="stretch")
 
 
 def live_runs(group: str) -> list[StoredRun]:
@@ -165,6 +186,10 @@ def live_runs(group: str) -> list[StoredRun]:
 
 
 def start_once(group: str, words: str, start: Callable[[], object]) -> None:
+    """Calls `start` unless the group is live, and redraws the page.
+
+    A toast says when it ended, in `words`.
+    """
     notifications.watch_group(group, words)
     with STARTING:
         if not live_runs(group):
@@ -175,6 +200,10 @@ def start_once(group: str, words: str, start: Callable[[], object]) -> None:
 def draw_progress(
     runs: Sequence[StoredRun], total: int, say: Callable[[StoredRun], str], *, key: str
 ) -> None:
+    """Draws the progress of a group, of which `runs` are live, and Stop.
+
+    `say` names the current one, as Markdown.
+    """
     current = next((run for run in runs if run.status == "running"), runs[0])
     total = max(total, len(runs))
     done = total - len(runs)
