@@ -1,4 +1,7 @@
-"""The fields of the form that sets a tournament up, and the tournament that they make with the sidebar's settings."""
+"""The fields of the form that sets a tournament up.
+
+With the sidebar's settings they make the tournament.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -29,9 +32,8 @@ WORKERS = (0, 1, 2, 4, 8)
 PAGE_CACHES = {"as-is": "as it is", "warm": "warm", "cold": "cold"}
 BUDGETS_AT_FIRST: dict[str, float] = {"seconds": 5.0, "steps": 100, "epochs": 1}
 """How long a run is unless chosen: a session's first tournament then takes about a minute."""
-
-
 DEVICE = "tournament-device"
+"""Key of the choice of a device."""
 
 
 def draw_job() -> None:
@@ -57,8 +59,8 @@ def draw_job() -> None:
         device_field.draw_device(DEVICE)
     if values["device"] == "cpu" or (values["device"] == "auto" and not resources.gpus()):
         st.caption(
-            ":material/info: On the CPU, computing takes most of the time, so strategies hardly differ. A simulated "
-            "device shows how they would compare on a GPU."
+            ":material/info: On the CPU, computing takes most of the time, so strategies hardly "
+            "differ. A simulated device shows how they would compare on a GPU."
         )
 
 
@@ -76,9 +78,22 @@ def _key(field: str) -> str:
 
 
 def draw_trials(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> dict[str, Any]:
+    """Draws what is tried: strategies, batch sizes, workers and page caches; returns what was
+    chosen.
+
+    `reasons`: why each strategy cannot run here; "" if it can.
+    """
     picked = _draw_strategies(info, reasons)
-    plans = [(name, strategies.STRATEGIES[name]) for name in picked if not reasons[name]]
-    takes = [name for name, plan in plans if "workers" in plan.knobs(plan.combination(info), info)]
+    takes = []
+    for name in picked:
+        plan = strategies.STRATEGIES[name]
+        if not reasons[name] and "workers" in plan.knobs(plan.combination(info), info):
+            takes.append(name)
+    placeholder = "none of these takes workers"
+    these = ""
+    if takes:
+        placeholder = "each strategy's own"
+        these = f" (here {', '.join(takes)})"
     left, middle, right = st.columns(3)
     with left:
         batch_sizes = _draw_numbers(
@@ -95,9 +110,9 @@ def draw_trials(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> dict[s
             [],
             WORKERS,
             disabled=not takes,
-            placeholder="each strategy's own" if takes else "none of these takes workers",
+            placeholder=placeholder,
             help="Processes or threads that load. A strategy whose loader has workers is tried with each number"
-            f"{' (here ' + ', '.join(takes) + ')' if takes else ''}, the others once. Empty: each strategy's own.",
+            f"{these}, the others once. Empty: each strategy's own.",
         )
     page_caches = right.multiselect(
         "Page cache at the start",
@@ -119,10 +134,10 @@ def draw_trials(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> dict[s
 def _draw_strategies(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> list[str]:
     usual = list(FIRST[info.kind])
     # another kind of data set brings its own strategies, unless the user has chosen some
-    if st.session_state.get(STRATEGIES_KEY) in [
-        list(first) for kind, first in FIRST.items() if kind != info.kind
-    ]:
+    of_other_kinds = [list(first) for kind, first in FIRST.items() if kind != info.kind]
+    if st.session_state.get(STRATEGIES_KEY) in of_other_kinds:
         st.session_state[STRATEGIES_KEY] = usual
+    can_run = [name for name in strategies.STRATEGIES if not reasons[name]]
     left, right = st.columns([4, 1], vertical_alignment="bottom")
     picked = left.multiselect(
         "Strategies",
@@ -140,33 +155,47 @@ def _draw_strategies(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> l
         key="tournament-all",
         icon=":material/select_all:",
         on_click=st.session_state.update,
-        args=({STRATEGIES_KEY: [name for name in strategies.STRATEGIES if not reasons[name]]},),
+        args=({STRATEGIES_KEY: can_run},),
         help="Takes longer: some prepare a copy of the data first, and the slow drive is slow on purpose.",
     )
-    if not_here := {name: reason for name, reason in reasons.items() if reason}:
+    not_here = {name: reason for name, reason in reasons.items() if reason}
+    if not_here:
+        lines = [f"- **{name}**: {escaped(reason)}" for name, reason in not_here.items()]
         with st.expander(f"Not possible here: {', '.join(not_here)}"):
-            st.markdown(
-                "\n".join(f"- **{name}**: {escaped(reason)}" for name, reason in not_here.items())
-            )
+            st.markdown("\n".join(lines))
     return picked
 
 
 def _draw_numbers(
     name: str, words: str, usual: list[int], offered: tuple[int, ...], **more: Any
 ) -> list[Any]:
+    """Draws a choice of numbers, to which others can be typed; returns each once, and other text as
+    it is.
+    """
     options = sorted({*offered, *usual})
     key = f"{TRIAL}{name}"
     picked = st.multiselect(
         words, options, default=usual, accept_new_options=True, **kept(key), **more
     )
     given: list[Any] = list(picked)
-    numbers = (
-        int(v) if isinstance(v, str) and v.strip().isdecimal() and len(v) < 10 else v for v in given
-    )
-    return list(dict.fromkeys(numbers))
+    return list(dict.fromkeys(_number(value) for value in given))
+
+
+def _number(value: Any) -> Any:
+    """Returns a number that was typed as one, anything else as it is."""
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < MOST_DIGITS:
+        return int(value)
+    return value
+
+
+MOST_DIGITS = 10
+"""A text of so many digits is no number that any setting takes."""
 
 
 def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Draws how long runs are and how many; returns the settings of each run, and those of the
+    tournament.
+    """
     left, middle, right = st.columns(3)
     budget = str(
         left.selectbox(
@@ -221,7 +250,8 @@ FIRST: dict[str, tuple[str, ...]] = {
     "idx": ("per-sample", "workers", "tensordataset", "memory"),
     "jpeg": ("per-sample", "workers", "threads", "prefetch"),
 }
-"""Strategies to begin with, by kind of data set: the usual ones and what beats them, quick to prepare."""
+"""Strategies to begin with, by kind of data set: the usual ones and what beats them, quick to
+prepare."""
 IN_THE_FORM = ("dataset", "n_images", "model", "device")
 """Settings of the sidebar that are in this form too: a change here is a change there."""
 NOT_TAKEN = (
@@ -248,54 +278,69 @@ def make_spec(
                 raise ConfigError(name, value, "give whole numbers only")
     base = RunConfig(**asked(*NOT_TAKEN), **each_run)
     chosen: dict[str, Any] = {name: tuple(values) for name, values in trials.items()}
-    return tournament_spec.TournamentSpec(
-        base, **chosen | {"workers": chosen["workers"] or None}, **rounds
-    )
+    if not chosen["workers"]:
+        chosen["workers"] = None  # each strategy's own
+    return tournament_spec.TournamentSpec(base, **chosen, **rounds)
 
 
 def what_is_taken() -> str:
+    """Returns which of the sidebar's settings the tournament takes, and which it does not, in
+    words.
+    """
     values = settings()
-    usual = {name: (field.default, None) for name, field in FIELDS.items()}
-    taken = [
-        name
-        for name in FIELDS
-        if name not in (*NOT_TAKEN, *IN_THE_FORM) and values[name] not in usual[name]
-    ]
-    text = ", ".join(f"{label(name)} {values[name]}" for name in taken)
-    text = (
-        f"From the settings of Profile: {text}." if taken else "Everything else is at its default."
-    )
-    if ignored := [label(name) for name in (*PARTS, "replay") if values[name] is not None]:
+    taken = []
+    for name, field in FIELDS.items():
+        is_changed = values[name] is not None and values[name] != field.default
+        if is_changed and name not in (*NOT_TAKEN, *IN_THE_FORM):
+            taken.append(f"{label(name)} {values[name]}")
+    text = "Everything else is at its default."
+    if taken:
+        text = f"From the settings of Profile: {', '.join(taken)}."
+    ignored = [label(name) for name in (*PARTS, "replay") if values[name] is not None]
+    if ignored:
         text += f" Not taken from there: {', '.join(ignored)}, as a tournament runs strategies as they are."
     return text
 
 
 def reject_unusable() -> str:
-    # a field of the form that is on the page already says itself what is wrong
-    new = [
-        n
-        for n in ("dataset", "model", "n_images", "device", "batch_size")
-        if f"tournament-{n}" not in st.session_state
-    ]
+    """Resets the sidebar's settings that the form cannot show; returns the message that says so, ""
+    for none.
+    """
     named = {"dataset": list(catalog.DATASETS), "model": list(catalog.MODELS)}
-    return "; ".join(
-        reject({n: named[n] for n in new if n in named}, [n for n in new if n not in named])
-    )
+    with_options: dict[str, list[str]] = {}
+    checked: list[str] = []
+    for name in ("dataset", "model", "n_images", "device", "batch_size"):
+        if f"tournament-{name}" in st.session_state:
+            continue  # a field that is on the page already says itself what is wrong
+        if name in named:
+            with_options[name] = named[name]
+        else:
+            checked.append(name)
+    return "; ".join(reject(with_options, checked))
 
 
 def not_taken_in(from_url: Mapping[str, Sequence[str]]) -> str:
+    """Returns a message about the values in the URL that the fields did not take.
+
+    Call it after they are drawn.
+    """
     lines = []
     for name, texts in from_url.items():
-        if name in st.session_state:  # else its field is not shown now
-            value = st.session_state[name]
-            taken = {_as_in_url(v) for v in (value if isinstance(value, list) else [value])}
-            what = name.removeprefix(TRIAL).replace("_", " ").capitalize()
-            rejected = [text[:40] for text in texts if text not in {"", *taken}]
-            lines += [f"{what}: {text} is not possible; the default is used" for text in rejected]
+        if name not in st.session_state:  # its field is not shown now
+            continue
+        value = st.session_state[name]
+        values = value if isinstance(value, list) else [value]
+        taken = {"", *(_as_in_url(each) for each in values)}
+        what = name.removeprefix(TRIAL).replace("_", " ").capitalize()
+        for text in texts:
+            if text not in taken:
+                lines.append(f"{what}: {text[:40]} is not possible; the default is used")
     return "; ".join(lines)
 
 
 def _as_in_url(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:.12g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    return str(value)

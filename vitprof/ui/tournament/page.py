@@ -1,4 +1,6 @@
-"""The Tournament page: set one up, the list of the others to open or delete, or one tournament from start to answer."""
+"""The Tournament page: one tournament from start to answer, or the form for one and the list of
+them.
+"""
 
 import math
 from functools import partial
@@ -29,7 +31,8 @@ def page() -> None:
         return
     st.title("Tournament", anchor=False)
     st.markdown(
-        "Which way of loading is the fastest here, and is it worth its cost? Run them against each other."
+        "Which way of loading is the fastest here, and is it worth its cost? Run them against each "
+        "other."
     )
     mode = widgets.choose(
         "mode",
@@ -59,6 +62,7 @@ def page() -> None:
 
 
 SHOWN = 10
+"""Tournaments in the list at first, and that a press adds."""
 MORE = "tournaments shown"
 STATUSES = {
     "queued": "not started",
@@ -75,8 +79,9 @@ def draw_list() -> None:
     tournaments = list_tournaments(store, limit=most + 1)
     if not tournaments:
         st.markdown(
-            "A tournament runs strategies, batch sizes and numbers of workers in turns, and names the one setting to "
-            "use, with the reason. While we cannot tell them apart yet, more rounds are run."
+            "A tournament runs strategies, batch sizes and numbers of workers in turns, and names "
+            "the one setting to use, with the reason. While we cannot tell them apart yet, more "
+            "rounds are run."
         )
         return
     st.header("Tournaments", anchor=False)
@@ -89,7 +94,9 @@ def draw_list() -> None:
 def _draw_line(t: StoredTournament) -> None:
     with st.container(border=True):
         left, middle, right = st.columns([5, 4, 4], vertical_alignment="center")
-        status = f":blue[{STATUSES[t.status]}]" if t.status == "running" else STATUSES[t.status]
+        status = STATUSES[t.status]
+        if t.status == "running":
+            status = f":blue[{status}]"
         when = texts.escaped(f"{t.created_utc[:10]} {t.created_utc[11:16]} UTC")
         about = f":small[{status}, {when}, {texts.escaped(t.spec.base.device)}]"
         left.markdown(f"**{t.id}: {texts.escaped(t.name)}**  \n{about}")
@@ -112,18 +119,20 @@ def _draw_line(t: StoredTournament) -> None:
 
 @texts.guarded
 def _draw_answer(t: StoredTournament) -> None:
-    follows = state.view(t.id)
-    board = follows.board(follows.look())
+    viewed = state.view(t.id)
+    board = viewed.board(viewed.look())
     best = recommend(board)
-    row = board.row(best.key or "") if best is not None else None
+    row = None if best is None else board.row(best.key or "")
     if best is None:
         words = "no figures yet"
     elif row is None:
         words = "too early" if math.isnan(best.probability) else "undecided"
     else:
         standing = "recommended" if t.status == "done" and not t.held else "best so far"
-        words = f"{standing}: {setting_in_words(row.entry)}, {formats.number(row.score.value, 'samples/s')}"
-        words += " (simulated)" if t.spec.base.simulated else ""
+        speed = formats.number(row.score.value, "samples/s")
+        words = f"{standing}: {setting_in_words(row.entry)}, {speed}"
+        if t.spec.base.simulated:
+            words += " (simulated)"
     st.markdown(texts.escaped(words))
 
 
@@ -131,13 +140,13 @@ def _draw_answer(t: StoredTournament) -> None:
 @texts.guarded
 def ask_to_delete(tournament_id: int) -> None:
     t = tournament(resources.store(), tournament_id)
-    runs = formats.count(
-        resources.store().count_runs(RunQuery(group_key=t.group_key, helpers=True)), "run"
-    )
+    n_runs = resources.store().count_runs(RunQuery(group_key=t.group_key, helpers=True))
+    runs = formats.count(n_runs, "run")
     st.markdown(f"**{t.id}: {texts.escaped(t.name)}** and its {runs}. **This cannot be undone.**")
     if t.holder_host:
         st.markdown(
-            f"It was started on another machine ({texts.escaped(t.holder_host)}): make sure that it is gone."
+            f"It was started on another machine ({texts.escaped(t.holder_host)}): make sure that "
+            "it is gone."
         )
     if texts.confirmed("Delete it", "tournament", "The tournament with all its runs."):
         if t.holder_host:

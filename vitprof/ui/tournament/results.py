@@ -1,8 +1,11 @@
-"""One tournament: the answer first, then the leaderboard, then one section with charts and details."""
+"""One tournament: the answer first, then the leaderboard, then one section with charts and
+details.
+"""
 
 import dataclasses
 import json
 import math
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Literal
@@ -21,7 +24,7 @@ from vitprof.analysis.tournament.recommend import (
 )
 from vitprof.charts import tournament as charts
 from vitprof.charts.heat_map import article_heat
-from vitprof.config import catalog, own_script, strategies
+from vitprof.config import RunConfig, catalog, own_script, strategies
 from vitprof.experiments.tournament import planning
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export.tournament import tournament_csv, tournament_object
@@ -50,18 +53,17 @@ from vitprof.ui.tournament.table import COST_COLUMNS, STATUSES, draw_table, draw
 
 @guarded
 def draw_tournament(tournament_id: int) -> None:
-    follows = view(tournament_id)
-    now = follows.look()
+    viewed = view(tournament_id)
+    now = viewed.look()
     t = now.tournament
-    is_own = now.tournament.spec.script is not None
     _draw_title(now)
     draw_problem()
     draw_state(now)
     answer = st.container()
     row = st.container(horizontal=True, vertical_alignment="bottom")
     with row:
-        base = _pick_baseline(follows.board(now), now.baseline)
-    board = follows.board(dataclasses.replace(now, baseline=base))
+        base = _pick_baseline(viewed.board(now), now.baseline)
+    board = viewed.board(dataclasses.replace(now, baseline=base))
     recommendation = recommend(board, keep=now.baseline)
     with answer.container(border=True, key="tournament-answer"):
         _draw_answer(now, board, recommendation)
@@ -70,19 +72,22 @@ def draw_tournament(tournament_id: int) -> None:
     key = recommendation.key if recommendation is not None else None
     draw_table(board, key, live=t.held)
     # what was dropped from settings or added to them, each once
-    for remark in dict.fromkeys(
-        r for trial in now.planned if trial.setting is not None for r in trial.setting.remarks
-    ):
+    remarks: dict[str, None] = {}
+    for trial in now.planned:
+        if trial.setting is not None:
+            remarks |= dict.fromkeys(trial.setting.remarks)
+    for remark in remarks:
         st.caption(escaped(f"{remark[0].upper()}{remark[1:]}."))
     _draw_reasons(board)
     if board.best is None:
         return
-    names = {
-        name: words for name, (words, _) in SECTIONS.items() if not is_own or name in OF_OWN_SCRIPTS
-    }
+    names = {name: words for name, (words, _) in SECTIONS.items()}
+    if now.tournament.spec.script is not None:
+        names = {name: names[name] for name in OF_OWN_SCRIPTS}
     text = "Only the section shown is computed."
     section = widgets.choose(SECTION, "Show", names, default="speed", help=text, show_label=False)
-    guarded(SECTIONS[section][1])(now, board)
+    _, draw_section = SECTIONS[section]
+    guarded(draw_section)(now, board)
 
 
 def _draw_title(now: TournamentState) -> None:
@@ -96,16 +101,24 @@ def _draw_title(now: TournamentState) -> None:
         texts.act_button(
             "All tournaments", "tournament-back", "arrow_back", leave, about, type="tertiary"
         )
-    number, unit = next(
-        (n, b) for b in ("seconds", "steps", "epochs") if (n := getattr(spec.base, b))
-    )
-    lasts = f"{number:g} {unit.removesuffix('s') if number == 1 else unit}"
-    what = f"{spec.base.dataset}, {catalog.model_words(spec.base.model)} on {spec.base.device}"
-    what = what if spec.script is None else title_words(spec.script, spec.base.steps)
+    lasts = _length_words(spec.base)
+    if spec.script is None:
+        what = f"{spec.base.dataset}, {catalog.model_words(spec.base.model)} on {spec.base.device}"
+    else:
+        what = title_words(spec.script, spec.base.steps)
     cut = "; settings that are clearly too slow are cut short" if spec.early_stop else ""
     st.caption(
         escaped(f"Tournament {t.id}: {what}; each run {lasts}, {planning.rounds_words(spec)}{cut}")
     )
+
+
+def _length_words(base: RunConfig) -> str:
+    """Returns how long each run is: "5 seconds", "1 epoch"."""
+    for unit in ("seconds", "steps", "epochs"):
+        number = getattr(base, unit)
+        if number:
+            break
+    return f"{number:g} {unit.removesuffix('s') if number == 1 else unit}"
 
 
 def title_words(script: own_script.OwnScript, steps: int | None) -> str:
@@ -120,11 +133,8 @@ def _names(board: leaderboard.Leaderboard) -> dict[str, str]:
 
 
 def _pick_baseline(board: leaderboard.Leaderboard, own: str) -> str:
-    names = {
-        row.key: entries.setting_in_words(row.entry)
-        for row in board.rows
-        if row.n_runs or row.key == own
-    }
+    offered = [row for row in board.rows if row.n_runs or row.key == own]
+    names = {row.key: entries.setting_in_words(row.entry) for row in offered}
     chosen: str | None = st.selectbox(
         "Baseline",
         list(names),
@@ -138,39 +148,34 @@ def _pick_baseline(board: leaderboard.Leaderboard, own: str) -> str:
 
 
 SURE_HELP = "How probable it is that no other setting here is faster by more than 5%."
+SUREST = 0.999
+"""No probability above this one is shown: it would be read as certainty."""
 
 
 def _draw_answer(
     now: TournamentState, board: leaderboard.Leaderboard, recommendation: Recommendation | None
 ) -> None:
-    through = now.tournament.status == "done" and not now.tournament.held
-    if recommendation is None:
+    """Draws the answer on top: the recommended setting, how much faster it is, and how sure that
+    is.
+    """
+    done = now.tournament.status == "done" and not now.tournament.held
+    if recommendation is None and done:
         st.markdown(
-            "**No setting gave a figure.** The reasons are below the table: give runs more time, or choose others."
-            if through
-            else "**No figures yet.** The first come when the first run has ended."
+            "**No setting gave a figure.** The reasons are below the table: give runs more time, "
+            "or choose others."
         )
         return
+    if recommendation is None:
+        st.markdown("**No figures yet.** The first come when the first run has ended.")
+        return
     row = board.row(recommendation.key or "")
-    open_or_not = ("Undecided", "Recommended") if through else ("Not decided yet", "Best so far")
+    title = "Recommended" if done else "Best so far"
+    if row is None:
+        title = "Undecided" if done else "Not decided yet"
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.header(open_or_not[row is not None], anchor=False, width="content")
-        if row is not None and row.against_baseline not in ("", "undecided"):
-            interval = f"{formats.number(row.speed_up_low)} to {formats.number(row.speed_up_high)}"
-            st.badge(f"{formats.number(row.speed_up)}x the baseline ({interval})", color="green")
-        if (
-            row is not None
-            and row.against_baseline != "undecided"
-            and math.isfinite(recommendation.probability)
-        ):
-            sure = f"{100 * min(recommendation.probability, 0.999):.3g}% sure"
-            odd = DISTURBED in recommendation.sentence
-            help_text = f"{sure}. {SURE_HELP}"
-            st.badge(
-                "beside other programs" if odd else sure,
-                color="orange" if odd else "blue",
-                help=help_text,
-            )
+        st.header(title, anchor=False, width="content")
+        if row is not None:
+            _draw_badges(row, recommendation)
     first, _, rest = recommendation.sentence.partition(". ")
     st.markdown(escaped(texts.sentence(first)))
     if row is not None and row.entry.strategy in strategies.STRATEGIES:
@@ -182,7 +187,27 @@ def _draw_answer(
         draw_ways_on(now, row, board, best=True)
 
 
+def _draw_badges(row: leaderboard.LeaderboardRow, recommendation: Recommendation) -> None:
+    """Draws how much faster than the baseline the recommended setting is, and how sure it is the
+    fastest.
+    """
+    if row.against_baseline == "undecided":
+        return
+    if row.against_baseline:
+        interval = f"{formats.number(row.speed_up_low)} to {formats.number(row.speed_up_high)}"
+        st.badge(f"{formats.number(row.speed_up)}x the baseline ({interval})", color="green")
+    if not math.isfinite(recommendation.probability):
+        return
+    sure = f"{100 * min(recommendation.probability, SUREST):.3g}% sure"
+    about = f"{sure}. {SURE_HELP}"
+    if DISTURBED in recommendation.sentence:
+        st.badge("beside other programs", color="orange", help=about)
+    else:
+        st.badge(sure, color="blue", help=about)
+
+
 def _draw_reasons(board: leaderboard.Leaderboard) -> None:
+    """Draws why settings have no figure, or one that is not of all of their runs."""
     names = _names(board)
     for row in board.rows:
         if row.spoiled:
@@ -195,14 +220,14 @@ def _draw_reasons(board: leaderboard.Leaderboard) -> None:
     if not explained:
         return
     words = STATUSES | {"done": "not measured in full"}
-    counts = {status: sum(row.entry.status == status for row in explained) for status in words}
-    with st.expander(f"Why: {', '.join(f'{n} {words[s]}' for s, n in counts.items() if n)}"):
-        lines = ((names[r.key], words[r.entry.status], r.entry.reason) for r in explained)
-        st.markdown(
-            "\n".join(
-                f"- **{escaped(name)}**, {status}: {escaped(why)}" for name, status, why in lines
-            )
-        )
+    counts = Counter[str](row.entry.status for row in explained)
+    counted = [f"{counts[status]} {words[status]}" for status in words if counts[status]]
+    lines = []
+    for row in explained:
+        name = escaped(names[row.key])
+        lines.append(f"- **{name}**, {words[row.entry.status]}: {escaped(row.entry.reason)}")
+    with st.expander(f"Why: {', '.join(counted)}"):
+        st.markdown("\n".join(lines))
 
 
 def _downloads(
@@ -244,6 +269,7 @@ MEASURES: dict[str, Measure] = {
     "GPU memory (MiB)": lambda c: c.gpu_mem_bytes / tables.MIB,
     "GPU-util (%)": lambda c: c.gpu_util_pct,
 }
+"""The three figures of the article that vitprof follows."""
 
 
 def _article(now: TournamentState, board: leaderboard.Leaderboard) -> None:
@@ -253,25 +279,25 @@ def _article(now: TournamentState, board: leaderboard.Leaderboard) -> None:
             "Setting", "Strategy, workers, page cache.", lambda line: line.name, pinned=True
         )
     ]
-    columns += [
-        tables.Column(
-            f"{name}, batch {batch:,}",
-            "Empty: no figure, see its status.",
-            partial(_figure, value, at),
-        )
-        for name, value in MEASURES.items()
-        for at, batch in enumerate(table.batch_sizes)
-    ]
+    about = "Empty: no figure, see its status."
+    for name, value in MEASURES.items():
+        for at, batch in enumerate(table.batch_sizes):
+            figure = partial(_figure, value, at)
+            columns.append(tables.Column(f"{name}, batch {batch:,}", about, figure))
     frame = tables.draw(
         columns, [(line,) for line in table.lines], key="tournament-article", placeholder="–"
     )
-    how = "measured: every run saw a whole one"
-    how = how if board.whole_epochs else "from the throughput: not every run saw a whole one"
-    absent = [
-        m for m in ("GPU memory", "GPU-util") if not any(c.startswith(m) for c in frame.columns)
-    ]
-    not_here = f" Not available here: {' and '.join(absent)} (NVML)." if absent else ""
-    st.caption(f"Seconds for an epoch of {board.n_train:,} images, {how}.{not_here}")
+    how = "from the throughput: not every run saw a whole one"
+    if board.whole_epochs:
+        how = "measured: every run saw a whole one"
+    words = f"Seconds for an epoch of {board.n_train:,} images, {how}."
+    absent = []
+    for measure in ("GPU memory", "GPU-util"):
+        if not any(column.startswith(measure) for column in frame.columns):
+            absent.append(measure)
+    if absent:
+        words += f" Not available here: {' and '.join(absent)} (NVML)."
+    st.caption(words)
 
 
 def _figure(value: Measure, at: int, line: leaderboard.ArticleLine) -> float | None:
@@ -292,7 +318,8 @@ def _heat(now: TournamentState, board: leaderboard.Leaderboard) -> None:
         article_heat(table, value), key="tournament-heat", height=150 + 40 * len(table.lines)
     )
     st.caption(
-        "Seconds count all of the time; speed-ups compare the fastest fifth of it, as the leaderboard does."
+        "Seconds count all of the time; speed-ups compare the fastest fifth of it, as the "
+        "leaderboard does."
     )
 
 
@@ -385,8 +412,11 @@ RUN_COLUMNS: tuple[tables.Column, ...] = (
 
 
 def _remark(run: StoredRun) -> str:
-    stage_s = run.summary.stage_s if run.summary else 0
-    return run.error or (f"{formats.seconds(stage_s)} of copying first" if stage_s > 0 else "")
+    if run.error:
+        return run.error
+    if run.summary is not None and run.summary.stage_s > 0:
+        return f"{formats.seconds(run.summary.stage_s)} of copying first"
+    return ""
 
 
 SECTIONS: dict[str, tuple[str, Callable[[TournamentState, leaderboard.Leaderboard], None]]] = {
@@ -399,4 +429,5 @@ SECTIONS: dict[str, tuple[str, Callable[[TournamentState, leaderboard.Leaderboar
 }
 """Name in the URL -> label, and the function that draws it."""
 OF_OWN_SCRIPTS = ("speed", "costs", "setting")
-"""Those that mean something for a user's own script: its epochs are not counted, and nothing of it is prepared."""
+"""The sections for a user's own script. Its epochs are not counted, and nothing of it is
+prepared."""

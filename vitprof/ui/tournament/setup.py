@@ -1,4 +1,7 @@
-"""The form that sets a tournament up: what it runs, an estimate of the time, disk and memory it takes, and Start."""
+"""The form that sets a tournament up: what it runs, an estimate of what it takes, and Start.
+
+It takes time, disk and memory.
+"""
 
 import math
 from collections.abc import Sequence
@@ -23,22 +26,23 @@ from vitprof.ui.tournament import fields, state
 
 NAME_KEY = f"{fields.TRIAL}name"
 LIMIT_MIN = bounds.Bounds(0.1, bounds.TOURNAMENT_BOUNDS["seconds"].most / 60, whole=False)
+"""Bounds of the time for the whole tournament, in minutes."""
 
 
 def draw_setup() -> None:
     rejected = fields.reject_unusable()
-    from_url = {
-        n: st.query_params.get_all(n) for n in st.query_params if n.startswith(fields.TRIAL)
-    }
+    # read before the fields are drawn, which put their own values there
+    own = [name for name in st.query_params if name.startswith(fields.TRIAL)]
+    from_url = {name: st.query_params.get_all(name) for name in own}
     with st.container(border=True, key="tournament-setup"):
         fields.draw_job()
         ready = None
         try:
             info = widgets.data_set()
             here = resources.machine()
-            reasons = {
-                name: availability.why_unavailable(s, info, here) for name, s in STRATEGIES.items()
-            }
+            reasons = {}
+            for name, strategy in STRATEGIES.items():
+                reasons[name] = availability.why_unavailable(strategy, info, here)
             trials = fields.draw_trials(info, reasons)
             more = st.expander("Rounds, length of a run, limits")
             with more:
@@ -46,7 +50,8 @@ def draw_setup() -> None:
             ready = _ready(fields.make_spec(trials, *runs), more)
         except errors.ConfigError as error:
             st.error(escaped(widgets.wrong(error)))
-        if messages := list(filter(None, (rejected, fields.not_taken_in(from_url)))):
+        messages = [text for text in (rejected, fields.not_taken_in(from_url)) if text]
+        if messages:
             st.warning(escaped("; ".join(messages)))
         _draw_start(ready)
         widgets.say_settings()
@@ -56,6 +61,9 @@ def draw_setup() -> None:
 def _ready(
     spec: tournament_spec.TournamentSpec, more: DeltaGenerator
 ) -> tournament_spec.TournamentSpec | None:
+    """Draws what the tournament takes, and what of it cannot run here; returns it if it can be
+    started.
+    """
     planned = plan(spec, lambda config: why_not_here(config, resources.machine()))
     able = [trial for trial in planned if not trial.refused]
     refused = [trial for trial in planned if trial.refused]
@@ -68,31 +76,35 @@ def _ready(
     if able and written:
         st.caption(escaped(written[:1].upper() + written[1:] + "."))
     if refused:
+        lines = [f"- **{escaped(key_in_words(t.key))}**: {escaped(t.refused)}" for t in refused]
         with st.expander(f"{len(refused)} of {len(planned)} settings cannot run here: why"):
-            st.markdown(
-                "\n".join(
-                    f"- **{escaped(key_in_words(t.key))}**: {escaped(t.refused)}" for t in refused
-                )
-            )
+            st.markdown("\n".join(lines))
     needed = needs.disk_bytes + needs.staged_bytes
     free = resources.machine().disk_bytes
     if not able:
         st.error("None of these settings can run here: choose other strategies.")
-    elif needed > free:
+        return None
+    if needed > free:
         st.error(
-            f"Together they write {formats.size(needed)}, but only {formats.size(free)} are free: choose fewer "
-            "strategies, or set VITPROF_HOME to a larger disk."
+            f"Together they write {formats.size(needed)}, but only {formats.size(free)} are free: "
+            "choose fewer strategies, or set VITPROF_HOME to a larger disk."
         )
-    return spec if able and needed <= free else None
+    return spec if needed <= free else None
 
 
 def _draw_last(
     spec: tournament_spec.TournamentSpec, able: Sequence[PlannedTrial]
 ) -> tournament_spec.TournamentSpec:
+    """Draws baseline, time for all of it, and name; returns the spec with the first two.
+
+    The name stays in the session: the spec has none.
+    """
     names = {trial.key: key_in_words(trial.key) for trial in able}
     left, middle, right = st.columns(3)
     with left:
-        first = f"the first: {next(iter(names.values()))}" if names else "the first"
+        first = "the first"
+        if names:
+            first += f": {next(iter(names.values()))}"
         options = ["", *names]
         key = f"{fields.TRIAL}baseline"
         widgets.keep_to(options, key, "")
@@ -120,7 +132,8 @@ def _draw_last(
             placeholder=spec.title,
             help="Its name in the list. Empty: made from what it tries.",
         )
-    return replace(spec, baseline=baseline or "", seconds=None if minutes is None else minutes * 60)
+    seconds = None if minutes is None else minutes * 60
+    return replace(spec, baseline=baseline or "", seconds=seconds)
 
 
 def _draw_start(spec: tournament_spec.TournamentSpec | None) -> None:
@@ -136,7 +149,8 @@ def _draw_start(spec: tournament_spec.TournamentSpec | None) -> None:
     )
     if busy:
         st.caption(
-            "A tournament is running or a strategy is being tuned. Start this one when that has ended."
+            "A tournament is running or a strategy is being tuned. Start this one when that has "
+            "ended."
         )
         st.fragment(_draw_when_free, run_every=state.WATCH_S)()
 
@@ -160,7 +174,8 @@ class Estimate:
     """What the trials that can run here take together."""
 
     seconds: float
-    """Of all runs together. Those of `unknown` trials count with what is known of them, at least their start."""
+    """Of all runs together. Those of `unknown` trials count with what is known of them, at least
+    their start."""
     unknown: int
     """Number of trials whose speed is not known yet: their runs may take longer."""
     disk_bytes: int
@@ -168,11 +183,15 @@ class Estimate:
     staged_bytes: int
     """The largest copy that a run makes and removes again."""
     ram_bytes: int
+    """The most that a trial keeps in memory."""
     prepares: tuple[str, ...]
+    """Names of the storages that are made first."""
     makes: str
+    """Name of the data set that is made first; "" if it is there."""
 
 
 def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Estimate:
+    """Returns what the trials take together, each run `repeats` times."""
     seconds = 0.0
     unknown = 0
     source = 0
@@ -181,21 +200,20 @@ def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Est
     ram = 0
     makes = ""
     speeds: dict[tuple[str, int], float] = {}
-    for config in (trial.config for trial in able):
+    for trial in able:
+        config = trial.config
         info = dataset_info(config.dataset, config.n_images)
-        name = (config.strategy, config.batch_size)
-        if config.seconds is None and name not in speeds:
-            speeds[name] = _samples_per_s(config, store)
-        took = (
-            config.seconds
-            if config.seconds is not None
-            else _training_s(config, info, speeds[name])
-        )
-        unknown += config.seconds is None and math.isnan(speeds[name])
-        seconds += repeats * (STARTUP_S + took)
-        needs = estimates.footprint(
-            STRATEGIES[config.strategy].combination(info, config.to_dict()), info, config.cache_mb
-        )
+        training_s = config.seconds
+        if training_s is None:
+            name = (config.strategy, config.batch_size)
+            if name not in speeds:
+                speeds[name] = _samples_per_s(config, store)
+            training_s = _training_s(config, info, speeds[name])
+            if math.isnan(speeds[name]):
+                unknown += 1
+        seconds += repeats * (STARTUP_S + training_s)
+        combination = STRATEGIES[config.strategy].combination(info, config.to_dict())
+        needs = estimates.footprint(combination, info, config.cache_mb)
         if needs.prepared_as is not None and needs.made is None:
             prepared[needs.prepared_as] = needs.prepared_bytes
         staged = max(staged, needs.staged_bytes)
@@ -204,13 +222,22 @@ def estimate(able: Sequence[PlannedTrial], repeats: int, store: RunStore) -> Est
             source = needs.source_bytes
             makes = info.name
     return Estimate(
-        seconds, unknown, sum(prepared.values()) + source, staged, ram, tuple(prepared), makes
+        seconds=seconds,
+        unknown=unknown,
+        disk_bytes=sum(prepared.values()) + source,
+        staged_bytes=staged,
+        ram_bytes=ram,
+        prepares=tuple(prepared),
+        makes=makes,
     )
 
 
 def estimate_sentence(
     needs: Estimate, trials: int, spec: tournament_spec.TournamentSpec
 ) -> tuple[str, str]:
+    """Returns how many runs there are and how long they take, and what is written and kept, in
+    words.
+    """
     runs = trials * spec.repeats
     time = f"about {rough_time(needs.seconds)}"
     if needs.unknown:
@@ -223,17 +250,25 @@ def estimate_sentence(
         most = spec.repeats + bounds.MORE_ROUNDS
         longest = rough_time(needs.seconds * most / spec.repeats)
         how_many += f"; up to {most} rounds (about {longest}) until it is decided"
-    written = {
-        f"makes {needs.makes} first, which also takes time": needs.makes,
-        f"prepares {', '.join(needs.prepares)} once, which also takes time": needs.prepares,
-        f"keeps about {formats.size(needs.disk_bytes)} on disk": needs.disk_bytes,
-        f"needs {formats.size(needs.staged_bytes)} on disk for a copy during a run": needs.staged_bytes,
-        f"keeps up to {formats.size(needs.ram_bytes)} of samples in RAM": needs.ram_bytes,
-    }
-    return how_many, "; ".join(words for words, holds in written.items() if holds)
+    written = []
+    if needs.makes:
+        written.append(f"makes {needs.makes} first, which also takes time")
+    if needs.prepares:
+        written.append(f"prepares {', '.join(needs.prepares)} once, which also takes time")
+    if needs.disk_bytes:
+        written.append(f"keeps about {formats.size(needs.disk_bytes)} on disk")
+    if needs.staged_bytes:
+        size = formats.size(needs.staged_bytes)
+        written.append(f"needs {size} on disk for a copy during a run")
+    if needs.ram_bytes:
+        written.append(f"keeps up to {formats.size(needs.ram_bytes)} of samples in RAM")
+    return how_many, "; ".join(written)
 
 
 def _samples_per_s(config: RunConfig, store: RunStore) -> float:
+    """Returns the speed of the newest earlier runs like it, that with the nearest batch size; NaN
+    without any.
+    """
     wanted = {
         "status": "done",
         "strategy": config.strategy,
@@ -241,26 +276,26 @@ def _samples_per_s(config: RunConfig, store: RunStore) -> float:
         "device": config.device,
     }
     query = RunQuery(filters={name: (value,) for name, value in wanted.items()}, helpers=True)
-    groups = (
-        (r, RunGroup.parse(r.group_key))
-        for r in store.list_runs(query, limit=EARLIER)
-        if r.samples_per_s
-    )
-    rows = [
-        r
-        for r, group in groups
-        if not r.group_key or (group is not None and group.kind == "tournament")
-    ]
+    rows = []
+    for row in store.list_runs(query, limit=EARLIER):
+        # not those of a headroom or a prediction: they load free data, or do not train
+        group = RunGroup.parse(row.group_key)
+        trains = not row.group_key or (group is not None and group.kind == "tournament")
+        if row.samples_per_s and trains:
+            rows.append(row)
     nearest = min(rows, key=lambda r: abs(math.log(r.batch_size / config.batch_size)), default=None)
-    return float(nearest.samples_per_s or math.nan) if nearest is not None else math.nan
+    if nearest is None:
+        return math.nan
+    return float(nearest.samples_per_s or math.nan)
 
 
 def _training_s(config: RunConfig, info: DatasetInfo, samples_per_s: float) -> float:
-    steps = (
-        config.steps
-        if config.steps is not None
-        else (config.epochs or 1) * (info.n_train // config.batch_size)
-    )
+    """Returns how long a run of some steps trains; 0 where nothing is known of its speed."""
+    steps = config.steps
+    if steps is None:
+        steps = (config.epochs or 1) * (info.n_train // config.batch_size)
     if math.isfinite(samples_per_s):
         return steps * config.batch_size / samples_per_s
-    return steps * accelerator(config.device).span_s(config.batch_size) if config.simulated else 0.0
+    if config.simulated:  # at least the device's own time is known
+        return steps * accelerator(config.device).span_s(config.batch_size)
+    return 0.0

@@ -1,5 +1,7 @@
-"""The state of the tournaments and the tuning that this server runs, what the URL says, progress and its buttons. For a
-tournament on a user's own script the page starts no command, but shows the line to type.
+"""The state of the tournaments and the tuning that this server runs, and what the URL says of them.
+
+Also the progress of a tournament and its buttons. For a tournament on a user's own script the page
+starts no command, but shows the line to type.
 """
 
 import contextlib
@@ -22,29 +24,41 @@ from vitprof.ui import gate, notifications, resources, texts
 from vitprof.ui.profile.live import NOW_HELP, STAGES
 
 VIEWS_KEPT = 100
-"""Tournaments whose summaries and blocks (20 numbers for each run) stay in memory: the list needs them too."""
+"""Tournaments whose summaries and blocks (20 numbers for each run) stay in memory: the list needs
+them too."""
+# Names in the URL.
 CHOSEN = "tournament"
+"""Which tournament is shown."""
 AGAINST = "against"
+"""The setting to compare with."""
 SECTION = "section"
+"""What is shown below the table."""
 COLOUR = "colour"
 COST = "cost"
 SETTING = "setting"
-REFRESH_S, WATCH_S = 2.0, 5.0
-"""Seconds between redrawings of the bar, and between an idle page's checks for changes."""
+"""What a section shows."""
+
+REFRESH_S = 2.0
+"""Seconds between redrawings of the bar."""
+WATCH_S = 5.0
+"""Seconds between an idle page's checks for changes."""
 ADDED_ROUNDS = 3
+"""Rounds that a press of the button adds."""
 UNDER_WAY = ("waiting", "running")
+LONGEST_FILES_PX = 300
+"""Height from which a list of files is scrolled."""
 
 
 @st.cache_resource(show_spinner=False)
 def runners() -> tournament_runner.TournamentRunners:
     started = tournament_runner.TournamentRunners(resources.manager())
-    resources.at_end(
-        started.shutdown
-    )  # before the manager, registered earlier: no trial starts only to be stopped
+    # before the manager, registered earlier: no trial starts only to be stopped
+    resources.at_end(started.shutdown)
     return started
 
 
 STARTING = threading.Lock()
+"""Held while a tournament or a tuning is started: two tabs that press Start at once start one."""
 
 
 @st.cache_resource(show_spinner=False, max_entries=VIEWS_KEPT)
@@ -61,7 +75,10 @@ def busy() -> bool:
 
 
 def start(spec: tournament_spec.TournamentSpec, name: str) -> int:
-    """Starts a tournament unless one is running; returns the id of the one that runs. Raises `VitprofError`."""
+    """Starts a tournament unless one is running; returns the id of the one that runs.
+
+    Raises `VitprofError`.
+    """
     with STARTING:
         if running := running_tournament():
             return running.id
@@ -79,7 +96,10 @@ def resume(tournament_id: int) -> None:
 
 
 def start_tuning(base: RunConfig | None, seconds: float, same_batch: bool) -> None:
-    """Starts the tuning of a job, if there is one. Raises `JobError` where something else is running."""
+    """Starts the tuning of a job, if there is one.
+
+    Raises `JobError` where something else is running.
+    """
     with STARTING:
         _check_free()
         if base is not None:
@@ -93,10 +113,12 @@ def start_tuning(base: RunConfig | None, seconds: float, same_batch: bool) -> No
 
 
 def _check_free(own: int | None = None) -> None:
+    """Raises `JobError` where another tournament than `own`, or a tuning, is running."""
     running = running_tournament()
     if running is not None and running.id != own:
         raise JobError(
-            f"tournament {running.id} is running; stop or pause it first: they would disturb each other"
+            f"tournament {running.id} is running; stop or pause it first: they would disturb each "
+            "other"
         )
     if work().running:
         raise JobError(
@@ -109,10 +131,10 @@ def chosen() -> int | None:
     named = st.query_params.get(CHOSEN)
     if named is None:
         return None
+    # isdecimal() alone takes other scripts' digits; no tournament has the number 0
+    number = int(named) if named.isascii() and named.isdecimal() else 0
     try:
-        return tournaments.tournament(
-            resources.store(), int(named) if named.isascii() and named.isdecimal() else 0
-        ).id
+        return tournaments.tournament(resources.store(), number).id
     except MissingError:
         why = f"Tournament {named[:20]} is not here: it was deleted, or the link comes from another machine."
     except StoreError as error:
@@ -123,6 +145,9 @@ def chosen() -> int | None:
 
 
 def open_one(tournament_id: int) -> None:
+    """Shows this tournament from the next run of the script on, with nothing chosen on its page
+    yet.
+    """
     for name in (AGAINST, SECTION, COLOUR, COST, SETTING):
         st.session_state.pop(name, None)
     st.query_params[CHOSEN] = str(tournament_id)
@@ -133,69 +158,85 @@ def leave() -> None:
 
 
 def signature(now: tournament_view.TournamentState) -> tuple[object, ...]:
-    """Returns what the page shows besides the progress bar: when it changes, once for each run, the page is redrawn."""
+    """Returns what the page shows besides the progress bar.
+
+    When it changes, once for each run, the page is redrawn.
+    """
     t = now.tournament
-    ended = (
-        tuple((o.run_id, o.status) for o in e.outcomes if o.status not in UNDER_WAY)
-        for e in now.entries
-    )
-    statuses = ("waiting" if e.status in UNDER_WAY else e.status for e in now.entries)
-    return (t.status, t.held, t.note, *ended, *statuses)
+    shown: list[object] = [t.status, t.held, t.note]
+    for entry in now.entries:
+        for outcome in entry.outcomes:
+            if outcome.status not in UNDER_WAY:
+                shown.append((outcome.run_id, outcome.status))
+        shown.append("waiting" if entry.status in UNDER_WAY else entry.status)
+    return tuple(shown)
 
 
 @st.cache_resource(show_spinner=False)
 def work() -> resources.BackgroundTask[Tuning]:
-    resources.manager()  # made first, so that at the end the tuning is stopped while there is still a manager
+    # made first, so that at the end the tuning is stopped while there is still a manager
+    resources.manager()
     return resources.BackgroundTask("vitprof-tuning")
 
 
 def draw_state(now: tournament_view.TournamentState) -> None:
+    """Draws how far a tournament is, or how it ended, and its buttons."""
     t = now.tournament
     script = now.tournament.spec.script
     if t.held:
         notifications.watch_tournament(t.id)
-    if t.held or t.status != "done":
-        st.fragment(_watch, run_every=REFRESH_S if t.held else WATCH_S)(t.id, signature(now))
-    if t.held:
+        st.fragment(_watch, run_every=REFRESH_S)(t.id, signature(now))
         _draw_buttons(t)
         return
     if t.status == "done":
-        if t.note:
-            st.warning(texts.escaped(f"Ended: {t.note}."))
-        runs = count(sum(entry.n_made for entry in now.entries), "run")
-        with st.container(horizontal=True, vertical_alignment="center"):
-            st.caption(
-                f":material/check: Done: {runs}, {texts.rough_time(now.spent_s)} of running",
-                width="content",
-            )
-            if script is None:
-                text = "Runs every setting again that was not cut short. The time limit no longer applies."
-                words = f"Run {ADDED_ROUNDS} more rounds"
-                texts.act_button(
-                    words, "tournament-more-rounds", "add", lambda: _add_rounds(t.id), text
-                )
+        _draw_done(now)
     else:
-        state = {"queued": "Not started"}.get(t.status, t.status.capitalize())
-        reason = (
-            t.note
-            if t.note.startswith(state.lower())
-            else f"{state}: {t.note}"
-            if t.note
-            else state
-        )
-        left = f"{now.progress.done} of {now.progress.total} runs are done"
-        resumable = "" if script is not None else " Resume to run the rest."
-        st.warning(texts.escaped(f"{reason[0].upper()}{reason[1:]}. {left}.{resumable}"))
-        if script is None:
-            _draw_resume(
-                t,
-                "Continues where it ended. A run that did not finish is run again.",
-                type="primary",
+        st.fragment(_watch, run_every=WATCH_S)(t.id, signature(now))
+        _draw_ended_early(now)
+    if script is not None:
+        # of a conversion that is done the samples are gone
+        of_conversion = script.conversion is not None
+        if t.status != "done" or not of_conversion:
+            _draw_commands(t, script)
+
+
+def _draw_done(now: tournament_view.TournamentState) -> None:
+    """Draws what a tournament took that is done, and the button for more rounds."""
+    t = now.tournament
+    if t.note:
+        st.warning(texts.escaped(f"Ended: {t.note}."))
+    runs = count(sum(entry.n_made for entry in now.entries), "run")
+    took = texts.rough_time(now.spent_s)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(f":material/check: Done: {runs}, {took} of running", width="content")
+        if t.spec.script is None:
+            text = (
+                "Runs every setting again that was not cut short. The time limit no longer applies."
             )
-    if script is not None and not (
-        t.status == "done" and script.conversion is not None
-    ):  # whose samples are gone
-        _draw_commands(t, script)
+            words = f"Run {ADDED_ROUNDS} more rounds"
+            texts.act_button(
+                words, "tournament-more-rounds", "add", lambda: _add_rounds(t.id), text
+            )
+
+
+def _draw_ended_early(now: tournament_view.TournamentState) -> None:
+    """Draws why a tournament does not run that is not done, and the button to resume it."""
+    t = now.tournament
+    state = {"queued": "Not started"}.get(t.status, t.status.capitalize())
+    if not t.note:
+        reason = state
+    elif t.note.startswith(state.lower()):
+        reason = t.note
+    else:
+        reason = f"{state}: {t.note}"
+    done = f"{now.progress.done} of {now.progress.total} runs are done"
+    words = f"{reason[0].upper()}{reason[1:]}. {done}."
+    if t.spec.script is not None:  # its commands are below
+        st.warning(texts.escaped(words))
+        return
+    st.warning(texts.escaped(f"{words} Resume to run the rest."))
+    about = "Continues where it ended. A run that did not finish is run again."
+    _draw_resume(t, about, type="primary")
 
 
 def _draw_resume(t: tournaments.StoredTournament, help: str, **more: Any) -> None:
@@ -211,7 +252,10 @@ def _add_rounds(tournament_id: int) -> None:
 
 @texts.guarded
 def _watch(tournament_id: int, drawn: object) -> None:
-    """Draws a running one's bar alone, a few hundred bytes; redraws the whole page once `signature` has changed."""
+    """Draws a running one's bar alone, a few hundred bytes.
+
+    It redraws the whole page once `signature` has changed.
+    """
     now = None
     with contextlib.suppress(StoreError):  # deleted
         now = view(tournament_id).look()
@@ -221,7 +265,9 @@ def _watch(tournament_id: int, drawn: object) -> None:
         st.progress(now.progress.fraction, text=texts.escaped(_text(now)))
         run_id = now.progress.run_id
         jobs = resources.manager()
-        if run_id is not None and _waits(resources.store().run(run_id)) and jobs.may_stop(run_id):
+        if run_id is None:
+            return
+        if _waits(resources.store().run(run_id)) and jobs.may_stop(run_id):
             texts.act_button(
                 "Run now", "tournament-now", "fast_forward", lambda: jobs.run_now(run_id), NOW_HELP
             )
@@ -232,25 +278,32 @@ def _waits(run: StoredRun) -> bool:
     return run.status == "queued" and run.message != ""
 
 
+def _stage(run: StoredRun) -> str:
+    """Returns what a run is doing, or what it waits for."""
+    if run.status == "queued":
+        return run.message or "starting"
+    return STAGES.get(run.stage, run.stage or "starting").partition(":")[0]
+
+
 def _text(now: tournament_view.TournamentState) -> str:
+    """Returns the progress in words: runs done, what runs now, how long it may go on."""
     p = now.progress
     spec = now.tournament.spec
     waits = False
     text = f"{p.done} of {p.total} runs done"
     if p.run_id is not None:
-        waits = _waits(run := resources.store().run(p.run_id))
-        stage = STAGES.get(run.stage, run.stage or "starting").partition(":")[0]
-        stage = run.message or "starting" if run.status == "queued" else stage
-        text += f"; now {key_in_words(p.words)}, round {p.round}: {stage}"
+        run = resources.store().run(p.run_id)
+        waits = _waits(run)
+        text += f"; now {key_in_words(p.words)}, round {p.round}: {_stage(run)}"
     if p.round > spec.repeats:
         text += "; this round was added because it is not decided yet"
     elif spec.until_decided:
         text += f"; {planning.rounds_words(spec)}"
     if math.isfinite(p.seconds_left) and p.seconds_left > 0 and not waits:
-        untried = any(
-            e.status == "waiting" and not e.outcomes for e in now.entries
-        )  # most are faster than the first
-        text += f"; {'at most ' * untried}about {texts.rough_time(p.seconds_left)} left"
+        # most settings that were not tried yet are faster than the first, by which they are judged
+        untried = any(e.status == "waiting" and not e.outcomes for e in now.entries)
+        most = "at most " if untried else ""
+        text += f"; {most}about {texts.rough_time(p.seconds_left)} left"
     return text
 
 
@@ -283,9 +336,8 @@ def _draw_buttons(t: tournaments.StoredTournament) -> None:
         text = "Stops the current run and starts no more. What was measured is kept, and you can resume later."
         texts.act_button("Stop", "tournament-stop", "stop", lambda: _stop(t.id), text)
         if t.status == "paused":
-            st.caption(
-                f"Paused: {texts.escaped(t.note)}." if t.note else "Paused.", width="content"
-            )
+            why = f": {texts.escaped(t.note)}" if t.note else ""
+            st.caption(f"Paused{why}.", width="content")
 
 
 def _stop(tournament_id: int) -> None:
@@ -294,6 +346,10 @@ def _stop(tournament_id: int) -> None:
 
 
 def _draw_commands(t: tournaments.StoredTournament, script: own_script.OwnScript) -> None:
+    """Draws how to continue a tournament that is not running.
+
+    For more rounds, with a yes after the first trial, or for the rest.
+    """
     words = "To run the rest, in a terminal:"
     options = ""
     if t.status == "done":
@@ -304,10 +360,7 @@ def _draw_commands(t: tournaments.StoredTournament, script: own_script.OwnScript
         options = " --yes"
         if script.lasting:
             st.markdown("Each trial runs the script again, which wrote or deleted these files:")
-            st.code(
-                "\n".join(script.lasting),
-                language=None,
-                height=min(300, 60 + 24 * len(script.lasting)),
-            )
+            height = min(LONGEST_FILES_PX, 60 + 24 * len(script.lasting))
+            st.code("\n".join(script.lasting), language=None, height=height)
     st.caption(words)
     st.code(f"{planning.resume_command(t.id)}{options}", language="bash", wrap_lines=True)

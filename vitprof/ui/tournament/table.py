@@ -1,13 +1,16 @@
-"""The leaderboard: the recommended setting on top, then by rank; and what can be done with a setting."""
+"""The leaderboard: the recommended setting on top, then by rank; and what can be done with a
+setting.
+"""
 
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any, Literal
 
 import streamlit as st
 
 from vitprof import formats
-from vitprof.analysis.tournament.entries import setting_in_words
+from vitprof.analysis.tournament.entries import Outcome, setting_in_words
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, runs_words
 from vitprof.config import RunConfig
 from vitprof.config.own_script import code_line
@@ -27,57 +30,71 @@ STATUSES = {
     "cut": "cut short",
     "stopped": "stopped",
 }
+"""A trial's status in words."""
 TOO_FEW = "too few steps"
 RECOMMENDED = "★ recommended"
 USE_HELP = "Opens Profile with this setting in the sidebar. Nothing starts until you press Run."
 COMPARE_HELP = "The best run of each, step by step, against the baseline's."
-LONG_NAME, WRAPPED_PX, TWO_LINES_PX = 29, 170, 65
-"""Letters up to which a name has one line; else the column's width and the rows' height for two. So the table fits a
-laptop's screen (1366 px) beside the sidebar. Streamlit wraps text in rows that are higher than 4 rem.
-"""
+LONG_NAME = 29
+"""Letters up to which a name has one line. So the table fits a laptop's screen (1366 px) beside the
+sidebar."""
+WRAPPED_PX = 170
+"""Width of the column of names where they have two lines."""
+TWO_LINES_PX = 65
+"""Height of the rows then. Streamlit wraps text in rows that are higher than 4 rem."""
 TINT = "background-color: rgba(46, 160, 67, 0.16)"
-"""Style of the recommended row: visible in the light and the dark theme, with readable text in both."""
+"""Style of the recommended row: visible in the light and the dark theme, with readable text in
+both."""
 
 
 def against_baseline(row: LeaderboardRow, board: Leaderboard) -> str:
     if row.key == board.baseline:
         return "baseline"
-    against = TOO_FEW if row.too_few is not None else row.against_baseline
-    return against if math.isfinite(row.speed_up) else ""
+    if not math.isfinite(row.speed_up):
+        return ""
+    return TOO_FEW if row.too_few is not None else row.against_baseline
 
 
 def standing(row: LeaderboardRow, board: Leaderboard, recommended: str | None) -> str:
+    """Returns how a setting compares with the fastest of its page cache; its status if it has no
+    place.
+    """
     if row.key == recommended:
         return RECOMMENDED
     if row.entry.status in ("waiting", "running") and not row.n_runs:
         return "waiting"
     if row.rank is None or row.entry.status == "cut":
         return STATUSES[row.entry.status]
-    best = board.row(board.best or "")
-    cache = row.entry.page_cache
-    of = f" ({cache})" if best is not None and cache != best.entry.page_cache else ""
     if row.too_few is not None:
         return TOO_FEW
-    word = "fastest so far" if row.standing == "fastest" and recommended is None else row.standing
-    return ("as fast" if word == "equal" else word) + of
+    word: str = row.standing
+    if word == "equal":
+        word = "as fast"
+    elif word == "fastest" and recommended is None:
+        word = "fastest so far"
+    best = board.row(board.best or "")
+    cache = row.entry.page_cache
+    if best is not None and cache != best.entry.page_cache:
+        word += f" ({cache})"
+    return word
 
 
 def with_interval(value: float, low: float, high: float, words: Callable[[float], str]) -> str:
+    """Returns a figure with its interval where that is known; "" where the figure is not."""
     if not math.isfinite(value):
         return ""
-    spread = (
-        f" ({formats.number(low)}-{formats.number(high)})"
-        if math.isfinite(low) and math.isfinite(high)
-        else ""
-    )
-    return words(value) + spread
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return words(value)
+    return f"{words(value)} ({formats.number(low)}-{formats.number(high)})"
 
 
 def _speed_up(row: LeaderboardRow, board: Leaderboard) -> str:
-    low, high = (
-        (math.nan, math.nan) if row.key == board.baseline else (row.speed_up_low, row.speed_up_high)
-    )
-    return with_interval(row.speed_up, low, high, lambda v: f"{formats.number(v)}x")
+    low = row.speed_up_low
+    high = row.speed_up_high
+    if row.key == board.baseline:  # which is 1 by definition
+        low = math.nan
+        high = math.nan
+    return with_interval(row.speed_up, low, high, lambda ratio: f"{formats.number(ratio)}x")
 
 
 SETTING_COLUMN = tables.Column(
@@ -96,7 +113,8 @@ COLUMNS: tuple[tables.Column, ...] = (
     ),
     tables.Column(
         "Samples/s",
-        "Throughput in the fastest fifth of its time, which other programs disturb least: ranks and speed-ups compare "
+        "Throughput in the fastest fifth of its time, which other programs disturb least: ranks "
+        "and speed-ups compare "
         "it (docs/tournament.md). In brackets its 95% interval. That over all time is under *What it costs*.",
         lambda r, b: with_interval(r.score.value, r.score.low, r.score.high, formats.number),
         width=146,
@@ -104,14 +122,16 @@ COLUMNS: tuple[tables.Column, ...] = (
     tables.Column("Speed-up", "Over the baseline, with its 95% interval.", _speed_up, width=112),
     tables.Column(
         "vs baseline",
-        "faster or slower: the interval of the speed-up excludes 1; equal: it is within 5% of 1; undecided: we "
+        "faster or slower: the interval of the speed-up excludes 1; equal: it is within 5% of 1; "
+        "undecided: we "
         "cannot tell them apart yet.",
         against_baseline,
         width=76,
     ),
     tables.Column(
         "Runs",
-        "All runs of the setting. “2 of 3”: two count; the third failed, was stopped, was disturbed by other programs "
+        "All runs of the setting. “2 of 3”: two count; the third failed, was stopped, was "
+        "disturbed by other programs "
         "or is running.",
         lambda r, b: runs_words(r),
         width=56,
@@ -162,13 +182,16 @@ COST_COLUMNS: tuple[tables.Column, ...] = (
         "Steps", "Steady steps behind the figures, of runs that have ended.", lambda r, b: r.n_steps
     ),
 )
+"""What a setting costs, in the section of that name."""
 
 
 def draw_table(board: Leaderboard, recommended: str | None, *, live: bool) -> None:
+    """Draws a row for each setting, `recommended` first, then by rank."""
     rows = sorted(board.rows, key=lambda row: row.key != recommended)
     result = tables.Column(
         "vs fastest",
-        "★ recommended: the setting to use. Else against the fastest with the same page cache: as fast (within 5%), "
+        "★ recommended: the setting to use. Else against the fastest with the same page cache: as "
+        "fast (within 5%), "
         "slower, or undecided; or why it has no place. Reasons are below the table.",
         lambda r, b: standing(r, b, recommended),
         width=112,
@@ -178,19 +201,24 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool) -> No
     wrapped = bool(shown["Setting"].str.len().max() > LONG_NAME)
     if wrapped:
         columns[0] = dataclasses.replace(SETTING_COLUMN, width=WRAPPED_PX)
-    key = f"tournament-table-{hash(tuple(row.key for row in rows))}"  # a cell is a position: other rows, another table
+    # a cell is a position: other rows, another table
+    key = f"tournament-table-{hash(tuple(row.key for row in rows))}"
 
     def open_section() -> None:
         if cells := st.session_state[key]["selection"]["cells"]:
-            st.session_state[SECTION], st.session_state[SETTING] = "setting", rows[cells[0][0]].key
+            row_clicked, _ = cells[0]
+            st.session_state[SECTION] = "setting"
+            st.session_state[SETTING] = rows[row_clicked].key
+
+    def tint(line: Any) -> list[str]:
+        colour = TINT if recommended and line.name == 0 else ""
+        return [colour] * len(line)
 
     # a live table changes after each run: a click could meet another row
     clicks = {} if live else {"on_select": open_section, "selection_mode": "single-cell"}
     with st.container(key="own-csv-tournament"):  # the page has a CSV button with numbers in full
         tables.show(
-            shown.style.apply(
-                lambda line: [TINT if recommended and line.name == 0 else ""] * len(line), axis=1
-            ),
+            shown.style.apply(tint, axis=1),
             height=tables.height_of(len(shown)),
             row_height=TWO_LINES_PX if wrapped else None,
             key=key,
@@ -203,17 +231,23 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool) -> No
 
 
 COMPARED = 4
+"""Settings that Compare opens with: the first of the leaderboard."""
 
 
 def draw_ways_on(
     now: TournamentState, row: LeaderboardRow, board: Leaderboard, *, best: bool
 ) -> None:
-    """Draws what can be done with the setting that is recommended (`best`), or with one that was chosen."""
+    """Draws what can be done with the setting that is recommended (`best`), or with one that was
+    chosen.
+    """
     key = "best" if best else "setting"
     own_script = now.tournament.spec.script
-    if own_script is not None and (line := code_line(own_script, row.key)):
+    line = "" if own_script is None else code_line(own_script, row.key)
+    if line:
         st.code(line, language="python", wrap_lines=True)
-    compared_rows = [r for r in board.rows if r.rank is not None][:COMPARED] if best else [row]
+    compared_rows = [row]
+    if best:
+        compared_rows = [r for r in board.rows if r.rank is not None][:COMPARED]
     code = False
     with st.container(horizontal=True, vertical_alignment="center"):
         if own_script is None and use_button(f"tournament-use-{key}", primary=best):
@@ -241,21 +275,23 @@ def config_of(now: TournamentState, row: LeaderboardRow) -> RunConfig:
 
 def use_button(key: str, *, primary: bool = True) -> bool:
     icon = ":material/tune:"
-    return st.button(
-        "Use these settings", key, USE_HELP, icon=icon, type="primary" if primary else "secondary"
-    )
+    look: Literal["primary", "secondary"] = "primary" if primary else "secondary"
+    return st.button("Use these settings", key, USE_HELP, icon=icon, type=look)
 
 
 def use_setting(config: RunConfig, whose: str) -> None:
+    """Opens Profile with these settings in the sidebar; starts nothing."""
     offer(
         dataclasses.replace(config, name=""),
         f"The settings of {whose} are in the sidebar. Press Run to start.",
     )
-    # with the settings in the URL, which Profile would put there: so one press of Back leads here again
+    # with the settings in the URL, which Profile would put there: so one press of Back leads here
+    # again
     navigation.leave_for("pages/profile.py", widgets.changed_settings(widgets.settings()))
 
 
 def compared(board: Leaderboard, rows: list[LeaderboardRow]) -> list[int]:
+    """Returns the best run of each of `rows` and of the baseline, each once."""
     base = board.row(board.baseline)
     run_ids = [best_run(row) for row in (*rows, base) if row is not None]
     return list(dict.fromkeys(run_id for run_id in run_ids if run_id is not None))
@@ -264,21 +300,28 @@ def compared(board: Leaderboard, rows: list[LeaderboardRow]) -> list[int]:
 def _open_compare(ids: list[int], board: Leaderboard) -> None:
     query = {RUNS_IN_URL: ",".join(map(str, ids))}
     base = board.row(board.baseline)
-    if base is not None and (own := best_run(base)) is not None:
-        query["baseline"] = str(own)  # else Compare takes the slowest
+    of_baseline = None if base is None else best_run(base)
+    if of_baseline is not None:  # else Compare takes the slowest
+        query["baseline"] = str(of_baseline)
     navigation.leave_for("pages/compare.py", query)
 
 
 def best_run(row: LeaderboardRow) -> int | None:
+    """Returns the fastest run of a setting that counts, else the fastest that ended; None without
+    any.
+    """
     ended = [o for o in row.entry.outcomes if o.summary is not None and o.status in ("done", "cut")]
     counted = [o for o in ended if o.round not in row.spoiled]
-    best = max(
-        counted or ended, key=lambda o: o.summary.samples_per_s if o.summary else 0.0, default=None
-    )
-    return best.run_id if best is not None else None
+
+    def samples_per_s(outcome: Outcome) -> float:
+        return 0.0 if outcome.summary is None else outcome.summary.samples_per_s
+
+    best = max(counted or ended, key=samples_per_s, default=None)
+    return None if best is None else best.run_id
 
 
 @texts.guarded
 def _code(config: RunConfig, row: LeaderboardRow) -> None:
-    reached = f"{formats.number(row.samples_per_s, 'samples/s')} in a tournament ({setting_in_words(row.entry)})"
+    speed = formats.number(row.samples_per_s, "samples/s")
+    reached = f"{speed} in a tournament ({setting_in_words(row.entry)})"
     st.code(script(config, reached), language="python", height=420)

@@ -1,4 +1,6 @@
-"""Tuning one strategy: workers, prefetch and batch size found within a given time, and the gain checked."""
+"""Tuning one strategy: workers, prefetch and batch size found within a given time, and the gain
+checked.
+"""
 
 import streamlit as st
 
@@ -65,8 +67,9 @@ def _draw_form() -> None:
             problem = f"Not possible here: {reason}"
     except errors.ConfigError as error:
         problem = widgets.wrong(error)
-    for text in filter(None, (rejected, problem)):
-        st.error(texts.escaped(text))
+    for text in (rejected, problem):
+        if text:
+            st.error(texts.escaped(text))
     if base is not None and not problem:
         st.markdown(f":material/schedule: **{_forecast(base, seconds, same_batch)}**")
     widgets.say_settings()
@@ -76,24 +79,31 @@ def _draw_form() -> None:
         "tune-start",
         "tune",
         lambda: state.start_tuning(base, seconds, same_batch),
-        "Tries many settings for a short time, the best third of them for longer, and so on (successive halving). "
+        "Tries many settings for a short time, the best third of them for longer, and so on "
+        "(successive halving). "
         "Then runs the winner and the strategy's own setting in turns to check the gain.",
         type="primary",
         disabled=bool(problem) or busy,
     )
     if busy:
         st.caption(
-            "A tournament or other runs are running or waiting; they would disturb it. Start it after them."
+            "A tournament or other runs are running or waiting; they would disturb it. Start it "
+            "after them."
         )
 
 
 def _forecast(base: RunConfig, seconds: float, same_batch: bool) -> str:
-    n = len(search.candidates(base, (base.batch_size,) if same_batch else None))
+    """Returns how many settings the time is enough for, and how much would be enough, in words."""
+    batch_sizes = (base.batch_size,) if same_batch else None
+    n = len(search.candidates(base, batch_sizes))
     a_run_s = search.OVERHEAD_S[base.isolation] + search.LEAST_S
     enough = search.enough_of(n)
     tried = search.settings_within(seconds, n, a_run_s)
-    longer = f": too few to say anything. Give it about {estimates.about(search.seconds_for(enough, n, a_run_s))}"
-    return f"Time for about {tried} of {formats.count(n, 'setting')}{'' if tried >= enough else longer}."
+    words = f"Time for about {tried} of {formats.count(n, 'setting')}"
+    if tried >= enough:
+        return f"{words}."
+    longer = estimates.about(search.seconds_for(enough, n, a_run_s))
+    return f"{words}: too few to say anything. Give it about {longer}."
 
 
 @texts.guarded
@@ -137,7 +147,8 @@ def _draw_found(tuning: search.Tuning) -> None:
         st.caption(texts.escaped(mattered.sentence))
     tables.draw(COLUMNS, list(enumerate(tuning.tried, 1)), key="tune-table", placeholder="–")
     st.caption(
-        "Kept until the dashboard ends. Its runs stay in History, among the helper runs (see Filters there)."
+        "Kept until the dashboard ends. Its runs stay in History, among the helper runs (see "
+        "Filters there)."
     )
 
 
