@@ -66,7 +66,9 @@ class LeafFacts:
         is known.
         """
         widths = [DTYPE_BYTES.get(name, 8) for name in self.dtypes]
-        return max(widths) / DTYPE_BYTES[self.narrow] if self.narrow and widths else 1.0
+        if not self.narrow or not widths:
+            return 1.0
+        return max(widths) / DTYPE_BYTES[self.narrow]
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,9 @@ class StoragePoint:
     @property
     def first_random(self) -> str:
         """Returns the name of the first transform that is random; "" where none is."""
-        return self.names[self.same] if self.same < len(self.names) else ""
+        if self.same >= len(self.names):
+            return ""
+        return self.names[self.same]
 
 
 @dataclass(frozen=True)
@@ -218,8 +222,12 @@ def _all_together(facts: DatasetFacts, sample_bytes: float) -> str:
 
 
 def _value(leaf: LeafFacts) -> str:
-    shape = f" {_shape(leaf)}" if leaf.dtypes != ("",) or leaf.largest_shape else ""
-    size = f", {formats.size(leaf.bytes)}" if leaf.largest_shape or leaf.bytes > 8 else ""
+    shape = ""
+    if leaf.dtypes != ("",) or leaf.largest_shape:
+        shape = f" {_shape(leaf)}"
+    size = ""
+    if leaf.largest_shape or leaf.bytes > 8:  # a number takes 8, which says nothing
+        size = f", {formats.size(leaf.bytes)}"
     words = " or ".join(filter(None, (" ".join(leaf.kinds), *leaf.dtypes)))
     if len(leaf.kinds) == 1:
         words = words.replace(" or ", " ", 1)  # "tensor float32 or int64"

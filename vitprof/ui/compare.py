@@ -44,6 +44,7 @@ def page() -> None:
     if not runs:
         return
     comparable = draw_caveats(runs)
+    # two runs one after the other say less than the same two in turns, where those are known
     if len(runs) == 2 and baseline is not None:
         proof.draw_known(runs[baseline].config, runs[1 - baseline].config)
     draw_table(runs, baseline, comparable=comparable)
@@ -144,6 +145,7 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
     st.session_state[CHOSEN] = list(known)
     if not missing:  # otherwise the URL and the warning about it stay until other runs are chosen
         write_numbers(widgets.RUNS, known)
+    # set by hand each time: what was chosen stays, also when the list of options is another one
     st.session_state[KEY] = list(known)
     labels = {row.id: _label(row) for row in rows}
     labels |= {run.id: _label(run) for run in known.values()}

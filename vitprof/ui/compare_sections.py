@@ -221,7 +221,7 @@ def draw_steps(runs: Sequence[StoredRun]) -> None:
             connectgaps=chosen == LOSS,
         ),
         height=CHART_HEIGHT + LEGEND_ROW * len(drawn),
-        key=f"compare-{'loss' if chosen == LOSS else 'steps'}",
+        key="compare-loss" if chosen == LOSS else "compare-steps",
         zooms=True,
     )
     notes = []
@@ -342,5 +342,7 @@ def draw_settings(runs: Sequence[StoredRun], baseline: int | None) -> None:
 
 def _value(cell: Cell) -> str:
     """Returns a setting's value as text, marked where it is a default."""
-    text = "not set" if cell.value is None else texts.value_in_words(cell.value)
+    if cell.value is None:
+        return "not set"
+    text = texts.value_in_words(cell.value)
     return f"{text} (default)" if cell.default else text

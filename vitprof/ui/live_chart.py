@@ -225,7 +225,9 @@ def view_of(key: str) -> tuple[float, float] | None:
     if not isinstance(view, list) or len(view) != 2 or not all(map(_is_number, view)):
         return None
     low, high = view
-    return (float(low), float(high)) if low < high else None
+    if not low < high:
+        return None
+    return float(low), float(high)
 
 
 def _reported(key: str) -> Mapping[str, Any]:
@@ -316,7 +318,9 @@ def _common(old: _Array, new: _Array) -> int:
     if a.dtype.kind == "f":
         differs &= ~(np.isnan(a) & np.isnan(b))
     differing = np.flatnonzero(differs.any(axis=tuple(range(1, differs.ndim))))
-    return int(differing[0]) if len(differing) else size
+    if not len(differing):
+        return size
+    return int(differing[0])
 
 
 def _dumps(value: object) -> str:
@@ -337,7 +341,9 @@ def _jsonable(value: Any, name: str) -> Any:
         return {str(key): _jsonable(item, key) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_jsonable(item, name) for item in value]
-    return value if value is None or isinstance(value, (str, int)) else str(value)
+    if value is None or isinstance(value, (str, int)):
+        return value
+    return str(value)
 
 
 def _encoded(values: _Array, name: str) -> Any:

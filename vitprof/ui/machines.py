@@ -146,7 +146,9 @@ def shown(work: Sequence[Work], chosen: Mapping[str, Sequence[str]]) -> list[Wor
 def _starved_devices(pair: tuple[Work, LiveIdle]) -> float:
     """Returns how many devices' time passes idle; 0 where that is not known."""
     work, idle = pair
-    return work.spent.devices * idle.share if math.isfinite(idle.share) else 0.0
+    if not math.isfinite(idle.share):
+        return 0.0
+    return work.spent.devices * idle.share
 
 
 @st.fragment(run_every=REFRESH_S)

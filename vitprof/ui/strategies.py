@@ -122,6 +122,11 @@ def chosen_set(place: Any) -> catalog.DatasetInfo:
     return info
 
 
+def _mib(row: StrategyRow, n_bytes: int) -> float | None:
+    """Returns bytes in MiB; None where the data set cannot be loaded this way."""
+    return n_bytes / tables.MIB if row.fits else None
+
+
 COLUMNS = (
     tables.Column("Strategy", "Its name.", lambda r: r.strategy.name, pinned=True),
     tables.Column("What", "What it does.", lambda r: r.strategy.title),
@@ -145,12 +150,12 @@ COLUMNS = (
     tables.Column(
         "Disk (MiB)",
         "For the prepared storage and copies, without the data set's own files.",
-        lambda r: r.needs.disk_bytes / tables.MIB if r.fits else None,
+        lambda r: _mib(r, r.needs.disk_bytes),
     ),
     tables.Column(
         "RAM (MiB)",
         "For what is kept in memory as a whole, without workers and batches.",
-        lambda r: r.needs.ram_bytes / tables.MIB if r.fits else None,
+        lambda r: _mib(r, r.needs.ram_bytes),
     ),
     tables.Column(
         "Why not, or with what limit", "Empty: it can run as it is.", lambda r: r.seen.reason
@@ -255,6 +260,7 @@ def _draw(row: StrategyRow, info: catalog.DatasetInfo) -> None:
     st.markdown(f"**{plan.title}.** {plan.what}")
     off = row.seen.verdict == "bad"
     about = "Sets Profile's sidebar to this strategy and data set. Nothing starts yet."
+    # above the picture, which arrives later and would push it away from under the pointer
     if st.button(
         "Use in Profile",
         key=f"use-{plan.name}",

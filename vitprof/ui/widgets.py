@@ -99,8 +99,10 @@ def asked(*ignored: str) -> dict[str, Any]:
     its own.
     """
     values = settings()
-    fixed = {} if catalog.DATASETS[values["dataset"]].any_size else {"n_images": None}
-    return {name: values[name] for name in FIELDS if name not in ignored} | fixed
+    given = {name: values[name] for name in FIELDS if name not in ignored}
+    if not catalog.DATASETS[values["dataset"]].any_size:
+        given["n_images"] = None
+    return given
 
 
 def data_set() -> catalog.DatasetInfo:
@@ -231,10 +233,12 @@ def stepped(bounds: Bounds, step: float = 1) -> dict[str, Any]:
 def number(
     field: str, *, default: float | None = None, fresh: bool = False, hint: str = ""
 ) -> None:
-    values = settings()
+    """Draws a number field for a setting, whose own value is `default`; `hint`: what an empty one
+    is.
+    """
     bounds = RUN_BOUNDS[field]
     optional = FIELDS[field].default is None and default is None
-    shown = default if values[field] is None else values[field]
+    shown = _shown(field, default)
     if shown is not None:
         shown = int(shown) if bounds.whole else float(shown)
     given = st.number_input(
@@ -245,7 +249,20 @@ def number(
         help=help_of(field),
         key=state_key(field, shown, fresh),
     )
-    values[field] = None if given == default else given
+    _keep(field, given, default)
+
+
+def _shown(field: str, default: Any) -> Any:
+    """Returns the setting, or `default` where it has none."""
+    value = settings()[field]
+    return default if value is None else value
+
+
+def _keep(field: str, given: Any, default: Any) -> None:
+    """Keeps what a widget was given; the default is kept as None, so that another strategy brings
+    its own.
+    """
+    settings()[field] = None if given == default else given
 
 
 def choice(
@@ -258,8 +275,8 @@ def choice(
     fresh: bool = False,
     typed: bool = False,
 ) -> None:
-    values = settings()
-    shown = default if values[field] is None else values[field]
+    """Draws a list for a setting, whose own value is `default`; `none` is shown for None."""
+    shown = _shown(field, default)
     if shown not in options:  # from the URL; if it cannot work, the check of the config says why
         options = [*options, shown]
     # A selectbox whose state is None has nothing chosen yet: the empty text stands for None.
@@ -276,16 +293,17 @@ def choice(
         key=key,
         accept_new_options=typed,
     )
-    values[field] = None if given in (None, UNSET, default) else given
+    if given in (None, UNSET):
+        given = default
+    _keep(field, given, default)
 
 
 def toggle(field: str, *, default: bool | None = None, fresh: bool = False) -> None:
-    values = settings()
-    shown = bool(default if values[field] is None else values[field])
+    shown = bool(_shown(field, default))
     given = st.checkbox(
         label(field), value=shown, help=help_of(field), key=state_key(field, shown, fresh)
     )
-    values[field] = None if given == default else given
+    _keep(field, given, default)
 
 
 def knob(field: str, default: Any, *, options: Sequence[str] = (), fresh: bool = False) -> None:

@@ -57,8 +57,11 @@ Check = Callable[[Sequence[RunFacts]], Caveat | None]
 
 
 def which(runs: Sequence[RunFacts]) -> str:
-    ids = [run.label for run in runs]
-    return f"run {ids[0]}" if len(ids) == 1 else f"runs {', '.join(ids[:-1])} and {ids[-1]}"
+    """Returns "run 3", or "runs 3, 4 and 5"."""
+    *others, last = [run.label for run in runs]
+    if not others:
+        return f"run {last}"
+    return f"runs {', '.join(others)} and {last}"
 
 
 def _differs(
@@ -112,7 +115,13 @@ def _data(run: RunFacts) -> str:
 
 
 def _compiled(run: RunFacts) -> str:
-    return f"on ({run.config.compile_mode or 'default mode'})" if run.config.compile else "off"
+    if not run.config.compile:
+        return "off"
+    return f"on ({run.config.compile_mode or 'default mode'})"
+
+
+def _optimizer(run: RunFacts) -> str:
+    return "fused Adam" if run.config.fused_optimizer else "Adam"
 
 
 def _device(run: RunFacts) -> str:
@@ -197,7 +206,7 @@ CHECKS: tuple[Check, ...] = (
     _differs(
         "model",
         "The optimizer differs",
-        lambda r: "fused Adam" if r.config.fused_optimizer else "Adam",
+        _optimizer,
         SPEED,
     ),
     _differs("order", "The sample order differs", _order, NEIGHBOURS),

@@ -308,6 +308,7 @@ def find_cause(
     if not exposure.shares:
         return "", math.nan, math.nan
     largest = exposure.shares[0]
+    # its own limit, whatever the CPU does meanwhile
     if largest.name == "read" and trace.config.location == "slow-drive":
         return "slow_drive", largest.frac, largest.exposed_ms
     inflated = largest.name in CPU_WORK and contention.inflates(largest.exposed_ms)
@@ -338,9 +339,11 @@ def _speed_up(
     gain = arrays.UNKNOWN
     if measured is not None and math.isfinite(measured.speed_up):
         gain = arrays.Interval(measured.speed_up, measured.speed_up_low, measured.speed_up_high)
-    elif own is not None:
+    elif own is not None:  # measured in this very run, which lost as much to loading
         measured = None
         gain = own.speed_up
+    # where the CPU trains, or the host sets the pace, loading slows the steps themselves down: no
+    # bound
     bounded = measured is not None and not device.on_cpu and not exposure.host_paced
     if bounded and gain.low > bound.high:
         gain = arrays.UNKNOWN

@@ -349,7 +349,8 @@ def _free_data(
     interval = f"{number(speed_up.low)}-{number(speed_up.high)}"
     if speed_up.measured:
         when = "measured"
-        # what remains of a step with free data, in those runs and in this one
+        # what remains of a step with free data, in those runs and in this one: where more remains
+        # in those, they lost less to loading
         remaining_there = 1 / speed_up.high
         remaining = 1 - exposure.idle.low
         if speed_up.other_runs and remaining_there > remaining + thresholds.EQUAL_FRAC:

@@ -193,8 +193,10 @@ def set_up(run: store.StoredRun) -> str:
     else:
         isolation = "in a thread of this dashboard, whose own work can show up as stalls"
     done = ""
-    if run.status == "done":
-        done = f"Done in {formats.seconds(run.summary.wall_s)}. " if run.summary else "Done. "
+    if run.status == "done" and run.summary is not None:
+        done = f"Done in {formats.seconds(run.summary.wall_s)}. "
+    elif run.status == "done":
+        done = "Done. "
     if config.loader_only:
         trained = "no training"
     else:
@@ -205,7 +207,9 @@ def set_up(run: store.StoredRun) -> str:
         if n_ranks > 1:
             trained += f", rank {run.environment.get('rank', 0)} of {n_ranks}"
     what = f"{done}Data set {escaped(config.dataset)}, {trained}, {isolation}"
-    return f"{what}. Made for {made_for(run)}" if run.group_key else what
+    if run.group_key:
+        what += f". Made for {made_for(run)}"
+    return what
 
 
 def device_of(run: store.StoredRun) -> str:
@@ -239,7 +243,9 @@ def draw_headline(run: store.StoredRun, series: resources.RunSeries) -> None:
 
 
 def totals_of(run: store.StoredRun, series: resources.RunSeries) -> summary.Totals:
-    return series.totals if run.summary is None else summary.Totals.of(run.summary)
+    if run.summary is None:  # it is live: what was read so far
+        return series.totals
+    return summary.Totals.of(run.summary)
 
 
 def headline(run: store.StoredRun, totals: summary.Totals) -> str:
@@ -356,7 +362,9 @@ def draw_gaps(
     steps = series.steps()
     origin_s = run.t_origin_s or 0.0
     notes = gap_notes(steps, origin_s, view_of(f"live-{GAPS.key}"), totals.share(totals.gap_s))
-    mark = math.nan if at is None else float(steps["compute_start_s"][at]) - origin_s
+    mark = math.nan
+    if at is not None:
+        mark = float(steps["compute_start_s"][at]) - origin_s
     draw_chart(GAPS, run, steps, on_pick=on_pick, notes=notes, mark=mark)
 
 
@@ -372,8 +380,10 @@ def draw_chart(
     zoomed in.
     """
     key = f"live-{chart.key}"
-    hint = " Click a step for its figures." if on_pick is not None else ""
-    st.header(chart.title, anchor=False, help=chart.help + hint)
+    about = chart.help
+    if on_pick is not None:
+        about += " Click a step for its figures."
+    st.header(chart.title, anchor=False, help=about)
     cache: resources.PointCache = st.session_state.setdefault("point-cache", resources.PointCache())
     points = cache.points(chart, run.id, series, run.t_origin_s or 0.0, view_of(key))
     figure = live_figure(chart, points, each=cache.steps_each(chart), **more)

@@ -337,7 +337,9 @@ def draw_recording_cost(run: store.StoredRun) -> None:
     more = ""
     if any(signature.name == "other-programs" for signature in findings.verdict_of(run).signatures):
         more = "Other programs ran: on a quiet machine it takes less. "
-    inside_frac = math.nan if run.summary is None else run.summary.loader_times_frac
+    inside_frac = math.nan
+    if run.summary is not None:
+        inside_frac = run.summary.loader_times_frac
     if math.isfinite(inside_frac) and run.config.loader_times:
         where = ", in its workers" if run.config.workers else ""
         more += f"Measuring inside the loader took about {formats.percent(inside_frac)}{where}."

@@ -46,7 +46,7 @@ def draw_welcome(config: RunConfig | None) -> None:
             "Run with these settings",
             "page-run-button",
             "play_arrow",
-            lambda: start(config, from_sidebar=True) if config is not None else None,
+            partial(_start, config),
             "The settings are behind » at the top left.",
             disabled=config is None,
         )
@@ -71,6 +71,11 @@ def draw_welcome(config: RunConfig | None) -> None:
     st.caption("To try other ways of loading, set up a run in the sidebar and press **Run**.")
     draw_machine()
     st.fragment(_look, run_every=LOOK_S)()
+
+
+def _start(config: RunConfig | None) -> None:
+    if config is not None:
+        start(config, from_sidebar=True)
 
 
 def _draw_demonstration() -> None:

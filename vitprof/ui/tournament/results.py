@@ -118,7 +118,9 @@ def _length_words(base: RunConfig) -> str:
         number = getattr(base, unit)
         if number:
             break
-    return f"{number:g} {unit.removesuffix('s') if number == 1 else unit}"
+    if number == 1:
+        unit = unit.removesuffix("s")
+    return f"{number:g} {unit}"
 
 
 def title_words(script: own_script.OwnScript, steps: int | None) -> str:

@@ -97,6 +97,11 @@ def _speed_up(row: LeaderboardRow, board: Leaderboard) -> str:
     return with_interval(row.speed_up, low, high, lambda ratio: f"{formats.number(ratio)}x")
 
 
+def _mib(n_bytes: int) -> float:
+    """Returns bytes in MiB; NaN for none, which the table shows as "–"."""
+    return n_bytes / tables.MIB if n_bytes else math.nan
+
+
 SETTING_COLUMN = tables.Column(
     "Setting",
     "Strategy, batch size, workers, page cache.",
@@ -166,12 +171,12 @@ COST_COLUMNS: tuple[tables.Column, ...] = (
     tables.Column(
         "Kept in RAM (MiB)",
         "RAM disk, and samples kept in memory.",
-        lambda r, b: r.entry.ram_bytes / tables.MIB if r.entry.ram_bytes else math.nan,
+        lambda r, b: _mib(r.entry.ram_bytes),
     ),
     tables.Column(
         "Disk (MiB)",
         "Space of its prepared storage and copy.",
-        lambda r, b: r.entry.disk_bytes / tables.MIB if r.entry.disk_bytes else math.nan,
+        lambda r, b: _mib(r.entry.disk_bytes),
     ),
     tables.Column(
         "Preparation (s)",
@@ -214,8 +219,9 @@ def draw_table(board: Leaderboard, recommended: str | None, *, live: bool) -> No
         colour = TINT if recommended and line.name == 0 else ""
         return [colour] * len(line)
 
-    # a live table changes after each run: a click could meet another row
-    clicks = {} if live else {"on_select": open_section, "selection_mode": "single-cell"}
+    clicks: dict[str, Any] = {}
+    if not live:  # a live table changes after each run: a click could meet another row
+        clicks = {"on_select": open_section, "selection_mode": "single-cell"}
     with st.container(key="own-csv-tournament"):  # the page has a CSV button with numbers in full
         tables.show(
             shown.style.apply(tint, axis=1),
@@ -242,7 +248,9 @@ def draw_ways_on(
     """
     key = "best" if best else "setting"
     own_script = now.tournament.spec.script
-    line = "" if own_script is None else code_line(own_script, row.key)
+    line = ""
+    if own_script is not None:
+        line = code_line(own_script, row.key)
     if line:
         st.code(line, language="python", wrap_lines=True)
     compared_rows = [row]
