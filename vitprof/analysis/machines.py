@@ -75,6 +75,7 @@ class LiveIdle:
         A part is starved from `INPUT_BOUND_FRAC` on. A part without a step goes on as it was
         before.
         """
+        # also where the share is not known
         if not self.share >= INPUT_BOUND_FRAC:
             return 0.0
         numbers = sorted(self.parts, reverse=True)

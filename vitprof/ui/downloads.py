@@ -196,6 +196,7 @@ def _button(
     name = f"vitprof-runs-{texts.file_stamp()}" if len(runs) > 1 else f"vitprof-run-{runs[0].id}"
     st.download_button(
         file.label,
+        # made when it is asked for, and the page is not drawn anew
         data=partial(file.make, resources.store(), runs),
         file_name=name + file.suffix,
         on_click="ignore",

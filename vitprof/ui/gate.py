@@ -202,6 +202,7 @@ class Gate:
             return
         refused = await self._answer(scope, receive)
         if refused is not None and scope["type"] == "websocket":
+            # 1008: against the server's policy (RFC 6455, section 7.4.1)
             await send({"type": "websocket.close", "code": 1008})
             return
 
@@ -275,10 +276,12 @@ class Gate:
         page = f"./{scope['path'].rpartition('/')[2]}"
         if query := scope["query_string"].decode("latin-1"):
             page += f"?{query}"
+        # 303: the page is then asked for by GET, so a reload does not send the token again
         answer = RedirectResponse(page, status_code=303)
         answer.set_cookie(
             _cookie(headers["host"]),
             token.pass_for(self.clock()),
+            # scripts cannot read it, and forms of foreign pages do not bring it
             httponly=True,
             samesite="lax",
             secure=scope["scheme"] == "https",

@@ -57,6 +57,7 @@ def parts() -> dict[str, Any]:
                 target=webbrowser.open, args=(url,), name="vitprof-open", daemon=True
             ).start()
         yield
+        # here, because atexit does not run where uvicorn ends by SIGTERM
         await to_thread.run_sync(resources.end)
 
     return {"middleware": [middleware], "lifespan": lifespan}

@@ -77,6 +77,7 @@ def run_facts(
         environment=environment,
         facts=facts,
         summary=summary,
+        # more than are compared: two runs need not have recorded the same steps
         loss_step=steps["step"][: 2 * FIRST_LOSSES],
         loss=steps["loss"][: 2 * FIRST_LOSSES],
         sm_clock_mhz=arrays.median(steady["gpu_sm_clock_mhz"]),
@@ -103,6 +104,7 @@ def comparability(runs: Sequence[RunFacts]) -> tuple[Caveat, ...]:
     What is not known of a run is ignored. The strategy and its parts may differ: they are what is
     compared.
     """
+    # a run that is given twice is one
     unique = list({(run.source, run.id): run for run in runs}.values())
     if len(unique) < 2:
         return ()
@@ -270,6 +272,7 @@ def _disagreement(a: RunFacts, b: RunFacts, tolerance: float) -> tuple[float, st
     loss_a = a.loss[at_a][:FIRST_LOSSES]
     loss_b = b.loss[at_b][:FIRST_LOSSES]
     known = np.isfinite(loss_a) & np.isfinite(loss_b)
+    # only before the first step of the optimizer both have the same weights
     if not known.any() or steps[0] != 0:
         return 0.0, ""
     loss_a = loss_a[known]

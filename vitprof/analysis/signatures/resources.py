@@ -75,6 +75,7 @@ def free_cores(trace: steady.Trace) -> float:
     machine_cores = _cores(trace)
     idle = machine_cores * (1 - _others(trace).machine_pct / 100)
     job_cores = float(trace.facts.get("job_cpu_count") or math.nan)
+    # it has all of them, or it is not known how many
     if not job_cores < machine_cores:
         return idle
     _, used_pct = trace.while_training("job_cpu_pct")
@@ -238,6 +239,7 @@ def cold_to_warm(trace: steady.Trace) -> Signature | None:
     samples = trace.steps["samples"]
     first = usable & (epoch == epoch[0])
     later = usable & (epoch > epoch[0])
+    # the run ended in its first pass, or just after it: the pass itself is looked at
     within = later.sum() < thresholds.MIN_STEPS / 2
     if within:
         at = np.flatnonzero(first)
@@ -251,6 +253,7 @@ def cold_to_warm(trace: steady.Trace) -> Signature | None:
         return None
     cold = arrays.median(value[first])
     warm = arrays.median(value[later])
+    # three quarters of the cold ones are slower than three quarters of the warm ones
     clear = np.percentile(value[first], 25) > np.percentile(value[later], 75)
     batch = arrays.mean(samples[first])
     cost = (arrays.mean(value[first]) - arrays.mean(value[later])) * batch
@@ -305,6 +308,7 @@ def memory_growth(trace: steady.Trace) -> Signature | None:
     # both halves: caches, pools and queues that fill once are no leak
     if not (min(low, early_low, late_low) > 0 and grown >= MIN_GROWTH_BYTES):
         return None
+    # too little of the job's memory, or too rough a figure for a forecast
     if low * 3600 < MIN_GROWTH_PER_H * usual or low < slope / 2:
         return None
     total = trace.facts.get("memory_bytes")

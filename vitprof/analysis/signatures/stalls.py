@@ -60,6 +60,7 @@ def worker_period(trace: Trace) -> Signature | None:
     stall_s = float(folded[stall])
     others_s = median(wait[usable & (place != stall)])
     cost = (stall_s - others_s) / workers
+    # "not at least": a cost that is not known is none, here and below
     if not cost >= MIN_COST_FRAC * trace.step_s:
         return None
     sentence = (
@@ -99,6 +100,7 @@ def slow_worker(trace: Trace) -> Signature | None:
     rest = np.delete(medians, worst)
     usual = median(rest)
     slower = float(medians[worst]) / usual if usual > 0 else math.nan
+    # one that stands out: where others differ as well, it is not that worker
     if not (slower >= SLOWER_RATIO and rest.max() < usual * SLOWER_RATIO):
         return None
     typical_spread = float(np.median([spread(batches) for batches in by_worker]))
@@ -261,11 +263,13 @@ def garbage_collection(trace: Trace) -> Signature | None:
     least_spike_s = max(SPIKE_STEP_FRAC * trace.step_s, SPIKE_Z * spread(host[known]))
     spikes = known & (host - usual > least_spike_s)
     at = np.flatnonzero(spikes)
+    # more than every fourth step is how the loop works, no spike
     if len(at) < MIN_SPIKES or len(at) > known.sum() / 4:
         return None
     spacing = np.diff(at)
     period = mean(spacing.astype(float))
     uneven = float(spacing.std())
+    # lone ones: none right after another
     if spacing.min() < 2 or uneven > MAX_SPACING_VARIATION * period:
         return None
     wait = trace.steps["data_wait_s"]

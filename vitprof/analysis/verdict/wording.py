@@ -417,6 +417,7 @@ def asleep_in_steps(situation: Situation) -> str:
     sleep.
     """
     asleep = float(situation.facts.get("asleep_frac") or 0.0)
+    # "not at least": where it is not known how many cores are free, it may wait for one
     if asleep < thresholds.OUTSIDE_TOLD_FRAC or not situation.free_cores >= FREE_CORES:
         return ""
     return (

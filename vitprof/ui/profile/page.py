@@ -38,6 +38,7 @@ def page() -> None:
     runs.draw_title(run)
     notifications.watch(run)
     if run.live:
+        # the browser asks for each refresh: without one the job goes on, and nothing is drawn
         with st.container(key="live"):
             st.fragment(live.draw_live, run_every=live.REFRESH_S)(run.id, run.status)
     else:
