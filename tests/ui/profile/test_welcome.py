@@ -119,7 +119,7 @@ def test_the_example_is_watched_as_ones_own(
 ) -> None:
     shorter = tmp_path / demo.SCRIPT.name
     shorter.write_text(
-        demo.SCRIPT.read_text(encoding="utf-8").replace(f"= 16, {STEPS}", "= 16, 60"),
+        demo.SCRIPT.read_text(encoding="utf-8").replace(f"STEPS = {STEPS}\n", "STEPS = 60\n"),
         encoding="utf-8",
     )
     monkeypatch.setattr(demo, "SCRIPT", shorter)
