@@ -1,6 +1,9 @@
-"""The demonstration: real runs, recorded by `benchmarks/demonstration.py`. `runs.vitprof` is a bundle,
-`experiments.json` has their tournament and predictions, and what the first page draws of them. All is imported into a
-store in a home of its own.
+"""The demonstration: recorded runs in a home of their own, so that every page has something to show.
+
+`benchmarks/demonstration.py` recorded them with real runs. `runs.vitprof` is a bundle;
+`experiments.json` has the tournament and the predictions that the runs belong to, and what the first
+page draws of them. All is imported into a new store in the demonstration's home, a folder in the
+user's home. The user's own store is not touched; jobs started in the demonstration stay in it.
 """
 
 import contextlib
@@ -16,9 +19,8 @@ from pathlib import Path
 from vitprof.errors import StoreError, VitprofError
 from vitprof.home import STORE_FILE, ensure_dir, home
 
-RUNS, EXPERIMENTS = (
-    Path(__file__).with_name(name) for name in ("runs.vitprof", "experiments.json")
-)
+RUNS = Path(__file__).with_name("runs.vitprof")
+EXPERIMENTS = Path(__file__).with_name("experiments.json")
 SCRIPT = Path(__file__).with_name("slow_dataset.py")
 """A training script to watch."""
 FOLDER = "demo"
@@ -49,17 +51,22 @@ def lanes() -> list[Lane]:
 
 
 def is_demonstration() -> bool:
+    """Returns whether this program's home is a demonstration's."""
     return (home() / MARK).is_file()
 
 
 def make_home() -> tuple[Path, bool]:
-    """Creates the demonstration's home, unless it has this recording. Returns path, whether it replaced another one."""
+    """Creates the demonstration's home in the user's home, unless it exists with the same recording.
+
+    Returns its path, and whether it replaced the demonstration of another version and all runs made
+    in it. Raises `VitprofError` if it cannot be written, or if a folder of its name holds something
+    else.
+    """
     mine = ensure_dir(home())
     opened = os.open(mine, os.O_RDONLY)
     try:
-        fcntl.flock(
-            opened, fcntl.LOCK_EX
-        )  # of two that start together, the second finds what the first made
+        # Of two programs that start together, the second finds what the first made.
+        fcntl.flock(opened, fcntl.LOCK_EX)
         return _made_home(mine / FOLDER)
     finally:
         os.close(opened)
@@ -68,7 +75,9 @@ def make_home() -> tuple[Path, bool]:
 def _made_home(place: Path) -> tuple[Path, bool]:
     mark = hashlib.sha256(RUNS.read_bytes() + EXPERIMENTS.read_bytes()).hexdigest()
     before = place.exists()
-    found = (place / MARK).read_text() if (place / MARK).is_file() else ""
+    found = ""
+    if (place / MARK).is_file():
+        found = (place / MARK).read_text()
     if found == mark:
         return place, False
     if before and not found:
@@ -89,7 +98,8 @@ def _made_home(place: Path) -> tuple[Path, bool]:
 
 
 def _import_runs(database: Path) -> None:
-    # here, as every command imports this module, and few make the home
+    """Imports the recorded runs, and what they belong to, into a new store. Raises `StoreError`."""
+    # Imported here: every command imports this module, and few make the home.
     from vitprof.analysis.verdict.prediction import Prediction
     from vitprof.config import RunConfig
     from vitprof.config.tournament_spec import TournamentSpec
@@ -102,8 +112,8 @@ def _import_runs(database: Path) -> None:
         for run_id, (group_key, role) in experiments["groups"].items():
             store.update_run(int(run_id), group_key=group_key, role=role)
         for one in experiments["tournaments"]:
-            # recorded on one day
             spec = TournamentSpec.from_dict(one["spec"])
+            # All was recorded on one day, so the first run's date is the tournament's, too.
             made_utc = store.run(1).created_utc
             made = tournaments.insert_tournament(store, spec, one["name"], made_utc)
             tournaments.set_status(store, made, "done")

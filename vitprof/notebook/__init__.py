@@ -1,6 +1,7 @@
-"""Runs of the store in Python, for a notebook or a script: `vitprof.runs()`, `vitprof.run(1)`. See docs/python.md.
+"""Runs of the store in Python, for a notebook or a script: `vitprof.runs()`, `vitprof.run(1)`.
 
-The store is open only while it is read, and nothing is imported before it is needed.
+See docs/python.md. The store is open only while it is read. Nothing is imported before it is needed:
+`import vitprof` stays fast, and a package that is missing is named by the call that needs it.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ def runs(
     with needed():
         from vitprof.store import MAX_ID, RunQuery
 
-    most = MAX_ID if limit is None else _whole("limit", limit)
+    most = MAX_ID
+    if limit is not None:
+        most = _whole("limit", limit)
     if not 1 <= most <= MAX_ID:
         raise errors.ConfigError("limit", limit, "give a whole number of at least 1")
     filters = {
@@ -75,7 +78,8 @@ def runs(
     found = []
     with _open_store() as store:
         for row in store.list_runs(query, limit=most):
-            with contextlib.suppress(errors.StoreError):  # deleted meanwhile, or of another version
+            # A run may have been deleted since it was listed, or be of another version.
+            with contextlib.suppress(errors.StoreError):
                 found.append(_run(store.run(row.id), row.tags))
     return found
 
@@ -109,7 +113,10 @@ class Run:
     config: RunConfig
     """All its settings, each an attribute."""
     summary: RunSummary | None
-    """Its figures, each with its unit in its name, NaN where not known; None for a run that was never summed up."""
+    """Its figures, each an attribute with its unit in its name, and NaN where it is not known.
+
+    None for a run that was never summed up.
+    """
     simulated: bool
     """Whether its device was simulated."""
     note: str
@@ -176,15 +183,20 @@ class Run:
 
     @property
     def _state(self) -> str:
-        return self.status + (", simulated" if self.simulated else "")
+        # Simulated results are labelled as such everywhere.
+        if self.simulated:
+            return f"{self.status}, simulated"
+        return self.status
 
     def _figures(self) -> list[tuple[str, str]]:
+        """Returns labels and values to show at a glance; figures that are not known are left out."""
         s = self.summary or RunSummary()
         config = self.config
-        low = formats.number(s.samples_per_s_low)
-        high = formats.number(s.samples_per_s_high)
-        known = math.isfinite(s.samples_per_s_low)
-        interval = f" (95%: {low} to {high}, n = {s.n_steady_steps} steps)" if known else ""
+        interval = ""
+        if math.isfinite(s.samples_per_s_low):
+            low = formats.number(s.samples_per_s_low)
+            high = formats.number(s.samples_per_s_high)
+            interval = f" (95%: {low} to {high}, n = {s.n_steady_steps} steps)"
         rows = [
             ("strategy", f"{config.strategy}, batch size {config.batch_size}"),
             ("data set", config.dataset),
@@ -225,14 +237,19 @@ def _run(stored: StoredRun, tags: Sequence[str]) -> Run:
         "note",
         "error",
     )
-    verdict, kind = (stored.verdict.sentence, stored.verdict.kind) if stored.verdict else ("", "")
     values: dict[str, Any] = {name: getattr(stored, name) for name in same}
-    return Run(**values, verdict=verdict, verdict_kind=kind, tags=tuple(tags), _stored=stored)
+    values |= {"verdict": "", "verdict_kind": ""}
+    if stored.verdict:
+        values |= {"verdict": stored.verdict.sentence, "verdict_kind": stored.verdict.kind}
+    return Run(**values, tags=tuple(tags), _stored=stored)
 
 
 def frame(run: StoredRun, series: Series) -> pd.DataFrame:
-    """Returns a DataFrame of `series`, (n,) each: run_id and name first, simulated last, so that frames of several runs
-    can be concatenated. Moments are seconds since the job left the queue. Raises `VitprofError`.
+    """Returns a DataFrame with one row for each step, or each sample of telemetry, of a run.
+
+    `series` holds the columns by name, each of shape (n,). run_id and name come first and simulated
+    comes last, so that frames of several runs can be concatenated. Moments are seconds since the job
+    left the queue. Raises `VitprofError` if pandas is missing.
     """
     with needed():
         import pandas as pd
@@ -252,6 +269,7 @@ def needed() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
+        # A module of vitprof's own that is missing is a bug, and nothing that a user could install.
         if (error.name or "vitprof").partition(".")[0] == "vitprof":
             raise
         raise errors.VitprofError(program.missing_words(error)) from None
@@ -259,6 +277,10 @@ def needed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _open_store() -> Iterator[RunStore]:
+    """Opens the store for the block.
+
+    Runs whose program is gone are summed up first, as on the command line.
+    """
     with needed():
         from vitprof.jobs.finalise import settle_interrupted
         from vitprof.store import RunStore
@@ -268,10 +290,17 @@ def _open_store() -> Iterator[RunStore]:
 
 
 def _several(given: Several) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+    # A string is an iterable of strings, too: of its letters.
+    if isinstance(given, str):
+        return (given,)
+    return tuple(given)
 
 
 def _whole(name: str, value: int) -> int:
+    """Returns `value` as an int, also where it is one of NumPy's.
+
+    Raises `ConfigError` if it is no whole number.
+    """
     try:
         return operator.index(value)
     except TypeError:

@@ -24,8 +24,12 @@ from vitprof.charts.comparison import idle_strips
 from vitprof.charts.timeline import batch_chain, timeline_chart
 from vitprof.program import program
 
-WINDOW, BEFORE = 30, 3
-"""Steps in the time line, as on the Profile page, and how many of them come before the step that was asked for."""
+WINDOW = 30
+"""Steps in the time line, as on the Profile page."""
+BEFORE = 3
+"""How many of them come before the step that was asked for."""
+USUAL_HEIGHT_PX = 340
+"""Height of a chart that the pages extend while a run is going on."""
 TITLE_PX = 40
 """Height of the title in pixels, added to the margin that a chart has on the pages."""
 
@@ -38,13 +42,19 @@ class Material:
     steps: Series
     telemetry: Series
     headroom: Callable[[], Headroom | None]
+    """Reads the run's headroom as far as it is measured; None where it is not."""
     step: int | None
     """Number of the step to look at; None for the one that the page shows first."""
 
     def refuse(self, why: str) -> errors.VitprofError:
+        """Returns the error to raise where this run has no such chart; `why` is the reason."""
         return errors.VitprofError(f"there is no such chart of run {self.run.id}: {why}")
 
     def at(self, usual: int) -> int:
+        """Returns the index of the step to look at; `usual` if none was asked for.
+
+        Raises `VitprofError` if the run has no step of that number.
+        """
         if self.step is None:
             return usual
         found = np.flatnonzero(self.steps["step"] == self.step)
@@ -60,6 +70,7 @@ class Named:
 
     title: str
     height: int
+    """Height in pixels."""
     draw: Callable[[Material], go.Figure | dict[str, Any]]
     of_device: bool = False
     """Whether it shows what the device did; a loader-only run has no such chart."""
@@ -68,8 +79,10 @@ class Named:
 
 
 def draw(name: str, material: Material) -> go.Figure:
-    """Returns the chart called `name`, with a title that names the run. Raises `ValueError` for an unknown name or a
-    step for a chart that takes none, `VitprofError` where the run lacks what it shows.
+    """Returns the chart called `name`, with a title that names the run.
+
+    Raises `ValueError` for a name that is not in `FIGURES`, or a step for a chart that takes none;
+    `VitprofError` where the run lacks what the chart shows.
     """
     if name not in FIGURES:
         raise ValueError(f"there is no figure {name!r}; choose one of {', '.join(FIGURES)}")
@@ -83,8 +96,10 @@ def draw(name: str, material: Material) -> go.Figure:
     if found.of_device and run.config.loader_only:
         raise material.refuse("it trained nothing, so no device could wait")
     figure = go.Figure(found.draw(material))
-    simulated = " (simulated)" if run.simulated else ""
-    title = f"{found.title}{simulated}<br><sup>{style.plain(f'run {run.id}: {run.name}')}</sup>"
+    heading = found.title
+    if run.simulated:
+        heading += " (simulated)"
+    title = f"{heading}<br><sup>{style.plain(f'run {run.id}: {run.name}')}</sup>"
     return figure.update_layout(
         title={"text": title, "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 22}},
         margin_t=(figure.layout.margin.t or 0) + TITLE_PX,
@@ -93,17 +108,18 @@ def draw(name: str, material: Material) -> go.Figure:
 
 
 def _live(chart: live.LiveChart) -> Named:
+    """Returns one of the charts that the pages extend live, drawn for the whole run."""
+
     def build(m: Material) -> dict[str, Any]:
         series: Series = m.steps if chart.source == "steps" else m.telemetry
         n = len(next(iter(series.values())))
-        points = chart.build(
-            series, m.run.t_origin_s or 0.0, 0, n, group_size(n, chart.overview_groups)
-        )
+        rows_a_point = group_size(n, chart.overview_groups)
+        points = chart.build(series, m.run.t_origin_s or 0.0, 0, n, rows_a_point)
         if not any(np.isfinite(p.y).any() for p in points):
             raise m.refuse("none of its figures is known")
         return live.live_figure(chart, points)
 
-    return Named(chart.title, 340, build, of_device=chart is live.GAPS)
+    return Named(chart.title, USUAL_HEIGHT_PX, build, of_device=chart is live.GAPS)
 
 
 def _gaps(m: Material) -> Gaps:
@@ -127,18 +143,23 @@ def _idle(m: Material) -> go.Figure:
 
 def _timeline(m: Material) -> go.Figure:
     at = m.at(after_largest_gap(_gaps(m)))
-    first = min(max(at - BEFORE, 0), max(len(m.steps["step"]) - WINDOW, 0))
+    # Near the end of the run the window is moved back, so that it is still WINDOW steps long.
+    latest_first = max(len(m.steps["step"]) - WINDOW, 0)
+    first = min(max(at - BEFORE, 0), latest_first)
     line = timeline(m.steps, m.run.phases, first, first + WINDOW)
     return timeline_chart(line, origin_s=m.run.t_origin_s or 0.0, mark=int(m.steps["step"][at]))
 
 
 def _batch(m: Material) -> go.Figure:
     usual = typical_step(m.steps, steady.steady_state(m.steps))
-    at = m.at(len(m.steps["step"]) - 1 if usual is None else usual)
+    if usual is None:
+        usual = len(m.steps["step"]) - 1
+    at = m.at(usual)
     line = timeline(m.steps, m.run.phases, at, at + 1)
-    return batch_chain(
-        one_step(m.steps, at), line.only("host") if m.run.config.loader_only else line
-    )
+    if m.run.config.loader_only:
+        # It trained nothing: a lane of the device would be empty.
+        line = line.only("host")
+    return batch_chain(one_step(m.steps, at), line)
 
 
 def _loading(m: Material) -> go.Figure:
@@ -177,3 +198,4 @@ FIGURES: Mapping[str, Named] = {
     "transforms": Named("Transforms", 200, _transforms),
     "headroom": Named("Headroom", 330, _headroom),
 }
+"""Name -> chart, in the order in which error messages list them."""

@@ -24,23 +24,24 @@ from vitprof.sets.samples import (
 )
 from vitprof.sets.specs import Spec, function_of, shards_of, wrong
 
+IMAGE = ("image", "bytes")
+"""Usual names of a Parquet column of images' bytes."""
+
 
 def parquet_set(text: str, spec: Spec) -> Listing:
+    """Reads a table of images' bytes, or of paths of image files where it has no column of bytes."""
     from pyarrow import parquet
 
     file = parquet.ParquetFile(spec.path)
     names = file.schema_arrow.names
     (label,) = columns(text, names, spec, label=LABEL)
-    if "path" in spec.options or not any(
-        name in names for name in ("image", "bytes", spec.options.get("image"))
-    ):
+    has_images = any(name in names for name in (*IMAGE, spec.options.get("image")))
+    if "path" in spec.options or not has_images:
         (path,) = columns(text, names, spec, path=PATH)
         table = file.read(columns=[path, label])
-        return of_paths(
-            Path(spec.path).parent,
-            zip(*(table[name].to_pylist() for name in (path, label)), strict=True),
-        )
-    (image,) = columns(text, names, spec, image=("image", "bytes"))
+        rows = zip(table[path].to_pylist(), table[label].to_pylist(), strict=True)
+        return of_paths(Path(spec.path).parent, rows)
+    (image,) = columns(text, names, spec, image=IMAGE)
     labels = file.read(columns=[label])[label].to_pylist()
     groups = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
     keys = [(group, row) for group, rows in enumerate(groups) for row in range(rows)]
@@ -49,7 +50,8 @@ def parquet_set(text: str, spec: Spec) -> Listing:
     def read(key: tuple[int, int]) -> bytes:
         group, row = key
         if group not in held:
-            held.clear()  # keys are asked for in order: one row group stays
+            # Keys are requested in order, so one row group in memory is enough.
+            held.clear()
             held[group] = file.read_row_group(group, columns=[image])[image].to_pylist()
         return encoded(held[group][row])
 
@@ -60,11 +62,15 @@ def parquet_set(text: str, spec: Spec) -> Listing:
 def hdf5_set(text: str, spec: Spec) -> Listing:
     import h5py
 
+    # Without a lock: files on a read-only or network file system cannot be locked.
     file = h5py.File(spec.path, "r", locking=False)
     inside: list[str] = []
-    file.visititems(
-        lambda name, item: inside.append(name) if isinstance(item, h5py.Dataset) else None
-    )
+
+    def note(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            inside.append(name)
+
+    file.visititems(note)
     images = columns(text, inside, spec, images=("images", "image", "X", "x", "data"))[0]
     labels = columns(text, inside, spec, labels=("labels", "label", "Y", "y", "target"))[0]
     for name in (images, labels):
@@ -91,10 +97,16 @@ def hdf5_set(text: str, spec: Spec) -> Listing:
             f"{images} is {data.dtype} {data.shape}: uint8 (N, H, W, 3) or image files are read",
         )
 
-    def read(at: int) -> bytes:
-        return png_of(data[at]) if data.ndim in (3, 4) else bytes(memoryview(data[at]))
+    notes = []
+    holds_pixels = data.ndim in (3, 4)
+    if holds_pixels:
+        notes.append("its pixels are unpacked to PNG files")
 
-    notes = ["its pixels are unpacked to PNG files"] if data.ndim in (3, 4) else []
+    def read(at: int) -> bytes:
+        if holds_pixels:
+            return png_of(data[at])
+        return bytes(memoryview(data[at]))
+
     words = (each.decode() if isinstance(each, bytes) else str(each) for each in numbers.tolist())
     return listing(
         (("", label, at) for at, label in enumerate(words)),
@@ -105,7 +117,14 @@ def hdf5_set(text: str, spec: Spec) -> Listing:
     )
 
 
+MAGIC_BYTES = 16
+"""The first bytes of a value that tell an image file; the longest that `suffix` looks at are 12."""
+UNNAMED = "0"
+"""Label of a key without a class."""
+
+
 def lmdb_set(text: str, spec: Spec) -> Listing:
+    """Reads an LMDB whose values are image files; a key CLASS/NAME gives the label."""
     import lmdb
 
     try:
@@ -123,9 +142,10 @@ def lmdb_set(text: str, spec: Spec) -> Listing:
     others = 0
     with store.begin(buffers=True) as transaction:
         for key, value in transaction.cursor():
-            if suffix(bytes(value[:16])):
+            if suffix(bytes(value[:MAGIC_BYTES])):
                 name = bytes(key)
-                found.append(("", name.rpartition(b"/")[0].decode("utf-8", "replace") or "0", name))
+                label = name.rpartition(b"/")[0].decode("utf-8", "replace") or UNNAMED
+                found.append(("", label, name))
             else:
                 others += 1
 
@@ -133,47 +153,32 @@ def lmdb_set(text: str, spec: Spec) -> Listing:
         with store.begin() as transaction:
             return bytes(transaction.get(key) or b"")
 
-    notes = [f"{others:,} values are no image files: left out"] if others else []
-    if all(label == "0" for _, label, _ in found):
+    notes = []
+    if others:
+        notes.append(f"{others:,} values are no image files: left out")
+    if all(label == UNNAMED for _, label, _ in found):
         notes.append("no key is CLASS/NAME, so all samples are of one class")
     return listing(found, read, in_place=False, notes=notes, opened=store)
 
 
 def webdataset_set(text: str, spec: Spec) -> Listing:
+    """Reads tar shards as WebDataset writes them: the members of a sample follow each other.
+
+    They share the name up to the first dot, and the rest says what they are: `.jpg`, `.cls`, `.json`.
+    Samples are read from the shards by their offset, so the shards must not be compressed.
+    """
     shards = shards_of(text, spec.path)
-    if missing := [path for path in shards if not os.path.isfile(path)]:
+    missing = [path for path in shards if not os.path.isfile(path)]
+    if missing:
         raise wrong(text, f"{missing[0]} does not exist ({len(shards)} shards are named)")
     found = list[tuple[str, str, tuple[str, int, int]]]()
     unlabelled = 0
-
-    def close(sample: dict[str, Any]) -> None:
-        nonlocal unlabelled
-        if "image" in sample and "label" in sample:
-            found.append(("", sample["label"], sample["image"]))
-        elif sample:
-            unlabelled += 1
-
     for shard in shards:
-        with tarfile.open(shard, "r:") as file:
-            sample = dict[str, Any]()
-            before = ""
-            for member in file:
-                if not member.isfile():
-                    continue
-                kind = member.name.rpartition("/")[2].partition(".")[2]
-                stem = member.name[: len(member.name) - len(kind)]
-                if stem != before:
-                    close(sample)
-                    sample = {}
-                    before = stem
-                if f".{kind.lower()}" in SUFFIXES:
-                    sample["image"] = (shard, member.offset_data, member.size)
-                elif kind in ("cls", "json") and (content := file.extractfile(member)) is not None:
-                    value = content.read().decode()
-                    sample["label"] = (
-                        value.strip() if kind == "cls" else str(json.loads(value).get("label", ""))
-                    )
-            close(sample)
+        for sample in _samples_of(shard):
+            if "image" in sample and "label" in sample:
+                found.append(("", sample["label"], sample["image"]))
+            elif sample:
+                unlabelled += 1
 
     def read(key: tuple[str, int, int]) -> bytes:
         shard, offset, size = key
@@ -181,25 +186,57 @@ def webdataset_set(text: str, spec: Spec) -> Listing:
             file.seek(offset)
             return file.read(size)
 
-    notes = (
-        [f"{unlabelled:,} samples have no image, or no .cls and no label in .json: left out"]
-        if unlabelled
-        else []
-    )
+    notes = []
+    if unlabelled:
+        notes.append(
+            f"{unlabelled:,} samples have no image, or no .cls and no label in .json: left out"
+        )
     return listing(found, read, in_place=False, notes=notes)
 
 
+def _samples_of(shard: str) -> Iterator[dict[str, Any]]:
+    """Yields the samples of a tar file: "image" (shard, offset, bytes) and "label", as far as they have them."""
+    with tarfile.open(shard, "r:") as file:
+        sample = dict[str, Any]()
+        before = ""
+        for member in file:
+            if not member.isfile():
+                continue
+            kind = member.name.rpartition("/")[2].partition(".")[2]
+            stem = member.name[: len(member.name) - len(kind)]
+            if stem != before:
+                yield sample
+                sample = {}
+                before = stem
+            if f".{kind.lower()}" in SUFFIXES:
+                sample["image"] = (shard, member.offset_data, member.size)
+            elif kind in ("cls", "json"):
+                content = file.extractfile(member)
+                if content is not None:
+                    sample["label"] = _label_of(kind, content.read().decode())
+        yield sample
+
+
+def _label_of(kind: str, text: str) -> str:
+    """Returns the label in a `.cls` member, which is the label, or in a `.json` member, which has it."""
+    if kind == "cls":
+        return text.strip()
+    return str(json.loads(text).get("label", ""))
+
+
 def hf_set(text: str, spec: Spec) -> Listing:
+    """Reads what `save_to_disk` of Hugging Face's datasets wrote, or a folder that `load_dataset` reads."""
     with _offline():
-        import datasets  # here: it reads these variables when it is imported
+        # Imported here: it reads the variables of `_offline` when it is imported.
+        import datasets
 
         path = Path(spec.path)
         stored = (path / "state.json").is_file() or (path / "dataset_dict.json").is_file()
-        whole = datasets.load_from_disk(str(path)) if stored else datasets.load_dataset(str(path))
-    parts: dict[str, Any] = (
-        dict(whole) if isinstance(whole, dict) else {spec.options.get("split", ""): whole}
-    )
-    if (wanted := spec.options.get("split", "")) and len(parts) > 1:
+        load = datasets.load_from_disk if stored else datasets.load_dataset
+        whole = load(str(path))
+    wanted = spec.options.get("split", "")
+    parts: dict[str, Any] = dict(whole) if isinstance(whole, dict) else {wanted: whole}
+    if wanted and len(parts) > 1:
         if wanted not in parts:
             raise wrong(text, f"it has no split {wanted!r}; it has {', '.join(parts)}")
         parts = {"": parts[wanted]}
@@ -207,9 +244,9 @@ def hf_set(text: str, spec: Spec) -> Listing:
     kinds = {name: type(kind).__name__ for name, kind in first.features.items()}
     images = [name for name, kind in kinds.items() if kind == "Image"]
     (image,) = columns(text, list(kinds), spec, image=images)
-    (label,) = columns(
-        text, list(kinds), spec, label=[*(n for n, k in kinds.items() if k == "ClassLabel"), *LABEL]
-    )
+    class_labels = [name for name, kind in kinds.items() if kind == "ClassLabel"]
+    (label,) = columns(text, list(kinds), spec, label=[*class_labels, *LABEL])
+    # Images stay encoded: decoding is what a run measures.
     raw = {
         split: part.cast_column(image, datasets.Image(decode=False))
         for split, part in parts.items()
@@ -231,10 +268,14 @@ def _offline() -> Iterator[None]:
         yield
     finally:
         for name, value in before.items():
-            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def python_set(text: str, spec: Spec) -> Listing:
+    """Calls a user's function, which returns a map-style data set of (image, label)."""
     name = spec.options["function"]
     try:
         made = function_of(f"{spec.path}:{name}")()
@@ -251,12 +292,18 @@ def python_set(text: str, spec: Spec) -> Listing:
         part for part in ("transform", "transforms") if getattr(made, part, None) is not None
     ]
     for part in transforms:
-        setattr(made, part, None)  # vitprof crops and normalises itself
+        setattr(made, part, None)
+    notes = []
+    if transforms:
+        notes.append(f"its {transforms[0]} is left out: vitprof crops and normalises")
+    # torchvision's data sets have `targets`; others are asked for each sample.
     labels = getattr(made, "targets", None)
-    labels = [made[at][1] for at in range(len(made))] if labels is None else labels
-    found_ = [
-        ("", str(getattr(label, "item", lambda label=label: label)()), at)
-        for at, label in enumerate(labels)
-    ]
-    notes = [f"its {transforms[0]} is left out: vitprof crops and normalises"] if transforms else []
-    return listing(found_, lambda at: png_of(made[at][0]), in_place=False, notes=notes)
+    if labels is None:
+        labels = [made[at][1] for at in range(len(made))]
+    found = [("", str(_plain(label)), at) for at, label in enumerate(labels)]
+    return listing(found, lambda at: png_of(made[at][0]), in_place=False, notes=notes)
+
+
+def _plain(label: Any) -> Any:
+    """Returns a label as Python's number where it is a tensor's or an array's."""
+    return label.item() if hasattr(label, "item") else label

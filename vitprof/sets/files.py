@@ -24,12 +24,13 @@ from vitprof.sets.specs import Spec, is_remote, wrong
 
 
 def _images(top: Path) -> Iterator[Path]:
-    """Yields the image files below a folder, in order; a folder that links lead to twice once."""
+    """Yields the image files below a folder, in order. Links are followed, each folder once."""
     seen: set[str] = set()
     for root, below, files in os.walk(top, followlinks=True):
         real = os.path.realpath(root)
         below.sort()
         if real in seen:
+            # A link back to a folder above would otherwise be followed for ever.
             below.clear()
             continue
         seen.add(real)
@@ -43,13 +44,16 @@ AT_ONCE = 32
 
 
 def _remote_set(text: str, spec: Spec) -> Listing:
+    """Lists class folders on a network, as `train/cat/1.jpg` or `cat/1.jpg` below the URL."""
     import fsspec  # type: ignore[import-untyped]
 
     system, top = fsspec.core.url_to_fs(spec.path)
     found = list[tuple[str, str, str]]()
     for path in sorted(system.find(top)):
         *folders, name = path.removeprefix(top).strip("/").split("/")
-        split = folders.pop(0) if len(folders) > 1 and folders[0] in ("train", *TEST_SPLITS) else ""
+        split = ""
+        if len(folders) > 1 and folders[0] in ("train", *TEST_SPLITS):
+            split = folders.pop(0)
         if folders and Path(name).suffix.lower() in SUFFIXES:
             found.append((split, folders[0], path))
     if not found:
@@ -72,7 +76,9 @@ def folder_set(text: str, spec: Spec) -> Listing:
     if not top.is_dir():
         raise wrong(text, f"{top} is not a folder")
     splits = [name for name in ("train", *TEST_SPLITS) if (top / name).is_dir()]
-    parts = [(name, top / name) for name in splits] if "train" in splits else [("", top)]
+    parts = [("", top)]
+    if "train" in splits:
+        parts = [(name, top / name) for name in splits]
     found = list[tuple[str, str, Path]]()
     notes = list[str]()
     for split, root in parts:
@@ -87,25 +93,25 @@ def folder_set(text: str, spec: Spec) -> Listing:
             if not images:
                 notes.append(f"{root / name} has no image: no class")
     real = top.resolve()
-    if out := sum(not path.resolve().is_relative_to(real) for _, _, path in found):
+    out = sum(not path.resolve().is_relative_to(real) for _, _, path in found)
+    if out:
         notes.append(f"{links(out)} out of {top}: followed")
     return listing(found, bytes_of, in_place=True, notes=notes)
 
 
 def of_paths(top: Path, rows: Iterable[tuple[str, Any]]) -> Listing:
+    """Lists the image files of a table's rows (path, label); paths are relative to `top`."""
     labelled, notes = with_labels(rows)
     found = [("", label, top / path) for path, label in labelled]
     missing = {path for _, _, path in found if not path.is_file()}
     found = [sample for sample in found if sample[2] not in missing]
-    notes += (
-        [f"{formats.count(len(missing), 'file')} missing, the first: {min(missing)}"]
-        if missing
-        else []
-    )
+    if missing:
+        notes.append(f"{formats.count(len(missing), 'file')} missing, the first: {min(missing)}")
     return listing(found, bytes_of, in_place=True, notes=notes)
 
 
 def csv_set(text: str, spec: Spec) -> Listing:
+    # utf-8-sig: spreadsheets write a byte order mark in front of the first column's name.
     with open(spec.path, newline="", encoding="utf-8-sig") as file:
         delimiter = max(",;\t", key=file.readline().count)
         file.seek(0)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 from PIL import Image, UnidentifiedImageError
 
@@ -24,6 +25,8 @@ from vitprof.sets.samples import Entry, Listing
 
 SAMPLED = 300
 """Samples that are opened; all with `full`."""
+SEED = 1
+"""Of the choice of these: two looks at the same samples see the same."""
 SIDES = (224, 192, 160, 128, 96, 64, 32)
 """Sides of a crop: the largest that most images have."""
 ROTATED = 0x0112
@@ -60,12 +63,10 @@ Progress = Callable[[float, str], object]
 def _look(
     name: str, text: str, found: Listing, full: bool, progress: Progress, stop: Callable[[], bool]
 ) -> Look:
-    chosen = range(len(found.entries))
-    order = (
-        chosen
-        if full or len(chosen) <= SAMPLED
-        else sorted(random.Random(1).sample(chosen, SAMPLED))
-    )
+    order: Sequence[int] = range(len(found.entries))
+    if not full and len(order) > SAMPLED:
+        # In order: containers keep a group of samples in memory and read the next one when it is due.
+        order = sorted(random.Random(SEED).sample(order, SAMPLED))
     seen = []
     threads = job_cores() if found.in_place else found.threads
     with ThreadPoolExecutor(threads, "vitprof-look") as pool:
@@ -81,15 +82,19 @@ def _look(
             text, f"none of {len(seen):,} samples can be read; the first: {seen[0].wrong}"
         )
     sides = sorted(one.side for one in good)
+    # Three of four images are at least as large as the crop: the others are scaled up.
+    lower_quartile = sides[len(sides) // 4]
+    image_size = next((side for side in SIDES if lower_quartile >= side), SIDES[-1])
     n_train = sum(entry.train for entry in found.entries)
     n_bytes = round(sum(one.n_bytes for one in good) / len(good) * len(found.entries))
+    modes = Counter(MODES.get(one.mode, "of 16 bits or more") for one in good)
     own = OwnSet(
         name=name,
         spec=absolute(text),
         n_train=n_train,
         n_test=len(found.entries) - n_train,
         classes=len(found.classes),
-        image_size=next((side for side in SIDES if sides[len(sides) // 4] >= side), SIDES[-1]),
+        image_size=image_size,
         n_bytes=n_bytes,
         stamp=_stamp(found, specs.parse(text)),
     )
@@ -97,9 +102,7 @@ def _look(
         own=own,
         opened=len(seen),
         formats=dict(Counter(one.format for one in good).most_common()),
-        modes=dict(
-            Counter(MODES.get(one.mode, "of 16 bits or more") for one in good).most_common()
-        ),
+        modes=dict(modes.most_common()),
         widths=(sides[0], round(median(sides)), sides[-1]),
         rotated=sum(one.rotated for one in good),
         unreadable=tuple(one.wrong for one in seen if one.wrong),
@@ -109,10 +112,14 @@ def _look(
 
 
 def _stamp(found: Listing, spec: specs.Spec) -> str:
-    """Returns what changes with the samples: their number and classes, and size and time of every file."""
+    """Returns a text that changes with the samples: from their number and classes, and size and time of each file."""
     stamp = zlib.crc32(repr((len(found.entries), found.classes)).encode())
-    for path in (entry.key for entry in found.entries) if found.in_place else (spec.path,):
-        with suppress(OSError):  # what is no file here
+    files: list[Any] = [spec.path]
+    if found.in_place:
+        files = [entry.key for entry in found.entries]
+    for path in files:
+        # A module, a URL and a pattern of shards are no files here.
+        with suppress(OSError):
             seen = os.stat(path)
             stamp = zlib.crc32(f"{seen.st_size},{seen.st_mtime_ns};".encode(), stamp)
     return f"{stamp:08x}"
@@ -123,19 +130,27 @@ def absolute(text: str) -> str:
     spec = specs.parse(text)
     if spec.kind == "python":
         return f"{spec.path}:{spec.options['function']}"
+    kept = f"{spec.kind}:{spec.path}"
     query = text.partition("?")[2]
-    return f"{spec.kind}:{spec.path}" + (f"?{query}" if query else "")
+    if query:
+        kept += f"?{query}"
+    return kept
 
 
 @dataclass(frozen=True)
 class _Opened:
+    """What was seen of one sample."""
+
     n_bytes: int = 0
     read_s: float = 0.0
     side: int = 0
+    """Pixels of the shorter side."""
     format: str = ""
     mode: str = ""
+    """Pillow's mode, a key of `MODES` or one of more bits."""
     rotated: bool = False
     wrong: str = ""
+    """Why it cannot be read, in one line; "" where it can."""
 
 
 def _opened(found: Listing, entry: Entry) -> _Opened:
@@ -156,11 +171,14 @@ def _opened(found: Listing, entry: Entry) -> _Opened:
 
 def named(entry: Entry) -> str:
     """Returns a sample's path, or its key in a container."""
-    return entry.key.decode("utf-8", "replace") if isinstance(entry.key, bytes) else str(entry.key)
+    if isinstance(entry.key, bytes):
+        return entry.key.decode("utf-8", "replace")
+    return str(entry.key)
 
 
 def _reason(error: Exception, found: Listing, entry: Entry) -> str:
     if isinstance(error, UnidentifiedImageError):
-        empty = found.in_place and Path(entry.key).stat().st_size == 0
-        return "it is empty" if empty else "it is not an image"
+        if found.in_place and Path(entry.key).stat().st_size == 0:
+            return "it is empty"
+        return "it is not an image"
     return one_line(error)

@@ -24,36 +24,41 @@ READERS: dict[str, Callable[[str, Spec], Listing]] = {
 
 def _failures() -> tuple[type[Exception], ...]:
     """Returns what reading raises: botocore's own errors, too, where it was imported."""
+    usual = (OSError, ValueError, KeyError, TypeError, TarError)
     botocore = sys.modules.get("botocore.exceptions")
-    of_s3 = (botocore.BotoCoreError, botocore.ClientError) if botocore is not None else ()
-    return OSError, ValueError, KeyError, TypeError, TarError, *of_s3
+    if botocore is None:
+        return usual
+    # s3fs passes some of these on as they are.
+    return (*usual, botocore.BotoCoreError, botocore.ClientError)
 
 
 def open_spec(text: str, allowed: Sequence[Path] | None = None) -> Listing:
-    """Returns the samples of what `text` names; below the folders `allowed` only, if these are given. Raises
-    `ConfigError` about the spec, with what to write.
+    """Returns the samples of what `text` names.
+
+    With `allowed`, only what is below these folders is read; links that lead out of them are not
+    followed. Raises `ConfigError` about the spec, with what to write.
     """
     spec = specs.parse(text)
+    is_a_path = spec.kind not in ("python", "webdataset") and not is_remote(spec.path)
     if allowed is not None:
         specs.ensure_inside(text, spec, allowed)
-    elif (
-        spec.kind not in ("python", "webdataset")
-        and not is_remote(spec.path)
-        and not Path(spec.path).exists()
-    ):
+    elif is_a_path and not Path(spec.path).exists():
         raise wrong(text, f"{spec.path} does not exist")
     try:
         found = READERS[spec.kind](text, spec)
     except ImportError as error:
-        missing = f"the package {error.name} is missing: pip install {error.name}"
-        raise wrong(text, missing if error.name else errors.one_line(error)) from error
+        why = errors.one_line(error)
+        if error.name:
+            why = f"the package {error.name} is missing: pip install {error.name}"
+        raise wrong(text, why) from error
     except errors.ConfigError:
         raise
     except _failures() as error:
         raise wrong(text, f"it cannot be read ({errors.one_line(error)})") from error
     if allowed is not None and found.in_place:
         inside = [entry for entry in found.entries if specs.inside(entry.key, allowed)]
-        if left := len(found.entries) - len(inside):
+        left = len(found.entries) - len(inside)
+        if left:
             found.notes.append(f"{links(left)} out of the folders that may be read: left out")
         found.entries = inside
     if not any(entry.train for entry in found.entries):

@@ -79,19 +79,22 @@ class Look:
     def lines(self) -> list[str]:
         """Returns what was found, a line each."""
         own = self.own
-        least = self.widths
+        least, median, most = self.widths
         n = own.n_train + own.n_test
-        classes = f"{own.classes:,} class{'es' if own.classes > 1 else ''}"
-        of = f"{self.opened:,} were opened" if self.opened < n else "all were opened"
-        kinds = ", ".join(
-            f"{n:,} {name}" for name, n in [*self.formats.items(), *self.modes.items()]
-        )
-        sides = f"{least[0]:,} to {least[2]:,} px, half of them at least {least[1]:,}"
+        opened = "all were opened"
+        if self.opened < n:
+            opened = f"{self.opened:,} were opened"
+        counts = [*self.formats.items(), *self.modes.items()]
+        kinds = ", ".join(f"{samples:,} {name}" for name, samples in counts)
+        training = formats.count(own.n_train, "sample")
+        classes = "1 class" if own.classes == 1 else f"{own.classes:,} classes"
+        crops = formats.size(COLOURS * own.image_size**2 * n)
         lines = [
-            f"{own.name}: {formats.count(own.n_train, 'sample')} for training, {own.n_test:,} for testing, {classes}",
-            f"{formats.size(own.n_bytes)} of files; {of}: {kinds}",
-            f"shorter side {sides}; crops of {own.image_size} px",
-            f"pixels of all crops: {formats.size(3 * own.image_size**2 * n)}, in RAM for memory, on the GPU for device",
+            f"{own.name}: {training} for training, {own.n_test:,} for testing, {classes}",
+            f"{formats.size(own.n_bytes)} of files; {opened}: {kinds}",
+            f"shorter side {least:,} to {most:,} px, half of them at least {median:,};"
+            f" crops of {own.image_size} px",
+            f"pixels of all crops: {crops}, in RAM for memory, on the GPU for device",
             f"read in {formats.seconds(self.read_ms / 1e3)} each (median)",
         ]
         if self.rotated:
@@ -99,13 +102,14 @@ class Look:
             lines.append(
                 f"{self.rotated:,} {has} an EXIF rotation, which loaders ignore, as torchvision's do"
             )
-        if bad := self.unreadable:
-            lines.append(
-                f"{formats.count(len(bad), 'sample')} cannot be read: {'; '.join(bad[:NAMED])}"
-            )
+        if self.unreadable:
+            bad = formats.count(len(self.unreadable), "sample")
+            lines.append(f"{bad} cannot be read: {'; '.join(self.unreadable[:NAMED])}")
         return [*lines, *self.notes]
 
 
+COLOURS = 3
+"""Bytes of a pixel: grey images become RGB, as a loader's model takes them."""
 NAMED = 3
 """Unreadable samples that are named."""
 
@@ -115,7 +119,8 @@ def path() -> Path:
 
 
 def _home() -> Path:
-    from vitprof import home  # here: a watched script's Python may lack what it imports
+    # Imported here: a watched script's Python may lack what it imports.
+    from vitprof import home
 
     return home.home()
 
@@ -131,6 +136,7 @@ def everything() -> dict[str, OwnSet]:
 
 @lru_cache(maxsize=4)
 def _read(file: Path, changed_ns: int, n_bytes: int) -> dict[str, OwnSet]:
+    """Reads the file again only when its time or size changed: every config asks for its data set."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         return {name: OwnSet(name=name, **facts) for name, facts in content.items()}
@@ -148,7 +154,9 @@ def listed() -> dict[str, OwnSet]:
 
 
 VITPROFS = ("digits", "mnist", "photos")
+"""Names of the data sets that come with vitprof."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
+"""What a name may be: it becomes a folder's name and a word on the command line."""
 
 
 def ensure_name(name: str) -> None:
@@ -182,21 +190,25 @@ def remove(name: str) -> None:
 def remember(own: OwnSet) -> None:
     """Keeps what an imported run says of its data set, unless there is one with that name. Raises `ConfigError`."""
     ensure_name(own.name)
-    if not (own.n_train > 0 <= own.n_test and own.classes > 0 and own.image_size > 0 < own.n_bytes):
+    has_samples = own.n_train > 0 and own.n_test >= 0 and own.classes > 0
+    has_pixels = has_samples and own.image_size > 0 and own.n_bytes > 0
+    if not has_pixels:
         raise ConfigError("dataset", own.name, "what the file says of it cannot be")
     if own.name not in everything():
-        spec = own.spec if own.spec.startswith(ELSEWHERE) else f"{ELSEWHERE}{own.spec}"
+        spec = f"{ELSEWHERE}{own.spec.removeprefix(ELSEWHERE)}"
         _write(replace(own, spec=spec, removed=True))
 
 
 def name_of(spec: str) -> str:
     """Returns the name of the data set with this spec; a new one where there is none."""
-    if known := next((own.name for own in listed().values() if own.spec == spec), ""):
-        return known
+    for own in listed().values():
+        if own.spec == spec:
+            return own.name
     last = spec.partition("?")[0].rstrip("/").rpartition("/")[2]
     words = re.sub(r"[^A-Za-z0-9_]+", "-", last).strip("-_")[:50] or "my-data"
     taken = {*VITPROFS, *everything()}
-    names = (words if n == 1 else f"{words}-{n}" for n in itertools.count(1))
+    # my-data, my-data-2, my-data-3, ...
+    names = itertools.chain([words], (f"{words}-{n}" for n in itertools.count(2)))
     return next(name for name in names if name not in taken and NAME.fullmatch(name))
 
 
@@ -214,6 +226,7 @@ def _write(own: OwnSet) -> None:
                 name: {k: v for k, v in asdict(one).items() if k != "name"}
                 for name, one in every.items()
             }
+            # Written under another name first: a reader, or a full disk, never sees half a file.
             temporary = file.with_name(f".{FILE}.{os.getpid()}")
             temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
             os.replace(temporary, file)

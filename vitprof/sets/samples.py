@@ -62,31 +62,43 @@ def listing(
     notes: Iterable[str] = (),
     opened: Any = None,
 ) -> Listing:
-    """Returns samples with their labels as numbers: in the order of numbers if all are, else of the alphabet."""
+    """Returns samples with their labels as numbers, in order: of numbers if all labels are, else of the alphabet.
+
+    Samples of the splits "train" and the first of `TEST_SPLITS` are taken. Where there are not both,
+    all are, and each tenth of a class is for testing.
+    """
     samples = list(found)
-    labels = {label for _, label, _ in samples}
-    numbers = all(re.fullmatch(r"-?\d+", label) for label in labels)
-    classes = sorted(labels, key=lambda text: (int(text), text)) if numbers else sorted(labels)
-    known = {name: at for at, name in enumerate(classes)}
-    seen = dict.fromkeys(classes, 0)
-    entries = list[Entry]()
+    classes = _in_order({label for _, label, _ in samples})
+    number = {name: at for at, name in enumerate(classes)}
     splits = {split for split, _, _ in samples}
-    test = (
-        next((name for name in TEST_SPLITS if name in splits), None) if "train" in splits else None
-    )
-    for split, label, key in samples:
+    test = None
+    if "train" in splits:
+        test = next((name for name in TEST_SPLITS if name in splits), None)
+    if test:
+        entries = [
+            Entry(split == "train", number[label], key)
+            for split, label, key in samples
+            if split in ("train", test)
+        ]
+        return Listing(entries, classes, read, in_place, [*notes], opened)
+    entries = []
+    seen = dict.fromkeys(classes, 0)
+    for _, label, key in samples:
         seen[label] += 1
-        train = split == "train" if test else bool(seen[label] % HELD_OUT)
-        if not test or split in ("train", test):
-            entries.append(Entry(train, known[label], key))
-    if not test and all(entry.train for entry in entries[1:]) and len(entries) > 1:
+        held_out = seen[label] % HELD_OUT == 0
+        entries.append(Entry(not held_out, number[label], key))
+    if len(entries) > 1 and all(entry.train for entry in entries[1:]):
+        # Fewer than ten samples of each class: one has to be for testing.
         entries[-1] = entries[-1]._replace(train=False)
-    more = (
-        ["each tenth sample of a class is kept for testing: it has no test split"]
-        if not test
-        else []
-    )
-    return Listing(entries, classes, read, in_place, [*notes, *more], opened)
+    more = "each tenth sample of a class is kept for testing: it has no test split"
+    return Listing(entries, classes, read, in_place, [*notes, more], opened)
+
+
+def _in_order(labels: set[str]) -> list[str]:
+    if all(re.fullmatch(r"-?\d+", label) for label in labels):
+        # By the text, too: 1 and 01 are two classes.
+        return sorted(labels, key=lambda text: (int(text), text))
+    return sorted(labels)
 
 
 def with_labels(rows: Iterable[tuple[Any, Any]]) -> tuple[list[tuple[Any, str]], list[str]]:
@@ -98,9 +110,9 @@ def with_labels(rows: Iterable[tuple[Any, Any]]) -> tuple[list[tuple[Any, str]],
         if key not in (None, "") and label not in (None, "")
     ]
     left = len(every) - len(kept)
-    return kept, [
-        f"{formats.count(left, 'row')} without a path or a label: left out"
-    ] if left else []
+    if not left:
+        return kept, []
+    return kept, [f"{formats.count(left, 'row')} without a path or a label: left out"]
 
 
 def links(n: int) -> str:
@@ -120,7 +132,9 @@ def bytes_of(path: Any) -> bytes:
 
 
 PATH = ("path", "file", "filename", "image", "image_path")
+"""Usual names of a column of paths, the likeliest first."""
 LABEL = ("label", "class", "target", "category")
+"""Usual names of a column of labels."""
 
 
 def columns(text: str, names: Sequence[str], spec: Spec, **usual: Sequence[str]) -> list[str]:
@@ -157,9 +171,11 @@ def png_of(pixels: Any) -> bytes:
             )
         if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3):
             array = array.transpose(1, 2, 0)
-        pixels = Image.fromarray(
-            array[..., 0] if array.ndim == 3 and array.shape[2] == 1 else array
-        )
+        if array.ndim == 3 and array.shape[2] == 1:
+            # Pillow takes grey pixels without an axis of colours.
+            array = array[..., 0]
+        pixels = Image.fromarray(array)
     file = io.BytesIO()
+    # The fastest level: these files are made once, and read all the time.
     pixels.save(file, "PNG", compress_level=1)
     return file.getvalue()

@@ -61,19 +61,23 @@ def wrong(text: str, why: str) -> ConfigError:
 def parse(text: str) -> Spec:
     """Returns what `text` names; relative paths are from the current folder. Raises `ConfigError`."""
     for prefix, ours in ALIASES.items():
-        text = f"{ours}{text.removeprefix(prefix)}" if text.startswith(prefix) else text
-    kind, colon, rest = text.partition(":")
+        if text.startswith(prefix):
+            text = f"{ours}{text.removeprefix(prefix)}"
+    kind, _, rest = text.partition(":")
     if kind not in FORMS or kind == "python":
-        if colon and (named := FUNCTION.fullmatch(text)):
-            module = named["module"]
-            path = str(Path(module).absolute()) if module.endswith(".py") else module
-            return Spec("python", path, {"function": named["function"]})
-        raise wrong(text, f"write it as {', '.join(FORMS.values())}")
+        named = FUNCTION.fullmatch(text)
+        if not named:
+            raise wrong(text, f"write it as {', '.join(FORMS.values())}")
+        path = named["module"]
+        if path.endswith(".py"):
+            path = str(Path(path).absolute())
+        return Spec("python", path, {"function": named["function"]})
     path, _, query = rest.partition("?")
     options = dict(parse_qsl(query, keep_blank_values=True))
     allowed = OPTIONS.get(kind, ())
-    if unknown := sorted(set(options) - set(allowed)):
-        takes = f"it takes {', '.join(allowed)}" if allowed else "it takes none"
+    unknown = sorted(set(options) - set(allowed))
+    if unknown:
+        takes = f"it takes {', '.join(allowed) or 'none'}"
         raise wrong(text, f"{kind} has no option {unknown[0]}; {takes}")
     if not path:
         raise wrong(text, f"its path is missing; write {FORMS[kind]}")
@@ -93,7 +97,10 @@ def is_remote(path: str) -> bool:
 
 
 def function_of(text: str, field: str = "dataset") -> Callable[..., Any]:
-    """Returns the function that `text` names, as `FUNCTION` says. Raises `ConfigError`, and what its module does."""
+    """Returns the function that `text` names, as `FUNCTION` says.
+
+    Raises `ConfigError`, and whatever its module raises when it is imported.
+    """
     named = FUNCTION.fullmatch(text)
     if named is None:
         raise ConfigError(field, text, f"write it as {FORMS['python']}")
@@ -104,23 +111,30 @@ def function_of(text: str, field: str = "dataset") -> Callable[..., Any]:
         if found is None or found.loader is None or not os.path.isfile(path):
             raise ConfigError(field, text, f"{path} does not exist")
         module = importlib.util.module_from_spec(found)
-        sys.modules[found.name] = module  # dataclasses look for their module there
+        # Dataclasses look for their module there.
+        sys.modules[found.name] = module
+        # As `python file.py` does it: its own imports are found.
         sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
         found.loader.exec_module(module)
     else:
         sys.path.insert(0, os.getcwd())
         module = importlib.import_module(path)
-    if not callable(function := getattr(module, name, None)):
+    function = getattr(module, name, None)
+    if not callable(function):
         raise ConfigError(field, text, f"{path} has no function {name}")
     return function  # type: ignore[no-any-return]
 
 
 def roots(*, local: bool) -> tuple[Path, ...]:
-    """Returns the folders below which pages may read: `VITPROF_DATA_ROOTS`; else the home directory where only this
-    machine is served (`local`), and none where others are.
+    """Returns the folders below which pages may read: those of `VITPROF_DATA_ROOTS`.
+
+    If it names none, it is the home directory where only this machine is served (`local`), and no
+    folder where others are: whoever opens a page could read any image of this user's.
     """
     named = [part for part in os.environ.get(ROOTS, "").split(os.pathsep) if part]
-    found = [Path(part).expanduser() for part in named] or ([Path.home()] if local else [])
+    found = [Path(part).expanduser() for part in named]
+    if local and not named:
+        found = [Path.home()]
     return tuple(path.resolve() for path in found)
 
 
@@ -131,32 +145,37 @@ def inside(path: str | Path, allowed: Sequence[Path]) -> bool:
 
 
 BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
+"""A range of numbers in a pattern, such as {0000..0009}."""
 MOST_SHARDS = 100_000
+"""A pattern of more is taken for a slip: listing it would fill the memory."""
 
 
 def shards_of(text: str, pattern: str) -> list[str]:
     """Returns the paths that `shard-{0000..0009}.tar` names, or the tar files of a folder. Raises `ConfigError`."""
     if os.path.isdir(pattern):
         return sorted(str(path) for path in Path(pattern).glob("*.tar"))
-    if (braces := BRACES.search(pattern)) is None:
+    braces = BRACES.search(pattern)
+    if braces is None:
         return [pattern]
-    if (
-        math.prod(int(last) - int(first) + 1 for first, last in BRACES.findall(pattern))
-        > MOST_SHARDS
-    ):
+    ranges = BRACES.findall(pattern)
+    n_shards = math.prod(int(last) - int(first) + 1 for first, last in ranges)
+    if n_shards > MOST_SHARDS:
         raise wrong(text, f"it names more than {MOST_SHARDS:,} shards")
     first, last = braces.groups()
-    numbers = (f"{n:0{len(first)}}" for n in range(int(first), int(last) + 1))
-    return [
-        one
-        for n in numbers
-        for one in shards_of(text, pattern[: braces.start()] + n + pattern[braces.end() :])
-    ]
+    before = pattern[: braces.start()]
+    after = pattern[braces.end() :]
+    shards = []
+    for n in range(int(first), int(last) + 1):
+        # As many digits as the range was written with.
+        number = f"{n:0{len(first)}}"
+        shards += shards_of(text, f"{before}{number}{after}")
+    return shards
 
 
 def ensure_inside(text: str, spec: Spec, allowed: Sequence[Path]) -> None:
     """Raises `ConfigError` where a page may not read what `spec` names."""
-    if spec.kind in ("python", "hf"):  # code of the user's, or paths that the files name
+    # These run code of the user's, or follow paths that the files name.
+    if spec.kind in ("python", "hf"):
         raise wrong(
             text, f"this kind is added only on the command line: {program()} datasets add NAME SPEC"
         )
@@ -170,7 +189,9 @@ def ensure_inside(text: str, spec: Spec, allowed: Sequence[Path]) -> None:
             text,
             f"this dashboard serves other machines too: set {ROOTS} to the folders that it may read",
         )
-    paths = shards_of(text, spec.path) if spec.kind == "webdataset" else [spec.path]
+    paths = [spec.path]
+    if spec.kind == "webdataset":
+        paths = shards_of(text, spec.path)
     if not all(inside(path, allowed) for path in paths):
         raise wrong(
             text,
