@@ -1,4 +1,8 @@
-"""The load of this machine now, whichever program causes it, for a page; all sessions share one reading a second."""
+"""What this machine does now, whichever program causes it: GPUs, CPU, memory, disk.
+
+A page shows it while nothing runs. One reading serves everybody who looks, and is at most a second
+old: two windows cost what one costs.
+"""
 
 import math
 import shutil
@@ -14,6 +18,7 @@ from vitprof.telemetry.nvml import GpuInfo, Nvml
 from vitprof.telemetry.processes import MachineCpu, Rate, disk_io_bytes
 
 READ_EVERY_S = 1.0
+"""Age (s) up to which a reading is used again."""
 STALE_S = 5.0
 """Age (s) from which a reading is too old to compute current rates from."""
 
@@ -37,10 +42,12 @@ class GpuNow:
     util_pct: float
     """NVML's utilisation: share of the past 1/6 to 1 s in which any kernel ran."""
     memory_bytes: float
+    """Device memory in use, by all processes."""
     power_w: float
     temp_c: float
     processes: tuple[GpuProcess, ...]
     lost: str
+    """Why it does not answer; "" if it does."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,13 @@ class MachineWatch:
         self._gpus: list[GpuInfo] = []
         self._read_s = -math.inf
         self._last: MachineNow | None = None
-        self._cpu, self._reads, self._writes = MachineCpu(), Rate(), Rate()
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        """Forgets the last reading, so that the next rates do not cover the time since then."""
+        self._cpu = MachineCpu()
+        self._reads = Rate()
+        self._writes = Rate()
 
     def read(self) -> MachineNow:
         """Returns the state of the machine now, or less than `READ_EVERY_S` ago."""
@@ -85,12 +98,13 @@ class MachineWatch:
             now = self._clock()
             if self._last is None or not 0 <= now - self._read_s < READ_EVERY_S:
                 if not 0 <= now - self._read_s < STALE_S:
-                    self._cpu, self._reads, self._writes = MachineCpu(), Rate(), Rate()
+                    self._start_anew()
                 self._last = self._read(now)
                 self._read_s = now
             return self._last
 
     def close(self) -> None:
+        """Ends the session with NVML. May be called again."""
         with self._lock:
             if self._nvml is not None:
                 self._nvml.close()
@@ -98,7 +112,7 @@ class MachineWatch:
 
     def _read(self, now: float) -> MachineNow:
         memory = psutil.virtual_memory()
-        (n_read, n_written) = disk_io_bytes()
+        n_read, n_written = disk_io_bytes()
         used, total = _room(self._where)
         return MachineNow(
             gpus=tuple(self._read_gpus()),
@@ -122,11 +136,16 @@ class MachineWatch:
             now = self._nvml.read(gpu.uuid, ())
             listed = self._nvml.processes(gpu.uuid)
             processes = tuple(GpuProcess(pid, _name(pid), listed[pid]) for pid in sorted(listed))
-            util = now["gpu_util_pct"]
-            memory = now["gpu_mem_used_bytes"]
-            lost = self._nvml.lost.get(gpu.uuid, "")
             gpus.append(
-                GpuNow(gpu, util, memory, now["gpu_power_w"], now["gpu_temp_c"], processes, lost)
+                GpuNow(
+                    info=gpu,
+                    util_pct=now["gpu_util_pct"],
+                    memory_bytes=now["gpu_mem_used_bytes"],
+                    power_w=now["gpu_power_w"],
+                    temp_c=now["gpu_temp_c"],
+                    processes=processes,
+                    lost=self._nvml.lost.get(gpu.uuid, ""),
+                )
             )
         return gpus
 
@@ -139,6 +158,8 @@ def _name(pid: int) -> str:
 
 
 def _room(where: Path) -> tuple[float, float]:
+    """Returns the bytes in use and in all of the file system; NaN where it does not answer."""
+    # The folder may not exist yet.
     there = next((path for path in (where, *where.parents) if path.exists()), None)
     try:
         usage = shutil.disk_usage(there or where)

@@ -1,4 +1,8 @@
-"""NVML, NVIDIA's management library, made safe to call: figures that it does not have are NaN, and nothing raises."""
+"""NVML, NVIDIA's management library, made safe to call: figures that it does not have are NaN, and nothing raises.
+
+Every pynvml call passes through `Nvml.call` (nvitop's idea). One place handles missing libraries, old
+drivers, figures that a GPU does not have, and GPUs that fall off the bus in the middle of a run.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,9 @@ class GpuInfo:
     uuid: str
     """`GPU-...`, for a slice `MIG-...`; the one name that means the same to NVML, CUDA and torch."""
     memory_bytes: float
+    """Device memory in all; NaN where it cannot be read."""
     driver: str
+    """Version of the driver; empty where it cannot be read."""
     power_limit_w: float = math.nan
     """The GPU's power limit, as set now; NaN where it cannot be read. For a slice, its GPU's limit."""
     slice_of: str = ""
@@ -47,7 +53,9 @@ def cards(call: Call) -> Iterator[GpuInfo]:
     driver = driver_version(call)
     for index in range(call("nvmlDeviceGetCount") or 0):
         handle = call("nvmlDeviceGetHandleByIndex", index)
-        gpu = None if handle is None else _info(call, index, handle, driver)
+        if handle is None:
+            continue
+        gpu = _info(call, index, handle, driver)
         if gpu is None:
             continue
         yield gpu
@@ -58,7 +66,8 @@ def cards(call: Call) -> Iterator[GpuInfo]:
 
 
 def _slices(call: Call, handle: Any) -> Iterator[Any]:
-    mode = call("nvmlDeviceGetMigMode", handle)  # the current mode, and that after the next reset
+    # Of two modes, the current one and that after the next reset.
+    mode = call("nvmlDeviceGetMigMode", handle)
     if mode is not None and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
         for place in range(call("nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
             part = call("nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
@@ -70,13 +79,16 @@ def _info(call: Call, index: int, handle: Any, driver: str) -> GpuInfo | None:
     uuid = call("nvmlDeviceGetUUID", handle)
     if uuid is None:
         return None
+    total = math.nan
     memory = memory_of(call, handle)
-    total = math.nan if memory is None else float(memory.total)
+    if memory is not None:
+        total = float(memory.total)
     name = call("nvmlDeviceGetName", handle) or "NVIDIA GPU"
+    limit_w = math.nan
     milliwatts = call("nvmlDeviceGetEnforcedPowerLimit", handle)
-    return GpuInfo(
-        index, name, uuid, total, driver, math.nan if milliwatts is None else milliwatts / 1e3
-    )
+    if milliwatts is not None:
+        limit_w = milliwatts / 1e3
+    return GpuInfo(index, name, uuid, total, driver, limit_w)
 
 
 def driver_version(call: Call) -> str:
@@ -87,15 +99,23 @@ def driver_version(call: Call) -> str:
 def free_bytes(call: Call, uuid: str) -> float:
     """Returns the free device memory of a GPU or a slice, in bytes; NaN where it cannot be read."""
     handle = call("nvmlDeviceGetHandleByUUID", uuid)
-    memory = None if handle is None else memory_of(call, handle)
-    return math.nan if memory is None else float(memory.free)
+    if handle is None:
+        return math.nan
+    memory = memory_of(call, handle)
+    if memory is None:
+        return math.nan
+    return float(memory.free)
 
 
 def memory_of(call: Call, handle: Any) -> Any:
     """Returns NVML's figures for the device memory (version 1 from drivers before 510); None where it has none."""
-    version_2 = getattr(pynvml, "nvmlMemory_v2", None)  # the old package pynvml lacks it
-    memory = None if version_2 is None else call("nvmlDeviceGetMemoryInfo", handle, version_2)
-    return call("nvmlDeviceGetMemoryInfo", handle) if memory is None else memory
+    # The old package pynvml lacks it.
+    version_2 = getattr(pynvml, "nvmlMemory_v2", None)
+    if version_2 is not None:
+        memory = call("nvmlDeviceGetMemoryInfo", handle, version_2)
+        if memory is not None:
+            return memory
+    return call("nvmlDeviceGetMemoryInfo", handle)
 
 
 class Gpm:
@@ -104,7 +124,10 @@ class Gpm:
     def __init__(
         self, ask: Callable[..., Any], causes: dict[str, str], card: Any, instance: int | None
     ) -> None:
-        """`ask` and `causes` are those of `Nvml`; `card` is the GPU's handle; `instance` is a slice's GPU instance."""
+        """`ask` and `causes` are those of `Nvml`; `card` is the GPU's handle.
+
+        `instance` is the GPU instance of a slice in MIG mode, else None.
+        """
         self._ask = ask
         self._causes = causes
         self._card = card
@@ -121,7 +144,10 @@ class Gpm:
         self._works = not self.why_not
 
     def read(self, now: float) -> dict[str, float]:
-        """Returns the figures that are available for the time since the last reading, in percent; `now` is in s."""
+        """Returns the figures for the time since the last reading, in percent, without those not available.
+
+        `now` is in seconds.
+        """
         if not self._works or 0 <= now - self._since_s <= BETWEEN_S:
             return self._values
         self.why_not = ""
@@ -145,20 +171,26 @@ class Gpm:
             self._ask("nvmlGpmSampleFree", self._samples.pop())
 
     def _sample(self) -> Any:
+        """Returns the counters as they are now, in the one of the two samples that does not hold the last reading."""
         while len(self._samples) < 2:
-            if (sample := self._answer("nvmlGpmSampleAlloc")) is None:
+            sample = self._answer("nvmlGpmSampleAlloc")
+            if sample is None:
                 return None
             self._samples.append(sample)
-        free = self._samples[0 if self._before is not self._samples[0] else 1]
+        first, second = self._samples
+        free = second if self._before is first else first
         if self._instance is None:
             got = self._answer("nvmlGpmSampleGet", self._card, free)
         else:
             got = self._answer("nvmlGpmMigSampleGet", self._card, self._instance, free)
-        return None if got is None else free
+        if got is None:
+            return None
+        return free
 
     def _metrics(self, before: Any, after: Any) -> dict[str, float]:
         request = pynvml.c_nvmlGpmMetricsGet_t()
-        request.version, request.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(METRICS)
+        request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+        request.numMetrics = len(METRICS)
         request.sample1 = before
         request.sample2 = after
         for place, metric in enumerate(METRICS.values()):
@@ -175,7 +207,9 @@ class Gpm:
         return values
 
     def _answer(self, function: str, *args: Any) -> Any:
-        if (answer := self._ask(function, *args)) is None:
+        """Returns what NVML answers; None with `why_not` set where it does not."""
+        answer = self._ask(function, *args)
+        if answer is None:
             self.why_not = f"NVML: {self._causes.get(function, 'no answer')}"
         return answer
 
@@ -270,7 +304,9 @@ class Nvml:
         self.call("nvmlInit")
         self._open = self._failure == pynvml.NVML_SUCCESS
         if not self._open:
-            self.reason = NO_GPU_MESSAGE if self._failure in _NO_GPU else NO_NVML_MESSAGE
+            self.reason = NO_NVML_MESSAGE
+            if self._failure in _NO_GPU:
+                self.reason = NO_GPU_MESSAGE
             self.detail = self.causes["nvmlInit"]
         elif not self.call("nvmlDeviceGetCount"):
             self.reason = NO_GPU_MESSAGE
@@ -285,6 +321,7 @@ class Nvml:
         self.close()
 
     def close(self) -> None:
+        """Ends the session. May be called again; figures read afterwards are NaN."""
         for device in self._devices.values():
             if device.gpm is not None:
                 with contextlib.suppress(_LostError):
@@ -300,13 +337,17 @@ class Nvml:
         try:
             if not hasattr(pynvml, function):
                 raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-            if hasattr(pynvml, "__path__"):  # the old package pynvml, a folder, takes bytes
+            # The old package pynvml, a folder, takes and returns bytes.
+            if hasattr(pynvml, "__path__"):
                 args = tuple(arg.encode() if isinstance(arg, str) else arg for arg in args)
             answer = getattr(pynvml, function)(*args)
-            answer = answer.decode() if isinstance(answer, bytes) else answer
-        except (pynvml.NVMLError, UnicodeDecodeError) as error:  # a GPU's name need not be UTF-8
+            if isinstance(answer, bytes):
+                # A GPU's name need not be UTF-8.
+                answer = answer.decode()
+        except (pynvml.NVMLError, UnicodeDecodeError) as error:
             self._failure = getattr(error, "value", pynvml.NVML_ERROR_UNKNOWN)
-            self._troubles += self._failure not in _ABSENT
+            if self._failure not in _ABSENT:
+                self._troubles += 1
             self._cause = self.causes[function] = str(error)
             return None
         self._failure = pynvml.NVML_SUCCESS
@@ -316,10 +357,16 @@ class Nvml:
 
     def gpus(self) -> list[GpuInfo]:
         """Returns the GPUs that answer, in NVML's order, each followed by its slices."""
-        return list(cards(self.call)) if self.available else []
+        if not self.available:
+            return []
+        return list(cards(self.call))
 
     def read(self, gpu: str, pids: Collection[int]) -> dict[str, float]:
-        """Returns the figures (`GPU_FIELDS`) of a GPU, by UUID; NaN where unknown, see `why_not`."""
+        """Returns the current figures (`GPU_FIELDS`) of a GPU, named by its UUID.
+
+        `pids` are the job's processes. A figure that cannot be read is NaN; `why_not` then says why.
+        All are NaN while the GPU is lost, see `lost`.
+        """
         nothing = dict.fromkeys(GPU_FIELDS, math.nan)
         if not self.available:
             return nothing
@@ -347,9 +394,12 @@ class Nvml:
 
     def processes(self, gpu: str) -> dict[int, float]:
         """Returns the processes that compute on a GPU that was `read` before: id -> its bytes there, NaN if unknown."""
-        return {} if gpu in self.lost or gpu not in self._devices else self._devices[gpu].processes
+        if gpu in self.lost or gpu not in self._devices:
+            return {}
+        return self._devices[gpu].processes
 
     def _ask(self, function: str, *args: Any) -> Any:
+        """Returns what `call` returns, for a GPU that is being read. Raises `_LostError` if the GPU is lost."""
         answer = self.call(function, *args)
         if self._failure in _LOST:
             raise _LostError
@@ -358,6 +408,7 @@ class Nvml:
     def _read(
         self, gpu: str, device: _Device, pids: Collection[int], now: float
     ) -> dict[str, float]:
+        """Returns the figures. Raises `_LostError` as soon as the GPU says that it is lost."""
         if device.handle is None:
             self._find(gpu, device)
         values = {}
@@ -371,10 +422,7 @@ class Nvml:
         # None of the job's processes: no CUDA context yet, or a container, where NVML may list nothing, or pids of the
         # host. The two look alike, so the figure is unknown, not 0. A process has no size under Windows' WDDM.
         listed = self._ask("nvmlDeviceGetComputeRunningProcesses", device.handle) or []
-        sizes = [
-            (each.pid, math.nan if each.usedGpuMemory is None else float(each.usedGpuMemory))
-            for each in listed
-        ]
+        sizes = [(each.pid, _size(each.usedGpuMemory)) for each in listed]
         device.processes = dict(sizes)
         of_job = [size for pid, size in sizes if pid in pids]
         if of_job and not math.isnan(sum(of_job)):
@@ -385,9 +433,10 @@ class Nvml:
             rate = self._ask(
                 "nvmlDeviceGetPcieThroughput", device.card, pynvml.NVML_PCIE_UTIL_RX_BYTES
             )
-            device.pcie = (
-                math.nan if rate is None else rate * 1e3
-            )  # NVML's manual: "throughput in KB/s"
+            device.pcie = math.nan
+            if rate is not None:
+                # NVML's manual: "throughput in KB/s"
+                device.pcie = rate * 1e3
             device.pcie_s = now
         values["pcie_rx_bytes_per_s"] = device.pcie
         if math.isnan(device.pcie):
@@ -396,15 +445,14 @@ class Nvml:
             )
         if device.gpm is not None:
             values |= device.gpm.read(now)
-            reasons |= {
-                name: device.gpm.why_not
-                for name in METRICS
-                if name not in values and device.gpm.why_not
-            }
+            if device.gpm.why_not:
+                missing = [name for name in METRICS if name not in values]
+                reasons |= dict.fromkeys(missing, device.gpm.why_not)
         self.why_not[gpu] = reasons
         return values
 
     def _find(self, gpu: str, device: _Device) -> None:
+        """Sets the handles of a GPU that is read for the first time. Raises `_LostError` where there is none."""
         handle = self._ask("nvmlDeviceGetHandleByUUID", gpu)
         if handle is None:
             raise _LostError
@@ -416,3 +464,7 @@ class Nvml:
         device.gpm = Gpm(self._ask, self.causes, card, instance)
         device.handle = handle
         device.card = card
+
+
+def _size(used: int | None) -> float:
+    return math.nan if used is None else float(used)

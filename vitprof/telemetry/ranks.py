@@ -9,6 +9,7 @@ import pynvml
 from vitprof.telemetry.nvml import Nvml
 
 PERIOD_S = 1.0
+"""Time (s) between two samples."""
 SEND_EVERY = 2
 """Samples between two sendings."""
 
@@ -29,7 +30,7 @@ class RankClocks:
         self._thread = threading.Thread(target=self._run, name="vitprof-clocks", daemon=True)
 
     def add(self, rank: int, gpu_uuid: str) -> None:
-        """Adds a rank's GPU."""
+        """Adds a rank's GPU. Sampling begins with the second: a single rank holds up nobody."""
         self._gpus[rank] = gpu_uuid
         if len(self._gpus) == 2:
             self._thread.start()
@@ -45,10 +46,11 @@ class RankClocks:
             n = 0
             while nvml.available and not self._over.wait(self._period_s):
                 for rank, uuid in list(self._gpus.items()):
+                    mhz = None
                     handle = nvml.call("nvmlDeviceGetHandleByUUID", uuid)
-                    mhz = handle and nvml.call(
-                        "nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_SM
-                    )
+                    if handle:
+                        clock = pynvml.NVML_CLOCK_SM
+                        mhz = nvml.call("nvmlDeviceGetClockInfo", handle, clock)
                     if mhz:
                         self._seen.setdefault(rank, Counter())[float(mhz)] += 1
                 n += 1
@@ -59,10 +61,13 @@ class RankClocks:
 
 
 def _median(seen: Counter[float]) -> float:
-    """Returns the median; a clock has a few dozen values, however long a run is."""
-    left = seen.total() / 2
+    """Returns the median of values and how often each was seen.
+
+    Values are counted, not listed: a clock has a few dozen of them, however long a run is.
+    """
+    remaining = seen.total() / 2
     for value in sorted(seen):
-        left -= seen[value]
-        if left <= 0:
+        remaining -= seen[value]
+        if remaining <= 0:
             break
     return value

@@ -1,4 +1,12 @@
-"""The telemetry thread: gives a sink a row of figures at a fixed rate, finds when the job could not run; AMD's GPUs."""
+"""The telemetry thread: gives a sink one row of figures at a fixed rate, and finds when the job could not run.
+
+A loop that waits for a drive or a network uses no CPU either, but its process is not stopped, and a
+sampler outside it goes on meanwhile. So a stop is found by one of three signs: the state that the
+system reports for a process; a gap between samples in which the job used no CPU; and the clock that
+goes on while the machine sleeps.
+
+AMD's GPUs are read here, too: `Amdsmi` has the methods of `Nvml`.
+"""
 
 import contextlib
 import importlib
@@ -47,12 +55,15 @@ AMD_FIELDS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], float, float]
 
 
 def asleep_s() -> float:
-    """Returns how long (s) this machine has slept (CLOCK_BOOTTIME less CLOCK_MONOTONIC); NaN where not reported."""
+    """Returns how long (s) this machine has slept since it started; NaN where the system does not report it.
+
+    On Linux, CLOCK_BOOTTIME counts that time and CLOCK_MONOTONIC does not (clock_gettime(2)).
+    """
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return math.nan
-    return max(
-        0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
-    )
+    with_sleep = time.clock_gettime(time.CLOCK_BOOTTIME)
+    without_sleep = time.clock_gettime(time.CLOCK_MONOTONIC)
+    return max(0.0, with_sleep - without_sleep)
 
 
 class StopSeeker:
@@ -66,7 +77,8 @@ class StopSeeker:
         self._ran: set[int] = set()
         """Processes that were seen running: one that was stopped from the start is not a worker of the job."""
         self._stopped: dict[int, tuple[float, float, float]] = {}
-        """For each stopped process, the times of the last look before, and of the first and last at which it was."""
+        """For each stopped process, three times: of the last look before it was stopped, and of the first
+        and the last look at which it was."""
         self._last_s = math.nan
         self.looked_s = math.nan
         """When the last look ended: the next one is due a period after this, at the latest."""
@@ -76,16 +88,21 @@ class StopSeeker:
     def look(
         self, now: float, pids: Set[int], stopped: Set[int], cpu_pct: float, asleep: float
     ) -> None:
-        """Takes a look: ids of all and of stopped processes, CPU use since the last (100 = one core), `asleep_s()`."""
-        gap_s = now - self.looked_s  # NaN at the first look, as what follows from it
+        """Takes a look at time `now`.
+
+        `pids` and `stopped` are the ids of all processes and of the stopped ones, `cpu_pct` the CPU use
+        of all since the last look (100 = one core), and `asleep` the value of `asleep_s()`.
+        """
+        # NaN at the first look, as what follows from it: no comparison with it holds.
+        gap_s = now - self.looked_s
         before_pct = self._cpu_pct
         self._cpu_pct = 0.0 if math.isnan(cpu_pct) else cpu_pct
-        if (
-            gap_s > self._period_s + MIN_GAP_S
-            and cpu_pct <= IDLE_PCT + before_pct * self._period_s / gap_s
-        ):
-            since = self.looked_s + self._period_s
-            self.stops.append(Stop("paused", since, now, now - since))
+        if gap_s > self._period_s + MIN_GAP_S:
+            # Before it was paused, the job may have worked for a period of the gap.
+            allowed_pct = IDLE_PCT + before_pct * self._period_s / gap_s
+            if cpu_pct <= allowed_pct:
+                since = self.looked_s + self._period_s
+                self.stops.append(Stop("paused", since, now, now - since))
         slept_s = asleep - self._asleep_s
         self._asleep_s = asleep
         if slept_s > MIN_ASLEEP_S:
@@ -95,7 +112,9 @@ class StopSeeker:
             self._stopped[pid] = before, since, now
         for pid in [p for p in self._stopped if p not in stopped]:
             before, since, until = self._stopped.pop(pid)
-            longest = now - (since if math.isnan(before) else before)
+            earliest = since if math.isnan(before) else before
+            # It was stopped from `since` to `until` at least, and from `earliest` to `now` at most: half way.
+            longest = now - earliest
             kind: StopKind = "stopped" if pid == self._pid else "worker"
             self.stops.append(Stop(kind, since, until, (until - since + longest) / 2))
         self._ran = (self._ran & pids) | (pids - stopped)
@@ -129,8 +148,10 @@ class Telemetry:
         sink: Sink,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`pid` is the job's process; `trains` is the one in its tree that trains, if that is another. `gpu_uuid`
-        identifies the GPU, as the N of `device` may mean another one to NVML. `hz` is the number of rows a second.
+        """`pid` is the job's process; `trains` is the process in its tree that trains, if that is another.
+
+        `device` is `cpu`, `cuda:N` or `simulated:...`; `gpu_uuid` identifies the GPU, as N may mean
+        another one to NVML. `hz` is the number of rows a second. `clock` stamps the rows.
         """
         self.notices: list[str] = []
         """What the user should know about these figures, one line each, without repeats."""
@@ -148,15 +169,21 @@ class Telemetry:
         self._nvml: Nvml | Amdsmi | None = None
         self._gpu: str | None = None
         self._had: set[str] = set()
+        """Fields that had a figure at least once: what is missing now and then is not named."""
         self._sought = False
         self._began_s = math.nan
         self._tree = ProcessTree(pid)
-        self._trains = pid if trains is None else trains
+        if trains is None:
+            trains = pid
+        self._trains = trains
         self._seeker = StopSeeker(self._trains, self._period_s)
         self.stops = self._seeker.stops
         """Times in which the job could not run, once they are over."""
-        self._run_queue, self._machine_cpu, self._disk_rate = RunQueue(), MachineCpu(), Rate()
+        self._run_queue = RunQueue()
+        self._machine_cpu = MachineCpu()
+        self._disk_rate = Rate()
         self._stop = threading.Event()
+        # It is no daemon: `stop` it. It also ends by itself, see `_run`.
         self._thread = threading.Thread(
             target=self._run, name=f"vitprof-telemetry-{pid}", daemon=False
         )
@@ -166,6 +193,7 @@ class Telemetry:
         self._thread.start()
 
     def stop(self) -> None:
+        """Ends the thread and waits for it. May be called again, and without `start`."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(JOIN_S)
@@ -190,12 +218,14 @@ class Telemetry:
         waits = self._run_queue.sample(now, self._tree.pids, self._trains)
         row["job_cpu_wait_pct"], row["workers_cpu_wait_pct"] = waits
         row["disk_read_bytes_per_s"] = self._disk_rate(now, disk_io_bytes()[0])
-        row.update(self._read_gpu(now))  # last: NVML may block for 20 ms
+        # Last: NVML may block for 20 ms.
+        row.update(self._read_gpu(now))
         row.update(self.gauges)
         return tuple(row.values())
 
     def _read_gpu(self, now: float) -> dict[str, float]:
-        if not self._sought:  # here and not in __init__: starting NVML can take a second
+        # Here and not in __init__: starting NVML can take a second.
+        if not self._sought:
             self._sought = True
             self._gpu = self._find_gpu()
         if self._gpu is None or self._nvml is None:
@@ -217,13 +247,21 @@ class Telemetry:
         return figures
 
     def _find_gpu(self) -> str | None:
+        """Returns the UUID of the job's GPU; None for the CPU, and, with a notice, where it is not listed."""
         if not self._device.startswith("cuda"):
             return None
-        amd = (self._gpu_uuid or "").startswith(AMD_PREFIX)
-        self._nvml = Amdsmi() if amd else Nvml(clock=self._clock)
+        if (self._gpu_uuid or "").startswith(AMD_PREFIX):
+            self._nvml = Amdsmi()
+            library = "amdsmi"
+            remedy = TO_HAVE_AMDS
+        else:
+            self._nvml = Nvml(clock=self._clock)
+            library = "NVML"
+            remedy = TO_HAVE_THEM
         reason = f"{self._nvml.reason} ({self._nvml.detail})"
         if self._nvml.available:
-            if (gpu := choose_gpu(self._nvml.gpus(), self._gpu_uuid)) is not None:
+            gpu = choose_gpu(self._nvml.gpus(), self._gpu_uuid)
+            if gpu is not None:
                 limit = gpu.power_limit_w
                 self.facts = {
                     "driver_version": gpu.driver,
@@ -231,8 +269,8 @@ class Telemetry:
                 }
                 return gpu.uuid
             known = self._gpu_uuid or "its UUID is not known"
-            reason = f"{'amdsmi' if amd else 'NVML'} does not list the GPU of this run ({self._device}, {known})"
-        self._notice(NO_FIGURES.format(reason, TO_HAVE_AMDS if amd else TO_HAVE_THEM))
+            reason = f"{library} does not list the GPU of this run ({self._device}, {known})"
+        self._notice(NO_FIGURES.format(reason, remedy))
         self.facts = {"sm_activity_not_available": reason}
         return None
 
@@ -252,7 +290,8 @@ class Telemetry:
                 due = next_due(due, now, self._period_s)
                 if self._stop.wait(due - now):
                     return
-        except Exception as error:  # the owner looks at `error`
+        except Exception as error:
+            # The thread has nobody to raise it to: the owner looks at `error`.
             self.error = error
 
 
@@ -262,38 +301,45 @@ def next_due(due: float, now: float, period: float) -> float:
 
 
 def choose_gpu(gpus: Sequence[GpuInfo], uuid: str | None) -> GpuInfo | None:
-    """Returns the GPU, or slice of one, that `uuid` names, with or without its prefix; the only one without a UUID: of
-    several, CUDA's and NVML's numbers can differ. None if there is none.
+    """Returns the GPU, or slice of one, that `uuid` names, with or without its prefix `GPU-` or `MIG-`.
+
+    Without a UUID it is the only GPU: of several, CUDA's and NVML's numbers can differ. None if there
+    is none.
     """
     if not uuid:
         return gpus[0] if len(gpus) == 1 else None
-    return next(
-        (
-            gpu
-            for gpu in gpus
-            if uuid.lower() in (gpu.uuid.lower(), gpu.uuid.partition("-")[2].lower())
-        ),
-        None,
-    )
+    wanted = uuid.lower()
+    for gpu in gpus:
+        whole = gpu.uuid.lower()
+        if wanted in (whole, whole.partition("-")[2]):
+            return gpu
+    return None
 
 
 def reasons_in_words(missing: Mapping[str, str]) -> str | None:
-    """Returns fields without figures (`missing`: field -> reason) in words: "PCIe, power (NVML: Not Supported)"."""
-    reasons = dict.fromkeys(missing[name] for name in GPU_FIELDS if name in missing)
-    of = {
-        reason: ", ".join(GPU_FIELDS[n] for n in GPU_FIELDS if missing.get(n) == reason)
-        for reason in reasons
-    }
-    return "; ".join(f"{names} ({reason})" for reason, names in of.items()) or None
+    """Returns the fields without figures and their reasons, such as "PCIe, power (NVML: Not Supported)".
+
+    `missing` is field -> reason. Returns None if all have figures.
+    """
+    labels: dict[str, list[str]] = {}
+    for name, label in GPU_FIELDS.items():
+        if name in missing:
+            labels.setdefault(missing[name], []).append(label)
+    return "; ".join(f"{', '.join(same)} ({reason})" for reason, same in labels.items()) or None
 
 
 class Amdsmi:
-    """A session with AMD's management library by its Python package, read as NVML is, for one thread at a time. Figures
-    that it does not have are NaN; nothing raises. No AMD GPU has tried it yet."""
+    """A session with AMD's management library by its Python package, read as NVML is.
+
+    It is for one thread at a time. Figures that it does not have are NaN; nothing raises. No AMD GPU
+    has tried it yet.
+    """
 
     def __init__(self) -> None:
-        self.reason, self.detail = "amdsmi does not start", ""
-        """Why there are no figures, in one line for people; and the library's own message."""
+        self.reason = "amdsmi does not start"
+        """Why there are no figures, in one line for people."""
+        self.detail = ""
+        """The library's own message."""
         self.lost: dict[str, str] = {}
         self.why_not: dict[str, dict[str, str]] = {}
         """GPU as named to `read` -> field -> why its last reading lacks the field."""
@@ -302,19 +348,25 @@ class Amdsmi:
             self._library = importlib.import_module("amdsmi")
             self._library.amdsmi_init()
             handles = self._library.amdsmi_get_processor_handles()
-            names = [
-                AMD_PREFIX + self._library.amdsmi_get_gpu_device_bdf(h).partition(".")[0].lower()
-                for h in handles
-            ]
-            # several of a name are partitions of one GPU: which of them is meant is not known
+            names = [self._name(handle) for handle in handles]
+            # Several of a name are partitions of one GPU: which of them is meant is not known.
+            listed = Counter(names)
             self._handles = {
-                n: h for n, h in zip(names, handles, strict=True) if Counter(names)[n] == 1
+                name: handle
+                for name, handle in zip(names, handles, strict=True)
+                if listed[name] == 1
             }
-        except Exception as error:  # whatever a library raises that is not there, or fits no driver
+        except Exception as error:
+            # Whatever a library raises that is not there, or fits no driver.
             self.detail = str(error) or type(error).__name__
         self.available = not self.detail
 
+    def _name(self, handle: Any) -> str:
+        bus_device_function = self._library.amdsmi_get_gpu_device_bdf(handle)
+        return AMD_PREFIX + bus_device_function.partition(".")[0].lower()  # type: ignore[no-any-return]
+
     def close(self) -> None:
+        """Ends the session. May be called again."""
         if self.available:
             self.available = False
             with contextlib.suppress(Exception):
@@ -339,15 +391,15 @@ class Amdsmi:
         handle = self._handles[gpu]
         for name, (function, arguments, keys, least, most) in AMD_FIELDS.items():
             try:
-                answer = getattr(self._library, function)(
-                    handle, *(attrgetter(a)(self._library) for a in arguments)
-                )
-                figures = [answer.get(key) for key in keys] if keys else [answer]
-                values[name] = next(
-                    filter(math.isfinite, (_figure(f, least, most) for f in figures)), math.nan
-                )
+                given = [attrgetter(argument)(self._library) for argument in arguments]
+                answer = getattr(self._library, function)(handle, *given)
+                # An answer is a dict, or the figure itself.
+                candidates = [answer.get(key) for key in keys] if keys else [answer]
+                figures = [_figure(candidate, least, most) for candidate in candidates]
+                values[name] = next(filter(math.isfinite, figures), math.nan)
                 reasons[name] = NO_FIGURE
-            except Exception as error:  # of any kind: each version lacks functions that another has
+            except Exception as error:
+                # Of any kind: each version lacks functions that another has.
                 reasons[name] = f"amdsmi: {error}"
         values["gpu_mem_used_bytes"] *= MIB
         with contextlib.suppress(Exception):
@@ -357,7 +409,9 @@ class Amdsmi:
                 for p in listed
                 if p["pid"] in pids
             ]
-            values["gpu_mem_job_bytes"] = sum(sizes) if sizes else math.nan
+            # None of the job's processes: NaN stays, as it may be a container that hides them.
+            if sizes:
+                values["gpu_mem_job_bytes"] = sum(sizes)
         self.why_not[gpu] = {
             name: reasons[name] for name, value in values.items() if math.isnan(value)
         }
@@ -365,4 +419,7 @@ class Amdsmi:
 
 
 def _figure(value: Any, least: float, most: float) -> float:
-    return float(value) if isinstance(value, int | float) and least <= value <= most else math.nan
+    """Returns what is a number from `least` to `most`; NaN for all else, which stands for "unknown"."""
+    if isinstance(value, int | float) and least <= value <= most:
+        return float(value)
+    return math.nan

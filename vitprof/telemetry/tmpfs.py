@@ -15,9 +15,12 @@ PREFERRED = Path("/dev/shm")
 SYSTEM = ("/proc", "/sys", "/dev", "/run/lock", "/run/credentials")
 """Mounts that belong to the system; `PREFERRED` is the one under /dev that every program may use."""
 LEAST_ROOM = 256 * 2**20
+"""At least this (bytes) stays free on a RAM disk.
+
+Workers hand over batches in shared memory, which is /dev/shm too, and die of a bus error where it is
+full."""
 LEAST_SHARE = 0.1
-"""The larger of these (bytes, share of its size) stays free on a RAM disk: workers hand over batches in shared memory,
-which is /dev/shm too, and die of a bus error where it is full."""
+"""At least this share of a RAM disk's size stays free, for the same reason."""
 
 
 @dataclass(frozen=True)
@@ -31,20 +34,27 @@ class Tmpfs:
 
 
 def find_tmpfs() -> Tmpfs | None:
-    """Returns the RAM disk to use: /dev/shm, else the one with most room; None where there is none. Changes nothing."""
+    """Returns the RAM disk to use: /dev/shm, else the one with most room; None where there is none.
+
+    Changes nothing.
+    """
     disks = filter(None, map(_look, _mounts()))
     return max(disks, key=lambda tmpfs: (tmpfs.path == PREFERRED, tmpfs.free_bytes), default=None)
 
 
 def is_in_ram(path: Path) -> bool:
+    """Returns whether `path` lies on a RAM disk."""
     real = path.resolve()
     mounts = {Path(m.mountpoint): m.fstype for m in psutil.disk_partitions(all=True)}
-    return next((mounts[p] for p in (real, *real.parents) if p in mounts), "") in FSTYPES
+    nearest = next((mounts[p] for p in (real, *real.parents) if p in mounts), "")
+    return nearest in FSTYPES
 
 
 def own_directory(tmpfs: Tmpfs) -> Path:
-    """Returns the path of this user's directory on the RAM disk, which may not exist yet. Raises `DataError` if there
-    is something else: any user may write to /dev/shm, such as a link or a directory with this name.
+    """Returns the path of this user's directory on the RAM disk, which may not exist yet.
+
+    Raises `DataError` if there is something else at that path: any user may write to /dev/shm, and a
+    link or another user's directory with this name must not be used.
     """
     path = tmpfs.path / f"vitprof-{os.getuid()}"
     try:
@@ -59,7 +69,10 @@ def own_directory(tmpfs: Tmpfs) -> Path:
 
 
 def ram_disk(needed_bytes: int) -> Tmpfs:
-    """Returns a RAM disk with room for `needed_bytes`. Raises `DataError` where there is none, or too little room."""
+    """Returns a RAM disk with room for `needed_bytes`.
+
+    Raises `DataError` where there is none, or too little room.
+    """
     tmpfs = find_tmpfs()
     if tmpfs is None:
         raise DataError(
@@ -92,11 +105,9 @@ def _look(mount: Path) -> Tmpfs | None:
     total = facts.f_blocks * facts.f_frsize
     free = facts.f_bavail * facts.f_frsize
     in_ram = psutil.virtual_memory()
-    if (
-        not total
-    ):  # ramfs, and tmpfs without a limit, report nothing: they take RAM until there is none left
+    # ramfs, and tmpfs without a limit, report nothing: they take RAM until there is none left.
+    if not total:
         total = in_ram.total
         free = in_ram.available
-    return Tmpfs(
-        mount, max(0, min(free, in_ram.available) - max(LEAST_ROOM, int(LEAST_SHARE * total)))
-    )
+    kept_free = max(LEAST_ROOM, int(LEAST_SHARE * total))
+    return Tmpfs(mount, max(0, min(free, in_ram.available) - kept_free))
