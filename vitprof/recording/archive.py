@@ -39,8 +39,9 @@ from vitprof.recording.columns import (
 from vitprof.recording.recording import Columns, Environment, Recording
 from vitprof.sets import registry
 
-FORMAT, VERSION = "vitprof recordings", 2
-"""The version rises when an older vitprof could not read what a newer one writes."""
+FORMAT = "vitprof recordings"
+VERSION = 2
+"""It rises when an older vitprof could not read what a newer one writes."""
 SUFFIX = ".vitprof"
 MANIFEST = "manifest.json"
 MAX_RUNS = 1_000
@@ -53,18 +54,33 @@ MAX_READ_BYTES = 2**18
 """The most bytes that zipfile may read at once, such as its table of contents: under 70 bytes for a file of a run."""
 COMPRESSION_LEVEL = 1
 """Of deflate: steps shrink to 0.27 of their size at level 1 as at level 6, in half of the time."""
-START, END, END_BYTES = b"PK\x03\x04", b"PK\x05\x06", 22
-"""A file begins with its first member, and ends with zip's end record without a comment."""
+START = b"PK\x03\x04"
+"""A file begins with its first member: zipfile would take one with anything in front of it."""
+END = b"PK\x05\x06"
+"""A file ends with zip's end record."""
+END_BYTES = 22
+"""Length of that record without a comment."""
 DAMAGED = (
-    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError),
-    *(RuntimeError, LookupError, ArithmeticError, ValueError),
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    OSError,
+    RuntimeError,
+    LookupError,
+    ArithmeticError,
+    ValueError,
 )
 """What zipfile raises for a file that is no zip file, for a damaged one, and for an encrypted member."""
 NOT_AN_ARCHIVE = f"it is not a file of runs that vitprof wrote (*{SUFFIX}), or it is damaged"
 EXPORT_FEWER = "export fewer at a time"
 TOO_MANY_RUNS = f"it holds more than the {MAX_RUNS:,} runs that are allowed"
-MAX_TEXT, MAX_KEY, MAX_DEPTH = 10_000, 100, 12
-"""The most characters of a text and of a key, and the deepest nesting; a verdict has its deepest values at depth 5."""
+MAX_TEXT = 10_000
+"""The most characters of a text."""
+MAX_KEY = 100
+"""The most characters of a key."""
+MAX_DEPTH = 12
+"""The deepest nesting; a verdict has its deepest values at depth 5."""
 MAX_EXACT = 2**53
 """Whole numbers up to here are exact as float64, and every database holds them."""
 MAX_TIME_S = 1e9
@@ -72,6 +88,7 @@ MAX_TIME_S = 1e9
 MAX_WHOLE = 2.0**31
 """Numbers of steps and epochs, and samples of a batch, are below that."""
 WHOLE = tuple(c.name for c in columns(StepRecord) if c.integer)
+"""Columns of steps that hold whole numbers."""
 
 
 class ArchiveError(errors.VitprofError):
@@ -97,6 +114,7 @@ def pack(recordings: Iterable[Recording]) -> bytes:
             for name, data in zip(_names(n), _members_of(recording), strict=True):
                 unpacked += len(data)
                 _write(archive, name, data)
+            # Checked with each run: what does not fit is not made first.
             allowed = (
                 f"a file may hold {MAX_RUNS:,} runs and {size(MAX_UNPACKED_BYTES)}; {EXPORT_FEWER}"
             )
@@ -115,9 +133,9 @@ def pack(recordings: Iterable[Recording]) -> bytes:
 
 
 def _write(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    archive.writestr(
-        zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED, COMPRESSION_LEVEL
-    )  # no time in it
+    # A ZipInfo of its own has no time in it: the same runs give the same bytes.
+    info = zipfile.ZipInfo(name)
+    archive.writestr(info, data, zipfile.ZIP_DEFLATED, COMPRESSION_LEVEL)
 
 
 def _names(number: int) -> tuple[str, str, str]:
@@ -125,16 +143,16 @@ def _names(number: int) -> tuple[str, str, str]:
 
 
 def _members_of(recording: Recording) -> tuple[bytes, bytes, bytes]:
-    plain = harmless(
-        codec.to_plain(dataclasses.replace(recording, steps=None, telemetry=None), Recording)
-    )
+    without_series = dataclasses.replace(recording, steps=None, telemetry=None)
+    plain = harmless(codec.to_plain(without_series, Recording))
     described = json.dumps(plain, ensure_ascii=False, separators=(",", ":")).encode()
-    long = f"run {recording.run_id} has more notes, notices and phases than a file may hold; leave it out"
-    need(len(described) <= MAX_JSON_BYTES, long)
+    too_long = f"run {recording.run_id} has more notes, notices and phases than a file may hold; leave it out"
+    need(len(described) <= MAX_JSON_BYTES, too_long)
     return described, _parquet(recording.steps or {}), _parquet(recording.telemetry or {})
 
 
 def _parquet(series: Columns) -> bytes:
+    """Returns the columns that have any value; a reader gets NaN for the others."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -146,6 +164,7 @@ def _parquet(series: Columns) -> bytes:
     }
     table = pa.table([*kept.values()], [*kept])
     out = io.BytesIO()
+    # Each byte of the floats in a stream of its own: these compress, the floats themselves hardly do.
     small = {
         "use_dictionary": False,
         "write_statistics": False,
@@ -157,7 +176,11 @@ def _parquet(series: Columns) -> bytes:
 
 
 def harmless(value: Any, depth: int = 0) -> Any:
-    """Returns plain values, texts cut short and shown safely; None for NaN, infinities and what exceeds `MAX_EXACT`."""
+    """Returns plain values, with texts cut short and without what cannot be shown.
+
+    NaN, infinities and whole numbers beyond `MAX_EXACT` become None. What is nested deeper than
+    `MAX_DEPTH` becomes its text.
+    """
     if isinstance(value, str):
         return NOT_SHOWN.sub(MARK, value[:MAX_TEXT])
     if isinstance(value, dict) and depth <= MAX_DEPTH:
@@ -166,13 +189,13 @@ def harmless(value: Any, depth: int = 0) -> Any:
         }
     if isinstance(value, list) and depth <= MAX_DEPTH:
         return [harmless(item, depth + 1) for item in value]
-    if isinstance(value, (int, float)):
-        return (
-            value
-            if abs(value) <= MAX_EXACT or (isinstance(value, float) and abs(value) < np.inf)
-            else None
-        )
-    return value if value is None else harmless(str(value))
+    if isinstance(value, float):
+        return value if abs(value) < np.inf else None
+    if isinstance(value, int):
+        return value if abs(value) <= MAX_EXACT else None
+    if value is None:
+        return None
+    return harmless(str(value))
 
 
 # reading
@@ -181,9 +204,8 @@ def harmless(value: Any, depth: int = 0) -> Any:
 def unpack(source: BinaryIO) -> list[Recording]:
     """Returns the recordings of a file, all of it checked. Raises `ArchiveError`."""
     n_bytes = source.seek(0, io.SEEK_END)
-    need(
-        n_bytes <= MAX_FILE_BYTES, f"it has {size(n_bytes)}, and {size(MAX_FILE_BYTES)} are allowed"
-    )
+    too_large = f"it has {size(n_bytes)}, and {size(MAX_FILE_BYTES)} are allowed"
+    need(n_bytes <= MAX_FILE_BYTES, too_large)
     try:
         members = _members(source, n_bytes)
         manifest = _json(members.pop(MANIFEST), MANIFEST)
@@ -195,6 +217,7 @@ def unpack(source: BinaryIO) -> list[Recording]:
         known, "it was written by another version of vitprof, in a form that this one does not know"
     )
     n = manifest.get("runs")
+    # Not isinstance: JSON's true is an int in Python.
     if type(n) is not int or not 1 <= n <= MAX_RUNS:
         raise ArchiveError(f"its {MANIFEST} is not as vitprof writes it")
     wanted = {name for number in range(1, n + 1) for name in _names(number)}
@@ -214,7 +237,10 @@ class _BoundedReader:
 
     def read(self, n: int = -1, /) -> bytes:
         need(n <= MAX_READ_BYTES, TOO_MANY_RUNS)
-        return self._source.read(n if n >= 0 else MAX_READ_BYTES)
+        if n < 0:
+            # As much as there is: zipfile reads the end record so.
+            n = MAX_READ_BYTES
+        return self._source.read(n)
 
 
 def _members(source: BinaryIO, n_bytes: int) -> dict[str, bytes]:
@@ -227,28 +253,28 @@ def _members(source: BinaryIO, n_bytes: int) -> dict[str, bytes]:
         infos = archive.infolist()
         need(len(infos) <= 1 + 3 * MAX_RUNS, TOO_MANY_RUNS)
         need(len({info.filename for info in infos}) == len(infos), NOT_AN_ARCHIVE)
-        ways = {
-            info.compress_type for info in infos
-        }  # only for these two zipfile bounds what it unpacks at once
+        # Only for these two zipfile bounds what it unpacks at once.
+        bounded = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
         need(
-            ways <= {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED},
+            {info.compress_type for info in infos} <= bounded,
             "it is packed in a way that vitprof does not write",
         )
-        left = MAX_UNPACKED_BYTES + MAX_JSON_BYTES  # the manifest comes on top
+        # The manifest comes on top.
+        remaining = MAX_UNPACKED_BYTES + MAX_JSON_BYTES
         for info in infos:
-            members[info.filename] = _member(archive, info, left)
-            left -= len(members[info.filename])
+            members[info.filename] = _member(archive, info, remaining)
+            remaining -= len(members[info.filename])
     return members
 
 
-def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> bytes:
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, remaining: int) -> bytes:
     """Returns a member's bytes. Raises `ArchiveError` as soon as they grow too large, whatever its header says."""
     allowed = MAX_JSON_BYTES if info.filename.endswith(".json") else MAX_UNPACKED_BYTES
     data = bytearray()
     with archive.open(info) as member:
         while part := member.read(MAX_READ_BYTES):
             data += part
-            too_large = len(data) > min(allowed, left)
+            too_large = len(data) > min(allowed, remaining)
             need(
                 not too_large,
                 f"{info.filename} would unpack to more than the {size(allowed)} that are allowed",
@@ -257,10 +283,10 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> bytes
 
 
 def _json(data: bytes, what: str) -> dict[str, Any]:
+    """Returns the JSON object in `data`, harmless. Raises `ArchiveError`."""
     try:
-        value: Any = json.loads(
-            data.decode(), parse_constant=int
-        )  # int("NaN") raises: RFC 8259 has none
+        # Python's reader takes NaN, which RFC 8259 does not have; int("NaN") raises.
+        value: Any = json.loads(data.decode(), parse_constant=int)
     except (ValueError, RecursionError) as error:
         raise ArchiveError(f"{what} is not JSON in UTF-8 as vitprof writes it") from error
     need(isinstance(value, dict), f"{what} is not a JSON object")
@@ -268,10 +294,12 @@ def _json(data: bytes, what: str) -> dict[str, Any]:
 
 
 def _recording(number: int, members: dict[str, bytes]) -> Recording:
+    """Returns a recording that fits its type and makes sense. Raises `ArchiveError` that names the file."""
     names = _names(number)
     values = _json(members.pop(names[0]), names[0])
     try:
-        if own := (values.get("facts") or {}).get("own_set"):
+        own = (values.get("facts") or {}).get("own_set")
+        if own:
             registry.remember(codec.from_plain(registry.OwnSet, own))
         values["config"] = _config(values.get("config"))
         found = codec.from_plain(Recording, values | {"steps": None, "telemetry": None})
@@ -289,36 +317,35 @@ def _recording(number: int, members: dict[str, bytes]) -> Recording:
     steps = _columns(members.pop(names[1]), STEP_COLUMNS, names[1])
     telemetry = _columns(members.pop(names[2]), ("seq", *TELEMETRY_COLUMNS), names[2])
     _check_steps(steps, names[1])
-    in_time = np.all(np.abs(telemetry["t_s"]) <= MAX_TIME_S) and np.all(
-        np.diff(telemetry["t_s"]) >= 0
-    )
+    t_s = telemetry["t_s"]
+    in_time = np.all(np.abs(t_s) <= MAX_TIME_S) and np.all(np.diff(t_s) >= 0)
     need(in_time, f"{names[2]}: its samples are not in the order of time")
-    numbers = np.arange(len(telemetry["t_s"]), dtype=np.float64)
+    numbers = np.arange(len(t_s), dtype=np.float64)
     return dataclasses.replace(found, steps=steps, telemetry={**telemetry, "seq": numbers})
 
 
 def _config(values: Any) -> RunConfig:
-    """Returns a config whose names are known here; it need not be runnable. Raises `ConfigError`, `ArchiveError`."""
+    """Returns a config whose names are known here, as pages look them up.
+
+    It may be one that cannot be run, since an older vitprof may have allowed more: `resolve` checks that
+    before a run. Raises `ConfigError`, `ArchiveError`.
+    """
     try:
         config = RunConfig.from_dict(values)
+        parts = {kind: getattr(config, kind) for kind in PARTS}
         if is_own_script(config):
-            own = {kind: getattr(config, kind) for kind in PARTS if kind != "storage"}
-            fits = (
-                own == {"location": None, "loader": "dataloader", "transfer": None}
-                and config.model == OWN_SCRIPT
-            )
+            storage = parts.pop("storage")
+            usual = {"location": None, "loader": "dataloader", "transfer": None}
+            fits = parts == usual and config.model == OWN_SCRIPT
             need(
-                fits and config.storage in (None, KEPT_IN_RAM) and len(config.dataset) <= MAX_NAME,
+                fits and storage in (None, KEPT_IN_RAM) and len(config.dataset) <= MAX_NAME,
                 NOT_AS_WRITTEN,
             )
             return config
+        # Looked up for the errors that they raise.
         info = catalog.dataset_info(config.dataset, config.n_images)
         _ = catalog.model_preset(config.model)
-        _ = (
-            strategy(config.strategy)
-            .combination(info, {kind: getattr(config, kind) for kind in PARTS})
-            .parts
-        )
+        _ = strategy(config.strategy).combination(info, parts).parts
     except LookupError as error:
         raise ArchiveError(f"its config names {error}, which this vitprof does not have") from error
     return config
@@ -327,26 +354,38 @@ def _config(values: Any) -> RunConfig:
 NOT_AS_WRITTEN = "config is not as vitprof writes it"
 
 
+CREATED = "%Y-%m-%dT%H:%M:%SZ"
+CREATED_LENGTH = len("2026-01-31T23:59:59Z")
+MAX_HOST = 255
+"""The most characters of a host's name (RFC 1035)."""
+MAX_ROLE = 200
+
+
 def _check(run: Recording) -> None:
+    """Raises `ArchiveError` for values that have the right type and that no run has."""
     origin = run.facts.get("imported") or {}
-    spans = [(phase.t_start_s, phase.t_end_s) for phase in run.phases]
-    times = [
-        run.t_origin_s or 0.0,
-        run.training_since_s or 0.0,
-        *(t for span in spans for t in span),
-    ]
+    times = [run.t_origin_s or 0.0, run.training_since_s or 0.0]
+    for phase in run.phases:
+        times += [phase.t_start_s, phase.t_end_s]
+    # strptime takes "1" for "01", so the length is checked, too. It raises ValueError.
+    created = len(run.created_utc) == CREATED_LENGTH and dt.datetime.strptime(
+        run.created_utc, CREATED
+    )
+    on_a_clock = all(abs(t) <= MAX_TIME_S for t in times)
+    in_time = all(phase.t_start_s <= phase.t_end_s for phase in run.phases)
+    # Facts and environment are looked up together.
+    in_both = run.facts.keys() & Environment.__annotations__.keys()
     for field, holds in {
         "run_id": 0 < run.run_id < MAX_WHOLE,
         "name": 0 < len(run.name) <= MAX_NAME,
         "status": run.status in ENDED_STATUSES,
-        "created_utc": len(run.created_utc) == 20
-        and dt.datetime.strptime(run.created_utc, "%Y-%m-%dT%H:%M:%SZ"),
-        "phases": all(abs(t) <= MAX_TIME_S for t in times)
-        and all(start <= end for start, end in spans),
-        "facts": origin and 0 < origin["run_id"] < MAX_WHOLE and 0 < len(origin["host"]) <= 255,
-        "environment": not run.facts.keys()
-        & Environment.__annotations__.keys(),  # both are looked up together
-        "role": len(run.role) <= 200,
+        "created_utc": created,
+        "phases": on_a_clock and in_time,
+        "facts": origin
+        and 0 < origin["run_id"] < MAX_WHOLE
+        and 0 < len(origin["host"]) <= MAX_HOST,
+        "environment": not in_both,
+        "role": len(run.role) <= MAX_ROLE,
     }.items():
         need(holds, f"{field} is not as vitprof writes it")
 
@@ -363,12 +402,14 @@ def _columns(data: bytes, known: tuple[str, ...], what: str) -> Columns:
         n = about.num_rows
         groups = range(about.num_row_groups)
         chunks = [about.row_group(g).column(c) for g in groups for c in range(about.num_columns)]
+        # A few bytes that unpack to gigabytes are refused before they are read.
         need(
             {chunk.compression for chunk in chunks} <= {"UNCOMPRESSED"},
             f"{what} is packed a second time",
         )
-        allowed = 8 * n * max(len(names), len(known)) <= MAX_UNPACKED_BYTES
-        need(allowed, f"{what} has more rows than the {size(MAX_UNPACKED_BYTES)} that are allowed")
+        n_bytes = 8 * n * max(len(names), len(known))
+        too_many = f"{what} has more rows than the {size(MAX_UNPACKED_BYTES)} that are allowed"
+        need(n_bytes <= MAX_UNPACKED_BYTES, too_many)
         flat = len(set(names)) == len(names) == about.num_columns
         need(
             flat and set(file.schema_arrow.types) <= {pa.float64()},
@@ -382,27 +423,27 @@ def _columns(data: bytes, known: tuple[str, ...], what: str) -> Columns:
         not any(np.isinf(values).any() for values in series.values()),
         f"{what}: a number in it is too large",
     )
-    return {name: np.full(n, np.nan) for name in known} | series
+    missing = {name: np.full(n, np.nan) for name in known}
+    return missing | series
 
 
 def _check_steps(steps: Columns, what: str) -> None:
     """Raises `ArchiveError` for steps on which the analysis cannot rely."""
     for name in WHOLE:
-        values = steps[name]  # NaN where the column is not in the file
+        # NaN where the column is not in the file: that is refused, too.
+        values = steps[name]
         whole = np.all((values >= 0) & (values < MAX_WHOLE) & (values % 1 == 0))
         need(whole, f"{what}: {name} has to be whole numbers")
     ascending = np.diff(steps["step"]) > 0
-    again = np.diff(steps["step"]) == 0  # another rank's part of the same step
-    need(
-        np.all(ascending | (again & (np.diff(steps["rank"]) > 0))),
-        f"{what}: its steps are not in order",
-    )
-    by_rank = np.argsort(
-        steps["rank"], kind="stable"
-    )  # one sort, as a sender may give each step a rank of its own
+    # A row may be another rank's part of the same step.
+    next_rank = (np.diff(steps["step"]) == 0) & (np.diff(steps["rank"]) > 0)
+    need(np.all(ascending | next_rank), f"{what}: its steps are not in order")
+    # One sort, not a look for each rank: a sender may give each step a rank of its own.
+    by_rank = np.argsort(steps["rank"], kind="stable")
     same = np.diff(steps["rank"][by_rank]) == 0
-    back = [np.diff(steps[name][by_rank]) < 0 for name in ("t_start_s", "epoch")]
-    in_time = np.all(np.isfinite(steps["t_start_s"])) and not np.any(same & (back[0] | back[1]))
+    goes_back = np.diff(steps["t_start_s"][by_rank]) < 0
+    goes_back |= np.diff(steps["epoch"][by_rank]) < 0
+    in_time = np.all(np.isfinite(steps["t_start_s"])) and not np.any(same & goes_back)
     need(in_time, f"{what}: its steps are not in the order of time")
     for name, values in steps.items():
         too_long = name.endswith("_s") and np.any(np.abs(values) > MAX_TIME_S)

@@ -1,5 +1,7 @@
-"""Values of a recording as plain ones that JSON can carry, and back: both follow from the types of its dataclasses. And
-its columns as those of Arrow, and back.
+"""Values of a recording as plain ones that JSON can carry, and back: both follow from the types of its dataclasses.
+
+pydantic is imported at the first use: the watched process, which has the records too, does not need
+it. Columns become those of Arrow here, too, and back.
 """
 
 from __future__ import annotations
@@ -62,14 +64,21 @@ class ColumnsOf:
 
 @functools.cache
 def adapter(kind: Hashable) -> TypeAdapter[list[Any]]:
-    """Returns the adapter of lists of `kind`: a dataclass inside another type takes the config from there."""
+    """Returns the adapter of lists of `kind`.
+
+    Lists, because pydantic refuses a config for a dataclass itself; one inside another type takes the
+    config from there.
+    """
     from pydantic import TypeAdapter
 
     return TypeAdapter(list[kind], config=cast(Any, CONFIG))  # type: ignore[valid-type]
 
 
 def to_plain(value: Any, kind: Any = None) -> Any:
-    """Returns a dataclass, or its part `kind`, as plain values; NaN and infinities become None."""
+    """Returns a dataclass as dicts, lists, texts and numbers; NaN and infinities become None.
+
+    `kind` is a class of `value` whose fields are wanted, if not all.
+    """
     return json.loads(adapter(cast(Hashable, kind or type(value))).dump_json([value]))[0]
 
 
@@ -80,7 +89,10 @@ def from_plain(kind: type[T], values: Any) -> T:
 
 
 def schema(kind: Any, name: str) -> dict[str, Any]:
-    """Returns the JSON Schema (draft 2020-12) of a type as `to_plain` writes it, under the name `name`."""
+    """Returns the JSON Schema (draft 2020-12) of a type as `to_plain` writes it, under the name `name`.
+
+    It allows no fields but those of this version of vitprof, unless a type keeps unknown ones.
+    """
     from pydantic import TypeAdapter
     from pydantic.json_schema import GenerateJsonSchema
 
@@ -96,11 +108,9 @@ def schema(kind: Any, name: str) -> dict[str, Any]:
 
         def nullable_schema(self, schema: Any) -> dict[str, Any]:
             inner: dict[str, Any] = self.generate_inner(schema["schema"])
-            return (
-                inner
-                if inner.get("type") == ["number", "null"]
-                else super().nullable_schema(schema)
-            )
+            if inner.get("type") == ["number", "null"]:
+                return inner
+            return super().nullable_schema(schema)
 
         def dataclass_schema(self, schema: Any) -> dict[str, Any]:
             return _inherited(schema["cls"], super().dataclass_schema(schema))
@@ -109,9 +119,10 @@ def schema(kind: Any, name: str) -> dict[str, Any]:
             return _inherited(schema["cls"], super().typed_dict_schema(schema))
 
         def field_is_required(self, field: Any, total: bool) -> bool:
-            return (
-                bool(field.get("required", total)) if field["type"] == "typed-dict-field" else True
-            )
+            # A field of a dataclass is always printed, also where it has a default.
+            if field["type"] != "typed-dict-field":
+                return True
+            return bool(field.get("required", total))
 
         def get_title_from_name(self, name: str) -> str:
             return ""
@@ -148,7 +159,9 @@ def _plain(schema: Any) -> Any:
         }
     if isinstance(schema, list):
         return [_plain(value) for value in schema]
-    return " ".join(schema.split()) if isinstance(schema, str) else schema
+    if isinstance(schema, str):
+        return " ".join(schema.split())
+    return schema
 
 
 def first_error(error: Exception) -> str:
@@ -158,7 +171,9 @@ def first_error(error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return " ".join(str(error).split())
     first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(str(part) for part in first['loc'][1:])}: {first['msg']}"
+    # The first part is the place in the list of `adapter`.
+    place = ".".join(str(part) for part in first["loc"][1:])
+    return f"{place}: {first['msg']}"
 
 
 def arrow() -> Any:
@@ -171,13 +186,17 @@ def arrow() -> Any:
 def array(
     values: NDArray[Any], mask: NDArray[np.bool_] | None = None, kind: Any = None
 ) -> pa.Array:
-    """Returns the values as an array, null where `mask` is. `pa.array` imports pandas, as `to_numpy` does: 0.4 s."""
+    """Returns the values as an array, null where `mask` is.
+
+    It is made of buffers, as `pa.array` imports pandas, and so does `to_numpy`: 0.4 s.
+    """
     pa = arrow()
-    known = None if mask is None else pa.py_buffer(np.packbits(~mask, bitorder="little"))
+    known = None
+    if mask is not None:
+        known = pa.py_buffer(np.packbits(~mask, bitorder="little"))
     kind = kind or pa.from_numpy_dtype(values.dtype)
-    return pa.Array.from_buffers(
-        kind, len(values), [known, pa.py_buffer(np.ascontiguousarray(values))]
-    )
+    numbers = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(kind, len(values), [known, numbers])
 
 
 def floats(column: pa.ChunkedArray) -> NDArray[np.float64]:
@@ -186,15 +205,17 @@ def floats(column: pa.ChunkedArray) -> NDArray[np.float64]:
     whole = column.combine_chunks()
     if not len(whole):
         return np.empty(0)
-    if whole.type.bit_width != 64:  # of another version
+    if whole.type.bit_width != 64:
+        # Another version wrote it.
         whole = whole.cast(pa.float64())
     known, values = whole.buffers()
     part = slice(whole.offset, whole.offset + len(whole))
     kind = np.float64 if pa.types.is_floating(whole.type) else np.int64
-    found: NDArray[np.float64] = np.frombuffer(values, kind)[part].astype(
-        np.float64, copy=whole.null_count > 0
-    )
+    # A buffer of Arrow's cannot be written to: what gets NaN below is copied first.
+    copied = whole.null_count > 0
+    found: NDArray[np.float64] = np.frombuffer(values, kind)[part].astype(np.float64, copy=copied)
     if pa.types.is_duration(whole.type):
+        # Durations are whole nanoseconds.
         found /= 1e9
     if whole.null_count:
         unknown = np.unpackbits(np.frombuffer(known, np.uint8), bitorder="little")[part] == 0

@@ -25,20 +25,26 @@ STARTED_BY = "started_by"
 ENDED_STATUSES: tuple[Status, ...] = ("done", "stopped", "failed", "interrupted")
 
 
-LEAST_LAG_S, LAG_FRAC = 100e-6, 0.05
-"""The host set the pace of a step if less than 100 us, or 5% of its compute, passed from its last launch to its end."""
+LEAST_LAG_S = 100e-6
+"""The host set the pace of a step if less than this passed from its last launch to the end of its work."""
+LAG_FRAC = 0.05
+"""So it did if less than this share of its compute passed."""
 
 
 class NullIsNaN:
-    """Marks a float that JSON has as null where it is NaN or infinite, for pydantic. Nothing is imported for it."""
+    """Marks a float that JSON has as null where it is NaN or infinite, for pydantic.
+
+    Nothing is imported for it: the watched process, which has the records, may lack pydantic.
+    """
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         """Returns how such a float is read and written."""
         from pydantic_core import core_schema
 
-        return core_schema.no_info_before_validator_function(
-            lambda value: math.nan if value is None else value, handler(source)
-        )
+        def read(value: Any) -> Any:
+            return math.nan if value is None else value
+
+        return core_schema.no_info_before_validator_function(read, handler(source))
 
 
 Figure = Annotated[float, NullIsNaN()]
@@ -371,7 +377,9 @@ RUN_COLUMNS: tuple[str, ...] = ("run_id", "name", "status", "created_utc")
 
 def json_number(value: float | int | None) -> float | int | None:
     """Returns `value` as JSON can carry it: NaN and infinities become None."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def summary_to_dict(summary: RunSummary) -> dict[str, float | int | None]:
@@ -380,5 +388,6 @@ def summary_to_dict(summary: RunSummary) -> dict[str, float | int | None]:
 
 
 def summary_from_dict(values: Mapping[str, Any]) -> RunSummary:
-    """Returns the inverse of `summary_to_dict`; unknown names are ignored."""
-    return RunSummary(**{n: values[n] for n in SUMMARY_COLUMNS if values.get(n) is not None})
+    """Returns the inverse of `summary_to_dict`; unknown names are ignored, missing ones stay "not available"."""
+    known = {name: values[name] for name in SUMMARY_COLUMNS if values.get(name) is not None}
+    return RunSummary(**known)
