@@ -1,4 +1,8 @@
-"""Collects the marks of a training loop's steps, and resolves those of the device without making the loop wait."""
+"""Collects the marks of a training loop's steps, and resolves those of the device without making the loop wait for it.
+
+Columns are derived from them later, many steps at once, in the thread that sends (`step_columns`). A
+probe at the end of the warm-up finds out whether the host launches slower than the device works.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,10 @@ from vitprof.recording.columns import LAG_FRAC, LEAST_LAG_S
 
 NAN = math.nan
 MAX_PENDING = 512
-"""Most steps that may wait to be resolved. CUDA lets the host run ahead by about 1,000 launches, a few dozen steps at
-most. If more pile up the loop waits for the device: that bounds memory and costs the device nothing."""
+"""Most steps that may wait to be resolved.
+
+CUDA lets the host run ahead by about 1,000 launches, a few dozen steps at most. If more pile up, the loop
+waits for the device: that bounds memory and costs the device nothing."""
 DEVICE_MARKS = ("decoded", "copy_start", "compute_start", "copy_end", "prepared", "compute_end")
 """Fields of `StepMarks`; each None where there is none."""
 
@@ -43,17 +49,15 @@ class StepRecorder:
 
     def step(self, marks: StepMarks) -> None:
         """Notes a step whose device work has been launched. The recorder keeps `marks` and changes them."""
-        if (
-            self._device.immediate
-        ):  # with a fast loader a step takes 12 us: the queue would add a tenth of that
+        # With a fast loader a step takes 12 us: the queue would add a tenth of that.
+        if self._device.immediate:
             marks.kernel_s = marks.launch_idle_s = NAN
             self._finish(marks)
             return
         reached = marks.compute_end
         if marks.loss is not not_kept or reached is None:
-            reached = (
-                self._device.mark()
-            )  # after the loss's copy was queued: then the loss is there too
+            # After the loss's copy was queued: once this mark is passed, the loss is there, too.
+            reached = self._device.mark()
         self._pending.append((reached, marks))
         self.resolve(at_most_pending=MAX_PENDING)
 
@@ -75,6 +79,7 @@ class StepRecorder:
                 self._resolve(marks, reached)
 
     def _resolve(self, marks: StepMarks, reached: Mark) -> None:
+        """Turns the device's marks of a step that it has passed into times, releases them, and emits the step."""
         passed = [getattr(marks, name) for name in DEVICE_MARKS]
         for name, mark in zip(DEVICE_MARKS, passed, strict=True):
             if mark is not None:
@@ -92,10 +97,9 @@ class StepRecorder:
             else:
                 marks.launch_idle_s = self._launches.idle_s(marks.samples, compute_s)
         self._finish(marks)
-        # a transfer that copies nothing uses one mark for all three; each is released once
-        self._device.release(
-            *{id(mark): mark for mark in [*passed, reached] if mark is not None}.values()
-        )
+        # A transfer that copies nothing uses one mark for all three; each is released once.
+        distinct = {id(mark): mark for mark in [*passed, reached] if mark is not None}
+        self._device.release(*distinct.values())
 
     def _finish(self, marks: StepMarks) -> None:
         marks.loss = marks.loss()
@@ -105,49 +109,68 @@ class StepRecorder:
 
 
 LOOKED_AT = 4
-"""Last steps of the warm-up that answer the first question; the ones before load kernels and tune them. Where the
-device has passed none of these yet, it is behind the host."""
+"""Last steps of the warm-up that answer whether the host set the pace; the ones before load kernels and tune them.
+
+Where the device has passed none of these yet, it is behind the host."""
 LEAST_WARMUP = LOOKED_AT + 1
 """Warm-up steps needed to ask: no more than a job has by default."""
 GATED_STEPS = 10
+"""Steps whose launches are queued behind a gate."""
 SETTLING_STEPS = 2
 """Steps after the gated ones that do not count either: the host is still ahead by the length of a gate."""
 LEAST_LEFT = 4 * (GATED_STEPS + SETTLING_STEPS)
 """Steps that must be left in the job to ask: three quarters of them then still count."""
 GATE_MARGIN = 2.0
-"""Length of a gate, as a multiple of the median launch time of a step; the first steps of some jobs take seconds."""
+"""Length of a gate, as a multiple of the median launch time of a step.
+
+The median, because the first steps of some jobs take seconds."""
 MOST_GATE_S = 0.5
+"""The longest gate (s)."""
 NEVER = -1
 
 
 class LaunchProbe:
-    """The probe of one job: watches the end of its warm-up. Where the host launches slower than the device works, it
-    adds steps whose launches are all queued behind a gate, so that the kernels' own time shows.
+    """The probe of one job: watches the end of its warm-up, and adds gated steps to it where the host set the pace.
+
+    Marks around a step count the time between its kernels as compute. Where Python launches kernels
+    slower than the device runs them, "compute" is mostly waiting for the next launch.
+
+    Did the device finish each step as soon as its last kernel was launched? Then the host set the pace.
+    The kernels' own time is then measured with all launches of a step queued behind a gate, a wait on the
+    device that lasts longer than launching the step does.
     """
 
     def __init__(self, device: Device, warmup_steps: int) -> None:
         self._device = device
         self.steady_from = warmup_steps
-        self.asks_at = (
-            warmup_steps if not device.immediate and warmup_steps >= LEAST_WARMUP else NEVER
-        )
+        """Number of the first step after the warm-up."""
+        can_ask = not device.immediate and warmup_steps >= LEAST_WARMUP
+        self.asks_at = warmup_steps if can_ask else NEVER
         """The step before which `ask` is to be called; `NEVER` where it is not."""
         self.gates_left = 0
         """Steps still to be launched behind a gate, each by `gate`."""
         self._first_gated = math.inf
         self._gate_s = 0.0
         self._seen: deque[tuple[float, float, float]] = deque(maxlen=LOOKED_AT)
+        """host_s, lag_s and compute_s of these steps, see `passed`."""
         self._kernels_s: list[float] = []
         self._samples = 0
+        """Samples of a gated step: its kernels' time holds for steps of as many."""
         self.kernel_s = math.nan
-        """Device time (s) of a step's kernels, at most: the median of the gated steps. NaN where there are none."""
+        """Device time (s) of a step's kernels, at most: the median of the gated steps.
+
+        NaN before them, and where the host did not set the pace."""
         self._paced: bool | None = None
+        """Whether the host set the pace; None before `ask`."""
 
     def passed(
         self, step: int, samples: int, host_s: float, lag_s: float, compute_s: float
     ) -> float:
-        """Notes a warm-up step that the device has passed; `lag_s`: from the last launch to the end of the work.
-        Returns its kernel time; NaN if it was not gated, or began before its last launch.
+        """Notes a warm-up step that the device has passed. Returns its kernel time; NaN if it was not gated.
+
+        `host_s` is what its launches took, `lag_s` the time from the last launch to the end of the
+        device's work. A gated step whose compute began before its last launch does not count: it has
+        more launches than a device queues, or waits for the device itself.
         """
         if not self._first_gated <= step < self._first_gated + GATED_STEPS:
             if step >= self.steady_from - LOOKED_AT:
@@ -161,10 +184,15 @@ class LaunchProbe:
         return compute_s
 
     def ask(self, steps_left: float) -> int:
-        """Decides, before a step counts, whether to gate steps. Returns the number added to the warm-up."""
+        """Decides, before the first step that would count, whether to gate steps.
+
+        Returns the number of steps added to the warm-up: 0 if the host did not set the pace, or if too
+        few steps are left in the job (`steps_left` below `LEAST_LEFT`).
+        """
         first = self.asks_at
         self.asks_at = NEVER
-        if not self._seen:  # the device is far behind: it works slower than the host launches
+        if not self._seen:
+            # The device is far behind: it works slower than the host launches.
             self._paced = False
             return 0
         hosts, lags, computes = (list(figures) for figures in zip(*self._seen, strict=True))
@@ -178,7 +206,13 @@ class LaunchProbe:
         return GATED_STEPS + SETTLING_STEPS
 
     def gate(self) -> Mark:
-        """Holds the device back until the next step is fully queued. Returns the mark behind the gate."""
+        """Holds the device back until the next step is fully queued.
+
+        Returns the mark behind the gate: the step's batch is ready there. The gate comes after the copy,
+        since a loop may wait for that, and compute begins after the gate. The previous step has to be
+        done first, or the device would fall behind by one gate each time. Waiting for it is fine: these
+        steps do not count.
+        """
         self.gates_left -= 1
         self._device.synchronize()
         self._device.gate(self._gate_s)
@@ -187,7 +221,10 @@ class LaunchProbe:
     def idle_s(self, samples: int, compute_s: float) -> float:
         """Returns the seconds that the device waited for launches inside a step; NaN where that is not known."""
         if not self._paced:
-            return 0.0 if self._paced is False else math.nan
-        if samples != self._samples:  # nothing was gated, or a last batch that is smaller
+            if self._paced is None:
+                return math.nan
+            return 0.0
+        # Nothing was gated, or this is a last batch that is smaller.
+        if samples != self._samples:
             return math.nan
         return max(0.0, compute_s - self.kernel_s)

@@ -1,4 +1,9 @@
-"""The columns of step records, from the marks of many steps at once: the one place with their formulas."""
+"""The columns of step records, from the marks of many steps at once: the one place with their formulas.
+
+Built-in and watched loops note marks only, each by its name; the thread that sends calls `derive`. All
+times are on the host's monotonic clock: marks of an asynchronous device are resolved before
+(`recorder.StepRecorder`). Receivers import this, too: it needs no PyTorch.
+"""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -17,12 +22,19 @@ class BatchTimes(NamedTuple):
     """Times of making one batch, in any thread or process: durations, and moments on the host's monotonic clock."""
 
     read_s: float
-    """Seconds spent reading bytes from storage, over all samples. This and the next three are NaN where unknown."""
+    """Seconds spent reading bytes from storage, summed over the samples.
+
+    This and the next three are NaN where a stage cannot be told apart."""
     decode_s: float
+    """Seconds spent decoding and cropping."""
     transform_s: float
+    """Seconds spent in transforms and augmentation."""
     collate_s: float
+    """Seconds spent putting the samples into one batch."""
     start_s: float
+    """When work on the batch began."""
     end_s: float
+    """When the batch was complete."""
     worker: float = math.nan
     """Number of the worker process that made it; NaN where none did."""
     queue_depth: float = math.nan
@@ -48,14 +60,20 @@ UNKNOWN_TIMES = BatchTimes(*[math.nan] * 8)
 
 
 def n_ready(batches: Any) -> float:
-    """Returns how many batches a DataLoader's workers have delivered and the loop, by its iterator `batches`, has not
-    taken yet, pinned or not. NaN without workers, on a PyTorch with other private names, and on macOS.
+    """Returns the number of batches that a DataLoader's workers have delivered and the loop has not taken yet.
+
+    Those that wait to be pinned count. `batches` is the DataLoader's iterator; PyTorch has no public name
+    for this number. NaN without workers, on a PyTorch version with other names, or on a system that
+    cannot count what is in a queue (macOS).
     """
     tasks = getattr(batches, "_task_info", None)
-    if tasks is None:  # no workers
+    if tasks is None:
+        # It has no workers.
         return math.nan
     try:
-        came_early = sum(len(task) > 1 for task in tasks.values())  # delivered out of order
+        # A task has its data as a second part where it was delivered out of order.
+        came_early = sum(len(task) > 1 for task in tasks.values())
+        # Without pinning the two are one queue.
         queues = {id(queue): queue for queue in (batches._data_queue, batches._worker_result_queue)}
         return float(came_early + sum(queue.qsize() for queue in queues.values()))
     except (AttributeError, NotImplementedError, OSError, TypeError):
@@ -95,7 +113,10 @@ class StepMarks:
     prepared: Any
     """From `copy_end` to here the device prepared the batch for the step; None where that is part of the step."""
     compute_start: Any
-    """Where compute begins: after the previous step, and after what prepared the batch, such as its copy."""
+    """Where compute begins, as the trainer's `step` reports it. Often it is the end of the copy.
+
+    Where a separate stream prepared the batch, the training stream passes this mark after the previous
+    step and after the copy."""
     compute_end: Any
     """None where nothing was computed."""
     loss: Any
@@ -117,17 +138,23 @@ class StepMarks:
 _MARKS = tuple(name for name in StepMarks.__slots__ if name != "made")
 _marks_of = attrgetter(*_MARKS)
 NAMES = _MARKS + BatchTimes._fields
+"""All that is noted of a step."""
 AT_ONCE = 256
+"""Steps that are gathered together."""
 
 
 def gather(steps: Iterable[StepMarks]) -> Columns:
-    """Returns the marks of these steps by column, NaN for None; a few at a time, which stay in the CPU's caches."""
+    """Returns the marks of these steps by column. What is None is NaN.
+
+    A few at a time stay in the CPU's caches from the first look to the last, which halves the cost where
+    the training has filled them since the steps were noted.
+    """
     noted = iter(steps)
     blocks = [np.empty(0)]
     while rows := [
         (*_marks_of(step), *(step.made or UNKNOWN_TIMES)) for step in islice(noted, AT_ONCE)
     ]:
-        # takes three quarters of np.array(rows)'s time; the training thread waits for the GIL meanwhile
+        # Takes three quarters of np.array(rows)'s time; the training thread waits for the GIL meanwhile.
         blocks.append(np.fromiter(chain.from_iterable(rows), np.float64, len(rows) * len(NAMES)))
     return dict(zip(NAMES, np.concatenate(blocks).reshape(-1, len(NAMES)).T, strict=True))
 
@@ -139,7 +166,10 @@ def overlap(a_start: Figures, a_end: Figures, b_start: Figures, b_end: Figures) 
 
 
 def derive(marks: Mapping[str, Figures]) -> Columns:
-    """Returns the columns of these steps, see `recording.columns.StepRecord`; what is not in `marks` is not known."""
+    """Returns the columns of these steps, as `recording.columns.StepRecord` explains them.
+
+    What `marks` does not have of `NAMES` is not known.
+    """
     t_start = marks["t_start"]
     t_got = marks["t_got"]
     before = marks["previous_end"]
@@ -148,9 +178,9 @@ def derive(marks: Mapping[str, Figures]) -> Columns:
     start = marks["compute_start"]
     copy_end = marks["copy_end"]
     exposed_s = overlap(t_start, t_got, before, start)
-    if (
-        of_others := np.nan_to_num(marks["other_wait_s"])
-    ).any():  # as if all waits came before the work
+    of_others = np.nan_to_num(marks["other_wait_s"])
+    if of_others.any():
+        # As if all waits came before the work.
         exposed_of_others = np.nan_to_num(marks["other_exposed_s"])
         t_got = t_got + of_others
         start = start + exposed_of_others
@@ -163,25 +193,28 @@ def derive(marks: Mapping[str, Figures]) -> Columns:
     decoded = marks["decoded"]
     prepared = marks["prepared"]
 
+    # A loader that decodes on the device hands over a batch that is not ready: the device waits for it.
     on_device = ~np.isnan(decoded)
-    decode_wait_s = np.where(
-        on_device, np.fmax(0.0, np.fmin(decoded, start) - np.fmax(t_got, before)), np.nan
-    )
+    waited_s = np.fmax(0.0, np.fmin(decoded, start) - np.fmax(t_got, before))
+    decode_wait_s = np.where(on_device, waited_s, np.nan)
     if on_device.any():
-        wait_s, exposed_s = (np.where(on_device, s + decode_wait_s, s) for s in (wait_s, exposed_s))
+        wait_s = np.where(on_device, wait_s + decode_wait_s, wait_s)
+        exposed_s = np.where(on_device, exposed_s + decode_wait_s, exposed_s)
         made_end = np.where(decode_wait_s > 0, np.maximum(made_end, decoded), made_end)
 
+    # What prepares the batch on the device is its work, so it is no part of the gap.
     on_device = ~np.isnan(prepared)
     began = np.fmax(copy_end, before)
     ended = np.fmin(prepared, start)
     device_prepare_s = np.where(on_device, np.fmax(0.0, ended - began), np.nan)
     if on_device.any():
-        exposed_s = np.where(
-            on_device, exposed_s - overlap(t_start, t_got, began, ended), exposed_s
-        )
+        hidden_s = overlap(t_start, t_got, began, ended)
+        exposed_s = np.where(on_device, exposed_s - hidden_s, exposed_s)
         gap_s = np.where(on_device, gap_s - device_prepare_s, gap_s)
         compute_s = np.where(on_device, compute_s + device_prepare_s, compute_s)
 
+    # A batch may be made before it is requested: the hand-over is the part inside the wait.
+    hand_over_s = t_got - np.maximum(made_end, t_start)
     derived = {
         "rank": np.zeros(len(t_start)),
         "t_start_s": t_start,
@@ -196,7 +229,7 @@ def derive(marks: Mapping[str, Figures]) -> Columns:
         "host_s": marks["t_launched"] - t_got,
         "made_start_s": marks["start_s"],
         "made_end_s": made_end,
-        "hand_over_s": np.where(made_end < t_got, t_got - np.maximum(made_end, t_start), np.nan),
+        "hand_over_s": np.where(made_end < t_got, hand_over_s, np.nan),
         "decode_wait_s": decode_wait_s,
         "device_prepare_s": device_prepare_s,
     }

@@ -1,4 +1,8 @@
-"""Times each stage of making a batch where it happens, and adds deliberate waits to a stage."""
+"""Times each stage of making a batch where it happens, and adds deliberate waits to a stage.
+
+The clock is `time.perf_counter`. On Linux it is CLOCK_MONOTONIC, and on macOS and Windows, too, it counts
+from the machine's start: a worker process's readings can be compared with the training loop's.
+"""
 
 import math
 import time
@@ -25,12 +29,15 @@ class Wait:
 
 def asked_wait(config: RunConfig, *, train: bool = True) -> Wait | None:
     """Returns the wait that `config` asks for in each training batch; None if it asks for none, or not for `train`."""
-    return Wait(*injection(config.inject)) if train and config.inject is not None else None
+    if not train or config.inject is None:
+        return None
+    return Wait(*injection(config.inject))
 
 
 def stopwatch_cost_s(n: int = 100, tries: int = 10) -> float:
-    """Returns the seconds that timing one stage of one sample takes here: two readings of the clock and a sum. Of some
-    tries the least, as other programs interrupt them.
+    """Returns the seconds that timing one stage of one sample takes here: two readings of the clock and a sum.
+
+    It is the least of some tries, as other programs interrupt them.
     """
     stopwatch = Stopwatch()
     took_s = math.inf
@@ -44,8 +51,9 @@ def stopwatch_cost_s(n: int = 100, tries: int = 10) -> float:
 
 
 class OffCpu:
-    """The time of some work, entered as a context again and again, in which its thread was off the CPU: it waited for
-    Python's lock, for a core, or for a device that makes it sleep.
+    """The time of some work in which its thread was off the CPU. It is entered as a context again and again.
+
+    Off the CPU, a thread waits for Python's lock, for a core, or for a device that makes it sleep.
     """
 
     def __init__(self) -> None:
@@ -55,7 +63,8 @@ class OffCpu:
         self._wall_s = self._cpu_s = 0.0
 
     def __enter__(self) -> None:
-        self._began, self._used = perf_counter(), thread_time()
+        self._began = perf_counter()
+        self._used = thread_time()
 
     def __exit__(self, *exc: object) -> None:
         self._cpu_s += thread_time() - self._used
@@ -64,7 +73,10 @@ class OffCpu:
     @property
     def frac(self) -> float:
         """Returns the share of the work's time; NaN where there was none."""
-        return max(0.0, 1 - self._cpu_s / self._wall_s) if self._wall_s else math.nan
+        if not self._wall_s:
+            return math.nan
+        # The two clocks are read one after the other: short work can seem to use more than its time.
+        return max(0.0, 1 - self._cpu_s / self._wall_s)
 
 
 class Stopwatch:
@@ -76,6 +88,7 @@ class Stopwatch:
         self.noted: tuple[Stage, ...] = ()
         """Stages that a Dataset times here while it makes a sample."""
         self.rest: Literal["read", "decode", ""] = ""
+        """The stage that the rest of its `__getitem__` counts as; empty if neither."""
         self._wait = wait
         self.restart()
 
@@ -96,7 +109,8 @@ class Stopwatch:
             return
         if self.rest:
             self.wait(self.rest)
-        if "read" not in self.noted:  # nor is it the rest, or the wait is already done
+        # If "read" is the rest, the wait is already done, and this one does nothing.
+        if "read" not in self.noted:
             begun = perf_counter()
             self.wait("read")
             self.read_s += perf_counter() - begun

@@ -1,9 +1,10 @@
 """What a job reports while it runs, the messages that are made of it, and their format on a pipe.
 
-A job reports many small things a second; they are collected and sent about ten times a second. Over a pipe each
-message is a frame: one byte for its kind, four for the payload's length (little endian), then the payload. That is JSON
-in UTF-8 for notes; for steps, a line with the names of their columns as a JSON list, then each column's float64
-figures. So a receiver reads the columns of another version too, and keeps those that it does not know.
+A job reports many small things a second; they are collected and sent about ten times a second. Over a
+pipe each message is a frame: one byte for its kind, four for the payload's length (little endian), then
+the payload. For notes, the payload is JSON in UTF-8. For steps, it is a line with the names of their
+columns as a JSON list, then each column's float64 figures. So a receiver reads the columns of another
+version, too, and keeps those that it does not know.
 """
 
 import json
@@ -21,7 +22,11 @@ from vitprof.recording.columns import json_number
 NOTE = b"N"
 STEPS = b"S"
 HEADER = struct.Struct("<cI")
+"""Kind and length of the payload in front of it."""
 MAX_PAYLOAD_BYTES = 64 << 20
+"""A longer payload is taken for bytes that are no frame: reading it would take the memory it claims."""
+ALIGNMENT = 8
+"""Figures begin at a multiple of this many bytes in the payload."""
 SEND_EVERY_S = 0.1
 
 
@@ -44,7 +49,10 @@ class Events(Protocol):
         """Takes facts about what the job runs on."""
 
     def gauges(self, read: Callable[[], dict[str, float]]) -> None:
-        """Takes a function, called in any thread, that reads columns of `TelemetrySample` which only the job knows."""
+        """Takes the function that reads those columns of `TelemetrySample` that only the job knows.
+
+        It is called now and then, in any thread.
+        """
 
     def stage(self, name: str, fraction: float, message: str = "") -> None:
         """Notes what the job is doing now and how far along it is, 0..1 (NaN: unknown)."""
@@ -63,7 +71,10 @@ class Events(Protocol):
 
 
 class EventBuffer:
-    """A buffer that gives a job's events to another thread without a lock: a step costs the loop one append."""
+    """A buffer that takes a job's events from the training thread and gives them to another one, without a lock.
+
+    `deque.append` and `popleft` are atomic, so a step costs the training loop one append.
+    """
 
     def __init__(self) -> None:
         self._marks: deque[StepMarks] = deque()
@@ -101,10 +112,12 @@ class EventBuffer:
 
     def drain(self) -> list[Message]:
         """Returns everything reported since the last call: steps first, then gauges, then notes in order."""
+        # As many as there are now: the training thread goes on appending.
         notes = [self._notes.popleft() for _ in range(len(self._notes))]
         messages: list[Message] = [self._columns.popleft() for _ in range(len(self._columns))]
         if self._marks:
-            messages.append(derive(gather(self._marks.popleft() for _ in range(len(self._marks)))))
+            steps = (self._marks.popleft() for _ in range(len(self._marks)))
+            messages.append(derive(gather(steps)))
         if self._gauges is not None:
             messages.append(Note("gauges", self._gauges()))
         return messages + notes
@@ -118,16 +131,19 @@ def write_message(stream: IO[bytes], message: Message) -> None:
         payload = json.dumps([message.kind, finite]).encode()
     else:
         names = json.dumps(list(message)).encode()
-        names += (
-            b" " * (-(len(names) + 1) % 8) + b"\n"
-        )  # so that the figures can be read where they are
+        # Filled up with spaces, so that the receiver reads the figures where they are.
+        missing = -(len(names) + 1) % ALIGNMENT
+        line = names.ljust(len(names) + missing) + b"\n"
         kind = STEPS
-        payload = names + b"".join(column.tobytes() for column in message.values())
+        payload = line + b"".join(column.tobytes() for column in message.values())
     stream.write(HEADER.pack(kind, len(payload)) + payload)
 
 
 def read_messages(stream: IO[bytes]) -> Iterator[Message]:
-    """Yields the messages of `stream` until it ends, or breaks off. Raises `ValueError` on bytes that are no frame."""
+    """Yields the messages of `stream` until it ends. A frame cut short by the writer's death ends it, too.
+
+    Raises `ValueError` on bytes that are not a frame.
+    """
     while len(header := stream.read(HEADER.size)) == HEADER.size:
         kind, length = HEADER.unpack(header)
         if kind not in (NOTE, STEPS) or length > MAX_PAYLOAD_BYTES:
@@ -135,7 +151,10 @@ def read_messages(stream: IO[bytes]) -> Iterator[Message]:
         payload = stream.read(length)
         if len(payload) < length:
             return
-        yield _note(payload) if kind == NOTE else _columns(payload)
+        if kind == NOTE:
+            yield _note(payload)
+        else:
+            yield _columns(payload)
 
 
 def _note(payload: bytes) -> Note:
@@ -150,6 +169,5 @@ def _columns(payload: bytes) -> Columns:
     names = json.loads(payload[:begin])
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f"no names of columns: {payload[:60]!r}")
-    return dict(
-        zip(names, np.frombuffer(payload, offset=begin).reshape(len(names), -1), strict=True)
-    )
+    figures = np.frombuffer(payload, offset=begin).reshape(len(names), -1)
+    return dict(zip(names, figures, strict=True))

@@ -1,4 +1,10 @@
-"""Devices behind one small protocol: launch work, mark a point in it, ask later when the device passed that point."""
+"""Devices behind one small protocol: launch work, mark a point in it, ask later when the device passed that point.
+
+A mark is cheap and never waits. On the CPU it is a reading of the clock. On CUDA it is an event recorded
+in the current stream, resolved once the device has passed it. On a simulated device it is the time at
+which the device will pass it. Nothing here synchronises inside a step: that would destroy the overlap
+that prefetching is for.
+"""
 
 import math
 import os
@@ -17,6 +23,7 @@ from vitprof.errors import DeviceError, one_line
 
 Clock = Callable[[], float]
 Tell = Callable[[str], None]
+"""Takes a line to show to the user."""
 Mark = Any
 """What `Device.mark` returns: a time on the CPU and on a simulated device, a `torch.cuda.Event` on CUDA."""
 
@@ -42,7 +49,11 @@ def not_kept() -> float:
 
 
 class Pinning:
-    """A source of host memory that is page-locked ("pinned") as long as the system allows it."""
+    """A source of host memory that is page-locked ("pinned") as long as the system allows it. For any thread.
+
+    A GPU copies from it without the CPU. A system may refuse it because of a limit on locked memory, or
+    for lack of RAM. A job then continues without it, and says so.
+    """
 
     def __init__(self, *, wanted: bool, tell: Tell = lambda line: None) -> None:
         """`wanted` says whether there is a GPU to copy to; `tell` receives one line at the first refusal."""
@@ -54,7 +65,9 @@ class Pinning:
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Returns an uninitialised tensor, page-locked if that is wanted and not refused."""
         allocated = self._try(lambda: torch.empty(shape, dtype=dtype, pin_memory=True))
-        return torch.empty(shape, dtype=dtype) if allocated is None else allocated
+        if allocated is None:
+            return torch.empty(shape, dtype=dtype)
+        return allocated
 
     def pinned(self, tensor: torch.Tensor) -> torch.Tensor:
         """Returns a page-locked copy of `tensor`, or `tensor` itself if that is not wanted or refused."""
@@ -101,7 +114,9 @@ class Device(Protocol):
     pinning: Pinning
     """Gives the host memory that is copied to it."""
     gauges: Callable[[], dict[str, float]] | None = None
-    """Reads columns of `TelemetrySample` from the device, in any thread; None where NVML or another source has them."""
+    """Reads columns of `TelemetrySample` from the device, in any thread.
+
+    None where NVML or another source has them."""
 
     def mark(self) -> Mark:
         """Returns a point after all work launched so far."""
@@ -123,15 +138,20 @@ class Device(Protocol):
         return
 
     def upload(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
-        """Returns `tensor` on the device; a blocking copy begins after all work launched so far."""
+        """Returns `tensor` on the device.
+
+        A blocking copy begins after all work launched so far, and returns when it is done.
+        """
 
     def stream(self) -> Stream | None:
         """Returns a new stream; None where nothing can overlap."""
         return None
 
     def keep(self, value: torch.Tensor, step: int) -> Callable[[], float]:
-        """Starts to copy a step's loss to the host. Returns a function that gives it, once a later mark is reached;
-        `not_kept` where it is not worth the time.
+        """Starts to copy a step's loss to the host.
+
+        Returns a function that gives it, once a later mark is reached; `not_kept` where the copy is not
+        worth the time.
         """
 
     def synchronize(self) -> None:
@@ -142,7 +162,10 @@ class Device(Protocol):
         return math.nan
 
     def peak_memory(self) -> dict[str, float]:
-        """Returns the peaks of PyTorch's allocator on the device in bytes, named as in `RunSummary`; {} without one."""
+        """Returns the peaks of PyTorch's allocator on the device since the job began.
+
+        They are in bytes, named as in `RunSummary`; {} if it has no allocator there.
+        """
         return {}
 
     def environment(self) -> dict[str, Any]:
@@ -188,12 +211,13 @@ class CpuDevice(HostMemoryDevice):
         return
 
     def environment(self) -> dict[str, Any]:
+        """Returns the processor's name."""
         try:
             with open("/proc/cpuinfo", encoding="utf-8") as lines:
-                name = next(
-                    line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
-                )
+                line = next(line for line in lines if line.startswith("model name"))
+            name = line.split(":", 1)[1].strip()
         except (OSError, StopIteration):
+            # Not Linux, or a processor, such as ARM's, that Linux does not name.
             name = platform.processor() or platform.machine()
         return {"device_name": name}
 
@@ -209,7 +233,8 @@ class UntimedDevice(CpuDevice):
         self.torch_device = where
 
     def keep(self, value: torch.Tensor, step: int) -> Callable[[], float]:
-        return not_kept  # reading it would make the script wait for the device
+        # Reading it would make the script wait for the device.
+        return not_kept
 
     def synchronize(self) -> None:
         torch.accelerator.synchronize(self.torch_device)
@@ -221,24 +246,30 @@ class UntimedDevice(CpuDevice):
 def open_device(
     name: str, clock: Clock, tell: Tell = lambda line: None, *, in_use: bool = False
 ) -> Device:
-    """Returns the device called `name`: "auto", "cpu", "cuda:N" or "simulated:...". `in_use`: a script trains on it
-    already. Raises `DeviceError` if it does not work, `ConfigError` for an unknown simulated device.
+    """Returns the device called `name`: "auto", "cpu", "cuda:N" or "simulated:...".
+
+    `tell` receives a line where "auto" falls back to the CPU, and where pinned memory is refused.
+    `in_use`: a script trains on it already, and chooses the current device. Raises `DeviceError` if the
+    device does not exist or does not work, and `ConfigError` for an unknown simulated device.
     """
     from vitprof.measure.devices import cuda, events, simulated
 
     if is_simulated(name):
         return simulated.SimulatedDevice(name, accelerator(name), clock)
     if in_use and torch.device(name).type not in ("cpu", "cuda"):
-        return events.open_by_events(torch.device(name), clock) or UntimedDevice(
-            torch.device(name), clock
-        )
-    if name == "auto":
-        if cuda.cuda_here():
-            try:
-                return cuda.CudaDevice("cuda:0", clock, tell)
-            except DeviceError as error:
-                tell(f"the job runs on the CPU: {error}")
-        elif (finding := cuda.why_no_cuda()) is not None:
-            tell(f"the job runs on the CPU: {finding.line}")
+        where = torch.device(name)
+        return events.open_by_events(where, clock) or UntimedDevice(where, clock)
+    if name == "cpu":
         return CpuDevice(clock)
-    return CpuDevice(clock) if name == "cpu" else cuda.CudaDevice(name, clock, tell, in_use=in_use)
+    if name != "auto":
+        return cuda.CudaDevice(name, clock, tell, in_use=in_use)
+    if cuda.cuda_here():
+        try:
+            return cuda.CudaDevice("cuda:0", clock, tell)
+        except DeviceError as error:
+            tell(f"the job runs on the CPU: {error}")
+    else:
+        finding = cuda.why_no_cuda()
+        if finding is not None:
+            tell(f"the job runs on the CPU: {finding.line}")
+    return CpuDevice(clock)

@@ -18,8 +18,10 @@ EACH_LOSS_UNTIL = 64
 LOSS_EVERY_S = 0.02
 """After that, a loss is copied about as often (s): to launch the copy takes 5 us, and a step may take 200."""
 RE_ANCHOR_S = 1.0
-"""Age of the anchor from which on it is replaced. CUDA gives times between events as float32 milliseconds: exact to
-0.06 us over 1 s, but only to 0.25 ms over an hour."""
+"""Age of the anchor from which on it is replaced.
+
+CUDA gives times between events as float32 milliseconds: exact to 0.06 us over 1 s, but only to 0.25 ms
+over an hour."""
 IDLE_CHECK_S = 0.05
 """How often (s) a mark is asked for that the device runs at once, as it has nothing else to do."""
 AT_ONCE_S = 20e-6
@@ -33,11 +35,13 @@ CHECKED_S = 5e-3
 class HostClock:
     """A map from times on a device's clock to the host's monotonic clock, both in seconds, over a long run.
 
-    The two drift apart; 100 us a second are allowed for. An event cannot have happened before the host recorded it, nor
-    after the host saw that it had: where a mapped time breaks one of these bounds, the offset moves by as much as is
-    needed. (Cristian's clock synchronisation, 1989.) The lower bound is tight where a device is starved: it runs an
-    event the moment it is recorded. The upper one is not, as events are looked at later, and a clock that is ahead
-    would turn waits for data into work: so some marks are set while the stream is known to be idle, and happen at once.
+    The two drift apart; 100 us a second are allowed for. An event cannot have happened before the host
+    recorded it, nor after the host saw that it had: where a mapped time breaks one of these bounds, the
+    offset moves by as much as is needed. (Cristian's clock synchronisation, 1989.)
+
+    The lower bound is tight where a device is starved: it runs an event the moment it is recorded. The
+    upper one is not, as events are looked at later, and a clock that is ahead would turn waits for data
+    into work. So some marks are set while the stream is known to be idle, and happen at once.
     """
 
     def __init__(self, began_s: float) -> None:
@@ -79,9 +83,12 @@ class EventDevice(Device):
         self._checked_s = -math.inf
         self._work: Any = None
         self._next_anchor: tuple[Any, float] | None = None
-        """The next anchor and its time on the device's clock: no waiting, and rounding does not grow."""
+        """The mark that becomes the anchor, with its time on the device's clock.
+
+        So nothing waits for a new anchor, and rounding does not grow with the run."""
         self._anchor, host_s = self._find_anchor()
-        self._anchor_s = 0.0  # on the device's clock, which begins with the first anchor
+        self._anchor_s = 0.0
+        """Time of the anchor on the device's clock, which begins with the first one."""
         self._host = HostClock(host_s)
 
     def new_event(self) -> Any:
@@ -139,14 +146,13 @@ class EventDevice(Device):
     def seconds(self, mark: Any) -> float:
         since = float(self._anchor.elapsed_time(mark)) / 1e3
         if since > 2 * RE_ANCHOR_S and self._next_anchor is not None:
-            # its step has released it
-            (self._anchor, self._anchor_s) = self._next_anchor
+            # Its step has released it.
+            self._anchor, self._anchor_s = self._next_anchor
             self._next_anchor = None
             since = float(self._anchor.elapsed_time(mark)) / 1e3
         device_s = self._anchor_s + since
-        if (
-            since > RE_ANCHOR_S and self._next_anchor is None
-        ):  # not now: a mark of another stream may be older
+        # It does not become the anchor now: a mark of another stream may be older.
+        if since > RE_ANCHOR_S and self._next_anchor is None:
             self._next_anchor = mark, device_s
         return self._host.to_host(device_s, mark.recorded_s, min(mark.by_s, self._clock()))
 
@@ -159,12 +165,12 @@ class EventDevice(Device):
 
     def keep(self, value: torch.Tensor, step: int) -> Callable[[], float]:
         before, before_s = self._loss_at
-        if (
-            step & (self._loss_every - 1) and step != before
-        ) or self.pinning.refusal:  # else the copy would block
+        # A copy to memory that is not pinned would block.
+        if (step & (self._loss_every - 1) and step != before) or self.pinning.refusal:
             return not_kept
         now = self._clock()
-        if step >= EACH_LOSS_UNTIL and step > before:  # a step may have several losses
+        # A step may have several losses: the first one decides.
+        if step >= EACH_LOSS_UNTIL and step > before:
             step_s = max((now - before_s) / (step - before), 1e-6)
             self._loss_every = 1 << max(0, math.ceil(math.log2(LOSS_EVERY_S / step_s)))
         self._loss_at = step, now
@@ -202,17 +208,19 @@ def open_by_events(where: torch.device, clock: Clock) -> EventDevice | None:
         return None
     try:
         device = EventDevice(where, clock)
-        agrees = any(
-            _agrees(device) for _ in range(3)
-        )  # on a busy machine the host may be held up between the two
-    except Exception:  # whatever a backend raises that has no events, or none with times
+        # Three tries: on a busy machine the host may be held up between the two events.
+        agrees = any(_agrees(device) for _ in range(3))
+    except Exception:
+        # Whatever a backend raises that has no events, or none with times.
         return None
-    return (
-        device if agrees and not device.pinning.refusal else None
-    )  # without it, to keep a loss would wait
+    # Without pinned memory, to keep a loss would wait.
+    if not agrees or device.pinning.refusal:
+        return None
+    return device
 
 
 def _agrees(device: EventDevice) -> bool:
+    """Returns whether the time between two events is the host's, to a tenth."""
     first = device.mark()
     time.sleep(CHECKED_S)
     last = device.mark()

@@ -1,4 +1,10 @@
-"""A simulated accelerator: it takes the time of a real one, and computes nothing."""
+"""A simulated accelerator: it takes the time of a real one, and computes nothing.
+
+Work is queued and done in order, as in CUDA. Because a step's time is known when it is launched, the
+device needs no thread: the end of everything launched so far is arithmetic, a mark is the time when the
+work before it will be done, and it is reached when the clock passes that time. So it uses no CPU and
+holds no lock while it "computes", and its busy spans are known exactly.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +21,10 @@ from vitprof.config.accelerators import COUNTER_WINDOW_S, Accelerator
 from vitprof.measure.devices import Clock, HostMemoryDevice
 
 SPIN_S = 200e-6
-"""The wait for a blocking copy sleeps until this long before its end, then spins, as CUDA's own does: a sleep ends 60
-us late at best, milliseconds late on a busy machine, and copies of a batch take some 10 us."""
+"""The wait for a blocking copy sleeps until this long before its end, then spins, as CUDA's own does.
+
+A sleep ends 60 us late at best, milliseconds late on a busy machine, and copies of a batch take some
+10 us."""
 FORWARD_SHARE = 1 / 3
 """Share of the forward pass in a training step: the backward pass takes twice as long (Kaplan et al. 2020, 2.1)."""
 
@@ -27,6 +35,7 @@ class SimulatedStream:
     def __init__(self, device: SimulatedDevice) -> None:
         self._device = device
         self.free_s = -math.inf
+        """When all work in it will be done, on the host's clock."""
 
     @contextmanager
     def use(self) -> Iterator[None]:
@@ -68,7 +77,11 @@ class SimulatedDevice(HostMemoryDevice):
         self.gauges = lambda: {"gpu_util_pct": self.utilisation_pct()}
 
     def launch(self, samples: int, *, train: bool = True) -> float:
-        """Queues a step on `samples` samples. Returns the mark of its beginning. Waits while the queue is full."""
+        """Queues a step on `samples` samples; waits while the launch queue is full.
+
+        Returns the mark where it begins. That mark is exact; one made before the launch may be a little
+        early. A step without `train` is a forward pass.
+        """
         queued = self._queued
         while queued and queued[0] <= self._clock():
             queued.popleft()
@@ -93,7 +106,8 @@ class SimulatedDevice(HostMemoryDevice):
         self.current.free_s = self._queued[-1] = max(self.current.free_s, until)
 
     def _note_busy(self, start: float, end: float) -> None:
-        if self._busy:  # work that overlaps earlier work: only the rest of it is new
+        if self._busy:
+            # Of work that overlaps earlier work, only the rest is new.
             start = max(start, self._busy[-1][1])
         if start < end:
             self._busy.append((start, end))
@@ -111,17 +125,19 @@ class SimulatedDevice(HostMemoryDevice):
         return self._clock() >= mark
 
     def wait(self, mark: float) -> None:
-        while (left := mark - self._clock()) > 0:
-            self._sleep(left)
+        while (remaining_s := mark - self._clock()) > 0:
+            self._sleep(remaining_s)
 
     def upload(self, tensor: Tensor, *, non_blocking: bool = False) -> Tensor:
         took = self.accelerator.copy_s(tensor.nbytes, pinned=non_blocking)
         self.current.free_s = self._copies_done_s = max(self.mark(), self._copies_done_s) + took
         if not non_blocking:
-            if (left := self._copies_done_s - self._clock()) > SPIN_S:
-                self._sleep(left - SPIN_S)
+            remaining_s = self._copies_done_s - self._clock()
+            if remaining_s > SPIN_S:
+                self._sleep(remaining_s - SPIN_S)
             while self._clock() < self._copies_done_s:
-                self._sleep(0)  # lets other threads have Python's lock
+                # Lets other threads have Python's lock.
+                self._sleep(0)
         return tensor
 
     def stream(self) -> SimulatedStream:
