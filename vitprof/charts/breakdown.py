@@ -1,7 +1,11 @@
-"""Charts of where time went, as bars: the device's by cause, loading by stage, a sample's by transform, headroom."""
+"""Charts of where time went, as bars: the device's by cause, a batch's loading by stage, a sample's by transform.
+
+The waterfall shows what each stage of loading adds to a step (headroom).
+"""
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import plotly.graph_objects as go
@@ -18,52 +22,59 @@ NARROW_FRAC = 0.05
 
 
 def device_time(gaps: Gaps, intervals: Mapping[str, Interval] | None = None) -> go.Figure:
-    """Returns where the device's time went, as one bar of 100%: compute (kernels and launch bubbles, where these are
-    known) and the causes of its idle time; `intervals` are those of `idle_interval`.
+    """Returns where the device's time went, as one bar of 100%: compute, and the causes of its idle time.
+
+    If launch bubbles are known and there are any, compute is divided into kernels and bubbles.
+    `intervals` (`analysis.timing.gaps.idle_interval`) adds 95% intervals to the hover texts.
     """
     shares = dict(zip(("compute", *IDLE_CAUSES), gaps.shares().values(), strict=True))
     bubbles = gaps.launch_idle_frac
     if bubbles > 0:
-        shares = {
-            "compute": max(shares.pop("compute") - bubbles, 0.0),
-            "launch_idle": bubbles,
-        } | shares
+        kernels = max(shares.pop("compute") - bubbles, 0.0)
+        shares = {"compute": kernels, "launch_idle": bubbles} | shares
     pieces = []
     for name, share in shares.items():
         words, colour = style.DEVICE_TIME[name]
         hover = f"idle, cause: {words}"
         if name == "compute":
-            words = hover = "kernels" if bubbles > 0 else words
+            if bubbles > 0:
+                words = "kernels"
+            hover = words
         elif name == "launch_idle":
             hover = f"{words}: the device waited for the next launch inside a step"
         spread = _spread((intervals or {}).get(name), 100, "%")
         text = f"{hover}<br>{formats.percent(share)}{spread} of {formats.seconds(gaps.span_s)}"
         pieces.append((words, colour, share * 100, formats.percent(share), text))
-    apart = (
-        f"; {formats.seconds(gaps.evaluation_ns / 1e9)} of evaluation not counted"
-        if gaps.evaluation_ns
-        else ""
-    )
-    return _one_bar("device", pieces, f"share of the device's time (%){apart}")
+    title = "share of the device's time (%)"
+    if gaps.evaluation_ns:
+        title += f"; {formats.seconds(gaps.evaluation_ns / 1e9)} of evaluation not counted"
+    return _one_bar("device", pieces, title)
 
 
 def loading_bar(loading: Loading) -> go.Figure:
+    """Returns where the time of loading a batch goes, in milliseconds, as one bar of the stages that are known."""
     pieces = []
     for stage in loading.stages:
+        # NaN where a stage is not known
         if stage.frac >= 0:
             share = formats.percent(stage.frac)
             colour = style.LOADING_COLOURS[stage.name]
             took = f"{formats.seconds(stage.ms.value / 1e3)} a batch{_spread(stage.ms, 1, ' ms')}"
-            pieces.append(
-                (stage.words, colour, stage.ms.value, share, f"{stage.words}<br>{took}, {share}")
-            )
+            hover = f"{stage.words}<br>{took}, {share}"
+            pieces.append((stage.words, colour, stage.ms.value, share, hover))
     return _one_bar("batch", pieces, f"mean time to load a batch (ms), n = {loading.n:,}")
 
 
 def _one_bar(
     name: str, pieces: Sequence[tuple[str, str, float, str, str]], x_title: str
 ) -> go.Figure:
-    pieces = [piece for piece in pieces if piece[2] > 0 and piece[3] != formats.percent(0)]
+    """Returns one stacked bar of (name, colour, length, share in words, hover text), without those of about 0."""
+    nothing = formats.percent(0)
+    pieces = [
+        (words, colour, length, share, text)
+        for words, colour, length, share, text in pieces
+        if length > 0 and share != nothing
+    ]
     whole = sum(length for _, _, length, _, _ in pieces)
     bars = [
         go.Bar(
@@ -93,6 +104,7 @@ def _one_bar(
 
 
 def _spread(interval: Interval | None, scale: float, unit: str) -> str:
+    """Returns both ends of an interval in parentheses, rounded alike; "" if it is not known."""
     if interval is None or not math.isfinite(interval.low):
         return ""
     return f" ({interval.low * scale:.3g} to {interval.high * scale:.3g}{unit})"
@@ -100,11 +112,14 @@ def _spread(interval: Interval | None, scale: float, unit: str) -> str:
 
 NAME_SHOWN = 22
 """Characters of a name beside its bar, so that bars have room on a narrow screen; the hover text has the whole name."""
-ROW_PX, AROUND_PX = 28, 76
-"""Height of a bar, and of what is above and below all bars."""
+ROW_PX = 28
+"""Height of a bar."""
+AROUND_PX = 76
+"""Height of what is above and below all bars."""
 
 
 def transform_bars(transforms: Sequence[TransformTime]) -> go.Figure:
+    """Returns one bar for each transform, in the order of the Compose, labelled with its share of their time."""
     names = [style.plain(t.name) for t in transforms]
     hovers = [
         f"{name}<br>{formats.seconds(t.s_per_sample)} a sample, {formats.percent(t.frac)}, n = {t.calls:,}"
@@ -113,57 +128,65 @@ def transform_bars(transforms: Sequence[TransformTime]) -> go.Figure:
     lengths = [t.s_per_sample * 1e3 for t in transforms]
     shares = [formats.percent(t.frac) for t in transforms]
     bars = style.labelled_bars(names, lengths, shares, style.LOADING_COLOURS["transform"], hovers)
-    shown = [
-        style.plain(t.name if len(t.name) <= NAME_SHOWN else t.name[: NAME_SHOWN - 1] + "…")
-        for t in transforms
-    ]
+    shown = [style.plain(_cut(t.name)) for t in transforms]
+    named = style.categories(autorange="reversed", automargin=True, showgrid=False)
+    # Where nothing took time, an axis from 0 to 0 would be one that Plotly chooses.
+    longest = max(lengths, default=0) * 1.05 or 1
     return go.Figure(bars).update_layout(
         margin={"l": 8, "r": 40, "t": 8, "b": 44},
         showlegend=False,
         height=AROUND_PX + ROW_PX * len(names),
         xaxis=style.axis(
             "mean time for each sample (ms)",
-            range=[0, max(lengths, default=0) * 1.05 or 1],
+            range=[0, longest],
             fixedrange=True,
         ),
-        yaxis=style.axis(
-            "transform", **style.categories(autorange="reversed", automargin=True, showgrid=False)
-        )
-        | {"tickvals": names, "ticktext": shown},
+        yaxis=style.axis("transform", **named) | {"tickvals": names, "ticktext": shown},
     )
+
+
+def _cut(name: str) -> str:
+    if len(name) <= NAME_SHOWN:
+        return name
+    return f"{name[: NAME_SHOWN - 1]}…"
 
 
 STAGE_COLOURS = {"transfer": style.H2D, "preparation": style.DATA_WAIT, "storage": style.MEMORY}
+"""Last stage of a part of the headroom -> its colour."""
 JOBS = {"C": "the job (C)", "D": "the job, cold (D)"}
+"""Role of an anchor that is the job itself -> its words."""
 
 
 def waterfall(headroom: Headroom, batch_size: int) -> go.Figure:
-    """Returns bars in ms a step: anchor A, each stage (grey if it may be nothing), and the slowest anchor."""
+    """Returns bars in milliseconds a step: anchor A, what each stage adds, and the slowest anchor.
+
+    Stages are transfer, preparation and storage. Error bars are 95% intervals. A stage that cannot be
+    told from nothing is grey and says so. Without an anchor that was measured, the chart is empty.
+    """
     known = [a for a in headroom.anchors if a.n_runs]
-    # label, start, cost, colour
-    bars: list[tuple[str, float, Anchor | StageCost, str]] = []
-    if known:
-        label = "data free (A)" if known[0].role == "A" else f"anchor {known[0].role}"
-        bars.append((label, 0.0, known[0], style.COMPUTE))
-        for stage, before in zip(headroom.parts, known, strict=False):
-            colour = (
-                STAGE_COLOURS.get(stage.name.rpartition(" and ")[2])
-                if stage.distinguishable
-                else None
-            )
-            bars.append((stage.name, before.s_per_sample, stage, colour or style.NEUTRAL))
-        if len(known) > 1:
-            label = JOBS.get(known[-1].role, f"{ANCHOR_WORDS[known[-1].role]} ({known[-1].role})")
-            bars.append((label, 0.0, known[-1], style.RUN_COLOURS[0]))
-    labels, starts, costs, colours = zip(*bars, strict=True) if bars else ((),) * 4
-    texts, hovers = (
-        zip(*(_in_words(cost, batch_size) for cost in costs), strict=True) if bars else ((),) * 2
+    title = "time of a step (ms)"
+    if headroom.simulated:
+        title += ", simulated device"
+    empty = go.Figure().update_layout(
+        margin=style.MARGIN,
+        showlegend=False,
+        xaxis={"type": "category"},
+        yaxis=style.axis(title, rangemode="tozero"),
     )
+    if not known:
+        return empty
+    bars = _waterfall_bars(headroom, known)
+    labels = [bar.label for bar in bars]
+    colours = [bar.colour for bar in bars]
+    in_words = [_in_words(bar.cost, batch_size) for bar in bars]
+    texts = [text for text, _ in in_words]
+    hovers = [hover for _, hover in in_words]
+    # Seconds of a sample to milliseconds of a step.
     scale = batch_size * 1e3
-    heights, lows, highs = (
-        [getattr(c, n) * scale for c in costs] for n in ("s_per_sample", "low", "high")
-    )
-    bases = [start * scale for start in starts]
+    heights = [bar.cost.s_per_sample * scale for bar in bars]
+    lows = [bar.cost.low * scale for bar in bars]
+    highs = [bar.cost.high * scale for bar in bars]
+    bases = [bar.start_s * scale for bar in bars]
     # Above the error bars, which would cross a bar's own text.
     tops = [
         base + np.fmax(height, high)
@@ -181,17 +204,42 @@ def waterfall(headroom: Headroom, batch_size: int) -> go.Figure:
     words = go.Scatter(
         x=labels, y=tops, text=texts, mode="text", textposition="top center", hoverinfo="skip"
     )
-    title = "time of a step (ms)" + (", simulated device" if headroom.simulated else "")
-    return go.Figure([bar, words] if known else []).update_layout(
-        margin=style.MARGIN,
-        showlegend=False,
-        xaxis={"type": "category"},
-        yaxis=style.axis(title, rangemode="tozero"),
-    )
+    return empty.add_traces([bar, words])
+
+
+@dataclass(frozen=True)
+class _Bar:
+    """A bar of the waterfall."""
+
+    label: str
+    start_s: float
+    """Where it begins, in seconds of a sample."""
+    cost: Anchor | StageCost
+    colour: str
+
+
+def _waterfall_bars(headroom: Headroom, known: Sequence[Anchor]) -> list[_Bar]:
+    first = known[0]
+    label = "data free (A)" if first.role == "A" else f"anchor {first.role}"
+    bars = [_Bar(label, 0.0, first, style.COMPUTE)]
+    for stage, before in zip(headroom.parts, known, strict=False):
+        colour = style.NEUTRAL
+        if stage.distinguishable:
+            # A part of two stages, where the anchor between them is missing, has the last one's colour.
+            colour = STAGE_COLOURS.get(stage.name.rpartition(" and ")[2], style.NEUTRAL)
+        bars.append(_Bar(stage.name, before.s_per_sample, stage, colour))
+    if len(known) > 1:
+        last = known[-1]
+        label = JOBS.get(last.role, f"{ANCHOR_WORDS[last.role]} ({last.role})")
+        bars.append(_Bar(label, 0.0, last, style.RUN_COLOURS[0]))
+    return bars
 
 
 def _in_words(cost: Anchor | StageCost, batch: int) -> tuple[str, str]:
-    step, low, high = (formats.seconds(v * batch) for v in (cost.s_per_sample, cost.low, cost.high))
+    """Returns the text above a bar, and its hover text."""
+    step = formats.seconds(cost.s_per_sample * batch)
+    low = formats.seconds(cost.low * batch)
+    high = formats.seconds(cost.high * batch)
     spread = f"{step} a step ({low} to {high})"
     if isinstance(cost, Anchor):
         speed = formats.number(1 / cost.s_per_sample, "samples/s")

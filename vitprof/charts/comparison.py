@@ -1,4 +1,7 @@
-"""Charts of ended runs: lines, bars, distributions, idle strips. A run has the same colour in each, by its place."""
+"""Charts of ended runs side by side: lines, bars, distributions, and idle time as colours.
+
+A run has the same colour in each, by its place among the runs.
+"""
 
 import textwrap
 from collections.abc import Sequence
@@ -21,6 +24,7 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 def run_line(place: int, **more: Any) -> dict[str, Any]:
+    """Returns the line style of the run at this place: eight colours, then the same again with other dashes."""
     turn, colour = divmod(place, len(style.RUN_COLOURS))
     return {
         "color": style.RUN_COLOURS[colour],
@@ -31,9 +35,9 @@ def run_line(place: int, **more: Any) -> dict[str, Any]:
 
 
 def on_axis(name: str) -> str:
-    return "<br>".join(
-        style.plain(line) for line in textwrap.wrap(name, AXIS_CHARS, max_lines=3, placeholder="…")
-    )
+    """Returns a run's name beside its bar, in short lines: on a phone the bar needs the room."""
+    lines = textwrap.wrap(name, AXIS_CHARS, max_lines=3, placeholder="…")
+    return "<br>".join(style.plain(line) for line in lines)
 
 
 def overlay(
@@ -44,6 +48,7 @@ def overlay(
     hover: str = "%{y:.4~g}",
     **more: Any,
 ) -> go.Figure:
+    """Returns one line for each run: (name, x, y). `hover` is Plotly's template for a point."""
     lines = [
         go.Scatter(
             x=x,
@@ -97,8 +102,11 @@ def idle_strips(
     since: str = "training began",
     origin_s: float = 0.0,
 ) -> go.Figure:
-    """Returns the idle share (runs, m) over time as one row of colours for each run: green is busy, red is idle, blank
-    (NaN) is evaluation or after the end. `edges_s` (m + 1,) and `origin_s`, where x begins, are on one clock.
+    """Returns the idle share over time as one row of colours for each run: green is busy, red is idle.
+
+    `idle` is (runs, m) (`analysis.timing.utilisation.idle_bins`); blank (NaN) is evaluation, or after the
+    run's end. `edges_s` is (m + 1,) and `origin_s`, where the x axis begins, is on the same clock. The
+    cost does not depend on the length of the run.
     """
     heat = go.Heatmap(
         x=((edges_s[:-1] + edges_s[1:]) / 2 - origin_s).astype(np.float32),
@@ -120,20 +128,24 @@ def idle_strips(
 
 
 FLOOR_MS = 1e-3
-"""A logarithmic axis has no 0: waits below a microsecond, ten readings of Python's clock, are drawn at one."""
+"""A logarithmic axis has no place for 0, so waits below a microsecond are drawn at one.
+
+Python's clock takes 50 to 100 ns to read, so shorter waits would mean little."""
 MARKS = (("half of the steps", 0.5, "circle"), ("95% of the steps", 0.95, "diamond"))
 """What is marked on each curve: (in words, share, symbol)."""
 
 
 def ecdf(runs: Sequence[tuple[str, Distribution]]) -> go.Figure:
+    """Returns a step curve for each run, of values in seconds, with its median and 95th percentile marked."""
     figure = go.Figure()
     for place, (name, waits) in enumerate(runs):
         if not waits.n:
             continue
         shown = style.plain(name)
         ms = np.maximum(waits.values * 1e3, FLOOR_MS)
+        # The curve begins at the bottom, at its first value. float32 halves what is sent.
         figure.add_scatter(
-            x=np.concatenate([ms[:1], ms]).astype(np.float32),  # the curve begins at the bottom
+            x=np.concatenate([ms[:1], ms]).astype(np.float32),
             y=np.concatenate([[0.0], waits.share * 100]).astype(np.float32),
             name=shown,
             legendgroup=str(place),
@@ -161,7 +173,8 @@ def ecdf(runs: Sequence[tuple[str, Distribution]]) -> go.Figure:
             **style.hover_texts(hovers),
         )
     if figure.data:
-        for words, _, symbol in MARKS:  # what the symbols mean, without a run's colour
+        # What the symbols mean, in the legend, without a run's colour.
+        for words, _, symbol in MARKS:
             mark = {"color": style.NEUTRAL, "size": 10, "symbol": symbol}
             figure.add_scatter(
                 x=[None], y=[None], name=words, mode="markers", marker=mark, hoverinfo="skip"

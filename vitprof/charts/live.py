@@ -1,4 +1,8 @@
-"""Charts of a run, live or ended: the points of a span, group by group, so that a refresh sends new groups only."""
+"""Charts of a running job: the points of a span of it, group by group, and their layout.
+
+Groups make it possible that a refresh sends new ones only. A run that has ended is drawn by the same
+functions.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -27,6 +31,7 @@ Builder = Callable[[Series, float, int, int, int], list[Points]]
 """(series, origin on the monotonic clock, start index, stop index, group size) -> points for each trace."""
 
 
+# Kinds of the device's time: from the bottom of a column up, and as they come in a step.
 IN_COLUMNS = (
     "compute",
     "launch_idle",
@@ -49,69 +54,63 @@ IN_TIME = (
     "compute",
     "launch_idle",
 )
-"""Kinds of the device's time from the bottom of a column up, and as they come in a step."""
 LEAST_SHARE = 1e-3
 """Share of a column below which nothing can be seen of a part."""
 
 
 def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
-    """Returns the device's time by kind: of single steps one after another, of `k` steps as shares of a column's
-    height, what is drawn later covering what was drawn before; of the loop's waits for data all, and the exposed; and
-    the idle share of each column.
+    """Returns the points of the gap chart, by trace: the loop's waits, the device's time by kind, the idle share.
+
+    Single steps (`k` is 1) have their kinds one after another. A column of `k` steps has them as shares of
+    its height; what is drawn later covers what was drawn before. Of the loop's waits for data there are
+    all, and the exposed ones.
     """
     s = slices(series, origin, start, stop, k)
     begin = s.start_s + s.other_s
+    # Shares are of it: a step of no length has none.
     span = np.maximum(s.idle_s + s.busy_s, 1e-9)
+    full = np.ones(len(span))
     parts = dict(zip(IDLE_CAUSES, s.causes_s, strict=True))
     parts |= {"compute": s.busy_s - s.launch_idle_s, "launch_idle": s.launch_idle_s}
     numbers = zip(s.first_step.tolist(), s.n_steps.tolist(), strict=True)
     labels = [f"step {a:,}" if n == 1 else f"steps {a:,} to {a + n - 1:,}" for a, n in numbers]
 
     def boxes(left: Floats, right: Floats, height: Floats, words: str, took: Floats) -> Points:
+        """Returns two points for each box that can be seen: where it begins, with its height, and where it ends."""
         drawn = np.flatnonzero((height > 0) & (took > LEAST_SHARE * span))
         x = np.stack([left[drawn], right[drawn]], axis=1).ravel()
         y = np.stack([height[drawn], np.zeros(len(drawn))], axis=1).ravel()
-        text = [
-            f"{labels[at]}<br>{words} {formats.seconds(took[at])}"
-            for at in drawn.tolist()
-            for _ in range(2)
-        ]
-        return Points(x, y, text)
+        texts = [f"{labels[at]}<br>{words} {formats.seconds(took[at])}" for at in drawn.tolist()]
+        # Both points of a box have its text.
+        return Points(x, y, [text for text in texts for _ in range(2)])
 
     drawn = dict[str, Points]()
     left = begin
     height = np.zeros(len(span))
     for kind in IN_TIME if k == 1 else IN_COLUMNS:
         words = style.DEVICE_TIME[kind][0]
-        words = (
-            "device busy"
-            if kind == "compute"
-            else words
-            if kind == "launch_idle"
-            else f"device idle, {words}"
-        )
+        if kind == "compute":
+            words = "device busy"
+        elif kind != "launch_idle":
+            words = f"device idle, {words}"
         if k == 1:
-            drawn[kind] = boxes(left, left + parts[kind], np.ones(len(span)), words, parts[kind])
+            drawn[kind] = boxes(left, left + parts[kind], full, words, parts[kind])
             left = left + parts[kind]
         else:
             height = height + parts[kind] / span
             drawn[kind] = boxes(begin, s.end_s, height, words, parts[kind])
     hidden = np.where(s.wait_s - s.exposed_wait_s > LEAST_SHARE * span, s.wait_s, 0.0)
+    exposed = s.exposed_wait_s
     if k == 1:
         asked = series["t_start_s"][start:stop] - origin
+        # A wait may begin while the device still works: it is exposed from that work's end on.
         lost_from = np.fmax(asked, begin)
-        waited = boxes(asked, asked + s.wait_s, np.ones(len(span)), "data wait", hidden)
-        lost = boxes(
-            lost_from,
-            lost_from + s.exposed_wait_s,
-            np.ones(len(span)),
-            "exposed data wait",
-            s.exposed_wait_s,
-        )
+        waited = boxes(asked, asked + s.wait_s, full, "data wait", hidden)
+        lost = boxes(lost_from, lost_from + exposed, full, "exposed data wait", exposed)
     else:
         waited = boxes(begin, s.end_s, hidden / span, "data wait", hidden)
-        lost = boxes(begin, s.end_s, s.exposed_wait_s / span, "exposed data wait", s.exposed_wait_s)
-    other = boxes(s.start_s, begin, np.ones(len(span)), "other work before it", s.other_s)
+        lost = boxes(begin, s.end_s, exposed / span, "exposed data wait", exposed)
+    other = boxes(s.start_s, begin, full, "other work before it", s.other_s)
     edges = np.stack([begin, s.end_s], axis=1).ravel()
     share = np.repeat(s.idle_s / span, 2)
     return [
@@ -124,8 +123,10 @@ def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> 
 
 
 def column_points(*columns: tuple[str, float], over_time: bool, by: str = "") -> Builder:
-    """Returns a builder that draws these columns, each times its scale, over time or positions: of each group the
-    lowest and the highest value, of the column itself or where `by` is.
+    """Returns a builder that draws these columns, each multiplied by its scale, over time or over positions.
+
+    Of each group it draws the lowest and the highest value: of the column itself, or where `by` is lowest
+    and highest.
     """
 
     def build(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
@@ -161,12 +162,16 @@ class LiveChart:
     layout: dict[str, Any]
     build: Builder
     overview_groups: int = MAX_GROUPS
-    """Groups at most for a whole run, different for each chart: no two are sent whole in the same refresh."""
+    """Groups at most for a whole run: enough for half a page's width.
+
+    When the groups of a chart double, all of it is sent. As each chart has its own number, no two do so in
+    the same refresh, which stays under 20 kB."""
     max_groups: int = MAX_GROUPS
     """Groups at most for the part that the user zoomed in on."""
 
 
 def _beside_memory(left: dict[str, Any]) -> dict[str, Any]:
+    """Returns a layout over time with the axis `left` on the left and memory on the right."""
     memory = style.axis(
         "memory (GiB)",
         overlaying="y",
@@ -205,10 +210,17 @@ def _part(name: str, colour: str) -> dict[str, Any]:
     return _line(name, colour, "ms", hover, line)
 
 
-MOST_LABELS, MOST_LOOKED_AT, MOST_TOLD_APART = 3, 20, 20_000
-"""Gaps with a label, those looked at for that, and steps in sight: a refresh must not cost more as a run grows."""
-LONG_GAP, LABEL_FRAC = 2.0, 0.16
-"""How long a gap is that has a label, in medians of all gaps; and how far labels are apart, as a share of the axis."""
+# A refresh must not cost more as a run grows, so three figures are bounded.
+MOST_LABELS = 3
+"""Gaps with a label."""
+MOST_LOOKED_AT = 20
+"""Gaps that are looked at for that."""
+MOST_TOLD_APART = 20_000
+"""Steps in sight."""
+LONG_GAP = 2.0
+"""How long a gap is that has a label, in medians of all gaps."""
+LABEL_FRAC = 0.16
+"""How far labels are apart, as a share of the axis."""
 
 GAPS = LiveChart(
     key="gaps",
@@ -220,7 +232,8 @@ GAPS = LiveChart(
     alt="Time line of the device, its idle time in the colour of the cause, and the loop's waits for data",
     source="steps",
     x="compute_start_s",
-    traces=(  # what is drawn later covers what was drawn before
+    # What is drawn later covers what was drawn before.
+    traces=(
         _filled("hidden data wait", style.HIDDEN_WAIT, yaxis="y2"),
         _filled("data wait", style.DATA_WAIT, yaxis="y2", showlegend=False),
         _filled("other work", style.EVALUATION),
@@ -242,11 +255,13 @@ GAPS = LiveChart(
         "legend": style.LEGEND | {"traceorder": "reversed"},
         "margin": style.MARGIN | {"r": 64},
         "hovermode": "closest",
-        "hoverdistance": -1,  # points are only at the edges: without this a box would have no hover text
+        # Points are only at the edges: without this a box would have no hover text.
+        "hoverdistance": -1,
     },
     build=gap_points,
-    overview_groups=160,  # each column is several pixels wide
-    max_groups=300,  # a few boxes each
+    # Each column is several pixels wide, and has a few boxes.
+    overview_groups=160,
+    max_groups=300,
 )
 
 BATCHES = LiveChart(
@@ -333,8 +348,10 @@ CPU = LiveChart(
 def gap_notes(
     steps: Series, origin: float, view: tuple[float, float] | None, idle_frac: float
 ) -> list[dict[str, Any]]:
-    """Returns annotations of the gap chart: the device's idle share, at the end of its lane, and how long the longest
-    gaps in `view` (None: of the run) are, unless all are about as long, or there are too many to label.
+    """Returns annotations of the gap chart: the device's idle share, and how long the longest gaps are.
+
+    The share is at the end of the device's lane. Gaps are those in `view` (None: of the run). They have no
+    label if all are about as long, or if there are too many steps in sight.
     """
     notes = []
     if np.isfinite(idle_frac):
@@ -361,12 +378,11 @@ def gap_notes(
     apart_s = LABEL_FRAC * (end_s[stop - 1] - end_s[first])
     labelled: list[float] = []
     for at in np.argsort(-gap_s)[:MOST_LOOKED_AT]:
+        # The longest come first: no later one is long enough either. (NaN, where no gap is above 0.)
+        if not gap_s[at] > least_s or len(labelled) == MOST_LABELS:
+            break
         x = float(end_s[first + at] - origin - gap_s[at] / 2)
-        if (
-            gap_s[at] > least_s
-            and len(labelled) < MOST_LABELS
-            and all(abs(x - other) > apart_s for other in labelled)
-        ):
+        if all(abs(x - other) > apart_s for other in labelled):
             labelled.append(x)
             place = {"x": x, "yref": "y domain", "y": 1, "ax": 0, "ay": -14, "yshift": 1}
             notes.append(
@@ -383,8 +399,11 @@ def live_figure(
     notes: Sequence[dict[str, Any]] = (),
     mark: float = math.nan,
 ) -> dict[str, Any]:
-    """Returns the whole figure with `points` for each trace; without data, no legend entry and no axis of its own.
-    `each`: steps in a column of the gap chart; `notes`: annotations; `mark`: where on the x axis a line is drawn.
+    """Returns the whole figure of a live chart, with `points` for each trace; the arrays stay arrays.
+
+    `each`: steps in a column of the gap chart; `notes`: annotations; `mark`: where on the x axis a line is
+    drawn. What there is no figure for is in no legend: half a page is too narrow for names of nothing. Nor
+    has it an axis of its own, as the memory of a simulated device.
     """
     data = []
     drawn = set[str]()
@@ -394,11 +413,15 @@ def live_figure(
         "hovermode": "x",
     } | chart.layout
     for trace, p in zip(chart.traces, points, strict=True):
-        axis = "yaxis" + trace.get("yaxis", "y")[1:]
-        shown = bool(np.isfinite(p.y).any())
-        text = {} if p.text is None else {"text": p.text}
-        data.append(trace | {"x": p.x, "y": p.y} | text | ({} if shown else {"showlegend": False}))
-        drawn |= {axis} if shown else set()
+        filled = trace | {"x": p.x, "y": p.y}
+        if p.text is not None:
+            filled["text"] = p.text
+        if np.isfinite(p.y).any():
+            # "y2" is the axis "yaxis2".
+            drawn.add("yaxis" + trace.get("yaxis", "y")[1:])
+        else:
+            filled["showlegend"] = False
+        data.append(filled)
     for name in [name for name in layout if name.startswith("yaxis") and name != "yaxis"]:
         layout[name] = layout[name] | {"visible": name in drawn}
     if chart is GAPS and each > 1:

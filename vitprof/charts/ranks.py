@@ -1,5 +1,6 @@
 """What each rank of a distributed job does: waits or steps as a heat map, and lanes of a few steps over time."""
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -12,7 +13,11 @@ from vitprof.charts import style
 MOST_BINS = 240
 """Steps, or means of neighbouring ones, that are drawn: more would be narrower than a pixel on a phone."""
 ROW_PX = 34
+"""Height of a rank's row."""
 AROUND_PX = 110
+"""Height of what is above and below all rows."""
+LEGEND_PX = 40
+"""Height of the lanes' legend."""
 
 
 MAPS = {"exposed_wait_s": "exposed data wait", "step_s": "step time"}
@@ -28,15 +33,19 @@ LANES = (
 
 
 def rank_map(steps: Mapping[int, Series], column: str = "exposed_wait_s") -> go.Figure:
-    """Returns a heat map of one of `MAPS` (ms) by rank (rows) and step; with more steps than `MOST_BINS`, the means of
-    neighbouring ones. The colours are Cividis, for colour vision deficiency too.
+    """Returns a heat map of one of `MAPS` (ms) by rank (rows) and step.
+
+    With more steps than `MOST_BINS`, it has the means of neighbouring ones. The colours are Cividis, for
+    colour vision deficiency, too.
     """
     words = MAPS[column]
     ranks = sorted(steps)
     longest = max((steps[rank]["step"] for rank in ranks), key=len)
-    last = int(longest[-1]) + 1 if len(longest) else 1
-    width = max(1, -(-last // MOST_BINS))
-    edges = np.arange(0, last + width, width, dtype=np.float64)
+    n_steps = 1
+    if len(longest):
+        n_steps = int(longest[-1]) + 1
+    width = math.ceil(n_steps / MOST_BINS)
+    edges = np.arange(0, n_steps + width, width, dtype=np.float64)
     rows = [_binned(steps[rank]["step"], steps[rank][column] * 1e3, edges) for rank in ranks]
     names = [f"rank {rank}" for rank in ranks]
     hovers = [
@@ -49,6 +58,7 @@ def rank_map(steps: Mapping[int, Series], column: str = "exposed_wait_s") -> go.
     heat = go.Heatmap(
         x=edges[:-1],
         y=names,
+        # JSON has no NaN.
         z=[[None if np.isnan(value) else value for value in row] for row in rows],
         colorscale="Cividis",
         zmin=0,
@@ -71,18 +81,17 @@ def rank_map(steps: Mapping[int, Series], column: str = "exposed_wait_s") -> go.
 
 
 def rank_lanes(steps: Mapping[int, Series], first: int) -> go.Figure:
-    """Returns lanes of the ranks over time, `LANE_STEPS` steps from number `first` on: what of each is the rank's own,
-    and what is left of it, in which it waits for the others. Needs `t_start_s`.
+    """Returns lanes of the ranks over time, `LANE_STEPS` steps from number `first` on.
+
+    Of each step they show what is the rank's own, and the remaining time, in which it waits for the
+    others. Needs `t_start_s`.
     """
     figure = go.Figure()
     many = len(steps)
-    kept = {
-        rank: {
-            name: values[(of["step"] >= first) & (of["step"] < first + LANE_STEPS)]
-            for name, values in of.items()
-        }
-        for rank, of in sorted(steps.items())
-    }
+    kept = {}
+    for rank, of in sorted(steps.items()):
+        shown = (of["step"] >= first) & (of["step"] < first + LANE_STEPS)
+        kept[rank] = {name: values[shown] for name, values in of.items()}
     begins = [float(of["t_start_s"][0]) for of in kept.values() if len(of["step"])]
     origin = min(begins, default=0.0)
     for at, (words, column, colour) in enumerate(LANES):
@@ -92,9 +101,11 @@ def rank_lanes(steps: Mapping[int, Series], first: int) -> go.Figure:
         hovers = []
         for rank, of in kept.items():
             own = [np.nan_to_num(of[name]) for _, name, _ in LANES if name]
-            length = own[at] if column else np.maximum(of["step_s"] - sum(own), 0.0)
+            remaining = np.maximum(of["step_s"] - sum(own), 0.0)
+            length = own[at] if column else remaining
+            before = sum(own[:at], np.zeros(len(length)))
             x += length.tolist()
-            base += (of["t_start_s"] - origin + sum(own[:at], np.zeros(len(length)))).tolist()
+            base += (of["t_start_s"] - origin + before).tolist()
             y += [f"rank {rank}"] * len(length)
             hovers += [
                 f"rank {rank}, step {step:,.0f}<br>{words}: {formats.seconds(s)}"
@@ -110,7 +121,7 @@ def rank_lanes(steps: Mapping[int, Series], first: int) -> go.Figure:
         **style.WITH_LEGEND,
         barmode="overlay",
         bargap=0.25,
-        height=AROUND_PX + 40 + ROW_PX * many,
+        height=AROUND_PX + LEGEND_PX + ROW_PX * many,
         meta={
             "alt": f"{LANE_STEPS} steps of {many} ranks over time: {', '.join(words for words, *_ in LANES)}."
         },
@@ -120,6 +131,7 @@ def rank_lanes(steps: Mapping[int, Series], first: int) -> go.Figure:
 
 
 def _binned(numbers: Floats, values: Floats, edges: Floats) -> Floats:
+    """Returns the mean of the values whose numbers are between each pair of edges; NaN where there are none."""
     known = np.isfinite(values)
     total, _ = np.histogram(numbers[known], edges, weights=values[known])
     n, _ = np.histogram(numbers[known], edges)
@@ -127,4 +139,6 @@ def _binned(numbers: Floats, values: Floats, edges: Floats) -> Floats:
 
 
 def _steps(first: float, width: int) -> str:
-    return f"step {first:,.0f}" if width == 1 else f"steps {first:,.0f} to {first + width - 1:,.0f}"
+    if width == 1:
+        return f"step {first:,.0f}"
+    return f"steps {first:,.0f} to {first + width - 1:,.0f}"

@@ -25,17 +25,19 @@ def roofline(rates: Roofline) -> go.Figure:
         f"{r.name}<br>{formats.number(r.samples_per_s, 'samples/s')}: {r.words}"
         for r in rates.roofs
     ]
-    figure = go.Figure(
-        style.labelled_bars(names, lengths, texts, style.DATA_WAIT, hovers)
-        | {"marker": {"color": colours}}
-    )
+    bars = style.labelled_bars(names, lengths, texts, style.DATA_WAIT, hovers)
+    # A colour for each bar in place of one for all.
+    figure = go.Figure(bars | {"marker": {"color": colours}})
     reached = rates.reached_per_s
     figure.add_vline(x=reached, line={"dash": "dot", "color": style.NEUTRAL})
     ticks = {
         "tickformat": "~s",
         "tickvals": [digit * 10.0**n for n in range(-3, 9) for digit in (1, 3)],
     }
-    ends = [math.log10(min(reached, *lengths) / 2), math.log10(max(reached, *lengths) * 4)]
+    # On the right there is room for the longest bar's text. An axis of logarithms takes logarithms.
+    lowest = min(reached, *lengths) / 2
+    highest = max(reached, *lengths) * 4
+    ends = [math.log10(lowest), math.log10(highest)]
     return figure.update_layout(
         margin={"l": 8, "r": 40, "t": 24, "b": 44},
         showlegend=False,

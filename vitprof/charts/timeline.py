@@ -46,17 +46,23 @@ class Piece:
 
 
 def timeline_chart(line: Timeline, *, origin_s: float, mark: int | None = None) -> go.Figure:
-    """Returns lanes of the loop, the copy and the device, in which a gap has the colour of its cause, and of launch
-    bubbles; one trace for each kind of span. It shows whole steps from the first one on, at most `MAX_SHAPES` spans;
-    `customdata` is the step's number, and `mark` that of the framed step. `origin_s` is where x begins, on the
-    monotonic clock.
+    """Returns lanes of the loop, the copy and the device, in which a gap has the colour of its cause.
+
+    Launch bubbles have a lane of their own, if there are any. There is one trace for each kind of span, so
+    the cost does not depend on their number. It shows whole steps from the first one on, at most
+    `MAX_SHAPES` spans; `customdata` is the step's number. `origin_s` is where the x axis begins, on the
+    monotonic clock. The step with the number `mark` has a frame around its part of the device's time.
     """
     steps, counts = np.unique(line.step, return_counts=True)
-    drawn = steps[: max(1, int((np.cumsum(counts) <= MAX_SHAPES).sum()))].tolist()
+    fitting = int((np.cumsum(counts) <= MAX_SHAPES).sum())
+    drawn = steps[: max(1, fitting)].tolist()
     pieces = [piece for piece in _spans(line) if piece.step <= drawn[-1]]
-    span = f", steps {drawn[0]:,} to {drawn[-1]:,}" if drawn else ""
-    figure = _lanes(pieces, origin_s, 1.0, f"time since the run began (s){span}")
-    if marked := [p for p in pieces if p.step == mark and p.lane == LANE_NAMES["device"]]:
+    title = "time since the run began (s)"
+    if drawn:
+        title += f", steps {drawn[0]:,} to {drawn[-1]:,}"
+    figure = _lanes(pieces, origin_s, 1.0, title)
+    marked = [p for p in pieces if p.step == mark and p.lane == LANE_NAMES["device"]]
+    if marked:
         figure.add_shape(
             type="rect",
             x0=min(p.start_s for p in marked) - origin_s,
@@ -74,8 +80,10 @@ INVISIBLE_FRAC = 0.003
 
 
 def batch_chain(step: OneStep, line: Timeline) -> go.Figure:
-    """Returns lanes of the loader, the loop, the copy and the device, in ms since the loop asked for the batch. `line`
-    has the step's spans. The loader's stages are sums over the samples, drawn one after the other.
+    """Returns lanes of the loader, the loop, the copy and the device, in ms since the loop asked for the batch.
+
+    `line` has the spans of this step (`analysis.timing.timeline`). A loader goes through its stages for
+    each sample; the stages drawn one after the other are their sums, which take as long as the batch took.
     """
     pieces = [*_made(step), *_spans(line)]
     if not pieces:
@@ -101,20 +109,22 @@ def _lanes(pieces: Sequence[Piece], origin_s: float, scale: float, x_title: str)
             **hover_texts([p.hover for p in of_kind]),
             customdata=[p.step for p in of_kind],
         )
-    lanes = {p.lane for p in pieces}
+    used = {p.lane for p in pieces}
+    # Plotly draws the first category at the bottom.
+    upwards = reversed((LOADER_LANE, *LANE_NAMES.values()))
     return figure.update_layout(
         barmode="overlay",
         bargap=0.15,
         **WITH_LEGEND,
         hovermode="closest",
         xaxis=axis(x_title),
-        yaxis=categories(
-            [lane for lane in reversed((LOADER_LANE, *LANE_NAMES.values())) if lane in lanes]
-        ),
+        yaxis=categories([lane for lane in upwards if lane in used]),
     )
 
 
 def _made(step: OneStep) -> Iterator[Piece]:
+    """Yields the making of the batch, divided in proportion to its stages; then its hand-over to the loop."""
+
     def piece(stage: str, start_s: float, length_s: float, took_s: float) -> Piece:
         words = STAGE_WORDS[stage]
         colour = LOADING_COLOURS[stage]
@@ -125,6 +135,7 @@ def _made(step: OneStep) -> Iterator[Piece]:
         stages = {name: s for name, s in step.stages_s.items() if name != "hand_over" and s > 0}
         worked = math.fsum(stages.values())
         stages["rest"] = max(step.made_s - worked, 0.0)
+        # Threads that make a batch together work longer than it takes: their stages are scaled down.
         whole = max(worked, step.made_s)
         start = step.made_start_s
         for name, seconds in stages.items():
@@ -137,17 +148,16 @@ def _made(step: OneStep) -> Iterator[Piece]:
 
 
 def _spans(line: Timeline) -> Iterator[Piece]:
-    by_kind = np.argsort(
-        line.kind, kind="stable"
-    )  # the legend then has the same order in every chart
+    # The legend then has the same order in every chart.
+    by_kind = np.argsort(line.kind, kind="stable")
     columns = (line.step, line.lane, line.kind, line.start_s, line.end_s)
-    for step, lane, kind, start, end in zip(
-        *(column[by_kind].tolist() for column in columns), strict=True
-    ):
+    rows = zip(*(column[by_kind].tolist() for column in columns), strict=True)
+    for step, lane, kind, start, end in rows:
         words, colour = DEVICE_TIME[KINDS[kind]]
         took = formats.seconds(end - start)
-        idle = LANES[lane] == "device" and KINDS[kind] != "compute"
-        hover = f"device idle {took}, cause: {words}" if idle else f"{words} {took}"
+        hover = f"{words} {took}"
+        if LANES[lane] == "device" and KINDS[kind] != "compute":
+            hover = f"device idle {took}, cause: {words}"
         yield Piece(
             LANE_NAMES[LANES[lane]],
             words,

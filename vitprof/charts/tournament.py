@@ -22,8 +22,10 @@ from vitprof.charts.style import (
     whiskers,
 )
 
-FRONT_COLOUR, REST_COLOUR = GPU_UTIL, REFERENCE
-"""Colours of the best and the Pareto front, and of all others."""
+FRONT_COLOUR = GPU_UTIL
+"""Colour of the best and the Pareto front."""
+REST_COLOUR = REFERENCE
+"""Colour of all others."""
 BASELINE = "#808080"
 """Colour of the baseline: its contrast with white paper and with the dark theme's is the same, 4 to 1."""
 LEGEND_BELOW: dict[str, Any] = {
@@ -50,6 +52,7 @@ COMPARISON_WORDS = {"equal": ", as fast within 5%", "undecided": ", undecided"}
 
 
 def finish(figure: go.Figure, title: str, alt: str, **layout: Any) -> go.Figure:
+    """Returns the figure with its title, its content in words (`alt`) and this layout."""
     heading = {
         "text": title,
         "font": {"size": 15},
@@ -63,14 +66,17 @@ def finish(figure: go.Figure, title: str, alt: str, **layout: Any) -> go.Figure:
 
 
 def spread_words(low: float, high: float, words: Any) -> str:
-    return f" ({words(low)} to {words(high)})" if math.isfinite(low) and math.isfinite(high) else ""
+    """Returns an interval in parentheses, with both ends as `words` formats them; "" if it is not known."""
+    if not math.isfinite(low) or not math.isfinite(high):
+        return ""
+    return f" ({words(low)} to {words(high)})"
 
 
 def _unit(most: float, units: Mapping[str, float]) -> tuple[str, float]:
-    return next(
-        (unit for unit in reversed(list(units.items())) if most >= unit[1]),
-        next(iter(units.items())),
-    )
+    """Returns the largest unit that `most` reaches, else the first; with its size."""
+    largest_first = reversed(list(units.items()))
+    smallest = next(iter(units.items()))
+    return next(((name, size) for name, size in largest_first if most >= size), smallest)
 
 
 def _speed_whiskers(rows: Sequence[leaderboard.LeaderboardRow], **more: Any) -> dict[str, Any]:
@@ -82,12 +88,16 @@ def _name(row: leaderboard.LeaderboardRow) -> str:
 
 
 def _row_words(row: leaderboard.LeaderboardRow, board: leaderboard.Leaderboard) -> str:
-    steps = f", {row.n_steps:,} steps" if row.n_steps else ""
-    lines = [
-        ("" if row.rank is None else f"{row.rank}. ") + _name(row),
-        f"{formats.number(row.score.value, 'samples/s')}{spread_words(*row.score[1:], formats.number)}, "
-        f"{formats.count(row.n_runs, 'run')}{steps}",
-    ]
+    """Returns a row of the leaderboard as hover text."""
+    name = _name(row)
+    if row.rank is not None:
+        name = f"{row.rank}. {name}"
+    speed = formats.number(row.score.value, "samples/s")
+    spread = spread_words(*row.score[1:], formats.number)
+    measured = formats.count(row.n_runs, "run")
+    if row.n_steps:
+        measured += f", {row.n_steps:,} steps"
+    lines = [name, f"{speed}{spread}, {measured}"]
     if row.key == board.baseline:
         lines.append("the baseline")
     elif math.isfinite(row.speed_up):
@@ -100,7 +110,10 @@ def _row_words(row: leaderboard.LeaderboardRow, board: leaderboard.Leaderboard) 
     if row.standing in BEST_WORDS:
         lines.append(BEST_WORDS[row.standing])
     if row.entry.status == "cut":
-        lines.append(f"cut short{': ' + plain(row.entry.reason) if row.entry.reason else ''}")
+        cut = "cut short"
+        if row.entry.reason:
+            cut += f": {plain(row.entry.reason)}"
+        lines.append(cut)
     return "<br>".join(lines)
 
 
@@ -117,8 +130,11 @@ BARS = {
 
 
 def throughput_bars(board: leaderboard.Leaderboard) -> go.Figure:
-    """Returns samples/s of the ranked settings as bars with intervals and speed-ups, the fastest on top, the baseline
-    as a line. Equal to the fastest: hatched; possibly equal: dotted; another page cache: crossed.
+    """Returns samples/s of the ranked settings as bars with intervals, the fastest on top, and the baseline as a line.
+
+    Settings as fast as the fastest are hatched, those that can be are dotted, those with another page
+    cache are crossed: neither cold nor warm files are compared with the other's fastest. Each bar has its
+    speed-up beside it.
     """
     ranked = [row for row in board.rows if row.rank is not None]
     names = [_name(row) for row in ranked]
@@ -128,11 +144,14 @@ def throughput_bars(board: leaderboard.Leaderboard) -> go.Figure:
     def group(row: leaderboard.LeaderboardRow) -> str:
         if best is not None and row.entry.page_cache != best.entry.page_cache:
             return OTHER_CACHE
-        return EQUAL if row.standing == "equal" else row.standing
+        if row.standing == "equal":
+            return EQUAL
+        return row.standing
 
     figure = go.Figure()
     for bars, (hatched, colour) in BARS.items():
-        if rows := [row for row in ranked if group(row) == bars]:
+        rows = [row for row in ranked if group(row) == bars]
+        if rows:
             figure.add_bar(
                 x=[row.score.value for row in rows],
                 y=[_name(row) for row in rows],
@@ -141,7 +160,7 @@ def throughput_bars(board: leaderboard.Leaderboard) -> go.Figure:
                 marker={"color": colour, "line": {"width": 0}, "pattern": {"shape": hatched}},
                 **hover_texts([_row_words(row, board) for row in rows]),
             )
-    if ranked:  # whiskers with a light rim show on any bar in either theme; an axis is drawn if a trace uses it
+    if ranked:
         hidden = {
             "mode": "markers",
             "marker_opacity": 0,
@@ -149,22 +168,28 @@ def throughput_bars(board: leaderboard.Leaderboard) -> go.Figure:
             "hoverinfo": "skip",
             "cliponaxis": False,
         }
+        # Whiskers with a light rim show on any bar in either theme.
         for colour, thickness in (("#FFFFFF", 4), ("#1B2733", 1.5)):
             whisker = _speed_whiskers(ranked, color=colour, thickness=thickness, width=5)
             figure.add_scatter(x=speeds, y=names, error_x=whisker, **hidden)
+        # An axis is drawn only if a trace uses it.
         figure.add_scatter(x=speeds, y=names, yaxis="y2", **hidden)
     base = board.row(board.baseline)
     if base is not None and math.isfinite(base.score.value):
         figure.add_vline(x=base.score.value, line={"color": BASELINE, "dash": "dash", "width": 2})
     alt = "Throughput of each setting: no figures yet."
     if best is not None:
+        as_fast = sum(group(row) == EQUAL for row in ranked)
         alt = (
             f"Throughput of {len(ranked)} settings; the fastest is {entries.setting_in_words(best.entry)} with "
-            f"{formats.number(best.score.value, 'samples/s')}; {sum(group(row) == EQUAL for row in ranked)} as fast "
-            "within 5%."
+            f"{formats.number(best.score.value, 'samples/s')}; {as_fast} as fast within 5%."
         )
-    ends = [row.score.high if math.isfinite(row.score.high) else row.score.value for row in ranked]
-    # the same range on both sides: texts are beside their bars
+    shown = None
+    if ranked:
+        # To the end of the longest whisker, or of the bar where that is not known.
+        ends = [row.score for row in ranked]
+        shown = [0, 1.03 * max(s.high if math.isfinite(s.high) else s.value for s in ends)]
+    # The same range on both sides: texts are beside their bars.
     names_axis = categories(names, automargin=True, range=[max(len(names), 1) - 0.5, -0.5])
     return finish(
         figure,
@@ -172,10 +197,10 @@ def throughput_bars(board: leaderboard.Leaderboard) -> go.Figure:
         alt,
         margin=MARGIN | {"l": 16},
         **LEGEND_BELOW,
-        xaxis=axis("throughput (samples/s)", range=[0, 1.03 * max(ends)] if ranked else None)
+        xaxis=axis("throughput (samples/s)", range=shown)
         | {"tickformat": "~s", "tickangle": 0, "nticks": 6},
         yaxis=names_axis,
-        # texts beside bars have a column of their own: on a narrow screen they would be cut at the end of the bar
+        # Texts beside bars have a column of their own: on a narrow screen they would be cut at the bar's end.
         yaxis2=names_axis
         | {"overlaying": "y", "side": "right", "showgrid": False, "tickvals": names}
         | {"ticktext": [_bar_text(row, board) for row in ranked]},
@@ -185,12 +210,9 @@ def throughput_bars(board: leaderboard.Leaderboard) -> go.Figure:
 def _bar_text(row: leaderboard.LeaderboardRow, board: leaderboard.Leaderboard) -> str:
     if row.key == board.baseline:
         return "baseline"
-    known = math.isfinite(row.speed_up)
-    return (
-        f"{formats.number(row.speed_up)}x{COMPARISON_WORDS.get(row.against_baseline, '')}"
-        if known
-        else ""
-    )
+    if not math.isfinite(row.speed_up):
+        return ""
+    return f"{formats.number(row.speed_up)}x{COMPARISON_WORDS.get(row.against_baseline, '')}"
 
 
 COSTS: dict[recommend.Cost, str] = {
@@ -207,15 +229,17 @@ ALL_NAMED = 6
 
 
 def pareto_chart(board: leaderboard.Leaderboard, against: recommend.Cost) -> go.Figure:
+    """Returns throughput against a cost of the settings; the front is a staircase that no setting is above."""
     cost = {row.key: recommend.cost_of(row, against) for row in board.rows}
     known = [row for row in board.rows if row.rank is not None and math.isfinite(cost[row.key])]
     front = set(recommend.pareto(board, against))
     most = max((cost[row.key] for row in known), default=0.0)
-    unit, size = _unit(most, TIMES if against == "prepare_s" else BYTES)
-    words = {
-        key: formats.seconds(c) if against == "prepare_s" else formats.size(c)
-        for key, c in cost.items()
-    }
+    if against == "prepare_s":
+        unit, size = _unit(most, TIMES)
+        words = {key: formats.seconds(seconds) for key, seconds in cost.items()}
+    else:
+        unit, size = _unit(most, BYTES)
+        words = {key: formats.size(n_bytes) for key, n_bytes in cost.items()}
     on = sorted((r for r in known if r.key in front), key=lambda r: (cost[r.key], r.score.value))
     off = [row for row in known if row.key not in front]
     figure = go.Figure()
@@ -225,8 +249,16 @@ def pareto_chart(board: leaderboard.Leaderboard, against: recommend.Cost) -> go.
     ):
         if not rows:
             continue
-        named = rows is on or len(known) <= ALL_NAMED  # names of more would cover each other
         symbols = ["diamond" if row.key == board.baseline else "circle" for row in rows]
+        labels = None
+        # Names of more would cover each other.
+        if rows is on or len(known) <= ALL_NAMED:
+            labels = [f"{plain(r.entry.strategy)}, batch {r.entry.batch_size:,}" for r in rows]
+        # Above and below in turn, because neighbours on the front are close together; towards the middle.
+        places = []
+        for i, row in enumerate(rows):
+            side = "right" if cost[row.key] <= most / 2 else "left"
+            places.append(f"top {side}" if i % 2 == 0 else f"bottom {side}")
         figure.add_scatter(
             x=[cost[row.key] / size for row in rows],
             y=[row.score.value for row in rows],
@@ -235,14 +267,8 @@ def pareto_chart(board: leaderboard.Leaderboard, against: recommend.Cost) -> go.
             line={"shape": "hv", "color": FRONT_COLOUR, "width": 1.5, "dash": "dot"},
             marker={"color": colour, "size": 11, "symbol": symbols},
             error_y=_speed_whiskers(rows, color=colour, thickness=1),
-            text=[f"{plain(r.entry.strategy)}, batch {r.entry.batch_size:,}" for r in rows]
-            if named
-            else None,
-            # Above and below in turn, because neighbours on the front are close together.
-            textposition=[
-                f"{('top', 'bottom')[i % 2]} {'right' if cost[row.key] <= most / 2 else 'left'}"
-                for i, row in enumerate(rows)
-            ],
+            text=labels,
+            textposition=places,
             cliponaxis=False,
             **hover_texts(
                 [
@@ -267,10 +293,18 @@ MOST_LINES = 7
 """Settings besides the baseline at most: as many as there are colours that can be told apart."""
 MOST_EPOCHS = 1000
 """A later crossing is given in words only."""
+LEAST_EPOCHS = 10
+"""The chart shows at least so many."""
+PARTS = 20
+"""Parts of a line between points that can be pointed at."""
 
 
 def break_even_chart(board: leaderboard.Leaderboard) -> go.Figure:
-    """Returns total time by epochs of the baseline and the `MOST_LINES` fastest; marks are break-even."""
+    """Returns total time, preparation included, by number of epochs.
+
+    A mark shows where a setting passes the baseline. It has the baseline and the fastest settings whose
+    preparation time is known, at most `MOST_LINES`.
+    """
     base = board.row(board.baseline)
     figure = go.Figure()
     unit = "s"
@@ -280,14 +314,21 @@ def break_even_chart(board: leaderboard.Leaderboard) -> go.Figure:
     if base is not None and rows:
         at = {row.key: crossing_of[row.key].epochs for row in rows}
         crossed = [row for row in rows if 0 < at[row.key] <= MOST_EPOCHS]
-        epochs = max(10, math.ceil(1.5 * max((at[row.key] for row in crossed), default=0.0)))
-        n = sorted({round(epochs * share / 20) for share in range(21)})
+        # The last crossing is at two thirds of the axis.
+        last = max((at[row.key] for row in crossed), default=0.0)
+        epochs = max(LEAST_EPOCHS, math.ceil(1.5 * last))
+        n = sorted({round(epochs * part / PARTS) for part in range(PARTS + 1)})
         totals = {
             row.key: [recommend.setup_s(row) + k * row.epoch_s for k in n] for row in (base, *rows)
         }
         unit, size = _unit(max(map(max, totals.values())), TIMES)
         for place, row in enumerate((base, *rows)):
-            name = f"{_name(row)}{'' if place else ' (baseline)'}"
+            name = _name(row)
+            if place == 0:
+                name += " (baseline)"
+                drawn = {"color": BASELINE, "dash": "dash", "width": 2}
+            else:
+                drawn = run_line(place - 1, width=2)
             hovers = [
                 f"{name}<br>{formats.seconds(s)} for {k:,} epochs"
                 for k, s in zip(n, totals[row.key], strict=True)
@@ -297,9 +338,7 @@ def break_even_chart(board: leaderboard.Leaderboard) -> go.Figure:
                 y=[s / size for s in totals[row.key]],
                 name=name,
                 mode="lines",
-                line=run_line(place - 1, width=2)
-                if place
-                else {"color": BASELINE, "dash": "dash", "width": 2},
+                line=drawn,
                 **hover_texts(hovers),
             )
         colours = [run_line(rows.index(row))["color"] for row in crossed]
@@ -332,6 +371,10 @@ def break_even_chart(board: leaderboard.Leaderboard) -> go.Figure:
 
 
 def optimization_history(trials: Sequence[tuning.Tried], names: Sequence[str]) -> go.Figure:
+    """Returns the throughput of each trial in the order in which they ran, and the best of the search so far.
+
+    `names` are the settings in words. A failed trial has a number but no mark.
+    """
     figure = go.Figure()
     for name, colour, symbol, of_check in (
         ("search", REST_COLOUR, "circle", False),
@@ -357,7 +400,9 @@ def optimization_history(trials: Sequence[tuning.Tried], names: Sequence[str]) -
                 marker=marker,
                 **hover_texts(hovers),
             )
-    so_far = np.fmax.accumulate([t.samples_per_s if t.rung else math.nan for t in trials])
+    # The check of the winner, rung 0, is no part of the search.
+    searched = [t.samples_per_s if t.rung else math.nan for t in trials]
+    so_far = np.fmax.accumulate(searched)
     figure.add_scatter(
         x=list(range(1, len(trials) + 1)),
         y=so_far,
@@ -366,9 +411,8 @@ def optimization_history(trials: Sequence[tuning.Tried], names: Sequence[str]) -
         line={"shape": "hv", "color": FRONT_COLOUR, "width": 1.5},
         hoverinfo="skip",
     )
-    reached = (
-        f"the best reaches {formats.number(np.fmax.reduce(so_far, initial=math.nan), 'samples/s')}"
-    )
+    best = np.fmax.reduce(so_far, initial=math.nan)
+    reached = f"the best reaches {formats.number(best, 'samples/s')}"
     return finish(
         figure,
         "Optimization history",
@@ -380,6 +424,7 @@ def optimization_history(trials: Sequence[tuning.Tried], names: Sequence[str]) -
 
 
 def importance_bars(importances: tuning.Importances) -> go.Figure:
+    """Returns each parameter's share of the differences that the parameters explain, the largest on top."""
     shares = importances.shares
     texts = [f"{share:.0%}" for share in shares.values()]
     words = [f"{name} {text}" for name, text in zip(shares, texts, strict=True)]
