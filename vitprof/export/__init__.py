@@ -1,5 +1,7 @@
-"""What leaves the house; here: how a file is written, as a whole or not at all. Modules that take long to import are
-imported where they are used: `vitprof.export.report`, `.trace`, `.tensorboard`.
+"""What others can use: files of runs, an HTML report, a trace, TensorBoard's files, bundles, a strategy as code.
+
+Here is how a file is written, as a whole or not at all. Modules that take long to import are imported
+where they are used: `vitprof.export.report`, `.trace`, `.tensorboard`.
 """
 
 import contextlib
@@ -24,28 +26,28 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """Yields a temporary file, which becomes `path` at the end of the block or, on an error, is removed. A link is
-    followed; a pipe or a device is written to directly. Raises `VitprofError`.
+    """Yields a file with an unguessable temporary name, which becomes `path` at the end of the block.
+
+    On an error it is removed. `path` is unchanged until the end. A link is followed; a pipe or a device is
+    written to directly. Raises `VitprofError`.
     """
     try:
-        if path.exists() and not (
-            path.is_file() or path.is_dir()
-        ):  # a pipe or a device, such as /dev/stdout
+        # A pipe or a device, such as /dev/stdout, cannot be replaced.
+        if path.exists() and not path.is_file() and not path.is_dir():
             with path.open("wb") as file:
                 yield file
             return
-        target = path.resolve()  # the file that a link leads to is replaced, not the link
+        # The file that a link leads to is replaced, not the link.
+        target = path.resolve()
         temporary = target.with_name(f".vitprof-{secrets.token_hex(8)}.tmp")
         try:
-            with temporary.open(
-                "xb"
-            ) as file:  # exclusively: what is there already, even a link, is not ours
+            # Exclusively: what is there already, even a link, is not ours.
+            with temporary.open("xb") as file:
                 yield file
             temporary.replace(target)
         finally:
-            with contextlib.suppress(
-                OSError
-            ):  # gone after the rename; otherwise the first error is the one to report
+            # It is gone after the rename; otherwise the first error is the one to report.
+            with contextlib.suppress(OSError):
                 temporary.unlink()
     except OSError as error:
         raise VitprofError(f"{path} cannot be written: {error.strerror or error}") from error

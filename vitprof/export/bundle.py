@@ -1,5 +1,7 @@
-"""Bundles: runs as one file that another store imports (`vitprof.recording.archive`). All is checked first, then stored
-in one transaction. The verdict is judged again from the steps, for this machine.
+"""Bundles: runs of the store as one file that another store imports, see `vitprof.recording.archive`.
+
+Everything is checked before anything is stored. Then all of it is stored in one transaction, or nothing.
+The verdict is judged again from the steps, for this machine.
 """
 
 import contextlib
@@ -41,17 +43,27 @@ IMPORTED = "imported"
 MAX_ROWS_BESIDE_A_JOB = 200_000
 """The most rows of steps and telemetry that are stored while a job runs: they take about a second of CPU."""
 MAX_TAGS = 100
+MOST_LISTED = 6
+"""Ids of runs that are all named; of more, the first three and the last."""
 
 Identity = tuple[object, ...]
 
 
 def identity(run: Recording, host: str = "") -> Identity:
+    """Returns what identifies a run in every store: the host that recorded it, its id there, and when.
+
+    `host` is the host of the store that it is from.
+    """
     made = run.facts.get(IMPORTED) or {"host": host, "run_id": run.run_id}
     return made["host"], made["run_id"], run.created_utc, run.t_origin_s
 
 
 def bundle_bytes(store: RunStore, run_ids: Sequence[int]) -> bytes:
-    """Returns the bundle of these runs and of the anchors of their headroom. Raises `ArchiveError`, `StoreError`."""
+    """Returns the bundle of these runs and of the anchors that their headroom was measured with.
+
+    Raises `ArchiveError` for a run that has not ended and for more than a bundle may hold, `StoreError` for
+    a run that does not exist.
+    """
     found: dict[int, StoredRun] = {}
     wanted = dict.fromkeys(run_ids)
     need(
@@ -72,13 +84,13 @@ def bundle_bytes(store: RunStore, run_ids: Sequence[int]) -> bytes:
 
 
 def _whole(store: RunStore, run: StoredRun) -> Recording:
+    """Returns a run with its series, without what belongs to its store alone."""
     origin = run.facts.get(IMPORTED) or {"host": run.owner_host, "run_id": run.id}
-    facts = {name: value for name, value in run.facts.items() if name != STARTED_BY} | {
-        IMPORTED: origin
-    }
-    tags = sorted({kept for tag in store.tags(run.id) if (kept := names.tamed_name(tag))})[
-        :MAX_TAGS
-    ]
+    facts = {name: value for name, value in run.facts.items() if name != STARTED_BY}
+    facts[IMPORTED] = origin
+    # What cannot be shown is taken out; a tag of nothing else is left out.
+    shown = {names.tamed_name(tag) for tag in store.tags(run.id)} - {""}
+    tags = sorted(shown)[:MAX_TAGS]
     whole = dataclasses.replace(
         run, steps=steps_of_all(store, run.id), telemetry=store.telemetry(run.id)
     )
@@ -86,6 +98,7 @@ def _whole(store: RunStore, run: StoredRun) -> Recording:
 
 
 def write_bundle(store: RunStore, run_ids: Sequence[int], path: Path) -> None:
+    """Writes `bundle_bytes` to a file, whole or not at all. Raises `VitprofError`."""
     export.write_bytes(path, bundle_bytes(store, run_ids))
 
 
@@ -134,66 +147,77 @@ class Imported:
 
     @property
     def new(self) -> tuple[ImportedRun, ...]:
+        """Returns the runs that were not in the store before."""
         return tuple(run for run in self.runs if not run.already_here)
 
     @property
     def sentence(self) -> str:
+        """Returns in words what is new, and what was in the store already."""
         own = [run.run_id for run in self.new if not run.helper]
         already = [run.run_id for run in self.runs if run.already_here and not run.helper]
-        parts = (
-            own and f"{formats.count(len(own), 'run')} imported as {_numbers(own)}",
-            len(self.new) > len(own) and f"measured for headroom: {len(self.new) - len(own)}",
-            already and f"here already: {_numbers(already)}",
-            self.skipped
-            and f"left out, since they were measured for runs that are here: {self.skipped}",
-            self.joined,
-            self.renamed
-            and f"renamed, since what they were called cannot be shown: {self.renamed}",
-        )
-        return (
-            "; ".join(str(part) for part in parts if part)
-            or "everything in the file was here already"
-        )
+        helpers = len(self.new) - len(own)
+        parts = []
+        if own:
+            parts.append(f"{formats.count(len(own), 'run')} imported as {_numbers(own)}")
+        if helpers:
+            parts.append(f"measured for headroom: {helpers}")
+        if already:
+            parts.append(f"here already: {_numbers(already)}")
+        if self.skipped:
+            why = "left out, since they were measured for runs that are here"
+            parts.append(f"{why}: {self.skipped}")
+        if self.joined:
+            parts.append(self.joined)
+        if self.renamed:
+            parts.append(f"renamed, since what they were called cannot be shown: {self.renamed}")
+        return "; ".join(parts) or "everything in the file was here already"
 
 
 def _numbers(ids: Sequence[int]) -> str:
-    shown = ids if len(ids) <= 6 else [*ids[:3], "...", ids[-1]]
-    return f"{'run' if len(ids) == 1 else 'runs'} {', '.join(map(str, shown))}"
+    if len(ids) == 1:
+        return f"run {ids[0]}"
+    shown = [str(run_id) for run_id in ids]
+    if len(ids) > MOST_LISTED:
+        shown = [*shown[:3], "...", shown[-1]]
+    return f"runs {', '.join(shown)}"
 
 
 def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
-    """Imports the runs of a bundle that are not in `store` yet, with new ids. Raises `ArchiveError` where anything in
-    the file is not as vitprof writes it, `StoreError` where the store fails; nothing is stored then.
+    """Imports the runs of a bundle into `store`, with new ids. Runs that are there already are left as they are.
+
+    Raises `ArchiveError` where anything in the file is not as vitprof writes it, `StoreError` where the
+    store fails; nothing is stored then.
     """
     found = read_bundle(source, "imported", judged=True)
-    rows = sum(
-        len(series["step" if "step" in series else "seq"])
-        for run in found
-        for series in _series(run.recording)
-    )
-    if rows > MAX_ROWS_BESIDE_A_JOB and (
-        live := store.runs(LIVE_STATUSES, limit=1)
-    ):  # its job waits 10 s to write
-        busy = f"while run {live[0].id} is being recorded; import it after that run"
-        raise ArchiveError(f"the file is too large to import {busy}")
+    n_rows = 0
+    for run in found:
+        steps, telemetry = _series(run.recording)
+        n_rows += len(steps["step"]) + len(telemetry["seq"])
+    if n_rows > MAX_ROWS_BESIDE_A_JOB:
+        # A running job waits 10 s at most to write its own rows.
+        live = store.runs(LIVE_STATUSES, limit=1)
+        if live:
+            busy = f"while run {live[0].id} is being recorded; import it after that run"
+            raise ArchiveError(f"the file is too large to import {busy}")
     with importing(store) as into:
         came = _insert(into, found)
     joined, parts = join_imported(store, [run.run_id for run in came.new])
-    return dataclasses.replace(
-        came, joined=joined, runs=tuple(run for run in came.runs if run.run_id not in parts)
-    )
+    remaining = tuple(run for run in came.runs if run.run_id not in parts)
+    return dataclasses.replace(came, joined=joined, runs=remaining)
 
 
 def read_bundle(source: Path | BinaryIO, purpose: str, *, judged: bool = False) -> list[RunInFile]:
-    """Returns a bundle's checked runs, with verdicts if `judged`. Raises `ArchiveError`, by `purpose`."""
+    """Returns the runs of a bundle, all of it checked, and stores nothing; with `judged`, each with a verdict of here.
+
+    Raises `ArchiveError`, which says that the file was not `purpose`, such as "imported", and why.
+    """
     with _opened(source) as (name, file):
         try:
             found = [_in_file(recording, judged) for recording in archive.unpack(file)]
-            for keys in (
-                {run.recording.run_id for run in found},
-                {identity(run.recording) for run in found},
-            ):
-                need(len(keys) == len(found), "it holds the same run twice")
+            ids = {run.recording.run_id for run in found}
+            identities = {identity(run.recording) for run in found}
+            distinct = len(ids) == len(identities) == len(found)
+            need(distinct, "it holds the same run twice")
         except errors.VitprofError as error:
             raise ArchiveError(f"{name} was not {purpose}: {errors.one_line(error)}") from error
         except MemoryError as error:
@@ -209,9 +233,8 @@ def _opened(source: Path | BinaryIO) -> Iterator[tuple[str, BinaryIO]]:
         yield "the file", source
         return
     try:
-        if (
-            source.exists() and not source.is_file() and not source.is_dir()
-        ):  # opening a pipe waits for its writer
+        # Opening a pipe would wait for its writer.
+        if source.exists() and not source.is_file() and not source.is_dir():
             raise ArchiveError(f"{source} is a device or a pipe; give a file")
         file = source.open("rb")
     except OSError as error:
@@ -225,6 +248,7 @@ def _series(run: Recording) -> tuple[Columns, Columns]:
 
 
 def _in_file(run: Recording, judged: bool) -> RunInFile:
+    """Returns a run as this store would have it. Raises `VitprofError` for what the store would not take."""
     need(
         not run.group_key or RunGroup.parse(run.group_key) is not None,
         "group_key is not as vitprof writes it",
@@ -235,12 +259,19 @@ def _in_file(run: Recording, judged: bool) -> RunInFile:
     )
     checked_note(run.note)
     name = names.tamed_name(run.name) or names.UNNAMED
-    steps, ranks = apart(run.steps) if run.steps else (run.steps, None)
-    run, renamed = dataclasses.replace(run, name=name, steps=steps), name != run.name
+    renamed = name != run.name
+    own = run.steps
+    ranks = None
+    if run.steps:
+        own, ranks = apart(run.steps)
+    run = dataclasses.replace(run, name=name, steps=own)
     if not judged:
         return RunInFile(run, renamed, [])
-    verdict, (steps, telemetry), facts = None, _series(run), run.environment | run.facts
-    try:  # made here, so that a sender cannot invent them
+    verdict = None
+    steps, telemetry = _series(run)
+    facts = run.environment | run.facts
+    try:
+        # Made here, so that a sender cannot invent them.
         if run.verdict is not None:
             verdict = judge(run.config, steps, run.phases, telemetry, facts, possible=can_run)
         idle = spark(steps, run.phases)
@@ -252,7 +283,11 @@ def _in_file(run: Recording, judged: bool) -> RunInFile:
 
 
 def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
-    """Stores the new runs, a run before those made for it: its id is lower; without it they are runs of their own."""
+    """Stores the runs that are not in the store yet.
+
+    In a file a run comes before those that were made for it, as its id is lower. Where it is missing, they
+    are stored as runs of their own.
+    """
     moments = {run.recording.created_utc for run in found}
     here = {identity(run, run.owner_host): run.run_id for run in into.recorded_in(moments)}
     new_ids: dict[int, int] = {}
@@ -263,16 +298,16 @@ def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
         about = run.recording
         known = here.get(identity(run.recording))
         parent = new_ids.get(run.parent)
-        if (
-            known is None and run.parent in as_it_was
-        ):  # nothing in a file changes a run that is here
+        # Nothing in a file changes a run that is here.
+        if known is None and run.parent in as_it_was:
             as_it_was.add(about.run_id)
             skipped += 1
             continue
         if known is not None:
             as_it_was.add(about.run_id)
         run_id = known or _insert_run(into, run, parent)
-        renamed += run.renamed and known is None
+        if run.renamed and known is None:
+            renamed += 1
         new_ids[about.run_id] = run_id
         results.append(
             ImportedRun(
@@ -285,7 +320,7 @@ def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
 def _insert_run(into: RunImport, found: RunInFile, parent: int | None) -> int:
     run = found.recording
     group = RunGroup.parse(run.group_key)
-    (steps, telemetry) = _series(run)
+    steps, telemetry = _series(run)
     same = (
         "name",
         "status",
@@ -299,6 +334,7 @@ def _insert_run(into: RunImport, found: RunInFile, parent: int | None) -> int:
     values = {name: getattr(run, name) for name in (*same, "config", "phases", "summary")}
     values |= {"notices": list(run.notices), "spark": found.spark, "error": run.error or ""}
     values["verdict"] = run.verdict.to_dict() if run.verdict else None
+    # Without the run that it was made for, it is a run of its own.
     if group and parent:
         values |= {"group_key": RunGroup(group.kind, parent).key, "role": run.role}
     return into.insert(values, steps=steps, telemetry=telemetry, ranks=found.ranks, tags=run.tags)

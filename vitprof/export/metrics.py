@@ -1,5 +1,7 @@
-"""Counters of runs for Prometheus: seconds, steps and samples, summed over all steps that the store has, by run and
-rank. A scrape reads only the steps that are new since the one before. What is not known of a run is absent, not 0.
+"""Counters of runs for Prometheus: seconds, steps and samples, by run and rank.
+
+They are summed over all steps that the store has. A scrape reads only the steps that are new since the
+one before. What is not known of a run is absent, not 0.
 """
 
 from __future__ import annotations
@@ -39,26 +41,34 @@ WAITS = {
     ),
 }
 """Counter of seconds -> column, and what it is."""
-STAGES = {name: f"{name}_s" for name in ("read", "decode", "transform", "collate", "hand_over")} | {
-    "transfer": "h2d_s"
+STAGES = {
+    "read": "read_s",
+    "decode": "decode_s",
+    "transform": "transform_s",
+    "collate": "collate_s",
+    "hand_over": "hand_over_s",
+    "transfer": "h2d_s",
 }
 """Stage of making a batch and bringing it to the device -> column."""
 SUMMED = (*(column for column, _ in WAITS.values()), *STAGES.values())
+"""Columns of seconds that are summed."""
 OF_GAPS = (
-    *(
-        "step",
-        "epoch",
-        "t_start_s",
-        "decode_wait_s",
-        "device_prepare_s",
-        "compute_start_s",
-        "compute_s",
-        "gap_s",
-    ),
-    *("host_s", "outside_s", "h2d_start_s", "launch_idle_s"),
+    "step",
+    "epoch",
+    "t_start_s",
+    "decode_wait_s",
+    "device_prepare_s",
+    "compute_start_s",
+    "compute_s",
+    "gap_s",
+    "host_s",
+    "outside_s",
+    "h2d_start_s",
+    "launch_idle_s",
 )
 """Columns that `find_gaps` needs."""
 NAMES = tuple(dict.fromkeys((*OF_GAPS, *SUMMED, "samples")))
+"""Columns that are read, each once."""
 
 
 def now_s() -> float:
@@ -89,9 +99,8 @@ class RankSums:
         self.steps = self.steps + n
         self.samples += float(np.nansum(new["samples"]))
         for name in SUMMED:
-            self.seconds[name] += max(
-                0.0, float(np.nansum(new[name]))
-            )  # a rounding error makes no counter fall
+            # A rounding error below 0 must not make a counter fall: Prometheus would take it for a restart.
+            self.seconds[name] += max(0.0, float(np.nansum(new[name])))
             self.known[name] += int(np.isfinite(new[name]).sum())
         before = self._before or {name: values[:0] for name, values in new.items()}
         joint = {name: np.concatenate([before[name], values]) for name, values in new.items()}
@@ -119,17 +128,16 @@ class RunCounters:
     @property
     def facts(self) -> dict[str, Any]:
         """Returns what is known of the run; not what comes of comparing its ranks, which have counters of their own."""
-        return {
-            name: value
-            for name, value in (self.run.environment | self.run.facts).items()
-            if name != "ranks"
-        }
+        known: dict[str, Any] = {**self.run.environment, **self.run.facts}
+        known.pop("ranks", None)
+        return known
 
     def status(self) -> str:
         """Returns the status; "unwatched" for a script that goes on so."""
         run = self.run
-        unwatched = run.live and (self.facts.get("partly_watched") or run.stage == "unwatched")
-        return "unwatched" if unwatched else run.status
+        if run.live and (self.facts.get("partly_watched") or run.stage == "unwatched"):
+            return "unwatched"
+        return run.status
 
     def labels(self, rank: int) -> list[str]:
         """Returns the values of `LABELS`."""
@@ -139,14 +147,18 @@ class RunCounters:
         return [str(self.run.id), str(rank), node, facts.get("job_id") or ""]
 
     def info(self) -> dict[str, str]:
+        """Returns the labels of the metric that says what the run is."""
         run = self.run
-        about = {
+        verdict = ""
+        if run.verdict is not None:
+            verdict = run.verdict.kind
+        return {
             "name": run.name,
             "status": self.status(),
             "device": run.environment.get("device") or run.config.device,
+            "verdict": verdict,
+            "simulated": str(run.simulated).lower(),
         }
-        verdict = run.verdict.kind if run.verdict is not None else ""
-        return about | {"verdict": verdict, "simulated": str(run.simulated).lower()}
 
     def seconds(self, of: RankSums) -> Iterator[tuple[str, float]]:
         """Yields each counter of seconds that is known, but for those of stages."""
@@ -175,17 +187,22 @@ class RunCollector:
         """Returns the runs to list, with their new steps. Raises `StoreError`."""
         rows = self._store.list_runs(RunQuery(), limit=MOST_RUNS)
         rows += self._store.list_runs(RunQuery(filters={"status": LIVE_STATUSES}), limit=MOST_RUNS)
-        found = {row.id: counters for row in rows if (counters := self._looked_up(row)) is not None}
+        found = {}
+        for row in rows:
+            counters = self._looked_up(row)
+            if counters is not None:
+                found[row.id] = counters
         self._runs = found
+        # Runs that are no longer among the last ones need not be remembered.
         self._old = self._old & {row.id for row in rows}
         for run_id, lasts in last_steps(self._store, list(found)).items():
             for rank, last in lasts.items():
                 sums = found[run_id].ranks.setdefault(rank, RankSums())
-                if last > sums.last:
-                    for new in self._store.steps_of_rank(
-                        run_id, rank, after=sums.last, names=NAMES
-                    ):
-                        sums.add(new, found[run_id].run.phases)
+                if last <= sums.last:
+                    continue
+                parts = self._store.steps_of_rank(run_id, rank, after=sums.last, names=NAMES)
+                for new in parts:
+                    sums.add(new, found[run_id].run.phases)
         return list(found.values())
 
     def _looked_up(self, row: RunRow) -> RunCounters | None:
@@ -196,14 +213,12 @@ class RunCollector:
         if known is None or row.live or known.row != row:
             try:
                 run = self._store.run(row.id)
-            except VitprofError:  # another version wrote it, or it was deleted meanwhile
+            except VitprofError:
+                # Another version wrote it, or it was deleted meanwhile.
                 return None
-            known = RunCounters(
-                row,
-                run,
-                _ended_s(run, seen=known is not None),
-                known.ranks if known else {0: RankSums()},
-            )
+            ended_s = _ended_s(run, seen=known is not None)
+            ranks = known.ranks if known else {0: RankSums()}
+            known = RunCounters(row, run, ended_s, ranks)
         if known.ended_s < now_s() - RECENT_S:
             self._old.add(row.id)
             return None
@@ -227,11 +242,14 @@ class RunCollector:
 
 
 def _ended_s(run: StoredRun, *, seen: bool) -> float:
+    """Returns when a run ended, in seconds since the epoch; `seen`: it was going on at the last scrape."""
     if run.live:
         return np.inf
-    if seen:  # it went on at the last scrape
+    if seen:
         return now_s()
-    took_s = run.summary.wall_s if run.summary is not None else 0.0
+    took_s = 0.0
+    if run.summary is not None:
+        took_s = run.summary.wall_s
     return dt.datetime.fromisoformat(run.created_utc).timestamp() + float(np.nan_to_num(took_s))
 
 
@@ -259,7 +277,8 @@ def _families(listed: Sequence[RunCounters]) -> Iterator[Metric]:
             labels = of_run.labels(rank)
             info.add_metric(labels, of_run.info())
             steps.add_metric(labels, sums.steps)
-            if sums.samples:  # else nobody counted them
+            # Where there are none, nobody counted them.
+            if sums.samples:
                 samples.add_metric(labels, sums.samples)
             for name, value in of_run.seconds(sums):
                 seconds[name].add_metric(labels, value)

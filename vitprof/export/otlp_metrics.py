@@ -20,6 +20,7 @@ SEND_LIMIT_S = 10.0
 
 def sender(collector: RunCollector, endpoint: str, every_s: float) -> MeterProvider:
     """Returns a provider that sends all counters to `endpoint` every `every_s` seconds, and once more at its shutdown.
+
     An endpoint without an answer is tried again. Raises `VitprofError` where the SDK is not installed.
     """
     try:
@@ -37,9 +38,8 @@ def sender(collector: RunCollector, endpoint: str, every_s: float) -> MeterProvi
 
     def seen(name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observe(_: CallbackOptions) -> Iterable[Observation]:
-            if (
-                name == names[0]
-            ):  # the SDK asks for all of them in this order: the store is read once
+            # The SDK asks for all of them in this order: the store is read once.
+            if name == names[0]:
                 latest.update({family.name: family for family in collector.collect()})
             return [
                 Observation(sample.value, dict(sample.labels)) for sample in latest[name].samples
@@ -54,10 +54,8 @@ def sender(collector: RunCollector, endpoint: str, every_s: float) -> MeterProvi
     meter = provider.get_meter("vitprof", __version__)
     for name, family in latest.items():
         unit: dict[str, Any] = {"unit": "s"} if name.endswith("_seconds") else {}
-        make = (
-            meter.create_observable_counter
-            if family.type == "counter"
-            else meter.create_observable_gauge
-        )
+        make: Callable[..., object] = meter.create_observable_gauge
+        if family.type == "counter":
+            make = meter.create_observable_counter
         make(name, callbacks=[seen(name)], description=family.documentation, **unit)
     return provider

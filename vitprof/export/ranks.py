@@ -10,31 +10,33 @@ from vitprof.store.chunks import joined
 
 def steps_of_all(store: RunStore, run_id: int) -> Columns:
     """Returns the steps of all ranks of a run; of one process as `RunStore.steps` does."""
-    return joined(
-        "ranks", store.steps_of_ranks(run_id).values()
-    )  # each rank's after the one before, and then by step
+    # Each rank's after the one before, and then by step.
+    return joined("ranks", store.steps_of_ranks(run_id).values())
 
 
 def apart(steps: Columns) -> tuple[Columns, Columns]:
     """Returns the steps of the rank that the run's figures are of, which is 0 there, and those of the others."""
     first = steps["rank"] == 0
-    return {name: values[first] for name, values in steps.items()}, {
-        name: v[~first] for name, v in steps.items()
-    }
+    own = {name: values[first] for name, values in steps.items()}
+    others = {name: values[~first] for name, values in steps.items()}
+    return own, others
 
 
 def join_imported(store: RunStore, run_ids: list[int]) -> tuple[str, set[int]]:
-    """Joins imported runs of a job's nodes with those that are here. Returns a line about it, "" without one, and which
-    of the runs are in another now.
+    """Joins imported runs of a job's nodes with those that are here.
+
+    Returns a line about it, "" if nothing was joined, and which of the runs are in another now.
     """
     said: list[str] = []
     for run_id in run_ids:
         try:
             run = store.run(run_id)
             whole, line = nodes.join(store, run, finalise.settle)
-        except StoreError:  # one of them has been joined with the one before
+        except StoreError:
+            # It has been joined with one before.
             continue
-        said += [line] if whole.id != run_id or whole != run else []
+        if whole.id != run_id or whole != run:
+            said.append(line)
     parts = {run_id for run_id in run_ids if said and not _is_there(store, run_id)}
     if parts:
         now = "is a part" if len(parts) == 1 else "are parts"

@@ -1,7 +1,12 @@
-"""Runs and their steps as CSV, Parquet and JSON, from `vitprof.recording.columns` (docs/formats.md), and the figures of
-a run in words. CSV is as in RFC 4180; a text cell that a spreadsheet would run as a formula gets an apostrophe in front
-(OWASP, "CSV Injection"). Parquet and JSON (RFC 8259) have null, never NaN. Parquet's metadata has the schema version,
-what the rows are, whether any run was simulated, and each run's settings and figures.
+"""Runs and their steps as CSV, Parquet and JSON, and the figures of a run in words.
+
+The columns follow from `vitprof.recording.columns`; docs/formats.md describes them.
+
+CSV is UTF-8 as in RFC 4180 (comma, CRLF, quotes where needed) with units in the header. A text cell that a
+spreadsheet would run as a formula gets an apostrophe in front (OWASP, "CSV Injection"), which other
+readers have to remove. Parquet and JSON (RFC 8259) have null for what is not available, never NaN.
+Parquet's metadata has the schema version, what the rows are and whether any run was simulated; in a file
+of steps also each run's settings and figures as JSON.
 """
 
 import csv
@@ -11,12 +16,12 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
 from vitprof import formats
-from vitprof.analysis.arrays import Series
+from vitprof.analysis.arrays import Floats, Series
 from vitprof.analysis.timing import utilisation
 from vitprof.analysis.verdict import headroom
 from vitprof.config import CONFIG_COLUMNS, RunConfig, descriptions, types_of
@@ -28,12 +33,19 @@ from vitprof.store.predictions import StoredPrediction
 FORMULA_STARTS = (*"=+-@\uff1d\uff0b\uff0d\uff20", "\t", "\r")
 """With the full-width forms, which spreadsheets of some languages take for the same."""
 SUMMARY_HEADER = (
-    *(*columns.RUN_COLUMNS, *CONFIG_COLUMNS, "device_name", *columns.SUMMARY_COLUMNS),
-    *("error", "schema_version", "simulated", "verdict"),
+    *columns.RUN_COLUMNS,
+    *CONFIG_COLUMNS,
+    "device_name",
+    *columns.SUMMARY_COLUMNS,
+    "error",
+    "schema_version",
+    "simulated",
+    "verdict",
 )
 STEPS_HEADER = (*columns.RUN_COLUMNS[:2], *columns.STEP_COLUMNS, "simulated")
 FIGURES = (*columns.columns(columns.StepRecord), *columns.columns(columns.RunSummary))
 INTEGERS = frozenset(c.name for c in FIGURES if c.integer) | {"seq"}
+"""Columns of whole numbers."""
 TIMESTAMPS = (*MOMENTS, "t_s")
 """Columns of steps and telemetry that are moments on the monotonic clock, not durations."""
 KINDS: dict[str, type] = (
@@ -42,10 +54,13 @@ KINDS: dict[str, type] = (
     | {c.name: int if c.integer else float for c in FIGURES}
     | {"run_id": int, "schema_version": int, "simulated": bool}
 )
+"""Column -> the type of its values; a column of steps that only another version knows holds floats."""
 ARROW = {int: "int64", float: "float64", bool: "bool"}
+"""Type -> Arrow's name for it; text for all others."""
 ROW_GROUP = 131_072
 """Rows of a row group: 35 MB of memory while it is written; readers load as many at once."""
 NUMBERS_AT_ONCE = 100_000
+"""Numbers of a series that are Python objects at the same time, which take four times the memory of an array's."""
 
 
 def since_start(series: Series, origin_s: float | None) -> Series:
@@ -57,22 +72,22 @@ def since_start(series: Series, origin_s: float | None) -> Series:
 
 
 def step_names(store: RunStore, runs: Iterable[StoredRun]) -> tuple[str, ...]:
-    return tuple(
-        dict.fromkeys(
-            (*columns.STEP_COLUMNS, *(name for run in runs for name in store.step_names(run.id)))
-        )
-    )
+    """Returns the columns of steps that these runs have: the known ones, then those of other versions."""
+    names = dict.fromkeys(columns.STEP_COLUMNS)
+    for run in runs:
+        names |= dict.fromkeys(store.step_names(run.id))
+    return tuple(names)
 
 
 def figures(run: StoredRun) -> dict[str, float | int | None]:
-    return (
-        columns.summary_to_dict(run.summary)
-        if run.summary
-        else dict.fromkeys(columns.SUMMARY_COLUMNS)
-    )
+    """Returns the run's summary by name; all None for a run without a summary, rather than 0 steps."""
+    if not run.summary:
+        return dict.fromkeys(columns.SUMMARY_COLUMNS)
+    return columns.summary_to_dict(run.summary)
 
 
 def summary_row(run: StoredRun) -> list[object]:
+    """Returns the values of a run in the order of `SUMMARY_HEADER`."""
     summary = figures(run)
     device_name = run.environment.get("device_name")
     return [
@@ -80,35 +95,32 @@ def summary_row(run: StoredRun) -> list[object]:
         *(getattr(run.config, name) for name in CONFIG_COLUMNS),
         None if device_name is None else str(device_name),
         *(summary[name] for name in columns.SUMMARY_COLUMNS),
-        *(
-            run.error,
-            columns.SCHEMA_VERSION,
-            run.simulated,
-            run.verdict.kind if run.verdict else None,
-        ),
+        run.error,
+        columns.SCHEMA_VERSION,
+        run.simulated,
+        run.verdict.kind if run.verdict else None,
     ]
 
 
 def figures_in_words(run: StoredRun) -> list[tuple[str, str, str]]:
     """Returns the known figures of a run: the name of each, its value as a person reads it, and what it means."""
     s = run.summary or columns.RunSummary()
-    low = formats.number(s.samples_per_s_low)
-    high = formats.number(s.samples_per_s_high)
-    interval = f" ({low} to {high})" if math.isfinite(s.samples_per_s_low) else ""
-    epoch = "measured" if s.n_epochs_measured else "extrapolated from the throughput"
-    inside = f", inside the loader about {formats.percent(s.loader_times_frac)}"
+    speed = formats.number(s.samples_per_s)
+    if math.isfinite(s.samples_per_s_low):
+        low = formats.number(s.samples_per_s_low)
+        high = formats.number(s.samples_per_s_high)
+        speed += f" ({low} to {high})"
+    epoch = formats.seconds(s.epoch_s)
+    epoch_from = "measured"
+    if not s.n_epochs_measured:
+        epoch = f"~ {epoch}"
+        epoch_from = "extrapolated from the throughput"
     cost = "share of the time that vitprof's own recording took"
+    if math.isfinite(s.loader_times_frac):
+        cost += f", inside the loader about {formats.percent(s.loader_times_frac)}"
     rows = [
-        (
-            "Samples/s",
-            formats.number(s.samples_per_s) + interval,
-            "over the training time, with its 95% interval",
-        ),
-        (
-            "Time of an epoch",
-            ("" if s.n_epochs_measured else "~ ") + formats.seconds(s.epoch_s),
-            epoch,
-        ),
+        ("Samples/s", speed, "over the training time, with its 95% interval"),
+        ("Time of an epoch", epoch, epoch_from),
         (
             "Step, median",
             formats.seconds(s.step_ms_median / 1e3),
@@ -182,16 +194,13 @@ def figures_in_words(run: StoredRun) -> list[tuple[str, str, str]]:
             f"of the last step; {formats.number(s.loss_first)} at first",
         ),
         ("Accuracy", formats.percent(s.test_accuracy), "on the test set, at the last evaluation"),
-        (
-            "Cost of recording",
-            formats.percent(s.recording_frac),
-            cost + inside * math.isfinite(s.loader_times_frac),
-        ),
+        ("Cost of recording", formats.percent(s.recording_frac), cost),
     ]
     return [row for row in rows if row[1] and formats.NOT_AVAILABLE not in row[1]]
 
 
 ANCHORS_HEADER = ("anchor", "a step takes", "95% interval", "samples/s", "steps", "adds")
+"""What a table of anchors has in its first row."""
 
 
 def anchors_in_words(found: headroom.Headroom, batch: int) -> list[tuple[str, ...]]:
@@ -208,15 +217,20 @@ def anchors_in_words(found: headroom.Headroom, batch: int) -> list[tuple[str, ..
         if stage is not None and stage.distinguishable:
             adds = f"{stage.name} {formats.seconds(stage.s_per_sample * batch)}"
         elif stage is not None:
-            most = f" (at most {formats.seconds(stage.high * batch)})" if stage.high > 0 else ""
-            adds = f"{stage.name}: not distinguishable from nothing{most}"
+            adds = f"{stage.name}: not distinguishable from nothing"
+            if stage.high > 0:
+                adds += f" (at most {formats.seconds(stage.high * batch)})"
         rows.append((name, step, f"{low} to {high}", speed, n, adds))
     return rows
 
 
 PREDICTIONS_HEADER = (
-    *("strategy", "predicted samples/s", "95% interval"),
-    *("against this run", "measured samples/s", "error"),
+    "strategy",
+    "predicted samples/s",
+    "95% interval",
+    "against this run",
+    "measured samples/s",
+    "error",
 )
 
 
@@ -248,14 +262,19 @@ def cell_text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return repr(float(value))  # NumPy's own repr is no number
+        # NumPy's own repr, np.float64(1.5), is no number.
+        return repr(float(value))
     if isinstance(value, int):
         return repr(value)
     text = str(value)
-    return "'" + text if text.startswith((*FORMULA_STARTS, "'")) else text
+    # An apostrophe of the text's own gets one, too, so that a reader can take one away from each.
+    if text.startswith((*FORMULA_STARTS, "'")):
+        return f"'{text}"
+    return text
 
 
 def csv_text(header: Iterable[str], rows: Iterable[Iterable[object]] = ()) -> str:
+    """Returns a whole CSV file; every cell as `cell_text` writes it."""
     out = io.StringIO(newline="")
     writer = csv.writer(out)
     writer.writerow(header)
@@ -264,47 +283,58 @@ def csv_text(header: Iterable[str], rows: Iterable[Iterable[object]] = ()) -> st
 
 
 def summary_csv(runs: Iterable[StoredRun]) -> str:
+    """Returns a CSV file with one row for each run: its config and its summary."""
     return csv_text(SUMMARY_HEADER, map(summary_row, runs))
 
 
 def write_steps_csv(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO) -> None:
-    """Writes a row for each step, a few thousand in memory at a time; moments are seconds since the run began."""
+    """Writes a CSV file with one row for each step of each run, with a few thousand rows in memory at a time.
+
+    Moments are seconds since the run began.
+    """
     names = step_names(store, runs)
     file.write(csv_text((*STEPS_HEADER[:2], *names, STEPS_HEADER[-1])).encode())
     for run in runs:
-        for part in chain(
-            store.steps_in_parts(run.id, names=names), of_other_ranks(store, run, names)
-        ):
+        own = store.steps_in_parts(run.id, names=names)
+        for part in chain(own, of_other_ranks(store, run, names)):
             file.write(_rows(run, since_start(part, run.t_origin_s)))
 
 
 def _rows(run: StoredRun, part: Series) -> bytes | memoryview:
-    """Returns the rows of a part. A million take 3 s, a fifth of the time that Python's own `repr` of them takes."""
+    """Returns the rows of a part as CSV.
+
+    Arrow writes the numbers. A million rows take 3 s, a fifth of the time that Python's own `repr` of them
+    takes.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    before, after = (
-        csv_text(map(cell_text, known)) for known in ((run.id, run.name), (run.simulated,))
-    )
     text = pa.large_string()
+    # The cells that each row begins and ends with; the line's end comes with the last one.
+    first = csv_text([cell_text(run.id), cell_text(run.name)]).removesuffix("\r\n")
+    last = csv_text([cell_text(run.simulated)])
     cells = [column.cast(text) for column in chunks.as_table(part, INTEGERS).columns]
-    ends = (pa.scalar(before.removesuffix("\r\n"), text), pa.scalar(after, text))
     options = {"null_handling": "replace", "null_replacement": ""}
-    rows = pc.binary_join_element_wise(
-        ends[0], *cells, ends[1], pa.scalar(",", text), **options
-    ).combine_chunks()
-    _, ends_at, texts = (
-        rows.buffers()
-    )  # the texts of an array are stored one after another: they are the file
+    joined = pc.binary_join_element_wise(
+        pa.scalar(first, text), *cells, pa.scalar(last, text), pa.scalar(",", text), **options
+    )
+    rows = joined.combine_chunks()
+    # The texts of an array are stored one after another: they are the file.
+    _, ends_at, texts = rows.buffers()
     n_bytes = int(np.frombuffer(ends_at, np.int64)[len(rows)])
-    return memoryview(texts)[:n_bytes] if n_bytes else b""
+    if not n_bytes:
+        return b""
+    return memoryview(texts)[:n_bytes]
 
 
 # Parquet
 
 
 def write_steps_parquet(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO) -> None:
-    """Writes a row for each step, one row group in memory at a time; moments are seconds since the run began."""
+    """Writes a Parquet file with one row for each step of each run, with one row group in memory at a time.
+
+    Columns are as in `STEPS_HEADER`; moments are seconds since the run began.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -315,17 +345,20 @@ def write_steps_parquet(store: RunStore, runs: Sequence[StoredRun], file: Binary
             own = store.steps_in_parts(run.id, names=names, rows=ROW_GROUP)
             for part in chain(own, of_other_ranks(store, run, names)):
                 steps = chunks.as_table(since_start(part, run.t_origin_s), INTEGERS)
-                if n := steps.num_rows:
-                    run_id, name, simulated = (
-                        pa.repeat(value, n) for value in (run.id, run.name, run.simulated)
-                    )
-                    table = pa.Table.from_arrays(
-                        [run_id, name, *steps.columns, simulated], schema=schema
-                    )
-                    writer.write_table(table, row_group_size=ROW_GROUP)
+                n = steps.num_rows
+                if not n:
+                    continue
+                run_id = pa.repeat(run.id, n)
+                name = pa.repeat(run.name, n)
+                simulated = pa.repeat(run.simulated, n)
+                table = pa.Table.from_arrays(
+                    [run_id, name, *steps.columns, simulated], schema=schema
+                )
+                writer.write_table(table, row_group_size=ROW_GROUP)
 
 
 def summary_parquet(runs: Sequence[StoredRun]) -> bytes:
+    """Returns a Parquet file with one row for each run, columns as in `SUMMARY_HEADER`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -347,16 +380,13 @@ def _schema(header: Iterable[str], rows: str, runs: Sequence[StoredRun]) -> Any:
     }
     if rows == "steps":
         metadata["vitprof.runs"] = json.dumps([run_object(run) for run in runs])
-    docs = {c.name: c.doc for c in FIGURES} | {
-        name: descriptions()[name] for name in CONFIG_COLUMNS
-    }
-    kinds = (
-        (name, pa.type_for_alias(ARROW.get(KINDS.get(name, float), "string"))) for name in header
-    )
-    fields = [
-        pa.field(n, kind, metadata={"description": docs[n]} if docs.get(n) else None)
-        for n, kind in kinds
-    ]
+    docs = {column.name: column.doc for column in FIGURES}
+    docs |= {name: descriptions()[name] for name in CONFIG_COLUMNS}
+    fields = []
+    for name in header:
+        kind = pa.type_for_alias(ARROW.get(KINDS.get(name, float), "string"))
+        described = {"description": docs[name]} if docs.get(name) else None
+        fields.append(pa.field(name, kind, metadata=described))
     return pa.schema(fields, metadata=metadata)
 
 
@@ -378,15 +408,20 @@ def run_object(run: StoredRun, tags: Sequence[str] = ()) -> dict[str, Any]:
 def write_runs_json(
     store: RunStore, runs: Iterable[StoredRun], file: BinaryIO, *, series: bool = True
 ) -> None:
-    """Writes runs as a line of JSON, with their series `NUMBERS_AT_ONCE` numbers at a time, or null if not `series`."""
-    file.write(
-        _json({"schema_version": columns.SCHEMA_VERSION, "runs": []}).removesuffix("]}").encode()
-    )
+    """Writes runs as one JSON object on one line; each has its steps and telemetry, by column.
+
+    These are null if not `series`. Moments are seconds since the run began. Only `NUMBERS_AT_ONCE` numbers
+    at a time become Python objects: a million steps take the memory of their arrays.
+    """
+    whole = _json({"schema_version": columns.SCHEMA_VERSION, "runs": []})
+    file.write(whole.removesuffix("]}").encode())
+    read = {"steps": store.steps, "telemetry": store.telemetry} if series else {}
     for number, run in enumerate(runs):
+        if number:
+            file.write(b", ")
         about = run_object(run, store.tags(run.id))
-        read = {"steps": store.steps, "telemetry": store.telemetry} if series else {}
         about = {name: value for name, value in about.items() if name not in read}
-        file.write(f"{', ' if number else ''}{_json(about).removesuffix('}')}".encode())
+        file.write(_json(about).removesuffix("}").encode())
         for name, of_run in read.items():
             file.write(f', "{name}": '.encode())
             _write_columns(since_start(of_run(run.id), run.t_origin_s), file)
@@ -399,14 +434,25 @@ def _json(value: Any) -> str:
 
 
 def _write_columns(series: Series, file: BinaryIO) -> None:
-    for number, (name, values) in enumerate(series.items()):
-        file.write(f"{', ' if number else '{'}{_json(name)}: [".encode())
+    """Writes an object that has a list for each column; null for what is not available."""
+    before = "{"
+    for name, values in series.items():
+        file.write(f"{before}{_json(name)}: [".encode())
+        before = ", "
         for first in range(0, len(values), NUMBERS_AT_ONCE):
+            if first:
+                file.write(b", ")
             part = values[first : first + NUMBERS_AT_ONCE]
-            whole = name in INTEGERS
-            plain: list[Any] = part.astype(int).tolist() if whole else part.tolist()
-            for unknown in [] if whole else np.flatnonzero(~np.isfinite(part)).tolist():
-                plain[unknown] = None
-            file.write(((", " if first else "") + _json(plain)[1:-1]).encode())
+            file.write(_json(_plain(name, part))[1:-1].encode())
         file.write(b"]")
     file.write(b"}")
+
+
+def _plain(name: str, values: Floats) -> list[Any]:
+    """Returns a column's values as JSON can carry them."""
+    if name in INTEGERS:
+        return cast(list[Any], values.astype(int).tolist())
+    plain: list[Any] = values.tolist()
+    for unknown in np.flatnonzero(~np.isfinite(values)).tolist():
+        plain[unknown] = None
+    return plain

@@ -1,4 +1,8 @@
-"""Scalars for TensorBoard, a directory for each run; by tensorboardX, which imports torch, in a process of its own."""
+"""Scalars for TensorBoard: one directory of events for each run.
+
+The files are written by tensorboardX in a short-lived process of its own: it imports torch where it finds
+it, which the dashboard's process must not do.
+"""
 
 import contextlib
 import datetime as dt
@@ -23,6 +27,9 @@ from vitprof.store import RunStore, StoredRun
 MAX_GROUPS = 5_000
 """Groups of neighbours for each scalar of a long run, the lowest and the highest point of each: 10,000 points."""
 LIMIT_S = 300
+"""How long (s) writing the files may take."""
+MAX_NAME = 60
+"""Characters of a run's name in the name of its directory."""
 NO_SCALARS = (
     "t_start_s",
     "compute_start_s",
@@ -34,19 +41,33 @@ NO_SCALARS = (
 )
 """Columns of seconds that are moments, or what other scalars say."""
 OF_LOADER = (*(f"{stage}_s" for stage in TIMED_STAGES), "hand_over_s")
+"""Columns of what happens in the loader."""
 OTHER_NAMES = {"gap_s": "idle_gap", "kernel_s": "kernels"}
+"""Column -> its name in a tag, where that is not the column's without its unit."""
+
+
+def _tag(column: str) -> str:
+    group = "loader" if column in OF_LOADER else "step"
+    name = OTHER_NAMES.get(column, column.removesuffix("_s"))
+    return f"{group}/{name}_ms"
+
+
 STEP_TAGS: dict[str, tuple[str, float]] = {
-    name: (
-        f"{'loader' if name in OF_LOADER else 'step'}/{OTHER_NAMES.get(name, name[:-2])}_ms",
-        1e3,
-    )
+    name: (_tag(name), 1e3)
     for name in STEP_COLUMNS
     if name.endswith("_s") and name not in NO_SCALARS
-} | {"loss": ("train/loss", 1.0), "queue_depth": ("loader/queue_depth", 1.0)}
+}
+STEP_TAGS |= {"loss": ("train/loss", 1.0), "queue_depth": ("loader/queue_depth", 1.0)}
+"""Column of steps -> tag and factor; their x axis is the number of the step."""
 TELEMETRY_TAGS = {name: f"machine/{name}" for name in TELEMETRY_COLUMNS if name != "t_s"}
+"""Column of telemetry -> tag; their x axis is the number of the sample."""
 
 
 def write_tensorboard(store: RunStore, runs: Sequence[StoredRun], directory: Path) -> None:
+    """Writes the event files into `directory`, which must be new or empty; all of them or none.
+
+    Raises `VitprofError`.
+    """
     try:
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise VitprofError(
@@ -57,7 +78,8 @@ def write_tensorboard(store: RunStore, runs: Sequence[StoredRun], directory: Pat
         temporary = Path(tempfile.mkdtemp(prefix=".vitprof-", suffix=".tmp", dir=target.parent))
         try:
             _in_a_process(temporary, scalars)
-            temporary.chmod(0o755)  # mkdtemp's 0700 would hide it from others
+            # mkdtemp's 0700 would hide it from others.
+            temporary.chmod(0o755)
             temporary.replace(target)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -66,12 +88,12 @@ def write_tensorboard(store: RunStore, runs: Sequence[StoredRun], directory: Pat
 
 
 def tensorboard_zip(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
+    """Returns the directory that `write_tensorboard` writes as a zip file. Raises `VitprofError`."""
     try:
         with tempfile.TemporaryDirectory(prefix=home.temporary_prefix("tensorboard")) as top:
             write_tensorboard(store, runs, Path(top) / "tensorboard")
-            return Path(
-                shutil.make_archive(f"{top}/packed", "zip", top, "tensorboard")
-            ).read_bytes()
+            packed = shutil.make_archive(f"{top}/packed", "zip", top, "tensorboard")
+            return Path(packed).read_bytes()
     except OSError as error:
         where = tempfile.gettempdir()
         raise VitprofError(
@@ -80,9 +102,15 @@ def tensorboard_zip(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
 
 
 def run_directory(run: StoredRun) -> str:
-    safe = "".join(c if c.isalnum() or c in "-_" else "-" for c in run.name)[:60].strip("-")
-    simulated = "-simulated" if run.simulated and "simulated" not in safe else ""
-    return f"run-{run.id}{'-' + safe if safe else ''}{simulated}"
+    """Returns the name of the run's directory, which TensorBoard shows: id and name, as far as safe in a path."""
+    safe = "".join(c if c.isalnum() or c in "-_" else "-" for c in run.name)
+    safe = safe[:MAX_NAME].strip("-")
+    parts = [f"run-{run.id}"]
+    if safe:
+        parts.append(safe)
+    if run.simulated and "simulated" not in safe:
+        parts.append("simulated")
+    return "-".join(parts)
 
 
 def _scalars(store: RunStore, run: StoredRun) -> dict[str, Floats]:
@@ -101,6 +129,7 @@ def _scalars(store: RunStore, run: StoredRun) -> dict[str, Floats]:
         tag: _thinned(telemetry["seq"], machine_t, telemetry[name])
         for name, tag in TELEMETRY_TAGS.items()
     }
+    # The figures of the whole run are one point each, at its last step.
     last = float(steps["step"][-1]) if len(steps["step"]) else 0.0
     for name, value in figures(run).items():
         if value is not None:
@@ -109,13 +138,20 @@ def _scalars(store: RunStore, run: StoredRun) -> dict[str, Floats]:
 
 
 def _thinned(number: Floats, wall: Floats, values: Floats) -> Floats:
+    """Returns the known values, (3, n); of a long run the lowest and the highest of each group."""
     known = np.flatnonzero(np.isfinite(values) & np.isfinite(wall))
-    at = known[np.unique(min_max(values[known], 0, len(known), group_size(len(known), MAX_GROUPS)))]
+    n = len(known)
+    ends = min_max(values[known], 0, n, group_size(n, MAX_GROUPS))
+    at = known[np.unique(ends)]
     return np.stack([number[at], wall[at], values[at]])
 
 
 def _in_a_process(directory: Path, runs: dict[str, dict[str, Floats]]) -> None:
-    """Hands the scalars to `tensorboard_child`, whose input stays open: with this process it ends. Raises `OSError`."""
+    """Hands the scalars of each run to `tensorboard_child`. Raises `OSError` with the child's last line.
+
+    The child's input stays open until the child has ended: if this process is killed, the input ends and so
+    does the child.
+    """
     command = runners.command("vitprof.export.tensorboard_child", str(directory))
     env = runners.environment()
     pipe = subprocess.PIPE
@@ -125,7 +161,8 @@ def _in_a_process(directory: Path, runs: dict[str, dict[str, Floats]]) -> None:
         assert process.stdin is not None
         assert process.stderr is not None
         try:
-            with contextlib.suppress(BrokenPipeError):  # it died at once: its last line says why
+            # If it died at once, its last line says why.
+            with contextlib.suppress(BrokenPipeError):
                 pickle.dump(runs, process.stdin)
                 process.stdin.flush()
             status = process.wait(LIMIT_S)

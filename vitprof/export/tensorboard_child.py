@@ -1,5 +1,7 @@
-"""Writes TensorBoard's event files: `python -m vitprof.export.tensorboard_child DIR < scalars`, a pickle that holds for
-each run's directory and tag an array (3, n): step, wall time, value.
+"""Writes scalars as TensorBoard's event files: `python -m vitprof.export.tensorboard_child DIR < scalars`.
+
+Standard input is a pickle that holds, for each run's directory and tag, an array (3, n): step, wall time,
+value. The exit status is 0, or 1 with one line on standard error.
 """
 
 import os
@@ -20,8 +22,8 @@ LOOK_EVERY = 1000
 
 def main(directory: Path, source: BinaryIO) -> None:
     """Reads all scalars from `source` and writes the files to `directory`. Raises `ImportError`, `OSError`."""
-    # tensorboardX imports torch where it finds it, for tensors, of which there are none here. None makes that import
-    # fail (Python's documented behaviour): 25 ms instead of 2 s.
+    # tensorboardX imports torch where it finds it, for tensors, of which there are none here. None makes
+    # that import fail (Python's documented behaviour): 25 ms instead of 2 s.
     modules: dict[str, Any] = sys.modules
     modules["torch"] = None
     # Its SummaryWriter hands events to a thread, which a full disk ends, and then waits for that thread forever.
@@ -38,18 +40,15 @@ def main(directory: Path, source: BinaryIO) -> None:
         by_step = runs.setdefault(run, {})
         for tag, points in tags.items():
             for step, wall, value in points.T.tolist():
-                by_step.setdefault((wall, step), []).append(
-                    Summary.Value(tag=tag, simple_value=value)
-                )
+                values = by_step.setdefault((wall, step), [])
+                values.append(Summary.Value(tag=tag, simple_value=value))
     for run, by_step in runs.items():
         (directory / run).mkdir()
         writer = EventsWriter(str(directory / run / "events"))
-        for n, ((wall, step), values) in enumerate(
-            sorted(by_step.items(), key=lambda item: item[0])
-        ):
-            if (
-                n % LOOK_EVERY == 0 and select.select([source], [], [], 0)[0]
-            ):  # at its end: the parent is gone
+        in_order = sorted(by_step.items(), key=lambda item: item[0])
+        for n, ((wall, step), values) in enumerate(in_order):
+            # There is something to read only at the input's end: the parent is gone.
+            if n % LOOK_EVERY == 0 and select.select([source], [], [], 0)[0]:
                 shutil.rmtree(directory, ignore_errors=True)
                 raise OSError(ENDED)
             writer.write_event(Event(wall_time=wall, step=int(step), summary=Summary(value=values)))
@@ -61,12 +60,13 @@ if __name__ == "__main__":
         main(Path(sys.argv[1]), sys.stdin.buffer)
         said = ""
     except ImportError as error:
-        said = MISSING if "tensorboardX" in str(error) else str(error)
+        said = str(error)
+        if "tensorboardX" in said:
+            said = MISSING
     except OSError as error:
         said = error.strerror or str(error)
     if said:
         sys.stderr.write(f"{said}\n")
         sys.stderr.flush()
-    os._exit(
-        1 if said else 0
-    )  # at once: closing a file of which the disk took only half would raise again
+    # At once: closing a file of which the disk took only half would raise again.
+    os._exit(1 if said else 0)

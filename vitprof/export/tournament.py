@@ -1,6 +1,7 @@
 """A tournament's results as a CSV file, a JSON object, and a table for a README."""
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -101,17 +102,27 @@ class Trial:
     """Break-even in words."""
 
 
-OF_ROW = {"samples_per_s_low": "low", "samples_per_s_high": "high"}
-OF_ROW |= {"epoch_s_low": "epoch_low", "epoch_s_high": "epoch_high"}
+OF_ROW = {
+    "samples_per_s_low": "low",
+    "samples_per_s_high": "high",
+    "epoch_s_low": "epoch_low",
+    "epoch_s_high": "epoch_high",
+}
 """Fields of `Trial` that have another name in a row of the leaderboard."""
 ALWAYS = ("rank", "n_runs", "n_steps")
 """Fields of a row of the leaderboard that are known without runs."""
 FIELDS = tuple(field.name for field in dataclasses.fields(Trial))
 COSTS_END = FIELDS.index("losses")
+"""The CSV has the fields before it; "losses" is at its end, and `break_even` is not in it."""
 TOURNAMENT_HEADER = (
-    *("tournament_id", "tournament"),
+    "tournament_id",
+    "tournament",
     *FIELDS[:COSTS_END],
-    *("dataset", "device", "schema_version", "simulated", "losses"),
+    "dataset",
+    "device",
+    "schema_version",
+    "simulated",
+    "losses",
 )
 
 
@@ -125,19 +136,28 @@ def _trials(
 def _trial(
     row: LeaderboardRow, board: Leaderboard, pay: BreakEven | None, best: Recommendation | None
 ) -> Trial:
-    recommended = best is not None and row.key == best.key
-    values: dict[str, Any] = {"baseline": row.key == board.baseline, "recommended": recommended}
-    values["losses"] = row.entry.losses or None
+    values: dict[str, Any] = {
+        "baseline": row.key == board.baseline,
+        "recommended": best is not None and row.key == best.key,
+        "losses": row.entry.losses or None,
+    }
     score: Iterable[float | None] = row.score if row.n_runs else (None, None, None)
     values |= dict(zip(("score", "score_low", "score_high"), score, strict=True))
     if pay is not None:
-        values |= {"break_even_epochs": pay.epochs, "break_even_epochs_low": pay.low}
-        values |= {"break_even_epochs_high": pay.high, "break_even": pay.sentence}
+        values |= {
+            "break_even_epochs": pay.epochs,
+            "break_even_epochs_low": pay.low,
+            "break_even_epochs_high": pay.high,
+            "break_even": pay.sentence,
+        }
     for name in FIELDS:
-        if name not in values:
-            known = row.n_runs or name in ALWAYS
-            figure = getattr(row, OF_ROW.get(name, name), None) if known else None
-            values[name] = getattr(row.entry, name, figure)
+        if name in values:
+            continue
+        # What describes the setting is in its entry; the figures are in the row, and null without runs.
+        figure = None
+        if row.n_runs or name in ALWAYS:
+            figure = getattr(row, OF_ROW.get(name, name), None)
+        values[name] = getattr(row.entry, name, figure)
     return Trial(**values)
 
 
@@ -147,16 +167,19 @@ def tournament_csv(
     pays: Iterable[BreakEven] = (),
     best: Recommendation | None = None,
 ) -> str:
+    """Returns a CSV file with a row for each trial, the ranked ones first; those that did not run have a reason."""
     base = found.spec.base
     shared = {
         "tournament_id": found.id,
         "tournament": found.name,
         "dataset": base.dataset,
         "device": base.device,
+        "schema_version": columns.SCHEMA_VERSION,
+        "simulated": base.simulated,
     }
-    shared |= {"schema_version": columns.SCHEMA_VERSION, "simulated": base.simulated}
-    rows = (shared | vars(trial) for trial in _trials(board, pays, best))
-    return csv_text(TOURNAMENT_HEADER, ([row[name] for name in TOURNAMENT_HEADER] for row in rows))
+    trials = (shared | vars(trial) for trial in _trials(board, pays, best))
+    rows = ([trial[name] for name in TOURNAMENT_HEADER] for trial in trials)
+    return csv_text(TOURNAMENT_HEADER, rows)
 
 
 def tournament_object(
@@ -165,14 +188,13 @@ def tournament_object(
     pays: Iterable[BreakEven] = (),
     best: Recommendation | None = None,
 ) -> dict[str, Any]:
+    """Returns the results as plain values for JSON; None for what is not available."""
     listed = {"schema_version": columns.SCHEMA_VERSION, **listed_object(found)}
-    use = _recommended(best, found) if best else None
-    trials = [codec.to_plain(trial) for trial in _trials(board, pays, best)]
     return listed | {
         "baseline": board.baseline,
         "best": board.best,
-        "recommendation": use,
-        "trials": trials,
+        "recommendation": _recommended(best, found) if best else None,
+        "trials": [codec.to_plain(trial) for trial in _trials(board, pays, best)],
     }
 
 
@@ -188,48 +210,60 @@ def listed_object(found: StoredTournament) -> dict[str, Any]:
 
 
 def _recommended(best: Recommendation, found: StoredTournament) -> dict[str, Any]:
-    code = (
-        {}
-        if found.spec.script is None
-        else {"code": code_line(found.spec.script, best.key or "") or None}
-    )
     plain: dict[str, Any] = codec.to_plain(best)
-    return plain | code
+    if found.spec.script is not None:
+        plain["code"] = code_line(found.spec.script, best.key or "") or None
+    return plain
 
 
 def tournament_markdown(
     found: StoredTournament, board: Leaderboard, best: Recommendation | None = None
 ) -> str:
+    """Returns the article's table: seconds for an epoch, GPU memory and GPU-util by batch size, in Markdown."""
     table = article_table(board)
     where = f"{found.spec.base.dataset}, device {found.spec.base.device}"
-    simulated = " (simulated)" if found.spec.base.simulated else ""
+    if found.spec.base.simulated:
+        where += " (simulated)"
+    header = ["setting", *(f"batch {n:,}" for n in table.batch_sizes)]
     lines = [
-        f"Seconds for an epoch (95% interval) on {where}{simulated}; {found.spec.repeats} rounds.",
+        f"Seconds for an epoch (95% interval) on {where}; {found.spec.repeats} rounds.",
         "",
-        "| setting | " + " | ".join(f"batch {n:,}" for n in table.batch_sizes) + " |",
-        "|---" * (len(table.batch_sizes) + 1) + "|",
+        _markdown_row(header),
+        "|".join(["", *("---" for _ in header), ""]),
     ]
-    lines += [
-        f"| {_cell_text(t.name)} | " + " | ".join(map(_cell, t.cells)) + " |" for t in table.lines
-    ]
-    return "\n".join([*lines, "", *([best.sentence] if best else [])]).rstrip() + "\n"
+    for line in table.lines:
+        lines.append(_markdown_row([_cell_text(line.name), *map(_cell, line.cells)]))
+    if best:
+        lines += ["", best.sentence]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _cell(cell: LeaderboardRow | None) -> str:
+    """Returns the figures of a setting, in one cell; why it has none, where it has none."""
     if cell is None:
         return ""
-    if cell.epoch_s != cell.epoch_s:
-        return _cell_text(
-            f"{cell.entry.status}: {cell.entry.reason}" if cell.entry.reason else cell.entry.status
-        )
-    interval = f" ({formats.seconds(cell.epoch_low)} to {formats.seconds(cell.epoch_high)})"
-    parts = [formats.seconds(cell.epoch_s) + (interval if cell.epoch_low == cell.epoch_low else "")]
-    if cell.gpu_mem_bytes == cell.gpu_mem_bytes:
+    if math.isnan(cell.epoch_s):
+        why: str = cell.entry.status
+        if cell.entry.reason:
+            why += f": {cell.entry.reason}"
+        return _cell_text(why)
+    epoch = formats.seconds(cell.epoch_s)
+    if not math.isnan(cell.epoch_low):
+        epoch += f" ({formats.seconds(cell.epoch_low)} to {formats.seconds(cell.epoch_high)})"
+    parts = [epoch]
+    if not math.isnan(cell.gpu_mem_bytes):
         parts.append(formats.size(cell.gpu_mem_bytes))
-    if cell.gpu_util_pct == cell.gpu_util_pct:
+    if not math.isnan(cell.gpu_util_pct):
         parts.append(f"GPU-util {formats.percent(cell.gpu_util_pct / 100)}")
-    return ", ".join([*parts, *(["cut short"] if cell.entry.status == "cut" else [])])
+    if cell.entry.status == "cut":
+        parts.append("cut short")
+    return ", ".join(parts)
 
 
 def _cell_text(text: str) -> str:
+    """Returns `text` for a cell of a Markdown table."""
     return text.replace("|", "\\|").replace("\n", " ")

@@ -1,6 +1,10 @@
 """A run as a trace that ui.perfetto.dev and chrome://tracing open: the JSON form of the Trace Event Format (Google).
-Each run is a process; its tracks are phases, loop, device, copies, and the loader or its workers. Spans are complete
-events ("X") in microseconds since the run began, to the nanosecond; telemetry and the queue are counters ("C").
+
+Each run is a process of the trace; its tracks are the phases, the training loop, the device, the copies
+and the loader or its workers. Spans are complete events ("X") whose times are microseconds since the run
+began, to the nanosecond; those of one track never overlap. Telemetry and the loader's queue are counters
+("C"). The file is written piece by piece: of a whole run only telemetry and the columns `GLANCE` are in
+memory.
 """
 
 import gzip
@@ -20,24 +24,37 @@ from vitprof.recording.columns import SCHEMA_VERSION, TIMED_STAGES
 from vitprof.store import RunStore, StoredRun
 
 MOST_STEPS = 50_000
-"""The most steps of a run in a trace unless all are asked for: 60 MB of JSON, 6 MB compressed."""
+"""The most steps of a run that a trace holds unless asked for all: 60 MB of JSON, 6 MB compressed.
+
+In a browser, a viewer takes more memory than that."""
 CHUNK = 2_000
 """Steps whose spans are computed at once: each is compared with the evaluations near the chunk."""
 DETAILED = 20_000
-"""The most steps of a trace in which each batch has the times of the stages of making it."""
-PHASES, HOST, DEVICE, BUBBLES, COPY, LOADER = 1, 100, 200, 250, 300, 1_000
-"""Number of the first track of each kind; tracks are also sorted by it."""
+"""The most steps of a trace in which each batch has the times of the stages of making it.
+
+Without them, 100,000 steps are 100 MB, 10 MB compressed."""
+# Number of the first track of each kind; tracks are also sorted by it.
+PHASES = 1
+HOST = 100
+DEVICE = 200
+BUBBLES = 250
+COPY = 300
+LOADER = 1_000
+OF_A_WORKER = 100
+"""Tracks that are kept free for each worker."""
 TRACKS: dict[str, tuple[int, str]] = {
     "host": (HOST, "training loop"),
     "copy": (COPY, "H2D copy"),
     "device": (DEVICE, "device"),
     "launches": (BUBBLES, "launch bubbles"),
 }
+"""Lane of `analysis.timing.timeline` -> its track and the track's name."""
 GLANCE = ("step", "t_start_s", "made_start_s")
 """Columns that a trace needs of the whole run, to know its beginning."""
 MAX_GROUPS = 5_000
 """Groups of neighbouring telemetry samples where a trace is cut; the lowest and the highest of each are kept."""
 EVENTS_AT_ONCE = 10_000
+"""Events that are written at once."""
 COUNTERS: dict[str, str] = {
     "gpu_util_pct": "GPU-util (%, trailing)",
     "gpu_mem_used_bytes": "GPU memory in use (bytes)",
@@ -54,14 +71,21 @@ COUNTERS: dict[str, str] = {
     "gpu_sm_active_pct": "SM activity (%)",
     "gpu_sm_occupancy_pct": "SM occupancy (%)",
 }
+"""Column of telemetry -> the counter's name in the trace."""
 QUEUE = "batches ready"
+"""Name of the counter of the loader's queue."""
 ARGS = ',"args":{"step":%d}'
+"""The end of a span's event: the step that it belongs to."""
 
 
 def write_trace(
     store: RunStore, runs: Sequence[StoredRun], file: BinaryIO, *, whole: bool = False
 ) -> str:
-    """Writes the runs' traces, each from its beginning, `MOST_STEPS` steps unless `whole`; returns which are cut."""
+    """Writes the trace of these runs as strict JSON; the times of each run start at its own beginning.
+
+    Of a run it has the first `MOST_STEPS` steps, unless `whole`. Returns in words which runs are cut; ""
+    where none is.
+    """
     traces = [RunTrace(store, run, whole=whole) for run in runs]
     cut = "; ".join(
         f"run {t.run.id}: the first {t.n_kept:,} of {t.n:,} steps" for t in traces if t.cut
@@ -111,10 +135,14 @@ class RunTrace:
         """First track of a kind -> its lanes."""
 
     def events(self) -> Iterator[str]:
+        """Yields all events of the run."""
         run = self.run
-        simulated = " (simulated device)" if run.simulated else ""
-        part = f" (the first {self.n_kept:,} of {self.n:,} steps)" if self.cut else ""
-        yield self._meta("process_name", 0, name=f"run {run.id}: {run.name}{simulated}{part}")
+        name = f"run {run.id}: {run.name}"
+        if run.simulated:
+            name += " (simulated device)"
+        if self.cut:
+            name += f" (the first {self.n_kept:,} of {self.n:,} steps)"
+        yield self._meta("process_name", 0, name=name)
         yield from self._phases()
         for steps, first in self._parts():
             yield from self._spans(steps, first)
@@ -125,21 +153,25 @@ class RunTrace:
 
     @property
     def cut(self) -> bool:
+        """Returns whether the trace has only the run's first steps."""
         return self.n_kept < self.n
 
     def _parts(self) -> Iterator[tuple[Series, int]]:
-        left = self.n_kept
+        """Yields the steps in parts, each after the last step of the one before, and the index of the first new one."""
+        remaining = self.n_kept
         before = dict[str, Floats]()
         for part in self._store.steps_in_parts(self.run.id):
-            new = {name: values[:left] for name, values in part.items()}
-            if not len(new["step"]):
+            new = {name: values[:remaining] for name, values in part.items()}
+            n_new = len(new["step"])
+            if not n_new:
                 return
+            # A gap begins at the end of the step before.
             joined = {
                 name: np.concatenate([before.get(name, values[:0]), values])
                 for name, values in new.items()
             }
-            yield joined, len(joined["step"]) - len(new["step"])
-            left -= len(new["step"])
+            yield joined, len(joined["step"]) - n_new
+            remaining -= n_new
             before = {name: values[-1:] for name, values in new.items()}
 
     def _meta(self, kind: str, tid: int, **args: Any) -> str:
@@ -156,23 +188,23 @@ class RunTrace:
         names: Iterable[str],
         args: Iterable[str],
     ) -> Iterator[str]:
-        """Yields complete events, in tracks from `first` on, after the names of new tracks. Times are in ns and written
-        in microseconds; `names` are JSON, and so are `args`.
+        """Yields complete events, in tracks from `first` on, after the names of new tracks.
+
+        Times are in ns and written in microseconds; `names` are JSON, and so are `args`.
         """
         packer = self._packers.setdefault(first, TrackPacker())
         known = packer.n_lanes
         tracks = first + packer.pack(start, end)
         for extra in range(known, packer.n_lanes):
-            yield self._meta(
-                "thread_name", first + extra, name=f"{title} ({extra + 1})" if extra else title
-            )
-            yield self._meta("thread_sort_index", first + extra, sort_index=first + extra)
+            track = first + extra
+            name = f"{title} ({extra + 1})" if extra else title
+            yield self._meta("thread_name", track, name=name)
+            yield self._meta("thread_sort_index", track, sort_index=track)
+        # One format for all events, in place of json.dumps for each of them.
         shape = f'{{"ph":"X","name":%s,"pid":{self.run.id},"tid":%d,"ts":%r,"dur":%r%s}}'
-        times = ((start - self._origin) / 1e3, (end - start) / 1e3)
-        yield from map(
-            shape.__mod__,
-            zip(names, tracks.tolist(), *(t.tolist() for t in times), args, strict=True),
-        )
+        ts = ((start - self._origin) / 1e3).tolist()
+        dur = ((end - start) / 1e3).tolist()
+        yield from map(shape.__mod__, zip(names, tracks.tolist(), ts, dur, args, strict=True))
 
     def _phases(self) -> Iterator[str]:
         phases = self.run.phases
@@ -182,37 +214,45 @@ class RunTrace:
         yield from self._complete(PHASES, "phases", start, end, names, [""] * len(phases))
 
     def _spans(self, steps: Series, first: int) -> Iterator[str]:
+        """Yields the loop, the copies and the device, each gap of the device with its cause, and its launch bubbles."""
         words = [_json(DEVICE_TIME[k][0]) for k in KINDS]
-        idle = [_json("compute" if k == "compute" else f"idle: {DEVICE_TIME[k][0]}") for k in KINDS]
+        idle = [_json(f"idle: {DEVICE_TIME[k][0]}") for k in KINDS]
+        idle[KINDS.index("compute")] = _json("compute")
         for at in range(first, len(steps["step"]), CHUNK):
             found = timeline(steps, self.run.phases, at, min(at + CHUNK, len(steps["step"])))
-            for number, name in enumerate(LANES):
+            for name in LANES:
                 line = found.only(name)
                 start = nanoseconds(line.start_s)
                 end = nanoseconds(line.end_s)
                 order = np.lexsort((end, start))
-                kinds = idle if number == LANES.index("device") else words
+                kinds = idle if name == "device" else words
                 names = [kinds[kind] for kind in line.kind[order].tolist()]
                 args = map(ARGS.__mod__, line.step[order].tolist())
                 yield from self._complete(*TRACKS[name], start[order], end[order], names, args)
 
     def _making(self, steps: Series) -> Iterator[str]:
+        """Yields the spans in which batches were made, on a track for each worker process.
+
+        Without workers they are on one for the loop or its threads.
+        """
         start = nanoseconds(steps["made_start_s"])
         end = nanoseconds(steps["made_end_s"])
         known = np.isfinite(steps["made_start_s"]) & np.isfinite(steps["made_end_s"])
+        # -1: no worker made it
         worker = np.where(np.isfinite(steps["worker"]), steps["worker"], -1).astype(int)
         for who in np.unique(worker[known]).tolist():
             at = np.flatnonzero(known & (worker == who))
             at = at[np.lexsort((end[at], start[at]))]
-            a = start[at]
-            b = np.maximum(end[at], start[at])
-            first = LOADER + 100 * (who + 1)
+            begun = start[at]
+            ended = np.maximum(end[at], begun)
+            first = LOADER + OF_A_WORKER * (who + 1)
             title = "loader" if who < 0 else f"loader worker {who}"
-            yield from self._complete(
-                first, title, a, b, ['"make batch"'] * len(at), self._stages(steps, at)
-            )
+            names = ['"make batch"'] * len(at)
+            stages = self._stages(steps, at)
+            yield from self._complete(first, title, begun, ended, names, stages)
 
     def _stages(self, steps: Series, at: Ints) -> Iterable[str]:
+        """Yields the number of each step, and how long the stages of making its batch took."""
         numbers = steps["step"][at].astype(int).tolist()
         if self.n_kept > DETAILED:
             yield from map(ARGS.__mod__, numbers)
@@ -225,6 +265,7 @@ class RunTrace:
             yield f',"args":{_json({"step": number} | took)}'
 
     def _queue(self, steps: Series) -> Iterator[str]:
+        """Yields the depth of the loader's queue where it changes."""
         depth = steps["queue_depth"]
         if len(depth):
             changed = np.diff(depth, prepend=self._depth) != 0
@@ -236,7 +277,8 @@ class RunTrace:
             t_s = self._telemetry["t_s"]
             values = self._telemetry[column]
             if self.cut:
-                at = np.unique(min_max(values, 0, len(values), group_size(len(values), MAX_GROUPS)))
+                n = len(values)
+                at = np.unique(min_max(values, 0, n, group_size(n, MAX_GROUPS)))
                 t_s = t_s[at]
                 values = values[at]
             yield from self._counter(name, t_s, values)
@@ -246,13 +288,16 @@ class RunTrace:
         at = at[np.argsort(t_s[at], kind="stable")]
         ts = (nanoseconds(t_s[at]) - self._origin) / 1e3
         shape = f'{{"ph":"C","name":%s,"pid":{self.run.id},"tid":0,"ts":%r,"args":{{"value":%r}}}}'
-        return map(
-            shape.__mod__, zip(itertools.repeat(_json(name)), ts.tolist(), values[at].tolist())
-        )
+        same_name = _json(name)
+        rows = zip(itertools.repeat(same_name), ts.tolist(), values[at].tolist())
+        return map(shape.__mod__, rows)
 
 
 def _origin(run: StoredRun, steps: Series, telemetry: Series) -> int:
-    seen = [run.t_origin_s] if run.t_origin_s is not None else []
+    """Returns the beginning of the run's trace, in ns on the monotonic clock: no event is before it."""
+    seen = []
+    if run.t_origin_s is not None:
+        seen.append(run.t_origin_s)
     columns = (steps["t_start_s"], steps["made_start_s"], telemetry["t_s"])
     seen += [float(np.nanmin(times)) for times in columns if np.isfinite(times).any()]
     seen += [p.t_start_s for p in run.phases]
@@ -271,14 +316,20 @@ class TrackPacker:
         """When the last span on each lane ends."""
 
     def pack(self, start: Ints, end: Ints) -> Ints:
-        """Returns a lane, from 0, for each span of a part, (n,) int64: as few as possible on which no spans overlap."""
+        """Returns a lane, from 0, for each span of a part, so that spans on one lane never overlap.
+
+        Those of earlier parts count. One part takes as few lanes as possible. All arrays are (n,) int64.
+        Spans may come in any order; end >= start.
+        """
         found = np.zeros(len(start), dtype=np.int64)
         order = np.lexsort((end, start))
         reached = np.maximum.accumulate(end[order])
         alone = len(self._ends) < 2 and not (start[order][1:] < reached[:-1]).any()
         if alone and len(order) and (not self._ends or start[order[0]] >= self._ends[0]):
-            self._ends = [int(reached[-1])]  # the usual case: a worker makes one batch at a time
+            # The usual case: a worker makes one batch at a time.
+            self._ends = [int(reached[-1])]
             return found
+        # A heap of the lanes in use, by their end, and one of those that are free, by their number.
         busy = sorted((until, lane) for lane, until in enumerate(self._ends))
         free: list[int] = []
         for i in order.tolist():
@@ -294,4 +345,5 @@ class TrackPacker:
 
     @property
     def n_lanes(self) -> int:
+        """Returns how many lanes there are so far."""
         return len(self._ends)

@@ -1,5 +1,6 @@
-"""A watched script's own run of an experiment tracker: which one it was, and the verdict that is added to it. As the
-script has ended by then, its Python, which has the tracker's package, is started once more.
+"""A watched script's own run of an experiment tracker: which one it was, and the verdict that is added to it.
+
+As the script has ended by then, its Python, which has the tracker's package, is started once more.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ LIMIT_S = 60.0
 """How long (s) writing the verdict may take: importing MLflow takes 3 to 10 s."""
 FIGURES = ("samples_per_s", "data_wait_frac", "exposed_wait_frac", "device_idle_frac")
 CONCLUDE = "import sys; sys.path[:1] = []; from vitprof.watch.trackers import conclude; conclude()"
+"""What the script's Python runs. The folder that it is started in is not on its path."""
 
 
 class TrackerLink:
@@ -40,9 +42,8 @@ class TrackerLink:
     def __enter__(self) -> TrackerLink:
         """Makes the file's folder. Raises `OSError`."""
         self._folder = Path(tempfile.mkdtemp(prefix=temporary_prefix("tracker")))
-        self._file = (
-            self._folder / "run.json"
-        )  # it may hold a server's token: the folder is the user's alone
+        # It may hold a server's token: the folder is the user's alone.
+        self._file = self._folder / "run.json"
         return self
 
     def __exit__(
@@ -71,7 +72,8 @@ class TrackerLink:
             "figures": figures_of(run),
             "words": words_of(run),
         }
-        if why := _written(about, json.dumps(asked)):
+        why = _written(about, json.dumps(asked))
+        if why:
             return f"the verdict was not written to {words}: {why}"
         return ""
 
@@ -87,15 +89,14 @@ def figures_of(run: StoredRun) -> dict[str, float]:
 def words_of(run: StoredRun) -> dict[str, str]:
     """Returns what is to be known of the run in words."""
     about = {"run": str(run.id), "status": run.status}
-    return (
-        about
-        if run.verdict is None
-        else about | {"verdict": run.verdict.kind, "sentence": run.verdict.sentence}
-    )
+    if run.verdict is not None:
+        about |= {"verdict": run.verdict.kind, "sentence": run.verdict.sentence}
+    return about
 
 
 def _written(about: dict[str, Any], asked: str) -> str:
     """Returns why the script's Python could not write what is asked; "" where it did."""
+    # Without the variables by which a script is watched: this Python trains nothing.
     own = {
         name: value for name, value in os.environ.items() if not name.startswith("VITPROF_WATCH_")
     }
@@ -114,8 +115,8 @@ def _written(about: dict[str, Any], asked: str) -> str:
         return f"it did not answer within {LIMIT_S:g} s"
     except OSError as error:
         return f"{about['python']} cannot be started again: {error.strerror or error}"
-    return (
-        ""
-        if not ended.returncode
-        else (ended.stderr.strip().splitlines() or ["it ended without a word"])[-1]
-    )
+    if not ended.returncode:
+        return ""
+    # Of a traceback the last line is the error.
+    lines = ended.stderr.strip().splitlines()
+    return lines[-1] if lines else "it ended without a word"

@@ -1,7 +1,11 @@
-"""A strategy as code: one PyTorch script for the user's own data, without vitprof. `scripts/array.py` is such a script,
-whole; each other file there says what differs from the one that it imports. `script(config)` returns the strategy's,
-with its constants set. A constant whose comment says "one of a, b" is for those values only; what no script has a
-constant for is refused.
+"""A strategy as code: one PyTorch script for the user's own data, without vitprof.
+
+`scripts/array.py` is such a script, whole: it runs as it is. Each other file there says what differs from
+the one that it imports. `script(config)` returns the one of the strategy's loader and storage, with its
+constants set and with a line about where they come from. A constant whose comment says "one of a, b" is
+for those values only; what no script has a constant for is refused.
+
+A constant and its comment are one line: they are read by `CONSTANT`, line by line.
 """
 
 import ast
@@ -31,23 +35,37 @@ WITHOUT: dict[str, dict[str, Any]] = {
 """Script -> what it does where it has no constant for it, besides `USUAL`."""
 USUAL: dict[str, Any] = {"SHUFFLE": "full", "AUGMENT": "off", "CACHE_MB": 0, "LOCATION": "disk"}
 CONSTANT = re.compile(r"^([A-Z_]+) = (.*?)(?:  # (.*))?$", re.MULTILINE)
+"""A line of a script that sets a constant: its name, its value and the comment behind it."""
 ONE_OF = re.compile(r"one of ([^;]+)")
 WIDTH = 120
+"""Characters in a line of a script's docstring."""
+CHUNK_BYTES = 2**20
+"""Size of a chunk of the storage hdf5-chunked, about."""
+MOST_ROWS = 256
+"""The most images in such a chunk."""
+NEIGHBOURS = 128
+"""Images that stay together where blocks are shuffled."""
 
 
 def script(config: RunConfig, found: str = "", run_id: int | None = None) -> str:
-    """Returns a Python script that loads the user's own data as the strategy of `config` does, and trains on them;
-    `--demo` does so on a few random images. `found` is what was measured, such as "1,234 samples/s while training", in
-    the run `run_id`: the docstring has both. Raises `ConfigError` for a config without a script.
+    """Returns a Python script that loads the user's own data as the strategy of `config` does, and trains on them.
+
+    It needs PyTorch and what the strategy needs, nothing of vitprof. `python script.py DATA` trains a
+    stand-in for the user's model, `python script.py --demo` does so on a few random images. `found` is what
+    was measured, such as "1,234 samples/s while training", and `run_id` the run in which it was measured;
+    the script's docstring has both. Raises `ConfigError` for a config that cannot run, or for which there is
+    no script.
     """
     config = resolve(config)
     for field in ("replay", "inject"):
-        if value := getattr(config, field):
+        value = getattr(config, field)
+        if value:
             raise ConfigError(
                 field, value, "there is no script for what only measures; leave it out"
             )
     values = _constants(config, catalog.dataset_info(config.dataset, config.n_images))
-    first, rest = whole(_script_for(config, values)).split("\n", 1)
+    name = _script_for(config, values)
+    first, rest = whole(name).split("\n", 1)
     filled = CONSTANT.sub(lambda line: _filled(line, values), rest)
     return f"{first}\n\n{_provenance(config, found, run_id)}\n{filled}"
 
@@ -69,14 +87,17 @@ def whole(name: str) -> str:
     """Returns a script of `scripts/` with what it needs of those that it imports from."""
     source = _source(name)
     defined = {key: text for section in source.sections for key, text in section.items()}
+    # What the file has itself, and statements without a name, such as `if __name__ == "__main__"`; then what
+    # these use, and what that uses.
     names = source.own | {key for key in defined if not key.isidentifier()}
     needed = set[str]()
     while names:
         needed |= names
-        trees = [ast.parse(defined[key]) for key in names & defined.keys()]
-        names = {
-            node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)
-        } - needed
+        used = set[str]()
+        for key in names & defined.keys():
+            nodes = ast.walk(ast.parse(defined[key]))
+            used |= {node.id for node in nodes if isinstance(node, ast.Name)}
+        names = used - needed
     constants, *parts = (
         [text for key, text in section.items() if key in needed] for section in source.sections
     )
@@ -87,6 +108,7 @@ def whole(name: str) -> str:
 
 @cache
 def _source(name: str) -> Source:
+    """Reads a file of `scripts/`, and those that it imports from."""
     text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
     lines = text.splitlines()
     tree = ast.parse(text)
@@ -96,8 +118,9 @@ def _source(name: str) -> Source:
     own = [dict[str, str](), {}, {}]
     section = 0
     for node in tree.body[1:]:
-        if isinstance(node, ast.ImportFrom) and (module := node.module or "").startswith(__name__):
-            base = _source(module.rpartition(".")[2])
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(__name__):
+            base = _source((node.module or "").rpartition(".")[2])
+            # The first line is the file's own, the others are as in the base.
             docstring += base.docstring[base.docstring.index("\n") :]
             imports |= base.imports
             sections = base.sections
@@ -106,7 +129,11 @@ def _source(name: str) -> Source:
         else:
             constant = isinstance(node, ast.Assign) and ast.unparse(node.targets[0])
             key = constant or getattr(node, "name", "") or ast.unparse(node)
-            section = 2 if key == "make_loader" else section or int(not constant)
+            # Constants come first; the first statement that is none begins the parts.
+            if key == "make_loader":
+                section = 2
+            elif section == 0 and not constant:
+                section = 1
             first = min(of.lineno for of in [node, *getattr(node, "decorator_list", [])])
             own[section][key] = "\n".join(lines[first - 1 : node.end_lineno])
     merged = [_merged(*pair) for pair in zip(sections, own, strict=True)]
@@ -114,7 +141,7 @@ def _source(name: str) -> Source:
 
 
 def _merged(base: dict[str, str], own: dict[str, str]) -> dict[str, str]:
-    """Both, with what only `own` has after what comes before it there."""
+    """Returns both, with what only `own` has after what comes before it there."""
     order = list(base)
     place = 0
     for key in own:
@@ -131,7 +158,7 @@ def names_of(node: ast.Import | ast.ImportFrom) -> dict[str, tuple[str, str]]:
 
 
 def import_lines(imports: Iterable[tuple[str, str]]) -> str:
-    """As ruff sorts them: the standard library apart, and plain imports first."""
+    """Returns imports as ruff sorts them: the standard library apart, and plain imports first."""
     lines = list[str]()
     for module, names in groupby(sorted(imports), key=lambda pair: pair[0]):
         if module:
@@ -147,13 +174,34 @@ def import_lines(imports: Iterable[tuple[str, str]]) -> str:
 
 
 def _constants(config: RunConfig, info: catalog.DatasetInfo) -> dict[str, Any]:
-    jpeg = info.kind == "jpeg"
-    chunk = 2**20 // (info.image_size**2 * info.channels)
-    augmented = {"off": "off", "cpu": "crop" if jpeg else "shift", "device": "device"}
+    """Returns the value of every constant that a script may have."""
+    storage = config.storage
+    if storage == "idx":
+        # The user's own data are a folder of images.
+        storage = "imagefolder"
+    location = config.location
+    if location == "slow-drive":
+        # vitprof throttles the drive; the script reads it as it is.
+        location = "disk"
+    # As `engine.transforms` does it: photos are cropped, small pictures are moved. Photos have been cropped
+    # once already, so augmentation on the device leaves more of them than usual.
+    if info.kind == "jpeg":
+        on_the_cpu = "crop"
+        min_area = 0.35
+        shift = 0
+    else:
+        on_the_cpu = "shift"
+        min_area = 1
+        shift = 2
+    augmented = {"off": "off", "cpu": on_the_cpu, "device": "device"}
+    block = NEIGHBOURS
+    if storage == "hdf5-chunked":
+        rows = CHUNK_BYTES // (info.image_size**2 * info.channels)
+        block = max(1, min(MOST_ROWS, rows))
     return {
-        "STORAGE": "imagefolder" if config.storage == "idx" else config.storage,
+        "STORAGE": storage,
         "LOADER": config.loader,
-        "LOCATION": "disk" if config.location == "slow-drive" else config.location,
+        "LOCATION": location,
         "TRANSFER": config.transfer,
         "AUGMENT": augmented[config.augment or "off"],
         "SHUFFLE": config.shuffle or "full",
@@ -163,12 +211,10 @@ def _constants(config: RunConfig, info: catalog.DatasetInfo) -> dict[str, Any]:
         "INPUT_SIZE": config.image_size,
         "MEAN": info.mean,
         "STD": info.std,
-        "MIN_AREA": 0.35
-        if jpeg
-        else 1,  # as `engine.transforms` does it: photos have been cropped once
-        "SHIFT": 0 if jpeg else 2,
+        "MIN_AREA": min_area,
+        "SHIFT": shift,
         "FLIP": info.flips,
-        "BLOCK": max(1, min(256, chunk)) if config.storage == "hdf5-chunked" else 128,
+        "BLOCK": block,
         "WORKERS": config.workers or 0,
         "PREFETCH": config.prefetch_factor,
         "PERSISTENT": config.persistent_workers,
@@ -186,25 +232,17 @@ def _constants(config: RunConfig, info: catalog.DatasetInfo) -> dict[str, Any]:
 
 
 def _script_for(config: RunConfig, values: dict[str, Any]) -> str:
-    obstacles: dict[str, list[tuple[str, list[str]]]] = {}
-    for name, without in WITHOUT.items():
-        choices = {
-            line[1]: _choices(line[3] or "") or None for line in CONSTANT.finditer(whole(name))
-        }
-        of_name: dict[str, list[str] | None] = {
-            key: [str(value)] for key, value in (USUAL | without).items()
-        }
-        of_name |= choices
-        limits = ((key, of_name.get(key)) for key in values)
-        obstacles[name] = [
-            (key, of) for key, of in limits if of is not None and str(values[key]) not in of
-        ]
-    # the storage and the loader first, as they are in `values`: the script is that of what differs last
+    """Returns the name of the script that does what `values` say. Raises `ConfigError` if none does."""
+    obstacles = {name: _obstacles(name, values) for name in WITHOUT}
+    # The storage and the loader first, as they are in `values`: the script is that of what differs last.
     order = list(values)
-    best = min(
-        obstacles,
-        key=lambda name: [-order.index(key) for key, _ in obstacles[name]] or [-len(order)],
-    )
+
+    def closeness(name: str) -> list[int]:
+        if not obstacles[name]:
+            return [-len(order)]
+        return [-order.index(constant) for constant, _ in obstacles[name]]
+
+    best = min(obstacles, key=closeness)
     if not obstacles[best]:
         return best
     constant, allowed_values = obstacles[best][0]
@@ -214,34 +252,56 @@ def _script_for(config: RunConfig, values: dict[str, Any]) -> str:
     raise ConfigError(field, getattr(config, field), allowed)
 
 
+def _obstacles(name: str, values: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    """Returns the constants whose values a script does not allow, each with those that it allows."""
+    allowed: dict[str, list[str]] = {
+        constant: [str(value)] for constant, value in (USUAL | WITHOUT[name]).items()
+    }
+    for line in CONSTANT.finditer(whole(name)):
+        allowed[line[1]] = _choices(line[3] or "")
+    # A constant without "one of" may have any value.
+    return [
+        (constant, allowed[constant])
+        for constant, value in values.items()
+        if allowed.get(constant) and str(value) not in allowed[constant]
+    ]
+
+
 def _choices(comment: str) -> list[str]:
-    listed = ONE_OF.search(re.sub(r" \([^)]*\)", "", comment))
+    without_notes = re.sub(r" \([^)]*\)", "", comment)
+    listed = ONE_OF.search(without_notes)
     return listed[1].split(", ") if listed else []
 
 
 def _filled(line: re.Match[str], values: dict[str, Any]) -> str:
-    if line[1] not in values:
+    """Returns a line that sets a constant, with the constant's value of `values`."""
+    name = line[1]
+    comment = line[3]
+    if name not in values:
         return line[0]
-    value = values[line[1]]
+    value = values[name]
     text = f'"{value}"' if isinstance(value, str) else repr(value)
-    return f"{line[1]} = {text}" + (f"  # {line[3]}" if line[3] else "")
+    if not comment:
+        return f"{name} = {text}"
+    return f"{name} = {text}  # {comment}"
 
 
 def _provenance(config: RunConfig, found: str, run_id: int | None) -> str:
-    made = "Made by vitprof" + (f" from run {run_id}" if run_id is not None else "")
+    """Returns where the constants come from, for the script's docstring."""
+    made = "Made by vitprof"
+    if run_id is not None:
+        made += f" from run {run_id}"
     storage = STORAGES[config.storage or ""].title
     loader = LOADERS[config.loader or ""].title
     transfer = TRANSFERS[config.transfer or ""].title
     copies = {"ram-disk": "copied to a RAM disk", "staged": "copied to the local disk first"}
     parts = ", ".join(filter(None, (storage, copies.get(config.location or ""), loader, transfer)))
-    on = f"the data set {config.dataset}"
-    measured = (
-        f"measured on {on}: {found.strip().rstrip('.')}"
-        if found.strip()
-        else f"with settings for {on}"
-    )
-    if found.strip() and config.simulated:
-        measured += f", on a simulated device ({config.device}), not on a real one"
+    measured = f"with settings for the data set {config.dataset}"
+    figure = found.strip().rstrip(".")
+    if found.strip():
+        measured = f"measured on the data set {config.dataset}: {figure}"
+        if config.simulated:
+            measured += f", on a simulated device ({config.device}), not on a real one"
     lines = [f"{made}: strategy {strategies.strategy(config.strategy).name} ({parts}), {measured}."]
     if config.location == "slow-drive":
         lines.append(
@@ -251,6 +311,6 @@ def _provenance(config: RunConfig, found: str, run_id: int | None) -> str:
         lines.append(
             "vitprof skipped samples that cannot be read; this script stops at the first one."
         )
-    # on one line each, without what could end the docstring around them
+    # On one line each, without what could end the docstring around them.
     quoted = (" ".join(line.replace("\\", "/").replace('"""', "'''").split()) for line in lines)
     return "\n\n".join("\n".join(textwrap.wrap(line, WIDTH)) for line in quoted)

@@ -1,5 +1,8 @@
-"""Runs as one self-contained HTML file, with Plotly's bundle inside, compressed; it opens without a network. Its
-content security policy forbids every request and other script. Without JavaScript all figures are still in tables.
+"""One or several runs as one self-contained HTML file with charts, figures and settings; it opens without a network.
+
+Plotly's own bundle is inside, compressed, and is unpacked in the browser. The file's content security
+policy forbids every request and every script but its own two. Without JavaScript all figures are still in
+tables.
 """
 
 import datetime as dt
@@ -47,8 +50,10 @@ def html_report(
     verdicts: Mapping[int, Verdict] | None = None,
     now: dt.datetime | None = None,
 ) -> str:
-    """Returns the text of the HTML file. `headrooms` and `verdicts` are by run id; a run without an entry in `verdicts`
-    has the stored verdict, one in `headrooms` is judged again. Raises `VitprofError` for no runs or too many.
+    """Returns the text of the HTML file. Raises `VitprofError` for no runs or too many.
+
+    `headrooms` and `verdicts` are by run id. A run without an entry in `verdicts` has the stored verdict;
+    with an entry in `headrooms` it is judged again. `now` (with a time zone) is when the report was made.
     """
     if not runs:
         raise VitprofError(f"a report needs at least one run; {program()} runs lists them")
@@ -63,19 +68,16 @@ def html_report(
         telemetry = store.telemetry(run.id)
         verdict = (verdicts or {}).get(run.id)
         headroom = (headrooms or {}).get(run.id)
-        found.append(
-            _contents(run, steps, telemetry, verdict, headroom, charted=len(found) < MOST_CHARTED)
-        )
+        charted = len(found) < MOST_CHARTED
+        found.append(_contents(run, steps, telemetry, verdict, headroom, charted=charted))
         if len(runs) > 1:
             about = (run.id, run.config, run.environment, run.facts, run.summary)
             facts.append(guard.run_facts(*about, steps, telemetry))
-    overview = _comparison(found) if len(runs) > 1 else None
-    return whole_page(
-        found,
-        overview,
-        [c.sentence for c in guard.comparability(facts)],
-        now or dt.datetime.now(dt.UTC),
-    )
+    overview = None
+    if len(runs) > 1:
+        overview = _comparison(found)
+    caveats = [caveat.sentence for caveat in guard.comparability(facts)]
+    return whole_page(found, overview, caveats, now or dt.datetime.now(dt.UTC))
 
 
 def _contents(
@@ -87,15 +89,21 @@ def _contents(
     *,
     charted: bool,
 ) -> Contents:
+    """Returns what to say about `run`, unless `charted` with tables only.
+
+    `verdict` and `headroom` are as in `html_report`. `steps` and `telemetry` are the run's series, (n,) by
+    column.
+    """
     if not len(steps["step"]):
         return Contents(run, verdict, _headline(run))
     if verdict is None and headroom is None:
         verdict = run.verdict
     if verdict is None:
-        verdict = judge(
-            run.config, steps, run.phases, telemetry, run.environment | run.facts, headroom=headroom
-        )
-    parts: list[Chart | Table] = [] if run.config.loader_only else _device_time(run, steps)
+        facts = run.environment | run.facts
+        verdict = judge(run.config, steps, run.phases, telemetry, facts, headroom=headroom)
+    parts: list[Chart | Table] = []
+    if not run.config.loader_only:
+        parts += _device_time(run, steps)
     parts += _each_step(steps)
     if run.config.loader_times:
         parts += _loading(run, steps)
@@ -103,19 +111,20 @@ def _contents(
         parts += _headroom(run, headroom)
     if verdict is None or verdict.kind != "inconclusive":
         parts += _own_headroom(run)
-    return Contents(
-        run, verdict, _headline(run), [p for p in parts if charted or isinstance(p, Table)]
-    )
+    shown = [part for part in parts if charted or isinstance(part, Table)]
+    return Contents(run, verdict, _headline(run), shown)
 
 
 def _device_time(run: StoredRun, steps: Series) -> list[Chart | Table]:
+    """Returns compute and idle time by cause: as a bar, over the run, and in a table."""
     gaps = find_gaps(steps, run.phases).only(training(steps))
     if not gaps.span_ns:
         return []
     intervals = idle_interval(gaps)
     shares = gaps.shares()
     rows = [("compute", formats.percent(shares["busy"]), "", formats.seconds(gaps.busy_ns / 1e9))]
-    if (bubbles := intervals.get("launch_idle")) and bubbles.value > 0:
+    bubbles = intervals.get("launch_idle")
+    if bubbles and bubbles.value > 0:
         spread = _percents(bubbles.low, bubbles.high)
         took = formats.seconds(bubbles.value * gaps.span_s)
         rows.append(("of it launch bubbles", formats.percent(bubbles.value), spread, took))
@@ -123,9 +132,8 @@ def _device_time(run: StoredRun, steps: Series) -> list[Chart | Table]:
         if shares[cause] > 0:
             spread = _percents(intervals[cause].low, intervals[cause].high)
             name = f"idle, cause: {style.DEVICE_TIME[cause][0]}"
-            rows.append(
-                (name, formats.percent(shares[cause]), spread, formats.seconds(gaps.seconds(cause)))
-            )
+            took = formats.seconds(gaps.seconds(cause))
+            rows.append((name, formats.percent(shares[cause]), spread, took))
     table = Table(
         "Where the device's time went",
         ("what", "share", "95% interval", "time"),
@@ -150,6 +158,7 @@ def _device_time(run: StoredRun, steps: Series) -> list[Chart | Table]:
 
 
 def _each_step(steps: Series) -> list[Chart | Table]:
+    """Returns data wait, copy and compute of each step as a chart, and their quantiles in a table."""
     steady = steady_state(steps)
     columns = {
         "data wait": "data_wait_s",
@@ -168,27 +177,27 @@ def _each_step(steps: Series) -> list[Chart | Table]:
     header = ("of a step", "mean", "5%", "median", "95%", "longest")
     table = Table("Time of each step", header, rows, f"Steady state, n = {int(steady.sum()):,}.")
     n = len(steps["step"])
-    thinned = (
-        f" Of {n:,} steps the quickest and the slowest of each group of neighbours."
-        if n > GROUPS
-        else ""
-    )
-    says = f"Data wait of the loop, copy to the device (H2D) and compute, in milliseconds.{thinned}"
+    says = "Data wait of the loop, copy to the device (H2D) and compute, in milliseconds."
+    if n > GROUPS:
+        says += f" Of {n:,} steps the quickest and the slowest of each group of neighbours."
 
     def draw() -> dict[str, Any]:
-        return live.live_figure(
-            live.BATCHES, live.BATCHES.build(steps, 0.0, 0, n, timeline.group_size(n, GROUPS))
-        )
+        points = live.BATCHES.build(steps, 0.0, 0, n, timeline.group_size(n, GROUPS))
+        return live.live_figure(live.BATCHES, points)
 
     return [Chart("Time of each step", says, 320, draw), table]
 
 
 def _loading(run: StoredRun, steps: Series) -> list[Chart | Table]:
+    """Returns the parts of loading a batch."""
     found = loading.loading_of(steps, run.config)
     if not found.n or not found.largest:
         return []
     rows = []
-    for stage in (s for s in found.stages if s.frac >= 0):
+    for stage in found.stages:
+        if not stage.frac >= 0:
+            # NaN where the stage is not known.
+            continue
         value, low, high = (formats.seconds(v / 1e3) for v in stage.ms)
         spread = f"{low} to {high}" if math.isfinite(stage.ms.low) else ""
         rows.append((stage.words, value, spread, formats.percent(stage.frac)))
@@ -199,36 +208,31 @@ def _loading(run: StoredRun, steps: Series) -> list[Chart | Table]:
         note += f" When the loop asked, {found.queue_depth:.1f} batches were ready on average."
     title = "Where a batch's loading time goes"
     table = Table(title, ("stage", "mean", "95% interval", "share"), rows, note)
-    return [
-        Chart(title, "Mean over the steady state.", 270, partial(loading_bar, found)),
-        table,
-        *_transforms(run),
-    ]
+    chart = Chart(title, "Mean over the steady state.", 270, partial(loading_bar, found))
+    return [chart, table, *_transforms(run)]
 
 
 def _transforms(run: StoredRun) -> list[Table]:
+    """Returns the table of the times of each transform, for a watched run that has them."""
     rows = [
         (t.name, formats.seconds(t.s_per_sample), formats.percent(t.frac), f"{t.calls:,}")
         for t in loading.transform_times(run.facts)
     ]
+    if not rows:
+        return []
     note = "Each transform of torchvision's Compose, over the train loader's batches after the warm-up."
-    return (
-        [Table("Transforms", ("transform", "mean, a sample", "share", "calls"), rows, note)]
-        if rows
-        else []
-    )
+    return [Table("Transforms", ("transform", "mean, a sample", "share", "calls"), rows, note)]
 
 
 def _own_headroom(run: StoredRun) -> list[Table]:
+    """Returns the headroom that was measured in a user's own loop, if it was."""
     found = free_data.own_headroom(run.facts)
     if found is None or math.isnan(found.speed_up.value):
         return []
+    ratios = {"step": found.speed_up, "step without its data wait": found.training}
     rows = [
         (name, f"{ratio.value:.2f}x", f"{ratio.low:.2f}x to {ratio.high:.2f}x", f"{found.n_pairs}")
-        for name, ratio in (
-            ("step", found.speed_up),
-            ("step without its data wait", found.training),
-        )
+        for name, ratio in ratios.items()
     ]
     header = ("time of", "ratio", "95% interval", "pairs of blocks")
     note = free_data.own_headroom_sentence(found)
@@ -236,6 +240,7 @@ def _own_headroom(run: StoredRun) -> list[Table]:
 
 
 def _headroom(run: StoredRun, found: free_data.Headroom) -> list[Chart | Table]:
+    """Returns what was measured with free data, as a chart and a table."""
     batch = run.config.batch_size
     note = " ".join([free_data.headroom_sentence(found, batch), *found.notes])
     table = Table("Headroom", tables.ANCHORS_HEADER, tables.anchors_in_words(found, batch), note)
@@ -244,32 +249,46 @@ def _headroom(run: StoredRun, found: free_data.Headroom) -> list[Chart | Table]:
 
 
 def _percents(low: float, high: float) -> str:
-    return f"{formats.percent(low)} to {formats.percent(high)}" if math.isfinite(low) else ""
+    if not math.isfinite(low):
+        return ""
+    return f"{formats.percent(low)} to {formats.percent(high)}"
 
 
 def _headline(run: StoredRun) -> Table:
+    """Returns the table of headline figures with what they mean; those that are not available are left out."""
     note = "" if run.summary else "This run has no summary: it did not finish."
     return Table("Figures", ("figure", "value", "meaning"), tables.figures_in_words(run), note)
 
 
 def _comparison(found: Sequence[Contents]) -> Table:
+    """Returns the table that compares runs, with one row for each."""
     rows: list[tuple[str, ...]] = []
     summaries = [c.run.summary for c in found]
-    for one, gain in zip(
-        found, comparison.against(summaries, comparison.slowest(summaries)), strict=True
-    ):
+    gains = comparison.against(summaries, comparison.slowest(summaries))
+    for one, gain in zip(found, gains, strict=True):
         s = one.run.summary or RunSummary()
+        kind: str = one.verdict.kind if one.verdict else one.run.status
+        if one.run.simulated:
+            kind += ", simulated"
+        speed = formats.number(s.samples_per_s)
         half = (s.samples_per_s_high - s.samples_per_s_low) / 2
-        spread = f" ± {formats.percent(half / s.samples_per_s)}" if math.isfinite(half) else ""
-        kind = one.verdict.kind if one.verdict else one.run.status
-        speed_up = f"{gain.speed_up:.2f}x{f', {gain.relation}' if gain.relation in ('equal', 'undecided') else ''}"
+        if math.isfinite(half):
+            speed += f" ± {formats.percent(half / s.samples_per_s)}"
+        speed_up = formats.NOT_AVAILABLE
+        if math.isfinite(gain.speed_up):
+            speed_up = f"{gain.speed_up:.2f}x"
+            if gain.relation in ("equal", "undecided"):
+                speed_up += f", {gain.relation}"
+        epoch = formats.seconds(s.epoch_s)
+        if not s.n_epochs_measured:
+            epoch = f"~ {epoch}"
         rows.append(
             (
                 f"{one.run.id}: {one.run.name}",
-                kind + (", simulated" if one.run.simulated else ""),
-                formats.number(s.samples_per_s) + spread,
-                speed_up if math.isfinite(gain.speed_up) else formats.NOT_AVAILABLE,
-                ("" if s.n_epochs_measured else "~ ") + formats.seconds(s.epoch_s),
+                kind,
+                speed,
+                speed_up,
+                epoch,
                 formats.percent(s.data_wait_frac),
                 formats.percent(s.device_idle_frac),
                 formats.size(s.gpu_mem_peak_bytes),
@@ -287,12 +306,11 @@ def _comparison(found: Sequence[Contents]) -> Table:
         "GPU memory",
         "memory",
     )
-    at = header.index("GPU memory")  # without a GPU none has it
-    shown = [
-        i
-        for i in range(len(header))
-        if i != at or any(row[at] != formats.NOT_AVAILABLE for row in rows)
-    ]
+    shown = list(range(len(header)))
+    gpu_memory = header.index("GPU memory")
+    if all(row[gpu_memory] == formats.NOT_AVAILABLE for row in rows):
+        # Without a GPU none has it.
+        shown.remove(gpu_memory)
     note = (
         "Speed-up: over the slowest run; equal where it is surely within 5%, undecided where 95% intervals overlap. "
         "~: extrapolated from the throughput."

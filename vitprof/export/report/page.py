@@ -47,8 +47,11 @@ class Chart:
 
     @property
     def figure(self) -> str:
-        plain = go.Figure(self.draw()).to_dict()  # arrays as base64 of their bytes
-        plain["layout"].pop("template", None)  # 6 kB each, and always light
+        """Returns it as JSON, without a template: the page has one for light and one for dark."""
+        # Arrays become base64 of their bytes.
+        plain = go.Figure(self.draw()).to_dict()
+        # 6 kB each, and always light.
+        plain["layout"].pop("template", None)
         return json.dumps(plain, cls=PlotlyJSONEncoder, separators=(",", ":"))
 
 
@@ -64,8 +67,14 @@ class Contents:
     """Charts and tables in the order in which they are read."""
 
 
-COLOURS = {"input-bound": "idle", "not input-bound": "compute", "inconclusive": "other"}
-COLOURS |= dict.fromkeys(("moderately input-bound", "launch-bound"), "wait")
+COLOURS = {
+    "input-bound": "idle",
+    "moderately input-bound": "wait",
+    "launch-bound": "wait",
+    "not input-bound": "compute",
+    "inconclusive": "other",
+}
+"""Kind of a verdict -> the class that colours the card's edge."""
 
 SHORT = 14
 """The most characters of a cell that stays on one line: a figure and its unit."""
@@ -83,34 +92,37 @@ def _allowed(script: bytes) -> str:
 
 
 def e(value: object) -> str:
+    """Returns `value` as escaped text for HTML, also for a quoted attribute."""
     return html.escape(str(value), quote=True)
 
 
 def whole_page(
     found: Sequence[Contents], overview: Table | None, caveats: Sequence[str], made: dt.datetime
 ) -> str:
+    """Returns the text of the HTML file; `overview` compares several runs, and `caveats` say what else differs."""
     packed, allowed = plotly_js()
-    policy = f"default-src 'none'; script-src {_allowed(SCRIPT.encode())} {allowed}; style-src 'unsafe-inline'; "
-    policy += "img-src data: blob:; base-uri 'none'; form-action 'none'"
-    title = (
-        f"vitprof: run {found[0].run.id}, {found[0].run.name}"
-        if len(found) == 1
-        else f"vitprof: {len(found)} runs"
+    policy = (
+        f"default-src 'none'; script-src {_allowed(SCRIPT.encode())} {allowed}; "
+        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
+    title = f"vitprof: {len(found)} runs"
+    if len(found) == 1:
+        title = f"vitprof: run {found[0].run.id}, {found[0].run.name}"
     figures: list[str] = []
     body = "\n".join([*_overview(found, overview, caveats), *(_run(one, figures) for one in found)])
     when = made.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    # "<" could end the element or open a comment; JSON can write it as an escape
+    # "<" could end the element or open a comment; JSON can write it as an escape.
     data = "[" + ",".join(figures).replace("<", "\\u003c") + "]"
-    plotly = packed if figures else ""
     texts = {
         "policy": policy,
         "title": e(title),
         "version": e(__version__),
         "when": when,
         "body": body,
+        "charts": data,
+        "plotly": packed if figures else "",
+        "script": SCRIPT,
     }
-    texts |= {"charts": data, "plotly": plotly, "script": SCRIPT}
     return TEMPLATE.substitute(
         texts, neutral=NEUTRAL, idle=IDLE, data_wait=DATA_WAIT, compute=COMPUTE
     )
@@ -119,6 +131,7 @@ def whole_page(
 def _overview(
     found: Sequence[Contents], overview: Table | None, caveats: Sequence[str]
 ) -> Iterable[str]:
+    """Yields the section that shows several runs side by side; nothing for one run."""
     if overview is None:
         return
     yield "<section><h2>Side by side</h2>"
@@ -129,10 +142,15 @@ def _overview(
 
 
 def _run(one: Contents, figures: list[str]) -> str:
+    """Returns the section of a run. The figures of its charts are added to `figures`."""
     run = one.run
-    badge = ' <span class="badge">simulated</span>' if run.simulated else ""
-    out = [f'<section id="run-{run.id}"><h2>Run {run.id}: {e(run.name)}{badge}</h2>']
-    state = f"{run.status}, {run.created_utc}" + (f": {run.error}" if run.error else "")
+    heading = f"Run {run.id}: {e(run.name)}"
+    if run.simulated:
+        heading += ' <span class="badge">simulated</span>'
+    out = [f'<section id="run-{run.id}"><h2>{heading}</h2>']
+    state = f"{run.status}, {run.created_utc}"
+    if run.error:
+        state += f": {run.error}"
     out.append(f'<p class="quiet">{e(state)}</p>')
     if run.simulated:
         out.append(
@@ -189,6 +207,7 @@ def _sentence(text: str) -> str:
 
 
 def _settings(one: Contents) -> str:
+    """Returns the whole configuration by topic, and the machine."""
     config = one.run.config.to_dict()
     out = ["<h3>Settings</h3>", '<div class="lists">']
     for group, names in GROUPS.items():
@@ -202,21 +221,33 @@ def _settings(one: Contents) -> str:
 
 def _list(title: str, values: Iterable[tuple[str, object]]) -> str:
     items = "".join(f"<dt>{e(name)}</dt><dd>{e(value)}</dd>" for name, value in values)
-    return f"<div>{f'<h4>{e(title)}</h4>' if title else ''}<dl>{items}</dl></div>"
+    heading = ""
+    if title:
+        heading = f"<h4>{e(title)}</h4>"
+    return f"<div>{heading}<dl>{items}</dl></div>"
 
 
 def _table(table: Table, first_links: Sequence[str] = ()) -> str:
+    """Returns a table as HTML; with `first_links` the first cell of each row is a link to it."""
     head = "".join(f'<th scope="col">{e(cell)}</th>' for cell in table.header)
     rows = []
     for number, row in enumerate(table.rows):
         first = e(row[0])
         if first_links:
             first = f'<a href="{first_links[number]}">{first}</a>'
-        cells = "".join(
-            f"<td{' class=n' if len(cell) <= SHORT else ''}>{e(cell)}</td>" for cell in row[1:]
-        )
+        cells = "".join(map(_cell, row[1:]))
         rows.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
-    note = f'<p class="quiet">{e(table.note)}</p>' if table.note else ""
+    note = ""
+    if table.note:
+        note = f'<p class="quiet">{e(table.note)}</p>'
     caption = f"<caption>{e(table.title)}</caption>"
     body = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    # A table that is wider than the page is scrolled, also by keyboard.
     return f'<div class="wide" tabindex="0">{body}</div>{note}'
+
+
+def _cell(text: str) -> str:
+    """Returns a cell of a table; one with a figure stays on one line (class n)."""
+    if len(text) <= SHORT:
+        return f"<td class=n>{e(text)}</td>"
+    return f"<td>{e(text)}</td>"

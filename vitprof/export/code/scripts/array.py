@@ -99,24 +99,20 @@ def prepare(data: Path, paths) -> Path:
                     rows[i] = image
                 rows.flush()
 
-    return made_once(
-        prepared(data, {"hdf5": ".h5", "pt-single": ".pt", "pt-whole": ".pt"}.get(STORAGE, ".npy")),
-        write,
-    )
+    ending = {"hdf5": ".h5", "pt-single": ".pt", "pt-whole": ".pt"}.get(STORAGE, ".npy")
+    return made_once(prepared(data, ending), write)
 
 
 def open_images(path: Path):
     """Returns the pixels of a prepared file, in memory or mapped into it, (n, SIZE, SIZE, channels) uint8."""
     if path.suffix == ".pt":
         return torch.load(path, weights_only=True, mmap=STORAGE == "pt-single")
-    if (
-        path.suffix == ".h5"
-    ):  # an h5py handle that a worker inherits returns wrong data: it only says where they are
+    if path.suffix == ".h5":
+        # An h5py handle that a worker inherits returns wrong data: it only says where they are.
         with h5py.File(path, "r") as file:
             rows = file["images"]
-            return torch.from_numpy(
-                np.memmap(path, np.uint8, "c", rows.id.get_offset(), rows.shape)
-            )
+            offset = rows.id.get_offset()
+            return torch.from_numpy(np.memmap(path, np.uint8, "c", offset, rows.shape))
     # "c": torch warns about read-only arrays; nothing is written.
     return torch.from_numpy(np.load(path, mmap_mode="c" if STORAGE == "memmap" else None))
 
@@ -147,11 +143,9 @@ class Resident:
     """Batches of images that are all on the device: there is nothing to copy."""
 
     def __init__(self, images, labels, device: torch.device):
-        self.images, self.labels, self.order = (
-            images.to(device),
-            labels.to(device),
-            Order(len(labels)),
-        )
+        self.images = images.to(device)
+        self.labels = labels.to(device)
+        self.order = Order(len(labels))
 
     def __iter__(self):
         for indices in self.order.indices().to(self.images.device).split(BATCH_SIZE):
@@ -162,7 +156,8 @@ class Order:
     """The order of an epoch: each sample once, in another order for each epoch if it is shuffled."""
 
     def __init__(self, n: int):
-        self.n, self.generator = n, torch.Generator().manual_seed(SEED)
+        self.n = n
+        self.generator = torch.Generator().manual_seed(SEED)
 
     def __len__(self):
         return self.n
@@ -175,10 +170,10 @@ class Order:
             return torch.arange(self.n)
         if SHUFFLE == "full":
             return torch.randperm(self.n, generator=self.generator)
-        starts = torch.randperm(-(-self.n // BLOCK), generator=self.generator) * BLOCK
-        order = (
-            starts[:, None] + torch.arange(BLOCK)
-        ).flatten()  # neighbours in the storage stay together
+        # Neighbours in the storage stay together. The last block may be a short one.
+        n_blocks = math.ceil(self.n / BLOCK)
+        starts = torch.randperm(n_blocks, generator=self.generator) * BLOCK
+        order = (starts[:, None] + torch.arange(BLOCK)).flatten()
         return order[order < self.n]
 
 
@@ -188,7 +183,8 @@ class Ahead:
     threads = 1
 
     def __init__(self, storage, device: torch.device):
-        self.storage, self.order = storage, Order(len(storage))
+        self.storage = storage
+        self.order = Order(len(storage))
         # PyTorch keeps pinned memory and hands it out again once the copy from it is over.
         self.pinned = device.type == "cuda" and TRANSFER in ("pinned", "stream")
 
@@ -238,16 +234,14 @@ def as_it_is(batch):
 
 def worker_options(device: torch.device) -> dict:
     """Returns the DataLoader's options about workers; PyTorch refuses most of them without any."""
-    some = {
-        "prefetch_factor": PREFETCH,
-        "persistent_workers": PERSISTENT,
-        "multiprocessing_context": START_METHOD,
-    }
-    return {
-        "num_workers": WORKERS,
-        "pin_memory": PIN_MEMORY and device.type == "cuda",
-        **(some if WORKERS else {}),
-    }
+    options = {"num_workers": WORKERS, "pin_memory": PIN_MEMORY and device.type == "cuda"}
+    if WORKERS:
+        options |= {
+            "prefetch_factor": PREFETCH,
+            "persistent_workers": PERSISTENT,
+            "multiprocessing_context": START_METHOD,
+        }
+    return options
 
 
 def batches_of(storage, device: torch.device):
@@ -287,7 +281,8 @@ def augment(images):
     height = (area / ratio).sqrt().clamp(max=1)
     x = (2 * u[3] - 1) * (1 - width + 2 * SHIFT / SIZE)
     y = (2 * u[4] - 1) * (1 - height + 2 * SHIFT / SIZE)
-    width = torch.where(u[5] < 0.5, -width, width) if FLIP else width
+    if FLIP:
+        width = torch.where(u[5] < 0.5, -width, width)
     rows = (
         (width * angle.cos(), -height * angle.sin(), x),
         (width * angle.sin(), height * angle.cos(), y),
@@ -313,21 +308,19 @@ class OnDevice:
     def __init__(self, loader, device: torch.device):
         self.loader = loader
         self.device = device
-        self.mean, self.std = (
-            torch.tensor(values, device=device).view(1, -1, 1, 1) for values in (MEAN, STD)
-        )
-        self.stream = (
-            torch.cuda.Stream() if TRANSFER == "stream" and device.type == "cuda" else None
-        )
+        self.mean = torch.tensor(MEAN, device=device).view(1, -1, 1, 1)
+        self.std = torch.tensor(STD, device=device).view(1, -1, 1, 1)
+        self.stream = None
+        if TRANSFER == "stream" and device.type == "cuda":
+            self.stream = torch.cuda.Stream()
 
     def __iter__(self):
         # The next batch is requested when the step before it is queued, so that its loading and its copy run
         # while the device works.
         for batch in self.loader:
             with torch.cuda.stream(self.stream):  # None: the stream that trains
-                images, labels = (
-                    part.to(self.device, non_blocking=TRANSFER != "blocking") for part in batch
-                )
+                ahead = TRANSFER != "blocking"
+                images, labels = (part.to(self.device, non_blocking=ahead) for part in batch)
                 images = normalised(images, self.mean, self.std)
                 if INPUT_SIZE != SIZE:
                     images = F.interpolate(images, (INPUT_SIZE, INPUT_SIZE), mode="bilinear")
@@ -359,9 +352,8 @@ def train(data: Path, epochs: int) -> float:
     for epoch in range(epochs):
         for images, labels in loader:
             optimizer.zero_grad(set_to_none=True)
-            with torch.autocast(
-                device.type, getattr(torch, AUTOCAST or "bfloat16"), enabled=bool(AUTOCAST)
-            ):
+            precision = getattr(torch, AUTOCAST or "bfloat16")
+            with torch.autocast(device.type, precision, enabled=bool(AUTOCAST)):
                 loss = F.cross_entropy(model(images), labels)
             scaler.scale(loss).backward()
             scaler.step(optimizer)
@@ -392,4 +384,5 @@ if __name__ == "__main__":
     if args.demo == (args.data is not None):
         parser.error("give the path of your data, or --demo")
     with tempfile.TemporaryDirectory() as folder:
-        train(make_demo(Path(folder)) if args.demo else args.data.resolve(), args.epochs)
+        data = make_demo(Path(folder)) if args.demo else args.data.resolve()
+        train(data, args.epochs)

@@ -24,7 +24,8 @@ def decoding(paths, labels, gpu: bool):
     encoded, labels = fn.readers.file(
         files=paths, labels=labels, shuffle_after_epoch=True, pad_last_batch=True, name="reader"
     )
-    device = "mixed" if gpu else "cpu"  # mixed: the GPU decodes
+    # mixed: the GPU decodes.
+    device = "mixed" if gpu else "cpu"
     if AUGMENT == "crop":
         ratio = [3 / 4, 4 / 3]
         images = fn.decoders.image_random_crop(

@@ -39,7 +39,8 @@ class Files:
 
     def __init__(self, root: Path):
         folder = ImageFolder(str(root))
-        self.paths, self.labels = [path for path, _ in folder.samples], torch.tensor(folder.targets)
+        self.paths = [path for path, _ in folder.samples]
+        self.labels = torch.tensor(folder.targets)
 
     def encoded(self, index: int) -> bytes:
         return Path(self.paths[index]).read_bytes()
@@ -55,9 +56,8 @@ class LmdbFiles(Files):
         super().__init__(root)
         self.env = None
         self.process = None
-        self.file = made_once(
-            root.with_name(f"{root.name}.lmdb"), self.write
-        )  # delete it when your data change
+        # Delete it when your data change.
+        self.file = made_once(root.with_name(f"{root.name}.lmdb"), self.write)
 
     def write(self, new: Path):
         room = 2 * sum(os.path.getsize(path) for path in self.paths) + 2**26  # addresses, not disk
@@ -68,7 +68,8 @@ class LmdbFiles(Files):
             env.sync(True)
 
     def encoded(self, index: int) -> bytes:
-        if self.process != os.getpid():  # once in each process: it must not be forked
+        # Once in each process: an open LMDB must not be forked.
+        if self.process != os.getpid():
             self.env = lmdb.open(
                 str(self.file), subdir=False, readonly=True, lock=False, readahead=False
             )
@@ -92,21 +93,20 @@ def located(source: Path) -> Path:
         atexit.register(shutil.rmtree, parent, ignore_errors=True)
     else:
         # The name has the whole path in it: many sets are in a folder called "train".
-        parent = (
-            Path(LOCAL or tempfile.gettempdir())
-            / f"staged-{os.getuid()}-{zlib.crc32(os.fsencode(source)):08x}"
-        )
+        name = f"staged-{os.getuid()}-{zlib.crc32(os.fsencode(source)):08x}"
+        parent = Path(LOCAL or tempfile.gettempdir()) / name
 
     def copy(new: Path):
         files = [path for path in source.rglob("*") if path.is_file()]
         for folder in {path.parent for path in files}:
             (new / folder.relative_to(source)).mkdir(parents=True, exist_ok=True)
-        with ThreadPoolExecutor(16) as pool:  # many at once, as each of them waits
-            list(
-                pool.map(shutil.copyfile, files, [new / path.relative_to(source) for path in files])
-            )
+        targets = [new / path.relative_to(source) for path in files]
+        # Many at once, as each of them waits. The list makes an error of a copy known.
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(shutil.copyfile, files, targets))
 
-    return made_once(parent / source.name, copy)  # delete it when your data change
+    # Delete it when your data change.
+    return made_once(parent / source.name, copy)
 
 
 def decode(encoded: bytes, out: np.ndarray) -> None:
@@ -116,13 +116,11 @@ def decode(encoded: bytes, out: np.ndarray) -> None:
         top, left, height, width = crop(rows, columns)
         # libjpeg decodes a large image faster at 1/2, 1/4 or 1/8 of its size.
         n = max(f for f in (1, 2, 4, 8) if f == 1 or min(height, width) >= f * SIZE)
-        image = simplejpeg.decode_jpeg(
-            encoded,
-            colorspace="GRAY" if len(MEAN) == 1 else "RGB",
-            min_height=-(-rows // n) if n > 1 else 0,
-            min_width=-(-columns // n) if n > 1 else 0,
-            min_factor=n,
-        )
+        smaller = {}
+        if n > 1:
+            smaller = {"min_height": math.ceil(rows / n), "min_width": math.ceil(columns / n)}
+        colours = "GRAY" if len(MEAN) == 1 else "RGB"
+        image = simplejpeg.decode_jpeg(encoded, colorspace=colours, min_factor=n, **smaller)
         order = 1
         top = top // n
         left = left // n
@@ -137,12 +135,10 @@ def decode(encoded: bytes, out: np.ndarray) -> None:
             raise ValueError("not an image that OpenCV can decode")
         order = -1  # OpenCV has blue first
         top, left, height, width = crop(*image.shape[:2])
-    how = (
-        cv2.INTER_AREA if max(height, width) >= 2 * SIZE else cv2.INTER_LINEAR
-    )  # linear would skip pixels
-    image = cv2.resize(
-        image[top : top + height, left : left + width], (SIZE, SIZE), interpolation=how
-    )
+    image = image[top : top + height, left : left + width]
+    # Of a much larger image, linear interpolation would skip pixels.
+    how = cv2.INTER_AREA if max(height, width) >= 2 * SIZE else cv2.INTER_LINEAR
+    image = cv2.resize(image, (SIZE, SIZE), interpolation=how)
     out[:] = image.reshape(out.shape)[..., ::order]
     if AUGMENT == "crop" and FLIP and random.random() < 0.5:
         out[:] = out[:, ::-1].copy()
@@ -153,7 +149,8 @@ def crop(height: int, width: int) -> tuple[int, int, int, int]:
 
     Uses `random`, which PyTorch seeds in each worker.
     """
-    for _ in range(10 if AUGMENT == "crop" else 0):
+    tries = 10 if AUGMENT == "crop" else 0
+    for _ in range(tries):
         area = height * width * random.uniform(0.08, 1)
         ratio = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))
         h = round(math.sqrt(area / ratio))

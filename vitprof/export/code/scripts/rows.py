@@ -52,7 +52,8 @@ class RawFiles:
     def handle(self):
         """Returns the open file. Each process has its own: an inherited one returns wrong data."""
         if self.process != os.getpid():
-            self.opened, self.process = self.open(), os.getpid()
+            self.opened = self.open()
+            self.process = os.getpid()
         return self.opened
 
     def __getstate__(self):
@@ -113,11 +114,11 @@ class Hdf5Chunks(RawFiles):
         wanted = indices.numpy()
         rows = out.numpy()
         images = self.handle()["images"]
+        # A run ends where the next row is not the one behind it.
         starts = np.flatnonzero(np.diff(wanted, prepend=-2) != 1).tolist()
         for first, last in zip(starts, [*starts[1:], len(wanted)], strict=True):
-            images.read_direct(
-                rows, np.s_[wanted[first] : wanted[first] + last - first], np.s_[first:last]
-            )
+            from_rows = np.s_[wanted[first] : wanted[first] + last - first]
+            images.read_direct(rows, from_rows, np.s_[first:last])
         return out
 
 
@@ -137,11 +138,8 @@ class Cached:
         self.labels = storage.labels
         self.shape = storage.shape
         n_kept = min(len(storage), int(CACHE_MB * 1e6 / math.prod(self.shape)))
-        kept = (
-            torch.randperm(len(storage), generator=torch.Generator().manual_seed(SEED))[:n_kept]
-            .sort()
-            .values
-        )
+        generator = torch.Generator().manual_seed(SEED)
+        kept = torch.randperm(len(storage), generator=generator)[:n_kept].sort().values
         self.images = torch.empty((n_kept, *self.shape), dtype=torch.uint8)
         for rows, images in zip(kept.split(256), self.images.split(256), strict=True):
             storage.read(rows, images)
@@ -174,4 +172,6 @@ def make_loader(data: Path, device: torch.device):
             kind(new, labels).write(pool.map(fitted, [file for file, _ in folder.samples]))
 
     storage = kind(made_once(prepared(data, ending), write), labels)
-    return OnDevice(batches_of(Cached(storage) if CACHE_MB else storage, device), device), n_classes
+    if CACHE_MB:
+        storage = Cached(storage)
+    return OnDevice(batches_of(storage, device), device), n_classes
