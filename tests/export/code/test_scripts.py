@@ -1,5 +1,6 @@
 """Every strategy's script, run on images whose pixels say which sample they are and where in it they are."""
 
+import ast
 import dataclasses
 import importlib.util
 import math
@@ -25,7 +26,7 @@ from vitprof.config.catalog import DATASETS, dataset_info
 from vitprof.config.parts import LOADERS
 from vitprof.config.strategies import PLUGGED, STRATEGIES, strategy
 from vitprof.errors import ConfigError, VitprofError
-from vitprof.export.code import script, whole
+from vitprof.export.code import CONSTANT, FOLDER, WITHOUT, script, whole
 
 N = 40
 CLASSES = 10
@@ -420,3 +421,16 @@ def test_the_head_says_where_it_comes_from_what_was_measured_and_on_what() -> No
     )
     assert "9 samples/s, on a simulated device" in head("simulated:66,70", "9 samples/s")
     assert "simulated" not in head("simulated:66,70", "")
+
+
+def test_each_constant_is_one_line_with_its_comment() -> None:
+    """`CONSTANT` reads them line by line: a value on a line of its own would lose its choices, and not be replaced."""
+    for name in WITHOUT:
+        text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+        constants = [node for node in ast.parse(text).body if isinstance(node, ast.Assign)]
+        in_a_line = {line[1] for line in CONSTANT.finditer(text)}
+        for node in constants:
+            constant = ast.unparse(node.targets[0])
+            if constant != "STORAGES":
+                assert node.lineno == node.end_lineno, f"{name}: {constant}"
+                assert constant in in_a_line, f"{name}: {constant}"
