@@ -26,12 +26,12 @@ CHANGES = {
     ],
     "vitprof/charts/live.py": [
         (
-            '_part("compute", style.COMPUTE)),',
-            '_part("compute", style.COMPUTE), _part("toy", style.LOSS)),',
+            '_part("compute", style.COMPUTE),\n',
+            '_part("compute", style.COMPUTE),\n        _part("toy", style.LOSS),\n',
         ),
         (
-            '("data_wait_s", "h2d_s", "compute_s"))',
-            '("data_wait_s", "h2d_s", "compute_s", "toy_s"))',
+            '("data_wait_s", "h2d_s", "compute_s")',
+            '("data_wait_s", "h2d_s", "compute_s", "toy_s")',
         ),
     ],
 }
