@@ -276,7 +276,8 @@ class Facts(TypedDict, total=False):
     """Host and run_id where an imported run was recorded."""
 
 
-for _open in (WatchedLoader, LoaderWaits, Environment, Facts):  # unknown keys are kept
+# Unknown keys are kept: a run that another version recorded keeps what only that version knows.
+for _open in (WatchedLoader, LoaderWaits, Environment, Facts):
     _open.__pydantic_config__ = CONFIG | {"extra": "allow"}  # type: ignore[union-attr]
 
 
@@ -334,6 +335,7 @@ class Recording:
     """Its telemetry samples in order, by column; null where they are not asked for."""
 
     def __post_init__(self) -> None:
+        # It follows from the config, whatever was given: a recording cannot say that it was not simulated.
         object.__setattr__(self, "simulated", self.config.simulated)
 
     @property
