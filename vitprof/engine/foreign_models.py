@@ -16,8 +16,9 @@ PROBE = 2
 
 
 def open_foreign(name: str, *, image_size: int, channels: int, classes: int) -> nn.Module:
-    """Returns the model called `name` with random weights, checked with one batch of zeros: (2, channels, image_size,
-    image_size) float32 must give (2, classes). Raises `ConfigError`.
+    """Returns the model called `name` with random weights, checked with one batch of zeros.
+
+    (2, channels, image_size, image_size) float32 must give (2, classes). Raises `ConfigError`.
     """
     library, _, of_library = name.partition(":")
     try:
@@ -87,13 +88,16 @@ def _of_function(name: str, channels: int, classes: int) -> nn.Module:
         model = function(**{key: value for key, value in offered.items() if key in takes})
     except (ConfigError, ImportError):
         raise
-    except Exception as error:  # it is a user's code
+    except Exception as error:
+        # It is a user's code: it may raise anything.
         raise ConfigError("model", name, f"its code failed: {one_line(error)}") from error
     if not isinstance(model, nn.Module):
         raise ConfigError(
             "model", name, f"it returns {type(model).__name__}, not a torch.nn.Module"
         )
-    return _Grey(model) if channels == 1 and "channels" not in takes else model
+    if channels == 1 and "channels" not in takes:
+        return _Grey(model)
+    return model
 
 
 def _check(name: str, model: nn.Module, shape: tuple[int, ...], classes: int) -> None:
@@ -101,14 +105,17 @@ def _check(name: str, model: nn.Module, shape: tuple[int, ...], classes: int) ->
     before = {key: buffer.clone() for key, buffer in model.named_buffers()}
     size = f"images of {shape[1]} x {shape[2]} x {shape[3]}"
     try:
+        # Dropout draws random numbers: without a fork, the run's own would be others.
         with torch.no_grad(), torch.random.fork_rng():
             scores = model(torch.zeros(shape))
-    except Exception as error:  # layers raise whatever they stumble over
+    except Exception as error:
+        # Layers raise whatever they stumble over.
         raise ConfigError("model", name, f"it does not take {size}: {one_line(error)}") from error
     if not isinstance(scores, Tensor) or scores.shape != (shape[0], classes):
-        found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        found = str(tuple(scores.shape)) if isinstance(scores, Tensor) else type(scores).__name__
         raise ConfigError(
             "model", name, f"of {shape[0]} {size} it makes {found}, not {(shape[0], classes)}"
         )
-    for key, buffer in model.named_buffers():  # running means
+    # Running means have seen the zeros.
+    for key, buffer in model.named_buffers():
         buffer.copy_(before[key])

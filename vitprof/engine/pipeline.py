@@ -1,4 +1,9 @@
-"""From a config to batches: makes the data set, then prepares, places, opens, caches and loads the storage."""
+"""From a config to batches: the data set made, the storage prepared, brought to its place, opened, cached, loaded.
+
+What happens to a sample, in order: `data` makes it, `storage` keeps and reads it, `locations` say where,
+`decoders` and `transforms` change it, `loaders` make batches, `transfer` brings them to the device. This is
+where those are put together.
+"""
 
 import itertools
 import math
@@ -42,7 +47,9 @@ class Split:
         """Returns the batches of one epoch, each in the memory that its copy starts from."""
         batches = self.loader.epoch(epoch)
         stage = self.transfer.stage
-        return batches if stage is None else staged(batches, stage)
+        if stage is None:
+            return batches
+        return staged(batches, stage)
 
 
 @dataclass
@@ -52,6 +59,7 @@ class Pipeline:
     train: Split
     test: Split | None
     facts: dict[str, Any]
+    """Figures about storage, location and cache, for the run's record."""
     root: Path
     """The directory that samples are read from; `benchmarks/` reads them from there with less around it."""
 
@@ -144,6 +152,7 @@ def open_pipeline(
 
 
 def _of_drive(config: RunConfig, info: DatasetInfo, root: Path, clock: Clock) -> dict[str, float]:
+    """Returns what the roofline needs to know of the drive that samples are read from; nothing in RAM."""
     if config.location != "disk" or parts.STORAGES[config.storage or ""].access == "memory":
         return {}
     read = drive.read_rate(root, clock=clock)
@@ -152,38 +161,45 @@ def _of_drive(config: RunConfig, info: DatasetInfo, root: Path, clock: Clock) ->
 
 def _tell_of_wait(config: RunConfig, events: Events) -> None:
     wait = asked_wait(config)
-    replayed = config.replay == "device" or (
-        config.replay == "host" and wait is not None and wait.stage != "transfer"
-    )
-    if wait is not None and not replayed:  # replayed batches waited only once, before training
-        events.notice(
-            f"a wait of {wait.seconds * 1e3:g} ms is put into the {wait.stage} of each batch on purpose"
-        )
+    if wait is None or config.replay == "device":
+        return
+    if config.replay == "host" and wait.stage != "transfer":
+        # Replayed batches waited only once, before training.
+        return
+    length = f"{wait.seconds * 1e3:g} ms"
+    events.notice(f"a wait of {length} is put into the {wait.stage} of each batch on purpose")
 
 
 def _split(
     config: RunConfig, info: DatasetInfo, device: Device, storage: Any, *, train: bool
 ) -> Split:
+    """Opens the loader over one split and its transfer."""
     pixels: contract.Pixels = getattr(storage, "pixels", "uint8")
-    low = AUTOCAST.get(config.precision) if config.transfer == "stream" else None
+    dtype = torch.float32
+    if config.transfer == "stream":
+        # It normalises in its own stream, straight to what autocast computes in.
+        dtype = AUTOCAST.get(config.precision, dtype)
     to_input: Callable[[torch.Tensor], torch.Tensor] = as_it_is
     if not device.simulated:
         side = config.image_size or info.image_size
         seed = config.seed if train and config.augment == "device" else None
-        to_input = ToInput(
-            info, pixels, side, device.torch_device, augment_seed=seed, dtype=low or torch.float32
-        )
+        to_input = ToInput(info, pixels, side, device.torch_device, augment_seed=seed, dtype=dtype)
     transfer = open_transfer(
         config.transfer or "", device, to_input, asked_wait(config, train=train)
     )
-    # Batches kept for replay would hold on to the ring's buffers.
-    buffer = None if train and config.replay else transfer.buffer
+    buffer = transfer.buffer
+    if train and config.replay:
+        # Batches kept for replay would hold on to the ring's buffers.
+        buffer = None
     if config.loader == "batches" and device.immediate:
-        buffer = None  # malloc returns the same memory each time anyway; the ring's bookkeeping costs 2 us of 13
+        # malloc returns the same memory each time anyway; the ring's bookkeeping costs 2 us of 13.
+        buffer = None
     if config.pin_memory and device.torch_device.type == "cuda":
         config = _pinned_if_allowed(config, info, device)
+    mark = None
     # An evaluation's marks are never read, and the CPU's say nothing that its clock does not.
-    mark = device.mark if train and not device.immediate else None
+    if train and not device.immediate:
+        mark = device.mark
     loader = open_loader(
         transfer.place(storage), info, config, train=train, buffer=buffer, mark=mark
     )
@@ -191,33 +207,45 @@ def _split(
 
 
 def _pinned_if_allowed(config: RunConfig, info: DatasetInfo, device: Device) -> RunConfig:
-    """Returns `config`, without `pin_memory` if the system refuses it: the DataLoader's thread would end the job."""
+    """Returns `config`, without `pin_memory` if the system refuses to pin a batch.
+
+    The DataLoader's pinning thread would fail on it and end the job.
+    """
+    # Samples one by one are float32, others uint8.
     bytes_each = 4 if parts.STORAGES[config.storage or ""].form == "samples" else 1
-    device.pinning.empty(
-        (config.batch_size, info.image_size**2 * info.channels * bytes_each), torch.uint8
-    )
-    return replace(config, pin_memory=False) if device.pinning.refusal else config
+    sample_bytes = info.image_size**2 * info.channels * bytes_each
+    device.pinning.empty((config.batch_size, sample_bytes), torch.uint8)
+    if device.pinning.refusal:
+        return replace(config, pin_memory=False)
+    return config
 
 
 def _replayed(split: Split, config: RunConfig, device: Device, events: Events, stop: Stop) -> Split:
+    """Returns `split` with its first batches in place of its loader: in host memory, or on the device (no copy)."""
+
     def on_device(tensor: torch.Tensor) -> torch.Tensor:
         return device.upload(tensor.clone())
 
     def in_host_memory(tensor: torch.Tensor) -> torch.Tensor:
-        # A blocking copy takes batches from whatever memory they are in; the other transfers need pinned memory.
-        pinned = device.torch_device.type == "cuda" and tensor.device.type == "cpu"
-        pinned &= tensor.is_pinned() or config.transfer != "blocking"
-        return device.pinning.pinned(tensor.clone()) if pinned else tensor.clone()
+        # A blocking copy takes batches from whatever memory they are in; the others need pinned memory.
+        copied = device.torch_device.type == "cuda" and tensor.device.type == "cpu"
+        if copied and (tensor.is_pinned() or config.transfer != "blocking"):
+            return device.pinning.pinned(tensor.clone())
+        return tensor.clone()
 
+    if config.replay == "device":
+        place = on_device
+        where = "on the device"
+        transfer: Transfer = Resident(device)
+    else:
+        place = in_host_memory
+        where = "in host memory"
+        transfer = split.transfer
     events.stage("preparing", math.nan, "fetching the batches to replay")
-    kept = keep_batches(
-        split.loader, on_device if config.replay == "device" else in_host_memory, stop
-    )
-    where = "on the device" if config.replay == "device" else "in host memory"
+    kept = keep_batches(split.loader, place, stop)
     events.notice(
         f"trained on the first {len(kept.kept)} batches again and again, kept {where}, as if data were free"
     )
-    transfer = Resident(device) if config.replay == "device" else split.transfer
     return Split(split.n, kept, transfer, split.to_input)
 
 
@@ -247,18 +275,23 @@ class ReplayLoader:
 def keep_batches(
     loader: Loader, place: Callable[[torch.Tensor], torch.Tensor], stop: Stop
 ) -> ReplayLoader:
-    """Fetches at most `MOST_BATCHES` and `MOST_BYTES` of `loader`'s epoch 0 and closes it. Returns a loader that
-    replays them, as copied by `place`. Raises `JobStopped`, and what `loader` raises.
+    """Fetches the first batches of `loader`'s epoch 0 and closes it. Returns a loader that replays them.
+
+    At most `MOST_BATCHES` and `MOST_BYTES` of images are kept; a smaller batch at the epoch's end only if it
+    is the first. `place` copies images or labels to where they are kept: a loader may reuse its own memory.
+    Raises `JobStopped` if `stop()` turns true, and what `loader` raises.
     """
     kept: list[Batch] = []
     used = 0
-    with closing(loader):  # its workers and threads end here and take no CPU from what is measured
+    # The loader's workers and threads end here and take no CPU from what is measured.
+    with closing(loader):
         n = len(loader)
         with closing(loader.epoch(0)) as batches:
             for batch in batches:
                 if stop():
                     raise JobStopped("stopped while batches were fetched for replay")
-                if not len(batch.labels):  # nothing in it could be read
+                if not len(batch.labels):
+                    # Nothing in it could be read.
                     continue
                 if kept and len(batch.labels) < len(kept[0].labels):
                     break

@@ -29,6 +29,7 @@ from vitprof.measure.stopwatch import stopwatch_cost_s
 from vitprof.measure.wire import Events
 
 REPORT_EVERY_S = 0.2
+"""How often (s) progress is reported."""
 NAMED_UNREADABLE = 5
 """Unreadable samples that a run names; the others are only counted."""
 
@@ -37,25 +38,34 @@ def describe() -> dict[str, Any]:
     """Returns the facts about machine and software, as JSON values; the device adds its own."""
     return {
         **software(),
-        "torchvision": metadata.version("torchvision"),  # importing it takes as long as torch
+        # From its metadata: importing it takes as long as torch.
+        "torchvision": metadata.version("torchvision"),
         "memory_bytes": psutil.virtual_memory().total,
         "variables": recorded_variables(os.environ),
     }
 
 
 def process_tree_cpu_s() -> float:
-    """Returns the CPU seconds of this process and its descendants, user and system, with those that have ended."""
+    """Returns the CPU seconds that this process and its descendants have used, user and system.
+
+    Those that have ended are counted through their parents' `children_` times: the time of workers that end
+    with their epoch must not be lost.
+    """
     me = psutil.Process()
     total = 0.0
     for process in [me, *me.children(recursive=True)]:
-        with suppress(psutil.Error):  # a worker that ended since the list was made
+        # A worker may have ended since the list was made.
+        with suppress(psutil.Error):
             times = process.cpu_times()
             total += times.user + times.system + times.children_user + times.children_system
     return total
 
 
 class CpuMeter:
-    """A meter of the CPU seconds of this process and its workers while it runs, and of the samples meanwhile."""
+    """A meter of the CPU seconds of this process and its workers while it runs: over the steady part of training.
+
+    The training loop adds the samples of that part to `samples`.
+    """
 
     def __init__(self) -> None:
         self.cpu_s = 0.0
@@ -64,10 +74,12 @@ class CpuMeter:
         self._since = 0.0
 
     def start(self) -> None:
+        """Starts or continues to count."""
         self._since = process_tree_cpu_s()
         self.running = True
 
     def pause(self) -> None:
+        """Adds the CPU seconds since `start` to `cpu_s`, if it runs."""
         if self.running:
             self.cpu_s += process_tree_cpu_s() - self._since
             self.running = False
@@ -110,9 +122,13 @@ def train(
     trains: Callable[[RunConfig, Device], Trainer] | None = None,
     budgets: Callable[..., "Budget"] | None = None,
 ) -> bool:
-    """Runs the job that `config` describes and reports to `events`; `trains` makes another trainer, `budgets` another
-    `Budget`. Returns True if it was spent, False if `stop()` turned true before. Raises `VitprofError`, and what
-    PyTorch raises.
+    """Runs the job that `config` describes and reports to `events`.
+
+    A `device` that is open already is used in place of opening the config's. `trains` makes another trainer,
+    `budgets` another `Budget`: the self-test has them do work of a known length.
+
+    Returns True when the budget was spent, False when `stop()` turned true before. Raises `VitprofError` for
+    what a person can mend, and whatever a Dataset, a worker or PyTorch raises.
     """
     config = resolve(config)
     if config.threads:
@@ -122,7 +138,8 @@ def train(
     start = clock()
     if device is None:
         device = open_device(config.device, clock, events.notice)
-        config = replace(config, device=device.name)  # "auto" is settled once, for loaders too
+        # "auto" is settled once, for loaders, too.
+        config = replace(config, device=device.name)
     torch.backends.cudnn.benchmark = config.cudnn_benchmark
     events.environment(
         describe() | device.environment() | {"device": device.name, "lap_s": stopwatch_cost_s()}
@@ -141,6 +158,7 @@ def train(
         events.stage("starting", math.nan)
         events.facts(pipeline.facts)
         torch.manual_seed(config.seed)
+        # A loader-only run launches nothing.
         launches = LaunchProbe(device, 0 if config.loader_only else config.warmup_steps)
         trainer = (trains or open_trainer)(config, device)
         recorder = StepRecorder(device, events.step, launches)
@@ -150,17 +168,16 @@ def train(
             return _fit(job, budgets or Budget)
         finally:
             job.recorder.resolve()
-            unreadable = pipeline.facts["n_unreadable"] + job.unreadable
             facts = {
                 "n_train": pipeline.train.n,
-                "n_unreadable": unreadable,
+                "n_unreadable": pipeline.facts["n_unreadable"] + job.unreadable,
                 "cpu_s": job.cpu.cpu_s,
+                "cpu_samples": job.cpu.samples,
             }
-            if math.isfinite(held_up := trainer.held_up_frac()):
+            held_up = trainer.held_up_frac()
+            if math.isfinite(held_up):
                 facts["held_up_frac"] = held_up
-            events.facts(
-                pipeline.facts | facts | {"cpu_samples": job.cpu.samples} | device.peak_memory()
-            )
+            events.facts(pipeline.facts | facts | device.peak_memory())
 
 
 LONGEST_TIMES = 10
@@ -172,19 +189,26 @@ class Budget:
     """The length of a job, and how much of it is done."""
 
     steps: int
+    """Steps to make; 0 if the job is not limited in steps."""
     seconds: float
+    """Seconds to train for; infinite if the job is not limited in seconds."""
     began: float
+    """When training began, on the job's clock."""
     least: int = 0
     """Steps to make even if the seconds are over."""
     done: int = 0
+    """Steps made."""
     reported: float = -math.inf
+    """When progress was last reported, on the job's clock."""
 
     def steps_left(self, now: float) -> float:
         """Returns the number of steps left; for a job limited in seconds, an estimate from its pace so far."""
         if self.steps:
             return self.steps - self.done
         spent = now - self.began
-        return self.done * (self.seconds - spent) / spent if spent > 0 else math.inf
+        if not spent > 0:
+            return math.inf
+        return self.done * (self.seconds - spent) / spent
 
     def spent_frac(self, now: float) -> float:
         """Returns the share of the budget that is spent; 1 or more when all of it is."""
@@ -197,9 +221,12 @@ class Budget:
 
 
 def _fit(job: Job, budgets: Callable[..., Budget]) -> bool:
+    """Trains and evaluates. Returns True once the budget is spent, False if the job was asked to stop before."""
     config = job.config
     epochs = job.config.epochs or 0
-    least = config.least_steps + config.warmup_steps if config.least_steps else 0
+    least = 0
+    if config.least_steps:
+        least = config.least_steps + config.warmup_steps
     steps = config.steps or epochs * len(job.pipeline.train.loader)
     budget = budgets(steps, config.seconds or math.inf, job.clock(), least)
     job.events.stage("training", 0.0)
@@ -207,7 +234,8 @@ def _fit(job: Job, budgets: Callable[..., Budget]) -> bool:
     for epoch in itertools.count():
         before = budget.done
         if least and (epoch or not config.warmup_steps):
-            budget.least += 1  # an epoch's first step counts neither as steady nor as warm-up
+            # An epoch's first step counts neither as steady nor as warm-up.
+            budget.least += 1
         spent = _train_epoch(job, budget, epoch)
         if budget.done == before:
             raise DataError(
@@ -306,6 +334,7 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
 
 
 def _evaluate(job: Job, split: Split) -> bool:
+    """Reports mean loss and accuracy over the test set as facts. Returns False if the job was asked to stop before."""
     batches = len(split.loader)
     to_input = None if split.transfer.normalises else split.to_input
     for done, batch in enumerate(split.epoch(0)):

@@ -59,8 +59,9 @@ class Block(nn.Module):
 class ViT(nn.Module):
     """A Vision Transformer: images (b, channels, image_size, image_size), float -> logits (b, classes).
 
-    Attention logits are multiplied by `scale`: dim**-0.5 in the article's model, usually dim_head**-0.5.
-    No dropout, so that a seed fixes the run. Raises `ValueError` if `patch_size` does not divide `image_size`.
+    Attention logits are multiplied by `scale`: the article's model uses dim**-0.5, the usual value is
+    dim_head**-0.5; `vitprof.config.catalog` states it for each preset. No dropout, so that a seed fixes the
+    run. Raises `ValueError` if `patch_size` does not divide `image_size`.
     """
 
     def __init__(
@@ -77,23 +78,22 @@ class ViT(nn.Module):
             nn.Linear(channels * patch_size**2, dim),
         )
         self.class_token = nn.Parameter(torch.randn(1, 1, dim) * 0.02)
-        self.positions = nn.Parameter(
-            torch.randn(1, (image_size // patch_size) ** 2 + 1, dim) * 0.02
-        )
+        n_patches = (image_size // patch_size) ** 2
+        self.positions = nn.Parameter(torch.randn(1, n_patches + 1, dim) * 0.02)
         shape: dict[str, Any] = {
             "dim": dim,
             "heads": preset.heads,
             "dim_head": preset.dim_head,
             "mlp_dim": mlp_dim,
+            "scale": preset.scale,
         }
-        self.blocks = nn.Sequential(
-            *(Block(**shape, scale=preset.scale) for _ in range(preset.depth))
-        )
-        self.head = (
-            nn.Sequential(nn.Linear(dim, mlp_dim), nn.GELU(), nn.Linear(mlp_dim, classes))
-            if preset.head == "mlp"
-            else nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, classes))
-        )
+        self.blocks = nn.Sequential(*(Block(**shape) for _ in range(preset.depth)))
+        if preset.head == "mlp":
+            self.head = nn.Sequential(
+                nn.Linear(dim, mlp_dim), nn.GELU(), nn.Linear(mlp_dim, classes)
+            )
+        else:
+            self.head = nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, classes))
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.to_patches(images)
@@ -104,14 +104,20 @@ class ViT(nn.Module):
 
 
 AUTOCAST: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
-"""`RunConfig.precision` -> the type that autocast computes matrix products in. (tf32 is no type of its own.)"""
+"""`RunConfig.precision` -> the type that autocast computes matrix products in.
+
+tf32 is missing because it is not a type of its own: it is float32 with products of lower precision."""
 
 
 class Trainer(Protocol):
     """The training and evaluation of batches. `to_input` is None where a batch arrives ready for the model."""
 
     def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
-        """Launches a training step. Returns the mark where its compute begins, and its loss on the device (or None)."""
+        """Launches one training step. Returns the mark where its compute begins, and its loss: a scalar on the device.
+
+        Usually compute begins where the batch is ready; a trainer that knows better returns a mark of its
+        own. The loss is None if the trainer has none.
+        """
 
     def evaluate(self, batch: Moved, to_input: ToInput | None) -> None:
         """Launches the evaluation of one batch of the test set."""
@@ -120,8 +126,9 @@ class Trainer(Protocol):
         """Returns the results of all evaluations since the last call, for the run's record. Waits for the device."""
 
     def held_up_frac(self) -> float:
-        """Returns the share of the launching of steps, since the last call, in which the thread was off the CPU; NaN
-        where that is not known.
+        """Returns the share of the launching of steps, since the last call, in which the thread was off the CPU.
+
+        NaN where that is not known.
         """
 
 
@@ -133,38 +140,34 @@ class TorchTrainer:
         preset = model_preset(config.model)
         image_size = config.image_size or preset.image_size
         shape = {"image_size": image_size, "channels": info.channels, "classes": info.classes}
-        model = (
-            open_foreign(config.model, **shape)
-            if is_foreign(config.model)
-            else ViT(preset, **shape)
-        )
+        foreign = is_foreign(config.model)
+        model = open_foreign(config.model, **shape) if foreign else ViT(preset, **shape)
         model.to(device.torch_device)
         self._device = device
         self._off_cpu = OffCpu()
+        # On the CPU a call is the work itself: there is no launching to measure.
         self._launching = nullcontext() if device.immediate else self._off_cpu
-        # "high" is TF32 on CUDA (PyTorch's notes on CUDA semantics)
+        # "high" is TF32 on CUDA (PyTorch's notes on CUDA semantics).
         torch.set_float32_matmul_precision("high" if config.precision == "tf32" else "highest")
         self._autocast_to = AUTOCAST.get(config.precision)
         lr = config.lr or preset.lr
         fused = config.fused_optimizer or None
         self._optimizer = torch.optim.Adam(model.parameters(), lr=lr, fused=fused)
-        # fp16's smallest number is 6e-8: gradients are scaled up, and a step that overflows is skipped
+        # fp16's smallest number is 6e-8: gradients are scaled up, and a step that overflows is skipped.
         self._scaler = torch.amp.GradScaler(
             device.torch_device.type, enabled=config.precision == "fp16"
         )
-        self._model: Callable[[Tensor], Tensor] = (
-            torch.compile(model, mode=config.compile_mode) if config.compile else model
-        )
+        self._model: Callable[[Tensor], Tensor] = model
+        if config.compile:
+            self._model = torch.compile(model, mode=config.compile_mode)
         self._start_evaluation()
 
     def _logits(self, batch: Moved, to_input: ToInput | None) -> Tensor:
         dtype = self._autocast_to
-        with (
-            nullcontext()
-            if dtype is None
-            else torch.autocast(self._device.torch_device.type, dtype=dtype)
-        ):
-            return self._model(batch.images if to_input is None else to_input(batch.images)).float()
+        kind = self._device.torch_device.type
+        with nullcontext() if dtype is None else torch.autocast(kind, dtype=dtype):
+            images = batch.images if to_input is None else to_input(batch.images)
+            return self._model(images).float()
 
     def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
         with self._launching:
@@ -212,7 +215,7 @@ class SimulatedTrainer:
         self._device = device
 
     def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
-        # a mark made before the launch would count Python's delays as compute
+        # A mark made before the launch would count Python's delays as compute.
         return self._device.launch(len(batch.labels)), None
 
     def evaluate(self, batch: Moved, to_input: ToInput | None) -> None:
@@ -228,8 +231,6 @@ class SimulatedTrainer:
 
 def open_trainer(config: RunConfig, device: Device) -> Trainer:
     """Returns the trainer for `device`. The weights are drawn from torch's generator in its present state."""
-    return (
-        SimulatedTrainer(device)
-        if isinstance(device, SimulatedDevice)
-        else TorchTrainer(config, device)
-    )
+    if isinstance(device, SimulatedDevice):
+        return SimulatedTrainer(device)
+    return TorchTrainer(config, device)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
-from math import prod
+from math import ceil, prod
 from typing import Any, NamedTuple
 
 import torch
@@ -32,7 +32,10 @@ class Moved(NamedTuple):
     ready: Mark
     """In the training stream: compute on the batch can begin here. Often `copy_end` itself."""
     prepared: Mark | None = None
-    """Until here the device prepared the batch outside the step: normalised it in another stream, or gathered it."""
+    """From `copy_end` to here the device prepared the batch outside the step.
+
+    It normalised it in a separate stream, or gathered it from a resident set. None where that is part of the
+    step."""
 
 
 class Transfer:
@@ -55,6 +58,7 @@ class Transfer:
 
 
 ToInput = Callable[[torch.Tensor], torch.Tensor]
+"""Images in the storage's pixel format on the device -> the model's input."""
 
 
 class BlockingCopy(Transfer):
@@ -67,7 +71,8 @@ class BlockingCopy(Transfer):
 
     def __call__(self, batch: Batch) -> Moved:
         start = self._mark()
-        if self._at_once:  # it is the CPU: there is nothing to copy
+        if self._at_once:
+            # It is the CPU: there is nothing to copy.
             return Moved(batch.images, batch.labels, start, start, start)
         # Images decoded on the device stay where they are, but their labels still come from the host.
         images = self._upload(batch.images)
@@ -182,9 +187,8 @@ class Resident(Transfer):
                 "pinned"
             )
         moved = storage.to(device.torch_device)
-        if (
-            not device.immediate and not device.simulated
-        ):  # otherwise the host gathers, while the loop waits for it
+        # On the others the host gathers, while the loop waits for it.
+        if not device.immediate and not device.simulated:
             moved = self._gathered = Gathered(moved, device)
         return moved
 
@@ -193,7 +197,7 @@ class Resident(Transfer):
         labels = batch.labels
         device = self._device
         if self._gathered is not None and self._gathered.last is not None:
-            (began, ended) = self._gathered.last
+            began, ended = self._gathered.last
             self._gathered.last = None
             return Moved(images, labels, began, began, device.mark(), ended)
         mark = device.mark()
@@ -203,12 +207,16 @@ class Resident(Transfer):
 def open_transfer(
     name: str, device: Device, to_input: ToInput, wait: Wait | None = None
 ) -> Transfer:
-    """Returns the transfer called `name` to `device`. A `wait` in the stage "transfer" delays each copy."""
+    """Returns the transfer called `name` to `device`. One that normalises does so with `to_input`.
+
+    A `wait` in the stage "transfer" delays each copy by that much.
+    """
     if wait is not None and wait.stage == "transfer":
         return Delayed(open_transfer(name, device, to_input), wait, device)
     if name == "stream":
         return PrefetchStream(device, to_input)
-    if other := plugins.opener(strategies.PLUGGED, "transfers", name):
+    other = plugins.opener(strategies.PLUGGED, "transfers", name)
+    if other:
         return other(device)  # type: ignore[no-any-return]
     return {"blocking": BlockingCopy, "pinned": PinnedCopy, "resident": Resident}[name](device)
 
@@ -231,14 +239,14 @@ class Delayed(Transfer):
         start = self._device.mark()
         self._wait.into("transfer")
         moved = self._transfer(batch)
-        if (
-            moved.copy_start is not moved.copy_end
-        ):  # a transfer that copies nothing has one mark, which is still needed
+        # A transfer that copies nothing has one mark, which is still needed.
+        if moved.copy_start is not moved.copy_end:
             self._device.release(moved.copy_start)
         return moved._replace(copy_start=start)
 
 
 LABEL_BYTES = 8
+"""Bytes of a label: int64, as cross-entropy takes it."""
 HOST_MEMORY = torch.device("cpu")
 
 Stage = Callable[[Batch], Batch]
@@ -260,7 +268,8 @@ class Packed:
     def of(cls, shape: tuple[int, ...], dtype: torch.dtype, pinning: Pinning) -> Packed:
         """Returns a new buffer for images of `shape`, page-locked if the system allows it."""
         used = prod(shape) * dtype.itemsize
-        labels_at = -(-used // LABEL_BYTES) * LABEL_BYTES  # int64 must be aligned to its size
+        # int64 must be aligned to its size.
+        labels_at = ceil(used / LABEL_BYTES) * LABEL_BYTES
         whole = pinning.empty((labels_at + LABEL_BYTES * shape[0],), torch.uint8)
         return cls(whole, whole[:used].view(dtype).view(shape), whole[labels_at:].view(torch.int64))
 
@@ -274,7 +283,10 @@ class Packed:
 
 
 class Ring:
-    """Buffers that loaders fill and transfers read, images and labels in one piece."""
+    """Buffers that loaders fill and transfers read, images and labels in one piece.
+
+    Any thread takes them; the training loop's gives them back.
+    """
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -292,9 +304,8 @@ class Ring:
             while being_read and self._device.reached(being_read[0][0]):
                 mark, read = being_read.popleft()
                 self._device.release(mark)
-                self._free.setdefault((tuple(read.images.shape), read.images.dtype), []).append(
-                    read
-                )
+                kind = (tuple(read.images.shape), read.images.dtype)
+                self._free.setdefault(kind, []).append(read)
             free = self._free.get((shape, dtype))
             buffer = free.pop() if free else Packed.of(shape, dtype, self._device.pinning)
             self._lent[buffer.images.data_ptr()] = buffer
@@ -313,7 +324,10 @@ class Ring:
 
     def stage(self, batch: Batch) -> Batch:
         """Returns the batch in page-locked memory; only labels are added to images that a loader put into the ring.
-        Images stay where they are if on the device, pinned already, or not to be pinned.
+
+        Images stay where they are if they are on the device, if a DataLoader has pinned them (copying them
+        again costs more than a second copy to the device), if the system refuses to pin, and floats for a
+        simulated device.
         """
         images = batch.images
         if images.device != HOST_MEMORY or not len(batch.labels):
@@ -321,11 +335,9 @@ class Ring:
         buffer = self.buffer_of(images)
         if buffer is None:
             pinning = self._device.pinning
-            if (
-                images.is_pinned()
-                or pinning.refusal
-                or not (pinning.wanted or images.dtype == torch.uint8)
-            ):
+            if images.is_pinned() or pinning.refusal:
+                return batch
+            if not pinning.wanted and images.dtype != torch.uint8:
                 return batch
             images = to_pinned(self, images)
             buffer = self.buffer_of(images)
@@ -341,16 +353,15 @@ class Ring:
         buffer = self.buffer_of(images)
         if buffer is not None and labels.data_ptr() == buffer.labels.data_ptr():
             return buffer.split(self._device.upload(buffer.whole, non_blocking=True), images)
-        return self._device.upload(images, non_blocking=True), self._device.upload(
-            labels, non_blocking=True
-        )
+        images = self._device.upload(images, non_blocking=True)
+        labels = self._device.upload(labels, non_blocking=True)
+        return images, labels
 
     def let_go(self, images: torch.Tensor) -> None:
         """Lets the memory that `images` are in be used again once the copies launched so far are done."""
         if self.buffer_of(images):
-            self.give_back(
-                images, self._device.mark()
-            )  # a mark of its own: the recorder releases its own sooner
+            # A mark of its own: the recorder releases its own sooner.
+            self.give_back(images, self._device.mark())
 
 
 def to_pinned(ring: Ring, images: torch.Tensor) -> torch.Tensor:

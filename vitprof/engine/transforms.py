@@ -1,4 +1,9 @@
-"""From an image to the model's input: crops, random flip, crop and rotation as one affine map, and normalisation."""
+"""From an image to the model's input: crops, random flip, crop and rotation as one affine map, and normalisation.
+
+The crops are torchvision's two usual ones, each as one rectangle of the original, so that a decoder can
+resize once, straight into the batch. Maps are applied on the device to a whole batch, or on the CPU, with
+the same geometry.
+"""
 
 import math
 from functools import cache
@@ -23,11 +28,17 @@ ROTATION_RAD = math.radians(15.0)
 PADDED_CROP_PX = 2
 """Padding before a random crop, so a shift by at most this much: for small images, which are shown whole."""
 CROP_AREA = (0.35, 1.0)
-"""Range of the share of the image that a crop keeps: above RandomResizedCrop's 0.08: it is a crop already."""
+"""Range of the share of the image's area that a crop keeps.
+
+Its lower end is above RandomResizedCrop's 0.08 because the image has already been cropped to its centre and
+scaled to the model's input."""
 
 
 def affine(uniform: torch.Tensor, info: DatasetInfo) -> torch.Tensor:
-    """Returns for each row of `uniform` (b, N_UNIFORM) in 0..1 the theta of `affine_grid`, (b, 2, 3)."""
+    """Returns one map for each row of `uniform` (b, N_UNIFORM) in 0..1, from output to input coordinates in -1..1.
+
+    The result is the theta of `torch.nn.functional.affine_grid`: (b, 2, 3), in the dtype of `uniform`.
+    """
     u = uniform.unbind(1)
     angle = (2 * u[0] - 1) * ROTATION_RAD
     if info.kind == "jpeg":
@@ -77,10 +88,12 @@ def in_pixels(theta: torch.Tensor, side: int) -> NDArray[np.float64]:
 
 
 def sample_uniform(seed: int, epoch: int, index: int, n: int) -> NDArray[np.float64]:
-    """Returns `n` numbers in 0..1 that depend only on `seed`, `epoch` and `index`: everyone draws the same."""
-    numbers: NDArray[np.float64] = np.random.Generator(
-        np.random.Philox(key=[(seed << 32) | epoch, index])
-    ).random(n)
+    """Returns `n` random numbers in 0..1 that depend only on `seed`, `epoch` and `index`.
+
+    Every thread or process that makes the sample therefore draws the same.
+    """
+    stream = np.random.Philox(key=[(seed << 32) | epoch, index])
+    numbers: NDArray[np.float64] = np.random.Generator(stream).random(n)
     return numbers
 
 
@@ -89,6 +102,7 @@ AREA_SHARE = (0.08, 1.0)
 ASPECT_RATIO = (3 / 4, 4 / 3)
 """Range of a random crop's width over its height: also torchvision's default."""
 FIT_TRIES = 10
+"""How often torchvision draws area and ratio at most until the crop fits."""
 N_CROP_UNIFORM = 2 * FIT_TRIES + 3
 """Uniform numbers that `random_crop` takes: an area and a ratio for each try, then top, left and flip."""
 
@@ -106,8 +120,11 @@ class Crop(NamedTuple):
 
 
 def centre_crop(height: int, width: int, size: int) -> Crop:
-    """Returns the crop of torchvision's Resize(size * 256 // 224) and CenterCrop(size), up to half a pixel off. An
-    image of that size is taken whole.
+    """Returns the crop of torchvision's Resize(size * 256 // 224) and CenterCrop(size) for a height x width image.
+
+    It is the square in the middle whose side is 224/256 of the shorter side, rounded to pixels of the
+    original: up to half a pixel off torchvision's. An image of size x size is taken whole: it is a sample
+    already.
     """
     if height == width == size:
         return Crop(0, 0, height, width)
@@ -118,24 +135,28 @@ def centre_crop(height: int, width: int, size: int) -> Crop:
     def first(length: int) -> int:
         # CenterCrop rounds to a pixel of the resized image, whose longer side Resize has rounded down.
         long = resized * length // short
-        return min(max(0, round(round((long - size) / 2) * length / long)), length - side)
+        margin = round((long - size) / 2)
+        in_the_original = round(margin * length / long)
+        return min(max(0, in_the_original), length - side)
 
     return Crop(first(height), first(width), side, side)
 
 
 def random_crop(height: int, width: int, u: NDArray[np.float64], *, flips: bool = True) -> Crop:
-    """Returns the crop of torchvision's RandomResizedCrop and, if `flips`, of RandomHorizontalFlip; `u`
-    (N_CROP_UNIFORM,) decides.
+    """Returns the crop of torchvision's RandomResizedCrop and, if `flips`, of RandomHorizontalFlip.
+
+    It is of a height x width image. `u` (N_CROP_UNIFORM,) holds uniform numbers in [0, 1) and decides
+    everything.
     """
     # torchvision.RandomResizedCrop.get_params, with u in place of torch's generator
     numbers: list[float] = u.tolist()
     area = height * width
     flip = flips and numbers[-1] < 0.5
+    least_share, most_share = AREA_SHARE
+    least_log, most_log = _LOG_ASPECT_RATIO
     for i in range(0, 2 * FIT_TRIES, 2):
-        target = area * (AREA_SHARE[0] + (AREA_SHARE[1] - AREA_SHARE[0]) * numbers[i])
-        ratio = math.exp(
-            _LOG_ASPECT_RATIO[0] + (_LOG_ASPECT_RATIO[1] - _LOG_ASPECT_RATIO[0]) * numbers[i + 1]
-        )
+        target = area * (least_share + (most_share - least_share) * numbers[i])
+        ratio = math.exp(least_log + (most_log - least_log) * numbers[i + 1])
         w = round(math.sqrt(target * ratio))
         h = round(math.sqrt(target / ratio))
         if 0 < w <= width and 0 < h <= height:
@@ -163,8 +184,12 @@ def opencv() -> ModuleType:
 
 
 class ToInput:
-    """A function from images (b, channels, height, width) in any pixel format to the model's input: ToTensor and
-    Normalize with torchvision's bits; with `augment_seed`, random flip, crop and rotation before that.
+    """A function from images in any pixel format to the model's input.
+
+    It takes (b, channels, height, width) and returns (b, channels, image_size, image_size) of `dtype`,
+    normalised. The arithmetic and its order are those of torchvision's ToTensor and Normalize, so that
+    every strategy feeds the model the same bits. With `augment_seed`, random flip, crop and rotation come
+    before that, on pixels scaled to 0..1, where black is 0.
     """
 
     def __init__(
@@ -182,7 +207,9 @@ class ToInput:
         self._std = torch.tensor(info.std, device=device).view(shape)
         self._info = info
         self._pixels = pixels
-        self._size = None if image_size == info.image_size else (image_size, image_size)
+        self._size: tuple[int, int] | None = None
+        if image_size != info.image_size:
+            self._size = (image_size, image_size)
         self._dtype = dtype
         self._generator: torch.Generator | None = None
         if augment_seed is not None:
@@ -196,7 +223,8 @@ class ToInput:
             uniform = torch.rand(
                 (len(images), N_UNIFORM), generator=self._generator, device=images.device
             )
-            if normalised:  # back to where black is 0
+            if normalised:
+                # Back to where black is 0: what the map takes from outside of the image is 0.
                 images = images * self._std + self._mean
             images = on_device(images, affine(uniform, self._info))
             normalised = False
@@ -210,4 +238,5 @@ class ToInput:
 
 
 def as_it_is(images: torch.Tensor) -> torch.Tensor:
+    """Returns the images unchanged, for a simulated device whose step includes normalising."""
     return images

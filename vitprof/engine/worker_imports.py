@@ -1,4 +1,7 @@
-"""What a DataLoader's fork server imports once, so that its workers need not."""
+"""What a DataLoader's fork server imports once, so that its workers need not.
+
+Only `multiprocessing` imports this module, by name, where the server begins.
+"""
 
 import atexit
 import contextlib
@@ -11,9 +14,8 @@ NEEDED = ("torch", "torchvision", "cv2", "simplejpeg", "vitprof.engine.loaders.b
 
 with without_collections():
     for name in NEEDED:
-        with contextlib.suppress(
-            ImportError
-        ):  # a package that is missing is told of where it is used
+        # A package that is missing is named where it is used.
+        with contextlib.suppress(ImportError):
             importlib.import_module(name)
 
 # For the server alone, since its forks run no exit handlers. Tearing down an interpreter that has loaded PyTorch takes

@@ -29,6 +29,7 @@ def silent(fraction: float, message: str) -> None:
 
 
 def never() -> bool:
+    """Returns that nothing is to stop."""
     return False
 
 
@@ -48,17 +49,24 @@ class Source(Protocol):
     """(n,) int64."""
 
     def pixels(self, start: int, stop: int) -> NDArray[np.uint8]:
-        """Returns images [start, stop) as (n, image_size, image_size, channels) uint8. Raises `SampleError`."""
+        """Returns images [start, stop) as (n, image_size, image_size, channels) uint8; JPEG files resized and cropped.
+
+        Raises a `SampleError` that names the file of a sample that cannot be read.
+        """
 
     def encoded(self, start: int, stop: int) -> list[bytes]:
-        """Returns images [start, stop) as the bytes of JPEG or PNG files. Raises a `SampleError` with the file."""
+        """Returns images [start, stop) as the bytes of JPEG files, unchanged from disk, or of PNG files.
+
+        Raises a `SampleError` that names the file of a sample that cannot be read.
+        """
 
 
 def made_again(root: Path) -> str:
     """Returns what to do about a data set or storage under `root` that is damaged."""
-    known = registry.everything() if root.parent == home.data_dir() else {}
-    if own := known.get(root.name.removeprefix("own-")) if root.name.startswith("own-") else None:
-        return f"look at the set again: {own.to_add}"
+    if root.parent == home.data_dir() and root.name.startswith("own-"):
+        own = registry.everything().get(root.name.removeprefix("own-"))
+        if own:
+            return f"look at the set again: {own.to_add}"
     return f"delete {root} and it is made again"
 
 
@@ -83,6 +91,7 @@ def reading(path: Path | str, remedy: str = READABLE) -> Iterator[None]:
 
 OTHER_HOME = "set VITPROF_HOME to a directory with more room that can be written to"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of the system: no space left, over the quota, over the limit on file size."""
 
 
 @contextmanager
@@ -127,6 +136,7 @@ def fsync(path: Path) -> None:
 
 def put_in_place(made: Path, root: Path) -> None:
     """Moves the finished directory `made` to `root`, in place of what is there. Raises `OSError`."""
+    # A directory that is not empty cannot be replaced in one step.
     outdated = root.with_name(f".{root.name}.old")
     shutil.rmtree(outdated, ignore_errors=True)
     if root.is_dir():
@@ -137,11 +147,15 @@ def put_in_place(made: Path, root: Path) -> None:
 
 
 POLL_S = 0.2
+"""How often (s) a lock that another process holds is tried again."""
 
 
 @contextmanager
 def locked(path: Path, doing: str, progress: OnProgress, stop: Stop) -> Iterator[None]:
-    """Holds the lock file at `path`. Raises `JobStopped` if `stop()` turned true meanwhile, and `DataError`."""
+    """Holds the lock file at `path`, which is not removed. `doing` says in messages what the lock is held for.
+
+    Raises `JobStopped` if `stop()` turned true while waiting, `DataError` if the file cannot be written.
+    """
     with writing(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:

@@ -1,4 +1,9 @@
-"""Data sets: `prepare` makes or downloads one once and checks it each time; `open_source` reads it."""
+"""Data sets: `prepare` makes or downloads one once and checks it each time; `open_source` reads it.
+
+Each is kept in `<home>/data/<directory>`, in the form that torchvision's MNIST or ImageFolder takes, with a
+`manifest.json` that records what made it and each file's size (SHA-256, too, where that is quick). The
+whole directory is made elsewhere and renamed into place in one step, so it is either complete or absent.
+"""
 
 import hashlib
 import json
@@ -17,42 +22,48 @@ MANIFEST = "manifest.json"
 
 
 def seal(directory: Path, info: DatasetInfo, maker: Mapping[str, int | str]) -> None:
+    """Writes the manifest of a set just made, and waits until it and the files that are hashed are on the disk.
+
+    Other files are left to the system: one that a power failure cuts short is recognised by its size.
+    """
     there = _files(info, directory)
     hashed = _hashed(info)
     files = {name: _facts(path, hashed) for name, path in there.items()}
     manifest = directory / MANIFEST
-    manifest.write_text(
-        json.dumps({"maker": maker, "files": files}, indent=2) + "\n", encoding="utf-8"
-    )
-    parents = {
-        parent
-        for path in there.values()
-        for parent in path.parents
-        if parent.is_relative_to(directory)
-    }
-    for path in (*(there.values() if hashed else ()), manifest, *sorted(parents, reverse=True)):
+    text = json.dumps({"maker": maker, "files": files}, indent=2)
+    manifest.write_text(f"{text}\n", encoding="utf-8")
+    parents = set[Path]()
+    for path in there.values():
+        parents |= {parent for parent in path.parents if parent.is_relative_to(directory)}
+    if hashed:
+        for path in there.values():
+            contract.fsync(path)
+    # Then what lists them, the innermost directories first.
+    for path in (manifest, *sorted(parents, reverse=True)):
         contract.fsync(path)
 
 
 def read_manifest(
     root: Path, dicts: tuple[str, ...] = ("maker", "files"), numbers: tuple[str, ...] = ()
 ) -> dict[str, Any] | None:
-    """Returns the manifest of a data set or storage; None if nothing is there. Raises `DataError` if it is damaged."""
+    """Returns the manifest in `root`, a data set's or a storage's; None if nothing is there yet.
+
+    Entries named in `dicts` must be dicts, those in `numbers` numbers. Raises `DataError` if the manifest is
+    unreadable, damaged, or missing although `root` has content.
+    """
     path = root / MANIFEST
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if not all(isinstance(manifest[name], dict) for name in dicts) or not all(
-            isinstance(manifest[name], int | float) for name in numbers
-        ):
+        has_dicts = all(isinstance(manifest[name], dict) for name in dicts)
+        if not has_dicts or not all(isinstance(manifest[name], int | float) for name in numbers):
             raise TypeError
     except (FileNotFoundError, NotADirectoryError):
         if root.is_dir() and any(root.iterdir()):
             raise DataError(f"{path} is missing; {contract.made_again(root)}") from None
         return None
     except OSError as error:
-        raise contract.read_error(
-            path, error, f"make it readable, or {contract.made_again(root)}"
-        ) from error
+        remedy = f"make it readable, or {contract.made_again(root)}"
+        raise contract.read_error(path, error, remedy) from error
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{path} is damaged; {contract.made_again(root)}") from None
     return manifest
@@ -61,7 +72,11 @@ def read_manifest(
 def check(
     root: Path, info: DatasetInfo, manifest: dict[str, Any], *, skip_unreadable: bool = False
 ) -> None:
-    """Compares each file with the manifest. Raises a `DataError` that names the first that is missing or differs."""
+    """Compares each file with the manifest. Raises a `DataError` that names the first that is missing or differs.
+
+    For an image file of another size it is a `SampleError`; with `skip_unreadable`, none: readers find such
+    files.
+    """
     remedy = contract.made_again(root)
     recorded: dict[str, Any] = manifest["files"]
     hashed = _hashed(info)
@@ -99,15 +114,17 @@ def _maker(info: DatasetInfo) -> Any:
 
 
 def _files(info: DatasetInfo, root: Path) -> dict[str, Path]:
-    return (
-        {name: mnist.raw_dir(root) / name for name in mnist.FILES}
-        if info.kind == "idx"
-        else photos.files(root)
-    )
+    """Returns name in the manifest -> path of the files that should be there, of photos of those that are."""
+    if info.kind == "idx":
+        return {name: mnist.raw_dir(root) / name for name in mnist.FILES}
+    return photos.files(root)
 
 
 def _hashed(info: DatasetInfo) -> bool:
-    """Returns whether content is compared too: reading a gigabyte of photos takes seconds; decoding finds damage."""
+    """Returns whether content is compared, too: reading a gigabyte of photos takes seconds, and decoding finds damage.
+
+    A set that is not hashed is made one file at a time, and continued where a try was interrupted.
+    """
     return info.kind == "idx"
 
 
@@ -120,8 +137,15 @@ def prepare(
     skip_unreadable: bool = False,
 ) -> Path:
     """Makes (digits, photos) or downloads (mnist) the data set if it is not there yet, checks it, and returns its root.
-    Several processes may call this at once. Raises `ConfigError`, `VitprofError`, `DataError` and `JobStopped`; photos
-    made until then are kept.
+
+    The root is what `open_source` and torchvision's MNIST take, and ImageFolder with "train" or "test"
+    appended. `n_images` is the size of the training set, where that can be chosen. Several processes may
+    call this at once. With `skip_unreadable`, image files whose size differs from the record are left for
+    the reader to detect.
+
+    Raises `ConfigError` for an unknown name or size, `VitprofError` if the home directory cannot be written
+    to, `DataError` if the set is damaged or cannot be made here (`SampleError` if one image file is
+    damaged), `JobStopped` if `stop()` turned true. Photos made until then are kept.
     """
     info = dataset_info(name, n_images)
     root = home.data_dir() / info.directory
@@ -148,13 +172,17 @@ def _is_made(info: DatasetInfo, root: Path, skip_unreadable: bool = False) -> bo
 
 
 def _make(info: DatasetInfo, root: Path, progress: OnProgress, stop: Stop) -> None:
-    """Makes the set in `.<name>.partial-<identity>`, then moves it to `root`. One process at a time."""
+    """Makes the set in `.<name>.partial-<identity>`, then moves it to `root`. One process at a time.
+
+    Of a resumable kind that directory stays if it is interrupted, and the next try continues there.
+    """
     parent = home.ensure_dir(root.parent)
     resumable = not _hashed(info)
     identity = json.dumps([_maker(info).IDENTITY, info.n_train, info.n_test])
     partial = parent / f".{root.name}.partial-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
     with contract.locked(parent / f".{root.name}.lock", "making this data set", progress, stop):
-        if _is_made(info, root):  # by the process that held the lock
+        # The process that held the lock may have made it.
+        if _is_made(info, root):
             return
         for other in parent.glob(f".{root.name}.partial-*"):
             if other != partial or not resumable:
@@ -164,15 +192,18 @@ def _make(info: DatasetInfo, root: Path, progress: OnProgress, stop: Stop) -> No
                 partial.mkdir(exist_ok=True)
             _fill(info, partial, root, progress, stop)
         except BaseException as error:
-            # also of a resumable one where the disk is full: it must not stay full of hidden files
+            # Also of a resumable one where the disk is full: it must not stay full of hidden files.
             if not resumable or isinstance(error, DataError):
                 shutil.rmtree(partial, ignore_errors=True)
             raise
 
 
 def _fill(info: DatasetInfo, directory: Path, root: Path, progress: OnProgress, stop: Stop) -> None:
+    """Makes the set in `directory` and moves it to `root`."""
     maker = _maker(info)
-    sizes = {"n_train": info.n_train, "n_test": info.n_test} if info.any_size else {}
+    sizes = {}
+    if info.any_size:
+        sizes = {"n_train": info.n_train, "n_test": info.n_test}
     maker.make(
         directory,
         **sizes,

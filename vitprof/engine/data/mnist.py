@@ -1,4 +1,8 @@
-"""The data set `mnist`, downloaded by torchvision, and strict reading and writing of IDX files, also for `digits`."""
+"""The data set `mnist`, downloaded by torchvision, and strict reading and writing of IDX files, also for `digits`.
+
+An IDX file is a big-endian header (magic number, then the length of each axis) followed by the raw values.
+Only MNIST's two kinds are supported: unsigned bytes with one axis (labels) or three (images).
+"""
 
 import http.client
 import io
@@ -43,7 +47,10 @@ def split_files(root: Path, train: bool) -> tuple[Path, Path]:
 
 
 def write_idx(path: Path, array: NDArray[np.uint8]) -> None:
-    """Writes uint8 (n,) or (n, height, width); no file stays if that fails. Raises `DataError`, `ValueError`."""
+    """Writes a uint8 `array` of shape (n,) or (n, height, width) to `path`; removes the file if that fails.
+
+    Raises `DataError` if the file cannot be written, `ValueError` for another dtype or number of axes.
+    """
     if array.dtype != np.uint8 or array.ndim not in MAGICS:
         raise ValueError(
             f"IDX here holds uint8 with 1 or 3 axes, not {array.dtype} with {array.ndim}"
@@ -61,7 +68,11 @@ def write_idx(path: Path, array: NDArray[np.uint8]) -> None:
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """Reads a file as a writable uint8 array, (n,) or (n, height, width). Raises `DataError` if it is damaged."""
+    """Reads an IDX file. Returns a writable uint8 array of shape (n,) or (n, height, width).
+
+    Raises a `DataError` that names the file if it is missing or unreadable, if the magic number is not one
+    of `MAGICS`, or if the file is not exactly as long as its header says.
+    """
     remedy = contract.made_again(path.parents[2])
     try:
         with contract.reading(path, remedy), path.open("rb") as file:
@@ -73,10 +84,10 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
                 raise contract.read_error(path, wrong, remedy)
             shape = struct.unpack(f">{axes}I", file.read(4 * axes))
             expected = 4 + 4 * axes + math.prod(shape)
-            if size != expected:  # checked before allocating: a damaged header may ask for any size
-                raise contract.read_error(
-                    path, f"{size} bytes long, and its header says {expected}", remedy
-                )
+            # Checked before allocating: a damaged header may ask for any size.
+            if size != expected:
+                wrong = f"{size} bytes long, and its header says {expected}"
+                raise contract.read_error(path, wrong, remedy)
             flat = np.empty(math.prod(shape), np.uint8)
             if file.readinto(flat.data) != flat.nbytes:
                 raise contract.read_error(path, "it became shorter while it was read", remedy)
@@ -86,7 +97,10 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def read_split(root: Path, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Returns images (n, 28, 28) uint8 and labels (n,) int64, 0..9, of a split. Raises `DataError`."""
+    """Returns images (n, 28, 28) uint8 and labels (n,) int64, 0..9, of the training or the test split under `root`.
+
+    Raises `DataError` if a file is missing or damaged, or if images and labels do not belong together.
+    """
     images_file, labels_file = split_files(root, train)
     images = read_idx(images_file)
     labels = read_idx(labels_file)
@@ -132,7 +146,12 @@ NEEDED_BYTES = 70_000_000
 
 
 def make(directory: Path, *, progress: OnProgress = silent, stop: Stop = never) -> None:
-    """Downloads MNIST to `directory`/MNIST/raw as four unpacked IDX files. Raises `DataError` and `JobStopped`."""
+    """Downloads MNIST to `directory`/MNIST/raw as four unpacked IDX files. `directory` must exist.
+
+    torchvision checks the archives' MD5. `stop()` is called before and after the download, not in between.
+    Raises `DataError` if the download or the disk fails, `JobStopped` if asked to stop. Files downloaded
+    until then stay: `prepare` works in a directory that it removes.
+    """
     contract.ensure_space(directory, NEEDED_BYTES)
     contract.report(progress, stop, 0.0, "downloading MNIST", ACTIVITY)
     from torchvision.datasets import MNIST
@@ -165,8 +184,11 @@ def _socket_timeout(seconds: float) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
+    """Returns one line for `error`.
+
+    torchvision's has a line for each mirror, between headings: only the reasons are kept, each once.
+    """
+    headings = ("Error downloading", "Tried ")
     lines = [line.strip(" <>") for line in str(error).splitlines()]
-    messages = [
-        line for line in lines if line and not line.startswith(("Error downloading", "Tried "))
-    ]
+    messages = [line for line in lines if line and not line.startswith(headings)]
     return "; ".join(dict.fromkeys(messages)) or type(error).__name__

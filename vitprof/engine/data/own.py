@@ -1,5 +1,7 @@
-"""Brings a user's own data set into the layout of `photos`: links to files that are images already, and files unpacked
-from what keeps many samples.
+"""Brings a user's own data set into the layout of `photos`.
+
+That is a folder for each class, with links to files that are images already, and with files unpacked from
+what keeps many samples.
 """
 
 import io
@@ -27,6 +29,11 @@ from vitprof.sets.samples import Entry, Listing, png_of
 AS_IT_IS = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp"}
 """Formats that every decoder here decodes -> suffix; others are stored as PNG."""
 REPORT_EVERY = 200
+"""Samples between two reports of progress."""
+MAX_CLASS_NAME = 80
+"""Characters of a class's name in the name of its folder."""
+WITH_FOLDERS = 1.05
+"""Room that files take on disk over their bytes, about."""
 
 
 class OwnMaker:
@@ -49,11 +56,11 @@ class OwnMaker:
             raise DataError(
                 f"the data set {own.name} is another machine's; if you have it here too: {own.to_add}"
             )
+        allowed = None
+        if own.below:
+            allowed = [Path(part) for part in own.below.split(os.pathsep)]
         try:
-            opened = open_spec(
-                own.spec,
-                [Path(part) for part in own.below.split(os.pathsep)] if own.below else None,
-            )
+            opened = open_spec(own.spec, allowed)
         except VitprofError as error:
             raise DataError(f"data set {own.name}: {one_line(error)}") from error
         with closing(opened) as found:
@@ -70,11 +77,8 @@ class OwnMaker:
                 f"data set {own.name} has changed since it was looked at; look again: {own.to_add}"
             )
         if not found.in_place:
-            contract.ensure_space(directory, round(1.05 * own.n_bytes))
-        names = [re.sub(r"[^0-9A-Za-z_-]+", "_", name)[:80] for name in found.classes]
-        folders = [
-            f"{label:05d}-{name}" for label, name in enumerate(names)
-        ]  # they sort in the order of the labels
+            contract.ensure_space(directory, round(WITH_FOLDERS * own.n_bytes))
+        folders = [class_folder(label, name) for label, name in enumerate(found.classes)]
         with contract.writing(directory):
             for split in ("train", "test"):
                 for folder in folders:
@@ -95,7 +99,9 @@ class OwnMaker:
 
 def facts_of(info: DatasetInfo) -> dict[str, Any]:
     """Returns what a run keeps of a user's own data set; nothing of vitprof's."""
-    return {"own_set": asdict(registry.everything()[info.name])} if info.own_bytes else {}
+    if not info.own_bytes:
+        return {}
+    return {"own_set": asdict(registry.everything()[info.name])}
 
 
 def maker(name: str) -> OwnMaker:
@@ -106,9 +112,8 @@ def users_paths(text: str) -> str:
     """Returns a message with the user's files in place of vitprof's links to them."""
     for path in re.findall(rf"{re.escape(str(home.data_dir()))}\S+", text):
         if os.path.islink(path):
-            text = text.replace(
-                path, names.harmless(os.path.realpath(path))
-            )  # a name may be no text
+            # A file's name may hold what is no text.
+            text = text.replace(path, names.harmless(os.path.realpath(path)))
     return text
 
 
@@ -125,20 +130,30 @@ def named_errors(info: DatasetInfo) -> Iterator[None]:
         raise SampleError(f"{what}; {again}: {registry.everything()[info.name].to_add}") from error
 
 
+def class_folder(label: int, name: str) -> str:
+    """Returns the name of a class's folder: they sort in the order of the labels."""
+    safe = re.sub(r"[^0-9A-Za-z_-]+", "_", name)[:MAX_CLASS_NAME]
+    return f"{label:05d}-{safe}"
+
+
 def _put(found: Listing, entry: Entry, path: Path) -> None:
     """Makes the file of a sample, or a link to it where all loaders read it as it is."""
     data = None
     kind = ".jpg"
     converted = None
     try:
-        data = None if found.in_place else found.read(entry.key)
-        with Image.open(entry.key if data is None else io.BytesIO(data)) as image:
+        source = entry.key
+        if not found.in_place:
+            data = found.read(entry.key)
+            source = io.BytesIO(data)
+        with Image.open(source) as image:
             kind = AS_IT_IS.get(str(image.format), "")
             if not kind or image.mode[0] in "IF":
                 converted = png_of(eight_bits(image))
                 kind = ".png"
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        pass  # reading it as a sample says what is wrong with it
+        # Reading it as a sample says what is wrong with it.
+        pass
     target = path.with_name(path.name + kind)
     with contract.writing(target):
         if data is None and converted is None:
@@ -153,6 +168,12 @@ def eight_bits(image: Image.Image) -> Image.Image:
     if image.mode[0] not in "IF":
         return image.convert("RGB")
     pixels = np.asarray(image, np.float64)
-    most = 65535.0 if image.mode.startswith("I;16") or pixels.max() > 255 else 255.0
-    scaled = pixels / (max(pixels.max(), 1e-9) if image.mode == "F" else most)
+    if image.mode == "F":
+        # Decimals have no agreed range; a black image must not be divided by 0.
+        most = max(pixels.max(), 1e-9)
+    elif image.mode.startswith("I;16") or pixels.max() > 255:
+        most = 65535.0
+    else:
+        most = 255.0
+    scaled = pixels / most
     return Image.fromarray((scaled.clip(0, 1) * 255).astype(np.uint8)).convert("RGB")

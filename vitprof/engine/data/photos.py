@@ -1,4 +1,8 @@
-"""The data set `photos`: JPEG files with the statistics of photographs, in the layout of an image folder."""
+"""The data set `photos`: JPEG files with the statistics of photographs, in the layout of an image folder.
+
+`<root>/train/<class>/<id>.jpg` and `<root>/test/<class>/<id>.jpg`, about 500 x 375 as in ImageNet, quality
+90. What they show: `vitprof.engine.data.scenes`.
+"""
 
 import os
 from collections.abc import Iterator
@@ -22,6 +26,9 @@ CLASSES = 100
 BYTES_AN_IMAGE = 105_000
 """Approximate room that an image takes on disk (measured); free space is checked with it before anything is made."""
 IMAGES_A_CHUNK = 32
+"""Images made between two calls of `stop`, about 0.1 s of one core."""
+END_OF_IMAGE = b"\xff\xd9"
+"""JPEG's marker."""
 
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
@@ -60,11 +67,17 @@ def make(
     progress: contract.OnProgress = contract.silent,
     stop: contract.Stop = contract.never,
 ) -> None:
-    """Makes both splits under the existing `directory`; keeps complete files. The same `seed` gives the same bytes,
-    whatever `threads` is. Raises `JobStopped` and `DataError`; the next call continues from there.
+    """Makes both splits under `directory`, which must exist. Complete files that are there already are kept.
+
+    The same `seed` gives the same bytes, whatever `threads` is (one for each core if None), with the same
+    NumPy, OpenCV and simplejpeg. Labels are balanced (as far as n divides by 100) and shuffled.
+
+    Raises `JobStopped` if `stop()` turned true (asked after every `IMAGES_A_CHUNK`), `DataError` if the disk
+    is full or the files cannot be written. What was made until then stays, and the next call continues from
+    there.
     """
     n = n_train + n_test
-    # before the list of files to make: for millions of images that takes minutes and 2 GB
+    # Before the list of files to make: for millions of images that takes minutes and 2 GB.
     there = sum(len(os.listdir(folder)) for folder in folders(directory) if folder.is_dir())
     contract.ensure_space(directory, max(n - there, 0) * BYTES_AN_IMAGE + 1_000_000)
     todo = [job for job in _jobs(directory, n_train, n_test, seed) if not _complete(job[0])]
@@ -72,11 +85,11 @@ def make(
     with contract.writing(directory):
         for folder in folders(directory):
             folder.mkdir(parents=True, exist_ok=True)
-    from vitprof.engine.data import (
-        scenes,
-    )  # here, since it imports OpenCV, which the dashboard does not need
+    # Imported here: it imports OpenCV, which the dashboard does not need.
+    from vitprof.engine.data import scenes
 
-    scenes.fields()  # computed here once, not by each thread
+    # Computed once, not by each thread.
+    scenes.fields()
 
     def chunk(start: int) -> int:
         jobs = todo[start : start + IMAGES_A_CHUNK]
@@ -87,10 +100,9 @@ def make(
         return len(jobs)
 
     def tell() -> None:
+        message = f"making photos: {done:,} of {n:,}"
         activity = "the data set photos was being made; the images made so far are kept"
-        contract.report(
-            progress, stop, done / max(n, 1), f"making photos: {done:,} of {n:,}", activity
-        )
+        contract.report(progress, stop, done / max(n, 1), message, activity)
 
     tell()
     # Threads help: OpenCV, NumPy and simplejpeg release the GIL in the expensive parts.
@@ -104,22 +116,24 @@ def make(
 def _jobs(
     directory: Path, n_train: int, n_test: int, seed: int
 ) -> Iterator[tuple[Path, int, tuple[int, int, int]]]:
+    """Yields the file, the label and the random stream of each image."""
     for stream, (split, n) in enumerate((("train", n_train), ("test", n_test))):
-        labels = np.random.default_rng((seed, stream)).permutation(np.arange(n) % CLASSES).tolist()
+        balanced = np.arange(n) % CLASSES
+        labels = np.random.default_rng((seed, stream)).permutation(balanced).tolist()
         for i, label in enumerate(labels):
-            yield (
-                directory / split / class_name(label) / f"{split}-{i:06d}.jpg",
-                label,
-                (seed, stream, 1 + i),
-            )
+            path = directory / split / class_name(label) / f"{split}-{i:06d}.jpg"
+            yield path, label, (seed, stream, 1 + i)
 
 
 def _complete(path: Path) -> bool:
-    """Returns whether a file is complete: it ends with JPEG's end-of-image marker, which occurs nowhere else."""
+    """Returns whether a file of an earlier try is complete: it ends with JPEG's end-of-image marker.
+
+    The marker occurs nowhere else in a file.
+    """
     try:
         with path.open("rb") as file:
-            file.seek(-2, os.SEEK_END)
-            return file.read() == b"\xff\xd9"
+            file.seek(-len(END_OF_IMAGE), os.SEEK_END)
+            return file.read() == END_OF_IMAGE
     except OSError:
         return False
 
@@ -133,7 +147,10 @@ def unreadable(path: Path | str, reason: object) -> SampleError:
 
 
 class PhotosSource:
-    """A split in JPEG files, in the order of torchvision's ImageFolder. Raises `DataError`."""
+    """A split in JPEG files, in the order of torchvision's ImageFolder: by class folder, then by file name.
+
+    Raises `DataError` if the split has no images, or the wrong number of class folders.
+    """
 
     def __init__(self, info: DatasetInfo, root: Path, train: bool) -> None:
         self._shape = (info.image_size, info.image_size, info.channels)

@@ -1,5 +1,11 @@
-"""Draws one image of the data set `photos`. The cost of loading photographs depends on their size, detail and number,
-not on what they show. An image here has two materials whose amplitude falls as 1/f with frequency (Field 1987, J.
+"""Draws one image of the data set `photos`.
+
+The cost of loading photographs depends on their size, detail and number, not on what they show. An image
+here has two materials whose amplitude falls as 1/f with frequency (Field 1987, J. Opt. Soc. Am. A 4:2379),
+laid out in a pattern with sharp borders, a few flat objects in front, and the noise of a sensor.
+
+The class decides the hues of both materials and the pattern: 5 x 5 x 4. All three survive a random crop,
+mirroring and scaling to a thumbnail of 28 pixels.
 """
 
 from functools import cache
@@ -38,23 +44,26 @@ def encode(image: Image) -> bytes:
 
 @cache
 def fields() -> tuple[Image, Image]:
-    """Returns the random fields that images are cut from, uint8, periodic, mean 128, read-only: grey (N_FIELDS, FIELD,
-    FIELD), amplitude 1/f; colour (FIELD, FIELD, 3), amplitude f**-1.5, plus white sensor noise.
+    """Returns the random fields that images are cut from: grey (N_FIELDS, FIELD, FIELD), colour (FIELD, FIELD, 3).
+
+    They are uint8 and periodic, with mean 128, and read-only. Grey: amplitude 1/f, standard deviation 48.
+    Colour: amplitude f**-1.5, so that flat areas stay flat, standard deviation 14, plus white sensor noise of
+    standard deviation 2.
     """
     rng = np.random.default_rng(FIELDS_SEED)
     rows = np.fft.fftfreq(FIELD)[:, None]
     columns = np.fft.rfftfreq(FIELD)[None, :]
     frequency = np.hypot(rows, columns)
-    frequency[0, 0] = np.inf  # mean 0
+    # Mean 0.
+    frequency[0, 0] = np.inf
     # With periods longer than half a field, nearly all images would be darker on one side.
     amplitude = 1 / np.maximum(frequency, 2 / FIELD)
     amplitude[0, 0] = 0
 
     def field(std: float, exponent: float) -> NDArray[np.float64]:
         phase = rng.uniform(0, 2 * np.pi, frequency.shape)
-        drawn: NDArray[np.float64] = np.fft.irfft2(
-            amplitude**exponent * np.exp(1j * phase), s=(FIELD, FIELD)
-        )
+        spectrum = amplitude**exponent * np.exp(1j * phase)
+        drawn: NDArray[np.float64] = np.fft.irfft2(spectrum, s=(FIELD, FIELD))
         drawn *= std / drawn.std()
         return drawn
 
@@ -62,8 +71,9 @@ def fields() -> tuple[Image, Image]:
     colour = np.stack(
         [_to_uint8(128 + field(14, 1.5) + rng.normal(0, 2, (FIELD, FIELD))) for _ in range(3)], -1
     )
+    # One copy for all threads.
     for array in (grey, colour):
-        array.setflags(write=False)  # one copy for all threads
+        array.setflags(write=False)
     return grey, colour
 
 
@@ -79,26 +89,26 @@ def draw(label: int, rng: np.random.Generator) -> Image:
     back_hue, rest = divmod(label, HUES * len(PATTERNS))
     front_hue, pattern = divmod(rest, len(PATTERNS))
     grey, colour = fields()
-    picked = rng.permutation(N_FIELDS)[:3]
+    of_back, of_front, of_mask = rng.permutation(N_FIELDS)[:3]
 
-    # Both materials have a 1/f texture, each in its own hue and contrast; chance decides which of them is brighter.
-    light = rng.uniform(0.8, 1.2) * np.array([1.0, rng.choice((0.6, 1.6))])
-    back = cv2.applyColorMap(
-        _cut(grey[picked[0]], height, width, rng), _shades(2 * back_hue, light[0], rng)
-    )
-    front = cv2.applyColorMap(
-        _cut(grey[picked[1]], height, width, rng), _shades(2 * front_hue + 1, light[1], rng)
-    )
-    image = cv2.copyTo(front, _mask(pattern, _cut(grey[picked[2]], height, width, rng), rng), back)
+    # Both materials have a 1/f texture, each in its own hue and contrast; chance decides which of them is
+    # brighter. The order of what is drawn from `rng` is part of the data set: images on disk have it.
+    light_back, light_front = rng.uniform(0.8, 1.2) * np.array([1.0, rng.choice((0.6, 1.6))])
+    texture = _cut(grey[of_back], height, width, rng)
+    back = cv2.applyColorMap(texture, _shades(2 * back_hue, light_back, rng))
+    texture = _cut(grey[of_front], height, width, rng)
+    front = cv2.applyColorMap(texture, _shades(2 * front_hue + 1, light_front, rng))
+    warp = _cut(grey[of_mask], height, width, rng)
+    image = cv2.copyTo(front, _mask(pattern, warp, rng), back)
     for _ in range(rng.integers(2, 6)):
         _put_flat_object(image, rng)
-    # Colours vary within a material too, and a sensor adds noise everywhere.
-    return np.asarray(
-        cv2.addWeighted(image, 1.0, _cut(colour, height, width, rng), 1.0, -128.0), np.uint8
-    )
+    # Colours vary within a material, too, and a sensor adds noise everywhere.
+    noise = _cut(colour, height, width, rng)
+    return np.asarray(cv2.addWeighted(image, 1.0, noise, 1.0, -128.0), np.uint8)
 
 
 def _cut(field: Image, height: int, width: int, rng: np.random.Generator) -> Image:
+    """Returns a random part of a field."""
     top = rng.integers(FIELD - height)
     left = rng.integers(FIELD - width)
     return field[top : top + height, left : left + width]
@@ -123,29 +133,32 @@ def _mask(pattern: int, warp: Image, rng: np.random.Generator) -> Image:
         cv2.resize(warp[::16, ::16], (width, height), interpolation=cv2.INTER_CUBIC), np.uint8
     )
     coarse = coarse // np.uint8(3)
-    y = (
-        (np.arange(height) * (256 / period) + rng.uniform(0, 256))
-        .astype(np.int64)
-        .astype(np.uint8)[:, None]
-    )
-    x = (
-        (np.arange(width) * (256 / period) + rng.uniform(0, 256))
-        .astype(np.int64)
-        .astype(np.uint8)[None, :]
-    )
+    y = _phases(height, period, rng)[:, None]
+    x = _phases(width, period, rng)[None, :]
     share = int(256 * rng.uniform(0.38, 0.5))
     if PATTERNS[pattern] == "patches":
         share = int(256 * (share / 256) ** 0.5)
         phase = np.maximum(coarse + y, coarse + x)
     elif PATTERNS[pattern] == "diagonal bands":
-        phase = coarse + (y if rng.random() < 0.5 else np.uint8(255) - y) + x
+        rising = rng.random() < 0.5
+        phase = coarse + (y if rising else np.uint8(255) - y) + x
+    elif PATTERNS[pattern] == "horizontal bands":
+        phase = coarse + y
     else:
-        phase = coarse + (y if PATTERNS[pattern] == "horizontal bands" else x)
+        phase = coarse + x
     mask: Image = (phase < share).astype(np.uint8) * np.uint8(255)
     return mask
 
 
+def _phases(length: int, period: float, rng: np.random.Generator) -> Image:
+    """Returns the phase (length,) of each pixel in steps of 1/256 of the period, from a random one on."""
+    steps = np.arange(length) * (256 / period) + rng.uniform(0, 256)
+    # By way of int64: a float beyond 255 has no defined value as a byte.
+    return steps.astype(np.int64).astype(np.uint8)
+
+
 def _put_flat_object(image: Any, rng: np.random.Generator) -> None:
+    """Draws an ellipse or a box of one colour somewhere in the image, in place."""
     height, width = image.shape[:2]
     colour = rng.uniform(30, 225, 3).tolist()
     centre = (int(rng.integers(width)), int(rng.integers(height)))

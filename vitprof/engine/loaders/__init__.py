@@ -20,18 +20,27 @@ def open_loader(
     buffer: Buffer | None = None,
     mark: Callable[[], Mark] | None = None,
 ) -> Loader:
-    """Starts the loader that the resolved `config` names; batches made in this process take memory from `buffer`."""
-    if other := plugins.opener(strategies.PLUGGED, "loaders", config.loader):
+    """Starts the loader that the resolved `config` names over one split, in `storage`.
+
+    `buffer` gives the memory for batches made in this process; without it each batch gets new memory. `mark`
+    is that of the training device, for loaders that make batches on it (`Batch.decoded`); None if their time
+    is not measured.
+    """
+    other = plugins.opener(strategies.PLUGGED, "loaders", config.loader)
+    if other:
         return other(storage, info, config, train=train, buffer=buffer, mark=mark)  # type: ignore[no-any-return]
     if config.loader == "dali":
-        from vitprof.engine.loaders import dali  # it needs packages that only image files need
+        # Imported here: it needs packages that only image files need.
+        from vitprof.engine.loaders import dali
 
         return dali.DaliLoader(storage, info, config, train, mark)
     schedule = Schedule(storage, config, train=train)
     form = parts.STORAGES[config.storage or ""].form
     if config.loader == "dataloader":
-        values = info.channels * info.image_size**2
-        dataloader.ensure_shared_memory(config, values * (4 if form == "samples" else 1))
+        # Samples one by one are float32, others uint8.
+        bytes_each = 4 if form == "samples" else 1
+        sample_bytes = info.channels * info.image_size**2 * bytes_each
+        dataloader.ensure_shared_memory(config, sample_bytes)
     if form == "samples":
         dataset, collate = dataloader.open_samples(storage, config, train=train)
         if config.loader == "generator":
@@ -47,4 +56,6 @@ def open_loader(
         assert isinstance(make, batch_assembly.EncodedMaker)
         return batches.ThreadsLoader(schedule, make, config, buffer)
     reader = batches.BatchReader(schedule, batches.in_buffers(make, buffer))
-    return batches.AheadReader(schedule, reader, config) if config.loader == "ahead" else reader
+    if config.loader == "ahead":
+        return batches.AheadReader(schedule, reader, config)
+    return reader

@@ -1,4 +1,8 @@
-"""Makers: they read a batch from the storage, decode, crop and augment it."""
+"""Makers: they read a batch from the storage, decode, crop and augment it.
+
+Loaders decide when, and in which thread. A maker is a pure function of (epoch, indices): every loader, in
+any process or thread, makes the same batch of the same samples, including random crops.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -37,12 +41,14 @@ class Maker:
         self._seed = config.seed
         self._augment = train and config.augment == "cpu"
         self._skip = config.skip_unreadable
-        self._times, self.wait = config.loader_times, asked_wait(config, train=train)
+        self._times = config.loader_times
+        self.wait = asked_wait(config, train=train)
 
     def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
         """Returns the samples at `indices` (b,) int64 as a uint8 batch, in `out` (b, height, width, channels) if given.
 
-        With `RunConfig.loader_times` it has its times. Raises `SampleError` unless unreadable samples are skipped.
+        With `RunConfig.loader_times` the batch has its times. Raises `SampleError` for a sample that cannot be
+        read, unless such samples are skipped.
         """
         raise NotImplementedError
 
@@ -57,7 +63,7 @@ class PixelMaker(Maker):
         self.shape = storage.shape
 
     def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
-        # a batch in memory takes 10 us: what is off must cost next to nothing
+        # A batch in memory takes 10 us: what is off must cost next to nothing.
         times = self._times
         wait = self.wait
         begun = perf_counter() if times else 0.0
@@ -69,16 +75,16 @@ class PixelMaker(Maker):
         except SampleError:
             if not self._skip:
                 raise
-            out = (
-                torch.empty((len(indices), *self.shape), dtype=torch.uint8) if out is None else out
-            )
+            if out is None:
+                out = torch.empty((len(indices), *self.shape), dtype=torch.uint8)
             indices, unreadable = read_readable(self._storage, indices, out)
             pixels = out[: len(indices)]
         changed = read = perf_counter() if times else 0.0
         if self._augment:
             if wait is not None:
                 wait.into("transform")
-            if out is None:  # `pixels` may be the storage's own memory
+            if out is None:
+                # `pixels` may be the storage's own memory.
                 pixels = pixels.clone()
             transforms.on_cpu(pixels.numpy(), augment_maps(self._info, self._seed, epoch, indices))
             changed = perf_counter()
@@ -101,9 +107,8 @@ class EncodedMaker(Maker):
     ) -> None:
         super().__init__(storage, info, config, train)
         self.shape = (info.image_size, info.image_size, info.channels)
-        from vitprof.engine.decoders import (
-            open_decoder,
-        )  # here, since only image files need its packages
+        # Imported here: only image files need its packages.
+        from vitprof.engine.decoders import open_decoder
 
         self._decode = open_decoder(config.decoder or "simplejpeg")
 
@@ -118,7 +123,10 @@ class EncodedMaker(Maker):
     def fill(
         self, epoch: int, indices: list[int], rows: NDArray[np.uint8], stopwatch: Stopwatch
     ) -> list[str]:
-        """Decodes the samples into `rows`. Returns each one's error message, "" if none, or raises `SampleError`."""
+        """Decodes the samples into `rows` (b, height, width, channels). Returns each one's error message, "" if none.
+
+        Adds the time taken to `stopwatch`. Raises `SampleError` unless unreadable samples are skipped.
+        """
         return [
             self._sample(epoch, index, row, stopwatch)
             for index, row in zip(indices, rows, strict=True)
@@ -136,9 +144,8 @@ class EncodedMaker(Maker):
             good = torch.tensor([i for i, line in enumerate(wrong) if not line], dtype=torch.int64)
             indices = indices[good]
             readable = out[good]
-            out = out[: len(good)].copy_(
-                readable
-            )  # in place: a transfer may expect the batch in this memory
+            # In place: a transfer may expect the batch in this memory.
+            out = out[: len(good)].copy_(readable)
         images = out.permute(0, 3, 1, 2)
         labels = self._storage.labels.index_select(0, indices)
         if not self._times:
@@ -169,9 +176,8 @@ class EncodedMaker(Maker):
         stopwatch.decode_s += decoded - read
         if self._augment and self._info.kind != "jpeg":
             stopwatch.wait("transform")
-            transforms.on_cpu(
-                row[None], augment_maps(self._info, self._seed, epoch, torch.tensor([index]))
-            )
+            maps = augment_maps(self._info, self._seed, epoch, torch.tensor([index]))
+            transforms.on_cpu(row[None], maps)
             stopwatch.transform_s += perf_counter() - decoded
         return ""
 
@@ -191,17 +197,16 @@ class EncodedMaker(Maker):
 
 def augment_maps(info: DatasetInfo, seed: int, epoch: int, indices: Tensor) -> Tensor:
     """Returns the affine maps of the samples at `indices` in `epoch`: (b, 2, 3) float64, as `affine` does."""
-    uniform = [
-        transforms.sample_uniform(seed, epoch, i, transforms.N_UNIFORM) for i in indices.tolist()
-    ]
-    return transforms.affine(
-        torch.from_numpy(np.array(uniform).reshape(-1, transforms.N_UNIFORM)), info
-    )
+    n = transforms.N_UNIFORM
+    uniform = [transforms.sample_uniform(seed, epoch, i, n) for i in indices.tolist()]
+    # An empty batch has an array of shape (0,).
+    return transforms.affine(torch.from_numpy(np.array(uniform).reshape(-1, n)), info)
 
 
 def open_maker(
     storage: Any, info: DatasetInfo, config: RunConfig, *, train: bool
 ) -> PixelMaker | EncodedMaker:
     """Returns the maker for a storage of form "pixels" or "encoded". `config` is resolved."""
-    form = parts.STORAGES[config.storage or ""].form
-    return (PixelMaker if form == "pixels" else EncodedMaker)(storage, info, config, train)
+    if parts.STORAGES[config.storage or ""].form == "pixels":
+        return PixelMaker(storage, info, config, train)
+    return EncodedMaker(storage, info, config, train)

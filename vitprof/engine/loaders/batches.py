@@ -141,15 +141,15 @@ class Reading:
     """An epoch that a thread reads, up to `depth` batches ahead."""
 
     def __init__(self, epoch: Generator[Batch, None, None], depth: int) -> None:
-        # Both queues are written in C: queue.Queue's locks are Python and would take a tenth of a fast batch's time.
+        # Both queues are written in C: queue.Queue's locks are Python and would take a tenth of a fast batch's
+        # time.
         self._free: SimpleQueue[None] = SimpleQueue()
         self._ready: SimpleQueue[Batch | BaseException | None] = SimpleQueue()
         self._stop = threading.Event()
         self._epoch = epoch
         self._n_read = 0
-        for _ in range(
-            depth + 1
-        ):  # one more, which is being read, so that the thread need not sleep for each batch
+        # One more, which is being read, so that the thread need not sleep for each batch.
+        for _ in range(depth + 1):
             self._free.put(None)
         self._thread = threading.Thread(target=self._read, name="vitprof-ahead", daemon=True)
         self._thread.start()
@@ -159,11 +159,13 @@ class Reading:
         ready = self._ready
         stop = self._stop
         try:
-            while (
-                free.get() is None
-                and not stop.is_set()
-                and (batch := next(self._epoch, None)) is not None
-            ):
+            while True:
+                free.get()
+                if stop.is_set():
+                    break
+                batch = next(self._epoch, None)
+                if batch is None:
+                    break
                 self._n_read += 1
                 ready.put(batch)
         except BaseException as error:
@@ -182,22 +184,21 @@ class Reading:
             free.put(None)
             n_taken += 1
             images, labels, unreadable, made, _ = batch
-            # not with _replace, which takes three times as long
-            yield (
-                batch
-                if made is None
-                else Batch(images, labels, unreadable, BatchTimes(*made[:7], queue_depth))
-            )
+            if made is not None:
+                # Not with _replace, which takes three times as long.
+                batch = Batch(images, labels, unreadable, BatchTimes(*made[:7], queue_depth))
+            yield batch
             queue_depth = self._n_read - n_taken
 
     def end(self) -> None:
         self._stop.set()
-        self._free.put(None)  # wakes the thread if it waits
+        # Wakes the thread if it waits.
+        self._free.put(None)
         self._thread.join()
 
 
 TASKS_A_WORKER = 4
-"""Pieces of a batch for each thread."""
+"""Pieces of a batch for each thread: no thread waits long for the last, and a piece is worth a task."""
 
 
 class PoolLoader(AheadLoader):
@@ -211,7 +212,8 @@ class PoolLoader(AheadLoader):
         self.pool = ThreadPoolExecutor(
             self.workers, name, initializer=torch.set_num_threads, initargs=(1,)
         )
-        # Without this call, a pool thread that sets its number of torch threads first would change this thread's too.
+        # Without this call, a pool thread that sets its number of torch threads first would change this
+        # thread's, too.
         torch.get_num_threads()
 
     def close(self) -> None:
@@ -226,8 +228,9 @@ class Pieces:
         self, loader: PoolLoader, indices: torch.Tensor, work: Callable[[slice, Stopwatch], Any]
     ) -> None:
         self.indices = indices
-        size = max(1, -(-len(indices) // (loader.workers * TASKS_A_WORKER)))
+        size = max(1, math.ceil(len(indices) / (loader.workers * TASKS_A_WORKER)))
         starts = range(0, len(indices), size)
+        # The deliberate wait is once a batch.
         self.stopwatches = [Stopwatch(None if start else loader.wait) for start in starts]
         parts = zip(starts, self.stopwatches, strict=True)
         self.futures = [
@@ -238,7 +241,8 @@ class Pieces:
 
 def end_work(batches: deque[Any]) -> None:
     """Cancels the pieces that have not begun and waits for the others."""
-    wait([piece for batch in batches for piece in batch.futures if not piece.cancel()])
+    pieces = [piece for batch in batches for piece in batch.futures]
+    wait([piece for piece in pieces if not piece.cancel()])
     batches.clear()
 
 
@@ -248,16 +252,20 @@ class Filling(Pieces):
     def __init__(self, loader: ThreadsLoader, epoch: int, indices: torch.Tensor) -> None:
         self.batch: Batch | None = None
         """None until all of it is decoded."""
-        self._make, self._epoch, shape = loader.make, epoch, (len(indices), *loader.make.shape)
-        self._out = (
-            torch.empty(shape, dtype=torch.uint8) if loader.buffer is None else loader.buffer(shape)
-        )
-        self._chosen, self._rows, self._wrong = (
-            indices.tolist(),
-            self._out.numpy(),
-            [""] * len(indices),
-        )
-        self._begun_s, self._n_filled, self._lock = math.inf, 0, threading.Lock()
+        self._make = loader.make
+        self._epoch = epoch
+        shape = (len(indices), *loader.make.shape)
+        if loader.buffer is None:
+            self._out = torch.empty(shape, dtype=torch.uint8)
+        else:
+            self._out = loader.buffer(shape)
+        self._chosen = indices.tolist()
+        self._rows = self._out.numpy()
+        self._wrong = [""] * len(indices)
+        self._begun_s = math.inf
+        self._n_filled = 0
+        self._lock = threading.Lock()
+        # Last: threads begin at once with what is set above.
         super().__init__(loader, indices, self._fill)
 
     def _fill(self, part: slice, stopwatch: Stopwatch) -> None:
@@ -289,25 +297,22 @@ class ThreadsEpoch:
         under_way = self.under_way
         queue_depth = 0
         while True:
-            while (
-                len(under_way) <= self._loader.depth
-                and (indices := next(self._to_come, None)) is not None
-            ):
+            while len(under_way) <= self._loader.depth:
+                indices = next(self._to_come, None)
+                if indices is None:
+                    break
                 under_way.append(Filling(self._loader, self._epoch, indices))
             if not under_way:
                 return
-            first = under_way[
-                0
-            ]  # stays in the queue until done: if a piece fails, others still write into it
+            # It stays in the queue until done: if a piece fails, others still write into it.
+            first = under_way[0]
             for piece in first.futures:
                 piece.result()
             batch = under_way.popleft().batch
             assert batch is not None, "its last piece made it"
-            yield (
-                batch
-                if batch.made is None
-                else batch._replace(made=batch.made._replace(queue_depth=queue_depth))
-            )
+            if batch.made is not None:
+                batch = batch._replace(made=batch.made._replace(queue_depth=queue_depth))
+            yield batch
             queue_depth = sum(batch.batch is not None for batch in under_way)
 
     def end(self) -> None:

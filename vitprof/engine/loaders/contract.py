@@ -28,7 +28,9 @@ class Batch(NamedTuple):
     made: BatchTimes | None = None
     """Times of making it; None where the loader cannot tell."""
     decoded: Any = None
-    """`devices.Mark` in the training stream after the loader's own work on the device; None where there is none."""
+    """`devices.Mark` in the training stream after the loader's own work on the device.
+
+    None where the images are complete when the batch is handed over."""
 
 
 class Loader(Protocol):
@@ -39,7 +41,10 @@ class Loader(Protocol):
 
     def epoch(self, epoch: int) -> Generator[Batch, None, None]:
         """Yields the batches of one epoch: each sample exactly once, in `epoch_order` when training, else as stored.
-        Closing the iterator ends the epoch early. A batch is valid until the next but one is requested.
+
+        Closing the iterator ends the epoch early; the next epoch is complete again. A batch stays valid until
+        the next but one is requested. Where unreadable samples are skipped a batch has fewer samples, or none
+        if none of them could be read.
         """
 
     def close(self) -> None:
@@ -65,23 +70,27 @@ class Schedule:
 
     def batches(self, epoch: int) -> tuple[torch.Tensor, ...]:
         """Returns the indices of each batch, (b,) int64; only the last may be smaller than `batch_size`."""
-        order = epoch_order(self._n_all, self._seed, epoch, self._shuffle, self._block)[
-            self._share
-        ].to(self._device)
+        of_all = epoch_order(self._n_all, self._seed, epoch, self._shuffle, self._block)
+        order = of_all[self._share].to(self._device)
         return order.split(self.batch_size)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def epoch_order(
     n: int, seed: int, epoch: int, shuffle: str = "full", block: int = BLOCK_SAMPLES
 ) -> torch.Tensor:
-    """Returns the order of the samples in an epoch, (n,) int64. `shuffle`: "full" permutes samples; "block" permutes
-    blocks of `block` consecutive ones, which are stored together; "none" is the stored order.
+    """Returns the order of the samples in an epoch, (n,) int64: each exactly once.
+
+    `shuffle` "full" permutes the samples. "block" permutes blocks of `block` consecutive samples and keeps
+    the stored order within each, so that samples read together are stored together. "none" is the stored
+    order.
     """
     if shuffle == "none":
         return torch.arange(n)
     generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
     if shuffle == "full":
         return torch.randperm(n, generator=generator)
-    starts = torch.randperm((n + block - 1) // block, generator=generator) * block
+    # The last block may be a short one.
+    n_blocks = math.ceil(n / block)
+    starts = torch.randperm(n_blocks, generator=generator) * block
     order = (starts[:, None] + torch.arange(block)).flatten()
     return order[order < n]

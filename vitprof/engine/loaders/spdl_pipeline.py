@@ -22,7 +22,8 @@ class SpdlLoader(batches.BatchReader):
         self._workers = config.workers or 1
         self._depth = config.prefetch_factor or 1
         self._running: Generator[Batch, None, None] | None = None
-        torch.get_num_threads()  # before threads set theirs, as in `batches.PoolLoader`
+        # Before threads set theirs, as in `batches.PoolLoader`.
+        torch.get_num_threads()
 
     def epoch(self, epoch: int) -> Generator[Batch, None, None]:
         self.close()
@@ -33,7 +34,8 @@ class SpdlLoader(batches.BatchReader):
         def make(indices: torch.Tensor) -> Batch | Exception:
             try:
                 return self._make(epoch, indices)
-            except Exception as error:  # SPDL would log it and go on without the batch
+            except Exception as error:
+                # SPDL would log it and go on without the batch.
                 return error
 
         stages = PipelineBuilder[Any, Any]().add_source(self._schedule.batches(epoch))
@@ -41,7 +43,8 @@ class SpdlLoader(batches.BatchReader):
             stages.pipe(
                 make, executor=pool, concurrency=self._workers, output_order="input"
             ).add_sink(self._depth)
-            with (pipeline := stages.build(num_threads=1)).auto_stop():
+            pipeline = stages.build(num_threads=1)
+            with pipeline.auto_stop():
                 for batch in pipeline:
                     if isinstance(batch, Exception):
                         raise batch

@@ -1,4 +1,9 @@
-"""Locations: where a storage's files are while a job reads them, and how fast they can be read there."""
+"""Locations: where a storage's files are while a job reads them, and how fast they can be read there.
+
+`open_location` brings a prepared storage to the place that a config asks for and removes everything it made
+when the job ends. Importing this module does not import torch; the dashboard asks `vitprof.telemetry.tmpfs`
+for a RAM disk.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +40,7 @@ class Located:
     note: str
     """A line about it for the user: "throttled to 30 MB/s and 207 ms for each file". Empty on the local disk."""
     copied: Copied = Copied(0, 0.0)
+    """What was copied before training."""
     unmeasured: Place | None = None
     """Where evaluation reads, if elsewhere: the same files at the speed of their real drive."""
 
@@ -47,7 +53,9 @@ class Located:
 def remove_copies() -> None:
     """Removes the copies of jobs that are gone, from RAM disk and local disk. Those of running jobs are locked."""
     remove_leftovers(home.home() / "locations")
-    if tmpfs := find_tmpfs():  # a dead job's copy still takes RAM
+    tmpfs = find_tmpfs()
+    if tmpfs:
+        # A dead job's copy still takes RAM.
         with suppress(DataError):
             remove_leftovers(own_directory(tmpfs))
 
@@ -61,8 +69,15 @@ def open_location(
     stop: Stop,
     clock: Callable[[], float],
 ) -> Iterator[Located]:
-    """Provides the files of `directory` where the resolved `config` says. Raises `DataError` and `JobStopped`."""
-    from vitprof.engine.storage.contract import Place  # here, since it imports torch
+    """Provides the files of `directory` at the location that the resolved `config` names, for the block.
+
+    Everything made for it (copies, the state of a throttled drive) is removed at the end, also after an
+    exception; what a killed job left is removed at the next start. Close storages and loaders before the
+    block ends. Raises `DataError` (RAM disk missing or too small, disk full, a file that cannot be read) and
+    `JobStopped`.
+    """
+    # Imported here: it imports torch.
+    from vitprof.engine.storage.contract import Place
 
     remove_copies()
     on_disk = home.home() / "locations"
@@ -78,28 +93,31 @@ def open_location(
         with scratch_directory(on_disk, directory.name) as scratch:
             drive = catalog.slow_drive(config)
             bucket = TokenBucket(scratch / "drive", drive, clock=clock)
+            unmeasured = Place(directory)
             try:
                 if config.location == "slow-drive":
-                    yield Located(
-                        Place(directory, bucket), describe(drive), unmeasured=Place(directory)
-                    )
+                    throttled = Place(directory, bucket)
+                    yield Located(throttled, describe(drive), unmeasured=unmeasured)
                 else:
                     copied = copy(scratch / "copy", throttle=bucket, wanted=is_for_training)
                     note = f"copied first from a drive {describe(drive)}"
-                    yield Located(
-                        Place(scratch / "copy"), note, copied, unmeasured=Place(directory)
-                    )
+                    yield Located(Place(scratch / "copy"), note, copied, unmeasured)
             finally:
                 bucket.close()
 
 
 LOCK_SUFFIX = ".lock"
+TRIES = 10
+"""How often a directory is tried to be made where other processes remove its parent meanwhile."""
 
 
 @contextmanager
 def scratch_directory(parent: Path, label: str) -> Iterator[Path]:
-    """Makes a new directory under `parent` for the block, and removes it with everything in it. Its owner holds a lock
-    on a file next to it: a directory whose lock is free is a leftover. Raises `DataError`.
+    """Makes a new directory under `parent` (made if missing) for the block, and removes it with everything in it.
+
+    Its owner holds a lock on a file next to it. The system releases that lock however the owner ends, so a
+    directory whose lock is free is a leftover. Process ids would not do: they are reused, and mean nothing in
+    another container. Raises `DataError` if the directory cannot be made.
     """
     # The host is part of the name because hosts may share a home, and locks do not always work across hosts.
     name = f"{label}.{platform.node()}.{os.getpid()}.{secrets.token_hex(4)}"
@@ -111,7 +129,8 @@ def scratch_directory(parent: Path, label: str) -> Iterator[Path]:
         shutil.rmtree(parent / name, ignore_errors=True)
         if descriptor >= 0:
             os.close(descriptor)
-        with suppress(OSError):  # rmdir fails while others still use the parent
+        # rmdir fails while others still use the parent.
+        with suppress(OSError):
             (parent / f"{name}{LOCK_SUFFIX}").unlink(missing_ok=True)
             parent.rmdir()
 
@@ -119,9 +138,8 @@ def scratch_directory(parent: Path, label: str) -> Iterator[Path]:
 def _make(parent: Path, name: str) -> int:
     """Makes the directory. Returns the descriptor of its lock file, locked before that: see `remove_leftovers`."""
     with writing(parent, "make it writable, or choose another location"):
-        for _ in range(
-            10
-        ):  # more than once only if another process removed the parent or the lock file meanwhile
+        # More than once only if another process removed the parent or the lock file meanwhile.
+        for _ in range(TRIES):
             with suppress(FileNotFoundError):
                 parent.mkdir(parents=True, exist_ok=True)
                 remove_leftovers(parent)
@@ -142,14 +160,16 @@ def remove_leftovers(parent: Path) -> None:
     """Removes directories under `parent` whose owners on this host are gone."""
     try:
         names = os.listdir(parent)
-    except OSError:  # missing or not ours, so nothing of ours is in it
+    except OSError:
+        # It is missing or not ours, so nothing of ours is in it.
         return
-    pattern = re.compile(
-        rf"(.+\.{re.escape(platform.node())}\.\d+\.[0-9a-f]{{8}}){re.escape(LOCK_SUFFIX)}"
-    )
+    # As `scratch_directory` names them: label, host, process, eight digits.
+    host = re.escape(platform.node())
+    pattern = re.compile(rf"(.+\.{host}\.\d+\.[0-9a-f]{{8}}){re.escape(LOCK_SUFFIX)}")
     for match in filter(None, map(pattern.fullmatch, names)):
         path = parent / match[0]
-        with suppress(OSError):  # gone meanwhile, another user's, or locked because it is in use
+        # It may be gone meanwhile, another user's, or locked because it is in use.
+        with suppress(OSError):
             descriptor = os.open(path, os.O_RDWR)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

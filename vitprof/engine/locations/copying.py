@@ -1,4 +1,4 @@
-"""The files under a directory, in one order, with their sizes."""
+"""The files under a directory, in one order, with their sizes; and copies of them, at the speed of a drive."""
 
 import os
 import re
@@ -31,7 +31,10 @@ OF_TEST_SPLIT = re.compile(r"(images/)?test([./-]|$)")
 
 
 def walk(directory: Path) -> Iterator[tuple[str, int]]:
-    """Yields relative path and bytes of each regular file under `directory`, by name. Raises `DataError`."""
+    """Yields the relative path and the size in bytes of each regular file under `directory`, ordered by name.
+
+    Links are followed. Raises a `DataError` that names what cannot be listed or is not a file.
+    """
 
     def fail(error: OSError) -> None:
         raise read_error(error.filename, error) from error
@@ -45,7 +48,10 @@ def walk(directory: Path) -> Iterator[tuple[str, int]]:
                 facts = os.stat(path)
             if not stat.S_ISREG(facts.st_mode):
                 raise DataError(f"{path} is neither a file nor a directory; remove it")
-            yield name if inside == os.curdir else f"{inside}{os.sep}{name}", facts.st_size
+            relative = name
+            if inside != os.curdir:
+                relative = f"{inside}{os.sep}{name}"
+            yield relative, facts.st_size
 
 
 def tree_bytes(directory: Path) -> int:
@@ -63,17 +69,27 @@ ELSEWHERE = "choose another location"
 _writing = partial(writing, remedy=ELSEWHERE)
 
 BLOCK_BYTES = 2**20
-"""Bytes read at once. A block fits a core's cache, so that it is still there when it is written: 256 KiB to 1 MiB were
-a little faster than 8 MiB, and faster than sendfile and copy_file_range."""
+"""Bytes read at once.
+
+A block fits a core's cache, so that it is still there when it is written: 256 KiB to 1 MiB were a little
+faster than 8 MiB, and faster than sendfile and copy_file_range."""
+LEAST_BLOCK_BYTES = 4096
+"""Bytes read at once from the slowest drive: a page."""
 PIECE_BYTES = 16 * 2**20
-"""Size of the pieces of a large file: writes to it wait for each other, but one thread reads while another writes. Two
-threads copied a cached file at 0.93 to 0.96 of the speed of writing alone, one at 0.82 (medians of 8)."""
+"""Size of the pieces in which several threads copy a large file.
+
+Writes to one file wait for each other, but one thread reads while another writes. Two threads copied a
+cached file at 0.93 to 0.96 of the speed of writing alone, one at 0.82 (medians of 8)."""
 COPY_THREADS = 2
 """Files or pieces copied at once: one waits for the disk, the other is written. More gained nothing on two cores."""
 MOST_COPY_THREADS = 512
-"""Most readers at once on a drive whose latencies overlap. The preset "network-drive" needs 64 with files of 100 KB;
-60,000 digits took 25 s with 512, 50 s with 256. Each holds one open file, and systems allow 1,024."""
+"""Most readers at once on a drive whose latencies overlap.
+
+The preset "network-drive" needs 64 to use its bandwidth with files of 100 KB, and never does with small ones:
+60,000 digits took 25 s with 512 readers, 50 s with 256. Each holds one open file while it waits, and systems
+allow 1,024."""
 TELL_EVERY_S = 0.1
+"""How often (s) progress is reported and `stop` is called."""
 LONGEST_BLOCK_S = 0.25
 """Longest time that a block of a throttled drive takes, so that progress moves and a stop is noticed."""
 
@@ -96,27 +112,30 @@ def copy_tree(
     wanted: Callable[[str], bool] = lambda name: True,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Copied:
-    """Copies the `wanted` files under `source` into the new directory `target`, at the speed of `throttle` if given.
-    Raises `DataError` and `JobStopped`; what was copied until then is removed.
+    """Copies files under `source` into the new directory `target`, at the speed of `throttle` if it is given.
+
+    Copies the files whose path relative to `source` is `wanted` (by default all). Progress reports MB (10^6
+    bytes) and MB/s. Raises `DataError` (no room, `target` exists, a file that cannot be read or written) and
+    `JobStopped`; what was copied until then is removed.
     """
     began = clock()
     files = [(name, n_bytes) for name, n_bytes in walk(source) if wanted(name)]
     total = sum(n for _, n in files)
+
+    def tell(done: int) -> None:
+        progress(done / max(total, 1), _message(done, total, clock() - began))
+
     with _writing(target):
-        target.mkdir(parents=True)  # fails if it exists: that would not be ours to remove
+        # Fails if it exists: that would not be ours to remove.
+        target.mkdir(parents=True)
     try:
         with _writing(target):
             ensure_space(target, total, ELSEWHERE)
-            for top, folders, _ in os.walk(
-                source, followlinks=True
-            ):  # empty folders too: a class may have no image
+            # Empty folders, too: a class may have no image.
+            for top, folders, _ in os.walk(source, followlinks=True):
                 for folder in folders:
                     (target / os.path.relpath(top, source) / folder).mkdir()
-            copy = _Copy(source, target, throttle, files)
-            copy.run(
-                lambda done: progress(done / max(total, 1), _message(done, total, clock() - began)),
-                stop,
-            )
+            _Copy(source, target, throttle, files).run(tell, stop)
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise
@@ -126,8 +145,10 @@ def copy_tree(
 
 
 def _message(done: int, total: int, taken: float) -> str:
-    rate = f", {number(done / 1e6 / taken, 'MB/s')}" if taken > 0 else ""
-    return f"copied {number(done / 1e6)} of {number(total / 1e6, 'MB')}{rate}"
+    message = f"copied {number(done / 1e6)} of {number(total / 1e6, 'MB')}"
+    if taken > 0:
+        message += f", {number(done / 1e6 / taken, 'MB/s')}"
+    return message
 
 
 def _pieces(files: list[tuple[str, int]]) -> Iterator[tuple[str, int, int]]:
@@ -143,11 +164,14 @@ class _Copy:
     def __init__(
         self, source: Path, target: Path, throttle: TokenBucket | None, files: list[tuple[str, int]]
     ) -> None:
-        self._source, self._target = str(source), str(target)
+        self._source = str(source)
+        self._target = str(target)
         self._throttle = throttle
         block = BLOCK_BYTES
         if throttle is not None:
-            block = max(4096, min(block, int(throttle.drive.mb_s * 1e6 * LONGEST_BLOCK_S)))
+            in_time = int(throttle.drive.mb_s * 1e6 * LONGEST_BLOCK_S)
+            block = max(LEAST_BLOCK_BYTES, min(block, in_time))
+        # Each thread has a buffer of a block: no larger than the largest file needs.
         self._block = min(block, max([1, *(n for _, n in files)]))
         self._pieces = deque(_pieces(files))
         self._threads = max(1, min(_threads(throttle, files), MOST_COPY_THREADS, len(self._pieces)))
@@ -155,14 +179,17 @@ class _Copy:
         self._halt = threading.Event()
 
     def run(self, tell: Callable[[int], None], stop: Stop) -> None:
+        """Copies all pieces; `tell` gets the bytes copied so far. Raises `DataError` and `JobStopped`."""
         with ThreadPoolExecutor(self._threads, thread_name_prefix="vitprof-copy") as pool:
             try:
-                left = {pool.submit(self._work, i) for i in range(self._threads)}
-                while left:
-                    ended, left = wait(left, timeout=TELL_EVERY_S, return_when=FIRST_EXCEPTION)
+                pending = {pool.submit(self._work, i) for i in range(self._threads)}
+                while pending:
+                    ended, pending = wait(
+                        pending, timeout=TELL_EVERY_S, return_when=FIRST_EXCEPTION
+                    )
                     for future in ended:
                         future.result()
-                    if left and stop():
+                    if pending and stop():
                         raise JobStopped("stopped while data were being copied")
                     tell(sum(self._done))
             finally:
@@ -177,15 +204,15 @@ class _Copy:
                 return
             source = f"{self._source}{os.sep}{name}"
             target = f"{self._target}{os.sep}{name}"
-            self._pay(
-                min(self._block, stop - start), 1 if start == 0 else 0
-            )  # before: few files are open at once
+            # Before the file is opened, so that few are open at once. It counts with its first piece.
+            n_files = 1 if start == 0 else 0
+            self._pay(min(self._block, stop - start), n_files)
             with (
                 _opened(source, os.O_RDONLY, reading) as read_from,
                 _opened(target, os.O_WRONLY | os.O_CREAT, _writing) as written_to,
             ):
                 if stop - start > self._block and hasattr(os, "posix_fadvise"):
-                    # reads further ahead than by default; WILLNEED was slower, cold and cached (n = 6)
+                    # Reads further ahead than by default; WILLNEED was slower, cold and cached (n = 6).
                     os.posix_fadvise(read_from, 0, 0, os.POSIX_FADV_SEQUENTIAL)
                 for at in range(start, max(stop, 1), self._block):
                     block = buffer[: min(self._block, stop - at)]
@@ -198,11 +225,13 @@ class _Copy:
                     self._done[thread] += len(block)
 
     def _pay(self, n_bytes: int, n_files: int) -> None:
+        """Waits as long as the drive takes; opening a file counts with its first block."""
         if self._throttle is not None:
             self._throttle.wait(n_bytes, n_files, self._halt.is_set)
 
 
 def _read(descriptor: int, path: str, room: memoryview, at: int) -> None:
+    """Fills `room` from the file."""
     got = 0
     with reading(path):
         while got < len(room):
@@ -235,6 +264,5 @@ def _threads(throttle: TokenBucket | None, files: list[tuple[str, int]]) -> int:
     """Returns the number of readers that use the drive's full bandwidth while each waits for its file to be opened."""
     if throttle is None or throttle.drive.serial or not files:
         return COPY_THREADS
-    return int(
-        COPY_THREADS + throttle.drive.files_on_the_way(sum(n for _, n in files) / len(files))
-    )
+    mean_bytes = sum(n for _, n in files) / len(files)
+    return int(COPY_THREADS + throttle.drive.files_on_the_way(mean_bytes))

@@ -25,21 +25,25 @@ MOST_FILES = 500
 def read_rate(
     root: Path, *, lasts_s: float = LASTS_S, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Returns the bytes/s with which files below `root` are read by direct reads in random order, in `lasts_s`
-    seconds; nan where their file system has no such reads, or there is too little to read.
+    """Returns the bytes/s with which files below `root` are read by direct reads in random order.
+
+    It takes `lasts_s` seconds. NaN where their file system has no such reads, or there is too little to read.
     """
     files = [(root / name, n_bytes) for name, n_bytes in walk(root) if n_bytes]
-    files = files[:: max(1, len(files) // MOST_FILES)]
+    every = max(1, len(files) // MOST_FILES)
+    files = files[::every]
     places = [(path, at) for path, n_bytes in files for at in range(0, n_bytes, BLOCK)]
     random.Random(0).shuffle(places)
     begun = clock()
     until = begun + lasts_s
-    left = iter(places)
+    # The readers share it: each takes the next place.
+    remaining = iter(places)
 
     def read() -> int:
         done = 0
-        with mmap.mmap(-1, BLOCK) as buffer:  # a direct read's memory begins at a page
-            for path, at in left:
+        # A direct read's memory begins at a page.
+        with mmap.mmap(-1, BLOCK) as buffer:
+            for path, at in remaining:
                 if clock() >= until:
                     break
                 file = os.open(path, os.O_RDONLY | os.O_DIRECT)
@@ -53,6 +57,8 @@ def read_rate(
         contextlib.suppress(OSError, AttributeError),
         ThreadPoolExecutor(READERS, "vitprof-drive") as pool,
     ):
-        total = sum(each.result() for each in [pool.submit(read) for _ in range(READERS)])
-        return total / (clock() - begun) if total > BLOCK else math.nan
+        readers = [pool.submit(read) for _ in range(READERS)]
+        total = sum(reader.result() for reader in readers)
+        if total > BLOCK:
+            return total / (clock() - begun)
     return math.nan

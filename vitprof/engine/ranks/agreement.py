@@ -8,13 +8,19 @@ import mmap
 import time
 
 POLL_S = 0.0005
+"""How often (s) a rank that has nothing left to do looks whether the agreement is final."""
 NEVER = 1 << 62
-LAST, SURE, WHY = range(3)
-"""Places in the shared memory: the number of steps after which all end, whether that is final, and why they end. How
-many steps each rank but 0 will have made after its next one follows."""
+# Places in the shared memory.
+LAST = 0
+"""The number of steps after which all end."""
+SURE = 1
+"""Whether that is final."""
+WHY = 2
+"""Why they end: `SPENT` or `STOPPED`."""
+N_HEADS = 3
+"""Behind these is, for each rank, how many steps it will have made after its next one; not used for rank 0."""
 SPENT = 1
 STOPPED = 2
-N_HEADS = 3
 
 
 class Agreement:
@@ -27,14 +33,16 @@ class Agreement:
             self._shared[LAST] = NEVER
 
     def ends(self, steps: int, why: int = 0) -> int:
-        """Returns 0 if this rank, which has made so many steps, makes another one; else `SPENT` or `STOPPED`. Rank 0
-        says by `why` that it wants to end. The others can be in a step by then that it has not made: it makes that too.
+        """Returns 0 if this rank, which has made so many steps, makes another one; else `SPENT` or `STOPPED`.
+
+        Rank 0 says by `why` that it wants to end. The others can be in a step by then that it has not made: it
+        makes that, too.
         """
         shared = self._shared
         if self._rank:
-            shared[N_HEADS + self._rank] = (
-                steps + 1
-            )  # before it reads what rank 0 writes before reading this
+            # Written before it reads LAST, which rank 0 writes before it reads this: one of the two sees the
+            # other's.
+            shared[N_HEADS + self._rank] = steps + 1
         elif why and shared[LAST] == NEVER:
             shared[WHY] = why
             shared[LAST] = steps
@@ -43,8 +51,11 @@ class Agreement:
             shared[SURE] = 1
         while steps >= shared[LAST] and not shared[SURE]:
             time.sleep(POLL_S)
-        return shared[WHY] if steps >= shared[LAST] else 0
+        if steps < shared[LAST]:
+            return 0
+        return shared[WHY]
 
 
 def agreement_bytes(ranks: int) -> int:
+    """Returns the size of the shared memory for so many ranks: numbers of eight bytes."""
     return 8 * (N_HEADS + ranks)

@@ -19,19 +19,23 @@ OPENED = "opened"
 
 def place() -> tuple[int, int]:
     """Returns this process's rank, and the number of ranks."""
-    return (
-        (dist.get_rank(), dist.get_world_size())
-        if dist.is_available() and dist.is_initialized()
-        else (0, 1)
-    )
+    if not dist.is_available() or not dist.is_initialized():
+        return 0, 1
+    return dist.get_rank(), dist.get_world_size()
 
 
 def share(n: int, *, train: bool) -> slice:
-    """Returns which places in the order of `n` samples are this rank's: each `ranks`th, as `DistributedSampler` gives
-    them with `drop_last` when training. What is left then differs in each epoch.
+    """Returns which places in the order of `n` samples are this rank's: each `ranks`th.
+
+    When training it is as `DistributedSampler` gives them with `drop_last`. What is left out then differs in
+    each epoch.
     """
     rank, ranks = place()
-    return slice(rank, n - n % ranks if train else n, ranks)
+    end = n
+    if train:
+        # Ranks that wait for each other must make the same number of steps.
+        end -= n % ranks
+    return slice(rank, end, ranks)
 
 
 def is_lost(error: BaseException) -> bool:
@@ -51,7 +55,9 @@ class Group:
         stop: Stop,
         listening: socket.socket | None,
     ) -> None:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+        # All ranks are on this machine: Gloo need not look for an interface by the host's name.
+        loopback = "lo0" if sys.platform == "darwin" else "lo"
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
         self.rank = rank
         self._agreement = Agreement(memory, rank, ranks)
         self._stop = stop
@@ -76,6 +82,7 @@ class Group:
         self._store.wait([OPENED], FOREVER)
 
     def let_others_open(self) -> None:
+        """Ends what `wait_for_first` waits for."""
         self._store.set(OPENED, "1")
 
     def latest(self, value: float) -> float:
@@ -85,14 +92,23 @@ class Group:
         return float(values)
 
     def spent(self, steps: int, *, spent: bool) -> bool:
-        """Returns whether all ranks end after so many steps as rank 0's time is `spent`; `stop` says if it was asked
-        to stop.
+        """Returns whether all ranks end after so many steps as rank 0's time is `spent`.
+
+        `stop` then says whether they end as rank 0 was asked to stop.
         """
-        wants = 0 if self.rank else SPENT if spent else STOPPED if self._stop() else 0
+        wants = 0
+        # Only rank 0 decides.
+        if self.rank == 0:
+            if spent:
+                wants = SPENT
+            elif self._stop():
+                wants = STOPPED
         ends = self._agreement.ends(steps, wants)
         self._stopped = ends == STOPPED
         return ends == SPENT
 
     def stop(self) -> bool:
         """Returns whether to stop: between steps when all ranks do."""
-        return self._stopped if self.in_steps else self._stop()
+        if self.in_steps:
+            return self._stopped
+        return self._stop()

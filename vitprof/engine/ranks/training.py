@@ -65,14 +65,20 @@ class RankTrainer(TorchTrainer):
     def __init__(self, config: RunConfig, device: Device, group: Group, noted: Noted) -> None:
         super().__init__(config, device)
         alone = self._model
-        # Buffers sent at the start of each forward pass would make it wait for rank 0.
-        with warnings.catch_warnings(
-            action="ignore", category=FutureWarning
-        ):  # newer ones have two settings for it
+        # Buffers sent at the start of each forward pass would make it wait for rank 0. Newer versions of
+        # PyTorch have two settings for it, and warn about the old one.
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
             together = DistributedDataParallel(
                 cast("torch.nn.Module", alone), broadcast_buffers=False
             )
-        self._model = lambda images: together(images) if torch.is_grad_enabled() else alone(images)
+
+        def model(images: Tensor) -> Tensor:
+            # An evaluation has no gradients to average; ranks may have different numbers of batches.
+            if torch.is_grad_enabled():
+                return cast("Tensor", together(images))
+            return alone(images)
+
+        self._model = model
         self._group = group
         self._noted = noted
         self._immediate = device.immediate
@@ -139,7 +145,10 @@ class SharedBudget(Budget):
         spent = self.group.spent(self.done, spent=not self.steps and frac >= 1)
         if self.steps:
             return frac
-        return max(frac, 1.0) if spent else min(frac, math.nextafter(1.0, 0.0))
+        # All ranks end when the agreement says so, whatever their own time.
+        if spent:
+            return max(frac, 1.0)
+        return min(frac, math.nextafter(1.0, 0.0))
 
 
 def train_rank(config: RunConfig, events: Events, group: Group) -> bool:

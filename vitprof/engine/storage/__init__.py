@@ -1,4 +1,9 @@
-"""Storages: how samples are kept and read. `REGISTRY` has the file of each, `contract` what it must do."""
+"""Storages: how samples are kept and read. `REGISTRY` has the file of each, `contract` what it must do.
+
+A storage gives one of three things (its form): finished samples one by one through a torch Dataset, uint8
+pixels in whole batches, or encoded images. What makes batches of them is in `loaders`; where their files are
+and how fast those can be read is a `Place` (`vitprof.engine.locations`).
+"""
 
 import importlib
 from typing import Any, NamedTuple
@@ -12,6 +17,7 @@ class Entry(NamedTuple):
     """Where a storage's code is. Imported when needed: h5py, lmdb and torchvision are slow to import."""
 
     module: str
+    """Module of this package."""
     opener: str
     """What opens the storage there: called with the data set's facts, the place, whether it is the training split."""
     format: str = ""
@@ -20,9 +26,9 @@ class Entry(NamedTuple):
     def get(self, name: str) -> Any:
         """Returns what is called `name` in the module; of another package, "package.module:name"."""
         module, _, own = name.rpartition(":")
-        return getattr(
-            importlib.import_module(module or f"vitprof.engine.storage.{self.module}"), own
-        )
+        if not module:
+            module = f"vitprof.engine.storage.{self.module}"
+        return getattr(importlib.import_module(module), own)
 
 
 REGISTRY: dict[str, Entry] = {
@@ -49,7 +55,11 @@ REGISTRY |= {name: Entry("", *plugged) for name, plugged in PLUGGED["storages"].
 
 
 def open_storage(name: str, info: DatasetInfo, place: Place, *, train: bool, **options: Any) -> Any:
-    """Opens one split of a storage; `options` are its own, such as `augment`. Raises `DataError`."""
+    """Opens one split of the storage called `name`: a storage of the form that `parts.STORAGES[name].form` says.
+
+    `options` are the storage's own, such as `augment` for those that have transforms. Raises `DataError` if
+    a file is missing or damaged.
+    """
     entry = REGISTRY[name]
     return entry.get(entry.opener)(info, place, train, **options)
 

@@ -24,7 +24,11 @@ from vitprof.measure.stopwatch import Stopwatch
 
 
 class Writer(contract.SplitWriter):
-    """A writer of train.npy or test.npy with write calls: writing to mapped memory on a full disk kills the process."""
+    """A writer of train.npy or test.npy, chunk after chunk.
+
+    It uses write calls, not a mapping: on a full disk a write call fails with an error, while writing to
+    mapped memory kills the process (SIGBUS).
+    """
 
     def __init__(self, directory: Path, split: contract.SplitFacts) -> None:
         self._file = (directory / f"{split.name}.npy").open("wb")
@@ -42,8 +46,11 @@ FORMAT = contract.Format(1, "pixels", Writer, contract.image_bytes)
 
 
 class MemmapStorage(contract.StoredSplit):
-    """Images in a mapped file: one gather of rows for each batch. Without madvise: from a cold cache MADV_RANDOM read
-    0.05 times as fast for rows of 150 kB; the others were equal.
+    """Images in a mapped file: one gather of rows for each batch.
+
+    It gives the system no advice (madvise). From a cold cache MADV_RANDOM read 0.05 times as fast for rows of
+    150 kB, since it turns readahead off, and MADV_WILLNEED for each row was no faster than no advice. From a
+    warm cache all three were equally fast.
     """
 
     def __init__(self, info: DatasetInfo, place: contract.Place, train: bool) -> None:
@@ -57,20 +64,17 @@ class MemmapStorage(contract.StoredSplit):
         self._place.reading(0, 1)
         try:
             with contract.reading(self._path):
-                # "c" (private), since torch warns about arrays that cannot be written to; nothing is ever written
+                # "c" (private), since torch warns about arrays that cannot be written to; nothing is ever
+                # written.
                 images = np.load(self._path, mmap_mode="c", allow_pickle=False)
-        except (
-            ValueError,
-            EOFError,
-            OverflowError,
-        ) as error:  # NumPy's message advises to trust the file
-            raise contract.unusable(
-                self._path, "it is not an array of numbers, or it is damaged"
-            ) from error
+        except (ValueError, EOFError, OverflowError) as error:
+            # NumPy's own message advises to trust the file.
+            what = "it is not an array of numbers, or it is damaged"
+            raise contract.unusable(self._path, what) from error
         if not isinstance(images, np.memmap):
             raise self._unusable(f"{self._path} is not a .npy file")
-        if images.dtype != np.uint8 or images.shape != (len(self), *self.shape):
-            wanted = (len(self), *self.shape)
+        wanted = (len(self), *self.shape)
+        if images.dtype != np.uint8 or images.shape != wanted:
             raise self._unusable(
                 f"{self._path} holds {images.dtype} {images.shape}, not uint8 {wanted}"
             )
@@ -78,7 +82,7 @@ class MemmapStorage(contract.StoredSplit):
 
     def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         self._place.reading(len(indices) * self._image_bytes)
-        # as fast as np.take(out=, mode="clip"), and raises an error for a wrong index
+        # As fast as np.take(out=, mode="clip"), and raises an error for a wrong index.
         return torch.index_select(self._here(), 0, indices, out=out)
 
 
@@ -129,12 +133,16 @@ class FloatStorage(_InMemory):
         self, stopwatch: Stopwatch | None = None
     ) -> Dataset[tuple[torch.Tensor, int | torch.Tensor]]:
         if stopwatch is not None:
-            stopwatch.rest = "read"  # a sample is a row of the tensor as it is
+            # A sample is a row of the tensor as it is.
+            stopwatch.rest = "read"
         return TensorDataset(self.images, self.labels)  # type: ignore[return-value]  # two tensors make pairs
 
 
 def open_uint8(info: DatasetInfo, place: contract.Place, train: bool) -> MemoryStorage:
-    """Returns the split as stored, one byte for each pixel value. Raises `DataError`, also if it does not fit."""
+    """Returns the split as stored, one byte for each pixel value.
+
+    Raises `DataError` if the files cannot be read or the split does not fit into memory.
+    """
     source = _stored(info, place, train, bytes_a_value=1)
     if isinstance(source, MemoryStorage):
         return source
@@ -144,7 +152,10 @@ def open_uint8(info: DatasetInfo, place: contract.Place, train: bool) -> MemoryS
 
 
 def open_float(info: DatasetInfo, place: contract.Place, train: bool) -> FloatStorage:
-    """Returns the split as one float32 tensor in 0..1: four bytes for each pixel value. Raises as `open_uint8` does."""
+    """Returns the split as one float32 tensor scaled to 0..1: four bytes for each pixel value.
+
+    Raises `DataError` as `open_uint8` does.
+    """
     source = _stored(info, place, train, bytes_a_value=4)
     height, width, channels = source.shape
     images = torch.empty((len(source), channels, height, width))
@@ -192,7 +203,9 @@ class Cached:
         self._storage = storage
         self.labels: torch.Tensor = storage.labels
         self.hit_frac = len(resident) / n if n else 0.0
+        """Share of the samples that it holds: its hit rate in every epoch."""
         self._slot = torch.full((n,), -1, dtype=torch.int64)
+        """(n,) slot of each sample in the cache; -1 for one that is not in it."""
         self._slot[resident] = torch.arange(len(resident))
 
     def __len__(self) -> int:
@@ -202,9 +215,11 @@ class Cached:
         self._storage.close()
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_storage":  # not set yet while unpickling
+        if name == "_storage":
+            # It is not set yet while unpickling: looking for it would ask this method again.
             raise AttributeError(name)
-        return getattr(self._storage, name)  # a chunked storage's block, a file's name
+        # A chunked storage's block, a file's name.
+        return getattr(self._storage, name)
 
 
 class CachedPixels(Cached):
@@ -218,18 +233,19 @@ class CachedPixels(Cached):
         stop: Stop,
     ) -> None:
         self.shape = storage.shape
-        # Plain memory: forked workers share its pages, and PyTorch itself moves it to shared memory for other workers.
+        # Plain memory: forked workers share its pages, and PyTorch itself moves it to shared memory for other
+        # workers.
         self._images = torch.empty((len(resident), *storage.shape), dtype=torch.uint8)
         kept: list[torch.Tensor] = []
         n = 0
         for start in range(0, len(resident), SAMPLES_AT_ONCE):
             report(progress, stop, start / len(resident), MESSAGE, ACTIVITY)
-            indices, _ = contract.read_readable(
-                storage, resident[start : start + SAMPLES_AT_ONCE], self._images[n:]
-            )
+            wanted = resident[start : start + SAMPLES_AT_ONCE]
+            indices, _ = contract.read_readable(storage, wanted, self._images[n:])
             kept.append(indices)
             n += len(indices)
-        super().__init__(storage, torch.cat(kept) if kept else resident[:0])
+        # An empty one in front, as torch.cat needs at least one.
+        super().__init__(storage, torch.cat([resident[:0], *kept]))
 
     def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         if out is None:
@@ -240,9 +256,8 @@ class CachedPixels(Cached):
             torch.index_select(self._images, 0, slots.clamp_(min=0), out=out)
         if len(missed):
             read = self._storage.read(indices.index_select(0, missed))
-            out.numpy()[missed.numpy()] = (
-                read.numpy()
-            )  # torch's index_copy_ makes a read 2.7 times as slow
+            # torch's index_copy_ makes a read 2.7 times as slow.
+            out.numpy()[missed.numpy()] = read.numpy()
         return out
 
 
@@ -266,7 +281,8 @@ class CachedEncoded(Cached):
             try:
                 encoded = storage.read_encoded(index)
             except SampleError:
-                continue  # reading it from the storage raises the error again
+                # Reading it from the storage raises the error again.
+                continue
             if len(encoded) > free:
                 break
             kept.append(index)
@@ -274,6 +290,7 @@ class CachedEncoded(Cached):
             free -= len(encoded)
         super().__init__(storage, torch.tensor(kept, dtype=torch.int64))
         self._ends = list(itertools.accumulate(map(len, pieces), initial=0))
+        # A tensor, as workers that are not forked get it in shared memory; frombuffer takes no empty one.
         self._bytes = torch.frombuffer(bytearray(b"".join(pieces) or b"\0"), dtype=torch.uint8)
         self._where: list[int] = self._slot.tolist()
 
@@ -293,5 +310,8 @@ def cached(
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     if form == "encoded":
         return CachedEncoded(storage, budget_mb * BYTES_A_MB, order, progress, stop)
-    resident = order[: min(n, int(budget_mb * BYTES_A_MB // math.prod(storage.shape)))]
+    sample_bytes = math.prod(storage.shape)
+    n_resident = min(n, int(budget_mb * BYTES_A_MB // sample_bytes))
+    resident = order[:n_resident]
+    # In order, so that the cache is filled by reading the storage from its beginning to its end.
     return CachedPixels(storage, resident.sort().values, progress, stop)

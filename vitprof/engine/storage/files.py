@@ -29,20 +29,23 @@ from vitprof.engine.storage.contract import (
 from vitprof.errors import DataError, SampleError
 
 FILES_IN_A_FOLDER = 1000
+"""Folders of very many files are slow to list and to add to."""
 READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC
 
 
 def sample_path(index: int, name: str, *, train: bool) -> str:
     """Returns the path of the file of sample `index` of a split, under the storage's root: folders of 1,000 files."""
-    return f"images/{'train' if train else 'test'}-{index // FILES_IN_A_FOLDER:03d}/{name}"
+    split = "train" if train else "test"
+    return f"images/{split}-{index // FILES_IN_A_FOLDER:03d}/{name}"
 
 
 def write_file(path: str, content: bytes | memoryview) -> None:
     """Writes a small file. Raises `OSError`."""
     with io.FileIO(path, "w") as file:
-        left = memoryview(content)
-        while left:
-            left = left[file.write(left) :]
+        remaining = memoryview(content)
+        while remaining:
+            # A write may be cut short by a signal.
+            remaining = remaining[file.write(remaining) :]
 
 
 class FolderWriter(SplitWriter):
@@ -83,8 +86,10 @@ class RawFilesStorage(StoredSplit):
     def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         out = self._room(indices, out)
         n_bytes = math.prod(self.shape)
-        batch = out.view(-1).numpy().data  # view: a copy would leave `out` as it was
-        end = memoryview(bytearray(1))  # receives a byte only if a file is too long
+        # view: a copy would leave `out` as it was.
+        batch = out.view(-1).numpy().data
+        # Receives a byte only if a file is too long.
+        end = memoryview(bytearray(1))
         first = 0
         for i in indices.tolist():
             path = self._paths[i]
@@ -95,14 +100,14 @@ class RawFilesStorage(StoredSplit):
                 finally:
                     os.close(descriptor)
             except OSError as error:
-                raise self._unusable(
-                    f"{path} cannot be read ({error.strerror or error})", SampleError
-                ) from error
+                what = f"{path} cannot be read ({error.strerror or error})"
+                raise self._unusable(what, SampleError) from error
             if n_read != n_bytes:
-                length = f"more than {n_bytes:,}" if n_read > n_bytes else f"{n_read:,}"
-                raise self._unusable(
-                    f"{path} is damaged ({length} bytes instead of {n_bytes:,})", SampleError
-                )
+                length = f"{n_read:,}"
+                if n_read > n_bytes:
+                    length = f"more than {n_bytes:,}"
+                what = f"{path} is damaged ({length} bytes instead of {n_bytes:,})"
+                raise self._unusable(what, SampleError)
             first += n_bytes
         self._place.reading(first, len(indices))
         return out
@@ -137,15 +142,12 @@ class FilesStorage(StoredSplit):
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise self._unusable(
-                f"{path} cannot be read ({error.strerror or error})", SampleError
-            ) from error
-        if len(encoded) != size or not encoded:
-            what = (
-                f"became shorter while it was read ({len(encoded):,} of {size:,} bytes)"
-                if size
-                else "is empty"
-            )
+            what = f"{path} cannot be read ({error.strerror or error})"
+            raise self._unusable(what, SampleError) from error
+        if not size:
+            raise self._unusable(f"{path} is empty", SampleError)
+        if len(encoded) != size:
+            what = f"became shorter while it was read ({len(encoded):,} of {size:,} bytes)"
             raise self._unusable(f"{path} {what}", SampleError)
         self._place.reading(size, 1)
         return encoded
@@ -159,7 +161,9 @@ PARTITION = "partition.json"
 LABELS = "labels.json"
 """{ID: label} of both splits."""
 PARTITIONS = {"train": "train", "test": "validation"}
+"""Split -> its name in the partition."""
 OVERHEAD_BYTES = 1500
+"""Approximate size of what torch.save adds to the pixels."""
 
 
 class PtWriter(SplitWriter):
@@ -171,11 +175,13 @@ class PtWriter(SplitWriter):
         (directory / "data").mkdir(exist_ok=True)
 
     def add(self, start: int, images: NDArray[np.uint8]) -> None:
-        for name, image in zip(
-            self._split.ids[start:], torch.from_numpy(np.ascontiguousarray(images)), strict=False
-        ):
-            file = io.BytesIO()  # torch.save to a path hides why a file could not be written
-            torch.save(image.clone(), file)  # a view would save the whole chunk
+        names = self._split.ids[start : start + len(images)]
+        tensors = torch.from_numpy(np.ascontiguousarray(images))
+        for name, image in zip(names, tensors, strict=True):
+            # By way of memory: torch.save to a path hides why a file could not be written.
+            file = io.BytesIO()
+            # A view would save the whole chunk.
+            torch.save(image.clone(), file)
             write_file(f"{self._directory}/data/{name}.pt", file.getbuffer())
 
     def finish(self) -> None:
@@ -185,7 +191,9 @@ class PtWriter(SplitWriter):
 
 
 def _add_to(path: Path, entries: dict[str, Any]) -> None:
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    known: dict[str, Any] = {}
+    if path.exists():
+        known = json.loads(path.read_text(encoding="utf-8"))
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(known | entries), encoding="utf-8")
     os.replace(temporary, path)
@@ -200,9 +208,11 @@ class _Loaded(StoredSplit):
     """The common part of storages that are read with `torch.load`."""
 
     def _load(self, path: str, error_type: type[DataError] = DataError, **options: Any) -> Any:
+        """Returns `torch.load(path, weights_only=True)`. Its errors become an `error_type` with a one-line message."""
         try:
             return torch.load(path, weights_only=True, map_location="cpu", **options)
-        except Exception as error:  # parsers raise anything on a damaged file
+        except Exception as error:
+            # Parsers raise anything on a damaged file.
             what = "is damaged and cannot be loaded"
             if isinstance(error, OSError):
                 what = f"cannot be read ({error.strerror or error})"
@@ -216,7 +226,8 @@ class PtStorage(_Loaded):
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
         super().__init__(info, place, train)
-        partition, labels = (self._read_json(place.root / name) for name in (PARTITION, LABELS))
+        partition = self._read_json(place.root / PARTITION)
+        labels = self._read_json(place.root / LABELS)
         part = PARTITIONS[self._split]
         ids = partition.get(part)
         if not isinstance(ids, list):
@@ -240,14 +251,10 @@ class PtStorage(_Loaded):
         for row, i in zip(out, indices.tolist(), strict=True):
             path = self._paths[i]
             image = self._load(path, SampleError)
-            if (
-                not isinstance(image, torch.Tensor)
-                or image.dtype != torch.uint8
-                or image.shape != self.shape
-            ):
-                raise self._unusable(
-                    f"{path} holds {_described(image)}, not uint8 {self.shape}", SampleError
-                )
+            is_pixels = isinstance(image, torch.Tensor) and image.dtype == torch.uint8
+            if not is_pixels or image.shape != self.shape:
+                what = f"{path} holds {_described(image)}, not uint8 {self.shape}"
+                raise self._unusable(what, SampleError)
             row.copy_(image)
             if self._place.throttle is not None:
                 self._place.reading(os.path.getsize(path), 1)
@@ -267,9 +274,8 @@ class SingleWriter(arrays.Writer):
         self.close()
         images = torch.from_numpy(np.load(self._array, mmap_mode="c", allow_pickle=False))
         labels = torch.from_numpy(self._split.labels.copy())
-        with self._path.open(
-            "wb"
-        ) as file:  # torch.save to a path hides why a file could not be written
+        # An open file: torch.save to a path hides why a file could not be written.
+        with self._path.open("wb") as file:
             torch.save({"images": images, "labels": labels, "ids": self._split.ids}, file)
         self._array.unlink()
 
@@ -303,17 +309,19 @@ class SingleStorage(_Loaded):
         wanted = f"images uint8 {(n, *self.shape)} and labels int64 {(n,)}"
         if found != wanted:
             raise self._unusable(f"{self._path} holds {found}, not {wanted}")
-        self.labels = labels.clone()  # not a part of the mapped file
+        # Not a part of the mapped file.
+        self.labels = labels.clone()
         return images
 
     def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         images = self._here()
         if self._mapped:
             self._place.reading(len(indices) * self._image_bytes)
-        elif (first := _first_of_run(indices)) is not None:
-            batch: torch.Tensor = images[
-                first : first + len(indices)
-            ]  # not gathered: the point of this storage
+            return torch.index_select(images, 0, indices, out=out)
+        first = _first_of_run(indices)
+        if first is not None:
+            # Not gathered: the point of this storage.
+            batch: torch.Tensor = images[first : first + len(indices)]
             if len(batch) == len(indices):
                 return batch if out is None else out.copy_(batch)
         return torch.index_select(images, 0, indices, out=out)
@@ -328,12 +336,13 @@ open_whole = partial(SingleStorage, mapped=False)
 def _first_of_run(indices: torch.Tensor) -> int | None:
     """Returns the first index if each is one more than the last; None if not, or if there are none."""
     n = len(indices)
-    first = int(indices[0]) if n else -1
-    if (
-        first < 0
-        or int(indices[-1]) - first != n - 1
-        or not torch.equal(indices, torch.arange(first, first + n))
-    ):
+    if not n:
+        return None
+    first = int(indices[0])
+    # The ends first: they tell a shuffled batch from a run without a look at the others.
+    if first < 0 or int(indices[-1]) - first != n - 1:
+        return None
+    if not torch.equal(indices, torch.arange(first, first + n)):
         return None
     return first
 

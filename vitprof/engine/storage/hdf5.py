@@ -28,13 +28,18 @@ HDF5_FILE = "data.h5"
 class FileBeingWritten:
     """The HDF5 file at `path`, open for writing; created if it does not exist.
 
-    The first write that the system refuses is raised here and hidden from HDF5, which could not close the file either
-    and would end the process with a segmentation fault (h5py issue 914; HDF5 2.0.0 on a full disk).
+    The first write that the system refuses is raised here as an `OSError` and hidden from HDF5. Otherwise
+    HDF5, unable to write its own structures, could not close the file either and would end the process with a
+    segmentation fault (h5py issue 914; HDF5 2.0.0 on a full disk).
     """
 
     def __init__(self, path: Path) -> None:
-        mode = "r+" if path.exists() else "w"
-        self._raw = _NeverFailing(path, "rb+" if mode == "r+" else "wb+")
+        if path.exists():
+            mode = "r+"
+            self._raw = _NeverFailing(path, "rb+")
+        else:
+            mode = "w"
+            self._raw = _NeverFailing(path, "wb+")
         # Nothing is compressed, so a chunk cache would only be another copy.
         self._file = h5py.File(self._raw, mode, rdcc_nbytes=0)
 
@@ -50,6 +55,7 @@ class FileBeingWritten:
         self._raw.check()
 
     def close(self) -> None:
+        """Closes the file. It is complete if no method, including this one, has raised an error."""
         with self._raw:
             self._file.close()
         self._raw.check()
@@ -61,11 +67,11 @@ class _NeverFailing(io.FileIO):
     _error: OSError | None = None
 
     def write(self, data: Any) -> int:
-        left = memoryview(data)
-        n_bytes = len(left)
+        remaining = memoryview(data)
+        n_bytes = len(remaining)
         try:
-            while left and self._error is None:
-                left = left[super().write(left) :]
+            while remaining and self._error is None:
+                remaining = remaining[super().write(remaining) :]
         except OSError as error:
             self._error = error
         return n_bytes
@@ -78,6 +84,7 @@ class _NeverFailing(io.FileIO):
             return size or 0
 
     def check(self) -> None:
+        """Raises the kept error, if there is one."""
         if self._error is not None:
             raise self._error
 
@@ -95,24 +102,26 @@ def opened(path: Path) -> Iterator[Any]:
 def open_file(path: Path) -> Any:
     """Returns the h5py file at `path`, for reading. Raises `DataError`."""
     with contract.reading(path):
-        # No locks: finished files are only read, and many network drives do not support them. No chunk cache: nothing
-        # is compressed, so rows go straight from the file into the batch.
+        # No locks: finished files are only read, and many network drives do not support them. No chunk cache:
+        # nothing is compressed, so rows go straight from the file into the batch.
         return h5py.File(path, "r", locking=False, rdcc_nbytes=0)
 
 
 def image_set(file: Any, path: Path, name: str, shape: tuple[int, ...], *, chunked: bool) -> Any:
-    """Returns the HDF5 data set `name`: uint8 of `shape`, in the layout that `chunked` says, all there."""
+    """Returns the HDF5 data set `name`, checked.
+
+    Raises `DataError` if it is missing, not uint8 of `shape`, of another layout than `chunked` says, or
+    beyond the end of the file.
+    """
     found = array(file, path, name, "uint8", shape)
     plain = found.id.get_create_plist()
-    layout = {h5d.CONTIGUOUS: "contiguous", h5d.CHUNKED: "chunked"}.get(
-        plain.get_layout(), "of another layout"
-    )
+    layouts = {h5d.CONTIGUOUS: "contiguous", h5d.CHUNKED: "chunked"}
+    layout = layouts.get(plain.get_layout(), "of another layout")
     if plain.get_external_count():
         layout = "in another file"
-    if layout != ("chunked" if chunked else "contiguous"):
-        raise contract.unusable(
-            path, f"{name} is {layout}, not {'chunked' if chunked else 'contiguous'}"
-        )
+    wanted = "chunked" if chunked else "contiguous"
+    if layout != wanted:
+        raise contract.unusable(path, f"{name} is {layout}, not {wanted}")
     if not chunked and found.size:
         offset = found.id.get_offset()
         if offset is None or offset + found.size > path.stat().st_size:
@@ -127,27 +136,32 @@ def array(
     found = file.get(name)
     if not isinstance(found, h5py.Dataset):
         raise contract.unusable(path, f"it holds no data set {name}")
-    if found.dtype != dtype or (found.ndim != 1 if shape is None else found.shape != shape):
-        raise contract.unusable(
-            path, f"{name} is {found.dtype} {found.shape}, not {dtype} {shape or 'with one axis'}"
-        )
+    fits = found.ndim == 1
+    if shape is not None:
+        fits = found.shape == shape
+    if found.dtype != dtype or not fits:
+        wanted = f"{dtype} {shape or 'with one axis'}"
+        raise contract.unusable(path, f"{name} is {found.dtype} {found.shape}, not {wanted}")
     return found
 
 
+# Chunks are as large as both limits allow. A batch is read in runs of a chunk's rows; each run costs about
+# 6 us.
 CHUNK_ROWS = 256
 CHUNK_BYTES = 1 << 20
-"""Chunks are as large as both limits allow. A batch is read in runs of a chunk's rows; each run costs about 6 us."""
 
 
 class Writer(contract.SplitWriter):
-    """A writer of the images of a split, chunk after chunk."""
+    """A writer of a split: allocates its data sets, then writes images to their places, chunk after chunk."""
 
     def __init__(self, directory: Path, split: contract.SplitFacts, *, chunked: bool) -> None:
         rows = contract.halved_until_small(CHUNK_ROWS, math.prod(split.shape), CHUNK_BYTES)
         self._file = FileBeingWritten(directory / HDF5_FILE)
         try:
             self._file.add(f"Y_{split.name}", data=split.labels)
-            chunks = (min(rows, split.n), *split.shape) if chunked else None
+            chunks = None
+            if chunked:
+                chunks = (min(rows, split.n), *split.shape)
             shape = (split.n, *split.shape)
             self._images = self._file.add(
                 f"X_{split.name}", shape=shape, dtype=np.uint8, chunks=chunks
@@ -192,23 +206,26 @@ class _Storage(contract.StoredSplit):
 
 
 class ContiguousStorage(_Storage):
-    """Images in one piece of the file, mapped into memory: one gather of rows for each batch."""
+    """A gather of rows for each batch, from the place in the file where HDF5 keeps the data set in one piece.
+
+    h5py says where that is, after all checks. Through h5py itself, sorted, a batch takes about 1.6 times as
+    long, and a handle of it must not reach a forked process.
+    """
 
     _chunked = False
 
     def _open(self) -> NDArray[np.uint8]:
         with opened(self._path) as file:
             images = self._images_of(file)
+            offset = images.id.get_offset()
             # A plain array, since every gather would go through a memmap's own methods.
-            return np.asarray(
-                np.memmap(self._path, np.uint8, "r", images.id.get_offset(), images.shape)
-            )
+            return np.asarray(np.memmap(self._path, np.uint8, "r", offset, images.shape))
 
     def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         rows = self._here()
         out = self._room(indices, out)
         self._place.reading(out.nbytes)
-        # mode="raise" would gather into a buffer of NumPy's own first (numpy.take's documentation)
+        # mode="raise" would gather into a buffer of NumPy's own first (numpy.take's documentation).
         np.take(rows, indices.numpy(), axis=0, out=out.numpy(), mode="clip")
         return out
 
@@ -219,10 +236,12 @@ class ChunkedStorage(_Storage):
     _chunked = True
 
     def _open(self) -> tuple[Any, Any]:
-        self.close()  # what a fork inherited
+        # What a fork inherited.
+        self.close()
         file = open_file(self._path)
         try:
-            return file, self._images_of(file)  # HDF5 closes the data set with its file
+            # HDF5 closes the data set with its file.
+            return file, self._images_of(file)
         except BaseException:
             file.close()
             raise
@@ -234,18 +253,18 @@ class ChunkedStorage(_Storage):
         self._place.reading(out.nbytes)
         wanted = indices.numpy()
         rows = out.numpy()
-        starts = np.flatnonzero(np.diff(wanted, prepend=-2) != 1)
+        # A run begins where a row is not the one behind the row before.
+        begins = np.flatnonzero(np.diff(wanted, prepend=-2) != 1)
+        starts = begins.tolist()
+        stops = [*starts[1:], len(wanted)]
+        firsts = wanted[begins].tolist()
         _, images = self._here()
         try:
-            # h5py's low-level calls, since read_direct takes about 70 us for a run, of which only 6 us are HDF5's.
+            # h5py's low-level calls, since read_direct takes about 70 us for a run, of which only 6 us are
+            # HDF5's.
             source = images.id.get_space()
             target = h5s.create_simple(rows.shape)
-            for start, stop, first in zip(
-                starts.tolist(),
-                [*starts[1:].tolist(), len(wanted)],
-                wanted[starts].tolist(),
-                strict=True,
-            ):
+            for start, stop, first in zip(starts, stops, firsts, strict=True):
                 block = (stop - start, *self.shape)
                 source.select_hyperslab((first, 0, 0, 0), block)
                 target.select_hyperslab((start, 0, 0, 0), block)
@@ -261,6 +280,7 @@ class ChunkedStorage(_Storage):
 
 
 COPY_BYTES = 8 << 20
+"""Bytes that are copied at once."""
 
 
 class EncodedWriter(contract.SplitWriter):
@@ -331,11 +351,13 @@ class EncodedStorage(contract.StoredSplit):
         return data
 
     def _open(self) -> io.FileIO:
+        """Returns the open file. A forked child may share it: pread takes the position with each call."""
         with contract.reading(self._path):
             return io.FileIO(self._path)
 
     def name_of(self, index: int) -> str:
-        return f"{self._path}: {contract.read_ids(self._place.root, train=self._split == 'train')[index]}"
+        ids = contract.read_ids(self._place.root, train=self._split == "train")
+        return f"{self._path}: {ids[index]}"
 
     def close(self) -> None:
         if self._opened is not None:

@@ -1,5 +1,7 @@
-"""LitData's chunks of encoded images. Its StreamingDataset asks PyPI for a newer version, and reads a whole chunk for
-each sample in an order that is not its own. So samples are read with the reader below it, which maps all chunks.
+"""LitData's chunks of encoded images.
+
+Its StreamingDataset asks PyPI for a newer version, and reads a whole chunk for each sample in an order that is
+not its own. So samples are read with the reader below it, which maps all chunks.
 """
 
 from bisect import bisect_right
@@ -30,9 +32,8 @@ class Writer(contract.SplitWriter):
     def finish(self) -> None:
         self._writer.done()
         (index,) = self._folder.glob("*.index.json")
-        index.rename(
-            self._folder / "index.json"
-        )  # LitData's merge would wait for as many writers as WORLD_SIZE says
+        # LitData's merge would wait for as many writers as WORLD_SIZE says.
+        index.rename(self._folder / "index.json")
 
 
 FORMAT = contract.Format(1, "encoded", Writer, lambda info: 106_000)
@@ -53,21 +54,22 @@ class ChunkStorage(contract.StoredSplit):
             if ends[-1] != len(self):
                 raise DataError(f"{ends[-1]} samples, not {len(self)}")
             reader.enable_posix_fast(list(range(len(ends))), keep=len(ends), prefetch=False)
-        except Exception as error:  # LitData has no class of its own for it
-            raise self._unusable(
-                f"{self._folder / 'index.json'} cannot be read ({one_line(error)})"
-            ) from error
+        except Exception as error:
+            # LitData has no class of its own for it.
+            what = f"{self._folder / 'index.json'} cannot be read ({one_line(error)})"
+            raise self._unusable(what) from error
         return reader, ends, Lock()
 
     def read_encoded(self, index: int) -> bytes:
         reader, ends, lock = self._here()
         try:
-            with lock:  # the reader has one chunk that is the current one
-                encoded = bytes(reader.read(ChunkedIndex(index, bisect_right(ends, index))))
+            chunk = bisect_right(ends, index)
+            # The reader has one chunk that is the current one.
+            with lock:
+                encoded = bytes(reader.read(ChunkedIndex(index, chunk)))
         except Exception as error:
-            raise self._unusable(
-                f"{self.name_of(index)} cannot be read ({one_line(error)})", SampleError
-            ) from error
+            what = f"{self.name_of(index)} cannot be read ({one_line(error)})"
+            raise self._unusable(what, SampleError) from error
         self._place.reading(len(encoded))
         return encoded
 

@@ -1,4 +1,10 @@
-"""A key for each sample in one LMDB file: raw pixels, or the bytes of a JPEG file."""
+"""A key for each sample in one LMDB file: raw pixels, or the bytes of a JPEG file.
+
+Both splits are in `data.mdb`. Sample 12 of the training split has the key `train-00000012`, so that the keys
+sort in the order of the samples; `meta-train` says how many there are. Finished files are only read: without
+locks, and without the system's readahead, which would read pages that are not needed (lmdb.readthedocs.io,
+`Environment`).
+"""
 
 import errno
 import json
@@ -18,10 +24,15 @@ from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.storage import contract
 from vitprof.errors import SampleError
 
-# Layout of a meta page: lmdb's mdb.c, MDB_page and MDB_meta on a 64-bit machine. A page's header takes 16 bytes; then
-# follow magic, version, address, map size, two MDB_db (the first one's first field is the page size), last page and
-# transaction number.
+# Layout of a meta page: lmdb's mdb.c, MDB_page and MDB_meta on a 64-bit machine. A page's header takes 16
+# bytes; then follow magic, version, address, map size, two MDB_db (the first one's first field is the page
+# size), last page and transaction number.
 _META = struct.Struct("=16xIIQQI44x48xQQ")
+# Places of these in what `_META` unpacks.
+_MAGIC_AT = 0
+_PAGE_SIZE_AT = 4
+_LAST_PAGE_AT = 5
+_TRANSACTION_AT = 6
 _MAGIC = 0xBEEFC0DE
 
 
@@ -38,20 +49,24 @@ _shared: weakref.WeakValueDictionary[tuple[str, int], Shared] = weakref.WeakValu
 
 
 def _ensure_whole(path: Path) -> None:
-    """Raises `DataError` unless this LMDB file has its full length: a read beyond its end would kill the process."""
+    """Raises `DataError` unless this is an LMDB file of its full length.
+
+    LMDB itself maps a file of any length: a read beyond its end would kill the process with SIGBUS.
+    """
     try:
         with contract.reading(path), path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             first = _META.unpack(file.read(_META.size))
-            page_size = first[4]
-            if first[0] != _MAGIC or not 256 <= page_size <= 65536:
+            page_size = first[_PAGE_SIZE_AT]
+            if first[_MAGIC_AT] != _MAGIC or not 256 <= page_size <= 65536:
                 raise contract.unusable(path, "it is not an LMDB file")
             file.seek(page_size)
             second = _META.unpack(file.read(_META.size))
     except struct.error:
         raise contract.unusable(path, "it ends inside its header") from None
-    last_page = max(first, second, key=lambda meta: int(meta[6]))[5]
-    wanted = (last_page + 1) * page_size
+    # There are two meta pages, which transactions write in turns: that of the later one counts.
+    latest = max(first, second, key=lambda meta: int(meta[_TRANSACTION_AT]))
+    wanted = (latest[_LAST_PAGE_AT] + 1) * page_size
     if size < wanted:
         raise contract.unusable(path, f"{size:,} bytes long, and its header says {wanted:,}")
 
@@ -62,7 +77,7 @@ FIRST_MAP_BYTES = 1 << 28
 
 
 class Writer(contract.SplitWriter):
-    """A writer that puts each chunk in a transaction of its own."""
+    """A writer that puts each chunk in a transaction of its own: after a kill a chunk is there, or it is not."""
 
     def __init__(self, directory: Path, split: contract.SplitFacts) -> None:
         self._path = directory / LMDB_FILE
@@ -90,13 +105,16 @@ class Writer(contract.SplitWriter):
             try:
                 with self._env.begin(write=True) as txn:
                     cursor = txn.cursor()
-                    # Appended keys fill pages completely: the file is 1.05 times the pixels' size instead of 1.31.
-                    cursor.putmulti(items, append=not cursor.last() or cursor.key() < items[0][0])
+                    # Appended keys fill pages completely: the file is 1.05 times the pixels' size instead of
+                    # 1.31.
+                    beyond = not cursor.last() or cursor.key() < items[0][0]
+                    cursor.putmulti(items, append=beyond)
                 return
             except lmdb.MapFullError:
                 self._env.set_mapsize(2 * self._env.info()["map_size"])
             except lmdb.Error as error:
-                raise _refused(self._path, error, sum(len(value) for _, value in items)) from error
+                n_bytes = sum(len(value) for _, value in items)
+                raise _refused(self._path, error, n_bytes) from error
 
     def close(self) -> None:
         wanted = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
@@ -110,11 +128,12 @@ def _refused(path: Path, error: Exception, n_bytes: int = 0) -> OSError:
     """Returns the system's error for one that LMDB raised while writing `n_bytes` to `path`."""
     # On a full disk LMDB writes what fits and then reports an "Input/output error".
     full = isinstance(error, lmdb.DiskError) or shutil.disk_usage(path.parent).free < n_bytes
-    return OSError(errno.ENOSPC if full else errno.EIO, str(error), str(path))
+    number = errno.ENOSPC if full else errno.EIO
+    return OSError(number, str(error), str(path))
 
 
-# Pages hold five images of 784 bytes: 1.05 times the pixels, and some more for the test split, whose keys come before
-# those of the training split and so are not appended. Encoded files fill whole pages of 4 KiB.
+# Pages hold five images of 784 bytes: 1.05 times the pixels, and some more for the test split, whose keys come
+# before those of the training split and so are not appended. Encoded files fill whole pages of 4 KiB.
 PIXEL_FORMAT = contract.Format(1, "pixels", Writer, lambda info: contract.image_bytes(info) * 1.15)
 ENCODED_FORMAT = contract.Format(1, "encoded", Writer, lambda info: 115_000)
 
@@ -130,18 +149,24 @@ class _Storage(contract.StoredSplit):
         try:
             self._check_meta()
         finally:
-            self.close()  # the process that reads, perhaps another one, opens it again
+            # The process that reads, perhaps another one, opens it again.
+            self.close()
 
     def _check_meta(self) -> None:
+        """Raises `DataError` unless the file says that it holds as many samples of this shape as there are labels."""
         wanted = {"n": len(self.labels), "shape": list(self.shape)}
         try:
             with self._here().environment.begin() as txn:
                 meta = txn.get(f"meta-{self._split}".encode())
-            found = None if meta is None else json.loads(meta)
+            found = None
+            if meta is not None:
+                found = json.loads(meta)
         except (lmdb.Error, ValueError) as error:
             self._damaged(error)
         if found != wanted:
-            what = f"says {found}" if found else f"has no key meta-{self._split}"
+            what = f"has no key meta-{self._split}"
+            if found:
+                what = f"says {found}"
             raise self._unusable(f"{self._path} {what} where {wanted} is expected")
 
     def _open(self) -> Shared:
@@ -149,22 +174,22 @@ class _Storage(contract.StoredSplit):
         shared = _shared.get(key)
         if shared is None or not shared.readers:
             for (path, _), inherited in list(_shared.items()):
-                if path == key[0]:  # after a fork, descriptor and map are this process's own copies
+                # After a fork, descriptor and map are this process's own copies.
+                if path == key[0]:
                     inherited.environment.close()
             _ensure_whole(self._path)
             try:
-                shared = _shared[key] = Shared(
-                    lmdb.open(
-                        str(self._path),
-                        subdir=False,
-                        readonly=True,
-                        lock=False,
-                        readahead=False,
-                        meminit=False,
-                    )
+                environment = lmdb.open(
+                    str(self._path),
+                    subdir=False,
+                    readonly=True,
+                    lock=False,
+                    readahead=False,
+                    meminit=False,
                 )
             except lmdb.Error as error:
                 raise contract.unusable(self._path, str(error)) from error
+            shared = _shared[key] = Shared(environment)
         shared.readers.add(self)
         return shared
 
@@ -200,12 +225,13 @@ class PixelStorage(_Storage):
         try:
             with self._here().environment.begin(buffers=True) as txn:
                 get = txn.get
-                # Keys are made here and not kept: fetching 1,000 scattered objects from memory took longer (0.069 of
-                # a C gather's speed instead of 0.086). cursor.getmulti was slower still (0.019).
+                # Keys are made here and not kept: fetching 1,000 scattered objects from memory took longer
+                # (0.069 of a C gather's speed instead of 0.086). cursor.getmulti was slower still (0.019).
                 values = [get(key % number) for number in numbers]
                 try:
                     whole = set(map(len, values)) == {self._n_bytes}
-                except TypeError:  # one is None
+                except TypeError:
+                    # One is None: it has no length.
                     whole = False
                 if not whole:
                     self._blame(numbers, values)
@@ -218,12 +244,10 @@ class PixelStorage(_Storage):
     def _blame(self, numbers: list[int], values: list[memoryview | None]) -> NoReturn:
         """Raises an error that names the first sample of the batch that is missing or of another length."""
         for number, value in zip(numbers, values, strict=True):
-            if value is None or len(value) != self._n_bytes:
-                what = (
-                    "is missing"
-                    if value is None
-                    else f"holds {len(value)} bytes, not {self._n_bytes}"
-                )
+            if value is None:
+                raise self._unusable(f"{self.name_of(number)} is missing", SampleError)
+            if len(value) != self._n_bytes:
+                what = f"holds {len(value)} bytes, not {self._n_bytes}"
                 raise self._unusable(f"{self.name_of(number)} {what}", SampleError)
         raise AssertionError("every value is right")
 

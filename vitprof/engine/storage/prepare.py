@@ -1,4 +1,10 @@
-"""Makes a storage from a data set once: timed, with progress, and never used half made."""
+"""Makes a storage from a data set once: timed, with progress, and never used half made.
+
+A storage is kept in `<home>/prepared/<data set>/<storage>`. It is written to `<storage>.partial` next to it,
+chunk by chunk. Only when everything is written is the directory, with its manifest, renamed to its final
+name. An interrupted try starts over, except with many small files: then it continues from a journal of what
+has been written.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +33,11 @@ from vitprof.errors import DataError, JobStopped, SampleError
 
 SPLITS: tuple[str, ...] = ("train", "test")
 MAX_CHUNK_SAMPLES = 512
+"""Samples that are made at once, at most."""
 MAX_CHUNK_BYTES = 20_000_000
 """Chunks of large images have fewer samples (halved until they fit), so that a stop need not wait long."""
+NAMED_UNREADABLE = 10
+"""Samples that cannot be read of which a manifest has the error; the others are only counted."""
 JOURNAL_EVERY_S = 2.0
 """Most work, in seconds, that an interruption costs where the next try continues."""
 
@@ -43,7 +52,9 @@ class Prepared:
     size_bytes: int
     """Room it takes on disk: allocated blocks, which is more than the files' lengths where they are small."""
     prepare_s: float
-    """Seconds that making it took in all tries (0 for a data set's own files)."""
+    """How long (s) making it took, when it was made (0 for a data set's own files).
+
+    Includes tries that were interrupted, of one that was killed what its journal knew."""
     n_unreadable: int = 0
     """Samples of the data set that were left out because they cannot be read."""
     unreadable: tuple[str, ...] = ()
@@ -60,8 +71,12 @@ def prepare_storage(
     skip_unreadable: bool = False,
     clock: Clock = time.monotonic,
 ) -> Prepared:
-    """Makes `storage` of the data set under `source_root` if it does not exist yet; of several processes one does.
-    Returns where it is, and facts. Raises `DataError` (`SampleError` for a sample) and `JobStopped`.
+    """Makes `storage` of the data set under `source_root` if it does not exist yet. Returns where it is, and facts.
+
+    Several processes may call this at once: one makes it, the others wait. With `skip_unreadable`, samples of
+    the data set that cannot be read are left out and counted in the manifest. Raises `DataError`
+    (`SampleError` for an unreadable sample) and `JobStopped`; formats of many small files keep what is written
+    until then for the next try.
     """
     stored_as = prepared_as(storage, info.kind)
     if stored_as is None:
@@ -75,22 +90,23 @@ def prepare_storage(
             root, ("made_of", "files", "folders"), ("size_bytes", "prepare_s", "n_unreadable")
         )
         if manifest is None or manifest["made_of"] != wanted:
-            manifest = _Making(form, info, source_root, root, wanted, progress, stop, clock).run(
-                skip_unreadable
-            )
+            making = _Making(form, info, source_root, root, wanted, progress, stop, clock)
+            manifest = making.run(skip_unreadable)
         _check(root, manifest)
-    if manifest["n_unreadable"] and not skip_unreadable:
+    n_unreadable = manifest["n_unreadable"]
+    unreadable = tuple(manifest["unreadable"])
+    if n_unreadable and not skip_unreadable:
+        first = unreadable[0].partition(";")[0]
         raise DataError(
-            f"{root} was made without samples that cannot be read ({manifest['n_unreadable']:,}; the first: "
-            f"{manifest['unreadable'][0].partition(';')[0]}); skip unreadable samples, or repair them and delete {root}"
+            f"{root} was made without samples that cannot be read ({n_unreadable:,}; the first: {first}); "
+            f"skip unreadable samples, or repair them and delete {root}"
         )
-    skipped = manifest["n_unreadable"], tuple(manifest["unreadable"])
-    return Prepared(root, manifest["size_bytes"], manifest["prepare_s"], *skipped)
+    return Prepared(root, manifest["size_bytes"], manifest["prepare_s"], n_unreadable, unreadable)
 
 
 @dataclass
 class _Making:
-    """One try at making a storage: writes to `<root>.partial`, then renames it to `root`."""
+    """One try at making a storage: writes to `<root>.partial`, goes on from a journal there, renames it to `root`."""
 
     _form: contract.Format
     _info: DatasetInfo
@@ -113,7 +129,9 @@ class _Making:
         sources = {
             s: open_source(self._info, self._source_root, train=s == "train") for s in SPLITS
         }
-        journal = Journal.read(self._partial, self._made_of) if self._form.resumable else None
+        journal = None
+        if self._form.resumable:
+            journal = Journal.read(self._partial, self._made_of)
         if journal is None or (journal.unreadable and not skip_unreadable):
             journal = self._start_over({})
         began = self._clock() - journal.spent_s
@@ -134,6 +152,7 @@ class _Making:
             raise
 
     def _unreadable(self, split: str, source: Source) -> dict[int, str]:
+        """Returns number -> reason for each sample that cannot be read."""
         read = getattr(source, self._form.needs)
         tell = self._tell(split)
         n = len(source.ids)
@@ -145,6 +164,7 @@ class _Making:
             try:
                 read(start, end)
             except SampleError:
+                # One by one, to find which of them.
                 for i in range(start, end):
                     try:
                         read(i, i + 1)
@@ -153,13 +173,13 @@ class _Making:
         return reasons
 
     def _start_over(self, unreadable: dict[str, dict[int, str]]) -> Journal:
+        """Empties the directory. Returns a new journal, of a try without what is `unreadable`."""
+        left_out = {split: found for split, found in unreadable.items() if found}
         with data.writing(self._partial):
             if self._partial.exists():
                 shutil.rmtree(self._partial)
             self._partial.mkdir()
-            journal = Journal(
-                self._made_of, unreadable={s: found for s, found in unreadable.items() if found}
-            )
+            journal = Journal(self._made_of, unreadable=left_out)
             if self._form.resumable:
                 journal.write(self._partial)
         return journal
@@ -175,10 +195,13 @@ class _Making:
                 f"no sample under {self._source_root} can be read; {data.made_again(self._source_root)}"
             )
         self._n = sum(len(source.ids) for source in sources.values())
-        self._n_done = journal.done + (len(sources["train"].ids) if journal.split == "test" else 0)
-        data.ensure_space(
-            self._partial, int((self._n - self._n_done) * self._form.bytes_a_sample(self._info))
-        )
+        self._n_done = journal.done
+        if journal.split == "test":
+            # The training split is complete.
+            self._n_done += len(sources["train"].ids)
+        n_remaining = self._n - self._n_done
+        needed = int(n_remaining * self._form.bytes_a_sample(self._info))
+        data.ensure_space(self._partial, needed)
         for name in SPLITS[SPLITS.index(journal.split) :]:
             if journal.split != name:
                 journal.split = name
@@ -201,7 +224,8 @@ class _Making:
 
         def note(done: int) -> None:
             if self._form.resumable:
-                journal.done, journal.spent_s = done, self._clock() - began
+                journal.done = done
+                journal.spent_s = self._clock() - began
                 journal.write(self._partial)
 
         noted_s = self._clock()
@@ -209,7 +233,9 @@ class _Making:
             for start in range(journal.done, facts.n, self._chunk):
                 if self._stop():
                     note(start)
-                    then = "continues from there" if self._form.resumable else "starts over"
+                    then = "starts over"
+                    if self._form.resumable:
+                        then = "continues from there"
                     raise JobStopped(f"stopped while preparing {self._root}; the next try {then}")
                 end = min(start + self._chunk, facts.n)
                 writer.add(start, getattr(source, self._form.needs)(start, end))
@@ -225,34 +251,36 @@ class _Making:
             writer.close()
 
     def _seal(self, journal: Journal, sources: dict[str, Readable], began: float) -> dict[str, Any]:
+        """Writes the finished storage's manifest, and renames the directory to its final name."""
         self._progress(0.99, f"{self._root.name}: waiting until it is on the disk")
         journal.remove(self._partial)
-        # before the manifest, which records the room on disk: some file systems know it late
+        # Before the manifest, which records the room on disk: some file systems know it late.
         _to_disk(self._partial)
         reasons = [reason for found in journal.unreadable.values() for reason in found.values()]
         facts = {
             "made_of": self._made_of,
             **{f"n_{split}": len(source.ids) for split, source in sources.items()},
-        }
-        facts |= {
             "n_unreadable": len(reasons),
-            "unreadable": reasons[:10],
+            "unreadable": reasons[:NAMED_UNREADABLE],
             "prepare_s": self._clock() - began,
         }
         manifest = _write_manifest(self._partial, facts)
         data.fsync(self._partial / MANIFEST)
         data.fsync(self._partial)
         data.put_in_place(self._partial, self._root)
-        skipped = (
-            f", {len(reasons):,} unreadable samples left out ({reasons[0]})" if reasons else ""
-        )
-        self._progress(1.0, f"{self._root.name} is ready{skipped}")
+        message = f"{self._root.name} is ready"
+        if reasons:
+            message += f", {len(reasons):,} unreadable samples left out ({reasons[0]})"
+        self._progress(1.0, message)
         return manifest
 
     def _tell(self, split: str) -> OnProgress:
-        return lambda fraction, message: self._progress(
-            0.99 * fraction, f"{self._root.name}: {split}, {message}"
-        )
+        """Returns what receives the progress of a split; the rest is for the disk."""
+
+        def tell(fraction: float, message: str) -> None:
+            self._progress(0.99 * fraction, f"{self._root.name}: {split}, {message}")
+
+        return tell
 
 
 class Readable:
@@ -268,16 +296,19 @@ class Readable:
 
     def pixels(self, start: int, stop: int) -> NDArray[np.uint8]:
         parts = [self._source.pixels(first, last) for first, last in self._runs(start, stop)]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if len(parts) == 1:
+            # The usual case: not copied.
+            return parts[0]
+        return np.concatenate(parts)
 
     def encoded(self, start: int, stop: int) -> list[bytes]:
-        return [
-            file
-            for first, last in self._runs(start, stop)
-            for file in self._source.encoded(first, last)
-        ]
+        files = []
+        for first, last in self._runs(start, stop):
+            files += self._source.encoded(first, last)
+        return files
 
     def _runs(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Returns the ranges [first, last) of the source that hold the kept samples [start, stop), in order."""
         kept = self._kept[start:stop]
         breaks = np.flatnonzero(np.diff(kept) != 1) + 1
         return [(int(run[0]), int(run[-1]) + 1) for run in np.split(kept, breaks)]
@@ -291,10 +322,13 @@ class Journal:
     """What has been written so far. Trusted only until the machine restarts: written data may be lost in a crash."""
 
     made_of: dict[str, Any]
+    """Identity of the storage (`_identity`); a journal with a different one is ignored."""
     split: str = "train"
     """The split being written; those before it are complete."""
     done: int = 0
+    """Samples of that split that have been written."""
     spent_s: float = 0.0
+    """Seconds spent so far, in all tries."""
     unreadable: dict[str, dict[int, str]] = field(default_factory=dict)
     """Split -> number in the data set -> reason, for each sample that is left out."""
 
@@ -317,7 +351,8 @@ class Journal:
                 unreadable,
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return None  # unusable: start over
+            # It cannot be used: start over.
+            return None
 
     def write(self, directory: Path) -> None:
         """Replaces the journal on disk atomically. Raises `OSError`."""
@@ -328,6 +363,7 @@ class Journal:
 
     @staticmethod
     def remove(directory: Path) -> None:
+        """Removes the journal; a finished storage has none."""
         for name in (JOURNAL, f"{JOURNAL}.tmp"):
             (directory / name).unlink(missing_ok=True)
 
@@ -336,14 +372,17 @@ def _boot() -> str:
     """Returns an ID of the machine's current boot: data in the page cache survive a killed process, but not a crash."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:  # not Linux
+    except OSError:
+        # Not Linux.
         return f"{psutil.boot_time():.0f}"
 
 
-# its manifest: what it was made of, its files, and whether they are still unchanged
+# A storage's manifest: what it was made of, its files, and whether they are still unchanged.
 
 FEW_FILES = 100
 """At most this many files are waited for one by one; 70,000 would take minutes: one call for the file system then."""
+BLOCK_BYTES = 512
+"""Size of a block as stat counts them (stat(2))."""
 
 
 def _identity(storage: str, version: int, info: DatasetInfo, source_root: Path) -> dict[str, Any]:
@@ -351,14 +390,14 @@ def _identity(storage: str, version: int, info: DatasetInfo, source_root: Path) 
     manifest = read_manifest(source_root)
     if manifest is None:
         raise DataError(f"{source_root} is empty; {data.made_again(source_root)}")
-    made_by = {
+    return {
         "storage": storage,
         "version": version,
         "dataset": info.name,
         "maker": manifest["maker"],
+        "n": [info.n_train, info.n_test],
+        "shape": [info.image_size, info.image_size, info.channels],
     }
-    shape = [info.image_size, info.image_size, info.channels]
-    return made_by | {"n": [info.n_train, info.n_test], "shape": shape}
 
 
 def _write_manifest(directory: Path, facts: dict[str, Any]) -> dict[str, Any]:
@@ -382,7 +421,8 @@ def _check(root: Path, manifest: dict[str, Any]) -> None:
                 f"{root / name} is damaged ({files[name]:,} bytes instead of {size:,}); {remedy}"
             )
     for name, n in manifest["folders"].items():
-        if (there := folders.get(name, 0)) < n:
+        there = folders.get(name, 0)
+        if there < n:
             raise DataError(
                 f"{root / name} is damaged ({there:,} files instead of {n:,}); {remedy}"
             )
@@ -391,11 +431,8 @@ def _check(root: Path, manifest: dict[str, Any]) -> None:
 def allocated_bytes(root: Path) -> int:
     """Returns the bytes of the blocks that the files under `root` take on disk. Raises `DataError`."""
     with data.reading(root):
-        return sum(
-            os.stat(f"{top}/{name}").st_blocks * 512
-            for top, _, names in _walk(root)
-            for name in names
-        )
+        paths = (f"{top}/{name}" for top, _, names in _walk(root) for name in names)
+        return sum(os.stat(path).st_blocks * BLOCK_BYTES for path in paths)
 
 
 def _to_disk(directory: Path) -> None:
@@ -404,8 +441,9 @@ def _to_disk(directory: Path) -> None:
     if sum(len(names) for _, _, names in found) > FEW_FILES and _syncfs(directory):
         return
     for top, _, names in reversed(found):
-        for path in (*(Path(top, name) for name in names), Path(top)):
-            data.fsync(path)
+        for name in names:
+            data.fsync(Path(top, name))
+        data.fsync(Path(top))
 
 
 def _syncfs(directory: Path) -> bool:
@@ -428,9 +466,10 @@ def _files(root: Path) -> tuple[dict[str, int], dict[str, int]]:
     """Returns the size of each file in `root` but the manifest, and the number of entries in each folder below it."""
     (_, _, names), *below = _walk(root)
     files = {name: (root / name).stat().st_size for name in names if name != MANIFEST}
-    return files, {
-        f"{os.path.relpath(top, root)}/": len(inside) + len(names) for top, inside, names in below
-    }
+    folders = {}
+    for top, inside, names in below:
+        folders[f"{os.path.relpath(top, root)}/"] = len(inside) + len(names)
+    return files, folders
 
 
 def _walk(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:

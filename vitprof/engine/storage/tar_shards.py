@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import math
 import os
 import tarfile
 from pathlib import Path
@@ -21,10 +22,12 @@ HEADER_BYTES = 512
 
 
 def shard_path(root: Path, split: str, number: int) -> Path:
+    """Returns the path of a split's shard, numbered from 0."""
     return root / f"{split}-{number:06d}.tar"
 
 
 def index_path(root: Path, split: str) -> Path:
+    """Returns the path of a split's index: (n, 2) int64, where each image begins in its shard, and its bytes."""
     return root / f"{split}-index.npy"
 
 
@@ -79,9 +82,8 @@ class TarStorage(contract.StoredSplit):
             raise contract.unusable(
                 path, f"it holds {self._index.dtype} {self._index.shape}, not int64 {wanted}"
             )
-        self._shards = [
-            shard_path(place.root, self._split, at) for at in range(-(-len(self.labels) // SHARD))
-        ]
+        n_shards = math.ceil(len(self.labels) / SHARD)
+        self._shards = [shard_path(place.root, self._split, at) for at in range(n_shards)]
 
     def _open(self) -> list[io.FileIO]:
         with contextlib.ExitStack() as opened:
@@ -89,7 +91,8 @@ class TarStorage(contract.StoredSplit):
             for path in self._shards:
                 with contract.reading(path):
                     files.append(opened.enter_context(io.FileIO(path)))
-            opened.pop_all()  # they stay open
+            # They stay open; after an error those that were opened are closed.
+            opened.pop_all()
         return files
 
     def read_encoded(self, index: int) -> bytes:
@@ -97,13 +100,11 @@ class TarStorage(contract.StoredSplit):
         try:
             data = os.pread(self._here()[index // SHARD].fileno(), size, begin)
         except OSError as error:
-            raise self._unusable(
-                f"{self.name_of(index)} cannot be read ({error.strerror})", SampleError
-            ) from error
+            what = f"{self.name_of(index)} cannot be read ({error.strerror})"
+            raise self._unusable(what, SampleError) from error
         if len(data) != size or not data:
-            raise self._unusable(
-                f"{self.name_of(index)} is empty, or its shard too short", SampleError
-            )
+            what = f"{self.name_of(index)} is empty, or its shard too short"
+            raise self._unusable(what, SampleError)
         self._place.reading(size)
         return data
 

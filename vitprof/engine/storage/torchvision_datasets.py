@@ -1,4 +1,8 @@
-"""Samples one by one from MNIST's IDX files, as torchvision's own Dataset gives them."""
+"""Samples one by one, as torchvision's own Datasets give them: from MNIST's IDX files, or from an image folder.
+
+MNIST reads the whole file into memory when the Dataset is made; what takes time for each sample is the
+conversion to a PIL image, ToTensor and Normalize, as in the article that the strategies begin with.
+"""
 
 import copy
 import os
@@ -25,7 +29,11 @@ PADDING_PX = 2
 
 
 class IdxStorage(StoredSplit):
-    """`torchvision.datasets.MNIST` with the transforms that every tutorial uses; with `augment` random ones too."""
+    """`torchvision.datasets.MNIST` with the transforms that every tutorial uses.
+
+    With `augment` they rotate, crop and (where a mirrored image keeps its class) flip at random. Raises a
+    `DataError` that names a missing or damaged file.
+    """
 
     pixels: Pixels = "normalised"
 
@@ -35,17 +43,22 @@ class IdxStorage(StoredSplit):
         super().__init__(info, place, train)
         steps = [transforms.ToTensor(), transforms.Normalize(info.mean, info.std)]
         if augment:
-            flip = [transforms.RandomHorizontalFlip()] if info.flips else []
-            crop = transforms.RandomCrop(info.image_size, padding=PADDING_PX)
-            steps = [transforms.RandomRotation(ROTATION_DEG), crop, *flip, *steps]
+            random_steps = [
+                transforms.RandomRotation(ROTATION_DEG),
+                transforms.RandomCrop(info.image_size, padding=PADDING_PX),
+            ]
+            if info.flips:
+                random_steps.append(transforms.RandomHorizontalFlip())
+            steps = [*random_steps, *steps]
         try:
             self._dataset = datasets.MNIST(
                 str(place.root), train=train, transform=transforms.Compose(steps)
             )
             if len(self._dataset.data) != len(self._dataset.targets):
                 raise ValueError("images and labels do not belong together")
-        except Exception as error:  # torchvision raises whatever its parser stumbles over
-            read_split(place.root, train)  # raises an error that names the file
+        except Exception as error:
+            # torchvision raises whatever its parser stumbles over; this raises an error that names the file.
+            read_split(place.root, train)
             raise self._unusable(f"torchvision cannot read {place.root} ({error})") from error
         self.labels = self._dataset.targets
 
@@ -65,8 +78,10 @@ class IdxStorage(StoredSplit):
 class ImageFolderStorage(StoredSplit):
     """`torchvision.datasets.ImageFolder` over the class folders in train or test, decoded by Pillow.
 
-    With `augment` the training split gets RandomResizedCrop and RandomHorizontalFlip, else Resize and CenterCrop
-    (torchvision's reference training). Raises `DataError` if the folder is not the data set's; samples a `SampleError`.
+    With `augment` the training split gets RandomResizedCrop and RandomHorizontalFlip; otherwise, and always in
+    the test split, Resize and CenterCrop (torchvision's reference training). Raises `DataError` if the folder
+    cannot be read or has another number of classes or images than the data set; samples raise a
+    `SampleError` that names the file.
     """
 
     pixels: Pixels = "normalised"
@@ -77,17 +92,17 @@ class ImageFolderStorage(StoredSplit):
         super().__init__(info, place, train)
         root = place.root / self._split
         size = info.image_size
-        crop = (
-            [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip()]
-            if augment and train
-            else [transforms.Resize(size * 256 // 224), transforms.CenterCrop(size)]
-        )
+        if augment and train:
+            crop = [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip()]
+        else:
+            crop = [transforms.Resize(size * 256 // 224), transforms.CenterCrop(size)]
         to_input = transforms.Compose(
             [*crop, transforms.ToTensor(), transforms.Normalize(info.mean, info.std)]
         )
-        # A small set has classes without a sample; its labels must still be those of the full set.
+        # Raises what says what is wrong with the folders.
+        PhotosSource(info, place.root, train)
         loader = _Loader(place)
-        PhotosSource(info, place.root, train)  # raises what says what is wrong with the folders
+        # A small set has classes without a sample; its labels must still be those of the full set.
         self._dataset = datasets.ImageFolder(
             str(root), transform=to_input, loader=loader, allow_empty=True
         )
@@ -144,14 +159,17 @@ class _Loader:
         except UnidentifiedImageError as error:
             raise unreadable(path, "it is empty, or not an image") from error
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            reason = getattr(error, "strerror", None) or next(
-                iter(str(error).splitlines()), type(error).__name__
-            )
+            lines = str(error).splitlines() or [type(error).__name__]
+            reason = getattr(error, "strerror", None) or lines[0]
             raise unreadable(path, reason) from error
 
 
 class TimedCompose:
-    """A `Compose` as torchvision's that notes the seconds. Wrapping it would cost more than the clock."""
+    """A `Compose` as torchvision's that also notes the seconds. Can be pickled if the transforms can.
+
+    It replaces torchvision's instead of wrapping it: one more call for each sample would cost more than the
+    clock.
+    """
 
     def __init__(self, compose: Any, stopwatch: Stopwatch) -> None:
         self.transforms: list[Callable[[Any], Any]] = compose.transforms
