@@ -1,4 +1,5 @@
-"""Charts of where time went, as bars: the device's by cause, a batch's loading by stage, a sample's by transform.
+"""Charts of where time went, as bars: the device's by cause, a batch's loading by stage, a sample's
+by transform.
 
 The waterfall shows what each stage of loading adds to a step (headroom).
 """
@@ -22,7 +23,8 @@ NARROW_FRAC = 0.05
 
 
 def device_time(gaps: Gaps, intervals: Mapping[str, Interval] | None = None) -> go.Figure:
-    """Returns where the device's time went, as one bar of 100%: compute, and the causes of its idle time.
+    """Returns where the device's time went, as one bar of 100%: compute, and the causes of its idle
+    time.
 
     If launch bubbles are known and there are any, compute is divided into kernels and bubbles.
     `intervals` (`analysis.timing.gaps.idle_interval`) adds 95% intervals to the hover texts.
@@ -52,7 +54,9 @@ def device_time(gaps: Gaps, intervals: Mapping[str, Interval] | None = None) -> 
 
 
 def loading_bar(loading: Loading) -> go.Figure:
-    """Returns where the time of loading a batch goes, in milliseconds, as one bar of the stages that are known."""
+    """Returns where the time of loading a batch goes, in milliseconds, as one bar of the stages
+    that are known.
+    """
     pieces = []
     for stage in loading.stages:
         # NaN where a stage is not known
@@ -68,7 +72,9 @@ def loading_bar(loading: Loading) -> go.Figure:
 def _one_bar(
     name: str, pieces: Sequence[tuple[str, str, float, str, str]], x_title: str
 ) -> go.Figure:
-    """Returns one stacked bar of (name, colour, length, share in words, hover text), without those of about 0."""
+    """Returns one stacked bar of (name, colour, length, share in words, hover text), without those
+    of about 0.
+    """
     nothing = formats.percent(0)
     pieces = [
         (words, colour, length, share, text)
@@ -111,7 +117,8 @@ def _spread(interval: Interval | None, scale: float, unit: str) -> str:
 
 
 NAME_SHOWN = 22
-"""Characters of a name beside its bar, so that bars have room on a narrow screen; the hover text has the whole name."""
+"""Characters of a name beside its bar, so that bars have room on a narrow screen; the hover text
+has the whole name."""
 ROW_PX = 28
 """Height of a bar."""
 AROUND_PX = 76
@@ -119,7 +126,9 @@ AROUND_PX = 76
 
 
 def transform_bars(transforms: Sequence[TransformTime]) -> go.Figure:
-    """Returns one bar for each transform, in the order of the Compose, labelled with its share of their time."""
+    """Returns one bar for each transform, in the order of the Compose, labelled with its share of
+    their time.
+    """
     names = [style.plain(t.name) for t in transforms]
     hovers = [
         f"{name}<br>{formats.seconds(t.s_per_sample)} a sample, {formats.percent(t.frac)}, n = {t.calls:,}"
@@ -160,8 +169,9 @@ JOBS = {"C": "the job (C)", "D": "the job, cold (D)"}
 def waterfall(headroom: Headroom, batch_size: int) -> go.Figure:
     """Returns bars in milliseconds a step: anchor A, what each stage adds, and the slowest anchor.
 
-    Stages are transfer, preparation and storage. Error bars are 95% intervals. A stage that cannot be
-    told from nothing is grey and says so. Without an anchor that was measured, the chart is empty.
+    Stages are transfer, preparation and storage. Error bars are 95% intervals. A stage that cannot
+    be told from nothing is grey and says so. Without an anchor that was measured, the chart is
+    empty.
     """
     known = [a for a in headroom.anchors if a.n_runs]
     title = "time of a step (ms)"
@@ -225,7 +235,8 @@ def _waterfall_bars(headroom: Headroom, known: Sequence[Anchor]) -> list[_Bar]:
     for stage, before in zip(headroom.parts, known, strict=False):
         colour = style.NEUTRAL
         if stage.distinguishable:
-            # A part of two stages, where the anchor between them is missing, has the last one's colour.
+            # A part of two stages, where the anchor between them is missing, has the last one's
+            # colour.
             colour = STAGE_COLOURS.get(stage.name.rpartition(" and ")[2], style.NEUTRAL)
         bars.append(_Bar(stage.name, before.s_per_sample, stage, colour))
     if len(known) > 1:

@@ -24,7 +24,9 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 def run_line(place: int, **more: Any) -> dict[str, Any]:
-    """Returns the line style of the run at this place: eight colours, then the same again with other dashes."""
+    """Returns the line style of the run at this place: eight colours, then the same again with
+    other dashes.
+    """
     turn, colour = divmod(place, len(style.RUN_COLOURS))
     return {
         "color": style.RUN_COLOURS[colour],
@@ -72,7 +74,9 @@ def shares(
     x_title: str = "mean time of a step (ms)",
     unit: str = " ms",
 ) -> go.Figure:
-    """Returns stacked horizontal bars, one for each run; a part is (name, colour, length for each run in `unit`)."""
+    """Returns stacked horizontal bars, one for each run; a part is (name, colour, length for each
+    run in `unit`).
+    """
     bars = [
         go.Bar(
             y=[on_axis(n) for n in names],
@@ -102,11 +106,12 @@ def idle_strips(
     since: str = "training began",
     origin_s: float = 0.0,
 ) -> go.Figure:
-    """Returns the idle share over time as one row of colours for each run: green is busy, red is idle.
+    """Returns the idle share over time as one row of colours for each run: green is busy, red is
+    idle.
 
-    `idle` is (runs, m) (`analysis.timing.utilisation.idle_bins`); blank (NaN) is evaluation, or after the
-    run's end. `edges_s` is (m + 1,) and `origin_s`, where the x axis begins, is on the same clock. The
-    cost does not depend on the length of the run.
+    `idle` is (runs, m) (`analysis.timing.utilisation.idle_bins`); blank (NaN) is evaluation, or
+    after the run's end. `edges_s` is (m + 1,) and `origin_s`, where the x axis begins, is on the
+    same clock. The cost does not depend on the length of the run.
     """
     heat = go.Heatmap(
         x=((edges_s[:-1] + edges_s[1:]) / 2 - origin_s).astype(np.float32),
@@ -136,7 +141,9 @@ MARKS = (("half of the steps", 0.5, "circle"), ("95% of the steps", 0.95, "diamo
 
 
 def ecdf(runs: Sequence[tuple[str, Distribution]]) -> go.Figure:
-    """Returns a step curve for each run, of values in seconds, with its median and 95th percentile marked."""
+    """Returns a step curve for each run, of values in seconds, with its median and 95th percentile
+    marked.
+    """
     figure = go.Figure()
     for place, (name, waits) in enumerate(runs):
         if not waits.n:

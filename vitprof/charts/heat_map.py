@@ -13,11 +13,12 @@ Value = Literal["epoch_s", "speed_up"]
 
 
 def article_heat(table: leaderboard.ArticleTable, value: Value = "epoch_s") -> go.Figure:
-    """Returns seconds for an epoch, or the speed-up over the baseline, by setting (rows) and batch size (columns).
+    """Returns seconds for an epoch, or the speed-up over the baseline, by setting (rows) and batch
+    size (columns).
 
-    Bright is fast, on a logarithmic scale. A cell without a figure is empty and says why. The scale is
-    Cividis, made for people with and without colour vision deficiency (Nunez, Anderton and Renslow, PLoS
-    ONE 2018).
+    Bright is fast, on a logarithmic scale. A cell without a figure is empty and says why. The scale
+    is Cividis, made for people with and without colour vision deficiency (Nunez, Anderton and
+    Renslow, PLoS ONE 2018).
     """
     x = [f"{batch:,}" for batch in table.batch_sizes]
     y = [style.plain(line.name) for line in table.lines]

@@ -1,7 +1,7 @@
 """Charts of a running job: the points of a span of it, group by group, and their layout.
 
-Groups make it possible that a refresh sends new ones only. A run that has ended is drawn by the same
-functions.
+Groups make it possible that a refresh sends new ones only. A run that has ended is drawn by the
+same functions.
 """
 
 import math
@@ -28,7 +28,8 @@ class Points:
 
 
 Builder = Callable[[Series, float, int, int, int], list[Points]]
-"""(series, origin on the monotonic clock, start index, stop index, group size) -> points for each trace."""
+"""(series, origin on the monotonic clock, start index, stop index, group size) -> points for each
+trace."""
 
 
 # Kinds of the device's time: from the bottom of a column up, and as they come in a step.
@@ -59,11 +60,12 @@ LEAST_SHARE = 1e-3
 
 
 def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
-    """Returns the points of the gap chart, by trace: the loop's waits, the device's time by kind, the idle share.
+    """Returns the points of the gap chart, by trace: the loop's waits, the device's time by kind,
+    the idle share.
 
-    Single steps (`k` is 1) have their kinds one after another. A column of `k` steps has them as shares of
-    its height; what is drawn later covers what was drawn before. Of the loop's waits for data there are
-    all, and the exposed ones.
+    Single steps (`k` is 1) have their kinds one after another. A column of `k` steps has them as
+    shares of its height; what is drawn later covers what was drawn before. Of the loop's waits for
+    data there are all, and the exposed ones.
     """
     s = slices(series, origin, start, stop, k)
     begin = s.start_s + s.other_s
@@ -76,7 +78,9 @@ def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> 
     labels = [f"step {a:,}" if n == 1 else f"steps {a:,} to {a + n - 1:,}" for a, n in numbers]
 
     def boxes(left: Floats, right: Floats, height: Floats, words: str, took: Floats) -> Points:
-        """Returns two points for each box that can be seen: where it begins, with its height, and where it ends."""
+        """Returns two points for each box that can be seen: where it begins, with its height, and
+        where it ends.
+        """
         drawn = np.flatnonzero((height > 0) & (took > LEAST_SHARE * span))
         x = np.stack([left[drawn], right[drawn]], axis=1).ravel()
         y = np.stack([height[drawn], np.zeros(len(drawn))], axis=1).ravel()
@@ -123,10 +127,11 @@ def gap_points(series: Series, origin: float, start: int, stop: int, k: int) -> 
 
 
 def column_points(*columns: tuple[str, float], over_time: bool, by: str = "") -> Builder:
-    """Returns a builder that draws these columns, each multiplied by its scale, over time or over positions.
+    """Returns a builder that draws these columns, each multiplied by its scale, over time or over
+    positions.
 
-    Of each group it draws the lowest and the highest value: of the column itself, or where `by` is lowest
-    and highest.
+    Of each group it draws the lowest and the highest value: of the column itself, or where `by` is
+    lowest and highest.
     """
 
     def build(series: Series, origin: float, start: int, stop: int, k: int) -> list[Points]:
@@ -141,7 +146,9 @@ def column_points(*columns: tuple[str, float], over_time: bool, by: str = "") ->
 
 
 MAX_GROUPS = 650
-"""Groups in a live chart, at most two points each; the gap chart has fewer. No trace exceeds 2,000 points."""
+"""Groups in a live chart, at most two points each; the gap chart has fewer.
+
+No trace exceeds 2,000 points."""
 
 
 @dataclass(frozen=True)
@@ -164,8 +171,8 @@ class LiveChart:
     overview_groups: int = MAX_GROUPS
     """Groups at most for a whole run: enough for half a page's width.
 
-    When the groups of a chart double, all of it is sent. As each chart has its own number, no two do so in
-    the same refresh, which stays under 20 kB."""
+    When the groups of a chart double, all of it is sent. As each chart has its own number, no two
+    do so in the same refresh, which stays under 20 kB."""
     max_groups: int = MAX_GROUPS
     """Groups at most for the part that the user zoomed in on."""
 
@@ -348,10 +355,11 @@ CPU = LiveChart(
 def gap_notes(
     steps: Series, origin: float, view: tuple[float, float] | None, idle_frac: float
 ) -> list[dict[str, Any]]:
-    """Returns annotations of the gap chart: the device's idle share, and how long the longest gaps are.
+    """Returns annotations of the gap chart: the device's idle share, and how long the longest gaps
+    are.
 
-    The share is at the end of the device's lane. Gaps are those in `view` (None: of the run). They have no
-    label if all are about as long, or if there are too many steps in sight.
+    The share is at the end of the device's lane. Gaps are those in `view` (None: of the run). They
+    have no label if all are about as long, or if there are too many steps in sight.
     """
     notes = []
     if np.isfinite(idle_frac):
@@ -378,7 +386,8 @@ def gap_notes(
     apart_s = LABEL_FRAC * (end_s[stop - 1] - end_s[first])
     labelled: list[float] = []
     for at in np.argsort(-gap_s)[:MOST_LOOKED_AT]:
-        # The longest come first: no later one is long enough either. (NaN, where no gap is above 0.)
+        # The longest come first: no later one is long enough either. (NaN, where no gap is above
+        # 0.)
         if not gap_s[at] > least_s or len(labelled) == MOST_LABELS:
             break
         x = float(end_s[first + at] - origin - gap_s[at] / 2)
@@ -399,11 +408,12 @@ def live_figure(
     notes: Sequence[dict[str, Any]] = (),
     mark: float = math.nan,
 ) -> dict[str, Any]:
-    """Returns the whole figure of a live chart, with `points` for each trace; the arrays stay arrays.
+    """Returns the whole figure of a live chart, with `points` for each trace; the arrays stay
+    arrays.
 
-    `each`: steps in a column of the gap chart; `notes`: annotations; `mark`: where on the x axis a line is
-    drawn. What there is no figure for is in no legend: half a page is too narrow for names of nothing. Nor
-    has it an axis of its own, as the memory of a simulated device.
+    `each`: steps in a column of the gap chart; `notes`: annotations; `mark`: where on the x axis a
+    line is drawn. What there is no figure for is in no legend: half a page is too narrow for names
+    of nothing. Nor has it an axis of its own, as the memory of a simulated device.
     """
     data = []
     drawn = set[str]()

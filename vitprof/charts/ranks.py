@@ -1,4 +1,6 @@
-"""What each rank of a distributed job does: waits or steps as a heat map, and lanes of a few steps over time."""
+"""What each rank of a distributed job does: waits or steps as a heat map, and lanes of a few steps
+over time.
+"""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +13,8 @@ from vitprof.analysis.arrays import Floats, Series
 from vitprof.charts import style
 
 MOST_BINS = 240
-"""Steps, or means of neighbouring ones, that are drawn: more would be narrower than a pixel on a phone."""
+"""Steps, or means of neighbouring ones, that are drawn: more would be narrower than a pixel on a
+phone."""
 ROW_PX = 34
 """Height of a rank's row."""
 AROUND_PX = 110
@@ -35,8 +38,8 @@ LANES = (
 def rank_map(steps: Mapping[int, Series], column: str = "exposed_wait_s") -> go.Figure:
     """Returns a heat map of one of `MAPS` (ms) by rank (rows) and step.
 
-    With more steps than `MOST_BINS`, it has the means of neighbouring ones. The colours are Cividis, for
-    colour vision deficiency, too.
+    With more steps than `MOST_BINS`, it has the means of neighbouring ones. The colours are
+    Cividis, for colour vision deficiency, too.
     """
     words = MAPS[column]
     ranks = sorted(steps)
@@ -131,7 +134,9 @@ def rank_lanes(steps: Mapping[int, Series], first: int) -> go.Figure:
 
 
 def _binned(numbers: Floats, values: Floats, edges: Floats) -> Floats:
-    """Returns the mean of the values whose numbers are between each pair of edges; NaN where there are none."""
+    """Returns the mean of the values whose numbers are between each pair of edges; NaN where there
+    are none.
+    """
     known = np.isfinite(values)
     total, _ = np.histogram(numbers[known], edges, weights=values[known])
     n, _ = np.histogram(numbers[known], edges)

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# Okabe and Ito's palette (2008), which can be told apart with every kind of colour vision. Further colours were chosen
-# to stay apart from the rest of their chart in CIELAB as people with protanopia, deuteranopia and tritanopia see them
-# (Machado et al. 2009); tests/charts measures that.
+# Okabe and Ito's palette (2008), which can be told apart with every kind of colour vision. Further
+# colours were chosen to stay apart from the rest of their chart in CIELAB as people with
+# protanopia, deuteranopia and tritanopia see them (Machado et al. 2009); tests/charts measures
+# that.
 DATA_WAIT = "#E69F00"
 HIDDEN_WAIT = "rgba(230, 159, 0, 0.4)"
 """Data wait that cost no device time."""
@@ -42,7 +43,8 @@ DEVICE_TIME: dict[str, tuple[str, str]] = {
     "other": ("other", NEUTRAL),
     "launch_idle": ("launch bubbles", LAUNCH_IDLE),
 }
-"""Kinds of time (`timeline.KINDS`: compute, the causes of gaps, launch bubbles) -> their name and colour."""
+"""Kinds of time (`timeline.KINDS`: compute, the causes of gaps, launch bubbles) -> their name and
+colour."""
 
 LOADING_COLOURS: dict[str, str] = {
     "read": "#662506",
@@ -52,7 +54,8 @@ LOADING_COLOURS: dict[str, str] = {
     "rest": NEUTRAL,
     "hand_over": "#B7A8E8",
 }
-"""Stages of loading and the rest (`timing.loading.STAGE_WORDS`) -> colour: shades of the data wait that they cause."""
+"""Stages of loading and the rest (`timing.loading.STAGE_WORDS`) -> colour: shades of the data wait
+that they cause."""
 
 LEGEND = {"orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom"}
 MARGIN = {"l": 64, "r": 16, "t": 34, "b": 44}
@@ -130,13 +133,16 @@ def whiskers(
 
 
 def hover_texts(text: Any) -> dict[str, Any]:
-    """Returns the part of a trace that shows `text` under the pointer: one for all points, or one for each."""
+    """Returns the part of a trace that shows `text` under the pointer: one for all points, or one
+    for each.
+    """
     return {"hovertext": text, "hovertemplate": "%{hovertext}<extra></extra>"}
 
 
 PLOTLY_JS = Path(__file__).with_name("plotly-cartesian.min.js")
-"""plotly.js-cartesian-dist-min 4.1.1 from npm, unchanged (MIT licence): charts with axes, the only kind here.
+"""plotly.js-cartesian-dist-min 4.1.1 from npm, unchanged (MIT licence): charts with axes, the only
+kind here.
 
-The plotly package's own bundle also has maps and 3D: 4.8 MB against 1.5, and 2.3 s of a core against 0.9
-for each page that loads it (medians of 6, in turns, with a first chart of three points; a busy
-machine)."""
+The plotly package's own bundle also has maps and 3D: 4.8 MB against 1.5, and 2.3 s of a core
+against 0.9 for each page that loads it (medians of 6, in turns, with a first chart of three points;
+a busy machine)."""

@@ -1,4 +1,6 @@
-"""Lanes of the loop, the copy and the device: what each did step by step, and the chain of one batch."""
+"""Lanes of the loop, the copy and the device: what each did step by step, and the chain of one
+batch.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -46,12 +48,14 @@ class Piece:
 
 
 def timeline_chart(line: Timeline, *, origin_s: float, mark: int | None = None) -> go.Figure:
-    """Returns lanes of the loop, the copy and the device, in which a gap has the colour of its cause.
+    """Returns lanes of the loop, the copy and the device, in which a gap has the colour of its
+    cause.
 
-    Launch bubbles have a lane of their own, if there are any. There is one trace for each kind of span, so
-    the cost does not depend on their number. It shows whole steps from the first one on, at most
-    `MAX_SHAPES` spans; `customdata` is the step's number. `origin_s` is where the x axis begins, on the
-    monotonic clock. The step with the number `mark` has a frame around its part of the device's time.
+    Launch bubbles have a lane of their own, if there are any. There is one trace for each kind of
+    span, so the cost does not depend on their number. It shows whole steps from the first one on,
+    at most `MAX_SHAPES` spans; `customdata` is the step's number. `origin_s` is where the x axis
+    begins, on the monotonic clock. The step with the number `mark` has a frame around its part of
+    the device's time.
     """
     steps, counts = np.unique(line.step, return_counts=True)
     fitting = int((np.cumsum(counts) <= MAX_SHAPES).sum())
@@ -76,14 +80,17 @@ def timeline_chart(line: Timeline, *, origin_s: float, mark: int | None = None) 
 
 
 INVISIBLE_FRAC = 0.003
-"""Share of the chart's width below which a piece is under two pixels wide and would only lengthen the legend."""
+"""Share of the chart's width below which a piece is under two pixels wide and would only lengthen
+the legend."""
 
 
 def batch_chain(step: OneStep, line: Timeline) -> go.Figure:
-    """Returns lanes of the loader, the loop, the copy and the device, in ms since the loop asked for the batch.
+    """Returns lanes of the loader, the loop, the copy and the device, in ms since the loop asked
+    for the batch.
 
-    `line` has the spans of this step (`analysis.timing.timeline`). A loader goes through its stages for
-    each sample; the stages drawn one after the other are their sums, which take as long as the batch took.
+    `line` has the spans of this step (`analysis.timing.timeline`). A loader goes through its stages
+    for each sample; the stages drawn one after the other are their sums, which take as long as the
+    batch took.
     """
     pieces = [*_made(step), *_spans(line)]
     if not pieces:
@@ -123,7 +130,9 @@ def _lanes(pieces: Sequence[Piece], origin_s: float, scale: float, x_title: str)
 
 
 def _made(step: OneStep) -> Iterator[Piece]:
-    """Yields the making of the batch, divided in proportion to its stages; then its hand-over to the loop."""
+    """Yields the making of the batch, divided in proportion to its stages; then its hand-over to
+    the loop.
+    """
 
     def piece(stage: str, start_s: float, length_s: float, took_s: float) -> Piece:
         words = STAGE_WORDS[stage]
@@ -135,7 +144,8 @@ def _made(step: OneStep) -> Iterator[Piece]:
         stages = {name: s for name, s in step.stages_s.items() if name != "hand_over" and s > 0}
         worked = math.fsum(stages.values())
         stages["rest"] = max(step.made_s - worked, 0.0)
-        # Threads that make a batch together work longer than it takes: their stages are scaled down.
+        # Threads that make a batch together work longer than it takes: their stages are scaled
+        # down.
         whole = max(worked, step.made_s)
         start = step.made_start_s
         for name, seconds in stages.items():

@@ -1,4 +1,7 @@
-"""Charts of a tournament and of a search for one strategy's best setting. Each has its content in words."""
+"""Charts of a tournament and of a search for one strategy's best setting.
+
+Each has its content in words.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,7 +30,8 @@ FRONT_COLOUR = GPU_UTIL
 REST_COLOUR = REFERENCE
 """Colour of all others."""
 BASELINE = "#808080"
-"""Colour of the baseline: its contrast with white paper and with the dark theme's is the same, 4 to 1."""
+"""Colour of the baseline: its contrast with white paper and with the dark theme's is the same, 4 to
+1."""
 LEGEND_BELOW: dict[str, Any] = {
     "legend": {
         "orientation": "h",
@@ -39,7 +43,8 @@ LEGEND_BELOW: dict[str, Any] = {
     },
     "showlegend": True,
 }
-"""The layout of a legend under the chart: it may take several lines on a narrow page, and the title is above."""
+"""The layout of a legend under the chart: it may take several lines on a narrow page, and the title
+is above."""
 BYTES = {"MiB": 2.0**20, "GiB": 2.0**30}
 TIMES = {"s": 1.0, "min": 60.0, "h": 3600.0}
 """Units of an axis, each from one of it on."""
@@ -66,7 +71,9 @@ def finish(figure: go.Figure, title: str, alt: str, **layout: Any) -> go.Figure:
 
 
 def spread_words(low: float, high: float, words: Any) -> str:
-    """Returns an interval in parentheses, with both ends as `words` formats them; "" if it is not known."""
+    """Returns an interval in parentheses, with both ends as `words` formats them; "" if it is not
+    known.
+    """
     if not math.isfinite(low) or not math.isfinite(high):
         return ""
     return f" ({words(low)} to {words(high)})"
@@ -130,11 +137,12 @@ BARS = {
 
 
 def throughput_bars(board: leaderboard.Leaderboard) -> go.Figure:
-    """Returns samples/s of the ranked settings as bars with intervals, the fastest on top, and the baseline as a line.
+    """Returns samples/s of the ranked settings as bars with intervals, the fastest on top, and the
+    baseline as a line.
 
-    Settings as fast as the fastest are hatched, those that can be are dotted, those with another page
-    cache are crossed: neither cold nor warm files are compared with the other's fastest. Each bar has its
-    speed-up beside it.
+    Settings as fast as the fastest are hatched, those that can be are dotted, those with another
+    page cache are crossed: neither cold nor warm files are compared with the other's fastest. Each
+    bar has its speed-up beside it.
     """
     ranked = [row for row in board.rows if row.rank is not None]
     names = [_name(row) for row in ranked]
@@ -200,7 +208,8 @@ def throughput_bars(board: leaderboard.Leaderboard) -> go.Figure:
         xaxis=axis("throughput (samples/s)", range=shown)
         | {"tickformat": "~s", "tickangle": 0, "nticks": 6},
         yaxis=names_axis,
-        # Texts beside bars have a column of their own: on a narrow screen they would be cut at the bar's end.
+        # Texts beside bars have a column of their own: on a narrow screen they would be cut at the
+        # bar's end.
         yaxis2=names_axis
         | {"overlaying": "y", "side": "right", "showgrid": False, "tickvals": names}
         | {"ticktext": [_bar_text(row, board) for row in ranked]},
@@ -229,7 +238,9 @@ ALL_NAMED = 6
 
 
 def pareto_chart(board: leaderboard.Leaderboard, against: recommend.Cost) -> go.Figure:
-    """Returns throughput against a cost of the settings; the front is a staircase that no setting is above."""
+    """Returns throughput against a cost of the settings; the front is a staircase that no setting
+    is above.
+    """
     cost = {row.key: recommend.cost_of(row, against) for row in board.rows}
     known = [row for row in board.rows if row.rank is not None and math.isfinite(cost[row.key])]
     front = set(recommend.pareto(board, against))
@@ -254,7 +265,8 @@ def pareto_chart(board: leaderboard.Leaderboard, against: recommend.Cost) -> go.
         # Names of more would cover each other.
         if rows is on or len(known) <= ALL_NAMED:
             labels = [f"{plain(r.entry.strategy)}, batch {r.entry.batch_size:,}" for r in rows]
-        # Above and below in turn, because neighbours on the front are close together; towards the middle.
+        # Above and below in turn, because neighbours on the front are close together; towards the
+        # middle.
         places = []
         for i, row in enumerate(rows):
             side = "right" if cost[row.key] <= most / 2 else "left"
@@ -302,8 +314,8 @@ PARTS = 20
 def break_even_chart(board: leaderboard.Leaderboard) -> go.Figure:
     """Returns total time, preparation included, by number of epochs.
 
-    A mark shows where a setting passes the baseline. It has the baseline and the fastest settings whose
-    preparation time is known, at most `MOST_LINES`.
+    A mark shows where a setting passes the baseline. It has the baseline and the fastest settings
+    whose preparation time is known, at most `MOST_LINES`.
     """
     base = board.row(board.baseline)
     figure = go.Figure()
@@ -371,7 +383,8 @@ def break_even_chart(board: leaderboard.Leaderboard) -> go.Figure:
 
 
 def optimization_history(trials: Sequence[tuning.Tried], names: Sequence[str]) -> go.Figure:
-    """Returns the throughput of each trial in the order in which they ran, and the best of the search so far.
+    """Returns the throughput of each trial in the order in which they ran, and the best of the
+    search so far.
 
     `names` are the settings in words. A failed trial has a number but no mark.
     """
@@ -424,7 +437,9 @@ def optimization_history(trials: Sequence[tuning.Tried], names: Sequence[str]) -
 
 
 def importance_bars(importances: tuning.Importances) -> go.Figure:
-    """Returns each parameter's share of the differences that the parameters explain, the largest on top."""
+    """Returns each parameter's share of the differences that the parameters explain, the largest on
+    top.
+    """
     shares = importances.shares
     texts = [f"{share:.0%}" for share in shares.values()]
     words = [f"{name} {text}" for name, text in zip(shares, texts, strict=True)]

@@ -1,9 +1,10 @@
-"""The demonstration: recorded runs in a home of their own, so that every page has something to show.
+"""The demonstration: recorded runs in a home of their own, so that every page has something to
+show.
 
 `benchmarks/demonstration.py` recorded them with real runs. `runs.vitprof` is a bundle;
-`experiments.json` has the tournament and the predictions that the runs belong to, and what the first
-page draws of them. All is imported into a new store in the demonstration's home, a folder in the
-user's home. The user's own store is not touched; jobs started in the demonstration stay in it.
+`experiments.json` has the tournament and the predictions that the runs belong to, and what the
+first page draws of them. All is imported into a new store in the demonstration's home, a folder in
+the user's home. The user's own store is not touched; jobs started in the demonstration stay in it.
 """
 
 import contextlib
@@ -56,7 +57,8 @@ def is_demonstration() -> bool:
 
 
 def make_home() -> tuple[Path, bool]:
-    """Creates the demonstration's home in the user's home, unless it exists with the same recording.
+    """Creates the demonstration's home in the user's home, unless it exists with the same
+    recording.
 
     Returns its path, and whether it replaced the demonstration of another version and all runs made
     in it. Raises `VitprofError` if it cannot be written, or if a folder of its name holds something
@@ -82,7 +84,8 @@ def _made_home(place: Path) -> tuple[Path, bool]:
         return place, False
     if before and not found:
         raise VitprofError(f"{place} is not a demonstration of vitprof's; move it away")
-    # Written under a temporary name first: if the disk is full, nothing is left that looks like a store.
+    # Written under a temporary name first: if the disk is full, nothing is left that looks like a
+    # store.
     made = Path(tempfile.mkdtemp(prefix=f".{FOLDER}-", dir=place.parent))
     try:
         _import_runs(made / STORE_FILE)

@@ -1,4 +1,7 @@
-"""A training script as many are: a Dataset that prepares one image after another. Nothing in it knows vitprof."""
+"""A training script as many are: a Dataset that prepares one image after another.
+
+Nothing in it knows vitprof.
+"""
 
 import torch
 from torch import nn

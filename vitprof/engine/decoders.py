@@ -1,8 +1,10 @@
-"""Decoders: from the bytes of a JPEG or PNG file to uint8 pixels of one size, by the names of `parts.DECODERS`.
+"""Decoders: from the bytes of a JPEG or PNG file to uint8 pixels of one size, by the names of
+`parts.DECODERS`.
 
-All do the same: decode, take the crop, resize it, mirror it, and write it into the caller's array. All
-spend their time outside the GIL. None rotates an image by its EXIF orientation. Each library resizes in its
-own way, so pixels differ slightly between them; tests/engine/test_decoders.py states by how much.
+All do the same: decode, take the crop, resize it, mirror it, and write it into the caller's array.
+All spend their time outside the GIL. None rotates an image by its EXIF orientation. Each library
+resizes in its own way, so pixels differ slightly between them; tests/engine/test_decoders.py states
+by how much.
 """
 
 import io
@@ -30,8 +32,8 @@ cv2 = opencv()
 AREA_FROM = 2.0
 """OpenCV resizes with INTER_AREA from this shrinking factor on, with INTER_LINEAR below.
 
-Linear reads 2 x 2 pixels for each one it makes, so it skips none up to a factor of 2; there area takes
-0.43 ms instead of 0.06 ms (328 to 224 pixels)."""
+Linear reads 2 x 2 pixels for each one it makes, so it skips none up to a factor of 2; there area
+takes 0.43 ms instead of 0.06 ms (328 to 224 pixels)."""
 
 
 PNG = b"\x89PNG"
@@ -44,14 +46,17 @@ class Decoder(Protocol):
     """A function that decodes one image. Safe to call from several threads; can be pickled."""
 
     def __call__(self, encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
-        """Writes the crop of the image into `out`: (size, size, 1 or 3) uint8, contiguous, grey or RGB.
+        """Writes the crop of the image into `out`: (size, size, 1 or 3) uint8, contiguous, grey or
+        RGB.
 
         Raises `ValueError` with a short reason for bytes that are not a complete image.
         """
 
 
 class _Buffer(threading.local):
-    """The array that simplejpeg decodes into, one for each thread: a new one would cause page faults for each image."""
+    """The array that simplejpeg decodes into, one for each thread: a new one would cause page
+    faults for each image.
+    """
 
     def __init__(self) -> None:
         self.array = np.empty(0, np.uint8)
@@ -78,9 +83,9 @@ def decode_simplejpeg(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
     if colours not in ("Gray", "YCbCr", "RGB"):
         return decode_pil(encoded, crop, out)
     box = crop(height, width)
-    # libjpeg can decode to 1/2, 1/4 or 1/8 of the size faster than to full size. This goes only so far that
-    # the crop still has a pixel for each of the sample's; sizes in between are slower than full size
-    # (simplejpeg's documentation).
+    # libjpeg can decode to 1/2, 1/4 or 1/8 of the size faster than to full size. This goes only so
+    # far that the crop still has a pixel for each of the sample's; sizes in between are slower than
+    # full size (simplejpeg's documentation).
     factor = max(n for n in (1, 2, 4, 8) if n == 1 or min(box.height, box.width) >= n * size)
     least_height = 0
     least_width = 0
@@ -102,7 +107,9 @@ def decode_simplejpeg(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
 
 
 def jpeg_header(encoded: bytes) -> tuple[int, int, str]:
-    """Returns (height, width, colours) of a JPEG. Raises `ValueError` with a short reason if it cannot be read."""
+    """Returns (height, width, colours) of a JPEG. Raises `ValueError` with a short reason if it
+    cannot be read.
+    """
     try:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(encoded)
     except ValueError:
@@ -111,10 +118,11 @@ def jpeg_header(encoded: bytes) -> tuple[int, int, str]:
 
 
 def _fit_scaled(image: Pixels, box: Crop, factor: int, out: Pixels) -> None:
-    """Does what `_fit` does for an image that is `factor` times smaller than the one `box` was chosen in.
+    """Does what `_fit` does for an image that is `factor` times smaller than the one `box` was
+    chosen in.
 
-    There the box's edges are between pixels: rounding them would shift the sample by half a pixel (largest
-    difference from Pillow, on edges: 150 of 255 instead of 20).
+    There the box's edges are between pixels: rounding them would shift the sample by half a pixel
+    (largest difference from Pillow, on edges: 150 of 255 instead of 20).
     """
     size = out.shape[0]
     step_x = box.width / (factor * size)
@@ -162,8 +170,9 @@ def check_end(encoded: bytes) -> None:
         # The last chunk, which is empty, with its checksum.
         complete = encoded.rfind(b"IEND\xaeB`\x82") > 0
     else:
-        # The end-of-image marker must come after the last start of scan: a thumbnail in the header has both,
-        # too. Neither can occur inside compressed data, where 0xff is followed by 0 (ITU-T T.81, F.1.2.3).
+        # The end-of-image marker must come after the last start of scan: a thumbnail in the header
+        # has both, too. Neither can occur inside compressed data, where 0xff is followed by 0
+        # (ITU-T T.81, F.1.2.3).
         end = b"\xff\xd9"
         start_of_scan = b"\xff\xda"
         complete = encoded.endswith(end) or encoded.rfind(end) > encoded.rfind(start_of_scan) >= 0
@@ -186,7 +195,9 @@ def _fit(image: NDArray[np.uint8], box: Crop, out: Pixels) -> None:
 
 
 def decode_torchvision(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
-    """Decodes with torchvision.io's decode_image, and resizes uint8 tensors with antialiasing. See `Decoder`.
+    """Decodes with torchvision.io's decode_image, and resizes uint8 tensors with antialiasing.
+
+    See `Decoder`.
 
     Deprecated since torchvision 0.29; kept so that runs that chose it can be run again.
     """
@@ -218,7 +229,10 @@ def decode_torchcodec(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
 
 
 def decode_pil(encoded: bytes, crop: ChooseCrop, out: Pixels) -> None:
-    """Decodes with Pillow and its antialiased bilinear resize, as torchvision's transforms do. See `Decoder`."""
+    """Decodes with Pillow and its antialiased bilinear resize, as torchvision's transforms do.
+
+    See `Decoder`.
+    """
     check_end(encoded)
     try:
         with Image.open(io.BytesIO(encoded)) as file:
@@ -255,8 +269,8 @@ DECODERS: dict[str, Decoder] = {
 def open_decoder(name: str) -> Decoder:
     """Returns the decoder called `name`, one of `vitprof.config.parts.DECODERS`.
 
-    Raises `ConfigError` for torchvision's decoder if the installed torchvision no longer has it, and for
-    TorchCodec's if that cannot be used.
+    Raises `ConfigError` for torchvision's decoder if the installed torchvision no longer has it,
+    and for TorchCodec's if that cannot be used.
     """
     if name == "torchcodec":
         torchcodec_images.ensure_usable()

@@ -1,4 +1,6 @@
-"""Models that are not vitprof's: torchvision's and timm's by name, and what a function of the user's returns."""
+"""Models that are not vitprof's: torchvision's and timm's by name, and what a function of the
+user's returns.
+"""
 
 import difflib
 import inspect
@@ -101,7 +103,9 @@ def _of_function(name: str, channels: int, classes: int) -> nn.Module:
 
 
 def _check(name: str, model: nn.Module, shape: tuple[int, ...], classes: int) -> None:
-    """Raises `ConfigError` for a model that does not take these images, or gives no scores of the classes."""
+    """Raises `ConfigError` for a model that does not take these images, or gives no scores of the
+    classes.
+    """
     before = {key: buffer.clone() for key, buffer in model.named_buffers()}
     size = f"images of {shape[1]} x {shape[2]} x {shape[3]}"
     try:

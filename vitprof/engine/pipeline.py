@@ -1,8 +1,9 @@
-"""From a config to batches: the data set made, the storage prepared, brought to its place, opened, cached, loaded.
+"""From a config to batches: the data set made, the storage prepared, brought to its place, opened,
+cached, loaded.
 
-What happens to a sample, in order: `data` makes it, `storage` keeps and reads it, `locations` say where,
-`decoders` and `transforms` change it, `loaders` make batches, `transfer` brings them to the device. This is
-where those are put together.
+What happens to a sample, in order: `data` makes it, `storage` keeps and reads it, `locations` say
+where, `decoders` and `transforms` change it, `loaders` make batches, `transfer` brings them to the
+device. This is where those are put together.
 """
 
 import itertools
@@ -41,7 +42,8 @@ class Split:
     loader: Loader
     transfer: Transfer
     to_input: Callable[[torch.Tensor], torch.Tensor]
-    """Turns a batch on the device into the model's input; for transfers that do not do it themselves."""
+    """Turns a batch on the device into the model's input; for transfers that do not do it
+    themselves."""
 
     def epoch(self, epoch: int) -> Generator[Batch, None, None]:
         """Returns the batches of one epoch, each in the memory that its copy starts from."""
@@ -61,14 +63,18 @@ class Pipeline:
     facts: dict[str, Any]
     """Figures about storage, location and cache, for the run's record."""
     root: Path
-    """The directory that samples are read from; `benchmarks/` reads them from there with less around it."""
+    """The directory that samples are read from; `benchmarks/` reads them from there with less
+    around it."""
 
 
 @contextmanager
 def open_pipeline(
     config: RunConfig, device: Device, events: Events, stop: Stop, clock: Clock, *, evaluate: bool
 ) -> Iterator[Pipeline]:
-    """Opens the pipeline of the resolved `config` for the block. Raises `VitprofError`, `JobStopped` among them."""
+    """Opens the pipeline of the resolved `config` for the block.
+
+    Raises `VitprofError`, `JobStopped` among them.
+    """
     info = dataset_info(config.dataset, config.n_images)
     storage_name = config.storage or ""
     progress = partial(events.stage, "preparing")
@@ -152,7 +158,9 @@ def open_pipeline(
 
 
 def _of_drive(config: RunConfig, info: DatasetInfo, root: Path, clock: Clock) -> dict[str, float]:
-    """Returns what the roofline needs to know of the drive that samples are read from; nothing in RAM."""
+    """Returns what the roofline needs to know of the drive that samples are read from; nothing in
+    RAM.
+    """
     if config.location != "disk" or parts.STORAGES[config.storage or ""].access == "memory":
         return {}
     read = drive.read_rate(root, clock=clock)
@@ -221,13 +229,16 @@ def _pinned_if_allowed(config: RunConfig, info: DatasetInfo, device: Device) -> 
 
 
 def _replayed(split: Split, config: RunConfig, device: Device, events: Events, stop: Stop) -> Split:
-    """Returns `split` with its first batches in place of its loader: in host memory, or on the device (no copy)."""
+    """Returns `split` with its first batches in place of its loader: in host memory, or on the
+    device (no copy).
+    """
 
     def on_device(tensor: torch.Tensor) -> torch.Tensor:
         return device.upload(tensor.clone())
 
     def in_host_memory(tensor: torch.Tensor) -> torch.Tensor:
-        # A blocking copy takes batches from whatever memory they are in; the others need pinned memory.
+        # A blocking copy takes batches from whatever memory they are in; the others need pinned
+        # memory.
         copied = device.torch_device.type == "cuda" and tensor.device.type == "cpu"
         if copied and (tensor.is_pinned() or config.transfer != "blocking"):
             return device.pinning.pinned(tensor.clone())
@@ -250,9 +261,12 @@ def _replayed(split: Split, config: RunConfig, device: Device, events: Events, s
 
 
 MOST_BATCHES = 8
-"""Most batches kept: more than any transfer has in flight, so that none is copied again while still being copied."""
+"""Most batches kept: more than any transfer has in flight, so that none is copied again while still
+being copied."""
 MOST_BYTES = 256 * 2**20
-"""Most bytes of images kept: little compared with a model's memory, on the device too. One batch is always kept."""
+"""Most bytes of images kept: little compared with a model's memory, on the device too.
+
+One batch is always kept."""
 
 
 class ReplayLoader:
@@ -275,11 +289,13 @@ class ReplayLoader:
 def keep_batches(
     loader: Loader, place: Callable[[torch.Tensor], torch.Tensor], stop: Stop
 ) -> ReplayLoader:
-    """Fetches the first batches of `loader`'s epoch 0 and closes it. Returns a loader that replays them.
+    """Fetches the first batches of `loader`'s epoch 0 and closes it.
 
-    At most `MOST_BATCHES` and `MOST_BYTES` of images are kept; a smaller batch at the epoch's end only if it
-    is the first. `place` copies images or labels to where they are kept: a loader may reuse its own memory.
-    Raises `JobStopped` if `stop()` turns true, and what `loader` raises.
+    Returns a loader that replays them.
+
+    At most `MOST_BATCHES` and `MOST_BYTES` of images are kept; a smaller batch at the epoch's end
+    only if it is the first. `place` copies images or labels to where they are kept: a loader may
+    reuse its own memory. Raises `JobStopped` if `stop()` turns true, and what `loader` raises.
     """
     kept: list[Batch] = []
     used = 0

@@ -35,7 +35,10 @@ def ensure_usable() -> None:
 
 
 def pixels(encoded: bytes, *, grey: bool) -> NDArray[np.uint8]:
-    """Returns the image as (height, width, 1 or 3), of several the first. Raises `ValueError` if it is damaged."""
+    """Returns the image as (height, width, 1 or 3), of several the first.
+
+    Raises `ValueError` if it is damaged.
+    """
     try:
         read = importlib.import_module(MODULE).decode_image
         image: Any = read(without_exif(encoded), mode="GRAY" if grey else "RGB")
@@ -48,7 +51,9 @@ def pixels(encoded: bytes, *, grey: bool) -> NDArray[np.uint8]:
 
 
 def without_exif(encoded: bytes) -> bytes:
-    """Returns a JPEG whose EXIF is not seen: TorchCodec would turn the image, and all other decoders leave it."""
+    """Returns a JPEG whose EXIF is not seen: TorchCodec would turn the image, and all other
+    decoders leave it.
+    """
     if not encoded.startswith(JPEG):
         return encoded
     # In front of it are two bytes for the marker and two for the length.

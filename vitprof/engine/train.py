@@ -1,4 +1,7 @@
-"""The training loop: a config in, events out. With the facts of the machine and the CPU time of the job."""
+"""The training loop: a config in, events out.
+
+With the facts of the machine and the CPU time of the job.
+"""
 
 import itertools
 import math
@@ -48,8 +51,8 @@ def describe() -> dict[str, Any]:
 def process_tree_cpu_s() -> float:
     """Returns the CPU seconds that this process and its descendants have used, user and system.
 
-    Those that have ended are counted through their parents' `children_` times: the time of workers that end
-    with their epoch must not be lost.
+    Those that have ended are counted through their parents' `children_` times: the time of workers
+    that end with their epoch must not be lost.
     """
     me = psutil.Process()
     total = 0.0
@@ -62,7 +65,8 @@ def process_tree_cpu_s() -> float:
 
 
 class CpuMeter:
-    """A meter of the CPU seconds of this process and its workers while it runs: over the steady part of training.
+    """A meter of the CPU seconds of this process and its workers while it runs: over the steady
+    part of training.
 
     The training loop adds the samples of that part to `samples`.
     """
@@ -103,7 +107,9 @@ class Job:
     named: set[str] = field(default_factory=set)
 
     def left_out(self, lines: tuple[str, ...]) -> None:
-        """Counts samples that could not be read, and names the first few, each once, without what to do about it."""
+        """Counts samples that could not be read, and names the first few, each once, without what
+        to do about it.
+        """
         self.unreadable += len(lines)
         for line in lines:
             if line not in self.named and len(self.named) < NAMED_UNREADABLE:
@@ -124,11 +130,11 @@ def train(
 ) -> bool:
     """Runs the job that `config` describes and reports to `events`.
 
-    A `device` that is open already is used in place of opening the config's. `trains` makes another trainer,
-    `budgets` another `Budget`: the self-test has them do work of a known length.
+    A `device` that is open already is used in place of opening the config's. `trains` makes another
+    trainer, `budgets` another `Budget`: the self-test has them do work of a known length.
 
-    Returns True when the budget was spent, False when `stop()` turned true before. Raises `VitprofError` for
-    what a person can mend, and whatever a Dataset, a worker or PyTorch raises.
+    Returns True when the budget was spent, False when `stop()` turned true before. Raises
+    `VitprofError` for what a person can mend, and whatever a Dataset, a worker or PyTorch raises.
     """
     config = resolve(config)
     if config.threads:
@@ -181,7 +187,8 @@ def train(
 
 
 LONGEST_TIMES = 10
-"""A run limited in seconds may take up to this many times as long to reach its least number of steps."""
+"""A run limited in seconds may take up to this many times as long to reach its least number of
+steps."""
 
 
 @dataclass
@@ -202,7 +209,9 @@ class Budget:
     """When progress was last reported, on the job's clock."""
 
     def steps_left(self, now: float) -> float:
-        """Returns the number of steps left; for a job limited in seconds, an estimate from its pace so far."""
+        """Returns the number of steps left; for a job limited in seconds, an estimate from its pace
+        so far.
+        """
         if self.steps:
             return self.steps - self.done
         spent = now - self.began
@@ -221,7 +230,10 @@ class Budget:
 
 
 def _fit(job: Job, budgets: Callable[..., Budget]) -> bool:
-    """Trains and evaluates. Returns True once the budget is spent, False if the job was asked to stop before."""
+    """Trains and evaluates.
+
+    Returns True once the budget is spent, False if the job was asked to stop before.
+    """
     config = job.config
     epochs = job.config.epochs or 0
     least = 0
@@ -334,7 +346,10 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
 
 
 def _evaluate(job: Job, split: Split) -> bool:
-    """Reports mean loss and accuracy over the test set as facts. Returns False if the job was asked to stop before."""
+    """Reports mean loss and accuracy over the test set as facts.
+
+    Returns False if the job was asked to stop before.
+    """
     batches = len(split.loader)
     to_input = None if split.transfer.normalises else split.to_input
     for done, batch in enumerate(split.epoch(0)):

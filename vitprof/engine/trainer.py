@@ -1,4 +1,6 @@
-"""The Vision Transformer that jobs train (in einops, so that the patterns document the shapes), and its training."""
+"""The Vision Transformer that jobs train (in einops, so that the patterns document the shapes), and
+its training.
+"""
 
 import math
 from collections.abc import Callable
@@ -57,11 +59,12 @@ class Block(nn.Module):
 
 
 class ViT(nn.Module):
-    """A Vision Transformer: images (b, channels, image_size, image_size), float -> logits (b, classes).
+    """A Vision Transformer: images (b, channels, image_size, image_size), float -> logits (b,
+    classes).
 
-    Attention logits are multiplied by `scale`: the article's model uses dim**-0.5, the usual value is
-    dim_head**-0.5; `vitprof.config.catalog` states it for each preset. No dropout, so that a seed fixes the
-    run. Raises `ValueError` if `patch_size` does not divide `image_size`.
+    Attention logits are multiplied by `scale`: the article's model uses dim**-0.5, the usual value
+    is dim_head**-0.5; `vitprof.config.catalog` states it for each preset. No dropout, so that a
+    seed fixes the run. Raises `ValueError` if `patch_size` does not divide `image_size`.
     """
 
     def __init__(
@@ -106,27 +109,37 @@ class ViT(nn.Module):
 AUTOCAST: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """`RunConfig.precision` -> the type that autocast computes matrix products in.
 
-tf32 is missing because it is not a type of its own: it is float32 with products of lower precision."""
+tf32 is missing because it is not a type of its own: it is float32 with products of lower
+precision."""
 
 
 class Trainer(Protocol):
-    """The training and evaluation of batches. `to_input` is None where a batch arrives ready for the model."""
+    """The training and evaluation of batches.
+
+    `to_input` is None where a batch arrives ready for the model.
+    """
 
     def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
-        """Launches one training step. Returns the mark where its compute begins, and its loss: a scalar on the device.
+        """Launches one training step.
 
-        Usually compute begins where the batch is ready; a trainer that knows better returns a mark of its
-        own. The loss is None if the trainer has none.
+        Returns the mark where its compute begins, and its loss: a scalar on the device.
+
+        Usually compute begins where the batch is ready; a trainer that knows better returns a mark
+        of its own. The loss is None if the trainer has none.
         """
 
     def evaluate(self, batch: Moved, to_input: ToInput | None) -> None:
         """Launches the evaluation of one batch of the test set."""
 
     def evaluated(self) -> dict[str, float]:
-        """Returns the results of all evaluations since the last call, for the run's record. Waits for the device."""
+        """Returns the results of all evaluations since the last call, for the run's record.
+
+        Waits for the device.
+        """
 
     def held_up_frac(self) -> float:
-        """Returns the share of the launching of steps, since the last call, in which the thread was off the CPU.
+        """Returns the share of the launching of steps, since the last call, in which the thread was
+        off the CPU.
 
         NaN where that is not known.
         """
@@ -153,7 +166,8 @@ class TorchTrainer:
         lr = config.lr or preset.lr
         fused = config.fused_optimizer or None
         self._optimizer = torch.optim.Adam(model.parameters(), lr=lr, fused=fused)
-        # fp16's smallest number is 6e-8: gradients are scaled up, and a step that overflows is skipped.
+        # fp16's smallest number is 6e-8: gradients are scaled up, and a step that overflows is
+        # skipped.
         self._scaler = torch.amp.GradScaler(
             device.torch_device.type, enabled=config.precision == "fp16"
         )
@@ -230,7 +244,10 @@ class SimulatedTrainer:
 
 
 def open_trainer(config: RunConfig, device: Device) -> Trainer:
-    """Returns the trainer for `device`. The weights are drawn from torch's generator in its present state."""
+    """Returns the trainer for `device`.
+
+    The weights are drawn from torch's generator in its present state.
+    """
     if isinstance(device, SimulatedDevice):
         return SimulatedTrainer(device)
     return TorchTrainer(config, device)

@@ -34,26 +34,35 @@ class Moved(NamedTuple):
     prepared: Mark | None = None
     """From `copy_end` to here the device prepared the batch outside the step.
 
-    It normalised it in a separate stream, or gathered it from a resident set. None where that is part of the
-    step."""
+    It normalised it in a separate stream, or gathered it from a resident set. None where that is
+    part of the step."""
 
 
 class Transfer:
     """A way for batches to one device."""
 
     buffer: Buffer | None = None
-    """Gives the memory that loaders in this process should put batches into; None if any memory will do."""
+    """Gives the memory that loaders in this process should put batches into; None if any memory
+    will do."""
     normalises = False
-    """Whether the images arrive ready for the model; if not, they arrive in the storage's pixel format."""
+    """Whether the images arrive ready for the model; if not, they arrive in the storage's pixel
+    format."""
     stage: Stage | None = None
-    """Puts a batch into the memory that its copy starts from, before the loop gets it; None if it is there already."""
+    """Puts a batch into the memory that its copy starts from, before the loop gets it; None if it
+    is there already."""
 
     def place(self, storage: Any) -> Any:
-        """Returns the storage, moved once, before training, to where the transfer needs it. Most do not move it."""
+        """Returns the storage, moved once, before training, to where the transfer needs it.
+
+        Most do not move it.
+        """
         return storage
 
     def __call__(self, batch: Batch) -> Moved:
-        """Starts to move the batch. May return before the copy is done: the device keeps its work in order."""
+        """Starts to move the batch.
+
+        May return before the copy is done: the device keeps its work in order.
+        """
         raise NotImplementedError
 
 
@@ -74,7 +83,8 @@ class BlockingCopy(Transfer):
         if self._at_once:
             # It is the CPU: there is nothing to copy.
             return Moved(batch.images, batch.labels, start, start, start)
-        # Images decoded on the device stay where they are, but their labels still come from the host.
+        # Images decoded on the device stay where they are, but their labels still come from the
+        # host.
         images = self._upload(batch.images)
         labels = self._upload(batch.labels)
         end = self._mark()
@@ -82,7 +92,9 @@ class BlockingCopy(Transfer):
 
 
 class PinnedCopy(BlockingCopy):
-    """A transfer with `.to(device, non_blocking=True)` from pinned memory: the copy is queued and the loop goes on."""
+    """A transfer with `.to(device, non_blocking=True)` from pinned memory: the copy is queued and
+    the loop goes on.
+    """
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
@@ -94,7 +106,8 @@ class PinnedCopy(BlockingCopy):
     def __call__(self, batch: Batch) -> Moved:
         start = self._mark()
         if self._at_once:
-            # Training on the CPU reads the buffer itself: it is free once the next batch has replaced it.
+            # Training on the CPU reads the buffer itself: it is free once the next batch has
+            # replaced it.
             if self._in_use is not None:
                 self._ring.give_back(self._in_use, start)
             self._in_use = batch.images if self._ring.buffer_of(batch.images) else None
@@ -106,11 +119,16 @@ class PinnedCopy(BlockingCopy):
 
 
 STEPS_AHEAD = 2
-"""Most steps that the host may be ahead of the device. Each holds a batch there, and without a limit dozens could."""
+"""Most steps that the host may be ahead of the device.
+
+Each holds a batch there, and without a limit dozens could."""
 
 
 class PrefetchStream(Transfer):
-    """A transfer that copies and normalises in its own stream. On the CPU there is nothing to overlap."""
+    """A transfer that copies and normalises in its own stream.
+
+    On the CPU there is nothing to overlap.
+    """
 
     normalises = True
 
@@ -118,7 +136,8 @@ class PrefetchStream(Transfer):
         self._device = device
         self._to_input = to_input
         self._ring = Ring(device)
-        # One stream for each transfer: two loaders in one stream would wait for each other (timm issue 2784).
+        # One stream for each transfer: two loaders in one stream would wait for each other (timm
+        # issue 2784).
         self._stream = device.stream()
         if self._stream is not None:
             self.buffer = self._ring.take
@@ -128,8 +147,8 @@ class PrefetchStream(Transfer):
     def __call__(self, batch: Batch) -> Moved:
         if self._stream is not None and batch.images.device.type == "cpu":
             return self._prefetch(batch, self._stream)
-        # There is no copy to hide, on the CPU or if the batch was decoded on the device. Normalisation counts as
-        # compute, as with every other transfer.
+        # There is no copy to hide, on the CPU or if the batch was decoded on the device.
+        # Normalisation counts as compute, as with every other transfer.
         mark = self._device.mark()
         labels = self._device.upload(batch.labels, non_blocking=True)
         return Moved(self._to_input(batch.images), labels, mark, mark, mark)
@@ -153,7 +172,9 @@ class PrefetchStream(Transfer):
 
 
 class Gathered(MemoryStorage):
-    """A storage on a device, with marks around each gather, which the device does some time after its launch."""
+    """A storage on a device, with marks around each gather, which the device does some time after
+    its launch.
+    """
 
     def __init__(self, storage: MemoryStorage, device: Device) -> None:
         super().__init__(storage.images, storage.labels)
@@ -176,7 +197,10 @@ class Resident(Transfer):
         self._gathered: Gathered | None = None
 
     def place(self, storage: Any) -> Any:
-        """Returns the storage on the device. Raises `DeviceError` if it does not fit into the free memory there."""
+        """Returns the storage on the device.
+
+        Raises `DeviceError` if it does not fit into the free memory there.
+        """
         device = self._device
         needed = storage.images.nbytes
         free = device.free_memory_bytes()
@@ -222,7 +246,10 @@ def open_transfer(
 
 
 class Delayed(Transfer):
-    """A transfer whose copies begin after a wait of the training loop. The wait counts as part of the copy."""
+    """A transfer whose copies begin after a wait of the training loop.
+
+    The wait counts as part of the copy.
+    """
 
     def __init__(self, transfer: Transfer, wait: Wait, device: Device) -> None:
         self._transfer = transfer
@@ -250,17 +277,22 @@ LABEL_BYTES = 8
 HOST_MEMORY = torch.device("cpu")
 
 Stage = Callable[[Batch], Batch]
-"""A batch as a loader made it -> the batch in the memory that its copy starts from. Takes time only on the host."""
+"""A batch as a loader made it -> the batch in the memory that its copy starts from.
+
+Takes time only on the host."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A buffer: images and, after them, their labels, in one piece of memory, so that one copy moves both."""
+    """A buffer: images and, after them, their labels, in one piece of memory, so that one copy
+    moves both.
+    """
 
     whole: torch.Tensor
     """(n,) uint8"""
     images: torch.Tensor
-    """The beginning of `whole`, in the memory order of a batch's images, usually (b, height, width, channels) uint8."""
+    """The beginning of `whole`, in the memory order of a batch's images, usually (b, height, width,
+    channels) uint8."""
     labels: torch.Tensor
     """The end of `whole`, (b,) int64."""
 
@@ -274,7 +306,9 @@ class Packed:
         return cls(whole, whole[:used].view(dtype).view(shape), whole[labels_at:].view(torch.int64))
 
     def split(self, copy: torch.Tensor, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the images and labels in `copy`, a copy of `whole`, as many as `images` and in their memory order."""
+        """Returns the images and labels in `copy`, a copy of `whole`, as many as `images` and in
+        their memory order.
+        """
         copied = (
             copy[: self.images.nbytes].view(images.dtype).as_strided(images.shape, images.stride())
         )
@@ -295,10 +329,15 @@ class Ring:
         """By the images' address, which identifies the buffer that a batch is in."""
         self._being_read: deque[tuple[Mark, Packed]] = deque()
         self._free: dict[tuple[tuple[int, ...], torch.dtype], list[Packed]] = {}
-        """By shape and dtype. There are usually two: that of a batch, and that of an epoch's last batch."""
+        """By shape and dtype.
+
+        There are usually two: that of a batch, and that of an epoch's last batch."""
 
     def take(self, shape: tuple[int, ...], dtype: torch.dtype = torch.uint8) -> torch.Tensor:
-        """Returns memory for a batch's images, of `shape` in memory order. It is reserved until it is given back."""
+        """Returns memory for a batch's images, of `shape` in memory order.
+
+        It is reserved until it is given back.
+        """
         with self._lock:
             being_read = self._being_read
             while being_read and self._device.reached(being_read[0][0]):
@@ -316,18 +355,21 @@ class Ring:
         return self._lent.get(images.data_ptr())
 
     def give_back(self, images: torch.Tensor, read: Mark) -> None:
-        """Returns the buffer that `images` are in to the ring, to be used again once the device has passed `read`."""
+        """Returns the buffer that `images` are in to the ring, to be used again once the device has
+        passed `read`.
+        """
         with self._lock:
             buffer = self._lent.pop(images.data_ptr(), None)
             if buffer is not None:
                 self._being_read.append((read, buffer))
 
     def stage(self, batch: Batch) -> Batch:
-        """Returns the batch in page-locked memory; only labels are added to images that a loader put into the ring.
+        """Returns the batch in page-locked memory; only labels are added to images that a loader
+        put into the ring.
 
-        Images stay where they are if they are on the device, if a DataLoader has pinned them (copying them
-        again costs more than a second copy to the device), if the system refuses to pin, and floats for a
-        simulated device.
+        Images stay where they are if they are on the device, if a DataLoader has pinned them
+        (copying them again costs more than a second copy to the device), if the system refuses to
+        pin, and floats for a simulated device.
         """
         images = batch.images
         if images.device != HOST_MEMORY or not len(batch.labels):
@@ -358,14 +400,18 @@ class Ring:
         return images, labels
 
     def let_go(self, images: torch.Tensor) -> None:
-        """Lets the memory that `images` are in be used again once the copies launched so far are done."""
+        """Lets the memory that `images` are in be used again once the copies launched so far are
+        done.
+        """
         if self.buffer_of(images):
             # A mark of its own: the recorder releases its own sooner.
             self.give_back(images, self._device.mark())
 
 
 def to_pinned(ring: Ring, images: torch.Tensor) -> torch.Tensor:
-    """Returns a copy of `images` (b, channels, height, width) in a buffer of the ring, in the same memory order."""
+    """Returns a copy of `images` (b, channels, height, width) in a buffer of the ring, in the same
+    memory order.
+    """
     if images.is_contiguous():
         return ring.take(tuple(images.shape), images.dtype).copy_(images)
     as_stored = images.permute(0, 2, 3, 1)

@@ -1,8 +1,9 @@
-"""From an image to the model's input: crops, random flip, crop and rotation as one affine map, and normalisation.
+"""From an image to the model's input: crops, random flip, crop and rotation as one affine map, and
+normalisation.
 
-The crops are torchvision's two usual ones, each as one rectangle of the original, so that a decoder can
-resize once, straight into the batch. Maps are applied on the device to a whole batch, or on the CPU, with
-the same geometry.
+The crops are torchvision's two usual ones, each as one rectangle of the original, so that a decoder
+can resize once, straight into the batch. Maps are applied on the device to a whole batch, or on the
+CPU, with the same geometry.
 """
 
 import math
@@ -26,18 +27,21 @@ N_UNIFORM = 6
 ROTATION_RAD = math.radians(15.0)
 """Largest rotation, as in common MNIST recipes."""
 PADDED_CROP_PX = 2
-"""Padding before a random crop, so a shift by at most this much: for small images, which are shown whole."""
+"""Padding before a random crop, so a shift by at most this much: for small images, which are shown
+whole."""
 CROP_AREA = (0.35, 1.0)
 """Range of the share of the image's area that a crop keeps.
 
-Its lower end is above RandomResizedCrop's 0.08 because the image has already been cropped to its centre and
-scaled to the model's input."""
+Its lower end is above RandomResizedCrop's 0.08 because the image has already been cropped to its
+centre and scaled to the model's input."""
 
 
 def affine(uniform: torch.Tensor, info: DatasetInfo) -> torch.Tensor:
-    """Returns one map for each row of `uniform` (b, N_UNIFORM) in 0..1, from output to input coordinates in -1..1.
+    """Returns one map for each row of `uniform` (b, N_UNIFORM) in 0..1, from output to input
+    coordinates in -1..1.
 
-    The result is the theta of `torch.nn.functional.affine_grid`: (b, 2, 3), in the dtype of `uniform`.
+    The result is the theta of `torch.nn.functional.affine_grid`: (b, 2, 3), in the dtype of
+    `uniform`.
     """
     u = uniform.unbind(1)
     angle = (2 * u[0] - 1) * ROTATION_RAD
@@ -63,13 +67,17 @@ def affine(uniform: torch.Tensor, info: DatasetInfo) -> torch.Tensor:
 
 
 def on_device(images: torch.Tensor, theta: torch.Tensor) -> torch.Tensor:
-    """Returns a new tensor: `images` (b, channels, side, side) float under the maps `theta` (b, 2, 3), zero outside."""
+    """Returns a new tensor: `images` (b, channels, side, side) float under the maps `theta` (b, 2,
+    3), zero outside.
+    """
     grid = F.affine_grid(theta.to(images.dtype), list(images.shape), align_corners=False)
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
 
 
 def on_cpu(images: NDArray[np.uint8], theta: torch.Tensor) -> None:
-    """Does the same in place, one image after another: `images` (b, side, side, channels) uint8, contiguous."""
+    """Does the same in place, one image after another: `images` (b, side, side, channels) uint8,
+    contiguous.
+    """
     cv2 = opencv()
     side = images.shape[1]
     for image, matrix in zip(images, in_pixels(theta, side), strict=True):
@@ -80,7 +88,9 @@ def on_cpu(images: NDArray[np.uint8], theta: torch.Tensor) -> None:
 
 
 def in_pixels(theta: torch.Tensor, side: int) -> NDArray[np.float64]:
-    """Returns the maps in pixel coordinates, (b, 2, 3): pixel x has its centre at (2 x + 1) / side - 1."""
+    """Returns the maps in pixel coordinates, (b, 2, 3): pixel x has its centre at (2 x + 1) / side
+    - 1.
+    """
     matrix: NDArray[np.float64] = theta.double().numpy().copy()
     linear = matrix[:, :, :2]
     matrix[:, :, 2] = (matrix[:, :, 2] + 1) * side / 2 - 0.5 + linear.sum(axis=2) * (0.5 - side / 2)
@@ -104,13 +114,16 @@ ASPECT_RATIO = (3 / 4, 4 / 3)
 FIT_TRIES = 10
 """How often torchvision draws area and ratio at most until the crop fits."""
 N_CROP_UNIFORM = 2 * FIT_TRIES + 3
-"""Uniform numbers that `random_crop` takes: an area and a ratio for each try, then top, left and flip."""
+"""Uniform numbers that `random_crop` takes: an area and a ratio for each try, then top, left and
+flip."""
 
 _LOG_ASPECT_RATIO = (math.log(ASPECT_RATIO[0]), math.log(ASPECT_RATIO[1]))
 
 
 class Crop(NamedTuple):
-    """A rectangle of an image in whole pixels, to be resized to the sample's size, then mirrored if `flip`."""
+    """A rectangle of an image in whole pixels, to be resized to the sample's size, then mirrored if
+    `flip`.
+    """
 
     top: int
     left: int
@@ -120,11 +133,12 @@ class Crop(NamedTuple):
 
 
 def centre_crop(height: int, width: int, size: int) -> Crop:
-    """Returns the crop of torchvision's Resize(size * 256 // 224) and CenterCrop(size) for a height x width image.
+    """Returns the crop of torchvision's Resize(size * 256 // 224) and CenterCrop(size) for a height
+    x width image.
 
-    It is the square in the middle whose side is 224/256 of the shorter side, rounded to pixels of the
-    original: up to half a pixel off torchvision's. An image of size x size is taken whole: it is a sample
-    already.
+    It is the square in the middle whose side is 224/256 of the shorter side, rounded to pixels of
+    the original: up to half a pixel off torchvision's. An image of size x size is taken whole: it
+    is a sample already.
     """
     if height == width == size:
         return Crop(0, 0, height, width)
@@ -133,7 +147,8 @@ def centre_crop(height: int, width: int, size: int) -> Crop:
     side = max(1, round(short * size / resized))
 
     def first(length: int) -> int:
-        # CenterCrop rounds to a pixel of the resized image, whose longer side Resize has rounded down.
+        # CenterCrop rounds to a pixel of the resized image, whose longer side Resize has rounded
+        # down.
         long = resized * length // short
         margin = round((long - size) / 2)
         in_the_original = round(margin * length / long)
@@ -145,8 +160,8 @@ def centre_crop(height: int, width: int, size: int) -> Crop:
 def random_crop(height: int, width: int, u: NDArray[np.float64], *, flips: bool = True) -> Crop:
     """Returns the crop of torchvision's RandomResizedCrop and, if `flips`, of RandomHorizontalFlip.
 
-    It is of a height x width image. `u` (N_CROP_UNIFORM,) holds uniform numbers in [0, 1) and decides
-    everything.
+    It is of a height x width image. `u` (N_CROP_UNIFORM,) holds uniform numbers in [0, 1) and
+    decides everything.
     """
     # torchvision.RandomResizedCrop.get_params, with u in place of torch's generator
     numbers: list[float] = u.tolist()
@@ -171,14 +186,18 @@ def random_crop(height: int, width: int, u: NDArray[np.float64], *, flips: bool 
 
 @cache
 def opencv() -> ModuleType:
-    """Returns the module cv2, with its own threads switched off. Raises `DataError` if it is missing."""
+    """Returns the module cv2, with its own threads switched off.
+
+    Raises `DataError` if it is missing.
+    """
     try:
         import cv2
     except ImportError as error:
         raise DataError(
             f"OpenCV is needed here and cannot be loaded ({error}): {install_command('images')}"
         ) from error
-    # The loader decides on threads: OpenCV's own would multiply with them, and would not survive a fork.
+    # The loader decides on threads: OpenCV's own would multiply with them, and would not survive a
+    # fork.
     cv2.setNumThreads(0)
     return cv2
 
@@ -186,10 +205,10 @@ def opencv() -> ModuleType:
 class ToInput:
     """A function from images in any pixel format to the model's input.
 
-    It takes (b, channels, height, width) and returns (b, channels, image_size, image_size) of `dtype`,
-    normalised. The arithmetic and its order are those of torchvision's ToTensor and Normalize, so that
-    every strategy feeds the model the same bits. With `augment_seed`, random flip, crop and rotation come
-    before that, on pixels scaled to 0..1, where black is 0.
+    It takes (b, channels, height, width) and returns (b, channels, image_size, image_size) of
+    `dtype`, normalised. The arithmetic and its order are those of torchvision's ToTensor and
+    Normalize, so that every strategy feeds the model the same bits. With `augment_seed`, random
+    flip, crop and rotation come before that, on pixels scaled to 0..1, where black is 0.
     """
 
     def __init__(

@@ -18,6 +18,6 @@ with without_collections():
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
 
-# For the server alone, since its forks run no exit handlers. Tearing down an interpreter that has loaded PyTorch takes
-# 0.8 s of a core, which the next job would wait for.
+# For the server alone, since its forks run no exit handlers. Tearing down an interpreter that has
+# loaded PyTorch takes 0.8 s of a core, which the next job would wait for.
 atexit.register(os._exit, 0)

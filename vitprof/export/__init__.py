@@ -1,7 +1,8 @@
-"""What others can use: files of runs, an HTML report, a trace, TensorBoard's files, bundles, a strategy as code.
+"""What others can use: files of runs, an HTML report, a trace, TensorBoard's files, bundles, a
+strategy as code.
 
-Here is how a file is written, as a whole or not at all. Modules that take long to import are imported
-where they are used: `vitprof.export.report`, `.trace`, `.tensorboard`.
+Here is how a file is written, as a whole or not at all. Modules that take long to import are
+imported where they are used: `vitprof.export.report`, `.trace`, `.tensorboard`.
 """
 
 import contextlib
@@ -26,10 +27,11 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """Yields a file with an unguessable temporary name, which becomes `path` at the end of the block.
+    """Yields a file with an unguessable temporary name, which becomes `path` at the end of the
+    block.
 
-    On an error it is removed. `path` is unchanged until the end. A link is followed; a pipe or a device is
-    written to directly. Raises `VitprofError`.
+    On an error it is removed. `path` is unchanged until the end. A link is followed; a pipe or a
+    device is written to directly. Raises `VitprofError`.
     """
     try:
         # A pipe or a device, such as /dev/stdout, cannot be replaced.

@@ -1,7 +1,8 @@
-"""Bundles: runs of the store as one file that another store imports, see `vitprof.recording.archive`.
+"""Bundles: runs of the store as one file that another store imports, see
+`vitprof.recording.archive`.
 
-Everything is checked before anything is stored. Then all of it is stored in one transaction, or nothing.
-The verdict is judged again from the steps, for this machine.
+Everything is checked before anything is stored. Then all of it is stored in one transaction, or
+nothing. The verdict is judged again from the steps, for this machine.
 """
 
 import contextlib
@@ -41,7 +42,8 @@ __all__ = [
 IMPORTED = "imported"
 """The fact that says where a run was recorded: {"host", "run_id"}. All runs of a bundle have it."""
 MAX_ROWS_BESIDE_A_JOB = 200_000
-"""The most rows of steps and telemetry that are stored while a job runs: they take about a second of CPU."""
+"""The most rows of steps and telemetry that are stored while a job runs: they take about a second
+of CPU."""
 MAX_TAGS = 100
 MOST_LISTED = 6
 """Ids of runs that are all named; of more, the first three and the last."""
@@ -50,7 +52,8 @@ Identity = tuple[object, ...]
 
 
 def identity(run: Recording, host: str = "") -> Identity:
-    """Returns what identifies a run in every store: the host that recorded it, its id there, and when.
+    """Returns what identifies a run in every store: the host that recorded it, its id there, and
+    when.
 
     `host` is the host of the store that it is from.
     """
@@ -61,8 +64,8 @@ def identity(run: Recording, host: str = "") -> Identity:
 def bundle_bytes(store: RunStore, run_ids: Sequence[int]) -> bytes:
     """Returns the bundle of these runs and of the anchors that their headroom was measured with.
 
-    Raises `ArchiveError` for a run that has not ended and for more than a bundle may hold, `StoreError` for
-    a run that does not exist.
+    Raises `ArchiveError` for a run that has not ended and for more than a bundle may hold,
+    `StoreError` for a run that does not exist.
     """
     found: dict[int, StoredRun] = {}
     wanted = dict.fromkeys(run_ids)
@@ -114,7 +117,9 @@ class RunInFile(NamedTuple):
 
     @property
     def parent(self) -> int:
-        """Returns the id, where the bundle was written, of the run that this one was made for; 0 if there is none."""
+        """Returns the id, where the bundle was written, of the run that this one was made for; 0 if
+        there is none.
+        """
         group = RunGroup.parse(self.recording.group_key)
         return (group and group.run_id) or 0
 
@@ -139,9 +144,11 @@ class Imported:
 
     runs: tuple[ImportedRun, ...]
     skipped: int = 0
-    """Runs left out because the run that they were made for was in the store already: they would change its results."""
+    """Runs left out because the run that they were made for was in the store already: they would
+    change its results."""
     renamed: int = 0
-    """New runs that got another name, because theirs had line ends or characters that cannot be shown."""
+    """New runs that got another name, because theirs had line ends or characters that cannot be
+    shown."""
     joined: str = ""
     """A line about new runs that are parts of others' now, as they are of one job's nodes."""
 
@@ -183,10 +190,12 @@ def _numbers(ids: Sequence[int]) -> str:
 
 
 def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
-    """Imports the runs of a bundle into `store`, with new ids. Runs that are there already are left as they are.
+    """Imports the runs of a bundle into `store`, with new ids.
 
-    Raises `ArchiveError` where anything in the file is not as vitprof writes it, `StoreError` where the
-    store fails; nothing is stored then.
+    Runs that are there already are left as they are.
+
+    Raises `ArchiveError` where anything in the file is not as vitprof writes it, `StoreError` where
+    the store fails; nothing is stored then.
     """
     found = read_bundle(source, "imported", judged=True)
     n_rows = 0
@@ -207,7 +216,8 @@ def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
 
 
 def read_bundle(source: Path | BinaryIO, purpose: str, *, judged: bool = False) -> list[RunInFile]:
-    """Returns the runs of a bundle, all of it checked, and stores nothing; with `judged`, each with a verdict of here.
+    """Returns the runs of a bundle, all of it checked, and stores nothing; with `judged`, each with
+    a verdict of here.
 
     Raises `ArchiveError`, which says that the file was not `purpose`, such as "imported", and why.
     """
@@ -248,7 +258,10 @@ def _series(run: Recording) -> tuple[Columns, Columns]:
 
 
 def _in_file(run: Recording, judged: bool) -> RunInFile:
-    """Returns a run as this store would have it. Raises `VitprofError` for what the store would not take."""
+    """Returns a run as this store would have it.
+
+    Raises `VitprofError` for what the store would not take.
+    """
     need(
         not run.group_key or RunGroup.parse(run.group_key) is not None,
         "group_key is not as vitprof writes it",
@@ -285,8 +298,8 @@ def _in_file(run: Recording, judged: bool) -> RunInFile:
 def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
     """Stores the runs that are not in the store yet.
 
-    In a file a run comes before those that were made for it, as its id is lower. Where it is missing, they
-    are stored as runs of their own.
+    In a file a run comes before those that were made for it, as its id is lower. Where it is
+    missing, they are stored as runs of their own.
     """
     moments = {run.recording.created_utc for run in found}
     here = {identity(run, run.owner_host): run.run_id for run in into.recorded_in(moments)}

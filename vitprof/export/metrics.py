@@ -1,7 +1,7 @@
 """Counters of runs for Prometheus: seconds, steps and samples, by run and rank.
 
-They are summed over all steps that the store has. A scrape reads only the steps that are new since the
-one before. What is not known of a run is absent, not 0.
+They are summed over all steps that the store has. A scrape reads only the steps that are new since
+the one before. What is not known of a run is absent, not 0.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from prometheus_client.registry import CollectorRegistry
 
 RECENT_S = 3600.0
-"""For how long (s) a run that has ended is still listed: Prometheus has then seen its last values many times over."""
+"""For how long (s) a run that has ended is still listed: Prometheus has then seen its last values
+many times over."""
 MOST_RUNS = 100
 """The most ended runs that are listed."""
 LABELS = ("run", "rank", "node", "job_id")
@@ -99,7 +100,8 @@ class RankSums:
         self.steps = self.steps + n
         self.samples += float(np.nansum(new["samples"]))
         for name in SUMMED:
-            # A rounding error below 0 must not make a counter fall: Prometheus would take it for a restart.
+            # A rounding error below 0 must not make a counter fall: Prometheus would take it for a
+            # restart.
             self.seconds[name] += max(0.0, float(np.nansum(new[name])))
             self.known[name] += int(np.isfinite(new[name]).sum())
         before = self._before or {name: values[:0] for name, values in new.items()}
@@ -127,7 +129,9 @@ class RunCounters:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Returns what is known of the run; not what comes of comparing its ranks, which have counters of their own."""
+        """Returns what is known of the run; not what comes of comparing its ranks, which have
+        counters of their own.
+        """
         known: dict[str, Any] = {**self.run.environment, **self.run.facts}
         known.pop("ranks", None)
         return known
@@ -172,7 +176,9 @@ class RunCounters:
 
 
 class RunCollector:
-    """A collector, as prometheus_client's registry takes it, of the runs of a store that go on or ended lately."""
+    """A collector, as prometheus_client's registry takes it, of the runs of a store that go on or
+    ended lately.
+    """
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
@@ -225,7 +231,10 @@ class RunCollector:
         return known
 
     def collect(self) -> Iterator[Metric]:
-        """Yields the metrics, one scrape at a time. Those of runs are absent where the store cannot be read."""
+        """Yields the metrics, one scrape at a time.
+
+        Those of runs are absent where the store cannot be read.
+        """
         from prometheus_client.core import GaugeMetricFamily
 
         with self._scraping:
@@ -242,7 +251,9 @@ class RunCollector:
 
 
 def _ended_s(run: StoredRun, *, seen: bool) -> float:
-    """Returns when a run ended, in seconds since the epoch; `seen`: it was going on at the last scrape."""
+    """Returns when a run ended, in seconds since the epoch; `seen`: it was going on at the last
+    scrape.
+    """
     if run.live:
         return np.inf
     if seen:
@@ -289,7 +300,10 @@ def _families(listed: Sequence[RunCounters]) -> Iterator[Metric]:
 
 
 def registry_of(collector: RunCollector) -> CollectorRegistry:
-    """Returns a registry of this collector alone. Raises `VitprofError` where prometheus_client is not installed."""
+    """Returns a registry of this collector alone.
+
+    Raises `VitprofError` where prometheus_client is not installed.
+    """
     try:
         from prometheus_client.registry import CollectorRegistry
     except ModuleNotFoundError as error:

@@ -1,4 +1,6 @@
-"""The counters of `export.metrics`, sent by OTLP over HTTP to a collector of OpenTelemetry, with its SDK."""
+"""The counters of `export.metrics`, sent by OTLP over HTTP to a collector of OpenTelemetry, with
+its SDK.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,11 @@ SEND_LIMIT_S = 10.0
 
 
 def sender(collector: RunCollector, endpoint: str, every_s: float) -> MeterProvider:
-    """Returns a provider that sends all counters to `endpoint` every `every_s` seconds, and once more at its shutdown.
+    """Returns a provider that sends all counters to `endpoint` every `every_s` seconds, and once
+    more at its shutdown.
 
-    An endpoint without an answer is tried again. Raises `VitprofError` where the SDK is not installed.
+    An endpoint without an answer is tried again. Raises `VitprofError` where the SDK is not
+    installed.
     """
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter

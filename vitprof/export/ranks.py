@@ -15,7 +15,9 @@ def steps_of_all(store: RunStore, run_id: int) -> Columns:
 
 
 def apart(steps: Columns) -> tuple[Columns, Columns]:
-    """Returns the steps of the rank that the run's figures are of, which is 0 there, and those of the others."""
+    """Returns the steps of the rank that the run's figures are of, which is 0 there, and those of
+    the others.
+    """
     first = steps["rank"] == 0
     own = {name: values[first] for name, values in steps.items()}
     others = {name: values[~first] for name, values in steps.items()}

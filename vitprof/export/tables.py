@@ -2,11 +2,11 @@
 
 The columns follow from `vitprof.recording.columns`; docs/formats.md describes them.
 
-CSV is UTF-8 as in RFC 4180 (comma, CRLF, quotes where needed) with units in the header. A text cell that a
-spreadsheet would run as a formula gets an apostrophe in front (OWASP, "CSV Injection"), which other
-readers have to remove. Parquet and JSON (RFC 8259) have null for what is not available, never NaN.
-Parquet's metadata has the schema version, what the rows are and whether any run was simulated; in a file
-of steps also each run's settings and figures as JSON.
+CSV is UTF-8 as in RFC 4180 (comma, CRLF, quotes where needed) with units in the header. A text cell
+that a spreadsheet would run as a formula gets an apostrophe in front (OWASP, "CSV Injection"),
+which other readers have to remove. Parquet and JSON (RFC 8259) have null for what is not available,
+never NaN. Parquet's metadata has the schema version, what the rows are and whether any run was
+simulated; in a file of steps also each run's settings and figures as JSON.
 """
 
 import csv
@@ -54,17 +54,21 @@ KINDS: dict[str, type] = (
     | {c.name: int if c.integer else float for c in FIGURES}
     | {"run_id": int, "schema_version": int, "simulated": bool}
 )
-"""Column -> the type of its values; a column of steps that only another version knows holds floats."""
+"""Column -> the type of its values; a column of steps that only another version knows holds
+floats."""
 ARROW = {int: "int64", float: "float64", bool: "bool"}
 """Type -> Arrow's name for it; text for all others."""
 ROW_GROUP = 131_072
 """Rows of a row group: 35 MB of memory while it is written; readers load as many at once."""
 NUMBERS_AT_ONCE = 100_000
-"""Numbers of a series that are Python objects at the same time, which take four times the memory of an array's."""
+"""Numbers of a series that are Python objects at the same time, which take four times the memory of
+an array's."""
 
 
 def since_start(series: Series, origin_s: float | None) -> Series:
-    """Returns the same columns, with moments in seconds since `origin_s`, so that runs can be laid over each other."""
+    """Returns the same columns, with moments in seconds since `origin_s`, so that runs can be laid
+    over each other.
+    """
     return {
         name: values - (origin_s or 0.0) if name in TIMESTAMPS else values
         for name, values in series.items()
@@ -72,7 +76,9 @@ def since_start(series: Series, origin_s: float | None) -> Series:
 
 
 def step_names(store: RunStore, runs: Iterable[StoredRun]) -> tuple[str, ...]:
-    """Returns the columns of steps that these runs have: the known ones, then those of other versions."""
+    """Returns the columns of steps that these runs have: the known ones, then those of other
+    versions.
+    """
     names = dict.fromkeys(columns.STEP_COLUMNS)
     for run in runs:
         names |= dict.fromkeys(store.step_names(run.id))
@@ -103,7 +109,9 @@ def summary_row(run: StoredRun) -> list[object]:
 
 
 def figures_in_words(run: StoredRun) -> list[tuple[str, str, str]]:
-    """Returns the known figures of a run: the name of each, its value as a person reads it, and what it means."""
+    """Returns the known figures of a run: the name of each, its value as a person reads it, and
+    what it means.
+    """
     s = run.summary or columns.RunSummary()
     speed = formats.number(s.samples_per_s)
     if math.isfinite(s.samples_per_s_low):
@@ -204,7 +212,9 @@ ANCHORS_HEADER = ("anchor", "a step takes", "95% interval", "samples/s", "steps"
 
 
 def anchors_in_words(found: headroom.Headroom, batch: int) -> list[tuple[str, ...]]:
-    """Returns a row for each anchor of a headroom, with the columns of `ANCHORS_HEADER`; `batch`: samples in a step."""
+    """Returns a row for each anchor of a headroom, with the columns of `ANCHORS_HEADER`; `batch`:
+    samples in a step.
+    """
     rows: list[tuple[str, ...]] = []
     added = {part.name.rpartition(" and ")[2]: part for part in found.parts}
     for a in found.anchors:
@@ -256,7 +266,9 @@ def predictions_in_words(
 
 
 def cell_text(value: object) -> str:
-    """Returns `value` as a CSV cell: numbers in full precision, "" for what is not available, no live formulas."""
+    """Returns `value` as a CSV cell: numbers in full precision, "" for what is not available, no
+    live formulas.
+    """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, bool):
@@ -288,7 +300,8 @@ def summary_csv(runs: Iterable[StoredRun]) -> str:
 
 
 def write_steps_csv(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO) -> None:
-    """Writes a CSV file with one row for each step of each run, with a few thousand rows in memory at a time.
+    """Writes a CSV file with one row for each step of each run, with a few thousand rows in memory
+    at a time.
 
     Moments are seconds since the run began.
     """
@@ -303,8 +316,8 @@ def write_steps_csv(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO) 
 def _rows(run: StoredRun, part: Series) -> bytes | memoryview:
     """Returns the rows of a part as CSV.
 
-    Arrow writes the numbers. A million rows take 3 s, a fifth of the time that Python's own `repr` of them
-    takes.
+    Arrow writes the numbers. A million rows take 3 s, a fifth of the time that Python's own `repr`
+    of them takes.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -331,7 +344,8 @@ def _rows(run: StoredRun, part: Series) -> bytes | memoryview:
 
 
 def write_steps_parquet(store: RunStore, runs: Sequence[StoredRun], file: BinaryIO) -> None:
-    """Writes a Parquet file with one row for each step of each run, with one row group in memory at a time.
+    """Writes a Parquet file with one row for each step of each run, with one row group in memory at
+    a time.
 
     Columns are as in `STEPS_HEADER`; moments are seconds since the run began.
     """
@@ -394,7 +408,9 @@ def _schema(header: Iterable[str], rows: str, runs: Sequence[StoredRun]) -> Any:
 
 
 def run_object(run: StoredRun, tags: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns a run as one JSON object, a `Recording` without series; its phases count from the run's beginning."""
+    """Returns a run as one JSON object, a `Recording` without series; its phases count from the
+    run's beginning.
+    """
     origin = run.t_origin_s or 0.0
     phases = [
         dataclasses.replace(p, t_start_s=p.t_start_s - origin, t_end_s=p.t_end_s - origin)
@@ -410,8 +426,8 @@ def write_runs_json(
 ) -> None:
     """Writes runs as one JSON object on one line; each has its steps and telemetry, by column.
 
-    These are null if not `series`. Moments are seconds since the run began. Only `NUMBERS_AT_ONCE` numbers
-    at a time become Python objects: a million steps take the memory of their arrays.
+    These are null if not `series`. Moments are seconds since the run began. Only `NUMBERS_AT_ONCE`
+    numbers at a time become Python objects: a million steps take the memory of their arrays.
     """
     whole = _json({"schema_version": columns.SCHEMA_VERSION, "runs": []})
     file.write(whole.removesuffix("]}").encode())

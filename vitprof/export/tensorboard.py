@@ -1,7 +1,7 @@
 """Scalars for TensorBoard: one directory of events for each run.
 
-The files are written by tensorboardX in a short-lived process of its own: it imports torch where it finds
-it, which the dashboard's process must not do.
+The files are written by tensorboardX in a short-lived process of its own: it imports torch where it
+finds it, which the dashboard's process must not do.
 """
 
 import contextlib
@@ -25,7 +25,8 @@ from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS, TIMED_STA
 from vitprof.store import RunStore, StoredRun
 
 MAX_GROUPS = 5_000
-"""Groups of neighbours for each scalar of a long run, the lowest and the highest point of each: 10,000 points."""
+"""Groups of neighbours for each scalar of a long run, the lowest and the highest point of each:
+10,000 points."""
 LIMIT_S = 300
 """How long (s) writing the files may take."""
 MAX_NAME = 60
@@ -102,7 +103,9 @@ def tensorboard_zip(store: RunStore, runs: Sequence[StoredRun]) -> bytes:
 
 
 def run_directory(run: StoredRun) -> str:
-    """Returns the name of the run's directory, which TensorBoard shows: id and name, as far as safe in a path."""
+    """Returns the name of the run's directory, which TensorBoard shows: id and name, as far as safe
+    in a path.
+    """
     safe = "".join(c if c.isalnum() or c in "-_" else "-" for c in run.name)
     safe = safe[:MAX_NAME].strip("-")
     parts = [f"run-{run.id}"]
@@ -147,10 +150,12 @@ def _thinned(number: Floats, wall: Floats, values: Floats) -> Floats:
 
 
 def _in_a_process(directory: Path, runs: dict[str, dict[str, Floats]]) -> None:
-    """Hands the scalars of each run to `tensorboard_child`. Raises `OSError` with the child's last line.
+    """Hands the scalars of each run to `tensorboard_child`.
 
-    The child's input stays open until the child has ended: if this process is killed, the input ends and so
-    does the child.
+    Raises `OSError` with the child's last line.
+
+    The child's input stays open until the child has ended: if this process is killed, the input
+    ends and so does the child.
     """
     command = runners.command("vitprof.export.tensorboard_child", str(directory))
     env = runners.environment()

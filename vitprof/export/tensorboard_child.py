@@ -1,7 +1,8 @@
-"""Writes scalars as TensorBoard's event files: `python -m vitprof.export.tensorboard_child DIR < scalars`.
+"""Writes scalars as TensorBoard's event files: `python -m vitprof.export.tensorboard_child DIR <
+scalars`.
 
-Standard input is a pickle that holds, for each run's directory and tag, an array (3, n): step, wall time,
-value. The exit status is 0, or 1 with one line on standard error.
+Standard input is a pickle that holds, for each run's directory and tag, an array (3, n): step, wall
+time, value. The exit status is 0, or 1 with one line on standard error.
 """
 
 import os
@@ -17,16 +18,21 @@ from vitprof.analysis.arrays import Floats
 MISSING = "the package tensorboardX is not installed; install it with: pip install tensorboardX"
 ENDED = "the program that asked for them has ended"
 LOOK_EVERY = 1000
-"""Events between two looks at whether the program that asked for them is still there: some 10 ms."""
+"""Events between two looks at whether the program that asked for them is still there: some 10
+ms."""
 
 
 def main(directory: Path, source: BinaryIO) -> None:
-    """Reads all scalars from `source` and writes the files to `directory`. Raises `ImportError`, `OSError`."""
-    # tensorboardX imports torch where it finds it, for tensors, of which there are none here. None makes
-    # that import fail (Python's documented behaviour): 25 ms instead of 2 s.
+    """Reads all scalars from `source` and writes the files to `directory`.
+
+    Raises `ImportError`, `OSError`.
+    """
+    # tensorboardX imports torch where it finds it, for tensors, of which there are none here. None
+    # makes that import fail (Python's documented behaviour): 25 ms instead of 2 s.
     modules: dict[str, Any] = sys.modules
     modules["torch"] = None
-    # Its SummaryWriter hands events to a thread, which a full disk ends, and then waits for that thread forever.
+    # Its SummaryWriter hands events to a thread, which a full disk ends, and then waits for that
+    # thread forever.
     from tensorboardX.event_file_writer import EventsWriter
     from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.proto.summary_pb2 import Summary

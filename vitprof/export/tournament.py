@@ -17,13 +17,16 @@ from vitprof.store.tournaments import StoredTournament
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """A setting with its figures, which are null where it has none. Intervals hold with 95% in all looks together."""
+    """A setting with its figures, which are null where it has none.
+
+    Intervals hold with 95% in all looks together.
+    """
 
     rank: int | None
     """1 for the fastest, shared by settings that are as fast (`standing` equal)."""
     key: str
-    """The setting: strategy/b batch size/w workers (- for none)/page cache; for a user's own script own-script/ and the
-    changed arguments of its DataLoader."""
+    """The setting: strategy/b batch size/w workers (- for none)/page cache; for a user's own script
+    own-script/ and the changed arguments of its DataLoader."""
     strategy: str
     """How samples are stored, loaded and brought to the device."""
     batch_size: int
@@ -41,13 +44,15 @@ class Trial:
     recommended: bool
     """Whether it is the one setting to use."""
     n_made: int
-    """Its runs in the store, including those that failed, were stopped or were disturbed by other programs."""
+    """Its runs in the store, including those that failed, were stopped or were disturbed by other
+    programs."""
     n_runs: int
     """Runs behind the figures."""
     n_steps: int
     """Steady steps of these runs."""
     samples_per_s: float | None
-    """All samples over all training time of these runs, of whole epochs where each run began a second one."""
+    """All samples over all training time of these runs, of whole epochs where each run began a
+    second one."""
     samples_per_s_low: float | None
     """Lower end of its interval."""
     samples_per_s_high: float | None
@@ -65,19 +70,22 @@ class Trial:
     speed_up_high: float | None
     """Upper end of its interval."""
     against_baseline: scores.Comparison | Literal[""] | None
-    """faster, slower, equal (known to differ by less than 5%) or undecided; empty for the baseline."""
+    """faster, slower, equal (known to differ by less than 5%) or undecided; empty for the
+    baseline."""
     standing: str | None
     """The same against the fastest with its page cache; fastest for that one."""
     near_best: float | None
     """Probability that no other setting with its page cache is faster by more than 5%."""
     epoch_s: float | None
-    """Seconds for an epoch: measured where all settings saw a whole one, else from the throughput."""
+    """Seconds for an epoch: measured where all settings saw a whole one, else from the
+    throughput."""
     epoch_s_low: float | None
     """Lower end of its interval."""
     epoch_s_high: float | None
     """Upper end of its interval."""
     gpu_mem_bytes: float | None
-    """Peak device memory of the job: NVML's figure, or what PyTorch reserved where NVML has none."""
+    """Peak device memory of the job: NVML's figure, or what PyTorch reserved where NVML has
+    none."""
     gpu_util_pct: float | None
     """Mean of NVML's utilisation while training."""
     device_idle_frac: float | None
@@ -91,13 +99,15 @@ class Trial:
     ram_bytes: float
     """RAM disk and memory for the samples that it keeps."""
     break_even_epochs: float | None
-    """Epochs after which its preparation has paid for itself against the baseline; null for never."""
+    """Epochs after which its preparation has paid for itself against the baseline; null for
+    never."""
     break_even_epochs_low: float | None
     """Lower end, by the intervals of the epoch's seconds."""
     break_even_epochs_high: float | None
     """Upper end."""
     losses: str | None
-    """For a user's own script: how the setting changes its losses; null where they are the same, or not known."""
+    """For a user's own script: how the setting changes its losses; null where they are the same, or
+    not known."""
     break_even: str | None
     """Break-even in words."""
 
@@ -153,7 +163,8 @@ def _trial(
     for name in FIELDS:
         if name in values:
             continue
-        # What describes the setting is in its entry; the figures are in the row, and null without runs.
+        # What describes the setting is in its entry; the figures are in the row, and null without
+        # runs.
         figure = None
         if row.n_runs or name in ALWAYS:
             figure = getattr(row, OF_ROW.get(name, name), None)
@@ -167,7 +178,9 @@ def tournament_csv(
     pays: Iterable[BreakEven] = (),
     best: Recommendation | None = None,
 ) -> str:
-    """Returns a CSV file with a row for each trial, the ranked ones first; those that did not run have a reason."""
+    """Returns a CSV file with a row for each trial, the ranked ones first; those that did not run
+    have a reason.
+    """
     base = found.spec.base
     shared = {
         "tournament_id": found.id,
@@ -219,7 +232,9 @@ def _recommended(best: Recommendation, found: StoredTournament) -> dict[str, Any
 def tournament_markdown(
     found: StoredTournament, board: Leaderboard, best: Recommendation | None = None
 ) -> str:
-    """Returns the article's table: seconds for an epoch, GPU memory and GPU-util by batch size, in Markdown."""
+    """Returns the article's table: seconds for an epoch, GPU memory and GPU-util by batch size, in
+    Markdown.
+    """
     table = article_table(board)
     where = f"{found.spec.base.dataset}, device {found.spec.base.device}"
     if found.spec.base.simulated:

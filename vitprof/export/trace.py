@@ -1,10 +1,11 @@
-"""A run as a trace that ui.perfetto.dev and chrome://tracing open: the JSON form of the Trace Event Format (Google).
+"""A run as a trace that ui.perfetto.dev and chrome://tracing open: the JSON form of the Trace Event
+Format (Google).
 
-Each run is a process of the trace; its tracks are the phases, the training loop, the device, the copies
-and the loader or its workers. Spans are complete events ("X") whose times are microseconds since the run
-began, to the nanosecond; those of one track never overlap. Telemetry and the loader's queue are counters
-("C"). The file is written piece by piece: of a whole run only telemetry and the columns `GLANCE` are in
-memory.
+Each run is a process of the trace; its tracks are the phases, the training loop, the device, the
+copies and the loader or its workers. Spans are complete events ("X") whose times are microseconds
+since the run began, to the nanosecond; those of one track never overlap. Telemetry and the loader's
+queue are counters ("C"). The file is written piece by piece: of a whole run only telemetry and the
+columns `GLANCE` are in memory.
 """
 
 import gzip
@@ -52,7 +53,8 @@ TRACKS: dict[str, tuple[int, str]] = {
 GLANCE = ("step", "t_start_s", "made_start_s")
 """Columns that a trace needs of the whole run, to know its beginning."""
 MAX_GROUPS = 5_000
-"""Groups of neighbouring telemetry samples where a trace is cut; the lowest and the highest of each are kept."""
+"""Groups of neighbouring telemetry samples where a trace is cut; the lowest and the highest of each
+are kept."""
 EVENTS_AT_ONCE = 10_000
 """Events that are written at once."""
 COUNTERS: dict[str, str] = {
@@ -81,10 +83,11 @@ ARGS = ',"args":{"step":%d}'
 def write_trace(
     store: RunStore, runs: Sequence[StoredRun], file: BinaryIO, *, whole: bool = False
 ) -> str:
-    """Writes the trace of these runs as strict JSON; the times of each run start at its own beginning.
+    """Writes the trace of these runs as strict JSON; the times of each run start at its own
+    beginning.
 
-    Of a run it has the first `MOST_STEPS` steps, unless `whole`. Returns in words which runs are cut; ""
-    where none is.
+    Of a run it has the first `MOST_STEPS` steps, unless `whole`. Returns in words which runs are
+    cut; "" where none is.
     """
     traces = [RunTrace(store, run, whole=whole) for run in runs]
     cut = "; ".join(
@@ -111,13 +114,17 @@ def write_trace(
 def write_trace_gz(
     store: RunStore, runs: Sequence[StoredRun], file: BinaryIO, *, whole: bool = False
 ) -> str:
-    """Does what `write_trace` does, compressed: both viewers open that too, and it is about a tenth of the size."""
+    """Does what `write_trace` does, compressed: both viewers open that too, and it is about a tenth
+    of the size.
+    """
     with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=6, mtime=0, filename="") as packed:
         return write_trace(store, runs, cast(BinaryIO, packed), whole=whole)
 
 
 class RunTrace:
-    """A run that is being written to a trace: its events as JSON, and what they need to know of those before."""
+    """A run that is being written to a trace: its events as JSON, and what they need to know of
+    those before.
+    """
 
     def __init__(self, store: RunStore, run: StoredRun, *, whole: bool) -> None:
         self.run = run
@@ -157,7 +164,9 @@ class RunTrace:
         return self.n_kept < self.n
 
     def _parts(self) -> Iterator[tuple[Series, int]]:
-        """Yields the steps in parts, each after the last step of the one before, and the index of the first new one."""
+        """Yields the steps in parts, each after the last step of the one before, and the index of
+        the first new one.
+        """
         remaining = self.n_kept
         before = dict[str, Floats]()
         for part in self._store.steps_in_parts(self.run.id):
@@ -214,7 +223,9 @@ class RunTrace:
         yield from self._complete(PHASES, "phases", start, end, names, [""] * len(phases))
 
     def _spans(self, steps: Series, first: int) -> Iterator[str]:
-        """Yields the loop, the copies and the device, each gap of the device with its cause, and its launch bubbles."""
+        """Yields the loop, the copies and the device, each gap of the device with its cause, and
+        its launch bubbles.
+        """
         words = [_json(DEVICE_TIME[k][0]) for k in KINDS]
         idle = [_json(f"idle: {DEVICE_TIME[k][0]}") for k in KINDS]
         idle[KINDS.index("compute")] = _json("compute")
@@ -294,7 +305,9 @@ class RunTrace:
 
 
 def _origin(run: StoredRun, steps: Series, telemetry: Series) -> int:
-    """Returns the beginning of the run's trace, in ns on the monotonic clock: no event is before it."""
+    """Returns the beginning of the run's trace, in ns on the monotonic clock: no event is before
+    it.
+    """
     seen = []
     if run.t_origin_s is not None:
         seen.append(run.t_origin_s)
@@ -318,8 +331,8 @@ class TrackPacker:
     def pack(self, start: Ints, end: Ints) -> Ints:
         """Returns a lane, from 0, for each span of a part, so that spans on one lane never overlap.
 
-        Those of earlier parts count. One part takes as few lanes as possible. All arrays are (n,) int64.
-        Spans may come in any order; end >= start.
+        Those of earlier parts count. One part takes as few lanes as possible. All arrays are (n,)
+        int64. Spans may come in any order; end >= start.
         """
         found = np.zeros(len(start), dtype=np.int64)
         order = np.lexsort((end, start))

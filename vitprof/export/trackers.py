@@ -1,4 +1,5 @@
-"""A watched script's own run of an experiment tracker: which one it was, and the verdict that is added to it.
+"""A watched script's own run of an experiment tracker: which one it was, and the verdict that is
+added to it.
 
 As the script has ended by then, its Python, which has the tracker's package, is started once more.
 """
@@ -30,7 +31,9 @@ CONCLUDE = "import sys; sys.path[:1] = []; from vitprof.watch.trackers import co
 
 
 class TrackerLink:
-    """What the script is asked to write to a tracker, and the file in which it says which run that was."""
+    """What the script is asked to write to a tracker, and the file in which it says which run that
+    was.
+    """
 
     def __init__(self, name: str) -> None:
         """Raises `ConfigError` for a tracker that is not known."""
@@ -60,7 +63,10 @@ class TrackerLink:
         return {"VITPROF_WATCH_LOG_TO": f"{self._name}:{self._file}"}
 
     def conclude(self, run: StoredRun) -> str:
-        """Adds the verdict of a run that has ended. Returns a line for the user; "" where all went well."""
+        """Adds the verdict of a run that has ended.
+
+        Returns a line for the user; "" where all went well.
+        """
         words = TRACKERS[self._name]
         try:
             about = json.loads(self._file.read_text(encoding="utf-8"))

@@ -1,1 +1,3 @@
-"""The measuring core of built-in jobs and watched scripts: clocks, devices with their marks, step rows, the wire."""
+"""The measuring core of built-in jobs and watched scripts: clocks, devices with their marks, step
+rows, the wire.
+"""

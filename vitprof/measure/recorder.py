@@ -1,7 +1,8 @@
-"""Collects the marks of a training loop's steps, and resolves those of the device without making the loop wait for it.
+"""Collects the marks of a training loop's steps, and resolves those of the device without making
+the loop wait for it.
 
-Columns are derived from them later, many steps at once, in the thread that sends (`step_columns`). A
-probe at the end of the warm-up finds out whether the host launches slower than the device works.
+Columns are derived from them later, many steps at once, in the thread that sends (`step_columns`).
+A probe at the end of the warm-up finds out whether the host launches slower than the device works.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ NAN = math.nan
 MAX_PENDING = 512
 """Most steps that may wait to be resolved.
 
-CUDA lets the host run ahead by about 1,000 launches, a few dozen steps at most. If more pile up, the loop
-waits for the device: that bounds memory and costs the device nothing."""
+CUDA lets the host run ahead by about 1,000 launches, a few dozen steps at most. If more pile up,
+the loop waits for the device: that bounds memory and costs the device nothing."""
 DEVICE_MARKS = ("decoded", "copy_start", "compute_start", "copy_end", "prepared", "compute_end")
 """Fields of `StepMarks`; each None where there is none."""
 
@@ -37,10 +38,13 @@ class StepRecorder:
         self._pending: deque[tuple[Mark, StepMarks | None]] = deque()
         """The last mark of each step with the step; None with a mark of `resume`."""
         self.previous_end = NAN
-        """When the device was done with the last step that was emitted, or passed the last mark of `resume`."""
+        """When the device was done with the last step that was emitted, or passed the last mark of
+        `resume`."""
 
     def resume(self) -> None:
-        """Makes the next step's gap count from now: at the start, and after anything that is not a step."""
+        """Makes the next step's gap count from now: at the start, and after anything that is not a
+        step.
+        """
         mark = self._device.mark()
         if self._device.immediate:
             self.previous_end = mark
@@ -48,7 +52,10 @@ class StepRecorder:
             self._pending.append((mark, None))
 
     def step(self, marks: StepMarks) -> None:
-        """Notes a step whose device work has been launched. The recorder keeps `marks` and changes them."""
+        """Notes a step whose device work has been launched.
+
+        The recorder keeps `marks` and changes them.
+        """
         # With a fast loader a step takes 12 us: the queue would add a tenth of that.
         if self._device.immediate:
             marks.kernel_s = marks.launch_idle_s = NAN
@@ -62,7 +69,9 @@ class StepRecorder:
         self.resolve(at_most_pending=MAX_PENDING)
 
     def resolve(self, *, at_most_pending: int = 0) -> None:
-        """Emits every step that the device has finished; waits only if more than `at_most_pending` are left."""
+        """Emits every step that the device has finished; waits only if more than `at_most_pending`
+        are left.
+        """
         pending = self._pending
         device = self._device
         while pending:
@@ -79,7 +88,9 @@ class StepRecorder:
                 self._resolve(marks, reached)
 
     def _resolve(self, marks: StepMarks, reached: Mark) -> None:
-        """Turns the device's marks of a step that it has passed into times, releases them, and emits the step."""
+        """Turns the device's marks of a step that it has passed into times, releases them, and
+        emits the step.
+        """
         passed = [getattr(marks, name) for name in DEVICE_MARKS]
         for name, mark in zip(DEVICE_MARKS, passed, strict=True):
             if mark is not None:
@@ -109,7 +120,8 @@ class StepRecorder:
 
 
 LOOKED_AT = 4
-"""Last steps of the warm-up that answer whether the host set the pace; the ones before load kernels and tune them.
+"""Last steps of the warm-up that answer whether the host set the pace; the ones before load kernels
+and tune them.
 
 Where the device has passed none of these yet, it is behind the host."""
 LEAST_WARMUP = LOOKED_AT + 1
@@ -117,7 +129,8 @@ LEAST_WARMUP = LOOKED_AT + 1
 GATED_STEPS = 10
 """Steps whose launches are queued behind a gate."""
 SETTLING_STEPS = 2
-"""Steps after the gated ones that do not count either: the host is still ahead by the length of a gate."""
+"""Steps after the gated ones that do not count either: the host is still ahead by the length of a
+gate."""
 LEAST_LEFT = 4 * (GATED_STEPS + SETTLING_STEPS)
 """Steps that must be left in the job to ask: three quarters of them then still count."""
 GATE_MARGIN = 2.0
@@ -130,14 +143,15 @@ NEVER = -1
 
 
 class LaunchProbe:
-    """The probe of one job: watches the end of its warm-up, and adds gated steps to it where the host set the pace.
+    """The probe of one job: watches the end of its warm-up, and adds gated steps to it where the
+    host set the pace.
 
     Marks around a step count the time between its kernels as compute. Where Python launches kernels
     slower than the device runs them, "compute" is mostly waiting for the next launch.
 
-    Did the device finish each step as soon as its last kernel was launched? Then the host set the pace.
-    The kernels' own time is then measured with all launches of a step queued behind a gate, a wait on the
-    device that lasts longer than launching the step does.
+    Did the device finish each step as soon as its last kernel was launched? Then the host set the
+    pace. The kernels' own time is then measured with all launches of a step queued behind a gate, a
+    wait on the device that lasts longer than launching the step does.
     """
 
     def __init__(self, device: Device, warmup_steps: int) -> None:
@@ -166,11 +180,13 @@ class LaunchProbe:
     def passed(
         self, step: int, samples: int, host_s: float, lag_s: float, compute_s: float
     ) -> float:
-        """Notes a warm-up step that the device has passed. Returns its kernel time; NaN if it was not gated.
+        """Notes a warm-up step that the device has passed.
+
+        Returns its kernel time; NaN if it was not gated.
 
         `host_s` is what its launches took, `lag_s` the time from the last launch to the end of the
-        device's work. A gated step whose compute began before its last launch does not count: it has
-        more launches than a device queues, or waits for the device itself.
+        device's work. A gated step whose compute began before its last launch does not count: it
+        has more launches than a device queues, or waits for the device itself.
         """
         if not self._first_gated <= step < self._first_gated + GATED_STEPS:
             if step >= self.steady_from - LOOKED_AT:
@@ -186,8 +202,8 @@ class LaunchProbe:
     def ask(self, steps_left: float) -> int:
         """Decides, before the first step that would count, whether to gate steps.
 
-        Returns the number of steps added to the warm-up: 0 if the host did not set the pace, or if too
-        few steps are left in the job (`steps_left` below `LEAST_LEFT`).
+        Returns the number of steps added to the warm-up: 0 if the host did not set the pace, or if
+        too few steps are left in the job (`steps_left` below `LEAST_LEFT`).
         """
         first = self.asks_at
         self.asks_at = NEVER
@@ -208,10 +224,10 @@ class LaunchProbe:
     def gate(self) -> Mark:
         """Holds the device back until the next step is fully queued.
 
-        Returns the mark behind the gate: the step's batch is ready there. The gate comes after the copy,
-        since a loop may wait for that, and compute begins after the gate. The previous step has to be
-        done first, or the device would fall behind by one gate each time. Waiting for it is fine: these
-        steps do not count.
+        Returns the mark behind the gate: the step's batch is ready there. The gate comes after the
+        copy, since a loop may wait for that, and compute begins after the gate. The previous step
+        has to be done first, or the device would fall behind by one gate each time. Waiting for it
+        is fine: these steps do not count.
         """
         self.gates_left -= 1
         self._device.synchronize()
@@ -219,7 +235,9 @@ class LaunchProbe:
         return self._device.mark()
 
     def idle_s(self, samples: int, compute_s: float) -> float:
-        """Returns the seconds that the device waited for launches inside a step; NaN where that is not known."""
+        """Returns the seconds that the device waited for launches inside a step; NaN where that is
+        not known.
+        """
         if not self._paced:
             if self._paced is None:
                 return math.nan

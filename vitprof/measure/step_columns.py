@@ -1,7 +1,8 @@
-"""The columns of step records, from the marks of many steps at once: the one place with their formulas.
+"""The columns of step records, from the marks of many steps at once: the one place with their
+formulas.
 
-Built-in and watched loops note marks only, each by its name; the thread that sends calls `derive`. All
-times are on the host's monotonic clock: marks of an asynchronous device are resolved before
+Built-in and watched loops note marks only, each by its name; the thread that sends calls `derive`.
+All times are on the host's monotonic clock: marks of an asynchronous device are resolved before
 (`recorder.StepRecorder`). Receivers import this, too: it needs no PyTorch.
 """
 
@@ -19,7 +20,9 @@ from vitprof.recording.columns import STEP_COLUMNS
 
 
 class BatchTimes(NamedTuple):
-    """Times of making one batch, in any thread or process: durations, and moments on the host's monotonic clock."""
+    """Times of making one batch, in any thread or process: durations, and moments on the host's
+    monotonic clock.
+    """
 
     read_s: float
     """Seconds spent reading bytes from storage, summed over the samples.
@@ -44,7 +47,9 @@ class BatchTimes(NamedTuple):
     other_exposed_s: float = 0.0
     """Those in which the device had nothing to do."""
     batch_values: float = math.nan
-    """Numbers in its largest tensor: what a rank was given. This and the next four: where several ranks train."""
+    """Numbers in its largest tensor: what a rank was given.
+
+    This and the next four: where several ranks train."""
     between_s: float = math.nan
     """Seconds of the rank's own between the step before and this one, its wait for data aside."""
     collectives: float = math.nan
@@ -60,11 +65,12 @@ UNKNOWN_TIMES = BatchTimes(*[math.nan] * 8)
 
 
 def n_ready(batches: Any) -> float:
-    """Returns the number of batches that a DataLoader's workers have delivered and the loop has not taken yet.
+    """Returns the number of batches that a DataLoader's workers have delivered and the loop has not
+    taken yet.
 
-    Those that wait to be pinned count. `batches` is the DataLoader's iterator; PyTorch has no public name
-    for this number. NaN without workers, on a PyTorch version with other names, or on a system that
-    cannot count what is in a queue (macOS).
+    Those that wait to be pinned count. `batches` is the DataLoader's iterator; PyTorch has no
+    public name for this number. NaN without workers, on a PyTorch version with other names, or on a
+    system that cannot count what is in a queue (macOS).
     """
     tasks = getattr(batches, "_task_info", None)
     if tasks is None:
@@ -83,18 +89,19 @@ def n_ready(batches: Any) -> float:
 Figures = NDArray[np.float64]
 """One figure for each of n steps, (n,)."""
 Columns = dict[str, Figures]
-"""Figures by name: those of `StepMarks` and `BatchTimes`, or the columns of step records, in their order."""
+"""Figures by name: those of `StepMarks` and `BatchTimes`, or the columns of step records, in their
+order."""
 
 
 @dataclass(slots=True, init=False, eq=False)
 class StepMarks:
     """A step's host times and device marks (`devices.Mark`; None where there is none).
 
-    The loop that runs the step sets every field but the last three as it goes on. Once a recorder emits it, every mark
-    is a time on the host's clock, and the loss a figure.
+    The loop that runs the step sets every field but the last three as it goes on. Once a recorder
+    emits it, every mark is a time on the host's clock, and the loss a figure.
 
-    There is no `__init__`, for speed: noting a step takes 0.15 us this way. A NamedTuple takes 0.32 us by position and
-    0.87 us by name (medians of 200 interleaved rounds of 1,000 steps).
+    There is no `__init__`, for speed: noting a step takes 0.15 us this way. A NamedTuple takes 0.32
+    us by position and 0.87 us by name (medians of 200 interleaved rounds of 1,000 steps).
     """
 
     step: int
@@ -106,29 +113,33 @@ class StepMarks:
     t_launched: float
     """When the last work of the step was launched."""
     decoded: Any
-    """In the training stream, after the loader's own work on the batch on the device; None where there is none. The
-    stream waits for the batch up to here, however early the loop received it."""
+    """In the training stream, after the loader's own work on the batch on the device; None where
+    there is none. The stream waits for the batch up to here, however early the loop received it."""
     copy_start: Any
     copy_end: Any
     prepared: Any
-    """From `copy_end` to here the device prepared the batch for the step; None where that is part of the step."""
+    """From `copy_end` to here the device prepared the batch for the step; None where that is part
+    of the step."""
     compute_start: Any
     """Where compute begins, as the trainer's `step` reports it. Often it is the end of the copy.
 
-    Where a separate stream prepared the batch, the training stream passes this mark after the previous
-    step and after the copy."""
+    Where a separate stream prepared the batch, the training stream passes this mark after the
+    previous step and after the copy."""
     compute_end: Any
     """None where nothing was computed."""
     loss: Any
-    """A function that returns the loss, called once the device has passed the step; then the loss."""
+    """A function that returns the loss, called once the device has passed the step; then the
+    loss."""
     samples: int
     warmup: bool
     made: BatchTimes | None
     """Times of making the batch; None where the loader cannot tell."""
     outside_s: float
-    """Seconds since the previous step that were neither part of a step nor a wait for a batch; NaN where unknown."""
+    """Seconds since the previous step that were neither part of a step nor a wait for a batch; NaN
+    where unknown."""
     previous_end: float
-    """When the device was done with the step before, or the mark of `StepRecorder.resume`: the gap counts from here."""
+    """When the device was done with the step before, or the mark of `StepRecorder.resume`: the gap
+    counts from here."""
     kernel_s: float
     """What the launch probe says of a gated step; NaN of any other."""
     launch_idle_s: float
@@ -146,15 +157,16 @@ AT_ONCE = 256
 def gather(steps: Iterable[StepMarks]) -> Columns:
     """Returns the marks of these steps by column. What is None is NaN.
 
-    A few at a time stay in the CPU's caches from the first look to the last, which halves the cost where
-    the training has filled them since the steps were noted.
+    A few at a time stay in the CPU's caches from the first look to the last, which halves the cost
+    where the training has filled them since the steps were noted.
     """
     noted = iter(steps)
     blocks = [np.empty(0)]
     while rows := [
         (*_marks_of(step), *(step.made or UNKNOWN_TIMES)) for step in islice(noted, AT_ONCE)
     ]:
-        # Takes three quarters of np.array(rows)'s time; the training thread waits for the GIL meanwhile.
+        # Takes three quarters of np.array(rows)'s time; the training thread waits for the GIL
+        # meanwhile.
         blocks.append(np.fromiter(chain.from_iterable(rows), np.float64, len(rows) * len(NAMES)))
     return dict(zip(NAMES, np.concatenate(blocks).reshape(-1, len(NAMES)).T, strict=True))
 
@@ -193,7 +205,8 @@ def derive(marks: Mapping[str, Figures]) -> Columns:
     decoded = marks["decoded"]
     prepared = marks["prepared"]
 
-    # A loader that decodes on the device hands over a batch that is not ready: the device waits for it.
+    # A loader that decodes on the device hands over a batch that is not ready: the device waits for
+    # it.
     on_device = ~np.isnan(decoded)
     waited_s = np.fmax(0.0, np.fmin(decoded, start) - np.fmax(t_got, before))
     decode_wait_s = np.where(on_device, waited_s, np.nan)

@@ -1,7 +1,8 @@
 """Times each stage of making a batch where it happens, and adds deliberate waits to a stage.
 
-The clock is `time.perf_counter`. On Linux it is CLOCK_MONOTONIC, and on macOS and Windows, too, it counts
-from the machine's start: a worker process's readings can be compared with the training loop's.
+The clock is `time.perf_counter`. On Linux it is CLOCK_MONOTONIC, and on macOS and Windows, too, it
+counts from the machine's start: a worker process's readings can be compared with the training
+loop's.
 """
 
 import math
@@ -16,26 +17,34 @@ from vitprof.recording.columns import Stage
 
 @dataclass(frozen=True)
 class Wait:
-    """A wait of known length that is added to one stage of each batch, to check what is reported about it."""
+    """A wait of known length that is added to one stage of each batch, to check what is reported
+    about it.
+    """
 
     stage: str
     seconds: float
 
     def into(self, stage: Stage) -> None:
-        """Waits, without using the CPU, if `stage` is this wait's stage. Call it once inside each stage of a batch."""
+        """Waits, without using the CPU, if `stage` is this wait's stage.
+
+        Call it once inside each stage of a batch.
+        """
         if stage == self.stage:
             time.sleep(self.seconds)
 
 
 def asked_wait(config: RunConfig, *, train: bool = True) -> Wait | None:
-    """Returns the wait that `config` asks for in each training batch; None if it asks for none, or not for `train`."""
+    """Returns the wait that `config` asks for in each training batch; None if it asks for none, or
+    not for `train`.
+    """
     if not train or config.inject is None:
         return None
     return Wait(*injection(config.inject))
 
 
 def stopwatch_cost_s(n: int = 100, tries: int = 10) -> float:
-    """Returns the seconds that timing one stage of one sample takes here: two readings of the clock and a sum.
+    """Returns the seconds that timing one stage of one sample takes here: two readings of the clock
+    and a sum.
 
     It is the least of some tries, as other programs interrupt them.
     """
@@ -51,7 +60,8 @@ def stopwatch_cost_s(n: int = 100, tries: int = 10) -> float:
 
 
 class OffCpu:
-    """The time of some work in which its thread was off the CPU. It is entered as a context again and again.
+    """The time of some work in which its thread was off the CPU. It is entered as a context again
+    and again.
 
     Off the CPU, a thread waits for Python's lock, for a core, or for a device that makes it sleep.
     """
@@ -75,12 +85,16 @@ class OffCpu:
         """Returns the share of the work's time; NaN where there was none."""
         if not self._wall_s:
             return math.nan
-        # The two clocks are read one after the other: short work can seem to use more than its time.
+        # The two clocks are read one after the other: short work can seem to use more than its
+        # time.
         return max(0.0, 1 - self._cpu_s / self._wall_s)
 
 
 class Stopwatch:
-    """Seconds that the samples of one batch spent in each stage so far. For one thread at a time; can be pickled."""
+    """Seconds that the samples of one batch spent in each stage so far.
+
+    For one thread at a time; can be pickled.
+    """
 
     __slots__ = ("_wait", "decode_s", "due", "noted", "read_s", "rest", "transform_s")
 
@@ -98,13 +112,19 @@ class Stopwatch:
         self.due = self._wait
 
     def wait(self, stage: Stage) -> None:
-        """Waits if the batch is still due a wait in `stage`: once a batch. Call it inside each stage of each sample."""
+        """Waits if the batch is still due a wait in `stage`: once a batch.
+
+        Call it inside each stage of each sample.
+        """
         if self.due is not None and self.due.stage == stage:
             self.due.into(stage)
             self.due = None
 
     def wait_for_rest(self) -> None:
-        """Waits if the batch is due a wait in a stage that is not noted. Call it before the samples of a Dataset."""
+        """Waits if the batch is due a wait in a stage that is not noted.
+
+        Call it before the samples of a Dataset.
+        """
         if self.due is None:
             return
         if self.rest:
@@ -116,7 +136,10 @@ class Stopwatch:
             self.read_s += perf_counter() - begun
 
     def end_rest(self, begun_s: float) -> None:
-        """Adds the time since `begun_s` that no stage noted to the stage `rest`. Call it after the samples."""
+        """Adds the time since `begun_s` that no stage noted to the stage `rest`.
+
+        Call it after the samples.
+        """
         if self.rest:
             left = max(
                 0.0, perf_counter() - begun_s - self.read_s - self.decode_s - self.transform_s

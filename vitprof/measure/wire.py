@@ -1,10 +1,10 @@
 """What a job reports while it runs, the messages that are made of it, and their format on a pipe.
 
-A job reports many small things a second; they are collected and sent about ten times a second. Over a
-pipe each message is a frame: one byte for its kind, four for the payload's length (little endian), then
-the payload. For notes, the payload is JSON in UTF-8. For steps, it is a line with the names of their
-columns as a JSON list, then each column's float64 figures. So a receiver reads the columns of another
-version, too, and keeps those that it does not know.
+A job reports many small things a second; they are collected and sent about ten times a second. Over
+a pipe each message is a frame: one byte for its kind, four for the payload's length (little
+endian), then the payload. For notes, the payload is JSON in UTF-8. For steps, it is a line with the
+names of their columns as a JSON list, then each column's float64 figures. So a receiver reads the
+columns of another version, too, and keeps those that it does not know.
 """
 
 import json
@@ -24,7 +24,8 @@ STEPS = b"S"
 HEADER = struct.Struct("<cI")
 """Kind and length of the payload in front of it."""
 MAX_PAYLOAD_BYTES = 64 << 20
-"""A longer payload is taken for bytes that are no frame: reading it would take the memory it claims."""
+"""A longer payload is taken for bytes that are no frame: reading it would take the memory it
+claims."""
 ALIGNMENT = 8
 """Figures begin at a multiple of this many bytes in the payload."""
 SEND_EVERY_S = 0.1
@@ -32,7 +33,10 @@ SEND_EVERY_S = 0.1
 
 @dataclass(frozen=True)
 class Note:
-    """A message that is not a step. `kind` is environment, gauges, stage, phase, notice, facts or end."""
+    """A message that is not a step.
+
+    `kind` is environment, gauges, stage, phase, notice, facts or end.
+    """
 
     kind: str
     values: dict[str, Any]
@@ -71,7 +75,8 @@ class Events(Protocol):
 
 
 class EventBuffer:
-    """A buffer that takes a job's events from the training thread and gives them to another one, without a lock.
+    """A buffer that takes a job's events from the training thread and gives them to another one,
+    without a lock.
 
     `deque.append` and `popleft` are atomic, so a step costs the training loop one append.
     """
@@ -111,7 +116,9 @@ class EventBuffer:
         self._notes.append(Note("end", {"status": status, "error": error}))
 
     def drain(self) -> list[Message]:
-        """Returns everything reported since the last call: steps first, then gauges, then notes in order."""
+        """Returns everything reported since the last call: steps first, then gauges, then notes in
+        order.
+        """
         # As many as there are now: the training thread goes on appending.
         notes = [self._notes.popleft() for _ in range(len(self._notes))]
         messages: list[Message] = [self._columns.popleft() for _ in range(len(self._columns))]
@@ -140,7 +147,9 @@ def write_message(stream: IO[bytes], message: Message) -> None:
 
 
 def read_messages(stream: IO[bytes]) -> Iterator[Message]:
-    """Yields the messages of `stream` until it ends. A frame cut short by the writer's death ends it, too.
+    """Yields the messages of `stream` until it ends.
+
+    A frame cut short by the writer's death ends it, too.
 
     Raises `ValueError` on bytes that are not a frame.
     """

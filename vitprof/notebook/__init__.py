@@ -1,7 +1,8 @@
 """Runs of the store in Python, for a notebook or a script: `vitprof.runs()`, `vitprof.run(1)`.
 
-See docs/python.md. The store is open only while it is read. Nothing is imported before it is needed:
-`import vitprof` stays fast, and a package that is missing is named by the call that needs it.
+See docs/python.md. The store is open only while it is read. Nothing is imported before it is
+needed: `import vitprof` stays fast, and a package that is missing is named by the call that needs
+it.
 """
 
 from __future__ import annotations
@@ -47,14 +48,15 @@ def runs(
 ) -> list[Run]:
     """Returns the runs of the store as they are now (see `Run`), newest first.
 
-    The filters are the options of `vitprof runs`. `text`: words to find in name, note, tags, strategy, data set or
-    device. `tag` to `status`: one value or several; a run matches if it has any of them. `helpers`: whether to include
-    runs made for other runs, such as anchors of headroom and trials of tournaments. `sort`: id, name, strategy,
-    samples_per_s or idle_frac. `limit`: the most runs to return; None for all. Runs that another version of vitprof
-    wrote and this one cannot read are left out.
+    The filters are the options of `vitprof runs`. `text`: words to find in name, note, tags,
+    strategy, data set or device. `tag` to `status`: one value or several; a run matches if it has
+    any of them. `helpers`: whether to include runs made for other runs, such as anchors of headroom
+    and trials of tournaments. `sort`: id, name, strategy, samples_per_s or idle_frac. `limit`: the
+    most runs to return; None for all. Runs that another version of vitprof wrote and this one
+    cannot read are left out.
 
-    Raises `ConfigError` for a value that is not allowed, `VitprofError` if the store cannot be opened or a package is
-    missing.
+    Raises `ConfigError` for a value that is not allowed, `VitprofError` if the store cannot be
+    opened or a package is missing.
     """
     with needed():
         from vitprof.store import MAX_ID, RunQuery
@@ -87,8 +89,8 @@ def runs(
 def run(run_id: int) -> Run:
     """Returns one run of the store, as it is now.
 
-    Raises `ConfigError` if `run_id` is not a whole number, `VitprofError` if there is no such run, it cannot be read,
-    or a package is missing.
+    Raises `ConfigError` if `run_id` is not a whole number, `VitprofError` if there is no such run,
+    it cannot be read, or a package is missing.
     """
     number = _whole("run_id", run_id)
     with _open_store() as store:
@@ -135,14 +137,15 @@ class Run:
     def steps(self) -> pd.DataFrame:
         """Returns one row for each step, with the columns of `export --format steps-csv`.
 
-        Whole numbers are int64, all others float64 with NaN for what is not known. Raises `VitprofError` if pandas is
-        missing or the store cannot be read.
+        Whole numbers are int64, all others float64 with NaN for what is not known. Raises
+        `VitprofError` if pandas is missing or the store cannot be read.
         """
         return frame(self._stored, self._steps)
 
     @functools.cached_property
     def telemetry(self) -> pd.DataFrame:
-        """Returns one row for each sample of telemetry: run_id, name, the columns of docs/formats.md, and simulated.
+        """Returns one row for each sample of telemetry: run_id, name, the columns of
+        docs/formats.md, and simulated.
 
         The types and errors are those of `steps`.
         """
@@ -151,9 +154,9 @@ class Run:
     def figure(self, name: str, *, step: int | None = None) -> go.Figure:
         """Returns the chart of the Profile page called `name`, as a Plotly figure.
 
-        `step`: number of the step to look at, for charts that show single steps. Raises `ValueError` for an unknown
-        name (it lists the known ones) or a step for a chart that takes none, `VitprofError` where the run lacks what
-        the chart shows or plotly is missing.
+        `step`: number of the step to look at, for charts that show single steps. Raises
+        `ValueError` for an unknown name (it lists the known ones) or a step for a chart that takes
+        none, `VitprofError` where the run lacks what the chart shows or plotly is missing.
         """
         with needed():
             from vitprof.notebook.figures import Material, draw
@@ -163,7 +166,9 @@ class Run:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the object that `vitprof runs RUN --json` prints: plain values, None for what is not known."""
+        """Returns the object that `vitprof runs RUN --json` prints: plain values, None for what is
+        not known.
+        """
         from vitprof.export.tables import run_object
 
         return run_object(self._stored, self.tags)
@@ -248,8 +253,8 @@ def frame(run: StoredRun, series: Series) -> pd.DataFrame:
     """Returns a DataFrame with one row for each step, or each sample of telemetry, of a run.
 
     `series` holds the columns by name, each of shape (n,). run_id and name come first and simulated
-    comes last, so that frames of several runs can be concatenated. Moments are seconds since the job
-    left the queue. Raises `VitprofError` if pandas is missing.
+    comes last, so that frames of several runs can be concatenated. Moments are seconds since the
+    job left the queue. Raises `VitprofError` if pandas is missing.
     """
     with needed():
         import pandas as pd
@@ -265,7 +270,9 @@ def frame(run: StoredRun, series: Series) -> pd.DataFrame:
 
 @contextlib.contextmanager
 def needed() -> Iterator[None]:
-    """Turns the error of a missing package in the block into a `VitprofError` that says what to install."""
+    """Turns the error of a missing package in the block into a `VitprofError` that says what to
+    install.
+    """
     try:
         yield
     except ModuleNotFoundError as error:

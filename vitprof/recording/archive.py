@@ -6,8 +6,8 @@ It is a zip file (deflated) of
 - `recording-N.json` for N = 1, 2, ...: a `Recording` without its series; `facts.imported` says where it was recorded;
 - `steps-N.parquet` and `telemetry-N.parquet`: its series, uncompressed, as the zip file is.
 
-The sender of a file is not trusted: sizes are bounded whatever its headers claim, and it is refused as a whole where
-anything in it does not fit the type.
+The sender of a file is not trusted: sizes are bounded whatever its headers claim, and it is refused
+as a whole where anything in it does not fit the type.
 """
 
 import dataclasses
@@ -48,10 +48,12 @@ MAX_RUNS = 1_000
 MAX_FILE_BYTES = 192 * 2**20
 """Just under the 200 MB that Streamlit takes as an upload."""
 MAX_UNPACKED_BYTES = 256 * 2**20
-"""The most bytes of all series together, which are in memory until all are checked: 1.3 million steps."""
+"""The most bytes of all series together, which are in memory until all are checked: 1.3 million
+steps."""
 MAX_JSON_BYTES = 2**21
 MAX_READ_BYTES = 2**18
-"""The most bytes that zipfile may read at once, such as its table of contents: under 70 bytes for a file of a run."""
+"""The most bytes that zipfile may read at once, such as its table of contents: under 70 bytes for a
+file of a run."""
 COMPRESSION_LEVEL = 1
 """Of deflate: steps shrink to 0.27 of their size at level 1 as at level 6, in half of the time."""
 START = b"PK\x03\x04"
@@ -71,7 +73,8 @@ DAMAGED = (
     ArithmeticError,
     ValueError,
 )
-"""What zipfile raises for a file that is no zip file, for a damaged one, and for an encrypted member."""
+"""What zipfile raises for a file that is no zip file, for a damaged one, and for an encrypted
+member."""
 NOT_AN_ARCHIVE = f"it is not a file of runs that vitprof wrote (*{SUFFIX}), or it is damaged"
 EXPORT_FEWER = "export fewer at a time"
 TOO_MANY_RUNS = f"it holds more than the {MAX_RUNS:,} runs that are allowed"
@@ -84,7 +87,9 @@ MAX_DEPTH = 12
 MAX_EXACT = 2**53
 """Whole numbers up to here are exact as float64, and every database holds them."""
 MAX_TIME_S = 1e9
-"""The latest time on a monotonic clock, which counts from its machine's start: 31 years. In ns it fits int64."""
+"""The latest time on a monotonic clock, which counts from its machine's start: 31 years.
+
+In ns it fits int64."""
 MAX_WHOLE = 2.0**31
 """Numbers of steps and epochs, and samples of a batch, are below that."""
 WHOLE = tuple(c.name for c in columns(StepRecord) if c.integer)
@@ -92,7 +97,9 @@ WHOLE = tuple(c.name for c in columns(StepRecord) if c.integer)
 
 
 class ArchiveError(errors.VitprofError):
-    """A file of recordings that cannot be written, or one that is refused; nothing of it was stored."""
+    """A file of recordings that cannot be written, or one that is refused; nothing of it was
+    stored.
+    """
 
 
 def need(holds: object, otherwise: str) -> None:
@@ -105,7 +112,10 @@ def need(holds: object, otherwise: str) -> None:
 
 
 def pack(recordings: Iterable[Recording]) -> bytes:
-    """Returns the file of these recordings. The same ones give the same bytes. Raises `ArchiveError`."""
+    """Returns the file of these recordings.
+
+    The same ones give the same bytes. Raises `ArchiveError`.
+    """
     target = io.BytesIO()
     n = 0
     unpacked = 0
@@ -164,7 +174,8 @@ def _parquet(series: Columns) -> bytes:
     }
     table = pa.table([*kept.values()], [*kept])
     out = io.BytesIO()
-    # Each byte of the floats in a stream of its own: these compress, the floats themselves hardly do.
+    # Each byte of the floats in a stream of its own: these compress, the floats themselves hardly
+    # do.
     small = {
         "use_dictionary": False,
         "write_statistics": False,
@@ -268,7 +279,10 @@ def _members(source: BinaryIO, n_bytes: int) -> dict[str, bytes]:
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, remaining: int) -> bytes:
-    """Returns a member's bytes. Raises `ArchiveError` as soon as they grow too large, whatever its header says."""
+    """Returns a member's bytes.
+
+    Raises `ArchiveError` as soon as they grow too large, whatever its header says.
+    """
     allowed = MAX_JSON_BYTES if info.filename.endswith(".json") else MAX_UNPACKED_BYTES
     data = bytearray()
     with archive.open(info) as member:
@@ -294,7 +308,10 @@ def _json(data: bytes, what: str) -> dict[str, Any]:
 
 
 def _recording(number: int, members: dict[str, bytes]) -> Recording:
-    """Returns a recording that fits its type and makes sense. Raises `ArchiveError` that names the file."""
+    """Returns a recording that fits its type and makes sense.
+
+    Raises `ArchiveError` that names the file.
+    """
     names = _names(number)
     values = _json(members.pop(names[0]), names[0])
     try:
@@ -327,8 +344,8 @@ def _recording(number: int, members: dict[str, bytes]) -> Recording:
 def _config(values: Any) -> RunConfig:
     """Returns a config whose names are known here, as pages look them up.
 
-    It may be one that cannot be run, since an older vitprof may have allowed more: `resolve` checks that
-    before a run. Raises `ConfigError`, `ArchiveError`.
+    It may be one that cannot be run, since an older vitprof may have allowed more: `resolve` checks
+    that before a run. Raises `ConfigError`, `ArchiveError`.
     """
     try:
         config = RunConfig.from_dict(values)
@@ -391,7 +408,9 @@ def _check(run: Recording) -> None:
 
 
 def _columns(data: bytes, known: tuple[str, ...], what: str) -> Columns:
-    """Returns the columns of a file, (n,) float64 each: the known ones, NaN where it has none, then the others."""
+    """Returns the columns of a file, (n,) float64 each: the known ones, NaN where it has none, then
+    the others.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 

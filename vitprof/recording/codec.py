@@ -1,4 +1,5 @@
-"""Values of a recording as plain ones that JSON can carry, and back: both follow from the types of its dataclasses.
+"""Values of a recording as plain ones that JSON can carry, and back: both follow from the types of
+its dataclasses.
 
 pydantic is imported at the first use: the watched process, which has the records too, does not need
 it. Columns become those of Arrow here, too, and back.
@@ -66,8 +67,8 @@ class ColumnsOf:
 def adapter(kind: Hashable) -> TypeAdapter[list[Any]]:
     """Returns the adapter of lists of `kind`.
 
-    Lists, because pydantic refuses a config for a dataclass itself; one inside another type takes the
-    config from there.
+    Lists, because pydantic refuses a config for a dataclass itself; one inside another type takes
+    the config from there.
     """
     from pydantic import TypeAdapter
 
@@ -83,13 +84,17 @@ def to_plain(value: Any, kind: Any = None) -> Any:
 
 
 def from_plain(kind: type[T], values: Any) -> T:
-    """Returns the inverse of `to_plain`; ignores unknown names. Raises `ValueError` for values of other types."""
+    """Returns the inverse of `to_plain`; ignores unknown names.
+
+    Raises `ValueError` for values of other types.
+    """
     read: list[T] = adapter(cast(Hashable, kind)).validate_python([values])
     return read[0]
 
 
 def schema(kind: Any, name: str) -> dict[str, Any]:
-    """Returns the JSON Schema (draft 2020-12) of a type as `to_plain` writes it, under the name `name`.
+    """Returns the JSON Schema (draft 2020-12) of a type as `to_plain` writes it, under the name
+    `name`.
 
     It allows no fields but those of this version of vitprof, unless a type keeps unknown ones.
     """
@@ -97,7 +102,9 @@ def schema(kind: Any, name: str) -> dict[str, Any]:
     from pydantic.json_schema import GenerateJsonSchema
 
     class Generator(GenerateJsonSchema):
-        """Any float may be NaN, which JSON has as null; neither titles nor defaults say anything of what is printed."""
+        """Any float may be NaN, which JSON has as null; neither titles nor defaults say anything of
+        what is printed.
+        """
 
         def float_schema(self, schema: Any) -> dict[str, Any]:
             return {"type": ["number", "null"]}
@@ -140,7 +147,9 @@ def schema(kind: Any, name: str) -> dict[str, Any]:
 
 
 def _inherited(kind: Any, schema: dict[str, Any]) -> dict[str, Any]:
-    """Returns a schema with the descriptions of inherited fields: pydantic reads only a class's own docstrings."""
+    """Returns a schema with the descriptions of inherited fields: pydantic reads only a class's own
+    docstrings.
+    """
     for base in getattr(kind, "__orig_bases__", kind.__bases__):
         if hasattr(base, "__annotations__"):
             known = adapter(base).json_schema()["$defs"][base.__name__]

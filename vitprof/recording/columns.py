@@ -1,7 +1,8 @@
-"""The records that flow through vitprof: every number that is stored, charted or exported is a field of one of them.
+"""The records that flow through vitprof: every number that is stored, charted or exported is a
+field of one of them.
 
-What is stored, CSV headers and help texts follow from `columns()`. Units are in the names: `_s` seconds, `_ms`
-milliseconds, `_pct` percent 0..100, `_frac` share 0..1, `_bytes` bytes.
+What is stored, CSV headers and help texts follow from `columns()`. Units are in the names: `_s`
+seconds, `_ms` milliseconds, `_pct` percent 0..100, `_frac` share 0..1, `_bytes` bytes.
 """
 
 import math
@@ -10,7 +11,9 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal, get_type_hints
 
 SCHEMA_VERSION = 2
-"""Version of the JSON objects and of the CSV columns. It rises when a column changes its meaning or is removed."""
+"""Version of the JSON objects and of the CSV columns.
+
+It rises when a column changes its meaning or is removed."""
 
 Status = Literal["queued", "running", "done", "stopped", "failed", "interrupted"]
 Stage = Literal["read", "decode", "transform", "collate", "hand_over", "transfer"]
@@ -26,7 +29,8 @@ ENDED_STATUSES: tuple[Status, ...] = ("done", "stopped", "failed", "interrupted"
 
 
 LEAST_LAG_S = 100e-6
-"""The host set the pace of a step if less than this passed from its last launch to the end of its work."""
+"""The host set the pace of a step if less than this passed from its last launch to the end of its
+work."""
 LAG_FRAC = 0.05
 """So it did if less than this share of its compute passed."""
 
@@ -52,7 +56,9 @@ Figure = Annotated[float, NullIsNaN()]
 
 
 def measured(doc: str) -> Any:
-    """Returns a float field of a record, with `doc` as its description and NaN (not known) as its default."""
+    """Returns a float field of a record, with `doc` as its description and NaN (not known) as its
+    default.
+    """
     return field(default=math.nan, metadata={"description": doc})
 
 
@@ -81,7 +87,10 @@ def columns(record: type) -> tuple[Column, ...]:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """Where the time of one training step went. Times of an asynchronous device are mapped to the host's clock."""
+    """Where the time of one training step went.
+
+    Times of an asynchronous device are mapped to the host's clock.
+    """
 
     rank: int = counted("rank of the process that made the step; 0 in a job of one process")
     step: int = counted("number of the step in the run, from 0")
@@ -177,7 +186,10 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class TelemetrySample:
-    """What the machine and the job's processes were doing at one moment. A figure that cannot be read is NaN."""
+    """What the machine and the job's processes were doing at one moment.
+
+    A figure that cannot be read is NaN.
+    """
 
     t_s: float = measured("when the sample was taken, on the monotonic clock")
     gpu_util_pct: float = measured(
@@ -218,9 +230,12 @@ class TelemetrySample:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """The figures of a run. The training time is the wall clock of training: that of the steady steps (neither warm-up
-    nor the first of an epoch) and of those that begin a later epoch; times of a step and of stages are of steady ones.
-    NaN (null in JSON, empty in CSV) where a figure does not apply or could not be measured.
+    """The figures of a run.
+
+    The training time is the wall clock of training: that of the steady steps (neither warm-up nor
+    the first of an epoch) and of those that begin a later epoch; times of a step and of stages are
+    of steady ones. NaN (null in JSON, empty in CSV) where a figure does not apply or could not be
+    measured.
     """
 
     n_steps: int = counted("number of steps recorded")
@@ -337,8 +352,9 @@ class RunSummary:
 
 
 StopKind = Literal["stopped", "worker", "paused", "asleep"]
-"""stopped: a signal or a debugger stopped the job's process; worker: it stopped another process of the job; paused: the
-job stood still together with the program that records it; asleep: the machine slept."""
+"""stopped: a signal or a debugger stopped the job's process; worker: it stopped another process of
+the job; paused: the job stood still together with the program that records it; asleep: the machine
+slept."""
 
 
 @dataclass(frozen=True)
@@ -348,12 +364,14 @@ class Stop:
     kind: StopKind
     """What stood still: stopped, worker, paused or asleep."""
     t_start_s: float
-    """When it was first seen, on the monotonic clock: it began after the previous telemetry sample."""
+    """When it was first seen, on the monotonic clock: it began after the previous telemetry
+    sample."""
     t_end_s: float
     """When it was last seen, on the monotonic clock: it had ended by the next telemetry sample."""
     seconds: float
-    """How long it took, to half a telemetry period. The length of a sleep is in no other figure: the monotonic clock
-    does not run meanwhile."""
+    """How long it took, to half a telemetry period.
+
+    The length of a sleep is in no other figure: the monotonic clock does not run meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -388,6 +406,8 @@ def summary_to_dict(summary: RunSummary) -> dict[str, float | int | None]:
 
 
 def summary_from_dict(values: Mapping[str, Any]) -> RunSummary:
-    """Returns the inverse of `summary_to_dict`; unknown names are ignored, missing ones stay "not available"."""
+    """Returns the inverse of `summary_to_dict`; unknown names are ignored, missing ones stay "not
+    available".
+    """
     known = {name: values[name] for name in SUMMARY_COLUMNS if values.get(name) is not None}
     return RunSummary(**known)

@@ -15,8 +15,8 @@ class OfRank(TypedDict):
     exposed_frac: float | None
     """The part of that which cost device time."""
     own_ms: float | None
-    """Mean milliseconds of a step before the collective: exposed data wait; where they are known, what it does between
-    two steps and the forward pass."""
+    """Mean milliseconds of a step before the collective: exposed data wait; where they are known,
+    what it does between two steps and the forward pass."""
     given: float | None
     """Numbers in its batches' largest tensor as a multiple of the other ranks' median."""
     last_frac: float | None
@@ -33,13 +33,15 @@ class NodeFacts(TypedDict):
     ranks: list[int]
     """The ranks that it trained."""
     clock_error_s: float | None
-    """Error of its moments against those of the node of rank 0; null where they were taken by the clocks' UTC."""
+    """Error of its moments against those of the node of rank 0; null where they were taken by the
+    clocks' UTC."""
     others_cores: float | None
     """Cores that other programs took there, on average; null where that is not known."""
     disk_mb_per_s: float | None
     """What its disks delivered, on average; null where that is not known."""
     clocks: dict[str, float]
-    """Median clock of the GPU of each of its ranks (MHz), by the rank's number; empty where not known."""
+    """Median clock of the GPU of each of its ranks (MHz), by the rank's number; empty where not
+    known."""
 
 
 class RankFacts(TypedDict):
@@ -50,7 +52,8 @@ class RankFacts(TypedDict):
     n_steps: int
     """Steps that all of them made, without warm-up."""
     lost_s: float | None
-    """How much earlier the last rank would be if all had their data at once, summed over the steps."""
+    """How much earlier the last rank would be if all had their data at once, summed over the
+    steps."""
     lost_frac: float | None
     """The same as a share of the time."""
     straggler: int | None
@@ -72,7 +75,8 @@ class RankFacts(TypedDict):
     of_epochs: list[list[int]]
     """Epoch, and the rank that was last in most of its steps."""
     one_off: list[float]
-    """Steps in which one rank held up the others for several steps' time, and the seconds of that."""
+    """Steps in which one rank held up the others for several steps' time, and the seconds of
+    that."""
     one_off_frac: NotRequired[float]
     """The share of the time of that."""
     one_off_ranks: list[int]
@@ -90,8 +94,8 @@ class RankFacts(TypedDict):
     not_forward_frac: NotRequired[float]
     """Their share of the time."""
     waiting: NotRequired[list[float]]
-    """A rank that waits for others outside the backward pass, too, and the share of the time of that; empty where that
-    is little, or not seen."""
+    """A rank that waits for others outside the backward pass, too, and the share of the time of
+    that; empty where that is little, or not seen."""
     in_doubt: NotRequired[bool]
     """Whether what data cost is not known, as one does so, and their waits for data differ."""
     why_not: str

@@ -19,7 +19,10 @@ Columns = Mapping[str, NDArray[np.float64]]
 
 
 class WatchedLoader(TypedDict, total=False):
-    """The train DataLoader of a user's own script, in PyTorch's words. Other loaders have fewer of these."""
+    """The train DataLoader of a user's own script, in PyTorch's words.
+
+    Other loaders have fewer of these.
+    """
 
     dataset: str
     """Class of the dataset."""
@@ -59,7 +62,10 @@ class LoaderWaits(WatchedLoader, total=False):
 
 
 class Environment(TypedDict, total=False):
-    """The machine and the software, as the job found them. Which keys there are depends on the device."""
+    """The machine and the software, as the job found them.
+
+    Which keys there are depends on the device.
+    """
 
     vitprof: str
     """Version of vitprof."""
@@ -90,9 +96,11 @@ class Environment(TypedDict, total=False):
     device_name: str
     """Name that the device reports."""
     untimed_device: str
-    """Kind of the device, such as mps, where vitprof cannot time it: its columns are not available."""
+    """Kind of the device, such as mps, where vitprof cannot time it: its columns are not
+    available."""
     untested_device: str
-    """Kind of the device, such as xpu or ROCm, where vitprof times it by calls that no hardware has tried."""
+    """Kind of the device, such as xpu or ROCm, where vitprof times it by calls that no hardware has
+    tried."""
     lap_s: float
     """Time that reading the clock inside the loader takes."""
     simulated: bool
@@ -143,7 +151,9 @@ class TransformTime(TypedDict):
 
 
 class Making(TypedDict):
-    """Sums over a fourth of the train loader's batches after the warm-up, made by Python code of a watched script."""
+    """Sums over a fourth of the train loader's batches after the warm-up, made by Python code of a
+    watched script.
+    """
 
     made_s: float
     """Time to make them, in whichever process."""
@@ -171,10 +181,14 @@ class ReplayBlock(TypedDict):
 
 
 class Facts(TypedDict, total=False):
-    """What was measured once in a run. Which keys there are depends on device and loader, and how far the run got."""
+    """What was measured once in a run.
+
+    Which keys there are depends on device and loader, and how far the run got.
+    """
 
     own_set: dict[str, str | int | bool] | None
-    """What was known of the user's own data set (`datasets add`), so that another machine can read the run."""
+    """What was known of the user's own data set (`datasets add`), so that another machine can read
+    the run."""
     storage_bytes: float | None
     """Disk space that the storage takes."""
     storage_prepare_s: float | None
@@ -184,11 +198,13 @@ class Facts(TypedDict, total=False):
     stage_bytes: float | None
     """Bytes copied to RAM disk or local disk."""
     drive_bytes_per_s: float | None
-    """Bytes/s of direct reads of the storage's files, past the page cache; null where the system has none."""
+    """Bytes/s of direct reads of the storage's files, past the page cache; null where the system
+    has none."""
     sample_file_bytes: float | None
     """Bytes of those files for a sample, as planned."""
     page_cached_frac: float | None
-    """Share of the storage's files in the page cache when training began; null where the system does not report it."""
+    """Share of the storage's files in the page cache when training began; null where the system
+    does not report it."""
     cache_hit_frac: float | None
     """Share of the samples that the partial cache holds; null without one."""
     n_unreadable: float
@@ -204,8 +220,8 @@ class Facts(TypedDict, total=False):
     cpu_samples: int
     """Samples that were loaded in that part."""
     held_up_frac: float
-    """Share of the launching of steady steps on a GPU (forward pass and optimizer) in which the thread that trains was
-    off the CPU: it waited for Python's lock or for a core."""
+    """Share of the launching of steady steps on a GPU (forward pass and optimizer) in which the
+    thread that trains was off the CPU: it waited for Python's lock or for a core."""
     test_loss: float | None
     """Mean loss on the test set at the last evaluation."""
     test_accuracy: float | None
@@ -219,9 +235,11 @@ class Facts(TypedDict, total=False):
     clocks: dict[str, float]
     """Median clock of each rank's GPU (MHz), by the rank's number, where several train."""
     disk_mb_per_s: float | None
-    """What the machine's disks delivered, on average, of a job of several ranks; null where that is not known."""
+    """What the machine's disks delivered, on average, of a job of several ranks; null where that is
+    not known."""
     others_cores: float | None
-    """Cores that other programs took, on average, of a job of several ranks; null where that is not known."""
+    """Cores that other programs took, on average, of a job of several ranks; null where that is not
+    known."""
     missing_ranks: int
     """Ranks of the job that other nodes trained and that are not in this run."""
     ranks: RankFacts
@@ -239,33 +257,37 @@ class Facts(TypedDict, total=False):
     several_threads_train: bool
     """Another thread of a watched run trains than the one that is watched: there is no verdict."""
     outside_next_frac: float
-    """Share of a watched run's time from `next()` to the model: with more than a few percent there is no verdict."""
+    """Share of a watched run's time from `next()` to the model: with more than a few percent there
+    is no verdict."""
     asleep_frac: float
-    """Share of a watched run's time from the model to the optimizer's step in which the script's thread used no core;
-    not on a GPU, and not where others took cores."""
+    """Share of a watched run's time from the model to the optimizer's step in which the script's
+    thread used no core; not on a GPU, and not where others took cores."""
     between_steps_frac: float
     """Share of a watched run's time from the optimizer's step to the next request for a batch."""
     updates_on_one_batch: int
     """Steps of the optimizer on the only batch of a watched run."""
     unknown_wait_steps: int
-    """Steady steps of a watched run that got their batch where it was not seen: their waits are not known. With more
-    than a few there is no verdict."""
+    """Steady steps of a watched run that got their batch where it was not seen: their waits are not
+    known. With more than a few there is no verdict."""
     loader_waits_for_ranks: int
     """Batches of a rank in whose `next()` there was a collective."""
     unknown_loader_waits: int
     """Those of which its wait is not known. With more than a few there is no verdict."""
     fetched_by: str
-    """What fetches the batches of a watched run instead of the training thread: "a thread", or "no loader"."""
+    """What fetches the batches of a watched run instead of the training thread: "a thread", or "no
+    loader"."""
     loaders: list[LoaderWaits]
     """The loaders of a watched run whose steps ask several for a batch."""
     unclear_loaders_steps: int
-    """Steps of a watched run after which another loader was iterated over with gradients on, each time: it is not clear
-    whether to train or to validate. With more than a few there is no verdict."""
+    """Steps of a watched run after which another loader was iterated over with gradients on, each
+    time: it is not clear whether to train or to validate. With more than a few there is no
+    verdict."""
     side_stream_steps: int
-    """Steady steps of a watched run for which another CUDA stream worked while that of training was idle. With more
-    than a few there is no verdict."""
+    """Steady steps of a watched run for which another CUDA stream worked while that of training was
+    idle. With more than a few there is no verdict."""
     estimated_step_s: float
-    """The device's median time for a step, estimated: from steps at whose ends the host waited for it."""
+    """The device's median time for a step, estimated: from steps at whose ends the host waited for
+    it."""
     estimated_from_steps: int
     """Those steps."""
     command: str
@@ -296,7 +318,9 @@ class Recording:
     created_utc: str
     """When it was submitted, ISO 8601 with a Z."""
     t_origin_s: float | None = None
-    """When the job left the queue, on its machine's monotonic clock. Moments in JSON count from here."""
+    """When the job left the queue, on its machine's monotonic clock.
+
+    Moments in JSON count from here."""
     training_since_s: float | None = None
     """When its training began; null where it did not."""
     config: RunConfig
@@ -335,7 +359,8 @@ class Recording:
     """Its telemetry samples in order, by column; null where they are not asked for."""
 
     def __post_init__(self) -> None:
-        # It follows from the config, whatever was given: a recording cannot say that it was not simulated.
+        # It follows from the config, whatever was given: a recording cannot say that it was not
+        # simulated.
         object.__setattr__(self, "simulated", self.config.simulated)
 
     @property

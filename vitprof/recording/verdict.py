@@ -20,8 +20,9 @@ class Share:
     """The share of one stage of loading, or of the rest, in the device's idle time."""
 
     name: str
-    """read, decode, transform, collate, rest, hand_over, transfer, epoch_start (what the waits with which epochs
-    begin are more than those of other steps), or loading if the stages are not known."""
+    """read, decode, transform, collate, rest, hand_over, transfer, epoch_start (what the waits with
+    which epochs begin are more than those of other steps), or loading if the stages are not
+    known."""
     frac: Figure
     """Its share of the time that the device idled for data; all shares add up to 1."""
     exposed_ms: Figure
@@ -35,12 +36,13 @@ class Signature:
     """A pattern in a run that points at one cause."""
 
     name: str
-    """Machine word: worker-period, slow-worker, epoch-start, first-batch, garbage-collection, cold-to-warm,
-    memory-growth, other-programs."""
+    """Machine word: worker-period, slow-worker, epoch-start, first-batch, garbage-collection,
+    cold-to-warm, memory-growth, other-programs."""
     sentence: str
     """What was seen and where it comes from, in words."""
     cost_s_per_step: Figure
-    """Seconds a step, spread over all steps that it concerns; NaN if it costs something other than time."""
+    """Seconds a step, spread over all steps that it concerns; NaN if it costs something other than
+    time."""
     cost_frac: Figure
     """The same as a share of the time of those steps; NaN likewise."""
     evidence: Mapping[str, Figure]
@@ -83,8 +85,9 @@ class SingleEvent:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Whether a run was input-bound, by what, and what to do about it. Shares are of the training
-    time: steady steps and those that begin a later epoch."""
+    """Whether a run was input-bound, by what, and what to do about it.
+
+    Shares are of the training time: steady steps and those that begin a later epoch."""
 
     kind: Kind
     """The verdict in a word or two."""
@@ -99,12 +102,12 @@ class Verdict:
     host_frac: Figure = math.nan
     """Share of the time that the device idled for the loop itself: Python, launches, recording."""
     launch_frac: Figure = math.nan
-    """Share of the time that the device waited for launches inside its steps, which other figures count as compute; NaN
-    if not known."""
+    """Share of the time that the device waited for launches inside its steps, which other figures
+    count as compute; NaN if not known."""
     cause: str = ""
-    """read, decode, transform, collate, rest, hand_over, transfer, epoch_start, loading (stages not known), slow_drive,
-    cpu_contention; launches where the host is slower than the device; empty if the device never idled for data, or for
-    an inconclusive verdict."""
+    """read, decode, transform, collate, rest, hand_over, transfer, epoch_start, loading (stages not
+    known), slow_drive, cpu_contention; launches where the host is slower than the device; empty if
+    the device never idled for data, or for an inconclusive verdict."""
     cause_frac: Figure = math.nan
     """The cause's share of the idle time for data (`exposure.find_exposure`); 1 for launches."""
     cause_ms_per_batch: Figure = math.nan
@@ -118,7 +121,8 @@ class Verdict:
     speed_up_high: Figure = math.nan
     """Upper end of its 95% interval."""
     speed_up_measured: bool = False
-    """Whether the speed-up was measured by replaying batches; if not, it is an upper bound, from the gaps."""
+    """Whether the speed-up was measured by replaying batches; if not, it is an upper bound, from
+    the gaps."""
     advice: tuple[Advice, ...] = ()
     """What to try, the best first; at most three."""
     signatures: tuple[Signature, ...] = ()
@@ -128,7 +132,8 @@ class Verdict:
     simulated: bool
     """Whether the device was simulated."""
     single_event: SingleEvent | None = None
-    """The one step without which the run would be in another class; None if no single step decides it."""
+    """The one step without which the run would be in another class; None if no single step decides
+    it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON; NaN becomes None."""
@@ -137,5 +142,8 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Verdict:
-        """Returns the verdict that `to_dict` was called on; ignores unknown names. Raises `ValueError`."""
+        """Returns the verdict that `to_dict` was called on; ignores unknown names.
+
+        Raises `ValueError`.
+        """
         return codec.from_plain(cls, values)

@@ -1,4 +1,6 @@
-"""Data sets that keep many samples in a file, or make them: Parquet, HDF5, LMDB, tar shards, Arrow, a function."""
+"""Data sets that keep many samples in a file, or make them: Parquet, HDF5, LMDB, tar shards, Arrow,
+a function.
+"""
 
 import json
 import os
@@ -164,8 +166,8 @@ def lmdb_set(text: str, spec: Spec) -> Listing:
 def webdataset_set(text: str, spec: Spec) -> Listing:
     """Reads tar shards as WebDataset writes them: the members of a sample follow each other.
 
-    They share the name up to the first dot, and the rest says what they are: `.jpg`, `.cls`, `.json`.
-    Samples are read from the shards by their offset, so the shards must not be compressed.
+    They share the name up to the first dot, and the rest says what they are: `.jpg`, `.cls`,
+    `.json`. Samples are read from the shards by their offset, so the shards must not be compressed.
     """
     shards = shards_of(text, spec.path)
     missing = [path for path in shards if not os.path.isfile(path)]
@@ -195,7 +197,9 @@ def webdataset_set(text: str, spec: Spec) -> Listing:
 
 
 def _samples_of(shard: str) -> Iterator[dict[str, Any]]:
-    """Yields the samples of a tar file: "image" (shard, offset, bytes) and "label", as far as they have them."""
+    """Yields the samples of a tar file: "image" (shard, offset, bytes) and "label", as far as they
+    have them.
+    """
     with tarfile.open(shard, "r:") as file:
         sample = dict[str, Any]()
         before = ""
@@ -218,14 +222,18 @@ def _samples_of(shard: str) -> Iterator[dict[str, Any]]:
 
 
 def _label_of(kind: str, text: str) -> str:
-    """Returns the label in a `.cls` member, which is the label, or in a `.json` member, which has it."""
+    """Returns the label in a `.cls` member, which is the label, or in a `.json` member, which has
+    it.
+    """
     if kind == "cls":
         return text.strip()
     return str(json.loads(text).get("label", ""))
 
 
 def hf_set(text: str, spec: Spec) -> Listing:
-    """Reads what `save_to_disk` of Hugging Face's datasets wrote, or a folder that `load_dataset` reads."""
+    """Reads what `save_to_disk` of Hugging Face's datasets wrote, or a folder that `load_dataset`
+    reads.
+    """
     with _offline():
         # Imported here: it reads the variables of `_offline` when it is imported.
         import datasets

@@ -1,4 +1,6 @@
-"""A look at a user's own data set before a run: how many samples of what kind, and what in them is in the way."""
+"""A look at a user's own data set before a run: how many samples of what kind, and what in them is
+in the way.
+"""
 
 import io
 import os
@@ -50,7 +52,10 @@ def look(
     progress: Callable[[float, str], object] = lambda done, words: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Look:
-    """Opens samples of what `text` names, which gets the name `name`. Raises `ConfigError` and `JobStopped`."""
+    """Opens samples of what `text` names, which gets the name `name`.
+
+    Raises `ConfigError` and `JobStopped`.
+    """
     progress(0.0, f"listing {text}")
     with closing(open_spec(text, allowed)) as found:
         seen = _look(name, text, found, full, progress, stop)
@@ -65,7 +70,8 @@ def _look(
 ) -> Look:
     order: Sequence[int] = range(len(found.entries))
     if not full and len(order) > SAMPLED:
-        # In order: containers keep a group of samples in memory and read the next one when it is due.
+        # In order: containers keep a group of samples in memory and read the next one when it is
+        # due.
         order = sorted(random.Random(SEED).sample(order, SAMPLED))
     seen = []
     threads = job_cores() if found.in_place else found.threads
@@ -112,7 +118,9 @@ def _look(
 
 
 def _stamp(found: Listing, spec: specs.Spec) -> str:
-    """Returns a text that changes with the samples: from their number and classes, and size and time of each file."""
+    """Returns a text that changes with the samples: from their number and classes, and size and
+    time of each file.
+    """
     stamp = zlib.crc32(repr((len(found.entries), found.classes)).encode())
     files: list[Any] = [spec.path]
     if found.in_place:

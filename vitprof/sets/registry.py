@@ -41,7 +41,8 @@ class OwnSet:
     stamp: str
     """Changes where its samples have: it is then brought into its place again."""
     below: str = ""
-    """Folders, separated as in PATH, that links may lead to: those of a page that added it; "": anywhere."""
+    """Folders, separated as in PATH, that links may lead to: those of a page that added it; "":
+    anywhere."""
     removed: bool = False
     """Whether its name is free again; its runs still know it."""
 
@@ -126,7 +127,10 @@ def _home() -> Path:
 
 
 def everything() -> dict[str, OwnSet]:
-    """Returns all that were ever added, by name. Raises `VitprofError` for a file that is not as vitprof writes it."""
+    """Returns all that were ever added, by name.
+
+    Raises `VitprofError` for a file that is not as vitprof writes it.
+    """
     try:
         changed = path().stat()
     except OSError:
@@ -147,7 +151,9 @@ def _read(file: Path, changed_ns: int, n_bytes: int) -> dict[str, OwnSet]:
 
 
 def listed() -> dict[str, OwnSet]:
-    """Returns those that can be chosen; none where the file cannot be read, or there is no home directory."""
+    """Returns those that can be chosen; none where the file cannot be read, or there is no home
+    directory.
+    """
     with suppress(VitprofError, RuntimeError):
         return {name: own for name, own in everything().items() if not own.removed}
     return {}
@@ -176,7 +182,10 @@ def add(own: OwnSet) -> None:
 
 
 def remove(name: str) -> None:
-    """Removes a name, and what vitprof made of its data set. Raises `ConfigError` where it is not one."""
+    """Removes a name, and what vitprof made of its data set.
+
+    Raises `ConfigError` where it is not one.
+    """
     every = everything()
     if name not in every or every[name].removed:
         raise ConfigError(
@@ -188,7 +197,10 @@ def remove(name: str) -> None:
 
 
 def remember(own: OwnSet) -> None:
-    """Keeps what an imported run says of its data set, unless there is one with that name. Raises `ConfigError`."""
+    """Keeps what an imported run says of its data set, unless there is one with that name.
+
+    Raises `ConfigError`.
+    """
     ensure_name(own.name)
     has_samples = own.n_train > 0 and own.n_test >= 0 and own.classes > 0
     has_pixels = has_samples and own.image_size > 0 and own.n_bytes > 0

@@ -37,7 +37,8 @@ class Listing:
     read: Callable[[Any], bytes]
     """Returns the bytes of an image file. Raises `OSError`, `ValueError`."""
     in_place: bool
-    """Whether each key is the path of a file that holds this sample alone: it is used where it is."""
+    """Whether each key is the path of a file that holds this sample alone: it is used where it
+    is."""
     notes: list[str] = field(default_factory=list)
     """What was left out and why, a line each."""
     opened: Any = None
@@ -51,7 +52,8 @@ class Listing:
 
 
 Found = Iterable[tuple[str, str, Any]]
-"""(split, label, key) of samples; the split is "train", one of `TEST_SPLITS`, or "" where it is not known."""
+"""(split, label, key) of samples; the split is "train", one of `TEST_SPLITS`, or "" where it is not
+known."""
 
 
 def listing(
@@ -62,10 +64,11 @@ def listing(
     notes: Iterable[str] = (),
     opened: Any = None,
 ) -> Listing:
-    """Returns samples with their labels as numbers, in order: of numbers if all labels are, else of the alphabet.
+    """Returns samples with their labels as numbers, in order: of numbers if all labels are, else of
+    the alphabet.
 
-    Samples of the splits "train" and the first of `TEST_SPLITS` are taken. Where there are not both,
-    all are, and each tenth of a class is for testing.
+    Samples of the splits "train" and the first of `TEST_SPLITS` are taken. Where there are not
+    both, all are, and each tenth of a class is for testing.
     """
     samples = list(found)
     classes = _in_order({label for _, label, _ in samples})
@@ -121,7 +124,9 @@ def links(n: int) -> str:
 
 
 def suffix(data: bytes) -> str:
-    """Returns the suffix for an image file's bytes; "" where they are not those of a format that is known."""
+    """Returns the suffix for an image file's bytes; "" where they are not those of a format that is
+    known.
+    """
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return ".webp"
     return next((name for magic, name in MAGIC.items() if data.startswith(magic)), "")
@@ -138,7 +143,9 @@ LABEL = ("label", "class", "target", "category")
 
 
 def columns(text: str, names: Sequence[str], spec: Spec, **usual: Sequence[str]) -> list[str]:
-    """Returns the column for each role: the one given, else the first of the usual names that there is."""
+    """Returns the column for each role: the one given, else the first of the usual names that there
+    is.
+    """
     chosen = []
     for role, candidates in usual.items():
         name = spec.options.get(role) or next((name for name in candidates if name in names), "")
@@ -150,7 +157,9 @@ def columns(text: str, names: Sequence[str], spec: Spec, **usual: Sequence[str])
 
 
 def encoded(value: Any) -> bytes:
-    """Returns the bytes of an image file from a cell: bytes, or the struct of Hugging Face's Image feature."""
+    """Returns the bytes of an image file from a cell: bytes, or the struct of Hugging Face's Image
+    feature.
+    """
     if isinstance(value, dict):
         value = value.get("bytes") or bytes_of(value["path"])
     if not isinstance(value, bytes):
@@ -159,7 +168,9 @@ def encoded(value: Any) -> bytes:
 
 
 def png_of(pixels: Any) -> bytes:
-    """Returns a PNG file of a PIL image, or of an array or tensor of uint8: (H, W), (H, W, C) or (C, H, W)."""
+    """Returns a PNG file of a PIL image, or of an array or tensor of uint8: (H, W), (H, W, C) or
+    (C, H, W).
+    """
     import numpy as np
     from PIL import Image
 

@@ -1,4 +1,6 @@
-"""How a user's own data set is written: `folder:PATH`, `csv:FILE?path=..&label=..`, or a function that makes it."""
+"""How a user's own data set is written: `folder:PATH`, `csv:FILE?path=..&label=..`, or a function
+that makes it.
+"""
 
 import importlib
 import importlib.util
@@ -36,7 +38,8 @@ ALIASES = {"hfds/": "hf:", "wds/": "webdataset:"}
 """timm's prefixes -> ours."""
 FUNCTION = re.compile(r"(?P<module>[^:?]+):(?P<function>[A-Za-z_]\w*)")
 CODE_ALLOWED = "VITPROF_RUN_CODE"
-"""Environment variable: set to 1 where jobs may call functions of the user's; the command line sets it."""
+"""Environment variable: set to 1 where jobs may call functions of the user's; the command line sets
+it."""
 ROOTS = "VITPROF_DATA_ROOTS"
 """Environment variable: folders below which the dashboard may read data, separated as in PATH."""
 
@@ -151,7 +154,10 @@ MOST_SHARDS = 100_000
 
 
 def shards_of(text: str, pattern: str) -> list[str]:
-    """Returns the paths that `shard-{0000..0009}.tar` names, or the tar files of a folder. Raises `ConfigError`."""
+    """Returns the paths that `shard-{0000..0009}.tar` names, or the tar files of a folder.
+
+    Raises `ConfigError`.
+    """
     if os.path.isdir(pattern):
         return sorted(str(path) for path in Path(pattern).glob("*.tar"))
     braces = BRACES.search(pattern)

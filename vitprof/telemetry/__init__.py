@@ -1,1 +1,4 @@
-"""Measures the machine while a job runs: the GPU through NVML, everything else through psutil. No torch."""
+"""Measures the machine while a job runs: the GPU through NVML, everything else through psutil.
+
+No torch.
+"""

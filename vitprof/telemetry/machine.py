@@ -52,7 +52,10 @@ class GpuNow:
 
 @dataclass(frozen=True)
 class MachineNow:
-    """The machine at one moment. NaN where a figure cannot be read, or has no earlier reading to compare with."""
+    """The machine at one moment.
+
+    NaN where a figure cannot be read, or has no earlier reading to compare with.
+    """
 
     gpus: tuple[GpuNow, ...]
     cores: int
@@ -73,7 +76,10 @@ class MachineNow:
 
 
 class MachineWatch:
-    """Readings of the machine, at most one a second. Several threads may use it; `close` it in the end."""
+    """Readings of the machine, at most one a second.
+
+    Several threads may use it; `close` it in the end.
+    """
 
     def __init__(self, where: Path, *, clock: Callable[[], float] = time.perf_counter) -> None:
         """`where` is on the file system whose use is read. NVML is opened with the first reading."""

@@ -1,7 +1,9 @@
-"""NVML, NVIDIA's management library, made safe to call: figures that it does not have are NaN, and nothing raises.
+"""NVML, NVIDIA's management library, made safe to call: figures that it does not have are NaN, and
+nothing raises.
 
-Every pynvml call passes through `Nvml.call` (nvitop's idea). One place handles missing libraries, old
-drivers, figures that a GPU does not have, and GPUs that fall off the bus in the middle of a run.
+Every pynvml call passes through `Nvml.call` (nvitop's idea). One place handles missing libraries,
+old drivers, figures that a GPU does not have, and GPUs that fall off the bus in the middle of a
+run.
 """
 
 from __future__ import annotations
@@ -16,17 +18,19 @@ from typing import Any
 import pynvml
 
 BETWEEN_S = 0.1
-"""Least time (s) between two samples of the counters: "should be greater than 100ms due to the internal sample refresh
-rate" (NVML's reference, nvmlGpmMetricsGet). A read before that returns the last figures again."""
+"""Least time (s) between two samples of the counters: "should be greater than 100ms due to the
+internal sample refresh rate" (NVML's reference, nvmlGpmMetricsGet). A read before that returns the
+last figures again."""
 NEEDS_HOPPER = "this GPU has no GPM counters; Hopper and later have them"
 METRICS: dict[str, str] = {
     "gpu_sm_active_pct": "NVML_GPM_METRIC_SM_UTIL",
     "gpu_sm_occupancy_pct": "NVML_GPM_METRIC_SM_OCCUPANCY",
 }
-"""Field of a telemetry sample -> NVML's metric: "percentage of SMs that were busy", "percentage of warps that were
-active vs theoretical maximum"."""
+"""Field of a telemetry sample -> NVML's metric: "percentage of SMs that were busy", "percentage of
+warps that were active vs theoretical maximum"."""
 Call = Callable[..., Any]
-"""Calls a function of pynvml by its name, with its arguments; returns None where it has no answer (`Nvml.call`)."""
+"""Calls a function of pynvml by its name, with its arguments; returns None where it has no answer
+(`Nvml.call`)."""
 
 
 @dataclass(frozen=True)
@@ -34,22 +38,29 @@ class GpuInfo:
     """The constant properties of a GPU, or of a slice of one in MIG mode."""
 
     index: int
-    """NVML's number of the GPU: its order on the PCI bus. CUDA's order may differ. For a slice, its GPU's number."""
+    """NVML's number of the GPU: its order on the PCI bus.
+
+    CUDA's order may differ. For a slice, its GPU's number."""
     name: str
     uuid: str
-    """`GPU-...`, for a slice `MIG-...`; the one name that means the same to NVML, CUDA and torch."""
+    """`GPU-...`, for a slice `MIG-...`; the one name that means the same to NVML, CUDA and
+    torch."""
     memory_bytes: float
     """Device memory in all; NaN where it cannot be read."""
     driver: str
     """Version of the driver; empty where it cannot be read."""
     power_limit_w: float = math.nan
-    """The GPU's power limit, as set now; NaN where it cannot be read. For a slice, its GPU's limit."""
+    """The GPU's power limit, as set now; NaN where it cannot be read.
+
+    For a slice, its GPU's limit."""
     slice_of: str = ""
     """UUID of the GPU that this is a slice of; empty for a GPU."""
 
 
 def cards(call: Call) -> Iterator[GpuInfo]:
-    """Yields the GPUs in NVML's order, each followed by its slices; leaves out those that do not answer."""
+    """Yields the GPUs in NVML's order, each followed by its slices; leaves out those that do not
+    answer.
+    """
     driver = driver_version(call)
     for index in range(call("nvmlDeviceGetCount") or 0):
         handle = call("nvmlDeviceGetHandleByIndex", index)
@@ -108,7 +119,9 @@ def free_bytes(call: Call, uuid: str) -> float:
 
 
 def memory_of(call: Call, handle: Any) -> Any:
-    """Returns NVML's figures for the device memory (version 1 from drivers before 510); None where it has none."""
+    """Returns NVML's figures for the device memory (version 1 from drivers before 510); None where
+    it has none.
+    """
     # The old package pynvml lacks it.
     version_2 = getattr(pynvml, "nvmlMemory_v2", None)
     if version_2 is not None:
@@ -119,7 +132,10 @@ def memory_of(call: Call, handle: Any) -> Any:
 
 
 class Gpm:
-    """The counters of one GPU, or of one slice of it, from one reading to the next. `close` frees their memory."""
+    """The counters of one GPU, or of one slice of it, from one reading to the next.
+
+    `close` frees their memory.
+    """
 
     def __init__(
         self, ask: Callable[..., Any], causes: dict[str, str], card: Any, instance: int | None
@@ -137,14 +153,16 @@ class Gpm:
         self._before: Any = None
         self._samples: list[Any] = []
         self.why_not = ""
-        """Why the last reading had no figures, for people; "" where it had some, and after the first reading."""
+        """Why the last reading had no figures, for people; "" where it had some, and after the
+        first reading."""
         support = self._answer("nvmlGpmQueryDeviceSupport", card)
         if support is not None and not support.isSupportedDevice:
             self.why_not = NEEDS_HOPPER
         self._works = not self.why_not
 
     def read(self, now: float) -> dict[str, float]:
-        """Returns the figures for the time since the last reading, in percent, without those not available.
+        """Returns the figures for the time since the last reading, in percent, without those not
+        available.
 
         `now` is in seconds.
         """
@@ -171,7 +189,9 @@ class Gpm:
             self._ask("nvmlGpmSampleFree", self._samples.pop())
 
     def _sample(self) -> Any:
-        """Returns the counters as they are now, in the one of the two samples that does not hold the last reading."""
+        """Returns the counters as they are now, in the one of the two samples that does not hold
+        the last reading.
+        """
         while len(self._samples) < 2:
             sample = self._answer("nvmlGpmSampleAlloc")
             if sample is None:
@@ -217,10 +237,12 @@ class Gpm:
 NO_GPU_MESSAGE = "NVML finds no NVIDIA GPU here"
 NO_NVML_MESSAGE = "NVML does not start"
 RETRY_S = 5.0
-"""How often (s) to try a lost GPU again: every call to one can take long, and it seldom comes back."""
+"""How often (s) to try a lost GPU again: every call to one can take long, and it seldom comes
+back."""
 NO_PROCESS = "NVML lists none of the job's processes; in a container it may not see them"
 PCIE_S = 1.0
-"""Age (s) up to which a PCIe figure is used again: NVML counts for 20 ms for each, and blocks the caller meanwhile."""
+"""Age (s) up to which a PCIe figure is used again: NVML counts for 20 ms for each, and blocks the
+caller meanwhile."""
 GPU_FIELDS: dict[str, str] = {
     "gpu_util_pct": "GPU-util",
     "gpu_mem_used_bytes": "GPU memory in use",
@@ -232,10 +254,11 @@ GPU_FIELDS: dict[str, str] = {
     "gpu_sm_active_pct": "SM activity",
     "gpu_sm_occupancy_pct": "SM occupancy",
 }
-"""The fields of a telemetry sample that come from NVML, in the order of the record, with their names for people."""
+"""The fields of a telemetry sample that come from NVML, in the order of the record, with their
+names for people."""
 
-# Fields that take one answer: how to get it from a handle, its conversion to the field's unit, and whether to ask the
-# whole card where the job has a slice of one (MIG).
+# Fields that take one answer: how to get it from a handle, its conversion to the field's unit, and
+# whether to ask the whole card where the job has a slice of one (MIG).
 _PLAIN: dict[str, tuple[Callable[[Call, Any], Any], Callable[[Any], float], bool]] = {
     "gpu_util_pct": (
         lambda ask, gpu: ask("nvmlDeviceGetUtilizationRates", gpu),
@@ -285,7 +308,9 @@ class _Device:
 
 
 class Nvml:
-    """A session with NVML. For one thread at a time; several sessions in a process do not disturb each other."""
+    """A session with NVML. For one thread at a time; several sessions in a process do not disturb
+    each other.
+    """
 
     def __init__(self, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -296,9 +321,12 @@ class Nvml:
         self.causes: dict[str, str] = {}
         """Function -> why its last call had no answer; functions that answered are not in it."""
         self.lost: dict[str, str] = {}
-        """GPU as named to `read` -> why it has no figures at present. It is tried again every `RETRY_S`."""
+        """GPU as named to `read` -> why it has no figures at present.
+
+        It is tried again every `RETRY_S`."""
         self.why_not: dict[str, dict[str, str]] = {}
-        """GPU as named to `read` -> field -> why its last reading lacks the field, in words for people."""
+        """GPU as named to `read` -> field -> why its last reading lacks the field, in words for
+        people."""
         self.reason = self.detail = ""
         """Why NVML does not run or lists no GPU, in one line for people; and NVML's own message."""
         self.call("nvmlInit")
@@ -333,7 +361,9 @@ class Nvml:
         self.available = False
 
     def call(self, function: str, *args: Any) -> Any:
-        """Returns the result of pynvml's `function`; None if it has no answer, and `causes` then says why."""
+        """Returns the result of pynvml's `function`; None if it has no answer, and `causes` then
+        says why.
+        """
         try:
             if not hasattr(pynvml, function):
                 raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
@@ -364,8 +394,8 @@ class Nvml:
     def read(self, gpu: str, pids: Collection[int]) -> dict[str, float]:
         """Returns the current figures (`GPU_FIELDS`) of a GPU, named by its UUID.
 
-        `pids` are the job's processes. A figure that cannot be read is NaN; `why_not` then says why.
-        All are NaN while the GPU is lost, see `lost`.
+        `pids` are the job's processes. A figure that cannot be read is NaN; `why_not` then says
+        why. All are NaN while the GPU is lost, see `lost`.
         """
         nothing = dict.fromkeys(GPU_FIELDS, math.nan)
         if not self.available:
@@ -380,7 +410,8 @@ class Nvml:
             values = self._read(gpu, device, pids, now)
         except _LostError:
             values = None
-        # "Unknown error" from one function is a problem of that function; from all of them, it is one of the GPU.
+        # "Unknown error" from one function is a problem of that function; from all of them, it is
+        # one of the GPU.
         silent = self._answers == answers and self._troubles > troubles
         if values is None or silent:
             self.lost[gpu] = self._cause
@@ -393,13 +424,18 @@ class Nvml:
         return nothing | values
 
     def processes(self, gpu: str) -> dict[int, float]:
-        """Returns the processes that compute on a GPU that was `read` before: id -> its bytes there, NaN if unknown."""
+        """Returns the processes that compute on a GPU that was `read` before: id -> its bytes
+        there, NaN if unknown.
+        """
         if gpu in self.lost or gpu not in self._devices:
             return {}
         return self._devices[gpu].processes
 
     def _ask(self, function: str, *args: Any) -> Any:
-        """Returns what `call` returns, for a GPU that is being read. Raises `_LostError` if the GPU is lost."""
+        """Returns what `call` returns, for a GPU that is being read.
+
+        Raises `_LostError` if the GPU is lost.
+        """
         answer = self.call(function, *args)
         if self._failure in _LOST:
             raise _LostError
@@ -419,8 +455,9 @@ class Nvml:
                 reasons[name] = f"NVML: {self._cause}"
             else:
                 values[name] = convert(answer)
-        # None of the job's processes: no CUDA context yet, or a container, where NVML may list nothing, or pids of the
-        # host. The two look alike, so the figure is unknown, not 0. A process has no size under Windows' WDDM.
+        # None of the job's processes: no CUDA context yet, or a container, where NVML may list
+        # nothing, or pids of the host. The two look alike, so the figure is unknown, not 0. A
+        # process has no size under Windows' WDDM.
         listed = self._ask("nvmlDeviceGetComputeRunningProcesses", device.handle) or []
         sizes = [(each.pid, _size(each.usedGpuMemory)) for each in listed]
         device.processes = dict(sizes)
@@ -452,7 +489,10 @@ class Nvml:
         return values
 
     def _find(self, gpu: str, device: _Device) -> None:
-        """Sets the handles of a GPU that is read for the first time. Raises `_LostError` where there is none."""
+        """Sets the handles of a GPU that is read for the first time.
+
+        Raises `_LostError` where there is none.
+        """
         handle = self._ask("nvmlDeviceGetHandleByUUID", gpu)
         if handle is None:
             raise _LostError

@@ -1,9 +1,9 @@
 """CPU, memory and disk figures: of the machine, and of a job's process with its workers.
 
-They come from /proc where there is one, else from psutil. psutil works on any system and takes two to
-five times as long: it opens two files for a process where one has the figures, and those of every
-process of the machine to find the children of one. Between two samples a training job fills the CPU's
-caches, which makes each step of a sample four times as slow as in a loop of nothing else.
+They come from /proc where there is one, else from psutil. psutil works on any system and takes two
+to five times as long: it opens two files for a process where one has the figures, and those of
+every process of the machine to find the children of one. Between two samples a training job fills
+the CPU's caches, which makes each step of a sample four times as slow as in a loop of nothing else.
 """
 
 import contextlib
@@ -50,7 +50,10 @@ def read(path: str) -> bytes:
 
 
 def process_figures(pid: int) -> ProcessFigures:
-    """Returns the figures of a process. Raises `OSError` where it is gone, or this system has no /proc."""
+    """Returns the figures of a process.
+
+    Raises `OSError` where it is gone, or this system has no /proc.
+    """
     fields = read(f"{PROC}/{pid}/stat").rpartition(b")")[2].split()
     ticks_per_s, page_bytes = _units()
     own_s = sum(map(int, fields[OWN_TICKS])) / ticks_per_s
@@ -96,12 +99,14 @@ RESCAN_SHARE = 0.01
 """Most of one core that scans may use, as a share.
 
 Each sample scans if it can: workers that are not known yet are taken for other programs. Where the
-kernel does not list children, psutil reads every process of the machine: 12 us a process is 50 ms with
-4,000 processes (measured here)."""
+kernel does not list children, psutil reads every process of the machine: 12 us a process is 50 ms
+with 4,000 processes (measured here)."""
 
 
 class Rate:
-    """The change per second of a counter; NaN at first, where time fails to increase, and where the counter falls."""
+    """The change per second of a counter; NaN at first, where time fails to increase, and where the
+    counter falls.
+    """
 
     def __init__(self) -> None:
         self._now = self._value = math.nan
@@ -128,7 +133,9 @@ class MachineCpu:
         self._last: tuple[float, float] | None = None
 
     def __call__(self) -> float:
-        """Returns percent, 100 = all cores busy; NaN at first and where no clock tick has passed since the last one."""
+        """Returns percent, 100 = all cores busy; NaN at first and where no clock tick has passed
+        since the last one.
+        """
         times = psutil.cpu_times()
         # Linux counts guest time in user time, too; waiting for a disk counts as idle.
         total: float = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
@@ -145,7 +152,9 @@ class MachineCpu:
 
 
 def disk_io_bytes() -> tuple[float, float]:
-    """Returns the bytes read from and written to the machine's disks so far; NaN where they are not counted."""
+    """Returns the bytes read from and written to the machine's disks so far; NaN where they are not
+    counted.
+    """
     try:
         counters = psutil.disk_io_counters(nowrap=False)
     except (OSError, RuntimeError, psutil.Error):
@@ -167,7 +176,8 @@ class ProcessTree:
     def __init__(self, pid: int) -> None:
         self._last: dict[psutil.Process, ProcessFigures | None] = {}
         self._unreaped_s = 0.0
-        """Time (s, 0 or less) of processes that have ended and that their parents' figures did not have yet."""
+        """Time (s, 0 or less) of processes that have ended and that their parents' figures did not
+        have yet."""
         self._now = math.nan
         self._scanned_s = -math.inf
         self._rescan_s = 0.0
@@ -189,8 +199,8 @@ class ProcessTree:
     def sample(self, now: float) -> tuple[float, float]:
         """Returns CPU percent since the last sample (100 = one core busy) and resident bytes.
 
-        Both are NaN if no process is left. The CPU figure is also NaN at first, and where `now` (s) is
-        not after that of the last sample.
+        Both are NaN if no process is left. The CPU figure is also NaN at first, and where `now` (s)
+        is not after that of the last sample.
         """
         span_s = now - self._now
         self._now = now
@@ -217,8 +227,8 @@ class ProcessTree:
                 # A zombie: it has ended, and counts when its parent waits for it.
                 continue
             elif span_s > 0:
-                # Newly found, and perhaps older than the span: it counts with its average so far, or it
-                # would be a peak. psutil has read the time of its start already.
+                # Newly found, and perhaps older than the span: it counts with its average so far,
+                # or it would be a peak. psutil has read the time of its start already.
                 age_s = time.time() - process.create_time()
                 used_s += figures.cpu_s * span_s / max(age_s, span_s)
             self._last[process] = figures
@@ -240,8 +250,8 @@ class ProcessTree:
         family: list[psutil.Process] = []
         try:
             if self._root is not None:
-                # A job that is the first process of a container is the parent of all orphans. vitprof may
-                # be one of them, and is no part of the job.
+                # A job that is the first process of a container is the parent of all orphans.
+                # vitprof may be one of them, and is no part of the job.
                 children = [p for p in self._children(self._root) if p.pid != os.getpid()]
                 if self._root.is_running():
                     family = [self._root, *children]
@@ -284,8 +294,8 @@ class RunQueue:
     """The time that the threads of some processes spend waiting for a core.
 
     Linux counts it for each thread in nanoseconds: the second figure of
-    /proc/PID/task/TID/schedstat (kernel documentation, sched-stats). Waiting for a disk or a lock, and
-    sleeping, do not count.
+    /proc/PID/task/TID/schedstat (kernel documentation, sched-stats). Waiting for a disk or a lock,
+    and sleeping, do not count.
     """
 
     def __init__(self) -> None:
@@ -293,10 +303,11 @@ class RunQueue:
         self._now = math.nan
 
     def sample(self, now: float, pids: Iterable[int], main: int = 0) -> tuple[float, float]:
-        """Returns the time that threads waited for a core since the last sample, in percent: 100 = one thread.
+        """Returns the time that threads waited for a core since the last sample, in percent: 100 =
+        one thread.
 
-        The second figure is the part of it that was not waited in the process `main`. Both are NaN at
-        first, and where the system does not count it. `now` is in seconds.
+        The second figure is the part of it that was not waited in the process `main`. Both are NaN
+        at first, and where the system does not count it. `now` is in seconds.
         """
         span_s = now - self._now
         self._now = now
@@ -306,7 +317,8 @@ class RunQueue:
             self._waited_ns |= self._threads(pid)
         if not self._waited_ns or not span_s > 0:
             return math.nan, math.nan
-        # Not counted: what a new thread waited before it was first seen, and threads that have ended since.
+        # Not counted: what a new thread waited before it was first seen, and threads that have
+        # ended since.
         waited = {key: max(0, ns - before.get(key, ns)) for key, ns in self._waited_ns.items()}
         others = (ns for (pid, _), ns in waited.items() if pid != main)
         # 1e-9 to seconds, 100 to percent

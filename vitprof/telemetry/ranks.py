@@ -1,4 +1,6 @@
-"""Clocks of the GPUs that the ranks of a job use: one that is slowed down, by heat or power, holds up all others."""
+"""Clocks of the GPUs that the ranks of a job use: one that is slowed down, by heat or power, holds
+up all others.
+"""
 
 import threading
 from collections import Counter
@@ -20,7 +22,9 @@ class RankClocks:
     def __init__(
         self, send: Callable[[dict[str, float]], object], *, period_s: float = PERIOD_S
     ) -> None:
-        """`send` gets the median clock (MHz) of each rank's GPU so far, by the rank's number as text."""
+        """`send` gets the median clock (MHz) of each rank's GPU so far, by the rank's number as
+        text.
+        """
         self._send = send
         self._period_s = period_s
         self._sent: dict[str, float] = {}

@@ -1,4 +1,5 @@
-"""The telemetry thread: gives a sink one row of figures at a fixed rate, and finds when the job could not run.
+"""The telemetry thread: gives a sink one row of figures at a fixed rate, and finds when the job
+could not run.
 
 A loop that waits for a drive or a network uses no CPU either, but its process is not stopped, and a
 sampler outside it goes on meanwhile. So a stop is found by one of three signs: the state that the
@@ -23,22 +24,28 @@ from vitprof.telemetry.nvml import GPU_FIELDS, GpuInfo, Nvml
 from vitprof.telemetry.processes import MachineCpu, ProcessTree, Rate, RunQueue, disk_io_bytes
 
 MIN_GAP_S = 1.0
-"""How late (s) a look must come to count as a gap. On a busy machine a thread waits about 10 ms for a core; garbage
-collection, and pages drawn in the same process, delay it by up to 0.3 s."""
+"""How late (s) a look must come to count as a gap.
+
+On a busy machine a thread waits about 10 ms for a core; garbage collection, and pages drawn in the
+same process, delay it by up to 0.3 s."""
 MIN_ASLEEP_S = 0.5
-"""How far (s) the two clocks must move apart: they are read one after the other, microseconds apart."""
+"""How far (s) the two clocks must move apart: they are read one after the other, microseconds
+apart."""
 IDLE_PCT = 10.0
-"""CPU use over a gap, 100 = one core, up to which the job counts as not running, beyond what it used before."""
+"""CPU use over a gap, 100 = one core, up to which the job counts as not running, beyond what it
+used before."""
 AMD_PREFIX = "AMD-"
-"""The name of a GPU begins with it; its domain, bus and device follow, as on the PCI bus: AMD-0000:03:00."""
+"""The name of a GPU begins with it; its domain, bus and device follow, as on the PCI bus:
+AMD-0000:03:00."""
 MIB = 1 << 20
 NOT_OFFERED = "not read by amdsmi"
 NO_FIGURE = "amdsmi: not available"
 
 AMD_WATTS = ("socket_power", "current_socket_power", "average_socket_power")
 AMD_JUNCTION_NOW = ("AmdSmiTemperatureType.JUNCTION", "AmdSmiTemperatureMetric.CURRENT")
-# The function of each field, names of its arguments, keys of its answer (the first with a figure counts), and the least
-# and the most that a GPU has: versions differ in what stands for "unknown": "N/A", 65535, or 0 W.
+# The function of each field, names of its arguments, keys of its answer (the first with a figure
+# counts), and the least and the most that a GPU has: versions differ in what stands for "unknown":
+# "N/A", 65535, or 0 W.
 AMD_FIELDS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], float, float]] = {
     "gpu_util_pct": ("amdsmi_get_gpu_activity", (), ("gfx_activity",), 0, 100),
     "gpu_mem_used_bytes": ("amdsmi_get_gpu_vram_usage", (), ("vram_used",), 1, math.inf),
@@ -55,7 +62,8 @@ AMD_FIELDS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], float, float]
 
 
 def asleep_s() -> float:
-    """Returns how long (s) this machine has slept since it started; NaN where the system does not report it.
+    """Returns how long (s) this machine has slept since it started; NaN where the system does not
+    report it.
 
     On Linux, CLOCK_BOOTTIME counts that time and CLOCK_MONOTONIC does not (clock_gettime(2)).
     """
@@ -67,7 +75,9 @@ def asleep_s() -> float:
 
 
 class StopSeeker:
-    """A detector that looks at a job's processes with every sample, and keeps the stops that are over."""
+    """A detector that looks at a job's processes with every sample, and keeps the stops that are
+    over.
+    """
 
     def __init__(self, pid: int, period_s: float) -> None:
         """`pid` is the process that trains; `period_s` is the time between looks."""
@@ -75,10 +85,11 @@ class StopSeeker:
         self._period_s = period_s
         self.stops: list[Stop] = []
         self._ran: set[int] = set()
-        """Processes that were seen running: one that was stopped from the start is not a worker of the job."""
+        """Processes that were seen running: one that was stopped from the start is not a worker of
+        the job."""
         self._stopped: dict[int, tuple[float, float, float]] = {}
-        """For each stopped process, three times: of the last look before it was stopped, and of the first
-        and the last look at which it was."""
+        """For each stopped process, three times: of the last look before it was stopped, and of the
+        first and the last look at which it was."""
         self._last_s = math.nan
         self.looked_s = math.nan
         """When the last look ended: the next one is due a period after this, at the latest."""
@@ -90,8 +101,8 @@ class StopSeeker:
     ) -> None:
         """Takes a look at time `now`.
 
-        `pids` and `stopped` are the ids of all processes and of the stopped ones, `cpu_pct` the CPU use
-        of all since the last look (100 = one core), and `asleep` the value of `asleep_s()`.
+        `pids` and `stopped` are the ids of all processes and of the stopped ones, `cpu_pct` the CPU
+        use of all since the last look (100 = one core), and `asleep` the value of `asleep_s()`.
         """
         # NaN at the first look, as what follows from it: no comparison with it holds.
         gap_s = now - self.looked_s
@@ -113,7 +124,8 @@ class StopSeeker:
         for pid in [p for p in self._stopped if p not in stopped]:
             before, since, until = self._stopped.pop(pid)
             earliest = since if math.isnan(before) else before
-            # It was stopped from `since` to `until` at least, and from `earliest` to `now` at most: half way.
+            # It was stopped from `since` to `until` at least, and from `earliest` to `now` at most:
+            # half way.
             longest = now - earliest
             kind: StopKind = "stopped" if pid == self._pid else "worker"
             self.stops.append(Stop(kind, since, until, (until - since + longest) / 2))
@@ -122,7 +134,9 @@ class StopSeeker:
 
 
 JOIN_S = 10.0
-"""How long (s) `stop` waits for the thread. Only a driver that hangs in a call takes longer than one sample."""
+"""How long (s) `stop` waits for the thread.
+
+Only a driver that hangs in a call takes longer than one sample."""
 
 NO_FIGURES = "{}: GPU-util, GPU memory, power and temperature are not available. The run can still use its GPU; {}"
 TO_HAVE_THEM = "in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility to have them"
@@ -135,7 +149,9 @@ Sink = Callable[[list[TelemetryRow]], None]
 
 
 class Telemetry:
-    """A thread that samples GPU, CPU, memory and disk for a job until `stop`, or the main thread's end."""
+    """A thread that samples GPU, CPU, memory and disk for a job until `stop`, or the main thread's
+    end.
+    """
 
     def __init__(
         self,
@@ -148,7 +164,8 @@ class Telemetry:
         sink: Sink,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`pid` is the job's process; `trains` is the process in its tree that trains, if that is another.
+        """`pid` is the job's process; `trains` is the process in its tree that trains, if that is
+        another.
 
         `device` is `cpu`, `cuda:N` or `simulated:...`; `gpu_uuid` identifies the GPU, as N may mean
         another one to NVML. `hz` is the number of rows a second. `clock` stamps the rows.
@@ -158,7 +175,8 @@ class Telemetry:
         self.gauges: dict[str, float] = {}
         """Columns that only the job itself knows; the owner of the telemetry sets them."""
         self.facts: dict[str, Any] = {}
-        """What NVML reports about the job's GPU, once it was looked for, as in `recording.Environment`."""
+        """What NVML reports about the job's GPU, once it was looked for, as in
+        `recording.Environment`."""
         self.error: Exception | None = None
         """What ended the sampling early, if anything did: the sink's exception."""
         self._device = device
@@ -206,7 +224,10 @@ class Telemetry:
             self._nvml.close()
 
     def sample(self) -> TelemetryRow:
-        """Returns one row, in the order of `TELEMETRY_COLUMNS`. Figures since the last row are NaN in the first."""
+        """Returns one row, in the order of `TELEMETRY_COLUMNS`.
+
+        Figures since the last row are NaN in the first.
+        """
         now = self._clock()
         if math.isnan(self._began_s):
             self._began_s = now
@@ -247,7 +268,9 @@ class Telemetry:
         return figures
 
     def _find_gpu(self) -> str | None:
-        """Returns the UUID of the job's GPU; None for the CPU, and, with a notice, where it is not listed."""
+        """Returns the UUID of the job's GPU; None for the CPU, and, with a notice, where it is not
+        listed.
+        """
         if not self._device.startswith("cuda"):
             return None
         if (self._gpu_uuid or "").startswith(AMD_PREFIX):
@@ -296,15 +319,19 @@ class Telemetry:
 
 
 def next_due(due: float, now: float, period: float) -> float:
-    """Returns when to sample next: the first time after `now` among `due` + n * `period`, n > 0. Skips missed ones."""
+    """Returns when to sample next: the first time after `now` among `due` + n * `period`, n > 0.
+
+    Skips missed ones.
+    """
     return due + period * max(1, math.floor((now - due) / period) + 1)
 
 
 def choose_gpu(gpus: Sequence[GpuInfo], uuid: str | None) -> GpuInfo | None:
-    """Returns the GPU, or slice of one, that `uuid` names, with or without its prefix `GPU-` or `MIG-`.
+    """Returns the GPU, or slice of one, that `uuid` names, with or without its prefix `GPU-` or
+    `MIG-`.
 
-    Without a UUID it is the only GPU: of several, CUDA's and NVML's numbers can differ. None if there
-    is none.
+    Without a UUID it is the only GPU: of several, CUDA's and NVML's numbers can differ. None if
+    there is none.
     """
     if not uuid:
         return gpus[0] if len(gpus) == 1 else None
@@ -317,7 +344,8 @@ def choose_gpu(gpus: Sequence[GpuInfo], uuid: str | None) -> GpuInfo | None:
 
 
 def reasons_in_words(missing: Mapping[str, str]) -> str | None:
-    """Returns the fields without figures and their reasons, such as "PCIe, power (NVML: Not Supported)".
+    """Returns the fields without figures and their reasons, such as "PCIe, power (NVML: Not
+    Supported)".
 
     `missing` is field -> reason. Returns None if all have figures.
     """
@@ -331,8 +359,8 @@ def reasons_in_words(missing: Mapping[str, str]) -> str | None:
 class Amdsmi:
     """A session with AMD's management library by its Python package, read as NVML is.
 
-    It is for one thread at a time. Figures that it does not have are NaN; nothing raises. No AMD GPU
-    has tried it yet.
+    It is for one thread at a time. Figures that it does not have are NaN; nothing raises. No AMD
+    GPU has tried it yet.
     """
 
     def __init__(self) -> None:
@@ -383,7 +411,9 @@ class Amdsmi:
         return found
 
     def read(self, gpu: str, pids: Collection[int]) -> dict[str, float]:
-        """Returns the figures (`GPU_FIELDS`) of a GPU by its name; NaN where unknown, see `why_not`."""
+        """Returns the figures (`GPU_FIELDS`) of a GPU by its name; NaN where unknown, see
+        `why_not`.
+        """
         values = dict.fromkeys(GPU_FIELDS, math.nan)
         reasons = dict.fromkeys(GPU_FIELDS, NOT_OFFERED)
         if not self.available or gpu not in self._handles:
@@ -419,7 +449,9 @@ class Amdsmi:
 
 
 def _figure(value: Any, least: float, most: float) -> float:
-    """Returns what is a number from `least` to `most`; NaN for all else, which stands for "unknown"."""
+    """Returns what is a number from `least` to `most`; NaN for all else, which stands for
+    "unknown".
+    """
     if isinstance(value, int | float) and least <= value <= most:
         return float(value)
     return math.nan

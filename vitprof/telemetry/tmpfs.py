@@ -13,12 +13,13 @@ from vitprof.formats import size
 FSTYPES = ("tmpfs", "ramfs")
 PREFERRED = Path("/dev/shm")
 SYSTEM = ("/proc", "/sys", "/dev", "/run/lock", "/run/credentials")
-"""Mounts that belong to the system; `PREFERRED` is the one under /dev that every program may use."""
+"""Mounts that belong to the system; `PREFERRED` is the one under /dev that every program may
+use."""
 LEAST_ROOM = 256 * 2**20
 """At least this (bytes) stays free on a RAM disk.
 
-Workers hand over batches in shared memory, which is /dev/shm too, and die of a bus error where it is
-full."""
+Workers hand over batches in shared memory, which is /dev/shm too, and die of a bus error where it
+is full."""
 LEAST_SHARE = 0.1
 """At least this share of a RAM disk's size stays free, for the same reason."""
 
@@ -30,7 +31,8 @@ class Tmpfs:
     path: Path
     """Where it is mounted."""
     free_bytes: int
-    """Room for a copy: what is free on it and in RAM, less what stays free for workers' shared memory."""
+    """Room for a copy: what is free on it and in RAM, less what stays free for workers' shared
+    memory."""
 
 
 def find_tmpfs() -> Tmpfs | None:
@@ -53,8 +55,8 @@ def is_in_ram(path: Path) -> bool:
 def own_directory(tmpfs: Tmpfs) -> Path:
     """Returns the path of this user's directory on the RAM disk, which may not exist yet.
 
-    Raises `DataError` if there is something else at that path: any user may write to /dev/shm, and a
-    link or another user's directory with this name must not be used.
+    Raises `DataError` if there is something else at that path: any user may write to /dev/shm, and
+    a link or another user's directory with this name must not be used.
     """
     path = tmpfs.path / f"vitprof-{os.getuid()}"
     try:

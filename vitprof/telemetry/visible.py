@@ -25,7 +25,8 @@ from typing import Any
 
 LIBRARY = "libcuda.so.1"
 ANSWER_S = 60.0
-"""How long (s) the driver may take: usually about 0.1 s, several seconds where it must first wake many GPUs."""
+"""How long (s) the driver may take: usually about 0.1 s, several seconds where it must first wake
+many GPUs."""
 NAME_BYTES = 256
 DECIDE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 """Variables that decide which GPUs CUDA shows, and in which order."""
@@ -47,7 +48,8 @@ class VisibleGpu:
     memory_bytes: float
     """Device memory in all."""
     cuda_driver: tuple[int, int] | None = None
-    """Newest version of CUDA that the driver supports, such as (13, 0); None where it does not report it."""
+    """Newest version of CUDA that the driver supports, such as (13, 0); None where it does not
+    report it."""
     capability: tuple[int, int] | None = None
     """CUDA compute capability, such as (9, 0); None where the driver does not report it."""
 
@@ -62,7 +64,10 @@ def visible_gpus() -> list[VisibleGpu]:
 
 @functools.lru_cache
 def asked(*_: str | None) -> tuple[VisibleGpu, ...]:
-    """Returns the GPUs that the driver reports to a new process. The arguments only select the cached answer."""
+    """Returns the GPUs that the driver reports to a new process.
+
+    The arguments only select the cached answer.
+    """
     try:
         program = [sys.executable, "-I", "-S", __file__]
         nothing = subprocess.DEVNULL
@@ -83,7 +88,10 @@ def _from_json(gpu: dict[str, Any]) -> VisibleGpu:
 
 
 def shown_here() -> list[VisibleGpu]:
-    """Returns the GPUs that CUDA shows this process, and thereby fixes its view. Never raises; makes no context."""
+    """Returns the GPUs that CUDA shows this process, and thereby fixes its view.
+
+    Never raises; makes no context.
+    """
     try:
         driver = ctypes.CDLL(LIBRARY)
         return list(_ask(driver))
@@ -126,7 +134,9 @@ def _ask(driver: Any) -> Iterator[VisibleGpu]:
 
 
 def _number(driver: Any, function: str, *args: Any) -> int | None:
-    """Returns the number that a function of the driver writes to its first argument; None where it does not."""
+    """Returns the number that a function of the driver writes to its first argument; None where it
+    does not.
+    """
     value = ctypes.c_int()
     if _answers(driver, function, ctypes.byref(value), *args):
         return value.value
@@ -141,9 +151,9 @@ def _answers(driver: Any, function: str, *args: Any) -> bool:
 def _uuid(driver: Any, device: ctypes.c_int, title: str) -> str:
     """Returns the UUID with the prefix that CUDA_VISIBLE_DEVICES needs.
 
-    For a slice of a GPU in MIG mode the second version of the function returns the slice's UUID, the
-    first one the GPU's (CUDA driver API, cuDeviceGetUuid_v2); drivers before 11.4 have only the first
-    one.
+    For a slice of a GPU in MIG mode the second version of the function returns the slice's UUID,
+    the first one the GPU's (CUDA driver API, cuDeviceGetUuid_v2); drivers before 11.4 have only the
+    first one.
     """
     uuids = []
     for function in ("cuDeviceGetUuid", "cuDeviceGetUuid_v2"):
@@ -159,16 +169,18 @@ def _uuid(driver: Any, device: ctypes.c_int, title: str) -> str:
 
 MASK = "CUDA_VISIBLE_DEVICES"
 SHOWN_AS = "VITPROF_SHOWN_AS"
-"""Environment variable beside the mask: the device that this process sees as `cuda:0` since `show_only`."""
+"""Environment variable beside the mask: the device that this process sees as `cuda:0` since
+`show_only`."""
 
 
 def show_only(device: str) -> None:
-    """Hides all GPUs but the one that `device` names ("auto", "cuda:N") from this process, until it ends.
+    """Hides all GPUs but the one that `device` names ("auto", "cuda:N") from this process, until it
+    ends.
 
     N counts the GPUs that CUDA shows now, after CUDA_VISIBLE_DEVICES as the user set it. Call this
-    before CUDA starts in this process; later it has no effect. Raises `DeviceError` where there is no
-    such GPU. Without a driver that answers it hides nothing and raises nothing: PyTorch then reports
-    what is wrong.
+    before CUDA starts in this process; later it has no effect. Raises `DeviceError` where there is
+    no such GPU. Without a driver that answers it hides nothing and raises nothing: PyTorch then
+    reports what is wrong.
     """
     # Not at the top: this file is a program, too, which must not import vitprof.
     from vitprof.errors import DeviceError
@@ -190,7 +202,9 @@ def show_only(device: str) -> None:
 
 
 def kept() -> list[str]:
-    """Returns the UUID of the one GPU that `show_only` left visible; an empty list where it hid nothing."""
+    """Returns the UUID of the one GPU that `show_only` left visible; an empty list where it hid
+    nothing.
+    """
     return [os.environ[MASK]] if SHOWN_AS in os.environ else []
 
 

@@ -1,4 +1,6 @@
-"""What a data set's own files are read through (`Source`), and how whatever makes or reads files reports and fails."""
+"""What a data set's own files are read through (`Source`), and how whatever makes or reads files
+reports and fails.
+"""
 
 import errno
 import fcntl
@@ -21,7 +23,9 @@ OnProgress = Callable[[float, str], None]
 """Receives how far along something is: a fraction 0..1 and a short message."""
 
 Stop = Callable[[], bool]
-"""Called now and then; returns True to stop. `JobStopped` is then raised, and nothing half-made is ever used."""
+"""Called now and then; returns True to stop.
+
+`JobStopped` is then raised, and nothing half-made is ever used."""
 
 
 def silent(fraction: float, message: str) -> None:
@@ -44,18 +48,21 @@ class Source(Protocol):
     """One split of a data set as it was made, in its stored order."""
 
     ids: list[str]
-    """A name for each sample, such as "train-000123": unique in the split and fit for a file name."""
+    """A name for each sample, such as "train-000123": unique in the split and fit for a file
+    name."""
     labels: NDArray[np.int64]
     """(n,) int64."""
 
     def pixels(self, start: int, stop: int) -> NDArray[np.uint8]:
-        """Returns images [start, stop) as (n, image_size, image_size, channels) uint8; JPEG files resized and cropped.
+        """Returns images [start, stop) as (n, image_size, image_size, channels) uint8; JPEG files
+        resized and cropped.
 
         Raises a `SampleError` that names the file of a sample that cannot be read.
         """
 
     def encoded(self, start: int, stop: int) -> list[bytes]:
-        """Returns images [start, stop) as the bytes of JPEG files, unchanged from disk, or of PNG files.
+        """Returns images [start, stop) as the bytes of JPEG files, unchanged from disk, or of PNG
+        files.
 
         Raises a `SampleError` that names the file of a sample that cannot be read.
         """
@@ -74,7 +81,10 @@ READABLE = "make it readable, or remove it"
 
 
 def read_error(path: Path | str, reason: object, remedy: str = READABLE) -> DataError:
-    """Returns the `DataError` to raise if `path` cannot be read: one line. `reason` is a text or what was raised."""
+    """Returns the `DataError` to raise if `path` cannot be read: one line.
+
+    `reason` is a text or what was raised.
+    """
     if isinstance(reason, OSError):
         reason = reason.strerror or reason
     return DataError(f"{path} cannot be read ({' '.join(str(reason).split())}); {remedy}")
@@ -82,7 +92,9 @@ def read_error(path: Path | str, reason: object, remedy: str = READABLE) -> Data
 
 @contextmanager
 def reading(path: Path | str, remedy: str = READABLE) -> Iterator[None]:
-    """Turns an `OSError` raised inside into a `DataError` that says in one line why `path` could not be read."""
+    """Turns an `OSError` raised inside into a `DataError` that says in one line why `path` could
+    not be read.
+    """
     try:
         yield
     except OSError as error:
@@ -96,7 +108,9 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @contextmanager
 def writing(path: Path | str, remedy: str = OTHER_HOME) -> Iterator[None]:
-    """Turns an `OSError` raised inside into a `DataError` that says in one line why `path` could not be written."""
+    """Turns an `OSError` raised inside into a `DataError` that says in one line why `path` could
+    not be written.
+    """
     try:
         yield
     except OSError as error:
@@ -115,7 +129,9 @@ def write_error(path: Path | str, error: OSError, remedy: str = OTHER_HOME) -> D
 
 
 def ensure_space(directory: Path, needed_bytes: int, remedy: str = OTHER_HOME) -> None:
-    """Raises `DataError` if the file system of the existing `directory` has less than `needed_bytes` free."""
+    """Raises `DataError` if the file system of the existing `directory` has less than
+    `needed_bytes` free.
+    """
     with writing(directory, remedy):
         free_bytes = shutil.disk_usage(directory).free
     if free_bytes < needed_bytes:
@@ -152,9 +168,12 @@ POLL_S = 0.2
 
 @contextmanager
 def locked(path: Path, doing: str, progress: OnProgress, stop: Stop) -> Iterator[None]:
-    """Holds the lock file at `path`, which is not removed. `doing` says in messages what the lock is held for.
+    """Holds the lock file at `path`, which is not removed.
 
-    Raises `JobStopped` if `stop()` turned true while waiting, `DataError` if the file cannot be written.
+    `doing` says in messages what the lock is held for.
+
+    Raises `JobStopped` if `stop()` turned true while waiting, `DataError` if the file cannot be
+    written.
     """
     with writing(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

@@ -1,8 +1,9 @@
 """Data sets: `prepare` makes or downloads one once and checks it each time; `open_source` reads it.
 
-Each is kept in `<home>/data/<directory>`, in the form that torchvision's MNIST or ImageFolder takes, with a
-`manifest.json` that records what made it and each file's size (SHA-256, too, where that is quick). The
-whole directory is made elsewhere and renamed into place in one step, so it is either complete or absent.
+Each is kept in `<home>/data/<directory>`, in the form that torchvision's MNIST or ImageFolder
+takes, with a `manifest.json` that records what made it and each file's size (SHA-256, too, where
+that is quick). The whole directory is made elsewhere and renamed into place in one step, so it is
+either complete or absent.
 """
 
 import hashlib
@@ -22,9 +23,11 @@ MANIFEST = "manifest.json"
 
 
 def seal(directory: Path, info: DatasetInfo, maker: Mapping[str, int | str]) -> None:
-    """Writes the manifest of a set just made, and waits until it and the files that are hashed are on the disk.
+    """Writes the manifest of a set just made, and waits until it and the files that are hashed are
+    on the disk.
 
-    Other files are left to the system: one that a power failure cuts short is recognised by its size.
+    Other files are left to the system: one that a power failure cuts short is recognised by its
+    size.
     """
     there = _files(info, directory)
     hashed = _hashed(info)
@@ -48,8 +51,8 @@ def read_manifest(
 ) -> dict[str, Any] | None:
     """Returns the manifest in `root`, a data set's or a storage's; None if nothing is there yet.
 
-    Entries named in `dicts` must be dicts, those in `numbers` numbers. Raises `DataError` if the manifest is
-    unreadable, damaged, or missing although `root` has content.
+    Entries named in `dicts` must be dicts, those in `numbers` numbers. Raises `DataError` if the
+    manifest is unreadable, damaged, or missing although `root` has content.
     """
     path = root / MANIFEST
     try:
@@ -72,10 +75,12 @@ def read_manifest(
 def check(
     root: Path, info: DatasetInfo, manifest: dict[str, Any], *, skip_unreadable: bool = False
 ) -> None:
-    """Compares each file with the manifest. Raises a `DataError` that names the first that is missing or differs.
+    """Compares each file with the manifest.
 
-    For an image file of another size it is a `SampleError`; with `skip_unreadable`, none: readers find such
-    files.
+    Raises a `DataError` that names the first that is missing or differs.
+
+    For an image file of another size it is a `SampleError`; with `skip_unreadable`, none: readers
+    find such files.
     """
     remedy = contract.made_again(root)
     recorded: dict[str, Any] = manifest["files"]
@@ -105,8 +110,9 @@ def _facts(path: Path, hashed: bool) -> dict[str, int | str]:
 
 
 MAKERS: dict[str, Any] = {"digits": digits, "mnist": mnist, "photos": photos}
-"""The module that makes each data set with `make(directory, [n_train, n_test,] *, progress, stop)`, which fills an
-existing directory. `IDENTITY` is the identity of what that makes: a set on disk with a different one is made again."""
+"""The module that makes each data set with `make(directory, [n_train, n_test,] *, progress, stop)`,
+which fills an existing directory. `IDENTITY` is the identity of what that makes: a set on disk with
+a different one is made again."""
 
 
 def _maker(info: DatasetInfo) -> Any:
@@ -114,14 +120,17 @@ def _maker(info: DatasetInfo) -> Any:
 
 
 def _files(info: DatasetInfo, root: Path) -> dict[str, Path]:
-    """Returns name in the manifest -> path of the files that should be there, of photos of those that are."""
+    """Returns name in the manifest -> path of the files that should be there, of photos of those
+    that are.
+    """
     if info.kind == "idx":
         return {name: mnist.raw_dir(root) / name for name in mnist.FILES}
     return photos.files(root)
 
 
 def _hashed(info: DatasetInfo) -> bool:
-    """Returns whether content is compared, too: reading a gigabyte of photos takes seconds, and decoding finds damage.
+    """Returns whether content is compared, too: reading a gigabyte of photos takes seconds, and
+    decoding finds damage.
 
     A set that is not hashed is made one file at a time, and continued where a try was interrupted.
     """
@@ -136,16 +145,17 @@ def prepare(
     stop: Stop = never,
     skip_unreadable: bool = False,
 ) -> Path:
-    """Makes (digits, photos) or downloads (mnist) the data set if it is not there yet, checks it, and returns its root.
+    """Makes (digits, photos) or downloads (mnist) the data set if it is not there yet, checks it,
+    and returns its root.
 
-    The root is what `open_source` and torchvision's MNIST take, and ImageFolder with "train" or "test"
-    appended. `n_images` is the size of the training set, where that can be chosen. Several processes may
-    call this at once. With `skip_unreadable`, image files whose size differs from the record are left for
-    the reader to detect.
+    The root is what `open_source` and torchvision's MNIST take, and ImageFolder with "train" or
+    "test" appended. `n_images` is the size of the training set, where that can be chosen. Several
+    processes may call this at once. With `skip_unreadable`, image files whose size differs from the
+    record are left for the reader to detect.
 
-    Raises `ConfigError` for an unknown name or size, `VitprofError` if the home directory cannot be written
-    to, `DataError` if the set is damaged or cannot be made here (`SampleError` if one image file is
-    damaged), `JobStopped` if `stop()` turned true. Photos made until then are kept.
+    Raises `ConfigError` for an unknown name or size, `VitprofError` if the home directory cannot be
+    written to, `DataError` if the set is damaged or cannot be made here (`SampleError` if one image
+    file is damaged), `JobStopped` if `stop()` turned true. Photos made until then are kept.
     """
     info = dataset_info(name, n_images)
     root = home.data_dir() / info.directory
@@ -156,7 +166,10 @@ def prepare(
 
 
 def open_source(info: DatasetInfo, root: Path, *, train: bool) -> Source:
-    """Returns one split of the data set under `root`. Raises `DataError` if its files are missing or damaged."""
+    """Returns one split of the data set under `root`.
+
+    Raises `DataError` if its files are missing or damaged.
+    """
     if info.kind == "idx":
         return mnist.IdxSource(info, root, train)
     return photos.PhotosSource(info, root, train)
@@ -172,7 +185,9 @@ def _is_made(info: DatasetInfo, root: Path, skip_unreadable: bool = False) -> bo
 
 
 def _make(info: DatasetInfo, root: Path, progress: OnProgress, stop: Stop) -> None:
-    """Makes the set in `.<name>.partial-<identity>`, then moves it to `root`. One process at a time.
+    """Makes the set in `.<name>.partial-<identity>`, then moves it to `root`.
+
+    One process at a time.
 
     Of a resumable kind that directory stays if it is interrupted, and the next try continues there.
     """

@@ -1,7 +1,9 @@
-"""The data set `digits`: rendered glyphs 0-9 under random distortion and noise, in MNIST's form and file format.
+"""The data set `digits`: rendered glyphs 0-9 under random distortion and noise, in MNIST's form and
+file format.
 
-It needs no network and no font file, so everything vitprof shows can be tried anywhere. It is easy enough
-for a tiny ViT to learn in one or two epochs, and hard enough that loss and accuracy change visibly meanwhile.
+It needs no network and no font file, so everything vitprof shows can be tried anywhere. It is easy
+enough for a tiny ViT to learn in one or two epochs, and hard enough that loss and accuracy change
+visibly meanwhile.
 """
 
 from collections.abc import Callable
@@ -26,13 +28,18 @@ from vitprof.engine.data.contract import (
 
 SEED = 42
 IDENTITY: dict[str, int | str] = {"maker": "vitprof digits", "version": 1, "seed": SEED}
-"""Identity of what `make` makes. Raise the version with every change to the pixels: sets on disk are then remade."""
+"""Identity of what `make` makes.
+
+Raise the version with every change to the pixels: sets on disk are then remade."""
 
 SIDE = 28
 IMAGES_A_CHUNK = 1000
-"""Images drawn at once. Each chunk has its own random stream, so the number of threads cannot change the result."""
+"""Images drawn at once.
 
-# Glyphs are drawn OVERSAMPLE times larger and averaged down, so that edges stay smooth when rotated.
+Each chunk has its own random stream, so the number of threads cannot change the result."""
+
+# Glyphs are drawn OVERSAMPLE times larger and averaged down, so that edges stay smooth when
+# rotated.
 OVERSAMPLE = 4
 CANVAS = 36
 HEIGHTS_PX = (24, 27)
@@ -60,14 +67,17 @@ def make(
     progress: OnProgress = silent,
     stop: Stop = never,
 ) -> None:
-    """Draws both splits and writes them as four IDX files under `directory`/MNIST/raw. `directory` must exist.
+    """Draws both splits and writes them as four IDX files under `directory`/MNIST/raw.
 
-    The same `seed` gives the same bytes, whatever `threads` is (with the same NumPy and Pillow). Labels are
-    balanced exactly (as far as n divides by 10) and shuffled. Files that exist are overwritten.
+    `directory` must exist.
 
-    Raises `JobStopped` if `stop()` turned true (asked after each chunk), `DataError` if the disk is full or
-    the files cannot be written. Files written until then stay: `prepare` works in a directory that it
-    removes.
+    The same `seed` gives the same bytes, whatever `threads` is (with the same NumPy and Pillow).
+    Labels are balanced exactly (as far as n divides by 10) and shuffled. Files that exist are
+    overwritten.
+
+    Raises `JobStopped` if `stop()` turned true (asked after each chunk), `DataError` if the disk is
+    full or the files cannot be written. Files written until then stay: `prepare` works in a
+    directory that it removes.
     """
     # A byte for each pixel and one for the label, and the files' headers.
     n = n_train + n_test
@@ -97,9 +107,9 @@ def draw(
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Draws `n` images. Returns them, (n, 28, 28), and their labels (n,), both uint8.
 
-    `seed` and `stream` (0 train, 1 test) choose the random streams; different streams share nothing.
-    `chunk_done` is called in this thread with the size of each finished chunk; an exception it raises ends
-    the drawing.
+    `seed` and `stream` (0 train, 1 test) choose the random streams; different streams share
+    nothing. `chunk_done` is called in this thread with the size of each finished chunk; an
+    exception it raises ends the drawing.
     """
     images = np.empty((n, SIDE, SIDE), np.uint8)
     labels = np.random.default_rng((seed, stream)).permutation(np.arange(n) % 10).astype(np.uint8)
@@ -122,7 +132,8 @@ def draw(
 
 @cache
 def glyphs() -> NDArray[np.float32]:
-    """Returns the upright digits: (10, variants, CANVAS, CANVAS) float32, from 0 (background) to 1 (ink).
+    """Returns the upright digits: (10, variants, CANVAS, CANVAS) float32, from 0 (background) to 1
+    (ink).
 
     Each has a margin of background. The array is read-only.
     """
@@ -159,7 +170,8 @@ def distort(
     variants = bank.shape[1]
     glyph = labels.astype(np.int64) * variants + rng.integers(variants, size=n)
 
-    # Each output pixel comes from this point of the glyph: source = middle + M @ (pixel - middle - shift).
+    # Each output pixel comes from this point of the glyph: source = middle + M @ (pixel - middle -
+    # shift).
     angle = rng.uniform(-ROTATION_RAD, ROTATION_RAD, n)
     shear = rng.uniform(-SHEAR, SHEAR, n)
     zoom_x, zoom_y = 1 / rng.uniform(*SCALE, (2, n))
@@ -195,8 +207,8 @@ def _bilinear(
 ) -> NDArray[np.float32]:
     """Returns the values of the glyphs at x, y (n, height, width), in glyph pixels.
 
-    The canvas goes on as background outside. All is done in place where it can be: new arrays of this size
-    take as long as the arithmetic.
+    The canvas goes on as background outside. All is done in place where it can be: new arrays of
+    this size take as long as the arithmetic.
     """
     # The outermost ring of each canvas is background: clamping to it is the same as padding.
     limit = np.float32(CANVAS - 1.001)

@@ -1,7 +1,9 @@
-"""The data set `mnist`, downloaded by torchvision, and strict reading and writing of IDX files, also for `digits`.
+"""The data set `mnist`, downloaded by torchvision, and strict reading and writing of IDX files,
+also for `digits`.
 
-An IDX file is a big-endian header (magic number, then the length of each axis) followed by the raw values.
-Only MNIST's two kinds are supported: unsigned bytes with one axis (labels) or three (images).
+An IDX file is a big-endian header (magic number, then the length of each axis) followed by the raw
+values. Only MNIST's two kinds are supported: unsigned bytes with one axis (labels) or three
+(images).
 """
 
 import http.client
@@ -24,7 +26,8 @@ from vitprof.engine.data.contract import OnProgress, Stop, never, silent
 from vitprof.errors import DataError
 
 MAGICS: dict[int, int] = {1: 0x00000801, 3: 0x00000803}
-"""Number of axes -> magic number: 0x08 stands for unsigned bytes, the last byte is the number of axes."""
+"""Number of axes -> magic number: 0x08 stands for unsigned bytes, the last byte is the number of
+axes."""
 
 # The names that torchvision.datasets.MNIST looks for, without the .gz it also removes.
 FILES: tuple[str, ...] = (
@@ -47,9 +50,11 @@ def split_files(root: Path, train: bool) -> tuple[Path, Path]:
 
 
 def write_idx(path: Path, array: NDArray[np.uint8]) -> None:
-    """Writes a uint8 `array` of shape (n,) or (n, height, width) to `path`; removes the file if that fails.
+    """Writes a uint8 `array` of shape (n,) or (n, height, width) to `path`; removes the file if
+    that fails.
 
-    Raises `DataError` if the file cannot be written, `ValueError` for another dtype or number of axes.
+    Raises `DataError` if the file cannot be written, `ValueError` for another dtype or number of
+    axes.
     """
     if array.dtype != np.uint8 or array.ndim not in MAGICS:
         raise ValueError(
@@ -70,8 +75,8 @@ def write_idx(path: Path, array: NDArray[np.uint8]) -> None:
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """Reads an IDX file. Returns a writable uint8 array of shape (n,) or (n, height, width).
 
-    Raises a `DataError` that names the file if it is missing or unreadable, if the magic number is not one
-    of `MAGICS`, or if the file is not exactly as long as its header says.
+    Raises a `DataError` that names the file if it is missing or unreadable, if the magic number is
+    not one of `MAGICS`, or if the file is not exactly as long as its header says.
     """
     remedy = contract.made_again(path.parents[2])
     try:
@@ -97,9 +102,11 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def read_split(root: Path, train: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Returns images (n, 28, 28) uint8 and labels (n,) int64, 0..9, of the training or the test split under `root`.
+    """Returns images (n, 28, 28) uint8 and labels (n,) int64, 0..9, of the training or the test
+    split under `root`.
 
-    Raises `DataError` if a file is missing or damaged, or if images and labels do not belong together.
+    Raises `DataError` if a file is missing or damaged, or if images and labels do not belong
+    together.
     """
     images_file, labels_file = split_files(root, train)
     images = read_idx(images_file)
@@ -138,19 +145,21 @@ IDENTITY: dict[str, int | str] = {"maker": "torchvision MNIST", "version": 1}
 """Identity of what `make` downloads; it is downloaded again if this changes."""
 
 TIMEOUT_S = 20.0
-"""How long the network may be silent. torchvision tries up to three addresses before it gives up."""
+"""How long the network may be silent. torchvision tries up to three addresses before it gives
+up."""
 
 ACTIVITY = "MNIST was being downloaded"
 NEEDED_BYTES = 70_000_000
-"""Room for the archives (12 MB) and the unpacked files (55 MB), which exist together for a moment."""
+"""Room for the archives (12 MB) and the unpacked files (55 MB), which exist together for a
+moment."""
 
 
 def make(directory: Path, *, progress: OnProgress = silent, stop: Stop = never) -> None:
     """Downloads MNIST to `directory`/MNIST/raw as four unpacked IDX files. `directory` must exist.
 
-    torchvision checks the archives' MD5. `stop()` is called before and after the download, not in between.
-    Raises `DataError` if the download or the disk fails, `JobStopped` if asked to stop. Files downloaded
-    until then stay: `prepare` works in a directory that it removes.
+    torchvision checks the archives' MD5. `stop()` is called before and after the download, not in
+    between. Raises `DataError` if the download or the disk fails, `JobStopped` if asked to stop.
+    Files downloaded until then stay: `prepare` works in a directory that it removes.
     """
     contract.ensure_space(directory, NEEDED_BYTES)
     contract.report(progress, stop, 0.0, "downloading MNIST", ACTIVITY)
@@ -174,7 +183,9 @@ def make(directory: Path, *, progress: OnProgress = silent, stop: Stop = never) 
 
 @contextmanager
 def _socket_timeout(seconds: float) -> Iterator[None]:
-    """Sets the timeout of new sockets for the block, in the whole process. torchvision would let them wait forever."""
+    """Sets the timeout of new sockets for the block, in the whole process. torchvision would let
+    them wait forever.
+    """
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:
@@ -186,7 +197,8 @@ def _socket_timeout(seconds: float) -> Iterator[None]:
 def _reason(error: Exception) -> str:
     """Returns one line for `error`.
 
-    torchvision's has a line for each mirror, between headings: only the reasons are kept, each once.
+    torchvision's has a line for each mirror, between headings: only the reasons are kept, each
+    once.
     """
     headings = ("Error downloading", "Tried ")
     lines = [line.strip(" <>") for line in str(error).splitlines()]

@@ -1,7 +1,7 @@
 """Brings a user's own data set into the layout of `photos`.
 
-That is a folder for each class, with links to files that are images already, and with files unpacked from
-what keeps many samples.
+That is a folder for each class, with links to files that are images already, and with files
+unpacked from what keeps many samples.
 """
 
 import io
@@ -50,7 +50,9 @@ class OwnMaker:
         progress: contract.OnProgress = contract.silent,
         stop: contract.Stop = contract.never,
     ) -> None:
-        """Raises `DataError`, also where the data have changed since they were looked at, and `JobStopped`."""
+        """Raises `DataError`, also where the data have changed since they were looked at, and
+        `JobStopped`.
+        """
         own = self._own
         if own.spec.startswith(registry.ELSEWHERE):
             raise DataError(
@@ -119,7 +121,9 @@ def users_paths(text: str) -> str:
 
 @contextmanager
 def named_errors(info: DatasetInfo) -> Iterator[None]:
-    """Names, in what is raised inside about a sample of a user's own data set, the user's file and what to do."""
+    """Names, in what is raised inside about a sample of a user's own data set, the user's file and
+    what to do.
+    """
     try:
         yield
     except SampleError as error:

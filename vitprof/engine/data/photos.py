@@ -1,4 +1,5 @@
-"""The data set `photos`: JPEG files with the statistics of photographs, in the layout of an image folder.
+"""The data set `photos`: JPEG files with the statistics of photographs, in the layout of an image
+folder.
 
 `<root>/train/<class>/<id>.jpg` and `<root>/test/<class>/<id>.jpg`, about 500 x 375 as in ImageNet, quality
 90. What they show: `vitprof.engine.data.scenes`.
@@ -20,11 +21,14 @@ from vitprof.errors import DataError, SampleError
 
 SEED = 42
 IDENTITY: dict[str, int | str] = {"maker": "vitprof photos", "version": 1, "seed": SEED}
-"""Identity of what `make` makes. Raise the version with every change to the pixels: sets on disk are then remade."""
+"""Identity of what `make` makes.
+
+Raise the version with every change to the pixels: sets on disk are then remade."""
 
 CLASSES = 100
 BYTES_AN_IMAGE = 105_000
-"""Approximate room that an image takes on disk (measured); free space is checked with it before anything is made."""
+"""Approximate room that an image takes on disk (measured); free space is checked with it before
+anything is made."""
 IMAGES_A_CHUNK = 32
 """Images made between two calls of `stop`, about 0.1 s of one core."""
 END_OF_IMAGE = b"\xff\xd9"
@@ -67,14 +71,17 @@ def make(
     progress: contract.OnProgress = contract.silent,
     stop: contract.Stop = contract.never,
 ) -> None:
-    """Makes both splits under `directory`, which must exist. Complete files that are there already are kept.
+    """Makes both splits under `directory`, which must exist.
 
-    The same `seed` gives the same bytes, whatever `threads` is (one for each core if None), with the same
-    NumPy, OpenCV and simplejpeg. Labels are balanced (as far as n divides by 100) and shuffled.
+    Complete files that are there already are kept.
 
-    Raises `JobStopped` if `stop()` turned true (asked after every `IMAGES_A_CHUNK`), `DataError` if the disk
-    is full or the files cannot be written. What was made until then stays, and the next call continues from
-    there.
+    The same `seed` gives the same bytes, whatever `threads` is (one for each core if None), with
+    the same NumPy, OpenCV and simplejpeg. Labels are balanced (as far as n divides by 100) and
+    shuffled.
+
+    Raises `JobStopped` if `stop()` turned true (asked after every `IMAGES_A_CHUNK`), `DataError` if
+    the disk is full or the files cannot be written. What was made until then stays, and the next
+    call continues from there.
     """
     n = n_train + n_test
     # Before the list of files to make: for millions of images that takes minutes and 2 GB.
@@ -126,7 +133,8 @@ def _jobs(
 
 
 def _complete(path: Path) -> bool:
-    """Returns whether a file of an earlier try is complete: it ends with JPEG's end-of-image marker.
+    """Returns whether a file of an earlier try is complete: it ends with JPEG's end-of-image
+    marker.
 
     The marker occurs nowhere else in a file.
     """
@@ -147,7 +155,8 @@ def unreadable(path: Path | str, reason: object) -> SampleError:
 
 
 class PhotosSource:
-    """A split in JPEG files, in the order of torchvision's ImageFolder: by class folder, then by file name.
+    """A split in JPEG files, in the order of torchvision's ImageFolder: by class folder, then by
+    file name.
 
     Raises `DataError` if the split has no images, or the wrong number of class folders.
     """

@@ -1,11 +1,12 @@
 """Draws one image of the data set `photos`.
 
-The cost of loading photographs depends on their size, detail and number, not on what they show. An image
-here has two materials whose amplitude falls as 1/f with frequency (Field 1987, J. Opt. Soc. Am. A 4:2379),
-laid out in a pattern with sharp borders, a few flat objects in front, and the noise of a sensor.
+The cost of loading photographs depends on their size, detail and number, not on what they show. An
+image here has two materials whose amplitude falls as 1/f with frequency (Field 1987, J. Opt. Soc.
+Am. A 4:2379), laid out in a pattern with sharp borders, a few flat objects in front, and the noise
+of a sensor.
 
-The class decides the hues of both materials and the pattern: 5 x 5 x 4. All three survive a random crop,
-mirroring and scaling to a thumbnail of 28 pixels.
+The class decides the hues of both materials and the pattern: 5 x 5 x 4. All three survive a random
+crop, mirroring and scaling to a thumbnail of 28 pixels.
 """
 
 from functools import cache
@@ -35,7 +36,9 @@ FIELDS_SEED = 42
 
 
 def encode(image: Image) -> bytes:
-    """Returns an image (height, width, 3) uint8 RGB as JPEG: quality 90, 4:2:0 as in cameras and ImageNet."""
+    """Returns an image (height, width, 3) uint8 RGB as JPEG: quality 90, 4:2:0 as in cameras and
+    ImageNet.
+    """
     encoded: bytes = simplejpeg.encode_jpeg(
         image, quality=QUALITY, colorspace="RGB", colorsubsampling="420"
     )
@@ -44,11 +47,12 @@ def encode(image: Image) -> bytes:
 
 @cache
 def fields() -> tuple[Image, Image]:
-    """Returns the random fields that images are cut from: grey (N_FIELDS, FIELD, FIELD), colour (FIELD, FIELD, 3).
+    """Returns the random fields that images are cut from: grey (N_FIELDS, FIELD, FIELD), colour
+    (FIELD, FIELD, 3).
 
-    They are uint8 and periodic, with mean 128, and read-only. Grey: amplitude 1/f, standard deviation 48.
-    Colour: amplitude f**-1.5, so that flat areas stay flat, standard deviation 14, plus white sensor noise of
-    standard deviation 2.
+    They are uint8 and periodic, with mean 128, and read-only. Grey: amplitude 1/f, standard
+    deviation 48. Colour: amplitude f**-1.5, so that flat areas stay flat, standard deviation 14,
+    plus white sensor noise of standard deviation 2.
     """
     rng = np.random.default_rng(FIELDS_SEED)
     rows = np.fft.fftfreq(FIELD)[:, None]
@@ -82,7 +86,9 @@ def _to_uint8(values: NDArray[np.float64]) -> Image:
 
 
 def draw(label: int, rng: np.random.Generator) -> Image:
-    """Returns one image of class `label`: (height, width, 3) uint8 RGB. `rng` decides everything else."""
+    """Returns one image of class `label`: (height, width, 3) uint8 RGB. `rng` decides everything
+    else.
+    """
     long = SIDES[rng.integers(len(SIDES))]
     short = round(long / ASPECTS[rng.integers(len(ASPECTS))])
     height, width = (long, short) if rng.random() < PORTRAIT else (short, long)
@@ -91,8 +97,9 @@ def draw(label: int, rng: np.random.Generator) -> Image:
     grey, colour = fields()
     of_back, of_front, of_mask = rng.permutation(N_FIELDS)[:3]
 
-    # Both materials have a 1/f texture, each in its own hue and contrast; chance decides which of them is
-    # brighter. The order of what is drawn from `rng` is part of the data set: images on disk have it.
+    # Both materials have a 1/f texture, each in its own hue and contrast; chance decides which of
+    # them is brighter. The order of what is drawn from `rng` is part of the data set: images on
+    # disk have it.
     light_back, light_front = rng.uniform(0.8, 1.2) * np.array([1.0, rng.choice((0.6, 1.6))])
     texture = _cut(grey[of_back], height, width, rng)
     back = cv2.applyColorMap(texture, _shades(2 * back_hue, light_back, rng))
@@ -115,7 +122,10 @@ def _cut(field: Image, height: int, width: int, rng: np.random.Generator) -> Ima
 
 
 def _shades(hue: int, light: float, rng: np.random.Generator) -> Image:
-    """Returns the colour of each grey value 0..255 in a material: (256, 1, 3) uint8. `hue` is in tenths of a circle."""
+    """Returns the colour of each grey value 0..255 in a material: (256, 1, 3) uint8.
+
+    `hue` is in tenths of a circle.
+    """
     angle = 2 * np.pi * (hue + rng.uniform(-0.25, 0.25)) / (2 * HUES)
     tint = 1 + rng.uniform(0.45, 0.7) * np.cos(angle - 2 * np.pi / 3 * np.arange(3))
     contrast = rng.uniform(0.5, 1.1)
@@ -124,11 +134,14 @@ def _shades(hue: int, light: float, rng: np.random.Generator) -> Image:
 
 
 def _mask(pattern: int, warp: Image, rng: np.random.Generator) -> Image:
-    """Returns where the second material is, as 0 and 255: a periodic pattern, bent a little by the field `warp`."""
+    """Returns where the second material is, as 0 and 255: a periodic pattern, bent a little by the
+    field `warp`.
+    """
     height, width = warp.shape
     phase: Image
     period = rng.uniform(*PERIOD_PX)
-    # A phase of 256 steps that wraps around as bytes do. The field's coarse part bends it by up to about a third.
+    # A phase of 256 steps that wraps around as bytes do. The field's coarse part bends it by up to
+    # about a third.
     coarse: Image = np.asarray(
         cv2.resize(warp[::16, ::16], (width, height), interpolation=cv2.INTER_CUBIC), np.uint8
     )
@@ -151,7 +164,9 @@ def _mask(pattern: int, warp: Image, rng: np.random.Generator) -> Image:
 
 
 def _phases(length: int, period: float, rng: np.random.Generator) -> Image:
-    """Returns the phase (length,) of each pixel in steps of 1/256 of the period, from a random one on."""
+    """Returns the phase (length,) of each pixel in steps of 1/256 of the period, from a random one
+    on.
+    """
     steps = np.arange(length) * (256 / period) + rng.uniform(0, 256)
     # By way of int64: a float beyond 255 has no defined value as a byte.
     return steps.astype(np.int64).astype(np.uint8)

@@ -1,4 +1,7 @@
-"""Loaders: they make batches, each in its own threads or processes. `open_loader` starts the one that is named."""
+"""Loaders: they make batches, each in its own threads or processes.
+
+`open_loader` starts the one that is named.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,9 +25,9 @@ def open_loader(
 ) -> Loader:
     """Starts the loader that the resolved `config` names over one split, in `storage`.
 
-    `buffer` gives the memory for batches made in this process; without it each batch gets new memory. `mark`
-    is that of the training device, for loaders that make batches on it (`Batch.decoded`); None if their time
-    is not measured.
+    `buffer` gives the memory for batches made in this process; without it each batch gets new
+    memory. `mark` is that of the training device, for loaders that make batches on it
+    (`Batch.decoded`); None if their time is not measured.
     """
     other = plugins.opener(strategies.PLUGGED, "loaders", config.loader)
     if other:

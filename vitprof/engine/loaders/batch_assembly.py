@@ -1,7 +1,7 @@
 """Makers: they read a batch from the storage, decode, crop and augment it.
 
-Loaders decide when, and in which thread. A maker is a pure function of (epoch, indices): every loader, in
-any process or thread, makes the same batch of the same samples, including random crops.
+Loaders decide when, and in which thread. A maker is a pure function of (epoch, indices): every
+loader, in any process or thread, makes the same batch of the same samples, including random crops.
 """
 
 from collections.abc import Callable
@@ -45,10 +45,11 @@ class Maker:
         self.wait = asked_wait(config, train=train)
 
     def __call__(self, epoch: int, indices: Tensor, out: Tensor | None = None) -> Batch:
-        """Returns the samples at `indices` (b,) int64 as a uint8 batch, in `out` (b, height, width, channels) if given.
+        """Returns the samples at `indices` (b,) int64 as a uint8 batch, in `out` (b, height, width,
+        channels) if given.
 
-        With `RunConfig.loader_times` the batch has its times. Raises `SampleError` for a sample that cannot be
-        read, unless such samples are skipped.
+        With `RunConfig.loader_times` the batch has its times. Raises `SampleError` for a sample
+        that cannot be read, unless such samples are skipped.
         """
         raise NotImplementedError
 
@@ -123,9 +124,12 @@ class EncodedMaker(Maker):
     def fill(
         self, epoch: int, indices: list[int], rows: NDArray[np.uint8], stopwatch: Stopwatch
     ) -> list[str]:
-        """Decodes the samples into `rows` (b, height, width, channels). Returns each one's error message, "" if none.
+        """Decodes the samples into `rows` (b, height, width, channels).
 
-        Adds the time taken to `stopwatch`. Raises `SampleError` unless unreadable samples are skipped.
+        Returns each one's error message, "" if none.
+
+        Adds the time taken to `stopwatch`. Raises `SampleError` unless unreadable samples are
+        skipped.
         """
         return [
             self._sample(epoch, index, row, stopwatch)
@@ -135,7 +139,9 @@ class EncodedMaker(Maker):
     def finish(
         self, indices: Tensor, out: Tensor, wrong: list[str], begun: float, *stopwatches: Stopwatch
     ) -> Batch:
-        """Returns the batch of the samples that `fill` put into `out`, without those that have a message in `wrong`."""
+        """Returns the batch of the samples that `fill` put into `out`, without those that have a
+        message in `wrong`.
+        """
         filled = perf_counter()
         unreadable = tuple(filter(None, wrong))
         if self.wait is not None:
@@ -182,7 +188,9 @@ class EncodedMaker(Maker):
         return ""
 
     def crop(self, epoch: int, index: int) -> Callable[[int, int], transforms.Crop]:
-        """Returns a function from an encoded image's (height, width) to the crop of sample `index` in this epoch."""
+        """Returns a function from an encoded image's (height, width) to the crop of sample `index`
+        in this epoch.
+        """
         if self._augment and self._info.kind == "jpeg":
             uniform = transforms.sample_uniform(self._seed, epoch, index, transforms.N_CROP_UNIFORM)
             return partial(transforms.random_crop, u=uniform, flips=self._info.flips)
@@ -196,7 +204,9 @@ class EncodedMaker(Maker):
 
 
 def augment_maps(info: DatasetInfo, seed: int, epoch: int, indices: Tensor) -> Tensor:
-    """Returns the affine maps of the samples at `indices` in `epoch`: (b, 2, 3) float64, as `affine` does."""
+    """Returns the affine maps of the samples at `indices` in `epoch`: (b, 2, 3) float64, as
+    `affine` does.
+    """
     n = transforms.N_UNIFORM
     uniform = [transforms.sample_uniform(seed, epoch, i, n) for i in indices.tolist()]
     # An empty batch has an array of shape (0,).

@@ -1,4 +1,6 @@
-"""Loaders in the training process: in its loop, in a thread ahead of it, and in many threads that decode."""
+"""Loaders in the training process: in its loop, in a thread ahead of it, and in many threads that
+decode.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from vitprof.measure.stopwatch import Stopwatch, Wait
 
 
 class BatchReader:
-    """A loader that makes each batch when the loop asks for it, in the loop's thread: with `make(epoch, indices)`."""
+    """A loader that makes each batch when the loop asks for it, in the loop's thread: with
+    `make(epoch, indices)`.
+    """
 
     def __init__(self, schedule: Schedule, make: Callable[[int, torch.Tensor], Batch]) -> None:
         self._schedule = schedule
@@ -54,9 +58,11 @@ def of_samples(samples: Any, collate: Callable[[Any], Any]) -> Callable[[int, to
 
 
 def one_by_one(make: Maker, rest: Maker) -> Callable[[int, torch.Tensor], Batch]:
-    """Returns a function that makes a batch of a storage's pixels or encoded images one by one: read, decode, stack.
+    """Returns a function that makes a batch of a storage's pixels or encoded images one by one:
+    read, decode, stack.
 
-    `make` makes the first; `rest` the others, without the deliberate wait, which each batch gets once.
+    `make` makes the first; `rest` the others, without the deliberate wait, which each batch gets
+    once.
     """
 
     def made(epoch: int, indices: torch.Tensor) -> Batch:
@@ -67,7 +73,10 @@ def one_by_one(make: Maker, rest: Maker) -> Callable[[int, torch.Tensor], Batch]
 
 
 def _joined(samples: list[Batch]) -> Batch:
-    """Returns batches of one sample each, joined into one batch. Its stage times are the sums of theirs."""
+    """Returns batches of one sample each, joined into one batch.
+
+    Its stage times are the sums of theirs.
+    """
     begun = perf_counter()
     images = torch.cat([sample.images for sample in samples])
     labels = torch.cat([sample.labels for sample in samples])
@@ -90,7 +99,10 @@ class EpochAhead(Protocol):
         """Yields the batches; no more of them after `end`."""
 
     def end(self) -> None:
-        """Ends the work on what is not finished: no thread writes into a batch afterwards. May be called twice."""
+        """Ends the work on what is not finished: no thread writes into a batch afterwards.
+
+        May be called twice.
+        """
 
 
 class AheadLoader:
@@ -127,7 +139,9 @@ class AheadLoader:
 
 
 class AheadReader(AheadLoader):
-    """A loader that runs another loader's epochs in a thread and keeps up to `prefetch_factor` batches ready."""
+    """A loader that runs another loader's epochs in a thread and keeps up to `prefetch_factor`
+    batches ready.
+    """
 
     def __init__(self, schedule: Schedule, reader: BatchReader, config: RunConfig) -> None:
         super().__init__(schedule, config)
@@ -141,8 +155,8 @@ class Reading:
     """An epoch that a thread reads, up to `depth` batches ahead."""
 
     def __init__(self, epoch: Generator[Batch, None, None], depth: int) -> None:
-        # Both queues are written in C: queue.Queue's locks are Python and would take a tenth of a fast batch's
-        # time.
+        # Both queues are written in C: queue.Queue's locks are Python and would take a tenth of a
+        # fast batch's time.
         self._free: SimpleQueue[None] = SimpleQueue()
         self._ready: SimpleQueue[Batch | BaseException | None] = SimpleQueue()
         self._stop = threading.Event()
@@ -198,7 +212,8 @@ class Reading:
 
 
 TASKS_A_WORKER = 4
-"""Pieces of a batch for each thread: no thread waits long for the last, and a piece is worth a task."""
+"""Pieces of a batch for each thread: no thread waits long for the last, and a piece is worth a
+task."""
 
 
 class PoolLoader(AheadLoader):
@@ -212,8 +227,8 @@ class PoolLoader(AheadLoader):
         self.pool = ThreadPoolExecutor(
             self.workers, name, initializer=torch.set_num_threads, initargs=(1,)
         )
-        # Without this call, a pool thread that sets its number of torch threads first would change this
-        # thread's, too.
+        # Without this call, a pool thread that sets its number of torch threads first would change
+        # this thread's, too.
         torch.get_num_threads()
 
     def close(self) -> None:
@@ -222,7 +237,9 @@ class PoolLoader(AheadLoader):
 
 
 class Pieces:
-    """A batch that a loader's threads work on: `work(part, stopwatch)` for each piece, the first with the wait."""
+    """A batch that a loader's threads work on: `work(part, stopwatch)` for each piece, the first
+    with the wait.
+    """
 
     def __init__(
         self, loader: PoolLoader, indices: torch.Tensor, work: Callable[[slice, Stopwatch], Any]

@@ -1,4 +1,6 @@
-"""What a loader is (`Loader`), the `Batch` that it makes, and the order of an epoch, the same for every strategy."""
+"""What a loader is (`Loader`), the `Batch` that it makes, and the order of an epoch, the same for
+every strategy.
+"""
 
 import math
 from collections.abc import Callable, Generator
@@ -11,13 +13,18 @@ from vitprof.engine.ranks.group import share
 from vitprof.measure.step_columns import BatchTimes
 
 Buffer = Callable[[tuple[int, ...]], torch.Tensor]
-"""Returns memory (uint8, of the given shape) for a batch. The giver of the memory knows when it can be used again."""
+"""Returns memory (uint8, of the given shape) for a batch.
+
+The giver of the memory knows when it can be used again."""
 BLOCK_SAMPLES = 128
 """Samples of a block in a block shuffle, where the storage has no chunks of its own."""
 
 
 class Batch(NamedTuple):
-    """Some samples of a split. A plain tuple of tensors, so that a DataLoader can pin it and send it."""
+    """Some samples of a split.
+
+    A plain tuple of tensors, so that a DataLoader can pin it and send it.
+    """
 
     images: torch.Tensor
     """(b, channels, height, width), uint8 as stored or float32; often channels-last in memory."""
@@ -40,11 +47,12 @@ class Loader(Protocol):
         """Returns the number of batches in an epoch; the last one may be smaller."""
 
     def epoch(self, epoch: int) -> Generator[Batch, None, None]:
-        """Yields the batches of one epoch: each sample exactly once, in `epoch_order` when training, else as stored.
+        """Yields the batches of one epoch: each sample exactly once, in `epoch_order` when
+        training, else as stored.
 
-        Closing the iterator ends the epoch early; the next epoch is complete again. A batch stays valid until
-        the next but one is requested. Where unreadable samples are skipped a batch has fewer samples, or none
-        if none of them could be read.
+        Closing the iterator ends the epoch early; the next epoch is complete again. A batch stays
+        valid until the next but one is requested. Where unreadable samples are skipped a batch has
+        fewer samples, or none if none of them could be read.
         """
 
     def close(self) -> None:
@@ -62,14 +70,17 @@ class Schedule:
         self._seed = config.seed
         self._shuffle = (config.shuffle or "full") if train else "none"
         self._block = getattr(storage, "block", BLOCK_SAMPLES)
-        # A resident storage needs indices on its own device: they are copied there once for each epoch.
+        # A resident storage needs indices on its own device: they are copied there once for each
+        # epoch.
         self._device: torch.device = getattr(storage, "device", torch.device("cpu"))
 
     def __len__(self) -> int:
         return math.ceil(self.n / self.batch_size)
 
     def batches(self, epoch: int) -> tuple[torch.Tensor, ...]:
-        """Returns the indices of each batch, (b,) int64; only the last may be smaller than `batch_size`."""
+        """Returns the indices of each batch, (b,) int64; only the last may be smaller than
+        `batch_size`.
+        """
         of_all = epoch_order(self._n_all, self._seed, epoch, self._shuffle, self._block)
         order = of_all[self._share].to(self._device)
         return order.split(self.batch_size)  # type: ignore[no-untyped-call, no-any-return]
@@ -80,9 +91,9 @@ def epoch_order(
 ) -> torch.Tensor:
     """Returns the order of the samples in an epoch, (n,) int64: each exactly once.
 
-    `shuffle` "full" permutes the samples. "block" permutes blocks of `block` consecutive samples and keeps
-    the stored order within each, so that samples read together are stored together. "none" is the stored
-    order.
+    `shuffle` "full" permutes the samples. "block" permutes blocks of `block` consecutive samples
+    and keeps the stored order within each, so that samples read together are stored together.
+    "none" is the stored order.
     """
     if shuffle == "none":
         return torch.arange(n)

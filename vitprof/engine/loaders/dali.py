@@ -1,11 +1,11 @@
 """NVIDIA DALI: its pipeline decodes, crops, resizes and flips JPEG files, on the CPU or on the GPU.
 
-The encoded files come from the storage, read by threads of this process a few batches ahead, so any storage
-and any location works. The crops are those of `EncodedMaker`, so every strategy trains on the same images;
-DALI resizes with antialiasing, as Pillow does.
+The encoded files come from the storage, read by threads of this process a few batches ahead, so any
+storage and any location works. The crops are those of `EncodedMaker`, so every strategy trains on
+the same images; DALI resizes with antialiasing, as Pillow does.
 
-A file that is not a complete JPEG is found before DALI gets it. Damage inside the compressed data goes
-unnoticed here: DALI decodes it silently where simplejpeg raises an error.
+A file that is not a complete JPEG is found before DALI gets it. Damage inside the compressed data
+goes unnoticed here: DALI decodes it silently where simplejpeg raises an error.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ class Reading(Pieces):
         super().__init__(loader, indices, read)
 
     def samples(self) -> list[Sample | str]:
-        """Waits until it is read. Returns its samples, error messages for unreadable ones. Raises what reading did."""
+        """Waits until it is read.
+
+        Returns its samples, error messages for unreadable ones. Raises what reading did.
+        """
         return [sample for piece in self.futures for sample in piece.result()]
 
 
@@ -128,7 +131,9 @@ class DaliEpoch:
 
 
 class DaliLoader(PoolLoader):
-    """A loader that keeps `prefetch_factor` batches being read, and as many in a DALI pipeline of `workers` threads."""
+    """A loader that keeps `prefetch_factor` batches being read, and as many in a DALI pipeline of
+    `workers` threads.
+    """
 
     def __init__(
         self,
@@ -147,8 +152,8 @@ class DaliLoader(PoolLoader):
         self._make = EncodedMaker(storage, info, replace(config, inject=None), train)
         self._device = decoding_device(config.device)
         self._on_gpu = self._device.type == "cuda"
-        # The loop receives a batch that the GPU is still decoding, and the training stream waits for it
-        # unseen. What the stream does up to this mark is decoding.
+        # The loop receives a batch that the GPU is still decoding, and the training stream waits
+        # for it unseen. What the stream does up to this mark is decoding.
         self._mark = mark if self._on_gpu else None
         largest = min(self.schedule.batch_size, self.schedule.n)
         self._pipeline = open_pipeline(
@@ -178,7 +183,9 @@ class DaliLoader(PoolLoader):
             return str(error)
 
     def feed(self, batch: Reading) -> Reading:
-        """Gives what could be read of a batch to the pipeline, and what reading raised to the batch's turn."""
+        """Gives what could be read of a batch to the pipeline, and what reading raised to the
+        batch's turn.
+        """
         wait(batch.futures)
         if any(piece.exception() for piece in batch.futures):
             return batch
@@ -190,7 +197,10 @@ class DaliLoader(PoolLoader):
         return batch
 
     def finish(self, epoch: int, batch: Reading) -> Batch:
-        """Returns the batch, whose images the device may be decoding still. Raises what reading it raised."""
+        """Returns the batch, whose images the device may be decoding still.
+
+        Raises what reading it raised.
+        """
         samples = batch.samples()
         unreadable = tuple(sample for sample in samples if isinstance(sample, str))
         if not batch.in_pipeline:
@@ -217,8 +227,8 @@ class DaliLoader(PoolLoader):
 
     def output(self) -> torch.Tensor:
         """Returns the pipeline's next images, which the device may be decoding still."""
-        # Bound to the stream that will read it: that stream, not this thread, waits until it is ready, and its
-        # memory is not used again before it is read.
+        # Bound to the stream that will read it: that stream, not this thread, waits until it is
+        # ready, and its memory is not used again before it is read.
         stream = torch.cuda.current_stream(self._device) if self._on_gpu else None
         (images,) = self._pipeline.share_outputs(stream)
         try:
@@ -230,7 +240,9 @@ class DaliLoader(PoolLoader):
     def _without_undecodable(
         self, epoch: int, batch: Reading, n_unreadable: int, error: Exception
     ) -> Batch:
-        """Returns the batch that DALI failed for as a whole, made with simplejpeg, one sample after another."""
+        """Returns the batch that DALI failed for as a whole, made with simplejpeg, one sample after
+        another.
+        """
         made = self._make(epoch, batch.indices)
         if len(made.unreadable) == n_unreadable:
             raise DataError(
@@ -248,7 +260,8 @@ class DaliLoader(PoolLoader):
 def open_pipeline(
     size: int, batch_size: int, workers: int, depth: int, device: torch.device
 ) -> Any:
-    """Returns a DALI pipeline that has already run, for images (b, size, size, 3) uint8 from `workers` threads.
+    """Returns a DALI pipeline that has already run, for images (b, size, size, 3) uint8 from
+    `workers` threads.
 
     Raises `ConfigError` if DALI is missing, `DataError` if it fails.
     """
@@ -312,8 +325,9 @@ def open_pipeline(
 def end_pipeline(pipeline: Any) -> None:
     """Ends the pipeline's threads, as its deletion would. May be called twice.
 
-    Deletion may come late, because the traceback of an error that DALI raised keeps the object. Deleted in a
-    DataLoader worker that was forked meanwhile, it would wait forever for threads that do not exist there.
+    Deletion may come late, because the traceback of an error that DALI raised keeps the object.
+    Deleted in a DataLoader worker that was forked meanwhile, it would wait forever for threads that
+    do not exist there.
     """
     if pipeline is not None:
         pipeline.__del__()
@@ -337,7 +351,9 @@ def reason(error: Exception) -> str:
 
 
 def decoding_device(name: str) -> torch.device:
-    """Returns the device to decode on for the device called `name`: the training GPU, or the CPU if there is none."""
+    """Returns the device to decode on for the device called `name`: the training GPU, or the CPU if
+    there is none.
+    """
     if name == "cpu" or accelerators.is_simulated(name) or not cuda.cuda_here():
         return torch.device("cpu")
     if name == "auto":

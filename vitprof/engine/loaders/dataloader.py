@@ -1,7 +1,8 @@
-"""PyTorch's DataLoader: over a Dataset sample by sample, as tutorials write it, or over whole batches of a storage.
+"""PyTorch's DataLoader: over a Dataset sample by sample, as tutorials write it, or over whole
+batches of a storage.
 
-The Dataset's own code is unchanged, since tutorials show it in that form. Each batch is timed around it, and
-the storage times stages inside it (`open_samples`).
+The Dataset's own code is unchanged, since tutorials show it in that form. Each batch is timed
+around it, and the storage times stages inside it (`open_samples`).
 """
 
 import contextlib
@@ -44,7 +45,9 @@ class Skipping(Dataset[Any]):
 
 
 def collate_skipping(samples: list[Any]) -> Batch:
-    """Returns a batch of the samples that could be read, with the messages of the others; it may be empty."""
+    """Returns a batch of the samples that could be read, with the messages of the others; it may be
+    empty.
+    """
     unreadable = tuple(sample for sample in samples if isinstance(sample, str))
     if len(unreadable) == len(samples):
         return Batch(torch.empty(0), torch.empty(0, dtype=torch.int64), unreadable)
@@ -76,7 +79,9 @@ class TimedSamples(Dataset[Any]):
 
 
 class TimedCollate:
-    """A collate function for what `TimedSamples` returns: calls another one and times it, if `tell`."""
+    """A collate function for what `TimedSamples` returns: calls another one and times it, if
+    `tell`.
+    """
 
     def __init__(
         self, collate: Callable[[list[Any]], Any], wait: Wait | None, *, tell: bool
@@ -105,7 +110,9 @@ def worker_number() -> float:
 
 
 def fetch(samples: Any, indices: list[int]) -> Any:
-    """Returns the samples at `indices` as a DataLoader fetches them: with `__getitems__` if the Dataset has it."""
+    """Returns the samples at `indices` as a DataLoader fetches them: with `__getitems__` if the
+    Dataset has it.
+    """
     at_once: Callable[[list[int]], Any] | None = getattr(samples, "__getitems__", None)
     if at_once is None:
         return [samples[index] for index in indices]
@@ -117,11 +124,12 @@ Collate = Callable[[Any], Any]
 
 
 def open_samples(storage: Any, config: RunConfig, *, train: bool) -> tuple[Dataset[Any], Collate]:
-    """Returns a storage's Dataset and its collate function: PyTorch's own if nothing is timed, delayed or skipped.
+    """Returns a storage's Dataset and its collate function: PyTorch's own if nothing is timed,
+    delayed or skipped.
 
-    The storage's `dataset` gives pairs of image (channels, height, width) and label. Its samples note on the
-    stopwatch how long the stages in `Stopwatch.noted` took, and `Stopwatch.rest` is the stage of the rest of
-    the time.
+    The storage's `dataset` gives pairs of image (channels, height, width) and label. Its samples
+    note on the stopwatch how long the stages in `Stopwatch.noted` took, and `Stopwatch.rest` is the
+    stage of the rest of the time.
     """
     wait = asked_wait(config, train=train)
     timed = config.loader_times or wait is not None
@@ -146,7 +154,9 @@ FORK_SERVER_IMPORTS = ["vitprof.engine.worker_imports"]
 
 
 Ticket = tuple[int, NDArray[np.int64]]
-"""Epoch and indices (b,) of a batch. NumPy, because each tensor sent to a worker takes its own shared memory."""
+"""Epoch and indices (b,) of a batch.
+
+NumPy, because each tensor sent to a worker takes its own shared memory."""
 
 
 class Order(Sampler[Any]):
@@ -186,7 +196,8 @@ class TimedBatches(Dataset[Batch]):
 
 
 def end_with_the_job(_worker: int) -> None:
-    """Makes Linux kill this worker as soon as the job's training thread ends, even while the worker is stopped.
+    """Makes Linux kill this worker as soon as the job's training thread ends, even while the worker
+    is stopped.
 
     By itself a worker checks for its owner only every 5 s, and never while stopped (SIGSTOP).
     """
@@ -198,9 +209,9 @@ def end_with_the_job(_worker: int) -> None:
 def start_method(config: RunConfig) -> str | None:
     """Returns the start method of worker processes; None means Python's default.
 
-    A job in its own process forks: that takes 0.03 of spawn's time to the first batch, with no deadlock in 10
-    of 10 runs. The dashboard's process, with its many threads, deadlocked in 5 of 16 runs when it forked, so a
-    job in one of its threads uses a fork server.
+    A job in its own process forks: that takes 0.03 of spawn's time to the first batch, with no
+    deadlock in 10 of 10 runs. The dashboard's process, with its many threads, deadlocked in 5 of 16
+    runs when it forked, so a job in one of its threads uses a fork server.
     """
     if config.start_method is not None:
         return config.start_method
@@ -250,7 +261,9 @@ class DataLoaderLoader:
 
     @staticmethod
     def _blame_worker(error: Exception, batches: Iterator[Any]) -> None:
-        """Raises a `RuntimeError` that names the worker that died, where PyTorch only reports a lost connection."""
+        """Raises a `RuntimeError` that names the worker that died, where PyTorch only reports a
+        lost connection.
+        """
         workers = getattr(batches, "_workers", [])
         ended = connection.wait([worker.sentinel for worker in workers], timeout=1.0)
         for worker in workers:
@@ -274,14 +287,16 @@ class DataLoaderLoader:
 def _end_workers(batches: Iterator[Any] | None) -> None:
     """Ends the worker processes of a DataLoader's iterator, if it has any.
 
-    PyTorch has no public way to do this (pytorch issue 57273). Dropping the iterator would do it, too, but
-    only when it is garbage-collected, and processes would stay until then.
+    PyTorch has no public way to do this (pytorch issue 57273). Dropping the iterator would do it,
+    too, but only when it is garbage-collected, and processes would stay until then.
     """
     getattr(batches, "_shutdown_workers", lambda: None)()
 
 
 def ensure_shared_memory(config: RunConfig, sample_bytes: int) -> None:
-    """Raises `DataError` if the batches that workers keep ready do not fit into /dev/shm: workers would get SIGBUS."""
+    """Raises `DataError` if the batches that workers keep ready do not fit into /dev/shm: workers
+    would get SIGBUS.
+    """
     if not config.workers or not SHARED_MEMORY.is_dir():
         return
     needed = config.workers * (config.prefetch_factor or 1) * config.batch_size * sample_bytes
@@ -305,7 +320,9 @@ def over_samples(
 
 
 def over_batches(schedule: Schedule, make: Maker, config: RunConfig) -> DataLoaderLoader:
-    """Returns a DataLoader over whole batches: one call of `make` for each, in the loop or in a worker."""
+    """Returns a DataLoader over whole batches: one call of `make` for each, in the loop or in a
+    worker.
+    """
     order = Order(schedule, whole=True)
     return DataLoaderLoader(
         TimedBatches(make), config, order, batch_sampler=order, collate_fn=as_it_is

@@ -1,4 +1,6 @@
-"""SPDL's pipeline as a loader: its threads make whole batches, which come in the order of the samples."""
+"""SPDL's pipeline as a loader: its threads make whole batches, which come in the order of the
+samples.
+"""
 
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +14,10 @@ from vitprof.engine.loaders.contract import Batch, Schedule
 
 
 class SpdlLoader(batches.BatchReader):
-    """A loader with a pipeline for each epoch, as SPDL's documentation has it. An epoch ends the one before it."""
+    """A loader with a pipeline for each epoch, as SPDL's documentation has it.
+
+    An epoch ends the one before it.
+    """
 
     def __init__(
         self, storage: Any, info: Any, config: Any, *, train: bool, buffer: Any = None, **_: Any

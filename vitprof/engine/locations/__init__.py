@@ -1,8 +1,9 @@
-"""Locations: where a storage's files are while a job reads them, and how fast they can be read there.
+"""Locations: where a storage's files are while a job reads them, and how fast they can be read
+there.
 
-`open_location` brings a prepared storage to the place that a config asks for and removes everything it made
-when the job ends. Importing this module does not import torch; the dashboard asks `vitprof.telemetry.tmpfs`
-for a RAM disk.
+`open_location` brings a prepared storage to the place that a config asks for and removes everything
+it made when the job ends. Importing this module does not import torch; the dashboard asks
+`vitprof.telemetry.tmpfs` for a RAM disk.
 """
 
 from __future__ import annotations
@@ -38,20 +39,27 @@ class Located:
 
     place: Place
     note: str
-    """A line about it for the user: "throttled to 30 MB/s and 207 ms for each file". Empty on the local disk."""
+    """A line about it for the user: "throttled to 30 MB/s and 207 ms for each file".
+
+    Empty on the local disk."""
     copied: Copied = Copied(0, 0.0)
     """What was copied before training."""
     unmeasured: Place | None = None
     """Where evaluation reads, if elsewhere: the same files at the speed of their real drive."""
 
     def let_go(self) -> None:
-        """Ends all waits for a slow drive, in all processes: what workers still read ahead is no longer needed."""
+        """Ends all waits for a slow drive, in all processes: what workers still read ahead is no
+        longer needed.
+        """
         if self.place.throttle is not None:
             self.place.throttle.close()
 
 
 def remove_copies() -> None:
-    """Removes the copies of jobs that are gone, from RAM disk and local disk. Those of running jobs are locked."""
+    """Removes the copies of jobs that are gone, from RAM disk and local disk.
+
+    Those of running jobs are locked.
+    """
     remove_leftovers(home.home() / "locations")
     tmpfs = find_tmpfs()
     if tmpfs:
@@ -69,12 +77,13 @@ def open_location(
     stop: Stop,
     clock: Callable[[], float],
 ) -> Iterator[Located]:
-    """Provides the files of `directory` at the location that the resolved `config` names, for the block.
+    """Provides the files of `directory` at the location that the resolved `config` names, for the
+    block.
 
-    Everything made for it (copies, the state of a throttled drive) is removed at the end, also after an
-    exception; what a killed job left is removed at the next start. Close storages and loaders before the
-    block ends. Raises `DataError` (RAM disk missing or too small, disk full, a file that cannot be read) and
-    `JobStopped`.
+    Everything made for it (copies, the state of a throttled drive) is removed at the end, also
+    after an exception; what a killed job left is removed at the next start. Close storages and
+    loaders before the block ends. Raises `DataError` (RAM disk missing or too small, disk full, a
+    file that cannot be read) and `JobStopped`.
     """
     # Imported here: it imports torch.
     from vitprof.engine.storage.contract import Place
@@ -113,13 +122,16 @@ TRIES = 10
 
 @contextmanager
 def scratch_directory(parent: Path, label: str) -> Iterator[Path]:
-    """Makes a new directory under `parent` (made if missing) for the block, and removes it with everything in it.
+    """Makes a new directory under `parent` (made if missing) for the block, and removes it with
+    everything in it.
 
-    Its owner holds a lock on a file next to it. The system releases that lock however the owner ends, so a
-    directory whose lock is free is a leftover. Process ids would not do: they are reused, and mean nothing in
-    another container. Raises `DataError` if the directory cannot be made.
+    Its owner holds a lock on a file next to it. The system releases that lock however the owner
+    ends, so a directory whose lock is free is a leftover. Process ids would not do: they are
+    reused, and mean nothing in another container. Raises `DataError` if the directory cannot be
+    made.
     """
-    # The host is part of the name because hosts may share a home, and locks do not always work across hosts.
+    # The host is part of the name because hosts may share a home, and locks do not always work
+    # across hosts.
     name = f"{label}.{platform.node()}.{os.getpid()}.{secrets.token_hex(4)}"
     descriptor = -1
     try:
@@ -136,7 +148,10 @@ def scratch_directory(parent: Path, label: str) -> Iterator[Path]:
 
 
 def _make(parent: Path, name: str) -> int:
-    """Makes the directory. Returns the descriptor of its lock file, locked before that: see `remove_leftovers`."""
+    """Makes the directory.
+
+    Returns the descriptor of its lock file, locked before that: see `remove_leftovers`.
+    """
     with writing(parent, "make it writable, or choose another location"):
         # More than once only if another process removed the parent or the lock file meanwhile.
         for _ in range(TRIES):

@@ -1,4 +1,6 @@
-"""The files under a directory, in one order, with their sizes; and copies of them, at the speed of a drive."""
+"""The files under a directory, in one order, with their sizes; and copies of them, at the speed of
+a drive.
+"""
 
 import os
 import re
@@ -31,7 +33,8 @@ OF_TEST_SPLIT = re.compile(r"(images/)?test([./-]|$)")
 
 
 def walk(directory: Path) -> Iterator[tuple[str, int]]:
-    """Yields the relative path and the size in bytes of each regular file under `directory`, ordered by name.
+    """Yields the relative path and the size in bytes of each regular file under `directory`,
+    ordered by name.
 
     Links are followed. Raises a `DataError` that names what cannot be listed or is not a file.
     """
@@ -55,7 +58,10 @@ def walk(directory: Path) -> Iterator[tuple[str, int]]:
 
 
 def tree_bytes(directory: Path) -> int:
-    """Returns the total size of the files under `directory`, in bytes. Raises `DataError` as `walk` does."""
+    """Returns the total size of the files under `directory`, in bytes.
+
+    Raises `DataError` as `walk` does.
+    """
     return sum(n for _, n in walk(directory))
 
 
@@ -71,27 +77,30 @@ _writing = partial(writing, remedy=ELSEWHERE)
 BLOCK_BYTES = 2**20
 """Bytes read at once.
 
-A block fits a core's cache, so that it is still there when it is written: 256 KiB to 1 MiB were a little
-faster than 8 MiB, and faster than sendfile and copy_file_range."""
+A block fits a core's cache, so that it is still there when it is written: 256 KiB to 1 MiB were a
+little faster than 8 MiB, and faster than sendfile and copy_file_range."""
 LEAST_BLOCK_BYTES = 4096
 """Bytes read at once from the slowest drive: a page."""
 PIECE_BYTES = 16 * 2**20
 """Size of the pieces in which several threads copy a large file.
 
-Writes to one file wait for each other, but one thread reads while another writes. Two threads copied a
-cached file at 0.93 to 0.96 of the speed of writing alone, one at 0.82 (medians of 8)."""
+Writes to one file wait for each other, but one thread reads while another writes. Two threads
+copied a cached file at 0.93 to 0.96 of the speed of writing alone, one at 0.82 (medians of 8)."""
 COPY_THREADS = 2
-"""Files or pieces copied at once: one waits for the disk, the other is written. More gained nothing on two cores."""
+"""Files or pieces copied at once: one waits for the disk, the other is written.
+
+More gained nothing on two cores."""
 MOST_COPY_THREADS = 512
 """Most readers at once on a drive whose latencies overlap.
 
-The preset "network-drive" needs 64 to use its bandwidth with files of 100 KB, and never does with small ones:
-60,000 digits took 25 s with 512 readers, 50 s with 256. Each holds one open file while it waits, and systems
-allow 1,024."""
+The preset "network-drive" needs 64 to use its bandwidth with files of 100 KB, and never does with
+small ones: 60,000 digits took 25 s with 512 readers, 50 s with 256. Each holds one open file while
+it waits, and systems allow 1,024."""
 TELL_EVERY_S = 0.1
 """How often (s) progress is reported and `stop` is called."""
 LONGEST_BLOCK_S = 0.25
-"""Longest time that a block of a throttled drive takes, so that progress moves and a stop is noticed."""
+"""Longest time that a block of a throttled drive takes, so that progress moves and a stop is
+noticed."""
 
 
 @dataclass(frozen=True)
@@ -112,11 +121,12 @@ def copy_tree(
     wanted: Callable[[str], bool] = lambda name: True,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Copied:
-    """Copies files under `source` into the new directory `target`, at the speed of `throttle` if it is given.
+    """Copies files under `source` into the new directory `target`, at the speed of `throttle` if it
+    is given.
 
-    Copies the files whose path relative to `source` is `wanted` (by default all). Progress reports MB (10^6
-    bytes) and MB/s. Raises `DataError` (no room, `target` exists, a file that cannot be read or written) and
-    `JobStopped`; what was copied until then is removed.
+    Copies the files whose path relative to `source` is `wanted` (by default all). Progress reports
+    MB (10^6 bytes) and MB/s. Raises `DataError` (no room, `target` exists, a file that cannot be
+    read or written) and `JobStopped`; what was copied until then is removed.
     """
     began = clock()
     files = [(name, n_bytes) for name, n_bytes in walk(source) if wanted(name)]
@@ -179,7 +189,10 @@ class _Copy:
         self._halt = threading.Event()
 
     def run(self, tell: Callable[[int], None], stop: Stop) -> None:
-        """Copies all pieces; `tell` gets the bytes copied so far. Raises `DataError` and `JobStopped`."""
+        """Copies all pieces; `tell` gets the bytes copied so far.
+
+        Raises `DataError` and `JobStopped`.
+        """
         with ThreadPoolExecutor(self._threads, thread_name_prefix="vitprof-copy") as pool:
             try:
                 pending = {pool.submit(self._work, i) for i in range(self._threads)}
@@ -204,7 +217,8 @@ class _Copy:
                 return
             source = f"{self._source}{os.sep}{name}"
             target = f"{self._target}{os.sep}{name}"
-            # Before the file is opened, so that few are open at once. It counts with its first piece.
+            # Before the file is opened, so that few are open at once. It counts with its first
+            # piece.
             n_files = 1 if start == 0 else 0
             self._pay(min(self._block, stop - start), n_files)
             with (
@@ -212,7 +226,8 @@ class _Copy:
                 _opened(target, os.O_WRONLY | os.O_CREAT, _writing) as written_to,
             ):
                 if stop - start > self._block and hasattr(os, "posix_fadvise"):
-                    # Reads further ahead than by default; WILLNEED was slower, cold and cached (n = 6).
+                    # Reads further ahead than by default; WILLNEED was slower, cold and cached (n =
+                    # 6).
                     os.posix_fadvise(read_from, 0, 0, os.POSIX_FADV_SEQUENTIAL)
                 for at in range(start, max(stop, 1), self._block):
                     block = buffer[: min(self._block, stop - at)]
@@ -261,7 +276,9 @@ def _opened(
 
 
 def _threads(throttle: TokenBucket | None, files: list[tuple[str, int]]) -> int:
-    """Returns the number of readers that use the drive's full bandwidth while each waits for its file to be opened."""
+    """Returns the number of readers that use the drive's full bandwidth while each waits for its
+    file to be opened.
+    """
     if throttle is None or throttle.drive.serial or not files:
         return COPY_THREADS
     mean_bytes = sum(n for _, n in files) / len(files)

@@ -15,7 +15,8 @@ from vitprof.engine.locations.copying import walk
 BLOCK = 1 << 20
 """Bytes of a read at most: larger ones are hardly faster on any drive."""
 READERS = 4
-"""Reads under way at once, as a drive needs several to be fast and a loader has one for each worker."""
+"""Reads under way at once, as a drive needs several to be fast and a loader has one for each
+worker."""
 LASTS_S = 0.1
 """Seconds at most that this adds to the start of a job."""
 MOST_FILES = 500
@@ -27,7 +28,8 @@ def read_rate(
 ) -> float:
     """Returns the bytes/s with which files below `root` are read by direct reads in random order.
 
-    It takes `lasts_s` seconds. NaN where their file system has no such reads, or there is too little to read.
+    It takes `lasts_s` seconds. NaN where their file system has no such reads, or there is too
+    little to read.
     """
     files = [(root / name, n_bytes) for name, n_bytes in walk(root) if n_bytes]
     every = max(1, len(files) // MOST_FILES)

@@ -1,7 +1,8 @@
-"""The system's page cache: measures how much of some files is in it, reads files into it, or drops them from it.
+"""The system's page cache: measures how much of some files is in it, reads files into it, or drops
+them from it.
 
-Cold and warm reads are different experiments (cold ones were measured to have 0.07 to 0.22 of the speed), so
-a run records which it was.
+Cold and warm reads are different experiments (cold ones were measured to have 0.07 to 0.22 of the
+speed), so a run records which it was.
 """
 
 import ctypes
@@ -30,9 +31,9 @@ ACTIVITY = "the page cache was being set up"
 def set_page_cache(directory: Path, wanted: str, progress: OnProgress, stop: Stop) -> float:
     """Brings the files under `directory` into the state `wanted`: "as-is", "warm" or "cold".
 
-    Returns the share of their bytes in the page cache afterwards, 0..1; NaN where it is unknown. Call it
-    before opening a storage: pages mapped into a process cannot be dropped. Raises `DataError` and
-    `JobStopped`.
+    Returns the share of their bytes in the page cache afterwards, 0..1; NaN where it is unknown.
+    Call it before opening a storage: pages mapped into a process cannot be dropped. Raises
+    `DataError` and `JobStopped`.
     """
     paths = [directory / name for name, _ in walk(directory)]
     if wanted == "cold":
@@ -45,9 +46,9 @@ def set_page_cache(directory: Path, wanted: str, progress: OnProgress, stop: Sto
 def cached_fraction(paths: Iterable[Path]) -> float:
     """Returns the share of the bytes of `paths` that the page cache holds, 0..1, from mincore.
 
-    At most `MOST_FILES_ASKED` files are examined. NaN where the system cannot tell: no mincore, or files of
-    other users (for those Linux reports every page as cached). Files that cannot be mapped do not count;
-    raises `DataError` for one whose size cannot be read.
+    At most `MOST_FILES_ASKED` files are examined. NaN where the system cannot tell: no mincore, or
+    files of other users (for those Linux reports every page as cached). Files that cannot be mapped
+    do not count; raises `DataError` for one whose size cannot be read.
     """
     every = [path for path in paths if _bytes(path)]
     n_asked = min(len(every), MOST_FILES_ASKED)
@@ -72,11 +73,13 @@ def cached_fraction(paths: Iterable[Path]) -> float:
 
 
 def drop(paths: Sequence[Path], progress: OnProgress = silent, stop: Stop = never) -> float:
-    """Drops `paths` from the page cache. Returns the share that is still in it by mincore, at most `STILL_CACHED`.
+    """Drops `paths` from the page cache.
 
-    Each file is written out first (fsync): only clean pages can be dropped. Raises `DataError` if the files
-    cannot be dropped (the system has no such call, a RAM disk, a process has them mapped) or it cannot be
-    told whether they were, and `JobStopped`.
+    Returns the share that is still in it by mincore, at most `STILL_CACHED`.
+
+    Each file is written out first (fsync): only clean pages can be dropped. Raises `DataError` if
+    the files cannot be dropped (the system has no such call, a RAM disk, a process has them mapped)
+    or it cannot be told whether they were, and `JobStopped`.
     """
     if not hasattr(os, "posix_fadvise") or _mincore() is None:
         raise DataError(
@@ -109,7 +112,8 @@ def drop(paths: Sequence[Path], progress: OnProgress = silent, stop: Stop = neve
 
 
 def warm(paths: Sequence[Path], progress: OnProgress = silent, stop: Stop = never) -> None:
-    """Reads `paths` from beginning to end, so that the system caches as much of them as it has room for.
+    """Reads `paths` from beginning to end, so that the system caches as much of them as it has room
+    for.
 
     Raises a `DataError` that names a file that cannot be read, and `JobStopped`.
     """
@@ -148,7 +152,8 @@ def _cached_pages(path: Path, mincore: "ctypes._FuncPointer") -> tuple[int, int]
     """Returns (cached, all) pages of a file; None where the system does not tell."""
     with reading(path), path.open("rb", buffering=0) as file:
         facts = os.fstat(file.fileno())
-        # Linux tells the truth only to the owner and users with write access (mm/mincore.c, can_do_mincore).
+        # Linux tells the truth only to the owner and users with write access (mm/mincore.c,
+        # can_do_mincore).
         may_write = os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
         if facts.st_uid != os.geteuid() and not may_write:
             return None

@@ -1,4 +1,6 @@
-"""A simulated drive, slower than the one that holds the files: a bandwidth, and a latency for each file opened."""
+"""A simulated drive, slower than the one that holds the files: a bandwidth, and a latency for each
+file opened.
+"""
 
 import fcntl
 import os
@@ -19,12 +21,14 @@ LONGEST_SLEEP_S = 0.1
 BURST_S = 1e-3
 """How far (s) the drive may run behind its readers.
 
-A sleep ends 0.05 to 1 ms late (timer slack and scheduler). That loss may be made up; a real burst allowance
-would give some bytes for free to every reader that computes between its reads."""
+A sleep ends 0.05 to 1 ms late (timer slack and scheduler). That loss may be made up; a real burst
+allowance would give some bytes for free to every reader that computes between its reads."""
 
 
 def describe(drive: SlowDrive) -> str:
-    """Returns a description of the drive for the user: "throttled to 30 MB/s and 207 ms for each file"."""
+    """Returns a description of the drive for the user: "throttled to 30 MB/s and 207 ms for each
+    file".
+    """
     speed = number(drive.mb_s, "MB/s")
     words = f"throttled to {speed} and {number(drive.latency_ms, 'ms')} for each file"
     if drive.serial:
@@ -33,14 +37,15 @@ def describe(drive: SlowDrive) -> str:
 
 
 class TokenBucket:
-    """Bandwidth and latency shared by all processes and threads that use it, however they were started.
+    """Bandwidth and latency shared by all processes and threads that use it, however they were
+    started.
 
-    Its state is in a small file, locked with flock while it is read or changed. So nothing has to be
-    inherited, and a killed process releases the lock. The file is opened anew for each change, as flock
-    locks open files, which threads would share.
+    Its state is in a small file, locked with flock while it is read or changed. So nothing has to
+    be inherited, and a killed process releases the lock. The file is opened anew for each change,
+    as flock locks open files, which threads would share.
 
-    Implements `vitprof.engine.storage.contract.Throttle`. The clock must be one that all processes share
-    (CLOCK_MONOTONIC). Raises `DataError` if the file cannot be written.
+    Implements `vitprof.engine.storage.contract.Throttle`. The clock must be one that all processes
+    share (CLOCK_MONOTONIC). Raises `DataError` if the file cannot be written.
     """
 
     def __init__(
@@ -59,10 +64,11 @@ class TokenBucket:
             path.touch()
 
     def wait(self, n_bytes: int, n_files: int, stop: Stop | None = None) -> None:
-        """Returns when the drive would have delivered `n_bytes` from `n_files` freshly opened files.
+        """Returns when the drive would have delivered `n_bytes` from `n_files` freshly opened
+        files.
 
-        Returns sooner if `stop()` turns true or the bucket is closed: then the bytes are no longer needed.
-        Raises `DataError` if the state file cannot be used.
+        Returns sooner if `stop()` turns true or the bucket is closed: then the bytes are no longer
+        needed. Raises `DataError` if the state file cannot be used.
         """
         due = self._reserve(n_bytes, n_files)
         while (remaining_s := due - self._clock()) > 0:
@@ -103,7 +109,10 @@ class TokenBucket:
         return bool(self._change(lambda free, closed: (free, closed))[1])
 
     def _change(self, update: Callable[[float, float], tuple[float, float]]) -> tuple[float, float]:
-        """Changes (when the drive is free again, whether it is closed) under the lock. Returns the new values."""
+        """Changes (when the drive is free again, whether it is closed) under the lock.
+
+        Returns the new values.
+        """
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             try:

@@ -1,1 +1,3 @@
-"""Several ranks that train together: which samples each has, when they end, and how their steps are noted."""
+"""Several ranks that train together: which samples each has, when they end, and how their steps are
+noted.
+"""

@@ -1,7 +1,7 @@
 """The agreement of ranks on the step after which all of them end, without torch.
 
-One that trains on waits for the others forever. The agreement costs a step no message: it is in memory that the
-processes share.
+One that trains on waits for the others forever. The agreement costs a step no message: it is in
+memory that the processes share.
 """
 
 import mmap
@@ -18,13 +18,17 @@ SURE = 1
 WHY = 2
 """Why they end: `SPENT` or `STOPPED`."""
 N_HEADS = 3
-"""Behind these is, for each rank, how many steps it will have made after its next one; not used for rank 0."""
+"""Behind these is, for each rank, how many steps it will have made after its next one; not used for
+rank 0."""
 SPENT = 1
 STOPPED = 2
 
 
 class Agreement:
-    """The agreement after how many steps all ranks end. `memory` is the descriptor of a file that they share."""
+    """The agreement after how many steps all ranks end.
+
+    `memory` is the descriptor of a file that they share.
+    """
 
     def __init__(self, memory: int, rank: int, ranks: int) -> None:
         self._shared = memoryview(mmap.mmap(memory, agreement_bytes(ranks))).cast("q")
@@ -33,15 +37,16 @@ class Agreement:
             self._shared[LAST] = NEVER
 
     def ends(self, steps: int, why: int = 0) -> int:
-        """Returns 0 if this rank, which has made so many steps, makes another one; else `SPENT` or `STOPPED`.
+        """Returns 0 if this rank, which has made so many steps, makes another one; else `SPENT` or
+        `STOPPED`.
 
-        Rank 0 says by `why` that it wants to end. The others can be in a step by then that it has not made: it
-        makes that, too.
+        Rank 0 says by `why` that it wants to end. The others can be in a step by then that it has
+        not made: it makes that, too.
         """
         shared = self._shared
         if self._rank:
-            # Written before it reads LAST, which rank 0 writes before it reads this: one of the two sees the
-            # other's.
+            # Written before it reads LAST, which rank 0 writes before it reads this: one of the two
+            # sees the other's.
             shared[N_HEADS + self._rank] = steps + 1
         elif why and shared[LAST] == NEVER:
             shared[WHY] = why

@@ -1,4 +1,6 @@
-"""The group of ranks that one process belongs to: how they find each other, and this one's share of an epoch."""
+"""The group of ranks that one process belongs to: how they find each other, and this one's share of
+an epoch.
+"""
 
 import os
 import socket
@@ -13,7 +15,9 @@ from vitprof.engine.ranks.agreement import SPENT, STOPPED, Agreement
 
 LOOPBACK = "127.0.0.1"
 FOREVER = timedelta(days=30)
-"""A rank prepares the data set while the others wait. One that has died is noticed by its process's end."""
+"""A rank prepares the data set while the others wait.
+
+One that has died is noticed by its process's end."""
 OPENED = "opened"
 
 
@@ -27,8 +31,8 @@ def place() -> tuple[int, int]:
 def share(n: int, *, train: bool) -> slice:
     """Returns which places in the order of `n` samples are this rank's: each `ranks`th.
 
-    When training it is as `DistributedSampler` gives them with `drop_last`. What is left out then differs in
-    each epoch.
+    When training it is as `DistributedSampler` gives them with `drop_last`. What is left out then
+    differs in each epoch.
     """
     rank, ranks = place()
     end = n
@@ -44,7 +48,10 @@ def is_lost(error: BaseException) -> bool:
 
 
 class Group:
-    """The ranks of a job, joined. Rank 0 gives them the store by which they find each other: it listens already."""
+    """The ranks of a job, joined.
+
+    Rank 0 gives them the store by which they find each other: it listens already.
+    """
 
     def __init__(
         self,
@@ -78,7 +85,9 @@ class Group:
         )
 
     def wait_for_first(self) -> None:
-        """Waits until rank 0 has its pipeline open: what it measures of the drive must not be shared."""
+        """Waits until rank 0 has its pipeline open: what it measures of the drive must not be
+        shared.
+        """
         self._store.wait([OPENED], FOREVER)
 
     def let_others_open(self) -> None:

@@ -1,4 +1,6 @@
-"""One rank's training: the loop, the budget and the trainers of a job of one rank, with what makes them one job."""
+"""One rank's training: the loop, the budget and the trainers of a job of one rank, with what makes
+them one job.
+"""
 
 import math
 import warnings
@@ -25,7 +27,9 @@ from vitprof.measure.wire import Events
 
 
 class Noted:
-    """The events of one rank: those of a job, with what each step was given and how long its forward pass took."""
+    """The events of one rank: those of a job, with what each step was given and how long its
+    forward pass took.
+    """
 
     def __init__(self, events: Events, config: RunConfig, group: Group) -> None:
         self._events = events
@@ -37,7 +41,9 @@ class Noted:
         return getattr(self._events, name)
 
     def given(self, batch: Moved, forward_end: float) -> None:
-        """Notes the size of a step's batch, and when its forward pass was over (NaN where that is not known)."""
+        """Notes the size of a step's batch, and when its forward pass was over (NaN where that is
+        not known).
+        """
         self._given.append((batch.images.numel(), forward_end))
 
     def step(self, marks: StepMarks) -> None:
@@ -50,7 +56,9 @@ class Noted:
         self._events.environment(facts | {"world_size": self._ranks, "rank": self._rank})
 
     def facts(self, values: dict[str, Any]) -> None:
-        """Takes facts; an epoch of a rank has its share of the samples, but the CPU time of rank 0 is that of all."""
+        """Takes facts; an epoch of a rank has its share of the samples, but the CPU time of rank 0
+        is that of all.
+        """
         n = values.get("n_train", 0)
         of_all = values.get("cpu_samples", 0)
         changes = {"n_train": n // self._ranks, "cpu_samples": of_all * self._ranks}
@@ -65,15 +73,16 @@ class RankTrainer(TorchTrainer):
     def __init__(self, config: RunConfig, device: Device, group: Group, noted: Noted) -> None:
         super().__init__(config, device)
         alone = self._model
-        # Buffers sent at the start of each forward pass would make it wait for rank 0. Newer versions of
-        # PyTorch have two settings for it, and warn about the old one.
+        # Buffers sent at the start of each forward pass would make it wait for rank 0. Newer
+        # versions of PyTorch have two settings for it, and warn about the old one.
         with warnings.catch_warnings(action="ignore", category=FutureWarning):
             together = DistributedDataParallel(
                 cast("torch.nn.Module", alone), broadcast_buffers=False
             )
 
         def model(images: Tensor) -> Tensor:
-            # An evaluation has no gradients to average; ranks may have different numbers of batches.
+            # An evaluation has no gradients to average; ranks may have different numbers of
+            # batches.
             if torch.is_grad_enabled():
                 return cast("Tensor", together(images))
             return alone(images)
@@ -110,7 +119,9 @@ class RankTrainer(TorchTrainer):
 
 
 class SimulatedRankTrainer(SimulatedTrainer):
-    """Steps on a simulated device that end when the last rank's do, as if they ended in a collective."""
+    """Steps on a simulated device that end when the last rank's do, as if they ended in a
+    collective.
+    """
 
     def __init__(self, device: SimulatedDevice, group: Group, noted: Noted) -> None:
         super().__init__(device)

@@ -1,8 +1,10 @@
-"""Storages: how samples are kept and read. `REGISTRY` has the file of each, `contract` what it must do.
+"""Storages: how samples are kept and read.
 
-A storage gives one of three things (its form): finished samples one by one through a torch Dataset, uint8
-pixels in whole batches, or encoded images. What makes batches of them is in `loaders`; where their files are
-and how fast those can be read is a `Place` (`vitprof.engine.locations`).
+`REGISTRY` has the file of each, `contract` what it must do.
+
+A storage gives one of three things (its form): finished samples one by one through a torch Dataset,
+uint8 pixels in whole batches, or encoded images. What makes batches of them is in `loaders`; where
+their files are and how fast those can be read is a `Place` (`vitprof.engine.locations`).
 """
 
 import importlib
@@ -14,12 +16,16 @@ from vitprof.engine.storage.contract import Format, Place
 
 
 class Entry(NamedTuple):
-    """Where a storage's code is. Imported when needed: h5py, lmdb and torchvision are slow to import."""
+    """Where a storage's code is.
+
+    Imported when needed: h5py, lmdb and torchvision are slow to import.
+    """
 
     module: str
     """Module of this package."""
     opener: str
-    """What opens the storage there: called with the data set's facts, the place, whether it is the training split."""
+    """What opens the storage there: called with the data set's facts, the place, whether it is the
+    training split."""
     format: str = ""
     """The `Format` there that writes it; "" for a storage that is read from another one."""
 
@@ -55,10 +61,11 @@ REGISTRY |= {name: Entry("", *plugged) for name, plugged in PLUGGED["storages"].
 
 
 def open_storage(name: str, info: DatasetInfo, place: Place, *, train: bool, **options: Any) -> Any:
-    """Opens one split of the storage called `name`: a storage of the form that `parts.STORAGES[name].form` says.
+    """Opens one split of the storage called `name`: a storage of the form that
+    `parts.STORAGES[name].form` says.
 
-    `options` are the storage's own, such as `augment` for those that have transforms. Raises `DataError` if
-    a file is missing or damaged.
+    `options` are the storage's own, such as `augment` for those that have transforms. Raises
+    `DataError` if a file is missing or damaged.
     """
     entry = REGISTRY[name]
     return entry.get(entry.opener)(info, place, train, **options)

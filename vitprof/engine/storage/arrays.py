@@ -1,4 +1,6 @@
-"""A split as one array: a .npy file mapped into memory, or tensors in memory (uint8, or float as a TensorDataset)."""
+"""A split as one array: a .npy file mapped into memory, or tensors in memory (uint8, or float as a
+TensorDataset).
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ from vitprof.measure.stopwatch import Stopwatch
 class Writer(contract.SplitWriter):
     """A writer of train.npy or test.npy, chunk after chunk.
 
-    It uses write calls, not a mapping: on a full disk a write call fails with an error, while writing to
-    mapped memory kills the process (SIGBUS).
+    It uses write calls, not a mapping: on a full disk a write call fails with an error, while
+    writing to mapped memory kills the process (SIGBUS).
     """
 
     def __init__(self, directory: Path, split: contract.SplitFacts) -> None:
@@ -48,9 +50,9 @@ FORMAT = contract.Format(1, "pixels", Writer, contract.image_bytes)
 class MemmapStorage(contract.StoredSplit):
     """Images in a mapped file: one gather of rows for each batch.
 
-    It gives the system no advice (madvise). From a cold cache MADV_RANDOM read 0.05 times as fast for rows of
-    150 kB, since it turns readahead off, and MADV_WILLNEED for each row was no faster than no advice. From a
-    warm cache all three were equally fast.
+    It gives the system no advice (madvise). From a cold cache MADV_RANDOM read 0.05 times as fast
+    for rows of 150 kB, since it turns readahead off, and MADV_WILLNEED for each row was no faster
+    than no advice. From a warm cache all three were equally fast.
     """
 
     def __init__(self, info: DatasetInfo, place: contract.Place, train: bool) -> None:
@@ -64,8 +66,8 @@ class MemmapStorage(contract.StoredSplit):
         self._place.reading(0, 1)
         try:
             with contract.reading(self._path):
-                # "c" (private), since torch warns about arrays that cannot be written to; nothing is ever
-                # written.
+                # "c" (private), since torch warns about arrays that cannot be written to; nothing
+                # is ever written.
                 images = np.load(self._path, mmap_mode="c", allow_pickle=False)
         except (ValueError, EOFError, OverflowError) as error:
             # NumPy's own message advises to trust the file.
@@ -87,8 +89,8 @@ class MemmapStorage(contract.StoredSplit):
 
 
 SAMPLES_AT_ONCE = 256
-"""Samples converted at once, so that the whole set is never in memory twice, or read into the cache between two
-progress reports.
+"""Samples converted at once, so that the whole set is never in memory twice, or read into the cache
+between two progress reports.
 """
 
 
@@ -125,7 +127,9 @@ class MemoryStorage(_InMemory):
 
 
 class FloatStorage(_InMemory):
-    """Images (n, channels, height, width) float32 in 0..1 and labels (n,) int64, as the article keeps them."""
+    """Images (n, channels, height, width) float32 in 0..1 and labels (n,) int64, as the article
+    keeps them.
+    """
 
     pixels: contract.Pixels = "unit"
 
@@ -166,7 +170,9 @@ def open_float(info: DatasetInfo, place: contract.Place, train: bool) -> FloatSt
 
 
 def ensure_memory(needed_bytes: int, what: str) -> None:
-    """Raises `DataError` if less than `needed_bytes` of memory are available, before the system kills the process."""
+    """Raises `DataError` if less than `needed_bytes` of memory are available, before the system
+    kills the process.
+    """
     available_bytes = psutil.virtual_memory().available
     if available_bytes < needed_bytes:
         raise DataError(
@@ -178,7 +184,10 @@ def ensure_memory(needed_bytes: int, what: str) -> None:
 def _stored(
     info: DatasetInfo, place: contract.Place, train: bool, *, bytes_a_value: int
 ) -> MemmapStorage | MemoryStorage:
-    """Returns the split as it is stored. Raises `DataError` if there is no memory for so many bytes a pixel value."""
+    """Returns the split as it is stored.
+
+    Raises `DataError` if there is no memory for so many bytes a pixel value.
+    """
     source: MemmapStorage | MemoryStorage
     if info.kind == "idx":
         images, labels = read_split(place.root, train)
@@ -196,7 +205,9 @@ ACTIVITY = "the cache was being filled"
 
 
 class Cached:
-    """The common part of caches of pixels and of encoded images: which sample is in which slot of the cache."""
+    """The common part of caches of pixels and of encoded images: which sample is in which slot of
+    the cache.
+    """
 
     def __init__(self, storage: Any, resident: torch.Tensor) -> None:
         n = len(storage)
@@ -233,8 +244,8 @@ class CachedPixels(Cached):
         stop: Stop,
     ) -> None:
         self.shape = storage.shape
-        # Plain memory: forked workers share its pages, and PyTorch itself moves it to shared memory for other
-        # workers.
+        # Plain memory: forked workers share its pages, and PyTorch itself moves it to shared memory
+        # for other workers.
         self._images = torch.empty((len(resident), *storage.shape), dtype=torch.uint8)
         kept: list[torch.Tensor] = []
         n = 0
@@ -290,7 +301,8 @@ class CachedEncoded(Cached):
             free -= len(encoded)
         super().__init__(storage, torch.tensor(kept, dtype=torch.int64))
         self._ends = list(itertools.accumulate(map(len, pieces), initial=0))
-        # A tensor, as workers that are not forked get it in shared memory; frombuffer takes no empty one.
+        # A tensor, as workers that are not forked get it in shared memory; frombuffer takes no
+        # empty one.
         self._bytes = torch.frombuffer(bytearray(b"".join(pieces) or b"\0"), dtype=torch.uint8)
         self._where: list[int] = self._slot.tolist()
 
@@ -305,7 +317,10 @@ class CachedEncoded(Cached):
 def cached(
     storage: Any, form: str, budget_mb: float, seed: int, *, progress: OnProgress, stop: Stop
 ) -> Cached:
-    """Returns `storage` with as much of it in memory as `budget_mb` (10^6 bytes each) allows. Raises what it raises."""
+    """Returns `storage` with as much of it in memory as `budget_mb` (10^6 bytes each) allows.
+
+    Raises what it raises.
+    """
     n = len(storage)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     if form == "encoded":

@@ -1,4 +1,6 @@
-"""What a storage is: how it is read (`Storage`), where it is (`Place`), and how it is written (`Format`)."""
+"""What a storage is: how it is read (`Storage`), where it is (`Place`), and how it is written
+(`Format`).
+"""
 
 import os
 import threading
@@ -20,14 +22,20 @@ from vitprof.engine.data.contract import reading as reading_file
 from vitprof.errors import DataError, SampleError
 
 Pixels = Literal["uint8", "unit", "normalised"]
-"""How images are given: uint8 as stored; float32 in 0..1; float32 minus the mean, divided by the standard deviation."""
+"""How images are given: uint8 as stored; float32 in 0..1; float32 minus the mean, divided by the
+standard deviation."""
 
 
 class Throttle(Protocol):
-    """A limit on reads to the speed of a slower drive. Shared by all processes that read; can be pickled."""
+    """A limit on reads to the speed of a slower drive.
+
+    Shared by all processes that read; can be pickled.
+    """
 
     def wait(self, n_bytes: int, n_files: int) -> None:
-        """Returns when the drive would have delivered `n_bytes` from `n_files` freshly opened files."""
+        """Returns when the drive would have delivered `n_bytes` from `n_files` freshly opened
+        files.
+        """
 
     def close(self) -> None:
         """Ends all waits, and holds no read back afterwards."""
@@ -42,13 +50,19 @@ class Place:
     """None where reads are not held back."""
 
     def reading(self, n_bytes: int, n_files: int = 0) -> None:
-        """Waits as long as the throttle says. Call it for every read, with its bytes and the files opened for it."""
+        """Waits as long as the throttle says.
+
+        Call it for every read, with its bytes and the files opened for it.
+        """
         if self.throttle is not None:
             self.throttle.wait(n_bytes, n_files)
 
 
 class Storage(Protocol):
-    """One split of a data set, ready to be read. Can be pickled, and opens its files again in each process."""
+    """One split of a data set, ready to be read.
+
+    Can be pickled, and opens its files again in each process.
+    """
 
     labels: torch.Tensor
     """(n,) int64, in memory."""
@@ -73,7 +87,8 @@ class Process:
         cls.opening.release()
 
 
-# The lock is held while forking, so that a child never inherits it held by a thread that the child does not have.
+# The lock is held while forking, so that a child never inherits it held by a thread that the child
+# does not have.
 os.register_at_fork(
     before=Process.opening.acquire,
     after_in_parent=Process.opening.release,
@@ -82,10 +97,11 @@ os.register_at_fork(
 
 
 class StoredSplit:
-    """The common part of storages: place, split, shape of images, and what each process that reads opens itself.
+    """The common part of storages: place, split, shape of images, and what each process that reads
+    opens itself.
 
-    A forked child shares its parent's descriptors, and LMDB and HDF5 then return wrong data (pytorch issues
-    11929 and 11887).
+    A forked child shares its parent's descriptors, and LMDB and HDF5 then return wrong data
+    (pytorch issues 11929 and 11887).
     """
 
     labels: torch.Tensor
@@ -99,7 +115,10 @@ class StoredSplit:
         self._opened_by = 0
 
     def _open(self) -> Any:
-        """Returns what `read` needs of an open file. Called by one thread at a time, once until `close`."""
+        """Returns what `read` needs of an open file.
+
+        Called by one thread at a time, once until `close`.
+        """
 
     def _here(self) -> Any:
         """Returns what `_open` returned in this process."""
@@ -117,7 +136,9 @@ class StoredSplit:
         return len(self.labels)
 
     def _unusable(self, what: str, error: type[DataError] = DataError) -> DataError:
-        """Returns the error to raise for a file or sample that cannot be used: one line that says what to do."""
+        """Returns the error to raise for a file or sample that cannot be used: one line that says
+        what to do.
+        """
         return error(f"{what}; {self._remedy}")
 
     def _room(self, indices: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
@@ -138,11 +159,12 @@ class PixelStorage(Storage, Protocol):
     """(height, width, channels) of an image."""
 
     def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Returns the images at `indices` (b,) int64 as (b, height, width, channels) uint8, in `out` if it is given.
+        """Returns the images at `indices` (b,) int64 as (b, height, width, channels) uint8, in
+        `out` if it is given.
 
-        Without `out` the result may share memory with the storage and must not be written to. Safe to call
-        from several threads. Raises a `SampleError` that names the file if one sample cannot be read,
-        `DataError` if the storage as a whole cannot.
+        Without `out` the result may share memory with the storage and must not be written to. Safe
+        to call from several threads. Raises a `SampleError` that names the file if one sample
+        cannot be read, `DataError` if the storage as a whole cannot.
         """
 
 
@@ -172,7 +194,10 @@ class EncodedStorage(Storage, Protocol):
     """Form "encoded": images as the bytes of JPEG or PNG files."""
 
     def read_encoded(self, index: int) -> bytes:
-        """Returns the encoded image. Safe to call from several threads. Raises as `PixelStorage.read` does."""
+        """Returns the encoded image.
+
+        Safe to call from several threads. Raises as `PixelStorage.read` does.
+        """
 
     def name_of(self, index: int) -> str:
         """Returns the file or key of the sample, for messages."""
@@ -193,17 +218,24 @@ class SplitFacts:
 
 
 class SplitWriter:
-    """A writer of one split into a directory; the training split comes first. Every method may raise `OSError`."""
+    """A writer of one split into a directory; the training split comes first.
+
+    Every method may raise `OSError`.
+    """
 
     def add(self, start: int, images: Any) -> None:
-        """Writes the next samples, from number `start` on: (n, height, width, channels) uint8, or a list of bytes.
+        """Writes the next samples, from number `start` on: (n, height, width, channels) uint8, or a
+        list of bytes.
 
         In a resumable format, samples of an interrupted try may be added again.
         """
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Writes what can only be written once all samples are added. May be called again in a resumable format."""
+        """Writes what can only be written once all samples are added.
+
+        May be called again in a resumable format.
+        """
 
     def close(self) -> None:
         """Closes what is open. Called last, also after an error."""
@@ -220,12 +252,13 @@ class Format:
     open_writer: Callable[[Path, SplitFacts], SplitWriter]
     """(directory, facts) -> writer of one split."""
     bytes_a_sample: Callable[[DatasetInfo], float]
-    """Approximate room that a sample takes on disk; free space is checked with it before anything is written."""
+    """Approximate room that a sample takes on disk; free space is checked with it before anything
+    is written."""
     resumable: bool = False
     """Whether a try continues where the last one was interrupted.
 
-    Formats of many small files do: 70,000 files take 7 to 19 s. Those of one file start over: the whole of
-    `digits` takes 0.1 to 0.3 s."""
+    Formats of many small files do: 70,000 files take 7 to 19 s. Those of one file start over: the
+    whole of `digits` takes 0.1 to 0.3 s."""
 
 
 def image_bytes(info: DatasetInfo) -> int:
@@ -234,12 +267,16 @@ def image_bytes(info: DatasetInfo) -> int:
 
 
 def unusable(path: Path, reason: object) -> DataError:
-    """Returns the error to raise for the file at `path`, directly in a storage: one line that says what to do."""
+    """Returns the error to raise for the file at `path`, directly in a storage: one line that says
+    what to do.
+    """
     return read_error(path, reason, made_again(path.parent))
 
 
 def reading(path: Path) -> AbstractContextManager[None]:
-    """Turns an `OSError` raised inside into the `DataError` for the file at `path`, directly in a storage."""
+    """Turns an `OSError` raised inside into the `DataError` for the file at `path`, directly in a
+    storage.
+    """
     return reading_file(path, made_again(path.parent))
 
 
@@ -266,7 +303,10 @@ DAMAGED = (
 def write_labels(
     directory: Path, splits: Mapping[str, tuple[list[str], NDArray[np.int64]]]
 ) -> None:
-    """Writes IDs and labels (n,) of each split ("train", "test") into `directory`. Raises `OSError`."""
+    """Writes IDs and labels (n,) of each split ("train", "test") into `directory`.
+
+    Raises `OSError`.
+    """
     arrays: dict[str, NDArray[np.str_] | NDArray[np.int64]] = {}
     for split, (ids, labels) in splits.items():
         arrays |= {
@@ -277,12 +317,18 @@ def write_labels(
 
 
 def read_labels(root: Path, *, train: bool) -> torch.Tensor:
-    """Returns the labels (n,) int64 of a split of the storage in `root`. Raises a `DataError` that names the file."""
+    """Returns the labels (n,) int64 of a split of the storage in `root`.
+
+    Raises a `DataError` that names the file.
+    """
     return torch.from_numpy(_read(root, train=train)[1])
 
 
 def read_ids(root: Path, *, train: bool) -> list[str]:
-    """Returns the IDs of a split's samples, in the storage's order. Raises a `DataError` that names the file."""
+    """Returns the IDs of a split's samples, in the storage's order.
+
+    Raises a `DataError` that names the file.
+    """
     ids: list[str] = _read(root, train=train)[0].tolist()
     return ids
 

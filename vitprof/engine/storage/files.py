@@ -1,4 +1,6 @@
-"""One image file for each sample: PNG files made from an IDX data set, or a data set's own JPEG files."""
+"""One image file for each sample: PNG files made from an IDX data set, or a data set's own JPEG
+files.
+"""
 
 import io
 import json
@@ -34,7 +36,9 @@ READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC
 
 
 def sample_path(index: int, name: str, *, train: bool) -> str:
-    """Returns the path of the file of sample `index` of a split, under the storage's root: folders of 1,000 files."""
+    """Returns the path of the file of sample `index` of a split, under the storage's root: folders
+    of 1,000 files.
+    """
     split = "train" if train else "test"
     return f"images/{split}-{index // FILES_IN_A_FOLDER:03d}/{name}"
 
@@ -167,7 +171,9 @@ OVERHEAD_BYTES = 1500
 
 
 class PtWriter(SplitWriter):
-    """A writer of data/<id>.pt for each sample, a uint8 tensor (height, width, channels); then partition and labels."""
+    """A writer of data/<id>.pt for each sample, a uint8 tensor (height, width, channels); then
+    partition and labels.
+    """
 
     def __init__(self, directory: Path, split: SplitFacts) -> None:
         self._directory = directory
@@ -208,7 +214,10 @@ class _Loaded(StoredSplit):
     """The common part of storages that are read with `torch.load`."""
 
     def _load(self, path: str, error_type: type[DataError] = DataError, **options: Any) -> Any:
-        """Returns `torch.load(path, weights_only=True)`. Its errors become an `error_type` with a one-line message."""
+        """Returns `torch.load(path, weights_only=True)`.
+
+        Its errors become an `error_type` with a one-line message.
+        """
         try:
             return torch.load(path, weights_only=True, map_location="cpu", **options)
         except Exception as error:
@@ -222,7 +231,9 @@ class _Loaded(StoredSplit):
 
 
 class PtStorage(_Loaded):
-    """Pixels in one .pt file for each sample: torch.load for each, IDs from partition and labels as in the tutorial."""
+    """Pixels in one .pt file for each sample: torch.load for each, IDs from partition and labels as
+    in the tutorial.
+    """
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool) -> None:
         super().__init__(info, place, train)
@@ -262,7 +273,9 @@ class PtStorage(_Loaded):
 
 
 class SingleWriter(arrays.Writer):
-    """A writer that collects a split's images in a .npy file and makes <split>.pt from it: never all in memory."""
+    """A writer that collects a split's images in a .npy file and makes <split>.pt from it: never
+    all in memory.
+    """
 
     def __init__(self, directory: Path, split: SplitFacts) -> None:
         super().__init__(directory, split)
@@ -285,7 +298,9 @@ SINGLE_FORMAT = Format(1, "pixels", SingleWriter, lambda info: 2 * image_bytes(i
 
 
 class SingleStorage(_Loaded):
-    """All images of a split in one .pt file: {"images": (n, height, width, channels) uint8, "labels", "ids"}."""
+    """All images of a split in one .pt file: {"images": (n, height, width, channels) uint8,
+    "labels", "ids"}.
+    """
 
     def __init__(self, info: DatasetInfo, place: Place, train: bool, *, mapped: bool) -> None:
         super().__init__(info, place, train)

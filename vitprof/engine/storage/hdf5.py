@@ -28,9 +28,9 @@ HDF5_FILE = "data.h5"
 class FileBeingWritten:
     """The HDF5 file at `path`, open for writing; created if it does not exist.
 
-    The first write that the system refuses is raised here as an `OSError` and hidden from HDF5. Otherwise
-    HDF5, unable to write its own structures, could not close the file either and would end the process with a
-    segmentation fault (h5py issue 914; HDF5 2.0.0 on a full disk).
+    The first write that the system refuses is raised here as an `OSError` and hidden from HDF5.
+    Otherwise HDF5, unable to write its own structures, could not close the file either and would
+    end the process with a segmentation fault (h5py issue 914; HDF5 2.0.0 on a full disk).
     """
 
     def __init__(self, path: Path) -> None:
@@ -62,7 +62,9 @@ class FileBeingWritten:
 
 
 class _NeverFailing(io.FileIO):
-    """A file that keeps the first error of a write for `check` and pretends that everything was written."""
+    """A file that keeps the first error of a write for `check` and pretends that everything was
+    written.
+    """
 
     _error: OSError | None = None
 
@@ -91,7 +93,10 @@ class _NeverFailing(io.FileIO):
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """Opens the h5py file at `path` for reading. What fails in the block becomes a `DataError` that names the file."""
+    """Opens the h5py file at `path` for reading.
+
+    What fails in the block becomes a `DataError` that names the file.
+    """
     try:
         with open_file(path) as file:
             yield file
@@ -102,16 +107,16 @@ def opened(path: Path) -> Iterator[Any]:
 def open_file(path: Path) -> Any:
     """Returns the h5py file at `path`, for reading. Raises `DataError`."""
     with contract.reading(path):
-        # No locks: finished files are only read, and many network drives do not support them. No chunk cache:
-        # nothing is compressed, so rows go straight from the file into the batch.
+        # No locks: finished files are only read, and many network drives do not support them. No
+        # chunk cache: nothing is compressed, so rows go straight from the file into the batch.
         return h5py.File(path, "r", locking=False, rdcc_nbytes=0)
 
 
 def image_set(file: Any, path: Path, name: str, shape: tuple[int, ...], *, chunked: bool) -> Any:
     """Returns the HDF5 data set `name`, checked.
 
-    Raises `DataError` if it is missing, not uint8 of `shape`, of another layout than `chunked` says, or
-    beyond the end of the file.
+    Raises `DataError` if it is missing, not uint8 of `shape`, of another layout than `chunked`
+    says, or beyond the end of the file.
     """
     found = array(file, path, name, "uint8", shape)
     plain = found.id.get_create_plist()
@@ -132,7 +137,10 @@ def image_set(file: Any, path: Path, name: str, shape: tuple[int, ...], *, chunk
 def array(
     file: Any, path: Path, name: str, dtype: str, shape: tuple[int, ...] | None = None
 ) -> Any:
-    """Returns the HDF5 data set `name`. Raises `DataError` unless it has that dtype and shape (None: any one axis)."""
+    """Returns the HDF5 data set `name`.
+
+    Raises `DataError` unless it has that dtype and shape (None: any one axis).
+    """
     found = file.get(name)
     if not isinstance(found, h5py.Dataset):
         raise contract.unusable(path, f"it holds no data set {name}")
@@ -145,14 +153,16 @@ def array(
     return found
 
 
-# Chunks are as large as both limits allow. A batch is read in runs of a chunk's rows; each run costs about
-# 6 us.
+# Chunks are as large as both limits allow. A batch is read in runs of a chunk's rows; each run
+# costs about 6 us.
 CHUNK_ROWS = 256
 CHUNK_BYTES = 1 << 20
 
 
 class Writer(contract.SplitWriter):
-    """A writer of a split: allocates its data sets, then writes images to their places, chunk after chunk."""
+    """A writer of a split: allocates its data sets, then writes images to their places, chunk after
+    chunk.
+    """
 
     def __init__(self, directory: Path, split: contract.SplitFacts, *, chunked: bool) -> None:
         rows = contract.halved_until_small(CHUNK_ROWS, math.prod(split.shape), CHUNK_BYTES)
@@ -186,7 +196,9 @@ CHUNKED_FORMAT = contract.Format(
 
 
 class _Storage(contract.StoredSplit):
-    """The common part of both layouts: the file, checked when the storage is opened, and its labels."""
+    """The common part of both layouts: the file, checked when the storage is opened, and its
+    labels.
+    """
 
     _chunked: bool
 
@@ -198,7 +210,8 @@ class _Storage(contract.StoredSplit):
             images = self._images_of(file)
             if self._chunked:
                 self.block = int(images.chunks[0])
-                """Rows of a chunk: indices in runs of this many are read fast, in any order of the runs."""
+                """Rows of a chunk: indices in runs of this many are read fast, in any order of the
+                runs."""
 
     def _images_of(self, file: Any) -> Any:
         shape = (len(self.labels), *self.shape)
@@ -206,10 +219,11 @@ class _Storage(contract.StoredSplit):
 
 
 class ContiguousStorage(_Storage):
-    """A gather of rows for each batch, from the place in the file where HDF5 keeps the data set in one piece.
+    """A gather of rows for each batch, from the place in the file where HDF5 keeps the data set in
+    one piece.
 
-    h5py says where that is, after all checks. Through h5py itself, sorted, a batch takes about 1.6 times as
-    long, and a handle of it must not reach a forked process.
+    h5py says where that is, after all checks. Through h5py itself, sorted, a batch takes about 1.6
+    times as long, and a handle of it must not reach a forked process.
     """
 
     _chunked = False
@@ -231,7 +245,10 @@ class ContiguousStorage(_Storage):
 
 
 class ChunkedStorage(_Storage):
-    """Images in chunks of rows. Each run of consecutive rows is read straight into the batch with one call of HDF5."""
+    """Images in chunks of rows.
+
+    Each run of consecutive rows is read straight into the batch with one call of HDF5.
+    """
 
     _chunked = True
 
@@ -260,8 +277,8 @@ class ChunkedStorage(_Storage):
         firsts = wanted[begins].tolist()
         _, images = self._here()
         try:
-            # h5py's low-level calls, since read_direct takes about 70 us for a run, of which only 6 us are
-            # HDF5's.
+            # h5py's low-level calls, since read_direct takes about 70 us for a run, of which only 6
+            # us are HDF5's.
             source = images.id.get_space()
             target = h5s.create_simple(rows.shape)
             for start, stop, first in zip(starts, stops, firsts, strict=True):
@@ -284,7 +301,9 @@ COPY_BYTES = 8 << 20
 
 
 class EncodedWriter(contract.SplitWriter):
-    """A writer that first collects a split's bytes in a separate file: their total length is known only at the end."""
+    """A writer that first collects a split's bytes in a separate file: their total length is known
+    only at the end.
+    """
 
     def __init__(self, directory: Path, split: contract.SplitFacts) -> None:
         self._path = directory / HDF5_FILE
@@ -351,7 +370,10 @@ class EncodedStorage(contract.StoredSplit):
         return data
 
     def _open(self) -> io.FileIO:
-        """Returns the open file. A forked child may share it: pread takes the position with each call."""
+        """Returns the open file.
+
+        A forked child may share it: pread takes the position with each call.
+        """
         with contract.reading(self._path):
             return io.FileIO(self._path)
 

@@ -1,7 +1,7 @@
 """LitData's chunks of encoded images.
 
-Its StreamingDataset asks PyPI for a newer version, and reads a whole chunk for each sample in an order that is
-not its own. So samples are read with the reader below it, which maps all chunks.
+Its StreamingDataset asks PyPI for a newer version, and reads a whole chunk for each sample in an
+order that is not its own. So samples are read with the reader below it, which maps all chunks.
 """
 
 from bisect import bisect_right

@@ -1,9 +1,9 @@
 """A key for each sample in one LMDB file: raw pixels, or the bytes of a JPEG file.
 
-Both splits are in `data.mdb`. Sample 12 of the training split has the key `train-00000012`, so that the keys
-sort in the order of the samples; `meta-train` says how many there are. Finished files are only read: without
-locks, and without the system's readahead, which would read pages that are not needed (lmdb.readthedocs.io,
-`Environment`).
+Both splits are in `data.mdb`. Sample 12 of the training split has the key `train-00000012`, so that
+the keys sort in the order of the samples; `meta-train` says how many there are. Finished files are
+only read: without locks, and without the system's readahead, which would read pages that are not
+needed (lmdb.readthedocs.io, `Environment`).
 """
 
 import errno
@@ -24,9 +24,9 @@ from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.storage import contract
 from vitprof.errors import SampleError
 
-# Layout of a meta page: lmdb's mdb.c, MDB_page and MDB_meta on a 64-bit machine. A page's header takes 16
-# bytes; then follow magic, version, address, map size, two MDB_db (the first one's first field is the page
-# size), last page and transaction number.
+# Layout of a meta page: lmdb's mdb.c, MDB_page and MDB_meta on a 64-bit machine. A page's header
+# takes 16 bytes; then follow magic, version, address, map size, two MDB_db (the first one's first
+# field is the page size), last page and transaction number.
 _META = struct.Struct("=16xIIQQI44x48xQQ")
 # Places of these in what `_META` unpacks.
 _MAGIC_AT = 0
@@ -73,17 +73,22 @@ def _ensure_whole(path: Path) -> None:
 
 LMDB_FILE = "data.mdb"
 FIRST_MAP_BYTES = 1 << 28
-"""Size of the map at first, which is doubled when the file outgrows it. The map takes no room on the disk."""
+"""Size of the map at first, which is doubled when the file outgrows it.
+
+The map takes no room on the disk."""
 
 
 class Writer(contract.SplitWriter):
-    """A writer that puts each chunk in a transaction of its own: after a kill a chunk is there, or it is not."""
+    """A writer that puts each chunk in a transaction of its own: after a kill a chunk is there, or
+    it is not.
+    """
 
     def __init__(self, directory: Path, split: contract.SplitFacts) -> None:
         self._path = directory / LMDB_FILE
         self._key = f"{split.name}-%08d".encode()
         try:
-            # No lock file: `prepare` holds a lock of its own. No sync: it waits for the disk once, at the end.
+            # No lock file: `prepare` holds a lock of its own. No sync: it waits for the disk once,
+            # at the end.
             self._env = lmdb.open(
                 str(self._path), subdir=False, lock=False, sync=False, map_size=FIRST_MAP_BYTES
             )
@@ -105,8 +110,8 @@ class Writer(contract.SplitWriter):
             try:
                 with self._env.begin(write=True) as txn:
                     cursor = txn.cursor()
-                    # Appended keys fill pages completely: the file is 1.05 times the pixels' size instead of
-                    # 1.31.
+                    # Appended keys fill pages completely: the file is 1.05 times the pixels' size
+                    # instead of 1.31.
                     beyond = not cursor.last() or cursor.key() < items[0][0]
                     cursor.putmulti(items, append=beyond)
                 return
@@ -119,7 +124,8 @@ class Writer(contract.SplitWriter):
     def close(self) -> None:
         wanted = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
         self._env.close()
-        # Pages that a transaction took and gave back are never written, but readers require the header's length.
+        # Pages that a transaction took and gave back are never written, but readers require the
+        # header's length.
         if self._path.stat().st_size < wanted:
             os.truncate(self._path, wanted)
 
@@ -132,14 +138,17 @@ def _refused(path: Path, error: Exception, n_bytes: int = 0) -> OSError:
     return OSError(number, str(error), str(path))
 
 
-# Pages hold five images of 784 bytes: 1.05 times the pixels, and some more for the test split, whose keys come
-# before those of the training split and so are not appended. Encoded files fill whole pages of 4 KiB.
+# Pages hold five images of 784 bytes: 1.05 times the pixels, and some more for the test split,
+# whose keys come before those of the training split and so are not appended. Encoded files fill
+# whole pages of 4 KiB.
 PIXEL_FORMAT = contract.Format(1, "pixels", Writer, lambda info: contract.image_bytes(info) * 1.15)
 ENCODED_FORMAT = contract.Format(1, "encoded", Writer, lambda info: 115_000)
 
 
 class _Storage(contract.StoredSplit):
-    """The common part of both forms: the file, the split's keys, and the environment of this process."""
+    """The common part of both forms: the file, the split's keys, and the environment of this
+    process.
+    """
 
     def __init__(self, info: DatasetInfo, place: contract.Place, train: bool) -> None:
         super().__init__(info, place, train)
@@ -153,7 +162,9 @@ class _Storage(contract.StoredSplit):
             self.close()
 
     def _check_meta(self) -> None:
-        """Raises `DataError` unless the file says that it holds as many samples of this shape as there are labels."""
+        """Raises `DataError` unless the file says that it holds as many samples of this shape as
+        there are labels.
+        """
         wanted = {"n": len(self.labels), "shape": list(self.shape)}
         try:
             with self._here().environment.begin() as txn:
@@ -209,7 +220,9 @@ class _Storage(contract.StoredSplit):
 
 
 class PixelStorage(_Storage):
-    """Pixels in LMDB. A batch is one transaction: a `get` for each key, one join of the values, one copy."""
+    """Pixels in LMDB. A batch is one transaction: a `get` for each key, one join of the values, one
+    copy.
+    """
 
     def __init__(self, info: DatasetInfo, place: contract.Place, train: bool) -> None:
         super().__init__(info, place, train)
@@ -225,8 +238,9 @@ class PixelStorage(_Storage):
         try:
             with self._here().environment.begin(buffers=True) as txn:
                 get = txn.get
-                # Keys are made here and not kept: fetching 1,000 scattered objects from memory took longer
-                # (0.069 of a C gather's speed instead of 0.086). cursor.getmulti was slower still (0.019).
+                # Keys are made here and not kept: fetching 1,000 scattered objects from memory took
+                # longer (0.069 of a C gather's speed instead of 0.086). cursor.getmulti was slower
+                # still (0.019).
                 values = [get(key % number) for number in numbers]
                 try:
                     whole = set(map(len, values)) == {self._n_bytes}
@@ -242,7 +256,9 @@ class PixelStorage(_Storage):
         return out
 
     def _blame(self, numbers: list[int], values: list[memoryview | None]) -> NoReturn:
-        """Raises an error that names the first sample of the batch that is missing or of another length."""
+        """Raises an error that names the first sample of the batch that is missing or of another
+        length.
+        """
         for number, value in zip(numbers, values, strict=True):
             if value is None:
                 raise self._unusable(f"{self.name_of(number)} is missing", SampleError)

@@ -1,9 +1,9 @@
 """Makes a storage from a data set once: timed, with progress, and never used half made.
 
-A storage is kept in `<home>/prepared/<data set>/<storage>`. It is written to `<storage>.partial` next to it,
-chunk by chunk. Only when everything is written is the directory, with its manifest, renamed to its final
-name. An interrupted try starts over, except with many small files: then it continues from a journal of what
-has been written.
+A storage is kept in `<home>/prepared/<data set>/<storage>`. It is written to `<storage>.partial`
+next to it, chunk by chunk. Only when everything is written is the directory, with its manifest,
+renamed to its final name. An interrupted try starts over, except with many small files: then it
+continues from a journal of what has been written.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ SPLITS: tuple[str, ...] = ("train", "test")
 MAX_CHUNK_SAMPLES = 512
 """Samples that are made at once, at most."""
 MAX_CHUNK_BYTES = 20_000_000
-"""Chunks of large images have fewer samples (halved until they fit), so that a stop need not wait long."""
+"""Chunks of large images have fewer samples (halved until they fit), so that a stop need not wait
+long."""
 NAMED_UNREADABLE = 10
 """Samples that cannot be read of which a manifest has the error; the others are only counted."""
 JOURNAL_EVERY_S = 2.0
@@ -50,7 +51,8 @@ class Prepared:
 
     directory: Path
     size_bytes: int
-    """Room it takes on disk: allocated blocks, which is more than the files' lengths where they are small."""
+    """Room it takes on disk: allocated blocks, which is more than the files' lengths where they are
+    small."""
     prepare_s: float
     """How long (s) making it took, when it was made (0 for a data set's own files).
 
@@ -71,12 +73,14 @@ def prepare_storage(
     skip_unreadable: bool = False,
     clock: Clock = time.monotonic,
 ) -> Prepared:
-    """Makes `storage` of the data set under `source_root` if it does not exist yet. Returns where it is, and facts.
+    """Makes `storage` of the data set under `source_root` if it does not exist yet.
 
-    Several processes may call this at once: one makes it, the others wait. With `skip_unreadable`, samples of
-    the data set that cannot be read are left out and counted in the manifest. Raises `DataError`
-    (`SampleError` for an unreadable sample) and `JobStopped`; formats of many small files keep what is written
-    until then for the next try.
+    Returns where it is, and facts.
+
+    Several processes may call this at once: one makes it, the others wait. With `skip_unreadable`,
+    samples of the data set that cannot be read are left out and counted in the manifest. Raises
+    `DataError` (`SampleError` for an unreadable sample) and `JobStopped`; formats of many small
+    files keep what is written until then for the next try.
     """
     stored_as = prepared_as(storage, info.kind)
     if stored_as is None:
@@ -106,7 +110,9 @@ def prepare_storage(
 
 @dataclass
 class _Making:
-    """One try at making a storage: writes to `<root>.partial`, goes on from a journal there, renames it to `root`."""
+    """One try at making a storage: writes to `<root>.partial`, goes on from a journal there,
+    renames it to `root`.
+    """
 
     _form: contract.Format
     _info: DatasetInfo
@@ -308,7 +314,9 @@ class Readable:
         return files
 
     def _runs(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Returns the ranges [first, last) of the source that hold the kept samples [start, stop), in order."""
+        """Returns the ranges [first, last) of the source that hold the kept samples [start, stop),
+        in order.
+        """
         kept = self._kept[start:stop]
         breaks = np.flatnonzero(np.diff(kept) != 1) + 1
         return [(int(run[0]), int(run[-1]) + 1) for run in np.split(kept, breaks)]
@@ -319,7 +327,10 @@ JOURNAL = "journal.json"
 
 @dataclass
 class Journal:
-    """What has been written so far. Trusted only until the machine restarts: written data may be lost in a crash."""
+    """What has been written so far.
+
+    Trusted only until the machine restarts: written data may be lost in a crash.
+    """
 
     made_of: dict[str, Any]
     """Identity of the storage (`_identity`); a journal with a different one is ignored."""
@@ -334,7 +345,9 @@ class Journal:
 
     @classmethod
     def read(cls, directory: Path, made_of: dict[str, Any]) -> Journal | None:
-        """Returns the journal of an earlier try at the same storage; None if there is none that can be used."""
+        """Returns the journal of an earlier try at the same storage; None if there is none that can
+        be used.
+        """
         try:
             entry = json.loads((directory / JOURNAL).read_text(encoding="utf-8"))
             if entry["made_of"] != made_of or entry["boot"] != _boot():
@@ -369,7 +382,9 @@ class Journal:
 
 
 def _boot() -> str:
-    """Returns an ID of the machine's current boot: data in the page cache survive a killed process, but not a crash."""
+    """Returns an ID of the machine's current boot: data in the page cache survive a killed process,
+    but not a crash.
+    """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -380,13 +395,17 @@ def _boot() -> str:
 # A storage's manifest: what it was made of, its files, and whether they are still unchanged.
 
 FEW_FILES = 100
-"""At most this many files are waited for one by one; 70,000 would take minutes: one call for the file system then."""
+"""At most this many files are waited for one by one; 70,000 would take minutes: one call for the
+file system then."""
 BLOCK_BYTES = 512
 """Size of a block as stat counts them (stat(2))."""
 
 
 def _identity(storage: str, version: int, info: DatasetInfo, source_root: Path) -> dict[str, Any]:
-    """Returns the identity of a storage, with the maker from the data set's manifest. Raises `DataError`."""
+    """Returns the identity of a storage, with the maker from the data set's manifest.
+
+    Raises `DataError`.
+    """
     manifest = read_manifest(source_root)
     if manifest is None:
         raise DataError(f"{source_root} is empty; {data.made_again(source_root)}")
@@ -401,7 +420,10 @@ def _identity(storage: str, version: int, info: DatasetInfo, source_root: Path) 
 
 
 def _write_manifest(directory: Path, facts: dict[str, Any]) -> dict[str, Any]:
-    """Adds the files in `directory` and their room to `facts`, writes the manifest and returns it. Raises `OSError`."""
+    """Adds the files in `directory` and their room to `facts`, writes the manifest and returns it.
+
+    Raises `OSError`.
+    """
     files, folders = _files(directory)
     facts = facts | {"files": files, "folders": folders, "size_bytes": allocated_bytes(directory)}
     (directory / MANIFEST).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
@@ -409,7 +431,10 @@ def _write_manifest(directory: Path, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check(root: Path, manifest: dict[str, Any]) -> None:
-    """Compares what is in `root` with its manifest. Raises a `DataError` that names the first file that differs."""
+    """Compares what is in `root` with its manifest.
+
+    Raises a `DataError` that names the first file that differs.
+    """
     with data.reading(root):
         files, folders = _files(root)
     remedy = data.made_again(root)
@@ -436,7 +461,10 @@ def allocated_bytes(root: Path) -> int:
 
 
 def _to_disk(directory: Path) -> None:
-    """Waits until the files under `directory`, and the directories, are on the disk. Raises `OSError`."""
+    """Waits until the files under `directory`, and the directories, are on the disk.
+
+    Raises `OSError`.
+    """
     found = list(_walk(directory))
     if sum(len(names) for _, _, names in found) > FEW_FILES and _syncfs(directory):
         return
@@ -447,7 +475,10 @@ def _to_disk(directory: Path) -> None:
 
 
 def _syncfs(directory: Path) -> bool:
-    """Waits for the whole file system of `directory`. Returns False where the system cannot (only Linux can)."""
+    """Waits for the whole file system of `directory`.
+
+    Returns False where the system cannot (only Linux can).
+    """
     try:
         syncfs = ctypes.CDLL(None, use_errno=True).syncfs
     except AttributeError:
@@ -463,7 +494,9 @@ def _syncfs(directory: Path) -> bool:
 
 
 def _files(root: Path) -> tuple[dict[str, int], dict[str, int]]:
-    """Returns the size of each file in `root` but the manifest, and the number of entries in each folder below it."""
+    """Returns the size of each file in `root` but the manifest, and the number of entries in each
+    folder below it.
+    """
     (_, _, names), *below = _walk(root)
     files = {name: (root / name).stat().st_size for name in names if name != MANIFEST}
     folders = {}

@@ -27,12 +27,16 @@ def shard_path(root: Path, split: str, number: int) -> Path:
 
 
 def index_path(root: Path, split: str) -> Path:
-    """Returns the path of a split's index: (n, 2) int64, where each image begins in its shard, and its bytes."""
+    """Returns the path of a split's index: (n, 2) int64, where each image begins in its shard, and
+    its bytes.
+    """
     return root / f"{split}-index.npy"
 
 
 class Writer(contract.SplitWriter):
-    """A writer of shards, and of an index: where the image of each sample begins in its shard, and how long it is."""
+    """A writer of shards, and of an index: where the image of each sample begins in its shard, and
+    how long it is.
+    """
 
     def __init__(self, directory: Path, split: contract.SplitFacts) -> None:
         self._directory = directory
@@ -61,7 +65,8 @@ class Writer(contract.SplitWriter):
             self._shard.close()
 
 
-# Two headers, the label's block and what fills the image's: 2 KiB, and the 0.1 MB of an average photo.
+# Two headers, the label's block and what fills the image's: 2 KiB, and the 0.1 MB of an average
+# photo.
 FORMAT = contract.Format(1, "encoded", Writer, lambda info: 110_000)
 
 

@@ -1,7 +1,9 @@
-"""Samples one by one, as torchvision's own Datasets give them: from MNIST's IDX files, or from an image folder.
+"""Samples one by one, as torchvision's own Datasets give them: from MNIST's IDX files, or from an
+image folder.
 
-MNIST reads the whole file into memory when the Dataset is made; what takes time for each sample is the
-conversion to a PIL image, ToTensor and Normalize, as in the article that the strategies begin with.
+MNIST reads the whole file into memory when the Dataset is made; what takes time for each sample is
+the conversion to a PIL image, ToTensor and Normalize, as in the article that the strategies begin
+with.
 """
 
 import copy
@@ -31,8 +33,8 @@ PADDING_PX = 2
 class IdxStorage(StoredSplit):
     """`torchvision.datasets.MNIST` with the transforms that every tutorial uses.
 
-    With `augment` they rotate, crop and (where a mirrored image keeps its class) flip at random. Raises a
-    `DataError` that names a missing or damaged file.
+    With `augment` they rotate, crop and (where a mirrored image keeps its class) flip at random.
+    Raises a `DataError` that names a missing or damaged file.
     """
 
     pixels: Pixels = "normalised"
@@ -57,7 +59,8 @@ class IdxStorage(StoredSplit):
             if len(self._dataset.data) != len(self._dataset.targets):
                 raise ValueError("images and labels do not belong together")
         except Exception as error:
-            # torchvision raises whatever its parser stumbles over; this raises an error that names the file.
+            # torchvision raises whatever its parser stumbles over; this raises an error that names
+            # the file.
             read_split(place.root, train)
             raise self._unusable(f"torchvision cannot read {place.root} ({error})") from error
         self.labels = self._dataset.targets
@@ -67,7 +70,8 @@ class IdxStorage(StoredSplit):
     ) -> Dataset[tuple[torch.Tensor, int | torch.Tensor]]:
         dataset = self._dataset
         if stopwatch is not None:
-            # Nothing is read any more: time outside the transforms is the conversion from array to PIL image.
+            # Nothing is read any more: time outside the transforms is the conversion from array to
+            # PIL image.
             stopwatch.noted = ("transform",)
             stopwatch.rest = "decode"
             dataset = copy.copy(dataset)
@@ -76,12 +80,13 @@ class IdxStorage(StoredSplit):
 
 
 class ImageFolderStorage(StoredSplit):
-    """`torchvision.datasets.ImageFolder` over the class folders in train or test, decoded by Pillow.
+    """`torchvision.datasets.ImageFolder` over the class folders in train or test, decoded by
+    Pillow.
 
-    With `augment` the training split gets RandomResizedCrop and RandomHorizontalFlip; otherwise, and always in
-    the test split, Resize and CenterCrop (torchvision's reference training). Raises `DataError` if the folder
-    cannot be read or has another number of classes or images than the data set; samples raise a
-    `SampleError` that names the file.
+    With `augment` the training split gets RandomResizedCrop and RandomHorizontalFlip; otherwise,
+    and always in the test split, Resize and CenterCrop (torchvision's reference training). Raises
+    `DataError` if the folder cannot be read or has another number of classes or images than the
+    data set; samples raise a `SampleError` that names the file.
     """
 
     pixels: Pixels = "normalised"
@@ -126,7 +131,9 @@ class ImageFolderStorage(StoredSplit):
 
 @dataclass(frozen=True)
 class _Loader:
-    """torchvision's `pil_loader`, slowed by the throttle, timed, and with errors that name the file."""
+    """torchvision's `pil_loader`, slowed by the throttle, timed, and with errors that name the
+    file.
+    """
 
     place: Place
     stopwatch: Stopwatch | None = None
@@ -165,10 +172,12 @@ class _Loader:
 
 
 class TimedCompose:
-    """A `Compose` as torchvision's that also notes the seconds. Can be pickled if the transforms can.
+    """A `Compose` as torchvision's that also notes the seconds.
 
-    It replaces torchvision's instead of wrapping it: one more call for each sample would cost more than the
-    clock.
+    Can be pickled if the transforms can.
+
+    It replaces torchvision's instead of wrapping it: one more call for each sample would cost more
+    than the clock.
     """
 
     def __init__(self, compose: Any, stopwatch: Stopwatch) -> None:
@@ -187,7 +196,9 @@ class TimedCompose:
 
 
 class TimedFile:
-    """A file that notes the seconds of each `read`: tells reading from decoding where a decoder reads as it goes."""
+    """A file that notes the seconds of each `read`: tells reading from decoding where a decoder
+    reads as it goes.
+    """
 
     def __init__(self, file: BinaryIO, stopwatch: Stopwatch) -> None:
         self._file = file

@@ -1,9 +1,9 @@
 """A strategy as code: one PyTorch script for the user's own data, without vitprof.
 
-`scripts/array.py` is such a script, whole: it runs as it is. Each other file there says what differs from
-the one that it imports. `script(config)` returns the one of the strategy's loader and storage, with its
-constants set and with a line about where they come from. A constant whose comment says "one of a, b" is
-for those values only; what no script has a constant for is refused.
+`scripts/array.py` is such a script, whole: it runs as it is. Each other file there says what
+differs from the one that it imports. `script(config)` returns the one of the strategy's loader and
+storage, with its constants set and with a line about where they come from. A constant whose comment
+says "one of a, b" is for those values only; what no script has a constant for is refused.
 
 A constant and its comment are one line: they are read by `CONSTANT`, line by line.
 """
@@ -48,13 +48,14 @@ NEIGHBOURS = 128
 
 
 def script(config: RunConfig, found: str = "", run_id: int | None = None) -> str:
-    """Returns a Python script that loads the user's own data as the strategy of `config` does, and trains on them.
+    """Returns a Python script that loads the user's own data as the strategy of `config` does, and
+    trains on them.
 
-    It needs PyTorch and what the strategy needs, nothing of vitprof. `python script.py DATA` trains a
-    stand-in for the user's model, `python script.py --demo` does so on a few random images. `found` is what
-    was measured, such as "1,234 samples/s while training", and `run_id` the run in which it was measured;
-    the script's docstring has both. Raises `ConfigError` for a config that cannot run, or for which there is
-    no script.
+    It needs PyTorch and what the strategy needs, nothing of vitprof. `python script.py DATA` trains
+    a stand-in for the user's model, `python script.py --demo` does so on a few random images.
+    `found` is what was measured, such as "1,234 samples/s while training", and `run_id` the run in
+    which it was measured; the script's docstring has both. Raises `ConfigError` for a config that
+    cannot run, or for which there is no script.
     """
     config = resolve(config)
     for field in ("replay", "inject"):
@@ -75,9 +76,11 @@ class Source(NamedTuple):
 
     docstring: str
     imports: dict[str, tuple[str, str]]
-    """By the name that is bound: the module, and what of it; "" and the module for a plain import."""
+    """By the name that is bound: the module, and what of it; "" and the module for a plain
+    import."""
     sections: list[dict[str, str]]
-    """The text of each statement by the name that it defines: constants, parts, and from `make_loader` on."""
+    """The text of each statement by the name that it defines: constants, parts, and from
+    `make_loader` on."""
     own: set[str]
     """The names that the file itself defines."""
 
@@ -87,8 +90,8 @@ def whole(name: str) -> str:
     """Returns a script of `scripts/` with what it needs of those that it imports from."""
     source = _source(name)
     defined = {key: text for section in source.sections for key, text in section.items()}
-    # What the file has itself, and statements without a name, such as `if __name__ == "__main__"`; then what
-    # these use, and what that uses.
+    # What the file has itself, and statements without a name, such as `if __name__ == "__main__"`;
+    # then what these use, and what that uses.
     names = source.own | {key for key in defined if not key.isidentifier()}
     needed = set[str]()
     while names:
@@ -152,7 +155,9 @@ def _merged(base: dict[str, str], own: dict[str, str]) -> dict[str, str]:
 
 
 def names_of(node: ast.Import | ast.ImportFrom) -> dict[str, tuple[str, str]]:
-    """Returns, by the name that is bound, the module, and what of it; "" and the module for a plain import."""
+    """Returns, by the name that is bound, the module, and what of it; "" and the module for a plain
+    import.
+    """
     of = (isinstance(node, ast.ImportFrom) and node.module) or ""
     return {alias.asname or alias.name: (of, ast.unparse(alias)) for alias in node.names}
 
@@ -183,8 +188,8 @@ def _constants(config: RunConfig, info: catalog.DatasetInfo) -> dict[str, Any]:
     if location == "slow-drive":
         # vitprof throttles the drive; the script reads it as it is.
         location = "disk"
-    # As `engine.transforms` does it: photos are cropped, small pictures are moved. Photos have been cropped
-    # once already, so augmentation on the device leaves more of them than usual.
+    # As `engine.transforms` does it: photos are cropped, small pictures are moved. Photos have been
+    # cropped once already, so augmentation on the device leaves more of them than usual.
     if info.kind == "jpeg":
         on_the_cpu = "crop"
         min_area = 0.35
@@ -232,9 +237,13 @@ def _constants(config: RunConfig, info: catalog.DatasetInfo) -> dict[str, Any]:
 
 
 def _script_for(config: RunConfig, values: dict[str, Any]) -> str:
-    """Returns the name of the script that does what `values` say. Raises `ConfigError` if none does."""
+    """Returns the name of the script that does what `values` say.
+
+    Raises `ConfigError` if none does.
+    """
     obstacles = {name: _obstacles(name, values) for name in WITHOUT}
-    # The storage and the loader first, as they are in `values`: the script is that of what differs last.
+    # The storage and the loader first, as they are in `values`: the script is that of what differs
+    # last.
     order = list(values)
 
     def closeness(name: str) -> list[int]:

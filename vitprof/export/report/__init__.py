@@ -1,8 +1,9 @@
-"""One or several runs as one self-contained HTML file with charts, figures and settings; it opens without a network.
+"""One or several runs as one self-contained HTML file with charts, figures and settings; it opens
+without a network.
 
-Plotly's own bundle is inside, compressed, and is unpacked in the browser. The file's content security
-policy forbids every request and every script but its own two. Without JavaScript all figures are still in
-tables.
+Plotly's own bundle is inside, compressed, and is unpacked in the browser. The file's content
+security policy forbids every request and every script but its own two. Without JavaScript all
+figures are still in tables.
 """
 
 import datetime as dt
@@ -37,7 +38,8 @@ from vitprof.store import RunStore, StoredRun
 MOST_RUNS = 100
 """The most runs in a report: each takes about 25 kB of tables, and the file stays below 5 MB."""
 MOST_CHARTED = 20
-"""The most runs of a report that have charts, about 60 kB each; those after them have only tables."""
+"""The most runs of a report that have charts, about 60 kB each; those after them have only
+tables."""
 GROUPS = 325
 """Groups of neighbouring steps in a chart, two points each."""
 
@@ -52,8 +54,9 @@ def html_report(
 ) -> str:
     """Returns the text of the HTML file. Raises `VitprofError` for no runs or too many.
 
-    `headrooms` and `verdicts` are by run id. A run without an entry in `verdicts` has the stored verdict;
-    with an entry in `headrooms` it is judged again. `now` (with a time zone) is when the report was made.
+    `headrooms` and `verdicts` are by run id. A run without an entry in `verdicts` has the stored
+    verdict; with an entry in `headrooms` it is judged again. `now` (with a time zone) is when the
+    report was made.
     """
     if not runs:
         raise VitprofError(f"a report needs at least one run; {program()} runs lists them")
@@ -91,8 +94,8 @@ def _contents(
 ) -> Contents:
     """Returns what to say about `run`, unless `charted` with tables only.
 
-    `verdict` and `headroom` are as in `html_report`. `steps` and `telemetry` are the run's series, (n,) by
-    column.
+    `verdict` and `headroom` are as in `html_report`. `steps` and `telemetry` are the run's series,
+    (n,) by column.
     """
     if not len(steps["step"]):
         return Contents(run, verdict, _headline(run))
@@ -255,7 +258,9 @@ def _percents(low: float, high: float) -> str:
 
 
 def _headline(run: StoredRun) -> Table:
-    """Returns the table of headline figures with what they mean; those that are not available are left out."""
+    """Returns the table of headline figures with what they mean; those that are not available are
+    left out.
+    """
     note = "" if run.summary else "This run has no summary: it did not finish."
     return Table("Figures", ("figure", "value", "meaning"), tables.figures_in_words(run), note)
 

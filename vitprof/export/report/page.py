@@ -82,7 +82,9 @@ SHORT = 14
 
 @lru_cache(maxsize=1)
 def plotly_js() -> tuple[str, str]:
-    """Returns Plotly as base64 of gzip, and the source expression that allows it in a content security policy."""
+    """Returns Plotly as base64 of gzip, and the source expression that allows it in a content
+    security policy.
+    """
     source = PLOTLY_JS.read_bytes()
     return base64.b64encode(gzip.compress(source, 9, mtime=0)).decode(), _allowed(source)
 
@@ -99,7 +101,9 @@ def e(value: object) -> str:
 def whole_page(
     found: Sequence[Contents], overview: Table | None, caveats: Sequence[str], made: dt.datetime
 ) -> str:
-    """Returns the text of the HTML file; `overview` compares several runs, and `caveats` say what else differs."""
+    """Returns the text of the HTML file; `overview` compares several runs, and `caveats` say what
+    else differs.
+    """
     packed, allowed = plotly_js()
     policy = (
         f"default-src 'none'; script-src {_allowed(SCRIPT.encode())} {allowed}; "

@@ -1,9 +1,10 @@
-"""Devices behind one small protocol: launch work, mark a point in it, ask later when the device passed that point.
+"""Devices behind one small protocol: launch work, mark a point in it, ask later when the device
+passed that point.
 
-A mark is cheap and never waits. On the CPU it is a reading of the clock. On CUDA it is an event recorded
-in the current stream, resolved once the device has passed it. On a simulated device it is the time at
-which the device will pass it. Nothing here synchronises inside a step: that would destroy the overlap
-that prefetching is for.
+A mark is cheap and never waits. On the CPU it is a reading of the clock. On CUDA it is an event
+recorded in the current stream, resolved once the device has passed it. On a simulated device it is
+the time at which the device will pass it. Nothing here synchronises inside a step: that would
+destroy the overlap that prefetching is for.
 """
 
 import math
@@ -25,7 +26,8 @@ Clock = Callable[[], float]
 Tell = Callable[[str], None]
 """Takes a line to show to the user."""
 Mark = Any
-"""What `Device.mark` returns: a time on the CPU and on a simulated device, a `torch.cuda.Event` on CUDA."""
+"""What `Device.mark` returns: a time on the CPU and on a simulated device, a `torch.cuda.Event` on
+CUDA."""
 
 
 def software() -> dict[str, Any]:
@@ -49,17 +51,23 @@ def not_kept() -> float:
 
 
 class Pinning:
-    """A source of host memory that is page-locked ("pinned") as long as the system allows it. For any thread.
+    """A source of host memory that is page-locked ("pinned") as long as the system allows it.
 
-    A GPU copies from it without the CPU. A system may refuse it because of a limit on locked memory, or
-    for lack of RAM. A job then continues without it, and says so.
+    For any thread.
+
+    A GPU copies from it without the CPU. A system may refuse it because of a limit on locked
+    memory, or for lack of RAM. A job then continues without it, and says so.
     """
 
     def __init__(self, *, wanted: bool, tell: Tell = lambda line: None) -> None:
-        """`wanted` says whether there is a GPU to copy to; `tell` receives one line at the first refusal."""
+        """`wanted` says whether there is a GPU to copy to; `tell` receives one line at the first
+        refusal.
+        """
         self.wanted = wanted
         self.refusal: Finding | None = None
-        """Why the system refused it; None if it did not. After a refusal it is not requested again."""
+        """Why the system refused it; None if it did not.
+
+        After a refusal it is not requested again."""
         self._tell = tell
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -70,7 +78,9 @@ class Pinning:
         return allocated
 
     def pinned(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Returns a page-locked copy of `tensor`, or `tensor` itself if that is not wanted or refused."""
+        """Returns a page-locked copy of `tensor`, or `tensor` itself if that is not wanted or
+        refused.
+        """
         copy = self._try(tensor.pin_memory)
         return tensor if copy is None else copy
 
@@ -95,22 +105,30 @@ class Stream(Protocol):
         """Returns a context: copies, marks and work inside it go to this stream."""
 
     def join(self, *tensors: torch.Tensor) -> None:
-        """Makes the training stream wait for all work in this one so far; it will read `tensors`, made here."""
+        """Makes the training stream wait for all work in this one so far; it will read `tensors`,
+        made here.
+        """
 
 
 class Device(Protocol):
-    """A device as training, transfers and recorders use it. Its kinds inherit what most of them have in common."""
+    """A device as training, transfers and recorders use it.
+
+    Its kinds inherit what most of them have in common.
+    """
 
     name: str
     """Its name in a config, but never "auto": "cpu", "cuda:0", "simulated:66,70"."""
     torch_device: torch.device
     """Where its tensors are. Those of a simulated device are in the host's memory."""
     immediate: bool
-    """Whether work is done when the call that launched it returns: a mark is then a time, and reached at once."""
+    """Whether work is done when the call that launched it returns: a mark is then a time, and
+    reached at once."""
     simulated: bool = False
     """Whether it only takes the time that an accelerator would, and computes nothing."""
     timed: bool = True
-    """Whether marks tell when it works. If not, they are the host's times, and no column of the device is known."""
+    """Whether marks tell when it works.
+
+    If not, they are the host's times, and no column of the device is known."""
     pinning: Pinning
     """Gives the host memory that is copied to it."""
     gauges: Callable[[], dict[str, float]] | None = None
@@ -128,13 +146,19 @@ class Device(Protocol):
         """Waits until the device has passed `mark`."""
 
     def seconds(self, mark: Mark) -> float:
-        """Returns when the device passed `mark`, in seconds on the host's monotonic clock. Only after `reached`."""
+        """Returns when the device passed `mark`, in seconds on the host's monotonic clock.
+
+        Only after `reached`.
+        """
 
     def release(self, *marks: Mark) -> None:
         """Takes back marks that are no longer needed, to be used again."""
 
     def gate(self, seconds: float) -> None:
-        """Makes the device wait before what is launched next. Does nothing where it cannot, or work is done at once."""
+        """Makes the device wait before what is launched next.
+
+        Does nothing where it cannot, or work is done at once.
+        """
         return
 
     def upload(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
@@ -150,8 +174,8 @@ class Device(Protocol):
     def keep(self, value: torch.Tensor, step: int) -> Callable[[], float]:
         """Starts to copy a step's loss to the host.
 
-        Returns a function that gives it, once a later mark is reached; `not_kept` where the copy is not
-        worth the time.
+        Returns a function that gives it, once a later mark is reached; `not_kept` where the copy is
+        not worth the time.
         """
 
     def synchronize(self) -> None:
@@ -173,7 +197,9 @@ class Device(Protocol):
 
 
 class HostMemoryDevice(Device):
-    """What devices have in common whose tensors are in the host's memory, and whose marks are times."""
+    """What devices have in common whose tensors are in the host's memory, and whose marks are
+    times.
+    """
 
     torch_device = torch.device("cpu")
     pinning = Pinning(wanted=False)
@@ -249,8 +275,8 @@ def open_device(
     """Returns the device called `name`: "auto", "cpu", "cuda:N" or "simulated:...".
 
     `tell` receives a line where "auto" falls back to the CPU, and where pinned memory is refused.
-    `in_use`: a script trains on it already, and chooses the current device. Raises `DeviceError` if the
-    device does not exist or does not work, and `ConfigError` for an unknown simulated device.
+    `in_use`: a script trains on it already, and chooses the current device. Raises `DeviceError` if
+    the device does not exist or does not work, and `ConfigError` for an unknown simulated device.
     """
     from vitprof.measure.devices import cuda, events, simulated
 

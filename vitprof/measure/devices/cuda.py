@@ -1,4 +1,6 @@
-"""A CUDA GPU as the device that trains; and whether PyTorch sees one, a kernel runs and memory suffices."""
+"""A CUDA GPU as the device that trains; and whether PyTorch sees one, a kernel runs and memory
+suffices.
+"""
 
 import functools
 import gc
@@ -44,12 +46,15 @@ class CudaStream:
         trains = torch.cuda.current_stream(self._device)
         trains.wait_stream(self._stream)
         for tensor in tensors:
-            # The allocator must not reuse this memory in the copying stream while the training stream reads it.
+            # The allocator must not reuse this memory in the copying stream while the training
+            # stream reads it.
             tensor.record_stream(trains)
 
 
 class CudaDevice(EventDevice):
-    """A CUDA GPU: marks are timing events in the current stream, mapped to the host's clock through an anchor."""
+    """A CUDA GPU: marks are timing events in the current stream, mapped to the host's clock through
+    an anchor.
+    """
 
     def __init__(
         self, name: str, clock: Clock, tell: Tell = lambda line: None, *, in_use: bool = False
@@ -138,7 +143,9 @@ class CudaDevice(EventDevice):
 
 
 def _uuid(device: torch.device) -> str | None:
-    """Returns the UUID as in NVML (for a slice of a GPU, that of the slice); None where it is unknown."""
+    """Returns the UUID as in NVML (for a slice of a GPU, that of the slice); None where it is
+    unknown.
+    """
     facts: Any = torch.cuda.get_device_properties(device)
     # amdsmi has other UUIDs; the place on the bus means the same to both.
     if torch.version.hip is not None:
@@ -157,18 +164,25 @@ NOTHING_THERE = ("no NVIDIA driver", "No CUDA GPUs are available", "not compiled
 OUT_OF_MEMORY = re.compile(
     r"cuda.*out of memory|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE | re.DOTALL
 )
-"""What CUDA and cuBLAS say where memory runs out; PyTorch has an error of its own for its allocator."""
+"""What CUDA and cuBLAS say where memory runs out; PyTorch has an error of its own for its
+allocator."""
 OTHERS_BYTES = 1 << 30
-"""Memory of other processes is mentioned above this. A CUDA context itself takes up to half of that."""
+"""Memory of other processes is mentioned above this.
+
+A CUDA context itself takes up to half of that."""
 
 
 def cuda_here() -> bool:
-    """Returns whether this PyTorch has an NVIDIA GPU. A PyTorch built for AMD GPUs calls those `cuda`, too."""
+    """Returns whether this PyTorch has an NVIDIA GPU. A PyTorch built for AMD GPUs calls those
+    `cuda`, too.
+    """
     return torch.version.hip is None and torch.cuda.is_available()
 
 
 def other_accelerator() -> str:
-    """Returns in words the other accelerator that this PyTorch could use, besides CPU and NVIDIA GPUs; "" if none."""
+    """Returns in words the other accelerator that this PyTorch could use, besides CPU and NVIDIA
+    GPUs; "" if none.
+    """
     if torch.version.hip is not None and torch.cuda.is_available():
         return f"an AMD GPU ({torch.cuda.get_device_name(0)}, ROCm {torch.version.hip})"
     if hasattr(torch, "xpu") and torch.xpu.is_available():
@@ -179,7 +193,8 @@ def other_accelerator() -> str:
 
 
 def why_no_cuda() -> Finding | None:
-    """Returns why PyTorch has no NVIDIA GPU, if the machine seems to have one or has another accelerator.
+    """Returns why PyTorch has no NVIDIA GPU, if the machine seems to have one or has another
+    accelerator.
 
     None if it has neither, or if the GPUs are hidden on purpose.
     """
@@ -196,7 +211,8 @@ def why_no_cuda() -> Finding | None:
     error = _cuda_error()
     driver, listed = nvml_lists()
     shown = shown_here()
-    # A failing CUDA driver shows none; the GPUs that it showed before, or that NVML lists, exist nonetheless.
+    # A failing CUDA driver shows none; the GPUs that it showed before, or that NVML lists, exist
+    # nonetheless.
     names = [gpu.name for gpu in shown] or visible.kept() or listed
     if not names:
         if any(words in error for words in NOTHING_THERE):
@@ -292,7 +308,9 @@ def device_memory() -> DeviceMemory | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Returns whether `error` says that the device is out of memory: PyTorch's own, CUDA's or a CUDA library's."""
+    """Returns whether `error` says that the device is out of memory: PyTorch's own, CUDA's or a
+    CUDA library's.
+    """
     if isinstance(error, torch.OutOfMemoryError):
         return True
     if not isinstance(error, RuntimeError | DeviceError):
@@ -301,7 +319,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def out_of_memory(error: str, config: RunConfig, memory: DeviceMemory | None) -> str:
-    """Returns in one line what a job requested, who holds the memory, and which settings take less, from the error."""
+    """Returns in one line what a job requested, who holds the memory, and which settings take less,
+    from the error.
+    """
     requested = re.search(r"Tried to allocate ([\d.]+ \w+)", error)
     tries = list(_less(config))
     line = "CUDA out of memory"
@@ -322,7 +342,9 @@ def out_of_memory(error: str, config: RunConfig, memory: DeviceMemory | None) ->
 
 
 def _less(config: RunConfig) -> list[str]:
-    """Returns settings that take less of the device's memory, beginning with those that cost nothing else."""
+    """Returns settings that take less of the device's memory, beginning with those that cost
+    nothing else.
+    """
     settings = []
     if config.transfer == "resident":
         settings.append("transfer pinned (resident keeps the whole set on the device)")
@@ -360,7 +382,8 @@ def report_out_of_memory(
             from vitprof.config.resolve import resolve
 
             message = out_of_memory(str(error), resolve(config), device_memory())
-        # Outside the except block nothing holds the error any more, nor the job's frames and their tensors.
+        # Outside the except block nothing holds the error any more, nor the job's frames and their
+        # tensors.
         gc.collect()
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.empty_cache()

@@ -12,36 +12,42 @@ import torch
 from vitprof.measure.devices import Clock, Device, Pinning, Tell, not_kept
 
 SCALARS_UNDER_WAY = 1024
-"""Most scalars on their way to the host at once; far more than the steps that CUDA lets a host run ahead."""
+"""Most scalars on their way to the host at once; far more than the steps that CUDA lets a host run
+ahead."""
 EACH_LOSS_UNTIL = 64
 """Steps whose losses are all copied: by these, runs are compared."""
 LOSS_EVERY_S = 0.02
-"""After that, a loss is copied about as often (s): to launch the copy takes 5 us, and a step may take 200."""
+"""After that, a loss is copied about as often (s): to launch the copy takes 5 us, and a step may
+take 200."""
 RE_ANCHOR_S = 1.0
 """Age of the anchor from which on it is replaced.
 
-CUDA gives times between events as float32 milliseconds: exact to 0.06 us over 1 s, but only to 0.25 ms
-over an hour."""
+CUDA gives times between events as float32 milliseconds: exact to 0.06 us over 1 s, but only to 0.25
+ms over an hour."""
 IDLE_CHECK_S = 0.05
 """How often (s) a mark is asked for that the device runs at once, as it has nothing else to do."""
 AT_ONCE_S = 20e-6
-"""The longest time (s) that an idle device takes to run an event, from the end of the call that recorded it."""
+"""The longest time (s) that an idle device takes to run an event, from the end of the call that
+recorded it."""
 WAIT_TO_BE_READ = ("mps",)
-"""Devices whose events make the host wait for all work when their times are read (PyTorch's MPSEvent.mm)."""
+"""Devices whose events make the host wait for all work when their times are read (PyTorch's
+MPSEvent.mm)."""
 CHECKED_S = 5e-3
 """How long (s) a device's events are compared with the host's clock before they are believed."""
 
 
 class HostClock:
-    """A map from times on a device's clock to the host's monotonic clock, both in seconds, over a long run.
+    """A map from times on a device's clock to the host's monotonic clock, both in seconds, over a
+    long run.
 
-    The two drift apart; 100 us a second are allowed for. An event cannot have happened before the host
-    recorded it, nor after the host saw that it had: where a mapped time breaks one of these bounds, the
-    offset moves by as much as is needed. (Cristian's clock synchronisation, 1989.)
+    The two drift apart; 100 us a second are allowed for. An event cannot have happened before the
+    host recorded it, nor after the host saw that it had: where a mapped time breaks one of these
+    bounds, the offset moves by as much as is needed. (Cristian's clock synchronisation, 1989.)
 
-    The lower bound is tight where a device is starved: it runs an event the moment it is recorded. The
-    upper one is not, as events are looked at later, and a clock that is ahead would turn waits for data
-    into work. So some marks are set while the stream is known to be idle, and happen at once.
+    The lower bound is tight where a device is starved: it runs an event the moment it is recorded.
+    The upper one is not, as events are looked at later, and a clock that is ahead would turn waits
+    for data into work. So some marks are set while the stream is known to be idle, and happen at
+    once.
     """
 
     def __init__(self, began_s: float) -> None:
@@ -49,7 +55,9 @@ class HostClock:
         self._offset_s = began_s
 
     def to_host(self, device_s: float, recorded_s: float, seen_s: float) -> float:
-        """Returns the host's time of an event at `device_s`, recorded at `recorded_s` and passed by `seen_s`."""
+        """Returns the host's time of an event at `device_s`, recorded at `recorded_s` and passed by
+        `seen_s`.
+        """
         at = device_s + self._offset_s
         if at < recorded_s:
             self._offset_s += recorded_s - at
@@ -61,9 +69,11 @@ class HostClock:
 
 
 class EventDevice(Device):
-    """A device whose marks are timing events in the current stream, mapped to the host's clock through an anchor.
+    """A device whose marks are timing events in the current stream, mapped to the host's clock
+    through an anchor.
 
-    It is timed by `torch.Event` and `torch.accelerator`, which no hardware but the null device has tried yet.
+    It is timed by `torch.Event` and `torch.accelerator`, which no hardware but the null device has
+    tried yet.
     """
 
     immediate = False
@@ -76,7 +86,8 @@ class EventDevice(Device):
         self._slots = self.pinning.empty((SCALARS_UNDER_WAY,), torch.float32)
         self._next_slot = 0
         self._loss_every = 1
-        """Copy the losses of steps that are a multiple of this, a power of two: runs have many of these in common."""
+        """Copy the losses of steps that are a multiple of this, a power of two: runs have many of
+        these in common."""
         self._loss_at = -1, 0.0
         """The last step whose loss was copied, and when (s)."""
         self._clock = clock
@@ -100,7 +111,9 @@ class EventDevice(Device):
         return torch.accelerator.current_stream(self.torch_device)
 
     def _find_anchor(self) -> tuple[Any, float]:
-        """Returns an event and the host's time of it: of a few tries the one that was bracketed most closely."""
+        """Returns an event and the host's time of it: of a few tries the one that was bracketed
+        most closely.
+        """
         tries = []
         for _ in range(10):
             event = self.new_event()
@@ -203,7 +216,9 @@ class TimedEvent:
 
 
 def open_by_events(where: torch.device, clock: Clock) -> EventDevice | None:
-    """Returns the device, timed by `torch.Event`; None where that has no times, or others than the host's clock."""
+    """Returns the device, timed by `torch.Event`; None where that has no times, or others than the
+    host's clock.
+    """
     if where.type in WAIT_TO_BE_READ:
         return None
     try:

@@ -1,9 +1,9 @@
 """A simulated accelerator: it takes the time of a real one, and computes nothing.
 
-Work is queued and done in order, as in CUDA. Because a step's time is known when it is launched, the
-device needs no thread: the end of everything launched so far is arithmetic, a mark is the time when the
-work before it will be done, and it is reached when the clock passes that time. So it uses no CPU and
-holds no lock while it "computes", and its busy spans are known exactly.
+Work is queued and done in order, as in CUDA. Because a step's time is known when it is launched,
+the device needs no thread: the end of everything launched so far is arithmetic, a mark is the time
+when the work before it will be done, and it is reached when the clock passes that time. So it uses
+no CPU and holds no lock while it "computes", and its busy spans are known exactly.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from vitprof.config.accelerators import COUNTER_WINDOW_S, Accelerator
 from vitprof.measure.devices import Clock, HostMemoryDevice
 
 SPIN_S = 200e-6
-"""The wait for a blocking copy sleeps until this long before its end, then spins, as CUDA's own does.
+"""The wait for a blocking copy sleeps until this long before its end, then spins, as CUDA's own
+does.
 
-A sleep ends 60 us late at best, milliseconds late on a busy machine, and copies of a batch take some
-10 us."""
+A sleep ends 60 us late at best, milliseconds late on a busy machine, and copies of a batch take
+some 10 us."""
 FORWARD_SHARE = 1 / 3
-"""Share of the forward pass in a training step: the backward pass takes twice as long (Kaplan et al. 2020, 2.1)."""
+"""Share of the forward pass in a training step: the backward pass takes twice as long (Kaplan et
+al. 2020, 2.1)."""
 
 
 class SimulatedStream:
@@ -79,8 +81,8 @@ class SimulatedDevice(HostMemoryDevice):
     def launch(self, samples: int, *, train: bool = True) -> float:
         """Queues a step on `samples` samples; waits while the launch queue is full.
 
-        Returns the mark where it begins. That mark is exact; one made before the launch may be a little
-        early. A step without `train` is a forward pass.
+        Returns the mark where it begins. That mark is exact; one made before the launch may be a
+        little early. A step without `train` is a forward pass.
         """
         queued = self._queued
         while queued and queued[0] <= self._clock():
@@ -92,7 +94,8 @@ class SimulatedDevice(HostMemoryDevice):
         launching = self.accelerator.launch_s * share
         start = self.mark()
         launched = self._clock() + launching
-        # A step is many short kernels, launched one after another: the last waits for its launch or for the others.
+        # A step is many short kernels, launched one after another: the last waits for its launch or
+        # for the others.
         end = self.current.free_s = max(start + took, launched)
         queued.append(end)
         self._note_busy(start, start + took)
@@ -101,7 +104,9 @@ class SimulatedDevice(HostMemoryDevice):
         return start
 
     def hold(self, until: float) -> None:
-        """Makes the step that was launched last end no sooner than `until`: in a collective, whose kernels wait."""
+        """Makes the step that was launched last end no sooner than `until`: in a collective, whose
+        kernels wait.
+        """
         self._note_busy(self.current.free_s, until)
         self.current.free_s = self._queued[-1] = max(self.current.free_s, until)
 
@@ -150,7 +155,9 @@ class SimulatedDevice(HostMemoryDevice):
         self.wait(max(self.current.free_s, self._copies_done_s))
 
     def utilisation_pct(self) -> float:
-        """Returns the share of the last `COUNTER_WINDOW_S` in which the device computed, 0..100, as NVML reports it."""
+        """Returns the share of the last `COUNTER_WINDOW_S` in which the device computed, 0..100, as
+        NVML reports it.
+        """
         now = self._clock()
         since = now - COUNTER_WINDOW_S
         busy = sum(max(0.0, min(end, now) - max(start, since)) for start, end in list(self._busy))
