@@ -162,9 +162,29 @@ def test_waits_that_a_later_rank_hides_cost_nothing() -> None:
 def test_a_straggler_for_a_time_only_is_named_with_its_steps(which: str) -> None:
     seen = found(**{which: lambda rank, step: np.where((rank == 1) & (step >= 100), 3.0, 1.0)})
     assert (seen.stragglers, seen.cause) == ((1,), {"wait": "input", "forward": "compute"}[which])
-    assert abs(seen.within[0] - 100) < 5
-    assert seen.within[1] == N - 1
-    assert f", about in steps {seen.within[0]} to 199;" in seen.sentences[0]
+    (late,) = seen.within
+    assert abs(late.first - 100) < 5
+    assert late.last == N - 1
+    assert f", about in steps {late.first} to 199;" in seen.sentences[0]
+
+
+@pytest.mark.parametrize("late_in", [(0, 2), (1, 3), (0, 3), (0, 1, 3)])
+def test_quarters_in_which_nobody_was_late_are_not_among_the_steps_of_a_straggler(
+    late_in: tuple[int, ...],
+) -> None:
+    n, warmup = 405, 5
+    quarter_of = (np.arange(n) - warmup) // 100
+    late = np.isin(quarter_of, late_in)
+    seen = found(n=n, wait=lambda rank, step: np.where((rank == 1) & late, 4.0, 1.0))
+    assert seen.stragglers == (1,)
+    named = np.zeros(n, bool)
+    for stretch in seen.within:
+        named[stretch.first : stretch.last + 1] = True
+    assert (named == late)[warmup:].all()
+    words = " and ".join(f"{each.first} to {each.last}" for each in seen.within)
+    assert f", about in steps {words};" in seen.sentences[0]
+    steps = [step for each in seen.within for step in (each.first, each.last)]
+    assert seen.to_dict()["within"] == steps
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,14 @@ class RankFigures:
 
 
 @dataclass(frozen=True)
+class Stretch:
+    """Some steps in a row, by their numbers."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
 class Ranks:
     """The ranks of a run."""
 
@@ -52,8 +60,8 @@ class Ranks:
     """The rank that the others wait for; None where there is none, or it cannot be told."""
     stragglers: tuple[int, ...] = ()
     """It, and others that are as late."""
-    within: tuple[int, ...] = ()
-    """The first and last step in which it is late, where it is so for a time only."""
+    within: tuple[Stretch, ...] = ()
+    """The stretches in which it is late, where it is so for a time only."""
     cause: str = ""
     """input, heavier data, compute, between steps, or machine; "" without a straggler."""
     on: str = ""
@@ -94,7 +102,13 @@ class Ranks:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON (`recording.ranks.RankFacts`), with null for what is not known."""
-        plain = {**asdict(self), "saves": list(self.saves), "sentences": list(self.sentences)}
+        within = [step for stretch in self.within for step in (stretch.first, stretch.last)]
+        plain = {
+            **asdict(self),
+            "within": within,
+            "saves": list(self.saves),
+            "sentences": list(self.sentences),
+        }
         return cast("dict[str, Any]", json.loads(json.dumps(plain), parse_constant=lambda _: None))
 
     @property
@@ -169,7 +183,8 @@ class Ranks:
         at_least = (
             "" if self.cause in ("input", "between steps") else "at least "
         )  # its backward pass is not seen
-        when = f", about in steps {self.within[0]:,} to {self.within[1]:,}" if self.within else ""
+        steps = " and ".join(f"{each.first:,} to {each.last:,}" for each in self.within)
+        when = f", about in steps {steps}" if steps else ""
         who = f"rank {self.straggler}{where} holds"
         if len(self.stragglers) > 1:
             who = f"ranks {', '.join(map(str, self.stragglers))}{where} hold"

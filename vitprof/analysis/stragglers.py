@@ -18,13 +18,14 @@ import numpy as np
 
 from vitprof import formats
 from vitprof.analysis import thresholds
-from vitprof.analysis.arrays import BOOTSTRAP_BLOCKS, Floats, Interval, Series
+from vitprof.analysis.arrays import BOOTSTRAP_BLOCKS, Floats, Interval, Mask, Series
 from vitprof.analysis.ranks import (
     HEAVIER,
     NO_FORWARD,
     RANKS_DIFFER_FRAC,
     RankFigures,
     Ranks,
+    Stretch,
     unknown_waits,
     waits_for_others,
 )
@@ -190,26 +191,35 @@ class Compared:
             "straggler": self._ranks[most[0]],
             "stragglers": tuple(self._ranks[i] for i in most),
             "saves": saves,
-            "within": tuple(int(step) for step in self._common["step"][0][list(within)])
-            if within
-            else (),
+            "within": self._steps_of(within),
             "cause": "machine" if machine else cause,
             "machine": machine,
             "on": _host(self._ranks[most[0]], self._facts.get("nodes") or ()),
         }
 
-    def _when(self, late: Late | None) -> tuple[Late | None, tuple[int, int] | None]:
-        """Returns who is late, and the first and last step of that, where it is so for a time only."""
+    def _when(self, late: Late | None) -> tuple[Late | None, Mask]:
+        """Returns who is late, and in which steps (n,), where it is so for a time only; in none of them else."""
+        never = np.zeros(self._n, bool)
         for_a_time = _late_for_a_time(self._own, self._counts, self._step_s)
-        if late is None or for_a_time is None:
-            return for_a_time or (late, None)
-        (most, _), (first, end) = for_a_time
+        if for_a_time is None:
+            return late, never
+        if late is None:
+            return for_a_time
+        (most, _), then = for_a_time
         if most != late[0]:
-            return late, None
+            return late, never
         lead = self._own[most].min(axis=0) - np.delete(self._own, most, axis=0).max(axis=0)
-        outside = np.concatenate([lead[:first], lead[end + 1 :]])
-        only_then = len(outside) > 0 and outside.mean() <= ELSEWHERE * lead[first : end + 1].mean()
-        return late, (first, end) if only_then else None
+        only_then = lead[~then].mean() <= ELSEWHERE * lead[then].mean()
+        return late, then if only_then else never
+
+    def _steps_of(self, within: Mask) -> tuple[Stretch, ...]:
+        """Returns the stretches of steps that are True in `within` (n,)."""
+        step = self._common["step"][0]
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], within, [False]]).astype(int)))
+        return tuple(
+            Stretch(int(step[first]), int(step[end - 1]))
+            for first, end in zip(edges[::2], edges[1::2], strict=True)
+        )
 
     def changing(self) -> dict[str, Any]:
         """Returns by what another rank is last each time; nothing where that is not so, or costs little."""
@@ -280,11 +290,10 @@ def _late(own: Floats, counts: np.ndarray, step_s: float) -> Late | None:
     return None
 
 
-def _late_for_a_time(
-    own: Floats, counts: np.ndarray, step_s: float
-) -> tuple[Late, tuple[int, int]] | None:
-    """Returns the ranks that are clearly last in some quarters of the steps, if they are the same in all of these; and
-    the first and last step of that.
+def _late_for_a_time(own: Floats, counts: np.ndarray, step_s: float) -> tuple[Late, Mask] | None:
+    """Returns the ranks that are clearly last in some quarters of the steps, if they are the same
+    in all of these; and which steps (n,) these are. Quarters between two of them are not: nobody
+    was late there.
     """
     n = own.shape[1]
     found = []
@@ -296,8 +305,10 @@ def _late_for_a_time(
     if not 0 < len(found) < QUARTERS or any(most != found[0][0] for most, *_ in found):
         return None
     saves = Interval(*(sum(of[i] * len(part) / n for _, of, part in found) for i in range(3)))
-    when = int(found[0][2][0]), int(found[-1][2][-1])
-    return ((found[0][0], saves), when) if saves.value >= LEAST_FRAC else None
+    then = np.zeros(n, bool)
+    for *_, part in found:
+        then[part] = True
+    return ((found[0][0], saves), then) if saves.value >= LEAST_FRAC else None
 
 
 def _host(rank: int, nodes: Sequence[Mapping[str, Any]]) -> str:

@@ -61,7 +61,7 @@ class RankFacts(TypedDict):
     stragglers: list[int]
     """It, and others that are as late."""
     within: list[int]
-    """The first and last step in which it is late, where it is so for a time only."""
+    """The first and last step of each stretch in which it is late, where it is so for a time only."""
     cause: str
     """input, heavier data, compute, between steps, or machine."""
     on: str
