@@ -18,6 +18,7 @@ from vitprof.measure.devices.events import EventDevice
 from vitprof.measure.step_columns import UNKNOWN_TIMES, BatchTimes, StepMarks
 from vitprof.watch.fetch_times import FetchTimes
 from vitprof.watch.patching import Guard
+from vitprof.watch.script_objects import parts
 
 if TYPE_CHECKING:
     from vitprof.watch.other_loaders import OtherBatch, OtherLoaders
@@ -347,14 +348,14 @@ class _TimedMethod:
         return self._copies.method(tensor, self._method.__get__(tensor, owner))
 
 
-def tensors(batch: Any) -> Iterator[Tensor]:
-    """Yields the tensors of a batch in order, through dicts, lists, tuples and objects with `values`."""
-    if isinstance(batch, Tensor):
+DEEPEST = 16
+"""How deep tensors are looked for in a batch: one that contains itself has no end."""
+
+
+def tensors(batch: Any, depth: int = DEEPEST) -> Iterator[Tensor]:
+    """Yields the tensors of a batch in order, through mappings, lists, tuples and objects with a method `values`."""
+    if issubclass(type(batch), Tensor):  # `isinstance` would run the batch's own `__class__`
         yield batch
-        return
-    if isinstance(batch, dict) or hasattr(batch, "values"):
-        batch = batch.values()
-    elif not isinstance(batch, (list, tuple)):
-        return
-    for part in batch:
-        yield from tensors(part)
+    elif depth:
+        for part in parts(batch):
+            yield from tensors(part, depth - 1)
