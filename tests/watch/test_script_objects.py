@@ -2,6 +2,8 @@
 
 import collections
 import dataclasses
+import gc
+import json
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -13,6 +15,9 @@ import torch
 from torch import Tensor
 
 from vitprof.watch.batches import n_samples, n_values, tensors
+from vitprof.watch.loaders import Loaders, generic_facts, loader_facts
+from vitprof.watch.script_objects import ByIdentity
+from vitprof.watch.sources import arrays
 
 IMAGES = torch.zeros(3, 2)
 
@@ -113,3 +118,109 @@ def test_a_batch_that_contains_itself_has_an_end() -> None:
     found = list(tensors(batch))
     assert found
     assert all(each is IMAGES for each in found)
+
+
+class Sized:
+    """A dataset whose `len` does what it is told."""
+
+    def __init__(self, n: Any) -> None:
+        self.n = n
+
+    def __len__(self) -> Any:
+        if isinstance(self.n, Exception):
+            raise self.n
+        return self.n
+
+
+class Loader:
+    """Stands in for a DataLoader."""
+
+    def __init__(self, **its: Any) -> None:
+        self.__dict__.update(its)
+
+
+@pytest.mark.parametrize(
+    "n",
+    [
+        OSError("not mounted"),
+        AttributeError("call setup()"),
+        RuntimeError("closed"),
+        KeyError("train"),
+        AssertionError(),
+        NotImplementedError(),
+        TypeError("it is iterable"),
+        -1,
+        2.5,
+        "7",
+        None,
+        2**70,
+    ],
+    ids=repr,
+)
+def test_a_dataset_without_a_usable_length_ends_nothing(n: Any) -> None:
+    assert loader_facts(Loader(dataset=Sized(n)))["n_samples"] is None
+    assert loader_facts(Loader(dataset=Sized(7)))["n_samples"] == 7
+
+
+class Named:
+    """Passes everything on, as wrappers of datasets do."""
+
+    def __getattr__(self, name: str) -> Any:
+        return np.zeros(2)
+
+
+ODD = {
+    "fails": Broken(),
+    "its parts fail": Loader(
+        dataset=Broken(), sampler=Broken(), batch_sampler=Broken(), multiprocessing_context=Broken()
+    ),
+    "no text as a name": Loader(dataset=Named(), sampler=Named(), collate_fn=Named()),
+    "arrays": Named(),
+    "numbers of NumPy": Loader(
+        batch_size=np.int64(4), num_workers=np.int32(2), prefetch_factor=np.int16(2)
+    ),
+    "other numbers": Loader(batch_size=[4, 4], num_workers="2", pin_memory=np.zeros(3)),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_the_facts_of_any_loader_can_be_sent(kind: str) -> None:
+    loader = ODD[kind]
+    facts = loader_facts(loader)
+    assert json.loads(json.dumps(facts)) == facts
+    assert json.dumps(generic_facts(loader))
+    if kind == "numbers of NumPy":
+        assert (facts["batch_size"], facts["num_workers"], facts["prefetch_factor"]) == (4, 2, 2)
+
+
+@dataclasses.dataclass
+class Equal:
+    """Has an `__eq__`, so no hash."""
+
+    batch_size: int = 4
+
+
+def test_loaders_are_told_apart_that_are_equal_and_have_no_hash() -> None:
+    loaders, first, second = Loaders(), Equal(), Equal()
+    iterators = Equal(), Equal()
+    seen = loaders.begun(first, iterators[0], None)
+    assert loaders.of(iterators[0]) is seen
+    assert loaders.of(second) is None
+    assert loaders.begun(second, iterators[1], None) is not seen
+    assert loaders.of(Broken()) is None
+
+
+def test_an_object_that_is_gone_is_forgotten_and_its_number_may_be_anothers() -> None:
+    kept, key = ByIdentity[str](), Equal()
+    kept[key] = "first"
+    kept[key] = "again"
+    assert (kept[key], list(kept.values())) == ("again", ["again"])
+    del key
+    gc.collect()
+    assert (list(kept.values()), kept._found) == ([], {})
+
+
+@pytest.mark.parametrize("kind", WITHOUT)
+def test_what_comes_from_a_queue_ends_nothing(kind: str) -> None:
+    x = np.zeros((3, 2))
+    assert any(each is x for each in arrays((WITHOUT[kind], x)))

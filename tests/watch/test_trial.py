@@ -19,7 +19,7 @@ from tests import ROOT
 from tests.watch.watching import Host, Told
 from vitprof.watch.install import install
 from vitprof.watch.patching import DATALOADER
-from vitprof.watch.trial import KeptSamples, n_bytes
+from vitprof.watch.trial import KeptSamples, made_of, n_bytes, override_arguments
 
 AS_IT_IS = [0, None, False, False, 2]
 ONE = [1, 2, False, False, 2]
@@ -139,6 +139,24 @@ def test_every_rank_of_a_distributed_job_gets_them(
     monkeypatch.setitem(sys.modules, DATALOADER, module := ModuleType("dataloader"))
     install()
     assert installed.method_calls == [call.hooks(module), call.overrides(module)]
+
+
+def test_a_loader_without_a_hash_is_made_in_a_trial_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A DataLoader that is a dataclass has an `__eq__`, and so no hash: the script got a TypeError."""
+
+    class Loader:
+        def __init__(self, dataset: Any, batch_size: int = 1) -> None:
+            self.dataset = dataset
+
+        __hash__ = None  # type: ignore[assignment]
+
+    module = ModuleType("dataloader")
+    module.DataLoader = Loader  # type: ignore[attr-defined]
+    module.IterableDataset = Mock  # type: ignore[attr-defined]
+    monkeypatch.setenv("VITPROF_WATCH_OVERRIDES", "{}")
+    override_arguments(module)
+    loaders = [Loader([i]) for i in range(2)]
+    assert [made_of(each)["made_nth"] for each in loaders] == [1, 2]
 
 
 class Numbers:

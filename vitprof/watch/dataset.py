@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from vitprof.watch.fetch_times import MAKING, transform_sums
 from vitprof.watch.ranks import is_watched_rank
 from vitprof.watch.sample_values import different, leaves_described, storage_point
+from vitprof.watch.script_objects import length
 
 if TYPE_CHECKING:
     from vitprof.watch.loaders import Seen
@@ -98,7 +99,7 @@ def described(dataset: Any, collate: Any, facts: Mapping[str, Any]) -> dict[str,
     import torch
 
     iterable = isinstance(dataset, torch.utils.data.IterableDataset)
-    n, by_index = _length(dataset), hasattr(dataset, "__getitem__") and not iterable
+    n, by_index = length(dataset), hasattr(dataset, "__getitem__") and not iterable
     if n == 0:
         raise ValueError("it has no sample")
     chosen = spread(n or 1, MOST_SAMPLES) if by_index else list(range(MOST_SAMPLES))
@@ -151,13 +152,6 @@ def described(dataset: Any, collate: Any, facts: Mapping[str, Any]) -> dict[str,
 def spread(n: int, most: int) -> list[int]:
     """Returns at most `most` different indices below `n`, evenly spaced, the first and the last among them."""
     return sorted({i * (n - 1) // max(1, most - 1) for i in range(most)})
-
-
-def _length(dataset: Any) -> int | None:
-    try:
-        return len(dataset)
-    except Exception:  # it has none
-        return None
 
 
 # reading samples

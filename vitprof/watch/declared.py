@@ -29,6 +29,7 @@ from vitprof.watch.loaders import generic_facts, loader_facts
 from vitprof.watch.patching import DATALOADER, OTHER_LOADERS, SOCKET, STEPS, say, when_imported
 from vitprof.watch.proxy import Proxy, passing_for
 from vitprof.watch.ranks import is_recorded
+from vitprof.watch.script_objects import attribute
 from vitprof.watch.send import Wanted, how_it_ended
 from vitprof.watch.watcher import the_watcher
 
@@ -70,7 +71,7 @@ class Runs:
             and current.wanted.name == wanted.name
             and current.owner() is not None
         )
-        arguments = (type(loader), *(getattr(loader, argument, None) for argument in ARGUMENTS))
+        arguments = (type(loader), *(attribute(loader, argument) for argument in ARGUMENTS))
         facts = generic_facts(loader)
         watcher = the_watcher()
         watcher.loaders.declare(watched, None if watched is loader else facts)

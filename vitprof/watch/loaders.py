@@ -13,6 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vitprof.watch.patching import modules_in_stack
 from vitprof.watch.preparation import compiled
+from vitprof.watch.script_objects import (
+    ByIdentity,
+    attribute,
+    is_true,
+    length,
+    name_of,
+    whole_number,
+)
 from vitprof.watch.trial import made_of
 
 if TYPE_CHECKING:
@@ -118,7 +126,7 @@ class Loaders:
     """The loaders of a script, by the loader or by its iterator: all that is left of one made in a `for` statement."""
 
     def __init__(self) -> None:
-        self._seen: weakref.WeakKeyDictionary[Any, Seen] = weakref.WeakKeyDictionary()
+        self._seen = ByIdentity[Seen]()
         self._declared: list[weakref.ref[Any]] = []
         """The loaders that the script declares, and their data sets."""
         self.declares = False
@@ -142,7 +150,7 @@ class Loaders:
     def declare(self, loader: Any, facts: dict[str, Any] | None = None) -> None:
         """Records that `loader`, or one of the same data set, trains; `facts` of one that is no DataLoader."""
         self.declares = True
-        for each in (loader, getattr(loader, "dataset", None)):
+        for each in (loader, attribute(loader, "dataset")):
             with contextlib.suppress(TypeError):  # a list, or None
                 self._declared.append(weakref.ref(each))
         if facts is not None:
@@ -253,7 +261,7 @@ class Loaders:
             return seen
         if loader not in self._seen:
             facts = loader_facts(loader) if facts is None else facts
-            loaders = (loader, getattr(loader, "dataset", None))
+            loaders = (loader, attribute(loader, "dataset"))
             declared = any(
                 ref() is each for ref in self._declared for each in loaders if each is not None
             )
@@ -334,34 +342,41 @@ def describe_dataset(seen: Seen | None) -> None:
 
 def loader_facts(loader: Any) -> dict[str, Any]:
     """Returns the arguments of a DataLoader, and the names of its dataset, sampler and collate function; None for what
-    one of a framework does not have.
+    one of a framework does not have, or fails to say.
     """
 
     def of(name: str) -> Any:
-        return getattr(loader, name, None)
+        return attribute(loader, name)
 
-    def name_of(value: Any) -> str | None:
-        return None if value is None else getattr(value, "__name__", value.__class__.__name__)
-
-    context, n_samples, dataset = of("multiprocessing_context"), None, of("dataset")
-    batch_size = of("batch_size") or getattr(of("batch_sampler"), "batch_size", None)
+    dataset = of("dataset")
+    batch_size = whole_number(of("batch_size"))
+    if not batch_size:
+        batch_size = whole_number(attribute(of("batch_sampler"), "batch_size"))
     if dataset is loader:  # fastai's, which stands in for the one that has them
-        dataset, batch_size = getattr(of("d"), "dataset", None), getattr(of("d"), "bs", None)
-    with contextlib.suppress(TypeError, NotImplementedError):
-        n_samples = len(dataset)
+        dataset = attribute(of("d"), "dataset")
+        batch_size = whole_number(attribute(of("d"), "bs"))
     return {
         "dataset": name_of(dataset),
-        "n_samples": n_samples,
+        "n_samples": length(dataset),
         "batch_size": batch_size,
-        "num_workers": of("num_workers") or 0,
-        "prefetch_factor": of("prefetch_factor"),
-        **{name: bool(of(name)) for name in ("pin_memory", "persistent_workers", "drop_last")},
-        "start_method": context.get_start_method() if context is not None else None,
+        "num_workers": whole_number(of("num_workers")) or 0,
+        "prefetch_factor": whole_number(of("prefetch_factor")),
+        **{name: is_true(of(name)) for name in ("pin_memory", "persistent_workers", "drop_last")},
+        "start_method": _start_method(of("multiprocessing_context")),
         "collate": name_of(of("collate_fn")),
         "sampler": name_of(of("sampler")),
         **({"framework": framework} if (framework := framework_here()) else {}),
         **made_of(loader),
     }
+
+
+def _start_method(context: Any) -> str | None:
+    if context is None:
+        return None
+    try:
+        return str(context.get_start_method())
+    except Exception:  # a context of the script's own
+        return None
 
 
 def framework_here() -> str:
@@ -373,16 +388,11 @@ def framework_here() -> str:
 def generic_facts(loader: Any) -> dict[str, Any]:
     """Returns some of the facts of `loader_facts` for a loader of any kind: its attributes with PyTorch's names."""
 
-    def known(name: str, kind: type) -> Any:
-        value = getattr(loader, name, None)
-        return value if isinstance(value, kind) else None
-
-    dataset = getattr(loader, "dataset", None)
+    dataset = attribute(loader, "dataset")
+    described = loader if dataset is None else dataset
     return {
-        "dataset": None
-        if loader is None
-        else type(loader if dataset is None else dataset).__name__,
-        "batch_size": known("batch_size", int),
-        "num_workers": known("num_workers", int) or 0,
-        "pin_memory": bool(known("pin_memory", bool)),
+        "dataset": None if loader is None else type(described).__name__,
+        "batch_size": whole_number(attribute(loader, "batch_size")),
+        "num_workers": whole_number(attribute(loader, "num_workers")) or 0,
+        "pin_memory": attribute(loader, "pin_memory") is True,
     }

@@ -18,6 +18,7 @@ from vitprof.watch.batches import NOTHING, n_samples, tensors
 from vitprof.watch.fetch_times import MAKING, FetchTimes
 from vitprof.watch.loaders import Seen, generic_facts
 from vitprof.watch.loop import Loop, State
+from vitprof.watch.script_objects import attribute, parts
 
 if TYPE_CHECKING:
     from vitprof.watch.watcher import Watcher
@@ -141,18 +142,21 @@ class Source:
         little_s = MOST_BEFORE_FRAC * (self._stepped_s - self._stepped_before_s)
         elsewhere = self._asked_s - self._stepped_s > little_s > now_s - self._asked_s
         self._watcher.given(self, math.nan if elsewhere else now_s, taken, times)
-        if loop.step is not None and not n_samples(taken) and first.shape:  # an array
-            loop.step.marks.samples += first.shape[0]
+        if loop.step is not None and not n_samples(taken):  # an array
+            loop.step.marks.samples += _rows(first)
+
+
+def _rows(array: Any) -> int:
+    try:
+        return int(array.shape[0])
+    except Exception:  # a scalar, or the shape is none of numbers
+        return 0
 
 
 def arrays(taken: Any, depth: int = 3) -> Iterator[Any]:
     """Yields the tensors and arrays in what came from a queue: a batch, one with its number, an object that has it."""
-    if hasattr(taken, "dtype") and hasattr(taken, "shape"):
+    if attribute(taken, "dtype") is not None and attribute(taken, "shape") is not None:
         yield taken
-    elif depth and not isinstance(taken, (str, bytes, type)):
-        if isinstance(taken, dict):
-            taken = taken.values()
-        elif not isinstance(taken, (list, tuple)):
-            taken = getattr(taken, "__dict__", {}).values()
-        for part in taken:
+    elif depth and not issubclass(type(taken), (str, bytes, type)):
+        for part in parts(taken) or parts(attribute(taken, "__dict__")):
             yield from arrays(part, depth - 1)

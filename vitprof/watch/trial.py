@@ -11,7 +11,6 @@ import json
 import os
 import sys
 import traceback
-import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import FrameType, ModuleType
@@ -19,6 +18,7 @@ from typing import Any
 
 from vitprof.watch.patching import OPENED_UNDER, STATEFUL, TRIAL_OVERRIDES, when_imported
 from vitprof.watch.proxy import Proxy
+from vitprof.watch.script_objects import ByIdentity, length
 
 TELL = "VITPROF_WATCH_TELL"
 """Environment variable: a file, each line a JSON list: a topic ("opened", "notice", "problem") and a text."""
@@ -30,7 +30,7 @@ NO_FILES = ("/dev/", "/proc/", "/sys/")
 DELETES = ("os.remove", "os.rmdir", "os.rename", "shutil.rmtree")
 DELETED = " (deleted)"
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_made: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+_made = ByIdentity[dict[str, Any]]()
 _counts: Counter[str] = Counter()
 
 
@@ -99,9 +99,8 @@ def made_of(loader: Any) -> dict[str, Any]:
 def _noted(given: dict[str, Any], dataloader: ModuleType, frame: FrameType) -> dict[str, Any]:
     chain, where = _led_here(frame)
     dataset = given["dataset"]
-    try:
-        n_samples = len(dataset)
-    except Exception:  # an IterableDataset, or a dataset without a length
+    n_samples = length(dataset)
+    if n_samples is None:  # an IterableDataset, or a dataset without a length
         n_samples = -1
     sampler = given.get("sampler") if given.get("batch_sampler") is None else given["batch_sampler"]
     sampled = "shuffled" if given.get("shuffle") else type(sampler).__qualname__
