@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from vitprof.watch import frameworks
 from vitprof.watch.patching import modules_in_stack
 from vitprof.watch.preparation import compiled
 from vitprof.watch.script_objects import (
@@ -43,10 +44,6 @@ class Begun(NamedTuple):
     told_s: float
 
 
-FRAMEWORKS = frozenset(
-    ("transformers", "ultralytics", "fastai", "skorch", "lightning", "pytorch_lightning")
-)
-"""Packages that make the DataLoader, or say where it is made."""
 UNKNOWN = Begun(math.nan, math.nan, math.nan)
 
 
@@ -355,6 +352,7 @@ def loader_facts(loader: Any) -> dict[str, Any]:
     if dataset is loader:  # fastai's, which stands in for the one that has them
         dataset = attribute(of("d"), "dataset")
         batch_size = whole_number(attribute(of("d"), "bs"))
+    framework = frameworks.with_loader(modules_in_stack())
     return {
         "dataset": name_of(dataset),
         "n_samples": length(dataset),
@@ -365,7 +363,7 @@ def loader_facts(loader: Any) -> dict[str, Any]:
         "start_method": _start_method(of("multiprocessing_context")),
         "collate": name_of(of("collate_fn")),
         "sampler": name_of(of("sampler")),
-        **({"framework": framework} if (framework := framework_here()) else {}),
+        **({"framework": framework} if framework else {}),
         **made_of(loader),
     }
 
@@ -377,12 +375,6 @@ def _start_method(context: Any) -> str | None:
         return str(context.get_start_method())
     except Exception:  # a context of the script's own
         return None
-
-
-def framework_here() -> str:
-    """Returns the framework whose training loop this thread is in; "" without one."""
-    packages = (name.partition(".")[0] for name in modules_in_stack())
-    return next((package for package in packages if package in FRAMEWORKS), "")
 
 
 def generic_facts(loader: Any) -> dict[str, Any]:

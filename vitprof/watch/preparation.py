@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
+from vitprof.watch import frameworks
 from vitprof.watch.patching import Guard
 from vitprof.watch.ranks import distributed
 
@@ -25,18 +26,6 @@ if TYPE_CHECKING:
 SAMPLE_EVERY_S, RARELY_S = 0.02, 0.2
 """About how often (s) a step is looked at, chosen at random, up to `OFTEN` of them and later: to look takes 0.16 ms."""
 OFTEN = 32
-LITTLE_S, OF_FRAMEWORKS_S = 0.3e-3, 2e-3
-"""What a loop may do there (s) besides: moving the batch, setting gradients to zero; and what frameworks do."""
-FRAMEWORKS = (
-    "accelerate",
-    "fastai",
-    "ignite",
-    "keras",
-    "lightning",
-    "pytorch_lightning",
-    "skorch",
-    "transformers",
-)
 LEAST_SAMPLES = 8
 MOST_STEPS = 16
 """Steps of optimizers for one batch that are looked at: some have an optimizer for each parameter."""
@@ -220,7 +209,7 @@ class Preparation:
             free_s = look.loop.device.seconds(look.mark)
             look.loop.device.release(look.mark)
         self._look = None
-        little_s = OF_FRAMEWORKS_S if any(name in sys.modules for name in FRAMEWORKS) else LITTLE_S
+        little_s = frameworks.little_s(sys.modules)
         took_s = sum(max(0.0, until_s - max(since_s, free_s)) for since_s, until_s in look.spans)
         step_s = look.until_s - look.asked_s
         between_s = max(0.0, look.between_s - little_s) if math.isfinite(look.between_s) else 0.0
