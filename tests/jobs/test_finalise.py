@@ -19,7 +19,7 @@ from vitprof.analysis.verdict.verdict import judge
 from vitprof.config import RunConfig
 from vitprof.config.availability import can_run
 from vitprof.config.resolve import resolve, run_name
-from vitprof.errors import ConfigError
+from vitprof.errors import ConfigError, StoreAwayError, StoreError
 from vitprof.jobs import finalise
 from vitprof.jobs.finalise import OPEN_S, settle, settle_interrupted, spark
 from vitprof.recording.columns import summary_to_dict
@@ -84,6 +84,29 @@ def test_a_run_not_judged(
         False,
         ("told before",),
     )
+
+
+def test_a_store_that_is_away_while_other_ranks_are_read_leaves_the_run_to_be_judged_later(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = add_run(store, n=40)
+    store.update_run(run_id, environment=store.run(run_id).environment | {"world_size": 2})
+    read = store.steps_of_ranks
+    answers: list[Exception] = [
+        StoreAwayError("the run store is unavailable", "restarting"),
+        StoreError("damaged"),
+    ]
+
+    def read_later(*args: Any, **names: Any) -> Any:
+        if answers:
+            raise answers.pop(0)
+        return read(*args, **names)
+
+    monkeypatch.setattr(store, "steps_of_ranks", read_later)
+    with pytest.raises(StoreAwayError):
+        settle(store, run_id, 90.0, 200.0)
+    assert "could not be judged: damaged" in settle(store, run_id, 90.0, 200.0)["notices"][-1]
+    assert "verdict" in settle(store, run_id, 90.0, 200.0)
 
 
 def test_judging_many_takes_no_longer_than_a_minute(

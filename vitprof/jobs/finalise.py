@@ -27,7 +27,8 @@ OPEN_S = 60.0
 
 def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> dict[str, Any]:
     """Returns the columns "summary", "verdict" and "spark" of a run that has ended, from what the store has of it; only
-    "notices" where it cannot be judged. Suspended steps become warm-up. Raises `StoreError`.
+    "notices" where it cannot be judged. Suspended steps become warm-up. Raises `StoreError`, also where the store
+    becomes unavailable meanwhile: the run is not judged yet, and can be.
     """
     run = store.run(run_id)
     telemetry = store.telemetry(run_id)
@@ -54,6 +55,8 @@ def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> d
             "spark": spark(steps, run.phases, of_run.every),
         }
         return found | ({"facts": run.facts | more} if more else {})
+    except StoreAwayError:  # the steps of other ranks are read there: who called tries again
+        raise
     except Exception as error:
         if not isinstance(error, VitprofError):  # a defect: its traceback goes to the program's log
             traceback.print_exc()
