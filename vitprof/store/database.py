@@ -13,7 +13,7 @@ import json
 import os
 import sqlite3
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -233,6 +233,19 @@ def now_utc(days_ago: float = 0) -> str:
     """Returns the time, or that of some days ago, as it is stored: ISO 8601 with a Z."""
     moment = dt.datetime.now(dt.UTC) - dt.timedelta(days=days_ago)
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+VALUES_AT_ONCE = 500
+"""Values in one query: SQLite before version 3.32 takes at most 999, later ones 32,766, and PostgreSQL 65,535
+(https://sqlite.org/limits.html)."""
+V = TypeVar("V")
+
+
+def in_parts(values: Iterable[V]) -> Iterator[Sequence[V]]:
+    """Yields values, of which there may be any number, in parts that a query takes."""
+    listed = list(values)
+    for first in range(0, len(listed), VALUES_AT_ONCE):
+        yield listed[first : first + VALUES_AT_ONCE]
 
 
 def inserted_id(inserted: sa.CursorResult[Any]) -> int:

@@ -11,7 +11,7 @@ from vitprof.analysis.machines import Spent
 from vitprof.config.accelerators import is_simulated
 from vitprof.names import UNNAMED, tamed_name
 from vitprof.recording.columns import LIVE_STATUSES
-from vitprof.store.database import now_utc, runs, series
+from vitprof.store.database import in_parts, now_utc, runs, series
 from vitprof.store.run_store import RunStore
 
 MOST = 5_000
@@ -74,11 +74,12 @@ def last_steps(store: RunStore, run_ids: Collection[int]) -> dict[int, dict[int,
     last = sa.select(series.c.run_id, series.c.rank, sa.func.max(series.c.last)).where(
         series.c.kind != "telemetry"
     )
-    query = last.where(series.c.run_id.in_(run_ids)).group_by(series.c.run_id, series.c.rank)
+    query = last.group_by(series.c.run_id, series.c.rank)
     found: dict[int, dict[int, int]] = {}
     with store.transaction() as db:
-        for run_id, rank, step in db.execute(query):
-            found.setdefault(run_id, {})[rank] = step
+        for ids in in_parts(run_ids):
+            for run_id, rank, step in db.execute(query.where(series.c.run_id.in_(ids))):
+                found.setdefault(run_id, {})[rank] = step
     return found
 
 

@@ -19,7 +19,7 @@ from vitprof.analysis.thresholds import MIN_STEPS
 from vitprof.errors import StoreError
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.store.chunks import chunks_of, insert_chunks
-from vitprof.store.database import runs
+from vitprof.store.database import in_parts, runs
 from vitprof.store.run_store import RunStore, erase_rows
 from vitprof.store.stored_run import StoredRun
 
@@ -71,11 +71,11 @@ def join_nodes(store: RunStore, run_id: int) -> Joined | None:
         facts = db.execute(
             sa.select(runs.c.facts).where(runs.c.id == whole.id).with_for_update()
         ).scalar_one()
-        there = set(
-            db.execute(
-                sa.select(runs.c.id).where(runs.c.id.in_([part.id for part in parts]))
-            ).scalars()
-        )
+        there = {
+            run_id
+            for ids in in_parts(part.id for part in parts)
+            for run_id in db.execute(sa.select(runs.c.id).where(runs.c.id.in_(ids))).scalars()
+        }
         nodes = list(facts.get("nodes") or [_node(whole, [0, *_others(store, whole)])])
         mine = store.steps(whole.id)
         moved = list[StoredRun]()

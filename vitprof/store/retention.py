@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from vitprof.errors import JobError
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.store import stored_run
-from vitprof.store.database import now_utc, run_tags, runs, series
+from vitprof.store.database import in_parts, now_utc, run_tags, runs, series
 from vitprof.store.run_store import RunStore, erase_rows
 from vitprof.store.tournaments import delete_tournament, list_tournaments
 
@@ -42,11 +42,12 @@ def expired(store: RunStore, days: float, *, marked_too: bool = False) -> Expire
         found = list(
             db.execute(sa.select(runs.c.id).where(*old, own).order_by(runs.c.id)).scalars()
         )
-        of_tournaments = sa.select(runs.c.id).where(
-            runs.c.group_key.in_([t.group_key for t in ended])
-        )
+        of_tournaments = [
+            sa.select(runs.c.id).where(runs.c.group_key.in_(keys))
+            for keys in in_parts(t.group_key for t in ended)
+        ]
         size = 0
-        for ids in (of_tournaments, *map(_with_helpers, _parts(found))):
+        for ids in (*of_tournaments, *map(_with_helpers, _parts(found))):
             size += db.execute(length.where(series.c.run_id.in_(ids))).scalar() or 0
     return Expired(found, [t.id for t in ended], int(size))
 

@@ -24,6 +24,7 @@ from vitprof.store import database, stored_run
 from vitprof.store.chunks import Chunk, SeriesStore, chunks_of, insert_chunks
 from vitprof.store.database import (
     MAX_ID,
+    in_parts,
     inserted_id,
     predictions,
     readable,
@@ -40,8 +41,6 @@ KEPT_DAYS = 30
 """For how long deleted runs can be restored."""
 UPDATE = sa.update(runs).where(runs.c.id == sa.bindparam("of_run"))
 """Made once: to make a statement takes longer than to run it."""
-VALUES_AT_ONCE = 500
-"""Values in one query: SQLite before version 3.32 takes at most 999 (https://sqlite.org/limits.html)."""
 
 
 KEYS = {runs: runs.c.id, series: series.c.run_id, run_tags: run_tags.c.run_id}
@@ -135,8 +134,9 @@ def _erase(db: sa.Connection, which: sa.ColumnElement[bool]) -> int:
 
 def erase_rows(db: sa.Connection, run_ids: Collection[int]) -> None:
     """Erases all rows of these runs, as they are numbered now."""
-    for table, key in KEYS.items():
-        db.execute(sa.delete(table).where(key.in_(run_ids)))
+    for part in in_parts(run_ids):
+        for table, key in KEYS.items():
+            db.execute(sa.delete(table).where(key.in_(part)))
 
 
 class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
@@ -372,9 +372,7 @@ class RunImport:
         """Yields the runs of this store whose `created_utc` is one of `moments`: rows of what identifies them."""
         known = (runs.c.created_utc, runs.c.t_origin_s, runs.c.owner_host, runs.c.facts)
         query = sa.select(runs.c.id.label("run_id"), *known).where(runs.c.id > 0)
-        wanted = sorted(moments)
-        for first in range(0, len(wanted), VALUES_AT_ONCE):
-            part = wanted[first : first + VALUES_AT_ONCE]
+        for part in in_parts(sorted(moments)):
             yield from self._db.execute(query.where(runs.c.created_utc.in_(part)))
 
     def insert(

@@ -16,7 +16,7 @@ from vitprof.errors import ConfigError
 from vitprof.names import UNNAMED, tamed_name
 from vitprof.recording import recording, verdict
 from vitprof.recording.columns import ENDED_STATUSES, LIVE_STATUSES, Phase, summary_from_dict
-from vitprof.store.database import Database, reading, run_tags, runs
+from vitprof.store.database import Database, in_parts, reading, run_tags, runs
 
 GroupKind = Literal["headroom", "prediction", "tournament", "autotune"]
 MADE_FOR_A_RUN: tuple[GroupKind, ...] = ("headroom", "prediction")
@@ -303,12 +303,11 @@ class Listing(Database):
         )
         with self.transaction() as db:
             rows = db.execute(wanted.limit(limit).offset(offset)).fetchall()
-            ids = [row.id for row in rows]
-            tags: dict[int, list[str]] = {run_id: [] for run_id in ids}
-            for row in db.execute(
-                sa.select(run_tags).where(run_tags.c.run_id.in_(ids)).order_by(run_tags.c.tag)
-            ):
-                tags[row.run_id].append(row.tag)
+            tags: dict[int, list[str]] = {row.id: [] for row in rows}
+            for ids in in_parts(tags):
+                of_these = sa.select(run_tags).where(run_tags.c.run_id.in_(ids))
+                for row in db.execute(of_these.order_by(run_tags.c.tag)):
+                    tags[row.run_id].append(row.tag)
         lists = ({"spark": tuple(row.spark or ()), "tags": tuple(tags[row.id])} for row in rows)
         return [
             RunRow(**_named(row._mapping) | known) for row, known in zip(rows, lists, strict=True)
