@@ -1,8 +1,11 @@
-"""The job manager: a queue and a worker thread for each device, which take turns (`vitprof.jobs.scheduling`)."""
+"""The job manager: a queue and a worker thread for each device, which take turns (`vitprof.jobs.scheduling`).
 
-import contextlib
+The store and the files of the machine's lock may not answer for minutes (a database server that hangs, NFS). So no
+thread uses them while it holds `JobManager._turn`: what a thread found out meanwhile counts only if the job is still in
+its queue when it holds that again.
+"""
+
 import math
-import queue
 import sys
 import threading
 import time
@@ -20,11 +23,15 @@ from vitprof.program import install_command
 from vitprof.store import RunStore
 from vitprof.store.stored_run import this_program
 
+STOPPED_WITHIN_S = 5.0
+"""How long (s) `stop` waits for the store to take the end of a run that had not begun; it is written in any case."""
 WAIT_FOR_STORE_S = 180.0
 """How long (s) `wait` waits for an unavailable store after a run's end: as long as a backup takes, or the restart of a
 database server."""
 LOOK_EVERY_S = 0.5
 """How often (s) a waiting run checks whether another program's run has ended; the end of one of this one wakes it."""
+
+SHUTTING_DOWN = "vitprof is shutting down; no job was started"
 
 
 @dataclass
@@ -36,10 +43,14 @@ class _Job:
     start: Callable[[Path], Runner] | None
     lock: scheduling.MachineLock
     outbox: Outbox
-    waiting: bool = True
-    """Whether it is in the queue. The thread that clears this, which `JobManager._turn` guards, runs it or ends it."""
+    device: str
+    """The device whose queue it is in."""
     anyway: bool = False
     """Whether it waits for runs of this program only."""
+    reported: str = ""
+    """What the store says that it waits for."""
+    telling: threading.Lock = field(default_factory=threading.Lock)
+    """Held while something of a run that has not begun is given to its outbox: its end comes last."""
     stop: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
     over_s: float = math.inf
@@ -66,10 +77,12 @@ class JobManager:
         self._anyway = anyway
         self._logs = logs
         self._turn = threading.Condition()
-        """Held where jobs and queues change; notified when a run has ended: another one's turn may have come."""
+        """Held where jobs and queues change, and for no longer. Notified when `_n_changes` has grown."""
+        self._n_changes = 0
+        """Grows where another run's turn may have come: a run is new, has ended, or need not wait."""
         self._jobs: dict[int, _Job] = {}
-        self._queues: dict[str, queue.Queue[_Job | None]] = {}
-        """Device -> its jobs; None ends the worker thread."""
+        self._queues: dict[str, dict[int, _Job]] = {}
+        """Device -> the jobs that wait for it, by run. The thread that takes one out runs it or ends it."""
         self._threads: list[threading.Thread] = []
         self._closed = False
         store.refuses = users.why_not_run
@@ -94,55 +107,85 @@ class JobManager:
                 raise JobError(f"a job needs PyTorch, which is not installed: {todo}")
         started_by = users.who()
         store = self.store
+        if self._closed:
+            raise JobError(SHUTTING_DOWN)
+        run = store.add_run(config, group_key=group_key, role=role, started_by=started_by)
+        shares = config.share_machine
+        lock = scheduling.MachineLock(run.id, config.device, shares=shares, store_url=store.url)
+        outbox = Outbox(store, run)
+        device = lock.holder.device
+        job = _Job(run.id, started_by, start, lock, outbox, device, anyway=self._anyway)
+        if not self._queue(job):
+            supervisor.record_end(outbox, "stopped", supervisor.NOT_BEGUN, STOPPED_WITHIN_S)
+            raise JobError(SHUTTING_DOWN)
+        return run.id
+
+    def _queue(self, job: _Job) -> bool:
+        """Puts a job into the queue of its device. Returns False where the manager was closed meanwhile."""
         with self._turn:
             if self._closed:
-                raise JobError("vitprof is shutting down; no job was started")
-            run = store.add_run(config, group_key=group_key, role=role, started_by=started_by)
-            run_id = run.id
-            shares = config.share_machine
-            lock = scheduling.MachineLock(run_id, config.device, shares=shares, store_url=store.url)
-            job = _Job(run_id, started_by, start, lock, Outbox(store, run), anyway=self._anyway)
-            self._jobs[run_id], device = job, lock.holder.device
-            if device not in self._queues:
-                jobs = self._queues[device] = queue.Queue()
-                name = f"vitprof-worker-{device}"
-                self._threads.append(
-                    threading.Thread(target=self._work, args=(jobs,), name=name, daemon=True)
+                return False
+            self._jobs[job.run_id] = job
+            if job.device not in self._queues:
+                self._queues[job.device] = {}
+                name = f"vitprof-worker-{job.device}"
+                worker = threading.Thread(
+                    target=self._work, args=(job.device,), name=name, daemon=True
                 )
-                self._threads[-1].start()
-            self._queues[device].put(job)
-        return run_id
+                self._threads.append(worker)
+                worker.start()
+            self._queues[job.device][job.run_id] = job
+            self._change()
+            return True
+
+    def _change(self) -> None:
+        self._n_changes += 1
+        self._turn.notify_all()
+
+    def _take(self, job: _Job) -> bool:
+        """Takes a job out of its queue, with `_turn` held. Returns False where another thread has done so."""
+        return self._queues[job.device].pop(job.run_id, None) is not None
 
     def owns(self, run_id: int) -> bool:
-        return run_id in self._jobs and not self._jobs[run_id].ended.is_set()
+        job = self._jobs.get(run_id)
+        return job is not None and not job.ended.is_set()
 
     def may_stop(self, run_id: int) -> bool:
         """Returns whether the current user can `stop` the run."""
-        return self.owns(run_id) and users.may_stop(self._jobs[run_id].started_by)
+        job = self._jobs.get(run_id)
+        return job is not None and not job.ended.is_set() and users.may_stop(job.started_by)
 
     def stop(self, run_id: int) -> None:
-        """Asks a run to stop; a queued one has stopped when this returns. Raises `JobError` for others' runs."""
+        """Asks a run to stop; a queued one has stopped when this returns, unless the store does not answer within
+        `STOPPED_WITHIN_S`: it will take that later. Raises `JobError` for others' runs.
+        """
         job = self._own(run_id, "stop it where it was started")
         job.stop.set()
         with self._turn:
-            waiting = job.waiting
-            job.waiting = False
-        if waiting:
-            supervisor.record_end(job.outbox, "stopped", supervisor.NOT_BEGUN)
-            self._has_ended(job)
+            waited = self._take(job)
+        if waited:
+            self._end_unbegun(job)
+            job.outbox.wait_for_end(STOPPED_WITHIN_S)
+
+    def _end_unbegun(self, job: _Job) -> None:
+        """Ends a job that this thread has taken out of its queue."""
+        with job.telling:
+            supervisor.record_end(job.outbox, "stopped", supervisor.NOT_BEGUN, 0.0)
+        self._has_ended(job)
 
     def run_now(self, run_id: int) -> None:
         """Makes a queued run wait for this program's runs only. Raises `JobError` for others' runs."""
         job = self._own(run_id, "start it where it was queued")
         with self._turn:
             job.anyway = True
-            self._turn.notify_all()
+            self._change()
 
     def _own(self, run_id: int, todo: str) -> _Job:
-        if run_id not in self._jobs:
+        job = self._jobs.get(run_id)
+        if job is None:
             raise JobError(f"run {run_id} was not started by this vitprof; {todo}")
-        users.check_may_stop(f"run {run_id}", self._jobs[run_id].started_by)
-        return self._jobs[run_id]
+        users.check_may_stop(f"run {run_id}", job.started_by)
+        return job
 
     def wait(self, run_id: int, timeout: float | None = None) -> bool:
         """Waits at most `timeout` seconds until the run has ended and the store has all of it; returns whether that is
@@ -157,51 +200,80 @@ class JobManager:
 
     def why_away(self, run_id: int) -> str:
         """Returns why the store cannot take a run's data just now; "" where it can, or has all of them."""
-        return self._jobs[run_id].outbox.unavailable if run_id in self._jobs else ""
+        job = self._jobs.get(run_id)
+        return "" if job is None else job.outbox.unavailable
 
     def shutdown(self) -> None:
-        """Stops every job, keeps what was measured, and ends every thread. May be called again."""
+        """Stops every job, keeps what was measured, and ends every thread but those that a store holds up which does
+        not answer. May be called again.
+        """
         with self._turn:
             self._closed = True
-            for job in self._jobs.values():
+            jobs = list(self._jobs.values())
+            for job in jobs:
                 job.stop.set()
-            for jobs in self._queues.values():
-                jobs.put(None)
-            self._turn.notify_all()
-        for thread in self._threads:
-            thread.join()
+            waited = [job for job in jobs if self._take(job)]
+            self._change()
+        for job in waited:
+            self._end_unbegun(job)
+        for job in jobs:
+            job.ended.wait()
         self.launcher.close()
         until = time.monotonic() + supervisor.LEAVE_AFTER_S
-        for run_id, job in self._jobs.items():
+        for thread in self._threads:
+            thread.join(max(until - time.monotonic(), 0.0))
+        for job in jobs:
+            run_id = job.run_id
             if run_id not in self.left and not job.outbox.wait(max(until - time.monotonic(), 0.0)):
                 self.left[run_id] = job.outbox.leave()
 
-    def _work(self, jobs: queue.Queue[_Job | None]) -> None:
-        while (job := jobs.get()) is not None:
-            if self._await_turn(job):
-                self._run(job)
-                self._has_ended(job)
+    def _work(self, device: str) -> None:
+        while (job := self._next(device)) is not None:
+            self._run(job)
+            self._has_ended(job)
 
-    def _await_turn(self, job: _Job) -> bool:
-        """Waits for the runs that go first. Returns False where another thread has taken the job out of the queue."""
-        reported = ""
-        with self._turn:
-            while job.waiting and not self._closed:
-                with contextlib.suppress(StoreError):  # unavailable: the next round asks again
-                    ahead = scheduling.ahead_of(self.store, job.run_id)
-                    if not self._is_behind(job, ahead) and job.lock.acquire(anyway=job.anyway):
-                        break
-                    shares = job.lock.holder.shares
-                    if (
-                        ahead
-                        and (reason := scheduling.why_waiting(ahead, shares=shares)) != reported
-                    ):
-                        self.store.update_run(job.run_id, message=reason)
-                        reported = reason
-                self._turn.wait(LOOK_EVERY_S)
-            waiting = job.waiting
-            job.waiting = False
-        return waiting
+    def _next(self, device: str) -> _Job | None:
+        """Waits for the turn of a device's next job, and takes it out of the queue. None once the manager is closed.
+
+        The next job is that with the lowest number, even if it came later: the others wait for it.
+        """
+        waiting = self._queues[device]
+        while True:
+            with self._turn:
+                self._turn.wait_for(lambda: self._closed or waiting)
+                if self._closed:
+                    return None
+                job = waiting[min(waiting)]
+                n_changes = self._n_changes
+            has_turn = self._ask_for_turn(job)
+            with self._turn:
+                if has_turn and self._take(job):
+                    return job
+                if not has_turn:
+                    self._wait_for_change(n_changes)
+            if has_turn:  # it was stopped meanwhile
+                job.lock.release()
+                with self._turn:
+                    self._change()
+
+    def _wait_for_change(self, since: int) -> None:
+        self._turn.wait_for(lambda: self._n_changes != since, LOOK_EVERY_S)
+
+    def _ask_for_turn(self, job: _Job) -> bool:
+        """Returns whether a job's turn has come, and the machine is locked for it; if not, says what it waits for."""
+        try:
+            ahead = scheduling.ahead_of(self.store, job.run_id)
+        except StoreError:  # unavailable: the next look asks again
+            return False
+        if not self._is_behind(job, ahead) and job.lock.acquire(anyway=job.anyway):
+            return True
+        if ahead:
+            reason = scheduling.why_waiting(ahead, shares=job.lock.holder.shares)
+            with job.telling:
+                if reason != job.reported and job.run_id in self._queues[job.device]:
+                    job.outbox.add(message=reason)
+                    job.reported = reason
+        return False
 
     def _run(self, job: _Job) -> None:
         """Runs and records a job. Whatever goes wrong, the next job in the queue gets its turn."""
@@ -237,12 +309,13 @@ class JobManager:
         job.over_s = time.monotonic()
         job.ended.set()
         with self._turn:
-            self._turn.notify_all()
+            self._change()
 
     def _is_behind(self, job: _Job, ahead: Sequence[scheduling.Ahead]) -> bool:
         """Returns whether runs of the store, of those that go `ahead`, still keep a job from its turn."""
         for run in (each.run for each in ahead if each.run is not None):
-            is_over = run.id in self._jobs and self._jobs[run.id].ended.is_set()
+            known = self._jobs.get(run.id)
+            is_over = known is not None and known.ended.is_set()
             is_ours = (run.owner_host, run.owner_pid, run.owner_started) == this_program()
             if not is_over and (is_ours or not job.anyway):
                 return True

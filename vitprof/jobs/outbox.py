@@ -162,12 +162,10 @@ class Outbox:
                 self._spool.append_values({**values, "t_end_s": t_end_s})
             self._start()
 
-    def wait_for_end(self) -> None:
-        """Waits up to `WRITE_WITHIN_S` until all is written, unless the store is unavailable."""
+    def wait_for_end(self, within_s: float = WRITE_WITHIN_S) -> None:
+        """Waits up to `within_s` until all is written, unless the store is unavailable."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._is_written() or self._spool is not None, WRITE_WITHIN_S
-            )
+            self._changed.wait_for(lambda: self._is_written() or self._spool is not None, within_s)
 
     @property
     def unavailable(self) -> str:

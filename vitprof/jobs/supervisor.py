@@ -16,7 +16,7 @@ from vitprof.engine.locations import remove_copies
 from vitprof.errors import StoreAwayError, one_line
 from vitprof.home import ensure_dir, log_dir
 from vitprof.jobs import finalise, scheduling
-from vitprof.jobs.outbox import RETRY_S, Outbox
+from vitprof.jobs.outbox import RETRY_S, WRITE_WITHIN_S, Outbox
 from vitprof.jobs.runners import Launcher, Runner, start_runner
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import Message, Note
@@ -58,10 +58,12 @@ def create_run(store: RunStore, config: RunConfig, over: Callable[[], bool]) -> 
         time.sleep(RETRY_S)
 
 
-def record_end(outbox: Outbox, status: Status, error: str) -> None:
+def record_end(
+    outbox: Outbox, status: Status, error: str, within_s: float = WRITE_WITHIN_S
+) -> None:
     """Records the end of a run that nothing is summed up of, and waits for that (`Outbox.wait_for_end`)."""
     outbox.add(status=status, stage="", message="", error=error)
-    outbox.wait_for_end()
+    outbox.wait_for_end(within_s)
 
 
 N_BESIDE = "n_beside"
