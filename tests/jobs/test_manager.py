@@ -241,6 +241,20 @@ class TestQueue:
         assert len(store.runs()) == 2
         jobs.shutdown()
 
+    def test_runs_that_ended_long_ago_are_forgotten(
+        self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(manager_module, "KEPT_ENDED", 2)
+        gate.open.set()
+        ids = []
+        for name in "abcde":
+            ids += queued(jobs, name)
+            assert finished(jobs, ids[-1]).status == "done"
+        wait_until(lambda: len(jobs._ended) == 2, "that the others are forgotten")
+        assert sorted(jobs._jobs) == ids[-2:]
+        assert jobs.wait(ids[0], 0)
+        assert (jobs.owns(ids[0]), jobs.why_away(ids[0])) == (False, "")
+
     def test_others_who_log_in_cannot_stop(
         self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
     ) -> None:

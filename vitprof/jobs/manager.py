@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,8 @@ WAIT_FOR_STORE_S = 180.0
 database server."""
 LOOK_EVERY_S = 0.5
 """How often (s) a waiting run checks whether another program's run has ended; the end of one of this one wakes it."""
+KEPT_ENDED = 256
+"""Runs that have ended of which the manager still knows that they were its own."""
 
 SHUTTING_DOWN = "vitprof is shutting down; no job was started"
 
@@ -81,6 +84,8 @@ class JobManager:
         self._n_changes = 0
         """Grows where another run's turn may have come: a run is new, has ended, or need not wait."""
         self._jobs: dict[int, _Job] = {}
+        self._ended: deque[int] = deque()
+        """The runs that have ended, the first one first."""
         self._queues: dict[str, dict[int, _Job]] = {}
         """Device -> the jobs that wait for it, by run. The thread that takes one out runs it or ends it."""
         self._threads: list[threading.Thread] = []
@@ -189,10 +194,12 @@ class JobManager:
 
     def wait(self, run_id: int, timeout: float | None = None) -> bool:
         """Waits at most `timeout` seconds until the run has ended and the store has all of it; returns whether that is
-        so, or the store stayed unavailable (`why_away`).
+        so, or the store stayed unavailable (`why_away`). True for a run that is not known any more: it had ended.
         """
         until = math.inf if timeout is None else time.monotonic() + timeout
-        job = self._jobs[run_id]
+        job = self._jobs.get(run_id)
+        if job is None:
+            return True
         if not job.ended.wait(timeout):
             return False
         give_up = job.over_s + (supervisor.LEAVE_AFTER_S if job.stop.is_set() else WAIT_FOR_STORE_S)
@@ -309,7 +316,19 @@ class JobManager:
         job.over_s = time.monotonic()
         job.ended.set()
         with self._turn:
+            self._ended.append(job.run_id)
             self._change()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forgets the runs that ended first, if there are many, and the store has all of them."""
+        with self._turn:
+            old = [self._ended.popleft() for _ in range(len(self._ended) - KEPT_ENDED)]
+        unwritten = [run_id for run_id in old if not self._jobs[run_id].outbox.wait(0)]
+        with self._turn:
+            for run_id in set(old) - set(unwritten):
+                del self._jobs[run_id]
+            self._ended.extendleft(reversed(unwritten))
 
     def _is_behind(self, job: _Job, ahead: Sequence[scheduling.Ahead]) -> bool:
         """Returns whether runs of the store, of those that go `ahead`, still keep a job from its turn."""
