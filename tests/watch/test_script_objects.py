@@ -5,6 +5,7 @@ import dataclasses
 import gc
 import json
 import math
+import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -208,6 +209,24 @@ def test_loaders_are_told_apart_that_are_equal_and_have_no_hash() -> None:
     assert loaders.of(second) is None
     assert loaders.begun(second, iterators[1], None) is not seen
     assert loaders.of(Broken()) is None
+
+
+def test_threads_that_have_ended_are_forgotten() -> None:
+    loaders, n = Loaders(), 20
+    all_there = threading.Barrier(n)
+
+    def ask() -> None:
+        loaders.request(None, in_loop=True)
+        all_there.wait()  # so that no two have the same number
+
+    threads = [threading.Thread(target=ask) for _ in range(n)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(loaders._requested) == n
+    loaders.request(None, in_loop=True)
+    assert list(loaders._requested) == [threading.get_ident()]
 
 
 def test_an_object_that_is_gone_is_forgotten_and_its_number_may_be_anothers() -> None:

@@ -205,9 +205,20 @@ class Loaders:
         seen = self.of(iterator)
         self.without_gradients.request(None if in_loop or self.declares else seen)
         if in_loop:
-            self._requested[threading.get_ident()] = seen, 0
+            thread = threading.get_ident()
+            if thread not in self._requested:
+                self._forget_threads()
+            self._requested[thread] = seen, 0
             self._n_again, self._most_again = 0, max(self._n_again, self._most_again)
         return seen
+
+    def _forget_threads(self) -> None:
+        """Forgets the threads that have ended: another one may get the number of one of them."""
+        alive = {each.ident for each in threading.enumerate()}
+        self._requested = {
+            thread: last for thread, last in self._requested.items() if thread in alive
+        }
+        self._apart = {thread for thread in self._apart if thread in alive}
 
     def is_main(self, optimizer: Any) -> bool:
         """Returns whether it is the first that has stepped of those that still exist."""
