@@ -11,8 +11,10 @@ import torch
 
 from tests.engine_fixtures import Recorded, trained
 from vitprof import home
+from vitprof.engine import transfer
 from vitprof.engine.locations.throttle import TokenBucket
 from vitprof.errors import JobStopped, SampleError
+from vitprof.measure.devices import Device
 
 PHOTOS: dict[str, Any] = {
     "dataset": "photos",
@@ -138,6 +140,28 @@ class TestUnreadable:
         assert run["samples"].sum() == 2 * 19
         assert run.values["n_unreadable"] == 2  # once in each epoch
         assert len([line for line in run.notices if damaged.name in line]) == 1
+
+    @pytest.mark.parametrize("evaluate", [False, True])
+    def test_whole_batches_that_cannot_be_read_keep_no_buffer(
+        self, few_photos: Path, monkeypatch: pytest.MonkeyPatch, evaluate: bool
+    ) -> None:
+        for split in ("train", "test"):
+            for path in sorted(few_photos.glob(f"{split}/*/*.jpg"))[1:]:
+                path.write_bytes(b"")
+        rings: list[transfer.Ring] = []
+
+        class Kept(transfer.Ring):
+            def __init__(self, device: Device) -> None:
+                super().__init__(device)
+                rings.append(self)
+
+        monkeypatch.setattr(transfer, "Ring", Kept)
+        more: dict[str, Any] = {"strategy": "threads", "device": "simulated:0.1,1", "epochs": 3}
+        more |= {"steps": None, "batch_size": 1, "evaluate": evaluate, "skip_unreadable": True}
+        run = trained(**PHOTOS | more, transfer="pinned")
+        assert run["samples"].tolist() == [1] * 3
+        assert len(rings) == 1 + evaluate
+        assert not any(ring._lent for ring in rings)
 
     def test_left_out_of_a_prepared_storage(self, damaged: Path) -> None:
         with pytest.raises(SampleError, match=damaged.name):

@@ -262,6 +262,31 @@ def simulated() -> SimulatedDevice:
     return SimulatedDevice("simulated:1,0", accelerator("simulated:1,0"), time.perf_counter)
 
 
+@pytest.mark.parametrize("wait", [None, Wait("transfer", 0.0)])
+@pytest.mark.parametrize("opened_device", [cpu, simulated, pytest.param(cuda, marks=gpu)])
+def test_the_buffer_of_a_batch_that_nothing_could_be_read_of_is_used_again(
+    opened_device: Callable[[], Device], wait: Wait | None
+) -> None:
+    """Its images are an empty part of the buffer, whose address PyTorch gives as 0."""
+    device = opened_device()
+    transfer = open_transfer("pinned", device, same, wait)
+    assert transfer.buffer is not None
+    addresses = set()
+    for _ in range(3):
+        images = transfer.buffer(SHAPE)
+        addresses.add(images.data_ptr())
+        empty = images[:0].permute(0, 3, 1, 2)
+        transfer.discard(Batch(empty, torch.empty(0, dtype=torch.int64), ("broken",)))
+        device.synchronize()
+    assert len(addresses) == 1
+
+
+@pytest.mark.parametrize("name", TRANSFERS)
+def test_memory_that_is_no_buffer_can_be_discarded(name: str) -> None:
+    transfer = open_transfer(name, cpu(), same)
+    transfer.discard(Batch(torch.empty(0), torch.empty(0, dtype=torch.int64), ("broken",)))
+
+
 @pytest.mark.parametrize("name", ["blocking", "pinned"])
 @pytest.mark.parametrize("opened_device", [cpu, simulated, pytest.param(cuda, marks=gpu)])
 def test_the_wait_is_part_of_the_copy(name: str, opened_device: Callable[[], Device]) -> None:

@@ -21,8 +21,10 @@ from vitprof.config.gpu_findings import recorded_variables
 from vitprof.config.resolve import resolve
 from vitprof.engine.data.contract import Stop
 from vitprof.engine.data.own import named_errors, users_paths
+from vitprof.engine.loaders.contract import Batch
 from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
 from vitprof.engine.trainer import Trainer, open_trainer
+from vitprof.engine.transfer import Transfer
 from vitprof.errors import DataError
 from vitprof.measure.devices import Clock, Device, not_kept, open_device, software
 from vitprof.measure.devices.cuda import limits, report_out_of_memory
@@ -105,6 +107,11 @@ class Job:
     cpu: CpuMeter = field(default_factory=CpuMeter)
     unreadable: int = 0
     named: set[str] = field(default_factory=set)
+
+    def leave_out(self, batch: Batch, transfer: Transfer) -> None:
+        """Leaves out a batch of which nothing could be read."""
+        self.left_out(batch.unreadable)
+        transfer.discard(batch)
 
     def left_out(self, lines: tuple[str, ...]) -> None:
         """Counts samples that could not be read, and names the first few, each once, without what
@@ -296,7 +303,7 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
             t_got = clock()
             samples = batch.labels.shape[0]
             if not samples:  # nothing in it could be read: no step
-                job.left_out(batch.unreadable)
+                job.leave_out(batch, transfer)
                 continue
             moved = transfer(batch)
             if launches.gates_left:
@@ -354,9 +361,10 @@ def _evaluate(job: Job, split: Split) -> bool:
     to_input = None if split.transfer.normalises else split.to_input
     for done, batch in enumerate(split.epoch(0)):
         job.events.stage("evaluating", done / batches)
-        job.left_out(batch.unreadable)
         if not len(batch.labels):  # nothing in it could be read
+            job.leave_out(batch, split.transfer)
             continue
+        job.left_out(batch.unreadable)
         job.trainer.evaluate(split.transfer(batch), to_input)
         if job.stop():
             return False

@@ -65,6 +65,9 @@ class Transfer:
         """
         raise NotImplementedError
 
+    def discard(self, batch: Batch) -> None:
+        """Gives back the memory of a batch that is not moved, as nothing in it could be read."""
+
 
 ToInput = Callable[[torch.Tensor], torch.Tensor]
 """Images in the storage's pixel format on the device -> the model's input."""
@@ -117,6 +120,9 @@ class PinnedCopy(BlockingCopy):
         self._ring.let_go(batch.images)
         return Moved(images, labels, start, end, end)
 
+    def discard(self, batch: Batch) -> None:
+        self._ring.let_go(batch.images)
+
 
 STEPS_AHEAD = 2
 """Most steps that the host may be ahead of the device.
@@ -152,6 +158,9 @@ class PrefetchStream(Transfer):
         mark = self._device.mark()
         labels = self._device.upload(batch.labels, non_blocking=True)
         return Moved(self._to_input(batch.images), labels, mark, mark, mark)
+
+    def discard(self, batch: Batch) -> None:
+        self._ring.let_go(batch.images)
 
     def _prefetch(self, batch: Batch, stream: Stream) -> Moved:
         device = self._device
@@ -271,6 +280,9 @@ class Delayed(Transfer):
             self._device.release(moved.copy_start)
         return moved._replace(copy_start=start)
 
+    def discard(self, batch: Batch) -> None:
+        self._transfer.discard(batch)
+
 
 LABEL_BYTES = 8
 """Bytes of a label: int64, as cross-entropy takes it."""
@@ -352,14 +364,14 @@ class Ring:
 
     def buffer_of(self, images: torch.Tensor) -> Packed | None:
         """Returns the buffer that `images` are in; None if it is not one that the ring has lent."""
-        return self._lent.get(images.data_ptr())
+        return self._lent.get(_address(images))
 
     def give_back(self, images: torch.Tensor, read: Mark) -> None:
         """Returns the buffer that `images` are in to the ring, to be used again once the device has
         passed `read`.
         """
         with self._lock:
-            buffer = self._lent.pop(images.data_ptr(), None)
+            buffer = self._lent.pop(_address(images), None)
             if buffer is not None:
                 self._being_read.append((read, buffer))
 
@@ -406,6 +418,11 @@ class Ring:
         if self.buffer_of(images):
             # A mark of its own: the recorder releases its own sooner.
             self.give_back(images, self._device.mark())
+
+
+def _address(images: torch.Tensor) -> int:
+    """Returns where the images begin in memory. An empty tensor has the address 0: then where its memory begins."""
+    return images.data_ptr() or images.untyped_storage().data_ptr()
 
 
 def to_pinned(ring: Ring, images: torch.Tensor) -> torch.Tensor:
