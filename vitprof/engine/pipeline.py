@@ -76,22 +76,10 @@ def open_pipeline(
     Raises `VitprofError`, `JobStopped` among them.
     """
     info = dataset_info(config.dataset, config.n_images)
-    storage_name = config.storage or ""
     progress = partial(events.stage, "preparing")
     staging = partial(events.stage, "staging")
     begun = clock()
-    skip = config.skip_unreadable
-    root = datasets.prepare(
-        config.dataset, config.n_images, progress=progress, stop=stop, skip_unreadable=skip
-    )
-    prepared = prepare.prepare_storage(
-        storage_name, info, root, progress=progress, stop=stop, skip_unreadable=skip
-    )
-    if prepared.n_unreadable:
-        first = own.users_paths("; ".join(line.partition(";")[0] for line in prepared.unreadable))
-        events.notice(
-            f"unreadable samples left out of {storage_name}: {prepared.n_unreadable:,}; the first: {first}"
-        )
+    prepared = _prepared(config, info, events, stop)
     _tell_of_wait(config, events)
     events.phase("prepare", begun, clock())
     with ExitStack() as open_things:
@@ -123,15 +111,10 @@ def open_pipeline(
         for train in (True, False) if evaluate else (True,):
             # Evaluation is not measured: a slow drive would only make it take longer.
             place = located.place if train else located.unmeasured or located.place
-            augment = (
-                {"augment": train and config.augment == "cpu"}
-                if parts.STORAGES[storage_name].transforms
-                else {}
-            )
-            storage = open_storage(storage_name, info, place, train=train, **augment)
+            storage = _opened(config, info, place, train=train)
             open_things.callback(storage.close)
             if train and config.cache_mb:
-                form = parts.STORAGES[storage_name].form
+                form = parts.STORAGES[config.storage or ""].form
                 storage = arrays.cached(
                     storage, form, config.cache_mb, config.seed, progress=progress, stop=stop
                 )
@@ -155,6 +138,33 @@ def open_pipeline(
             located.let_go()
             open_things.close()
             events.phase("shutdown", closing, clock())
+
+
+def _prepared(config: RunConfig, info: DatasetInfo, events: Events, stop: Stop) -> prepare.Prepared:
+    """Returns the storage of the config, made now if it is not there; says what is left out of it."""
+    progress = partial(events.stage, "preparing")
+    skip = config.skip_unreadable
+    root = datasets.prepare(
+        config.dataset, config.n_images, progress=progress, stop=stop, skip_unreadable=skip
+    )
+    prepared = prepare.prepare_storage(
+        config.storage or "", info, root, progress=progress, stop=stop, skip_unreadable=skip
+    )
+    if prepared.n_unreadable:
+        first = own.users_paths("; ".join(line.partition(";")[0] for line in prepared.unreadable))
+        events.notice(
+            f"unreadable samples left out of {config.storage}: {prepared.n_unreadable:,}; the first: {first}"
+        )
+    return prepared
+
+
+def _opened(config: RunConfig, info: DatasetInfo, place: contract.Place, *, train: bool) -> Any:
+    """Returns the storage of a split, open; with augmentation on the CPU, where that is the storage's."""
+    name = config.storage or ""
+    augment: dict[str, bool] = {}
+    if parts.STORAGES[name].transforms:
+        augment["augment"] = train and config.augment == "cpu"
+    return open_storage(name, info, place, train=train, **augment)
 
 
 def _of_drive(config: RunConfig, info: DatasetInfo, root: Path, clock: Clock) -> dict[str, float]:

@@ -24,7 +24,7 @@ from vitprof.engine.data.own import named_errors, users_paths
 from vitprof.engine.loaders.contract import Batch
 from vitprof.engine.pipeline import Pipeline, Split, open_pipeline
 from vitprof.engine.trainer import Trainer, open_trainer
-from vitprof.engine.transfer import Transfer
+from vitprof.engine.transfer import Moved, Transfer
 from vitprof.errors import DataError
 from vitprof.measure.devices import Clock, Device, not_kept, open_device, software
 from vitprof.measure.devices.cuda import limits, report_out_of_memory
@@ -283,21 +283,17 @@ def _fit(job: Job, budgets: Callable[..., Budget]) -> bool:
 
 
 def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
+    """Trains on one epoch's batches; returns whether the budget was spent. False also where the job is to stop."""
     # local names for what each step calls: with a fast loader a step takes 12 us
     clock = job.clock
-    mark = job.device.mark
     record = job.recorder.step
     cpu = job.cpu
     stop = job.stop
-    train_step = job.trainer.step
-    keep = job.device.keep
-    split = job.pipeline.train
     launches = job.launches
-    loader_only = job.config.loader_only
-    transfer = split.transfer
-    to_input = None if split.transfer.normalises else split.to_input
+    transfer = job.pipeline.train.transfer
+    compute = _computing(job)
     step = budget.done
-    with closing(split.epoch(epoch)) as batches:
+    with closing(job.pipeline.train.epoch(epoch)) as batches:
         t_start = clock()
         for batch in batches:
             t_got = clock()
@@ -306,17 +302,13 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
                 job.leave_out(batch, transfer)
                 continue
             moved = transfer(batch)
-            if launches.gates_left:
-                moved = moved._replace(ready=launches.gate())
             marks = StepMarks()
             _, _, marks.copy_start, marks.copy_end, marks.compute_start, marks.prepared = moved
-            if loader_only:
+            if compute is None:
                 marks.compute_end = None
                 marks.loss = not_kept
             else:
-                marks.compute_start, loss = train_step(moved, to_input)
-                marks.compute_end = mark()
-                marks.loss = not_kept if loss is None else keep(loss, step)
+                compute(moved, marks, step)
             marks.t_start, marks.t_got, marks.t_launched = t_start, t_got, clock()
             marks.step = step
             marks.epoch = epoch
@@ -328,28 +320,66 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
             record(marks)
             budget.done = step = step + 1
             if step == launches.asks_at:
-                job.recorder.resolve(at_most_pending=MAX_PENDING)
-                longer = launches.ask(budget.steps_left(clock()))
-                budget.least += longer if budget.least else 0
+                _ask_launches(job, budget)
             if cpu.running:
                 cpu.samples += samples
             elif step == launches.steady_from or step == 1 > launches.steady_from:
-                cpu.start()
-                job.trainer.held_up_frac()  # counts from here on
-                job.recorder.resume()  # asking for CPU times takes a moment that no step should be charged with
+                _begin_steady(job)
             if batch.unreadable:
                 job.left_out(batch.unreadable)
             now = clock()
             spent_frac = budget.spent_frac(now)
             if now - budget.reported > REPORT_EVERY_S:
-                budget.reported = now
-                job.events.stage("training", min(spent_frac, 1.0))
+                _report(job, budget, now)
             if spent_frac >= 1:
                 return True
             if stop():
                 break
             t_start = clock()
     return False
+
+
+def _computing(job: Job) -> Callable[[Moved, StepMarks, int], None] | None:
+    """Returns a function that computes a step on a batch, and notes its marks and its loss; None where nothing is
+    computed.
+    """
+    if job.config.loader_only:
+        return None
+    mark = job.device.mark
+    keep = job.device.keep
+    train_step = job.trainer.step
+    launches = job.launches
+    split = job.pipeline.train
+    to_input = None if split.transfer.normalises else split.to_input
+
+    def compute(moved: Moved, marks: StepMarks, step: int) -> None:
+        if launches.gates_left:
+            moved = moved._replace(ready=launches.gate())
+        marks.compute_start, loss = train_step(moved, to_input)
+        marks.compute_end = mark()
+        marks.loss = not_kept if loss is None else keep(loss, step)
+
+    return compute
+
+
+def _ask_launches(job: Job, budget: Budget) -> None:
+    """Lets the launch probe say what it found so far, and whether it needs more steps."""
+    job.recorder.resolve(at_most_pending=MAX_PENDING)
+    longer = job.launches.ask(budget.steps_left(job.clock()))
+    if budget.least:
+        budget.least += longer
+
+
+def _begin_steady(job: Job) -> None:
+    """Begins to count CPU time and what holds up the trainer: the warm-up is over."""
+    job.cpu.start()
+    job.trainer.held_up_frac()  # counts from here on
+    job.recorder.resume()  # asking for CPU times takes a moment that no step should be charged with
+
+
+def _report(job: Job, budget: Budget, now: float) -> None:
+    budget.reported = now
+    job.events.stage("training", min(budget.spent_frac(now), 1.0))
 
 
 def _evaluate(job: Job, split: Split) -> bool:
