@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -23,7 +24,7 @@ from tests.telemetry.drivers import FIRST, SECOND
 from vitprof.config import RunConfig
 from vitprof.engine import train
 from vitprof.errors import JobError, VitprofError
-from vitprof.jobs import runners
+from vitprof.jobs import child, runners
 from vitprof.jobs.command import _watching
 from vitprof.jobs.runners import (
     Launcher,
@@ -281,6 +282,36 @@ def server_of_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 SAY_READY = "s = socket.socket(fileno=int(sys.argv[1])); s.send(b'{\"ready\": true}')"
 
 
+SERVER = """
+import json
+connection = socket.socket(fileno=int(sys.argv[1]))
+def answer(**values):
+    connection.send(json.dumps(values).encode())
+def asked():
+    message, files, *_ = socket.recv_fds(connection, 99999, 9)
+    return json.loads(message)["number"]
+def held_up():
+    open({go_on!r}).read()
+answer(ready=True)
+"""
+"""A server of nothing that is held up until the test writes into a pipe. Its jobs have numbers that no process has."""
+ANSWERS_LATE = """
+number = asked()
+held_up()
+answer(number=number, pid=4_000_001)
+answer(number=asked(), pid=4_000_002)
+answer(ended=4_000_002, code=7)
+asked()
+"""
+ANSWERS_ONCE = """
+answer(number=asked(), pid=4_000_001)
+asked()
+held_up()
+answer(ended=4_000_001, code=7)
+asked()
+"""
+
+
 @pytest.mark.usefixtures("full_home")
 class TestForked:
     @pytest.mark.measured
@@ -398,7 +429,7 @@ class TestServer:
             "sys.exit(1)",  # it could not be loaded
             SAY_READY + "; s.recv(9999)",  # it died when it was asked
             SAY_READY
-            + "; s.recv(9999); s.send(b'{\"pid\": 0}'); s.recv(9999)",  # the system has no process left
+            + '; s.recv(9999); s.send(b\'{"number": 0, "pid": 0}\'); s.recv(9999)',  # the system has no process left
             SAY_READY + "; time.sleep(1000)",  # it hangs
         ],
     )
@@ -418,6 +449,84 @@ class TestServer:
             assert isinstance(process, subprocess.Popen)
             process.kill()
             end(process)
+
+    def test_a_late_answer_is_not_taken_for_another_ones_and_the_server_forks_again(
+        self,
+        own: Launcher,
+        server_of_nothing: Any,
+        log: Any,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        server_of_nothing(SERVER.format(go_on=str(tmp_path / "go on")) + ANSWERS_LATE)
+        os.mkfifo(tmp_path / "go on")
+        own.warm().wait(threading.Event())
+        server = own._server
+        assert server is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(runners, "ANSWER_S", 0.01)
+            patch.setattr(runners, "start_anew", lambda log: "from scratch")
+            assert own.start(log) == "from scratch"
+        assert (server.ready, server.is_lost) == (False, True)
+        (tmp_path / "go on").write_text("answer")
+        wait_until(lambda: server.ready, "the late answer")
+        own.wait(threading.Event())
+        assert own._server is server, "it is there again"
+        process = own.start(log)
+        assert process.pid == 4_000_002
+        assert end(process) == 7
+
+    def test_one_that_does_not_answer_is_replaced_and_tells_how_its_jobs_end(
+        self,
+        own: Launcher,
+        server_of_nothing: Any,
+        log: Any,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        server_of_nothing(SERVER.format(go_on=str(tmp_path / "go on")) + ANSWERS_ONCE)
+        os.mkfifo(tmp_path / "go on")
+        own.warm().wait(threading.Event())
+        first = own._server
+        assert first is not None
+        job = own.start(log)
+        with monkeypatch.context() as patch:
+            patch.setattr(runners, "ANSWER_S", 0.01)
+            patch.setattr(runners, "start_anew", lambda log: "from scratch")
+            assert own.start(log) == "from scratch"
+        own.wait(threading.Event())
+        assert own._server not in (first, None)
+        assert own._replaced == [first]
+        (tmp_path / "go on").write_text("tell")
+        assert end(job) == 7
+        own.wait(threading.Event())
+        assert own._replaced == []
+
+    def test_one_that_died_is_replaced_a_few_times(
+        self, own: Launcher, server_of_nothing: Any
+    ) -> None:
+        server_of_nothing(SAY_READY)
+        own.warm()
+        seen = []
+        for _ in range(runners.MOST_RENEWED + 2):
+            own.wait(threading.Event())
+            server = own._server
+            assert server is not None
+            seen.append(server)
+            wait_until(lambda server=server: server.is_lost, "its end")
+        assert len(set(seen)) == 1 + runners.MOST_RENEWED
+
+    def test_nothing_is_forked_for_a_request_that_was_given_up(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(child.os, "fork", lambda: pytest.fail("it forks"))
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs:
+            stdin, config = os.pipe()
+            os.close(config)
+            assert not child._forks(theirs, {"number": 3}, [stdin])
+            os.close(stdin)
+            assert json.loads(ours.recv(999)) == {"number": 3, "pid": 0}
 
     @pytest.mark.measured
     def test_a_job_may_use_cuda_has_threads_that_sleep_and_goes_on_when_its_server_dies(

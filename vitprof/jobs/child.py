@@ -18,6 +18,7 @@ import gc
 import json
 import os
 import random
+import select
 import selectors
 import signal
 import socket
@@ -170,24 +171,35 @@ def serve(connection: socket.socket) -> bool:
                 )
                 if not message:
                     return False
-                if _forks(connection):
+                request = json.loads(message)
+                if _forks(connection, request, descriptors):
                     signal.set_wakeup_fd(-1)
                     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                     os.close(wake_read)
                     os.close(wake_write)
-                    _become_a_job(json.loads(message), descriptors)
-                    _send(connection, {"pid": os.getpid()})
+                    _become_a_job(request, descriptors)
+                    _send(connection, {"number": request["number"], "pid": os.getpid()})
                     return True
                 for descriptor in descriptors:
                     os.close(descriptor)
 
 
-def _forks(connection: socket.socket) -> bool:
+def _forks(connection: socket.socket, request: dict[str, Any], descriptors: list[int]) -> bool:
+    """Forks for a request, unless nobody waits for that any more. Returns True in the fork."""
     try:
-        return os.fork() == 0
+        if not _is_given_up(descriptors[0]):
+            return os.fork() == 0
     except OSError:
-        _send(connection, {"pid": 0})
-        return False
+        pass
+    _send(connection, {"number": request["number"], "pid": 0})
+    return False
+
+
+def _is_given_up(standard_input: int) -> bool:
+    """Returns whether the other end of a job's standard input is closed: its config will not come."""
+    poll = select.poll()
+    poll.register(standard_input, select.POLLHUP)
+    return bool(poll.poll(0))
 
 
 def _send(connection: socket.socket, answer: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import itertools
 import json
 import os
 import queue
@@ -41,6 +42,9 @@ busy program on two cores, a job then takes batches at half the rate (docs/resul
 loaded. OpenBLAS, OpenCV and DataLoader workers have a single thread in jobs."""
 OPENMP_CHOICES = (*OPENMP_SLEEPS, "GOMP_SPINCOUNT", "KMP_LIBRARY")
 ANSWER_S = 5.0
+"""How long (s) the warm process may take to fork a job. It may be held up by a busy disk, and answer later."""
+MOST_RENEWED = 3
+"""How often in a row a warm process is replaced that has forked nothing: what ends it may end the next one, too."""
 
 
 def command(module: str, *args: str) -> list[str]:
@@ -75,39 +79,73 @@ def start_anew(log: BinaryIO) -> subprocess.Popen[bytes]:
 
 class Launcher:
     """A starter of jobs' processes. From `warm` to `close` it keeps a process with PyTorch loaded, from which it forks
-    jobs; they begin about 3 s sooner. Where there is none, or it died, jobs are started from scratch.
+    jobs; they begin about 3 s sooner. Where there is none, or it does not answer, jobs are started from scratch. One
+    that died, or has not answered by the next job, is replaced.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._is_kept = False
         self._server: _Server | None = None
+        self._replaced: list[_Server] = []
+        """Servers that may answer no more, but tell how their jobs end."""
+        self._n_renewed = 0
 
     def warm(self) -> Launcher:
         """Starts the warm process, unless there is one already, and returns at once."""
         with self._lock:
-            if self._server is None and wanted():
-                with contextlib.suppress(OSError):
-                    self._server = _Server()
+            self._is_kept = True
+            self._start_server()
         return self
+
+    def _start_server(self) -> None:
+        if self._server is None and wanted():
+            with contextlib.suppress(OSError):
+                self._server = _Server()
 
     def wait(self, stop: threading.Event) -> None:
         """Waits until the warm process has loaded, which would disturb a job, or `stop` is set."""
-        if (server := self._server) is not None:
-            server.wait_ready(stop)
+        with self._lock:
+            self._renew()
+            server = self._server
+        if server is not None:
+            server.wait_loaded(stop)
+
+    def _renew(self) -> None:
+        """Replaces the warm process if it is gone, or has not answered."""
+        if not self._is_kept:
+            return
+        if self._server is not None and self._server.is_lost and self._n_renewed < MOST_RENEWED:
+            self._n_renewed += 1
+            self._replaced.append(self._server)
+            self._server = None
+        self._start_server()
+        for server in [each for each in self._replaced if not each.has_jobs]:
+            server.close()
+            self._replaced.remove(server)
 
     def start(self, log: BinaryIO) -> subprocess.Popen[bytes] | Fork:
         """Starts `vitprof.jobs.child` for a job; its standard error goes to `log`. Raises `OSError`."""
-        with self._lock, contextlib.suppress(OSError):
-            if self._server is not None and self._server.ready:
-                return self._server.fork(log)
+        with self._lock:
+            server = self._server
+        if server is not None and server.ready:
+            with contextlib.suppress(OSError):
+                process = server.fork(log)
+                self._n_renewed = 0
+                return process
         return start_anew(log)
 
     def close(self) -> None:
         """Ends the warm process; jobs go on. May be called again."""
         with self._lock:
+            self._is_kept = False
+            servers = self._replaced
             if self._server is not None:
-                self._server.close()
-                self._server = None
+                servers.append(self._server)
+            self._server = None
+            self._replaced = []
+        for server in servers:
+            server.close()
 
 
 class _Server:
@@ -129,10 +167,16 @@ class _Server:
             except OSError:
                 self._socket.close()
                 raise
-        self.ready = self._ended = False
-        """Whether the server can fork, and whether it is gone: the exit statuses of its jobs are not reported then."""
         self._changed = threading.Condition()
-        self._pids: queue.Queue[int] = queue.Queue()
+        self._loaded = False
+        self._ended = False
+        """Whether it is gone: the exit statuses of its jobs are not reported then."""
+        self._numbers = itertools.count()
+        self._given_up: set[int] = set()
+        """The numbers of requests that had no answer in time: a late one is not taken for that to another request."""
+        self._pids: dict[int, int] = {}
+        """Request -> the process id of its job; 0 where none could be forked."""
+        self._running: set[int] = set()
         self._codes: dict[int, int] = {}
         self._thread = threading.Thread(target=self._read, name="vitprof-launcher", daemon=True)
         self._thread.start()
@@ -143,49 +187,86 @@ class _Server:
                 answer = json.loads(message)
                 with self._changed:
                     if "ready" in answer:
-                        self.ready = True
+                        self._loaded = True
                     elif "pid" in answer:
-                        self._pids.put(answer["pid"])
+                        self._take_answer(answer["number"], answer["pid"])
                     else:
+                        self._running.discard(answer["ended"])
                         self._codes[answer["ended"]] = answer["code"]
                     self._changed.notify_all()
         with self._changed:
-            self.ready = False
             self._ended = True
             self._changed.notify_all()
 
-    def wait_ready(self, stop: threading.Event) -> None:
+    def _take_answer(self, number: int, pid: int) -> None:
+        if number in self._given_up:  # the job has no standard input, and ends
+            self._given_up.remove(number)
+            return
+        self._pids[number] = pid
+        if pid:
+            self._running.add(pid)
+
+    @property
+    def ready(self) -> bool:
+        """Returns whether it can fork, as far as is known."""
+        with self._changed:
+            return self._loaded and not self._ended and not self._given_up
+
+    @property
+    def is_lost(self) -> bool:
+        """Returns whether it is gone, or has not answered in time, nor since."""
+        with self._changed:
+            return self._ended or bool(self._given_up)
+
+    @property
+    def has_jobs(self) -> bool:
+        """Returns whether jobs run whose end it will tell."""
+        with self._changed:
+            return bool(self._running) and not self._ended
+
+    def wait_loaded(self, stop: threading.Event) -> None:
         """Waits until the server has loaded or ended, until `stop` is set, or for `READY_S`."""
         until = time.monotonic() + READY_S
         with self._changed:
-            while not (self.ready or self._ended or stop.is_set() or time.monotonic() > until):
+            while not (self._loaded or self._ended or stop.is_set() or time.monotonic() > until):
                 self._changed.wait(POLL_S)
 
     def fork(self, log: BinaryIO) -> Fork:
         """Returns the process of a forked job. Raises `OSError` where the server does not answer or cannot fork."""
         theirs_in, stdin = os.pipe()
         stdout, theirs_out = os.pipe()
-        request = json.dumps({"directory": os.getcwd(), "environment": environment()}).encode()
+        number = next(self._numbers)
+        asked = {"number": number, "directory": os.getcwd(), "environment": environment()}
         try:
-            socket.send_fds(self._socket, [request], [theirs_in, theirs_out, log.fileno()])
-            pid = self._pids.get(timeout=ANSWER_S)
-            if not pid:
-                raise OSError("no process can be forked")
-        except (OSError, queue.Empty) as error:
+            descriptors = [theirs_in, theirs_out, log.fileno()]
+            socket.send_fds(self._socket, [json.dumps(asked).encode()], descriptors)
+            pid = self._answer(number)
+        except OSError:
             os.close(stdin)
             os.close(stdout)
-            self.close()  # a late answer would be taken for that to the next request
-            raise OSError("the process that forks jobs does not answer") from error
+            raise
         finally:
             os.close(theirs_in)
             os.close(theirs_out)
         return Fork(self, pid, os.fdopen(stdin, "wb", 0), os.fdopen(stdout, "rb"))
 
+    def _answer(self, number: int) -> int:
+        """Waits at most `ANSWER_S` for the process id of a job. Raises `OSError` where none comes."""
+        with self._changed:
+            self._changed.wait_for(lambda: number in self._pids or self._ended, ANSWER_S)
+            pid = self._pids.pop(number, None)
+            if pid is None:
+                self._given_up.add(number)
+                raise OSError("the process that forks jobs does not answer")
+        if not pid:
+            raise OSError("no process can be forked")
+        return pid
+
     def code(self, pid: int, wait_s: float = 0.0) -> int | None:
         """Returns the exit status of `pid`, for which it waits at most `wait_s` seconds; None while it runs."""
         with self._changed:
             self._changed.wait_for(lambda: pid in self._codes, wait_s)
-            code = self._codes.get(pid)
+            code = self._codes.pop(pid, None)
             ended = self._ended
         return UNKNOWN if code is None and ended and not psutil.pid_exists(pid) else code
 
@@ -198,8 +279,8 @@ class _Server:
         self._socket.close()
 
 
-UNKNOWN = 255
-"""The exit status of a fork whose server died first."""
+UNKNOWN = 256
+"""The exit status of a fork whose server died first. No process has it."""
 
 
 class Fork:
@@ -312,6 +393,8 @@ class ProcessRunner:
         self._stdout.close()
         if self._broken:
             return f"the job's process was ended because it sent something that is not a message ({self._broken})"
+        if code == UNKNOWN:
+            return f"the job's process ended, and so had the one that tells how; its log is {self._log}"
         if code < 0:
             reason = f": {self._memory.killed_words()}" if -code == signal.SIGKILL else ""
             return f"the job's process was ended by {signal.Signals(-code).name}{reason}; its log is {self._log}"
