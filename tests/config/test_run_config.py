@@ -3,11 +3,16 @@
 import dataclasses
 import json
 import math
+import py_compile
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
+from tests import ROOT
 from tests.config.configs import FIELDS, configs
 from vitprof.config import BUDGETS, CHOICES, CONFIG_COLUMNS, KNOBS, PARTS, RunConfig, descriptions
 from vitprof.config.bounds import RUN_BOUNDS
@@ -105,6 +110,32 @@ def test_every_setting_has_bounds_and_a_help_text_and_every_knob_can_be_left_ope
     assert all(descriptions()[name] for name in fields)
     assert all(fields[knob].default is None for knob in KNOBS + PARTS)
     assert set(CONFIG_COLUMNS) == set(fields) - {"name"}
+
+
+IMPORTED = """
+import json, sys
+from vitprof.config import descriptions
+files = {name: of.__file__ for name, of in sys.modules.items() if name.partition(".")[0] == "vitprof"}
+print(json.dumps([files, descriptions()]))
+"""
+
+
+def test_help_texts_need_no_source(tmp_path: Path) -> None:
+    """Where only byte code is installed, every command failed as it began."""
+
+    def imported_from(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+        command = [sys.executable, "-c", IMPORTED]
+        ran = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+        files, found = json.loads(ran.stdout)
+        return files, found
+
+    files, _ = imported_from(ROOT)
+    for file in files.values():
+        compiled = tmp_path / f"{Path(file).relative_to(ROOT)}c"
+        py_compile.compile(file, str(compiled), doraise=True)
+    files, found = imported_from(tmp_path)
+    assert all(file.endswith(".pyc") for file in files.values())
+    assert found == descriptions()
 
 
 @settings(max_examples=20)

@@ -5,15 +5,12 @@ Nothing in this folder imports torch: the dashboard and the command line use it 
 
 from __future__ import annotations
 
-import ast
 import functools
-import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, fields
 from types import NoneType
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, TypeVar, cast, get_args, get_type_hints
 
 from vitprof.config.accelerators import CARDS, Precision, accelerator, is_simulated
 from vitprof.config.bounds import DEVICE_BOUNDS, INJECTED_MS, RUN_BOUNDS
@@ -44,6 +41,15 @@ CHOICES: dict[str, tuple[str, ...]] = {
 """Field of `RunConfig` that takes one of a few values -> these values. `resolve` checks names in registries."""
 
 
+T = TypeVar("T")
+
+
+def described(default: T, text: str) -> T:
+    """Returns a field of a dataclass with its help text."""
+    made: Any = field(default=default, metadata={"description": text})
+    return cast(T, made)
+
+
 KINDS: dict[Any, str] = {str: "give text", bool: "give true or false"}
 """Type of a field of `RunConfig` -> the message for other values. Numbers are in `vitprof.config.bounds`."""
 
@@ -52,111 +58,150 @@ KINDS: dict[Any, str] = {str: "give text", bool: "give true or false"}
 class RunConfig:
     """The settings of one job as asked for, checked (`ConfigError`) as far as can be without data set and strategy."""
 
-    name: str = ""
-    """name of the run; made from strategy and batch size if empty"""
-    dataset: str = "digits"
-    """data set to train on"""
-    n_images: int | None = None
-    """number of training images to make, where the data set can have any number (photos)"""
-    model: str = "tiny"
-    """Vision Transformer to train"""
-    strategy: str = "per-sample"
-    """how samples are stored, loaded and brought to the device"""
-    batch_size: int = 128
-    """samples for each step"""
-    epochs: int | None = None
-    """budget: whole passes over the training set"""
-    steps: int | None = None
-    """budget: training steps"""
-    seconds: float | None = None
-    """budget: seconds of training"""
-    device: str = "auto"
-    """auto (the first GPU, else the CPU), cpu, cuda:N (N counts what CUDA_VISIBLE_DEVICES shows), or a simulated GPU:
-    simulated:NAME, or simulated:A_MS,B_US for A ms a step and B us a sample"""
-    precision: Precision = "fp32"
-    """fp32; tf32 (fp32 with products of lower precision on tensor cores); bf16 or fp16 by autocast, fp16 with scaled
-    gradients"""
-    compile: bool = False
-    """compile the model with torch.compile (slow first step)"""
-    compile_mode: str | None = None
-    """mode of torch.compile: reduce-overhead (CUDA graphs: fewer launches) or max-autotune; its default if not given"""
-    fused_optimizer: bool = False
-    """run Adam as one kernel for all parameters: fewer launches"""
-    image_size: int | None = None
-    """side of the model's input in pixels; images are resized on the device"""
-    lr: float | None = None
-    """learning rate for Adam; the model's default if not given"""
-    seed: int = 42
-    """seed of the weights and of the sample order"""
-    storage: str | None = None
-    """how samples are stored, in place of the strategy's storage"""
-    location: str | None = None
-    """where the storage is kept, in place of the strategy's location"""
-    loader: str | None = None
-    """what builds batches, in place of the strategy's loader"""
-    transfer: str | None = None
-    """how a batch reaches the device, in place of the strategy's transfer"""
-    workers: int | None = None
-    """worker processes of the DataLoader, or threads of a loader that has threads"""
-    prefetch_factor: int | None = None
-    """batches kept ready by each worker process, or by a thread that reads ahead"""
-    pin_memory: bool | None = None
-    """copy batches to page-locked memory before they go to the GPU"""
-    persistent_workers: bool | None = None
-    """keep the workers alive between epochs"""
-    start_method: str | None = None
-    """how worker processes start; if not given, fork where the job has a process of its own"""
-    decoder: str | None = None
-    """decoder for JPEG (simplejpeg is the fastest) or PNG (opencv is); torchvision's is deprecated for torchcodec"""
-    shuffle: str | None = None
-    """order of an epoch: full, block (shuffled blocks of neighbours, for chunked files), none (as stored)"""
-    cache_mb: float | None = None
-    """memory in MB for a cache of part of the set, a fixed random subset"""
-    slow_drive: str | None = None
-    """drive that the throttled one imitates: network-drive (30 MB/s, 207 ms a file) or mechanical-disk (150 MB/s, 12
-    ms)"""
-    slow_mb_s: float | None = None
-    """bandwidth of the throttled drive in MB/s; the preset's if not given"""
-    slow_latency_ms: float | None = None
-    """time to open a file on the throttled drive; the preset's if not given"""
-    augment: str | None = None
-    """random flip, crop and rotation: off, on the CPU for each sample, or on the device for each batch"""
-    skip_unreadable: bool = False
-    """leave out and count samples that cannot be read, instead of failing"""
-    page_cache: str = "as-is"
-    """the system's cache of the storage's files at the start: left as it is, warmed, or dropped"""
-    cudnn_benchmark: bool = False
-    """let cuDNN try its algorithms and keep the fastest (CUDA only)"""
-    warmup_steps: int = 5
-    """first steps left out of steady-state figures"""
-    least_steps: int = 0
-    """least number of steady steps of a run with a budget in seconds, which may take up to ten times its seconds"""
-    replay: str | None = None
-    """keep the first batches and use only those, as if data were free: from host memory (pinned where the transfer
-    pins), or on the device"""
-    inject: str | None = None
-    """wait to add to each batch, to check what is reported: STAGE:MS, such as read:20 (read, decode, transform,
-    collate, transfer)"""
-    loader_times: bool = True
-    """measure inside the loader: read, decode, transform, collate, queue"""
-    evaluate: bool = True
-    """evaluate on the test set: after each epoch of a budget in epochs, else at the end"""
-    loader_only: bool = False
-    """fetch and transfer batches without training"""
-    threads: int = 0
-    """torch's intra-op CPU threads; 0 leaves the number to torch"""
-    ranks: int = 1
-    """processes that train together by DistributedDataParallel, each on its part of an epoch and on a device of its
-    own; batch_size is each one's"""
-    slow_rank: str | None = None
-    """wait of one rank before it reads a batch, to check what is reported: RANK:MS, such as 1:20"""
-    share_machine: bool = False
-    """run at the same time as jobs on other devices that also set this; if not, one job runs at a time, as jobs compete
-    for CPU and disk"""
-    isolation: Isolation = "process"
-    """train in a separate process (recommended) or in a thread of this one"""
-    telemetry_hz: float = 5.0
-    """telemetry samples per second"""
+    name: str = described("", "name of the run; made from strategy and batch size if empty")
+    dataset: str = described("digits", "data set to train on")
+    n_images: int | None = described(
+        None, "number of training images to make, where the data set can have any number (photos)"
+    )
+    model: str = described("tiny", "Vision Transformer to train")
+    strategy: str = described(
+        "per-sample", "how samples are stored, loaded and brought to the device"
+    )
+    batch_size: int = described(128, "samples for each step")
+    epochs: int | None = described(None, "budget: whole passes over the training set")
+    steps: int | None = described(None, "budget: training steps")
+    seconds: float | None = described(None, "budget: seconds of training")
+    device: str = described(
+        "auto",
+        "auto (the first GPU, else the CPU), cpu, cuda:N (N counts what CUDA_VISIBLE_DEVICES "
+        "shows), or a simulated GPU: simulated:NAME, or simulated:A_MS,B_US for A ms a step and B "
+        "us a sample",
+    )
+    precision: Precision = described(
+        "fp32",
+        "fp32; tf32 (fp32 with products of lower precision on tensor cores); bf16 or fp16 by "
+        "autocast, fp16 with scaled gradients",
+    )
+    compile: bool = described(False, "compile the model with torch.compile (slow first step)")
+    compile_mode: str | None = described(
+        None,
+        "mode of torch.compile: reduce-overhead (CUDA graphs: fewer launches) or max-autotune; its "
+        "default if not given",
+    )
+    fused_optimizer: bool = described(
+        False, "run Adam as one kernel for all parameters: fewer launches"
+    )
+    image_size: int | None = described(
+        None, "side of the model's input in pixels; images are resized on the device"
+    )
+    lr: float | None = described(None, "learning rate for Adam; the model's default if not given")
+    seed: int = described(42, "seed of the weights and of the sample order")
+    storage: str | None = described(
+        None, "how samples are stored, in place of the strategy's storage"
+    )
+    location: str | None = described(
+        None, "where the storage is kept, in place of the strategy's location"
+    )
+    loader: str | None = described(None, "what builds batches, in place of the strategy's loader")
+    transfer: str | None = described(
+        None, "how a batch reaches the device, in place of the strategy's transfer"
+    )
+    workers: int | None = described(
+        None, "worker processes of the DataLoader, or threads of a loader that has threads"
+    )
+    prefetch_factor: int | None = described(
+        None, "batches kept ready by each worker process, or by a thread that reads ahead"
+    )
+    pin_memory: bool | None = described(
+        None, "copy batches to page-locked memory before they go to the GPU"
+    )
+    persistent_workers: bool | None = described(None, "keep the workers alive between epochs")
+    start_method: str | None = described(
+        None,
+        "how worker processes start; if not given, fork where the job has a process of its own",
+    )
+    decoder: str | None = described(
+        None,
+        "decoder for JPEG (simplejpeg is the fastest) or PNG (opencv is); torchvision's is "
+        "deprecated for torchcodec",
+    )
+    shuffle: str | None = described(
+        None,
+        "order of an epoch: full, block (shuffled blocks of neighbours, for chunked files), none "
+        "(as stored)",
+    )
+    cache_mb: float | None = described(
+        None, "memory in MB for a cache of part of the set, a fixed random subset"
+    )
+    slow_drive: str | None = described(
+        None,
+        "drive that the throttled one imitates: network-drive (30 MB/s, 207 ms a file) or "
+        "mechanical-disk (150 MB/s, 12 ms)",
+    )
+    slow_mb_s: float | None = described(
+        None, "bandwidth of the throttled drive in MB/s; the preset's if not given"
+    )
+    slow_latency_ms: float | None = described(
+        None, "time to open a file on the throttled drive; the preset's if not given"
+    )
+    augment: str | None = described(
+        None,
+        "random flip, crop and rotation: off, on the CPU for each sample, or on the device for "
+        "each batch",
+    )
+    skip_unreadable: bool = described(
+        False, "leave out and count samples that cannot be read, instead of failing"
+    )
+    page_cache: str = described(
+        "as-is",
+        "the system's cache of the storage's files at the start: left as it is, warmed, or dropped",
+    )
+    cudnn_benchmark: bool = described(
+        False, "let cuDNN try its algorithms and keep the fastest (CUDA only)"
+    )
+    warmup_steps: int = described(5, "first steps left out of steady-state figures")
+    least_steps: int = described(
+        0,
+        "least number of steady steps of a run with a budget in seconds, which may take up to ten "
+        "times its seconds",
+    )
+    replay: str | None = described(
+        None,
+        "keep the first batches and use only those, as if data were free: from host memory (pinned "
+        "where the transfer pins), or on the device",
+    )
+    inject: str | None = described(
+        None,
+        "wait to add to each batch, to check what is reported: STAGE:MS, such as read:20 (read, "
+        "decode, transform, collate, transfer)",
+    )
+    loader_times: bool = described(
+        True, "measure inside the loader: read, decode, transform, collate, queue"
+    )
+    evaluate: bool = described(
+        True, "evaluate on the test set: after each epoch of a budget in epochs, else at the end"
+    )
+    loader_only: bool = described(False, "fetch and transfer batches without training")
+    threads: int = described(0, "torch's intra-op CPU threads; 0 leaves the number to torch")
+    ranks: int = described(
+        1,
+        "processes that train together by DistributedDataParallel, each on its part of an epoch "
+        "and on a device of its own; batch_size is each one's",
+    )
+    slow_rank: str | None = described(
+        None,
+        "wait of one rank before it reads a batch, to check what is reported: RANK:MS, such as "
+        "1:20",
+    )
+    share_machine: bool = described(
+        False,
+        "run at the same time as jobs on other devices that also set this; if not, one job runs at "
+        "a time, as jobs compete for CPU and disk",
+    )
+    isolation: Isolation = described(
+        "process", "train in a separate process (recommended) or in a thread of this one"
+    )
+    telemetry_hz: float = described(5.0, "telemetry samples per second")
 
     def __post_init__(self) -> None:
         budgets = [b for b in BUDGETS if getattr(self, b) is not None]
@@ -220,17 +265,8 @@ def types_of(record: type) -> dict[str, tuple[Any, ...]]:
 
 @functools.cache
 def descriptions() -> dict[str, str]:
-    """Returns the docstring of each field of `RunConfig`: the help text that command line, sidebar and files show."""
-    (config,) = (
-        node
-        for node in ast.parse(Path(__file__).read_text("utf-8")).body
-        if isinstance(node, ast.ClassDef)
-    )
-    return {
-        ast.unparse(known.target): " ".join(ast.literal_eval(text.value).split())
-        for known, text in itertools.pairwise(config.body)
-        if isinstance(known, ast.AnnAssign) and isinstance(text, ast.Expr)
-    }
+    """Returns the help text of each field of `RunConfig`: what command line, sidebar and files show."""
+    return {each.name: each.metadata["description"] for each in fields(RunConfig)}
 
 
 def _is_gpu(device: str) -> bool:
