@@ -187,7 +187,8 @@ def test_marks_are_used_again(script: Script) -> None:
         script.device.synchronize()
     script.told()
     free = script.device._free
-    assert len({id(mark) for mark in free}) == len(free) < 12
+    assert len({id(event) for event in free}) == len(free) < 12
+    assert script.device.n_released_twice == 0
 
 
 def test_a_mark_makes_no_object_for_the_stream(

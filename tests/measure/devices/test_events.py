@@ -26,6 +26,9 @@ class Event:
 
     def __init__(self, device_s: float, recorded_s: float) -> None:
         self.device_s, self.recorded_s, self.by_s = device_s, recorded_s, float("inf")
+        self.event = self
+        """A mark is one with its event here."""
+        self.is_released = False
 
     def elapsed_time(self, later: Event) -> float:
         assert later.device_s >= self.device_s  # nobody says that a driver counts backwards
@@ -68,11 +71,28 @@ def cuda_device(host: Host) -> CudaDevice:
         -math.inf,
     )
     device._anchor, device._anchor_s, device._next_anchor = Event(0.0, 0.0), 0.0, None
-    device._free = []
+    device._free, device.n_released_twice = [], 0
     device.new_event = lambda: Marked(host)  # type: ignore[method-assign]
     device._slots, device._next_slot = torch.empty(events.SCALARS_UNDER_WAY), 0
     device._loss_every, device._loss_at, device.pinning = 1, (-1, 0.0), Pinning(wanted=True)
     return device
+
+
+def test_a_mark_that_is_released_twice_is_handed_out_once() -> None:
+    """Its event is in use again by then: two steps would share their times."""
+    device = cuda_device(Host())
+    first = device.mark()
+    device.release(first)
+    device.release(first)
+    lent = [device.mark() for _ in range(2)]
+    assert lent[0].event is first.event, "events are used again"
+    device.release(first)  # its event is another mark's now
+    lent.append(device.mark())
+    assert len({id(mark.event) for mark in lent}) == len({id(mark) for mark in lent}) == 3
+    assert device.n_released_twice == 2
+    device.release(*lent)
+    assert len({id(event) for event in device._free}) == len(device._free) == 3
+    assert device.n_released_twice == 2
 
 
 @pytest.mark.parametrize("drift", [100e-6, -100e-6])

@@ -68,6 +68,27 @@ class HostClock:
         return at
 
 
+class EventMark:
+    """A point in a stream, where an event was recorded.
+
+    A mark is handed out once. Its event, which takes long to make, is recorded again for other
+    marks after the release. So whoever releases a mark twice takes nobody else's event away.
+    """
+
+    __slots__ = ("by_s", "event", "is_released", "recorded_s")
+
+    event: Any
+    recorded_s: float
+    """When the host recorded it (s)."""
+    by_s: float
+    """When it has happened at the latest (s), where that is known before it is asked for."""
+    is_released: bool
+
+    def elapsed_time(self, later: EventMark) -> float:
+        """Returns the milliseconds to a later mark, by the device's clock."""
+        return float(self.event.elapsed_time(later.event))
+
+
 class EventDevice(Device):
     """A device whose marks are timing events in the current stream, mapped to the host's clock
     through an anchor.
@@ -83,6 +104,10 @@ class EventDevice(Device):
         self.torch_device = where
         self.pinning = Pinning(wanted=True, tell=tell)
         self._free: list[Any] = []
+        """The events of released marks."""
+        self.n_released_twice = 0
+        """Marks that were released a second time: a defect of whoever uses them, without effect
+        here."""
         self._slots = self.pinning.empty((SCALARS_UNDER_WAY,), torch.float32)
         self._next_slot = 0
         self._loss_every = 1
@@ -94,7 +119,7 @@ class EventDevice(Device):
         self._checked_s = -math.inf
         self._work: Any = None
         self._next_anchor: tuple[Any, float] | None = None
-        """The mark that becomes the anchor, with its time on the device's clock.
+        """The event that becomes the anchor, with its time on the device's clock.
 
         So nothing waits for a new anchor, and rounding does not grow with the run."""
         self._anchor, host_s = self._find_anchor()
@@ -103,7 +128,7 @@ class EventDevice(Device):
         self._host = HostClock(host_s)
 
     def new_event(self) -> Any:
-        """Returns an event that takes the time, and the attributes `recorded_s` and `by_s`."""
+        """Returns an event that takes the time."""
         return TimedEvent(self.torch_device)
 
     def current_stream(self) -> Any:
@@ -137,41 +162,50 @@ class EventDevice(Device):
         """Returns a point in `stream`, by default the one that the work goes to."""
         stream = stream or self.work_stream()
         event = self._free.pop() if self._free else self.new_event()
-        event.recorded_s = self._clock()
-        event.by_s = math.inf
-        if event.recorded_s - self._checked_s < IDLE_CHECK_S:
+        mark = EventMark()  # there is no `__init__`, for speed
+        mark.event = event
+        mark.is_released = False
+        mark.recorded_s = self._clock()
+        mark.by_s = math.inf
+        if mark.recorded_s - self._checked_s < IDLE_CHECK_S:
             event.record(stream)
         else:
-            self._checked_s = event.recorded_s
+            self._checked_s = mark.recorded_s
             idle = stream.query()
-            event.recorded_s = self._clock()
+            mark.recorded_s = self._clock()
             event.record(stream)
             if idle:
-                event.by_s = self._clock() + AT_ONCE_S
-        return event
+                mark.by_s = self._clock() + AT_ONCE_S
+        return mark
 
     def reached(self, mark: Any) -> bool:
-        return bool(mark.query())
+        return bool(mark.event.query())
 
     def wait(self, mark: Any) -> None:
-        mark.synchronize()
+        mark.event.synchronize()
 
     def seconds(self, mark: Any) -> float:
-        since = float(self._anchor.elapsed_time(mark)) / 1e3
+        since = float(self._anchor.elapsed_time(mark.event)) / 1e3
         if since > 2 * RE_ANCHOR_S and self._next_anchor is not None:
             # Its step has released it.
             self._anchor, self._anchor_s = self._next_anchor
             self._next_anchor = None
-            since = float(self._anchor.elapsed_time(mark)) / 1e3
+            since = float(self._anchor.elapsed_time(mark.event)) / 1e3
         device_s = self._anchor_s + since
         # It does not become the anchor now: a mark of another stream may be older.
         if since > RE_ANCHOR_S and self._next_anchor is None:
-            self._next_anchor = mark, device_s
+            self._next_anchor = mark.event, device_s
         return self._host.to_host(device_s, mark.recorded_s, min(mark.by_s, self._clock()))
 
     def release(self, *marks: Any) -> None:
-        kept = self._next_anchor[0] if self._next_anchor else self._anchor
-        self._free.extend(mark for mark in marks if mark is not self._anchor and mark is not kept)
+        next_anchor = self._next_anchor[0] if self._next_anchor else None
+        for mark in marks:
+            if mark.is_released:
+                self.n_released_twice += 1
+                continue
+            mark.is_released = True
+            if mark.event is not self._anchor and mark.event is not next_anchor:
+                self._free.append(mark.event)
 
     def upload(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
         return tensor.to(self.torch_device, non_blocking=non_blocking)
@@ -201,9 +235,9 @@ class EventDevice(Device):
 
 
 class TimedEvent:
-    """A `torch.Event` with the attributes of a mark; the type itself takes none."""
+    """A `torch.Event` that takes the time."""
 
-    __slots__ = ("by_s", "event", "query", "record", "recorded_s", "synchronize")
+    __slots__ = ("event", "query", "record", "synchronize")
 
     def __init__(self, where: torch.device) -> None:
         self.event = torch.Event(where, enable_timing=True)
