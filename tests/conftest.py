@@ -129,9 +129,25 @@ TOGETHER = {
     ),
     "frameworks": ("watch/test_frameworks.py", "watch/test_recipes.py"),
     "null device": tuple(f"nullcuda/test_{name}.py" for name in ("run", "real", "selftest")),
-    "jobs": ("jobs/test_manager.py", "jobs/test_runners.py"),
+    "jobs": ("jobs/test_manager.py", "jobs/test_runners.py", "jobs/test_ranks.py"),
+    "PostgreSQL": tuple(
+        f"store/test_{name}.py"
+        for name in (
+            "chunks",
+            "listing",
+            "machines",
+            "migrations",
+            "nodes",
+            "postgresql",
+            "predictions",
+            "retention",
+            "run_store",
+            "stored_run",
+            "tournaments",
+        )
+    ),
 }
-"""Files that share what takes seconds, such as a browser or all sources parsed: one process of pytest runs them."""
+"""Files that share what takes seconds, such as a browser or a database server: one process of pytest runs them."""
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,14 +9,16 @@ import pytest
 from tests.store.postgresql import Server, server  # noqa: F401
 from vitprof.store import RunStore
 
+DATABASES = ("sqlite", "postgresql")
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+
+@pytest.fixture(params=DATABASES)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of a database that is empty."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'runs.sqlite'}"
     postgresql: Server = request.getfixturevalue("server")
-    return postgresql.database()
+    return postgresql.schema()
 
 
 @pytest.fixture

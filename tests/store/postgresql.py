@@ -14,7 +14,7 @@ import pytest
 FOLDERS = os.pathsep.join(
     [os.environ.get("PATH", ""), *sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)]
 )
-PROGRAMS = {name: shutil.which(name, path=FOLDERS) for name in ("initdb", "pg_ctl", "createdb")}
+PROGRAMS = {name: shutil.which(name, path=FOLDERS) for name in ("initdb", "pg_ctl")}
 
 
 class Server:
@@ -48,10 +48,29 @@ class Server:
         self._run("pg_ctl", "-D", str(self._directory / "data"), "-w", "-m", "immediate", "stop")
 
     def database(self) -> str:
-        """The URL of a new database."""
+        """Makes a database and returns its URL."""
+        name = self._new("database")
+        return f"postgresql+psycopg://vitprof@/{name}?host={self._directory}"
+
+    def schema(self) -> str:
+        """Makes a schema in the database `postgres` and returns a URL by which that is all there is.
+
+        It takes 10 ms, a database a tenth of a second: for tests that need no more than empty tables.
+        """
+        name = self._new("schema")
+        options = f"host={self._directory}&options=-csearch_path%3D{name}"
+        return f"postgresql+psycopg://vitprof@/postgres?{options}"
+
+    def _new(self, kind: str) -> str:
+        import psycopg  # not for tests without it
+
         self._n += 1
-        self._run("createdb", "-h", str(self._directory), "-U", "vitprof", f"store{self._n}")
-        return f"postgresql+psycopg://vitprof@/store{self._n}?host={self._directory}"
+        name = f"store{self._n}"
+        with psycopg.connect(
+            host=str(self._directory), user="vitprof", dbname="postgres", autocommit=True
+        ) as connection:
+            connection.execute(f"create {kind} {name}")
+        return name
 
     def _run(self, name: str, *args: str) -> None:
         program = PROGRAMS[name]

@@ -1,12 +1,16 @@
 """Lists of runs: what is asked for, in order, page by page."""
 
 import math
+from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.store.conftest import DATABASES
+from tests.store.postgresql import Server
 from vitprof.config import RunConfig
 from vitprof.recording.columns import RunSummary
 from vitprof.store import RunQuery, RunStore
@@ -33,8 +37,21 @@ def add(
     return run_id
 
 
-@pytest.fixture
-def listed(store: RunStore) -> RunStore:
+@pytest.fixture(scope="module", params=DATABASES)
+def listed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunStore]:
+    """A store of six runs, which no test changes."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('listed') / 'runs.sqlite'}"
+    if request.param == "postgresql":
+        postgresql: Server = request.getfixturevalue("server")
+        url = postgresql.schema()
+    with closing(RunStore(url)) as store:
+        fill(store)
+        yield store
+
+
+def fill(store: RunStore) -> None:
     add(
         store, "memory", 300.0, kind="not input-bound", tags=("ssd", "keep"), name="the best of all"
     )
@@ -46,7 +63,6 @@ def listed(store: RunStore) -> RunStore:
         store, "hdf5", group_key="prediction:1", role="check"
     )  # listed with those a person asked for
     store.edit(2, note="100% of_it is slow")
-    return store
 
 
 def ids(store: RunStore, **query: Any) -> list[int]:
@@ -116,9 +132,7 @@ def test_pages_hold_every_run_once_and_choices_are_what_there_is(listed: RunStor
     assert listed.choices("verdict") == ["input-bound", "not input-bound"]
 
 
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=15, deadline=None)
 @given(text=st.text(max_size=20))
 def test_no_search_text_breaks_the_query(listed: RunStore, text: str) -> None:
     found = ids(listed, text=text.replace("\x00", ""))
