@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 
 from tests import ROOT
-from tests.engine_fixtures import N_PHOTOS, descendants, gone, photos_home, trained, wait_until  # noqa: F401
+from tests.engine_fixtures import (
+    N_PHOTOS,
+    KeptLauncher,
+    descendants,
+    gone,
+    photos_home,  # noqa: F401
+    trained,
+    wait_until,
+)
 from tests.jobs.test_command import recorded
 from vitprof.config import RunConfig
 from vitprof.errors import DeviceError
@@ -25,55 +33,60 @@ from vitprof.store.stored_run import StoredRun
 from vitprof.telemetry.visible import VisibleGpu
 
 BUFFERS = """
-import json, os, sys, time, torch, torch.distributed as dist
+import sys, time, torch, torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
-torch.set_num_threads(1)
-dist.init_process_group("gloo")
-rank, cause, slow = dist.get_rank(), sys.argv[1], int(sys.argv[2])
-cuda = torch.cuda.is_available()
-where = torch.device("cuda", rank) if cuda else torch.device("cpu")
+cause, slow, meeting = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 
-def is_slow(here):
-    return rank == slow and here == cause
+def main(rank):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method="file://" + meeting, rank=rank, world_size=2)
+    cuda = torch.cuda.is_available()
+    where = torch.device("cuda", rank) if cuda else torch.device("cpu")
 
-def work(s):
-    torch.cuda._sleep(int(s * 1.41e9)) if cuda else time.sleep(s)
+    def is_slow(here):
+        return rank == slow and here == cause
 
-class Data(Dataset):
-    def __len__(self):
-        return 4 * 17
+    def work(s):
+        torch.cuda._sleep(int(s * 1.41e9)) if cuda else time.sleep(s)
 
-    def __getitem__(self, index):
-        time.sleep(0.004 if is_slow("input") else 0.0005)
-        return torch.full((16,), float(index))
+    class Data(Dataset):
+        def __len__(self):
+            return 4 * 17
 
-class Model(torch.nn.Linear):
-    def forward(self, x):
-        work(0.016 if is_slow("compute") else 0.002)
-        if cause == "gathers":
-            dist.all_reduce(torch.ones(1))
-        return super().forward(x)
+        def __getitem__(self, index):
+            time.sleep(0.004 if is_slow("input") else 0.0005)
+            return torch.full((16,), float(index))
 
-model = Model(16, 4)
-model.register_buffer("mean", torch.zeros(8))
-if cuda:
-    torch.cuda.set_device(where)
-model = torch.nn.parallel.DistributedDataParallel(model.to(where))
-optimizer = torch.optim.SGD(model.parameters(), 1e-6)
-loader = DataLoader(Data(), batch_size=4)
-for epoch in range(3):
-    for batch in loader:
-        loss = model(batch.to(where)).pow(2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if is_slow("between steps"):
-            loss.item()
-            time.sleep(0.016)
-    if is_slow("the end of an epoch"):
-        time.sleep(0.5)
-dist.destroy_process_group()
+    class Model(torch.nn.Linear):
+        def forward(self, x):
+            work(0.016 if is_slow("compute") else 0.002)
+            if cause == "gathers":
+                dist.all_reduce(torch.ones(1))
+            return super().forward(x)
+
+    model = Model(16, 4)
+    model.register_buffer("mean", torch.zeros(8))
+    if cuda:
+        torch.cuda.set_device(where)
+    model = torch.nn.parallel.DistributedDataParallel(model.to(where))
+    optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+    loader = DataLoader(Data(), batch_size=4)
+    for epoch in range(3):
+        for batch in loader:
+            loss = model(batch.to(where)).pow(2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if is_slow("between steps"):
+                loss.item()
+                time.sleep(0.016)
+        if is_slow("the end of an epoch"):
+            time.sleep(0.5)
+    dist.destroy_process_group()
+
+# Forked: what starts anew loads PyTorch once more for each rank; that takes longer than training.
+torch.multiprocessing.start_processes(main, nprocs=2, start_method="fork")
 """
 SCRIPT = """
 import json, os, sys, time, torch, torch.distributed as dist
@@ -109,19 +122,21 @@ dist.destroy_process_group()
 """
 
 
-LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+LAUNCHER = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
-def run_script(tmp_path: Path, name: str) -> list[str]:
+def run_script(tmp_path: Path, name: str, *launcher: str) -> list[str]:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    return [*LAUNCHER, str(script), str(tmp_path / name)]
+    return [sys.executable, *launcher, str(script), str(tmp_path / name)]
 
 
 def ranks_with_buffers(store: RunStore, tmp_path: Path, cause: str, slow: int) -> RankFacts:
     """The ranks of a job whose model has buffers: rank 0's are sent to the others before each forward pass."""
-    (tmp_path / "buffers.py").write_text(BUFFERS)
-    command = [*LAUNCHER, str(tmp_path / "buffers.py"), cause, str(slow)]
+    script = tmp_path / "buffers.py"
+    script.write_text(BUFFERS)
+    meeting = tmp_path / "meeting"
+    command = [sys.executable, str(script), cause, str(slow), str(meeting)]
     run = recorded(store, "buffers", lambda: CommandRunner(command))
     assert (run.status, run.error) == ("done", "")
     return run.facts["ranks"]
@@ -149,24 +164,21 @@ def test_what_is_a_rank_s_own_of_a_job_with_buffers_and_several_epochs(
 def test_two_nodes_commands_make_one_run_of_all_ranks(
     store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With the variables that a launcher gives them: it would load PyTorch for each node once more."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    *launcher, _, _, script, out = run_script(tmp_path, "two")
-    launcher.remove("--standalone")
-    place = [
-        "--nnodes",
-        "2",
-        "--nproc-per-node",
-        "1",
-        "--master-addr",
-        "127.0.0.1",
-        "--master-port",
-        str(free_port()),
-    ]
+    command = run_script(tmp_path, "two")
+    place = {
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+    }
 
     def of_node(number: str) -> StoredRun:
-        command = [*launcher, *place, "--node-rank", number, script, out]
-        return recorded(store, number, lambda: CommandRunner(command))
+        variables = place | {"RANK": number, "GROUP_RANK": number}
+        return recorded(store, number, lambda: CommandRunner(command, variables=variables))
 
     with ThreadPoolExecutor(2) as at_once:
         first, second = at_once.map(of_node, "01")
@@ -198,7 +210,7 @@ def test_both_ranks_are_in_one_run_and_the_slow_one_is_named(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    run = recorded(store, "two", lambda: CommandRunner(run_script(tmp_path, "watched")))
+    run = recorded(store, "two", lambda: CommandRunner(run_script(tmp_path, "watched", *LAUNCHER)))
     assert (run.status, run.error, run.notices, run.environment["world_size"]) == (
         "done",
         "",
@@ -261,15 +273,17 @@ PHOTOS = {
 }
 
 
-@pytest.mark.measured
 def test_two_ranks_train_as_one_with_batches_of_both(
     store: RunStore,
+    tmp_path: Path,
     photos_home: Path,  # noqa: F811
+    launcher: KeptLauncher,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("VITPROF_HOME", str(photos_home))
-    run_id = store.create_run(RunConfig(**PHOTOS, device="cpu", ranks=2, batch_size=20, steps=7))
-    JobRecorder(store, run_id, threading.Event()).run()
+    job = RunConfig(**PHOTOS, device="cpu", ranks=2, batch_size=20, steps=7)
+    run_id = store.create_run(job)
+    JobRecorder(store, run_id, threading.Event(), logs=tmp_path, launcher=launcher).run()
     run, steps = store.run(run_id), store.steps_of_ranks(run_id)
     assert (run.status, run.error, run.notices) == ("done", "", ())
     assert (run.environment["world_size"], run.environment["torch_threads"]) == (2, 1)
@@ -289,13 +303,16 @@ def test_two_ranks_train_as_one_with_batches_of_both(
 @pytest.mark.measured
 def test_the_slow_rank_is_named_and_where_a_rank_dies_the_run_fails_with_that(
     store: RunStore,
+    tmp_path: Path,
     photos_home: Path,  # noqa: F811
+    launcher: KeptLauncher,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("VITPROF_HOME", str(photos_home))
     config = {"device": "simulated:5,0", "batch_size": 2, "seconds": 600, "slow_rank": "1:40"}
     run_id = store.create_run(RunConfig(**PHOTOS, **config, ranks=2))
-    thread = threading.Thread(target=JobRecorder(store, run_id, threading.Event()).run)
+    recorder = JobRecorder(store, run_id, threading.Event(), logs=tmp_path, launcher=launcher)
+    thread = threading.Thread(target=recorder.run)
     thread.start()
     wait_until(
         lambda: len(store.steps_of_ranks(run_id, names=("step",)).get(1, {}).get("step", ())) > 60,

@@ -55,9 +55,9 @@ def main(rank, barrier, out):
         json.dump(losses, file)
     dist.destroy_process_group()
 
-if __name__ == "__main__":
-    spawn = multiprocessing.get_context("spawn")
-    torch.multiprocessing.spawn(main, (spawn.Barrier(2), sys.argv[2]), nprocs=2)
+# Forked: what starts anew loads PyTorch once more for each rank; that takes longer than training.
+barrier = multiprocessing.get_context("fork").Barrier(2)
+torch.multiprocessing.start_processes(main, (barrier, sys.argv[2]), nprocs=2, start_method="fork")
 """
 
 
