@@ -29,7 +29,7 @@ DESCRIBED = Note(
     "environment",
     {"device": "cpu", "watched": {"name": "mine", "dataset": "Samples", "batch_size": 4}},
 )
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 
 class Script:

@@ -18,7 +18,7 @@ from vitprof.errors import JobError
 from vitprof.jobs import command
 from vitprof.jobs.command import CommandRunner, Trial, TrialRunner
 from vitprof.jobs.supervisor import JobRecorder
-from vitprof.measure.wire import Note
+from vitprof.measure.wire import Message, Note
 from vitprof.store import RunStore, StoredRun
 
 SLEEPS = "import sys, time; print('on', flush=True); time.sleep(60)"
@@ -67,21 +67,34 @@ def test_how_a_script_ends_is_how_its_run_does(
         ("", False),
         ("os._exit(0)", True),
         ("os._exit(3)", False),
-        ("os.closerange(3, 99); time.sleep(2); os._exit(3)", True),
+        ("os.closerange(3, 99); wait(); os._exit(3)", True),
     ],
 )
 def test_partly_watched(
-    store: RunStore, ends: str, partly: bool, monkeypatch: pytest.MonkeyPatch
+    store: RunStore, tmp_path: Path, ends: str, partly: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A script that runs on without its connection waits until that was noticed; others end at once."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(command, "LOST_AFTER_S", 0.0 if "wait()" in ends else 60.0)
+    noticed = tmp_path / "noticed"
+
+    class Noticing(CommandRunner):
+        def _passed_on(self, message: Message | None) -> Message | None:
+            if message is None:
+                noticed.touch()
+            return super()._passed_on(message)
+
     source = f"""
 import os, time
 from tests.jobs.sending import columns, waiting, watched
+def wait():
+    while not os.path.exists({str(noticed)!r}):
+        time.sleep(0.01)
 with watched() as send:
     send(columns(50, step=range(50), epoch=0, samples=4, **waiting(0.0, 0.001, 0.1)))
     {ends}
 """
-    run = recorded(store, "a script", lambda: CommandRunner([sys.executable, "-c", source]))
+    run = recorded(store, "a script", lambda: Noticing([sys.executable, "-c", source]))
     assert ("partly_watched" in run.facts) is partly
     assert partly or not run.notices
     assert run.verdict is not None
@@ -115,7 +128,7 @@ for n in [50] + {others} * [70]:
 def test_asked_to_end_and_ended_if_it_does_not(
     ignores: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "STOP_GRACE_S", 0.2)
+    monkeypatch.setattr(command, "STOP_GRACE_S", 0.2 if ignores else 60.0)
     ignoring = (
         f"import signal; signal.signal({int(signal.SIGTERM)}, signal.SIG_IGN); " if ignores else ""
     )
@@ -277,14 +290,12 @@ def test_what_cannot_be_started_leaves_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize("asked", [True, False])
 def test_it_ends_with_all_its_processes(
     asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asked to stop, or left by whoever followed it: other than a script that is only watched."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setattr(command, "STOP_GRACE_S", 0.2)
     child = "import signal, time; signal.signal(15, signal.SIG_IGN); print('on', flush=True); time.sleep(60)"
     source = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     runner = TrialRunner(
@@ -299,7 +310,7 @@ def test_it_ends_with_all_its_processes(
         runner.ask_stop()
     runner.close()
     assert runner.returncode == -15
-    _, alive = psutil.wait_procs(below, timeout=5)
+    _, alive = psutil.wait_procs(below, timeout=60)
     assert not alive
     assert not Path(runner._reports).exists()
     assert os.path.exists(tmp_path / "log")

@@ -24,7 +24,7 @@ from vitprof.jobs.spool import PREFIX
 from vitprof.jobs.supervisor import JobRecorder
 from vitprof.store import RunStore
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -143,7 +142,6 @@ def lock(run: int = 1, device: str = "cpu", *, shares: bool = False) -> MachineL
     return MachineLock(run, device, shares=shares, store_url="sqlite:///here")
 
 
-@pytest.mark.measured
 def test_a_job_of_another_store(
     store: RunStore, other: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,8 +198,7 @@ def test_of_many_that_ask_at_once_one_has_its_turn() -> None:
     def work(n: int) -> None:
         mine = lock(n)
         together.wait()
-        while not mine.acquire():
-            time.sleep(0.001)
+        wait_until(mine.acquire, "its turn")
         began.append(n)
         assert len(began) == len(over) + 1, "two at once"
         over.append(n)

@@ -65,7 +65,7 @@ def test_a_job_that_was_stopped_was_not_starved(store: RunStore, whom: str, kind
     assert [stop.kind for stop in stops_of(run.facts)] == [kind]
     assert (
         0.2 * STALL_S < stops_of(run.facts)[0].seconds < 2 * STALL_S
-    )  # exact in tests/telemetry/test_stops.py
+    )  # exact in tests/telemetry/test_sampler.py
     stalled = stalling.STALLS_AT
     assert steps["step_s"][stalled] > 0.9 * STALL_S
     assert (steps["warmup"][stalled], steps["warmup"][5:].sum() <= 2) == (1, True)
