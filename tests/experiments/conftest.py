@@ -14,4 +14,4 @@ def manager(store: RunStore) -> Iterator[JobManager]:
     opened = JobManager(store)
     yield opened
     opened.shutdown()
-    wait_until(lambda: vitprof_threads() == [], "the end of its threads", 5.0)
+    wait_until(lambda: vitprof_threads() == [], "the end of its threads")

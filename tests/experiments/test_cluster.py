@@ -207,6 +207,7 @@ def test_submitit_runs_rounds_as_processes(store: RunStore) -> None:
     assert len(nodes_of(store, number)) == 2
 
 
+@pytest.mark.measured
 def test_two_nodes_of_ray_share_the_rounds(
     store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,31 +112,32 @@ class TestAnchorConfigs:
 
 @pytest.mark.usefixtures("small_home")
 class TestMeasuring:
+    @pytest.mark.measured
     def test_an_injected_wait_is_found(self, manager: JobManager) -> None:
-        """Ground truth: 20 ms more to read a batch, beside which the device computes 4.16 ms. Within 10%, in one of
-        three rounds: on a machine that is busy with other tests a sleep ends late (so the wait is taken as it was
-        measured in the loader) and any round may be stalled."""
-        for _ in range(3):
-            run = profiled(manager, inject="read:20")
-            shown: list[Progress] = []
-            found = jobs.measure_headroom(manager, run, repeats=1, progress=shown.append)
-            assert found is not None
-            free_ms, copied_ms, _ = (a.s_per_sample * 32e3 for a in found.anchors)
-            cost_ms = found.parts[1].s_per_sample * 32e3
-            assert free_ms > 4.159
-            assert cost_ms >= 19.99 - copied_ms  # a sleep never ends early
-            (warm,) = (r for r in manager.store.runs(group_key=jobs.group_of(run)) if r.role == "C")
-            steps = manager.store.steps(warm.id)
-            waited_ms = float(steps["read_s"][steady_state(steps)].mean()) * 1e3
-            if cost_ms == pytest.approx(waited_ms - 4.16, rel=0.1):
-                break
-        else:
-            pytest.fail(
-                f"preparation costs {cost_ms:.2f} ms a step and not {waited_ms - 4.16:.2f}; {found}"
-            )
+        """Ground truth: 20 ms more to read a batch, beside which the device computes 4.16 ms. Within 10%.
+
+        A sleep ends late, so the wait is taken as it was measured in the loader.
+        """
+        run = profiled(manager, inject="read:20")
+        found = jobs.measure_headroom(manager, run, repeats=1)
+        assert found is not None
+        free_ms, copied_ms, _ = (a.s_per_sample * 32e3 for a in found.anchors)
+        cost_ms = found.parts[1].s_per_sample * 32e3
+        assert free_ms > 4.159
+        assert cost_ms >= 19.99 - copied_ms  # a sleep never ends early
+        (warm,) = (r for r in manager.store.runs(group_key=jobs.group_of(run)) if r.role == "C")
+        steps = manager.store.steps(warm.id)
+        waited_ms = float(steps["read_s"][steady_state(steps)].mean()) * 1e3
+        assert cost_ms == pytest.approx(waited_ms - 4.16, rel=0.1)
         assert found.speed_up > 1
-        assert [p.name for p in found.parts] == ["transfer", "preparation"]
         assert found.parts[1].distinguishable
+
+    def test_one_round_of_a_data_set_in_memory(self, manager: JobManager) -> None:
+        run = profiled(manager, steps=12)
+        shown: list[Progress] = []
+        found = jobs.measure_headroom(manager, run, repeats=1, progress=shown.append)
+        assert found is not None
+        assert [p.name for p in found.parts] == ["transfer", "preparation"]
         assert found.simulated
         assert {p.words for p in shown} <= {"anchor A", "anchor B", "anchor C"}
         assert found.notes[-1].startswith(

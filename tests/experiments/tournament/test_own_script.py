@@ -1,13 +1,13 @@
 """Tournaments on a user's own script, with one that passes for a training and says what it was asked for."""
 
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import ROOT
+from tests.engine_fixtures import wait_until
 from vitprof.analysis.tournament.recommend import recommend
 from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config, read_varied
 from vitprof.config.tournament_spec import TournamentSpec
@@ -20,7 +20,8 @@ from vitprof.jobs.manager import JobManager
 from vitprof.store import RunStore
 from vitprof.store.tournaments import StoredTournament, add_rounds, tournament
 
-WORKERS = f"{OWN_SCRIPT}/workers=2"
+LIMIT_S = 120.0
+"""Tournaments of the pretended script take seconds."""
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def ran(manager: JobManager, number: int, *, agreed: bool = False) -> StoredTour
         ran(manager, number)
         agree(manager.store, number)
     runner = TournamentRunner(manager, number)
-    assert (runner.join(60), runner.error) == (True, "")
+    assert (runner.join(LIMIT_S), runner.error) == (True, "")
     return tournament(manager.store, number)
 
 
@@ -73,7 +74,6 @@ def roles(store: RunStore, number: int) -> list[str]:
     ]
 
 
-@pytest.mark.measured
 def test_from_the_first_trial_to_the_answer(manager: JobManager, tmp_path: Path) -> None:
     store = manager.store
     number = made(store, tmp_path, "writes", "differs", vary=("workers=0,2", "prefetch_factor=4"))
@@ -117,7 +117,6 @@ def test_from_the_first_trial_to_the_answer(manager: JobManager, tmp_path: Path)
     assert roles(store, number)[4:] == [f"{best}#3", "unchanged#3"]
 
 
-@pytest.mark.measured
 def test_a_setting_that_fails_leaves_the_others(manager: JobManager, tmp_path: Path) -> None:
     number = made(
         manager.store, tmp_path, "fails", vary=("workers=0,1,2", "batch_size=8,16"), repeats=1
@@ -160,8 +159,7 @@ def test_a_stop_ends_the_trial_under_way_and_keeps_what_there_is(
     number = made(manager.store, tmp_path, "hangs")
     runner = TournamentRunner(manager, number)
     log = tmp_path / "logs" / "run-1.log"
-    while not (log.exists() and log.read_text()):
-        time.sleep(0.01)
+    wait_until(lambda: log.exists() and log.read_text(), "what the script prints")
     runner.shutdown("paused by Ctrl-C")
     found = tournament(manager.store, number)
     assert (found.status, found.note) == ("paused", "paused by Ctrl-C")
