@@ -27,7 +27,7 @@ from tests.telemetry.drivers import CAN_BUILD, build
 from vitprof.program import CALLED_AS, MODULE
 from vitprof.store import RunStore
 
-LEFT_GRACE_S = 5.0
+LEFT_GRACE_S = 60.0
 """How long a thread or process that is about to end may take; nobody waits where there is none."""
 NOBODY = 65534
 _get_command = typer.main.get_command
