@@ -69,6 +69,13 @@ def locks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.fixture(scope="session", autouse=True)
+def called_as_a_module() -> None:
+    """Lines to type are the same whether or not vitprof is installed here. For the whole session, since a fixture of a
+    module may start processes that print such lines."""
+    os.environ[CALLED_AS] = MODULE
+
+
 @pytest.fixture(autouse=True)
 def vitprof_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where vitprof keeps its files in this test; not created yet. Nothing is kept warm for one job or two."""
