@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +28,7 @@ MAY_IMPORT = {
     "columns": "",
     "home": "errors",
     "program": "",
+    "unwatched": "errors program",
     "telemetry": BASE,
     "sets": BASE,
     "config": f"{BASE} telemetry sets",
@@ -45,7 +48,7 @@ MAY_IMPORT = {
     "cli": f"{BASE} telemetry demo sets config recording analysis store charts jobs experiments selftest export",
     "notebook": f"{BASE} telemetry config recording analysis store charts jobs experiments selftest export",
     "app": "errors config store ui",
-    "__main__": "program cli",
+    "__main__": "unwatched cli",
     "__init__": "watch notebook",
 }
 """What each folder, or file at the top, may import besides itself. Each line names only what stands above it."""
@@ -191,29 +194,57 @@ def test_the_dashboard_imports_no_torch() -> None:
     assert ended.returncode == 0, ended.stderr.splitlines()[-1]
 
 
-def test_a_job_without_image_files_needs_none_of_their_packages() -> None:
-    """Those of the extra images; what is imported at the top of a file, and at the top of what that imports."""
+def at_once(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The imports that happen as a module is imported: none in functions or for type checkers."""
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            yield from at_once(node.orelse)
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for inner in ("body", "orelse", "finalbody"):
+                yield from at_once(getattr(node, inner, []))
+            for handler in getattr(node, "handlers", []):
+                yield from at_once(handler.body)
+
+
+def brought(*begun: str) -> set[str]:
+    """The packages of others that come with these modules of vitprof, and with what they import."""
     known, seen, outside = modules(), set[str](), set[str]()
-    todo = [
-        "vitprof.engine.train",
-        "vitprof.engine.loaders.batch_assembly",
-        "vitprof.engine.loaders.dataloader",
-    ]
+    todo = [*begun]
     while todo:
         name = todo.pop()
+        if name in seen:
+            continue
         seen.add(name)
-        for node in parsed(known[name]).body:
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        todo += [parent for parent in [name.rpartition(".")[0]] if parent in known]
+        for node in at_once(parsed(known[name]).body):
+            names = [alias.name for alias in node.names]
             if isinstance(node, ast.ImportFrom):
-                names = [
-                    n
-                    for alias in node.names
-                    for n in (f"{node.module}.{alias.name}", str(node.module))
-                ]
-            outside |= {n.split(".")[0] for n in names}
-            todo += [n for n in names if n in known and n not in seen]
+                names = [f"{node.module}.{each}" for each in names] + [str(node.module)]
+            outside |= {each.partition(".")[0] for each in names}
+            todo += [each for each in names if each in known]
+    return outside - sys.stdlib_module_names - {"vitprof"}
+
+
+def test_a_job_without_image_files_needs_none_of_their_packages() -> None:
+    """Those of the extra images."""
+    job = ("engine.train", "engine.loaders.batch_assembly", "engine.loaders.dataloader")
+    outside = brought(*(f"vitprof.{name}" for name in job))
     assert "torch" in outside
     assert not {"cv2", "simplejpeg", "nvidia"} & outside
+
+
+def test_the_command_line_needs_the_core_alone() -> None:
+    """All commands come with `vitprof.cli`. What they import later is tried in tests/test_extras.py."""
+    modules_of = {"nvidia-ml-py": "pynvml"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    core = [re.split("[<>=]", line)[0] for line in project["optional-dependencies"]["core"]]
+    with_pydantic = {"pydantic_core", "typing_extensions"}
+    outside = brought("vitprof.cli", "vitprof.jobs.command", "vitprof.jobs.supervisor")
+    assert "typer" in outside
+    assert outside <= {modules_of.get(name, name) for name in core} | with_pydantic
+    assert not brought("vitprof.__main__"), "this starts a script whatever is missing"
 
 
 def test_a_bare_import_brings_nothing() -> None:

@@ -10,7 +10,17 @@ NAME = "vitprof"
 MODULE = "python -m vitprof"
 CALLED_AS = "VITPROF_CALLED_AS"
 """Environment variable by which the command line tells the processes that it starts how it was called."""
-OF_EXTRAS = {"cv2": "images", "simplejpeg": "images", "spdl": "spdl", "litdata": "litdata"}
+OF_EXTRAS = {
+    "cv2": "images",
+    "simplejpeg": "images",
+    "spdl": "spdl",
+    "litdata": "litdata",
+    "ray": "ray",
+    "submitit": "slurm",
+    "psycopg": "postgres",
+    "prometheus_client": "metrics",
+    "opentelemetry": "otlp",
+}
 """Module -> the extra that installs it; all others come with a plain installation."""
 IN_REQUIREMENTS = ("core", "dashboard", "images")
 """The extras that requirements.txt lists."""
@@ -78,6 +88,11 @@ def _is_of_pipx_run(command: Path) -> bool:
         return "created by pipx" in tag.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
+
+
+def missing_core_words(error: ModuleNotFoundError) -> str:
+    """Returns one line: the package that the command line lacks, and what installs its packages."""
+    return f"the package {error.name} is not installed: {install_core()}"
 
 
 def missing_words(error: ModuleNotFoundError) -> str:

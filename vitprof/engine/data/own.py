@@ -12,10 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 
 from vitprof import home, names
 from vitprof.config.catalog import DatasetInfo
@@ -25,6 +24,9 @@ from vitprof.sets import registry
 from vitprof.sets.readers import open_spec
 from vitprof.sets.registry import OwnSet
 from vitprof.sets.samples import Entry, Listing, png_of
+
+if TYPE_CHECKING:  # the command line imports this module, also where Pillow is not installed
+    from PIL import Image
 
 AS_IT_IS = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp"}
 """Formats that every decoder here decodes -> suffix; others are stored as PNG."""
@@ -142,6 +144,8 @@ def class_folder(label: int, name: str) -> str:
 
 def _put(found: Listing, entry: Entry, path: Path) -> None:
     """Makes the file of a sample, or a link to it where all loaders read it as it is."""
+    from PIL import Image
+
     data = None
     kind = ".jpg"
     converted = None
@@ -167,8 +171,10 @@ def _put(found: Listing, entry: Entry, path: Path) -> None:
             target.write_bytes(converted or data or b"")
 
 
-def eight_bits(image: Image.Image) -> Image.Image:
+def eight_bits(image: "Image.Image") -> "Image.Image":
     """Returns an image of 8 bits a channel: of more bits the upper 8, of decimals 0 to the most."""
+    from PIL import Image
+
     if image.mode[0] not in "IF":
         return image.convert("RGB")
     pixels = np.asarray(image, np.float64)
