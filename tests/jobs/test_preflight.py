@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import dataclasses
+import sys
 from importlib import metadata
 from pathlib import Path
 from unittest.mock import Mock
@@ -258,3 +259,24 @@ def test_what_one_loader_needs_is_optional_and_says_how_to_install_it(
             has(patch, dict.fromkeys(DALI, version))
             patch.setattr(preflight.availability, "installed", lambda name, module=module: module)
             assert found("DALI") == MachineCheck("DALI", *said)
+
+
+def test_without_pytorch_nothing_is_wrong_with_the_core_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A plain installation, which has Streamlit, is to have it."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    streamlit = True
+    monkeypatch.setattr(preflight.availability, "installed", lambda package: streamlit)
+    assert (found("PyTorch").verdict, "install PyTorch" in found("PyTorch").meaning) == (
+        "bad",
+        True,
+    )
+    streamlit = False
+    assert found("PyTorch") == MachineCheck(
+        "PyTorch",
+        "not installed",
+        "note",
+        "no job of vitprof's own can run, as the core alone is installed; watching and checking "
+        "runs needs none here",
+    )

@@ -40,6 +40,8 @@ WITHOUT: dict[str, str] = {
     "images": "image files, such as those of photos, cannot be decoded",
 }
 """What does not work where a package of an optional extra is missing."""
+CORE_ALONE = ", as the core alone is installed; watching and checking runs needs none here"
+"""Nothing is wrong where neither the dashboard nor PyTorch is there: that is what docs/installing.md has."""
 LOW_SHM_BYTES = 1 << 30
 """Two workers with two batches of 256 images at 224 px in float32 take 0.6 GiB of shared memory."""
 LOW_DISK_BYTES = 2 << 30
@@ -138,9 +140,11 @@ def _torch() -> tuple[MachineCheck, list[gpu_findings.Finding]]:
     try:
         import torch
     except (ImportError, OSError) as error:
-        return MachineCheck(
-            "PyTorch", one_line(error), "bad", "no job of vitprof's own can run; install PyTorch"
-        ), []
+        no_jobs = "no job of vitprof's own can run"
+        absent = isinstance(error, ModuleNotFoundError) and error.name == "torch"
+        if absent and not availability.installed("streamlit"):
+            return MachineCheck("PyTorch", "not installed", "note", f"{no_jobs}{CORE_ALONE}"), []
+        return MachineCheck("PyTorch", one_line(error), "bad", f"{no_jobs}; install PyTorch"), []
     from vitprof.measure.devices import Pinning
     from vitprof.measure.devices.cuda import cuda_here, first_kernel, why_no_cuda
 

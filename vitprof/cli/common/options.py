@@ -156,10 +156,17 @@ def read_seconds(text: str) -> float:
 
 
 def strategies_that_run(config: RunConfig) -> tuple[str, ...]:
-    """Returns the names of the strategies that can load the config's data set here: what "all" means."""
+    """Returns the names of the strategies that can load the config's data set here: what "all" means. Raises
+    `ConfigError` where none can, as where PyTorch is not installed.
+    """
     machine = look_around()
     info = catalog.dataset_info(config.dataset, config.n_images)
-    return tuple(s.name for s in STRATEGIES.values() if not why_unavailable(s, info, machine))
+    why_not = {s.name: why_unavailable(s, info, machine) for s in STRATEGIES.values()}
+    running = tuple(name for name, why in why_not.items() if not why)
+    if not running:
+        first = why_not[config.strategy]
+        raise ConfigError("strategies", "all", f"none of them can run here: {first}")
+    return running
 
 
 # the options of `tournament`
