@@ -22,6 +22,7 @@ from hypothesis import settings
 
 from tests import ROOT
 from tests.command_line import Call
+from tests.environments import environment, wheel  # noqa: F401
 from tests.priority import first
 from tests.telemetry.drivers import CAN_BUILD, build
 from vitprof.program import CALLED_AS, MODULE
