@@ -152,9 +152,7 @@ def pixels_of(image: bytes) -> bytes:
         ("csv:{}/t.csv?label=x", "it has no column 'x'; choose with label= one of path, label"),
         ("csv:{}/b.parquet", "it cannot be read (UnicodeDecodeError"),
         ("parquet:{}/t.csv", "it cannot be read (ArrowInvalid"),
-        ("hdf5:{}/x.h5", "choose with labels= one of X, Z, far, floats"),
-        ("hdf5:{}/x.h5?images=X&labels=Z", "X has 24 samples and Z 3"),
-        ("hdf5:{}/x.h5?images=floats&labels=Z", "floats is float32 (3, 4, 4)"),
+        ("hdf5:{}/t.csv", "it cannot be read (OSError"),
         ("hdf5:{}/x.h5?images=far&labels=Z", "far is in another file"),
         ("folder:memory://nothing", "has no folder for each class with images"),
         ("folder:nowhere://x", "it cannot be read (ValueError: Protocol not known"),
@@ -175,11 +173,7 @@ def test_a_wrong_spec_is_one_line(spec: str, words: str, tmp_path: Path) -> None
     made("csv", tmp_path), made("folder", tmp_path), made("bytes", tmp_path)
     (tmp_path / "e" / "cat").mkdir(parents=True)
     with h5py.File(tmp_path / "x.h5", "w") as file:
-        file["X"], file["Z"], file["floats"] = (
-            np.zeros((N, 8, 8, 3), np.uint8),
-            [1, 2, 3],
-            np.zeros((3, 4, 4), np.float32),
-        )
+        file["Z"] = [1, 2, 3]
         layout = h5py.VirtualLayout((3, 4, 4, 3), np.uint8)
         layout[:] = h5py.VirtualSource("other.h5", "X", (3, 4, 4, 3))
         file.create_virtual_dataset("far", layout)

@@ -61,64 +61,6 @@ def parquet_set(text: str, spec: Spec) -> Listing:
     return listing((("", label, key) for key, label in labelled), read, in_place=False, notes=notes)
 
 
-def hdf5_set(text: str, spec: Spec) -> Listing:
-    import h5py
-
-    # Without a lock: files on a read-only or network file system cannot be locked.
-    file = h5py.File(spec.path, "r", locking=False)
-    inside: list[str] = []
-
-    def note(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset):
-            inside.append(name)
-
-    file.visititems(note)
-    images = columns(text, inside, spec, images=("images", "image", "X", "x", "data"))[0]
-    labels = columns(text, inside, spec, labels=("labels", "label", "Y", "y", "target"))[0]
-    for name in (images, labels):
-        link = file.get(name, getlink=True)
-        item = file[name]
-        if isinstance(link, h5py.ExternalLink) or item.external or item.is_virtual:
-            raise wrong(
-                text,
-                f"{name} is in another file, which a link in this one names: it is not followed",
-            )
-    data = file[images]
-    numbers = file[labels]
-    if not data.ndim or not numbers.ndim or numbers.size != numbers.shape[0]:
-        raise wrong(
-            text,
-            f"{images} is {data.shape} and {labels} {numbers.shape}: a label for each image is read",
-        )
-    numbers = numbers[:].reshape(-1)
-    if len(data) != len(numbers):
-        raise wrong(text, f"{images} has {len(data):,} samples and {labels} {len(numbers):,}")
-    if data.dtype.kind not in "OSV" and (data.dtype != "uint8" or data.ndim not in (3, 4)):
-        raise wrong(
-            text,
-            f"{images} is {data.dtype} {data.shape}: uint8 (N, H, W, 3) or image files are read",
-        )
-
-    notes = []
-    holds_pixels = data.ndim in (3, 4)
-    if holds_pixels:
-        notes.append("its pixels are unpacked to PNG files")
-
-    def read(at: int) -> bytes:
-        if holds_pixels:
-            return png_of(data[at])
-        return bytes(memoryview(data[at]))
-
-    words = (each.decode() if isinstance(each, bytes) else str(each) for each in numbers.tolist())
-    return listing(
-        (("", label, at) for at, label in enumerate(words)),
-        read,
-        in_place=False,
-        notes=notes,
-        opened=file,
-    )
-
-
 MAGIC_BYTES = 16
 """The first bytes of a value that tell an image file; the longest that `suffix` looks at are 12."""
 UNNAMED = "0"

@@ -7,6 +7,7 @@ from tarfile import TarError
 
 from vitprof import errors
 from vitprof.sets import containers, files, specs
+from vitprof.sets.hdf5 import hdf5_set
 from vitprof.sets.samples import SUFFIXES, Listing, links
 from vitprof.sets.specs import Spec, is_remote, wrong
 
@@ -14,7 +15,7 @@ READERS: dict[str, Callable[[str, Spec], Listing]] = {
     "folder": files.folder_set,
     "csv": files.csv_set,
     "parquet": containers.parquet_set,
-    "hdf5": containers.hdf5_set,
+    "hdf5": hdf5_set,
     "lmdb": containers.lmdb_set,
     "webdataset": containers.webdataset_set,
     "hf": containers.hf_set,

@@ -5,10 +5,16 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from vitprof import formats
 from vitprof.sets.specs import Spec, wrong
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}
 TEST_SPLITS = ("val", "valid", "validation", "test")
@@ -171,7 +177,6 @@ def png_of(pixels: Any) -> bytes:
     """Returns a PNG file of a PIL image, or of an array or tensor of uint8: (H, W), (H, W, C) or
     (C, H, W).
     """
-    import numpy as np
     from PIL import Image
 
     if not isinstance(pixels, Image.Image):
@@ -185,8 +190,19 @@ def png_of(pixels: Any) -> bytes:
         if array.ndim == 3 and array.shape[2] == 1:
             # Pillow takes grey pixels without an axis of colours.
             array = array[..., 0]
-        pixels = Image.fromarray(array)
+        return png_file(array)
+    return _png(pixels)
+
+
+def png_file(pixels: NDArray[np.uint8]) -> bytes:
+    """Returns a PNG file of pixels: (H, W), (H, W, 3), or (H, W, 4) with transparency."""
+    from PIL import Image
+
+    return _png(Image.fromarray(pixels))
+
+
+def _png(image: "Image.Image") -> bytes:
     file = io.BytesIO()
     # The fastest level: these files are made once, and read all the time.
-    pixels.save(file, "PNG", compress_level=1)
+    image.save(file, "PNG", compress_level=1)
     return file.getvalue()

@@ -31,7 +31,7 @@ FORMS: dict[str, str] = {
 OPTIONS: dict[str, tuple[str, ...]] = {
     "csv": ("path", "label"),
     "parquet": ("path", "image", "label"),
-    "hdf5": ("images", "labels"),
+    "hdf5": ("images", "labels", "layout", "black", "white"),
     "hf": ("image", "label", "split"),
 }
 ALIASES = {"hfds/": "hf:", "wds/": "webdataset:"}

@@ -1,0 +1,25 @@
+"""Lines that say why a file cannot be used, and what to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    import h5py
+
+Refuse = Callable[[str], NoReturn]
+"""Raises a `ConfigError` that says why the spec cannot be used."""
+PLAIN_FUNCTION = "or write a function that returns them: file.py:FUNCTION"
+CHOOSE = "choose with images=NAME&labels=NAME"
+
+
+def name_of(data: h5py.Dataset) -> str:
+    """Returns the name of a dataset as it is written in a spec."""
+    return str(data.name).lstrip("/")
+
+
+def described(data: h5py.Dataset) -> str:
+    """Returns name, shape and type of a dataset."""
+    kind = {"O": "texts or bytes"}.get(data.dtype.kind, str(data.dtype))
+    return f"{name_of(data)} {data.shape} of {kind}"
