@@ -108,12 +108,9 @@ def test_a_slow_round_beside_others(
     assert spoiled_words(many) == "rounds 1, 3 and 4 not counted: other programs used 1.6 CPU cores"
 
 
-def test_levels_and_students_t() -> None:
+def test_levels() -> None:
     assert scores.sure_level(1) == scores.sure_level(3) == pytest.approx(0.975)
     assert math.fsum(1 - scores.sure_level(n) for n in range(3, 1000)) < 0.05
-    known = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 10: 2.228, 30: 2.042}
-    for df, value in known.items():
-        assert scores.student_t(df) == pytest.approx(value, rel=0.008)
 
 
 def test_what_ran_once_holds_up_the_answer_while_it_can_be_the_fastest() -> None:

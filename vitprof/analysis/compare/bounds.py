@@ -9,8 +9,8 @@ import numpy as np
 
 from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.arrays import UNKNOWN, Floats, Interval, Mask, Series
+from vitprof.analysis.intervals import ratio_of_sums, student_t, widening
 from vitprof.analysis.timing.steady import epoch_starts, steady_state, whole_epochs
-from vitprof.analysis.tournament.scores import NORMAL_975, student_t, variance_of_one
 from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
 from vitprof.formats import count, number
 
@@ -122,27 +122,12 @@ def _rate(runs: Sequence[Series]) -> Interval:
 
 
 def _ratios(runs: Sequence[Series], column: str) -> Floats:
-    return np.array([_ratio(*_counted(steps, column)[:2]) for steps in runs])
+    return np.array([ratio_of_sums(*_counted(steps, column)[:2]) for steps in runs])
 
 
 def _logs(runs: Sequence[Series]) -> Floats:
     rates = _ratios(runs, "samples")
     return np.asarray(np.log(np.where(rates > 0, rates, np.nan)))
-
-
-def _widening(part: Floats, whole: Floats) -> float:
-    """Returns the factor by which the block bootstrap's interval of sum(part) / sum(whole) is too narrow: as Student's
-    t with few blocks, and to the largest variance of single blocks, pairs and fours.
-    """
-    blocks = min(arrays.BOOTSTRAP_BLOCKS, len(whole))
-    if blocks < arrays.MIN_BLOCKS:
-        return math.nan
-    off = arrays.block_sums(
-        part - _ratio(part, whole) * whole, blocks
-    )  # the terms of the ratio's error
-    one = variance_of_one(off, 1)
-    alike = max(1.0, *(variance_of_one(off, group) / one for group in (2, 4))) if one > 0 else 1.0
-    return student_t(blocks - 1) / NORMAL_975 * math.sqrt(blocks / (blocks - 1) * alike)
 
 
 def _over_runs(values: Floats) -> Interval:
@@ -167,12 +152,7 @@ def _counted(steps: Series, column: str) -> tuple[Floats, Floats, Mask]:
 def _one_run(steps: Series, column: str) -> tuple[Interval, float]:
     """Returns sum(column) / time with its interval, and by how much the steps between epoch starts widen that."""
     part, whole, starts = _counted(steps, column)
-    return arrays.ratio_interval(part, whole, starts), _widening(part[~starts], whole[~starts])
-
-
-def _ratio(part: Floats, whole: Floats) -> float:
-    total = float(whole.sum())
-    return float(part.sum()) / total if total > 0 else math.nan
+    return arrays.ratio_interval(part, whole, starts), widening(part[~starts], whole[~starts])
 
 
 Kind = Literal["max_idle", "max_data_wait", "min_samples_per_s", "max_slowdown"]

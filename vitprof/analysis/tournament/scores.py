@@ -22,6 +22,7 @@ import numpy as np
 
 from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.arrays import Floats, Interval, Ints, Series
+from vitprof.analysis.intervals import NORMAL_975, student_t, variance_of_one
 from vitprof.analysis.timing.steady import steady_state, whole_epochs
 from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry, Outcome
 from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
@@ -175,22 +176,6 @@ def near_best(scores: Mapping[str, Score], out: Container[str] = ()) -> dict[str
     return dict.fromkeys(scores, math.nan) | dict(zip(known, (float(v) for v in near), strict=True))
 
 
-def student_t(df: int) -> float:
-    """Returns the 97.5% point of Student's t: exact for `df` 1 and 2, else Abramowitz and Stegun 26.7.5."""
-    if df == 1:
-        return math.tan(0.475 * math.pi)
-    if df == 2:
-        return 0.95 * math.sqrt(2 / (1 - 0.95**2))
-    z = NORMAL_975
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return z + math.fsum(term / float(df) ** power for power, term in enumerate(terms, start=1))
-
-
-NORMAL_975 = 1.959963985
 MOST_DRAWN_ROUNDS = 128
 """More rounds than a tournament can have (`TOURNAMENT_BOUNDS`)."""
 
@@ -354,9 +339,3 @@ def without_others(blocks: Floats, others_cores: float) -> Floats:
     """Returns the most samples/s of blocks, (n,), alone on the machine; infinite from a whole core taken on."""
     left = 1 - max(others_cores, 0.0) if math.isfinite(others_cores) else 0.0
     return blocks / left if left > 0 else np.full(len(blocks), math.inf)
-
-
-def variance_of_one(values: Floats, group: int) -> float:
-    """Returns the variance of a value, estimated from means of `group` neighbours; larger if neighbours are alike."""
-    means = values[: len(values) // group * group].reshape(-1, group).mean(axis=1)
-    return float(means.var(ddof=1)) * group
