@@ -139,6 +139,32 @@ class TestInterval:
         )
         assert found.low < 0.95 * found.samples_per_s < found.samples_per_s < 0.95 * found.high
 
+    def test_noise_of_two_runs_is_independent(self) -> None:
+        """On the CPU, in the loop, a step takes fetch + compute: their variances add up, not their deviations, though
+        the steps of both runs happen to go up and down together."""
+        noise = np.exp(0.2 * np.random.default_rng(0).standard_normal(400))
+        fetches = computes = 0.05 * noise
+
+        def spread(fetch: Any, compute: Any) -> float:
+            config = RunConfig(loader="batches", transfer="blocking", threads=1)
+            profile = made_steps([0.001] * 400, compute, warmup=5)
+            micro = made_steps(fetch, 0.0, warmup=5) | {"h2d_s": np.zeros(400)}
+            found = predict(
+                profile,
+                micro,
+                config,
+                profile_transfer="pinned",
+                on_cpu=True,
+                cores=4,
+                expected_error=0.0,
+            )
+            assert found is not None
+            return (found.high - found.low) / found.samples_per_s
+
+        even = np.full(400, 0.05)
+        alone = spread(fetches, even), spread(even, computes)
+        assert spread(fetches, computes) == pytest.approx(math.hypot(*alone), rel=0.1)
+
     def test_no_steady_steps(self) -> None:
         steps, none = made_steps([0.1] * 9, [0.1] * 9) | {"host_s": np.zeros(9)}, made_steps([], [])
         for profile, micro in ((steps, none), (none, steps)):

@@ -117,8 +117,9 @@ def predict(
     launch_s = (
         0.0 if on_cpu or not loading.synchronous(config) else _launch_s(profile, profile_transfer)
     )
-    computes = _draws([profiled["compute_s"]], profiled["samples"])
-    loads = _draws([seconds, h2d_steps], loaded["samples"])
+    computes = _draws([profiled["compute_s"]], profiled["samples"], seed=0)
+    # Two runs are independent: the same draws for both made intervals too wide, or too narrow.
+    loads = _draws([seconds, h2d_steps], loaded["samples"], seed=1)
     if computes is None or loads is None:
         return None
     compute = computes[0]
@@ -157,12 +158,14 @@ def _launch_s(profile: Series, transfer: str) -> float:
     return max(0.0, float(launch.min())) if len(launch) else 0.0
 
 
-def _draws(parts: Sequence[Floats], samples: Floats) -> Floats | None:
+def _draws(parts: Sequence[Floats], samples: Floats, *, seed: int) -> Floats | None:
     """Returns the seconds a sample of m parts, (n,), and of resamples: (m, 1 + resamples), estimate first."""
     if not len(samples):
         return None
     values = [*parts, samples]
-    sums = np.concatenate([np.array([[part.sum()] for part in values]), resampled(values)], axis=1)
+    sums = np.concatenate(
+        [np.array([[part.sum()] for part in values]), resampled(values, seed)], axis=1
+    )
     return np.asarray(np.maximum(sums[:-1], 0.0) / sums[-1])
 
 
