@@ -90,7 +90,7 @@ class TestPredict:
     @pytest.mark.measured
     def test_predicted_and_checked(self, call: Call) -> None:
         call(*RUN)
-        out = succeeds(call, "predict", "1", "--strategies", "generator", "--seconds", "0.2")
+        out = succeeds(call, "predict", "1", "--strategies", "generator", "--seconds", "1")
         assert "predicted" in out
         assert "No prediction has been checked here yet" in out
         out = succeeds(
@@ -100,7 +100,7 @@ class TestPredict:
             "--strategies",
             "generator",
             "--seconds",
-            "0.2",
+            "1",
             "--verify",
             "--json",
         )

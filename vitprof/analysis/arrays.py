@@ -1,7 +1,7 @@
-"""Types of arrays and columns; means that ignore unknown values; intervals of ratios, by a block bootstrap."""
+"""Types of arrays and columns; means that ignore unknown values; the type of an interval (`analysis.intervals`)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -53,7 +53,7 @@ def spread(values: Floats) -> float:
 BOOTSTRAP_BLOCKS = 20
 BOOTSTRAP_RESAMPLES = 1000
 MIN_BLOCKS = 4
-"""Blocks below which no interval is given: the bootstrap's would be narrower than the truth."""
+"""Blocks, or steps, below which no interval is given: it would be narrower than the truth."""
 
 
 class Interval(NamedTuple):
@@ -67,53 +67,10 @@ class Interval(NamedTuple):
 UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
-def ratio_intervals(
-    parts: Sequence[Floats], whole: Floats, apart: Mask | None = None
-) -> list[Interval]:
-    """Returns sum(part) / sum(whole) with its 95% interval for each of `parts`, (n,) by step: a bootstrap of up to 20
-    blocks, because neighbours are not independent (Kuensch 1989), with the same draws for all. No interval with fewer
-    than four steps. Those `apart` are drawn among themselves: each resample has as many of them.
-    """
-    sums = np.array([part.sum() for part in parts])
-    whole_sum = float(whole.sum())
-    if not whole_sum > 0:
-        return [UNKNOWN] * len(parts)
-    drawn = resampled([*parts, whole])
-    if apart is not None and apart.any() and not apart.all():
-        drawn = np.sum(
-            [
-                resampled([s[rows] for s in (*parts, whole)], i)
-                for i, rows in enumerate((~apart, apart))
-            ],
-            0,
-        )
-    # with few blocks, or a resample without any time, there is no interval
-    if len(whole) < MIN_BLOCKS or not (drawn[-1] > 0).all():
-        return [Interval(float(s) / whole_sum, math.nan, math.nan) for s in sums]
-    low, high = np.percentile(drawn[:-1] / drawn[-1], [2.5, 97.5], axis=1)
-    return [
-        Interval(*(float(v) for v in row)) for row in zip(sums / whole_sum, low, high, strict=True)
-    ]
-
-
-def resampled(series: Sequence[Floats], seed: int = 0) -> Floats:
-    """Returns the sums of m series, (n,), over resamples of blocks, (m, resamples), the same draws for all; n > 0."""
-    blocks = min(BOOTSTRAP_BLOCKS, len(series[0]))
-    drawn = np.random.default_rng(seed).integers(blocks, size=(BOOTSTRAP_RESAMPLES, blocks))
-    times_drawn = np.stack([(drawn == b).sum(axis=1) for b in range(blocks)]).astype(
-        float
-    )  # (blocks, resamples)
-    return np.asarray(np.stack([block_sums(values, blocks) for values in series]) @ times_drawn)
-
-
 def block_sums(values: Floats, blocks: int) -> Floats:
     return np.asarray(
         np.add.reduceat(values, np.linspace(0, len(values), blocks + 1).astype(int)[:-1])
     )
-
-
-def ratio_interval(part: Floats, whole: Floats, apart: Mask | None = None) -> Interval:
-    return ratio_intervals([part], whole, apart)[0]
 
 
 def ratio_of(above: Interval, below: Interval) -> Interval:

@@ -18,7 +18,8 @@ import numpy as np
 
 from vitprof import formats
 from vitprof.analysis import thresholds
-from vitprof.analysis.arrays import BOOTSTRAP_BLOCKS, Floats, Interval, Mask, Series
+from vitprof.analysis.arrays import Floats, Interval, Mask, Series
+from vitprof.analysis.intervals import interval_of_blocks
 from vitprof.analysis.ranks import (
     HEAVIER,
     NO_FORWARD,
@@ -51,8 +52,9 @@ LEAST_FRAC = 0.02
 """A rank is named from this share of the time that fixing it alone would save: less is within noise between runs."""
 WANDERING_FRAC = 0.1
 """The same for a culprit that changes: some of it is chance, as one of several is always last."""
-SURE = 3.9
-"""Standard errors: Student's t with 19 degrees of freedom at 99.9%, as each rank is tried."""
+SURE = 0.9995
+"""Quantile at the upper end of the interval by which a rank is last: 99.9%, as each rank is
+tried."""
 SLOWER_CLOCK = 0.95
 """Up to this ratio to the slowest of the others' clocks a GPU's is the cause."""
 SLOWER_READS, LIKE_TRANSFORMS = 1.5, 1.2
@@ -456,19 +458,9 @@ def _times_the_others(values: Floats) -> list[float]:
 
 
 def _share(seconds: Floats, step_s: float) -> Interval:
-    """Returns the mean of `seconds`, one for each step, as a share of a step, with its interval over blocks."""
-    blocks = [
-        float(block.mean()) / step_s
-        for block in np.array_split(seconds, BOOTSTRAP_BLOCKS)
-        if len(block)
-    ]
-    mean = float(np.mean(seconds)) / step_s if len(seconds) else math.nan
-    error = (
-        SURE * float(np.std(blocks, ddof=1)) / math.sqrt(len(blocks))
-        if len(blocks) > 1
-        else math.inf
-    )
-    return Interval(mean, mean - error, mean + error)
+    """Returns the mean of `seconds`, one for each step, as a share of a step, with its interval of
+    99.9%."""
+    return interval_of_blocks(seconds / step_s, SURE)
 
 
 def _cause(

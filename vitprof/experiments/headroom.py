@@ -23,7 +23,8 @@ from vitprof.telemetry.tmpfs import is_in_ram
 
 REPEATS = 2
 STEADY_STEPS = 60
-"""Steady steps of an anchor where the job does not say how many steps it has: blocks of three for the bootstrap."""
+"""Steady steps of an anchor where the job does not say how many steps it has: an interval 1.3 times
+as wide as of very many (`analysis.intervals`)."""
 MOST_STEPS = 300
 """The most steps of an anchor: there are eight runs, and their repeats determine the interval more than steps do."""
 

@@ -244,12 +244,8 @@ class RunSummary:
     )
     n_samples: int = counted("samples trained on")
     samples_per_s: Figure = measured("samples / training time")
-    samples_per_s_low: Figure = measured(
-        "lower end of the 95% interval of samples_per_s (block bootstrap over steps)"
-    )
-    samples_per_s_high: Figure = measured(
-        "upper end of the 95% interval of samples_per_s (block bootstrap over steps)"
-    )
+    samples_per_s_low: Figure = measured("lower end of the 95% interval of samples_per_s")
+    samples_per_s_high: Figure = measured("upper end of the 95% interval of samples_per_s")
     epoch_s: Figure = measured(
         "training time of an epoch: median of the whole ones, else n_train / samples_per_s"
     )

@@ -61,7 +61,7 @@ def test_on_the_bound_itself_few_are_called_missed_or_met(
         (Bound("max_data_wait", 0.2), "missed"),
         (Bound("max_data_wait", 0.6), "met"),
         (Bound("min_samples_per_s", 0.9 * RATE), "missed"),
-        (Bound("min_samples_per_s", 0.6 * RATE), "met"),
+        (Bound("min_samples_per_s", 0.55 * RATE), "met"),
         (Bound("max_slowdown", 0.1), "missed"),
     ],
 )
@@ -177,11 +177,21 @@ def test_the_runs_that_are_asked_for_would_decide(mine: list[float], base: list[
     assert half_interval(deviation, n, m) <= distance < half_interval(deviation, *fewer)
 
 
+def test_steps_that_come_in_long_runs_need_more_of_them() -> None:
+    uneven = dict(steady(1000))
+    halves = np.where(np.arange(105) < 55, 0.5, 1.5)
+    uneven["gap_s"] = uneven["step_s"] * IDLE * halves
+    told = judged("max_idle", 0.5, uneven)
+    assert told.outcome == "undecided"
+    assert "more steps are needed: slow and fast ones come in runs too long" in told.reason
+    assert "95%: not known" in told.sentence
+
+
 def test_a_figure_on_its_bound_is_not_to_be_decided() -> None:
     even = dict(steady(1000))
     even["gap_s"] = even["step_s"] * IDLE
     assert judged("max_idle", IDLE, even).outcome == "met", "all of the interval is at most that"
-    uneven = even | {"gap_s": even["gap_s"] * np.where(np.arange(105) < 55, 0.5, 1.5)}
+    uneven = even | {"gap_s": even["gap_s"] * np.where(np.arange(105) % 2, 0.5, 1.5)}
     told = judged("max_idle", float(uneven["gap_s"][5:].sum() / uneven["step_s"][5:].sum()), uneven)
     assert told.outcome == "undecided"
     assert "too close to the bound" in told.reason

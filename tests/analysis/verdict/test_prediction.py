@@ -140,8 +140,8 @@ class TestInterval:
         assert found.low < 0.95 * found.samples_per_s < found.samples_per_s < 0.95 * found.high
 
     def test_noise_of_two_runs_is_independent(self) -> None:
-        """On the CPU, in the loop, a step takes fetch + compute: their variances add up, not their deviations, though
-        the steps of both runs happen to go up and down together."""
+        """On the CPU, in the loop, a step takes fetch + compute: their variances add up, not their
+        deviations, though the steps of both runs happen to go up and down together."""
         noise = np.exp(0.2 * np.random.default_rng(0).standard_normal(400))
         fetches = computes = 0.05 * noise
 

@@ -9,7 +9,13 @@ import numpy as np
 
 from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.arrays import UNKNOWN, Floats, Interval, Mask, Series
-from vitprof.analysis.intervals import ratio_of_sums, student_t, widening
+from vitprof.analysis.intervals import (
+    TOO_ALIKE,
+    ratio_interval,
+    ratio_of_sums,
+    share_interval,
+    student_t,
+)
 from vitprof.analysis.timing.steady import epoch_starts, steady_state, whole_epochs
 from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
 from vitprof.formats import count, number
@@ -50,12 +56,11 @@ class Figure:
 
 
 def share(runs: Sequence[Series], column: str) -> Figure:
-    if len(runs) > 1:
-        found = _over_runs(_ratios(runs, column))
-    else:
-        (value, low, high), wider = _one_run(runs[0], column)
-        found = Interval(value, value - wider * (value - low), value + wider * (high - value))
-    return _of(runs, Interval(found.value, *(float(end) for end in np.clip(found[1:], 0, 1))))
+    if len(runs) == 1:
+        return _of(runs, share_interval(*_counted(runs[0], column)))
+    found = _over_runs(_ratios(runs, column))
+    low, high = (float(end) for end in np.clip(found[1:], 0, 1))
+    return _of(runs, Interval(found.value, low, high))
 
 
 def throughput(runs: Sequence[Series]) -> Figure:
@@ -115,10 +120,7 @@ def _of(runs: Sequence[Series], interval: Interval, sides: int = 1) -> Figure:
 def _rate(runs: Sequence[Series]) -> Interval:
     if len(runs) > 1:
         return Interval(*(math.exp(value) for value in _over_runs(_logs(runs))))
-    (value, low, high), wider = _one_run(runs[0], "samples")
-    if not low > 0:
-        return Interval(value, math.nan, math.nan)
-    return Interval(value, value * (low / value) ** wider, value * (high / value) ** wider)
+    return ratio_interval(*_counted(runs[0], "samples"))
 
 
 def _ratios(runs: Sequence[Series], column: str) -> Floats:
@@ -147,12 +149,6 @@ def _counted(steps: Series, column: str) -> tuple[Floats, Floats, Mask]:
         (steps["step_s"] * weights)[keep],
         epoch_starts(steps)[keep],
     )
-
-
-def _one_run(steps: Series, column: str) -> tuple[Interval, float]:
-    """Returns sum(column) / time with its interval, and by how much the steps between epoch starts widen that."""
-    part, whole, starts = _counted(steps, column)
-    return arrays.ratio_interval(part, whole, starts), widening(part[~starts], whole[~starts])
 
 
 Kind = Literal["max_idle", "max_data_wait", "min_samples_per_s", "max_slowdown"]
@@ -230,17 +226,19 @@ def judge_bound(bound: Bound, runs: Sequence[Series], baseline: Sequence[Series]
     else:
         figure = share(runs, COLUMNS[bound.kind])
     if not figure.known:
-        missing = figure.steps_missing
-        wants = (
-            f"{missing} more steady steps are needed"
-            if missing
-            else "the times of its steps are not known"
-        )
-        return Judged(bound, "undecided", figure, wants)
+        return Judged(bound, "undecided", figure, _what_is_missing(figure))
     outcome = _outcome(bound, figure.low, figure.high)
     if outcome == "undecided":
         return Judged(bound, outcome, figure, _what_would_decide(bound, figure, runs, baseline))
     return Judged(bound, outcome, figure)
+
+
+def _what_is_missing(figure: Figure) -> str:
+    if figure.steps_missing:
+        return f"{figure.steps_missing} more steady steps are needed"
+    if math.isfinite(figure.value):
+        return f"more steps are needed: {TOO_ALIKE}"
+    return "the times of its steps are not known"
 
 
 def _outcome(bound: Bound, low: float, high: float) -> Outcome:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats, Interval, Ints, Mask, Series, column, ratio_intervals
+from vitprof.analysis.arrays import Floats, Interval, Ints, Mask, Series, column
+from vitprof.analysis.intervals import share_intervals
 from vitprof.analysis.timing.chain import (
     LONG_AGO,
     Chain,
@@ -251,7 +252,7 @@ def idle_interval(gaps: Gaps) -> dict[str, Interval]:
     parts = {"idle": idle / 1e9} | dict(zip(IDLE_CAUSES, causes / 1e9, strict=True))
     if len(gaps.launches_s):
         parts["launch_idle"] = gaps.launches_s
-    found = ratio_intervals(
+    found = share_intervals(
         list(parts.values()), (idle + gaps.compute_ns) / 1e9, gaps.by_step("epoch_boundary") > 0
     )
     return dict(zip(parts, found, strict=True))

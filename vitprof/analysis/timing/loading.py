@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vitprof import formats
-from vitprof.analysis import arrays, thresholds
+from vitprof.analysis import arrays, intervals, thresholds
 from vitprof.analysis.arrays import Floats, Interval, Ints, Mask, Series, column, known, mean
 from vitprof.analysis.timing.gaps import Gaps, RunGaps
 from vitprof.analysis.timing.steady import epoch_starts, steady_state, whole_epochs
@@ -73,7 +73,8 @@ def loading_of(steps: Series, config: RunConfig) -> Loading:
     per_batch["rest"] = np.full_like(made, np.nan) if threads else np.maximum(made - worked, 0.0)
     timed = {name: 1e3 * known(per_batch[name]) for name in STAGE_WORDS}
     ms = {
-        name: arrays.ratio_interval(values, np.ones(len(values))) for name, values in timed.items()
+        name: intervals.ratio_interval(values, np.ones(len(values)))
+        for name, values in timed.items()
     }
     total_ms = math.fsum(i.value for i in ms.values() if math.isfinite(i.value))
     stages = tuple(
@@ -273,7 +274,7 @@ def find_exposure(
     parts = [idle, python, outside]
     if len(launches):
         parts += [launches, python + launches]
-    of_idle, of_host, of_outside, *rest = arrays.ratio_intervals(parts, whole, starts)
+    of_idle, of_host, of_outside, *rest = intervals.share_intervals(parts, whole, starts)
     of_launches, of_both = rest or (arrays.UNKNOWN, of_host)
     usual_s = mean(idle[~starts])
     n = int(starts.sum())
@@ -292,7 +293,7 @@ def find_exposure(
     return Exposure(
         n=len(gaps.index),
         idle=of_idle,
-        between=arrays.ratio_interval(idle[~starts], whole[~starts]) if n else of_idle,
+        between=intervals.share_interval(idle[~starts], whole[~starts]) if n else of_idle,
         host=of_host,
         outside=of_outside,
         launches=of_launches,
@@ -340,10 +341,12 @@ def _single_event(
     worst = int(np.where(starts, 0.0, waits).argmax()) if len(waits) else 0
     if not waits.sum() > 0 or waits[worst] < MIN_EVENT_FRAC * waits.sum():
         return None
-    idle = arrays.ratio_interval(waits, whole, starts)
-    without = arrays.ratio_interval(
+    idle = intervals.share_interval(waits, whole, starts)
+    without = intervals.share_interval(
         np.delete(waits, worst), np.delete(whole, worst), np.delete(starts, worst)
     )
+    if not math.isfinite(without.low):
+        return None
     edges = (thresholds.MODERATE_FRAC, thresholds.INPUT_BOUND_FRAC)
     if (
         np.searchsorted(edges, idle[:2], "right") == np.searchsorted(edges, without[:2], "right")

@@ -17,8 +17,8 @@ from vitprof.analysis.arrays import (
     highest,
     known,
     mean,
-    ratio_interval,
 )
+from vitprof.analysis.intervals import ratio_interval
 from vitprof.analysis.timing import steady
 from vitprof.analysis.timing.chain import covered_before, nanoseconds, spans_of
 from vitprof.analysis.timing.gaps import Gaps, RunGaps, find_gaps

@@ -19,9 +19,9 @@ from vitprof.analysis.arrays import (
     Floats,
     Interval,
     Series,
-    ratio_interval,
     ratio_of,
 )
+from vitprof.analysis.intervals import interval_of_pairs, interval_of_runs
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.recording import columns
 
@@ -104,8 +104,11 @@ class Headroom:
 
 
 def anchor(role: str, runs: Sequence[Series]) -> Anchor:
-    """Returns the anchor `role` over its repeats, the columns of their steps, all steady steps pooled. The interval is
-    the block bootstrap's, widened to contain each repeat: neighbouring steps share one moment of the machine.
+    """Returns the anchor `role` over its repeats, the columns of their steps, all steady steps pooled.
+
+    The interval is that of the noise within the repeats (`analysis.intervals`), widened to contain each repeat: the
+    steps of a repeat share one moment of the machine. Where the steps alone give none there is none: two or three
+    repeats that happen to agree would seem surer than they are.
     """
     per_run: list[tuple[Floats, Floats]] = []
     for steps in runs:
@@ -114,15 +117,15 @@ def anchor(role: str, runs: Sequence[Series]) -> Anchor:
             per_run.append((steps["step_s"][steady], steps["samples"][steady]))
     if not per_run:
         return Anchor(role, math.nan, math.nan, math.nan, 0, 0)
-    seconds = np.concatenate([s for s, _ in per_run])
-    pooled = ratio_interval(seconds, np.concatenate([n for _, n in per_run]))
+    n_steps = sum(len(s) for s, _ in per_run)
+    pooled = interval_of_runs(per_run)
     singles = [float(s.sum() / n.sum()) for s, n in per_run]
     low = pooled.low
     high = pooled.high
     if len(singles) > 1:
-        low = float(np.nanmin([low, *singles]))
-        high = float(np.nanmax([high, *singles]))
-    return Anchor(role, pooled.value, low, high, len(per_run), len(seconds))
+        low = float(np.min([low, *singles]))
+        high = float(np.max([high, *singles]))
+    return Anchor(role, pooled.value, low, high, len(per_run), n_steps)
 
 
 def headroom(
@@ -254,7 +257,10 @@ def own_headroom(facts: Mapping[str, Any]) -> OwnHeadroom | None:
         return OwnHeadroom(UNKNOWN, UNKNOWN, len(pairs), refused)
     new, kept = (np.array([_a_step(pair[i]) for pair in pairs]).T for i in (0, 1))
     return OwnHeadroom(
-        ratio_interval(new[0], kept[0]), ratio_interval(new[1], kept[1]), len(pairs), refused
+        interval_of_pairs(new[0], kept[0]),
+        interval_of_pairs(new[1], kept[1]),
+        len(pairs),
+        refused,
     )
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from vitprof.analysis import ranks, thresholds
+from vitprof.analysis import intervals, ranks, thresholds
 from vitprof.analysis.timing.loading import Exposure
 from vitprof.analysis.verdict.wording import Device
 from vitprof.config import RunConfig, catalog, own_script
@@ -41,6 +41,12 @@ def too_few(
     if device is None or not math.isfinite(starved):
         return few
     return f"almost certainly starved: {device.words} for data {percent(starved)} of the time; but {few}"
+
+
+def too_alike(n_steps: int) -> str:
+    """Returns why steps enough in number have no interval: they say as little as one or two
+    independent ones."""
+    return f"of its {n_steps} steps {intervals.TOO_ALIKE}; train for longer"
 
 
 def trained_again(facts: Mapping[str, Any]) -> str:

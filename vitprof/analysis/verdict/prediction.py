@@ -22,7 +22,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats, Series, known, median, resampled
+from vitprof.analysis.arrays import BOOTSTRAP_RESAMPLES, MIN_BLOCKS, Floats, Series, known, median
+from vitprof.analysis.intervals import draws
 from vitprof.analysis.timing import loading, steady
 from vitprof.config import RunConfig
 from vitprof.formats import percent
@@ -42,7 +43,8 @@ class Prediction:
 
     samples_per_s: float
     low: float
-    """Lower end of the 95% interval: 1,000 resamples of blocks of steps, widened by `Calibration.expected_error`."""
+    """Lower end of the 95% interval: 1,000 draws of where the two runs' figures may be
+    (`intervals.draws`), widened by `Calibration.expected_error`."""
     high: float
 
 
@@ -60,8 +62,11 @@ class Calibration:
 
     @property
     def expected_error(self) -> float:
-        """Returns the relative error that widens the next prediction's interval: 10% until three were checked, then the
-        90th percentile of the errors seen, but not under 10% until ten were.
+        """Returns the relative error that the next prediction is unlikely to exceed, by which its
+        interval is widened.
+
+        It is 10% until three predictions have been checked, then the 90th percentile of the errors
+        seen, but not under 10% until ten have been checked.
         """
         if self.n < ENOUGH_VERIFIED:
             return UNVERIFIED_ERROR
@@ -102,14 +107,18 @@ def predict(
     cores: int,
     expected_error: float = UNVERIFIED_ERROR,
 ) -> Prediction | None:
-    """Returns the expected throughput of `config` (resolved), widened by `expected_error`; None without steady steps.
-    `profile` is the profiled run, with its `profile_transfer`, and `micro` the loader-only run of `config`: columns
-    (n,) at the same batch size. `on_cpu`: the CPU trains, on `cores` cores.
+    """Returns the expected throughput of `config` (resolved); None if one of the two runs has fewer
+    steady steps than an interval needs.
+
+    `profile` are the steps of the profiled run, whose transfer was `profile_transfer`, and `micro`
+    those of the loader-only run of `config`: both (n,) columns of `StepRecord`, at the same batch
+    size. `on_cpu` says whether the CPU trains, on `cores` cores. The interval is widened by the
+    relative `expected_error` on both sides.
     """
     profiled = _steady(profile)
     loaded = _steady(micro)
     blocking = config.transfer == "blocking"
-    # at the median for each sample: the host may read a copy's end late
+    # At the median for each sample: a copy is not longer only because the host read its end late.
     h2d_steps = loaded["samples"] * float(
         np.nan_to_num(median(loaded["h2d_s"] / loaded["samples"]))
     )
@@ -117,14 +126,14 @@ def predict(
     launch_s = (
         0.0 if on_cpu or not loading.synchronous(config) else _launch_s(profile, profile_transfer)
     )
-    computes = _draws([profiled["compute_s"]], profiled["samples"], seed=0)
-    # Two runs are independent: the same draws for both made intervals too wide, or too narrow.
-    loads = _draws([seconds, h2d_steps], loaded["samples"], seed=1)
-    if computes is None or loads is None:
+    if min(len(profiled["samples"]), len(loaded["samples"])) < MIN_BLOCKS:
         return None
-    compute = computes[0]
-    (fetch, h2d) = loads
-    fetch = fetch + launch_s / (loaded["samples"].mean() or 1.0)
+    # Two runs are independent: with the same draws for both the interval was too wide, or too narrow.
+    compute = _draws(profiled["compute_s"], profiled["samples"], seed=0)
+    fetch = _draws(seconds, loaded["samples"], seed=1)
+    h2d = _draws(h2d_steps, loaded["samples"], seed=1)
+    launch_s_per_sample = launch_s / loaded["samples"].mean()
+    fetch = fetch + launch_s_per_sample
     if on_cpu:
         low, high = _on_cpu(fetch, compute, config, cores)
         # The truth may be anywhere in the range: each draw takes a random place in it, the estimate the middle.
@@ -151,22 +160,19 @@ def _steady(steps: Series) -> dict[str, Floats]:
 
 
 def _launch_s(profile: Series, transfer: str) -> float:
-    """Returns the seconds of host work to launch the quickest step: a full launch queue makes the others wait."""
+    """Returns the seconds of host work to launch a step.
+
+    They are those of the quickest step: a full launch queue makes the others wait.
+    """
     got = steady.got_s(profile)
     begun = np.maximum(got, profile["compute_start_s"]) if transfer == "blocking" else got
     launch = known(got + profile["host_s"] - begun)
     return max(0.0, float(launch.min())) if len(launch) else 0.0
 
 
-def _draws(parts: Sequence[Floats], samples: Floats, *, seed: int) -> Floats | None:
-    """Returns the seconds a sample of m parts, (n,), and of resamples: (m, 1 + resamples), estimate first."""
-    if not len(samples):
-        return None
-    values = [*parts, samples]
-    sums = np.concatenate(
-        [np.array([[part.sum()] for part in values]), resampled(values, seed)], axis=1
-    )
-    return np.asarray(np.maximum(sums[:-1], 0.0) / sums[-1])
+def _draws(part: Floats, samples: Floats, *, seed: int) -> Floats:
+    """Returns the seconds a sample, and draws of where the truth may be; the estimate first."""
+    return np.maximum(draws(part, samples, BOOTSTRAP_RESAMPLES, seed), 0.0)
 
 
 def _beside(fetch: Floats, compute: Floats, h2d: Floats, config: RunConfig) -> Floats:
@@ -180,6 +186,7 @@ def _beside(fetch: Floats, compute: Floats, h2d: Floats, config: RunConfig) -> F
 
 
 def _on_cpu(fetch: Floats, compute: Floats, config: RunConfig, cores: int) -> tuple[Floats, Floats]:
+    """Returns the least and the most seconds that a sample may take where the CPU trains."""
     both = fetch + compute
     if loading.synchronous(config):
         return both, both
@@ -188,4 +195,5 @@ def _on_cpu(fetch: Floats, compute: Floats, config: RunConfig, cores: int) -> tu
     # All work, spread over all cores without a pause. In the loader-only run every worker was busy.
     work = (min(workers, cores) * fetch + threads * compute) / cores
     least = np.minimum(np.maximum.reduce([fetch, compute, work]), both)
-    return least, least + min(1.0, max(0.0, (workers + threads - cores) / workers)) * (both - least)
+    without_a_core = min(1.0, max(0.0, (workers + threads - cores) / workers))
+    return least, least + without_a_core * (both - least)

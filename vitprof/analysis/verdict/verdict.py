@@ -73,8 +73,8 @@ def judge(
     if reason := _why_not_measured(trace, device, phases, gaps):
         return _inconclusive(bare, reason)
     exposure = find_exposure(config, steps, phases, gaps)
-    if not math.isfinite(exposure.idle.low):
-        return _inconclusive(bare, "the device's times are not known for enough steps")
+    if reason := _no_interval(exposure):
+        return _inconclusive(bare, reason)
     measured = dataclasses.replace(
         bare,
         idle_frac=exposure.idle.value,
@@ -277,13 +277,29 @@ def _kind(exposure: Exposure, held_up: float) -> Kind:
     data.
     """
     low = exposure.idle.low + held_up
-    paced = exposure.paced
-    mostly_launches = paced.value - held_up > exposure.idle.value + held_up
-    if paced.low - held_up >= thresholds.LAUNCH_BOUND_FRAC and mostly_launches:
+    least_paced = exposure.paced.low - held_up
+    if _pace_decides(exposure, held_up) and least_paced >= thresholds.LAUNCH_BOUND_FRAC:
         return "launch-bound"
     if low < thresholds.MODERATE_FRAC:
         return "not input-bound"
     return "moderately input-bound" if low < thresholds.INPUT_BOUND_FRAC else "input-bound"
+
+
+def _no_interval(exposure: Exposure) -> str:
+    """Returns why the figures that decide have no interval; "" where they have."""
+    if not math.isfinite(exposure.idle.value):
+        return "the device's times are not known for enough steps"
+    unknown_pace = _pace_decides(exposure, 0.0) and not math.isfinite(exposure.paced.low)
+    if unknown_pace or not math.isfinite(exposure.idle.low):
+        return no_verdict.too_alike(exposure.n)
+    return ""
+
+
+def _pace_decides(exposure: Exposure, held_up: float) -> bool:
+    """Returns whether the run may be launch-bound, by the estimates of what the device waits
+    for."""
+    paced = exposure.paced.value - held_up
+    return paced >= thresholds.LAUNCH_BOUND_FRAC and paced > exposure.idle.value + held_up
 
 
 def _edge(low: float) -> float:

@@ -356,15 +356,19 @@ def _free_data(
         if speed_up.other_runs and remaining_there > remaining + thresholds.EQUAL_FRAC:
             when = "measured while loading was faster than in this run: repeat both"
         return f"with free data this job runs {times} ({interval}, {when})"
+    between = math.isfinite(speed_up.between)
     few_starts = exposure.starts.frac < thresholds.EPOCH_STARTS_FRAC
-    if math.isfinite(speed_up.between):
-        times += f" ({number(speed_up.between)}x was measured for the steps between)"
-    elif not held_up and few_starts and _share_cpu(device, config, exposure):
+    if not between and not held_up and few_starts and _share_cpu(device, config, exposure):
         # without loading, the workers' share of the CPU goes to training: the gain may be larger
         work = "training" if device.on_cpu else "launches"
         return f"with free data this job would run about {times} (loading and {work} share the CPU)"
+    known = []
     if speed_up.high > WORTH_AN_INTERVAL * speed_up.value:
-        times += f" ({interval})"
+        known.append(interval)
+    if between:
+        known.append(f"{number(speed_up.between)}x was measured for the steps between")
+    if known:
+        times += f" ({'; '.join(known)})"
     return f"with free data this job would run about {times}"
 
 
