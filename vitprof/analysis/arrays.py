@@ -1,4 +1,5 @@
-"""Types of arrays and columns; means that ignore unknown values; the type of an interval (`analysis.intervals`)."""
+"""Types of arrays and columns; means that ignore unknown values; the type of an interval
+(`analysis.intervals`)."""
 
 import math
 from collections.abc import Mapping
@@ -46,7 +47,9 @@ STD_OF_MAD = 1.4826
 
 
 def spread(values: Floats) -> float:
-    """Returns the median absolute deviation, scaled to the standard deviation of normal noise; NaN if unknown."""
+    """Returns a robust standard deviation: the median absolute deviation, scaled for normal noise.
+    NaN if nothing is known.
+    """
     return STD_OF_MAD * median(np.abs(values - median(values)))
 
 

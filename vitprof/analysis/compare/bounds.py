@@ -56,6 +56,8 @@ class Figure:
 
 
 def share(runs: Sequence[Series], column: str) -> Figure:
+    """Returns `column` (seconds of each step) as a share, 0..1, of the wall clock of training.
+    Needs a run."""
     if len(runs) == 1:
         return _of(runs, share_interval(*_counted(runs[0], column)))
     found = _over_runs(_ratios(runs, column))
@@ -68,9 +70,12 @@ def throughput(runs: Sequence[Series]) -> Figure:
 
 
 def slowdown(runs: Sequence[Series], baseline: Sequence[Series]) -> Figure:
-    """Returns the share by which the samples/s of `runs` are below those of `baseline`. With one run on each side, the
-    interval is made from those within the two, else by Student's two-sample t on logarithms, both sides alike in
-    scatter.
+    """Returns the share by which the samples/s of `runs` are below those of `baseline`; negative if
+    they are faster.
+
+    With one run on each side, the interval is made from those within the two runs, else by
+    Student's two-sample t on logarithms: both sides are taken to scatter alike, so even a single
+    run can be compared with several.
     """
     if len(runs) == len(baseline) == 1:
         ratio = arrays.ratio_of(_rate(runs), _rate(baseline))
@@ -99,8 +104,12 @@ def spread(*sides: Floats) -> float:
 
 
 def half_interval(deviation: float, n: int, m: int = 0) -> float:
-    """Returns half of the 95% interval of the mean of n values, or of its difference to the mean of m others."""
-    return student_t(n + m - (2 if m else 1)) * deviation * math.sqrt(1 / n + (1 / m if m else 0.0))
+    """Returns half of the 95% interval of the mean of n values with this standard deviation, or of
+    the difference to the mean of m others that scatter alike.
+    """
+    if not m:
+        return student_t(n - 1) * deviation * math.sqrt(1 / n)
+    return student_t(n + m - 2) * deviation * math.sqrt(1 / n + 1 / m)
 
 
 def n_steady(steps: Series) -> int:
@@ -194,7 +203,8 @@ class Judged:
 
     bound: Bound
     outcome: Outcome
-    """met or missed: the whole interval is on that side. undecided: it is not, or not known. refused: not judged."""
+    """met or missed: the whole 95% interval is on that side of the limit. undecided: it is on both
+    sides, or not known. refused: the runs cannot be judged."""
     figure: Figure | None
     reason: str = ""
     """If refused, why; if undecided, what would decide it; else empty."""
@@ -274,8 +284,11 @@ def _what_would_decide(
 
 
 def _more_runs(deviation: float, distance: float, n: int, m: int) -> str:
-    """Returns how many more runs bring half of the interval below `distance`; "" for too many. The next is of the side
-    (`n`, `m` runs; m is 0 without a baseline) with fewer.
+    """Returns how many more runs bring half of the interval below `distance`; "" if that would be
+    too many.
+
+    There are `n` runs, and `m` of the baseline (0: there is none). The next run is always of the
+    side with fewer runs.
     """
     new_n = n
     new_m = m

@@ -52,7 +52,9 @@ def covered_before(spans: Spans, t: Ints) -> Ints:
 LONG_AGO = -(2**62)
 """Before any time in nanoseconds."""
 RESUMED_NS = 1_000
-"""If a gap begins later than this after the previous step's end, the recorder resumed; less is rounding."""
+"""If a step's `gap_s` begins later than this after the end of the previous step, the recorder
+resumed in between, after something that is not a step. Less is rounding: float64 seconds of a clock
+that has run for 90 days are exact to 1 ns."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,8 @@ class Gaps:
     end_ns: Ints
     """(n,) when the gap ends: when the step's compute begins, on the monotonic clock."""
     compute_ns: Ints
-    """(n,) device time of the step's compute, `prepare_ns` included; overlap with the previous step is counted once."""
+    """(n,) device time of the step's compute, `prepare_ns` included; where rounding makes it
+    overlap the previous step it is counted once."""
     prepare_ns: Ints
     """(n,) the part of the gap in which the device prepared the batch: work, not idle time."""
     prepare_start_ns: Ints
@@ -246,7 +247,9 @@ class RunGaps(NamedTuple):
 
 
 def idle_interval(gaps: Gaps) -> dict[str, Interval]:
-    """Returns "idle", each of `IDLE_CAUSES` and any "launch_idle" as a share of the span, with its 95% interval."""
+    """Returns "idle" and each of `IDLE_CAUSES` as a share of the span, with its 95% interval;
+    "launch_idle" too, if that is known.
+    """
     causes = gaps.causes_ns[:, :-1].T
     idle = causes.sum(axis=0)
     parts = {"idle": idle / 1e9} | dict(zip(IDLE_CAUSES, causes / 1e9, strict=True))

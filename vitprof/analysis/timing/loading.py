@@ -58,8 +58,11 @@ class Loading:
 
 
 def loading_of(steps: Series, config: RunConfig) -> Loading:
-    """Returns the stages of a batch's loading time in steady state; `config` is resolved. Threads fill a batch
-    together: their stages are thread-seconds, and the rest of the time is not known (NaN).
+    """Returns the stages of a batch's loading time over the steady state of a run; `config` is
+    resolved.
+
+    Threads fill each batch together. Their measured stages are thread-seconds, which may add up to
+    more than the time from start to end of a batch, and the rest of that time is not known (NaN).
     """
     threads = config.loader == "threads"
     makers = max(1, config.workers or 1) if config.loader in ("dataloader", "threads") else 1
@@ -114,7 +117,8 @@ class WorkerTime:
     made_s: float
     made_p95_s: float
     busy_frac: float
-    """Share of the time that it was making batches, 0 to 1; near 1 it is the bottleneck."""
+    """Share of the time that it was making batches, 0 to 1. Near 1 for all workers: use more of
+    them, or give them less work."""
 
 
 def by_worker(steps: Series, keep: Mask) -> tuple[WorkerTime, ...]:
@@ -186,7 +190,8 @@ def shares_in_words(transforms: Sequence[TransformTime]) -> str:
 ROUNDING_S = 1e-9
 """Seconds a batch below which a stage is only rounding of clock readings."""
 MIN_EVENT_FRAC = 1 / 3
-"""Least share of the idle time of a step to report: near a threshold any step can decide, as the interval says."""
+"""Share of the idle time that one step must have to be reported. Close to a threshold, leaving out
+any step can move a run across it: that is what the interval is for."""
 
 
 class EpochStarts(NamedTuple):
@@ -218,13 +223,15 @@ class Exposure:
     host: Interval
     """The rest of the idle time as a share: Python, launches, recording."""
     outside: Interval
-    """Share of the time between steps and epochs, on something else; the device may have worked then."""
+    """Share of the time, between steps and epochs, in which the script did something else, such as
+    logging or metrics. The device may have worked on that."""
     launches: Interval
     """Share of the time that the device waited for launches inside its steps; NaN where that is not known."""
     paced: Interval
     """`host` and `launches`, where known: the host was slower than the device."""
     host_paced: bool
-    """Whether steps ended as they were launched: without `launches` the device may have waited inside them."""
+    """Whether the device was done with a step as soon as all of it was launched. If `launches` is
+    not known, it may have waited for them inside the steps."""
     idle_ms: float
     """Exposed data wait and copies, milliseconds a steady batch."""
     step_s: float
@@ -250,12 +257,18 @@ def find_exposure(
     phases: Sequence[columns.Phase],
     run_gaps: RunGaps | None = None,
 ) -> Exposure:
-    """Returns the idle time of the device while it trained, split by cause. `config` is resolved; needs a step. Exact,
-    from marks: for how much of each data wait and copy the device idled, the hand_over after the batch was made, and
-    decoding on the device. The rest of the wait is apportioned among the stages of making a batch: by its own if it is
-    made in the loop, else by the mean of all, since the loop then waits for the workers' pace. `Share.frac` divides the
-    idle time in proportion; `Share.exposed_ms` is how much it would fall without the stage, so these may add up to
-    more.
+    """Returns the idle time of the device while it trained, split by cause. `config` is resolved;
+    needs a step. `run_gaps` are its gaps, if already known.
+
+    Exact, from marks: for how much of each data wait and copy the device idled, what of the wait
+    came after the batch was made (hand_over), and what the device spent on decoding it. The rest of
+    the wait is apportioned among the stages of making a batch: by the batch's own stages if it is
+    made in the loop, else by the mean stages of all, since the loop then waits for the workers'
+    pace; hand-over counts only as far as batches come slower than they are made.
+
+    `Share.frac` divides the idle time in proportion. `Share.exposed_ms` is how much it would fall
+    without the stage: all of the stage, divided by the number of workers, but at most the wait. So
+    these may add up to more than `idle_ms`.
     """
     run_gaps = run_gaps or RunGaps.of(steps, phases)
     gaps = run_gaps.steady
@@ -337,7 +350,13 @@ def host_paced(steps: Series, rows: Ints) -> bool:
 def _single_event(
     numbers: Floats, waits: Floats, whole: Floats, starts: Mask
 ) -> verdict.SingleEvent | None:
-    """Returns the step that alone decides the class: one outlier moves a mean (Huber and Ronchetti 2009, 1.1)."""
+    """Returns the step that alone decides the class of a run; `waits` and `whole` are the seconds
+    of each step.
+
+    A mean is at the mercy of one outlier (Huber and Ronchetti, Robust Statistics, 2009, section
+    1.1). So the share and its lower end are computed again without the longest wait; None also if
+    that has under a third of the idle time, or if the other steps have no interval.
+    """
     worst = int(np.where(starts, 0.0, waits).argmax()) if len(waits) else 0
     if not waits.sum() > 0 or waits[worst] < MIN_EVENT_FRAC * waits.sum():
         return None

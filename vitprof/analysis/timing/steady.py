@@ -54,8 +54,11 @@ def past_warmup(steps: Series, *, epoch_before: float = -np.inf) -> tuple[Mask, 
 
 
 def steady_state(steps: Series) -> Mask:
-    """Returns the steps for steady-state figures: neither warm-up nor the first of an epoch, unless all are (a batch as
-    large as the set). `summary.RunningTotals` chooses in the same way.
+    """Returns the steps for steady-state figures: neither warm-up nor the first of an epoch.
+
+    If every step past the warm-up is the first of its epoch (a batch as large as the set), only the
+    warm-up is left out. `summary.RunningTotals` adds up both masks of `past_warmup` as steps
+    arrive, and chooses in the same way.
     """
     inside, begins = past_warmup(steps)
     return inside if inside.any() else begins
@@ -157,7 +160,8 @@ STOP_COLUMNS = (
 MIN_WAIT_S = 0.5
 """Seconds that the loop must have waited for a stopped worker: less shows in no figure of a run."""
 SLACK_S = 0.05
-"""Seconds by which a mark may be inside a "paused" gap: a busy machine takes 10 ms to wake job and recorder."""
+"""Seconds by which a mark of the job may be inside a "paused" gap: job and recorder wake up at the
+same moment, and a busy machine takes some 10 ms for each."""
 STOP_WORDS: dict[str, str] = {
     "stopped": "the job was stopped (by a signal or a debugger)",
     "worker": "a worker of the job was stopped (by a signal or a debugger)",
@@ -176,8 +180,10 @@ def plain_stops(stops: Sequence[Stop]) -> list[dict[str, Any]]:
 
 
 def in_stops(steps: Series, stops: Sequence[Stop]) -> Mask:
-    """Returns which steps a stop fell into (`STOP_COLUMNS`). A stopped worker only hits the step that waited for it; a
-    "paused" gap in which the job did something hits none.
+    """Returns which steps a stop fell into. `steps` needs `STOP_COLUMNS`.
+
+    A stopped worker only hits the step that waited for it until it continued. If the job did
+    something during a "paused" gap, the job was not stopped and the gap hits no step.
     """
     none = np.zeros(len(steps["t_start_s"]), dtype=bool)
     return np.asarray(np.logical_or.reduce([none, *(_hit(steps, stop) for stop in stops)]))

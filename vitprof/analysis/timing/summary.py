@@ -98,24 +98,32 @@ class RunningTotals:
 
 @dataclass(frozen=True)
 class RecordingCost:
-    """The time between the launch of a step and the next request, over steady steps; NaN if not known. An upper bound
-    on the cost of recording, since it has the loop's own check too; clock readings in the loader are part of the data
-    wait.
+    """The time between the launch of a step and the request for the next batch, over steady steps;
+    NaN where not known.
+
+    An upper bound on vitprof's recording and reports, since it includes the loop's own check
+    whether to stop. Clock readings inside the loader are part of the data wait (`loader_times`
+    switches them off).
     """
 
     frac: float = math.nan
     """Share of the time of the steps, 0..1: sum of the spans / sum of the step times."""
     s_per_step: float = math.nan
     exposed_frac: float = math.nan
-    """The part of it in which the device idled, as a share of the same time; the rest is hidden and costs nothing."""
+    """The part of it in which the device idled, as a share of the same time. On an asynchronous
+    device with steps queued the rest is hidden and costs nothing; on the CPU all of it is
+    exposed."""
     n: int = 0
 
 
 def recording_cost(
     steps: Series, phases: Sequence[Phase] = (), gaps: Gaps | None = None
 ) -> RecordingCost:
-    """Returns the cost of recording `steps`. A step counts, from its request for a batch to the next one's, if it is
-    steady and the next follows in the same epoch without a phase in between.
+    """Returns the cost of recording `steps`, the (n,) columns of `StepRecord`.
+
+    A step counts if it is steady and the next one follows in the same epoch without a phase (an
+    evaluation) in between. Its time goes from its own request for a batch to the next one's, so the
+    share is exact for the loop. `gaps` are those of all steps, if already known.
     """
     launched = steady.launched_s(steps)[:-1]
     asked = steps["t_start_s"][1:]
@@ -193,8 +201,12 @@ LOADING_STAGES = (*TIMED_STAGES, "hand_over")
 def epoch_seconds(
     steps: Series, n_train: int, samples_per_s: float, stops: Sequence[Stop] = ()
 ) -> tuple[float, int]:
-    """Returns the training time of an epoch without `stops`, and the number of whole epochs it rests on: the median,
-    the first only if there is no other. Without any it is 0, and the time is extrapolated from `samples_per_s` or NaN.
+    """Returns the training time of an epoch, without that of `stops`, and the number of whole
+    epochs that it rests on.
+
+    It is the median over whole epochs; the first one, which includes start-up, counts only if there
+    is no other. Without a whole epoch, or if `n_train` is 0 (not known), the number is 0 and the
+    time extrapolated from `samples_per_s`, or NaN.
     """
     epoch = steps["epoch"].astype(int)
     if len(epoch) and n_train:

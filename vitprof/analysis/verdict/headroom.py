@@ -104,11 +104,12 @@ class Headroom:
 
 
 def anchor(role: str, runs: Sequence[Series]) -> Anchor:
-    """Returns the anchor `role` over its repeats, the columns of their steps, all steady steps pooled.
+    """Returns the anchor `role` over its repeats, the columns of their steps, all steady steps
+    pooled.
 
-    The interval is that of the noise within the repeats (`analysis.intervals`), widened to contain each repeat: the
-    steps of a repeat share one moment of the machine. Where the steps alone give none there is none: two or three
-    repeats that happen to agree would seem surer than they are.
+    The interval is that of the noise within the repeats (`analysis.intervals`), widened to contain
+    each repeat: the steps of a repeat share one moment of the machine. Where the steps alone give
+    none there is none: two or three repeats that happen to agree would seem surer than they are.
     """
     per_run: list[tuple[Floats, Floats]] = []
     for steps in runs:
@@ -136,9 +137,12 @@ def headroom(
     simulated: bool = False,
     pending: Sequence[str] = (),
 ) -> Headroom:
-    """Returns the stages and the speed-up of `anchors`. `baseline` is the job as configured, or else D, or C; `pending`
-    are anchors still to come. Intervals of differences as in Zou and Donner (Statistics in Medicine 2008), of the ratio
-    by `ratio_of`.
+    """Returns the stages and the speed-up of `anchors`.
+
+    `baseline` is the role of the job as configured; if it was not measured, D or else C takes its
+    place. `pending` are the anchors still to come. The interval of a difference is made from the
+    two single ones as in Zou and Donner (Statistics in Medicine 2008); that of the ratio in the
+    same way on logarithms (`ratio_of`).
     """
     ordered = sorted(anchors, key=lambda a: ANCHOR_ROLES.index(a.role))
     known = [a for a in ordered if a.n_runs]
@@ -156,16 +160,12 @@ def headroom(
             )
         stages.append(stage)
     by_role = {a.role: a for a in known}
-    role = (
-        baseline
-        if baseline in by_role
-        else next((a.role for a in reversed(known) if a.role in "CD"), "")
-    )
-    gain = (
-        ratio_of(by_role[role].interval, by_role["A"].interval)
-        if role and "A" in by_role
-        else UNKNOWN
-    )
+    role = baseline
+    if baseline not in by_role:
+        role = next((a.role for a in reversed(known) if a.role in "CD"), "")
+    gain = UNKNOWN
+    if role and "A" in by_role:
+        gain = ratio_of(by_role[role].interval, by_role["A"].interval)
     return Headroom(
         tuple(ordered), tuple(stages), *gain, role, tuple(remarks), simulated, tuple(pending)
     )
