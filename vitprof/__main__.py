@@ -11,7 +11,8 @@ def main() -> None:
     """
     try:
         from vitprof import cli
-    except KeyboardInterrupt:  # importing the commands takes a second; nothing has begun yet
+    except KeyboardInterrupt:
+        # importing the commands takes a second; nothing has begun yet
         sys.exit(130)
     except Exception as error:
         _run_without(error)

@@ -41,9 +41,8 @@ def seconds(value: float | None) -> str:
     """Returns a duration in the unit that suits it: 85 µs, 12.3 ms, 4.56 s, 3 min 20 s, 1 h 05 min."""
     if value is None or not math.isfinite(value):
         return NOT_AVAILABLE
-    shown = abs(
-        float(f"{value:.3g}")
-    )  # a value that rounds up to the next unit is shown in that unit
+    # a value that rounds up to the next unit is shown in that unit
+    shown = abs(float(f"{value:.3g}"))
     if shown < 1e-3:
         return number(value * 1e6, "µs")
     if shown < 1:

@@ -26,9 +26,8 @@ def why_no_name(name: str) -> str:
     """Returns what to give instead of the name that a person gave, worded for a message; "" if the name is fine."""
     if len(name) > MAX_NAME:
         return f"give at most {MAX_NAME} characters"
-    if any(
-        "\ud800" <= c <= "\udfff" for c in name
-    ):  # an argument in another encoding; cannot be stored
+    # an argument in another encoding; cannot be stored
+    if any("\ud800" <= c <= "\udfff" for c in name):
         return "give text in UTF-8"
     if "\n" in name or NOT_SHOWN.search(name):
         return "give one line, without control characters and without signs that turn the direction of writing"

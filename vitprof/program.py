@@ -72,7 +72,8 @@ def install_command(extra: str) -> str:
 
 def install_core() -> str:
     """Returns the command that installs the packages of the command line only; extras include a plain installation."""
-    from importlib import metadata  # slow to import, and watched scripts import this module
+    # slow to import, and watched scripts import this module
+    from importlib import metadata
 
     if _is_checkout():
         return install_command("core")

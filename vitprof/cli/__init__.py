@@ -69,9 +69,8 @@ def main() -> None:
     terminal.open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="backslashreplace"
-            )  # a character that the terminal cannot show is no failure
+            # a character that the terminal cannot show is no failure
+            stream.reconfigure(errors="backslashreplace")
     if not sys.stdout.isatty():
         terminal.out.width = terminal.PIPE_WIDTH
     called = program.keep_call(sys.argv[0])
@@ -98,7 +97,8 @@ def main() -> None:
         message = getattr(error, "format_message", None)
         if message is None:
             raise
-        context = getattr(error, "ctx", None)  # None where an option lacks its value
+        # None where an option lacks its value
+        context = getattr(error, "ctx", None)
         command = (
             context.command_path if context is not None else " ".join([called, *sys.argv[1:2]])
         )

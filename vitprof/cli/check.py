@@ -79,7 +79,8 @@ def check(
             write_text(junit, _junit(judged, mine, base))
     except ConfigError:
         raise
-    except VitprofError as error:  # not 1 as elsewhere: here that means that a bound is missed
+    except VitprofError as error:
+        # not 1 as elsewhere: here that means that a bound is missed
         terminal.complain(one_line(error), terminal.EXIT_BAD_VALUE)
     status = _exit_status(judged)
     if as_json:

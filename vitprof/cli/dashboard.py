@@ -176,7 +176,8 @@ def _why_not(address: str, port: int) -> str:
         with socket.socket(family, kind) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(where)
-            probe.listen()  # beside a listener on all addresses, binding alone can succeed
+            # beside a listener on all addresses, binding alone can succeed
+            probe.listen()
     except OSError as error:
         if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
             todo = "set STREAMLIT_SERVER_ADDRESS to one it has"
@@ -229,7 +230,8 @@ def ssh_tunnel(port: int) -> list[str]:
 
 def why_no_browser() -> str:
     if sys.platform.startswith("linux") and not any(os.environ.get(name) for name in SHOWN_BY):
-        return "there is no screen"  # a text browser would take the terminal from the server
+        # a text browser would take the terminal from the server
+        return "there is no screen"
     try:
         webbrowser.get()
     except webbrowser.Error:

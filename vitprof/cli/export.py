@@ -40,7 +40,8 @@ def _trace(
     packed: bool = False,
     whole: bool = False,
 ) -> str:
-    from vitprof.export.trace import write_trace, write_trace_gz  # plotly comes with it
+    # plotly comes with it
+    from vitprof.export.trace import write_trace, write_trace_gz
 
     return (write_trace_gz if packed else write_trace)(store, runs, file, whole=whole)
 
@@ -112,7 +113,8 @@ def export(
             return
         if output is None:
             cut = write(store, runs, _Terminal() if sys.stdout.isatty() else sys.stdout.buffer)
-            sys.stdout.flush()  # raises here, where Typer handles it, if the reader has gone
+            # raises here, where Typer handles it, if the reader has gone
+            sys.stdout.flush()
         else:
             with new_file(output) as file:
                 cut = write(store, runs, file)
@@ -178,9 +180,8 @@ RUN_HELP = "id of the run whose strategy and settings to take, as `runs` lists i
 def code(*, run: int | None, output: Path | None, force: bool, **settings: Any) -> None:
     """Print a strategy as a script for your own training: that of a run, or the one that the options describe."""
     terminal.check_output(output)
-    if (
-        output is not None and output.is_file() and not force
-    ):  # perhaps the training script that it is taken for
+    # perhaps the training script that it is taken for
+    if output is not None and output.is_file() and not force:
         raise ConfigError(
             "output",
             str(output),

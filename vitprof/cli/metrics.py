@@ -106,7 +106,8 @@ def _serve(collector: RunCollector, registry: CollectorRegistry, host: str, port
     from prometheus_client.exposition import start_http_server
 
     with terminal.stop_asked() as asked:
-        collector.update()  # what the store has already, before the first scrape: that must not take long
+        # what the store has already, before the first scrape: that must not take long
+        collector.update()
         try:
             server, thread = start_http_server(port, host, registry)
         except OSError as error:

@@ -41,7 +41,8 @@ def run(*, as_json: bool, csv: Path | None, headroom: bool, anyway: bool, **sett
     config = RunConfig(**settings | {"name": terminal.name_to_keep(settings["name"])})
     terminal.check_output(csv, "csv")
     if headroom:
-        anchor_configs(config)  # raises before the run if its headroom cannot be measured
+        # raises before the run if its headroom cannot be measured
+        anchor_configs(config)
     finished = _run_job(config, anyway=anyway)
     extra: dict[str, Any] = {"headroom": None}
     stopped = False
@@ -68,14 +69,16 @@ def run(*, as_json: bool, csv: Path | None, headroom: bool, anyway: bool, **sett
 
 
 def _run_job(config: RunConfig, *, anyway: bool) -> StoredRun:
-    resolve(config)  # before the store is touched, so that a bad value leaves no trace
+    # before the store is touched, so that a bad value leaves no trace
+    resolve(config)
     with terminal.open_store() as store, job_manager(store, anyway=anyway, warm=False) as manager:
         run_id = manager.submit(config)
         try:
             with progress() as show:
                 show_run = run_progress(show)
                 while not manager.wait(run_id, POLL_S):
-                    with contextlib.suppress(StoreAwayError):  # the job goes on meanwhile
+                    # the job goes on meanwhile
+                    with contextlib.suppress(StoreAwayError):
                         show_run(store.run(run_id))
         except KeyboardInterrupt:
             manager.stop(run_id)

@@ -157,7 +157,8 @@ def _spec(options: dict[str, Any], given: dict[str, Any]) -> tournament_spec.Tou
 
 
 def _rounds(options: dict[str, Any]) -> dict[str, Any]:
-    if options["time"] is not None:  # under the option's name: --seconds is another option
+    # under the option's name: --seconds is another option
+    if options["time"] is not None:
         bounds.TOURNAMENT_BOUNDS["seconds"].check("time", options["time"])
     return {name: options[name] for name in ("repeats", "early_stop", "until_decided")} | {
         "seconds": options["time"]
@@ -218,9 +219,8 @@ def run_stored(
     error = ""
     stopped = False
     _announce(store, tournament_id, options["yes"])
-    _ask_to_repeat(
-        store, tournament_id, options["yes"]
-    )  # after its first trial in an earlier run, without agreement
+    # after its first trial in an earlier run, without agreement
+    _ask_to_repeat(store, tournament_id, options["yes"])
     if tournaments.tournament(store, tournament_id).status != "done":
         error, stopped = (_on_cluster if options.get("on") else _work)(
             store, view, tournament_id, options
@@ -240,9 +240,8 @@ def run_stored(
         )
     else:
         show(now, *results[1:])
-    if (
-        options["csv"] is not None
-    ):  # after the result is shown, so that a full disk does not hide it
+    # after the result is shown, so that a full disk does not hide it
+    if options["csv"] is not None:
         write_text(options["csv"], tournament.tournament_csv(*results))
     again = f"{program()} tournament --resume {tournament_id}" + (
         f" --on {options['on']}" if options.get("on") else ""
@@ -277,7 +276,8 @@ def _work(
                 queued = store.runs(["queued"], limit=1, group_key=now.group_key)
                 if queued:
                     show_waiting(queued[0])
-                elif progress.shows_progress():  # its words take a while to compute
+                elif progress.shows_progress():
+                    # its words take a while to compute
                     state = view.look()
                     show(running_words(state, view.board(state)), state.progress.fraction)
         finally:

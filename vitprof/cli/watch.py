@@ -113,7 +113,8 @@ def watch(
         except (
             Exception,
             SystemExit,
-        ) as error:  # the script goes on, and how it ends is how this command does
+        ) as error:
+            # the script goes on, and how it ends is how this command does
             _say(errors.one_line(error))
             runner.finish()
     terminal.drop_what_is_not_printed()
@@ -121,9 +122,8 @@ def watch(
 
 
 def _say(line: str) -> None:
-    with contextlib.suppress(
-        Exception, SystemExit
-    ):  # the terminal may be gone; for a closed pipe rich exits
+    # the terminal may be gone; for a closed pipe rich exits
+    with contextlib.suppress(Exception, SystemExit):
         terminal.show(f"vitprof: {line}", console=terminal.err)
 
 
@@ -153,7 +153,8 @@ def _watched(
     failed: list[str] = []
     config = own_script.own_config(name)
     run_id = 0
-    with contextlib.suppress(errors.StoreError):  # `record` tries again while the script runs
+    # `record` tries again while the script runs
+    with contextlib.suppress(errors.StoreError):
         run_id = store.create_run(config)
         store.update_run(run_id, facts={"command": command})
     if so_far is not None and (address := dashboard.address_of(run_id)):
@@ -180,9 +181,8 @@ def _watched(
     warn_s = math.inf if quiet else time.monotonic() + UNSEEN_AFTER_S
     with contextlib.nullcontext() if so_far is None else status_line() as show:
         while recording.is_alive():
-            if (
-                runner.stopping and follows.is_set()
-            ):  # before, a recorder takes it for a job that has not begun
+            # before, a recorder takes it for a job that has not begun
+            if runner.stopping and follows.is_set():
                 stop.set()
             if show is not None and so_far is not None:
                 show(so_far.words(run_id, _state(runner)))

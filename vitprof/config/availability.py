@@ -164,7 +164,8 @@ def installed(package: str) -> bool:
     except (
         ImportError,
         ValueError,
-    ):  # its parent package is missing, or it is only partly installed
+    ):
+        # its parent package is missing, or it is only partly installed
         return False
 
 

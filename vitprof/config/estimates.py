@@ -90,7 +90,8 @@ def made(storage: str, info: catalog.DatasetInfo) -> PreparedStorage | None:
         ValueError,
         KeyError,
         TypeError,
-    ):  # missing or not readable: it will be made again
+    ):
+        # missing or not readable: it will be made again
         return None
 
 

@@ -226,7 +226,8 @@ class OwnScript:
             self.command,
         )
         _check("directory", isinstance(self.directory, str) and self.directory, self.directory)
-        object.__setattr__(self, "command", tuple(self.command))  # JSON has lists only
+        # JSON has lists only
+        object.__setattr__(self, "command", tuple(self.command))
         object.__setattr__(self, "writes", tuple(self.writes))
         object.__setattr__(self, "layered", tuple(self.layered))
         object.__setattr__(self, "vary", tuple((name, tuple(values)) for name, values in self.vary))

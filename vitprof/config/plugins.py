@@ -32,7 +32,8 @@ def added(parts: Mapping[str, dict[str, Any]], strategies: dict[str, Any]) -> Pl
     installed = (
         point for kind in KINDS for point in metadata.entry_points(group=f"vitprof.{kind}")
     )
-    for point in dict.fromkeys([*OWN, *installed]):  # an installed vitprof has its own twice
+    # an installed vitprof has its own twice
+    for point in dict.fromkeys([*OWN, *installed]):
         kind = point.group.removeprefix("vitprof.")
         try:
             plugin = point.load()

@@ -71,6 +71,7 @@ def config_of(config: RunConfig, rank: int) -> RunConfig:
         changes["inject"] = f"read:{slow_rank(config)[1]:g}"
     if config.device.startswith("cuda:"):
         changes["device"] = f"cuda:{int(config.device.removeprefix('cuda:')) + rank}"
-    if not config.threads:  # as many as PyTorch takes by itself would fight for the cores
+    # as many as PyTorch takes by itself would fight for the cores
+    if not config.threads:
         changes["threads"] = max(1, job_cores() // config.ranks)
     return replace(config, **changes)  # type: ignore[arg-type]

@@ -38,9 +38,8 @@ def resolve(config: RunConfig) -> RunConfig:
             for other in DATASETS.values()
             if why_not(other, plan.combination(other)) is None
         ]
-        if parts == plan.combination(
-            info
-        ):  # no part was replaced: it is the strategy that does not fit
+        # no part was replaced: it is the strategy that does not fit
+        if parts == plan.combination(info):
             why = f"it cannot load {info.name}; choose --dataset {' or '.join(others)}"
             raise ConfigError("strategy", plan.name, why)
         raise wrong
@@ -85,7 +84,8 @@ def resolve(config: RunConfig) -> RunConfig:
 def _stages_to_wait_in(parts: Combination, info: DatasetInfo, augment: str) -> list[Stage]:
     """Returns the stages of making and moving a batch that a wait can be added to."""
     storage = STORAGES[parts.storage]
-    if LOADERS[parts.loader].decodes:  # decodes and collates where vitprof cannot add a wait
+    # decodes and collates where vitprof cannot add a wait
+    if LOADERS[parts.loader].decodes:
         return ["read"]
     possible: dict[Stage, bool] = {
         "read": True,

@@ -55,7 +55,8 @@ class TournamentSpec:
             catalog.chosen(dict.fromkeys(CHOICES["page_cache"]), "page_caches", value)
         for name, bounds in TOURNAMENT_BOUNDS.items():
             given = getattr(self, name)
-            if given is not None or name not in ("workers", "seconds"):  # the optional ones
+            # the optional ones
+            if given is not None or name not in ("workers", "seconds"):
                 for value in given if isinstance(given, tuple) else (given,):
                     bounds.check(name, value)
         self._check_shared()
@@ -100,7 +101,8 @@ class TournamentSpec:
         object.__setattr__(self, name, tuple(values))  # JSON has lists only
         if not values:
             raise ConfigError(name, "", "give at least one")
-        if len(values) > MOST_TRIALS:  # before each is compared with the others
+        # before each is compared with the others
+        if len(values) > MOST_TRIALS:
             raise ConfigError(name, len(values), f"give at most {MOST_TRIALS}")
         if name in ("strategies", "page_caches") and not all(isinstance(v, str) for v in values):
             raise ConfigError(name, values, "give names")

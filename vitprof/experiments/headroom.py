@@ -53,9 +53,8 @@ def anchor_configs(config: RunConfig) -> dict[str, RunConfig]:
     job = replace(
         config, epochs=None, seconds=None, steps=steps, evaluate=False, page_cache="as-is"
     )
-    if (
-        config.inject is not None
-    ):  # a wait belongs to the stage it is put into: replayed batches need the copy at most
+    # a wait belongs to the stage it is put into: replayed batches need the copy at most
+    if config.inject is not None:
         changes["A"]["inject"] = None
         if injection(config.inject)[0] != "transfer":
             changes["B"]["inject"] = None
@@ -80,7 +79,8 @@ def anchor_configs(config: RunConfig) -> dict[str, RunConfig]:
             "steps": min(steps, n_batches),
             "warmup_steps": warmup,
         }
-    elif config.location == "slow-drive":  # it is slow without a cold page cache too
+    elif config.location == "slow-drive":
+        # it is slow without a cold page cache too
         changes["D"] = {}
     if config.name:
         changes = {

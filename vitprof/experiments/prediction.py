@@ -34,10 +34,11 @@ def usual_strategies(run: StoredRun, machine: Machine | None = None) -> list[str
     """Returns the strategies of `USUAL` that can run here, without the run's own."""
     machine = machine or look_around()
     info = catalog.dataset_info(run.config.dataset, run.config.n_images)
+    # there it is the same as "memory"
     own = {
         run.config.strategy,
         *(["device"] if device_of(run) == "cpu" else []),
-    }  # there it is the same as "memory"
+    }
     return [
         name
         for name in USUAL

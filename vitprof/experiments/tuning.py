@@ -313,20 +313,22 @@ class _Search:
 
     def _trials(self, options: list[Candidate]) -> Iterator[Trial]:
         default = options[0]
-        yield from self._train(
-            default, LEAST_S, 1, "the default"
-        )  # shows what a run costs, and prepares the storage
+        # shows what a run costs, and prepares the storage
+        yield from self._train(default, LEAST_S, 1, "the default")
         yield from self._halve(options)
         winner = self._winner = self._best()
         if winner == default:
             return
         self._checks = {default: [], winner: []}
-        for n_run in range(2 * CHECKS):  # in turns: default, winner, winner, default, ...
+        # in turns: default, winner, winner, default, ...
+        for n_run in range(2 * CHECKS):
             number = n_run // 2 + 1
             candidate = winner if (n_run + 1) // 2 % 2 else default
             left = 2 * CHECKS - n_run
             if self._left_s() < left * (self._overhead_s + LEAST_S) / 2:
-                return  # half of the time that is needed: the last one may end a little late, but not all of them
+                # half of the time that is needed: the last one may end a little late, but not all
+                # of them
+                return
             budget = max(self._left_s() / left - self._overhead_s, LEAST_S)
             yield from self._train(candidate, budget, 0, f"checking, round {number} of {CHECKS}")
             if math.isnan(self._tried[-1].samples_per_s):

@@ -48,9 +48,8 @@ def send(buffer: EventBuffer, stream: BinaryIO, finished: threading.Event) -> No
     """Writes the buffer's messages to the pipe until the job has `finished`, in a thread of its own: a full pipe never
     blocks the training loop.
     """
-    with contextlib.suppress(
-        OSError
-    ):  # the parent is gone; the end of standard input stops the job
+    # the parent is gone; the end of standard input stops the job
+    with contextlib.suppress(OSError):
         last = False
         while not last:
             last = finished.wait(SEND_EVERY_S)
@@ -151,9 +150,8 @@ def load() -> None:
 def serve(connection: socket.socket) -> bool:
     """Answers requests until the socket ends. Returns False here, and True in each fork."""
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.signal(
-        signal.SIGCHLD, lambda *_: None
-    )  # without a handler the signal would not wake `select`
+    # without a handler the signal would not wake `select`
+    signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_write)
     _send(connection, {"ready": True})
     with selectors.DefaultSelector() as selector:
@@ -221,10 +219,10 @@ def _become_a_job(request: dict[str, Any], descriptors: list[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     random.seed()
-    np.random.seed()  # otherwise every fork would begin with the same global state
-    atexit.register(
-        gc.unfreeze
-    )  # extension modules complain about objects that are not freed at exit
+    # otherwise every fork would begin with the same global state
+    np.random.seed()
+    # extension modules complain about objects that are not freed at exit
+    atexit.register(gc.unfreeze)
 
 
 def main() -> None:

@@ -132,7 +132,8 @@ class Listener:
                 rank = self.places.place(message.values)
                 placed.set()
                 if rank is None:
-                    self._over.wait()  # unread, so that sending fails after a while with a line that says why
+                    # unread, so that sending fails after a while with a line that says why
+                    self._over.wait()
                     return
                 for waiting in first:
                     self._take(waiting, rank)
@@ -181,9 +182,8 @@ class ScriptRunner:
         while True:
             message = self._first.pop(0) if self._first else self._get()
             if message is None and self._is_over():
-                time.sleep(
-                    POLL_S
-                )  # a process that is killed closes its connection before it is gone
+                # a process that is killed closes its connection before it is gone
+                time.sleep(POLL_S)
                 if self._lives():
                     yield Note("facts", {"partly_watched": LOST})
                 yield Note("end", {"status": "failed", "error": GONE})
@@ -225,9 +225,8 @@ class ScriptRunner:
 
 def record(runner: ScriptRunner) -> None:
     """Records everything that the script trains as one run. Raises `VitprofError`."""
-    threading.Thread(
-        target=codec.arrow, name="vitprof-imports"
-    ).start()  # else at the first write, during training
+    # else at the first write, during training
+    threading.Thread(target=codec.arrow, name="vitprof-imports").start()
     described = runner.begins()
     if described is None:
         return

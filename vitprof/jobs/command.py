@@ -80,9 +80,8 @@ class CommandRunner:
             self._closing.set()
             self._listener.join(LAST_WORDS_S)
             self._clean_up()
-            missing = (
-                f" ({error.filename})" if error.filename not in (None, command[0]) else ""
-            )  # its directory
+            # its directory
+            missing = f" ({error.filename})" if error.filename not in (None, command[0]) else ""
             raise JobError(
                 f"cannot start {command[0]}: {error.strerror or error}{missing}"
             ) from error
@@ -378,7 +377,8 @@ class TrialRunner(CommandRunner):
     def _last(self) -> Note:
         if self._wrong:
             return Note("end", {"status": "failed", "error": self._wrong})
-        if self._n >= self._trial.steps:  # how a script that was cut off ends does not matter
+        # how a script that was cut off ends does not matter
+        if self._n >= self._trial.steps:
             return Note("end", {"status": "done", "error": ""})
         last = super()._last()
         error = last.values["error"].removesuffix(PRINTED)

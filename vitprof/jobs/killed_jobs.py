@@ -103,7 +103,8 @@ class MemoryWitness:
         now = time.monotonic()
         if now - self._looked >= LOOK_EVERY_S:
             self._looked = now
-            self._held = _resident(self._pid) or self._held  # 0: it has just ended
+            # 0: it has just ended
+            self._held = _resident(self._pid) or self._held
 
     def killed_words(self) -> str:
         """Returns why SIGKILL ended the job, in words, without a full stop."""
@@ -180,9 +181,8 @@ def clear_orphans() -> None:
     """Removes temporary files, and kills suspended processes, of this user's jobs whose owner is gone."""
     clear_temporary()
     for process in psutil.process_iter():
-        with contextlib.suppress(
-            psutil.Error, OSError
-        ):  # psutil notices if its id is another process's by now
+        # psutil notices if its id is another process's by now
+        with contextlib.suppress(psutil.Error, OSError):
             if process.status() == psutil.STATUS_STOPPED and process.uids().real == os.getuid():
                 place, _, pid = process.environ().get(OWNER, "").rpartition("-")
                 if place == process_space() and pid.isdecimal() and not psutil.pid_exists(int(pid)):
@@ -208,7 +208,8 @@ def remove_tree(path: Path) -> None:
     """Removes a folder with all that is in it, as far as that can be done."""
     for work in path.glob("*/work/work"):
         with contextlib.suppress(OSError):
-            work.chmod(0o700)  # overlayfs makes it so that only root can list it
+            # overlayfs makes it so that only root can list it
+            work.chmod(0o700)
     shutil.rmtree(path, ignore_errors=True)
 
 

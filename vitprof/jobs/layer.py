@@ -34,9 +34,8 @@ def _own_mounts(folders: list[str]) -> str:
         _system("unshare", NEW_MOUNTS)
         return "redirect_dir=on"
     except PermissionError:
-        if any(
-            os.stat(folder).st_uid != user for folder in folders
-        ):  # their files could not be changed in a layer
+        # their files could not be changed in a layer
+        if any(os.stat(folder).st_uid != user for folder in folders):
             raise
         _system("unshare", NEW_USERS | NEW_MOUNTS)
     for name, text in (
@@ -77,9 +76,8 @@ def main() -> None:
     try:
         options = _own_mounts(covered)
         _system("mount", None, "/", None, RECURSIVE | PRIVATE, None)
-        for number, folder in sorted(
-            enumerate(covered), key=lambda each: len(each[1])
-        ):  # a folder after its parents
+        # a folder after its parents
+        for number, folder in sorted(enumerate(covered), key=lambda each: len(each[1])):
             cover(os.path.join(layers, str(number)), folder, kept, options)
         os.chdir(covered[0])
     except OSError as error:

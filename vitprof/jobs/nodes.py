@@ -47,9 +47,8 @@ class Places:
         with self._choosing:
             rank = int(described.get("rank") or 0)
             leads = rank in (0, self._alone) or described.get("local_rank") == 0
-            if rank in self._ranks or (
-                rank == 0 and self.found
-            ):  # another training, or one that was started again
+            # another training, or one that was started again
+            if rank in self._ranks or (rank == 0 and self.found):
                 self._n_unread += leads
                 return None
             if leads and not self.found:
@@ -84,7 +83,8 @@ def of_ranks(store: RunStore, run: StoredRun, steps: Series, telemetry: Series) 
     found: dict[str, Any] = {
         name: float(value) if np.isfinite(value) else None for name, value in known.items()
     }
-    if run.environment.get("job"):  # 0 once they have been joined, too: before it was more
+    # 0 once they have been joined, too: before it was more
+    if run.environment.get("job"):
         found["missing_ranks"] = max(0, run.environment["world_size"] - len(series))
     ranks = ranks_of(series, run.facts)
     return found if ranks is None else found | {"ranks": ranks.to_dict()}

@@ -187,9 +187,8 @@ class Outbox:
             if self._spool is None and not self._is_written():
                 self._begin_outage("it did not answer in time")
             if (spool := self._spool) is not None:
-                if (
-                    spool.error
-                ):  # some of it is in no file: once more, all that the store may not have
+                # some of it is in no file: once more, all that the store may not have
+                if spool.error:
                     self._keep(spool, lost=self._outages.lost)
                     self._outages.why_lost = spool.error
                 outcome = "what was measured meanwhile was imported later"
@@ -265,7 +264,8 @@ class Outbox:
         batch = self._write or Batch()
         if (ending := batch.ending) is not None:
             self._store.update_run(self.run.id, **{**ending.values, **ending.settle()})
-            with contextlib.suppress(StoreError):  # the run is complete without
+            # the run is complete without
+            with contextlib.suppress(StoreError):
                 self._store.compact(self.run.id)
         else:
             if self._spool is None:

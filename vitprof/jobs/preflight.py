@@ -155,7 +155,8 @@ def _torch() -> tuple[MachineCheck, list[gpu_findings.Finding]]:
         )
         return check, [] if wrong is None else [wrong]
     version = f"{torch.__version__}, {', '.join(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))}"
-    try:  # on the first one only: elsewhere a context would take memory from those who train there
+    # on the first one only: elsewhere a context would take memory from those who train there
+    try:
         failed = first_kernel(torch.device("cuda", 0))
     except RuntimeError as error:
         full = f"the GPU's memory is full ({one_line(error)}): end what uses it"

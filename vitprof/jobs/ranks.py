@@ -141,7 +141,8 @@ class OtherRanks:
             )
             self._processes.append(process)
             assert process.stdin is not None
-            with suppress(BrokenPipeError):  # it died at once: its thread says so
+            # it died at once: its thread says so
+            with suppress(BrokenPipeError):
                 process.stdin.write(json.dumps(config_of(config, rank).to_dict()).encode() + b"\n")
                 process.stdin.flush()
             thread = threading.Thread(
@@ -154,7 +155,8 @@ class OtherRanks:
         """Takes a rank's steps, and its end; what else it reports is like rank 0's."""
         end: dict[str, Any] = {}
         assert process.stdout is not None
-        with suppress(ValueError), process.stdout:  # what is no message: it is ended below
+        # what is no message: it is ended below
+        with suppress(ValueError), process.stdout:
             for message in read_messages(process.stdout):
                 if not isinstance(message, Note):
                     self._buffer.steps(

@@ -112,7 +112,8 @@ class MachineLock:
                 OSError,
                 NotImplementedError,
                 VitprofError,
-            ) as refused:  # `Timeout`, where it did not check, is one
+            ) as refused:
+                # `Timeout`, where it did not check, is one
                 problem = getattr(refused, "strerror", None) or str(refused)
             else:
                 self._place = place
@@ -167,14 +168,14 @@ def _one_at_a_time() -> Iterator[None]:
     """Keeps two programs from looking through the places at once; those of this user also where others prevent it."""
     with contextlib.ExitStack() as held:
         for folder in (home.lock_dir(), _own_folder()):
-            with contextlib.suppress(
-                OSError, NotImplementedError, VitprofError
-            ):  # `Timeout` is an OSError
+            # `Timeout` is an OSError
+            with contextlib.suppress(OSError, NotImplementedError, VitprofError):
                 if folder == _own_folder():
                     home.ensure_dir(folder)
                 elif not folder.exists():
                     folder.mkdir(parents=True)
-                    folder.chmod(0o1777)  # as /tmp: mkdir's own mode is cut by the umask
+                    # as /tmp: mkdir's own mode is cut by the umask
+                    folder.chmod(0o1777)
                 held.enter_context(FileLock(folder / "check.lock", timeout=CHECK_S, mode=0o666))
                 break
         yield

@@ -81,9 +81,8 @@ class SpoolFile:
     @classmethod
     def create(cls, directory: Path, header: Mapping[str, Any]) -> SpoolFile:
         """Returns a new file that only this user can read. Raises `OSError`."""
-        while (
-            True
-        ):  # again only where another program took it for one that was left, before it was locked
+        # again only where another program took it for one that was left, before it was locked
+        while True:
             descriptor, name = tempfile.mkstemp(prefix=PREFIX, dir=directory)
             file = cls(Path(name), descriptor)
             try:
@@ -104,9 +103,8 @@ class SpoolFile:
             unless_ours.callback(os.close, descriptor)
             about = os.fstat(descriptor)
             if stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and about.st_nlink == 1:
-                fcntl.flock(
-                    descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB
-                )  # fails where its program still holds the lock
+                # fails where its program still holds the lock
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(descriptor).st_nlink:
                     unless_ours.pop_all()
                     return cls(path, descriptor)

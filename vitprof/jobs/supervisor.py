@@ -114,9 +114,8 @@ class Disturbances:
         if self._looked_s is None or time.monotonic() - self._looked_s >= LOOK_EVERY_S:
             self._look_for_others()
         numbers = [self._to_mark.popleft() for _ in range(len(self._to_mark))]
-        self._store.mark_warmup(
-            self._run_id, numbers
-        )  # those that are not stored yet are marked when the run ends
+        # those that are not stored yet are marked when the run ends
+        self._store.mark_warmup(self._run_id, numbers)
 
     def look_again(self) -> None:
         """Looks for other jobs once more when the job has ended, and stores what is new. Raises `StoreError`."""
@@ -139,7 +138,8 @@ class Disturbances:
             self._others.setdefault(
                 run.id, f"run {run.id} on {scheduling.device_of(run)} ({run.name}) {SHARED}"
             )
-        self._since_s = now  # only here: after a look that raised, the next one covers its time too
+        # only here: after a look that raised, the next one covers its time too
+        self._since_s = now
         for other in lock.others():
             if other.store != lock.holder.store:
                 line = f"{scheduling.name_of(other)} on {other.device} ({other.who}) {SHARED}"
@@ -259,7 +259,8 @@ class JobRecorder:
     def _run_to_its_end(self, origin: float) -> None:
         runner = self._start()
         try:
-            codec.arrow()  # imported while the job starts, not at the first write, in the middle of its training
+            # imported while the job starts, not at the first write, in the middle of its training
+            codec.arrow()
             self._follow(runner)
         finally:
             runner.kill()
@@ -339,7 +340,8 @@ class JobRecorder:
             case "end":
                 self._end = values["status"], values["error"]
                 if self._telemetry is not None:
-                    self._telemetry.gauges = {}  # the job no longer updates them
+                    # the job no longer updates them
+                    self._telemetry.gauges = {}
 
     def _add(self, name: str, values: Any) -> None:
         """Adds to a column of the run, a dict or a list; it is written with the next flush."""

@@ -267,7 +267,8 @@ def observe(store: RunStore, run_id: int, case: Case) -> Observed:
     step_ms = float(launched[-1] - launched[-1 - n]) / n * 1e3
     if synchronous(run.config):
         fetch = steps["data_wait_s"]
-    elif run.config.loader == "threads":  # several threads work on a batch at once
+    elif run.config.loader == "threads":
+        # several threads work on a batch at once
         fetch = np.sum([steps[f"{stage}_s"] for stage in TIMED_STAGES], axis=0)
     else:
         fetch = steps["made_end_s"] - steps["made_start_s"]

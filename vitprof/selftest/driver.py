@@ -117,7 +117,8 @@ class Selftest:
             )
             for _, run_id in jobs:
                 self._run_id = run_id
-                if self._stop():  # Ctrl-C, for example, may have ended the job too, which is no failure of the case
+                # Ctrl-C, for example, may have ended the job too, which is no failure of the case
+                if self._stop():
                     break
         if self._stop():
             raise JobStopped("the selftest was stopped")

@@ -126,9 +126,8 @@ def chunks_of(kind: Kind, series: Series, *, merge: bool = False) -> Iterator[Ch
 
 def merge(chunks: Sequence[Chunk]) -> list[Chunk]:
     """Returns the rows of chunks of one kind as Parquet chunks. Raises `ValueError`."""
-    table = arrow().concat_tables(
-        [c.table() for c in chunks], promote_options="default"
-    )  # null where one is missing
+    # null where one is missing
+    table = arrow().concat_tables([c.table() for c in chunks], promote_options="default")
     series = {name: floats(table[name]) for name in table.column_names}
     return list(chunks_of(chunks[0].kind, series, merge=True))
 

@@ -119,9 +119,8 @@ predictions = sa.Table(
 )
 LISTED = ("strategy", "dataset", "batch_size", "device")
 """Columns of `runs` that repeat fields of the run's config."""
-FIRST_PAGE = sa.Index(
-    "ix_runs_group_key_id", runs.c.group_key, runs.c.id
-)  # newest of a group first, unsorted
+# newest of a group first, unsorted
+FIRST_PAGE = sa.Index("ix_runs_group_key_id", runs.c.group_key, runs.c.id)
 
 
 WAL_ATTEMPTS = 10
@@ -133,9 +132,8 @@ def database_url() -> str | sa.URL:
     if named := os.environ.get("VITPROF_DB"):
         return named
     path = home() / STORE_FILE
-    if not os.path.isfile(
-        path
-    ):  # a file that is there can be read even where the directory cannot be written
+    # a file that is there can be read even where the directory cannot be written
+    if not os.path.isfile(path):
         ensure_dir(home())
     # No text for the path: a "?" in it would begin the query of an URL.
     return sa.URL.create("sqlite", database=str(private_file(path)))
@@ -144,16 +142,18 @@ def database_url() -> str | sa.URL:
 def _parse(url: str | sa.URL) -> sa.URL:
     try:
         parsed = sa.make_url(url)
-    except (sa.exc.ArgumentError, ValueError):  # their messages can quote part of the password
+    except (sa.exc.ArgumentError, ValueError):
+        # their messages can quote part of the password
         _, at, place = str(url).rpartition("@")
         shown = masked(f"***@{place}" if at else place)
         raise StoreError(
             f"VITPROF_DB: {shown!r} is not an SQLAlchemy URL; give one such as sqlite:////home/me/runs.sqlite"
         ) from None
+    # as others write it; the tests' driver is psycopg 3
     if parsed.drivername in (
         "postgres",
         "postgresql",
-    ):  # as others write it; the tests' driver is psycopg 3
+    ):
         parsed = parsed.set(drivername="postgresql+psycopg")
     if "@" in (parsed.host or ""):
         shown = (parsed.host or "").rpartition("@")[2]
@@ -167,26 +167,26 @@ def _on_connect(connection: Any, _record: Any) -> None:
         try:
             cursor.execute("PRAGMA journal_mode=WAL")
             break
-        except (
-            sqlite3.OperationalError
-        ):  # another program is switching to WAL; SQLite does not wait for that
+        except sqlite3.OperationalError:
+            # another program is switching to WAL; SQLite does not wait for that
             if not left:
                 raise
-            cursor.execute("BEGIN IMMEDIATE")  # but it does wait for a write lock
+            # but it does wait for a write lock
+            cursor.execute("BEGIN IMMEDIATE")
             cursor.execute("COMMIT")
     cursor.execute("PRAGMA synchronous=NORMAL")
-    cursor.execute(
-        "PRAGMA secure_delete=FAST"
-    )  # some builds overwrite what is deleted: merged chunks, twice a second
+    # some builds overwrite what is deleted: merged chunks, twice a second
+    cursor.execute("PRAGMA secure_delete=FAST")
     cursor.close()
 
 
 def _version(db: sa.Connection) -> str | None:
     tables = sa.inspect(db)
+    # the latter up to version 6
     for table, column in (
         (versions.name, "version_num"),
         ("vitprof_store", "version"),
-    ):  # the latter up to version 6
+    ):
         if tables.has_table(table):
             return str(
                 db.execute(sa.select(sa.column(column)).select_from(sa.table(table))).scalar()
@@ -333,7 +333,8 @@ class Database:
         if found is None and self.read_only:
             raise StoreError(f"{self.url} can only be read here, and is not a run store")
         if (found is None or is_older(found, STORE_VERSION)) and not self.read_only:
-            with self.writing() as db:  # two programs may open a store at the same moment
+            # two programs may open a store at the same moment
+            with self.writing() as db:
                 if db.dialect.name == "postgresql":
                     db.execute(sa.select(sa.func.pg_advisory_xact_lock(OPENING)))
                 found = self._made_or_migrated(db, _version(db))
@@ -377,7 +378,8 @@ class Database:
             raise StoreAwayError(
                 f"the run store {self.url} failed: {masked(str(error.orig))}", why
             ) from error
-        except sa.exc.TimeoutError as error:  # all connections are in use, waiting
+        except sa.exc.TimeoutError as error:
+            # all connections are in use, waiting
             why = "it does not answer"
             raise StoreAwayError(f"the run store {self.url} failed: {why}", why) from error
         except sa.exc.DBAPIError as error:

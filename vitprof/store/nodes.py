@@ -100,9 +100,8 @@ def join_nodes(store: RunStore, run_id: int) -> Joined | None:
                 )
             nodes.append(_node(part, sorted(series)) | {"clock_error_s": error})
             erase_rows(db, [part.id])
-        of_parts = tuple(
-            f"run {part.id} on " for part in moved
-        )  # they ran at the same time, as they had to
+        # they ran at the same time, as they had to
+        of_parts = tuple(f"run {part.id} on " for part in moved)
         notices = [line for line in whole.notices if not line.startswith(of_parts)]
         values = {"facts": {**facts, "nodes": nodes}, "notices": notices}
         db.execute(sa.update(runs).where(runs.c.id == whole.id).values(values))
@@ -121,7 +120,8 @@ def of_other_ranks(store: RunStore, run: StoredRun, names: Sequence[str]) -> Ite
 
 def _readable(store: RunStore, ids: Sequence[int]) -> Iterator[StoredRun]:
     for run_id in ids:
-        with contextlib.suppress(StoreError):  # joined just now, or another version's
+        # joined just now, or another version's
+        with contextlib.suppress(StoreError):
             yield store.run(run_id)
 
 
@@ -130,9 +130,8 @@ def _began_s(run: StoredRun) -> float:
 
 
 def _host(run: StoredRun) -> str:
-    return str(
-        run.environment.get("hostname") or run.owner_host
-    )  # an imported run's owner is who imported it
+    # an imported run's owner is who imported it
+    return str(run.environment.get("hostname") or run.owner_host)
 
 
 def _others(store: RunStore, run: StoredRun) -> list[int]:

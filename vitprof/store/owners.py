@@ -15,9 +15,8 @@ def owner_columns(started_by: str = "") -> dict[str, Any]:
     """
     user = started_by or os.environ.get("VITPROF_USER", "")
     if not user:
-        with contextlib.suppress(
-            OSError, KeyError, ImportError
-        ):  # the user of a container may have no name
+        # the user of a container may have no name
+        with contextlib.suppress(OSError, KeyError, ImportError):
             user = getpass.getuser()
     about = {
         "owner_user": tamed_name(user),

@@ -127,9 +127,8 @@ def newest_runs(store: RunStore, tournament_id: int) -> dict[str, dict[int, Tria
 
 def set_status(store: RunStore, tournament_id: int, status: TournamentStatus, **state: Any) -> None:
     """Sets the status, and the given parts of the state. Does nothing if the tournament was deleted meanwhile."""
-    with (
-        store.writing() as db
-    ):  # two threads, such as a runner and a page, may each change a part of the state
+    # two threads, such as a runner and a page, may each change a part of the state
+    with store.writing() as db:
         kept = db.execute(_state_of(tournament_id)).scalar()
         changed = sa.update(tournaments).where(tournaments.c.id == tournament_id)
         db.execute(changed.values(status=status, state={**(kept or {}), **state}))
@@ -217,9 +216,8 @@ def release(store: RunStore, tournament_id: int) -> None:
 def delete_tournament(store: RunStore, tournament_id: int) -> None:
     """Deletes a tournament with its runs, for good. Raises `JobError` where it is running."""
     store.check_may_change()
-    _check_free(
-        _row(store, tournament_id)
-    )  # not `tournament()`: one that cannot be read can be deleted
+    # not `tournament()`: one that cannot be read can be deleted
+    _check_free(_row(store, tournament_id))
     store.mark_interrupted()
     with store.transaction() as db:
         ids = list(db.execute(sa.select(runs.c.id).where(_runs_of(tournament_id))).scalars())

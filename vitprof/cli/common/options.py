@@ -96,9 +96,8 @@ def option(name: str, panel: str | None = None, *, help_text: str = "") -> inspe
     elif name == "model":
         settings |= {"metavar": "NAME", "parser": model_named}
         text += f"; one of {', '.join(catalog.MODELS)}, torchvision:NAME, timm:NAME, or file.py:FUNCTION"
-    elif (
-        name in KNOWN_NAMES and not help_text
-    ):  # only shown: RunConfig checks the value and has the message for it
+    elif name in KNOWN_NAMES and not help_text:
+        # only shown: RunConfig checks the value and has the message for it
         text += f"; one of {', '.join(KNOWN_NAMES[name])}"
     return parameter(
         name, kind | None if optional else kind, field.default, text, panel, **settings

@@ -44,7 +44,8 @@ def progress() -> Iterator[Show]:
         task = bar.add_task("starting", total=None)
 
         def show(words: str, fraction: float | None) -> None:
-            if (fraction or 0.0) < bar.tasks[0].completed:  # something else has begun
+            # something else has begun
+            if (fraction or 0.0) < bar.tasks[0].completed:
                 bar.reset(task)
             total = None if fraction is None else 1.0
             bar.update(

@@ -34,7 +34,8 @@ def show_run(run: store.StoredRun) -> None:
         (), figures_in_words(run), f"run {run.id}: {run.name}{simulated}", show_header=False
     )
     if run.verdict is not None and (run.status != "failed" or run.verdict.kind != "inconclusive"):
-        _show_verdict(run.verdict)  # of one that failed early its error says more
+        # of one that failed early its error says more
+        _show_verdict(run.verdict)
     terminal.show(*(f"  {sentence}" for sentence in on_ranks(run)))
     if (
         run.verdict is not None

@@ -74,7 +74,8 @@ class StatusLine:
         if size != self._size or self._anew or now - self._set_s >= ANEW_EVERY_S:
             room = WHOLE_SCREEN + DOWN_AND_UP
             if self._size not in (None, size):
-                room += ERASE_BELOW  # the old line is in a row that scrolls now
+                # the old line is in a row that scrolls now
+                room += ERASE_BELOW
             self._size = size
             self._anew = False
             self._set_s = now
@@ -112,7 +113,8 @@ def status_line(stream: TextIO | None = None) -> Iterator[Callable[[str], None]]
     def suspend(_number: int, _frame: FrameType | None) -> None:
         line.hide()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTSTP)  # returns when the program goes on
+        # returns when the program goes on
+        os.kill(os.getpid(), signal.SIGTSTP)
         signal.signal(signal.SIGTSTP, suspend)
 
     before = signal.getsignal(signal.SIGTSTP)

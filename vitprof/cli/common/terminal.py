@@ -121,9 +121,8 @@ def check_output(path: Path | None, option: str = "output") -> None:
         return
     if path.is_dir():
         raise errors.ConfigError(option, str(path), "it is a directory; give a file")
-    if (
-        path.exists() and not path.is_file()
-    ):  # /dev/null, /dev/stdout: a new file would be renamed over it
+    # /dev/null, /dev/stdout: a new file would be renamed over it
+    if path.exists() and not path.is_file():
         raise errors.ConfigError(option, str(path), "it is a device or a pipe; give a file")
     if not path.parent.is_dir():
         raise errors.ConfigError(option, str(path), f"there is no directory {path.parent}")
@@ -145,7 +144,8 @@ def json_text(value: dict[str, Any]) -> str:
 
 def print_text(text: str) -> None:
     sys.stdout.write(text)
-    sys.stdout.flush()  # raises here, where Typer handles it, if the reader has gone
+    # raises here, where Typer handles it, if the reader has gone
+    sys.stdout.flush()
 
 
 def open_closed_streams() -> None:

@@ -67,9 +67,8 @@ class ClusterTournament:
         except VitprofError as failure:
             error = note = one_line(failure)
         finally:
-            set_status(
-                self._store, self._id, status, note=note
-            )  # tasks that are left see it and end their runs
+            # tasks that are left see it and end their runs
+            set_status(self._store, self._id, status, note=note)
             self._wait_for_the_last()
             set_status(self._store, self._id, status, owner=None, refused=self._nowhere())
         return error

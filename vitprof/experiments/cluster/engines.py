@@ -140,7 +140,8 @@ class _RayTask:
             return str(self._ray.get(self._reference))
         except self._ray.exceptions.RayTaskError as error:
             raise JobError(one_line(error.cause)) from error
-        except self._ray.exceptions.RayError as error:  # its node or its process is gone
+        except self._ray.exceptions.RayError as error:
+            # its node or its process is gone
             raise LostError(one_line(error).partition(". ")[0]) from error
 
     def cancel(self) -> None:

@@ -58,9 +58,8 @@ def _left(
     store: RunStore, tournament_id: int, number: int, trials: Sequence[PlannedTrial], node: str
 ) -> Iterator[Trial]:
     for trial in trials:
-        if not is_done_on(
-            store, tournament_id, trial.key, number, node
-        ):  # begun on another: a round has one node
+        # begun on another: a round has one node
+        if not is_done_on(store, tournament_id, trial.key, number, node):
             yield Trial(trial.config, role_of(trial.key, number), trial.key)
 
 

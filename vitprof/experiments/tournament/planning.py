@@ -134,7 +134,8 @@ def _of_job(job: RunConfig, jobs: Sequence[RunConfig], why_not: WhyNot) -> Plann
     config = replace(resolve(job), name="")
     first = resolve(jobs[0]).to_dict()
     alike = resolve(next(other for other in jobs if other.strategy == job.strategy)).to_dict()
-    first |= {name: alike[name] for name in (*PARTS, *KNOBS)}  # these belong to the strategy
+    # these belong to the strategy
+    first |= {name: alike[name] for name in (*PARTS, *KNOBS)}
     more = [
         name.replace("_", " ")
         if value is True

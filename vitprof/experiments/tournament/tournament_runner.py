@@ -27,7 +27,8 @@ class TournamentRunner:
         """What ended it, where it failed; otherwise ""."""
         self._manager = manager
         self._store = manager.store
-        self._lock = threading.Lock()  # held while it is decided whether the thread continues
+        # held while it is decided whether the thread continues
+        self._lock = threading.Lock()
         self._requested: End | None = None
         self._at_once = threading.Event()
         """Set where the running trial is not to be finished."""
@@ -105,15 +106,15 @@ class TournamentRunner:
                 traceback.print_exc()
             self.error = note = one_line(error)
         with self._lock:
-            self._over = True  # from here on `pause` and `resume` leave the status alone
+            # from here on `pause` and `resume` leave the status alone
+            self._over = True
         until = time.monotonic() + STORE_GRACE_S
         while True:
             try:
                 set_status(self._store, self.id, status, owner=None, note=note)
                 break
-            except (
-                VitprofError
-            ) as error:  # or the tournament would seem to run for as long as this program does
+            except VitprofError as error:
+                # or the tournament would seem to run for as long as this program does
                 if time.monotonic() >= until:
                     self.error = self.error or one_line(error)
                     break

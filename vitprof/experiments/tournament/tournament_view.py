@@ -73,9 +73,8 @@ class TournamentView:
             stored = tournament(self._store, self._id)
             base = stored.spec.base
             script = stored.spec.script
-            if (
-                self._planned is None or self._planned[0] != stored.spec
-            ):  # a script's first trial decides on the others
+            # a script's first trial decides on the others
+            if self._planned is None or self._planned[0] != stored.spec:
                 self._planned = stored.spec, plan(stored.spec)
             planned = tuple(
                 replace(t, refused=stored.refused.get(t.key, t.refused)) for t in self._planned[1]
@@ -268,10 +267,10 @@ def _costs(trial: PlannedTrial, summary: RunSummary | None, spec: TournamentSpec
     reading = {"shuffle": config.shuffle or default, "throttled": parts.location in THROTTLED}
     if summary is None:
         return reading | unknown
-    own = (
-        prepared_as(parts.storage, info.kind) is None
-    )  # the data set's own files, which every strategy needs
-    kept = needs.ram_bytes - needs.ram_disk_bytes  # follows from the data set's size alone
+    # the data set's own files, which every strategy needs
+    own = prepared_as(parts.storage, info.kind) is None
+    # follows from the data set's size alone
+    kept = needs.ram_bytes - needs.ram_disk_bytes
     return reading | {
         "prepare_s": 0.0 if own else summary.storage_prepare_s,
         "disk_bytes": (0.0 if own else summary.storage_bytes)

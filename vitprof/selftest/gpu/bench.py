@@ -49,7 +49,8 @@ class Bench:
     def spin(self, seconds: float) -> float:
         """Returns what to pass to `Device.gate` so that the device waits for `seconds`; NaN if it took no time."""
         device = self.device
-        device.gate(max(0.05, seconds))  # loads the kernel, and lets the clock rise
+        # loads the kernel, and lets the clock rise
+        device.gate(max(0.05, seconds))
         took = median(self.timed(lambda: device.gate(seconds)) for _ in range(CALIBRATIONS))
         return seconds * seconds / took if took > 0 else math.nan
 

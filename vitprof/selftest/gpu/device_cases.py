@@ -42,16 +42,14 @@ def clock_mapping(bench: Bench) -> Outcome:
         brackets.append((before, bench.clock()))
         marks.append(mark)
     at = np.array([device.seconds(mark) for mark in marks])
-    device_s = (
-        np.array([marks[0].elapsed_time(mark) for mark in marks]) / 1e3
-    )  # by the device's own clock
+    # by the device's own clock
+    device_s = np.array([marks[0].elapsed_time(mark) for mark in marks]) / 1e3
     device.release(*marks)
     before_s, after_s = np.array(brackets).T
     outside_s = np.maximum(np.maximum(before_s - at, at - after_s), 0.0)
     host_s = (before_s + after_s) / 2 - before_s[0]
-    tight = after_s - before_s <= np.median(
-        after_s - before_s
-    )  # other programs may hold this one up inside a bracket
+    # other programs may hold this one up inside a bracket
+    tight = after_s - before_s <= np.median(after_s - before_s)
     drift = float(np.polyfit(host_s[tight], (device_s - host_s)[tight], 1)[0])
     wrong = []
     n_outside = int((outside_s > MOST_OUTSIDE_S).sum())

@@ -60,9 +60,8 @@ def known_idle(bench: Bench) -> Outcome:
             rounds[case.name].append(_round(bench, case, reference))
     results = [case_result(case, rounds[case.name]) for case in IDLE_CASES]
     wrong = [f"{result.case}: {result.wrong}" for result in results if not result.ok]
-    if (
-        wrong and not 0.9 * COMPUTE_MS <= median(compute_ms) <= 1.1 * COMPUTE_MS
-    ):  # a laptop that saves power
+    # a laptop that saves power
+    if wrong and not 0.9 * COMPUTE_MS <= median(compute_ms) <= 1.1 * COMPUTE_MS:
         wrong.append(
             f"the device's clock changed: {COMPUTE_MS:g} ms of work took {median(compute_ms):.2f} ms"
         )
@@ -140,9 +139,8 @@ def own_cost(bench: Bench) -> Outcome:
         took = {way: way(bench) for way in (first, second)}
         pairs.append((took[_recorded_s], took[_plain_s]))
         costs = sorted(on / off - 1 for on, off in pairs)
-        outer = (
-            max(0, len(costs) - LEAST_COST_ROUNDS) // 4
-        )  # of 5 rounds none, of 9 one: 94 and 96% by a sign test
+        # of 5 rounds none, of 9 one: 94 and 96% by a sign test
+        outer = max(0, len(costs) - LEAST_COST_ROUNDS) // 4
         low = costs[outer]
         high = costs[-1 - outer]
         if len(pairs) >= LEAST_COST_ROUNDS and not low <= MOST_COST_FRAC <= high:
