@@ -168,7 +168,7 @@ raise SystemExit(1)
     said, last = "", None
     for message in runner.messages():
         said += capfd.readouterr().out
-        if said and not runner._asked:
+        if said and not runner._end_requested:
             runner.signalled(signal.SIGINT)
             assert not runner.stopping
             runner._process.terminate()  # something else ends it

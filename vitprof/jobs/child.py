@@ -1,15 +1,18 @@
 """A job in its own process: `python -m vitprof.jobs.child`; with the descriptor of a socket, one that forks jobs.
 
-A job's config arrives as one line of JSON on standard input, which then stays open: its end means stop. So a child
-never outlives the program that started it, even if that is killed. Messages leave on the descriptor that was standard
-output; what libraries print goes to standard error instead, which the parent keeps as a log.
+A job's config arrives as one line of JSON on standard input, which then stays open: its end means
+stop. So a child never outlives the program that started it, even if that is killed. Messages leave
+on the descriptor that was standard output. What libraries print goes to standard error instead,
+which the parent keeps as a log.
 
-The process that forks jobs has PyTorch loaded and a single thread, so that forking is safe, and calls nothing of
-PyTorch's CUDA, so that its forks can use it: even `torch._C._cuda_getArchFlags` makes `torch.cuda.init` fail in every
-later fork. `jobs.runners` holds the other end of its socket, whose end ends the process: a request is JSON with three
-descriptors, the job's standard input, output and error; the answer is the job's process id, and later its exit status.
-multiprocessing's fork server would share its socket with the job: a DataLoader that starts workers by "forkserver"
-would get siblings of the job, which Stop would not end and telemetry would not count.
+The process that forks jobs has PyTorch loaded and a single thread, so that forking is safe. It
+calls nothing of PyTorch's CUDA, so that its forks can use it: even `torch._C._cuda_getArchFlags`
+makes `torch.cuda.init` fail in every later fork. `jobs.runners` holds the other end of its socket.
+A request is JSON with three descriptors, which become the job's standard input, output and error.
+The answer is the job's process id, and later its exit status. The end of the socket ends the
+process. multiprocessing's fork server would do, but it shares its socket with the job: a DataLoader
+that starts workers by "forkserver" would get siblings of the job instead of children, which Stop
+would not end and telemetry would not count.
 """
 
 import atexit
@@ -40,8 +43,10 @@ from vitprof.telemetry.visible import show_only
 
 ORPHAN_GRACE_S = 5.0
 """How long (s) a child may take to stop before it ends itself. A parent that is still alive kills it sooner."""
-MAX_MESSAGE_BYTES, N_DESCRIPTORS = 1 << 20, 3
-"""Of a request to fork."""
+MAX_MESSAGE_BYTES = 1 << 20
+"""The most bytes of a request to fork."""
+N_DESCRIPTORS = 3
+"""The descriptors that come with a request: the job's standard input, output and error."""
 
 
 def send(buffer: EventBuffer, stream: BinaryIO, finished: threading.Event) -> None:
@@ -70,10 +75,12 @@ def watch_stdin(stop: threading.Event, finished: threading.Event) -> None:
 def run_job(
     config: RunConfig, buffer: EventBuffer, stop: threading.Event, *, alone: bool = False
 ) -> BaseException | None:
-    """Trains, and puts the job's last message into `buffer`; `alone`: hides the GPUs that it does not use.
+    """Trains, and puts the job's last message into `buffer`.
 
-    Returns the error that ended it. A process that is to end by itself must keep it, with the job's tensors: PyTorch
-    aborts where the memory that it pinned for a failed GPU is freed.
+    `alone`: the process has no other job, so that the GPUs which this one does not use are hidden.
+    Returns the error that ended the job. A process that is to end by itself must keep it, with the
+    job's tensors: PyTorch aborts the process where memory that it pinned for a failed GPU is freed,
+    before the job's last line is sent.
     """
     try:
         if config.ranks > 1:
@@ -94,7 +101,9 @@ def run_job(
         if not isinstance(error, VitprofError):
             traceback.print_exc()
         message = one_line(error)
-        buffer.end("failed", out_of_memory_words(message) if is_out_of_memory(error) else message)
+        if is_out_of_memory(error):
+            message = out_of_memory_words(message)
+        buffer.end("failed", message)
         return error
     return None
 
@@ -104,13 +113,16 @@ def work() -> None:
     channel = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     line = b""
+    # byte by byte: whatever is read beyond the line would be missing from standard input later
     while not line.endswith(b"\n"):
-        if not (part := os.read(0, 1)):
+        part = os.read(0, 1)
+        if not part:
             sys.stderr.write(
                 f"vitprof.jobs.child is started by vitprof itself; use {program()} run\n"
             )
             leave(1)
         line += part
+    config = RunConfig.from_dict(json.loads(line))
     stop = threading.Event()
     finished = threading.Event()
     threading.Thread(
@@ -122,7 +134,8 @@ def work() -> None:
         target=send, args=(buffer, channel, finished), name="vitprof-sender", daemon=True
     )
     sender.start()
-    _failure = run_job(RunConfig.from_dict(json.loads(line)), buffer, stop, alone=True)
+    # kept until the process ends, see `run_job`
+    _failure = run_job(config, buffer, stop, alone=True)
     finished.set()
     sender.join()
     leave()
@@ -140,6 +153,8 @@ def leave(status: int = 0) -> NoReturn:
 
 def load() -> None:
     """Imports what jobs need: 1.7 s of a core for PyTorch, 1 s more for torchvision."""
+    # Imports leave hardly any garbage, and collections took a sixth of the time. A collection in a
+    # fork would copy the pages of all that was imported.
     with without_collections():
         import torchvision.datasets
         import torchvision.transforms  # noqa: F401
@@ -148,7 +163,7 @@ def load() -> None:
 
 
 def serve(connection: socket.socket) -> bool:
-    """Answers requests until the socket ends. Returns False here, and True in each fork."""
+    """Answers requests until the socket ends. Returns False in this process, True in each fork."""
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     # without a handler the signal would not wake `select`
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -206,8 +221,11 @@ def _send(connection: socket.socket, answer: dict[str, Any]) -> None:
 
 def _send_exits(connection: socket.socket) -> None:
     with contextlib.suppress(ChildProcessError, BrokenPipeError):
-        while (end := os.waitpid(-1, os.WNOHANG))[0]:
-            _send(connection, {"ended": end[0], "code": os.waitstatus_to_exitcode(end[1])})
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            _send(connection, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
 
 
 def _become_a_job(request: dict[str, Any], descriptors: list[int]) -> None:

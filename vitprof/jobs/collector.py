@@ -1,4 +1,10 @@
-"""The program that records a script which watches itself (`vitprof.watch`): it is started beside the script."""
+"""The program that records a script which watches itself (`vitprof.watch`).
+
+It is started beside the script, which holds the other end of a socket. The script sends the
+messages of any job, and may begin again after its "end", as when the cell of a notebook is run once
+more. It receives a line of JSON with the run's number, or with the reason why there is no run. When
+it ends, is killed or closes the socket, what it has sent is recorded, and this program ends too.
+"""
 
 import contextlib
 import json
@@ -28,13 +34,12 @@ from vitprof.store.chunks import n_rows
 from vitprof.store.stored_run import is_alive
 
 POLL_S = 0.5
-"""How long (s) to wait for a message before looking whether the script is still there. Its end is told at once."""
+"""How long (s) to wait for a message before the script is looked for. Its end is seen at once."""
 
 
 def listen(purpose: str) -> socket.socket:
-    """Returns a socket that listens in a new directory of its own. Raises `OSError`. The path of a socket has 107 bytes
-    at most (`man 7 unix`), which that of TMPDIR may fill.
-    """
+    """Returns a socket that listens in a new directory of its own. Raises `OSError`."""
+    # The path of a socket has 107 bytes at most (`man 7 unix`), which that of TMPDIR may fill.
     for parent in (tempfile.gettempdir(), "/tmp", "/dev/shm"):
         listening = socket.socket(socket.AF_UNIX)
         directory = ""
@@ -56,8 +61,10 @@ PLACED_WITHIN_S = 2.0
 
 
 class Listener:
-    """Threads that read `connections` of processes that train: those with a place among the ranks (`nodes.Places`). Any
-    other process is left unread, and gives up.
+    """Threads that read `connections` of processes that train, one for each connection.
+
+    Read are the processes with a place among the ranks (`nodes.Places`). Any other process is left
+    unread, and gives up.
     """
 
     def __init__(
@@ -112,10 +119,14 @@ class Listener:
     def _read(
         self, connection: socket.socket, before: threading.Event, placed: threading.Event
     ) -> None:
-        """Reads a connection; it finds its place once the one `before` has, at most `PLACED_WITHIN_S` later."""
+        """Reads one connection until it ends.
+
+        Its process gets its place when the connection `before` has one, at most `PLACED_WITHIN_S`
+        later: the run is that of the process which connected first.
+        """
         connection.setblocking(True)
         rank = None
-        first = list[Message]()
+        unplaced = list[Message]()
         with (
             connection,
             connection.makefile("rb") as stream,
@@ -123,9 +134,9 @@ class Listener:
         ):
             for message in read_messages(stream):
                 if rank is not None:
-                    self._take(message, rank)
+                    self._receive(message, rank)
                     continue
-                first.append(message)
+                unplaced.append(message)
                 if not isinstance(message, Note) or message.kind != "environment":
                     continue
                 before.wait(PLACED_WITHIN_S)
@@ -135,13 +146,13 @@ class Listener:
                     # unread, so that sending fails after a while with a line that says why
                     self._over.wait()
                     return
-                for waiting in first:
-                    self._take(waiting, rank)
+                for earlier in unplaced:
+                    self._receive(earlier, rank)
         placed.set()
         if rank is not None and rank == self.places.first:
             self._end()
 
-    def _take(self, message: Message, rank: int) -> None:
+    def _receive(self, message: Message, rank: int) -> None:
         if rank == self.places.first:
             self.inbox.put(message)
             if self._on_steps is not None and not isinstance(message, Note):
@@ -180,7 +191,10 @@ class ScriptRunner:
 
     def messages(self) -> Iterator[Message | None]:
         while True:
-            message = self._first.pop(0) if self._first else self._get()
+            if self._first:
+                message: Message | None = self._first.pop(0)
+            else:
+                message = self._get()
             if message is None and self._is_over():
                 # a process that is killed closes its connection before it is gone
                 time.sleep(POLL_S)

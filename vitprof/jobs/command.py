@@ -33,17 +33,22 @@ from vitprof.store.chunks import n_rows
 STARTUP = Path(__file__).parents[1] / "watch" / "startup"
 """The folder that comes first on PYTHONPATH: Python runs the `sitecustomize.py` in it."""
 STOP_GRACE_S = 30.0
-"""How long (s) a script may take to end after it was asked to, before it is killed: enough to write a checkpoint."""
+"""How long (s) a script may take to end after a request, before it is killed: enough to write a
+checkpoint."""
 LAST_WORDS_S = 10.0
 """How long (s) reading the last messages of a script that has ended may take."""
 LOST_AFTER_S = 1.0
-"""A script that runs on for so long (s) after its connection ended without a last message is partly watched."""
+"""A script is partly watched if it runs on for so long (s) after its connection ended without a last
+message."""
 FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 """Signals that a terminal sends to the script as well as to vitprof."""
 
 
 class CommandRunner:
-    """A running command, in the process group and with the input and output of this program. Raises `JobError`."""
+    """A running command, in the process group and with the input and output of this program.
+
+    Raises `JobError` where it cannot be started.
+    """
 
     records_ranks = True
     """Whether the steps of all ranks of a distributed job are recorded."""
@@ -60,18 +65,23 @@ class CommandRunner:
         listening: socket.socket | None = None,
         **process: Any,
     ) -> None:
-        """`steps`: ends the script after that number; `detach_after`: stops watching then. `headroom`: measures it on
-        kept batches. `on_steps` gets finished steps, in the listener's thread; `listening`: a socket to listen on;
-        `process`: for `subprocess.Popen`.
+        """`steps`: ends the script after that number of steps. `detach_after`: stops watching after
+        that number. `headroom`: measures the headroom, by serving kept batches again in some of the
+        steps. `on_steps` is called with finished steps as they arrive, in the listener's thread.
+
+        `variables` are added to the command's environment. `listening`: the socket to listen on,
+        which this object closes; default: a new one. `process`: arguments of `subprocess.Popen`.
         """
         self._listening = listening or listen("watch")
-        self._directory = os.path.dirname(path := self._listening.getsockname())
+        path = self._listening.getsockname()
+        self._directory = os.path.dirname(path)
         options = {"steps": steps, "detach_after": detach_after, "headroom": int(headroom)}
-        asked = {
+        requested = {
             f"VITPROF_WATCH_{name.upper()}": str(value) for name, value in options.items() if value
         }
-        asked |= {"VITPROF_WATCH_RANKS": "1"} if self.records_ranks else {}
-        environment = _watching(os.environ, path) | asked | dict(variables or {})
+        if self.records_ranks:
+            requested["VITPROF_WATCH_RANKS"] = "1"
+        environment = _watching(os.environ, path) | requested | dict(variables or {})
         self._closing = threading.Event()
         self._listener = Listener(self._connections(), str(os.getpid()), on_steps)
         try:
@@ -80,18 +90,23 @@ class CommandRunner:
             self._closing.set()
             self._listener.join(LAST_WORDS_S)
             self._clean_up()
-            # its directory
-            missing = f" ({error.filename})" if error.filename not in (None, command[0]) else ""
+            missing = ""
+            # another file than the program is its directory
+            if error.filename not in (None, command[0]):
+                missing = f" ({error.filename})"
             raise JobError(
                 f"cannot start {command[0]}: {error.strerror or error}{missing}"
             ) from error
         self.pid = self._process.pid
         self._command = command
-        self._asked = False
+        self._end_requested = False
         """Whether the script was asked to end, or a signal that does so reached vitprof."""
         self._stop_by: float | None = None
-        self._left = False  # the training process, with a last message
+        """When to kill a script that was asked to end, on the monotonic clock (s); None: it was not."""
+        self._sent_end = False
+        """Whether the training process has sent its last message."""
         self.unseen = partial(why_unseen, self._listener, command, self._directory, options)
+        """Returns why no training was seen; "" where it was."""
 
     @property
     def returncode(self) -> int | None:
@@ -117,59 +132,69 @@ class CommandRunner:
                 return
 
     def messages(self) -> Iterator[Message | None]:
-        silent_s = math.inf
+        """Yields the messages of the first rank and the steps of the others, then how the command
+        ended; None at least every `POLL_S` where there are none.
+        """
+        listener = self._listener
+        disconnected_s = math.inf
         while self._process.poll() is None:
-            quiet = self._listener.places.found and self._listener.listens and self._stop_by is None
             try:
-                message = self._listener.inbox.get(timeout=POLL_S if quiet else SEND_EVERY_S)
+                message = listener.inbox.get(timeout=self._patience_s())
             except queue.Empty:
                 yield None
                 continue
-            silent_s = time.monotonic() if message is None else silent_s
+            if message is None:
+                disconnected_s = time.monotonic()
             yield self._passed_on(message)
-        went_on = time.monotonic() - silent_s > LOST_AFTER_S
+        went_on = time.monotonic() - disconnected_s > LOST_AFTER_S
         self._closing.set()
-        self._listener.join(LAST_WORDS_S)
-        while not self._listener.inbox.empty():
-            yield self._passed_on(self._listener.inbox.get_nowait())
-        found = self._listener.places.found
-        if found and not self._left and (went_on or not (self._process.returncode or self._asked)):
+        listener.join(LAST_WORDS_S)
+        while not listener.inbox.empty():
+            yield self._passed_on(listener.inbox.get_nowait())
+        is_watched = listener.places.found
+        ended_by_itself = not (self._process.returncode or self._end_requested)
+        if is_watched and not self._sent_end and (went_on or ended_by_itself):
             yield Note("facts", {"partly_watched": LOST})
         last = self._last()
-        line = self._listener.places.unrecorded() if found else self.unseen()
+        line = listener.places.unrecorded() if is_watched else self.unseen()
         if line and last.values["status"] != "failed":
             yield Note("notice", {"line": line})
         yield last
 
+    def _patience_s(self) -> float:
+        """Returns how long to wait for a message: longer while steps arrive and no end is expected."""
+        is_training = self._listener.places.found and self._listener.listens
+        return POLL_S if is_training and self._stop_by is None else SEND_EVERY_S
+
     def _passed_on(self, message: Message | None) -> Message | None:
-        """Returns the message, but for the training process's last one: the script may go on after that."""
-        ends = isinstance(message, Note) and message.kind == "end"
-        self._left |= ends
-        return (
-            Note("stage", {"name": "unwatched", "fraction": None, "message": ""})
-            if ends
-            else message
-        )
+        """Returns the message; a stage in place of the training process's last one, after which the
+        script may go on.
+        """
+        if isinstance(message, Note) and message.kind == "end":
+            self._sent_end = True
+            return Note("stage", {"name": "unwatched", "fraction": None, "message": ""})
+        return message
 
     def _last(self) -> Note:
         code = self._process.returncode
-        if self._asked or code in (-signal.SIGINT, 128 + signal.SIGINT):
+        if self._end_requested or code in (-signal.SIGINT, 128 + signal.SIGINT):
             return Note("end", {"status": "stopped", "error": ""})
         if code:
             how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
             why = why_failed(f"{self._directory}/socket.errors", self.pid, self._command)
-            why = why or ("" if code < 0 or self._listener.places.found else PRINTED)
+            if not why and code > 0 and not self._listener.places.found:
+                why = PRINTED
             return Note("end", {"status": "failed", "error": f"the script ended with {how}{why}"})
         return Note("end", {"status": "done", "error": ""})
 
     def ask_stop(self) -> None:
-        """Sends the script SIGTERM, so that it can clean up; does nothing if it was already asked to end."""
+        """Sends the script SIGTERM, so that it can clean up; only once."""
         if self._stop_by is None:
             self.signalled(signal.SIGTERM)
 
     def signalled(self, number: int) -> None:
-        """Notes a signal that vitprof received, and passes it on unless it is one that a terminal sends to both."""
-        self._asked = True
+        """Notes a signal that vitprof received, and passes it on unless a terminal sends it to both."""
+        self._end_requested = True
         if number in FROM_THE_TERMINAL:
             return
         if self._stop_by is None:
@@ -204,23 +229,27 @@ class CommandRunner:
 
 
 def _watching(environment: os._Environ[str], path: str) -> dict[str, str]:
-    before = environment.get("PYTHONPATH")
+    """Returns an environment in which training is watched and reported to the socket `path`."""
+    # what a watched script that starts `vitprof watch` has of its own is not for the new script
+    inherited = {
+        name: value for name, value in environment.items() if not name.startswith("VITPROF_WATCH_")
+    }
+    python_path = [str(STARTUP)]
+    if before := environment.get("PYTHONPATH"):
+        python_path.append(before)
     return {
-        **{
-            name: value
-            for name, value in environment.items()
-            if not name.startswith("VITPROF_WATCH_")
-        },
+        **inherited,
         "VITPROF_WATCH_SOCKET": path,
         "VITPROF_WATCH_ROOT": str(STARTUP.parents[2]),
-        "PYTHONPATH": os.pathsep.join([str(STARTUP), *([before] if before else [])]),
+        "PYTHONPATH": os.pathsep.join(python_path),
     }
 
 
 class LoggedRunner(CommandRunner):
-    """A running command without a terminal, which prints to `log`. Its run names it as `words`. Raises `JobError`."""
+    """A running command without a terminal, which prints to `log`. Raises `JobError`."""
 
     def __init__(self, command: Sequence[str], words: str, log: Path) -> None:
+        """`words`: the command as its run names it."""
         self._words = words
         with open_log(log) as out:
             super().__init__(
@@ -234,6 +263,7 @@ class LoggedRunner(CommandRunner):
 
 PRINTED = "; what it printed says why"
 NOT_IN_A_LAYER = "cross-device link|too large for defined data type"
+"""Errors of the system (EXDEV, EOVERFLOW) for which overlayfs is the likely reason."""
 
 
 @dataclass(frozen=True)
@@ -247,8 +277,10 @@ class Trial:
     arguments: Mapping[str, Any]
     """Arguments of the train DataLoader to change, by PyTorch's names."""
     place: str = ""
-    """Where that loader is made (`vitprof.watch.trial.made_of`); "" in a first trial, which changes nothing."""
+    """Where that loader is made (`vitprof.watch.trial.made_of`), with what it is made of; "" in a first
+    trial, which changes nothing."""
     where: str = ""
+    """File and line of it, for people."""
     nth: int | None = None
     """Which of the loaders made there; None: all of them."""
     cache_bytes: int | None = None
@@ -260,7 +292,9 @@ class Trial:
     lists_changes: bool = False
     """Whether to report the files that are written or deleted."""
     isolation: str = trial_folder.IN_PLACE
+    """How the user's files stay as they are, see `trial_folder`."""
     layered: tuple[str, ...] = ()
+    """The folders that a layer covers besides `directory`."""
 
     @property
     def changes(self) -> bool:
@@ -270,32 +304,44 @@ class Trial:
     @property
     def variables(self) -> dict[str, str]:
         """Returns the environment variables that the trial adds for the script."""
-        changed = ("place", "nth", "arguments", "cache_bytes", "stored") if self.changes else ()
-        wanted = {name: getattr(self, name) for name in changed}
-        return {"VITPROF_TRIAL": str(self.number), "VITPROF_WATCH_OVERRIDES": json.dumps(wanted)}
+        overrides: dict[str, Any] = {}
+        if self.changes:
+            overrides = {
+                "place": self.place,
+                "nth": self.nth,
+                "arguments": self.arguments,
+                "cache_bytes": self.cache_bytes,
+                "stored": self.stored,
+            }
+        return {"VITPROF_TRIAL": str(self.number), "VITPROF_WATCH_OVERRIDES": json.dumps(overrides)}
 
 
 class TrialRunner(CommandRunner):
-    """The running script, in a session of its own, without a terminal; it prints to `log`. Raises `JobError`."""
+    """The running script of a trial, in a session of its own, without a terminal.
+
+    It prints to `log`. Raises `JobError` where it cannot be started.
+    """
 
     records_ranks = False  # a setting is compared by rank 0
 
     def __init__(self, trial: Trial, log: Path, changes: list[str] | None = None) -> None:
-        """`changes`: the list to which `close` adds the files that were written or deleted, with `lists_changes`."""
+        """`changes`: where the trial lists changes, `close` adds to it the files that were written or
+        deleted.
+        """
         self._trial = trial
         self._log = log
         self._changes = changes if changes is not None else []
         self._n = 0
+        """Steps so far."""
         self._wrong = ""
+        """Why the setting was not applied; "" where it was, or that is not known yet."""
         self._end_by: float | None = None
         """When to kill a script that has made its steps and has not ended, on the monotonic clock (s)."""
-        looked_at = (
-            trial_folder.named_folders(trial.command, trial.directory)
-            if trial.lists_changes
-            else None
-        )
+        looked_at = None
+        if trial.lists_changes:
+            looked_at = trial_folder.named_folders(trial.command, trial.directory)
         with open_log(log) as out, contextlib.ExitStack() as unless_started:
-            folder = self._folder = trial_folder.TrialFolder(
+            self._folder = folder = trial_folder.TrialFolder(
                 trial.directory, trial.isolation, trial.layered, looked_at
             )
             unless_started.callback(folder.remove)
@@ -348,29 +394,34 @@ class TrialRunner(CommandRunner):
         return {**steps, "warmup": np.where(steps["epoch"] == 0, 1.0, steps["warmup"])}
 
     def _check(self, watched: Mapping[str, Any]) -> None:
-        trial = self._trial
-        here = watched.get("made_where")
-        if not trial.changes:
-            return
-        if not watched.get("made_changed"):
-            other = ", in another way or for another dataset" if here == trial.where else ""
-            problem = next((text for about, text in self._lines() if about == "problem"), "")
-            why = (
-                problem
-                or f"the first trial's loader was made at {trial.where}, this one's at {here}{other}"
-            )
-            self._wrong = f"the setting was not applied to the loader that trains: {why}"
-        elif differ := [
-            name for name, value in trial.arguments.items() if _is_other(watched, name, value)
-        ]:
-            self._wrong = f"the script sets {', '.join(differ)} itself after it has made its loader"
+        """Ends the script if its loader, by the facts `watched`, is not the one that was asked for."""
+        if self._trial.changes:
+            self._wrong = self._why_not_applied(watched)
         if self._wrong:
             self._signal(signal.SIGTERM)
 
+    def _why_not_applied(self, watched: Mapping[str, Any]) -> str:
+        trial = self._trial
+        if not watched.get("made_changed"):
+            where = watched.get("made_where")
+            why = next((text for about, text in self._lines() if about == "problem"), "")
+            if not why:
+                why = f"the first trial's loader was made at {trial.where}, this one's at {where}"
+                if where == trial.where:
+                    why += ", in another way or for another dataset"
+            return f"the setting was not applied to the loader that trains: {why}"
+        differ = [name for name, value in trial.arguments.items() if _differs(watched, name, value)]
+        if differ:
+            return f"the script sets {', '.join(differ)} itself after it has made its loader"
+        return ""
+
     def _end_what_hangs(self) -> None:
-        """Kills a script that should have ended: processes of a distributed job may wait for one that has ended."""
+        """Kills a script that should have ended: processes of a distributed job may wait for one that
+        has ended.
+        """
         if self._wrong or self._n >= self._trial.steps:
-            self._end_by = self._end_by or time.monotonic() + STOP_GRACE_S
+            if self._end_by is None:
+                self._end_by = time.monotonic() + STOP_GRACE_S
             if time.monotonic() >= self._end_by:
                 self._signal(signal.SIGKILL)
 
@@ -389,7 +440,8 @@ class TrialRunner(CommandRunner):
             line = ""
         if not error:
             return last
-        error += "" if line in error else f": {line}"
+        if line not in error:
+            error += f": {line}"
         if self._trial.isolation == trial_folder.LAYER and re.search(NOT_IN_A_LAYER, line):
             error += " (in a layer that cannot be done: begin anew with --in-place)"
         return Note("end", {"status": "failed", "error": f"{error}; its log is {self._log}"})
@@ -411,7 +463,7 @@ class TrialRunner(CommandRunner):
         return why
 
     def _end_others(self) -> None:
-        """Kills the processes of the script that have left its session: they still have its environment."""
+        """Kills the processes of the script that left its session; they still have its environment."""
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
                 if process.environ().get("VITPROF_WATCH_TELL") == str(self._reports):
@@ -419,33 +471,32 @@ class TrialRunner(CommandRunner):
 
     def _notices(self) -> list[str]:
         lines = list(dict.fromkeys(text for about, text in self._lines() if about == "notice"))
-        if (
-            self._listener.places.found
-            and not self._wrong
-            and self._n < self._trial.steps
-            and self.returncode == 0
-        ):
+        is_watched = self._listener.places.found and not self._wrong
+        if is_watched and self._n < self._trial.steps and self.returncode == 0:
             lines.append(f"the script ended by itself after {self._n} of {self._trial.steps} steps")
         return lines
 
     def _lines(self) -> list[tuple[str, str]]:
-        found = []
+        """Returns what the script's processes reported: what a line is about, and its text."""
+        reported = []
         with contextlib.suppress(OSError):
             for line in self._reports.read_text(errors="replace").splitlines():
+                # a process that was killed may have left a part of a line
                 with contextlib.suppress(ValueError):
                     about, text = json.loads(line)
-                    found.append((str(about), str(text)))
-        return found
+                    reported.append((str(about), str(text)))
+        return reported
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
 
-def _is_other(watched: Mapping[str, Any], name: str, value: Any) -> bool:
-    name = "start_method" if name == "multiprocessing_context" else name
-    return (
-        name in watched
-        and watched[name] != value
-        and not (name == "prefetch_factor" and value is None)
-    )
+def _differs(watched: Mapping[str, Any], name: str, value: Any) -> bool:
+    """Returns whether the loader that trains is known to have another value of an argument."""
+    if name == "multiprocessing_context":
+        name = "start_method"
+    # None is PyTorch's own choice, which the loader then shows as a number
+    if name == "prefetch_factor" and value is None:
+        return False
+    return name in watched and watched[name] != value

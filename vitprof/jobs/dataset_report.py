@@ -25,18 +25,20 @@ from vitprof.recording import codec
 
 STDERR = 2
 MOST_READ_BYTES = 64 << 20
-"""Bytes that are read of files to time them; a file that is larger than what is left of it is not read."""
+"""The most bytes of files that are read to time them; a file that no longer fits is left out."""
 Started = Callable[[CommandRunner], None]
+"""Is called with the command once it runs."""
 
 
 def dataset_of(command: Sequence[str], started: Started = lambda _: None) -> DatasetFacts:
-    """Returns what the dataset of the command's train loader is; the command ends after its first step, and prints on
-    standard error. `started` gets it as it runs. Raises `JobError` where it cannot be started, or shows no dataset.
+    """Returns what the dataset of the command's train loader is.
+
+    The command ends after its first step, and prints on standard error. Raises `JobError` where it
+    cannot be started, or shows no dataset.
     """
-    facts = codec.from_plain(DatasetFacts, _found(command, started, {}, lambda: None))
-    return replace(
-        facts, file_facts=file_facts([Path(name) for name in (*facts.files, *facts.held_files)])
-    )
+    facts = codec.from_plain(DatasetFacts, _reported(command, started, {}, lambda: None))
+    paths = [Path(name) for name in (*facts.files, *facts.held_files)]
+    return replace(facts, file_facts=file_facts(paths))
 
 
 def stored(
@@ -45,24 +47,18 @@ def stored(
     started: Started,
     progress: Callable[[], None],
 ) -> Conversion:
-    """Stores samples of that dataset as `request` says (`vitprof.watch.conversion`), and returns what came of it; calls
-    `progress` meanwhile. Raises `JobError`.
+    """Stores samples of that dataset as `request` says (`vitprof.watch.conversion`), and returns the
+    outcome. Calls `progress` again and again meanwhile. Raises `JobError`.
     """
-    return codec.from_plain(
-        Conversion,
-        _found(
-            command,
-            started,
-            {"VITPROF_WATCH_CONVERT": json.dumps({**request, "began_s": time.monotonic()})},
-            progress,
-        ),
-    )
+    timed_request = json.dumps({**request, "began_s": time.monotonic()})
+    variables = {"VITPROF_WATCH_CONVERT": timed_request}
+    return codec.from_plain(Conversion, _reported(command, started, variables, progress))
 
 
-def _found(
+def _reported(
     command: Sequence[str], started: Started, more: Mapping[str, str], progress: Callable[[], None]
 ) -> dict[str, Any]:
-    """Returns what the script's process writes after its first step."""
+    """Returns what the script's process writes after its first step; `more`: variables for it."""
     with tempfile.TemporaryDirectory(prefix=temporary_prefix("data")) as directory:
         path = Path(directory) / "dataset.json"
         variables = {"VITPROF_WATCH_STEPS": "1", "VITPROF_WATCH_DATA": str(path), **more}
@@ -75,27 +71,24 @@ def _found(
             if isinstance(message, Note) and message.kind == "notice":
                 reasons.append(str(message.values["line"]))
         runner.close()
-        if not path.exists() and (
-            runner.stopping or runner.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
-        ):
-            raise KeyboardInterrupt
         if not path.exists():
+            if runner.stopping or runner.returncode in (-signal.SIGINT, 128 + signal.SIGINT):
+                raise KeyboardInterrupt
             why = "; ".join(reasons) or "no step of training was made"
             raise JobError(f"no dataset was seen: {_ended(runner.returncode)}{why}")
-        found = json.loads(path.read_text(encoding="utf-8"))
-    if "error" in found:
-        raise JobError(
-            f"the dataset cannot be {'stored' if more else 'described'}: {found['error']}"
-        )
-    return dict(found)
+        report = json.loads(path.read_text(encoding="utf-8"))
+    if "error" in report:
+        done = "stored" if more else "described"
+        raise JobError(f"the dataset cannot be {done}: {report['error']}")
+    return dict(report)
 
 
 def _ended(code: int | None) -> str:
-    return (
-        f"the script ended with {f'signal {-code}' if code < 0 else f'exit status {code}'}; "
-        if code
-        else ""
-    )
+    """Returns how the script ended, in front of the reason; "" where it ended well."""
+    if not code:
+        return ""
+    how = f"signal {-code}" if code < 0 else f"exit status {code}"
+    return f"the script ended with {how}; "
 
 
 def file_facts(paths: Sequence[Path]) -> FileFacts:
@@ -103,15 +96,17 @@ def file_facts(paths: Sequence[Path]) -> FileFacts:
     paths = [path for path in paths if path.is_file()]
     if not paths:
         return FileFacts()
-    mounts = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}
-    mount = next((str(p) for p in paths[0].resolve().parents if str(p) in mounts), "")
-    facts = FileFacts(str(paths[0]), mounts.get(mount, "unknown"), mount)
+    file_systems = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}
+    folders = [str(folder) for folder in paths[0].resolve().parents]
+    mount = next((folder for folder in folders if folder in file_systems), "")
+    facts = FileFacts(str(paths[0]), file_systems.get(mount, "unknown"), mount)
     chosen = list[Path]()
-    left = MOST_READ_BYTES
+    remaining_bytes = MOST_READ_BYTES
     for path in paths:
-        if (size := path.stat().st_size) <= left:
-            chosen = [*chosen, path]
-            left = left - size
+        size = path.stat().st_size
+        if size <= remaining_bytes:
+            chosen.append(path)
+            remaining_bytes -= size
     if not chosen:
         return replace(facts, why_not_cold="they are too large to be read as a whole")
     mean_bytes = sum(path.stat().st_size for path in chosen) / len(chosen)

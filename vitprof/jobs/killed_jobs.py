@@ -22,7 +22,9 @@ from vitprof.formats import size
 from vitprof.home import home, process_space, temporary_prefix
 
 ROOT = Path("/")
+"""Where `proc` and `sys` are; tests have a root of their own."""
 LOOK_EVERY_S = 1.0
+"""How often (s) the memory of a running job is read."""
 NO_LIMIT = 2**60
 """Version 1 of control groups reports "no limit" as a number near 2**63."""
 TRY = "try a smaller batch size, fewer workers, a smaller prefetch factor, or a storage that is not kept in memory"
@@ -47,23 +49,25 @@ class KillCounts:
 def kill_counts() -> KillCounts:
     """Returns the current counts."""
     groups = _groups()
-    of_group = [
-        _numbers(group / "memory.events") or _numbers(group / "memory.oom_control")
-        for group in groups[:1]
-    ]
+    killed = None
+    if groups:
+        own = groups[0]
+        events = _numbers(own / "memory.events") or _numbers(own / "memory.oom_control")
+        killed = events.get("oom_kill")
     limits = [
         _numbers(group / "memory.events").get("oom", _number(group / "memory.failcnt"))
         for group in groups
     ]
-    reached = [limit for limit in limits if limit is not None]
-    killed = of_group[0].get("oom_kill") if of_group else None
-    return KillCounts(
-        killed, sum(reached) if reached else None, _numbers(ROOT / "proc/vmstat").get("oom_kill")
-    )
+    known = [limit for limit in limits if limit is not None]
+    reached = sum(known) if known else None
+    return KillCounts(killed, reached, _numbers(ROOT / "proc/vmstat").get("oom_kill"))
 
 
 def memory_limit() -> int | None:
-    """Returns the bytes that this process's control group may use, by its own limit or one above it; None without."""
+    """Returns the bytes that this process's control group may use, by its own limit or one above it.
+
+    None where no limit is set.
+    """
     limits = (
         _number(group / name)
         for group in _groups()
@@ -73,8 +77,11 @@ def memory_limit() -> int | None:
 
 
 def _groups() -> list[Path]:
-    found = control_groups("memory", ROOT)
-    return next((groups for groups in found if groups and (groups[0] / "memory.stat").exists()), [])
+    """Returns the folders of this process's memory groups, its own first; [] where there are none."""
+    for groups in control_groups("memory", ROOT):
+        if groups and (groups[0] / "memory.stat").exists():
+            return groups
+    return []
 
 
 def _number(path: Path) -> int | None:
@@ -94,30 +101,35 @@ class MemoryWitness:
     """The memory that a job holds while it runs, and the reason why it was killed."""
 
     def __init__(self, pid: int) -> None:
-        self._pid, self._before = pid, kill_counts()
-        self._looked = -math.inf
-        self._held = 0
+        self._pid = pid
+        self._before = kill_counts()
+        self._looked_s = -math.inf
+        self._held_bytes = 0
 
     def look(self) -> None:
         """Notes the resident memory of the job's processes, at most once a second."""
         now = time.monotonic()
-        if now - self._looked >= LOOK_EVERY_S:
-            self._looked = now
+        if now - self._looked_s >= LOOK_EVERY_S:
+            self._looked_s = now
             # 0: it has just ended
-            self._held = _resident(self._pid) or self._held
+            self._held_bytes = _resident(self._pid) or self._held_bytes
 
     def killed_words(self) -> str:
         """Returns why SIGKILL ended the job, in words, without a full stop."""
         now = kill_counts()
         before = self._before
-        held = f"; the job held {size(self._held)} when last seen" if self._held else ""
-        if _more(now.group, before.group) and _more(now.limit, before.limit):
-            of = "" if (limit := memory_limit()) is None else f" of {size(limit)}"
+        held = ""
+        if self._held_bytes:
+            held = f"; the job held {size(self._held_bytes)} when last seen"
+        killed_in_group = _has_risen(now.group, before.group)
+        if killed_in_group and _has_risen(now.limit, before.limit):
+            limit = memory_limit()
+            of = "" if limit is None else f" of {size(limit)}"
             group = f"its control group (a container's, or the session's) reached its limit{of}"
             return f"the kernel ended it because {group}{held}; {TRY}, or raise the limit (docker run --memory)"
-        if _more(now.group, before.group) or (
-            now.group is None and _more(now.machine, before.machine)
-        ):
+        # of a kernel that reports no groups, all that is known is that some process was killed
+        killed_somewhere = now.group is None and _has_risen(now.machine, before.machine)
+        if killed_in_group or killed_somewhere:
             machine = f"the machine's memory of {size(psutil.virtual_memory().total)} was used up"
             return f"the kernel ended it because {machine}{held}; {TRY}, or end other programs"
         if now.group is None and now.machine is None:
@@ -125,12 +137,12 @@ class MemoryWitness:
         return f"not by the kernel for memory, so by a person or a program such as a batch system or earlyoom{held}"
 
 
-def _more(now: int | None, before: int | None) -> bool:
+def _has_risen(now: int | None, before: int | None) -> bool:
     return now is not None and now > (before or 0)
 
 
 def _resident(pid: int) -> int:
-    """Returns the resident bytes of a process and its descendants, by the kernel's lists; 0 where they have ended."""
+    """Returns the resident bytes of a process and its descendants; 0 where they have ended."""
     held = 0
     with contextlib.suppress(OSError, IndexError, ValueError):
         held = int((ROOT / f"proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
@@ -140,23 +152,21 @@ def _resident(pid: int) -> int:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Returns whether the system refused memory: a `MemoryError`, or the message of PyTorch's allocator or a fork."""
+    """Returns whether the system refused memory, in Python, in PyTorch's allocator or in a fork."""
     message = str(error)
-    return (
-        isinstance(error, MemoryError)
-        or "can't allocate memory" in message
-        or "Cannot allocate memory" in message
-    )
+    refused = "can't allocate memory" in message or "Cannot allocate memory" in message
+    return refused or isinstance(error, MemoryError)
 
 
 def out_of_memory_words(message: str) -> str:
-    """Returns one line for a job that the system refused memory, in which a limit of this process (ulimit) is named."""
+    """Returns one line for a job that the system refused memory; it names a limit of this process."""
     todo = f"{TRY}, or end other programs"
     for name, number, option in (
         ("data", resource.RLIMIT_DATA, "-d"),
         ("address space", resource.RLIMIT_AS, "-v"),
     ):
-        if (soft := resource.getrlimit(number)[0]) != resource.RLIM_INFINITY:
+        soft, _hard = resource.getrlimit(number)
+        if soft != resource.RLIM_INFINITY:
             todo = f"this process may have {size(soft)} of {name} (ulimit {option}): raise it, or {TRY}"
     return f"out of memory ({message}); the job held {size(_resident(os.getpid()))}; {todo}"
 
@@ -167,8 +177,9 @@ def owner_mark() -> str:
 
 
 def mark_multiprocessing() -> None:
-    """Makes multiprocessing's temporary directory for this process and its workers, with a name that says whose it is:
-    as `multiprocessing.util.get_temp_dir` does, which is then asked for it.
+    """Makes multiprocessing's temporary directory for this process and its workers, with a name that
+    says whose it is. `multiprocessing.util.get_temp_dir` would make one as this does; it then returns
+    this one.
     """
     made = tempfile.mkdtemp(prefix=temporary_prefix("mp"))
     multiprocessing.util.Finalize(
@@ -178,29 +189,38 @@ def mark_multiprocessing() -> None:
 
 
 def clear_orphans() -> None:
-    """Removes temporary files, and kills suspended processes, of this user's jobs whose owner is gone."""
+    """Removes temporary files, and kills processes, of jobs whose owner is gone.
+
+    They belong to this user, and are marked by a vitprof process of this pid namespace
+    (`home.process_space`). The processes are those that were suspended (SIGSTOP, Ctrl-Z) and so
+    never noticed that their owner ended; others end by themselves.
+    """
     clear_temporary()
     for process in psutil.process_iter():
         # psutil notices if its id is another process's by now
         with contextlib.suppress(psutil.Error, OSError):
             if process.status() == psutil.STATUS_STOPPED and process.uids().real == os.getuid():
-                place, _, pid = process.environ().get(OWNER, "").rpartition("-")
-                if place == process_space() and pid.isdecimal() and not psutil.pid_exists(int(pid)):
+                space, _, pid = process.environ().get(OWNER, "").rpartition("-")
+                if space == process_space() and pid.isdecimal() and not psutil.pid_exists(int(pid)):
                     process.kill()
 
 
 def clear_temporary() -> None:
     """Removes our temporary files and directories whose process is gone."""
-    for path in (path for place in temporary_places() for path in _left_in(place)):
-        with contextlib.suppress(OSError):
-            if path.is_dir():
-                remove_tree(path)
-            else:
-                path.unlink()
+    for folder in temporary_places():
+        for path in _orphaned_in(folder):
+            with contextlib.suppress(OSError):
+                if path.is_dir():
+                    remove_tree(path)
+                else:
+                    path.unlink()
 
 
 def temporary_places() -> list[Path]:
-    """Returns the folders that temporary ones of ours are in: the last two only where the first can have no layer."""
+    """Returns the folders for temporary files of vitprof, the usual one first.
+
+    The others are used where the usual one can have no layer (`trial_folder`).
+    """
     return [Path(tempfile.gettempdir()), home(), Path("/dev/shm")]
 
 
@@ -213,13 +233,15 @@ def remove_tree(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def _left_in(directory: Path) -> Iterator[Path]:
+def _orphaned_in(directory: Path) -> Iterator[Path]:
+    """Yields temporary files and folders of this user whose process, by their name, is gone."""
     ours = re.compile(rf"vitprof-[a-z-]+-{re.escape(process_space())}-(\d+)-\w+")
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
-            found = ours.fullmatch(entry.name)
-            if not found or psutil.pid_exists(int(found[1])):
+            match = ours.fullmatch(entry.name)
+            if not match or psutil.pid_exists(int(match[1])):
                 continue
+            # it may have been removed meanwhile
             with contextlib.suppress(OSError):
                 about = entry.stat(follow_symlinks=False)
                 if about.st_uid == os.geteuid() and (

@@ -1,8 +1,10 @@
-"""Runs a command with layers over folders: whatever it writes there goes into the layer, and the folder stays as it is
-(overlayfs, in a mount namespace of its own, https://docs.kernel.org/filesystems/overlayfs.html).
+"""Runs a command with layers over folders: what it writes there goes into the layer, and the folder
+stays as it is.
 
-Started as a script, with the arguments LAYERS KEPT FOLDERS COMMAND...: what is below KEPT stays outside; FOLDERS is a
-JSON list, and the command starts in the first one.
+The layers are overlayfs, in a mount namespace of this process's own
+(https://docs.kernel.org/filesystems/overlayfs.html). This file is started as a script, with the
+arguments LAYERS KEPT FOLDERS COMMAND...: LAYERS is the folder in which the layers are made, what is
+below KEPT stays outside of them, FOLDERS is a JSON list, and the command starts in the first one.
 """
 
 import ctypes
@@ -10,16 +12,19 @@ import json
 import os
 import sys
 
+# flags of unshare(2) and mount(2): CLONE_NEWNS, CLONE_NEWUSER, MS_BIND, MS_REC, MS_PRIVATE
 NEW_MOUNTS = 0x20000
 NEW_USERS = 0x10000000
 BIND = 0x1000
 RECURSIVE = 0x4000
 PRIVATE = 0x40000
+# exit statuses: no layer could be made; the command could not be started, as a shell has it
 NO_LAYER = 125
 NOT_STARTED = 127
 
 
 def _system(name: str, *arguments: object) -> None:
+    """Calls a function of the C library. Raises `OSError`."""
     ctypes.set_errno(0)
     plain = [a.encode() if isinstance(a, str) else a for a in arguments]
     if getattr(ctypes.CDLL(None, use_errno=True), name)(*plain) != 0:
@@ -27,7 +32,10 @@ def _system(name: str, *arguments: object) -> None:
 
 
 def _own_mounts(folders: list[str]) -> str:
-    """Gives this process mounts of its own, as a user who may, or in a user namespace; returns overlayfs's options."""
+    """Gives this process mounts of its own: in a user namespace where the user has no right to mounts.
+
+    Returns overlayfs's options. Raises `OSError`.
+    """
     user = os.getuid()
     group = os.getgid()
     try:
@@ -49,6 +57,7 @@ def _own_mounts(folders: list[str]) -> str:
 
 
 def _mounted_below(folder: str) -> list[str]:
+    # mountinfo writes spaces and the like as octal escapes (proc(5))
     with open("/proc/self/mountinfo", "rb") as file:
         points = [
             os.fsdecode(line.split()[4].decode("unicode_escape").encode("latin-1")) for line in file
@@ -57,9 +66,14 @@ def _mounted_below(folder: str) -> list[str]:
 
 
 def cover(layer: str, folder: str, kept: str, options: str) -> None:
-    """Mounts a new layer over `folder`; other mounts below it, and `kept`, stay what they are. Raises `OSError`."""
-    stay = _mounted_below(folder) + [kept] * kept.startswith(os.path.join(folder, ""))
-    opened = {path: os.open(path, os.O_PATH) for path in stay}
+    """Mounts a new layer over `folder`; other mounts below it, and `kept`, stay what they are.
+
+    Raises `OSError`.
+    """
+    uncovered = _mounted_below(folder)
+    if kept.startswith(os.path.join(folder, "")):
+        uncovered.append(kept)
+    opened = {path: os.open(path, os.O_PATH) for path in uncovered}
     names = {"lowerdir": folder, "upperdir": f"{layer}/upper", "workdir": f"{layer}/work"}
     for name in ("upperdir", "workdir"):
         os.makedirs(names[name])

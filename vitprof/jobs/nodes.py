@@ -22,18 +22,22 @@ OF_A_TASK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
 class Places:
-    """The processes of a command that are recorded, by their rank: the run is of the first one of rank 0 that describes
-    its training, or the first of a node that has not rank 0; of other ranks only the steps are taken.
+    """The processes of a command that are recorded, by their rank.
+
+    The run is that of the first process of rank 0 that describes its training; on a node that has
+    not rank 0, of the first one there. Of the other ranks only the steps are recorded.
     """
 
     def __init__(self, facts: Callable[[dict[str, Any]], object]) -> None:
         """`facts` is called with what is found out about the ranks' GPUs."""
         self.first = -1
         """The rank of the process whose run it is; -1 until it is found."""
-        self._ranks, self._n_unread, self._choosing = set[int](), 0, threading.Lock()
-        self._alone = next(
-            (int(rank) for name in OF_A_TASK if (rank := os.environ.get(name, "")).isdecimal()), 0
-        )
+        self._ranks = set[int]()
+        self._n_unread = 0
+        self._choosing = threading.Lock()
+        values = (os.environ.get(name, "") for name in OF_A_TASK)
+        self._own_rank = next((int(rank) for rank in values if rank.isdecimal()), 0)
+        """The rank of this command, where a launcher starts a command for each rank."""
         self._clocks = RankClocks(lambda mhz: facts({"clocks": mhz}))
         self.close = self._clocks.close
 
@@ -43,10 +47,10 @@ class Places:
         return self.first >= 0
 
     def place(self, described: Mapping[str, Any]) -> int | None:
-        """Returns the rank of a process as whose it is recorded; None where it is not."""
+        """Returns the rank as which a process is recorded, by its environment; None: it is not."""
         with self._choosing:
             rank = int(described.get("rank") or 0)
-            leads = rank in (0, self._alone) or described.get("local_rank") == 0
+            leads = rank in (0, self._own_rank) or described.get("local_rank") == 0
             # another training, or one that was started again
             if rank in self._ranks or (rank == 0 and self.found):
                 self._n_unread += leads
@@ -61,10 +65,10 @@ class Places:
     def unrecorded(self) -> str:
         """Returns a line on the processes that trained and are not recorded; "" for none."""
         n = self._n_unread
+        if not n:
+            return ""
         others = "another process" if n == 1 else f"{n} other processes"
-        return (
-            f"{others} of the command trained, too: this is the run of the first one" if n else ""
-        )
+        return f"{others} of the command trained, too: this is the run of the first one"
 
 
 Settle = Callable[[RunStore, int, float, float], dict[str, Any]]
@@ -79,34 +83,38 @@ def of_ranks(store: RunStore, run: StoredRun, steps: Series, telemetry: Series) 
     series[int(run.environment.get("rank") or 0)] = series.pop(0)
     cores = others_cpu(steps, telemetry, run.environment).cores
     disk = mean(telemetry["disk_read_bytes_per_s"][while_steady(steps, telemetry["t_s"])]) / 1e6
-    known = {"others_cores": cores, "disk_mb_per_s": disk}
-    found: dict[str, Any] = {
-        name: float(value) if np.isfinite(value) else None for name, value in known.items()
+    measured = {"others_cores": cores, "disk_mb_per_s": disk}
+    facts: dict[str, Any] = {
+        name: float(value) if np.isfinite(value) else None for name, value in measured.items()
     }
-    # 0 once they have been joined, too: before it was more
     if run.environment.get("job"):
-        found["missing_ranks"] = max(0, run.environment["world_size"] - len(series))
+        # 0 once the nodes have been joined is a fact, too: before it was more
+        facts["missing_ranks"] = max(0, run.environment["world_size"] - len(series))
     ranks = ranks_of(series, run.facts)
-    return found if ranks is None else found | {"ranks": ranks.to_dict()}
+    if ranks is not None:
+        facts["ranks"] = ranks.to_dict()
+    return facts
 
 
 def join(store: RunStore, run: StoredRun, settle: Settle) -> tuple[StoredRun, str]:
-    """Makes one run of those of a job's nodes (`store.nodes`), as far as they have ended, and judges it again. Returns
-    the run that this one's ranks are in now, and a line about it; "" where it is as it was. Raises `StoreError`, also
-    where another node's program has just done so.
+    """Makes one run of those of a job's nodes (`store.nodes`), as far as they have ended, and judges
+    it again.
+
+    Returns the run that this one's ranks are in now, and a line about it; "" where it is as it was.
+    Raises `StoreError`, also where another node's program has just done so.
     """
-    found = join_nodes(store, run.id)
-    if found is None:
-        later = "rank 0 was trained elsewhere: these ranks come into its run once both have ended, in one store"
-        return run, later if is_part(run) else ""
-    whole = store.run(found.run_id)
+    joined = join_nodes(store, run.id)
+    if joined is None:
+        line = ""
+        if is_part(run):
+            line = "rank 0 was trained elsewhere: these ranks come into its run once both have ended, in one store"
+        return run, line
+    whole = store.run(joined.run_id)
     if whole.t_origin_s is not None:
         took_s = whole.summary.wall_s if whole.summary else 0.0
         store.update_run(
             whole.id, **settle(store, whole.id, whole.t_origin_s, whole.t_origin_s + took_s)
         )
     whole = store.run(whole.id)
-    return (
-        whole,
-        f"run {whole.id} has the ranks of {formats.count(len(whole.facts['nodes']), 'command')}",
-    )
+    commands = formats.count(len(whole.facts["nodes"]), "command")
+    return whole, f"run {whole.id} has the ranks of {commands}"

@@ -19,16 +19,19 @@ from vitprof.store import RunStore, StoredRun
 from vitprof.store.chunks import Chunk, chunks_of, columns_of, joined
 
 RETRY_S = 1.0
+"""How long (s) to wait before an unavailable store is tried again."""
 MOST_BYTES = 256 << 20
 """Most bytes of steps and telemetry that wait: over a million steps."""
 PATIENCE_BYTES = 8 << 20
 """Bytes that may wait while a write goes on; beyond that the store is taken to be unavailable."""
 CHUNKS_AT_ONCE = 128
+"""The most chunks of one transaction: what waited for hours does not block the store for others."""
 WRITE_WITHIN_S = 30.0
 """How long (s) to wait for the end of a run to be written, and summed up, unless the store is unavailable."""
 LEAVE_S = 6.0
 """How long (s) the program's end waits for the current write: SQLite waits 5 s for a lock."""
 COMPACT_EVERY = 64
+"""Writes after which the chunks of a run are made into fewer ones."""
 NOTICED_FROM_S = 1.0
 """A store that was unavailable for less than this (s), and lost nothing, is not worth a notice."""
 
@@ -37,8 +40,10 @@ class Ending(NamedTuple):
     """The end of a run that is not in the store yet."""
 
     settle: Callable[[], dict[str, Any]]
+    """Returns the columns that are made of all the others, once these are stored."""
     values: dict[str, Any]
     t_end_s: float
+    """When it ended, on the run's clock."""
 
 
 @dataclass
@@ -80,9 +85,8 @@ class Outages:
             return
         times = "" if self.n == 1 else f" {self.n} times, in all"
         took = formats.seconds(self.seconds)
-        self.notices = [
-            f"the run store could not be written{times} for {took} ({self.why}); {outcome}"
-        ]
+        line = f"the run store could not be written{times} for {took} ({self.why}); {outcome}"
+        self.notices = [line]
 
 
 class Outbox:
@@ -100,12 +104,15 @@ class Outbox:
         self._waiting: Batch | None = None
         """What is to be written next; an empty one where it is only time to look."""
         self._write: Batch | None = None
-        self._n_writes = self._n_samples = 0
+        self._n_writes = 0
+        self._n_samples = 0
+        """Telemetry samples so far, which is the number of the next one."""
         self._ending: Ending | None = None
         self._spool: Spool | None = None
-        """The files of what waits while the store is unavailable; None while it takes what is written."""
+        """The files of what waits while the store is unavailable; None while it is available."""
         self._outages = Outages(since_s=clock())
         self._notices: list[str] = []
+        """The run's own notices, to which those of outages are added."""
         self._leaving = False
         self._thread: threading.Thread | None = None
 
@@ -116,14 +123,18 @@ class Outbox:
         of_ranks: Sequence[Series] = (),
         **values: Any,
     ) -> None:
-        """Takes finished steps, telemetry samples, steps of other ranks and columns of the run. Never blocks."""
+        """Adds finished steps, telemetry samples, steps of other ranks and columns of the run.
+
+        Never waits for the store. What has no room is lost, and counted.
+        """
         new = [
             *chunks_of("steps", joined("steps", steps)),
             *chunks_of("ranks", joined("ranks", of_ranks)),
         ]
         telemetry = columns_of(samples, TELEMETRY_COLUMNS)
         with self._changed:
-            if n := len(telemetry["t_s"]):
+            n = len(telemetry["t_s"])
+            if n:
                 numbers = np.arange(self._n_samples, self._n_samples + n, dtype=np.float64)
                 self._n_samples += n
                 new += chunks_of("telemetry", {"seq": numbers, **telemetry})
@@ -134,7 +145,9 @@ class Outbox:
                 self._ending = None  # the run goes on
             self._waiting = waiting = self._waiting or Batch()
             waiting.values |= values
-            n_bytes = waiting.n_bytes + (self._write.n_bytes if self._write is not None else 0)
+            n_bytes = waiting.n_bytes
+            if self._write is not None:
+                n_bytes += self._write.n_bytes
             for chunk in new:
                 n_bytes += len(chunk.data)
                 if n_bytes > MOST_BYTES:
@@ -153,8 +166,11 @@ class Outbox:
     def finish(
         self, settle: Callable[[], dict[str, Any]], *, t_end_s: float, **values: Any
     ) -> None:
-        """Takes the last columns of a run that has ended. They are written once the store has all the rest, with those
-        that `settle` then returns, in the writing thread. `t_end_s` (the run's clock) lets another program do that.
+        """Adds the last columns of a run that has ended.
+
+        They are written once the store has all the rest, with those that `settle` then returns, in the
+        writing thread. `t_end_s`: when the run ended, on its clock; with it another program can do the
+        same where this one has to leave.
         """
         with self._changed:
             self._ending = Ending(settle, values, t_end_s)
@@ -179,29 +195,36 @@ class Outbox:
             return self._changed.wait_for(self._is_written, within_s)
 
     def leave(self) -> str:
-        """Leaves in files what the store could not take, for the next program."""
+        """Leaves in files what the store could not take, for the next program.
+
+        Returns a line that says so; "" where the store has everything.
+        """
         line = ""
         with self._changed:
             thread = self._thread
             self._leaving = True
             if self._spool is None and not self._is_written():
                 self._begin_outage("it did not answer in time")
-            if (spool := self._spool) is not None:
-                # some of it is in no file: once more, all that the store may not have
-                if spool.error:
-                    self._keep(spool, lost=self._outages.lost)
-                    self._outages.why_lost = spool.error
-                outcome = "what was measured meanwhile was imported later"
-                self._outages.end(self._clock(), outcome, for_good=True)
-                spool.append_values({"notices": self._notices + self._outages.notices})
-                names = spool.leave()
-                left = f": what it could not take is in {names} until vitprof starts again"
-                line = f"the run store is unavailable ({self._outages.why})"
-                line += left if names else f", and {self._outages.why_lost}"
+            if self._spool is not None:
+                line = self._leave_files(self._spool)
             self._changed.notify_all()
         if thread is not None:
             thread.join(LEAVE_S)
         return line
+
+    def _leave_files(self, spool: Spool) -> str:
+        # some of it is in no file: once more, all that the store may not have
+        if spool.error:
+            self._keep(spool, lost=self._outages.lost)
+            self._outages.why_lost = spool.error
+        outcome = "what was measured meanwhile was imported later"
+        self._outages.end(self._clock(), outcome, for_good=True)
+        spool.append_values({"notices": self._notices + self._outages.notices})
+        names = spool.leave()
+        line = f"the run store is unavailable ({self._outages.why})"
+        if not names:
+            return f"{line}, and {self._outages.why_lost}"
+        return f"{line}: what it could not take is in {names} until vitprof starts again"
 
     def _is_written(self) -> bool:
         return all(each is None for each in (self._waiting, self._write, self._spool, self._ending))
@@ -221,26 +244,29 @@ class Outbox:
         self._changed.notify_all()
 
     def _keep(self, spool: Spool, lost: dict[str, int] | None = None) -> None:
+        """Writes to files all that the store may not have; counts rows without room in `lost`."""
         values: dict[str, Any] = {}
-        for batch in (self._write, self._waiting):
-            for chunk in batch.chunks if batch is not None else ():
+        # that of `_write` may have been stored after all: steps that are there are not added again
+        batches = [batch for batch in (self._write, self._waiting) if batch is not None]
+        for batch in batches:
+            for chunk in batch.chunks:
                 if not spool.append(chunk.kind, chunk.data) and lost is not None:
                     lost[chunk.kind] += chunk.rows
-            values |= batch.values if batch is not None else {}
+            values |= batch.values
         if self._ending is not None:
             values |= {**self._ending.values, "t_end_s": self._ending.t_end_s}
         if values:
             spool.append_values(values)
 
     def _work(self) -> None:
-        while self._take():
+        while self._choose_next():
             try:
-                self._bring()
+                self._store_next()
             except Exception as error:
                 self._fail(error)
 
-    def _take(self) -> bool:
-        """Takes what is to be written next; False ends the thread."""
+    def _choose_next(self) -> bool:
+        """Puts into `_write` what is to be written next; False ends the thread."""
         with self._changed:
             if self._leaving or self._is_written():
                 self._thread = None
@@ -248,21 +274,22 @@ class Outbox:
                 return False
             if self._spool is None:
                 self._outages.since_s = self._clock()
-            if (waiting := self._waiting) is None:
+            waiting = self._waiting
+            if waiting is None:
+                # the end only once all the rest is stored
                 self._write = Batch(ending=self._ending)
-            elif later := waiting.chunks[CHUNKS_AT_ONCE:]:
-                self._write, self._waiting = (
-                    Batch(waiting.chunks[:CHUNKS_AT_ONCE]),
-                    Batch(later, waiting.values),
-                )
+            elif len(waiting.chunks) > CHUNKS_AT_ONCE:
+                self._write = Batch(waiting.chunks[:CHUNKS_AT_ONCE])
+                self._waiting = Batch(waiting.chunks[CHUNKS_AT_ONCE:], waiting.values)
             else:
                 self._write = waiting
                 self._waiting = None
             return True
 
-    def _bring(self) -> None:
+    def _store_next(self) -> None:
         batch = self._write or Batch()
-        if (ending := batch.ending) is not None:
+        ending = batch.ending
+        if ending is not None:
             self._store.update_run(self.run.id, **{**ending.values, **ending.settle()})
             # the run is complete without
             with contextlib.suppress(StoreError):
@@ -278,30 +305,34 @@ class Outbox:
             if self._ending is ending:
                 self._ending = None
             if self._spool is not None and self._waiting is None and not self._leaving:
-                self._outages.end(
-                    self._clock(),
-                    "what was measured meanwhile waited and is complete",
-                    for_good=False,
-                )
-                notices = self._notices + self._outages.notices
-                self._waiting = Batch(values={"notices": notices} if notices else {})
-                self._spool.delete()
-                self._spool = None
+                self._end_outage(self._spool)
             self._changed.notify_all()
         self._n_writes += 1
         if ending is None and self._n_writes % COMPACT_EVERY == 0:
             self._store.compact(self.run.id, all_of_it=False)
 
+    def _end_outage(self, spool: Spool) -> None:
+        outcome = "what was measured meanwhile waited and is complete"
+        self._outages.end(self._clock(), outcome, for_good=False)
+        notices = self._notices + self._outages.notices
+        self._waiting = Batch(values={"notices": notices} if notices else {})
+        spool.delete()
+        self._spool = None
+
     def _fail(self, error: Exception) -> None:
-        """Puts back what could not be written, and waits; the run fails with an error that is not the store's."""
+        """Puts back what could not be written, and waits `RETRY_S`.
+
+        An error that is not the store's, or that of a run's end, makes the run fail.
+        """
         with self._changed:
-            failed, self._write, waiting = self._write or Batch(), None, self._waiting or Batch()
-            if isinstance(error, StoreAwayError) or (
-                isinstance(error, StoreError) and failed.ending is None
-            ):
-                self._waiting = Batch(
-                    [*failed.chunks, *waiting.chunks], failed.values | waiting.values
-                )
+            failed = self._write or Batch()
+            waiting = self._waiting or Batch()
+            self._write = None
+            is_away = isinstance(error, StoreAwayError)
+            if is_away or (isinstance(error, StoreError) and failed.ending is None):
+                chunks = [*failed.chunks, *waiting.chunks]
+                # what waits is newer
+                self._waiting = Batch(chunks, failed.values | waiting.values)
                 why = error.why if isinstance(error, StoreAwayError) else one_line(error)
                 if self._spool is None:
                     self._begin_outage(why)

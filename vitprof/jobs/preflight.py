@@ -45,6 +45,7 @@ CORE_ALONE = ", as the core alone is installed; watching and checking runs needs
 LOW_SHM_BYTES = 1 << 30
 """Two workers with two batches of 256 images at 224 px in float32 take 0.6 GiB of shared memory."""
 LOW_DISK_BYTES = 2 << 30
+"""Space in which the data sets that are made here may not fit."""
 SHM = Path("/dev/shm")
 NO_FIGURES = (
     "GPU-util, GPU memory, power and temperature are not available; jobs can still use a GPU that PyTorch finds "
@@ -101,24 +102,26 @@ def _version(names: tuple[str, ...]) -> str | None:
 
 
 def _packages() -> MachineCheck:
-    versions = {
-        extra: {names[0]: _version(names) for names in wanted} for extra, wanted in PACKAGES.items()
-    }
-    missing = {
-        extra: [name for name, version in of.items() if version is None]
-        for extra, of in versions.items()
-    }
-    present = ", ".join(
-        version for of in versions.values() for version in of.values() if version is not None
-    )
-    if not any(missing.values()):
+    versions: list[str] = []
+    missing: list[str] = []
+    # the extras of the missing packages
+    lacking: list[str] = []
+    for extra, wanted in PACKAGES.items():
+        for names in wanted:
+            version = _version(names)
+            if version is not None:
+                versions.append(version)
+                continue
+            missing.append(names[0])
+            if extra not in lacking:
+                lacking.append(extra)
+    present = ", ".join(versions)
+    if not missing:
         return MachineCheck("packages", present, "ok", "")
-    named = ", ".join(name for names in missing.values() for name in names)
-    if missing["core"]:
+    named = ", ".join(missing)
+    if "core" in lacking:
         return MachineCheck("packages", f"missing: {named}", "bad", install_core())
-    todo = "; ".join(
-        f"{WITHOUT[extra]}: {install_command(extra)}" for extra, names in missing.items() if names
-    )
+    todo = "; ".join(f"{WITHOUT[extra]}: {install_command(extra)}" for extra in lacking)
     return MachineCheck("packages", f"{present}; missing: {named}", "note", todo)
 
 
@@ -150,11 +153,11 @@ def _torch() -> tuple[MachineCheck, list[gpu_findings.Finding]]:
 
     if not cuda_here():
         wrong = why_no_cuda()
-        check = MachineCheck(
-            "PyTorch", f"{torch.__version__}, no CUDA device", "note", "jobs run on the CPU"
-        )
+        version = f"{torch.__version__}, no CUDA device"
+        check = MachineCheck("PyTorch", version, "note", "jobs run on the CPU")
         return check, [] if wrong is None else [wrong]
-    version = f"{torch.__version__}, {', '.join(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))}"
+    cards = map(torch.cuda.get_device_name, range(torch.cuda.device_count()))
+    version = f"{torch.__version__}, {', '.join(cards)}"
     # on the first one only: elsewhere a context would take memory from those who train there
     try:
         failed = first_kernel(torch.device("cuda", 0))
@@ -162,9 +165,9 @@ def _torch() -> tuple[MachineCheck, list[gpu_findings.Finding]]:
         full = f"the GPU's memory is full ({one_line(error)}): end what uses it"
         return MachineCheck("PyTorch", version, "note", full), []
     if failed is not None:
-        return MachineCheck("PyTorch", version, "bad", "jobs cannot use the GPU, see below"), [
-            failed
-        ]
+        # a wheel without code for this card can be imported, and fails at the first kernel
+        check = MachineCheck("PyTorch", version, "bad", "jobs cannot use the GPU, see below")
+        return check, [failed]
     pinning = Pinning(wanted=True)
     pinning.empty((PINNED_BYTES,), torch.uint8)
     refusal = [] if pinning.refusal is None else [pinning.refusal]
@@ -174,37 +177,33 @@ def _torch() -> tuple[MachineCheck, list[gpu_findings.Finding]]:
 def _nvml(gpus: Sequence[nvml.GpuInfo], reason: str) -> MachineCheck:
     if reason:
         return MachineCheck("NVML", reason, "note", NO_FIGURES)
-    return MachineCheck(
-        "NVML", ", ".join(f"{g.name} ({formats.size(g.memory_bytes)})" for g in gpus), "ok", ""
-    )
+    cards = ", ".join(f"{gpu.name} ({formats.size(gpu.memory_bytes)})" for gpu in gpus)
+    return MachineCheck("NVML", cards, "ok", "")
 
 
 def _shared_memory() -> MachineCheck:
     if not SHM.is_dir():
         return MachineCheck("shared memory", f"no {SHM}", "note", "this system keeps it elsewhere")
-    return _room(
-        "shared memory",
-        SHM,
-        LOW_SHM_BYTES,
-        "DataLoader workers can die of a bus error with large batches",
-    )
+    meaning = "DataLoader workers can die of a bus error with large batches"
+    return _room("shared memory", SHM, LOW_SHM_BYTES, meaning)
 
 
 def _room(name: str, place: Path, least: int, meaning: str) -> MachineCheck:
+    """Returns the check of the bytes that are free in `place`; `meaning`: what less than `least` means."""
     free = shutil.disk_usage(place).free
-    low = free < least
-    found = f"{formats.size(free)} free in {place}"
-    return MachineCheck(name, found, "note" if low else "ok", meaning if low else "")
+    room = f"{formats.size(free)} free in {place}"
+    if free < least:
+        return MachineCheck(name, room, "note", meaning)
+    return MachineCheck(name, room, "ok", "")
 
 
 def _ram_disk() -> MachineCheck:
-    if (disk := tmpfs.find_tmpfs()) is None:
-        return MachineCheck(
-            "RAM disk", "no tmpfs that can be written to", "note", "strategy ram-disk cannot run"
-        )
-    return MachineCheck(
-        "RAM disk", f"room for {formats.size(disk.free_bytes)} in {disk.path}", "ok", ""
-    )
+    disk = tmpfs.find_tmpfs()
+    if disk is None:
+        without = "no tmpfs that can be written to"
+        return MachineCheck("RAM disk", without, "note", "strategy ram-disk cannot run")
+    room = f"room for {formats.size(disk.free_bytes)} in {disk.path}"
+    return MachineCheck("RAM disk", room, "ok", "")
 
 
 def _home() -> Iterator[MachineCheck]:
@@ -214,20 +213,20 @@ def _home() -> Iterator[MachineCheck]:
     except VitprofError as error:
         yield MachineCheck("disk", str(where), "bad", one_line(error))
     else:
-        yield _room(
-            "disk",
-            where,
-            LOW_DISK_BYTES,
-            "data sets may not fit; set VITPROF_HOME to a larger disk",
-        )
+        meaning = "data sets may not fit; set VITPROF_HOME to a larger disk"
+        yield _room("disk", where, LOW_DISK_BYTES, meaning)
     try:
         with contextlib.closing(RunStore()) as store:
             n = store.count_runs(RunQuery(helpers=True))
-            strange = n - len(store.runs())
-            meaning = f"{strange} of another version cannot be read here; open them with that one, or delete them"
+            n_unreadable = n - len(store.runs())
             stored = f"{formats.count(n, 'run')} in {store.url}"
-            yield MachineCheck(
-                "database", stored, "note" if strange else "ok", meaning if strange else ""
-            )
+            if n_unreadable:
+                meaning = (
+                    f"{n_unreadable} of another version cannot be read here; open them with that "
+                    "one, or delete them"
+                )
+                yield MachineCheck("database", stored, "note", meaning)
+            else:
+                yield MachineCheck("database", stored, "ok", "")
     except VitprofError as error:
         yield MachineCheck("database", "cannot be used", "bad", one_line(error))

@@ -1,7 +1,9 @@
-"""The ranks of a built-in job: rank 0's process starts those of the others, whose steps it sends with its own.
+"""The ranks of a built-in job: rank 0's process starts those of the others, whose steps it sends with
+its own.
 
-A rank that fails or dies leaves the others in a collective that they cannot be called out of. So the processes are
-watched by threads: the job then ends with the error of the rank that failed first by itself.
+A rank that fails or dies leaves the others in a collective that nothing can interrupt. So the
+processes are watched by threads: the job then ends with the error of the rank that failed first by
+itself.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from vitprof.measure.wire import EventBuffer, Note, read_messages
 from vitprof.telemetry.visible import choices, show_only, visible_gpus
 
 RANK = "VITPROF_RANK"
-"""Environment variable of ranks but 0: number, port of the store, descriptor of the shared memory, with colons."""
+"""Environment variable of all ranks but 0: the rank, the port of the store and the descriptor of the
+shared memory, separated by colons."""
 LOST = "it lost the other ranks"
 """The error of a rank that failed since another one is gone."""
 GRACE_S = 2.0
@@ -39,8 +42,10 @@ LAST_STEPS_S = 60.0
 
 
 def train(config: RunConfig, buffer: EventBuffer, stop: threading.Event) -> bool:
-    """Trains this process's rank of the job `config`; as rank 0 it starts the others. Raises what `engine.train` does,
-    and `JobError` where another rank failed.
+    """Trains this process's rank of the job `config`; as rank 0 it starts the others.
+
+    Returns whether the training was completed. Raises what `engine.train` does, and `JobError` where
+    another rank failed.
     """
     if RANK in os.environ:
         rank, port, memory = map(int, os.environ[RANK].split(":"))
@@ -52,11 +57,8 @@ def train(config: RunConfig, buffer: EventBuffer, stop: threading.Event) -> bool
             raise (JobError(LOST) if _is_lost(error) else error) from error
     config = settled(config)
     if config.slow_rank is not None:
-        buffer.notice(
-            "rank {} waits {:g} ms before it reads each batch, on purpose".format(
-                *slow_rank(config)
-            )
-        )
+        slow, wait_ms = slow_rank(config)
+        buffer.notice(f"rank {slow} waits {wait_ms:g} ms before it reads each batch, on purpose")
     with (
         tempfile.TemporaryFile() as memory_file,
         socket.create_server(("127.0.0.1", 0)) as listening,
@@ -71,11 +73,13 @@ def train(config: RunConfig, buffer: EventBuffer, stop: threading.Event) -> bool
             except JobStopped:
                 raise
             except Exception as error:
-                if _is_lost(error) and (why := others.why(GRACE_S)):
-                    raise JobError(why) from error
+                cause = others.why(GRACE_S) if _is_lost(error) else ""
+                if cause:
+                    raise JobError(cause) from error
                 raise
-            if why := others.finish():
-                raise JobError(why)
+            failure = others.finish()
+            if failure:
+                raise JobError(failure)
             return completed
 
 
@@ -104,7 +108,10 @@ def _is_lost(error: BaseException) -> bool:
 
 
 def settled(config: RunConfig) -> RunConfig:
-    """Returns `config` with the first rank's device in place of "auto". Raises `DeviceError` for too few GPUs."""
+    """Returns `config` with the first rank's device in place of "auto".
+
+    Raises `DeviceError` for too few GPUs.
+    """
     if config.device != "auto" and not config.device.startswith("cuda:"):
         return config
     gpus = visible_gpus()
@@ -112,10 +119,9 @@ def settled(config: RunConfig) -> RunConfig:
         config = replace(config, device="cuda:0" if gpus else "cpu")
     first = int(config.device.removeprefix("cuda:")) if gpus else 0
     if gpus and first + config.ranks > len(gpus):
-        n = f"{config.ranks} ranks take a GPU each from {config.device} on"
-        raise DeviceError(
-            f"{n}, and there are {len(gpus)} ({choices(gpus)}); choose fewer ranks, or --device cpu"
-        )
+        needed = f"{config.ranks} ranks take a GPU each from {config.device} on"
+        there = f"there are {len(gpus)} ({choices(gpus)})"
+        raise DeviceError(f"{needed}, and {there}; choose fewer ranks, or --device cpu")
     return config
 
 
@@ -152,7 +158,7 @@ class OtherRanks:
             thread.start()
 
     def _read(self, rank: int, process: subprocess.Popen[bytes]) -> None:
-        """Takes a rank's steps, and its end; what else it reports is like rank 0's."""
+        """Passes on a rank's steps, and notes its end. What else it reports is like rank 0's."""
         end: dict[str, Any] = {}
         assert process.stdout is not None
         # what is no message: it is ended below
@@ -167,13 +173,10 @@ class OtherRanks:
         if not end:
             process.kill()
         code = process.wait()
-        if end.get("status") not in ("done", "stopped"):
-            by = (
-                f"ended by {signal.Signals(-code).name}"
-                if code < 0
-                else f"ended with exit status {code}"
-            )
-            self._fail(rank, end.get("error") or f"its process was {by}")
+        if end.get("status") in ("done", "stopped"):
+            return
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit status {code}"
+        self._fail(rank, end.get("error") or f"its process was ended {how}")
 
     def _fail(self, rank: int, error: str) -> None:
         with self._ended:
@@ -184,17 +187,21 @@ class OtherRanks:
             self._buffer.end("failed", self.why())
 
     def why(self, wait_s: float = 0.0) -> str:
-        """Returns why the ranks failed: the error of the first that did not fail because of another, for which it
-        waits at most `wait_s` seconds; "" where none failed.
+        """Returns why the ranks failed: the error of the first that did not fail because of another.
+
+        Waits at most `wait_s` seconds for it. "" where none failed.
         """
 
-        def own() -> list[tuple[int, str]]:
+        def causes() -> list[tuple[int, str]]:
             return [(rank, error) for rank, error in self._errors.items() if error != LOST]
 
         with self._ended:
-            self._ended.wait_for(own, wait_s)
-            rank, error = next(iter(own() or self._errors.items()), (0, ""))
-        return f"rank {rank}: {error}" if error else ""
+            self._ended.wait_for(causes, wait_s)
+            errors = causes() or list(self._errors.items())
+        if not errors:
+            return ""
+        rank, error = errors[0]
+        return f"rank {rank}: {error}"
 
     def finish(self) -> str:
         """Waits until all ranks have sent their last steps. Returns why one failed; "" where none did."""

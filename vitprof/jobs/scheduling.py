@@ -1,6 +1,11 @@
-"""Whose turn it is: a machine runs one job at a time, unless they use different devices and all agreed to share. A job
-takes a place of the machine: the first free one of `N_PLACES` files, which its program keeps locked until the job has
-ended. The system frees the place of a killed program.
+"""Whose turn it is: a machine runs one job at a time, unless they use different devices and all agreed
+to share.
+
+Two jobs at once take CPU and disk from each other, so neither measures what it would do alone. A run
+waits for every run of its store on its machine that was submitted before it and that it cannot run
+beside. Then it takes a place of the machine, which jobs of other homes, stores and users take too:
+the first free one of `N_PLACES` files, which its program keeps locked until the job has ended, and
+which says who has it. The system frees the place of a killed program.
 """
 
 import contextlib
@@ -26,11 +31,13 @@ from vitprof.store.stored_run import LiveRun, is_alive, this_program
 from vitprof.telemetry.visible import visible_gpus
 
 N_PLACES = 32
-"""Jobs that the machine can have at once: some that share it, watched scripts, and those that did not wait."""
+"""Jobs that the machine can have at once: jobs that share it, watched scripts, and those that did not
+wait."""
 MAX_BYTES = 4096
+"""What is read of a place: any user can write there."""
 CHECK_S = 1.0
-"""How long (s) to wait for another program that looks through the places, which takes it 2 ms. One that is suspended
-meanwhile is not waited for."""
+"""How long (s) to wait for another program that looks through the places, which takes it 2 ms. A
+program that was suspended meanwhile is not waited for any longer."""
 NOT_SEEN = "other programs' jobs on this machine cannot be seen ({}): whether one ran at the same time is not known"
 
 
@@ -59,16 +66,19 @@ class Holder:
     @property
     def who(self) -> str:
         """Returns the owner in words: program, process, user (if another one), and since when."""
-        user = f", user {self.user}" if self.user not in ("", _user()) else ""
-        stopped = "; it is stopped" if _is_stopped(self.pid) else ""
-        since = f", since {formats.moment(self.since_s)}" if self.since_s else ""
-        silent = (
-            ""
-            if self.store
-            else "; it does not say what it runs: begin without waiting with --anyway, or Run now"
-        )
-        process = f", process {self.pid}" if self.pid else " that cannot be named"
-        return names.tamed_name(f"{self.program}{process}{user}{since}{stopped}{silent}")
+        words = self.program
+        words += f", process {self.pid}" if self.pid else " that cannot be named"
+        if self.user not in ("", _user()):
+            words += f", user {self.user}"
+        if self.since_s:
+            words += f", since {formats.moment(self.since_s)}"
+        if _is_stopped(self.pid):
+            words += "; it is stopped"
+        if not self.store:
+            words += (
+                "; it does not say what it runs: begin without waiting with --anyway, or Run now"
+            )
+        return names.tamed_name(words)
 
 
 HOLDER = TypeAdapter(Holder)
@@ -78,27 +88,37 @@ class MachineLock:
     """The place of one run. Release it when the job has ended."""
 
     def __init__(self, run: int, device: str, *, shares: bool, store_url: str) -> None:
-        program = store_mark(store_url), str(home.home()), _user(), os.getpid()
-        self.holder = Holder(caller(), run, queue_of(device), shares, 0.0, *program)
+        self.holder = Holder(
+            program=caller(),
+            run=run,
+            device=queue_of(device),
+            shares=shares,
+            store=store_mark(store_url),
+            home=str(home.home()),
+            user=_user(),
+            pid=os.getpid(),
+        )
         self.not_seen = ""
         """Why the jobs of other programs cannot be seen, for a notice; such a job waits for none of them."""
         self._place: FileLock | None = None
 
     def acquire(self, *, anyway: bool = False) -> bool:
-        """Returns whether the job has its turn: no other job has a place that it may not run beside, or `anyway`."""
+        """Takes a place if the job has its turn, and returns whether it has: every job that has a place
+        may run at the same time, or `anyway`.
+        """
         if self._place is not None:
             return True
-        self.holder = replace(self.holder, since_s=time.time())
+        own = self.holder = replace(self.holder, since_s=time.time())
         with _one_at_a_time():
             places = dict(_places())
-            if not anyway and not all(
-                h.fits(self.holder.shares, self.holder.device) for h in places.values() if h
-            ):
+            others = [holder for holder in places.values() if holder is not None]
+            if not anyway and not all(other.fits(own.shares, own.device) for other in others):
                 return False
-            self._take([path for path, holder in places.items() if holder is None])
+            self._lock_one([path for path, holder in places.items() if holder is None])
         return True
 
-    def _take(self, free: list[Path]) -> None:
+    def _lock_one(self, free: list[Path]) -> None:
+        """Locks the first of the `free` places that can be locked, and notes where none can."""
         problem = f"all {N_PLACES} places are taken, or files that another user made"
         for path in free:
             place = FileLock(
@@ -108,12 +128,8 @@ class MachineLock:
                 if path.parent == _own_folder():
                     home.ensure_dir(path.parent)
                 place.acquire()
-            except (
-                OSError,
-                NotImplementedError,
-                VitprofError,
-            ) as refused:
-                # `Timeout`, where it did not check, is one
+            except (OSError, NotImplementedError, VitprofError) as refused:
+                # `Timeout`, for a job that did not check, is an OSError
                 problem = getattr(refused, "strerror", None) or str(refused)
             else:
                 self._place = place
@@ -148,11 +164,13 @@ def _own_folder() -> Path:
 
 
 def _places() -> Iterator[tuple[Path, Holder | None]]:
+    """Yields the file of each place that can be used, and who has it; None where it is free."""
     names = [f"job-{number}.lock" for number in range(N_PLACES)]
     for path in (folder / name for folder in (home.lock_dir(), _own_folder()) for name in names):
         try:
             if path.exists():
-                if path.lstat().st_nlink > 1:  # it would be emptied
+                # a link to another file of the user, which would be emptied
+                if path.lstat().st_nlink > 1:
                     continue
                 with FileLock(path, blocking=False, mode=0o666):
                     pass
@@ -165,7 +183,9 @@ def _places() -> Iterator[tuple[Path, Holder | None]]:
 
 @contextlib.contextmanager
 def _one_at_a_time() -> Iterator[None]:
-    """Keeps two programs from looking through the places at once; those of this user also where others prevent it."""
+    """Keeps two programs from looking through the places at once: of all users, or of this one where
+    another user prevents that.
+    """
     with contextlib.ExitStack() as held:
         for folder in (home.lock_dir(), _own_folder()):
             # `Timeout` is an OSError
@@ -210,7 +230,10 @@ def caller() -> str:
     command = (sys.argv[1:] or [""])[0]
     if name in ("vitprof", "__main__.py") and command.replace("-", "").isalpha():
         return f"{program.program()} {command}"
-    return "a watched script" if name == "-c" else name or "a program"
+    # the recorder of a script that watches itself is started by `python -c`
+    if name == "-c":
+        return "a watched script"
+    return name or "a program"
 
 
 def store_mark(url: str) -> str:
@@ -260,63 +283,73 @@ def queue_of(name: str) -> str:
 
 
 def ahead_of(store: RunStore, run_id: int) -> list[Ahead]:
-    """Returns all jobs that a queued run waits for: of its store, running first, then others. Raises `StoreError`."""
-    mine, there = _on_its_machine(store, run_id)
-    return [] if mine is None else _ahead(store, mine, there)
+    """Returns all jobs that a queued run waits for: of its store, running first, then of others.
+
+    Raises `StoreError`.
+    """
+    run, concurrent = _on_its_machine(store, run_id)
+    return [] if run is None else _ahead(store, run, concurrent)
 
 
 def ahead_of_a_new_run(store: RunStore, device: str, *, shares: bool) -> list[Ahead]:
     """Returns all jobs that a run on `device` would wait for if it were queued now. Raises `StoreError`."""
-    mine = LiveRun(MAX_ID, "", "queued", device, shares, *this_program())
-    return _ahead(store, mine, [run for run in store.live_runs() if _is_there(run, mine)])
+    new = LiveRun(MAX_ID, "", "queued", device, shares, *this_program())
+    concurrent = [run for run in store.live_runs() if _on_same_machine(run, new)]
+    return _ahead(store, new, concurrent)
 
 
-def _ahead(store: RunStore, mine: LiveRun, there: Sequence[LiveRun]) -> list[Ahead]:
+def _ahead(store: RunStore, waiting: LiveRun, concurrent: Sequence[LiveRun]) -> list[Ahead]:
+    """Returns the jobs that the run `waiting` waits for; `concurrent`: other live runs of its store on
+    its machine.
+    """
     mark = store_mark(store.url)
-    device = queue_of(mine.device)
-    everywhere = holders()
-    of_run = {holder.run: holder for holder in everywhere if holder.store == mark}
-    together = [
-        run.id
-        for run in there
-        if run.share_machine and mine.share_machine and queue_of(run.device) != device
-    ]
-    here = [run for run in there if run.id < mine.id and run.id not in together]
-    found = []
-    for run in sorted(here, key=lambda run: (run.status != "running", run.id)):
-        found.append(
-            Ahead(
-                f"run {run.id}",
-                device_of(run),
-                run.share_machine,
-                _owner(run, of_run.get(run.id)),
-                run,
-            )
-        )
-    others = (h for h in everywhere if h.store != mark and not h.fits(mine.share_machine, device))
-    return found + [
-        Ahead(name_of(holder), holder.device, holder.shares, holder.who) for holder in others
-    ]
+    device = queue_of(waiting.device)
+    every_holder = holders()
+    holder_of = {holder.run: holder for holder in every_holder if holder.store == mark}
+
+    def fits(run: LiveRun) -> bool:
+        both_share = run.share_machine and waiting.share_machine
+        return both_share and queue_of(run.device) != device
+
+    earlier = [run for run in concurrent if run.id < waiting.id and not fits(run)]
+    ahead = []
+    for run in sorted(earlier, key=lambda run: (run.status != "running", run.id)):
+        owner = _owner(run, holder_of.get(run.id))
+        ahead.append(Ahead(f"run {run.id}", device_of(run), run.share_machine, owner, run))
+    for holder in every_holder:
+        if holder.store != mark and not holder.fits(waiting.share_machine, device):
+            ahead.append(Ahead(name_of(holder), holder.device, holder.shares, holder.who))
+    return ahead
 
 
 def running_beside(store: RunStore, run_id: int) -> list[LiveRun]:
-    """Returns the other runs that are running on the machine of a run. Raises `StoreError`."""
-    return [run for run in _on_its_machine(store, run_id)[1] if run.status == "running"]
+    """Returns the other running runs on the machine of a run. Raises `StoreError`."""
+    _, concurrent = _on_its_machine(store, run_id)
+    return [run for run in concurrent if run.status == "running"]
 
 
 def _on_its_machine(store: RunStore, run_id: int) -> tuple[LiveRun | None, list[LiveRun]]:
+    """Returns a run, None if it is not live, and the other live runs on its machine."""
     live = store.live_runs()
-    mine = next((run for run in live if run.id == run_id), None)
-    return mine, [
-        run for run in live if mine is not None and run.id != run_id and _is_there(run, mine)
-    ]
+    its_run = next((run for run in live if run.id == run_id), None)
+    if its_run is None:
+        return None, []
+    return its_run, [run for run in live if run.id != run_id and _on_same_machine(run, its_run)]
 
 
 def why_waiting(ahead: Sequence[Ahead], *, shares: bool) -> str:
-    """Returns a line on what a run waits for (`ahead_of`) and why; `shares`: whether it would run beside others."""
+    """Returns a line on what a run waits for (`ahead_of`) and why.
+
+    `shares`: whether the run agreed to run at the same time as others.
+    """
     first = ahead[0]
     more = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
-    reason = (ONE_A_DEVICE if first.shares else ALONE) if shares else ONE_AT_A_TIME
+    if not shares:
+        reason = ONE_AT_A_TIME
+    elif first.shares:
+        reason = ONE_A_DEVICE
+    else:
+        reason = ALONE
     owner = f" ({first.owner})" if first.owner else ""
     return f"waiting for {first.name} on {first.device}{owner}{more}; {reason}"
 
@@ -337,6 +370,11 @@ def _owner(run: LiveRun, holder: Holder | None) -> str:
     return f"process {run.owner_pid}" if holder is None else holder.who
 
 
-def _is_there(run: LiveRun, mine: LiveRun) -> bool:
-    owner, mine_owner = ((r.owner_host, r.owner_pid, r.owner_started) for r in (run, mine))
-    return owner[0] == mine_owner[0] and (owner == mine_owner or is_alive(*owner))
+def _on_same_machine(run: LiveRun, other: LiveRun) -> bool:
+    """Returns whether a run is on the machine of another one, and its program is still there."""
+    if run.owner_host != other.owner_host:
+        return False
+    owner = (run.owner_host, run.owner_pid, run.owner_started)
+    if owner == (other.owner_host, other.owner_pid, other.owner_started):
+        return True
+    return is_alive(*owner)

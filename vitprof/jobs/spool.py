@@ -1,8 +1,10 @@
-"""Files of what waits for an unavailable store: written by `outbox`, and imported at the start of the next program.
+"""Files of what waits for an unavailable store: written by `outbox`, and imported at the start of the
+next program.
 
-A file is an Arrow IPC stream: its schema, whose metadata says which run the file belongs to, then entries, record
-batches of one row. An entry is a chunk of steps or telemetry as the store keeps it, or columns of the run as JSON, with
-its CRC-32. The program that writes a file holds a lock on it; a file without a lock was left by a program that ended.
+A file is an Arrow IPC stream: its schema, whose metadata says which run the file belongs to, then
+entries, record batches of one row. An entry is a chunk of steps or telemetry as the store keeps it,
+or columns of the run as JSON, with its CRC-32. The program that writes a file holds a lock on it; a
+file without a lock was left by a program that ended.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ PREFIX = "vitprof-spool-"
 DAMAGED = "vitprof-damaged-"
 """Prefix of a file that could not be read to its end; it is not read again."""
 MAGIC = "vitprof spool 2"
+"""What every file says of itself; the number changes with the format."""
 VALUES = "values"
+"""The kind of an entry with columns of the run."""
 IMPORT_S = 20.0
 """How long (s) a starting program may spend on importing files; the rest is imported at the next start."""
 
@@ -46,7 +50,9 @@ Number = Annotated[int, Field(ge=0, le=MAX_ID)]
 
 @dataclass(frozen=True)
 class Owner:
-    """The columns that tell a run from every other, even from one with its number in a store that was made anew."""
+    """The columns that tell a run from every other, even from one with its number in a store that was
+    made anew.
+    """
 
     id: Number
     created_utc: str
@@ -97,12 +103,15 @@ class SpoolFile:
 
     @classmethod
     def left(cls, path: Path) -> SpoolFile | None:
-        """Opens and locks a file that a program left; returns None where it is in use or not this user's."""
+        """Opens and locks a file that a program left; returns None where it is in use or not this
+        user's: the temporary folder is everybody's.
+        """
         with contextlib.suppress(OSError), contextlib.ExitStack() as unless_ours:
             descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
             unless_ours.callback(os.close, descriptor)
             about = os.fstat(descriptor)
-            if stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and about.st_nlink == 1:
+            is_own = about.st_uid == os.geteuid() and about.st_nlink == 1
+            if is_own and stat.S_ISREG(about.st_mode):
                 # fails where its program still holds the lock
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(descriptor).st_nlink:
@@ -128,7 +137,7 @@ class SpoolFile:
         self.size += len(data)
 
     def read_header(self) -> None:
-        """Raises `ValueError` for a file that is damaged, or of another version."""
+        """Fills `header`. Raises `ValueError` for a file that is damaged, or of another version."""
         header = json.loads((self._stream().schema.metadata or {}).get(b"vitprof", b"{}"))
         if not isinstance(header, dict) or header.get("magic") != MAGIC:
             raise ValueError("another version of vitprof wrote it")
@@ -150,12 +159,10 @@ class SpoolFile:
                 raise ValueError("its end is missing") from error
             except arrow().ArrowException as error:
                 raise ValueError("it is damaged") from error
-            if (
-                not isinstance(entry["payload"], bytes)
-                or zlib.crc32(entry["payload"]) != entry["crc"]
-            ):
+            payload = entry["payload"]
+            if not isinstance(payload, bytes) or zlib.crc32(payload) != entry["crc"]:
                 raise ValueError("it is damaged")
-            yield entry["kind"], entry["payload"]
+            yield entry["kind"], payload
 
     def _stream(self) -> Any:
         pa = arrow()
@@ -175,7 +182,7 @@ class SpoolFile:
         self.close()
 
     def set_aside(self) -> str:
-        """Renames the file so that it is not imported again, and closes it. Returns what became of it, in words."""
+        """Renames the file so that it is not imported again, and closes it. Returns that in words."""
         aside = self.path.with_name(DAMAGED + self.path.name.removeprefix(PREFIX))
         with contextlib.suppress(OSError):
             self.path.rename(aside)
@@ -249,32 +256,42 @@ def import_left(
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[list[str], set[int]]:
-    """Imports the files that programs which have ended left for this store, within `IMPORT_S`, and removes
-    them. `sum_up` is called with each run and when it ended on its clock. Returns lines for the user, and the ids of
-    runs that still have data in files.
+    """Imports the files that programs which have ended left for this store, and removes them.
+
+    Reads only files of this user that name this store. A damaged file is read up to the damage and
+    set aside. What the store does not take, or not within `IMPORT_S`, is left for the next time.
+    `sum_up` is called for each run once its steps are stored, with its id and when it ended on its
+    clock, None where that was not recorded. Returns lines for the user, and the ids of runs that still
+    have data in files.
     """
     lines = list[str]()
     until = clock() + IMPORT_S
-    left = _left(store, lines)
+    remaining = _orphaned(store, lines)
     try:
-        for run_id in sorted(left):
-            lines += _import(store, left[run_id], lambda: clock() > until, sum_up)
-            del left[run_id]
+        for run_id in sorted(remaining):
+            lines += _import(store, remaining[run_id], lambda: clock() > until, sum_up)
+            del remaining[run_id]
     except StoreAwayError:
         pass
     except TimeoutError:
-        what = f"what waited for the run store ({_names(left[run_id])})"
+        what = f"what waited for the run store ({_names(remaining[run_id])})"
         lines.append(f"run {run_id}: {what} is large; the next start imports the rest")
     finally:
-        for file in (file for files in left.values() for file in files):
-            file.close()
-    return lines, set(left)
+        for files in remaining.values():
+            for file in files:
+                file.close()
+    return lines, set(remaining)
 
 
-def _left(store: RunStore, lines: list[str]) -> dict[int, list[SpoolFile]]:
-    found: dict[int, list[SpoolFile]] = {}
-    for path in (path for place in places_of(store) for path in sorted(place.glob(f"{PREFIX}*"))):
-        if (file := SpoolFile.left(path)) is None:
+def _orphaned(store: RunStore, lines: list[str]) -> dict[int, list[SpoolFile]]:
+    """Returns the files that ended programs left for this store, by run, in the order they were
+    written; adds to `lines` what is wrong with others.
+    """
+    of_run: dict[int, list[SpoolFile]] = {}
+    paths = (path for place in places_of(store) for path in sorted(place.glob(f"{PREFIX}*")))
+    for path in paths:
+        file = SpoolFile.left(path)
+        if file is None:
             continue
         if not file.size:  # its program was killed just after it made the file
             file.delete()
@@ -282,17 +299,16 @@ def _left(store: RunStore, lines: list[str]) -> dict[int, list[SpoolFile]]:
         try:
             file.read_header()
         except ValueError as error:
-            lines.append(
-                f"{path}, which waited for the run store, cannot be read ({error}): {file.set_aside()}"
-            )
+            what = f"{path}, which waited for the run store"
+            lines.append(f"{what}, cannot be read ({error}): {file.set_aside()}")
             continue
         if file.header["store"] == store.identity:
-            found.setdefault(file.header["run"]["id"], []).append(file)
+            of_run.setdefault(file.header["run"]["id"], []).append(file)
         else:
             file.close()
-    for files in found.values():
+    for files in of_run.values():
         files.sort(key=lambda file: int(file.header["part"]))
-    return found
+    return of_run
 
 
 def _import(
@@ -301,7 +317,10 @@ def _import(
     late: Callable[[], bool],
     sum_up: Callable[[int, float | None], None],
 ) -> list[str]:
-    """Imports what is readable of a run's files; returns lines. Raises `StoreAwayError`, once `late` `TimeoutError`."""
+    """Imports what can be read of a run's files, and returns lines for the user.
+
+    Raises `StoreAwayError`, and `TimeoutError` once `late` returns true.
+    """
     names = _names(files)
     header = files[0].header
     run_id = header["run"]["id"]
@@ -309,9 +328,8 @@ def _import(
     if not store.has_run(header["run"]):
         for file in files:
             file.delete()
-        return [
-            f"run {run_id} is not in the store any more: what waited for it ({names}) was deleted"
-        ]
+        gone = f"run {run_id} is not in the store any more"
+        return [f"{gone}: what waited for it ({names}) was deleted"]
     n_steps = 0
     values = dict[str, Any]()
     damage = dict[SpoolFile, str]()
@@ -331,23 +349,21 @@ def _import(
             "imported later"
         )
     if damage:
-        notices.append(
-            f"a part of what waited for the run store is lost: {'; '.join(damage.values())}"
-        )
+        reasons = "; ".join(damage.values())
+        notices.append(f"a part of what waited for the run store is lost: {reasons}")
     store.update_run(run_id, **(values | {"notices": notices}))
-    ended = ended_s is not None and values.get("status") not in LIVE_STATUSES
-    sum_up(run_id, float(ended_s) if ended else None)
+    # a run that began again after its "end" is live
+    has_ended = ended_s is not None and values.get("status") not in LIVE_STATUSES
+    sum_up(run_id, float(ended_s) if has_ended else None)
     lines = []
     if n_steps or not damage:
-        lines.append(
-            f"run {run_id}: {n_steps:,} steps that waited for the run store ({names}) were imported"
-        )
+        imported = f"{n_steps:,} steps that waited for the run store ({names}) were imported"
+        lines.append(f"run {run_id}: {imported}")
     for file in files:
         if file in damage:
             aside = file.set_aside()
-            lines.append(
-                f"run {run_id}: {file.path} could not be read to its end ({damage[file]}): {aside}"
-            )
+            problem = f"{file.path} could not be read to its end ({damage[file]})"
+            lines.append(f"run {run_id}: {problem}: {aside}")
         else:
             file.delete()
     return lines
@@ -360,14 +376,16 @@ def _names(files: list[SpoolFile]) -> str:
 def _written(
     store: RunStore, run_id: int, file: SpoolFile, values: dict[str, Any], late: Callable[[], bool]
 ) -> Iterator[int]:
-    """Writes the chunks of a file, yields the number of steps in each, and adds columns of the run to `values`."""
+    """Writes the chunks of a file to the store and yields the number of steps in each; adds columns of
+    the run to `values`. Raises as `_import` does, and `ValueError` and the like for what is damaged.
+    """
     for kind, payload in file.entries():
         if late():
             raise TimeoutError
         if kind == VALUES:
-            found = json.loads(payload)
-            store.check_values(run_id, found)
-            values |= found
+            columns = json.loads(payload)
+            store.check_values(run_id, columns)
+            values |= columns
         elif kind in NUMBER:
             chunk = loaded(cast("Kind", kind), payload)
             store.record(run_id, [chunk], again=True)

@@ -1,4 +1,6 @@
-"""Runs one job from its start to its end: takes its messages, stops it if asked, and records what it measured."""
+"""Runs one job from its start to its end: receives its messages, stops it on request, and records what
+it measured.
+"""
 
 import threading
 import time
@@ -26,14 +28,18 @@ from vitprof.store import RunStore, chunks
 from vitprof.telemetry.sampler import Telemetry
 
 FLUSH_EVERY_S = 0.5
+"""How often (s) what a job reported is written to the store."""
 OWN_FLUSH_EVERY_S = 1.0
-"""The same for a watched script, which trains for hours: writing takes 2 ms of CPU, however few steps there are."""
+"""The same for a watched script, which trains for hours: writing takes 2 ms of CPU, however few steps
+there are."""
 STOP_GRACE_S = 1.2
-"""How long (s) a job may take to stop by itself, and to be gone after its last message. Stop is promised within 2 s,
-and ending a process takes a moment too."""
-CREATE_WITHIN_S, LEAVE_AFTER_S = 180.0, 5.0
-"""How long (s) to wait for a store that is away: when a script begins, which is watched from the start even so; and
-when it has ended, as nobody should have to wait for vitprof."""
+"""How long (s) a job may take to stop by itself, and to be gone after its last message. Stop is
+promised within 2 s, and ending a process takes a moment too."""
+CREATE_WITHIN_S = 180.0
+"""How long (s) to wait for an unavailable store when a script begins, which is watched meanwhile."""
+LEAVE_AFTER_S = 5.0
+"""How long (s) to wait for an unavailable store when a script has ended: nobody should have to wait
+for vitprof."""
 NOT_BEGUN = "stopped before it began"
 
 
@@ -43,8 +49,10 @@ def log_file(run_id: int, logs: Path | None = None) -> Path:
 
 
 def create_run(store: RunStore, config: RunConfig, over: Callable[[], bool]) -> int:
-    """Adds a run for a script that is already running, and returns its id. Waits for a store that is away: at most
-    `CREATE_WITHIN_S`, and `LEAVE_AFTER_S` once the script is `over`. Raises `StoreError`.
+    """Adds a run for a script that is already running, and returns its id.
+
+    Waits for an unavailable store: at most `CREATE_WITHIN_S`, and `LEAVE_AFTER_S` once the script is
+    `over`. Raises `StoreError`.
     """
     until = time.monotonic() + CREATE_WITHIN_S
     while True:
@@ -70,17 +78,20 @@ N_BESIDE = "n_beside"
 """The name of the fact that holds the number of other jobs at the same time."""
 SHARED = "ran at the same time: they shared CPU and disk, so loading may be slower here than in a run alone"
 LOOK_EVERY_S = 3.0
-"""How often (s) to look for other jobs: a look takes 2.3 ms of CPU while a job computes. It also finds the jobs that
-began and ended since the last one."""
+"""How often (s) to look for other jobs: a look takes 2.3 ms of CPU while a job computes. It also finds
+the jobs that began and ended since the last one."""
 LOOK_BACK = 20_000
-"""The number of latest steps to search: no step ends during a stop, and even the fastest job makes fewer between the
-end of a stop and the search."""
+"""The number of latest steps to search for those in a stop: no step ends during a stop, and even the
+fastest job makes fewer between the end of a stop and the search."""
 SURE_AFTER_S = 1.0
-"""Once a step has arrived that ended this long (s) after a stop, all steps that the stop fell into have arrived."""
+"""Once a step has arrived that ended this long (s) after a stop, all steps that the stop fell into have
+arrived."""
 
 
 class Disturbances:
-    """What disturbs a run while it goes on: other jobs at the same time, and stops, times in which it could not run."""
+    """What disturbs a run while it goes on: other jobs at the same time, and stops, which are times in
+    which it could not run.
+    """
 
     def __init__(self, store: RunStore, run_id: int) -> None:
         self._store = store
@@ -129,8 +140,12 @@ class Disturbances:
             )
 
     def _look_for_others(self) -> None:
-        """Notes the runs that are running or ran since the last look, and other stores' jobs. Raises `StoreError`."""
-        if (lock := self.lock) is None:
+        """Notes the runs that are running or ran since the last look, and other stores' jobs.
+
+        Raises `StoreError`.
+        """
+        lock = self.lock
+        if lock is None:
             return
         now = time.perf_counter()
         running = scheduling.running_beside(self._store, self._run_id)
@@ -155,20 +170,26 @@ class Disturbances:
     ) -> dict[str, Any]:
         """Returns the facts that have changed. `new` are the newest steps; `last`: no more will come."""
         facts: dict[str, Any] = {}
-        if (n := len(self._others)) > self._n_beside:
-            self._n_beside = facts[N_BESIDE] = n
+        if len(self._others) > self._n_beside:
+            self._n_beside = len(self._others)
+            facts[N_BESIDE] = self._n_beside
         self._recent += [
             {name: steps[name] for name in steady.STOP_COLUMNS if name in steps} for steps in new
         ]
         while len(self._recent) > 1 and sum(map(chunks.n_rows, self._recent[1:])) >= LOOK_BACK:
             del self._recent[0]
-        stops = self._earlier + (telemetry.stops if telemetry is not None else [])
+        stops = list(self._earlier)
+        if telemetry is not None:
+            stops += telemetry.stops
         if self._settle(stops[len(self._settled) :], last=last):
             facts[steady.STOPS] = steady.plain_stops(self._settled)
         return facts
 
     def _settle(self, stops: Sequence[Stop], *, last: bool) -> bool:
-        """Finds the steps that new `stops` fell into, as far as these have arrived. Returns whether any was settled."""
+        """Finds the steps that new `stops` fell into, as far as these have arrived.
+
+        `last`: no more steps will come. Returns whether any stop was settled.
+        """
         if not stops:
             return False
         steps = chunks.joined("steps", self._recent, steady.STOP_COLUMNS)
@@ -234,8 +255,10 @@ class JobRecorder:
         self._sampled: deque[tuple[float, ...]] = deque()
         """Telemetry samples not yet given to the outbox; the telemetry's thread appends to it."""
         self._telemetry: Telemetry | None = None
-        self._end: tuple[Status, str] | None = None  # the job's last message
-        self._origin: float | None = None  # when it was started first
+        self._end: tuple[Status, str] | None = None
+        """The job's last message: how it ended, and the error."""
+        self._origin: float | None = None
+        """When it was started first, on its clock; a script may begin again after its "end"."""
 
     def run(self) -> None:
         """Starts the job and records it to its end. Raises `VitprofError` if it could not be started."""
@@ -287,13 +310,13 @@ class JobRecorder:
         return f"{status}: {error}" if error else f"is {status}"
 
     def _follow(self, runner: Runner) -> None:
-        """Takes the job's messages until it ends."""
+        """Receives the job's messages until it ends; ends one that does not stop."""
         flushed = self._clock()
         every_s = OWN_FLUSH_EVERY_S if is_own_script(self._config) else FLUSH_EVERY_S
         kill_at: float | None = None
         for message in runner.messages():
             if message is not None:
-                self._take(message, runner)
+                self._receive(message, runner)
             now = self._clock()
             if now - flushed >= every_s:
                 self._flush()
@@ -307,24 +330,21 @@ class JobRecorder:
                 runner.kill()
                 kill_at = now + STOP_GRACE_S
 
-    def _take(self, message: Message, runner: Runner) -> None:
-        if not isinstance(message, Note):
-            (self._of_ranks if "rank" in message and message["rank"].any() else self._steps).append(
-                message
-            )
-            return
-        values = message.values
-        match message.kind:
+    def _receive(self, message: Message, runner: Runner) -> None:
+        if isinstance(message, Note):
+            self._receive_note(message, runner)
+        elif "rank" in message and message["rank"].any():
+            self._of_ranks.append(message)
+        else:
+            self._steps.append(message)
+
+    def _receive_note(self, note: Note, runner: Runner) -> None:
+        values = note.values
+        match note.kind:
             case "gauges":
-                if self._telemetry is not None:
-                    self._telemetry.gauges = {
-                        k: v for k, v in values.items() if k in TELEMETRY_COLUMNS
-                    }
+                self._set_gauges(values)
             case "stage":
-                self._changes |= {"stage": values["name"], "progress": values["fraction"]}
-                self._changes["message"] = values["message"]
-                if values["name"] == "training" and values["fraction"] == 0:
-                    self._changes["training_since_s"] = self._clock()
+                self._set_stage(values)
             case "phase":
                 self._add("phases", [Phase(**values)])
             case "notice":
@@ -332,24 +352,41 @@ class JobRecorder:
             case "facts":
                 self._add("facts", values)
             case "environment":
-                self._columns["environment"] = {}
-                self._add("environment", values)
-                if is_own_script(self._config):
-                    self._config = self._changes["config"] = with_loader(self._config, values)
+                self._set_environment(values)
                 self._start_telemetry(runner.pid, values)
             case "end":
                 self._end = values["status"], values["error"]
-                if self._telemetry is not None:
-                    # the job no longer updates them
-                    self._telemetry.gauges = {}
+                # the job no longer updates them
+                self._set_gauges({})
+
+    def _set_gauges(self, values: dict[str, Any]) -> None:
+        """Gives figures of the job itself to the telemetry, whose next samples have them."""
+        if self._telemetry is not None:
+            known = {name: value for name, value in values.items() if name in TELEMETRY_COLUMNS}
+            self._telemetry.gauges = known
+
+    def _set_stage(self, values: dict[str, Any]) -> None:
+        stage = values["name"]
+        fraction = values["fraction"]
+        self._changes |= {"stage": stage, "progress": fraction, "message": values["message"]}
+        if stage == "training" and fraction == 0:
+            self._changes["training_since_s"] = self._clock()
+
+    def _set_environment(self, values: dict[str, Any]) -> None:
+        # a script that begins again may have another one
+        self._columns["environment"] = {}
+        self._add("environment", values)
+        if is_own_script(self._config):
+            self._config = with_loader(self._config, values)
+            self._changes["config"] = self._config
 
     def _add(self, name: str, values: Any) -> None:
         """Adds to a column of the run, a dict or a list; it is written with the next flush."""
-        self._columns[name] = self._changes[name] = (
-            self._columns[name] | values
-            if isinstance(values, dict)
-            else self._columns[name] + values
-        )
+        before = self._columns[name]
+        # a dict that is in `_changes` already may be with the writing thread: it is not changed
+        column = {**before, **values} if isinstance(values, dict) else [*before, *values]
+        self._columns[name] = column
+        self._changes[name] = column
 
     def _start_telemetry(self, pid: int, environment: dict[str, Any]) -> None:
         self._disturbances.new_telemetry(self._telemetry)
@@ -369,8 +406,10 @@ class JobRecorder:
         self._steps = []
         of_ranks = self._of_ranks
         self._of_ranks = []
-        if facts := self._disturbances.look(steps, self._telemetry, last=last):
+        facts = self._disturbances.look(steps, self._telemetry, last=last)
+        if facts:
             self._add("facts", facts)
+        # by number: the telemetry's thread may append meanwhile
         sampled = [self._sampled.popleft() for _ in range(len(self._sampled))]
         notices = self._columns["notices"] + self._disturbances.notices
         if self._telemetry is not None:
@@ -386,9 +425,14 @@ class JobRecorder:
         self.outbox.add(steps, sampled, of_ranks, **changes)
 
     def _finish(self, origin: float, reason: str) -> None:
-        self._end = status, error = self._end or (
-            ("stopped", "") if self._stop.is_set() else ("failed", reason)
-        )
+        status: Status = "failed"
+        error = reason
+        if self._end is not None:
+            status, error = self._end
+        elif self._stop.is_set():
+            status = "stopped"
+            error = ""
+        self._end = (status, error)
         ended = self._clock()
 
         def settled() -> dict[str, Any]:

@@ -1,5 +1,8 @@
-"""Where a trial of a user's own script runs, so that it changes none of the user's files: in a layer over its folder
-(`jobs.layer`), else in a copy of a small one, else in the folder itself; and what it wrote and deleted.
+"""Where a trial of a user's own script runs, so that it changes none of the user's files; and what it
+wrote and deleted.
+
+It runs in a layer over its folder (`jobs.layer`). Where no layer can be made, it runs in a copy of the
+folder if that is small, otherwise in the folder itself.
 """
 
 import contextlib
@@ -23,52 +26,61 @@ LAYER = "layer"
 COPY = "copy"
 IN_PLACE = ""
 LAYER_SCRIPT = Path(__file__).with_name("layer.py")
-PROBE_S, MOST_PROBED = 10.0, 8
-"""Seconds that trying a layer may take, and the most folders that are tried one by one where not all can have one."""
-COPIED_FILES, COPIED_BYTES = 2_000, 100 << 20
-"""The largest folder that is copied for each trial: files, and bytes. Links would not do: a write goes through them."""
+PROBE_S = 10.0
+"""Seconds that trying a layer may take."""
+MOST_PROBED = 8
+"""The most folders that are tried one by one where not all of them together can have a layer."""
+COPIED_FILES = 2_000
+"""The most files of a folder that is copied for each trial. Hard links would not do: a write goes
+through them to the user's file."""
+COPIED_BYTES = 100 << 20
+"""The most bytes of such a folder."""
 IGNORED = ("__pycache__", ".git")
-"""Folders that are not searched: what is written there does not matter to the user, such as byte code."""
-MOST_FILES, MOST_S = 300_000, 20.0
-"""The most files that are checked, and the most seconds: a folder of samples can have millions."""
+"""Folders that are not searched: what is written there, such as byte code, does not matter to users."""
+MOST_FILES = 300_000
+"""The most files that are checked: a folder of samples can have millions."""
+MOST_S = 20.0
+"""The most seconds that checking the files of a folder may take."""
 MOST_LINKED = 5_000
 """The most files of a folder among which links are looked for."""
 MORE = "(and perhaps more: there are too many files to check all of them)"
 DELETED = " (deleted)"
 Files = dict[str, tuple[int, ...]]
-"""Path -> what differs once the file was written."""
+"""Path -> what differs once the file was written: inode, bytes, and the time of the change (ns), which
+programs cannot set. So what a C library wrote is seen, and a file that replaced another one."""
 
 
 def isolation_of(folder: str, command: Sequence[str] = ()) -> tuple[str, tuple[str, ...]]:
-    """Returns how trials in `folder` can leave it as it is: `LAYER`, `COPY`, `IN_PLACE` where they can't; and the other
-    folders, of those that the command names, that a layer covers too.
+    """Returns how trials in `folder` can leave it as it is: `LAYER`, `COPY`, `IN_PLACE` where they
+    can't; and the other folders, of those that the command names, that a layer covers too.
     """
     named = tuple(named_folders(command, folder))
     if _has_layers(folder, named):
         return LAYER, named
-    if _has_layers(
-        folder,
-        alone := tuple(place for place in named[:MOST_PROBED] if _has_layers(folder, (place,))),
-    ):
-        return LAYER, alone
-    n = 0
-    size = 0
-    for entry in _entries(folder, ()):
+    possible = tuple(place for place in named[:MOST_PROBED] if _has_layers(folder, (place,)))
+    if _has_layers(folder, possible):
+        return LAYER, possible
+    return COPY if _can_be_copied(folder) else IN_PLACE, ()
+
+
+def _can_be_copied(folder: str) -> bool:
+    # vitprof's home, with the data sets and the run store, is no part of a script's folder
+    if home.home().resolve().is_relative_to(os.path.realpath(folder)):
+        return False
+    n_bytes = 0
+    for n, entry in enumerate(_entries(folder, ()), 1):
         about = entry.stat(follow_symlinks=False)
-        n = n + 1
-        size = size + about.st_size
-        if (
-            n > COPIED_FILES
-            or size > COPIED_BYTES
-            or not (stat.S_ISREG(about.st_mode) or entry.is_symlink())
-        ):
-            return IN_PLACE, ()
-    return (
-        IN_PLACE if home.home().resolve().is_relative_to(os.path.realpath(folder)) else COPY
-    ), ()
+        n_bytes += about.st_size
+        if n > COPIED_FILES or n_bytes > COPIED_BYTES:
+            return False
+        # a copy of a pipe, socket or device is none
+        if not stat.S_ISREG(about.st_mode) and not entry.is_symlink():
+            return False
+    return True
 
 
 def _has_layers(folder: str, others: Sequence[str]) -> bool:
+    """Tries layers over `folder` and `others`."""
     with contextlib.suppress(JobError, OSError, subprocess.SubprocessError):
         trial = TrialFolder(folder, LAYER, others)
         try:
@@ -91,7 +103,9 @@ class TrialFolder:
         layered: Sequence[str] = (),
         looked_at: Sequence[str] | None = None,
     ) -> None:
-        """`layered`: folders to put layers over; `looked_at`: where `changes` looks, None: it is not asked for."""
+        """`layered`: other folders to put layers over. `looked_at`: other folders that `changes` looks
+        through; None: `changes` will not be called.
+        """
         self._folder = os.path.realpath(folder)
         self._isolation = isolation
         self._layered = [self._folder, *layered] if isolation == LAYER else []
@@ -104,11 +118,11 @@ class TrialFolder:
             except (OSError, shutil.Error) as error:
                 self.remove()
                 raise JobError(f"{folder} could not be copied for the trial: {error}") from error
-        places = (
-            []
-            if looked_at is None
-            else [self.cwd, *(p for p in looked_at if Path(p) not in Path(folder).parents)]
-        )
+        places: list[str] = []
+        if looked_at is not None:
+            # a folder above would be searched for this one's files again
+            parents = Path(folder).parents
+            places = [self.cwd, *(place for place in looked_at if Path(place) not in parents)]
         self._before = {
             place: _files(place) for place in places if os.path.realpath(place) not in self._layered
         }
@@ -116,49 +130,43 @@ class TrialFolder:
     def command(self, command: Sequence[str], kept: str) -> list[str]:
         """Returns the command to start, in `cwd`; `kept`: a folder of vitprof's own that it writes to."""
         if self._isolation == LAYER:
-            return [
-                sys.executable,
-                "-I",
-                str(LAYER_SCRIPT),
-                self._made,
-                kept,
-                json.dumps(self._layered),
-                *command,
-            ]
+            layer_script = [sys.executable, "-I", str(LAYER_SCRIPT)]
+            return [*layer_script, self._made, kept, json.dumps(self._layered), *command]
         if self._isolation == COPY:
-            inside = os.path.join(self._folder, "")
-            return [
-                os.path.join(self.cwd, a[len(inside) :]) if a.startswith(inside) else a
-                for a in command
-            ]
+            return [self._copied(word) for word in command]
         return list(command)
 
+    def _copied(self, word: str) -> str:
+        """Returns a word of the command, with the copy's path in place of the folder's."""
+        inside = os.path.join(self._folder, "")
+        if word.startswith(inside):
+            return os.path.join(self.cwd, word.removeprefix(inside))
+        return word
+
     def changes(self, reported: Sequence[str] = ()) -> list[str]:
-        """Returns the files that were written or deleted since, relative to the folder; of those that stay as they are
-        now and are outside it, whole paths. `reported`: more of these, as the script reported them.
+        """Returns the files that were written or deleted since, relative to the folder; whole paths of
+        those outside it that have no layer over them. `reported`: more of these, as the script
+        reported them.
         """
         layers = tuple(os.path.join(folder, "") for folder in self._layered)
-        found = [path for path in reported if not path.startswith(layers)]
+        changed = [path for path in reported if not path.startswith(layers)]
         for number, folder in enumerate(self._layered):
-            found += [
-                os.path.relpath(path, self._folder) for path in self._of_layer(str(number), folder)
-            ]
+            for path in self._of_layer(str(number), folder):
+                changed.append(os.path.relpath(path, self._folder))
         for place, before in self._before.items():
             after = _files(place)
-            shown = {
-                path: path if place == self.cwd else os.path.join(place, path)
-                for path in before | after
-            }
-            found += [
-                shown[path]
-                for path, about in after.items()
-                if before.get(path) != about and path != MORE
-            ]
-            if MORE in before | after:
-                found.append(MORE)
-            else:
-                found += [shown[path] + DELETED for path in before if path not in after]
-        return list(dict.fromkeys(found))
+            root = "" if place == self.cwd else place
+            for path, about in after.items():
+                if path != MORE and before.get(path) != about:
+                    changed.append(os.path.join(root, path))
+            if MORE in before or MORE in after:
+                # a file that was not reached in one of both looks is not known to be deleted
+                changed.append(MORE)
+                continue
+            for path in before:
+                if path not in after:
+                    changed.append(os.path.join(root, path) + DELETED)
+        return list(dict.fromkeys(changed))
 
     def _of_layer(self, number: str, folder: str) -> Iterator[str]:
         """Yields the files that a layer over a folder has, and those that it hides, as whole paths."""
@@ -166,10 +174,11 @@ class TrialFolder:
         for entry in _entries(upper, (), whole=True):
             under = os.path.join(folder, os.path.relpath(entry.path, upper))
             about = entry.stat(follow_symlinks=False)
+            # overlayfs marks what was deleted by a character device with the number 0
             if stat.S_ISCHR(about.st_mode) and about.st_rdev == 0:
-                yield from (
-                    path + DELETED for path in [e.path for e in _entries(under, ())] or [under]
-                )
+                in_folder = [gone.path for gone in _entries(under, ())]
+                for path in in_folder or [under]:
+                    yield path + DELETED
             elif not stat.S_ISDIR(about.st_mode):
                 yield under
             elif _is_opaque(entry.path):
@@ -183,29 +192,37 @@ class TrialFolder:
 
 
 def named_folders(command: Sequence[str], folder: str) -> list[str]:
-    """Returns the folders outside `folder` that the arguments of a command name, that the files are in they name, and
-    that links in the folder lead to.
+    """Returns the folders outside `folder` that a trial may write to: those that the arguments of the
+    command name, those with the files that they name, and those that links in `folder` lead to.
+
+    Without folders that are inside of another one in the list.
     """
-    texts = [
-        text for argument in command[1:] for text in argument.partition("=")[::2] if os.sep in text
-    ]
-    links = [e.path for e in itertools.islice(_entries(folder, ()), MOST_LINKED) if e.is_symlink()]
-    found: dict[str, None] = {}
-    for text in (*(text for text in texts if "\n" not in text), *links):
+    texts: list[str] = []
+    for argument in command[1:]:
+        # "--out=/data/out" names a folder, too; a text of several lines is a program, not a path
+        name, _, value = argument.partition("=")
+        texts += [text for text in (name, value) if os.sep in text and "\n" not in text]
+    entries = itertools.islice(_entries(folder, ()), MOST_LINKED)
+    links = [entry.path for entry in entries if entry.is_symlink()]
+    outside: dict[str, None] = {}
+    for text in (*texts, *links):
         path = os.path.realpath(os.path.join(folder, os.path.expanduser(text)))
         place = path if os.path.isdir(path) else os.path.dirname(path)
         inside = Path(place).is_relative_to(os.path.realpath(folder))
         if os.path.isdir(place) and os.access(place, os.W_OK) and not inside:
-            found[place] = None
+            outside[place] = None
     return [
         place
-        for place in found
-        if not any(other in Path(place).parents for other in map(Path, found))
+        for place in outside
+        if not any(str(parent) in outside for parent in Path(place).parents)
     ]
 
 
 def _new_folder(folders: Sequence[str]) -> str:
-    """Returns a new folder outside of `folders`, on a disk that overlayfs can write to where there is one."""
+    """Returns a new folder outside of `folders`, where possible on a disk that overlayfs can write to.
+
+    Raises `JobError` where there is no place for it.
+    """
     for place in temporary_places():
         if place.is_dir() and not any(map(place.resolve().is_relative_to, folders)):
             with contextlib.suppress(OSError):
@@ -225,7 +242,9 @@ def _is_opaque(path: str) -> bool:
 def _entries(
     folder: str, skipped: Sequence[str], *, whole: bool = False
 ) -> Iterator[os.DirEntry[str]]:
-    """Yields the files below `folder`; with `whole` its folders too. What cannot be read is left out."""
+    """Yields the files below `folder`; with `whole` its folders too. Leaves out what cannot be read,
+    folders in `skipped`, and `IGNORED`.
+    """
     folders = [folder]
     while folders:
         try:
@@ -242,16 +261,15 @@ def _entries(
 
 
 def _files(folder: str) -> Files:
-    found: Files = {}
+    """Returns the files below `folder`, and `MORE` among them where there are too many."""
+    files: Files = {}
     until = time.monotonic() + MOST_S
-    for n, entry in enumerate(_entries(folder, [str(home.home().resolve()), str(home.home())])):
+    homes = [str(home.home().resolve()), str(home.home())]
+    for n, entry in enumerate(_entries(folder, homes)):
         if n >= MOST_FILES or (n % 1000 == 0 and time.monotonic() > until):
-            return {**found, MORE: ()}
+            return {**files, MORE: ()}
         with contextlib.suppress(OSError):  # gone meanwhile
             about = entry.stat(follow_symlinks=False)
-            found[os.path.relpath(entry.path, folder)] = (
-                about.st_ino,
-                about.st_size,
-                about.st_ctime_ns,
-            )
-    return found
+            path = os.path.relpath(entry.path, folder)
+            files[path] = (about.st_ino, about.st_size, about.st_ctime_ns)
+    return files

@@ -11,7 +11,7 @@ from vitprof.jobs.collector import Listener
 from vitprof.names import masked
 
 UNSEEN_AFTER_S = 30.0
-"""After how long (s) without training that is said."""
+"""After how long (s) without training a watched command is told why none is seen."""
 IGNORES_PATH = re.compile("-[bBdhiOPqsuvVx]*[EIS][bBdEhiIOPqsSuvVx]*")
 """Options of Python with which it does not load the hook."""
 WITHOUT_SIGN = {
@@ -22,30 +22,39 @@ WITHOUT_SIGN = {
     "batch gradients": "a DataLoader was made, and no batch came of an iterator that vitprof knows; write in the "
     "script: `for batch in vitprof.watch(loader):`",
 }
-"""Signs, of which a process that trains leaves one, in the order in which it does -> the reason where there is none."""
+"""Signs that a process leaves on its way to training, in order -> the reason if no process left them."""
 PYTHON = re.compile(r"python[\d.]*")
 LAUNCHER_ERROR = re.compile(r"\w*(?:ChildFailedError|CalledProcessError|ProcessRaisedException)\b")
 """What a launcher raises where a process that it started has failed, whose own error says why."""
 
 
 def why_failed(path: str, pid: int, command: Sequence[str]) -> str:
-    """Returns ": " and the exception that ended the command's process `pid`, or the first one in a process of a
-    launcher, from the file of `patching.leave_error`; "" where there was none.
+    """Returns ": " and the exception that ended the command's process `pid`; where that is a launcher,
+    the first exception of a process that it started. "" where there was none.
+
+    `path`: the file of `patching.leave_error`, with a process id and an error in each line.
     """
     errors = list[tuple[str, str]]()
     with contextlib.suppress(OSError), open(path, encoding="utf-8") as file:
-        errors = [(each, line.strip()) for each, _, line in (row.partition(" ") for row in file)]
-    own = next((line for each, line in errors if each == str(pid)), "")
-    if LAUNCHER_ERROR.match(own) or not (own or PYTHON.fullmatch(os.path.basename(command[0]))):
-        own = next((line for _, line in errors if not LAUNCHER_ERROR.match(line)), own)
-    return own and f": {masked(own)}"
+        for row in file:
+            process, _, line = row.partition(" ")
+            errors.append((process, line.strip()))
+    error = next((line for process, line in errors if process == str(pid)), "")
+    is_python = PYTHON.fullmatch(os.path.basename(command[0])) is not None
+    # a launcher that is no Python program leaves no error of its own
+    if LAUNCHER_ERROR.match(error) or (not error and not is_python):
+        causes = (line for _, line in errors if not LAUNCHER_ERROR.match(line))
+        error = next(causes, error)
+    return f": {masked(error)}" if error else ""
 
 
 def why_unseen(
     listener: Listener, command: Sequence[str], directory: str, options: Mapping[str, object]
 ) -> str:
-    """Returns why no training is seen so far, from the signs in `directory`, with what to type and the `options` that
-    can't act; "" where training is seen.
+    """Returns why no training is seen so far, with what to type and the `options` that can't act;
+    "" where training is seen.
+
+    `directory`: where the hook in each process leaves signs, as files named "socket.SIGN".
     """
     if listener.places.found:
         return ""
@@ -60,18 +69,13 @@ def why_unseen(
 
 def _reason(command: Sequence[str], signs: set[str]) -> str:
     """Returns why no training was seen, and what to type, from the signs that the command's processes left."""
-    if old := next((sign for sign in signs if sign.startswith("old ")), ""):
-        return f"this Python is {old[4:]}, and vitprof watches 3.10 and newer: start the script with a newer one"
+    old = [sign.removeprefix("old ") for sign in signs if sign.startswith("old ")]
+    if old:
+        return f"this Python is {old[0]}, and vitprof watches 3.10 and newer: start the script with a newer one"
     if "python" not in signs:
-        plain = list[str]()
-        options = False
-        for word in command:
-            ignores = options and IGNORES_PATH.fullmatch(word)
-            plain.append("".join(c for c in word if c not in "EIS") if ignores else word)
-            is_option = options and word.startswith("-") and word not in ("-c", "-m")
-            options = is_option or PYTHON.fullmatch(os.path.basename(word)) is not None
-        if plain != [*command]:
-            typed = shlex.join(word for word in plain if word != "-")
+        heeding = _heeding_path(command)
+        if heeding != [*command]:
+            typed = shlex.join(word for word in heeding if word != "-")
             return f"Python did not load vitprof's hook with this option; type: vitprof watch -- {typed}"
         return (
             "Python did not load vitprof's hook: it was started with -I, -E or -S, without PYTHONPATH, in a container "
@@ -87,7 +91,24 @@ def _reason(command: Sequence[str], signs: set[str]) -> str:
     )
 
 
+def _heeding_path(command: Sequence[str]) -> list[str]:
+    """Returns `command` without the options with which Python ignores PYTHONPATH: "-Es" becomes "-s"."""
+    words = list[str]()
+    among_options = False
+    for word in command:
+        if among_options and IGNORES_PATH.fullmatch(word):
+            words.append("".join(letter for letter in word if letter not in "EIS"))
+        else:
+            words.append(word)
+        is_option = among_options and word.startswith("-") and word not in ("-c", "-m")
+        among_options = is_option or PYTHON.fullmatch(os.path.basename(word)) is not None
+    return words
+
+
 LOG_TAIL_BYTES = 64 << 10
+"""How much of a log's end is searched for an error."""
+MOST_SHOWN = 400
+"""The most characters that are shown of it."""
 ERROR_LINE = re.compile(r"(?:\[rank\d+\]: ?)?[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b.*")
 """A traceback's last line; launchers such as torchrun print more after it."""
 
@@ -96,12 +117,9 @@ def error_line(log: Path) -> str:
     """Returns the last line of an exception in a command's log, else its last line; "" without one."""
     with contextlib.suppress(OSError), log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
-        lines = [
-            line.strip()
-            for line in file.read().decode(errors="replace").splitlines()
-            if line.strip()
-        ]
-        return masked(
-            ([line for line in lines if ERROR_LINE.fullmatch(line)] or lines or [""])[-1]
-        )[:400]
+        text = file.read().decode(errors="replace")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        errors = [line for line in lines if ERROR_LINE.fullmatch(line)]
+        if lines:
+            return masked((errors or lines)[-1])[:MOST_SHOWN]
     return ""

@@ -24,7 +24,9 @@ def who() -> str:
     carried = _carried.get()
     if carried is not None:
         return carried
-    return _source[0]() if _source else ""
+    if not _source:
+        return ""
+    return _source[0]()
 
 
 def carried(work: Callable[P, R]) -> Callable[P, R]:
@@ -39,8 +41,8 @@ def carried(work: Callable[P, R]) -> Callable[P, R]:
 
 
 MAY_RUN = "VITPROF_MAY_RUN"
-"""Environment variable: the users of a dashboard with a login who may make and change runs, separated by commas. The
-others may only see them. Where it is not set, all may."""
+"""Environment variable: the users of a dashboard with a login who may make and change runs, separated
+by commas. The others may only see runs. Where it is not set, all may."""
 
 
 def why_not_run() -> str:
