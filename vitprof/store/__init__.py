@@ -28,5 +28,10 @@ __all__ = [
     "RunGroup",
     "RunQuery",
     "RunRow",
+    "RunStore",
+    "StoredRun",
+    "UnreadableError",
+    "database_url",
+    "read_role",
+    "role_of",
 ]
-__all__ += ["RunStore", "StoredRun", "UnreadableError", "database_url", "read_role", "role_of"]

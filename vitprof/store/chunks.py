@@ -1,12 +1,16 @@
-"""Chunks: rows of a run's steps or telemetry as the store and the spool files hold them, and their table in the store.
+"""Chunks: rows of a run's steps or telemetry as the store and the spool files hold them, and their table
+in the store.
 
-While a run lives, each write makes a chunk: an Arrow IPC stream of float64 columns, cheap to make (0.15 ms for 300
-steps). Later many of them become one Parquet chunk (zstd), a quarter of the size. There
+While a run lives, each write makes a chunk: an Arrow IPC stream of float64 columns, cheap to make
+(0.15 ms for 300 steps). Later many of them become one Parquet chunk (zstd), a quarter of the size.
+There
 
-- times in seconds (`*_s`, moments and durations) are whole nanoseconds, `duration[ns]`, delta packed: the resolution of
-  the clocks that they were read from. That takes less than float32 (47 bytes a step, not 61), and moments stay exact;
+- times in seconds (`*_s`, moments and durations) are whole nanoseconds, `duration[ns]`, delta packed:
+  the resolution of the clocks that they were read from. That takes less than float32 (47 bytes a
+  step, not 61), and moments stay exact;
 - columns of whole numbers are int64, delta packed: a bit or two for a row where they hardly change;
-- everything else, such as the loss, keeps its 64 bits, with the bytes of the same place together (byte stream split).
+- everything else, such as the loss, keeps its 64 bits, with the bytes of the same place together
+  (byte stream split).
 
 A column without any value is omitted; a reader gets NaN for it, as for one that the writer did not know. So a new
 column of steps needs no migration, and one that only another version knows is kept.
@@ -46,6 +50,7 @@ PARQUET = b"PAR1"
 LARGEST_S = 9e9
 """The largest time (s) that is stored as nanoseconds: int64 ends at 9.2e9 s."""
 EXACT = 2.0**53
+"""Below it every whole number is a float64."""
 Names = Sequence[str] | None
 """Columns by name; None: all of them."""
 
@@ -71,20 +76,19 @@ class Chunk:
     def names(self) -> list[str]:
         """Returns the names of the columns that it has values of."""
         pa = arrow()
-        source = arrow().BufferReader(self.data)
+        source = pa.BufferReader(self.data)
         try:
-            return list(
-                (
-                    pa.parquet.read_schema(source)
-                    if self.merged
-                    else pa.ipc.open_stream(source).schema
-                ).names
-            )
+            if self.merged:
+                return list(pa.parquet.read_schema(source).names)
+            return list(pa.ipc.open_stream(source).schema.names)
         except (pa.ArrowException, OSError) as error:
             raise StoreError(f"damaged {self.kind}: {error}") from error
 
     def read(self, names: Names = None) -> dict[str, Floats]:
-        """Returns those of the columns `names` (default: all) that it has values of. Raises `ValueError`."""
+        """Returns those of the columns `names` (default: all) that it has values of.
+
+        Raises `ValueError` for damaged data.
+        """
         table = self.table(names)
         return {
             name: floats(table[name])
@@ -110,17 +114,18 @@ def chunks_of(kind: Kind, series: Series, *, merge: bool = False) -> Iterator[Ch
     """Yields chunks of these rows, one for each rank; with `merge`, Parquet ones of at most `MOST_ROWS`."""
     if not len(series[NUMBER[kind]]):
         return
+    # without the column, and where it is not known, all rows are rank 0's
     ranks = np.nan_to_num(series.get("rank", np.zeros(1)))
     for rank in np.unique(ranks):
-        mine = (
-            series
-            if (ranks == rank).all()
-            else {name: values[ranks == rank] for name, values in series.items()}
-        )
-        mine, n = in_order(kind, mine), len(mine[NUMBER[kind]])
+        of_rank = series
+        is_rank = ranks == rank
+        if not is_rank.all():
+            of_rank = {name: values[is_rank] for name, values in series.items()}
+        of_rank = in_order(kind, of_rank)
+        n = len(of_rank[NUMBER[kind]])
         at_once = MOST_ROWS if merge else n
         for at in range(0, n, at_once):
-            part = {name: values[at : at + at_once] for name, values in mine.items()}
+            part = {name: values[at : at + at_once] for name, values in of_rank.items()}
             yield _chunk(kind, int(rank), part, merge=merge)
 
 
@@ -133,16 +138,20 @@ def merge(chunks: Sequence[Chunk]) -> list[Chunk]:
 
 
 def loaded(kind: Kind, data: bytes) -> Chunk:
-    """Returns the chunk with these bytes. Raises `ValueError`."""
+    """Returns the chunk with these bytes, which may come from a file that anybody wrote.
+
+    Raises `ValueError` where they are none.
+    """
     chunk = Chunk(kind, 0, 0, 0, 0, data)
-    if not (
-        chunk.merged or all(arrow().types.is_float64(field.type) for field in chunk.table().schema)
-    ):
+    is_float64 = arrow().types.is_float64
+    if not chunk.merged and not all(is_float64(field.type) for field in chunk.table().schema):
         raise ValueError(f"damaged {kind}: other values than numbers")
     key = chunk.read((NUMBER[kind], "rank"))
     numbers = key.get(NUMBER[kind], np.empty(0))
     rank = key.get("rank", np.zeros(1))
-    if not len(numbers) or np.any(~(np.diff(numbers, prepend=-1.0) > 0)) or np.any(rank != rank[0]):
+    # every comparison with NaN is false
+    ascending = (np.diff(numbers, prepend=-1.0) > 0).all()
+    if not len(numbers) or not ascending or np.any(rank != rank[0]):
         raise ValueError(f"damaged {kind}: no rows in ascending order")
     return Chunk(kind, int(rank[0]), int(numbers[0]), int(numbers[-1]), len(numbers), data)
 
@@ -150,8 +159,11 @@ def loaded(kind: Kind, data: bytes) -> Chunk:
 def joined(
     kind: Kind, parts: Iterable[Series], names: Names = None, *, most: int | None = None
 ) -> dict[str, Floats]:
-    """Returns the rows of all parts, in ascending order: the columns `names`, by default all; NaN where a part has
-    none. With `most`, no fewer rows than there are, each part is in memory once.
+    """Returns the rows of all parts, in ascending order of their numbers.
+
+    `names`: the columns; by default all known ones and then the others. NaN where a part has no such
+    column. `most`: no fewer rows than there are; then `parts` are read one after the other, each in
+    memory once.
     """
     if most is None:
         parts = list(parts)
@@ -160,9 +172,10 @@ def joined(
     at = 0
     for part in parts:
         end = at + n_rows(part)
-        for name in part if names is None else ():
-            if name not in whole:
-                whole[name] = np.full(most, np.nan)
+        if names is None:
+            for name in part:
+                if name not in whole:
+                    whole[name] = np.full(most, np.nan)
         for name, values in whole.items():
             values[at:end] = part.get(name, np.nan)
         at = end
@@ -183,8 +196,13 @@ def n_rows(series: Series) -> int:
 
 
 def columns_of(rows: Iterable[Sequence[float]] | Floats, names: Sequence[str]) -> dict[str, Floats]:
-    """Returns rows, each with a value for each of `names`, as columns. Raises `ValueError` for other rows."""
-    table = np.asarray(rows if isinstance(rows, np.ndarray) else list(rows), dtype=np.float64)
+    """Returns rows, each with a value for each of `names`, as columns.
+
+    Raises `ValueError` for a row that has more or fewer values.
+    """
+    if not isinstance(rows, np.ndarray):
+        rows = list(rows)
+    table = np.asarray(rows, dtype=np.float64)
     if table.size and table.shape[1:] != (len(names),):
         raise ValueError(f"a row needs {len(names)} values: {', '.join(names)}")
     return dict(zip(names, table.reshape(-1, len(names)).T, strict=True))
@@ -218,36 +236,45 @@ def _parquet(series: Series) -> bytes:
 
 
 def _packed(name: str, values: Floats) -> pa.Array:
-    """Returns a column as nanoseconds, whole numbers or float64, see the module's docstring; null for NaN."""
+    """Returns a column as nanoseconds, whole numbers or float64, see the module's docstring; null for
+    NaN.
+    """
     pa = arrow()
+    known = values
+    mask = None
     unknown = np.isnan(values)
-    known, mask = (np.where(unknown, 0.0, values), unknown) if unknown.any() else (values, None)
-    top = max(known.max(), -known.min())
-    if name.endswith("_s") and not name.endswith("_per_s") and top < LARGEST_S:
+    if unknown.any():
+        known = np.where(unknown, 0.0, values)
+        mask = unknown
+    largest = max(known.max(), -known.min())
+    is_time = name.endswith("_s") and not name.endswith("_per_s")
+    if is_time and largest < LARGEST_S:
         return array(np.rint(known * 1e9).astype(np.int64), mask, pa.duration("ns"))
-    if top < EXACT and (known == np.rint(known)).all():
+    if largest < EXACT and (known == np.rint(known)).all():
         return array(known.astype(np.int64), mask)
     return array(values, mask)
 
 
 def as_table(series: Series, whole: Iterable[str] = ()) -> Any:
-    """Returns the columns as an Arrow table, int64 where they are named in `whole`, with null for NaN and infinity."""
+    """Returns the columns as an Arrow table, with null for NaN and infinity.
+
+    `whole`: names of the columns that become int64.
+    """
     pa = arrow()
     integers = set(whole)
-    typed = {
-        name: values.astype(np.int64) if name in integers else values
-        for name, values in series.items()
-    }
-    return pa.table(
-        {name: array(typed[name], ~np.isfinite(values)) for name, values in series.items()}
-    )
+    columns = {}
+    for name, values in series.items():
+        typed = values.astype(np.int64) if name in integers else values
+        columns[name] = array(typed, ~np.isfinite(values))
+    return pa.table(columns)
 
 
 PART_ROWS = 16_384
 """Most rows of a part, see `SeriesStore.steps_in_parts`: 4 MB."""
 MOST_SMALL_ROWS = MOST_ROWS
-"""The number of rows in small chunks that are merged while a run lives. More costs no less CPU that could be told from
-noise but makes the file larger: 58, 78, 95 or 136 MB for a million steps with 1, 4, 8 or 16 times `MOST_ROWS`."""
+"""The number of rows in small chunks that are merged while a run lives. A larger number saves no CPU that
+could be told from noise, and makes the file larger: 58, 78, 95 or 136 MB for a million steps with 1, 4,
+8 or 16 times `MOST_ROWS`."""
 INSERT = sa.insert(series)
 """Made once: to make a statement takes longer than to run it."""
 MOST_CHUNKS = 1_024
@@ -258,7 +285,10 @@ class SeriesStore(Database):
     """The steps and the telemetry of runs. All methods raise `StoreError`."""
 
     def mark_warmup(self, run_id: int, numbers: Collection[int]) -> None:
-        """Sets `warmup` to 1 for stored steps, which leaves them out of steady-state figures. `numbers`: the steps'."""
+        """Sets `warmup` to 1 for stored steps, which leaves them out of steady-state figures.
+
+        `numbers`: the steps' numbers.
+        """
         if not numbers:
             return
         wanted = np.array(sorted(numbers), dtype=np.float64)
@@ -275,23 +305,24 @@ class SeriesStore(Database):
                 db.execute(sa.update(series).where(*_is(run_id, chunk)).values(bytes=changed.data))
 
     def compact(self, run_id: int, *, all_of_it: bool = True) -> None:
-        """Merges the run's small chunks into large ones; unless `all_of_it`, only where they have become many."""
+        """Merges the run's small chunks into large ones.
+
+        `all_of_it`: whether to do so where there are only few of them.
+        """
         small = (series.c.run_id == run_id, series.c.merged.is_(False))
-        totals = sa.select(
-            series.c.kind, series.c.rank, sa.func.count(), sa.func.sum(series.c.rows)
-        ).where(*small)
+        key = (series.c.kind, series.c.rank)
+        totals = sa.select(*key, sa.func.count(), sa.func.sum(series.c.rows)).where(*small)
         with self.transaction() as db:
-            found = db.execute(totals.group_by(series.c.kind, series.c.rank)).fetchall()
-        for kind, rank, n, rows in found:
+            counts = db.execute(totals.group_by(*key)).fetchall()
+        for kind, rank, n, rows in counts:
             if all_of_it or rows >= MOST_SMALL_ROWS or n >= MOST_CHUNKS:
                 self._merge(run_id, (*small, series.c.kind == kind, series.c.rank == rank))
 
     def _merge(self, run_id: int, small: Sequence[sa.ColumnElement[bool]]) -> None:
+        query = sa.select(series).where(*small).order_by(series.c.chunk)
         with self.transaction() as db:
-            chunks = [
-                _chunk_of(row)
-                for row in db.execute(sa.select(series).where(*small).order_by(series.c.chunk))
-            ]
+            chunks = [_chunk_of(row) for row in db.execute(query)]
+        # merged outside of a transaction, which others would wait for; so it may have changed meanwhile
         large = merge(chunks)
         with self.writing() as db:
             gone = db.execute(sa.delete(series).where(*small, series.c.chunk <= chunks[-1].first))
@@ -311,40 +342,40 @@ class SeriesStore(Database):
 
     def step_names(self, run_id: int) -> tuple[str, ...]:
         """Returns the names of the columns of the run's steps: `STEP_COLUMNS`, then those of other versions."""
+        names = dict.fromkeys(STEP_COLUMNS)
         with self.transaction() as db:
-            found = (
-                name
-                for row in db.execute(_chunks(run_id, "steps", -1, None))
-                for name in _chunk_of(row).names
-            )
-            return tuple(dict.fromkeys((*STEP_COLUMNS, *found)))
+            for row in db.execute(_chunks(run_id, "steps", -1, None)):
+                names |= dict.fromkeys(_chunk_of(row).names)
+        return tuple(names)
 
     def steps(
         self, run_id: int, *, after: int = -1, until: int | None = None, names: Names = None
     ) -> Series:
-        """Returns the run's steps with numbers above `after` and up to `until`, in order: for each of the columns
-        `names` a float64 array, NaN where a value is not available. By default all columns: those of `STEP_COLUMNS`,
-        then those that only another version knows.
+        """Returns the run's steps with numbers above `after` and up to `until`, in order.
+
+        That is a float64 array for each of the columns `names`, NaN where a value is not available. By
+        default all columns: those of `STEP_COLUMNS`, then those that only another version knows.
         """
         return self._whole(run_id, "steps", after, until, names)
 
     def telemetry(self, run_id: int, *, after: int = -1, names: Names = None) -> Series:
         """Returns the run's telemetry samples with numbers ("seq") above `after`, in order, as `steps` does."""
-        return self._whole(
-            run_id, "telemetry", after, None, None if names is None else ("seq", *names)
-        )
+        if names is not None:
+            names = ("seq", *names)
+        return self._whole(run_id, "telemetry", after, None, names)
 
     def steps_of_ranks(self, run_id: int, *, names: Names = None) -> dict[int, Series]:
-        """Returns the steps of each rank of a distributed job, by rank, as `steps` does; of rank 0 alone where there is
-        no other.
+        """Returns the steps of each rank of a distributed job, by rank, as `steps` does.
+
+        Those of rank 0 alone where there is no other rank.
         """
-        others = self._whole(run_id, "ranks", -1, None, None if names is None else ("rank", *names))
-        found = {0: self.steps(run_id, names=names)}
+        with_rank = None if names is None else ("rank", *names)
+        others = self._whole(run_id, "ranks", -1, None, with_rank)
+        of_rank = {0: self.steps(run_id, names=names)}
         for rank in np.unique(others["rank"]):
-            found[int(rank)] = {
-                name: values[others["rank"] == rank] for name, values in others.items()
-            }
-        return found
+            is_rank = others["rank"] == rank
+            of_rank[int(rank)] = {name: values[is_rank] for name, values in others.items()}
+        return of_rank
 
     def steps_of_rank(
         self, run_id: int, rank: int, *, after: int, names: Sequence[str]
@@ -359,11 +390,17 @@ class SeriesStore(Database):
     def steps_in_parts(
         self, run_id: int, *, after: int = -1, names: Names = None, rows: int = PART_ROWS
     ) -> Iterator[Series]:
-        """Yields the run's steps with numbers above `after`, in order, at most `rows` at a time; at least one part."""
+        """Yields the run's steps with numbers above `after`, in order, at most `rows` at a time; at least
+        one part.
+
+        A run of any length takes the memory of one part. All parts show the run as it was at the first
+        one.
+        """
         wanted = _with_number("steps", names)
         waiting: list[Series] = []
         n = 0
         none_yet = True
+        # one transaction: the run may be written to meanwhile
         with self.transaction() as db:
             query = _chunks(run_id, "steps", after, None)
             for row in db.execution_options(stream_results=True, max_row_buffer=16).execute(query):
@@ -387,9 +424,9 @@ class SeriesStore(Database):
     ) -> dict[str, Floats]:
         wanted = _with_number(kind, names)
         with self.transaction() as db:
-            found = db.execute(_chunks(run_id, kind, after, until)).fetchall()
-        parts = (self._part(row, wanted, after, until) for row in found)
-        whole = joined(kind, parts, wanted, most=sum(row.rows for row in found))
+            rows = db.execute(_chunks(run_id, kind, after, until)).fetchall()
+        parts = (self._part(row, wanted, after, until) for row in rows)
+        whole = joined(kind, parts, wanted, most=sum(row.rows for row in rows))
         return {name: whole[name] for name in names or whole}
 
     def _part(self, row: sa.Row[Any], names: Names, after: int, until: int | None) -> Series:
@@ -402,17 +439,20 @@ class SeriesStore(Database):
             ) from error
         numbers = part[NUMBER[chunk.kind]]
         first = int(np.searchsorted(numbers, after, side="right"))
-        end = chunk.rows if until is None else int(np.searchsorted(numbers, until, side="right"))
-        return (
-            part
-            if (first, end) == (0, chunk.rows)
-            else {name: v[first:end] for name, v in part.items()}
-        )
+        end = chunk.rows
+        if until is not None:
+            end = int(np.searchsorted(numbers, until, side="right"))
+        if first == 0 and end == chunk.rows:
+            return part
+        return {name: values[first:end] for name, values in part.items()}
 
 
 def _with_number(kind: Kind, names: Names) -> Sequence[str] | None:
+    """Returns `names` with the column that numbers the rows, by which they are selected and ordered."""
     number = NUMBER[kind]
-    return names if names is None or number in names else (number, *names)
+    if names is None or number in names:
+        return names
+    return (number, *names)
 
 
 def insert_chunks(
@@ -434,16 +474,16 @@ def insert_chunks(
 
 
 def _not_stored(db: sa.Connection, run_id: int, chunk: Chunk) -> list[Chunk]:
-    near = _chunks(run_id, chunk.kind, chunk.first - 1, chunk.last).where(
+    """Returns the rows of a chunk that the store does not have, as chunks."""
+    number = NUMBER[chunk.kind]
+    overlapping = _chunks(run_id, chunk.kind, chunk.first - 1, chunk.last).where(
         series.c.rank == chunk.rank
     )
-    stored = [
-        _chunk_of(row).read([NUMBER[chunk.kind]])[NUMBER[chunk.kind]] for row in db.execute(near)
-    ]
+    stored = [_chunk_of(row).read([number])[number] for row in db.execute(overlapping)]
     if not stored:
         return [chunk]
     rows = chunk.read()
-    new = ~np.isin(rows[NUMBER[chunk.kind]], np.concatenate(stored))
+    new = ~np.isin(rows[number], np.concatenate(stored))
     return list(chunks_of(chunk.kind, {name: values[new] for name, values in rows.items()}))
 
 

@@ -2,9 +2,10 @@
 
 `VITPROF_DB` names another database by SQLAlchemy URL; the default is `recordings.sqlite` under `VITPROF_HOME`.
 
-SQLite in WAL mode writes next to the file even to read it. Where it cannot (a read-only file system, another user's
-directory), the URL must say so: `mode=ro` where the last changes are still in the -wal file (SQLite then needs the -shm
-file too), `immutable` where there are none (https://sqlite.org/wal.html#read_only_databases).
+SQLite in WAL mode writes next to the file even to read it. Where it cannot (a read-only file system,
+another user's directory), the URL must say so: `mode=ro` where the last changes are still in the -wal
+file (SQLite then needs the -shm file too), `immutable` where there are none
+(https://sqlite.org/wal.html#read_only_databases).
 """
 
 import contextlib
@@ -30,7 +31,8 @@ STORE_VERSION = 8
 OPENING = 0x7669_7470
 """Number of the lock of a PostgreSQL database that a program holds while it creates or migrates the tables."""
 MAX_ID = 2**31 - 1
-"""The largest id that an INTEGER of every database can hold; drivers refuse larger numbers with errors of their own."""
+"""The largest id that an INTEGER of every database can hold; drivers refuse larger numbers with errors of
+their own."""
 
 
 metadata = sa.MetaData()
@@ -73,7 +75,8 @@ runs = sa.Table(
     sa.Column("owner_host", sa.String, nullable=False),
     sa.Column("owner_pid", sa.Integer, nullable=False),
     sa.Column("owner_started", sa.Double, nullable=False),
-    sqlite_autoincrement=True,  # ids are never reused: a shared link must not lead to another run
+    # ids are never reused: a shared link must not lead to another run
+    sqlite_autoincrement=True,
 )
 series = sa.Table(
     "series",
@@ -81,7 +84,7 @@ series = sa.Table(
     sa.Column("run_id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("kind", sa.String(16), primary_key=True),
     sa.Column("rank", sa.Integer, primary_key=True, autoincrement=False),
-    # the number of its first row; with that of its last one, finds the chunks that have new rows for a page
+    # the number of its first row; with that of its last one, finds the chunks with new rows for a page
     sa.Column("chunk", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("last", sa.BigInteger, nullable=False),
     sa.Column("rows", sa.Integer, nullable=False),
@@ -103,7 +106,8 @@ tournaments = sa.Table(
     sa.Column("status", sa.String, nullable=False),
     sa.Column("spec", sa.JSON, nullable=False),
     sa.Column("state", sa.JSON, nullable=False, default=dict),
-    sqlite_autoincrement=True,  # ids are never reused: a new tournament must not inherit a deleted one's trials
+    # ids are never reused: a new tournament must not inherit a deleted one's trials
+    sqlite_autoincrement=True,
 )
 predictions = sa.Table(
     "predictions",
@@ -119,17 +123,19 @@ predictions = sa.Table(
 )
 LISTED = ("strategy", "dataset", "batch_size", "device")
 """Columns of `runs` that repeat fields of the run's config."""
-# newest of a group first, unsorted
+# with it the newest runs of a group are read in order, without a sort
 FIRST_PAGE = sa.Index("ix_runs_group_key_id", runs.c.group_key, runs.c.id)
 
 
 WAL_ATTEMPTS = 10
+"""How often to try to switch a new file to WAL while other programs do the same."""
 Stored = TypeVar("Stored")
 
 
 def database_url() -> str | sa.URL:
-    """Returns `VITPROF_DB`, or the URL of an SQLite file under `VITPROF_HOME`, which is created if need be."""
-    if named := os.environ.get("VITPROF_DB"):
+    """Returns `VITPROF_DB`, or the URL of an SQLite file under `VITPROF_HOME`, which is created."""
+    named = os.environ.get("VITPROF_DB")
+    if named:
         return named
     path = home() / STORE_FILE
     # a file that is there can be read even where the directory cannot be written
@@ -150,26 +156,24 @@ def _parse(url: str | sa.URL) -> sa.URL:
             f"VITPROF_DB: {shown!r} is not an SQLAlchemy URL; give one such as sqlite:////home/me/runs.sqlite"
         ) from None
     # as others write it; the tests' driver is psycopg 3
-    if parsed.drivername in (
-        "postgres",
-        "postgresql",
-    ):
+    if parsed.drivername in ("postgres", "postgresql"):
         parsed = parsed.set(drivername="postgresql+psycopg")
-    if "@" in (parsed.host or ""):
-        shown = (parsed.host or "").rpartition("@")[2]
+    host = parsed.host or ""
+    if "@" in host:
+        shown = host.rpartition("@")[2]
         raise StoreError(f"VITPROF_DB: the password for {shown!r} has an @ in it: write %40 for it")
     return parsed
 
 
 def _on_connect(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
-    for left in reversed(range(WAL_ATTEMPTS)):
+    for attempt in range(1, WAL_ATTEMPTS + 1):
         try:
             cursor.execute("PRAGMA journal_mode=WAL")
             break
         except sqlite3.OperationalError:
             # another program is switching to WAL; SQLite does not wait for that
-            if not left:
+            if attempt == WAL_ATTEMPTS:
                 raise
             # but it does wait for a write lock
             cursor.execute("BEGIN IMMEDIATE")
@@ -181,16 +185,13 @@ def _on_connect(connection: Any, _record: Any) -> None:
 
 
 def _version(db: sa.Connection) -> str | None:
+    """Returns the version of the store's tables; None for a database without them."""
     tables = sa.inspect(db)
-    # the latter up to version 6
-    for table, column in (
-        (versions.name, "version_num"),
-        ("vitprof_store", "version"),
-    ):
+    # the second one up to version 6
+    for table, column in ((versions.name, "version_num"), ("vitprof_store", "version")):
         if tables.has_table(table):
-            return str(
-                db.execute(sa.select(sa.column(column)).select_from(sa.table(table))).scalar()
-            )
+            query: sa.Select[Any] = sa.select(sa.column(column)).select_from(sa.table(table))
+            return str(db.execute(query).scalar())
     return None
 
 
@@ -208,22 +209,29 @@ def sqlite_file(url: sa.URL) -> Path | None:
 
 def cannot_be_written(path: Path) -> bool:
     """Returns whether a file exists, and it or its directory can only be read."""
-    effective = {"effective_ids": True} if os.access in os.supports_effective_ids else {}
-    return path.is_file() and not all(
-        os.access(each, os.W_OK, **effective) for each in (path, path.parent)
-    )
+    if not path.is_file():
+        return False
+    effective = {}
+    # the rights of the effective user, where the system can tell them
+    if os.access in os.supports_effective_ids:
+        effective["effective_ids"] = True
+    return not all(os.access(each, os.W_OK, **effective) for each in (path, path.parent))
 
 
 def reading_url(url: sa.URL, path: Path) -> sa.URL:
-    """Returns the URL that reads such a file. Raises `StoreError` where its last changes cannot be read."""
-    wal, shm = (Path(f"{path}{suffix}") for suffix in ("-wal", "-shm"))
-    changes = wal.is_file() and wal.stat().st_size > 0
-    if changes and not shm.is_file():
+    """Returns the URL that reads a file which cannot be written, see the module's docstring.
+
+    Raises `StoreError` where its last changes cannot be read.
+    """
+    wal = Path(f"{path}-wal")
+    shm = Path(f"{path}-shm")
+    has_changes = wal.is_file() and wal.stat().st_size > 0
+    if has_changes and not shm.is_file():
         raise StoreError(
             f"{path} can only be read here, and its last changes are in {wal.name}, which cannot be read without "
             "writing beside it: copy both to a directory that can be written to, and set VITPROF_DB to that copy"
         )
-    how = {"mode": "ro"} if changes else {"immutable": "1"}
+    how = {"mode": "ro"} if has_changes else {"immutable": "1"}
     name = f"file:{urllib.parse.quote(str(path.absolute()))}"
     kept = {key: value for key, value in url.query.items() if key == "timeout"}
     return url.set(database=name, query={**kept, **how, "uri": "true"})
@@ -264,7 +272,7 @@ class UnreadableError(StoreError):
 
 @contextlib.contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Raises `UnreadableError` where the block finds that this version cannot read `what`, such as "run 3"."""
+    """Raises `UnreadableError` where the block shows that this version cannot read `what` ("run 3")."""
     try:
         yield
     except (ConfigError, TypeError, ValueError, KeyError, AttributeError) as error:
@@ -294,12 +302,16 @@ class Database:
         where = parsed.set(
             drivername=parsed.get_backend_name(), username=None, password=None, query={}
         )
-        self.identity = f"sqlite:{self.file.resolve()}" if self.file else where.render_as_string()
+        self.identity = where.render_as_string()
         """A name that tells this database from others, on this machine."""
+        if self.file is not None:
+            self.identity = f"sqlite:{self.file.resolve()}"
         self.read_only = self.file is not None and cannot_be_written(self.file)
-        """Whether this program may only read the database: the file or its directory, or as this user of a server."""
+        """Whether this program may only read the database: the file or its directory cannot be written,
+        or the server gives this user no other right."""
         self.notice = ""
-        """A line for the user about an older store, which is not used; "" without one, and once it was named."""
+        """A line for the user about an older store, which is not used; "" without one, and once it was
+        shown."""
         self.refuses: Callable[[], str] = str
         """Returns why the current user may not change anything; "" where that is allowed."""
         if self.read_only and self.file is not None:
@@ -308,14 +320,10 @@ class Database:
             # A server may have been restarted since a connection was last used: test it before each use.
             self._engine = sa.create_engine(parsed, pool_pre_ping=self.file is None)
         except (sa.exc.ArgumentError, ImportError) as error:
-            todo = (
-                f"; {install_command('postgres')}"
-                if parsed.drivername == "postgresql+psycopg"
-                else ""
-            )
-            raise StoreError(
-                f"VITPROF_DB: {self.url!r} cannot be used: {masked(str(error))}{todo}"
-            ) from error
+            problem = f"VITPROF_DB: {self.url!r} cannot be used: {masked(str(error))}"
+            if parsed.drivername == "postgresql+psycopg":
+                problem += f"; {install_command('postgres')}"
+            raise StoreError(problem) from error
         if self._engine.dialect.name == "sqlite" and not self.read_only:
             sa.event.listen(self._engine, "connect", _on_connect)
         try:
@@ -325,28 +333,29 @@ class Database:
             raise
 
     def _open_tables(self) -> None:
-        """Creates the tables, or migrates them; does not write to a store that has them as they are to be."""
+        """Creates the tables, or migrates them; does not write to a store of this version."""
         with self.transaction() as db:
-            found = _version(db)
-            if found is not None and may_only_read(db, runs.name):
+            version = _version(db)
+            if version is not None and may_only_read(db, runs.name):
                 self.read_only = True
-        if found is None and self.read_only:
+        if version is None and self.read_only:
             raise StoreError(f"{self.url} can only be read here, and is not a run store")
-        if (found is None or is_older(found, STORE_VERSION)) and not self.read_only:
-            # two programs may open a store at the same moment
+        is_due = version is None or is_older(version, STORE_VERSION)
+        if is_due and not self.read_only:
+            # two programs may open a store at the same moment: the second one waits, and looks again
             with self.writing() as db:
                 if db.dialect.name == "postgresql":
                     db.execute(sa.select(sa.func.pg_advisory_xact_lock(OPENING)))
-                found = self._made_or_migrated(db, _version(db))
-        if found != str(STORE_VERSION):
-            raise StoreError(why_not_opened(self.url, found, STORE_VERSION))
+                version = self._made_or_migrated(db, _version(db))
+        if version != str(STORE_VERSION):
+            raise StoreError(why_not_opened(self.url, version, STORE_VERSION))
 
-    def _made_or_migrated(self, db: sa.Connection, found: str | None) -> str | None:
-        if found is None:
+    def _made_or_migrated(self, db: sa.Connection, version: str | None) -> str | None:
+        if version is None:
             metadata.create_all(db)
             db.execute(sa.insert(versions).values(version_num=str(STORE_VERSION)))
             self._name_the_old_one()
-        elif is_older(found, STORE_VERSION):
+        elif is_older(version, STORE_VERSION):
             migrate(db)
         return _version(db)
 
@@ -364,12 +373,17 @@ class Database:
 
     def check_may_change(self) -> None:
         """Raises `StoreError` where no run can be made or changed."""
-        if reason := self.why_not_changed():
+        reason = self.why_not_changed()
+        if reason:
             raise StoreError(reason)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
-        """Yields a connection whose changes are committed at the end of the block, all or none. Raises `StoreError`."""
+        """Yields a connection whose changes are committed at the end of the block, all or none.
+
+        Raises `StoreError`; `StoreAwayError` where the database cannot be reached or does not answer, so
+        that the same may work later.
+        """
         try:
             with self._engine.begin() as connection:
                 yield connection
@@ -391,8 +405,10 @@ class Database:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """Yields the connection of a transaction that holds the write lock from the start, so that nobody changes what
-        it reads. That holds for SQLite; other databases need `with_for_update`. Raises `StoreError`.
+        """Yields the connection of a transaction that holds the write lock from the start.
+
+        So nobody changes what it reads. That holds for SQLite; queries of other databases need
+        `with_for_update`. Raises `StoreError`.
         """
         with self.transaction() as db:
             if db.dialect.name == "sqlite":
@@ -402,11 +418,14 @@ class Database:
     def row(
         self, query: sa.Select[Any], key: sa.Column[int], value: int, otherwise: str
     ) -> sa.Row[Any]:
-        """Returns the row of `query` whose id `key` has this value. Raises `MissingError` with the line `otherwise`."""
+        """Returns the row of `query` whose id `key` has this value.
+
+        Raises `MissingError` with the line `otherwise`.
+        """
+        row = None
         with self.transaction() as db:
-            row = (
-                db.execute(query.where(key == value)).one_or_none() if 0 < value <= MAX_ID else None
-            )
+            if 0 < value <= MAX_ID:
+                row = db.execute(query.where(key == value)).one_or_none()
         if row is None:
             raise MissingError(otherwise)
         return row

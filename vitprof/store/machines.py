@@ -46,8 +46,9 @@ class Work:
 
 
 def work_since(store: RunStore, days: float) -> list[Work]:
-    """Returns the runs that were made in the last days, and all that go on, the newest first, without simulated
-    devices. That of rank 0 stands for all nodes of a job. Raises `StoreError`.
+    """Returns the runs that were made in the last `days`, and all that go on, the newest first.
+
+    Leaves out simulated devices. The run of rank 0 stands for all nodes of a job. Raises `StoreError`.
     """
     environment = runs.c.environment
     facts = runs.c.facts
@@ -62,32 +63,39 @@ def work_since(store: RunStore, days: float) -> list[Work]:
         *(runs.c[name] for name in COLUMNS), *(value.label(name) for name, value in more.items())
     )
     recent = sa.or_(runs.c.created_utc >= now_utc(days), runs.c.status.in_(LIVE_STATUSES))
+    query = query.where(runs.c.id > 0, recent).order_by(runs.c.id.desc()).limit(MOST)
     with store.transaction() as db:
-        rows = db.execute(
-            query.where(runs.c.id > 0, recent).order_by(runs.c.id.desc()).limit(MOST)
-        ).fetchall()
-    return [_work(row._mapping) for row in rows if not (is_simulated(row.device) or row.rank)]
+        rows = db.execute(query).fetchall()
+    return [_work(row._mapping) for row in rows if not is_simulated(row.device) and not row.rank]
 
 
 def last_steps(store: RunStore, run_ids: Collection[int]) -> dict[int, dict[int, int]]:
-    """Returns the number of the last step of each rank, by run and rank, without reading any. Raises `StoreError`."""
-    last = sa.select(series.c.run_id, series.c.rank, sa.func.max(series.c.last)).where(
-        series.c.kind != "telemetry"
+    """Returns the number of the last step of each rank, by run and rank, without reading any step.
+
+    Raises `StoreError`.
+    """
+    key = (series.c.run_id, series.c.rank)
+    query = (
+        sa.select(*key, sa.func.max(series.c.last))
+        .where(series.c.kind != "telemetry")
+        .group_by(*key)
     )
-    query = last.group_by(series.c.run_id, series.c.rank)
-    found: dict[int, dict[int, int]] = {}
+    last: dict[int, dict[int, int]] = {}
     with store.transaction() as db:
         for ids in in_parts(run_ids):
             for run_id, rank, step in db.execute(query.where(series.c.run_id.in_(ids))):
-                found.setdefault(run_id, {})[rank] = step
-    return found
+                last.setdefault(run_id, {})[rank] = step
+    return last
 
 
 def _work(row: Mapping[Any, Any]) -> Work:
     summary = row["summary"] or {}
     rate = summary.get("samples_per_s")
     samples = summary.get("n_samples")
-    idle = row["lost_frac"] if row["lost_frac"] is not None else summary.get("exposed_wait_frac")
+    # of several ranks, what they lost by waiting for each other and for data
+    idle = row["lost_frac"]
+    if idle is None:
+        idle = summary.get("exposed_wait_frac")
     spent = Spent(
         machine=row["host"] or row["owner_host"],
         user=row["owner_user"],

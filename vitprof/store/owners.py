@@ -10,18 +10,21 @@ from vitprof.store.stored_run import this_program
 
 
 def owner_columns(started_by: str = "") -> dict[str, Any]:
-    """Returns the columns that say whose a run of this program is. `started_by`: the dashboard's user, if it has a
-    login; else `VITPROF_USER` or the system's user. The project is `VITPROF_PROJECT`.
+    """Returns the columns that say whose a run of this program is.
+
+    The user is `started_by`, the dashboard's user where it has a login; otherwise `VITPROF_USER`, or
+    the system's user. The project is `VITPROF_PROJECT`.
     """
     user = started_by or os.environ.get("VITPROF_USER", "")
     if not user:
         # the user of a container may have no name
         with contextlib.suppress(OSError, KeyError, ImportError):
             user = getpass.getuser()
-    about = {
+    host, pid, started = this_program()
+    return {
         "owner_user": tamed_name(user),
         "project": tamed_name(os.environ.get("VITPROF_PROJECT", "")),
+        "owner_host": host,
+        "owner_pid": pid,
+        "owner_started": started,
     }
-    return about | dict(
-        zip(("owner_host", "owner_pid", "owner_started"), this_program(), strict=True)
-    )

@@ -40,27 +40,25 @@ class StoredPrediction(Prediction):
 def add_prediction(
     store: RunStore, found: Prediction, config: RunConfig, *, profile_run_id: int, micro_run_id: int
 ) -> int:
-    """Stores a prediction and returns its id; that of the existing one, if there is one of the same loader-only run."""
+    """Stores a prediction and returns its id.
+
+    Another program may have made one from the same loader-only run meanwhile: then that one's id.
+    """
     values = {
         "profile_run_id": profile_run_id,
         "micro_run_id": micro_run_id,
         "config": config.to_dict(),
-    }
-    values |= {
         "samples_per_s": found.samples_per_s,
         "low": found.low,
         "high": found.high,
         "created_utc": now_utc(),
     }
+    of_same_run = sa.select(predictions.c.id).where(predictions.c.micro_run_id == micro_run_id)
     with store.transaction() as db:
-        known = db.execute(
-            sa.select(predictions.c.id).where(predictions.c.micro_run_id == micro_run_id)
-        ).scalar()
-        return (
-            inserted_id(db.execute(sa.insert(predictions).values(values)))
-            if known is None
-            else int(known)
-        )
+        known = db.execute(of_same_run).scalar()
+        if known is not None:
+            return int(known)
+        return inserted_id(db.execute(sa.insert(predictions).values(values)))
 
 
 def prediction(store: RunStore, prediction_id: int) -> StoredPrediction:
@@ -70,10 +68,13 @@ def prediction(store: RunStore, prediction_id: int) -> StoredPrediction:
 
 
 def list_predictions(store: RunStore, profile_run_id: int | None = None) -> list[StoredPrediction]:
-    """Returns the predictions made from one run (default: from any) that this version can read, oldest first."""
-    query = (
-        sa.select(predictions).where(predictions.c.profile_run_id > 0).order_by(predictions.c.id)
-    )
+    """Returns the predictions made from one run (default: from any), oldest first.
+
+    Leaves out those that this version cannot read; `prediction` says why.
+    """
+    # a deleted run's number is negative
+    not_deleted = predictions.c.profile_run_id > 0
+    query = sa.select(predictions).where(not_deleted).order_by(predictions.c.id)
     if profile_run_id is not None:
         query = query.where(predictions.c.profile_run_id == profile_run_id)
     with store.transaction() as db:
@@ -82,7 +83,10 @@ def list_predictions(store: RunStore, profile_run_id: int | None = None) -> list
 
 
 def latest_of_each(found: Sequence[StoredPrediction]) -> list[StoredPrediction]:
-    """Returns one prediction for each strategy in `found` (oldest first): the newest checked one, else the newest."""
+    """Returns one prediction for each strategy in `found` (oldest first), the fastest first.
+
+    It is the newest one that was checked; without any, the newest.
+    """
     kept: dict[str, StoredPrediction] = {}
     for p in found:
         before = kept.get(p.config.strategy)
@@ -107,12 +111,11 @@ def calibrate(
     query = query.where(runs.c.id > 0, predictions.c.measured_per_s.is_not(None))
     with store.transaction() as db:
         rows = db.execute(query).fetchall()
-    wanted = (
-        r for r in rows if host in (None, r.owner_host) and device in (None, r.config.get("device"))
-    )
-    return calibration(
-        [(row.samples_per_s, row.low, row.high, row.measured_per_s) for row in wanted]
-    )
+    checked = []
+    for row in rows:
+        if host in (None, row.owner_host) and device in (None, row.config.get("device")):
+            checked.append((row.samples_per_s, row.low, row.high, row.measured_per_s))
+    return calibration(checked)
 
 
 def _stored(row: sa.Row[Any]) -> StoredPrediction:

@@ -1,5 +1,7 @@
-"""How long runs are kept: old ones that have ended are erased, with what was made for them. What a user wrote on, by a
-tag or a note, stays, as do runs that go on, and the runs of a tournament for as long as that does.
+"""How long runs are kept: old ones that have ended are erased, with what was made for them.
+
+Runs with a user's tag or note stay, as do runs that go on, and the runs of a tournament for as long as
+the tournament does.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +17,7 @@ from vitprof.store.run_store import RunStore, erase_rows
 from vitprof.store.tournaments import delete_tournament, list_tournaments
 
 AT_ONCE = 100
-"""Runs that are erased in one transaction: others who write wait for it."""
+"""Runs that are erased in one transaction: other writers wait for it."""
 
 
 @dataclass(frozen=True)
@@ -30,41 +32,49 @@ class Expired:
 
 
 def expired(store: RunStore, days: float, *, marked_too: bool = False) -> Expired:
-    """Returns what was made more than `days` days ago and has ended; `marked_too`: also what has a tag or a note."""
+    """Returns what was made more than `days` days ago and has ended.
+
+    `marked_too`: also what has a tag or a note.
+    """
     before = now_utc(days)
     old = [runs.c.id > 0, runs.c.created_utc < before, runs.c.status.not_in(LIVE_STATUSES)]
     if not marked_too:
         old += [runs.c.note == "", runs.c.id.not_in(sa.select(run_tags.c.run_id))]
+    # a tuning was made for no run, so that nothing else would erase its runs
     own = sa.or_(stored_run.OWN, runs.c.group_key.startswith("autotune:"))
     length = sa.select(sa.func.sum(sa.func.length(series.c.bytes)))
-    ended = [t for t in list_tournaments(store) if t.created_utc < before and not t.held]
+    ended = [
+        each for each in list_tournaments(store) if each.created_utc < before and not each.held
+    ]
+    groups = [each.group_key for each in ended]
     with store.transaction() as db:
-        found = list(
-            db.execute(sa.select(runs.c.id).where(*old, own).order_by(runs.c.id)).scalars()
-        )
+        selected = sa.select(runs.c.id).where(*old, own).order_by(runs.c.id)
+        run_ids = list(db.execute(selected).scalars())
         of_tournaments = [
-            sa.select(runs.c.id).where(runs.c.group_key.in_(keys))
-            for keys in in_parts(t.group_key for t in ended)
+            sa.select(runs.c.id).where(runs.c.group_key.in_(keys)) for keys in in_parts(groups)
         ]
-        size = 0
-        for ids in (*of_tournaments, *map(_with_helpers, _parts(found))):
-            size += db.execute(length.where(series.c.run_id.in_(ids))).scalar() or 0
-    return Expired(found, [t.id for t in ended], int(size))
+        size_bytes = 0
+        for ids in (*of_tournaments, *map(_with_helpers, _parts(run_ids))):
+            size_bytes += db.execute(length.where(series.c.run_id.in_(ids))).scalar() or 0
+    return Expired(run_ids, [each.id for each in ended], int(size_bytes))
 
 
 def erase(
     store: RunStore, what: Expired, on_progress: Callable[[int], object] = lambda _: None
 ) -> tuple[int, int]:
-    """Erases it for good, but for what goes on again by now. Returns how many runs and tournaments. `on_progress` is
-    given how many runs are erased so far. Raises `StoreError` where nothing may be changed.
+    """Erases what has expired for good, but for what goes on again by now.
+
+    Returns how many runs and tournaments were erased. `on_progress` is called with how many runs are
+    erased so far. Raises `StoreError` where nothing may be changed.
     """
     store.check_may_change()
-    n_runs = n_tournaments = 0
+    n_runs = 0
+    n_tournaments = 0
     for ids in _parts(what.runs):
         with store.writing() as db:
             live = runs.c.status.in_(LIVE_STATUSES)
-            groups = db.execute(sa.select(runs.c.group_key).where(live)).scalars().all()
-            free = [each for each in ids if not set(stored_run.helper_keys(each)) & set(groups)]
+            live_groups = set(db.execute(sa.select(runs.c.group_key).where(live)).scalars())
+            free = [each for each in ids if not live_groups & set(stored_run.helper_keys(each))]
             gone = [run.id for run in db.execute(_with_helpers(free))]
             erase_rows(db, gone)
         n_runs += len(free)

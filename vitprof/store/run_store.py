@@ -35,31 +35,42 @@ from vitprof.store.database import (
 from vitprof.store.owners import owner_columns
 from vitprof.store.stored_run import StoredRun
 
-MAX_TAG, MAX_NOTE = 40, 4000
-"""Most characters of a tag and of a note."""
+MAX_TAG = 40
+"""The most characters of a tag."""
+MAX_NOTE = 4000
+"""The most characters of a note."""
 KEPT_DAYS = 30
 """For how long deleted runs can be restored."""
 UPDATE = sa.update(runs).where(runs.c.id == sa.bindparam("of_run"))
 """Made once: to make a statement takes longer than to run it."""
 
 
-KEYS = {runs: runs.c.id, series: series.c.run_id, run_tags: run_tags.c.run_id}
-KEYS |= {predictions: predictions.c.profile_run_id}
+KEYS = {
+    runs: runs.c.id,
+    series: series.c.run_id,
+    run_tags: run_tags.c.run_id,
+    predictions: predictions.c.profile_run_id,
+}
 """Tables with rows of a run -> the column with its number, which is negative for a deleted run."""
 
 
 def _renumber(db: sa.Connection, run_id: int, to: int, message: str) -> None:
+    """Gives a run another number; `message`: when it was deleted, "" where it is restored."""
     for table, key in KEYS.items():
-        more = {"message": message} if table is runs else {}
-        db.execute(sa.update(table).where(key == run_id).values({key.name: to} | more))
+        values: dict[str, Any] = {key.name: to}
+        if table is runs:
+            values["message"] = message
+        db.execute(sa.update(table).where(key == run_id).values(values))
 
 
 class DeletedRuns(database.Database):
     """Runs that were deleted, which are kept for a while. All methods raise `StoreError`."""
 
     def delete(self, *run_ids: int) -> None:
-        """Takes runs out of all lists, with what was made for them: all, or none. For `KEPT_DAYS`, or until `prune`,
-        `restore` brings them back. Raises `StoreError` if one is missing or live.
+        """Takes runs out of all lists, with what was made for them: all, or none.
+
+        For `KEPT_DAYS`, or until `prune`, `restore` brings them back. Raises `StoreError` if one is
+        missing or live.
         """
         self.check_may_change()
         moment = database.now_utc()
@@ -72,14 +83,15 @@ class DeletedRuns(database.Database):
                     ).scalar()
                 if status is None:
                     raise StoreError(_no_run(run_id))
-                made_for_it = runs.c.id > 0, runs.c.group_key.in_(stored_run.helper_keys(run_id))
-                helpers = db.execute(
-                    sa.select(runs.c.id, runs.c.status).where(*made_for_it)
-                ).fetchall()
-                if status in LIVE_STATUSES or any(h.status in LIVE_STATUSES for h in helpers):
-                    whose = "" if status in LIVE_STATUSES else "what is measured for "
-                    raise StoreError(f"{whose}run {run_id} is still going on; stop it first")
-                for each in (run_id, *(h.id for h in helpers)):
+                made_for_it = runs.c.group_key.in_(stored_run.helper_keys(run_id))
+                query = sa.select(runs.c.id, runs.c.status).where(runs.c.id > 0, made_for_it)
+                helpers = db.execute(query).fetchall()
+                if status in LIVE_STATUSES:
+                    raise StoreError(f"run {run_id} is still going on; stop it first")
+                if any(helper.status in LIVE_STATUSES for helper in helpers):
+                    what = f"what is measured for run {run_id}"
+                    raise StoreError(f"{what} is still going on; stop it first")
+                for each in (run_id, *(helper.id for helper in helpers)):
                     _renumber(db, each, -each, moment)
         self.prune()
 
@@ -98,15 +110,15 @@ class DeletedRuns(database.Database):
             return {-run.id: run.name for run in db.execute(query)}
 
     def restore(self, *run_ids: int) -> None:
-        """Brings deleted runs back, with their numbers. All, or none. Raises `StoreError` if one was not deleted."""
+        """Brings deleted runs back, with their numbers: all, or none.
+
+        Raises `StoreError` if one was not deleted.
+        """
         self.check_may_change()
         with self.transaction() as db:
             for run_id in run_ids:
-                gone = (
-                    db.execute(sa.select(runs.c.id).where(runs.c.id < 0, _with_helpers(run_id)))
-                    .scalars()
-                    .all()
-                )
+                query = sa.select(runs.c.id).where(runs.c.id < 0, _with_helpers(run_id))
+                gone = db.execute(query).scalars().all()
                 if -run_id not in gone:
                     raise StoreError(f"there is no deleted run {run_id}")
                 for each in gone:
@@ -120,7 +132,7 @@ class DeletedRuns(database.Database):
 
 
 def _with_helpers(run_id: int) -> sa.ColumnElement[bool]:
-    """Returns what holds for a deleted run and what was made for it."""
+    """Returns the condition for a deleted run and what was made for it."""
     return sa.or_(runs.c.id == -run_id, runs.c.group_key.in_(stored_run.helper_keys(run_id)))
 
 
@@ -140,7 +152,10 @@ def erase_rows(db: sa.Connection, run_ids: Collection[int]) -> None:
 
 
 class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
-    """The runs in one database. Methods are transactions that any thread may call; all of them raise `StoreError`."""
+    """The runs in one database.
+
+    Every method is a transaction that any thread may call; all of them raise `StoreError`.
+    """
 
     def create_run(self, config: RunConfig, **about: str) -> int:
         """Adds a run as `add_run` does, and returns its id."""
@@ -149,7 +164,11 @@ class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
     def add_run(
         self, config: RunConfig, *, group_key: str = "", role: str = "", started_by: str = ""
     ) -> StoredRun:
-        """Adds a run with status "queued", owned by this process, and returns it."""
+        """Adds a run with status "queued", owned by this process, and returns it.
+
+        Runs that belong together share a `group_key` and have a `role` in it. `started_by`: the
+        dashboard's user, where it has a login.
+        """
         self.check_may_change()
         values = plain_columns(
             {"config": config, "status": "queued", "created_utc": database.now_utc()}
@@ -157,15 +176,16 @@ class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
         values |= {"name": resolve.run_name(config), "group_key": group_key, "role": role}
         values["facts"] = {STARTED_BY: started_by} if started_by else {}
         with self.transaction() as db:
-            run_id = inserted_id(
-                db.execute(sa.insert(runs).values(**owner_columns(started_by), **values))
-            )
-            return stored_run.stored_run(
-                db.execute(sa.select(*stored_run.STORED).where(runs.c.id == run_id)).one()
-            )
+            new = sa.insert(runs).values(**owner_columns(started_by), **values)
+            run_id = inserted_id(db.execute(new))
+            query = sa.select(*stored_run.STORED).where(runs.c.id == run_id)
+            return stored_run.stored_run(db.execute(query).one())
 
     def update_run(self, run_id: int, **values: Any) -> None:
-        """Sets columns of a run; config, summary and phases are given as objects. Does nothing if it was deleted."""
+        """Sets columns of a run; config, summary and phases are given as objects.
+
+        Does nothing if the run was deleted.
+        """
         self.record(run_id, values=values)
 
     def record(
@@ -176,7 +196,10 @@ class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
         *,
         again: bool = False,
     ) -> None:
-        """Adds steps, telemetry and columns of a run, all or nothing; `again`: skips rows that are stored already."""
+        """Adds steps, telemetry and columns of a run, all or nothing.
+
+        `again`: skips rows that are stored already, as an earlier try may have stored them.
+        """
         with self.writing() as db:
             insert_chunks(db, run_id, chunks, again=again)
             if values:
@@ -184,10 +207,13 @@ class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
                 db.execute(UPDATE, {**known, "of_run": run_id})
 
     def run(self, run_id: int) -> StoredRun:
-        """Returns one run. Raises `StoreError` if there is none with this id, or this vitprof cannot read it."""
-        return stored_run.stored_run(
-            self.row(sa.select(*stored_run.STORED), runs.c.id, run_id, _no_run(run_id))
-        )
+        """Returns one run.
+
+        Raises `MissingError` if there is none with this id, `UnreadableError` if this vitprof cannot
+        read it.
+        """
+        row = self.row(sa.select(*stored_run.STORED), runs.c.id, run_id, _no_run(run_id))
+        return stored_run.stored_run(row)
 
     def check_values(self, run_id: int, values: Any) -> None:
         """Raises `ValueError` for columns, from a file, with which a run could not be read."""
@@ -198,19 +224,17 @@ class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
             for name, value in plain.items():
                 if name != "t_end_s" and not _fits(runs.c[name], value):
                     raise ValueError
-            stored_run.read_run(
-                {name: plain.get(name, stored) for name, stored in row._mapping.items()}
-            )
+            columns = {name: plain.get(name, stored) for name, stored in row._mapping.items()}
+            stored_run.read_run(columns)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, StoreError):
             raise ValueError("it has values that no run has") from None
 
     def has_run(self, wanted: Mapping[str, Any]) -> bool:
         """Returns whether there is a run with these values in its columns."""
-        found = sa.select(runs.c.id).where(
-            runs.c.id > 0, *(runs.c[name] == value for name, value in wanted.items())
-        )
+        alike = [runs.c[name] == value for name, value in wanted.items()]
+        query = sa.select(runs.c.id).where(runs.c.id > 0, *alike)
         with self.transaction() as db:
-            return db.execute(found).first() is not None
+            return db.execute(query).first() is not None
 
     def runs(
         self,
@@ -220,7 +244,10 @@ class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
         oldest_first: bool = False,
         group_key: str | None = None,
     ) -> list[StoredRun]:
-        """Returns the readable runs with one of `statuses` (default: all), of a group (default: any), newest first."""
+        """Returns runs with one of `statuses` (default: all), of one group (default: any), newest first.
+
+        Leaves out those that this version cannot read: `list_runs` has them, and `run` says why.
+        """
         order = runs.c.id if oldest_first else runs.c.id.desc()
         query = sa.select(*stored_run.STORED).where(runs.c.id > 0).order_by(order).limit(limit)
         if group_key is not None:
@@ -232,21 +259,27 @@ class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
         return list(readable(rows, stored_run.stored_run))
 
     def fastest(self, dataset: str) -> dict[tuple[str, str], float]:
-        """Returns (device, strategy) -> samples/s of the fastest run on a data set that loaded and has a conclusion."""
-        # so is a run that only loaded
+        """Returns (device, strategy) -> samples/s of the fastest run on a data set that loaded its data
+        and has a conclusion.
+        """
         column = runs.c
+        # a run that only loaded, without training, is inconclusive, too
         undecided = ("", "inconclusive")
         query = sa.select(column.device, column.strategy, sa.func.max(column.samples_per_s))
         query = query.where(
             column.id > 0, column.dataset == dataset, column.verdict_kind.not_in(undecided)
         )
+        # a replay of kept batches loads nothing
         query = query.where(column.config["replay"].as_string().is_(None))
         with self.transaction() as db:
-            found = db.execute(query.group_by(column.device, column.strategy)).fetchall()
-        return {(device, strategy): most for device, strategy, most in found if most is not None}
+            rows = db.execute(query.group_by(column.device, column.strategy)).fetchall()
+        return {(device, strategy): most for device, strategy, most in rows if most is not None}
 
     def tag(self, run_id: int, tags: Iterable[str]) -> None:
-        """Replaces the run's tags. Raises `StoreError`, also for a tag that is empty, too long or contains a comma."""
+        """Replaces the run's tags.
+
+        Raises `StoreError`, also for a tag that is empty, too long or contains a comma.
+        """
         self.edit(run_id, tags=tags)
 
     def edit(
@@ -264,15 +297,15 @@ class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
             values["name"] = checked_name(name)
         if note is not None:
             values["note"] = checked_note(note)
-        kept = None if tags is None else checked_tags(tags)
+        new_tags = None if tags is None else checked_tags(tags)
         with self.transaction() as db:
             if db.execute(sa.select(runs.c.id).where(runs.c.id == run_id)).first() is None:
                 raise StoreError(f"there is no run {run_id} any more")
             if values:
                 db.execute(sa.update(runs).where(runs.c.id == run_id).values(**values))
-            if kept is not None:
+            if new_tags is not None:
                 db.execute(sa.delete(run_tags).where(run_tags.c.run_id == run_id))
-                _set_tags(db, run_id, kept)
+                _set_tags(db, run_id, new_tags)
 
     def tags(self, run_id: int) -> tuple[str, ...]:
         query = (
@@ -284,36 +317,35 @@ class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
     def mark_interrupted(
         self, given_up: Collection[int] = (), *, spare: Collection[int] = ()
     ) -> list[int]:
-        """Marks live runs of this machine whose process is gone as "interrupted", except those to `spare`, and returns
-        their ids; of other machines only those in `given_up`, which the user says are gone.
+        """Marks live runs of this machine whose process is gone as "interrupted", except those to
+        `spare`, and returns their ids.
+
+        Whether a process of another machine is gone is not known: of its runs, only those in
+        `given_up` are marked, which the user says are gone.
         """
         owner = (runs.c.owner_host, runs.c.owner_pid, runs.c.owner_started)
-        # not whole runs: one that this version cannot read would stay live forever, and could not be deleted
-        query = (
-            sa.select(runs.c.id, *owner)
-            .where(runs.c.status.in_(LIVE_STATUSES))
-            .order_by(runs.c.id.desc())
-        )
+        # not whole runs: one that this version cannot read would stay live forever, and could not be
+        # deleted
+        is_live = runs.c.status.in_(LIVE_STATUSES)
+        query = sa.select(runs.c.id, *owner).where(is_live).order_by(runs.c.id.desc())
         with self.transaction() as db:
             live = [run for run in db.execute(query) if run.id not in spare]
-        here = stored_run.this_program()[0]
-        lost = {run.id for run in live if run.id in given_up and run.owner_host != here}
-        gone = [
-            r
-            for r in live
-            if r.id in lost or not stored_run.is_alive(r.owner_host, r.owner_pid, r.owner_started)
-        ]
+        this_host, *_ = stored_run.this_program()
+
+        def is_gone(run: Any) -> bool:
+            if run.id in given_up and run.owner_host != this_host:
+                return True
+            return not stored_run.is_alive(run.owner_host, run.owner_pid, run.owner_started)
+
         marked = []
         error = "the program that ran it ended without finishing the run"
+        interrupted = sa.update(runs).values(status="interrupted", stage="", error=error)
+        gone = [run for run in live if is_gone(run)]
         with self.transaction() as db:
             for run in gone:
                 # its program may have finished the run, and ended, after the query above
-                still_live = sa.update(runs).where(
-                    runs.c.id == run.id, runs.c.status.in_(LIVE_STATUSES)
-                )
-                if db.execute(
-                    still_live.values(status="interrupted", stage="", error=error)
-                ).rowcount:
+                result = db.execute(interrupted.where(runs.c.id == run.id, is_live))
+                if result.rowcount:
                     marked.append(run.id)
         return marked
 
@@ -323,41 +355,46 @@ def _no_run(run_id: int) -> str:
 
 
 def _fits(column: sa.Column[Any], value: Any) -> bool:
+    """Returns whether a column may have a value. Raises `TypeError` or `ValueError` for some others."""
     if column.name == "status":
         return value in (*LIVE_STATUSES, *ENDED_STATUSES)
+    if value is None and column.nullable is True:
+        return True
     kind = column.type.python_type
     if isinstance(column.type, sa.JSON):
         kind = list if column.name in ("phases", "notices", "spark") else dict
-    return (value is None and column.nullable is True) or isinstance(
-        float(value) if kind is float else value, kind
-    )
+    # JSON writes a float that is whole as a whole number
+    if kind is float:
+        value = float(value)
+    return isinstance(value, kind)
 
 
 def plain_columns(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns columns of a run as plain values, with those that repeat parts of them. Plain ones stay as they are."""
+    """Returns columns of a run as plain values, with those that repeat parts of them.
+
+    Plain values stay as they are.
+    """
     values = dict(given)
-    if isinstance(summary := values.get("summary"), RunSummary):
-        values["summary"] = summary_to_dict(summary)
-    if isinstance(config := values.get("config"), RunConfig):
-        values["config"] = config.to_dict()
-    if (figures := values.get("summary")) is not None:
-        values |= {
-            "samples_per_s": figures.get("samples_per_s"),
-            "idle_frac": figures.get("device_idle_frac"),
-        }
+    summary = values.get("summary")
+    if isinstance(summary, RunSummary):
+        summary = values["summary"] = summary_to_dict(summary)
+    if summary is not None:
+        values["samples_per_s"] = summary.get("samples_per_s")
+        values["idle_frac"] = summary.get("device_idle_frac")
     if "config" in values:
-        plain = values["config"]
-        kinds = {"batch_size": int}
-        values |= {
-            name: plain[name]
-            for name in database.LISTED
-            if isinstance(plain.get(name), kinds.get(name, str))
-        }
+        config = values["config"]
+        if isinstance(config, RunConfig):
+            config = values["config"] = config.to_dict()
+        for name in database.LISTED:
+            kind = int if name == "batch_size" else str
+            if isinstance(config.get(name), kind):
+                values[name] = config[name]
     if "verdict" in values:
         values["verdict_kind"] = (values["verdict"] or {}).get("kind", "")
     if "phases" in values:
         values["phases"] = [
-            dataclasses.astuple(p) if isinstance(p, Phase) else p for p in values["phases"]
+            dataclasses.astuple(phase) if isinstance(phase, Phase) else phase
+            for phase in values["phases"]
         ]
     return values
 
@@ -369,9 +406,12 @@ class RunImport:
         self._db = db
 
     def recorded_in(self, moments: Collection[str]) -> Iterator[Any]:
-        """Yields the runs of this store whose `created_utc` is one of `moments`: rows of what identifies them."""
-        known = (runs.c.created_utc, runs.c.t_origin_s, runs.c.owner_host, runs.c.facts)
-        query = sa.select(runs.c.id.label("run_id"), *known).where(runs.c.id > 0)
+        """Yields the runs of this store whose `created_utc` is one of `moments`.
+
+        They are rows of what identifies a run: its number and these columns.
+        """
+        identity = (runs.c.created_utc, runs.c.t_origin_s, runs.c.owner_host, runs.c.facts)
+        query = sa.select(runs.c.id.label("run_id"), *identity).where(runs.c.id > 0)
         for part in in_parts(sorted(moments)):
             yield from self._db.execute(query.where(runs.c.created_utc.in_(part)))
 
@@ -384,32 +424,42 @@ class RunImport:
         ranks: Series | None = None,
         tags: Iterable[str] = (),
     ) -> int:
-        """Adds a run that has ended, with its series and tags, as one of this process, and returns its new id."""
-        known = owner_columns() | plain_columns(values)
-        run_id = inserted_id(self._db.execute(sa.insert(runs).values(known)))
+        """Adds a run that has ended, with its series and tags, and returns its new id.
+
+        This process becomes its owner. `values`: columns of `runs`, without those of the owner.
+        `ranks`: the steps of the other ranks of a distributed job.
+        """
+        columns = owner_columns() | plain_columns(values)
+        run_id = inserted_id(self._db.execute(sa.insert(runs).values(columns)))
         insert_chunks(self._db, run_id, chunks_of("steps", steps, merge=True))
         insert_chunks(self._db, run_id, chunks_of("telemetry", telemetry, merge=True))
-        insert_chunks(self._db, run_id, chunks_of("ranks", ranks, merge=True) if ranks else ())
+        if ranks:
+            insert_chunks(self._db, run_id, chunks_of("ranks", ranks, merge=True))
         _set_tags(self._db, run_id, tags)
         return run_id
 
 
 @contextlib.contextmanager
 def importing(store: RunStore) -> Iterator[RunImport]:
-    """Yields an import whose runs are committed at the end of the block, all or none. Raises `StoreError`."""
+    """Yields an import whose runs are committed at the end of the block, all or none.
+
+    Raises `StoreError`.
+    """
     with store.transaction() as db:
         yield RunImport(db)
 
 
 def _set_tags(db: sa.Connection, run_id: int, tags: Iterable[str]) -> None:
-    if rows := [{"run_id": run_id, "tag": tag} for tag in sorted(set(tags))]:
+    rows = [{"run_id": run_id, "tag": tag} for tag in sorted(set(tags))]
+    if rows:
         db.execute(sa.insert(run_tags), rows)
 
 
 def checked_name(name: str) -> str:
     """Returns a run's name as it is stored, 1 to `MAX_NAME` characters. Raises `StoreError`."""
     kept = _short("name", name, MAX_NAME)
-    if reason := why_no_name(kept):
+    reason = why_no_name(kept)
+    if reason:
         raise StoreError(f"name: {reason}")
     if not kept:
         raise StoreError(f"name: a run needs one; give 1 to {MAX_NAME} characters")
@@ -425,16 +475,22 @@ def checked_note(note: str) -> str:
 
 
 def checked_tags(tags: Iterable[str]) -> set[str]:
-    """Returns tags as they are stored. Raises `StoreError` for one that is empty, too long or contains a comma."""
+    """Returns tags as they are stored.
+
+    Raises `StoreError` for a tag that is empty, too long or contains a comma.
+    """
     kept = {_short("tag", tag, MAX_TAG) for tag in tags}
     if any(not tag or "," in tag for tag in kept):
         raise StoreError(f"tag: give 1 to {MAX_TAG} characters without a comma")
-    if reason := next(filter(None, map(why_no_name, kept)), ""):
-        raise StoreError(f"tag: {reason}")
+    for tag in kept:
+        reason = why_no_name(tag)
+        if reason:
+            raise StoreError(f"tag: {reason}")
     return kept
 
 
 def _short(what: str, text: str, most: int) -> str:
+    """Returns `text` without white space around it. Raises `StoreError` if it is too long."""
     text = text.strip()
     if len(text) > most:
         raise StoreError(f"{what}: {len(text)} characters are too many; give at most {most}")

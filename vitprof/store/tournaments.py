@@ -70,13 +70,17 @@ class TrialRun:
 def insert_tournament(
     store: RunStore, spec: tournament_spec.TournamentSpec, name: str = "", created_utc: str = ""
 ) -> int:
-    """Stores a tournament with status "queued" and returns its id; `created_utc`: of one that was made before. Raises
-    `ConfigError` for a name that is refused.
+    """Stores a tournament with status "queued" and returns its id.
+
+    `created_utc`: when it was made, for one that is imported. Raises `ConfigError` for a name that is
+    refused.
     """
     store.check_may_change()
     name = name.strip() or spec.title
-    if reason := why_no_name(name):
-        raise ConfigError("name", name if len(name) <= MAX_NAME else name[:20] + "...", reason)
+    reason = why_no_name(name)
+    if reason:
+        shown = name if len(name) <= MAX_NAME else name[:20] + "..."
+        raise ConfigError("name", shown, reason)
     with store.transaction() as db:
         values = {
             "name": name,
@@ -89,44 +93,50 @@ def insert_tournament(
 
 
 def tournament(store: RunStore, tournament_id: int) -> StoredTournament:
-    """Returns one tournament. Raises `MissingError`, or `UnreadableError` where this vitprof cannot read it."""
+    """Returns one tournament.
+
+    Raises `MissingError`, or `UnreadableError` where this vitprof cannot read it.
+    """
     return _stored(_row(store, tournament_id))
 
 
 def list_tournaments(store: RunStore, limit: int | None = None) -> list[StoredTournament]:
     """Returns tournaments, newest first; leaves out those of another version that cannot be read."""
+    query = sa.select(tournaments).order_by(tournaments.c.id.desc()).limit(limit)
     with store.transaction() as db:
-        rows = db.execute(
-            sa.select(tournaments).order_by(tournaments.c.id.desc()).limit(limit)
-        ).fetchall()
+        rows = db.execute(query).fetchall()
     return list(readable(rows, _stored))
 
 
 def _runs_of(tournament_id: int) -> sa.ColumnElement[bool]:
-    return sa.and_(
-        runs.c.id > 0, runs.c.group_key == stored_run.RunGroup("tournament", tournament_id).key
-    )
+    group = stored_run.RunGroup("tournament", tournament_id)
+    return sa.and_(runs.c.id > 0, runs.c.group_key == group.key)
 
 
 def newest_runs(store: RunStore, tournament_id: int) -> dict[str, dict[int, TrialRun]]:
     """Returns the newest run of each round of each trial, by the trial's key and the round's number."""
     columns = (runs.c.id, runs.c.role, runs.c.status, runs.c.error, runs.c.stage, runs.c.progress)
-    found: dict[str, dict[int, TrialRun]] = {}
+    query = sa.select(*columns).where(_runs_of(tournament_id)).order_by(runs.c.id)
+    newest: dict[str, dict[int, TrialRun]] = {}
     with store.transaction() as db:
-        for row in db.execute(
-            sa.select(*columns).where(_runs_of(tournament_id)).order_by(runs.c.id)
-        ):
+        for row in db.execute(query):
             key, number = stored_run.read_role(row.role)
-            of_round = found.setdefault(key, {})
-            n = of_round[number].n_made + 1 if number in of_round else 1
-            of_round[number] = TrialRun(
-                row.id, number, row.status, row.error, row.stage, row.progress, n
+            of_trial = newest.setdefault(key, {})
+            before = of_trial.get(number)
+            of_trial[number] = TrialRun(
+                id=row.id,
+                round=number,
+                status=row.status,
+                error=row.error,
+                stage=row.stage,
+                progress=row.progress,
+                n_made=1 if before is None else before.n_made + 1,
             )
-    return found
+    return newest
 
 
 def set_status(store: RunStore, tournament_id: int, status: TournamentStatus, **state: Any) -> None:
-    """Sets the status, and the given parts of the state. Does nothing if the tournament was deleted meanwhile."""
+    """Sets the status, and the given parts of the state; of a deleted tournament nothing."""
     # two threads, such as a runner and a page, may each change a part of the state
     with store.writing() as db:
         kept = db.execute(_state_of(tournament_id)).scalar()
@@ -146,20 +156,23 @@ def _state_of(tournament_id: int) -> sa.Select[tuple[Any]]:
 
 
 def claim(store: RunStore, tournament_id: int) -> StoredTournament:
-    """Sets a tournament to running, with this process as its owner. Raises `JobError` where a program runs it."""
+    """Sets a tournament to running, with this process as its owner.
+
+    Raises `JobError` where a program runs it, `StoreError` where it cannot be read.
+    """
     _check_free(_row(store, tournament_id))
     tournament(store, tournament_id)  # one that cannot be read is not begun
+    host, own_pid, started = stored_run.this_program()
+    owner = {"host": host, "pid": own_pid, "started": started}
     with store.writing() as db:
         state = dict(db.execute(_state_of(tournament_id)).scalar() or {})
         before = state.get("owner") or {}
         pid = tournaments.c.state["owner"]["pid"].as_integer()
-        owner = dict(zip(("host", "pid", "started"), stored_run.this_program(), strict=True))
+        # two programs may find it free at the same moment: the second one's condition fails
+        unchanged = pid == before["pid"] if before else pid.is_(None)
         taken = db.execute(
             sa.update(tournaments)
-            # two programs may find it free at the same moment: the second one's condition fails
-            .where(
-                tournaments.c.id == tournament_id, pid == before["pid"] if before else pid.is_(None)
-            )
+            .where(tournaments.c.id == tournament_id, unchanged)
             .values(status="running", state={**state, "owner": owner, "note": ""})
         )
     if not taken.rowcount:
@@ -172,45 +185,48 @@ def claim(store: RunStore, tournament_id: int) -> StoredTournament:
 def interrupt_round(store: RunStore, tournament_id: int, number: int, why: str) -> None:
     """Ends the runs of a round that are still live in the store, because the node that made them is gone."""
     gone = {"status": "interrupted", "stage": "", "error": why}
+    is_live = runs.c.status.in_(LIVE_STATUSES)
+    query = sa.select(runs.c.id, runs.c.role).where(_runs_of(tournament_id), is_live)
     with store.transaction() as db:
-        live = db.execute(
-            sa.select(runs.c.id, runs.c.role).where(
-                _runs_of(tournament_id), runs.c.status.in_(LIVE_STATUSES)
-            )
-        )
-        ids = [run.id for run in live if stored_run.read_role(run.role)[1] == number]
+        ids = []
+        for run in db.execute(query):
+            _key, of_round = stored_run.read_role(run.role)
+            if of_round == number:
+                ids.append(run.id)
         db.execute(sa.update(runs).where(runs.c.id.in_(ids)).values(**gone))
 
 
 def add_rounds(store: RunStore, tournament_id: int, n: int) -> None:
-    """Adds `n` rounds to a tournament, without a time limit, and pauses it. Raises `ConfigError`, `JobError`."""
+    """Adds `n` rounds to those that a tournament has had, and removes its time limit.
+
+    It is paused then, and can be resumed. Raises `ConfigError`, and `JobError` where a program runs it.
+    """
     _check_free(_row(store, tournament_id))
     now = tournament(store, tournament_id)
-    had = max(
-        (number for mine in newest_runs(store, tournament_id).values() for number in mine),
-        default=0,
-    )
+    of_trials = newest_runs(store, tournament_id).values()
+    n_had = max((number for rounds in of_trials for number in rounds), default=0)
     bounds.TOURNAMENT_BOUNDS["repeats"].check("more_rounds", n)
-    bounds.TOURNAMENT_BOUNDS["repeats"].check("repeats", had + n)
-    set_spec(store, tournament_id, replace(now.spec, repeats=had + n, seconds=None))
-    set_status(
-        store, tournament_id, "paused", note=f"{n} more {'round' if n == 1 else 'rounds'} to run"
-    )
+    bounds.TOURNAMENT_BOUNDS["repeats"].check("repeats", n_had + n)
+    set_spec(store, tournament_id, replace(now.spec, repeats=n_had + n, seconds=None))
+    rounds = "round" if n == 1 else "rounds"
+    set_status(store, tournament_id, "paused", note=f"{n} more {rounds} to run")
 
 
 def release(store: RunStore, tournament_id: int) -> None:
-    """Takes a tournament and its runs from another machine that the user calls gone. Raises `JobError` if it is not."""
+    """Takes a tournament and its runs from another machine, which the user says is gone.
+
+    Raises `JobError` where a program of this machine runs it.
+    """
     now = tournament(store, tournament_id)
     if not now.holder_host:
         _check_free(_row(store, tournament_id))
         return
-    gone = {"status": "interrupted", "stage": "", "error": f"taken over from {now.holder_host}"}
+    note = f"taken over from {now.holder_host}"
     with store.transaction() as db:
-        mine = (runs.c.group_key == now.group_key, runs.c.owner_host == now.holder_host)
-        db.execute(sa.update(runs).where(*mine, runs.c.status.in_(LIVE_STATUSES)).values(**gone))
-    set_status(
-        store, tournament_id, "paused", owner=None, note=f"taken over from {now.holder_host}"
-    )
+        of_holder = (runs.c.group_key == now.group_key, runs.c.owner_host == now.holder_host)
+        live = sa.update(runs).where(*of_holder, runs.c.status.in_(LIVE_STATUSES))
+        db.execute(live.values(status="interrupted", stage="", error=note))
+    set_status(store, tournament_id, "paused", owner=None, note=note)
 
 
 def delete_tournament(store: RunStore, tournament_id: int) -> None:
@@ -233,7 +249,8 @@ def _row(store: RunStore, tournament_id: int) -> sa.Row[Any]:
 
 def _check_free(row: sa.Row[Any]) -> None:
     """Raises `JobError` where a program runs the tournament."""
-    if not (owner := _alive_owner(row.state)):
+    owner = _alive_owner(row.state)
+    if not owner:
         return
     where = f"already (process {owner['pid']})"
     todo = "stop it there first"
@@ -244,13 +261,14 @@ def _check_free(row: sa.Row[Any]) -> None:
 
 
 def _alive_owner(state: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Returns the live program that runs it, empty where there is none; one of another machine counts as live."""
+    """Returns the live program that runs a tournament, by its state; {} where there is none.
+
+    A program of another machine counts as live: whether it is cannot be known.
+    """
     owner: Mapping[str, Any] = (state or {}).get("owner") or {}
-    return (
-        owner
-        if owner and stored_run.is_alive(owner["host"], owner["pid"], owner["started"])
-        else {}
-    )
+    if owner and stored_run.is_alive(owner["host"], owner["pid"], owner["started"]):
+        return owner
+    return {}
 
 
 def _stored(row: sa.Row[Any]) -> StoredTournament:
@@ -258,7 +276,8 @@ def _stored(row: sa.Row[Any]) -> StoredTournament:
     with reading(f"tournament {row.id}"):
         spec = tournament_spec.TournamentSpec.from_dict(row.spec)
     owner = _alive_owner(state)
-    host = stored_run.this_program()[0]
+    this_host, *_ = stored_run.this_program()
+    holder_host = owner.get("host", "")
     status = row.status
     note = state.get("note", "")
     if status == "running" and not owner:
@@ -275,6 +294,6 @@ def _stored(row: sa.Row[Any]) -> StoredTournament:
         note=note,
         held=bool(owner),
         holder_pid=owner.get("pid"),
-        holder_host=owner["host"] if owner and owner["host"] != host else "",
+        holder_host="" if holder_host == this_host else holder_host,
         started_by=str(state.get("started_by") or ""),
     )

@@ -1,5 +1,7 @@
-"""Brings the tables of an older store to those of `vitprof.store.database`, with Alembic: a file in `versions` for each
-change. That of a column of steps or telemetry needs none, see `vitprof.store.chunks`.
+"""Brings the tables of an older store to those of `vitprof.store.database`, with Alembic.
+
+Each change has a file in `versions`. A new column of steps or telemetry needs none, see
+`vitprof.store.chunks`.
 """
 
 from pathlib import Path
@@ -13,12 +15,13 @@ OLDEST = 7
 
 
 def migrate(db: sa.Connection) -> None:
-    """Migrates the store behind `db`, in its transaction: all steps, or none. Raises `StoreError` without Alembic."""
+    """Migrates the store behind `db`, in its transaction: all steps, or none.
+
+    Raises `StoreError` without Alembic.
+    """
     try:
         # here: it takes 0.1 s to import, and no migration is due as a rule
-        from alembic import (
-            command,
-        )
+        from alembic import command
         from alembic.config import Config
     except ModuleNotFoundError as error:
         raise StoreError(
@@ -36,8 +39,9 @@ def is_older(found: str | None, version: int) -> bool:
 
 
 def may_only_read(db: sa.Connection, table: str) -> bool:
-    """Returns whether a server lets this user read the runs, and no more: by the rights of its role, or as it only
-    follows another server.
+    """Returns whether a server lets this user read the runs, and no more.
+
+    That is so by the rights of the user's role, or because the server only follows another one.
     """
     if db.dialect.name != "postgresql":
         return False
@@ -53,6 +57,7 @@ def why_not_opened(url: str, found: str | None, version: int) -> str:
     written = (
         f"{url} was written by another version of vitprof (store version {found}, not {version})"
     )
-    other = "move it away, or set VITPROF_DB to another database"
-    todo = "open it once where it can be written to" if is_older(found, version) else other
+    todo = "move it away, or set VITPROF_DB to another database"
+    if is_older(found, version):
+        todo = "open it once where it can be written to"
     return f"{written} and is left as it is; {todo}"
