@@ -1,5 +1,6 @@
-"""Plans to convert the samples of a user's own script: some are stored in each form that fits, and the script is run on
-each, as a tournament.
+"""Plans to convert the samples of a user's own script.
+
+Some of them are stored in each form that fits, and the script is run on each, as a tournament.
 """
 
 import contextlib
@@ -33,7 +34,8 @@ from vitprof.store import RunStore, tournaments
 ORIGINALS = "originals.txt"
 """The names of the files that the samples of a plan were read from, with NUL between them."""
 FEWEST_STEPS = 40
-"""Steps of a trial in which no sample may be read twice: the first ones are warm-up, 20 give an interval."""
+"""The fewest steps of a trial in which no sample may be read twice: the first ones are warm-up, and 20
+give an interval."""
 
 
 def plans_directory() -> Path:
@@ -48,28 +50,32 @@ def store_samples(
     started: dataset_report.Started,
     progress: Callable[[int], None],
 ) -> tuple[Path, Conversion]:
-    """Stores samples of the script's Dataset in each form that fits; returns the folder and what came of it. `progress`
-    gets the number of forms that are begun. Raises `JobError` where no form fits or the script shows no dataset.
+    """Stores samples of the script's Dataset in each form that fits; returns the folder and the outcome.
+
+    `progress` is called with the number of forms that are begun. Raises `JobError` where no form fits
+    or the script shows no dataset.
     """
-    folder = Path(
-        tempfile.mkdtemp(prefix=f"plan-{os.getpid()}-", dir=ensure_dir(plans_directory()))
-    )
+    # with the process id, by which `clear_plans` knows whether anybody is storing into it
+    prefix = f"plan-{os.getpid()}-"
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=ensure_dir(plans_directory())))
     request = {
         "directory": str(folder),
         "forms": forms.in_request(names),
         "samples": samples,
         "side": side,
     }
+
+    def report() -> None:
+        progress(len(list(folder.iterdir())))
+
     try:
-        made = dataset_report.stored(
-            command, request, started, lambda: progress(len(list(folder.iterdir())))
-        )
+        made = dataset_report.stored(command, request, started, report)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    (folder / ORIGINALS).write_text(
-        "\0".join(made.files), encoding="utf-8", errors="surrogateescape"
-    )
+    originals = "\0".join(made.files)
+    # names of files need not be UTF-8
+    (folder / ORIGINALS).write_text(originals, encoding="utf-8", errors="surrogateescape")
     return folder, made
 
 
@@ -83,94 +89,115 @@ def plan_spec(
     in_place: bool,
     **rounds: Any,
 ) -> TournamentSpec:
-    """Returns the tournament of a plan; `stored_command`: the command without its secrets. Raises `ConfigError` where
-    its trials would read samples twice that a training reads from the drive each time.
+    """Returns the tournament of a plan; `stored_command`: the command without its secrets.
+
+    Raises `ConfigError` where its trials would read samples twice that a training reads from the drive
+    each time.
     """
-    memory = psutil.virtual_memory().total
-    known = dict[str, dict[str, Any]]()
+    memory_bytes = psutil.virtual_memory().total
+    form_facts = dict[str, dict[str, Any]]()
     for name, form in made.stored.items():
-        total = made.scaled(form.bytes)
-        known[name] = {
+        # all samples in this form; what does not fit in memory is read from the drive in each epoch
+        disk_bytes = made.scaled(form.bytes)
+        prepare_s, *interval = made.convert_s(form)
+        form_facts[name] = {
             "number": form.number,
             "same": form.same,
-            "disk_bytes": total,
-            "cold": total > memory,
+            "disk_bytes": disk_bytes,
+            "cold": disk_bytes > memory_bytes,
+            "prepare_s": prepare_s,
+            "prepare_s_interval": interval,
+            "payload": form.payload,
         }
-        known[name]["prepare_s"], *known[name]["prepare_s_interval"] = made.convert_s(form)
-        known[name]["payload"] = form.payload
-    known[forms.AS_IT_IS] = {"cold": made.file_bytes > memory}
+    form_facts[forms.AS_IT_IS] = {"cold": made.file_bytes > memory_bytes}
     batch = made.loader.get("batch_size") or 1
-    if any(form["cold"] for form in known.values()) and steps * batch > made.n:
-        if (fit := made.n // batch) < min(FEWEST_STEPS, steps):
-            why = "the samples are more than fit in memory, so none may be read twice in a trial; give"
-            raise ConfigError(
-                "samples", made.n, f"{why} {min(made.samples, FEWEST_STEPS * batch)} or more"
-            )
-        steps = fit
-    conversion = {"folder": str(folder), "n": made.n, "samples": made.samples, "forms": known}
-    isolation, layered = ("", ()) if in_place else isolation_of(os.getcwd(), command)
+    reads_cold = any(facts["cold"] for facts in form_facts.values())
+    if reads_cold and steps * batch > made.n:
+        steps_once = made.n // batch
+        if steps_once < min(FEWEST_STEPS, steps):
+            why = "the samples are more than fit in memory, so none may be read twice in a trial"
+            least = min(made.samples, FEWEST_STEPS * batch)
+            raise ConfigError("samples", made.n, f"{why}; give {least} or more")
+        steps = steps_once
+    isolation = ""
+    layered: tuple[str, ...] = ()
+    if not in_place:
+        isolation, layered = isolation_of(os.getcwd(), command)
     script = OwnScript(
         tuple(stored_command),
         os.getcwd(),
         ((STORAGE, tuple(made.stored)),),
         isolation=isolation,
         layered=layered,
-        conversion=conversion,
+        conversion={
+            "folder": str(folder),
+            "n": made.n,
+            "samples": made.samples,
+            "forms": form_facts,
+        },
     )
     base = own_config("", steps=steps)
     return TournamentSpec(base, (OWN_SCRIPT,), (1,), baseline=UNCHANGED, script=script, **rounds)
 
 
 def stored_as(script: OwnScript, setting: OwnSetting) -> dict[str, Any] | None:
-    """Returns what the Dataset is replaced by, as `vitprof.watch.conversion.StoredSamples` takes it; None without a
-    plan, and in its first trial. The script as it is reads the same samples by its own Dataset.
+    """Returns what the Dataset is replaced by, as `vitprof.watch.conversion.StoredSamples` takes it.
+
+    None without a plan, and in its first trial. The script as it is reads the same samples by its own
+    Dataset. Raises `ConfigError` where the stored samples are gone.
     """
-    if (known := script.conversion) is None or not script.loader:
+    conversion = script.conversion
+    if conversion is None or not script.loader:
         return None
     form = str(setting.changes.get(STORAGE, forms.AS_IT_IS))
-    if not Path(known["folder"]).is_dir():
+    folder = Path(conversion["folder"])
+    if not folder.is_dir():
         raise ConfigError(
             "plan", True, "the samples that it stored are gone: run convert --plan again"
         )
-    module = "" if form == forms.AS_IT_IS else forms.FORMS[form].module or form
-    stored = {"module": module, "folder": str(Path(known["folder"]) / form)}
-    stored |= {name: known[name] for name in ("n", "samples")}
-    return stored | {
-        name: known["forms"].get(form, {}).get(name) for name in ("number", "same", "cold")
+    module = ""
+    if form != forms.AS_IT_IS:
+        module = forms.FORMS[form].module or form
+    form_facts = conversion["forms"].get(form, {})
+    return {
+        "module": module,
+        "folder": str(folder / form),
+        "n": conversion["n"],
+        "samples": conversion["samples"],
+        "number": form_facts.get("number"),
+        "same": form_facts.get("same"),
+        "cold": form_facts.get("cold"),
     }
 
 
 def clear_plans(store: RunStore) -> None:
     """Removes the samples of plans that no tournament will read again, and that no other program is storing."""
-    kept = set()
+    needed = set()
     for each in tournaments.list_tournaments(store):
-        if (
-            each.status != "done"
-            and each.spec.script is not None
-            and each.spec.script.conversion is not None
-        ):
-            kept.add(each.spec.script.conversion["folder"])
+        script = each.spec.script
+        if each.status != "done" and script is not None and script.conversion is not None:
+            needed.add(script.conversion["folder"])
     with contextlib.suppress(OSError, ValueError, IndexError):
         for folder in plans_directory().iterdir():
             owner = int(folder.name.split("-")[1])
-            if str(folder) not in kept and (owner == os.getpid() or not psutil.pid_exists(owner)):
+            stored_by_another = owner != os.getpid() and psutil.pid_exists(owner)
+            if str(folder) not in needed and not stored_by_another:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
 def forget(folder: Path) -> None:
-    """Drops the files of a form, or those that the script's own Dataset reads, from the page cache, and checks that by
-    mincore. Raises `DataError`.
+    """Drops the files of a form, or those that the script's own Dataset reads, from the page cache.
+
+    Checks by mincore that they are gone from it. Raises `DataError`.
     """
     from vitprof.engine.locations import pagecache
 
-    paths = [path for path in folder.rglob("*") if path.is_file()]
     if folder.name == forms.AS_IT_IS:
-        names = (
-            (folder.parent / ORIGINALS)
-            .read_text(encoding="utf-8", errors="surrogateescape")
-            .split("\0")
-        )
+        originals = folder.parent / ORIGINALS
+        names = originals.read_text(encoding="utf-8", errors="surrogateescape").split("\0")
         paths = [Path(name) for name in names if name]
+    else:
+        paths = [path for path in folder.rglob("*") if path.is_file()]
     pagecache.drop(paths)
 
 
@@ -182,19 +209,22 @@ def convert_all(
     started: dataset_report.Started,
     progress: Callable[[float], None],
 ) -> Conversion:
-    """Stores all samples in `out`, which is empty or holds an earlier attempt; `progress` gets the share that is done.
-    Raises `JobError` and `VitprofError`.
+    """Stores all samples in `out`, which is empty or holds an earlier attempt.
+
+    `progress` is called with the share that is done, 0 to 1. Raises `JobError` and `VitprofError`.
     """
-    known = out / "stored.json"
-    if out.exists() and not known.exists() and any(out.iterdir()):
+    description = out / "stored.json"
+    if out.exists() and not description.exists() and any(out.iterdir()):
         raise ConfigError(
             "out", str(out), "it is not empty; choose a new folder, or one with an earlier attempt"
         )
 
     def report() -> None:
+        # the description may not be there yet
         with contextlib.suppress(OSError, ValueError):
-            facts = json.loads(known.read_text(encoding="utf-8"))
-            progress(min(1.0, len(list(out.glob("part-*"))) * facts["part"] / facts["n"]))
+            facts = json.loads(description.read_text(encoding="utf-8"))
+            n_stored = len(list(out.glob("part-*"))) * facts["part"]
+            progress(min(1.0, n_stored / facts["n"]))
 
     request = {
         "directory": str(out),
@@ -203,6 +233,7 @@ def convert_all(
         "side": side,
     }
     made = dataset_report.stored(command, request, started, report)
-    if why := made.forms[form].why:
-        raise VitprofError(f"{form}: {why}")
+    why_not = made.forms[form].why
+    if why_not:
+        raise VitprofError(f"{form}: {why_not}")
     return made

@@ -1,6 +1,8 @@
 """Measures headroom: runs the four anchors of a job in turns, as the group "headroom:<id of the run>"."""
 
+import math
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 
 from vitprof.analysis.verdict.headroom import ANCHOR_ROLES, Anchor, Headroom, anchor, headroom
@@ -22,24 +24,30 @@ from vitprof.store import RunGroup, RunStore, StoredRun
 from vitprof.telemetry.tmpfs import is_in_ram
 
 REPEATS = 2
+"""How often each anchor is run."""
 STEADY_STEPS = 60
 """Steady steps of an anchor where the job does not say how many steps it has: an interval 1.3 times
 as wide as of very many (`analysis.intervals`)."""
 MOST_STEPS = 300
-"""The most steps of an anchor: there are eight runs, and their repeats determine the interval more than steps do."""
+"""The most steps of an anchor: there are eight runs, and more steps would hardly narrow the interval,
+which the repeats determine."""
 
 
 def group_of(run: StoredRun) -> str:
     """Returns the key of the group of the anchors of `run`; for an anchor, of its own group."""
     own = run.group
-    return (
-        own.key if own is not None and own.kind == "headroom" else RunGroup("headroom", run.id).key
-    )
+    if own is not None and own.kind == "headroom":
+        return own.key
+    return RunGroup("headroom", run.id).key
 
 
 def anchor_configs(config: RunConfig) -> dict[str, RunConfig]:
-    """Returns the job for each anchor of `config` that can be measured, by role and in order: with its steps, otherwise
-    60 steady ones, at most 300 in all; a cold one at most an epoch. Raises `ConfigError`.
+    """Returns the job for each anchor of `config` that can be measured, by role and in order.
+
+    Each has the steps of `config` if it counts in steps, otherwise `STEADY_STEPS` steady ones, and at
+    most `MOST_STEPS` in all. A cold one has at most an epoch, since a second epoch would find its files
+    in memory. A slow drive is part of the storage: C reads the local disk instead. Where no cold run is
+    possible (`why_no_cold`), C takes the page cache as it is. Raises `ConfigError`.
     """
     config = resolve(config)
     if config.loader_only:
@@ -58,12 +66,8 @@ def anchor_configs(config: RunConfig) -> dict[str, RunConfig]:
         changes["A"]["inject"] = None
         if injection(config.inject)[0] != "transfer":
             changes["B"]["inject"] = None
-    cold = not why_no_cold(config)
-    n_batches = -(
-        -(catalog.dataset_info(config.dataset, config.n_images).n_train // config.ranks)
-        // config.batch_size
-    )
-    changes["C"] = {"page_cache": "warm"} if cold else {}
+    can_be_cold = not why_no_cold(config)
+    changes["C"] = {"page_cache": "warm"} if can_be_cold else {}
     if config.location == "slow-drive":
         changes["C"] |= {
             "location": "disk",
@@ -71,7 +75,9 @@ def anchor_configs(config: RunConfig) -> dict[str, RunConfig]:
             "slow_mb_s": None,
             "slow_latency_ms": None,
         }
-    if cold:
+    if can_be_cold:
+        n_of_rank = catalog.dataset_info(config.dataset, config.n_images).n_train // config.ranks
+        n_batches = math.ceil(n_of_rank / config.batch_size)
         # In a short epoch the warm-up would take most of the steps, and each batch is cold only once.
         warmup = min(config.warmup_steps, n_batches // 4)
         changes["D"] = {
@@ -83,15 +89,13 @@ def anchor_configs(config: RunConfig) -> dict[str, RunConfig]:
         # it is slow without a cold page cache too
         changes["D"] = {}
     if config.name:
-        changes = {
-            role: change | {"name": f"{config.name[:180]}, anchor {role}"}
-            for role, change in changes.items()
-        }
+        for role, change in changes.items():
+            change["name"] = f"{config.name[:180]}, anchor {role}"
     return {role: resolve(replace(job, **change)) for role, change in changes.items()}  # type: ignore[arg-type]
 
 
 def why_no_cold(config: RunConfig) -> str:
-    """Returns why the job cannot be run over a cold page cache, in one line; "" if it can. `config` is resolved."""
+    """Returns why the resolved job `config` cannot be run over a cold page cache; "" if it can."""
     if not parts.STORAGES[config.storage or ""].on_disk:
         return (
             f"storage {config.storage} is in memory while training: no file is read, cold or warm"
@@ -128,7 +132,12 @@ def measure_headroom(
     progress: OnProgress = ignore,
     stop: Stop = never,
 ) -> Headroom | None:
-    """Runs the anchors of `run` and returns the headroom from all its anchors so far; None if none has ended."""
+    """Runs the anchors of `run` and returns the headroom from all its anchors so far; None if none has
+    ended.
+
+    An anchor that fails is not run again. Once `stop()` returns true, the running one is stopped; what
+    was measured counts.
+    """
     trials = anchors(run, repeats)
     failed = set[str]()
     able = (trial for trial in trials if trial.role not in failed)
@@ -141,7 +150,12 @@ def measure_headroom(
 
 
 def find_headroom(store: RunStore, run: StoredRun) -> Headroom | None:
-    """Returns the headroom that was measured for `run`, or that `run` is an anchor of; None if no anchor has ended."""
+    """Returns the headroom that was measured for `run`, or that `run` is an anchor of; None if no anchor
+    has ended.
+
+    Every run of an anchor that finished counts as a repeat. Stopped ones are mentioned where there are
+    no others.
+    """
     group = group_of(run)
     runs = [r for r in store.runs(group_key=group, oldest_first=True) if r.role in ANCHOR_ROLES]
     ended = [r for r in runs if not r.live]
@@ -151,43 +165,42 @@ def find_headroom(store: RunStore, run: StoredRun) -> Headroom | None:
     measured: list[Anchor] = []
     notes: list[str] = []
     for role in ANCHOR_ROLES:
-        mine = [r for r in ended if r.role == role]
-        mine = [r for r in mine if r.status != "stopped"] or mine
-        result = anchor(role, [store.steps(r.id) for r in mine if r.status == "done"])
-        if mine or role != "D":
+        of_role = [r for r in ended if r.role == role]
+        of_role = [r for r in of_role if r.status != "stopped"] or of_role
+        result = anchor(role, [store.steps(r.id) for r in of_role if r.status == "done"])
+        if of_role or role != "D":
             measured.append(result)
-        failed = [r for r in mine if r.status != "done"]
-        if failed:
-            how = failed[0].error or failed[0].status
-            notes.append(
-                f"anchor {role}: {len(failed)} of {len(mine)} runs did not finish (run {failed[0].id}: {how})"
-            )
-        elif mine and not result.n_runs:
-            notes.append(
-                f"anchor {role}: it had no steady steps; give it more steps, or a smaller batch"
-            )
-        elif mine and result.low != result.low:  # NaN
-            notes.append(
-                f"anchor {role}: {result.n_steps} steady steps are too few for an interval"
-            )
-    if not any(r.role == "D" for r in runs):
-        notes.append(
-            f"no run over a cold page cache (D): {why_no_cold(config) or 'it was not run'}"
-        )
-    asked = run.config if run.group_key != group else config
-    slow = asked.page_cache == "cold" or any(
-        r.role == "D" and r.config.location == "slow-drive" for r in runs
-    )
+        note = _note(result, of_role)
+        if note:
+            notes.append(f"anchor {role}: {note}")
+    of_cold = [r for r in runs if r.role == "D"]
+    if not of_cold:
+        why = why_no_cold(config) or "it was not run"
+        notes.append(f"no run over a cold page cache (D): {why}")
+    # the job as requested, slow drive or cold page cache included
+    requested = run.config if run.group_key != group else config
+    on_slow_drive = any(r.config.location == "slow-drive" for r in of_cold)
+    baseline = "D" if requested.page_cache == "cold" or on_slow_drive else "C"
+    live = {r.role for r in runs if r.live}
     return headroom(
         measured,
-        baseline="D"
-        if slow
-        else "C",  # the job as requested, slow drive or cold page cache included
+        baseline=baseline,
         notes=notes,
         simulated=config.simulated,
-        pending=[
-            a.role
-            for a in measured
-            if not a.n_runs and any(r.live and r.role == a.role for r in runs)
-        ],
+        pending=[a.role for a in measured if not a.n_runs and a.role in live],
     )
+
+
+def _note(result: Anchor, ended: Sequence[StoredRun]) -> str:
+    """Returns what the user should know of an anchor and its ended runs; "" for nothing."""
+    failed = [run for run in ended if run.status != "done"]
+    if failed:
+        how = f"run {failed[0].id}: {failed[0].error or failed[0].status}"
+        return f"{len(failed)} of {len(ended)} runs did not finish ({how})"
+    if not ended:
+        return ""
+    if not result.n_runs:
+        return "it had no steady steps; give it more steps, or a smaller batch"
+    if math.isnan(result.low):
+        return f"{result.n_steps} steady steps are too few for an interval"
+    return ""

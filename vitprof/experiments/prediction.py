@@ -1,4 +1,7 @@
-"""Predicts other strategies from a profiled run, and checks predictions by running them."""
+"""Predicts other strategies from a profiled run, and checks predictions by running them.
+
+The loader-only runs and the runs that check them share the group "prediction:<id of the profiled run>".
+"""
 
 import itertools
 import math
@@ -23,43 +26,50 @@ from vitprof.store.predictions import (
     update_prediction,
 )
 
-MICRO, CHECK = "loader-only", "check"
-"""Roles in the group: the run that a prediction is made from, and the one that checks it."""
+MICRO = "loader-only"
+"""The role of a run that a prediction is made from."""
+CHECK = "check"
+"""The role of a run that checks a prediction."""
 MICRO_S = 2.0
+"""Seconds of such a loader-only run."""
 USUAL = ("per-sample", "workers", "threads", "preprocessed", "memory", "memory-ahead", "device")
-"""Strategies to predict unless others are given: each loads in a different way, and needs no copy of the data set."""
+"""Strategies to predict unless others are given: each loads in a different way, and needs no copy of the
+data set."""
 
 
 def usual_strategies(run: StoredRun, machine: Machine | None = None) -> list[str]:
     """Returns the strategies of `USUAL` that can run here, without the run's own."""
     machine = machine or look_around()
     info = catalog.dataset_info(run.config.dataset, run.config.n_images)
-    # there it is the same as "memory"
-    own = {
-        run.config.strategy,
-        *(["device"] if device_of(run) == "cpu" else []),
-    }
+    left_out = {run.config.strategy}
+    if device_of(run) == "cpu":
+        # there it is the same as "memory"
+        left_out.add("device")
     return [
         name
         for name in USUAL
-        if name not in own and not why_unavailable(STRATEGIES[name], info, machine)
+        if name not in left_out and not why_unavailable(STRATEGIES[name], info, machine)
     ]
 
 
 def alternative(run: StoredRun, strategy: str) -> RunConfig:
-    """Returns the job of `run` with another strategy and that one's own settings, resolved. Raises `ConfigError`."""
+    """Returns the job of `run` with another strategy and that one's own settings, resolved.
+
+    Keeps the run's augmentation, page cache and injected wait as far as the strategy can do them. Raises
+    `ConfigError`.
+    """
     values = run.config.to_dict() | dict.fromkeys((*PARTS, *KNOBS))
     values |= {"strategy": strategy, "name": "", "device": device_of(run), "replay": None}
-    # Keeps the run's augmentation, page cache and injected wait as far as the strategy can do them.
-    wanted = run.config.augment
-    elsewhere: tuple[str | None, ...] = (
-        (wanted,) if wanted in ("off", None) else (wanted, "device", "cpu")
-    )
-    for tried in itertools.product(
-        (run.config.page_cache, "as-is"), (run.config.inject, None), elsewhere
-    ):
+    page_caches = (run.config.page_cache, "as-is")
+    waits = (run.config.inject, None)
+    augment = run.config.augment
+    augments: tuple[str | None, ...] = (augment,)
+    if augment not in ("off", None):
+        # the same augmentation, wherever the strategy can do it
+        augments = (augment, "device", "cpu")
+    for page_cache, inject, place in itertools.product(page_caches, waits, augments):
+        kept = {"page_cache": page_cache, "inject": inject, "augment": place}
         try:
-            kept = dict(zip(("page_cache", "inject", "augment"), tried, strict=True))
             return resolve(RunConfig.from_dict(values | kept))
         except ConfigError as error:
             refused = error
@@ -77,7 +87,10 @@ def group_of(profile_run_id: int) -> str:
 
 
 def profile_of(store: RunStore, run_id: int) -> StoredRun:
-    """Returns the run to predict from. Raises `StoreError`; `JobError` if it does not show how long a step computes."""
+    """Returns the run to predict from.
+
+    Raises `StoreError`, and `JobError` where the run does not show how long a step computes.
+    """
     run = store.run(run_id)
     if run.live:
         raise JobError(f"run {run_id} is still going on; predict from it once it has ended")
@@ -85,9 +98,8 @@ def profile_of(store: RunStore, run_id: int) -> StoredRun:
         why = "it does not show how long a step computes; choose one that trained"
         raise JobError(f"run {run_id} is loader-only: {why}")
     if run.config.ranks > 1:
-        raise JobError(
-            f"run {run_id} is of {run.config.ranks} ranks: loaders are predicted for one; choose such a run"
-        )
+        why = "loaders are predicted for one; choose such a run"
+        raise JobError(f"run {run_id} is of {run.config.ranks} ranks: {why}")
     if run.summary is None or not run.summary.n_steady_steps:
         raise JobError(
             f"run {run_id} has no steady steps to predict from; choose a run with more steps"
@@ -102,18 +114,29 @@ def micro_runs(
     *,
     seconds: float = MICRO_S,
 ) -> list[Trial]:
-    """Returns a loader-only run of each strategy (`usual_strategies`). Raises `ConfigError`, and as `profile_of`."""
+    """Returns a loader-only run of each strategy (default: `usual_strategies`).
+
+    Raises `ConfigError` where a strategy cannot load the data set or be run here; otherwise as
+    `profile_of` does.
+    """
     run = profile_of(store, run_id)
     machine = look_around()
     info = catalog.dataset_info(run.config.dataset, run.config.n_images)
-    chosen = (
-        usual_strategies(run, machine) if strategies is None else list(dict.fromkeys(strategies))
-    )
-    micro: dict[str, Any] = {"epochs": None, "steps": None, "seconds": seconds, "loader_only": True}
-    micro |= {"evaluate": False, "name": ""}
+    if strategies is None:
+        strategies = usual_strategies(run, machine)
+    chosen = list(dict.fromkeys(strategies))
+    micro: dict[str, Any] = {
+        "epochs": None,
+        "steps": None,
+        "seconds": seconds,
+        "loader_only": True,
+        "evaluate": False,
+        "name": "",
+    }
     trials = [Trial(replace(alternative(run, name), **micro), MICRO, name) for name in chosen]
     for name in chosen:
-        if reason := why_unavailable(STRATEGIES[name], info, machine):
+        reason = why_unavailable(STRATEGIES[name], info, machine)
+        if reason:
             raise ConfigError("strategies", name, reason)
     return trials
 
@@ -124,7 +147,11 @@ def submit_micro_runs(manager: JobManager, run_id: int) -> list[int]:
 
 
 def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
-    """Makes predictions from the loader-only runs that have ended, and returns all predictions from that run."""
+    """Makes predictions from the loader-only runs that have ended, records the checks that have, and
+    returns all predictions from run `run_id`.
+
+    May be called at any time and any number of times.
+    """
     run = store.run(run_id)
     stored = list_predictions(store, run_id)
     predicted = {p.micro_run_id for p in stored}
@@ -133,24 +160,26 @@ def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
     if ended:
         profile = store.steps(run_id)
         expected_error = calibration_for(store, run).expected_error
+        seen = run.environment
+        # earlier versions recorded the machine's cores only
+        cores = int(seen.get("job_cpu_count") or seen.get("cpu_count") or job_cores())
         for micro in ended:
             # The job to run for a check: the micro run's, with the budget of the profiled one.
-            budget = {
-                name: getattr(run.config, name)
-                for name in ("epochs", "steps", "seconds", "evaluate")
-            }
-            config = replace(micro.config, **budget, loader_only=False)
+            config = replace(
+                micro.config,
+                epochs=run.config.epochs,
+                steps=run.config.steps,
+                seconds=run.config.seconds,
+                evaluate=run.config.evaluate,
+                loader_only=False,
+            )
             prognosis = predict(
                 profile,
                 store.steps(micro.id),
                 config,
                 profile_transfer=run.config.transfer or "",
                 on_cpu=device_of(run) == "cpu",
-                cores=int(
-                    run.environment.get("job_cpu_count")
-                    or run.environment.get("cpu_count")
-                    or job_cores()
-                ),
+                cores=cores,
                 expected_error=expected_error,
             )
             if prognosis is not None and math.isfinite(prognosis.samples_per_s):
@@ -164,14 +193,15 @@ def record_predictions(store: RunStore, run_id: int) -> list[StoredPrediction]:
 
 
 def _note_check(store: RunStore, p: StoredPrediction) -> None:
-    check = next(
-        (r for r in store.runs(group_key=group_of(p.profile_run_id)) if r.id == p.verified_run_id),
-        None,
-    )
+    """Records what the run that checks `p` measured; without a figure, `p` becomes unchecked again."""
+    runs = store.runs(group_key=group_of(p.profile_run_id))
+    check = next((run for run in runs if run.id == p.verified_run_id), None)
     if check is not None and check.live:
         return
-    measured = check.summary.samples_per_s if check is not None and check.summary else math.nan
-    if check is not None and check.status == "done" and math.isfinite(measured):
+    measured = math.nan
+    if check is not None and check.status == "done" and check.summary:
+        measured = check.summary.samples_per_s
+    if math.isfinite(measured):
         update_prediction(store, p.id, measured_per_s=measured)
     else:
         update_prediction(store, p.id, verified_run_id=None)
@@ -190,7 +220,12 @@ def predict_strategies(
     seconds: float,
     progress: OnProgress = ignore,
 ) -> list[StoredPrediction]:
-    """Runs a loader-only job of each strategy, predicts each one from run `run_id`, and returns the new predictions."""
+    """Runs a loader-only job of each strategy, predicts each one from run `run_id`, and returns the new
+    predictions.
+
+    A strategy whose loader-only run fails or is too short has none: `failures` says why. Raises as
+    `micro_runs` does.
+    """
     trials = micro_runs(manager.store, run_id, strategies, seconds=seconds)
     ids = set[int]()
     for _, ended in run_trials(
@@ -208,27 +243,34 @@ def failures(
     *,
     remedy: str = "run it to see what it gives",
 ) -> list[str]:
-    """Returns a line for each of `strategies` (default: all) whose latest loader-only run gave no prediction."""
+    """Returns a line for each of `strategies` (default: all) whose latest loader-only run gave no
+    prediction.
+
+    `remedy`: what to do about a run that had no steady steps. Call `record_predictions` first.
+    """
     runs = store.runs(group_key=group_of(run_id), oldest_first=True)
     latest = {r.config.strategy: r for r in runs if r.role == MICRO}
     predicted = {p.micro_run_id for p in list_predictions(store, run_id)}
     lines = []
-    for name, r in latest.items():
-        if r.live or r.id in predicted or (strategies is not None and name not in strategies):
+    for name, run in latest.items():
+        if strategies is not None and name not in strategies:
             continue
-        few = f"too few batches in {r.config.seconds:g} s; {remedy}"
-        lines.append(
-            f"{name}: {few}"
-            if r.status == "done"
-            else f"{name}: {r.error or r.status} (run {r.id})"
-        )
+        if run.live or run.id in predicted:
+            continue
+        if run.status == "done":
+            lines.append(f"{name}: too few batches in {run.config.seconds:g} s; {remedy}")
+        else:
+            lines.append(f"{name}: {run.error or run.status} (run {run.id})")
     return lines
 
 
 def verify(
     manager: JobManager, given: Sequence[StoredPrediction], *, progress: OnProgress = ignore
 ) -> list[StoredPrediction]:
-    """Runs the jobs that predictions of one run are about, unless that was done; returns these with the figures."""
+    """Runs the jobs that predictions of one run are about, and returns these with the figures.
+
+    A prediction that was checked before, or that a run checks now, is left as it is.
+    """
     store = manager.store
     unchecked = [p for p in given if p.verified_run_id is None]
     if unchecked:

@@ -1,4 +1,9 @@
-"""Trials in turns: every experiment is a list of jobs, run one after another for as long as its rule says."""
+"""Trials in turns: every experiment is a list of jobs, run one after another for as long as its rule
+says.
+
+The next trial is requested when the one before has ended and is in the store. So a generator can decide
+by all results so far what to run next, and when to stop: that is the rule of the experiment.
+"""
 
 import contextlib
 import math
@@ -13,6 +18,7 @@ from vitprof.jobs.runners import Launcher, Runner
 from vitprof.store import RunStore
 
 POLL_S = 0.1
+"""How often (s) `progress`, `watch` and `stop` of `run_trials` are called."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +72,14 @@ def never() -> bool:
 def job_manager(
     store: RunStore, *, anyway: bool = False, warm: bool = True, logs: Path | None = None
 ) -> Iterator[JobManager]:
-    """Yields a job manager that ends with the block. `warm`: jobs are forks of a process that has PyTorch."""
+    """Yields a job manager that ends with the block, and every job with it.
+
+    `warm`: keep a process with PyTorch loaded, of which jobs are forks.
+    """
     launcher = Launcher()
-    manager = JobManager(
-        store, logs=logs, launcher=launcher.warm() if warm else launcher, anyway=anyway
-    )
+    if warm:
+        launcher.warm()
+    manager = JobManager(store, logs=logs, launcher=launcher, anyway=anyway)
     try:
         yield manager
     finally:
@@ -95,21 +104,25 @@ def run_trials(
     watch: Callable[[Trial, int], bool | None] = lambda trial, run_id: None,
     stop: Stop = never,
 ) -> Iterator[tuple[Trial, int]]:
-    """Runs `trials` one after another, and yields each with the id of its run once that has ended. `watch` stops a
-    running trial by returning True; `stop()` all of them. Any exception ends the running trial.
+    """Runs `trials` one after another, and yields each with the id of its run once that has ended.
+
+    While a trial runs, `progress` is called ten times a second with its place among `total` trials, and
+    `watch`, which stops that trial by returning True; neither while the store is unavailable. Once
+    `stop()` returns true, the running trial is stopped and no other one begins. Any exception ends the
+    running trial before it propagates.
     """
     for number, trial in enumerate(trials):
         if stop():
             return
         [run_id] = submit_trials(manager, [trial], group_key)
+        place = Progress(trial.words, number, total, number / max(total, 1), run_id=run_id)
+        stopped = False
         try:
-            stopped = False
             while not manager.wait(run_id, POLL_S):
                 ends: bool | None = stop()
-                with contextlib.suppress(StoreAwayError):  # the run continues
-                    progress(
-                        Progress(trial.words, number, total, number / max(total, 1), run_id=run_id)
-                    )
+                # the run continues; whether it can win is asked later
+                with contextlib.suppress(StoreAwayError):
+                    progress(place)
                     ends = (not stopped and watch(trial, run_id)) or ends
                 if ends and not stopped:
                     stopped = True

@@ -1,4 +1,10 @@
-"""Finds the best workers, prefetch factor and batch size for a strategy within a time limit, and checks the gain."""
+"""Finds the best workers, prefetch factor and batch size for a strategy within a time limit, and checks
+the gain.
+
+The search is by successive halving (`vitprof.analysis.tournament.tuning`), by samples/s from end to end.
+Then the winner and the strategy's own setting are run again in turns, so that the gain does not rest on
+the runs that chose the winner.
+"""
 
 import itertools
 import math
@@ -30,17 +36,24 @@ MOST_SPAN = 16
 """The largest batch that is tried, as a multiple of the requested one; the smallest is a quarter of it."""
 OTHER_BATCH = ". Another batch size also changes how the model learns: check the learning rate and the accuracy"
 PREFETCH_FACTORS = (2, 4, 8)
-LEAST_TRIED, LEAST_TRIED_FRAC = 3, 0.25
-"""Least number of settings, and least share of all, that must have been tried before the best is named."""
+LEAST_TRIED = 3
+"""The least number of settings that must have been tried before the best is named."""
+LEAST_TRIED_FRAC = 0.25
+"""The least share of all settings that must have been tried before the best is named."""
 DEFAULT_S = 240.0
+"""Seconds of a search where the user gives none."""
 CHECKS = LEAST_ROUNDS
 """How often winner and default are run again: with fewer runs their difference is hardly ever known."""
 LEAST_S = 1.0
+"""The least seconds of training in a run."""
 CHECK_SHARE = 1 / 3
+"""The share of the time that is kept for the check."""
 LEAST_RUNS = 2
-"""Least settings besides the default that are worth a check; with time for fewer, all of it goes into trying."""
+"""The least settings besides the default that are worth a check; with time for fewer, all of it goes into
+trying."""
 OVERHEAD_S = {"process": 4.0, "thread": 0.3}
-"""Seconds that a run takes besides its training, until the first one has shown it: a process has to import torch."""
+"""Seconds that a run takes besides its training, until the first one has shown it: a process has to
+import torch."""
 WARMUP_STEPS = 2
 """Warm-up steps of a run: the default of five would be too many for one so short."""
 
@@ -83,35 +96,42 @@ class Tuning:
 
     @property
     def sentence(self) -> str:
+        """Returns what won, and by how much."""
+        return f"{self.strategy}: {self._outcome()}"
+
+    def _outcome(self) -> str:
         n = len({t.candidate for t in self.tried})
         default = candidate_in_words(self.default)
-        of = f"{n} of {self.n_candidates} settings tried in {formats.seconds(self.seconds)}"
+        tried = f"{n} of {self.n_candidates} settings tried in {formats.seconds(self.seconds)}"
         if math.isnan(self.samples_per_s):
-            return f"{self.strategy}: none of {of} gave a figure; give more time"
+            return f"none of {tried} gave a figure; give more time"
         if not self.enough:
-            a_run_s = self.seconds / max(len(self.tried), 1)
-            needs_s = seconds_for(enough_of(self.n_candidates), self.n_candidates, a_run_s)
-            remedy = (
-                "it was stopped" if self.stopped else f"give it about {estimates.about(needs_s)}"
-            )
-            return f"{self.strategy}: {of}, too few to name the best; {remedy}"
+            return f"{tried}, too few to name the best; {self._remedy()}"
         if self.winner == self.default:
-            return f"{self.strategy}: keep {default}; nothing was faster ({of})"
+            return f"keep {default}; nothing was faster ({tried})"
         winner = candidate_in_words(self.winner)
-        (times, low, high) = self.gain
-        spread = f"{times:.2f} times that of {default}" + (
-            f" ({low:.2f} to {high:.2f})" if math.isfinite(low) else ""
-        )
+        if not self.verified:
+            why = f"the lead of {winner} was not checked"
+            return f"no gain found, keep {default}; {why} ({tried})"
+        times, low, high = self.gain
+        spread = f"{times:.2f} times that of {default}"
+        if math.isfinite(low):
+            spread += f" ({low:.2f} to {high:.2f})"
         if not self.gains:
-            why = (
-                f"{winner} has {spread}"
-                if self.verified
-                else f"the lead of {winner} was not checked"
-            )
-            return f"{self.strategy}: no gain found, keep {default}; {why} ({of})"
-        learns = "" if self.winner.batch_size == self.default.batch_size else OTHER_BATCH
+            return f"no gain found, keep {default}; {winner} has {spread} ({tried})"
         speed = formats.number(self.samples_per_s, "samples/s")
-        return f"{self.strategy}: {winner} reaches {speed}, {spread} ({of}){learns}"
+        outcome = f"{winner} reaches {speed}, {spread} ({tried})"
+        if self.winner.batch_size != self.default.batch_size:
+            outcome += OTHER_BATCH
+        return outcome
+
+    def _remedy(self) -> str:
+        """Returns what to do where too few settings were tried."""
+        if self.stopped:
+            return "it was stopped"
+        a_run_s = self.seconds / max(len(self.tried), 1)
+        needs_s = seconds_for(enough_of(self.n_candidates), self.n_candidates, a_run_s)
+        return f"give it about {estimates.about(needs_s)}"
 
 
 def enough_of(n_candidates: int) -> int:
@@ -120,71 +140,94 @@ def enough_of(n_candidates: int) -> int:
 
 
 def candidate_in_words(candidate: Candidate) -> str:
-    workers = candidate.workers
-    prefetch = candidate.prefetch_factor
-    made_by = "" if workers is None else f", {formats.count(workers, 'worker')}"
-    return f"batch {candidate.batch_size}{made_by}{'' if prefetch is None else f', prefetch {prefetch}'}"
+    """Returns a setting in words: "batch 64, 2 workers, prefetch 4"."""
+    words = [f"batch {candidate.batch_size}"]
+    if candidate.workers is not None:
+        words.append(formats.count(candidate.workers, "worker"))
+    if candidate.prefetch_factor is not None:
+        words.append(f"prefetch {candidate.prefetch_factor}")
+    return ", ".join(words)
 
 
 def run_command(config: RunConfig) -> str:
-    """Returns the command line of `run` for this job, with all that differs from the defaults; without its budget."""
+    """Returns the command line of `run` for this job, with all that differs from the defaults.
+
+    Its budget is left out: the search's runs are short.
+    """
     words = ["run", "--strategy", config.strategy, "--batch-size", str(config.batch_size)]
     own = resolve(
         RunConfig(strategy=config.strategy, batch_size=config.batch_size, dataset=config.dataset)
     )
-    left = (*BUDGETS, *PARTS, "strategy", "batch_size", "name", "warmup_steps", "evaluate")
+    left_out = (*BUDGETS, *PARTS, "strategy", "batch_size", "name", "warmup_steps", "evaluate")
     always = ("workers", "prefetch_factor")
-    for f in fields(RunConfig):
-        value = getattr(config, f.name)
-        same = value in (getattr(own, f.name), f.default) and f.name not in always
-        if f.name in left or value is None or same:
+    for field in fields(RunConfig):
+        name = field.name
+        value = getattr(config, name)
+        if name in left_out or value is None:
             continue
-        flag = f.name.replace("_", "-")
-        words += (
-            [f"--{'' if value else 'no-'}{flag}"]
-            if isinstance(value, bool)
-            else [f"--{flag}", str(value)]
-        )
+        if name not in always and value in (getattr(own, name), field.default):
+            continue
+        flag = name.replace("_", "-")
+        if not isinstance(value, bool):
+            words += [f"--{flag}", str(value)]
+        elif value:
+            words.append(f"--{flag}")
+        else:
+            words.append(f"--no-{flag}")
     return f"{program()} {shlex.join(words)}"
 
 
 def candidates(
     base: RunConfig, batch_sizes: Sequence[int] | None = None, workers: Sequence[int] | None = None
 ) -> list[Candidate]:
-    """Returns what to try for the strategy of `base` that can run here: its own first, then those that differ least."""
+    """Returns the settings to try for the strategy of `base` that can run here.
+
+    Its own is first, then those that differ least. `batch_sizes` and `workers` replace the usual values.
+    Raises `ConfigError` for too many.
+    """
     job = resolve(base)
     own = Candidate(job.workers, job.prefetch_factor, job.batch_size)
     info = catalog.dataset_info(base.dataset, base.n_images)
     chosen = strategy(base.strategy)
     taken = chosen.knobs(chosen.combination(info), info)
-    b = own.batch_size
-    cores = job_cores()
-    sizes = batch_sizes or [
-        n for n in (b // 4, b, b * 4, b * MOST_SPAN) if n and (n == b or n <= info.n_train // 4)
-    ]
+    sizes = batch_sizes or _usual_sizes(own.batch_size, info.n_train)
     counts: Sequence[int | None] = [None]
     if "workers" in taken:
+        cores = job_cores()
         counts = workers or sorted({0, 1, cores, 2 * cores})
-    factors: Sequence[int | None] = PREFETCH_FACTORS if "prefetch_factor" in taken else [None]
-    if (n := len(sizes) * len(counts) * len(factors)) > bounds.MOST_TRIALS:
-        many = f"that makes {n} settings to try; {bounds.MOST_TRIALS} are allowed"
+    factors: Sequence[int | None] = [None]
+    if "prefetch_factor" in taken:
+        factors = PREFETCH_FACTORS
+    n_settings = len(sizes) * len(counts) * len(factors)
+    if n_settings > bounds.MOST_TRIALS:
+        many = f"that makes {n_settings} settings to try; {bounds.MOST_TRIALS} are allowed"
         raise ConfigError("batch_sizes", len(sizes), many)
     options = [own]
     for size, count, factor in itertools.product(sizes, counts, factors):
-        candidate = Candidate(count, factor if count != 0 or "workers" not in taken else None, size)
+        # without workers there is nothing to prefetch
+        no_workers = "workers" in taken and count == 0
+        candidate = Candidate(count, None if no_workers else factor, size)
         if candidate not in options and _can_run(base, candidate):
             options.append(candidate)
 
     def how_different(c: Candidate) -> tuple[int, int, int, int]:
-        changed = (
-            (c.batch_size != b)
-            + (c.workers != own.workers)
-            + (c.prefetch_factor != own.prefetch_factor)
-        )
-        # With equally many changes, batch size comes first, then workers: they matter more than the prefetch factor.
-        return changed, c.batch_size == b, c.workers == own.workers, -c.batch_size
+        changes = [
+            c.batch_size != own.batch_size,
+            c.workers != own.workers,
+            c.prefetch_factor != own.prefetch_factor,
+        ]
+        # With equally many changes, batch size comes first, then workers: they matter more than the
+        # prefetch factor.
+        same_size = c.batch_size == own.batch_size
+        return sum(changes), same_size, c.workers == own.workers, -c.batch_size
 
     return [own, *sorted(options[1:], key=how_different)]
+
+
+def _usual_sizes(own: int, n_train: int) -> list[int]:
+    """Returns the batch sizes to try: the strategy's own, and others that give at least 4 steps an epoch."""
+    sizes = (own // 4, own, own * 4, own * MOST_SPAN)
+    return [size for size in sizes if size == own or 0 < size <= n_train // 4]
 
 
 def with_candidate(base: RunConfig, candidate: Candidate) -> RunConfig:
@@ -200,9 +243,13 @@ def _can_run(base: RunConfig, candidate: Candidate) -> bool:
 
 
 def settings_within(seconds: float, n_candidates: int, a_run_s: float) -> int:
-    """Returns about how many of the settings a search of `seconds` will try if its shortest run takes `a_run_s`."""
-    left_s = seconds - a_run_s
-    steps = rungs(n_candidates, left_s - reserve_s(seconds, left_s, a_run_s), least_s=a_run_s)
+    """Returns about how many of the settings a search of `seconds` will try if its shortest run takes
+    `a_run_s`.
+    """
+    # the search begins with the default
+    remaining_s = seconds - a_run_s
+    trying_s = remaining_s - reserve_s(seconds, remaining_s, a_run_s)
+    steps = rungs(n_candidates, trying_s, least_s=a_run_s)
     return steps[0].n if steps else 1
 
 
@@ -216,9 +263,14 @@ def seconds_for(n_tried: int, n_candidates: int, a_run_s: float) -> float:
 
 
 def reserve_s(seconds: float, left_s: float, a_run_s: float) -> float:
-    """Returns the seconds to keep for the check; 0 where they would leave too little time to try settings."""
-    reserve_s = max(seconds * CHECK_SHARE, 2 * CHECKS * a_run_s)
-    return reserve_s if left_s - reserve_s >= LEAST_RUNS * a_run_s else 0.0
+    """Returns the seconds to keep for the check; 0 where they would leave too little to try settings.
+
+    `left_s`: what remains of the `seconds` of the search. `a_run_s`: what its shortest run takes.
+    """
+    check_s = max(seconds * CHECK_SHARE, 2 * CHECKS * a_run_s)
+    if left_s - check_s < LEAST_RUNS * a_run_s:
+        return 0.0
+    return check_s
 
 
 def tune(
@@ -232,15 +284,18 @@ def tune(
     stop: Stop = never,
     clock: Callable[[], float] = time.monotonic,
 ) -> Tuning:
-    """Searches for `seconds`, the start-up of runs included, or until `stop()`, and returns the best so far. Raises
-    `ConfigError` where the strategy cannot be run here, `JobError` where no run gave a figure.
+    """Searches for `seconds`, the start-up of runs included, and returns the result.
+
+    No run begins after that time, or once `stop()` returns true; the best so far is the result.
+    `batch_sizes` and `workers` replace the usual values. Raises `ConfigError` where the strategy cannot
+    be run here, `JobError` where no run gave a figure.
     """
     bounds.TUNING_S.check("time", seconds)
-    if why := why_not_here(resolve(base)):
-        raise ConfigError("strategies", base.strategy, why)
-    return _Search(manager, base, seconds, stop, clock).run(
-        candidates(base, batch_sizes, workers), progress
-    )
+    why_not = why_not_here(resolve(base))
+    if why_not:
+        raise ConfigError("strategies", base.strategy, why_not)
+    search = _Search(manager, base, seconds, stop, clock)
+    return search.run(candidates(base, batch_sizes, workers), progress)
 
 
 class _Search:
@@ -266,10 +321,13 @@ class _Search:
         self._alive: list[Candidate] = []
         """Settings that have not dropped out."""
         self._checks: dict[Candidate, list[Outcome]] = {}
+        """The runs of default and winner that check the gain."""
         self._winner: Candidate | None = None
         self._run_id = 0
+        """The run that ended last."""
 
     def run(self, options: list[Candidate], progress: OnProgress) -> Tuning:
+        """Tries the `options`, the default first, and returns the result."""
         default = options[0]
         self._alive = options
         group = RunGroup("autotune", f"{os.getpid()}-{time.time_ns()}").key
@@ -277,26 +335,32 @@ class _Search:
 
         def report(trial: Trial, run_id: int) -> None:
             known = [t.samples_per_s for t in self._tried if not math.isnan(t.samples_per_s)]
-            fraction = min(1 - self._left_s() / self._seconds, 1.0)
+            fraction = min(1 - self._remaining_s() / self._seconds, 1.0)
             n = len({t.candidate for t in self._tried})
             words = f"{n} of {len(options)} settings tried; now {trial.words}"
-            left_s = self._seconds * (1 - fraction)
+            remaining_s = self._seconds * (1 - fraction)
             best = max(known, default=math.nan)
-            progress(Progress(words, n, len(options), fraction, left_s, run_id, best_per_s=best))
+            progress(
+                Progress(words, n, len(options), fraction, remaining_s, run_id, best_per_s=best)
+            )
 
-        for _, run_id in run_trials(
-            self._manager, trials, group, watch=report, stop=lambda: self._stopped or self._stop()
-        ):
+        def is_stopped() -> bool:
+            return self._stopped or self._stop()
+
+        for _, run_id in run_trials(self._manager, trials, group, watch=report, stop=is_stopped):
             self._run_id = run_id
-            self._stopped |= self._manager.store.run(run_id).status == "stopped"
-        self._stopped |= self._stop()
+            # by the user, who stops one run to stop the search
+            if self._manager.store.run(run_id).status == "stopped":
+                self._stopped = True
+        self._stopped = is_stopped()
         winner = self._winner or self._best()
         gain, speed, verified = self._gain(default, winner)
-        if verified and gain.value < 1:  # the search chose wrongly
+        if verified and gain.value < 1:
+            # the search was led astray: the check counts
             winner = default
             gain = Interval(1.0, 1.0, 1.0)
             speed = self._score(default)
-        found = Tuning(
+        result = Tuning(
             strategy=self._base.strategy,
             default=default,
             winner=winner,
@@ -309,9 +373,14 @@ class _Search:
             seconds=self._clock() - self._began,
             stopped=self._stopped,
         )
-        return replace(found, config=with_candidate(self._base, winner)) if found.gains else found
+        if result.gains:
+            return replace(result, config=with_candidate(self._base, winner))
+        return result
 
     def _trials(self, options: list[Candidate]) -> Iterator[Trial]:
+        """Yields the runs: of the default, of the rungs for which there is time, and of default and
+        winner in turns.
+        """
         default = options[0]
         # shows what a run costs, and prepares the storage
         yield from self._train(default, LEAST_S, 1, "the default")
@@ -324,36 +393,41 @@ class _Search:
         for n_run in range(2 * CHECKS):
             number = n_run // 2 + 1
             candidate = winner if (n_run + 1) // 2 % 2 else default
-            left = 2 * CHECKS - n_run
-            if self._left_s() < left * (self._overhead_s + LEAST_S) / 2:
-                # half of the time that is needed: the last one may end a little late, but not all
-                # of them
+            n_remaining = 2 * CHECKS - n_run
+            needed_s = n_remaining * (self._overhead_s + LEAST_S)
+            # half of it: the last one may end a little late, but not all of them
+            if self._remaining_s() < needed_s / 2:
                 return
-            budget = max(self._left_s() / left - self._overhead_s, LEAST_S)
-            yield from self._train(candidate, budget, 0, f"checking, round {number} of {CHECKS}")
+            budget_s = max(self._remaining_s() / n_remaining - self._overhead_s, LEAST_S)
+            yield from self._train(candidate, budget_s, 0, f"checking, round {number} of {CHECKS}")
             if math.isnan(self._tried[-1].samples_per_s):
                 return
             summary, blocks, _, _ = ended_run(self._manager.store, self._run_id)
             self._checks[candidate].append(Outcome(number, self._run_id, "done", blocks, summary))
 
     def _halve(self, options: list[Candidate]) -> Iterator[Trial]:
+        """Yields the runs of each rung; after it, only the better settings stay in `_alive`."""
         a_run_s = self._overhead_s + LEAST_S
-        kept_s = reserve_s(self._seconds, self._left_s(), a_run_s)
-        steps = rungs(len(options), self._left_s() - kept_s, least_s=a_run_s)
-        self._alive = options[: steps[0].n] if steps else options[:1]
+        check_s = reserve_s(self._seconds, self._remaining_s(), a_run_s)
+        steps = rungs(len(options), self._remaining_s() - check_s, least_s=a_run_s)
+        n_first = steps[0].n if steps else 1
+        self._alive = options[:n_first]
         for number, rung in enumerate(steps, 1):
             for candidate in self._alive:
-                if self._left_s() - kept_s < a_run_s:
+                if self._remaining_s() - check_s < a_run_s:
                     break
                 if number == 1 and candidate == options[0] and self._score(candidate) > 0:
                     continue  # the search began with it
-                budget = max(rung.seconds - self._overhead_s, LEAST_S)
-                yield from self._train(candidate, budget, number, f"rung {number} of {len(steps)}")
-            self._alive = [self._alive[i] for i in survivors([self._score(c) for c in self._alive])]
+                budget_s = max(rung.seconds - self._overhead_s, LEAST_S)
+                words = f"rung {number} of {len(steps)}"
+                yield from self._train(candidate, budget_s, number, words)
+            scores = [self._score(candidate) for candidate in self._alive]
+            self._alive = [self._alive[i] for i in survivors(scores)]
 
     def _train(
         self, candidate: Candidate, seconds: float, rung: int, words: str
     ) -> Iterator[Trial]:
+        """Yields one run, and notes its outcome once it has ended."""
         budget = {"epochs": None, "steps": None, "seconds": seconds}
         config = replace(self._base, **budget, evaluate=False, warmup_steps=WARMUP_STEPS)  # type: ignore[arg-type]
         name = candidate_in_words(candidate)
@@ -362,15 +436,25 @@ class _Search:
         summary = ended.summary if ended.status == "done" else None
         speed = math.nan if summary is None else summary.samples_per_s
         self._tried.append(Tried(candidate, rung, self._run_id, speed, ended.error))
-        first = len(self._tried) == 1
-        if summary is not None and not (first and self._base.isolation == "thread"):
-            # only the first run prepares the storage, and in a thread it also imports torch
-            once_s = summary.prepare_s if first and math.isfinite(summary.prepare_s) else 0.0
-            self._overhead_s = max(summary.wall_s - seconds - once_s, 0.05)
+        is_first = len(self._tried) == 1
+        # in a thread the first run also imports torch
+        if summary is None or (is_first and self._base.isolation == "thread"):
+            return
+        # what only the first run does: it prepares the storage
+        once_s = 0.0
+        if is_first and math.isfinite(summary.prepare_s):
+            once_s = summary.prepare_s
+        self._overhead_s = max(summary.wall_s - seconds - once_s, 0.05)
 
     def _best(self) -> Candidate:
+        """Returns the fastest setting of those that have not dropped out, otherwise of all.
+
+        Raises `JobError` where no run gave a figure.
+        """
+        # those that are left were measured longest, so they come before those that dropped out
         for group in (self._alive, [t.candidate for t in self._tried]):
-            if scored := [c for c in group if not math.isnan(self._score(c))]:
+            scored = [c for c in group if not math.isnan(self._score(c))]
+            if scored:
                 return max(scored, key=self._score)
         why = next((t.error for t in self._tried if t.error), "too few steps in the time given")
         raise JobError(
@@ -381,9 +465,8 @@ class _Search:
         """Returns the winner's gain, its samples/s, and whether both were run again in full."""
         if winner == default:
             return Interval(1.0, 1.0, 1.0), self._score(default), False
-        if not self._checks or not all(
-            len(outcomes) == CHECKS for outcomes in self._checks.values()
-        ):
+        n_checks = [len(outcomes) for outcomes in self._checks.values()]
+        if n_checks != [CHECKS, CHECKS]:
             return UNKNOWN, self._score(winner), False
         entries = [_entry(self._base.strategy, c, outcomes) for c, outcomes in self._checks.items()]
         row = leaderboard(entries, baseline=entries[0].key, n_train=0).row(entries[1].key)
@@ -391,10 +474,11 @@ class _Search:
         return Interval(row.speed_up, row.speed_up_low, row.speed_up_high), row.samples_per_s, True
 
     def _score(self, candidate: Candidate) -> float:
-        known = (t.samples_per_s for t in reversed(self._tried) if t.candidate == candidate)
-        return next((speed for speed in known if not math.isnan(speed)), math.nan)
+        """Returns samples/s of the candidate's latest run that gave a figure; NaN without one."""
+        speeds = (t.samples_per_s for t in reversed(self._tried) if t.candidate == candidate)
+        return next((speed for speed in speeds if not math.isnan(speed)), math.nan)
 
-    def _left_s(self) -> float:
+    def _remaining_s(self) -> float:
         return self._seconds - (self._clock() - self._began)
 
 

@@ -22,14 +22,16 @@ from vitprof.store.tournaments import (
 
 POLL_S = 0.5
 MOST_LOST = 5
-"""Times that a round may be lost with its node before the tournament ends."""
+"""Times that a round may be lost with its node and be run again; the next loss ends the tournament."""
 ENDING_S = 60.0
 """Seconds that tasks get to end their runs once the tournament is paused."""
 
 
 class ClusterTournament:
-    """A tournament whose rounds run on the nodes of `engine`, each round whole on one node: speeds are compared within
-    nodes only (`analysis.tournament.nodes`). Raises what `claim` raises, and `ConfigError` for a user's own script.
+    """A tournament whose rounds run on the nodes of `engine`, each round whole on one node.
+
+    Speeds are compared within nodes only (`analysis.tournament.nodes`). Raises what `claim` raises, and
+    `ConfigError` for a user's own script.
     """
 
     def __init__(self, store: RunStore, tournament_id: int, engine: Engine) -> None:
@@ -45,29 +47,30 @@ class ClusterTournament:
         self._view = TournamentView(store, tournament_id)
         planned = plan(self._spec)
         self._keys = [t.key for t in planned if not t.refused]
-        set_status(
-            store,
-            tournament_id,
-            "running",
-            refused={t.key: t.refused for t in planned if t.refused},
-        )
+        refused = {t.key: t.refused for t in planned if t.refused}
+        set_status(store, tournament_id, "running", refused=refused)
         self._tasks: dict[int, tuple[Task, Sequence[str]]] = {}
+        """Number of a round -> the task that runs it, and the keys of its settings."""
         self._lost: Counter[int] = Counter()
+        """How often each round was lost."""
         self._reasons: dict[str, str] = {}
         """Key of a setting -> why a node could not run it."""
 
     def run(self, stop: Callable[[], bool], report: Callable[[], None] = lambda: None) -> str:
-        """Runs what is left, or until `stop()`; calls `report` twice a second. Returns what ended it; "" if nothing
-        did.
+        """Runs what is left, or until `stop()`; calls `report` twice a second.
+
+        Returns the error that ended it; "" if none did.
         """
         status: TournamentStatus = "paused"
-        note = error = ""
+        note = ""
+        error = ""
         try:
             status, note = self._run(stop, report)
         except VitprofError as failure:
-            error = note = one_line(failure)
+            error = one_line(failure)
+            note = error
         finally:
-            # tasks that are left see it and end their runs
+            # tasks that still run see it and end their runs
             set_status(self._store, self._id, status, note=note)
             self._wait_for_the_last()
             set_status(self._store, self._id, status, owner=None, refused=self._nowhere())
@@ -76,39 +79,49 @@ class ClusterTournament:
     def _run(
         self, stop: Callable[[], bool], report: Callable[[], None]
     ) -> tuple[TournamentStatus, str]:
-        planned = range(1, self._spec.repeats + 1)
-        waiting: list[tuple[int, Sequence[str]]] = [
-            (n, self._keys) for n in planned if not self._is_whole(n)
-        ]
-        last = max(
-            [
-                self._spec.repeats,
-                *(n for mine in newest_runs(self._store, self._id).values() for n in mine),
-            ]
-        )
+        """Returns the status to end with, and a note. Raises `VitprofError`."""
+        pending: list[tuple[int, Sequence[str]]] = []
+        for number in range(1, self._spec.repeats + 1):
+            if not self._is_whole(number):
+                pending.append((number, self._keys))
+        last = self._spec.repeats
+        for rounds in newest_runs(self._store, self._id).values():
+            last = max([last, *rounds])
         while not stop():
-            while waiting and (task := self._engine.start(self._id, *waiting[0])) is not None:
-                number, keys = waiting.pop(0)
-                self._tasks[number] = task, keys
-            waiting[:0] = self._lost_ones()
+            self._start(pending)
+            pending[:0] = self._lost_ones()
             report()
-            if not waiting and not self._tasks:
-                open_ = can_be_fastest(self._view.board()) if self._spec.until_decided else ()
-                if not open_ or last >= self._spec.repeats + MORE_ROUNDS:
-                    rounds = (
-                        f"undecided after {last} rounds; more rounds may decide it" if open_ else ""
-                    )
-                    return "done", rounds
+            if not pending and not self._tasks:
+                undecided: Sequence[str] = ()
+                if self._spec.until_decided:
+                    undecided = can_be_fastest(self._view.board())
+                if not undecided:
+                    return "done", ""
+                if last >= self._spec.repeats + MORE_ROUNDS:
+                    return "done", f"undecided after {last} rounds; more rounds may decide it"
                 last += 1
-                waiting.append((last, open_))
+                pending.append((last, undecided))
             time.sleep(POLL_S)
         return "paused", "paused by the user"
+
+    def _start(self, pending: list[tuple[int, Sequence[str]]]) -> None:
+        """Gives the first of the pending rounds to nodes, as long as there is a free one."""
+        while pending:
+            number, keys = pending[0]
+            task = self._engine.start(self._id, number, keys)
+            if task is None:
+                return
+            del pending[0]
+            self._tasks[number] = task, keys
 
     def _is_whole(self, number: int) -> bool:
         return all(is_done_on(self._store, self._id, key, number, "") for key in self._keys)
 
     def _lost_ones(self) -> list[tuple[int, Sequence[str]]]:
-        """Takes the rounds whose tasks have ended; returns those that are to be run again. Raises `JobError`."""
+        """Removes the tasks that have ended; returns the rounds that are to be run again.
+
+        Raises `JobError` where a task failed, or was lost too often.
+        """
         again = []
         for number in list(self._tasks):
             task, keys = self._tasks.pop(number)
@@ -116,9 +129,8 @@ class ClusterTournament:
                 lines = task.result()
             except LostError as error:
                 self._lost[number] += 1
-                interrupt_round(
-                    self._store, self._id, number, f"its node was lost: {one_line(error)}"
-                )
+                why = f"its node was lost: {one_line(error)}"
+                interrupt_round(self._store, self._id, number, why)
                 if self._lost[number] > MOST_LOST:
                     raise JobError(
                         f"round {number} was lost {MOST_LOST + 1} times; the last: {error}"
@@ -128,7 +140,8 @@ class ClusterTournament:
             if lines is None:
                 self._tasks[number] = task, keys
                 continue
-            for key, _, reason in (line.partition(": ") for line in lines.splitlines()):
+            for line in lines.splitlines():
+                key, _, reason = line.partition(": ")
                 self._reasons[key] = reason
         return again
 
@@ -146,6 +159,6 @@ class ClusterTournament:
 
     def _nowhere(self) -> dict[str, str]:
         """Returns the settings that no node could run, with the reason of the last one."""
-        ran = {key for key, mine in newest_runs(self._store, self._id).items() if mine}
+        ran = {key for key, rounds in newest_runs(self._store, self._id).items() if rounds}
         planned = {t.key: t.refused for t in plan(self._spec) if t.refused}
         return planned | {key: why for key, why in self._reasons.items() if key not in ran}

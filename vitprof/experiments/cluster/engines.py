@@ -15,6 +15,7 @@ from vitprof.experiments.cluster.rounds import run_round
 PASSED_ON = ("VITPROF_DB", "VITPROF_HOME", "VITPROF_DATA_ROOTS", "PYTHONPATH")
 """Variables that tasks get where their node does not set them."""
 CHECK_S = 30.0
+"""How long (s) Slurm may take to say whether it knows a job."""
 
 
 class LostError(JobError):
@@ -42,8 +43,10 @@ class Engine(Protocol):
 
 
 def open_engine(on: str, nodes: int, options: Mapping[str, str]) -> Engine:
-    """Returns the engine `on`: "ray", "ray://HOST:PORT", "slurm" or "local". `nodes`: the most to use; `options`: of
-    Slurm. Raises `ConfigError` for another name or a missing package, and `JobError` where it cannot be reached.
+    """Returns the engine `on`: "ray", "ray://HOST:PORT", "slurm" or "local".
+
+    `nodes`: the most to use. `options`: further parameters of Slurm's sbatch. Raises `ConfigError` for
+    another name or a missing package, and `JobError` where the engine cannot be reached.
     """
     name = on.partition(":")[0]
     if name == "ray" and not options:
@@ -56,11 +59,13 @@ def open_engine(on: str, nodes: int, options: Mapping[str, str]) -> Engine:
 
 
 def _variables() -> dict[str, str]:
-    given = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    """Returns the variables that a task gets, with which it finds the store and this package."""
+    variables = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     root = str(Path(__file__).parents[3])
     if "site-packages" not in root:  # a checkout that is not installed
-        given["PYTHONPATH"] = os.pathsep.join(filter(None, [root, given.get("PYTHONPATH")]))
-    return given
+        path = [root, variables.get("PYTHONPATH")]
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+    return variables
 
 
 def _missing(package: str, extra: str) -> ConfigError:
@@ -70,7 +75,7 @@ def _missing(package: str, extra: str) -> ConfigError:
 
 
 class RayEngine:
-    """The nodes of a Ray cluster: the one at an address, or one that is begun here with this machine alone."""
+    """The nodes of a Ray cluster: the one at an address, or a new one of this machine alone."""
 
     def __init__(self, address: str, nodes: int) -> None:
         try:
@@ -78,7 +83,9 @@ class RayEngine:
         except ImportError:
             raise _missing("ray", "ray") from None
         self._ray: Any = ray
-        self._most, self._in_use = nodes, dict[str, _RayTask]()
+        self._most = nodes
+        self._in_use = dict[str, _RayTask]()
+        """Id of a node -> the task that it runs."""
         where = address if address.startswith("ray://") else os.environ.get("RAY_ADDRESS")
         self._variables = _variables()
         try:
@@ -90,36 +97,39 @@ class RayEngine:
                 ignore_reinit_error=True,
             )
         except Exception as error:  # of many kinds
-            raise JobError(
-                f"Ray cannot be reached at {where or 'this machine'}: {one_line(error)}"
-            ) from error
+            problem = f"Ray cannot be reached at {where or 'this machine'}"
+            raise JobError(f"{problem}: {one_line(error)}") from error
 
     def start(self, tournament_id: int, number: int, keys: Sequence[str]) -> Task | None:
         self._in_use = {node: task for node, task in self._in_use.items() if task.runs}
-        alive = {
-            node["NodeID"]: node
-            for node in self._ray.nodes()
-            if node["Alive"] and node["Resources"].get("CPU")
-        }
-        free = [node for node in alive if node not in self._in_use]
-        if not free or len(self._in_use) >= self._most:
+        node = self._free_node()
+        if node is None:
             return None
-        node = free[0]
-        has = alive[free[0]]["Resources"]
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+        node_id = node["NodeID"]
+        # the whole node: two tasks on one would disturb each other
         remote = self._ray.remote(run_round).options(
-            num_cpus=has["CPU"],
-            num_gpus=has.get("GPU", 0),
+            num_cpus=node["Resources"]["CPU"],
+            num_gpus=node["Resources"].get("GPU", 0),
             max_retries=0,  # what is lost is given to a node again by the controller
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
         )
-        name = f"{alive[node].get('NodeManagerHostname', node)}/{node[:8]}"
-        task = _RayTask(
-            self._ray, remote.remote(tournament_id, number, list(keys), name, self._variables)
-        )
-        self._in_use[node] = task
+        name = f"{node.get('NodeManagerHostname', node_id)}/{node_id[:8]}"
+        reference = remote.remote(tournament_id, number, list(keys), name, self._variables)
+        task = _RayTask(self._ray, reference)
+        self._in_use[node_id] = task
         return task
+
+    def _free_node(self) -> dict[str, Any] | None:
+        """Returns what Ray says of a node that no task of ours runs on; None where there is none."""
+        if len(self._in_use) >= self._most:
+            return None
+        for node in self._ray.nodes():
+            computes = node["Alive"] and node["Resources"].get("CPU")
+            if computes and node["NodeID"] not in self._in_use:
+                return dict(node)
+        return None
 
     def close(self) -> None:
         self._ray.shutdown()
@@ -200,17 +210,22 @@ class _SubmititTask:
         if not self._job.done() and not self._is_gone():
             return None
         self.runs = False
-        if not self._job.paths.result_pickle.exists():
-            raise LostError(
-                f"job {self._job.job_id} ended without a result; its logs are in {self._job.paths.folder}"
-            )
-        if (failed := self._job.exception()) is not None:
-            lines = str(failed).strip().splitlines()
-            raise JobError(lines[-1] if lines else one_line(failed))
+        paths = self._job.paths
+        if not paths.result_pickle.exists():
+            job = f"job {self._job.job_id}"
+            raise LostError(f"{job} ended without a result; its logs are in {paths.folder}")
+        failure = self._job.exception()
+        if failure is not None:
+            # submitit puts the task's traceback in front of the error's own line
+            lines = str(failure).strip().splitlines()
+            raise JobError(lines[-1] if lines else one_line(failure))
         return str(self._job.result())
 
     def _is_gone(self) -> bool:
-        """Returns whether Slurm no longer knows the job, which its state does not say where there is no accounting."""
+        """Returns whether Slurm no longer knows the job.
+
+        Where Slurm keeps no accounting, the job's state does not say so.
+        """
         if self._job.state != "UNKNOWN" or shutil.which("squeue") is None:
             return False
         with contextlib.suppress(subprocess.SubprocessError, OSError):

@@ -1,5 +1,6 @@
 """A round of a tournament on one node: what a task of a cluster runs, with all results in the shared store."""
 
+import functools
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,15 +14,17 @@ from vitprof.store import RunStore, role_of
 from vitprof.store.tournaments import newest_runs, tournament
 
 LOOK_S = 1.0
-"""Seconds between two looks whether the tournament was paused."""
+"""How often (s) the store is asked whether the tournament was paused."""
 
 
 def run_round(
     tournament_id: int, number: int, keys: Sequence[str], node: str, variables: Mapping[str, str]
 ) -> str:
-    """Runs the settings `keys` of a round here, one after another, but for those that this node has done. Returns the
-    reasons of those that cannot be run here, in lines of "key: reason". `node`: its name; "": the host's. `variables`:
-    of the environment, where they are not set here. Raises `VitprofError`.
+    """Runs the settings `keys` of a round here, one after another, but for those that this node has done.
+
+    `node`: this node's name; "": the host's. `variables`: for the environment, where they are not set
+    here. Returns the reasons of the settings that cannot be run here, in lines of "key: reason". Raises
+    `VitprofError`.
     """
     for name, value in variables.items():
         os.environ.setdefault(name, value)
@@ -29,15 +32,13 @@ def run_round(
         os.environ[NODE] = node
     store = RunStore()
     try:
-        machine = look_around()
-        planned = {
-            t.key: t
-            for t in plan(tournament(store, tournament_id).spec, lambda c: why_not_here(c, machine))
-        }
+        why_not = functools.partial(why_not_here, machine=look_around())
+        spec = tournament(store, tournament_id).spec
+        planned = {trial.key: trial for trial in plan(spec, why_not)}
         chosen = [planned[key] for key in rotated(keys, number)]
         able = [trial for trial in chosen if not trial.refused]
         with job_manager(store) as manager:
-            trials = _left(store, tournament_id, number, able, node_name())
+            trials = _remaining(store, tournament_id, number, able, node_name())
             group = tournament(store, tournament_id).group_key
             for _ in run_trials(manager, trials, group, stop=_Paused(store, tournament_id)):
                 pass
@@ -54,11 +55,11 @@ def is_done_on(store: RunStore, tournament_id: int, key: str, number: int, node:
     return not node or store.run(run.id).environment.get("hostname") == node
 
 
-def _left(
+def _remaining(
     store: RunStore, tournament_id: int, number: int, trials: Sequence[PlannedTrial], node: str
 ) -> Iterator[Trial]:
     for trial in trials:
-        # begun on another: a round has one node
+        # what another node has done is run again: a round has one node
         if not is_done_on(store, tournament_id, trial.key, number, node):
             yield Trial(trial.config, role_of(trial.key, number), trial.key)
 
@@ -69,11 +70,11 @@ class _Paused:
     def __init__(self, store: RunStore, tournament_id: int) -> None:
         self._store = store
         self._id = tournament_id
-        self._is = False
-        self._at = 0.0
+        self._is_paused = False
+        self._look_at_s = 0.0
 
     def __call__(self) -> bool:
-        if time.monotonic() >= self._at:
-            self._is = tournament(self._store, self._id).status != "running"
-            self._at = time.monotonic() + LOOK_S
-        return self._is
+        if time.monotonic() >= self._look_at_s:
+            self._is_paused = tournament(self._store, self._id).status != "running"
+            self._look_at_s = time.monotonic() + LOOK_S
+        return self._is_paused

@@ -1,4 +1,10 @@
-"""The settings that a tournament compares: strategies of vitprof's own, or arguments of a user's own script."""
+"""The settings that a tournament compares: strategies of vitprof's own, or arguments of a user's own
+script.
+
+The first trial of a script is the script as it is. It shows the train loader and what the script writes;
+the user then agrees that it is repeated. The other trials change the arguments of that loader as it is
+constructed (`vitprof.watch`).
+"""
 
 import itertools
 import os
@@ -30,8 +36,10 @@ from vitprof.store.tournaments import insert_tournament, set_spec, tournament
 from vitprof.telemetry.visible import visible_gpus
 
 LEAST_STEADY_STEPS = 30
-"""Least steady steps of a trial whose length is given in seconds: a slow setting would have too few for an interval."""
-PROOF_S = 3.0  # seconds of each run
+"""The least steady steps of a trial whose length is given in seconds: a slow setting would have too few
+for an interval."""
+PROOF_S = 3.0
+"""Seconds of each run that proves the gain of an advice."""
 WhyNot = Callable[[RunConfig], str]
 """Returns why a resolved job cannot be run here, in one line; "" if it can."""
 
@@ -63,26 +71,30 @@ class PlannedTrial:
 
 
 def plan(spec: TournamentSpec, why_not: WhyNot = lambda config: "") -> tuple[PlannedTrial, ...]:
-    """Returns every trial of `spec` once; those that cannot be run have the reason in `refused`. A strategy in memory
-    has no page cache: "warm" is run as "as-is". Raises `ConfigError` for a baseline that is no trial.
+    """Returns every trial of `spec` once; those that cannot be run have the reason in `refused`.
+
+    A strategy without workers has one trial. One whose samples are in memory has no page cache to warm:
+    "warm" is run as "as-is", and "cold" is refused. Raises `ConfigError` where the baseline is no trial
+    of this tournament.
     """
-    if (script := spec.script) is not None:
-        return tuple(
-            _of_own_script(spec.base, script, s)
-            for s in own_script.settings_of(script, spec.base.steps)
-        )
+    script = spec.script
+    if script is not None:
+        settings = own_script.settings_of(script, spec.base.steps)
+        return tuple(_of_own_script(spec.base, script, setting) for setting in settings)
     if spec.jobs:
         return tuple(_of_job(job, spec.jobs, why_not) for job in spec.jobs)
     trials: dict[str, PlannedTrial] = {}
-    wanted = itertools.product(
+    for name, batch_size, workers, page_cache in itertools.product(
         spec.strategies, spec.batch_sizes, spec.workers or (None,), spec.page_caches
-    )
-    for setting in wanted:
-        trial = _planned(spec.base, *setting, why_not)
+    ):
+        trial = _planned(spec.base, name, batch_size, workers, page_cache, why_not)
         trials.setdefault(trial.key, trial)
     if spec.baseline and spec.baseline not in trials:
-        few = ", ".join(itertools.islice(trials, 8)) + (", ..." if len(trials) > 8 else "")
-        raise ConfigError("baseline", spec.baseline, f"there is no such trial; choose one of {few}")
+        names = list(itertools.islice(trials, 8))
+        if len(trials) > len(names):
+            names.append("...")
+        choose = f"there is no such trial; choose one of {', '.join(names)}"
+        raise ConfigError("baseline", spec.baseline, choose)
     return tuple(trials.values())
 
 
@@ -107,12 +119,17 @@ def _planned(
     knobs = {knob: getattr(base, knob) if knob in taken else None for knob in KNOBS}
     n_workers = None
     if "workers" in taken:
-        knobs["workers"] = base.workers if workers is None else workers
-        n_workers = taken["workers"] if knobs["workers"] is None else knobs["workers"]
+        if workers is None:
+            workers = base.workers
+        knobs["workers"] = workers
+        # for the key, the number that the strategy takes by itself
+        n_workers = taken["workers"] if workers is None else workers
     in_memory = not STORAGES[parts.storage].on_disk or parts.location == "ram-disk"
     if in_memory and page_cache == "warm":
         page_cache = "as-is"
-    least_steps = max(base.least_steps, LEAST_STEADY_STEPS) if base.seconds else base.least_steps
+    least_steps = base.least_steps
+    if base.seconds:
+        least_steps = max(least_steps, LEAST_STEADY_STEPS)
     changes = {
         "strategy": name,
         "batch_size": batch_size,
@@ -124,60 +141,64 @@ def _planned(
     try:
         config = resolve(requested)
     except ConfigError as error:
-        return PlannedTrial(
-            key, requested, n_workers, f"{error.field} {error.value}: {error.allowed}"
-        )
+        refused = f"{error.field} {error.value}: {error.allowed}"
+        return PlannedTrial(key, requested, n_workers, refused)
     return PlannedTrial(key, config, n_workers, why_not(config))
 
 
 def _of_job(job: RunConfig, jobs: Sequence[RunConfig], why_not: WhyNot) -> PlannedTrial:
+    """Returns a whole job as a trial; its key has the settings that differ from those of the first job."""
     config = replace(resolve(job), name="")
-    first = resolve(jobs[0]).to_dict()
-    alike = resolve(next(other for other in jobs if other.strategy == job.strategy)).to_dict()
+    usual = resolve(jobs[0]).to_dict()
+    first_of_strategy = next(other for other in jobs if other.strategy == job.strategy)
+    of_strategy = resolve(first_of_strategy).to_dict()
     # these belong to the strategy
-    first |= {name: alike[name] for name in (*PARTS, *KNOBS)}
-    more = [
-        name.replace("_", " ")
-        if value is True
-        else f"{name.replace('_', ' ')} {'off' if value is False else value}"
-        for name, value in config.to_dict().items()
-        if name not in ("name", "strategy", "batch_size", "workers", "page_cache")
-        and value != first[name]
-    ]
+    usual |= {name: of_strategy[name] for name in (*PARTS, *KNOBS)}
+    in_key = ("name", "strategy", "batch_size", "workers", "page_cache")
+    more = []
+    for name, value in config.to_dict().items():
+        if name in in_key or value == usual[name]:
+            continue
+        words = name.replace("_", " ")
+        if value is False:
+            words += " off"
+        elif value is not True:
+            words += f" {value}"
+        more.append(words)
     key = trial_key(config.strategy, config.batch_size, config.workers, config.page_cache, more)
     return PlannedTrial(key, config, config.workers, why_not(config))
 
 
 def in_turns(*configs: RunConfig, of_run: int | None = None) -> TournamentSpec:
-    """Returns the tournament of whole jobs, the first the baseline. `of_run`: the run whose advice the others are."""
+    """Returns the tournament of whole jobs, of which the first is the baseline.
+
+    `of_run`: the run whose advice the others are.
+    """
     budget: dict[str, Any] = {
         "epochs": None,
         "steps": None,
         "seconds": PROOF_S,
         "least_steps": LEAST_STEADY_STEPS,
     }
-    jobs = tuple(
-        dict.fromkeys(replace(resolve(job), name="", evaluate=False, **budget) for job in configs)
-    )
-    strategies = {job.strategy: 0 for job in jobs}
-    sizes = {job.batch_size: 0 for job in jobs}
-    return TournamentSpec(
-        jobs[0], tuple(strategies), tuple(sizes), early_stop=False, jobs=jobs, of_run=of_run
-    )
+    short = [replace(resolve(job), name="", evaluate=False, **budget) for job in configs]
+    jobs = tuple(dict.fromkeys(short))
+    strategies = tuple(dict.fromkeys(job.strategy for job in jobs))
+    sizes = tuple(dict.fromkeys(job.batch_size for job in jobs))
+    return TournamentSpec(jobs[0], strategies, sizes, early_stop=False, jobs=jobs, of_run=of_run)
 
 
 def _of_own_script(
     base: RunConfig, script: own_script.OwnScript, setting: own_script.OwnSetting
 ) -> PlannedTrial:
-    known = {**(script.loader or {}), **setting.changes}
-    known["num_workers"] = known.get("workers", known.get("num_workers"))
-    if known["num_workers"] == 0:
-        known |= dict.fromkeys(own_script.NEED_WORKERS)
-    config = own_script.with_loader(base, {"watched": known})
+    loader = {**(script.loader or {}), **setting.changes}
+    # a change is named "workers", PyTorch's argument "num_workers"
+    loader["num_workers"] = loader.get("workers", loader.get("num_workers"))
+    if loader["num_workers"] == 0:
+        loader |= dict.fromkeys(own_script.NEED_WORKERS)
+    config = own_script.with_loader(base, {"watched": loader})
     name = tamed_name(f"{own_script.own_key_in_words(setting.key)}: {shlex.join(script.command)}")
-    config = replace(
-        config, name=name, storage=own_script.KEPT_IN_RAM if setting.keeps_samples else None
-    )
+    storage = own_script.KEPT_IN_RAM if setting.keeps_samples else None
+    config = replace(config, name=name, storage=storage)
     return PlannedTrial(setting.key, config, config.workers, setting.refused, setting)
 
 
@@ -189,19 +210,19 @@ def baseline_of(spec: TournamentSpec, planned: Sequence[PlannedTrial]) -> str:
 def rounds_words(spec: TournamentSpec) -> str:
     """Returns how many rounds there are, and how many there may be: "3 rounds, up to 10 until it is decided"."""
     rounds = formats.count(spec.repeats, "round")
-    return (
-        f"{rounds}, up to {spec.repeats + bounds.MORE_ROUNDS} until it is decided"
-        if spec.until_decided
-        else rounds
-    )
+    if not spec.until_decided:
+        return rounds
+    return f"{rounds}, up to {spec.repeats + bounds.MORE_ROUNDS} until it is decided"
 
 
 # a user's own script
 
 CACHE_SHARE = 0.5
 """Share of the free memory for samples that are kept; the rest is for additional workers and batches."""
-MOST_WRITES, WRITES_NAMED = 1000, 4
-"""The most names of written files that the store keeps, and that a line names."""
+MOST_WRITES = 1000
+"""The most names of written files that the store keeps."""
+WRITES_NAMED = 4
+"""The most names of written files in a line."""
 _commands: dict[tuple[str, ...], tuple[str, ...]] = {}
 """A command as it is stored, without its secrets -> the command that was given to this program."""
 
@@ -224,11 +245,18 @@ def command_of(script: own_script.OwnScript) -> tuple[str, ...]:
 def start_trial(
     spec: TournamentSpec, planned: PlannedTrial, number: int, changes: list[str] | None = None
 ) -> Callable[[Path], Runner]:
-    """Returns a function that starts a trial of the script, given the file for what the script prints."""
+    """Returns a function that starts a trial of the script, given the file for what the script prints.
+
+    `number` counts the starts of the script, from 1. `changes`: the list to which the files are added
+    that the trial writes or deletes; None: they are not looked for.
+    """
     script = _own(spec)
     setting = planned.setting or own_script.OwnSetting(own_script.UNCHANGED)
     loader = script.loader or {}
     stored = conversion.stored_as(script, setting)
+    cache_bytes = None
+    if setting.keeps_samples:
+        cache_bytes = int(psutil.virtual_memory().available * CACHE_SHARE)
     trial = command.Trial(
         command=command_of(script),
         directory=script.directory,
@@ -238,9 +266,7 @@ def start_trial(
         place=loader.get("made_place", ""),
         where=loader.get("made_where", ""),
         nth=None if loader.get("made_alone", True) else loader.get("made_nth"),
-        cache_bytes=int(psutil.virtual_memory().available * CACHE_SHARE)
-        if setting.keeps_samples
-        else None,
+        cache_bytes=cache_bytes,
         stored=stored,
         remarks=setting.remarks,
         lists_changes=changes is not None,
@@ -257,18 +283,24 @@ def start_trial(
 
 
 def learn(store: RunStore, tournament_id: int, run_id: int, changes: Sequence[str]) -> None:
-    """Stores what the first trial showed: the loader, and the files it wrote and deleted. Raises `StoreError`."""
+    """Stores what the first trial showed: the loader, and the files it wrote and deleted.
+
+    Raises `StoreError`.
+    """
     spec = tournament(store, tournament_id).spec
     environment = store.run(run_id).environment
     script = _own(spec)
-    lasting = {
-        path
-        for path in changes
-        if not os.path.isabs(path) or path.endswith(")") or os.path.lexists(path)
-    }
+    lasting = set()
+    for path in changes:
+        # temporary files elsewhere, which the script removed again, do not matter to the user
+        is_remark = path.endswith(")")
+        if is_remark or not os.path.isabs(path) or os.path.lexists(path):
+            lasting.add(path)
+    # the line that there are more comes last, so that it is kept
     files = sorted(lasting, key=lambda path: (path == trial_folder.MORE, path))[-MOST_WRITES:]
     loader = dict(environment.get("watched") or {})
     if "pin_memory" in dict(script.vary):
+        # pinning is no setting to try where no GPU can be copied to
         loader["may_pin"] = environment.get("device") != "cpu" or bool(visible_gpus())
     known = replace(script, loader=loader, writes=tuple(files))
     seen = own_script.with_loader(spec.base, environment)
@@ -287,26 +319,26 @@ def begin_words(script: own_script.OwnScript, steps: int | None) -> str:
     runs = f"each trial runs {shlex.join(script.command)} in {script.directory} and trains for {steps} steps"
     removed = "removed when the trial ends; what it writes elsewhere stays"
     places = " and in ".join(["there", *script.layered])
-    stays = {
-        trial_folder.LAYER: f"what it writes {places} is in a layer (overlayfs) that is {removed}",
-        trial_folder.COPY: f"it works in a copy of that folder, {removed}",
-    }
-    return f"{runs}; {stays.get(script.isolation, 'it writes what it always writes, such as checkpoints')}"
+    if script.isolation == trial_folder.LAYER:
+        writes = f"what it writes {places} is in a layer (overlayfs) that is {removed}"
+    elif script.isolation == trial_folder.COPY:
+        writes = f"it works in a copy of that folder, {removed}"
+    else:
+        writes = "it writes what it always writes, such as checkpoints"
+    return f"{runs}; {writes}"
 
 
 def written_words(script: own_script.OwnScript) -> str:
     """Returns what the first trial wrote, in a line."""
     if not script.writes:
         return f"the first trial wrote no file under {script.directory}"
-    few = ", ".join(script.writes[:WRITES_NAMED])
-    more = (
-        f" and {len(script.writes) - WRITES_NAMED} more"
-        if len(script.writes) > WRITES_NAMED
-        else ""
-    )
+    names = ", ".join(script.writes[:WRITES_NAMED])
+    n_unnamed = len(script.writes) - WRITES_NAMED
+    if n_unnamed > 0:
+        names += f" and {n_unnamed} more"
     n = formats.count(len(script.writes), "file")
     gone = "" if script.lasting else ", all of them gone with it"
-    return f"the first trial in {script.directory} wrote or deleted {n}{gone}: {few}{more}"
+    return f"the first trial in {script.directory} wrote or deleted {n}{gone}: {names}"
 
 
 def resume_command(tournament_id: int) -> str:
@@ -316,10 +348,11 @@ def resume_command(tournament_id: int) -> str:
 
 def nothing_to_compare(planned: Sequence[PlannedTrial]) -> str:
     """Returns why no setting can run but the script as it is."""
-    remarks = [
-        *(planned[0].setting.remarks if planned[0].setting else ()),
-        *(t.refused for t in planned[1:]),
-    ]
+    as_it_is, *others = planned
+    remarks: list[str] = []
+    if as_it_is.setting:
+        remarks += as_it_is.setting.remarks
+    remarks += [trial.refused for trial in others]
     why = "; ".join(dict.fromkeys(remarks)) or "the requested settings are the script's own"
     return f"nothing to compare the script with: {why}"
 

@@ -1,4 +1,8 @@
-"""Runs tournaments, with pause, stop and resume."""
+"""Runs tournaments, with pause, stop and resume.
+
+What has been done is known from the runs in the store. So a tournament continues where it was left, also
+in another program after this one was killed. A run that was left unfinished is repeated.
+"""
 
 import functools
 import threading
@@ -14,12 +18,17 @@ from vitprof.jobs.manager import WAIT_FOR_STORE_S, JobManager
 from vitprof.jobs.users import carried, check_may_stop, who
 from vitprof.store.tournaments import TournamentStatus, claim, set_status, tournament
 
-STORE_GRACE_S, RETRY_S = 30.0, 0.5
-"""Seconds for which recording the tournament's end is retried while the store fails, and seconds between two tries."""
+STORE_GRACE_S = 30.0
+"""Seconds for which recording the tournament's end is retried while the store fails."""
+RETRY_S = 0.5
+"""Seconds between two tries."""
 
 
 class TournamentRunner:
-    """A thread that runs one tournament. Raises what `claim` raises, and `ConfigError` if its baseline can't be run."""
+    """A thread that runs one tournament.
+
+    Raises what `claim` raises, and `ConfigError` if its baseline can't be run.
+    """
 
     def __init__(self, manager: JobManager, tournament_id: int) -> None:
         self.id = tournament_id
@@ -33,14 +42,15 @@ class TournamentRunner:
         self._at_once = threading.Event()
         """Set where the running trial is not to be finished."""
         self._over = False
+        """Whether it is too late to change how it ends."""
         self._n_ended = 0
+        """Runs that have ended since this thread began."""
         spec = tournament(self._store, tournament_id).spec
         planned = plan(spec, functools.partial(why_not_here, machine=look_around()))
         refused = {t.key: t.refused for t in planned if t.refused}
         if spec.baseline and spec.baseline in refused:
-            raise ConfigError(
-                "baseline", spec.baseline, f"it cannot be run here: {refused[spec.baseline]}"
-            )
+            why = f"it cannot be run here: {refused[spec.baseline]}"
+            raise ConfigError("baseline", spec.baseline, why)
         claimed = claim(self._store, tournament_id)
         set_status(self._store, tournament_id, "running", refused=refused, started_by=who())
         self._trials = TournamentTrials(
@@ -92,6 +102,7 @@ class TournamentRunner:
         return "running" if self._requested is None else "paused"
 
     def _end_requested(self) -> End | None:
+        """Returns how the user wants it to end, None if it goes on; then it is too late to resume it."""
         with self._lock:
             self._over = self._requested is not None
             return self._requested
@@ -104,7 +115,8 @@ class TournamentRunner:
         except Exception as error:  # it would be lost with the thread
             if not isinstance(error, VitprofError):
                 traceback.print_exc()
-            self.error = note = one_line(error)
+            note = one_line(error)
+            self.error = note
         with self._lock:
             # from here on `pause` and `resume` leave the status alone
             self._over = True
@@ -121,20 +133,26 @@ class TournamentRunner:
             time.sleep(RETRY_S)
 
     def _run_while_there(self) -> tuple[TournamentStatus, str]:
-        """Runs what is left, again once the store is back. Raises `StoreAwayError` after 3 minutes without a run."""
+        """Runs what is left, and returns the status to end with and why.
+
+        Where the store is unavailable, continues when it is back. Raises `StoreAwayError` after
+        `WAIT_FOR_STORE_S` (3 minutes) in which no run has ended.
+        """
         until = 0.0
+        trials = self._trials
+        stop = self._at_once.is_set
         while True:
             n_ended = self._n_ended
             try:
-                trials = self._trials
-                stop = self._at_once.is_set
                 for _ in run_trials(
                     self._manager, trials, trials.group_key, watch=trials.is_cut, stop=stop
                 ):
                     self._n_ended += 1
                 with self._lock:
                     self._over = True
-                return (self._at_once.is_set() and self._requested) or self._trials.end()
+                if self._at_once.is_set() and self._requested:
+                    return self._requested
+                return trials.end()
             except StoreAwayError:
                 now = time.monotonic()
                 if not until or self._n_ended != n_ended:
@@ -167,23 +185,30 @@ class TournamentRunners:
             return self._runners[tournament_id]
 
     def pause(self, tournament_id: int) -> None:
-        """Finishes the running trial and starts no more. Raises `JobError` where the user may not stop it."""
+        """Finishes the running trial and starts no more.
+
+        Raises `JobError` where the user may not stop it.
+        """
         self._check_may_stop(tournament_id)
-        if (runner := self.runner(tournament_id)) is not None:
+        runner = self.runner(tournament_id)
+        if runner is not None:
             runner.pause()
 
     def stop(self, tournament_id: int) -> None:
-        """Stops the running trial and starts no more. Raises `JobError` where the user may not stop it."""
+        """Stops the running trial and starts no more; one that no program runs is marked as stopped.
+
+        Raises `JobError` where the user may not stop it.
+        """
         self._check_may_stop(tournament_id)
-        if (runner := self.runner(tournament_id)) is not None:
+        runner = self.runner(tournament_id)
+        if runner is not None:
             runner.stop()
         elif not tournament(self._manager.store, tournament_id).held:
             set_status(self._manager.store, tournament_id, "stopped", note="")
 
     def _check_may_stop(self, tournament_id: int) -> None:
-        check_may_stop(
-            f"tournament {tournament_id}", tournament(self._manager.store, tournament_id).started_by
-        )
+        started_by = tournament(self._manager.store, tournament_id).started_by
+        check_may_stop(f"tournament {tournament_id}", started_by)
 
     def shutdown(self) -> None:
         """Ends every thread; unfinished tournaments can be resumed. Safe to call twice."""

@@ -1,4 +1,6 @@
-"""The trials that a tournament has left: which setting runs next, when it is cut short, and when no other one runs."""
+"""The remaining trials of a tournament: which setting runs next, when it is cut short, and when no other
+one runs.
+"""
 
 import math
 import time
@@ -49,7 +51,9 @@ def rounds(
     planned: Sequence[planning.PlannedTrial],
     cut_short: CutShort,
 ) -> Iterator[Next]:
-    """Yields what to run: whole rounds, then rounds of those that can still be the fastest until it is decided.
+    """Yields what to run: whole rounds, then rounds of those that can still be the fastest until it is
+    decided.
+
     Settings of a user's own script that are too many for the time limit are halved (successive halving).
     """
     if is_large(view.look(), spec, planned):
@@ -74,16 +78,14 @@ def is_large(
     """Returns whether the time limit is too short for all rounds of the settings of a user's own script."""
     if spec.script is None or spec.seconds is None:
         return False
-    return _run_s(now) * spec.repeats * sum(not t.refused for t in planned) > spec.seconds
+    n_runs = spec.repeats * sum(not t.refused for t in planned)
+    return _run_s(now) * n_runs > spec.seconds
 
 
 def _run_s(now: TournamentState) -> float:
-    took = [
-        o.summary.wall_s
-        for e in now.entries
-        for o in e.outcomes
-        if o.status == "done" and o.summary
-    ]
+    """Returns the seconds that a run typically took; 0 without any."""
+    outcomes = [outcome for entry in now.entries for outcome in entry.outcomes]
+    took = [o.summary.wall_s for o in outcomes if o.status == "done" and o.summary]
     return float(np.median(took)) if took else 0.0
 
 
@@ -93,21 +95,24 @@ def _halved(
     planned: Sequence[planning.PlannedTrial],
     cut_short: CutShort,
 ) -> Iterator[Next]:
-    """Yields rounds, after each of which the best third continues, until two are left; the baseline runs in each."""
+    """Yields rounds, after each of which the best third continues, until two are left.
+
+    The baseline runs in each round. Where the time is too short for all, only some settings begin, spread
+    over the list. Settings that were not begun or cut short before, also by another program, stay out.
+    """
     now = view.look()
     base = planning.baseline_of(spec, planned)
     others = [t for t in planned if not t.refused and t.key != base]
     began = {e.key for e in now.entries if e.outcomes}
     if not any(t.key in began for t in others):
-        fits = first_rung(
-            len(others), int((spec.seconds or 0.0) / max(_run_s(now), 1e-3)), spec.repeats
-        )
-        taken = {round(i * (len(others) - 1) / max(fits - 1, 1)) for i in range(fits)}
-        for trial in (t for i, t in enumerate(others) if i not in taken):
-            cut_short(
-                trial.key,
-                f"not begun: there is time for {fits} of {len(others)} settings; give a longer --time",
-            )
+        n_runs = int((spec.seconds or 0.0) / max(_run_s(now), 1e-3))
+        n_fit = first_rung(len(others), n_runs, spec.repeats)
+        spacing = (len(others) - 1) / max(n_fit - 1, 1)
+        chosen = {round(i * spacing) for i in range(n_fit)}
+        time_for = f"there is time for {n_fit} of {len(others)} settings"
+        for i, trial in enumerate(others):
+            if i not in chosen:
+                cut_short(trial.key, f"not begun: {time_for}; give a longer --time")
         now = view.look()
     others = [t for t in others if t.key in began or not _is_out(now, t.key)]
     sizes = rung_sizes(len(others))
@@ -124,19 +129,23 @@ def _halved(
 def _disturbed(
     now: TournamentState, rivals: Sequence[planning.PlannedTrial], n: int, number: int
 ) -> Iterator[Next]:
-    """Yields another run of each trial that would drop out after a round in which other programs slowed it most."""
+    """Yields another run of each trial that would drop out after a round in which other programs took
+    clearly more CPU from it than from the others.
+
+    That run counts as its next round, should the trial continue. `n`: how many trials continue.
+    """
     keys = [t.key for t in rivals]
-    of_round = {
-        e.key: o.others_cores
-        for e in now.entries
-        if e.key in keys
-        for o in e.outcomes
-        if o.round == number
-    }
-    least = min((cores for cores in of_round.values() if np.isfinite(cores)), default=np.nan)
+    others_cores: dict[str, float] = {}
+    for key in keys:
+        for outcome in now.entry(key).outcomes:
+            if outcome.round == number:
+                others_cores[key] = outcome.others_cores
+    least = min((cores for cores in others_cores.values() if np.isfinite(cores)), default=np.nan)
     best = sorted(keys, key=lambda key: -np.nan_to_num(_speed(now, key)))[:n]
     for trial in rivals:
-        if trial.key not in best and of_round.get(trial.key, np.nan) >= least + OTHERS_CORES:
+        cores = others_cores.get(trial.key, np.nan)
+        # false where either is not known
+        if trial.key not in best and cores >= least + OTHERS_CORES:
             yield number + 1, trial
 
 
@@ -144,11 +153,12 @@ def _keep_the_best(
     now: TournamentState, keys: Sequence[str], n: int, number: int, cut_short: CutShort
 ) -> None:
     speeds = {key: _speed(now, key) for key in keys if not _is_out(now, key)}
-    known = sorted(
-        (key for key in speeds if np.isfinite(speeds[key])), key=lambda key: -speeds[key]
-    )
-    for key in known[n:]:
-        reached = f"{formats.number(speeds[key], 'samples/s')}, and the best has {formats.number(speeds[known[0]])}"
+    known = [key for key in speeds if np.isfinite(speeds[key])]
+    fastest_first = sorted(known, key=lambda key: -speeds[key])
+    for key in fastest_first[n:]:
+        speed = formats.number(speeds[key], "samples/s")
+        best = formats.number(speeds[fastest_first[0]])
+        reached = f"{speed}, and the best has {best}"
         cut_short(key, f"not among the best {n} after round {number}: {reached}")
 
 
@@ -157,11 +167,15 @@ def _is_out(now: TournamentState, key: str) -> bool:
 
 
 def _speed(now: TournamentState, key: str) -> float:
+    """Returns samples/s of all blocks of a trial's rounds that count; NaN without any."""
     return _mean(np.concatenate([np.empty(0), *rounds_of(now.entry(key)).values()]))
 
 
 def _mean(blocks_per_s: Floats) -> float:
-    return len(blocks_per_s) / float(np.sum(1 / blocks_per_s)) if len(blocks_per_s) else math.nan
+    """Returns the harmonic mean, as all blocks have the same number of samples; NaN without any."""
+    if not len(blocks_per_s):
+        return math.nan
+    return len(blocks_per_s) / float(np.sum(1 / blocks_per_s))
 
 
 def _again(
@@ -170,21 +184,24 @@ def _again(
     """Yields another round for each that other programs spoiled, at most as many as were planned."""
     for number in range(spec.repeats + 1, 2 * spec.repeats + 1):
         entry = view.look().entry(trial.key)
-        counted = sum(o.status == "done" and len(o.blocks_per_s) > 0 for o in entry.outcomes) - len(
-            spoiled(entry)
-        )
-        if entry.status != "done" or not spoiled(entry) or counted >= spec.repeats:
+        n_spoiled = len(spoiled(entry))
+        measured = [o for o in entry.outcomes if o.status == "done" and len(o.blocks_per_s) > 0]
+        n_counted = len(measured) - n_spoiled
+        if entry.status != "done" or not n_spoiled or n_counted >= spec.repeats:
             return
         yield number, trial
 
 
-LOOK_S, LOOK_SHARE = 1.0, 0.01
-"""Seconds between two checks whether a running trial can still win; more where its many steps make the check take more
-than this share of the time, which the trial would lose."""
-LEAST_PATIENCE_S, PATIENCE_RUNS = 60.0, 5.0
-"""How long a trial may take to its first step once its data are prepared: seconds, or a multiple of what runs of this
-tournament typically take, whichever is longer. A slow drive can take hours to copy what another trial reads in a
-second, and would hold up all others."""
+LOOK_S = 1.0
+"""The least seconds between two checks whether a running trial can still win."""
+LOOK_SHARE = 0.01
+"""The most of the time that these checks may take, which the trial loses: with many steps, a check takes
+longer and comes less often."""
+LEAST_PATIENCE_S = 60.0
+"""How long (s) a trial may always take to its first step once its data are prepared."""
+PATIENCE_RUNS = 5.0
+"""The same as a multiple of what runs of this tournament typically take; the longer one counts. A slow
+drive can take hours to copy what another trial reads in a second, and would hold up all others."""
 OTHERS_NAMED = 1.05
 """The least gain that a trial may have without other programs for the reason to mention it."""
 Evidence = tuple[Floats, Floats]
@@ -193,7 +210,10 @@ NOTHING: Evidence = (np.empty(0), np.empty(0))
 
 
 class EarlyStop:
-    """Decides whether a trial is worth running on, before it is started and while it runs."""
+    """Decides whether a trial is worth running on, before it is started and while it runs.
+
+    A trial that other programs slowed down is judged by the most that it would have reached without them.
+    """
 
     def __init__(
         self,
@@ -202,11 +222,10 @@ class EarlyStop:
         board: Leaderboard,
         trial: planning.PlannedTrial,
     ) -> None:
-        self._store, entry = store, now.entry(trial.key)
-        self._best, self._patience_s = (
-            _rival(board, entry),
-            max(LEAST_PATIENCE_S, PATIENCE_RUNS * _run_s(now)),
-        )
+        entry = now.entry(trial.key)
+        self._store = store
+        self._best = _rival(board, entry)
+        self._patience_s = max(LEAST_PATIENCE_S, PATIENCE_RUNS * _run_s(now))
         self._earlier = [
             _evidence(o.blocks_per_s, o.others_cores) for o in entry.outcomes if o.status == "done"
         ]
@@ -221,61 +240,68 @@ class EarlyStop:
         began = time.monotonic()
         if began < self._look_at:
             return ""
-        reason = ""
-        run = self._store.run(run_id)
-        n_steps = self._store.n_steps(run_id)
-        if not n_steps and _since_prepared_s(run) > self._patience_s:
-            reason = f"no step after {formats.seconds(self._patience_s)}; run it alone, without early stop"
-        elif (
-            n_steps
-            and run.stage == "training"
-            and (run.progress or 0.0) >= scores.EARLIEST_STOP_FRAC
-        ):
-            blocks = scores.block_rates(
-                self._store.steps(run_id, names=tournament_view.BLOCK_COLUMNS)
-            )
-            evidence = _evidence(blocks, tournament_view.others_of(self._store, run_id))
-            reason = self._cannot_win(f"cut short after {n_steps:,} steps", evidence)
-        self._look_at = began + max(LOOK_S, (time.monotonic() - began) / LOOK_SHARE)
+        reason = self._why_stop(run_id)
+        took_s = time.monotonic() - began
+        self._look_at = began + max(LOOK_S, took_s / LOOK_SHARE)
         return reason
 
+    def _why_stop(self, run_id: int) -> str:
+        run = self._store.run(run_id)
+        n_steps = self._store.n_steps(run_id)
+        if not n_steps:
+            if _since_prepared_s(run) <= self._patience_s:
+                return ""
+            patience = formats.seconds(self._patience_s)
+            return f"no step after {patience}; run it alone, without early stop"
+        if run.stage != "training" or (run.progress or 0.0) < scores.EARLIEST_STOP_FRAC:
+            return ""
+        steps = self._store.steps(run_id, names=tournament_view.BLOCK_COLUMNS)
+        others_cores = tournament_view.others_of(self._store, run_id)
+        evidence = _evidence(scores.block_rates(steps), others_cores)
+        return self._cannot_win(f"cut short after {n_steps:,} steps", evidence)
+
     def _cannot_win(self, how: str, evidence: Evidence) -> str:
+        """Returns why the trial cannot win, in words that begin with `how`; "" where it may still win."""
         best = self._best
-        measured, at_most = (
-            np.concatenate(of) for of in zip(*self._earlier, evidence, strict=True)
-        )
+        runs = [*self._earlier, evidence]
+        measured = np.concatenate([blocks for blocks, _ in runs])
+        at_most = np.concatenate([without_others for _, without_others in runs])
         if best is None or not scores.cannot_win(at_most, best.within_low):
             return ""
         so_far = _mean(scores.usable(measured))
-        reached = _mean(scores.usable(at_most))
-        slowed = reached > OTHERS_NAMED * so_far
-        without = f", at most {formats.number(reached)} without other programs" if slowed else ""
-        return (
-            f"{how}: {formats.number(so_far)} samples/s so far{without}, and "
-            f"{setting_in_words(best.entry)} makes at least {formats.number(best.within_low)}"
-        )
+        without_others = _mean(scores.usable(at_most))
+        reached = f"{formats.number(so_far)} samples/s so far"
+        if without_others > OTHERS_NAMED * so_far:
+            reached += f", at most {formats.number(without_others)} without other programs"
+        rival = f"{setting_in_words(best.entry)} makes at least {formats.number(best.within_low)}"
+        return f"{how}: {reached}, and {rival}"
 
 
 def _rival(board: Leaderboard, entry: Entry) -> LeaderboardRow | None:
-    """Returns the best trial so far with this one's batch size and page cache, if there is one besides `entry`."""
-    rows = (row for row in board.rows if row.rank is not None)
-    alike = (entry.batch_size, entry.page_cache)
-    best = next(
-        (row for row in rows if (row.entry.batch_size, row.entry.page_cache) == alike), None
-    )
-    return (
-        best
-        if best is not None and best.key != entry.key and math.isfinite(best.within_low)
-        else None
-    )
+    """Returns the best trial so far with this one's batch size and page cache; None if that is `entry`.
+
+    Another batch size is another question: the setting that loads best at this one is worth its full
+    time.
+    """
+    for row in board.rows:
+        alike = (row.entry.batch_size, row.entry.page_cache) == (entry.batch_size, entry.page_cache)
+        if row.rank is not None and alike:
+            is_rival = row.key != entry.key and math.isfinite(row.within_low)
+            return row if is_rival else None
+    return None
 
 
 def _since_prepared_s(run: StoredRun) -> float:
-    """Returns the seconds since its data were ready (own script: its start); minus infinity while they are not."""
-    if is_own_script(run.config):
-        return -math.inf if run.t_origin_s is None else time.perf_counter() - run.t_origin_s
-    ready = [p.t_end_s for p in run.phases if p.name == "prepare"]
-    return time.perf_counter() - ready[-1] if ready else -math.inf
+    """Returns the seconds since the run's data were ready, or since a user's own script was started;
+    minus infinity while they are not.
+    """
+    since_s = run.t_origin_s
+    if not is_own_script(run.config):
+        prepared_s = [phase.t_end_s for phase in run.phases if phase.name == "prepare"]
+        since_s = prepared_s[-1] if prepared_s else None
+    if since_s is None:
+        return -math.inf
+    return time.perf_counter() - since_s
 
 
 def _evidence(blocks_per_s: Floats, others_cores: float) -> Evidence:
@@ -284,7 +310,9 @@ def _evidence(blocks_per_s: Floats, others_cores: float) -> Evidence:
 
 
 class TournamentTrials:
-    """An iterable of what is left to run: begun again after a failure, it goes on with what is not in the store."""
+    """An iterable of what remains to be run: begun again after a failure, it goes on with what is not in
+    the store.
+    """
 
     def __init__(
         self,
@@ -294,24 +322,33 @@ class TournamentTrials:
         requested: Callable[[], End | None],
         status: Callable[[], TournamentStatus],
     ) -> None:
+        """`requested` returns how the user wants it to end, or None; `status` what the tournament's status
+        is meanwhile.
+        """
         self._store = store
         self._id = stored.id
         self.group_key = stored.group_key
         self._requested = requested
         self._status = status
-        self._spec, self._planned = stored.spec, tuple(planned)
+        self._spec = stored.spec
+        self._planned = tuple(planned)
         self._cut = dict(stored.cut)
         self._view = TournamentView(store, stored.id)
         self._early_stop: EarlyStop | None = None
         """The rule for the trial that is running; None where it must not be cut short."""
         self._end: End | None = None
-        self._spent_s = self._look_at = 0.0
+        self._spent_s = 0.0
+        """Seconds that the runs before the running one took."""
+        self._look_at = 0.0
         self._hung = ""
         """Why the running trial was stopped; "" unless it made no step in time."""
 
     def __iter__(self) -> Iterator[Trial]:
-        """Yields the trials one after another; the one before must be in the store when the next is asked for."""
-        self._end = self._early_stop = None
+        """Yields the trials one after another; the one before must be in the store when the next is
+        requested.
+        """
+        self._end = None
+        self._early_stop = None
         if self._spec.script is not None:
             yield from self._first()
         elif all(t.refused for t in self._planned):
@@ -329,7 +366,8 @@ class TournamentTrials:
             self._early_stop = None
             if self._spec.early_stop and planned.key != baseline:
                 self._early_stop = EarlyStop(self._store, now, self._view.board(now), planned)
-                if reason := self._early_stop.before(number):
+                reason = self._early_stop.before(number)
+                if reason:
                     self._cut_short(planned.key, reason)
                     continue
             yield self._trial(now, planned, number)
@@ -350,9 +388,8 @@ class TournamentTrials:
         if self._spec.script is None or limit is None or now < self._look_at:
             return False
         self._look_at = now + LOOK_S
-        if self._spent_s + _since_prepared_s(
-            self._store.run(run_id)
-        ) < limit or self._store.n_steps(run_id):
+        spent_s = self._spent_s + _since_prepared_s(self._store.run(run_id))
+        if spent_s < limit or self._store.n_steps(run_id):
             return False
         self._hung = f"no training step within the time limit of {limit:g} s"
         return True
@@ -362,33 +399,31 @@ class TournamentTrials:
         if self._end is not None:
             return self._end
         now = self._view.look()
-        unfinished = sum(
-            not _settled(now, t, k) for k, t in planned_rounds(self._planned, self._spec.repeats)
-        )
-        if unfinished:
-            return "stopped", f"{unfinished} of its runs did not finish; resume to run them"
+        runs = planned_rounds(self._planned, self._spec.repeats)
+        n_unfinished = sum(not _settled(now, trial, number) for number, trial in runs)
+        if n_unfinished:
+            return "stopped", f"{n_unfinished} of its runs did not finish; resume to run them"
         if can_be_fastest(self._view.board(now)):
-            return (
-                "done",
-                f"undecided after {tournament_view.rounds_of(now)} rounds; more rounds may decide it",
-            )
+            n_rounds = tournament_view.rounds_of(now)
+            return "done", f"undecided after {n_rounds} rounds; more rounds may decide it"
         return "done", ""
 
     def _first(self) -> Iterator[Trial]:
+        """Yields a user's own script as it is, learns from it, and ends until the user agrees that it is
+        repeated.
+        """
         assert self._spec.script is not None
         if self._spec.script.loader is None:
             changes: list[str] = []
-            # 0: not on a plan's samples
             first = self._planned[0]
+            # round 0 is compared with no other: it was not on a plan's samples
             number = int(self._spec.script.conversion is None)
             yield self._trial(self._view.look(), first, number, changes)
             run = self._store.run(newest_runs(self._store, self._id)[first.key][number].id)
             if run.status != "done":
                 error = self._hung or run.error or "it was stopped"
-                self._end = (
-                    "stopped",
-                    f"the first trial, the script as it is, did not end as it should: {error}",
-                )
+                first_trial = "the first trial, the script as it is,"
+                self._end = "stopped", f"{first_trial} did not end as it should: {error}"
                 return
             planning.learn(self._store, self._id, run.id, changes)
             self._spec = tournament(self._store, self._id).spec
@@ -409,13 +444,12 @@ class TournamentTrials:
         number: int,
         changes: list[str] | None = None,
     ) -> Trial:
-        """Returns the run of a setting in a round. Files that an own script writes are added to `changes`."""
+        """Returns the run of a setting in a round; files that an own script writes go into `changes`."""
         start = None
         self._spent_s = now.spent_s
         if self._spec.script is not None:
-            start = planning.start_trial(
-                self._spec, planned, 1 + sum(e.n_made for e in now.entries), changes
-            )
+            n_started = sum(entry.n_made for entry in now.entries)
+            start = planning.start_trial(self._spec, planned, n_started + 1, changes)
         return Trial(planned.config, role_of(planned.key, number), planned.key, start)
 
     def _cut_short(self, key: str, why: str) -> None:
@@ -433,5 +467,6 @@ class TournamentTrials:
 
 
 def _settled(now: TournamentState, trial: planning.PlannedTrial, number: int) -> bool:
+    """Returns whether a setting needs no run in a round: it is done already, or the setting is out."""
     done = any(o.round == number and o.status == "done" for o in now.entry(trial.key).outcomes)
     return done or _is_out(now, trial.key)

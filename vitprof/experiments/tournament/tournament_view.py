@@ -1,4 +1,7 @@
-"""The state of a tournament: its trials and the results of their runs, its progress, its leaderboard. Reads only."""
+"""The state of a tournament: its trials and the results of their runs, its progress, its leaderboard.
+
+Nothing here changes a tournament.
+"""
 
 import math
 import threading
@@ -48,8 +51,11 @@ class TournamentState:
     """In the order of the plan."""
     progress: Progress
     baseline: str
+    """The key of the trial that the others are compared with."""
     n_train: int
+    """Training samples of an epoch, for each rank; 0 where that is not known."""
     spent_s: float
+    """Seconds that its runs took."""
 
     def entry(self, key: str) -> Entry:
         return next(e for e in self.entries if e.key == key)
@@ -89,13 +95,12 @@ class TournamentView:
                 n_train = int((script.loader or {}).get("n_samples") or 0)
             else:
                 n_train = catalog.dataset_info(base.dataset, base.n_images).n_train // base.ranks
-            ended = [
-                (o.run_id, o.summary.wall_s)
-                for e in entries
-                for o in e.outcomes
-                if o.summary is not None
-            ]
-            spent = {run_id: wall_s for run_id, wall_s in ended if math.isfinite(wall_s)}
+            spent: dict[int, float] = {}
+            for entry in entries:
+                for outcome in entry.outcomes:
+                    summary = outcome.summary
+                    if summary is not None and math.isfinite(summary.wall_s):
+                        spent[outcome.run_id] = summary.wall_s
             return TournamentState(
                 tournament=stored,
                 planned=planned,
@@ -107,30 +112,31 @@ class TournamentView:
             )
 
     def board(self, now: TournamentState | None = None) -> Leaderboard:
-        """Returns the leaderboard of `now` (default: the current state), the last one if no trial has changed."""
+        """Returns the leaderboard of `now` (default: the current state), the last one if no trial has
+        changed.
+        """
         with self._lock:
             now = now or self.look()
-            trials = [
-                (e.key, e.status, e.n_made, *((o.run_id, o.status) for o in e.outcomes))
-                for e in now.entries
-            ]
-            changes = now.baseline, trials
-            if self._board is None or self._board[0] != changes:
-                self._board = (
-                    changes,
-                    leaderboard(now.entries, baseline=now.baseline, n_train=now.n_train),
-                )
+            trials = []
+            for entry in now.entries:
+                runs = [(outcome.run_id, outcome.status) for outcome in entry.outcomes]
+                trials.append((entry.key, entry.status, entry.n_made, runs))
+            state = (now.baseline, trials)
+            if self._board is None or self._board[0] != state:
+                board = leaderboard(now.entries, baseline=now.baseline, n_train=now.n_train)
+                self._board = state, board
             return self._board[1]
 
     def _entry(
-        self, trial: PlannedTrial, mine: Mapping[int, TrialRun], stored: StoredTournament
+        self, trial: PlannedTrial, runs: Mapping[int, TrialRun], stored: StoredTournament
     ) -> Entry:
-        outcomes = tuple(
-            self._outcome(mine[number], trial.key in stored.cut)
-            for number in sorted(mine)
-            if number
-        )
-        status, reason = _status(trial, outcomes, mine, stored)
+        was_cut = trial.key in stored.cut
+        # without round 0, which is compared with no other
+        rounds = [number for number in sorted(runs) if number]
+        outcomes = tuple(self._outcome(runs[number], was_cut) for number in rounds)
+        status, reason = _status(trial, outcomes, runs, stored)
+        summaries = [outcome.summary for outcome in outcomes if outcome.summary is not None]
+        newest = summaries[-1] if summaries else None
         return Entry(
             key=trial.key,
             strategy=trial.config.strategy,
@@ -140,24 +146,22 @@ class TournamentView:
             outcomes=outcomes,
             status=status,
             reason=reason,
-            n_made=sum(run.n_made for run in mine.values()),
-            **_costs(
-                trial,
-                next((o.summary for o in reversed(outcomes) if o.summary is not None), None),
-                stored.spec,
-            ),
+            n_made=sum(run.n_made for run in runs.values()),
+            **_costs(trial, newest, stored.spec),
         )
 
     def _with_losses(self, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-        of = {
-            e.key: [self._losses_of(o.run_id) for o in e.outcomes if o.status in ("done", "cut")]
-            for e in entries
-        }
-        effects = [loss_effect(of.get(UNCHANGED, []), of[e.key]) for e in entries]
-        return tuple(
-            replace(e, losses=s.sentence, effect=s.effect)
-            for e, s in zip(entries, effects, strict=True)
-        )
+        """Returns the entries, each with how its setting changes the losses against the script as it is."""
+        losses: dict[str, list[Losses]] = {}
+        for entry in entries:
+            counted = [o.run_id for o in entry.outcomes if o.status in ("done", "cut")]
+            losses[entry.key] = [self._losses_of(run_id) for run_id in counted]
+        as_it_is = losses.get(UNCHANGED, [])
+        compared = []
+        for entry in entries:
+            result = loss_effect(as_it_is, losses[entry.key])
+            compared.append(replace(entry, losses=result.sentence, effect=result.effect))
+        return tuple(compared)
 
     def _losses_of(self, run_id: int) -> Losses:
         if run_id not in self._losses:
@@ -167,17 +171,16 @@ class TournamentView:
 
     def _outcome(self, run: TrialRun, was_cut: bool) -> Outcome:
         if run.status in LIVE_STATUSES:
-            return Outcome(
-                run.round, run.id, "waiting" if run.status == "queued" else "running", EMPTY, None
-            )
+            live: Status = "waiting" if run.status == "queued" else "running"
+            return Outcome(run.round, run.id, live, EMPTY, None)
         key = run.id, was_cut
         if key not in self._ended:
             summary, blocks, whole, node = ended_run(self._store, run.id)
-            # one that was cut was cut for what it had reached by then, so that counts
-            status: Status = (
-                "cut" if was_cut and run.status == "stopped" else cast(Status, run.status)
-            )
+            status = cast(Status, run.status)
+            if was_cut and run.status == "stopped":
+                status = "cut"
             others = others_of(self._store, run.id) if status == "done" else math.nan
+            # a trial was cut for what it had reached by then, so that counts
             counted = blocks if status in ("done", "cut") else EMPTY
             self._ended[key] = Outcome(
                 run.round, run.id, status, counted, summary, others, whole, node
@@ -186,24 +189,22 @@ class TournamentView:
 
 
 def rounds_of(now: TournamentState) -> int:
+    """Returns how many rounds there have been."""
     return max((o.round for e in now.entries for o in e.outcomes), default=0)
 
 
 def ended_run(store: RunStore, run_id: int) -> tuple[RunSummary | None, Floats, float, str]:
-    """Returns the summary of a run that has ended, `block_rates`, `over_epochs` and its node; None, none, NaN and "" if
-    unreadable.
+    """Returns the summary of a run that has ended, its `block_rates`, `over_epochs` and node.
+
+    None, none, NaN and "" where the run cannot be read.
     """
     try:
         steps = store.steps(run_id, names=BLOCK_COLUMNS)
         run = store.run(run_id)
-        return (
-            run.summary,
-            block_rates(steps),
-            over_epochs(steps),
-            run.environment.get("hostname", ""),
-        )
     except StoreError:
         return None, EMPTY, math.nan, ""
+    node = run.environment.get("hostname", "")
+    return run.summary, block_rates(steps), over_epochs(steps), node
 
 
 def others_of(store: RunStore, run_id: int) -> float:
@@ -219,41 +220,50 @@ def others_of(store: RunStore, run_id: int) -> float:
 def _status(
     trial: PlannedTrial,
     outcomes: Sequence[Outcome],
-    mine: Mapping[int, TrialRun],
+    runs: Mapping[int, TrialRun],
     stored: StoredTournament,
 ) -> tuple[Status, str]:
+    """Returns the status of a trial, and the reason where it needs one."""
     if trial.refused:
         return "refused", trial.refused
-    if failed := next((o for o in outcomes if o.status == "failed"), None):
-        return "failed", f"{mine[failed.round].error or 'it failed'} (run {failed.run_id})"
+    for outcome in outcomes:
+        if outcome.status == "failed":
+            error = runs[outcome.round].error or "it failed"
+            return "failed", f"{error} (run {outcome.run_id})"
     if trial.key in stored.cut:
         return "cut", stored.cut[trial.key]
     if any(o.status == "running" for o in outcomes):
         return "running", ""
-    done = sum(o.status == "done" for o in outcomes)
-    over = stored.status in ("stopped", "done")
-    ended = stored.note or BY_A_PERSON
-    if done >= stored.spec.repeats or (done and over):
-        reasons = (
-            []
-            if done >= stored.spec.repeats
-            else [f"{done} of {stored.spec.repeats} rounds", ended]
-        )
+    n_done = sum(o.status == "done" for o in outcomes)
+    is_over = stored.status in ("stopped", "done")
+    why_over = stored.note or BY_A_PERSON
+    has_all = n_done >= stored.spec.repeats
+    if has_all or (n_done and is_over):
+        reasons = []
+        if not has_all:
+            reasons = [f"{n_done} of {stored.spec.repeats} rounds", why_over]
         if not any(len(o.blocks_per_s) for o in outcomes):
-            reasons.append(
-                f"no steady step: the first {trial.config.warmup_steps} are warm-up; give it more steps"
-            )
+            warmup = f"the first {trial.config.warmup_steps} are warm-up"
+            reasons.append(f"no steady step: {warmup}; give it more steps")
         return "done", "; ".join(reasons)
-    return ("stopped", ended) if over else ("waiting", "")
+    if is_over:
+        return "stopped", why_over
+    return "waiting", ""
 
 
 def _costs(trial: PlannedTrial, summary: RunSummary | None, spec: TournamentSpec) -> dict[str, Any]:
-    """Returns how a setting reads, and what it costs besides time; NaN for what was not measured."""
+    """Returns how a setting reads, and what it costs besides time; NaN for what was not measured.
+
+    These are fields of `Entry`.
+    """
     config = trial.config
-    if spec.script is not None and spec.script.conversion is not None and trial.setting is not None:
-        form = spec.script.conversion["forms"].get(trial.setting.changes.get(STORAGE), {})
-        return {"ram_bytes": 0.0} | {
-            name: form.get(name, 0.0) for name in ("prepare_s", "disk_bytes")
+    conversion = None if spec.script is None else spec.script.conversion
+    if conversion is not None and trial.setting is not None:
+        form = conversion["forms"].get(trial.setting.changes.get(STORAGE), {})
+        return {
+            "ram_bytes": 0.0,
+            "prepare_s": form.get("prepare_s", 0.0),
+            "disk_bytes": form.get("disk_bytes", 0.0),
         }
     unknown: dict[str, Any] = dict.fromkeys(("prepare_s", "disk_bytes", "ram_bytes"), math.nan)
     try:
@@ -269,21 +279,24 @@ def _costs(trial: PlannedTrial, summary: RunSummary | None, spec: TournamentSpec
         return reading | unknown
     # the data set's own files, which every strategy needs
     own = prepared_as(parts.storage, info.kind) is None
+    prepare_s = 0.0 if own else summary.storage_prepare_s
+    disk_bytes = 0.0 if own else summary.storage_bytes
     # follows from the data set's size alone
-    kept = needs.ram_bytes - needs.ram_disk_bytes
-    return reading | {
-        "prepare_s": 0.0 if own else summary.storage_prepare_s,
-        "disk_bytes": (0.0 if own else summary.storage_bytes)
-        + (summary.stage_bytes if parts.location == "staged" else 0.0),
-        "ram_bytes": kept + (summary.stage_bytes if parts.location == "ram-disk" else 0.0),
-    }
+    ram_bytes: float = needs.ram_bytes - needs.ram_disk_bytes
+    if parts.location == "staged":
+        disk_bytes += summary.stage_bytes
+    elif parts.location == "ram-disk":
+        ram_bytes += summary.stage_bytes
+    return {**reading, "prepare_s": prepare_s, "disk_bytes": disk_bytes, "ram_bytes": ram_bytes}
 
 
 T = TypeVar("T")
 
 
 def rotated(items: Sequence[T], n: int) -> list[T]:
-    """Returns the `items` with another one first in each round `n`, so that none is always early or always late."""
+    """Returns the `items` with another one first in each round `n`, so that none is always early or
+    always late.
+    """
     first = n % len(items) if items else 0
     return [*items[first:], *items[:first]]
 
@@ -291,7 +304,9 @@ def rotated(items: Sequence[T], n: int) -> list[T]:
 def planned_rounds(
     planned: Sequence[PlannedTrial], repeats: int
 ) -> Iterator[tuple[int, PlannedTrial]]:
-    """Yields the (round, trial) to run, one after another: whole rounds of all trials that are not refused."""
+    """Yields the (round, trial) to run, one after another: whole rounds of all trials that are not
+    refused.
+    """
     able = [t for t in planned if not t.refused]
     for number in range(repeats):
         yield from ((number + 1, trial) for trial in rotated(able, number * len(able) // repeats))
@@ -306,61 +321,77 @@ def _progress(
     *,
     own: bool,
 ) -> Progress:
-    """Returns the progress: runs that ended or were cut short, the running one, and those that are certain to come.
-    `own`: a script of the user's, which takes as long to start each time.
+    """Returns the progress of a tournament from its plan, its entries and the newest run of each trial
+    and round.
+
+    Counted are runs that have ended by themselves or were cut short, the running one, and those that are
+    certain to come: without the other runs of a trial that is out, and without rounds that may be added.
+    `spent`: run id -> seconds. `own`: a script of the user's, which takes as long to start each time.
     """
     out = {e.key for e in entries if e.status in ("failed", "cut")}
-    done_of = {
-        e.key: [o for o in e.outcomes if o.status == "done" and o.run_id in spent] for e in entries
-    }
-    once = {
-        o.run_id: 0.0 if own else _start_s(o.summary)
-        for outcomes in done_of.values()
-        for o in outcomes
-    }
-    start_s = min([*once.values(), *([START_S] if len(once) == 1 else [])], default=0.0)
-    took = {
-        key: [spent[o.run_id] - once[o.run_id] + start_s for o in outcomes]
-        for key, outcomes in done_of.items()
-    }
+    took = _took(entries, spent, own=own)
     expected_s = _expected(planned, took)
-    typical = _mean([seconds for mine in took.values() for seconds in mine])
     turns = [(number, trial.key) for number, trial in planned_rounds(planned, stored.spec.repeats)]
-    turns += [
-        (number, key)
-        for key, mine in newest.items()
-        for number in mine
-        if number > stored.spec.repeats
-    ]
-    done = total = 0
-    left = 0.0
+    for key, runs in newest.items():
+        turns += [(number, key) for number in runs if number > stored.spec.repeats]
+    n_done = 0
+    n_total = 0
+    remaining_s = 0.0
     within = 0.0
-    current = None
+    current: tuple[str, int, int] | None = None
     for number, key in turns:
         run = newest.get(key, {}).get(number)
-        live = run is not None and run.status in LIVE_STATUSES
+        is_live = run is not None and run.status in LIVE_STATUSES
         if key in out and run is None:
             continue
-        total += 1
-        if run is not None and not live and (key in out or run.status == "done"):
-            done += 1
+        n_total += 1
+        if run is not None and not is_live and (key in out or run.status == "done"):
+            n_done += 1
             continue
-        expected = expected_s[key]
-        if run is not None and live and (current is None or run.status == "running"):
-            within = (run.progress or 0.0) if run.stage == "training" else 0.0
+        run_s = expected_s[key]
+        if run is not None and is_live and (current is None or run.status == "running"):
+            within = 0.0
+            if run.stage == "training":
+                within = run.progress or 0.0
             current = key, number, run.id
-            expected *= 1 - within
-        left += expected
-    if stored.spec.seconds is not None and left > 0:
-        left = min(
-            left,
-            max(stored.spec.seconds - math.fsum(spent.values()), 0.0)
-            + (typical if current else 0.0),
-        )
-    key, number, run_id = current or ("", 0, None)
-    fraction = min((done + within) / total, 1.0) if total else 1.0
-    over = stored.status in ("done", "stopped") and not current
-    return Progress(key, done, total, fraction, 0.0 if over else left, run_id, number)
+            run_s *= 1 - within
+        remaining_s += run_s
+    if stored.spec.seconds is not None and remaining_s > 0:
+        limit_s = max(stored.spec.seconds - math.fsum(spent.values()), 0.0)
+        # the running one is finished
+        if current is not None:
+            limit_s += _mean([seconds for of_trial in took.values() for seconds in of_trial])
+        remaining_s = min(remaining_s, limit_s)
+    fraction = min((n_done + within) / n_total, 1.0) if n_total else 1.0
+    if current is not None:
+        key, number, run_id = current
+        return Progress(key, n_done, n_total, fraction, remaining_s, run_id, number)
+    if stored.status in ("done", "stopped"):
+        remaining_s = 0.0
+    return Progress("", n_done, n_total, fraction, remaining_s)
+
+
+def _took(
+    entries: Sequence[Entry], spent: Mapping[int, float], *, own: bool
+) -> dict[str, list[float]]:
+    """Returns how long (s) the runs of each trial took, by its key, with a typical start.
+
+    The first job also prepares what others find, and loads PyTorch: so the shortest start stands for that
+    of each. `spent`: run id -> seconds. `own`: a script of the user's, whose start is its own.
+    """
+    done: dict[str, list[Outcome]] = {}
+    start_s: dict[int, float] = {}
+    for entry in entries:
+        done[entry.key] = [o for o in entry.outcomes if o.status == "done" and o.run_id in spent]
+        for outcome in done[entry.key]:
+            start_s[outcome.run_id] = 0.0 if own else _start_s(outcome.summary)
+    typical_s = min(start_s.values(), default=0.0)
+    if len(start_s) == 1:
+        typical_s = min(typical_s, START_S)
+    return {
+        key: [spent[o.run_id] - start_s[o.run_id] + typical_s for o in outcomes]
+        for key, outcomes in done.items()
+    }
 
 
 START_S = 0.5
@@ -375,25 +406,34 @@ def _start_s(summary: RunSummary | None) -> float:
 def _expected(
     planned: Sequence[PlannedTrial], took: Mapping[str, Sequence[float]]
 ) -> dict[str, float]:
-    """Returns how long (s) a run of each trial takes: as before; else for its samples as others took for theirs, or,
-    where it is known how long the device takes, between that and this, since a baseline is mostly slow.
+    """Returns how long (s) a run of each trial takes: as its runs before.
+
+    Without any, as long for its samples as other trials took for theirs. Where it is known how long the
+    device takes, the geometric mean of both: a baseline, which runs first, is mostly slow.
     """
+    # a budget in seconds or epochs takes as long with any batch size
     size = {t.key: t.config.batch_size if t.config.steps is not None else 1 for t in planned}
-    samples = math.fsum(size[key] * len(mine) for key, mine in took.items())
-    each_s = (
-        math.fsum(seconds for mine in took.values() for seconds in mine) / samples
-        if samples
-        else math.nan
-    )
+    n_samples = math.fsum(size[key] * len(of_trial) for key, of_trial in took.items())
+    sample_s = math.nan
+    if n_samples:
+        sample_s = math.fsum(seconds for of_trial in took.values() for seconds in of_trial)
+        sample_s /= n_samples
     expected = {}
     for trial in planned:
-        guess = each_s * size[trial.key]
-        if trial.config.simulated and trial.config.steps is not None:
+        before = took[trial.key]
+        if before:
+            expected[trial.key] = _mean(before)
+            continue
+        guess_s = sample_s * size[trial.key]
+        steps = trial.config.steps
+        if trial.config.simulated and steps is not None:
             device = accelerators.accelerator(trial.config.device)
-            guess = math.sqrt(guess * trial.config.steps * device.span_s(trial.config.batch_size))
-        expected[trial.key] = _mean(took[trial.key]) if took[trial.key] else guess
+            device_s = steps * device.span_s(trial.config.batch_size)
+            guess_s = math.sqrt(guess_s * device_s)
+        expected[trial.key] = guess_s
     return expected
 
 
 def _mean(values: Sequence[float]) -> float:
+    """Returns the mean; NaN of no values."""
     return math.fsum(values) / len(values) if values else math.nan
