@@ -1,4 +1,6 @@
-"""The cases: jobs that are slowed down, what vitprof must report about each by arithmetic, and whether it did."""
+"""The cases: jobs that are slowed down, what vitprof must report about each by arithmetic, and whether
+it did.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,13 @@ from vitprof.selftest.report import Result
 from vitprof.store import RunStore
 
 N_PHOTOS = 120
-SLOW_MB_S, SLOW_LATENCY_MS = 40.0, 3.0
-"""A slow drive, on which latency and bytes each take about half of the time for a photo of 0.1 MB."""
+SLOW_MB_S = 40.0
+"""Bandwidth (MB/s) of a slow drive. Latency and bytes each take about half of the time for a photo of
+0.1 MB."""
+SLOW_LATENCY_MS = 3.0
+"""Its latency for each file."""
 WITH_WORKERS = "workers"
+"""The strategy whose job needs a process of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +46,17 @@ class Case:
     hogs: bool = False
     """Whether other programs keep all cores busy while it runs."""
     part: str = ""
-    """The part of loading whose reported cost is checked (`recording.verdict.Share.name`); empty where it is none."""
+    """The part of loading whose reported cost is checked (`recording.verdict.Share.name`); empty where
+    it is none."""
     right: tuple[str, ...]
-    """Causes (`Verdict.cause`) or signatures that count as right; empty where the slowdown must cost nothing."""
+    """Causes (`Verdict.cause`) or names of signatures that count as right; empty where the slowdown must
+    cost nothing."""
 
     @classmethod
     def waiting(cls, name: str, what: str, base: RunConfig, stage: str, ms: float) -> Case:
-        """Returns the case of a wait of `ms` that is put into a stage of each batch, which then is the cause."""
+        """Returns the case of a wait of `ms` that is put into a stage of each batch, which then is the
+        cause.
+        """
         return cls(
             name=name,
             what=what,
@@ -77,7 +87,9 @@ class Case:
 
     @property
     def own_process(self) -> bool:
-        """Returns whether the job needs its own process: it forks workers, or CPU hogs are children of this one."""
+        """Returns whether the job needs its own process: it forks workers, or CPU hogs are children of
+        this one.
+        """
         return self.hogs or self.base.strategy == WITH_WORKERS
 
 
@@ -116,8 +128,12 @@ THREADS = RunConfig(
     strategy="threads", workers=2, device="simulated:4,0", **PHOTOS | {"batch_size": 2, "steps": 36}
 )
 DRIVE = RunConfig(strategy="generator", device="simulated:4,0", **PHOTOS)
-SLOWED: dict[str, Any] = {"location": "slow-drive", "slow_drive": "network-drive"}
-SLOWED |= {"slow_mb_s": SLOW_MB_S, "slow_latency_ms": SLOW_LATENCY_MS}
+SLOWED: dict[str, Any] = {
+    "location": "slow-drive",
+    "slow_drive": "network-drive",
+    "slow_mb_s": SLOW_MB_S,
+    "slow_latency_ms": SLOW_LATENCY_MS,
+}
 SLOW_WORDS = f"a drive of {SLOW_MB_S:g} MB/s and {SLOW_LATENCY_MS:g} ms for each file, photos one after another"
 # Long enough for the ten readings of CPU use, 20 a second, that the rule about other programs needs. They start when
 # this process sees that training has begun, up to 0.6 s late: within the warm-up. Without torchvision, which takes
@@ -129,16 +145,17 @@ CPU_BOUND = RunConfig(strategy="generator", device="simulated:1,0", **READ_OFTEN
 LONGER = COMMON | {"warmup_steps": 6, "steps": 100}
 LAUNCHES = RunConfig(strategy="memory", batch_size=64, device="simulated:1,0", **LONGER)
 
+IN_STAGES = {stage: STAGE_WORDS[stage] for stage in TIMED_STAGES}
+IN_STAGES["transfer"] = "the copy to the device"
+"""The stages that a wait is put into -> where that is, in words."""
+
 CASES: tuple[Case, ...] = (
     # The only part of that length; exposed except while the device still computes.
     *(
         Case.waiting(
             f"{stage}, in the loop", f"20 ms in {words}, {BY_SAMPLE}", IN_THE_LOOP, stage, 20
         )
-        for stage, words in {
-            **{stage: STAGE_WORDS[stage] for stage in TIMED_STAGES},
-            "transfer": "the copy to the device",
-        }.items()
+        for stage, words in IN_STAGES.items()
     ),
     # Of 20 ms of reading 12 pass while the device computes: 8 are exposed.
     Case.waiting("partly hidden", f"20 ms {AHEAD_WORDS}", AHEAD, "read", 20),
@@ -206,14 +223,19 @@ TOLERANCE_IDLE_FRAC = 0.01
 
 
 def expected_ms(wait: float, fetch: float, compute: float, makers: int = 1) -> float:
-    """Returns how much longer the device idles for each batch if `wait` is added to a fetch of `fetch`: the whole wait
-    by `makers`, or the part of it that outlasts what the device still has to compute.
+    """Returns how much longer the device idles for each batch if `wait` is added to a fetch of `fetch`.
+
+    Where `fetch` alone keeps the device waiting, that is the whole wait, divided by `makers`. Where it
+    does not, it is the part of the wait that outlasts what the device still has to compute, or nothing.
+    All times have the same unit, that of the result.
     """
     return max(0.0, (fetch + wait) / makers - compute) - max(0.0, fetch / makers - compute)
 
 
 def idle_frac(compute: float, step: float) -> float:
-    """Returns the idle share (0..1) of a device that computes for `compute` in each step of length `step`."""
+    """Returns the idle share (0..1) of a device that computes for `compute` in each step of length
+    `step`.
+    """
     return max(0.0, 1 - compute / step)
 
 
@@ -225,21 +247,26 @@ class Observed:
     cause: str
     cause_ms: float
     launch_ms: float
-    """Milliseconds that, by the verdict, the device waited for launches inside each step; 0 where it is not known."""
+    """Milliseconds that, by the verdict, the device waited for launches inside each step; 0 where that is
+    not known."""
     launching_ms: float
-    """Mean milliseconds from the arrival of a batch to the last launch of its step, by the host's clock."""
+    """Mean milliseconds from the arrival of a batch to the last launch of its step, by the host's
+    clock."""
     signatures: tuple[str, ...]
     exposed_ms: Mapping[str, float]
     """Part of loading -> milliseconds for each batch that the verdict attributes to it."""
     idle_frac: float
     """The device's idle share, as the run's summary states it."""
     true_idle_frac: float
-    """The idle share by arithmetic: from the device's known time, and steps and launches by the host's clock."""
+    """The idle share by arithmetic: from the device's known time, and steps and launches by the host's
+    clock."""
     step_ms: float
     cpu_ms: float
-    """CPU milliseconds of the job for each step, by the system; NaN without a reading in the steady ones."""
+    """CPU milliseconds of the job for each step, as the system counts them; NaN without a reading in the
+    steady steps."""
     fetch_ms: float
-    """Mean milliseconds that making a batch takes: in the loop, in a worker, or in all threads together."""
+    """Mean milliseconds that making a batch takes: in the loop, in a worker, or in all threads
+    together."""
     start_s: float
     end_s: float
     others_cores: float = math.nan
@@ -247,17 +274,19 @@ class Observed:
 
 
 def observe(store: RunStore, run_id: int, case: Case) -> Observed:
-    """Returns the figures of a run of `case`. Raises `JobError` where it did not finish or has too few steady steps."""
+    """Returns the figures of a run of `case`.
+
+    Raises `JobError` where it did not finish or has too few steady steps.
+    """
     run = store.run(run_id)
     if run.status != "done" or run.summary is None:
-        raise JobError(
-            f"its job did not finish ({run.status}{': ' if run.error else ''}{run.error})"
-        )
+        how = f"{run.status}: {run.error}" if run.error else run.status
+        raise JobError(f"its job did not finish ({how})")
     steps = store.steps(run_id)
     telemetry = store.telemetry(run_id)
-    verdict = judge(
-        replace(run.config, inject=None), steps, run.phases, telemetry, run.environment | run.facts
-    )
+    # without the setting of the injected wait: the verdict must find the cause by itself
+    config = replace(run.config, inject=None)
+    verdict = judge(config, steps, run.phases, telemetry, run.environment | run.facts)
     steady = steady_state(steps)
     launched = launched_s(steps)[steady]
     # With several workers or threads batches arrive in bunches: only whole bunches have the mean time.
@@ -272,11 +301,13 @@ def observe(store: RunStore, run_id: int, case: Case) -> Observed:
         fetch = np.sum([steps[f"{stage}_s"] for stage in TIMED_STAGES], axis=0)
     else:
         fetch = steps["made_end_s"] - steps["made_start_s"]
-    read = telemetry["job_cpu_pct"][
-        (telemetry["t_s"] >= launched[0]) & (telemetry["t_s"] <= launched[-1])
-    ]
+    while_steady = (telemetry["t_s"] >= launched[0]) & (telemetry["t_s"] <= launched[-1])
+    cpu_pct = mean(telemetry["job_cpu_pct"][while_steady])
     launching_ms = float(steps["host_s"][steady].mean()) * 1e3
-    launches = accelerators.accelerator(run.config.device).launch_s > 0
+    busy_ms = case.compute_ms
+    # launched more slowly than it computes, the device is busy for as long as launching takes
+    if accelerators.accelerator(run.config.device).launch_s > 0:
+        busy_ms = max(busy_ms, launching_ms)
     return Observed(
         kind=verdict.kind,
         cause=verdict.cause,
@@ -286,9 +317,9 @@ def observe(store: RunStore, run_id: int, case: Case) -> Observed:
         signatures=tuple(signature.name for signature in verdict.signatures),
         exposed_ms={share.name: share.exposed_ms for share in verdict.shares},
         idle_frac=run.summary.device_idle_frac,
-        true_idle_frac=idle_frac(max(case.compute_ms, launching_ms if launches else 0.0), step_ms),
+        true_idle_frac=idle_frac(busy_ms, step_ms),
         step_ms=step_ms,
-        cpu_ms=mean(read) / 100 * step_ms,
+        cpu_ms=cpu_pct / 100 * step_ms,
         fetch_ms=float(fetch[steady].mean()) * 1e3,
         others_cores=others_cpu(steps, telemetry, run.environment).cores,
         start_s=float(launched[0]),
@@ -303,10 +334,11 @@ class Round:
     expected_ms: float
     """Milliseconds for each batch that the device must wait because of the slowdown."""
     reported_ms: float
-    """Milliseconds for each batch that the verdict attributes to the slowdown, minus those in the reference run."""
+    """Milliseconds for each batch that the verdict attributes to the slowdown, minus those in the
+    reference run."""
     cause: str
-    """A right cause where verdict or signatures name one; "" where the run is not input-bound; otherwise the verdict's
-    cause, or its kind where it has none."""
+    """A right cause where verdict or signatures name one; "" where the run is not input-bound; otherwise
+    the verdict's cause, or its kind where it has none."""
     cause_ok: bool
     idle_frac: float
     true_idle_frac: float
@@ -316,20 +348,23 @@ class Round:
 
 
 def compare(case: Case, wait_ms: float, reference: Observed, slowed: Observed) -> Round:
-    """Returns how a slowed run of `case` compares with its reference; `wait_ms` is the wait that each batch was given.
+    """Returns how a slowed run of `case` compares with its reference.
 
-    The reported size is what the verdict attributes to the case's part in the slowed run, minus what it attributes to
-    that part in the reference. Two kinds of cases have no wait of known length, so the expected size is measured:
+    `wait_ms` is the wait that each batch was given. The reported size is what the verdict attributes to
+    the case's part in the slowed run, minus what it attributes to that part in the reference. Two kinds
+    of cases have no wait of known length, so the expected size is measured:
 
-    - Other programs, whose share of the CPU the system decides: how much longer the device idled in a step, by the
-      host's clock and the device's known compute time, minus the additional CPU time of the job's own work.
-    - Launches: how much longer they took than the kernels, by the host's clock, since a busy machine delays them.
+    - Other programs, whose share of the CPU the system decides: how much longer the device idled in a
+      step, by the host's clock and the device's known compute time, minus the additional CPU time of the
+      job's own work.
+    - Launches: how much longer they took than the kernels, by the host's clock, since a busy machine
+      delays them.
     """
     if case.hogs:
-        expected = max(0.0, slowed.step_ms - case.compute_ms) - max(
-            0.0, reference.step_ms - case.compute_ms
-        )
-        expected -= slowed.cpu_ms - reference.cpu_ms
+        idle_ms = max(0.0, slowed.step_ms - case.compute_ms)
+        idle_before_ms = max(0.0, reference.step_ms - case.compute_ms)
+        more_cpu_ms = slowed.cpu_ms - reference.cpu_ms
+        expected = idle_ms - idle_before_ms - more_cpu_ms
         reported = _contention_ms(slowed) - _contention_ms(reference)
     elif case.launch_ms:
         expected = max(0.0, slowed.launching_ms - case.compute_ms)
@@ -337,18 +372,25 @@ def compare(case: Case, wait_ms: float, reference: Observed, slowed: Observed) -
     else:
         expected = expected_ms(wait_ms, reference.fetch_ms, case.compute_ms, case.makers)
         reported = slowed.exposed_ms.get(case.part, 0.0) - reference.exposed_ms.get(case.part, 0.0)
-    named = [
-        name
-        for name in case.right
-        if name in (slowed.cause, *(slowed.signatures if case.hogs else ()))
-    ]
-    # A run that is not input-bound names no cause: the largest part of almost nothing does not count as one.
-    free = slowed.kind == "not input-bound"
+    given = [slowed.cause]
+    # the loop's own work gets slower, in all its parts alike: either may say why
+    if case.hogs:
+        given += slowed.signatures
+    named = [name for name in case.right if name in given]
+    # A run that is not input-bound names no cause: the largest part of almost nothing does not count as
+    # one.
+    costs_nothing = slowed.kind == "not input-bound"
+    if named:
+        cause = named[0]
+    elif costs_nothing:
+        cause = ""
+    else:
+        cause = slowed.cause or slowed.kind
     return Round(
         expected_ms=expected,
         reported_ms=reported,
-        cause=named[0] if named else "" if free else slowed.cause or slowed.kind,
-        cause_ok=bool(named) if case.right else free,
+        cause=cause,
+        cause_ok=bool(named) if case.right else costs_nothing,
         idle_frac=slowed.idle_frac,
         true_idle_frac=slowed.true_idle_frac,
         step_ms=slowed.step_ms,
@@ -357,6 +399,7 @@ def compare(case: Case, wait_ms: float, reference: Observed, slowed: Observed) -
 
 
 def _contention_ms(observed: Observed) -> float:
+    """Returns the milliseconds for each batch that the verdict attributes to other programs."""
     return observed.cause_ms if observed.cause == "cpu_contention" else 0.0
 
 
@@ -374,6 +417,8 @@ def case_result(
     tolerance_ms = max(TOLERANCE_FRAC * expected, TOLERANCE_MS)
     error = middle(lambda r: r.reported_ms - r.expected_ms)
     idle_error = middle(lambda r: r.idle_frac - r.true_idle_frac)
+    tolerance_idle = max(TOLERANCE_IDLE_FRAC, TOLERANCE_MS / step_ms)
+    n_right = sum(r.cause_ok for r in rounds)
     return Result(
         case=case.name,
         what=case.what,
@@ -389,8 +434,8 @@ def case_result(
         rounds=len(rounds),
         retries=retries,
         others_cores=middle(lambda r: r.others_cores),
-        cause_ok=2 * sum(r.cause_ok for r in rounds) > len(rounds),
+        cause_ok=n_right > len(rounds) / 2,
         size_ok=abs(error) <= tolerance_ms,
-        idle_ok=abs(idle_error) <= max(TOLERANCE_IDLE_FRAC, TOLERANCE_MS / step_ms),
+        idle_ok=abs(idle_error) <= tolerance_idle,
         failure=failure,
     )

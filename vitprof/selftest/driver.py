@@ -30,6 +30,7 @@ from vitprof.selftest.report import Result, SelftestReport
 from vitprof.store import RunStore
 
 RETRIES = 3
+"""The most rounds that are added for a case that is not right."""
 
 
 def run_selftest(
@@ -41,8 +42,13 @@ def run_selftest(
     isolation: Isolation = "process",
     retries: int = RETRIES,
 ) -> SelftestReport[Result]:
-    """Runs each of `cases` `rounds` times, after the reference, and returns the report; what is not right gets up to
-    `retries` more. Once `stop()` is true, the report has what was run. Raises `VitprofError`.
+    """Runs each of `cases` `rounds` times and returns the report on what vitprof said about them.
+
+    Each round runs the reference first, then the jobs that are compared with it. Cases that are not
+    right get up to `retries` additional rounds; all rounds count, and medians decide. Runs and logs are
+    in a temporary directory; missing data sets are made in `VITPROF_HOME`. Once `stop()` returns true,
+    the report has what was run until then. Raises `VitprofError` where a data set cannot be made or
+    nothing can be run at all.
     """
     began = time.monotonic()
     stopped = False
@@ -88,31 +94,33 @@ class Selftest:
         self._isolation = isolation
         self.measured: dict[str, Measured] = {}
         self._hogs: BusyCores | None = None
+        """Other programs of the case that runs; None where it has none."""
         self._retrying = False
         self._run_id = 0
+        """The run that ended last."""
 
     def prepare(self) -> None:
         """Makes the data sets, so that no job has to."""
-        for name, n_images in dict.fromkeys(
-            (case.base.dataset, case.base.n_images) for case in self._cases
-        ):
+        needed = dict.fromkeys((case.base.dataset, case.base.n_images) for case in self._cases)
+        for name, n_images in needed:
             datasets.prepare(name, n_images, progress=self._report, stop=self._stop)
 
     def _report(self, fraction: float, words: str) -> None:
         self._progress(Progress(words, 0, 0, fraction))
 
     def run(self, rounds: int, retries: int) -> None:
-        """Runs the cases `rounds` times, then up to `retries` times those that are not right. Raises `JobStopped`."""
-        total = n_jobs(self._cases, rounds)
-        watch = self._watch
+        """Runs the cases `rounds` times, then up to `retries` times those that are not right.
+
+        Raises `JobStopped`.
+        """
         with closing(self._trials(rounds, retries)) as trials:
             jobs = run_trials(
                 self._manager,
                 trials,
                 "",
-                total=total,
+                total=n_jobs(self._cases, rounds),
                 progress=self._progress,
-                watch=watch,
+                watch=self._watch,
                 stop=self._stop,
             )
             for _, run_id in jobs:
@@ -168,10 +176,10 @@ class Selftest:
         except JobError as error:
             self._note(case, one_line(error))
             return
-        late_s = sleeper.late_s(slowed.start_s, slowed.end_s) if sleeper is not None else 0.0
-        self._note(
-            case, "", known.compare(case, n_waits * (wait_ms + late_s * 1e3), reference, slowed)
-        )
+        # a wait lasts a little longer than was requested, which belongs to it
+        if sleeper is not None:
+            wait_ms += sleeper.late_s(slowed.start_s, slowed.end_s) * 1e3
+        self._note(case, "", known.compare(case, n_waits * wait_ms, reference, slowed))
 
     def _note(self, case: Case, failure: str, *rounds: Round) -> None:
         measured = self.measured.setdefault(case.name, Measured())
@@ -188,17 +196,21 @@ class Selftest:
 
     def _watch(self, trial: Trial, run_id: int) -> None:
         """Starts hogs when the job trains: while it loads PyTorch they would show nothing."""
-        if (
-            (hogs := self._hogs)
-            and not hogs.begun
-            and self._manager.store.run(run_id).stage == "training"
-        ):
+        hogs = self._hogs
+        if hogs is None or hogs.begun:
+            return
+        if self._manager.store.run(run_id).stage == "training":
             hogs.begin()
 
 
 def _waits(case: Case) -> tuple[int, float]:
+    """Returns the number of waits for each batch of a slowed run, and the milliseconds of each.
+
+    Raises `DataError` where the photos of a slow drive are missing.
+    """
     if case.injected_ms is not None:
         return 1, case.injected_ms
+    # a slow drive delays each photo by its latency and the time for its bytes
     slowed = case.slowed
     root = data_dir() / catalog.dataset_info(slowed.dataset, slowed.n_images).directory / "train"
     sizes = [path.stat().st_size for path in root.rglob("*.jpg")]
@@ -206,6 +218,6 @@ def _waits(case: Case) -> tuple[int, float]:
         raise DataError(
             f"there are no JPEG files under {root}; delete it, so that it is made again"
         )
-    return slowed.batch_size, known.SLOW_LATENCY_MS + sum(sizes) / len(sizes) / (
-        known.SLOW_MB_S * 1e6
-    ) * 1e3
+    mean_bytes = sum(sizes) / len(sizes)
+    bytes_ms = mean_bytes / (known.SLOW_MB_S * 1e6) * 1e3
+    return slowed.batch_size, known.SLOW_LATENCY_MS + bytes_ms

@@ -1,4 +1,5 @@
-"""Other programs that keep the CPU busy for as long as a case needs them, and how late the system wakes a process.
+"""Other programs that keep the CPU busy for as long as a case needs them, and how late the system wakes
+a process.
 
 Run as a file, this is such a program. So it imports nothing of vitprof.
 """
@@ -12,8 +13,8 @@ from statistics import fmean
 from typing import Self
 
 FOR_EACH_CORE = 2
-"""Busy processes for each core. With one, a job of one busy thread would lose only 1/(cores + 1) of its time once the
-system has spread the load; with two, it gets about a third of a core on any machine."""
+"""Busy processes for each core. With one, a job of one busy thread would lose only 1/(cores + 1) of its
+time once the system has spread the load; with two, it gets about a third of a core on any machine."""
 
 
 class BusyCores:
@@ -86,12 +87,13 @@ class Sleeper:
         self._thread.join()
 
     def late_s(self, start_s: float, end_s: float) -> float:
-        """Returns the mean seconds by which the sleeps that began from `start_s` to `end_s` overran; 0 without any."""
-        late = [
-            end - begun - self._seconds
-            for begun, end in list(self._took)
-            if start_s <= begun <= end_s
-        ]
+        """Returns the mean seconds by which sleeps overran; 0 without any.
+
+        Counts the sleeps that began from `start_s` to `end_s` (`time.perf_counter`).
+        """
+        # a copy: the thread may append meanwhile
+        took = list(self._took)
+        late = [end - begun - self._seconds for begun, end in took if start_s <= begun <= end_s]
         return fmean(late) if late else 0.0
 
 

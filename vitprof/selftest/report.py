@@ -23,16 +23,17 @@ from vitprof.telemetry.nvml import Nvml
 
 FILE_NAME = "selftest-gpu.json"
 READ = "docs/gpu.md"
-VARIABLES = {
-    *gpu_findings.RECORDED,
-    *(
-        "CUDA_DEVICE_ORDER",
-        "CUDA_VISIBLE_DEVICES",
-        "NVIDIA_DRIVER_CAPABILITIES",
-        "NVIDIA_VISIBLE_DEVICES",
-    ),
-} - {"LD_PRELOAD"}
-"""Environment variables that change what is measured. The others are left out: they can hold names and secrets."""
+VISIBILITY = {
+    "CUDA_DEVICE_ORDER",
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "NVIDIA_VISIBLE_DEVICES",
+}
+"""Environment variables by which a GPU is seen."""
+# LD_PRELOAD names files, whose paths may name the user
+VARIABLES = {*gpu_findings.RECORDED, *VISIBILITY} - {"LD_PRELOAD"}
+"""Environment variables that change what is measured. The others are left out: they can hold names and
+secrets."""
 A_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F-]+")
 
 Status = Literal["passed", "failed", "not run", "disturbed"]
@@ -85,15 +86,26 @@ class Result:
 
     @property
     def status(self) -> Status:
-        disturbed = self.others_cores >= OTHERS_CORES and not self.failure
-        return "passed" if self.ok else "disturbed" if disturbed else "failed"
+        if self.ok:
+            return "passed"
+        # what could not be compared at all is no matter of accuracy
+        if self._beside_others and not self.failure:
+            return "disturbed"
+        return "failed"
+
+    @property
+    def _beside_others(self) -> bool:
+        """Returns whether other programs took so much CPU that they may be why a case is not right."""
+        return self.others_cores >= OTHERS_CORES
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {"ok": self.ok, "wrong": self.wrong}
 
     @property
     def blamed(self) -> str:
-        """Returns the cause in words: "nothing" where none was named, the verdict's kind where it has no cause."""
+        """Returns the cause in words: "nothing" where none was named, the verdict's kind where it has no
+        cause.
+        """
         return CAUSE_NAMES.get(self.cause, self.cause) or "nothing"
 
     @property
@@ -101,28 +113,35 @@ class Result:
         """Returns what is wrong, in words; "" where nothing is."""
         if self.failure:
             return self.failure
-        right = " or ".join(dict.fromkeys(CAUSE_NAMES[name] for name in self.right)) or "none"
-        verdict = (
-            f"was {self.cause}"
-            if self.cause and self.cause not in CAUSE_NAMES
-            else f"blamed {self.blamed}"
-        )
-        named = f"the verdict {verdict}, expected {right}"
-        size = f"the size found was off by {self.error_ms:+.2f} ms, where {self.tolerance_ms:.2f} ms are allowed"
-        idle = f"it reported an idle share of {self.idle_frac:.1%} instead of {self.true_idle_frac:.1%}"
-        checks = ((self.cause_ok, named), (self.size_ok, size), (self.idle_ok, idle))
-        if (
-            wrong := "; ".join(words for right, words in checks if not right)
-        ) and self.others_cores >= OTHERS_CORES:
-            wrong += f"; other programs took {self.others_cores:.1f} cores meanwhile: repeat it on a quiet machine"
-        return wrong
+        wrong = []
+        if not self.cause_ok:
+            names = [CAUSE_NAMES[name] for name in self.right]
+            expected = " or ".join(dict.fromkeys(names)) or "none"
+            has_no_cause = self.cause and self.cause not in CAUSE_NAMES
+            verdict = f"was {self.cause}" if has_no_cause else f"blamed {self.blamed}"
+            wrong.append(f"the verdict {verdict}, expected {expected}")
+        if not self.size_ok:
+            allowed = f"{self.tolerance_ms:.2f} ms are allowed"
+            wrong.append(f"the size found was off by {self.error_ms:+.2f} ms, where {allowed}")
+        if not self.idle_ok:
+            shares = f"{self.idle_frac:.1%} instead of {self.true_idle_frac:.1%}"
+            wrong.append(f"it reported an idle share of {shares}")
+        if wrong and self._beside_others:
+            others = f"other programs took {self.others_cores:.1f} cores meanwhile"
+            wrong.append(f"{others}: repeat it on a quiet machine")
+        return "; ".join(wrong)
 
     @property
     def words(self) -> str:
-        found = f"{self.blamed}, {self.reported_ms:.2f} of {self.expected_ms:.2f} ms, idle {self.idle_frac:.1%}"
-        retried = f", {self.retries} of {self.rounds} rounds retried" if self.retries else ""
-        wrong = f": {self.wrong}" if self.wrong else ""
-        return f"{self.status.upper()}: {self.case}. {found} ({self.true_idle_frac:.1%}){retried}{wrong}"
+        """Returns the result in one line."""
+        size = f"{self.reported_ms:.2f} of {self.expected_ms:.2f} ms"
+        idle = f"idle {self.idle_frac:.1%} ({self.true_idle_frac:.1%})"
+        words = f"{self.status.upper()}: {self.case}. {self.blamed}, {size}, {idle}"
+        if self.retries:
+            words += f", {self.retries} of {self.rounds} rounds retried"
+        if self.wrong:
+            words += f": {self.wrong}"
+        return words
 
 
 @dataclass(frozen=True)
@@ -146,8 +165,10 @@ class Outcome:
 
     @property
     def words(self) -> str:
-        measured = ": ".join(filter(None, (self.measured, self.wrong)))
-        return f"{self.status.upper()}: {self.case}. Expected: {self.expected}. Measured: {measured or 'nothing'}."
+        """Returns the outcome in one line."""
+        measured = ": ".join(filter(None, (self.measured, self.wrong))) or "nothing"
+        what = f"{self.status.upper()}: {self.case}"
+        return f"{what}. Expected: {self.expected}. Measured: {measured}."
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -171,8 +192,9 @@ class SelftestReport(Generic[R_co]):
 
     @property
     def ok(self) -> bool:
-        """Returns whether every requested case was run, none failed, and none is undecided as other programs ran. One
-        that cannot be run here is no failure."""
+        """Returns whether every requested case was run, none failed, and none is undecided because other
+        programs ran. A case that cannot be run here is no failure.
+        """
         return not self.stopped and len(self.results) == self.asked and not self._unclear
 
     @property
@@ -195,12 +217,18 @@ class SelftestReport(Generic[R_co]):
             return f"{title} stopped before the first of {self.asked} cases had ended"
         failures = "; ".join(f"{result.case} ({result.wrong})" for result in failed)
         if stopped:
-            end = f"{title} stopped after {len(self.results)} of {self.asked} cases: {len(passed)} passed"
-            return end + (f"; {ended.removeprefix('is ')}: {failures}" if failed else "")
-        rest = f"; not run: {', '.join(result.case for result in not_run)}" if not_run else ""
+            n = f"{len(self.results)} of {self.asked}"
+            sentence = f"{title} stopped after {n} cases: {len(passed)} passed"
+            if failed:
+                sentence += f"; {ended.removeprefix('is ')}: {failures}"
+            return sentence
         if failed:
-            return f"{title} {ended}: {len(failed)} of {self.asked}: {failures}{rest}"
-        return f"{title} passed: {len(passed)} of {self.asked}{rest}"
+            sentence = f"{title} {ended}: {len(failed)} of {self.asked}: {failures}"
+        else:
+            sentence = f"{title} passed: {len(passed)} of {self.asked}"
+        if not_run:
+            sentence += f"; not run: {', '.join(result.case for result in not_run)}"
+        return sentence
 
     def to_dict(self) -> dict[str, Any]:
         values = {
@@ -226,7 +254,9 @@ class SelftestReport(Generic[R_co]):
         )
 
     def to_json(self) -> str:
-        """Returns the text of the file for a bug report, without what names the machine, its user or the card."""
+        """Returns the text of the file for a bug report, without what names the machine, its user or the
+        card.
+        """
         values = {"schema_version": SCHEMA_VERSION} | self.to_dict()
         text = json.dumps(values, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
         for path, name in ((home(), "VITPROF_HOME"), (Path.home(), "~")):
@@ -235,7 +265,10 @@ class SelftestReport(Generic[R_co]):
         return A_UUID.sub(r"\1-UUID", text)
 
     def write(self) -> Path:
-        """Writes that file to `VITPROF_HOME`, in place of the last one, and returns its path. Raises `VitprofError`."""
+        """Writes that file to `VITPROF_HOME`, in place of the last one, and returns its path.
+
+        Raises `VitprofError`.
+        """
         path = ensure_dir(home()) / FILE_NAME
         path.write_text(self.to_json(), encoding="utf-8")
         return path
@@ -247,7 +280,9 @@ def judged(measured: str, wrong: Sequence[str], **figures: Any) -> Outcome:
 
 
 def plain(value: Any) -> Any:
-    """Returns `value` as JSON can hold it, at any depth: None for NaN and infinities, lists for tuples, text keys."""
+    """Returns `value` as JSON can hold it, at any depth: None for NaN and infinities, lists for tuples,
+    text keys.
+    """
     return to_jsonable_python(value, inf_nan_mode="null", fallback=str)
 
 

@@ -1,4 +1,6 @@
-"""Tools of the cases on a device: the device, waits of a known length on it, and jobs recorded in memory only."""
+"""Tools of the cases on a device: the device, waits of a known length on it, and jobs recorded in memory
+only.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,10 @@ if TYPE_CHECKING:
     from vitprof.measure.devices import Clock, Device, Mark
 
 CALIBRATIONS = 9
+"""Measurements of which the median says how long a wait really takes."""
 SHORT_JOB: dict[str, Any] = {"threads": 1, "evaluate": False}
-"""Settings of every job here: the device must not wait for PyTorch's threads on a busy machine, nor an evaluation."""
+"""Settings of every job here: the device must wait neither for PyTorch's threads on a busy machine, nor
+for an evaluation."""
 
 
 @dataclass
@@ -43,16 +47,21 @@ class Bench:
     clock: Clock = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
     kernels_s: Callable[[Callable[[], None]], float] | None = None
-    """Runs work and returns the seconds in which a kernel of it ran, by another tool; None without such a tool."""
+    """Runs a piece of work and returns the seconds in which at least one kernel of it ran, by another
+    tool; None without such a tool."""
     directory: Path = Path()
 
     def spin(self, seconds: float) -> float:
-        """Returns what to pass to `Device.gate` so that the device waits for `seconds`; NaN if it took no time."""
+        """Returns what to pass to `Device.gate` so that the device waits for `seconds`; NaN where it does
+        not wait at all.
+        """
         device = self.device
         # loads the kernel, and lets the clock rise
         device.gate(max(0.05, seconds))
-        took = median(self.timed(lambda: device.gate(seconds)) for _ in range(CALIBRATIONS))
-        return seconds * seconds / took if took > 0 else math.nan
+        took_s = median(self.timed(lambda: device.gate(seconds)) for _ in range(CALIBRATIONS))
+        if took_s <= 0:
+            return math.nan
+        return seconds * seconds / took_s
 
     def timed(self, work: Callable[[], object]) -> float:
         """Returns the seconds that the device needs for what `work` launches, by marks. Waits for the device."""
@@ -61,9 +70,10 @@ class Bench:
         work()
         end = device.mark()
         device.wait(end)
-        took = device.seconds(end) - device.seconds(start)
+        took_s = device.seconds(end) - device.seconds(start)
+        # a stand-in may give the same mark twice, and none may be released twice
         device.release(*{id(mark): mark for mark in (start, end)}.values())
-        return took
+        return took_s
 
     def config(self, **settings: Any) -> RunConfig:
         """Returns the resolved config of a short job on the bench's device."""
@@ -72,12 +82,17 @@ class Bench:
     def run(
         self, *, trains: Callable[[RunConfig, Device], Trainer] | None = None, **settings: Any
     ) -> Recorded:
-        """Trains with these `settings` in this process, and returns all that the job reported."""
+        """Trains with these `settings` in this process, and returns all that the job reported.
+
+        `trains`: makes a trainer in place of the usual one.
+        """
         from vitprof.engine.train import train
 
         recorded = Recorded(self.config(**settings), self.clock())
-        trainer: dict[str, Any] = {} if trains is None else {"trains": trains}
-        train(recorded.config, recorded, never, clock=self.clock, device=self.device, **trainer)
+        options: dict[str, Any] = {"clock": self.clock, "device": self.device}
+        if trains is not None:
+            options["trains"] = trains
+        train(recorded.config, recorded, never, **options)
         recorded.ended_s = self.clock()
         return recorded
 
@@ -128,28 +143,34 @@ class Recorded:
 
     @property
     def step_ms(self) -> float:
-        """Returns the mean time from one launch to the next over the steady steps, by the host's clock."""
+        """Returns the mean time (ms) from one launch to the next over the steady steps, by the host's
+        clock; NaN with fewer than two.
+        """
         steps = self.steps
-        launched = (steps["t_start_s"] + steps["data_wait_s"] + steps["host_s"])[
-            steady_state(steps)
-        ]
-        return (
-            float(launched[-1] - launched[0]) / (len(launched) - 1) * 1e3
-            if len(launched) > 1
-            else math.nan
-        )
+        launched_s = steps["t_start_s"] + steps["data_wait_s"] + steps["host_s"]
+        launched_s = launched_s[steady_state(steps)]
+        if len(launched_s) < 2:
+            return math.nan
+        return float(launched_s[-1] - launched_s[0]) / (len(launched_s) - 1) * 1e3
 
     @property
     def idle_frac(self) -> float:
         """Returns the device's idle share (0..1), as a run's summary states it."""
-        run = self.config, self.steps, NO_TELEMETRY, self.phases, self.known
-        return summarise(*run, t_origin_s=self.began_s, t_end_s=self.ended_s).device_idle_frac
+        summary = summarise(
+            self.config,
+            self.steps,
+            NO_TELEMETRY,
+            self.phases,
+            self.known,
+            t_origin_s=self.began_s,
+            t_end_s=self.ended_s,
+        )
+        return summary.device_idle_frac
 
     def verdict(self) -> Verdict:
-        """Returns the verdict, from which the setting of an injected wait is hidden: it must find the cause itself."""
-        return judge(
-            replace(self.config, inject=None), self.steps, self.phases, NO_TELEMETRY, self.known
-        )
+        """Returns the verdict; it must find the cause itself, without the setting of an injected wait."""
+        config = replace(self.config, inject=None)
+        return judge(config, self.steps, self.phases, NO_TELEMETRY, self.known)
 
 
 NO_TELEMETRY: Series = {name: np.empty(0) for name in TELEMETRY_COLUMNS}
@@ -166,7 +187,10 @@ class Spinning:
     clock: Clock = time.perf_counter
 
     def launch(self) -> None:
-        """Launches a step's waits. Time lost by a late launch is not made up: the device must never fall behind."""
+        """Launches a step's waits.
+
+        Time lost by a late launch is not made up: the device must never fall behind.
+        """
         for _ in range(self.n):
             due = self.clock() + self.every_s
             self.device.gate(self.ask_s)
@@ -174,7 +198,10 @@ class Spinning:
                 pass
 
     def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
-        """Launches the waits. Compute begins with them, so that the host's time since the copy is not counted."""
+        """Launches the waits.
+
+        Compute begins with them, so that the host's time since the copy is not counted.
+        """
         start = self.device.mark()
         self.launch()
         return start, None

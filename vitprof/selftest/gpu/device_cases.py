@@ -1,4 +1,6 @@
-"""Cases of the device alone: marks mapped to the host's clock, copies, and kernels that run faster than launched."""
+"""Cases of the device alone: marks mapped to the host's clock, copies, and kernels that run faster than
+they are launched.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,20 @@ if TYPE_CHECKING:
 
 MARKS = 1000
 APART_S = 0.003
-"""Seconds between marks: they take over 3 s, so that the device's clock is anchored again and its drift shows."""
+"""Seconds between marks: they take over 3 s, so that the device's clock is anchored again and its drift
+shows."""
 MOST_OUTSIDE_S = 50e-6
-"""How far outside its bracket a mark may be mapped: the anchor's own bracket is about 20 us wide, and clocks drift."""
+"""How far outside its bracket a mark may be mapped: the anchor's own bracket is about 20 us wide, and
+clocks drift."""
 MOST_DRIFT_S = 100e-6
-"""The most drift of the device's clock for each second: what `HostClock` follows without an error that shows."""
+"""The most drift of the device's clock for each second: what `HostClock` follows without an error that
+shows."""
 
 
 def clock_mapping(bench: Bench) -> Outcome:
-    """Sets marks on an idle device, each between two readings of the host's clock, and maps all of them at the end."""
+    """Sets marks on an idle device, each between two readings of the host's clock, and maps all of them
+    at the end.
+    """
     device = bench.device
     brackets = []
     marks = []
@@ -41,34 +48,36 @@ def clock_mapping(bench: Bench) -> Outcome:
         device.wait(mark)
         brackets.append((before, bench.clock()))
         marks.append(mark)
-    at = np.array([device.seconds(mark) for mark in marks])
+    mapped_s = np.array([device.seconds(mark) for mark in marks])
     # by the device's own clock
     device_s = np.array([marks[0].elapsed_time(mark) for mark in marks]) / 1e3
     device.release(*marks)
     before_s, after_s = np.array(brackets).T
-    outside_s = np.maximum(np.maximum(before_s - at, at - after_s), 0.0)
+    outside_s = np.maximum(np.maximum(before_s - mapped_s, mapped_s - after_s), 0.0)
     host_s = (before_s + after_s) / 2 - before_s[0]
     # other programs may hold this one up inside a bracket
-    tight = after_s - before_s <= np.median(after_s - before_s)
-    drift = float(np.polyfit(host_s[tight], (device_s - host_s)[tight], 1)[0])
+    widths_s = after_s - before_s
+    tight = widths_s <= np.median(widths_s)
+    drift, _offset = np.polyfit(host_s[tight], (device_s - host_s)[tight], 1)
+    drift_us_per_s = float(drift) * 1e6
+    outside_most_us = float(outside_s.max()) * 1e6
     wrong = []
     n_outside = int((outside_s > MOST_OUTSIDE_S).sum())
     if n_outside:
-        wrong.append(
-            f"{n_outside} marks are outside, the farthest by {outside_s.max() * 1e6:.0f} µs"
-        )
-    if not abs(drift) <= MOST_DRIFT_S:
-        wrong.append(f"the clocks drift apart by {drift * 1e6:+.1f} µs a second")
-    if not (np.diff(at) > 0).all():
+        wrong.append(f"{n_outside} marks are outside, the farthest by {outside_most_us:.0f} µs")
+    # NaN is no drift that is known to be small
+    if not abs(float(drift)) <= MOST_DRIFT_S:
+        wrong.append(f"the clocks drift apart by {drift_us_per_s:+.1f} µs a second")
+    if not (np.diff(mapped_s) > 0).all():
         wrong.append("a later mark was mapped to an earlier time")
     return judged(
-        f"{MARKS - n_outside} of {MARKS} inside, at most {outside_s.max() * 1e6:.0f} µs outside; "
-        f"drift {drift * 1e6:+.1f} µs a second",
+        f"{MARKS - n_outside} of {MARKS} inside, at most {outside_most_us:.0f} µs outside; "
+        f"drift {drift_us_per_s:+.1f} µs a second",
         wrong,
         marks=MARKS,
-        outside_most_us=float(outside_s.max()) * 1e6,
-        bracket_median_us=float(np.median(after_s - before_s)) * 1e6,
-        drift_us_per_s=drift * 1e6,
+        outside_most_us=outside_most_us,
+        bracket_median_us=float(np.median(widths_s)) * 1e6,
+        drift_us_per_s=drift_us_per_s,
     )
 
 
@@ -77,10 +86,13 @@ IMAGES = (256, 224, 224, 3)
 COPIES = 30
 WARMUP_COPIES = 5
 LEAST_BANDWIDTH_FRAC = 0.8
+"""The least share of the bandwidth of copies alone that a job's copies must reach."""
 
 
 def filled(transfer: Transfer, shape: tuple[int, ...], value: int) -> Batch:
-    """Returns a batch in the transfer's own memory, where it has some, with one value in all pixels and labels."""
+    """Returns a batch in the transfer's own memory, where it has some, with one value in all pixels and
+    labels.
+    """
     import torch
 
     from vitprof.engine.loaders.contract import Batch
@@ -91,7 +103,9 @@ def filled(transfer: Transfer, shape: tuple[int, ...], value: int) -> Batch:
 
 
 def pinned_bytes_per_s(device: Device, n_bytes: int) -> float:
-    """Returns the bandwidth in bytes/s of copies of `n_bytes` from pinned memory: the median of `COPIES`, by marks."""
+    """Returns the bandwidth in bytes/s of copies of `n_bytes` from pinned memory, by marks: the median of
+    `COPIES`.
+    """
     import torch
 
     host = torch.ones(n_bytes, dtype=torch.uint8, pin_memory=device.torch_device.type == "cuda")
@@ -125,9 +139,12 @@ def copy_bandwidth(bench: Bench) -> Outcome:
     alone = (before + after) / 2
     copied = n_bytes / median(took[WARMUP_COPIES:])
     share = copied / alone
+    wrong = []
+    if not share >= LEAST_BANDWIDTH_FRAC:
+        wrong.append(f"only {share:.0%} of the bandwidth is reached")
     return judged(
         f"{copied / 1e9:.3g} of {alone / 1e9:.3g} GB/s: {share:.0%}",
-        [] if share >= LEAST_BANDWIDTH_FRAC else [f"only {share:.0%} of the bandwidth is reached"],
+        wrong,
         batch_bytes=n_bytes,
         copied_bytes_per_s=copied,
         pinned_bytes_per_s=[before, after],
@@ -135,12 +152,17 @@ def copy_bandwidth(bench: Bench) -> Outcome:
 
 
 KERNELS = 300
-TINY_S, TINY_EVERY_S = 2e-6, 10e-6
-"""Kernels of 2 us, one every 10 us: about as long as Python takes to launch one with PyTorch."""
-LONGER_S, LONGER_EVERY_S = 40e-6, 80e-6
-"""Kernels of 40 us, one every 80 us. Between two queued kernels a GPU needs up to 1 us, which no tool counts as kernel
-time: little enough beside 40 us to compare within 5%."""
+TINY_S = 2e-6
+"""Seconds of a tiny kernel."""
+TINY_EVERY_S = 10e-6
+"""Seconds from one tiny kernel to the next: about as long as Python takes to launch one with PyTorch."""
+LONGER_S = 40e-6
+"""Seconds of a longer kernel. Between two queued kernels a GPU needs up to 1 us, which no tool counts as
+kernel time: little enough beside 40 us to compare within 5%."""
+LONGER_EVERY_S = 80e-6
+"""Seconds from one longer kernel to the next."""
 MOST_OFF_FRAC = 0.05
+"""By how much the kernel time may differ from the other tool's."""
 PROFILED_STEPS = 5
 LAUNCHED_JOB: dict[str, Any] = {
     "strategy": "memory",
@@ -151,7 +173,9 @@ LAUNCHED_JOB: dict[str, Any] = {
 
 
 def launch_bound(bench: Bench) -> Outcome:
-    """Trains on tiny kernels, which must be called launch-bound, and on longer ones, whose time must be right."""
+    """Trains on tiny kernels, which must be called launch-bound, and on longer ones, whose time must be
+    right.
+    """
     wrong = []
     tiny, _ = _launched(bench, TINY_S, TINY_EVERY_S)
     verdict = tiny.verdict()
@@ -161,13 +185,16 @@ def launch_bound(bench: Bench) -> Outcome:
     kernel_s = arrays.median(longer.steps["kernel_s"])
     union_s = math.nan
     measured = f"{KERNELS} kernels: {verdict.kind}"
+    if not math.isnan(kernel_s):
+        measured += f"; kernel time {kernel_s * 1e3:.2f} ms"
+        union_s = _union_s(bench, launch)
     if math.isnan(kernel_s):
         wrong.append("no step was measured behind a gate")
-    elif bench.kernels_s is None or math.isnan(union_s := _union_s(bench, launch)):
-        measured += f"; kernel time {kernel_s * 1e3:.2f} ms, not compared: torch.profiler sees no kernels here (CUPTI)"
+    elif math.isnan(union_s):
+        measured += ", not compared: torch.profiler sees no kernels here (CUPTI)"
     else:
         off = kernel_s / union_s - 1
-        measured += f"; kernel time {kernel_s * 1e3:.2f} ms, torch.profiler {union_s * 1e3:.2f} ms ({off:+.1%})"
+        measured += f", torch.profiler {union_s * 1e3:.2f} ms ({off:+.1%})"
         if abs(off) > MOST_OFF_FRAC:
             wrong.append(f"kernel time is off by {off:+.1%}, and {MOST_OFF_FRAC:.0%} is allowed")
     return judged(
@@ -189,7 +216,9 @@ def _launched(bench: Bench, kernel_s: float, every_s: float) -> tuple[Recorded, 
 
 
 def _union_s(bench: Bench, launch: Callable[[], None]) -> float:
-    assert bench.kernels_s is not None
+    """Returns the kernel time (s) of a step by the other tool; NaN where it sees no kernels."""
+    if bench.kernels_s is None:
+        return math.nan
 
     def work() -> None:
         for _ in range(PROFILED_STEPS):
@@ -200,7 +229,9 @@ def _union_s(bench: Bench, launch: Callable[[], None]) -> float:
 
 
 def kernels_s(work: Callable[[], None]) -> float:
-    """Returns the seconds of the union of all kernels and copies of `work` on CUDA devices; 0 where none is seen."""
+    """Returns the seconds of the union of all kernels and copies of `work` on CUDA devices; 0 where none
+    is seen.
+    """
     from torch._C._autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 

@@ -1,8 +1,9 @@
-"""The cases of the self-test on a GPU, each run in a process of its own: one that hangs or crashes ends no other.
+"""The cases of the self-test on a GPU, each run in a process of its own: one that hangs or crashes ends
+no other.
 
-That process is `python -m vitprof.selftest.gpu.driver CASE DIRECTORY`. It writes one JSON object to standard output:
-{"facts": ..., "outcome": ...}, or {"error": ...} without a GPU. What libraries print goes to standard error. It exits
-when its standard input ends, so that it never outlives its parent.
+That process is `python -m vitprof.selftest.gpu.driver CASE DIRECTORY`. It writes one JSON object to
+standard output: {"facts": ..., "outcome": ...}, or {"error": ...} without a GPU. What libraries print
+goes to standard error. It exits when its standard input ends, so that it never outlives its parent.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ from vitprof.jobs.runners import command, environment
 from vitprof.program import program
 from vitprof.selftest.gpu import device_cases, job_cases
 from vitprof.selftest.gpu.bench import Bench
-from vitprof.selftest.report import Outcome, SelftestReport, machine_facts, plain
+from vitprof.selftest.report import Outcome, SelftestReport, Status, machine_facts, plain
 
 POLL_S = 0.1
 DEVICE = "cuda:0"
@@ -94,8 +95,12 @@ def run_gpu_selftest(
         __name__, name, directory
     ),
 ) -> SelftestReport[Outcome]:
-    """Runs `cases` on the first GPU and returns the report; calls `ended` with each outcome at once. A case that takes
-    too long or ends its process has failed. Raises `DeviceError` without a GPU that works.
+    """Runs `cases` on the first GPU and returns the report; calls `ended` with each outcome at once.
+
+    A case that takes longer than its limit or ends its process has failed; the others still run. Once
+    `stop()` returns true, the report has what was run until then. Everything but missing data sets is
+    written to a temporary directory. Tests pass other commands as `child`. Raises `DeviceError` where
+    there is no GPU that PyTorch can use.
     """
     began = time.monotonic()
     outcomes: list[Outcome] = []
@@ -110,26 +115,30 @@ def run_gpu_selftest(
                 progress(Progress(name, len(outcomes), len(cases), len(outcomes) / len(cases)))
                 return stop()
 
+            log = Path(directory) / "child.log"
             try:
-                message = _run(
-                    child(case.name, directory), Path(directory) / "child.log", case.limit_s, report
-                )
+                message = _run(child(case.name, directory), log, case.limit_s, report)
             except JobStopped:
                 break
+            # without facts of a device no case has opened one yet
             if "error" in message and not facts:
                 raise DeviceError(message["error"])
             facts |= message.get("facts", {})
-            outcome = Outcome(
-                **message.get("outcome", {"status": "failed", "wrong": message.get("error", "")})
-            )
+            failed = {"status": "failed", "wrong": message.get("error", "")}
             outcome = replace(
-                outcome, case=case.name, expected=case.expected, seconds=time.monotonic() - begun
+                Outcome(**message.get("outcome", failed)),
+                case=case.name,
+                expected=case.expected,
+                seconds=time.monotonic() - begun,
             )
             outcomes.append(outcome)
             ended(outcome)
-    seconds = time.monotonic() - began
     return SelftestReport(
-        tuple(outcomes), seconds, len(cases), len(outcomes) < len(cases), machine_facts(facts)
+        results=tuple(outcomes),
+        seconds=time.monotonic() - began,
+        asked=len(cases),
+        stopped=len(outcomes) < len(cases),
+        machine=machine_facts(facts),
     )
 
 
@@ -166,10 +175,11 @@ def _run(
         process.stdin.close()
     with contextlib.suppress(ValueError):
         return dict(json.loads(answer.read_bytes()))
-    last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-    return {
-        "error": f"its process ended: exit status {process.returncode}{f', {last[0]}' if last else ''}"
-    }
+    error = f"its process ended: exit status {process.returncode}"
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    if lines:
+        error += f", {lines[-1]}"
+    return {"error": error}
 
 
 def open_bench(name: str, directory: Path) -> Bench:
@@ -195,28 +205,33 @@ def device_facts(bench: Bench) -> dict[str, Any]:
 
     from vitprof.engine.train import describe
 
-    known = (
-        describe()
-        | bench.device.environment()
-        | {"device": bench.device.name, "gpus": torch.cuda.device_count()}
-    )
+    facts = {
+        **describe(),
+        **bench.device.environment(),
+        "device": bench.device.name,
+        "gpus": torch.cuda.device_count(),
+    }
     if bench.device.torch_device.type == "cuda":
         major, minor = torch.cuda.get_device_capability(bench.device.torch_device)
-        known |= {"capability": f"{major}.{minor}", "arch_list": torch.cuda.get_arch_list()}
-    return {name: value for name, value in known.items() if name not in PRIVATE}
+        facts |= {"capability": f"{major}.{minor}", "arch_list": torch.cuda.get_arch_list()}
+    return {name: value for name, value in facts.items() if name not in PRIVATE}
 
 
 def run_case(name: str, bench: Bench) -> Outcome:
-    """Runs a case; returns its outcome: not run with too little memory, failed where it raises `Exception`."""
+    """Runs a case and returns its outcome: not run with too little memory, failed where it raises any
+    other `Exception`.
+    """
     from vitprof.measure.devices.cuda import is_out_of_memory
 
     try:
         return GPU_CASES[name].run(bench)
     except Exception as error:
-        return Outcome("not run" if is_out_of_memory(error) else "failed", wrong=_printed(error))
+        status: Status = "not run" if is_out_of_memory(error) else "failed"
+        return Outcome(status, wrong=_printed(error))
 
 
 def _printed(error: Exception) -> str:
+    """Returns an error in one line; prints the traceback of a defect, where the program's output goes."""
     if not isinstance(error, VitprofError):
         traceback.print_exception(error)
     return one_line(error)

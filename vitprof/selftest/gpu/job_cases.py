@@ -15,15 +15,19 @@ from vitprof.config.strategies import STRATEGIES, strategy
 from vitprof.errors import VitprofError, one_line
 from vitprof.experiments.trials import Trial, job_manager, never, run_trials
 from vitprof.recording.columns import DELAYED_STAGES
+from vitprof.recording.verdict import Verdict
 from vitprof.selftest.cases import N_PHOTOS, Case, Round, case_result, expected_ms, idle_frac
 from vitprof.selftest.gpu.bench import Bench, Recorded, Spinning
 from vitprof.selftest.report import Outcome, judged
 from vitprof.store import RunStore
 
 COMPUTE_MS = 1.0
+"""How long the device computes in a step."""
 WAITS_MS = (2.0, 20.0)
 LATE_SLEEPS = 10
+"""Sleeps by which it is measured how long one really takes."""
 ROUNDS = 3
+"""The most rounds of a case; one that is right is not run again."""
 # Sample by sample in the loop, as tutorials do: every stage can be told apart. Few samples, so that 2 ms stand out.
 IDLE_JOB: dict[str, Any] = {
     "strategy": "per-sample",
@@ -43,7 +47,9 @@ IDLE_CASES = (
 
 
 def known_idle(bench: Bench) -> Outcome:
-    """Trains with no wait, then with each wait in each stage, and compares what vitprof reports with the wait."""
+    """Trains with no wait, then with each wait in each stage, and compares what vitprof reports with the
+    wait.
+    """
     rounds: dict[str, list[Round]] = {case.name: [] for case in IDLE_CASES}
     compute_ms: list[float] = []
     for _ in range(ROUNDS):
@@ -82,7 +88,9 @@ def _spun(bench: Bench, settings: dict[str, Any]) -> Recorded:
 
 
 def _slept_ms(bench: Bench, wait_ms: float) -> float:
-    """Returns how many ms a sleep really takes in this thread: another one would also wait for Python's lock."""
+    """Returns how many ms a sleep of `wait_ms` really takes in this thread: another thread would also
+    wait for Python's lock.
+    """
     began = bench.clock()
     for _ in range(LATE_SLEEPS):
         bench.sleep(wait_ms / 1e3)
@@ -100,22 +108,25 @@ def _round(bench: Bench, case: Case, reference: Recorded) -> Round:
     step_ms = recorded.step_ms
     # from the device's start of a step to the arrival of the next batch
     fetched_s = (steps["t_start_s"] + steps["data_wait_s"])[1:] - steps["compute_start_s"][:-1]
-    verdicts = recorded.verdict(), reference.verdict()
-    costs = [
-        {share.name: share.exposed_ms for share in v.shares}.get(case.part, 0.0) for v in verdicts
-    ]
+    # step by step: a fetch that is late now and then must not change what is expected of the others
+    fetched_ms = fetched_s[steady_state(steps)[1:]] * 1e3
+    expected = fmean(expected_ms(wait_ms, fetch_ms, COMPUTE_MS) for fetch_ms in fetched_ms)
+    verdict = recorded.verdict()
+    before = reference.verdict()
     return Round(
-        # step by step: a fetch that is late now and then must not change what is expected of the other steps
-        expected_ms=fmean(
-            expected_ms(wait_ms, s * 1e3, COMPUTE_MS) for s in fetched_s[steady_state(steps)[1:]]
-        ),
-        reported_ms=costs[0] - costs[1],
-        cause=verdicts[0].cause,
-        cause_ok=not case.right or verdicts[0].cause in case.right,
+        expected_ms=expected,
+        reported_ms=_cost_ms(verdict, case.part) - _cost_ms(before, case.part),
+        cause=verdict.cause,
+        cause_ok=not case.right or verdict.cause in case.right,
         idle_frac=recorded.idle_frac,
         true_idle_frac=idle_frac(COMPUTE_MS, step_ms),
         step_ms=step_ms,
     )
+
+
+def _cost_ms(verdict: Verdict, part: str) -> float:
+    """Returns the milliseconds for each batch that a verdict attributes to a part of loading."""
+    return {share.name: share.exposed_ms for share in verdict.shares}.get(part, 0.0)
 
 
 LEAST_COST_ROUNDS = 5
@@ -125,19 +136,26 @@ COST_S = 50.0
 COST_STEPS = 200
 COST_WARMUP_STEPS = 20
 MOST_COST_FRAC = 0.02
+"""The most that recording may cost, as a share of a step."""
 # The copy blocks: the device then waits for the host after each step, and what recording costs is not hidden.
 COST_JOB: dict[str, Any] = {"strategy": "memory", "transfer": "blocking", "batch_size": 64}
 
 
 def own_cost(bench: Bench) -> Outcome:
-    """Compares a step with all marks and clocks and one of a plain loop, in turns, until it is decided."""
+    """Compares a step with all marks and clocks with one of a plain loop, in turns, until it is decided."""
     pairs: list[tuple[float, float]] = []
-    low = high = math.nan
+    low = math.nan
+    high = math.nan
     until_s = bench.clock() + COST_S
     while len(pairs) < MOST_COST_ROUNDS and (not pairs or bench.clock() < until_s):
-        first, second = (_recorded_s, _plain_s) if len(pairs) % 2 == 0 else (_plain_s, _recorded_s)
-        took = {way: way(bench) for way in (first, second)}
-        pairs.append((took[_recorded_s], took[_plain_s]))
+        # each of them first in turns: a clock that rises or falls favours neither
+        if len(pairs) % 2 == 0:
+            recorded_s = _recorded_s(bench)
+            plain_s = _plain_s(bench)
+        else:
+            plain_s = _plain_s(bench)
+            recorded_s = _recorded_s(bench)
+        pairs.append((recorded_s, plain_s))
         costs = sorted(on / off - 1 for on, off in pairs)
         # of 5 rounds none, of 9 one: 94 and 96% by a sign test
         outer = max(0, len(costs) - LEAST_COST_ROUNDS) // 4
@@ -154,17 +172,11 @@ def own_cost(bench: Bench) -> Outcome:
         "plain_step_ms": [off * 1e3 for _, off in pairs],
     }
     if len(pairs) < LEAST_COST_ROUNDS or low <= MOST_COST_FRAC < cost:
-        return Outcome(
-            "not run",
-            measured,
-            f"undecided: {spread}; run it again with nothing else running",
-            figures,
-        )
-    wrong = (
-        []
-        if cost <= MOST_COST_FRAC
-        else [f"{cost:+.1%} is more than {MOST_COST_FRAC:.0%}; {spread}"]
-    )
+        why = f"undecided: {spread}; run it again with nothing else running"
+        return Outcome("not run", measured, why, figures)
+    wrong = []
+    if not cost <= MOST_COST_FRAC:
+        wrong.append(f"{cost:+.1%} is more than {MOST_COST_FRAC:.0%}; {spread}")
     return judged(measured, wrong, **figures)
 
 
@@ -178,13 +190,15 @@ def _cost_job(**changes: Any) -> dict[str, Any]:
 
 
 def _recorded_s(bench: Bench) -> float:
-    # the steps behind gates count as warm-up too
+    """Returns the median seconds of a step of a job that is recorded."""
     steps = bench.run(**_cost_job()).steps
-    starts = [
-        steps["t_start_s"][(steps["epoch"] == epoch) & (steps["warmup"] == 0)]
-        for epoch in set(steps["epoch"])
-    ]
-    return float(np.median(np.concatenate([np.diff(start) for start in starts])))
+    # the steps behind gates count as warm-up too
+    counted = steps["warmup"] == 0
+    took = []
+    for epoch in set(steps["epoch"]):
+        starts_s = steps["t_start_s"][counted & (steps["epoch"] == epoch)]
+        took.append(np.diff(starts_s))
+    return float(np.median(np.concatenate(took)))
 
 
 class Unmarked:
@@ -201,6 +215,7 @@ class Unmarked:
 
 
 def _plain_s(bench: Bench) -> float:
+    """Returns the median seconds of a step of the same training in a plain loop."""
     from vitprof.engine.pipeline import open_pipeline
     from vitprof.engine.trainer import open_trainer
 
@@ -229,14 +244,19 @@ def _plain_s(bench: Bench) -> float:
 
 STEPS = 20
 FIRST = ("device", "prefetch", "dali", "memory", "workers", "threads")
-"""The strategies whose parts a GPU has a share in; they are run before the others, for which the time may end."""
-IN_ORDER = sorted(STRATEGIES, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
-STRATEGIES_S, HUNG_S = 75.0, 40.0
-"""Seconds for all; a strategy that ran for so many of them as they ended has failed."""
+"""The strategies whose parts a GPU has a share in; they are run before the others, for which the time may
+end."""
+IN_ORDER = [*FIRST, *(name for name in STRATEGIES if name not in FIRST)]
+STRATEGIES_S = 75.0
+"""Seconds for all strategies."""
+HUNG_S = 40.0
+"""A strategy that had run for so many seconds when the time ended has failed."""
 
 
 def settings_for(name: str) -> dict[str, Any]:
-    """Returns the settings of a job: photos if the strategy can load them, workers and pinning if it takes them."""
+    """Returns the settings of a job: photos if the strategy can load them, workers and pinning if it
+    takes them.
+    """
     plan = strategy(name)
     info = catalog.dataset_info("photos", N_PHOTOS)
     settings: dict[str, Any] = {"dataset": "photos", "n_images": N_PHOTOS}
@@ -245,11 +265,8 @@ def settings_for(name: str) -> dict[str, Any]:
         settings = {"dataset": "digits"}
     taken = plan.knobs(plan.combination(info), info)
     wanted = {"workers": 2, "pin_memory": True, "slow_mb_s": 200.0, "slow_latency_ms": 1.0}
-    return (
-        settings
-        | {"strategy": name, "batch_size": 8}
-        | {k: v for k, v in wanted.items() if k in taken}
-    )
+    settings |= {"strategy": name, "batch_size": 8}
+    return settings | {knob: value for knob, value in wanted.items() if knob in taken}
 
 
 def every_strategy(bench: Bench) -> Outcome:
@@ -266,7 +283,8 @@ def every_strategy(bench: Bench) -> Outcome:
         for name in IN_ORDER:
             settings = settings_for(name)
             info = catalog.dataset_info(settings["dataset"], settings.get("n_images"))
-            if reason := why_unavailable(strategy(name), info):
+            reason = why_unavailable(strategy(name), info)
+            if reason:
                 unavailable.append(f"{name} ({reason})")
                 continue
             job = {
@@ -282,19 +300,21 @@ def every_strategy(bench: Bench) -> Outcome:
             except VitprofError as error:
                 wrong.append(f"{name}: {one_line(error)}")
                 continue
-            run = store.run(ran[0][1]) if ran else None
-            if run is None or (run.status == "stopped" and bench.clock() - begun_s < HUNG_S):
+            if not ran:
                 late.append(name)
                 continue
-            failure = (
-                wrong_steps(store.steps(run.id))
-                if run.status == "done"
-                else f"{run.status}: {run.error}"
-            )
+            [(_, run_id)] = ran
+            run = store.run(run_id)
+            if run.status == "stopped" and bench.clock() - begun_s < HUNG_S:
+                late.append(name)
+                continue
+            failure = f"{run.status}: {run.error}"
+            if run.status == "done":
+                failure = wrong_steps(store.steps(run.id))
             if failure:
                 wrong.append(f"{name}: {failure}")
-            else:
-                step_ms[name] = run.summary.step_ms_median if run.summary is not None else math.nan
+                continue
+            step_ms[name] = math.nan if run.summary is None else run.summary.step_ms_median
     measured = f"{len(step_ms)} of {len(IN_ORDER)} trained {STEPS} steps"
     if unavailable:
         measured += f"; cannot run here: {', '.join(unavailable)}"
@@ -318,4 +338,6 @@ def wrong_steps(steps: Series) -> str:
     for column in ("data_wait_s", "h2d_s", "compute_s", "step_s"):
         if not (np.isfinite(steps[column]).all() and (steps[column] >= 0).all()):
             return f"{column} has values that are negative or not known"
-    return "" if (steps["compute_s"] > 0).all() else "a step without compute"
+    if not (steps["compute_s"] > 0).all():
+        return "a step without compute"
+    return ""
