@@ -1,4 +1,7 @@
-"""Finds out whether a strategy can run on this machine, and if not, why and what to do. Changes nothing; no torch."""
+"""Finds out whether a strategy can run on this machine, and if not, why and what to do.
+
+Changes nothing, and needs no PyTorch.
+"""
 
 import importlib.util
 import math
@@ -74,9 +77,10 @@ OK = Availability("ok", "")
 
 
 def look_around() -> Machine:
+    """Returns the properties of this machine as they are now."""
     where = home.home().absolute()
-    there = next(path for path in (where, *where.parents) if path.exists())
-    found = find_tmpfs()
+    existing = next(path for path in (where, *where.parents) if path.exists())
+    ram_disk = find_tmpfs()
     gpus = tuple(visible_gpus())
     with Nvml() as nvml:
         free = tuple(free_bytes(nvml.call, gpu.uuid) for gpu in gpus)
@@ -87,8 +91,8 @@ def look_around() -> Machine:
         gpus_usable=not gpus or unusable(gpus[0].name, driver, gpus[0].cuda_driver) is None,
         driver=driver,
         ram_bytes=psutil.virtual_memory().available,
-        disk_bytes=shutil.disk_usage(there).free,
-        tmpfs=(found.path, found.free_bytes) if found is not None else None,
+        disk_bytes=shutil.disk_usage(existing).free,
+        tmpfs=None if ram_disk is None else (ram_disk.path, ram_disk.free_bytes),
     )
 
 
@@ -105,17 +109,22 @@ def availability(
     *,
     machine: Machine | None = None,
 ) -> Availability:
-    """Returns whether `plan` can load `info` on `machine`, with `settings` (of `RunConfig`) in place of its own."""
+    """Returns whether the strategy `plan` can load the data set `info` here, or on `machine`.
+
+    `settings`: fields of `RunConfig` in place of the strategy's own.
+    """
     machine = machine or look_around()
     settings = settings or {}
     parts = plan.combination(info, settings)
-    if wrong := why_not(info, parts):
+    wrong = why_not(info, parts)
+    if wrong is not None:
         others = [d.name for d in DATASETS.values() if why_not(d, plan.combination(d)) is None]
+        # no part was replaced: it is the strategy that does not fit
         if parts == plan.combination(info) and others:
-            return Availability(
-                "bad", f"it cannot load {info.name}; choose the data set {' or '.join(others)}"
-            )
+            choose = f"choose the data set {' or '.join(others)}"
+            return Availability("bad", f"it cannot load {info.name}; {choose}")
         return Availability("bad", f"{wrong.field} {wrong.value}: {wrong.allowed}")
+    # the first is the most basic one
     for reason in _obstacles(parts, info, machine):
         return Availability("bad", reason)
     notes = "; ".join(_limits(parts, info, settings, machine))
@@ -125,23 +134,20 @@ def availability(
 def can_run(config: RunConfig, *, machine: Machine | None = None) -> bool:
     """Returns whether a job can run here, as far as that is known without trying."""
     info = dataset_info(config.dataset, config.n_images)
-    return (
-        availability(strategy(config.strategy), info, config.to_dict(), machine=machine).verdict
-        != "bad"
-    )
+    seen = availability(strategy(config.strategy), info, config.to_dict(), machine=machine)
+    return seen.verdict != "bad"
 
 
 def _obstacles(parts: Combination, info: DatasetInfo, machine: Machine) -> Iterator[str]:
+    """Yields reasons why a run would fail, the most basic first."""
     loader = LOADERS[parts.loader]
     if loader.decodes and sys.platform != NVIDIA_PLATFORM:
         yield f"{loader.title} needs Linux, and this is {sys.platform}"
     for package in _packages(parts, info):
         if not installed(package):
-            wheel = (
-                dali_wheel(machine.gpus, machine.driver)
-                if MODULES.get(package) == "nvidia.dali"
-                else package
-            )
+            wheel = package
+            if MODULES.get(package) == "nvidia.dali":
+                wheel = dali_wheel(machine.gpus, machine.driver)
             yield f"the package {wheel} is missing: pip install {shlex.quote(wheel)}"
     yield from _too_small(estimates.footprint(parts, info), machine)
 
@@ -149,10 +155,10 @@ def _obstacles(parts: Combination, info: DatasetInfo, machine: Machine) -> Itera
 def _packages(parts: Combination, info: DatasetInfo) -> list[str]:
     storage, _, loader, _ = parts.parts
     wanted = ["torch", *(package for part in parts.parts for package in part.packages)]
-    decoded_before = (
-        info.kind == "jpeg" and storage.form != "encoded" and prepared_as(storage.name, info.kind)
-    )
-    if decoded_before or (storage.form == "encoded" and not loader.decodes):
+    is_encoded = storage.form == "encoded"
+    # while the storage is made, or while batches are
+    decoded_before = info.kind == "jpeg" and not is_encoded and prepared_as(storage.name, info.kind)
+    if decoded_before or (is_encoded and not loader.decodes):
         wanted += DECODING
     return wanted
 
@@ -161,10 +167,7 @@ def installed(package: str) -> bool:
     """Returns whether a package is installed. Looks for its module without importing it."""
     try:
         return importlib.util.find_spec(MODULES.get(package, package)) is not None
-    except (
-        ImportError,
-        ValueError,
-    ):
+    except (ImportError, ValueError):
         # its parent package is missing, or it is only partly installed
         return False
 
@@ -179,19 +182,24 @@ def _too_small(needs: estimates.Footprint, machine: Machine) -> Iterator[str]:
             yield f"the RAM disk {path} has {size(free)} left and {size(needs.ram_disk_bytes)} are needed"
     if needs.ram_bytes > machine.ram_bytes:
         yield f"it takes {size(needs.ram_bytes)} of RAM and {size(machine.ram_bytes)} are available"
-    to_write = (0 if needs.made else needs.prepared_bytes) + needs.staged_bytes
+    to_write = needs.staged_bytes
+    if not needs.made:
+        to_write += needs.prepared_bytes
     if to_write > machine.disk_bytes:
-        there = f"{size(machine.disk_bytes)} are free in {home.home()}"
-        yield f"it writes {size(to_write)} and {there}; set VITPROF_HOME to a larger disk"
+        free_space = f"{size(machine.disk_bytes)} are free in {home.home()}"
+        yield f"it writes {size(to_write)} and {free_space}; set VITPROF_HOME to a larger disk"
 
 
 def _limits(
     parts: Combination, info: DatasetInfo, settings: Mapping[str, Any], machine: Machine
 ) -> Iterator[str]:
-    """Yields what limits a run that works: no gain without a GPU, too little device memory, a deprecated decoder."""
+    """Yields what limits a run that works: no gain without a GPU, too little device memory, a deprecated
+    decoder.
+    """
     device = settings.get("device") or "auto"
     simulated = accelerators.is_simulated(device)
-    on_cpu = not simulated and (device == "cpu" or not machine.gpus or not machine.gpus_usable)
+    no_gpu = not machine.gpus or not machine.gpus_usable
+    on_cpu = not simulated and (device == "cpu" or no_gpu)
     if on_cpu and parts.transfer in NOTHING_TO_COPY:
         yield NOTHING_TO_COPY[parts.transfer]
     loader = LOADERS[parts.loader]
@@ -205,12 +213,15 @@ def _limits(
 
 
 def _too_small_gpu(needed: int, device: str, machine: Machine) -> Iterator[str]:
+    """Yields a line if the set does not fit on the GPU, or not beside what uses its memory now."""
     number = device.removeprefix("cuda:")
-    at = int(number) if number.isdecimal() else 0
-    if at >= len(machine.gpus):
+    index = int(number) if number.isdecimal() else 0
+    if index >= len(machine.gpus):
         return
-    gpu = machine.gpus[at]
-    free = dict(enumerate(machine.gpu_free_bytes)).get(at, math.nan)
+    gpu = machine.gpus[index]
+    free = math.nan
+    if index < len(machine.gpu_free_bytes):
+        free = machine.gpu_free_bytes[index]
     if needed > gpu.memory_bytes:
         yield f"the set takes {size(needed)} of device memory and {gpu.name} has {size(gpu.memory_bytes)}"
     elif needed > free:

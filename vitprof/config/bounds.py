@@ -1,4 +1,7 @@
-"""Limits of all numbers that can be set, for config, command line, forms and URLs."""
+"""Limits of all numbers that can be set, for config, command line, forms and URLs.
+
+They are generous for any real use, and small enough that nothing counts, allocates or waits without end.
+"""
 
 from dataclasses import dataclass
 
@@ -15,17 +18,20 @@ class Bounds:
 
     @property
     def allowed(self) -> str:
-        return f"give a {'whole ' if self.whole else ''}number from {self.least:,} to {self.most:,}"
+        """Returns the range in words, for an error message."""
+        number = "whole number" if self.whole else "number"
+        return f"give a {number} from {self.least:,} to {self.most:,}"
 
     def check(self, name: str, value: object) -> None:
-        """Raises `ConfigError` that names `name`, the value and the range if `value` is outside it or no number."""
+        """Raises `ConfigError` that names `name`, the value and the range if `value` is outside it or no
+        number.
+        """
         kinds = (int,) if self.whole else (int, float)
+        # True is an int in Python
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            raise ConfigError(name, value, self.allowed)
         # NaN is refused too: every comparison with it is false
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, kinds)
-            or not self.least <= value <= self.most
-        ):
+        if not self.least <= value <= self.most:
             raise ConfigError(name, value, self.allowed)
 
 

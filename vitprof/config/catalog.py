@@ -21,8 +21,9 @@ def by_name(*entries: T) -> dict[str, T]:
 
 
 class Named(Mapping[str, T]):
-    """What can be chosen by name: vitprof's `own`, those that are `listed` besides, and what `find` finds, or raises
-    KeyError for.
+    """What can be chosen by name: vitprof's `own`, and what `find` returns or raises KeyError for.
+
+    `listed`: names for `find` that are shown in lists; it may know others.
     """
 
     def __init__(
@@ -33,7 +34,9 @@ class Named(Mapping[str, T]):
         self._listed = listed
 
     def __getitem__(self, name: str) -> T:
-        return self._own[name] if name in self._own else self._find(name)
+        if name in self._own:
+            return self._own[name]
+        return self._find(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter((*self._own, *self._listed()))
@@ -43,7 +46,10 @@ class Named(Mapping[str, T]):
 
 
 def chosen(known: Mapping[str, T], field: str, name: str) -> T:
-    """Returns the entry called `name`. Raises `ConfigError` about `field` that lists the known names for any other."""
+    """Returns the entry called `name`.
+
+    Raises `ConfigError` about `field` that lists the known names for any other name.
+    """
     if name not in known:
         raise ConfigError(field, name, f"choose one of {', '.join(known)}")
     return known[name]
@@ -232,15 +238,18 @@ MODELS: Mapping[str, ModelPreset] = Named(VITS, _foreign, tuple)
 
 def is_foreign(model: str) -> bool:
     """Returns whether a model is one of a library, or made by a function of the user's: `engine.foreign_models`."""
-    library, colon, name = model.partition(":")
-    return (
-        bool(colon and name and library in MODEL_LIBRARIES)
-        or specs.FUNCTION.fullmatch(model) is not None
-    )
+    library, _, name = model.partition(":")
+    if name and library in MODEL_LIBRARIES:
+        return True
+    return specs.FUNCTION.fullmatch(model) is not None
 
 
 def dataset_info(name: str, n_images: int | None = None) -> DatasetInfo:
-    """Returns the data set called `name`, with `n_images` training images if that is given. Raises `ConfigError`."""
+    """Returns the data set called `name`, with `n_images` training images (and a tenth of that to test)
+    if that is given.
+
+    Raises `ConfigError` for an unknown name, or if the number of images cannot be chosen.
+    """
     info = chosen(DATASETS, "dataset", name)
     if n_images is None:
         return info
@@ -293,9 +302,9 @@ SLOW_DRIVES: dict[str, SlowDrive] = {
 
 def slow_drive(config: RunConfig) -> SlowDrive:
     """Returns the drive that the resolved `config` asks for: its preset, with the values that `config` sets."""
-    preset = SLOW_DRIVES[config.slow_drive or "network-drive"]
-    return SlowDrive(
-        preset.mb_s if config.slow_mb_s is None else config.slow_mb_s,
-        preset.latency_ms if config.slow_latency_ms is None else config.slow_latency_ms,
-        preset.serial,
-    )
+    drive = SLOW_DRIVES[config.slow_drive or "network-drive"]
+    if config.slow_mb_s is not None:
+        drive = replace(drive, mb_s=config.slow_mb_s)
+    if config.slow_latency_ms is not None:
+        drive = replace(drive, latency_ms=config.slow_latency_ms)
+    return drive

@@ -1,4 +1,8 @@
-"""What a strategy needs of a machine, and how long a run will take, estimated before it runs."""
+"""What a strategy needs of a machine, and how long a run will take, estimated before it runs.
+
+Times are arithmetic: latency x files, bytes / bandwidth, and the budget. The loader's speed on this
+machine is not known beforehand, so a budget in steps or epochs gives a lower bound at most.
+"""
 
 import json
 import math
@@ -60,24 +64,33 @@ def source_bytes(info: catalog.DatasetInfo) -> int:
     """Returns about how many bytes the data set's own files have."""
     if info.own_bytes:
         return info.own_bytes
-    return pixel_bytes(info) if info.kind == "idx" else (info.n_train + info.n_test) * JPEG_BYTES
+    if info.kind == "idx":
+        return pixel_bytes(info)
+    return (info.n_train + info.n_test) * JPEG_BYTES
 
 
 def storage_bytes(storage: str, info: catalog.DatasetInfo) -> int:
-    """Returns about how many bytes of disk `storage` takes once it is made; 0 if it reads the data set's own files."""
+    """Returns about how many bytes of disk `storage` takes once it is made; 0 if it reads the data set's
+    own files.
+    """
     stored_as = prepared_as(storage, info.kind)
     if stored_as is None:
         return 0
     n = info.n_train + info.n_test
-    pixels = info.image_size**2 * info.channels
     part = STORAGES[stored_as]
-    if part.form == "encoded":
-        return n * (blocks(PNG_BYTES) if info.kind == "idx" else JPEG_BYTES)
-    return n * part.sample_bytes(pixels)
+    if part.form != "encoded":
+        pixels = info.image_size**2 * info.channels
+        return n * part.sample_bytes(pixels)
+    if info.kind == "idx":
+        return n * blocks(PNG_BYTES)
+    return n * JPEG_BYTES
 
 
 def made(storage: str, info: catalog.DatasetInfo) -> PreparedStorage | None:
-    """Returns size and preparation time of `storage` by its manifest; None if it has not been made."""
+    """Returns size and preparation time of `storage`; None if it has not been made.
+
+    They are from the manifest that `vitprof.engine.storage.prepare` writes, which may be out of date.
+    """
     stored_as = prepared_as(storage, info.kind)
     if stored_as is None:
         return None
@@ -85,12 +98,7 @@ def made(storage: str, info: catalog.DatasetInfo) -> PreparedStorage | None:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         return PreparedStorage(int(manifest["size_bytes"]), float(manifest["prepare_s"]))
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-    ):
+    except (OSError, ValueError, KeyError, TypeError):
         # missing or not readable: it will be made again
         return None
 
@@ -99,20 +107,24 @@ def footprint(
     parts: Combination, info: catalog.DatasetInfo, cache_mb: float | None = None
 ) -> Footprint:
     """Returns what loading `info` through `parts` needs, with a cache of `cache_mb` MB if that is given."""
-    there = made(parts.storage, info)
-    prepared = there.size_bytes if there else storage_bytes(parts.storage, info)
-    read = prepared or source_bytes(info)
+    existing = made(parts.storage, info)
+    prepared_bytes = storage_bytes(parts.storage, info)
+    if existing is not None:
+        prepared_bytes = existing.size_bytes
+    read_bytes = prepared_bytes or source_bytes(info)
     pixels = pixel_bytes(info)
-    cache = min(cache_mb * 1e6, read) if cache_mb else 0
-    ram_disk = read if parts.location == "ram-disk" else 0
+    ram_bytes = pixels * STORAGES[parts.storage].ram_bytes
+    if cache_mb:
+        ram_bytes += round(min(cache_mb * 1e6, read_bytes))
+    ram_disk_bytes = read_bytes if parts.location == "ram-disk" else 0
     return Footprint(
         source_bytes=source_bytes(info),
         prepared_as=prepared_as(parts.storage, info.kind),
-        prepared_bytes=prepared,
-        made=there,
-        ram_bytes=pixels * STORAGES[parts.storage].ram_bytes + ram_disk + round(cache),
-        ram_disk_bytes=ram_disk,
-        staged_bytes=read if parts.location == "staged" else 0,
+        prepared_bytes=prepared_bytes,
+        made=existing,
+        ram_bytes=ram_bytes + ram_disk_bytes,
+        ram_disk_bytes=ram_disk_bytes,
+        staged_bytes=read_bytes if parts.location == "staged" else 0,
         device_bytes=pixels if parts.transfer == "resident" else 0,
     )
 
@@ -124,7 +136,8 @@ MAKING_S: dict[str, float] = {"idx": 33e-6, "jpeg": 3.6e-3}
 OWN_S = 0.2e-3
 """Seconds to bring a user's own image into its place: a link, or a file unpacked."""
 STAGING_READERS = 512
-"""Most files that staging copies at once (`vitprof.engine.locations.copying`) where latencies overlap."""
+"""The most files that staging copies at the same time (`vitprof.engine.locations.copying`), from a drive
+whose latencies overlap."""
 
 
 @dataclass(frozen=True)
@@ -143,58 +156,73 @@ class Duration:
 def duration(
     config: RunConfig, info: catalog.DatasetInfo, *, made: bool, prepared: bool = True
 ) -> Duration:
-    """Returns the estimated time of a run of the resolved `config`; `made`, `prepared`: data set and storage exist."""
-    n_images = info.n_train + info.n_test
-    storage = prepared_as(config.storage or "", info.kind)
-    storing_s = (
-        0.0
-        if prepared or storage is None
-        else STORAGES[storage].prepare_s.get(info.kind, 0.0) * n_images
-    )
-    making_s = OWN_S if info.own_bytes else MAKING_S[info.kind]
-    once = {"made": 0.0 if made else making_s * n_images, f"stored as {storage}": storing_s}
-    first_s = STARTUP_S + math.fsum(once.values())
-    first = " and ".join(what for what, seconds in once.items() if seconds > STARTUP_S)
-    whys = [f"{info.name} is {first} first"] if first else []
+    """Returns the estimated time of a run with the resolved `config` on the data set `info`.
+
+    `made`: whether the data set exists already. `prepared`: whether its storage does.
+    """
+    preparing = _preparing_s(config, info, made=made, prepared=prepared)
+    first_s = STARTUP_S + math.fsum(preparing.values())
+    reasons = []
+    long = [what for what, seconds in preparing.items() if seconds > STARTUP_S]
+    if long:
+        reasons.append(f"{info.name} is {' and '.join(long)} first")
     if config.location == "staged":
         copying_s, cause = _copying(config, info)
         first_s += copying_s
-        whys.append(f"the copy {cause}")
+        reasons.append(f"the copy {cause}")
     samples = _samples(config, info)
-    loading_s = batch_s = 0.0
+    loading_s = 0.0
+    batch_s = 0.0
     if config.location == "slow-drive":
         batch_s, sample_s, each = _reading(config, info)
         first_s += batch_s
-        if math.isnan(samples):
-            whys += [f"the first batch needs {each} {config.batch_size:,} files"] if each else []
-        else:
+        if not math.isnan(samples):
             loading_s = samples * sample_s
-            whys += [f"{each} {samples:,.0f} files{_at_a_time(_readers(config))}"] if each else []
+        if each and math.isnan(samples):
+            reasons.append(f"the first batch needs {each} {config.batch_size:,} files")
+        elif each:
+            reasons.append(f"{each} {samples:,.0f} files{_at_a_time(_readers(config))}")
     if config.seconds is not None:
-        # the run ends after the first step that ends past its time, which begins before the first batch is read
+        # the run ends after the first step that ends past its time, which begins before the first
+        # batch is read
+        seconds = first_s + max(config.seconds - batch_s, 0.0)
         evaluates = config.evaluate and not config.loader_only and not config.simulated
-        whys += ["the evaluation comes on top"] if evaluates else []
-        return Duration(
-            first_s + max(config.seconds - batch_s, 0.0), evaluates, first_s, "; ".join(whys)
-        )
+        if evaluates:
+            reasons.append("the evaluation comes on top")
+        return Duration(seconds, evaluates, first_s, "; ".join(reasons))
     device_s = 0.0
     if config.simulated and not config.loader_only:
-        device_s = (
-            samples
-            / config.batch_size
-            * accelerators.accelerator(config.device).span_s(config.batch_size)
-        )
+        span_s = accelerators.accelerator(config.device).span_s(config.batch_size)
+        device_s = samples / config.batch_size * span_s
     training_s = max(loading_s, device_s)
-    known = loading_s > device_s
-    return Duration(
-        first_s + training_s if training_s else math.nan, not known, first_s, "; ".join(whys)
-    )
+    # the drive sets the pace; else the loader may take longer than what is known
+    is_least = not loading_s > device_s
+    seconds = first_s + training_s if training_s else math.nan
+    return Duration(seconds, is_least, first_s, "; ".join(reasons))
+
+
+def _preparing_s(
+    config: RunConfig, info: catalog.DatasetInfo, *, made: bool, prepared: bool
+) -> dict[str, float]:
+    """Returns what becomes of a data set before the first run, in words -> the seconds that it takes."""
+    n_images = info.n_train + info.n_test
+    making_s = 0.0
+    if not made:
+        making_s = (OWN_S if info.own_bytes else MAKING_S[info.kind]) * n_images
+    storing_s = 0.0
+    storage = prepared_as(config.storage or "", info.kind)
+    if storage is not None and not prepared:
+        storing_s = STORAGES[storage].prepare_s.get(info.kind, 0.0) * n_images
+    return {"made": making_s, f"stored as {storage}": storing_s}
 
 
 def _samples(config: RunConfig, info: catalog.DatasetInfo) -> float:
+    """Returns the number of samples in a budget of steps or epochs; NaN for one in seconds."""
     if config.steps is not None:
         return config.steps * config.batch_size
-    return math.nan if config.epochs is None else config.epochs * (info.n_train // config.ranks)
+    if config.epochs is not None:
+        return config.epochs * (info.n_train // config.ranks)
+    return math.nan
 
 
 def sample_bytes(config: RunConfig, info: catalog.DatasetInfo) -> float:
@@ -204,15 +232,16 @@ def sample_bytes(config: RunConfig, info: catalog.DatasetInfo) -> float:
 
 
 def _readers(config: RunConfig) -> int:
-    return (
-        max(config.workers or 1, 1)
-        if LOADERS[config.loader or ""].made_by in ("threads", "processes")
-        else 1
-    )
+    """Returns the number of files that the loader reads at the same time."""
+    if LOADERS[config.loader or ""].made_by in ("threads", "processes"):
+        return max(config.workers or 1, 1)
+    return 1
 
 
 def _reading(config: RunConfig, info: catalog.DatasetInfo) -> tuple[float, float, str]:
-    """Returns seconds until the first batch is read, seconds for each sample, and words if every sample is a file."""
+    """Returns the seconds until the first batch is read, the seconds for each sample once all readers
+    are busy, and words such as "207 ms for each of" if every sample is a file, else "".
+    """
     drive = catalog.slow_drive(config)
     n_bytes = sample_bytes(config, info)
     line_s = n_bytes / (drive.mb_s * 1e6)
@@ -237,14 +266,14 @@ def _copying(config: RunConfig, info: catalog.DatasetInfo) -> tuple[float, str]:
     by_line = line_s, f"of {formats.number(total / 1e6, 'MB')} at {drive.mb_s:g} MB/s"
     if STORAGES[config.storage or ""].access != "file for each sample":
         return by_line
-    readers = (
-        1 if drive.serial else int(min(STAGING_READERS, 2 + drive.files_on_the_way(total / n)))
-    )
     opening_s = n * drive.latency_ms / 1e3
-    words = f"takes {drive.latency_ms:g} ms for each of {n:,} files{_at_a_time(readers)}"
+    opening = f"takes {drive.latency_ms:g} ms for each of {n:,} files"
     if drive.serial:
-        return opening_s + line_s, words
-    return by_line if line_s > opening_s / readers else (opening_s / readers, words)
+        return opening_s + line_s, opening
+    readers = int(min(STAGING_READERS, 2 + drive.files_on_the_way(total / n)))
+    if line_s > opening_s / readers:
+        return by_line
+    return opening_s / readers, f"{opening}{_at_a_time(readers)}"
 
 
 def _at_a_time(readers: int) -> str:
@@ -255,16 +284,17 @@ def about(seconds: float) -> str:
     """Returns a duration rounded for an estimate: 24 s, 44 min, 2.5 h."""
     if seconds < 95:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 95 * 60 else f"{seconds / 3600:.1f} h"
+    if seconds < 95 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
 
 
 def duration_sentence(found: Duration) -> str:
     """Returns the estimate, such as "About 88 min: 207 ms for each of 25,600 files."; "" if nothing is known."""
     if math.isnan(found.seconds):
-        return (
-            f"The first step comes after about {about(found.first_step_s)}: {found.why}."
-            if found.why
-            else ""
-        )
+        if not found.why:
+            return ""
+        return f"The first step comes after about {about(found.first_step_s)}: {found.why}."
+    how = "At least" if found.least else "About"
     why = f": {found.why}" if found.why else ""
-    return f"{'At least' if found.least else 'About'} {about(found.seconds)}{why}."
+    return f"{how} {about(found.seconds)}{why}."

@@ -13,11 +13,12 @@ class Form(NamedTuple):
     package: str
     """What the script's Python needs to write and read it."""
     keeps_files: bool
-    """Whether images stay as their files are, encoded, where the Dataset reads such files; else they are pixels."""
+    """Whether images stay as their files are, encoded, where the Dataset reads such files; otherwise they
+    are pixels."""
     order: str = ""
-    """What its own library does to the order of samples; empty where it reads by index as here."""
+    """The library that reads this form in an order of its own; empty where it reads by index as here."""
     module: str = ""
-    """Of `vitprof.watch.forms`; the form's name where it is empty."""
+    """The module of `vitprof.watch.forms`; empty: it has the form's name."""
 
 
 FORMS = {
@@ -41,11 +42,15 @@ AS_IT_IS = "as-is"
 
 def in_request(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Returns forms as `vitprof.watch.conversion` wants them."""
-    chosen = {name: FORMS[name] for name in names}
-    return {
-        n: {"module": f.module or n, "package": f.package, "keeps_files": f.keeps_files}
-        for n, f in chosen.items()
-    }
+    request = {}
+    for name in names:
+        form = FORMS[name]
+        request[name] = {
+            "module": form.module or name,
+            "package": form.package,
+            "keeps_files": form.keeps_files,
+        }
+    return request
 
 
 def check_form(option: str, name: str) -> None:

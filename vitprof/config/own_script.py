@@ -1,4 +1,6 @@
-"""A user's own training script: its config, in the fields of any other run, and the settings of a tournament on it."""
+"""A user's own training script: its config, in the fields of any other run, and the settings of a
+tournament on it.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +22,7 @@ from vitprof.program import from_anywhere, program
 OWN_SCRIPT = "own-script"
 """Strategy and model of such a run, neither of which vitprof chose."""
 UNKNOWN_DATA = "own-data"
+"""Data set of such a run until its Dataset is known."""
 ARGUMENTS = {
     "workers": "num_workers",
     "prefetch_factor": "prefetch_factor",
@@ -28,17 +31,21 @@ ARGUMENTS = {
     "start_method": "multiprocessing_context",
     "batch_size": "batch_size",
 }
+"""Setting -> PyTorch's name for it as an argument of DataLoader."""
 VARIED = (*ARGUMENTS, "decode_cache")
+"""Settings that a tournament can vary."""
 STORAGE = "storage"
 """What a plan to convert the samples varies (`vitprof.config.forms`)."""
 CALLS: dict[str, tuple[str, dict[str, str]]] = {
     "transformers": (
         "TrainingArguments",
         {
-            name: f"dataloader_{name}"
-            for name in ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
-        }
-        | {"batch_size": "per_device_train_batch_size"},
+            "num_workers": "dataloader_num_workers",
+            "prefetch_factor": "dataloader_prefetch_factor",
+            "pin_memory": "dataloader_pin_memory",
+            "persistent_workers": "dataloader_persistent_workers",
+            "batch_size": "per_device_train_batch_size",
+        },
     ),
     "ultralytics": ("YOLO(...).train", {"num_workers": "workers", "batch_size": "batch"}),
     "fastai": (
@@ -57,22 +64,31 @@ def is_own_script(config: RunConfig) -> bool:
 
 def own_config(name: str, **more: Any) -> RunConfig:
     """Returns the config of a script of which only the name is known yet; `more` sets other fields."""
-    known: dict[str, Any] = {"strategy": OWN_SCRIPT, "model": OWN_SCRIPT, "dataset": UNKNOWN_DATA}
-    known |= {"loader": "dataloader", "batch_size": 1, "evaluate": False}
+    known: dict[str, Any] = {
+        "strategy": OWN_SCRIPT,
+        "model": OWN_SCRIPT,
+        "dataset": UNKNOWN_DATA,
+        "loader": "dataloader",
+        "batch_size": 1,
+        "evaluate": False,
+    }
     return RunConfig(name=tamed_name(name), **known, **more)
 
 
 def with_loader(config: RunConfig, environment: Mapping[str, Any]) -> RunConfig:
-    """Returns `config` with the device and the train loader that the script reported, where vitprof may use them."""
+    """Returns `config` with the device and the train loader ("watched") that the script's process
+    reported, but for values that vitprof would not use.
+    """
     loader = environment.get("watched") or {}
-    changes: dict[str, Any] = {
-        setting: loader.get(argument) for setting, argument in ARGUMENTS.items()
-    }
-    changes |= {name: loader.get(name) for name in ("start_method", "dataset")} | {
-        "device": environment.get("device")
-    }
+    changes: dict[str, Any] = {}
+    for setting, argument in ARGUMENTS.items():
+        changes[setting] = loader.get(argument)
+    changes["start_method"] = loader.get("start_method")
+    changes["dataset"] = loader.get("dataset")
+    changes["device"] = environment.get("device")
     for setting, value in changes.items():
         if value is not None:
+            # what is out of bounds for a job of vitprof's own may well work in a script
             with suppress(ConfigError):
                 config = replace(config, **{setting: value})
     return config
@@ -106,16 +122,14 @@ def own_key_in_words(key: str) -> str:
     """Returns "own-script/workers=4/pin_memory=on" as "4 workers, pinned"; any other text unchanged."""
     if key == UNCHANGED:
         return AS_IT_IS
-    parts = key.split("/")[1:]
-    if not all("=" in part for part in parts):
-        return key
-    named = ((part, *part.split("=", 1)) for part in parts)
-    return (
-        ", ".join(
-            WORDS.get(part, WORDS.get(name, "{}")).format(value) for part, name, value in named
-        )
-        or key
-    )
+    words = []
+    for part in key.split("/")[1:]:
+        name, separator, value = part.partition("=")
+        if not separator:
+            return key
+        template = WORDS.get(part, WORDS.get(name, "{}"))
+        words.append(template.format(value))
+    return ", ".join(words) or key
 
 
 def is_dataloader(loader: Mapping[str, Any]) -> bool:
@@ -126,14 +140,18 @@ def is_dataloader(loader: Mapping[str, Any]) -> bool:
 def to_compare(
     environment: Mapping[str, Any], workers: int, command: str, advised: str = ""
 ) -> str:
-    """Returns the tournament to type for a watched run; "" where its loader takes no arguments. `advised`: a verdict
-    whose advice may name a number of workers.
+    """Returns the tournament to type for a watched run; "" where its loader takes no arguments.
+
+    `workers`: the run's own number. `command`: that of the script. `advised`: a verdict whose advice may
+    name a number of workers.
     """
     if not is_dataloader(environment.get("watched") or {}):
         return ""
     cores = int(environment.get("job_cpu_count") or environment.get("cpu_count") or 2)
-    named = map(int, re.findall(r"workers=(\d+)", advised))
-    values = ",".join(map(str, sorted({0, 2 * workers, cores // 2, cores, *named} - {workers})))
+    named = [int(number) for number in re.findall(r"workers=(\d+)", advised)]
+    numbers = {0, 2 * workers, cores // 2, cores, *named}
+    # the script as it is, which has its own number, runs in any case
+    values = ",".join(str(number) for number in sorted(numbers - {workers}))
     return f"{from_anywhere()} tournament --vary workers={values} -- {command}"
 
 
@@ -143,33 +161,44 @@ def argument_words(loader: Mapping[str, Any], name: str, value: Any) -> str:
     if name not in names:
         call = "DataLoader"
         names = {name: name}
-    return f"{names[name]}={value!r} in {'the ' if call == 'DataLoader' else ''}{call}"
+    where = "the DataLoader" if call == "DataLoader" else call
+    return f"{names[name]}={value!r} in {where}"
 
 
 def _call(loader: Mapping[str, Any]) -> tuple[str, Mapping[str, str]]:
-    framework = "" if loader.get("made_by_script") else str(loader.get("framework"))
+    """Returns the call that makes a loader, and its names for PyTorch's arguments."""
     own_names = {name: name for name in (*WITHOUT_WORKERS, *ARGUMENTS.values())}
-    return CALLS.get(framework, ("DataLoader", own_names))
+    by_pytorch = ("DataLoader", own_names)
+    if loader.get("made_by_script"):
+        return by_pytorch
+    return CALLS.get(str(loader.get("framework")), by_pytorch)
 
 
 def code_line(script: OwnScript, key: str) -> str:
-    """Returns a setting as one line of code, `DataLoader(..., num_workers=4)`; "" for the script as it is."""
+    """Returns a setting as one line of code, `DataLoader(..., num_workers=4)`; "" for the script as it is.
+
+    An argument that the script gives but the setting does not allow gets the value that means the same as
+    no argument.
+    """
     setting = next((s for s in settings_of(script) if s.key == key), None)
     if setting is None or not setting.changes:
         return ""
-    if form := setting.changes.get(STORAGE):
+    form = setting.changes.get(STORAGE)
+    if form:
         return f"{program()} convert --to {form} --out DIRECTORY -- {shlex.join(script.command)}"
     loader = script.loader or {}
     changed = {ARGUMENTS[name] for name in setting.changes if name in ARGUMENTS}
-    wanted = {*str(loader.get("made_given") or "").split(), *changed}
+    given = str(loader.get("made_given") or "").split()
     call, names = _call(loader)
-    arguments = [
-        f"{names[name]}={v!r}"
-        for name, v in setting.arguments.items()
-        if name in wanted and name in names
-    ]
-    line = f"{call}(..., {', '.join(arguments)})" if arguments else ""
-    if missing := sorted(changed - set(names)):
+    arguments = []
+    for name, value in setting.arguments.items():
+        if name in names and (name in changed or name in given):
+            arguments.append(f"{names[name]}={value!r}")
+    line = ""
+    if arguments:
+        line = f"{call}(..., {', '.join(arguments)})"
+    missing = sorted(changed - set(names))
+    if missing:
         line += f"  # {call} does not take {' and '.join(missing)}"
     elif "lightning" in str(loader.get("framework")):
         line += "  # in the LightningDataModule, or wherever train_dataloader() is"
@@ -186,11 +215,17 @@ SWITCHES = ("pin_memory", "persistent_workers")
 NAMED: dict[str, tuple[str, ...]] = {
     "start_method": CHOICES["start_method"],
     "decode_cache": ("off", "ram"),
+    STORAGE: tuple(forms.FORMS),
 }
-NAMED[STORAGE] = tuple(forms.FORMS)
+"""Settings whose values have names -> these."""
 NEED_WORKERS = ("prefetch_factor", "persistent_workers", "start_method")
-WITHOUT_WORKERS: dict[str, Any] = {"prefetch_factor": None, "multiprocessing_context": None}
-WITHOUT_WORKERS |= {"persistent_workers": False, "timeout": 0}
+"""Settings that mean nothing without workers."""
+WITHOUT_WORKERS: dict[str, Any] = {
+    "prefetch_factor": None,
+    "multiprocessing_context": None,
+    "persistent_workers": False,
+    "timeout": 0,
+}
 """Arguments that PyTorch takes with workers only, with the values that they must have without workers."""
 DEFAULT_PREFETCH = 2
 """PyTorch's default of prefetch_factor with workers."""
@@ -198,7 +233,10 @@ DEFAULT_PREFETCH = 2
 
 @dataclass(frozen=True)
 class OwnScript:
-    """A script, the arguments of its train DataLoader to vary, and what its first trial found. Raises `ConfigError`."""
+    """A script, the arguments of its train DataLoader to vary, and what its first trial showed.
+
+    Raises `ConfigError`.
+    """
 
     command: tuple[str, ...]
     """The command to run, as a list of arguments."""
@@ -207,9 +245,11 @@ class OwnScript:
     vary: tuple[tuple[str, tuple[Value, ...]], ...]
     """Names in `VARIED` with their values; every combination is a setting."""
     loader: Mapping[str, Any] | None = None
-    """The train loader of the unchanged script (`vitprof.watch.loaders.loader_facts`); None until the first trial."""
+    """The train loader of the unchanged script, as the first trial reported it
+    (`vitprof.watch.loaders.loader_facts`); None until then."""
     writes: tuple[str, ...] = ()
-    """Files that the first trial wrote or deleted: relative to the working directory, or outside it whole paths."""
+    """Files that the first trial wrote or deleted: relative to the working directory, or outside it whole
+    paths."""
     agreed: bool = False
     """Whether a person agreed, after the first trial, to repeat the script."""
     isolation: str = ""
@@ -220,11 +260,8 @@ class OwnScript:
     """Samples that are stored in other forms, in each of which the script is run (`experiments.conversion`)."""
 
     def __post_init__(self) -> None:
-        _check(
-            "command",
-            bool(self.command) and all(isinstance(part, str) for part in self.command),
-            self.command,
-        )
+        is_command = bool(self.command) and all(isinstance(part, str) for part in self.command)
+        _check("command", is_command, self.command)
         _check("directory", isinstance(self.directory, str) and self.directory, self.directory)
         # JSON has lists only
         object.__setattr__(self, "command", tuple(self.command))
@@ -243,7 +280,8 @@ class OwnScript:
                 _check(name, _read_value(name, _written(value), name) == value, value)
         if not self.vary:
             raise ConfigError("vary", "", "give at least one, such as workers=0,2,4")
-        if (n := math.prod(len(values) for _, values in self.vary)) > bounds.MOST_TRIALS:
+        n = math.prod(len(values) for _, values in self.vary)
+        if n > bounds.MOST_TRIALS:
             raise ConfigError(
                 "vary", n, f"that makes {n} settings; {bounds.MOST_TRIALS} are allowed"
             )
@@ -276,45 +314,57 @@ class OwnSetting:
 
 
 def read_varied(text: str) -> tuple[str, tuple[Value, ...]]:
-    """Returns name and values of a text such as "workers=0,2,4" or "pin_memory=on,off". Raises `ConfigError`."""
+    """Returns name and values of a text such as "workers=0,2,4" or "pin_memory=on,off".
+
+    Raises `ConfigError`.
+    """
     name, separator, values = text.partition("=")
     name = name.strip()
     given = [v.strip() for v in values.split(",") if v.strip()]
     if name not in VARIED:
         raise ConfigError("vary", text, f"give NAME=VALUE,VALUE; names are {', '.join(VARIED)}")
     if not separator or not given:
-        example = (
-            "0,2,4" if name in NUMBERS else "on,off" if name in SWITCHES else ",".join(NAMED[name])
-        )
+        if name in NUMBERS:
+            example = "0,2,4"
+        elif name in SWITCHES:
+            example = "on,off"
+        else:
+            example = ",".join(NAMED[name])
         raise ConfigError("vary", text, f"give values, such as {name}={example}")
-    if doubled := [v for i, v in enumerate(given) if v in given[:i]]:
+    doubled = [value for i, value in enumerate(given) if value in given[:i]]
+    if doubled:
         raise ConfigError("vary", text, f"{doubled[0]} is given twice")
     return name, tuple(_read_value(name, value, text) for value in given)
 
 
 def settings_of(script: OwnScript, steps: int | None = None) -> tuple[OwnSetting, ...]:
-    """Returns the settings of a script, each once: the script as it is, then every combination of what is varied,
-    changed where PyTorch does not allow it. `steps`: training steps in a trial.
+    """Returns the settings of a script, each once: first the script as it is, then every combination of
+    what is varied.
+
+    A combination that PyTorch does not allow is changed to one that it does, and its remarks say so:
+    without workers there is nothing to prefetch, to keep alive or to start. Once the script's own loader
+    is known, a combination equal to it counts as the script as it is. `steps`: training steps in a trial.
     """
     settings = {UNCHANGED: OwnSetting(UNCHANGED)}
     names = [name for name, _ in script.vary]
     for values in itertools.product(*(values for _, values in script.vary)):
         new = _setting(dict(zip(names, values, strict=True)), script.loader, steps)
         known = settings.setdefault(new.key, new)
-        settings[new.key] = replace(
-            known, remarks=tuple(dict.fromkeys((*known.remarks, *new.remarks)))
-        )
+        # two combinations may become the same setting, each with a remark of its own
+        remarks = tuple(dict.fromkeys((*known.remarks, *new.remarks)))
+        settings[new.key] = replace(known, remarks=remarks)
     return tuple(settings.values())
 
 
 def _setting(
-    asked: dict[str, Value], loader: Mapping[str, Any] | None, steps: int | None
+    requested: dict[str, Value], loader: Mapping[str, Any] | None, steps: int | None
 ) -> OwnSetting:
-    workers = asked.get("workers", (loader or {}).get("num_workers"))
-    changes = {name: value for name, value in asked.items() if value != "off"}
+    workers = requested.get("workers", (loader or {}).get("num_workers"))
+    changes = {name: value for name, value in requested.items() if value != "off"}
     remarks = []
     if workers == 0:
-        if useless := [name for name in NEED_WORKERS if changes.pop(name, False)]:
+        useless = [name for name in NEED_WORKERS if changes.pop(name, False)]
+        if useless:
             have = "has" if len(useless) == 1 else "have"
             remarks.append(f"without workers {' and '.join(useless)} {have} no meaning: left out")
     elif changes.get("decode_cache") == "ram" and changes.get("persistent_workers") is not True:
@@ -329,16 +379,17 @@ def _setting(
             "decode_cache=ram keeps each sample as it was first read: random transforms are frozen"
         )
     changes = {name: changes[name] for name in (*VARIED, STORAGE) if name in changes}
-    if all(
-        loader is not None and _own_value(name, loader) == value for name, value in changes.items()
-    ):
+    is_own = loader is not None and all(
+        _own_value(name, loader) == value for name, value in changes.items()
+    )
+    if is_own or not changes:
         return OwnSetting(UNCHANGED, remarks=tuple(remarks))
     arguments = {ARGUMENTS[name]: value for name, value in changes.items() if name in ARGUMENTS}
+    if workers == 0:
+        arguments |= WITHOUT_WORKERS
     key = "/".join([OWN_SCRIPT, *(f"{name}={_written(value)}" for name, value in changes.items())])
     refused = _why_not(changes, loader, steps) if loader is not None else ""
-    return OwnSetting(
-        key, changes, arguments | (WITHOUT_WORKERS if workers == 0 else {}), tuple(remarks), refused
-    )
+    return OwnSetting(key, changes, arguments, tuple(remarks), refused)
 
 
 def _why_not(changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int | None) -> str:
@@ -351,28 +402,34 @@ def _why_not(changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int
         return "the dataset is an IterableDataset, whose samples have no index to keep them by: leave decode_cache out"
     n_samples = loader.get("n_samples")
     batch = changes.get("batch_size") or loader.get("batch_size")
-    if (
-        n_samples
-        and isinstance(batch, int)
-        and steps is not None
-        and steps < 2 * (an_epoch := -(-n_samples // batch))
-    ):
+    if not n_samples or not isinstance(batch, int) or steps is None:
+        return ""
+    epoch_steps = math.ceil(n_samples / batch)
+    if steps < 2 * epoch_steps:
         return (
-            f"no sample is read again within {steps} steps: an epoch has {an_epoch}, and the first one fills the "
-            f"cache; give --steps {2 * an_epoch} or more"
+            f"no sample is read again within {steps} steps: an epoch has {epoch_steps}, and the first "
+            f"one fills the cache; give --steps {2 * epoch_steps} or more"
         )
     return ""
 
 
 def _own_value(name: str, loader: Mapping[str, Any]) -> Any:
+    """Returns the script's own value of a name in `VARIED`."""
     if name == "decode_cache":
         return "off"
-    value = loader.get("num_workers" if name == "workers" else name)
-    return DEFAULT_PREFETCH if name == "prefetch_factor" and value is None else value
+    if name == "workers":
+        return loader.get("num_workers")
+    value = loader.get(name)
+    if name == "prefetch_factor" and value is None:
+        return DEFAULT_PREFETCH
+    return value
 
 
 def _written(value: object) -> str:
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+    """Returns a value as it is typed: switches as "on" and "off"."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
 
 
 def _read_value(name: str, value: str, text: str) -> Value:

@@ -1,4 +1,8 @@
-"""The parts that strategies are made of: storages, locations, loaders and transfers, and which of them fit together."""
+"""The parts that strategies are made of: storages, locations, loaders and transfers, and which of them fit
+together.
+
+The code of each part is in the package of its kind in `vitprof.engine`, under the same name.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,13 +12,15 @@ from vitprof.config import PARTS, catalog
 from vitprof.errors import ConfigError
 
 Form = Literal["samples", "pixels", "encoded"]
-"""What a storage delivers: finished samples one by one (a torch Dataset with transforms, as in tutorials), uint8 pixels
-of one size in whole batches, or encoded images (JPEG, PNG) that have to be decoded and cropped."""
+"""What a storage delivers: finished samples one by one (a torch Dataset with transforms, as in tutorials),
+uint8 pixels of one size in whole batches, or encoded images (JPEG, PNG) that have to be decoded and
+cropped."""
 Access = Literal["memory", "mapping", "file", "file for each sample"]
-"""How a sample is reached: in memory; through a mapping, whose pages count as the job's memory once touched; read from
-one file for all, or from a file of its own."""
+"""How a sample is reached: in memory; through a mapping, whose pages count as the job's memory once
+touched; read from one file for all, or from a file of its own."""
 Concurrency = Literal["loop", "thread", "threads", "processes"]
-"""Where batches are made: while the training loop waits, or ahead of it by a thread, several, or worker processes."""
+"""Where batches are made: while the training loop waits for them, or ahead of it by one thread, by several,
+or by worker processes."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +44,9 @@ PNG_BYTES = 350
 
 
 def blocks(n_bytes: int) -> int:
-    """Returns the bytes of disk that a file of `n_bytes` takes."""
-    return -(-n_bytes // BLOCK) * BLOCK
+    """Returns the bytes of disk that a file of `n_bytes` takes: whole blocks."""
+    n_blocks = (n_bytes + BLOCK - 1) // BLOCK
+    return n_blocks * BLOCK
 
 
 @dataclass(frozen=True)
@@ -52,11 +59,14 @@ class StoragePart(Part):
     transforms: bool = False
     """Whether its samples come through torchvision's transforms, which may augment them."""
     read_from: Mapping[str, str | None] = field(default_factory=dict)
-    """Kind of data set -> the storage that it is read from, if that is another one; None: the data set's own files."""
+    """Kind of data set -> the storage that it is read from, where that is another one; None: the data
+    set's own files."""
     sample_bytes: Callable[[int], int] = lambda pixels: pixels
-    """Bytes of an image's pixels -> about how many bytes of disk it takes. Of form "encoded" the files' own count."""
+    """Bytes of an image's pixels -> about how many bytes of disk it takes. Of form "encoded" the files'
+    own count."""
     prepare_s: Mapping[str, float] = field(default_factory=lambda: {"jpeg": 1.8e-3})
-    """Kind of data set -> seconds to store one image: medians on two cores. Others take less than 5 us."""
+    """Kind of data set -> seconds to store one image: medians on two cores. Others take less than 5
+    us."""
     ram_bytes: int = 0
     """Bytes of RAM for each pixel value of the set."""
 
@@ -125,9 +135,8 @@ STORAGES = catalog.by_name(
         "pt",
         "One .pt file for each sample",
         access=OF_EACH,
-        sample_bytes=lambda pixels: blocks(
-            pixels + 1_500
-        ),  # torch.save writes a zip archive around a tensor
+        # torch.save writes a zip archive around a tensor
+        sample_bytes=lambda pixels: blocks(pixels + 1_500),
         prepare_s={"idx": 0.26e-3, "jpeg": 7e-3},
     ),
     # All images in one .pt file, mapped into memory (mmap=True); pages come in as they are touched.
@@ -171,7 +180,9 @@ STORAGES = catalog.by_name(
 
 
 def prepared_as(storage: str, kind: str) -> str | None:
-    """Returns the storage on disk that `storage` is read from, for that kind of data set; None: the set's own files."""
+    """Returns the storage on disk that `storage` is read from, for that kind of data set; None: the set's
+    own files.
+    """
     return STORAGES[storage].read_from.get(kind, storage)
 
 
@@ -259,7 +270,10 @@ PARTS_BY_KIND: dict[str, Mapping[str, Part]] = dict(
 
 @dataclass(frozen=True)
 class Combination:
-    """A storage, a location, a loader and a transfer, by name. Raises `ConfigError` for a name that does not exist."""
+    """A storage, a location, a loader and a transfer, by name. `why_not` checks whether they fit together.
+
+    Raises `ConfigError` for a name that does not exist.
+    """
 
     storage: str
     location: str
@@ -298,24 +312,17 @@ def why_not(info: catalog.DatasetInfo, parts: Combination) -> ConfigError | None
     """Returns why `parts` cannot load the data set `info`; None if they can."""
     storage, location, loader, transfer = parts.parts
     if info.kind not in storage.kinds:
-        fitting = [s.name for s in STORAGES.values() if info.kind in s.kinds]
-        return ConfigError(
-            "storage",
-            storage.name,
-            f"it cannot keep {info.name}; choose one of {', '.join(fitting)}",
-        )
+        fitting = [each.name for each in STORAGES.values() if info.kind in each.kinds]
+        allowed = f"it cannot keep {info.name}; choose one of {', '.join(fitting)}"
+        return ConfigError("storage", storage.name, allowed)
     if info.kind not in loader.kinds or storage.form not in loader.forms:
-        fitting = [
-            p.name for p in LOADERS.values() if info.kind in p.kinds and storage.form in p.forms
-        ]
+        of_kind = [each for each in LOADERS.values() if info.kind in each.kinds]
+        fitting = [each.name for each in of_kind if storage.form in each.forms]
         allowed = f"it cannot read storage {storage.name}; choose one of {', '.join(fitting)}"
         return ConfigError("loader", loader.name, allowed)
     if location.name != "disk" and not storage.on_disk:
-        return ConfigError(
-            "location",
-            location.name,
-            f"storage {storage.name} is in memory while training; leave it",
-        )
+        in_memory = f"storage {storage.name} is in memory while training; leave it"
+        return ConfigError("location", location.name, in_memory)
     if transfer.name == "resident" and (storage.name, loader.name) != ("memory", "batches"):
         return ConfigError("transfer", transfer.name, "it needs storage memory and loader batches")
     return None

@@ -1,8 +1,10 @@
-"""Parts of other packages, by their entry points `vitprof.storages`, `vitprof.loaders` and `vitprof.transfers`.
+"""Parts of other packages, by their entry points `vitprof.storages`, `vitprof.loaders` and
+`vitprof.transfers`.
 
-Each is a module that imports no PyTorch, with its part (`STORAGE`, a `StoragePart`; `LOADER`, a `LoaderPart`;
-`TRANSFER`, a `Part`), `STRATEGIES` with it, and `OPENER`, "package.module:name": a storage's as `engine.storage.Entry`
-has it, with `FORMAT` too; a loader's takes what `engine.loaders.open_loader` does, a transfer's the device.
+Each is a module that imports no PyTorch. It has its part (`STORAGE`, a `StoragePart`; `LOADER`, a
+`LoaderPart`; `TRANSFER`, a `Part`), `STRATEGIES` with it, and `OPENER`, "package.module:name". A storage's
+opener is as `engine.storage.Entry` has it, with `FORMAT` too; a loader's takes what
+`engine.loaders.open_loader` does, a transfer's the device.
 """
 
 import sys
@@ -25,29 +27,30 @@ Plugged = dict[str, dict[str, tuple[str, ...]]]
 
 
 def added(parts: Mapping[str, dict[str, Any]], strategies: dict[str, Any]) -> Plugged:
-    """Adds what other packages bring to `parts`, for each of `KINDS`, and to the strategies; returns them. A
-    package that cannot be used is left out, with a line on standard error.
+    """Adds what other packages bring to `parts`, for each of `KINDS`, and to the strategies; returns it.
+
+    A package that cannot be used is left out, with a line on standard error.
     """
     plugged: Plugged = {kind: {} for kind in KINDS}
-    installed = (
-        point for kind in KINDS for point in metadata.entry_points(group=f"vitprof.{kind}")
-    )
+    points = list(OWN)
+    for kind in KINDS:
+        points += metadata.entry_points(group=f"vitprof.{kind}")
     # an installed vitprof has its own twice
-    for point in dict.fromkeys([*OWN, *installed]):
+    for point in dict.fromkeys(points):
         kind = point.group.removeprefix("vitprof.")
         try:
             plugin = point.load()
             part = getattr(plugin, KINDS[kind])
             plans = {each.name: each for each in plugin.STRATEGIES}
             taken = [name for name, plan in plans.items() if strategies.get(name, plan) is not plan]
-            if part.name in parts[kind] or taken:
-                raise ConfigError(
-                    "name", (taken or [part.name])[0], "there is one of that name already"
-                )
-            plugged[kind][part.name] = (
-                plugin.OPENER,
-                *([plugin.FORMAT] if kind == "storages" else []),
-            )
+            if part.name in parts[kind]:
+                taken.append(part.name)
+            if taken:
+                raise ConfigError("name", taken[0], "there is one of that name already")
+            if kind == "storages":
+                plugged[kind][part.name] = (plugin.OPENER, plugin.FORMAT)
+            else:
+                plugged[kind][part.name] = (plugin.OPENER,)
             parts[kind][part.name] = part
             strategies |= plans
         except Exception as error:  # of any package
@@ -59,4 +62,8 @@ def added(parts: Mapping[str, dict[str, Any]], strategies: dict[str, Any]) -> Pl
 
 def opener(plugged: Plugged, kind: str, name: str | None) -> Callable[..., Any] | None:
     """Returns what opens another package's part of that kind; None where the part is vitprof's own."""
-    return resolve_name(plugged[kind][name][0]) if name in plugged[kind] else None
+    if name not in plugged[kind]:
+        return None
+    path, *_ = plugged[kind][name]
+    found: Callable[..., Any] = resolve_name(path)
+    return found

@@ -23,23 +23,26 @@ CANNOT: dict[str, tuple[object, str]] = {
 
 
 def check_ranks(config: RunConfig, info: DatasetInfo, loader: str) -> None:
-    """Checks that the ranks which `config` asks for can train together with `loader`. Raises `ConfigError`."""
+    """Checks that the ranks which `config` asks for can train together with `loader`.
+
+    Raises `ConfigError` where they cannot.
+    """
     if config.slow_rank is not None:
         slow_rank(config)
     if config.ranks == 1:
         return
     for field, (value, why) in CANNOT.items():
-        if (loader if field == "loader" else getattr(config, field)) == value:
+        # the config's own loader may be None, the strategy's then
+        given = loader if field == "loader" else getattr(config, field)
+        if given == value:
             raise ConfigError(field, value, f"ranks is {config.ranks}: {why}")
     if loader in strategies.PLUGGED["loaders"]:
-        raise ConfigError(
-            "loader",
-            loader,
-            f"ranks is {config.ranks}: another package's loader gives each all samples",
-        )
-    if config.batch_size > info.n_train // config.ranks:
-        n = info.n_train // config.ranks
-        few = f"the training set of {info.name} has {info.n_train} samples, {n} for each of {config.ranks} ranks"
+        why = f"ranks is {config.ranks}: another package's loader gives each all samples"
+        raise ConfigError("loader", loader, why)
+    n_of_rank = info.n_train // config.ranks
+    if config.batch_size > n_of_rank:
+        has = f"the training set of {info.name} has {info.n_train} samples"
+        few = f"{has}, {n_of_rank} for each of {config.ranks} ranks"
         raise ConfigError("batch_size", config.batch_size, few)
 
 
@@ -67,8 +70,10 @@ def slow_rank(config: RunConfig) -> tuple[int, float]:
 def config_of(config: RunConfig, rank: int) -> RunConfig:
     """Returns what one rank of the job `config` does, whose device is settled."""
     changes: dict[str, object] = {"slow_rank": None}
-    if config.slow_rank is not None and slow_rank(config)[0] == rank:
-        changes["inject"] = f"read:{slow_rank(config)[1]:g}"
+    if config.slow_rank is not None:
+        slow, wait_ms = slow_rank(config)
+        if rank == slow:
+            changes["inject"] = f"read:{wait_ms:g}"
     if config.device.startswith("cuda:"):
         changes["device"] = f"cuda:{int(config.device.removeprefix('cuda:')) + rank}"
     # as many as PyTorch takes by itself would fight for the cores

@@ -11,8 +11,8 @@ BY_KIND = {
     "source": {"idx": "idx", "jpeg": "imagefolder"},
     "lmdb": {"idx": "lmdb", "jpeg": "lmdb-encoded"},
 }
-"""What a strategy's storage stands for, by `DatasetInfo.kind`: "source" are the data set's own files, read as in
-tutorials; "lmdb" keeps pixels of small images and encoded files of large ones."""
+"""What a strategy's storage stands for, by `DatasetInfo.kind`: "source" are the data set's own files, read
+as in tutorials; "lmdb" keeps pixels of small images and encoded files of large ones."""
 
 ARTICLE_MEMORY = "Article 'whole data set in memory' (MNIST, small ViT)"
 ARTICLE_SETTINGS = "Article on DataLoader settings"
@@ -53,20 +53,21 @@ class Strategy:
     def combination(
         self, info: catalog.DatasetInfo, overrides: Mapping[str, str | None] | None = None
     ) -> Combination:
-        """Returns its parts for `info`, some replaced by `overrides`. Raises `ConfigError` for an unknown one."""
-        storage = BY_KIND.get(self.storage, {}).get(info.kind, self.storage)
-        given = {
-            kind: name
-            for kind, name in (overrides or {}).items()
-            if kind in PARTS and name is not None
-        }
-        own = {
-            "storage": storage,
+        """Returns its parts for the data set `info`; `overrides` (by the names in `PARTS`) replace some of
+        them.
+
+        Raises `ConfigError` for a part that does not exist.
+        """
+        parts = {
+            "storage": BY_KIND.get(self.storage, {}).get(info.kind, self.storage),
             "location": self.location,
             "loader": self.loader,
             "transfer": self.transfer,
         }
-        return Combination(**(own | given))
+        for kind, name in (overrides or {}).items():
+            if kind in PARTS and name is not None:
+                parts[kind] = name
+        return Combination(**parts)
 
     def knobs(self, parts: Combination, info: catalog.DatasetInfo) -> dict[str, Any]:
         """Returns the settings it takes with these parts (names in `KNOBS`), with their defaults."""
@@ -81,8 +82,13 @@ class Strategy:
         return {name: taken[name] for name in KNOBS if name in taken and name not in held}
 
 
-NO_WORKERS: dict[str, Any] = WORKERS | {"workers": 0, "prefetch_factor": None}
-NO_WORKERS |= {"pin_memory": False, "persistent_workers": False}
+NO_WORKERS: dict[str, Any] = {
+    **WORKERS,
+    "workers": 0,
+    "prefetch_factor": None,
+    "pin_memory": False,
+    "persistent_workers": False,
+}
 """Settings of a DataLoader without workers."""
 
 STRATEGIES = catalog.by_name(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -31,7 +32,8 @@ class TournamentSpec:
     repeats: int = 3
     """Rounds that are run in any case."""
     until_decided: bool = True
-    """Whether rounds are added until it is decided which setting is the fastest (at most `MORE_ROUNDS`)."""
+    """Whether more rounds run, with the settings that can still be the fastest, until it is decided
+    (`config.bounds.MORE_ROUNDS` at most)."""
     seconds: float | None = None
     """Time limit of the whole tournament: no trial begins after this many seconds of runs. None: no limit."""
     baseline: str = ""
@@ -49,16 +51,19 @@ class TournamentSpec:
         for name in ("strategies", "batch_sizes", "workers", "page_caches"):
             if name != "workers" or self.workers is not None:
                 self._check_list(name, getattr(self, name))
-        for value in self.strategies if self.script is None else ():
-            catalog.chosen(STRATEGIES, "strategies", value)
+        if self.script is None:
+            for value in self.strategies:
+                catalog.chosen(STRATEGIES, "strategies", value)
         for value in self.page_caches:
             catalog.chosen(dict.fromkeys(CHOICES["page_cache"]), "page_caches", value)
+        optional = ("workers", "seconds")
         for name, bounds in TOURNAMENT_BOUNDS.items():
             given = getattr(self, name)
-            # the optional ones
-            if given is not None or name not in ("workers", "seconds"):
-                for value in given if isinstance(given, tuple) else (given,):
-                    bounds.check(name, value)
+            if given is None and name in optional:
+                continue
+            values = given if isinstance(given, tuple) else (given,)
+            for value in values:
+                bounds.check(name, value)
         self._check_shared()
 
     def _check_shared(self) -> None:
@@ -67,33 +72,26 @@ class TournamentSpec:
         for name in ("early_stop", "until_decided"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(name, getattr(self, name), "give true or false")
-        for part in PARTS if self.script is None and not self.jobs else ():
-            if (named := getattr(self.base, part)) is not None:
-                raise ConfigError(
-                    part, named, "a tournament runs strategies as they are; leave it out"
-                )
+        if self.script is None and not self.jobs:
+            self._check_no_parts()
         if (self.script is not None) != own_script.is_own_script(self.base):
-            raise ConfigError(
-                "strategies",
-                self.strategies,
-                "a script of your own goes with no strategy of vitprof",
-            )
+            why = "a script of your own goes with no strategy of vitprof"
+            raise ConfigError("strategies", self.strategies, why)
         if self.base.replay is not None:
-            raise ConfigError(
-                "replay", self.base.replay, "replayed batches are the same for all; leave it out"
-            )
-        n = (
-            len(self.strategies)
-            * len(self.batch_sizes)
-            * len(self.workers or (0,))
-            * len(self.page_caches)
-        )
+            why = "replayed batches are the same for all; leave it out"
+            raise ConfigError("replay", self.base.replay, why)
+        varied = (self.strategies, self.batch_sizes, self.workers or (0,), self.page_caches)
+        n = math.prod(len(values) for values in varied)
         if n > MOST_TRIALS:
-            raise ConfigError(
-                "batch_sizes",
-                len(self.batch_sizes),
-                f"that makes {n} trials; {MOST_TRIALS} are allowed",
-            )
+            many = f"that makes {n} trials; {MOST_TRIALS} are allowed"
+            raise ConfigError("batch_sizes", len(self.batch_sizes), many)
+
+    def _check_no_parts(self) -> None:
+        for kind in PARTS:
+            part = getattr(self.base, kind)
+            if part is not None:
+                why = "a tournament runs strategies as they are; leave it out"
+                raise ConfigError(kind, part, why)
 
     def _check_list(self, name: str, values: Any) -> None:
         if not isinstance(values, tuple | list):
@@ -106,7 +104,8 @@ class TournamentSpec:
             raise ConfigError(name, len(values), f"give at most {MOST_TRIALS}")
         if name in ("strategies", "page_caches") and not all(isinstance(v, str) for v in values):
             raise ConfigError(name, values, "give names")
-        if doubled := [v for i, v in enumerate(values) if v in values[:i]]:
+        doubled = [value for i, value in enumerate(values) if value in values[:i]]
+        if doubled:
             raise ConfigError(name, doubled[0], "give each one once")
 
     def to_dict(self) -> dict[str, Any]:
@@ -128,12 +127,13 @@ class TournamentSpec:
         read = {
             "base": RunConfig.from_dict(values["base"]),
             "script": script and own_script.OwnScript(**script),
+            "jobs": tuple(RunConfig.from_dict(job) for job in values.get("jobs", ())),
         }
-        read |= {"jobs": tuple(RunConfig.from_dict(job) for job in values.get("jobs", ()))}
         return cls(**{**values, **read})
 
     @property
     def title(self) -> str:
+        """Returns a name for the tournament, made from what it compares."""
         if self.script is not None:
             varied = " x ".join(name for name, _ in self.script.vary)
             return tamed_name(f"{varied} of {shlex.join(self.script.command)}")
@@ -144,12 +144,12 @@ class TournamentSpec:
         parts = [
             _counted(len(self.strategies), "strategy", "strategies"),
             _counted(len(self.batch_sizes), "batch size", "batch sizes"),
-            _counted(len(self.workers), "worker count", "worker counts") if self.workers else "",
-            f"{' and '.join(self.page_caches)} page cache"
-            if self.page_caches != ("as-is",)
-            else "",
         ]
-        return f"{' x '.join(filter(None, parts))} on {self.base.dataset}"
+        if self.workers:
+            parts.append(_counted(len(self.workers), "worker count", "worker counts"))
+        if self.page_caches != ("as-is",):
+            parts.append(f"{' and '.join(self.page_caches)} page cache")
+        return f"{' x '.join(parts)} on {self.base.dataset}"
 
 
 def _counted(n: int, one: str, many: str) -> str:
