@@ -113,21 +113,24 @@ def _bounds(idle: str, wait: str, least: str, slowdown: str, against: str) -> li
 
 
 def _limit(kind: Kind, text: str) -> float:
-    read: float = (
-        terminal.within(kind, LEAST_PER_S)(text)
-        if kind == "min_samples_per_s"
-        else share(kind, text)
-    )
-    return read
+    if kind != "min_samples_per_s":
+        return share(kind, text)
+    limit: float = terminal.within(kind, LEAST_PER_S)(text)
+    return limit
 
 
 def share(name: str, text: str) -> float:
-    """Returns a share from 0 to 1: 0.1 for "10%" and for "0.1". Raises `ConfigError` that names the option `name`."""
+    """Returns a share from 0 to 1: 0.1 for "10%" and for "0.1".
+
+    Raises `ConfigError` that names the option `name`.
+    """
     number, percent, rest = text.strip().partition("%")
     try:
-        value = float(number) / (100 if percent else 1)
+        value = float(number)
     except ValueError:
         raise ConfigError(name, text, A_SHARE) from None
+    if percent:
+        value /= 100
     if rest or not 0 <= value <= 1:  # NaN too
         raise ConfigError(name, text, f"{A_SHARE}, from 0% to 100%")
     return value
@@ -140,19 +143,19 @@ Side = Sequence[guard.CheckedRun]
 
 
 def _side(store: RunStore, given: str, name: str) -> list[guard.CheckedRun]:
+    """Returns the runs that the option `name` names, each once. Raises `ConfigError`, `StoreError`."""
+    # a file's name may have commas
+    parts = (given,) if Path(given).is_file() else texts(name, given)
     runs: dict[tuple[object, ...], guard.CheckedRun] = {}
-    for part in (given,) if Path(given).is_file() else texts(name, given):
-        if not (part.isascii() and part.isdecimal()) and not Path(part).exists():
-            raise ConfigError(
-                name,
-                part,
-                "there is no such file; give run numbers, as `runs` lists them, or files",
-            )
-        for run in (
-            [_stored(store, int(part))]
-            if part.isascii() and part.isdecimal()
-            else _bundled(Path(part))
-        ):
+    for part in parts:
+        if part.isascii() and part.isdecimal():
+            run = _stored(store, int(part))
+            runs.setdefault(run.identity, run)
+            continue
+        if not Path(part).exists():
+            why = "there is no such file; give run numbers, as `runs` lists them, or files"
+            raise ConfigError(name, part, why)
+        for run in _bundled(Path(part)):
             runs.setdefault(run.identity, run)
     return list(runs.values())
 
@@ -166,6 +169,7 @@ def _stored(store: RunStore, run_id: int) -> guard.CheckedRun:
 
 
 def _bundled(path: Path) -> Iterator[guard.CheckedRun]:
+    """Yields the runs of a file that `bundle` wrote, without helpers such as anchors of headroom."""
     from vitprof.export.bundle import read_bundle
 
     for bundled in read_bundle(path, "read"):
@@ -190,45 +194,53 @@ def _checked(
 def _judge(
     bounds: Sequence[Bound], runs: Side, baseline: Side, allowed: Sequence[str]
 ) -> tuple[list[Judged], guard.Comparability]:
-    """Returns the outcomes, and how the runs compare. A bad baseline affects no bound but `max_slowdown`."""
-    alone = [refusal for run in runs if (refusal := guard.why_not_judged(run, allowed))]
+    """Returns the outcomes, and how the runs compare.
+
+    A bad baseline affects no bound but `max_slowdown`.
+    """
+    alone = _refusals(runs, allowed)
     alone += guard.comparable(runs, [], allowed).refusals
     between = guard.comparable(runs, baseline, allowed)
-    compared = [
-        refusal for run in (*runs, *baseline) if (refusal := guard.why_not_judged(run, allowed))
-    ]
+    compared = _refusals([*runs, *baseline], allowed)
     compared += between.refusals
     judged = []
     for bound in bounds:
-        refused = compared if bound.kind == "max_slowdown" else list(alone)
+        refused = list(compared if bound.kind == "max_slowdown" else alone)
         if bound.kind == "max_idle" and any(run.facts.config.loader_only for run in runs):
-            refused = [
-                *refused,
-                "a loader-only run has no device work; check --max-data-wait or --min-samples-per-s",
-            ]
+            no_device_work = "a loader-only run has no device work"
+            refused.append(f"{no_device_work}; check --max-data-wait or --min-samples-per-s")
         if refused:
             judged.append(Judged(bound, "refused", None, " ".join(dict.fromkeys(refused))))
             continue
         line = judge_bound(bound, [run.steps for run in runs], [run.steps for run in baseline])
-        if line.outcome == "met" and (reason := max(guard.beyond(run, bound.kind) for run in runs)):
-            line = dataclasses.replace(line, outcome="undecided", reason=reason)
+        if line.outcome == "met":
+            # a bound that is met by the part that was seen is not known to be met
+            reason = max(guard.beyond(run, bound.kind) for run in runs)
+            if reason:
+                line = dataclasses.replace(line, outcome="undecided", reason=reason)
         judged.append(line)
     return judged, between
 
 
+def _refusals(runs: Side, allowed: Sequence[str]) -> list[str]:
+    """Returns why runs cannot be judged, a line for each of these runs."""
+    reasons = [guard.why_not_judged(run, allowed) for run in runs]
+    return [reason for reason in reasons if reason]
+
+
 def _exit_status(judged: Sequence[Judged]) -> int:
     outcomes = {line.outcome for line in judged}
-    return (
-        terminal.EXIT_FAILED
-        if "missed" in outcomes
-        else EXIT_UNDECIDED
-        if outcomes - {"met"}
-        else 0
-    )
+    if "missed" in outcomes:
+        return terminal.EXIT_FAILED
+    if outcomes - {"met"}:
+        return EXIT_UNDECIDED
+    return 0
 
 
 def _simulated(runs: Side) -> str:
-    return " (simulated device)" if any(run.facts.config.simulated for run in runs) else ""
+    if any(run.facts.config.simulated for run in runs):
+        return " (simulated device)"
+    return ""
 
 
 def _labels(runs: Side) -> list[str]:
@@ -236,23 +248,30 @@ def _labels(runs: Side) -> list[str]:
 
 
 def _junit(judged: Sequence[Judged], runs: Side, baseline: Side) -> str:
-    """Returns the outcomes as one `testsuite`, as Jenkins and GitLab read it; undecided or refused is an error."""
-    elements = [
-        {"met": "system-out", "missed": "failure"}.get(line.outcome, "error") for line in judged
-    ]
-    counts = {"tests": str(len(judged)), "failures": str(elements.count("failure"))}
-    counts |= {"errors": str(elements.count("error"))}
+    """Returns the outcomes as `testsuites` with one `testsuite`, as Jenkins, GitLab and GitHub's actions
+    for test reports read it.
+
+    Undecided and refused bounds are errors: whether they hold could not be determined.
+    """
+    element_of = {"met": "system-out", "missed": "failure"}
+    elements = [element_of.get(line.outcome, "error") for line in judged]
+    counts = {
+        "tests": str(len(judged)),
+        "failures": str(elements.count("failure")),
+        "errors": str(elements.count("error")),
+    }
     root = ET.Element("testsuites", {"name": SUITE} | counts)
     suite = ET.SubElement(root, "testsuite", {"name": SUITE, "skipped": "0"} | counts)
     properties = ET.SubElement(suite, "properties")
     for name, side in (("runs", runs), ("baseline", baseline)):
-        ET.SubElement(
-            properties, "property", name=name, value=NOT_XML.sub("\ufffd", ", ".join(_labels(side)))
-        )
+        labels = NOT_XML.sub("\ufffd", ", ".join(_labels(side)))
+        ET.SubElement(properties, "property", name=name, value=labels)
     for line, element in zip(judged, elements, strict=True):
         text = NOT_XML.sub("\ufffd", line.sentence + _simulated(runs))
         case = ET.SubElement(suite, "testcase", classname=SUITE, name=line.bound.title)
-        attributes = {} if element == "system-out" else {"type": line.outcome, "message": text}
+        attributes = {}
+        if element != "system-out":
+            attributes = {"type": line.outcome, "message": text}
         ET.SubElement(case, element, attributes).text = text
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
@@ -261,15 +280,25 @@ def _junit(judged: Sequence[Judged], runs: Side, baseline: Side) -> str:
 def _object(
     judged: Sequence[Judged], runs: Side, baseline: Side, between: guard.Comparability, status: int
 ) -> dict[str, Any]:
-    bounds = [
-        {"bound": line.bound.kind, "limit": line.bound.limit, "outcome": line.outcome}
-        | {name: getattr(line.figure, name, None) for name in FIGURES}
-        | {"reason": line.reason or None, "sentence": line.sentence}
-        for line in judged
-    ]
-    sides = {
+    """Returns what `--json` prints."""
+    bounds = []
+    for line in judged:
+        figures = {name: getattr(line.figure, name, None) for name in FIGURES}
+        bounds.append(
+            {
+                "bound": line.bound.kind,
+                "limit": line.bound.limit,
+                "outcome": line.outcome,
+                **figures,
+                "reason": line.reason or None,
+                "sentence": line.sentence,
+            }
+        )
+    return {
+        "exit_status": status,
         "runs": _labels(runs),
         "baseline": _labels(baseline),
         "simulated": bool(_simulated(runs)),
+        "bounds": bounds,
+        "remarks": between.remarks,
     }
-    return {"exit_status": status, **sides, "bounds": bounds, "remarks": between.remarks}

@@ -111,7 +111,7 @@ def convert(
                 lambda n: show(f"form {n} of {len(names)}", n / len(names)),
             )
         )
-        terminal.show(*_found(made), console=terminal.err)
+        terminal.show(*_summary(made), console=terminal.err)
         if not made.stored:
             terminal.complain("no form fits the samples", terminal.EXIT_FAILED)
         kept = planning.keep_command(command)
@@ -127,21 +127,25 @@ def convert(
 
 
 def _with_script(run: Callable[..., Any]) -> Any:
-    """Calls `run` with what gets the script as it runs, and what shows progress; passes signals on to the script."""
+    """Calls `run` with a function that receives the script as it runs, and one that shows progress.
+
+    Passes signals on to the script. Returns what `run` returns.
+    """
     with terminal.signals_relayed() as signals, progress.progress() as show:
         return run(lambda runner: signals.to(runner.signalled), show)
 
 
-def _found(made: Conversion) -> list[str]:
+def _summary(made: Conversion) -> list[str]:
+    """Returns lines on what was stored, and what was not."""
     words = f"{made.n} of {formats.count(made.samples, 'sample')}, stored {made.cut}"
-    words += "".join(
-        {
-            f"; image files {form.cut}"
-            for form in made.stored.values()
-            if form.cut not in ("", made.cut)
-        }
-    )
-    return [words, *made.not_stored(), *filter(None, [order_words(made.stored)])]
+    other_cuts = {form.cut for form in made.stored.values() if form.cut not in ("", made.cut)}
+    for cut in other_cuts:
+        words += f"; image files {cut}"
+    lines = [words, *made.not_stored()]
+    order = order_words(made.stored)
+    if order:
+        lines.append(order)
+    return lines
 
 
 def _show(
@@ -154,8 +158,9 @@ def _show(
     best: Recommendation | None,
 ) -> None:
     assert now.tournament.spec.script is not None
-    keys = {s.key: str(s.changes.get(STORAGE, "")) for s in settings_of(now.tournament.spec.script)}
-    by_key = {p.key: p for p in pays}
+    settings = settings_of(now.tournament.spec.script)
+    form_of = {setting.key: str(setting.changes.get(STORAGE, "")) for setting in settings}
+    by_key = {pay.key: pay for pay in pays}
     rows = [row for row in board.rows if row.rank is not None]
     header = (
         "",
@@ -169,24 +174,19 @@ def _show(
         "losses",
         "runs",
     )
-    cells = [_cells(row, keys[row.key], made, by_key.get(row.key)) for row in rows]
-    terminal.show_table(
-        header,
-        cells,
-        f"{formats.count(made.samples, 'sample')}, {formats.count(len(made.stored), 'form')}",
-    )
-    terminal.show(*(f"{keys[row.key]}: {row.entry.losses}" for row in rows if row.entry.losses))
-    terminal.show(
-        *(
-            f"{keys[r.key]}: {r.entry.status}, {r.entry.reason}"
-            for r in board.rows
-            if r.rank is None
-        )
-    )
+    cells = [_cells(row, form_of[row.key], made, by_key.get(row.key)) for row in rows]
+    n_forms = formats.count(len(made.stored), "form")
+    terminal.show_table(header, cells, f"{formats.count(made.samples, 'sample')}, {n_forms}")
+    for row in rows:
+        if row.entry.losses:
+            terminal.show(f"{form_of[row.key]}: {row.entry.losses}")
+    for row in board.rows:
+        if row.rank is None:
+            terminal.show(f"{form_of[row.key]}: {row.entry.status}, {row.entry.reason}")
     if best is None:
         return
     terminal.show(best.sentence)
-    form = keys.get(best.key or "", "")
+    form = form_of.get(best.key or "", "")
     if form:
         terminal.show(
             f"\n    {program()} convert --to {form} --out FOLDER -- {shlex.join(command)}\n"
@@ -198,53 +198,54 @@ def _show(
 
 
 def _cells(row: LeaderboardRow, form: str, made: Conversion, pay: BreakEven | None) -> list[str]:
-    speed = f"{formats.number(row.score.value)} ({formats.number(row.score.low)}-{formats.number(row.score.high)})"
-    runs = (
-        f"{runs_words(row)} x {round(row.n_steps / row.n_runs)} steps"
-        if row.n_runs
-        else runs_words(row)
-    )
+    """Returns the row of a form, "" for the data as they are."""
+    score = row.score
+    speed = f"{formats.number(score.value)} ({_span(score.low, score.high)})"
+    runs = runs_words(row)
+    if row.n_runs:
+        runs += f" x {round(row.n_steps / row.n_runs)} steps"
+    rank = str(row.rank)
     if not form:
-        return [
-            str(row.rank),
-            "as it is",
-            speed,
-            "",
-            formats.size(made.file_bytes),
-            "",
-            "",
-            "",
-            "",
-            runs,
-        ]
+        return [rank, "as it is", speed, "", formats.size(made.file_bytes), "", "", "", "", runs]
     stored = made.forms[form]
-    gain = f"{formats.number(row.speed_up)}x ({formats.number(row.speed_up_low)}-{formats.number(row.speed_up_high)})"
-    total = [formats.seconds(each) for each in made.convert_s(stored)]
-    took = f"{total[0]} ({total[1]}-{total[2]})" if math.isfinite(stored.sample_s.low) else total[0]
+    gain = f"{formats.number(row.speed_up)}x ({_span(row.speed_up_low, row.speed_up_high)})"
+    took, low, high = (formats.seconds(each) for each in made.convert_s(stored))
+    if math.isfinite(stored.sample_s.low):
+        took += f" ({low}-{high})"
+    pays_off = ""
+    if pay is not None:
+        pays_off = _epochs(pay, row.against_baseline or "")
     return [
-        str(row.rank),
+        rank,
         what_words(form, stored),
         speed,
         gain,
         formats.size(made.scaled(stored.bytes)),
         took,
-        "" if pay is None else _epochs(pay, row.against_baseline or ""),
+        pays_off,
         changed_words(stored),
         LOSSES.get(row.entry.effect, "not known"),
         runs,
     ]
 
 
+def _span(low: float, high: float) -> str:
+    return f"{formats.number(low)}-{formats.number(high)}"
+
+
 def _epochs(pay: BreakEven, against: str) -> str:
+    """Returns after how many epochs a conversion pays off; `against`: how the form compares with the data
+    as they are.
+    """
     if math.isnan(pay.epochs) or against == "undecided":
         return "undecided"
     if math.isinf(pay.epochs) or against == "equal":
         return "never"
-    spread = [
-        f"{math.ceil(n):,}" if math.isfinite(n) else "never"
-        for n in (pay.epochs, pay.low, pay.high)
-    ]
-    return f"after {spread[0]} epochs ({spread[1]}-{spread[2]})"
+    return f"after {_whole(pay.epochs)} epochs ({_whole(pay.low)}-{_whole(pay.high)})"
+
+
+def _whole(epochs: float) -> str:
+    return f"{math.ceil(epochs):,}" if math.isfinite(epochs) else "never"
 
 
 def _convert(command: Sequence[str], to: str, out: Path, side: int | None) -> None:

@@ -1,4 +1,7 @@
-"""`vitprof` without a command opens the dashboard, `demo` opens it on recorded runs, `open` opens the browser at it."""
+"""`vitprof` without a command opens the dashboard, from a checkout or from the installed package.
+
+`demo` opens it on recorded runs, and `open` opens the browser at a dashboard that runs.
+"""
 
 import errno
 import getpass
@@ -35,13 +38,18 @@ PORT_HELP = "port of the dashboard; the first free one from 8501 if not given"
 OPEN_PORT_HELP = "port of the dashboard; the first from 8501 that answers if not given"
 NO_BROWSER_HELP = "print the dashboard's address without opening a browser"
 
-FIRST, LAST = 8501, 8520
-"""Range of the ports that are tried if none is given. The first is Streamlit's default."""
-ANSWER_S, AT_ONCE_S = 5.0, 0.2
-"""Seconds that a dashboard may take to answer, also behind a tunnel; and one that nobody waits for."""
+FIRST = 8501
+"""The first port that is tried if none is given: Streamlit's default."""
+LAST = 8520
+"""The last port that is tried if none is given."""
+ANSWER_S = 5.0
+"""Seconds that a dashboard may take to answer, also behind a tunnel."""
+AT_ONCE_S = 0.2
+"""Seconds that a dashboard may take to answer where nobody asked for it."""
 SSH_PORT = "22"
 SHOWN_BY = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
-"""Variables of which one is set where a browser can open; editors set the first over SSH."""
+"""Environment variables of which at least one is set where a browser can open. Editors that connect by
+SSH set the first to a program that opens the browser on the user's machine."""
 
 
 def port_option(help_text: str) -> Any:
@@ -107,50 +115,54 @@ def serve(
     """Replaces this process by the dashboard's server, which prints `lines` too. Raises `VitprofError`."""
     address = os.environ.get("STREAMLIT_SERVER_ADDRESS") or "127.0.0.1"
     chosen = free_port(address, port)
+    url = url_of(chosen)
     tunnel = ssh_tunnel(chosen)
-    opens = not no_browser and (not tunnel or "BROWSER" in os.environ) and not why_no_browser()
-    asked = {
+    # over SSH a screen, if there is one, is not the user's; an editor's BROWSER is
+    is_the_users = not tunnel or "BROWSER" in os.environ
+    opens = not no_browser and is_the_users and not why_no_browser()
+    running = f"vitprof: the dashboard is running at {url} (Ctrl-C ends it)"
+    request = {
         "script": str(script),
         "address": address,
         "port": chosen,
-        "open": url_of(chosen) if opens else "",
+        "open": url if opens else "",
+        "lines": [running, *lines, *tunnel],
     }
-    lines = [
-        f"vitprof: the dashboard is running at {url_of(chosen)} (Ctrl-C ends it)",
-        *lines,
-        *tunnel,
-    ]
     sys.stderr.flush()
-    # In place of this process: there is one process to signal and wait for, and none is left when it is killed.
-    arguments = [
-        sys.executable,
-        "-c",
-        START,
-        str(PACKAGE.parent),
-        json.dumps(asked | {"lines": lines}),
-    ]
-    os.execv(sys.executable, arguments)
+    # In place of this process: there is one process to signal and wait for, and none is left when it is
+    # killed.
+    python = [sys.executable, "-c", START, str(PACKAGE.parent)]
+    os.execv(sys.executable, [*python, json.dumps(request)])
 
 
 def main_script() -> Path:
-    """Returns the path of the script that Streamlit runs, in the package or in the checkout. Raises `VitprofError`."""
+    """Returns the path of the script that Streamlit runs, in the package or in the checkout.
+
+    Raises `VitprofError` where Streamlit is missing.
+    """
     if find_spec("streamlit") is None:
         raise VitprofError(
             f"the dashboard needs Streamlit, which is not installed: {install_command('dashboard')}"
         )
     packed = PACKAGE / "dashboard" / "app.py"
-    return packed if packed.is_file() else PACKAGE.parent / "app.py"
+    if packed.is_file():
+        return packed
+    return PACKAGE.parent / "app.py"
 
 
 # its port, and what reaches it
 
 
 def free_port(address: str, asked: int | None) -> int:
+    """Returns `asked`, or the first free port from `FIRST` to `LAST`.
+
+    Raises `ConfigError` where the requested one is in use, and `VitprofError`.
+    """
     if asked is not None:
-        if reason := _why_not(address, asked):
-            raise ConfigError(
-                "port", asked, f"{reason}; give another, or none for the first that is free"
-            )
+        reason = _why_not(address, asked)
+        if reason:
+            todo = "give another, or none for the first that is free"
+            raise ConfigError("port", asked, f"{reason}; {todo}")
         return asked
     for port in range(FIRST, LAST + 1):
         if not _why_not(address, port):
@@ -159,18 +171,21 @@ def free_port(address: str, asked: int | None) -> int:
 
 
 def answering_port(asked: int | None) -> int:
+    """Returns `asked`, or the first port, on which a dashboard answers. Raises `VitprofError`."""
     ports = range(FIRST, LAST + 1) if asked is None else [asked]
     for port in ports:
         if _answers(port, ANSWER_S):
             return port
-    where = f"the ports {FIRST} to {LAST}" if asked is None else f"port {asked}"
-    named = "" if asked is None else f" --port {asked}"
-    raise VitprofError(
-        f"no dashboard answers on {where} of this machine; start one with {program()}{named}"
-    )
+    where = f"the ports {FIRST} to {LAST}"
+    start = program()
+    if asked is not None:
+        where = f"port {asked}"
+        start += f" --port {asked}"
+    raise VitprofError(f"no dashboard answers on {where} of this machine; start one with {start}")
 
 
 def _why_not(address: str, port: int) -> str:
+    """Returns why a server cannot listen on a port; "" if it can. Raises `VitprofError`."""
     try:
         family, kind, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as probe:
@@ -195,7 +210,9 @@ def address_of(run_id: int) -> str:
         PORT.check("port", port)
     except (OSError, ValueError, ConfigError):
         return ""
-    return f"{url_of(port)}/?run={run_id}" if run_id and _answers(port, AT_ONCE_S) else ""
+    if run_id and _answers(port, AT_ONCE_S):
+        return f"{url_of(port)}/?run={run_id}"
+    return ""
 
 
 def _answers(port: int, within_s: float) -> bool:
@@ -214,13 +231,18 @@ def url_of(port: int) -> str:
 
 
 def ssh_tunnel(port: int) -> list[str]:
-    """Returns lines with the command of a tunnel, by `SSH_CONNECTION` (ssh(1)); none without SSH."""
+    """Returns lines with the command of a tunnel from the user's machine; none if this is no SSH session.
+
+    The host is that of `SSH_CONNECTION`: the client's address and port, then the server's, see ssh(1).
+    """
     connection = os.environ.get("SSH_CONNECTION", "").split()
     if len(connection) != 4:
         return []
-    host, ssh_port = connection[2:]
-    other = [] if ssh_port == SSH_PORT else ["-p", ssh_port]
-    command = ["ssh", "-N", *other, "-L", f"{port}:localhost:{port}", f"{_user()}@{host}"]
+    _client, _client_port, host, ssh_port = connection
+    command = ["ssh", "-N"]
+    if ssh_port != SSH_PORT:
+        command += ["-p", ssh_port]
+    command += ["-L", f"{port}:localhost:{port}", f"{_user()}@{host}"]
     return [
         "To see it on your own computer, type there (with the name that you use for this machine, if you use one):",
         f"    {shlex.join(command)}",

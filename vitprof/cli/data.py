@@ -30,9 +30,11 @@ def data(
         try:
             facts = dataset_of(command, started)
         except errors.JobError as error:
-            terminal.complain(
-                errors.one_line(error), terminal.EXIT_FAILED if runners else EXIT_NOT_FOUND
-            )
+            # the command was not started
+            status = EXIT_NOT_FOUND
+            if runners:
+                status = terminal.EXIT_FAILED
+            terminal.complain(errors.one_line(error), status)
     if as_json:
         terminal.print_json({"dataset": codec.to_plain(facts)})
         return

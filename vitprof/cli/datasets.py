@@ -38,8 +38,10 @@ def add(
     if as_json:
         terminal.print_json({"look": codec.to_plain(found)})
         return
-    skip = " --skip-unreadable" if found.unreadable else ""
-    terminal.show(*found.lines(), f"to train on it: --dataset {name}{skip}")
+    options = f"--dataset {name}"
+    if found.unreadable:
+        options += " --skip-unreadable"
+    terminal.show(*found.lines(), f"to train on it: {options}")
 
 
 @app.command("list")

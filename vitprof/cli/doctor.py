@@ -54,8 +54,9 @@ def _knobs(strategy: Strategy, info: catalog.DatasetInfo) -> dict[str, Any]:
 
 
 def _here(seen: Availability) -> Text:
-    word = "no" if seen.verdict == "bad" else "yes", terminal.VERDICT_COLOURS[seen.verdict]
-    return Text.assemble("Runs here: ", word, f"; {seen.reason}" if seen.reason else "")
+    word = "no" if seen.verdict == "bad" else "yes"
+    reason = f"; {seen.reason}" if seen.reason else ""
+    return Text.assemble("Runs here: ", (word, terminal.VERDICT_COLOURS[seen.verdict]), reason)
 
 
 def _as_object(strategy: Strategy, info: catalog.DatasetInfo, machine: Machine) -> dict[str, Any]:
@@ -80,17 +81,11 @@ def doctor(as_json: terminal.AsJson = False) -> None:
     if as_json:
         terminal.print_json({"checks": checks})
     else:
-        colours = terminal.VERDICT_COLOURS
-        rows = (
-            (
-                c.name,
-                c.found,
-                Text.assemble(
-                    (c.verdict, colours[c.verdict]), f": {c.meaning}" if c.meaning else ""
-                ),
-            )
-            for c in checks
-        )
+        rows = []
+        for check in checks:
+            verdict = Text(check.verdict, style=terminal.VERDICT_COLOURS[check.verdict])
+            meaning = f": {check.meaning}" if check.meaning else ""
+            rows.append((check.name, check.found, Text.assemble(verdict, meaning)))
         terminal.show_table(("what", "found", "verdict"), rows)
     if any(check.verdict == "bad" for check in checks):
         raise typer.Exit(terminal.EXIT_FAILED)
@@ -126,12 +121,12 @@ def selftest(
         def show(p: Progress) -> None:
             bar(p.words, p.fraction)
 
+        def ended(outcome: Outcome) -> None:
+            if not as_json:
+                terminal.show(outcome.words)
+
         if gpu:
-            report = run_gpu_selftest(
-                progress=show,
-                ended=lambda outcome: None if as_json else terminal.show(outcome.words),
-                stop=stop,
-            )
+            report = run_gpu_selftest(progress=show, ended=ended, stop=stop)
         else:
             cases, rounds = (QUICK, QUICK_ROUNDS) if quick else (CASES, ROUNDS)
             report = run_selftest(cases, rounds, progress=show, stop=stop)

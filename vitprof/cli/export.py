@@ -26,10 +26,12 @@ Write = Callable[[RunStore, list[StoredRun], BinaryIO], object]
 def _html(store: RunStore, runs: list[StoredRun], file: BinaryIO) -> None:
     from vitprof.export.report import html_report
 
-    measured = {
-        run.id: headroom for run in runs if (headroom := find_headroom(store, run)) is not None
-    }
-    file.write(html_report(store, runs, headrooms=measured).encode())
+    headrooms = {}
+    for run in runs:
+        headroom = find_headroom(store, run)
+        if headroom is not None:
+            headrooms[run.id] = headroom
+    file.write(html_report(store, runs, headrooms=headrooms).encode())
 
 
 def _trace(
@@ -40,10 +42,12 @@ def _trace(
     packed: bool = False,
     whole: bool = False,
 ) -> str:
+    """Writes the trace and returns in words which runs it has only the first steps of."""
     # plotly comes with it
     from vitprof.export.trace import write_trace, write_trace_gz
 
-    return (write_trace_gz if packed else write_trace)(store, runs, file, whole=whole)
+    write = write_trace_gz if packed else write_trace
+    return write(store, runs, file, whole=whole)
 
 
 FORMATS: dict[str, Write] = {
@@ -91,7 +95,8 @@ def export(
                 "csv", str(csv), "it names file and format; leave out --output and --format"
             )
         output = csv
-    kind = f"steps-{kind}" if steps and f"steps-{kind}" in FORMATS else kind
+    if steps and f"steps-{kind}" in FORMATS:
+        kind = f"steps-{kind}"
     if kind not in FORMATS:
         raise ConfigError("format", kind, f"choose one of {', '.join(FORMATS)}")
     if all_steps and kind != "trace":
@@ -102,8 +107,10 @@ def export(
         )
     if kind != "tensorboard":
         terminal.check_output(output, "csv" if csv is not None else "output")
-    packed = output is not None and output.suffix == ".gz"
-    write = partial(_trace, whole=all_steps, packed=packed) if kind == "trace" else FORMATS[kind]
+    write = FORMATS[kind]
+    if kind == "trace":
+        packed = output is not None and output.suffix == ".gz"
+        write = partial(_trace, whole=all_steps, packed=packed)
     with terminal.open_store() as store:
         runs = [store.run(number) for number in run_ids]
         if kind == "tensorboard" and output is not None:

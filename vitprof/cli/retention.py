@@ -42,9 +42,8 @@ def prune(
         size = formats.size(what.size_bytes)
         before = now_utc(days)
         if dry_run:
-            terminal.show(
-                f"would erase {_counted(len(what.runs), len(what.tournaments))}: {size} made before {before}"
-            )
+            counted = _counted(len(what.runs), len(what.tournaments))
+            terminal.show(f"would erase {counted}: {size} made before {before}")
             return
         with progress() as show:
             erased = retention.erase(store, what, lambda n: show("erasing", n / len(what.runs)))
@@ -53,10 +52,12 @@ def prune(
 
 
 def _days(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([dw])", text.strip())
-    if found is None:
+    """Returns the days of a text such as 90d or 12w. Raises `ConfigError`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([dw])", text.strip())
+    if match is None:
         raise ConfigError("keep", text, "give a number of days or weeks, such as 90d or 12w")
-    days = float(found[1]) * DAYS[found[2]]
+    number, unit = match.groups()
+    days = float(number) * DAYS[unit]
     PRUNED_DAYS.check("keep", days)
     if not days:
         raise ConfigError("keep", text, "all would go: give at least 0.1d")
@@ -64,5 +65,7 @@ def _days(text: str) -> float:
 
 
 def _counted(n_runs: int, n_tournaments: int) -> str:
-    more = f" and {formats.count(n_tournaments, 'tournament')}" if n_tournaments else ""
-    return formats.count(n_runs, "run") + more
+    words = formats.count(n_runs, "run")
+    if n_tournaments:
+        words += f" and {formats.count(n_tournaments, 'tournament')}"
+    return words

@@ -1,4 +1,6 @@
-"""`run`: runs one job; `headroom`: its speed with free data; `predict`: that of other strategies."""
+"""`run`: runs one job, with a progress bar; `headroom`: how much faster it would be with free data;
+`predict`: how fast other strategies would be, from a run and a few seconds of loading.
+"""
 
 import contextlib
 import math
@@ -85,7 +87,8 @@ def _run_job(config: RunConfig, *, anyway: bool) -> StoredRun:
             manager.wait(run_id)
         if manager.why_away(run_id):
             manager.shutdown()
-            if outcome := manager.left.get(run_id):
+            outcome = manager.left.get(run_id)
+            if outcome:
                 raise JobError(f"run {run_id} has ended, but {outcome}")
         return store.run(run_id)
 
@@ -117,8 +120,10 @@ def headroom(
 def measure_and_tell(
     run: StoredRun, *, repeats: int, quiet: bool, anyway: bool
 ) -> tuple[dict[str, Any] | None, bool]:
-    """Measures the headroom of `run`, or reads it where `repeats` is 0; shows it unless `quiet`. Returns the object for
-    `--json` (None if nothing was measured), and whether it was stopped by a signal.
+    """Measures the headroom of `run`, or reads it where `repeats` is 0, and shows it unless `quiet`.
+
+    Returns the object for `--json`, None if nothing was measured, and whether Ctrl-C, SIGTERM or SIGHUP
+    stopped it; what was measured until then is shown all the same.
     """
     with terminal.open_store() as store, terminal.stop_asked() as stop:
         if repeats:
@@ -144,7 +149,9 @@ def _show(result: Headroom | None, run: StoredRun) -> None:
         )
         return
     batch = run.config.batch_size
-    title = f"headroom of run {run.id}" + (", on a simulated device" if result.simulated else "")
+    title = f"headroom of run {run.id}"
+    if result.simulated:
+        title += ", on a simulated device"
     terminal.show_table(tables.ANCHORS_HEADER, tables.anchors_in_words(result, batch), title)
     terminal.show(headroom_sentence(result, batch))
     terminal.show(*result.notes, console=terminal.err)
@@ -183,10 +190,19 @@ def predict(
         calibration = jobs.calibration_for(store, profiled)
         failed = jobs.failures(store, run, chosen, remedy="give more --seconds")
     if as_json:
-        errors = {"n": calibration.n, "inside_frac": calibration.inside_frac}
-        errors |= {"median_abs_error_frac": calibration.median_abs_error}
-        known = {"run_id": profiled.id, "calibration": errors, "failed": failed}
-        terminal.print_json(known | {"predictions": [_prediction(p) for p in predictions]})
+        errors = {
+            "n": calibration.n,
+            "inside_frac": calibration.inside_frac,
+            "median_abs_error_frac": calibration.median_abs_error,
+        }
+        terminal.print_json(
+            {
+                "run_id": profiled.id,
+                "calibration": errors,
+                "failed": failed,
+                "predictions": [_prediction(p) for p in predictions],
+            }
+        )
     else:
         if predictions:
             _show_predictions(profiled, predictions)
@@ -203,27 +219,31 @@ def _chosen(names: str, profiled: StoredRun) -> list[str]:
             for name in options.strategies_that_run(profiled.config)
             if name != profiled.config.strategy
         ]
-    asked = options.texts("strategies", names, "give names separated by commas, or all")
+    requested = options.texts("strategies", names, "give names separated by commas, or all")
     try:
-        return [strategy(name).name for name in asked]
+        return [strategy(name).name for name in requested]
     except ConfigError as error:
+        # under the option's name
         raise ConfigError("strategies", error.value, error.allowed) from None
 
 
 def _show_predictions(profiled: StoredRun, predictions: list[StoredPrediction]) -> None:
     speed = formats.number(profiled.summary.samples_per_s if profiled.summary else None)
-    rows = tables.predictions_in_words(
-        sorted(predictions, key=lambda p: p.samples_per_s, reverse=True), profiled
-    )
-    terminal.show_table(
-        tables.PREDICTIONS_HEADER,
-        rows,
-        f"from run {profiled.id}: {profiled.name}, {speed} samples/s",
-    )
+    fastest_first = sorted(predictions, key=lambda p: p.samples_per_s, reverse=True)
+    rows = tables.predictions_in_words(fastest_first, profiled)
+    title = f"from run {profiled.id}: {profiled.name}, {speed} samples/s"
+    terminal.show_table(tables.PREDICTIONS_HEADER, rows, title)
 
 
 def _prediction(p: StoredPrediction) -> dict[str, object]:
-    about = {"prediction_id": p.id, "strategy": p.config.strategy, "config": p.config.to_dict()}
-    predicted = {"samples_per_s": p.samples_per_s, "low": p.low, "high": p.high}
-    checked = {"measured_samples_per_s": p.measured_per_s, "error_frac": p.error}
-    return about | predicted | checked | {"verified_run_id": p.verified_run_id}
+    return {
+        "prediction_id": p.id,
+        "strategy": p.config.strategy,
+        "config": p.config.to_dict(),
+        "samples_per_s": p.samples_per_s,
+        "low": p.low,
+        "high": p.high,
+        "measured_samples_per_s": p.measured_per_s,
+        "error_frac": p.error,
+        "verified_run_id": p.verified_run_id,
+    }

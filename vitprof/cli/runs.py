@@ -1,5 +1,5 @@
-"""`runs` lists the runs in the store, searched, filtered and paged as on the History page; `delete` takes one out, and
-`restore` brings it back.
+"""`runs` lists the runs in the store, searched, filtered and paged as on the History page; `delete` takes
+one out, and `restore` brings it back.
 """
 
 import contextlib
@@ -64,8 +64,11 @@ def runs(
         "dataset": dataset,
         "device": device,
         "verdict": verdict,
+        "tag": tag,
+        "user": user,
+        "host": host,
+        "project": project,
     }
-    filters |= {"tag": tag, "user": user, "host": host, "project": project}
     wanted = {name: values or () for name, values in filters.items()}
     query = RunQuery(
         text=text, filters=wanted, helpers=helpers, sort=sort, descending=not ascending
@@ -75,7 +78,12 @@ def runs(
             _show(store.run(run), store.tags(run), as_json)
             return
         total = store.count_runs(query)
-        most = limit if limit is not None else max(total, 1) if as_json else DEFAULT_LIMIT
+        if limit is not None:
+            most = limit
+        elif as_json:
+            most = max(total, 1)
+        else:
+            most = DEFAULT_LIMIT
         rows = store.list_runs(query, limit=most, offset=(page - 1) * most)
         if as_json:
             terminal.print_json({"runs": list(_objects(store, rows))})
@@ -103,27 +111,34 @@ def _show(run: StoredRun, tags: tuple[str, ...], as_json: bool) -> None:
     if run.summary is None or not run.summary.n_steps:
         terminal.out.print(f"run {run.id}: {run.name}: {run.status}")
     results.show_run(run)
-    terminal.show(*run.notices, *([run.error] if run.error else []))
+    terminal.show(*run.notices)
+    if run.error:
+        terminal.show(run.error)
 
 
 def _show_table(rows: list[RunRow]) -> None:
+    header = ["run", "name", "status", "verdict", "samples/s", "device idle", "tags", "made"]
+    # whose a run is, where they are not all of one user on one machine
+    several_owners = len({(row.owner_user, row.owner_host) for row in rows}) > 1
+    if several_owners:
+        header.append("by")
     cells = []
-    many = len({(row.owner_user, row.owner_host) for row in rows}) > 1
     for row in rows:
-        name = row.name + (" (simulated)" if row.simulated and "simulated" not in row.name else "")
-        known = row.samples_per_s is not None or row.idle_frac is not None
-        figures = (
-            (formats.number(row.samples_per_s), formats.percent(row.idle_frac))
-            if known
-            else ("", "")
-        )
+        name = row.name
+        if row.simulated and "simulated" not in name:
+            name += " (simulated)"
+        speed = ""
+        idle = ""
+        # of a run that has measured nothing "n/a" would be of no use
+        if row.samples_per_s is not None or row.idle_frac is not None:
+            speed = formats.number(row.samples_per_s)
+            idle = formats.percent(row.idle_frac)
         tags = ", ".join(row.tags)
-        by = [f"{row.owner_user}@{row.owner_host}"] if many else []
-        cells.append(
-            (str(row.id), name, row.status, row.verdict_kind, *figures, tags, row.created_utc, *by)
-        )
-    header = ("run", "name", "status", "verdict", "samples/s", "device idle", "tags", "made")
-    terminal.show_table((*header, "by") if many else header, cells)
+        cell = [str(row.id), name, row.status, row.verdict_kind, speed, idle, tags, row.created_utc]
+        if several_owners:
+            cell.append(f"{row.owner_user}@{row.owner_host}")
+        cells.append(cell)
+    terminal.show_table(header, cells)
 
 
 def _objects(store: RunStore, rows: list[RunRow]) -> Iterator[dict[str, Any]]:

@@ -37,41 +37,56 @@ from vitprof.store import RunStore, tournaments
 POLL_S = 0.2
 TRIAL_STEPS = 100
 """Length of a trial of a user's own script in training steps, unless --steps is given."""
-NOT_WITH_A_SCRIPT = {p.name for p in reading.TOURNAMENT[1:]} - {
-    *(
-        "command",
-        "vary",
-        "yes",
-        "in_place",
-        "anyway",
-        "steps",
-        "repeats",
-        "until_decided",
-        "early_stop",
-        "time",
-    ),
-    *("name", "csv", "as_json", "markdown", "telemetry_hz"),
+CLUSTER = {"on", "nodes", "slurm"}
+ALL = {parameter.name for parameter in reading.TOURNAMENT[1:]}
+"""All options of `tournament`."""
+WITH_A_SCRIPT = {
+    "command",
+    "vary",
+    "yes",
+    "in_place",
+    "anyway",
+    "steps",
+    "repeats",
+    "until_decided",
+    "early_stop",
+    "time",
+    "name",
+    "csv",
+    "as_json",
+    "markdown",
+    "telemetry_hz",
 }
-"""Options of `tournament` that cannot be given with a user's own script."""
-NOT_WITH_RESUME = {p.name for p in reading.TOURNAMENT[1:]} - {
-    *(
-        "resume",
-        "more_rounds",
-        "take_over",
-        "command",
-        "yes",
-        "anyway",
-        "csv",
-        "as_json",
-        "markdown",
-    ),
-    *("on", "nodes", "slurm"),
+NOT_WITH_A_SCRIPT = ALL - WITH_A_SCRIPT
+"""Options that cannot be given with a user's own script."""
+WITH_RESUME = {
+    "resume",
+    "more_rounds",
+    "take_over",
+    "command",
+    "yes",
+    "anyway",
+    "csv",
+    "as_json",
+    "markdown",
+    *CLUSTER,
 }
+NOT_WITH_RESUME = ALL - WITH_RESUME
+"""Options that cannot be given for a tournament that is resumed."""
 NOT_WITH_AUTO = {
-    *("on", "nodes", "slurm"),
-    *("csv", "markdown", "resume", "baseline", "page_caches", "command", "vary", "yes", "in_place"),
+    *CLUSTER,
+    "csv",
+    "markdown",
+    "resume",
+    "baseline",
+    "page_caches",
+    "command",
+    "vary",
+    "yes",
+    "in_place",
     *BUDGETS,  # it sets the length of each run
 }
+"""Options that cannot be given where one strategy's best setting is searched for."""
 
 
 @reading.takes(*reading.TOURNAMENT)
@@ -129,7 +144,8 @@ def _refuse(names: set[str], given: dict[str, Any], ctx: typer.Context, reason: 
     for name, value in given.items():
         source = ctx.get_parameter_source(name)
         if name in names and source is not None and source.name != "DEFAULT":
-            raise ConfigError(name, " ".join(value) if isinstance(value, list) else value, reason)
+            shown = " ".join(value) if isinstance(value, list) else value
+            raise ConfigError(name, shown, reason)
 
 
 def _strategies(text: str, base: RunConfig) -> tuple[str, ...]:
@@ -137,19 +153,28 @@ def _strategies(text: str, base: RunConfig) -> tuple[str, ...]:
         raise ConfigError(
             "strategies", "", f"give some, separated by commas, or all: {', '.join(STRATEGIES)}"
         )
-    return reading.strategies_that_run(base) if text == "all" else reading.texts("strategies", text)
+    if text == "all":
+        return reading.strategies_that_run(base)
+    return reading.texts("strategies", text)
+
+
+def _numbers(options: Mapping[str, Any], name: str) -> tuple[int, ...] | None:
+    """Returns the numbers of an option; None where it is not given."""
+    if not options[name]:
+        return None
+    return reading.whole(name, options[name])
 
 
 def _spec(options: dict[str, Any], given: dict[str, Any]) -> tournament_spec.TournamentSpec:
-    budget = {} if any(given[b] is not None for b in BUDGETS) else {"seconds": reading.TRIAL_S}
-    base = RunConfig(**(given | {"name": ""} | budget))
+    config = {**given, "name": ""}
+    if all(given[budget] is None for budget in BUDGETS):
+        config["seconds"] = reading.TRIAL_S
+    base = RunConfig(**config)
     return tournament_spec.TournamentSpec(
         base=base,
         strategies=_strategies(options["strategies"], base),
-        batch_sizes=reading.whole(
-            "batch_sizes", options["batch_sizes"] or str(RunConfig.batch_size)
-        ),
-        workers=reading.whole("workers", options["workers"]) if options["workers"] else None,
+        batch_sizes=_numbers(options, "batch_sizes") or (RunConfig.batch_size,),
+        workers=_numbers(options, "workers"),
         page_caches=reading.texts("page_caches", options["page_caches"] or "as-is"),
         baseline=options["baseline"],
         **_rounds(options),
@@ -160,8 +185,11 @@ def _rounds(options: dict[str, Any]) -> dict[str, Any]:
     # under the option's name: --seconds is another option
     if options["time"] is not None:
         bounds.TOURNAMENT_BOUNDS["seconds"].check("time", options["time"])
-    return {name: options[name] for name in ("repeats", "early_stop", "until_decided")} | {
-        "seconds": options["time"]
+    return {
+        "repeats": options["repeats"],
+        "early_stop": options["early_stop"],
+        "until_decided": options["until_decided"],
+        "seconds": options["time"],
     }
 
 
@@ -169,31 +197,25 @@ def _own_spec(
     options: dict[str, Any], given: dict[str, Any], ctx: typer.Context
 ) -> tournament_spec.TournamentSpec:
     if not options["command"]:
-        raise ConfigError(
-            "vary",
-            ",".join(options["vary"]),
-            "give the script's command after --: -- python train.py",
-        )
+        todo = "give the script's command after --: -- python train.py"
+        raise ConfigError("vary", ",".join(options["vary"]), todo)
     if not options["vary"]:
-        raise ConfigError(
-            "vary", "", "say what of the script's DataLoader is tried: --vary workers=0,2,4"
-        )
-    _refuse(
-        NOT_WITH_A_SCRIPT,
-        options | given,
-        ctx,
-        "it does not go with a script of your own; leave it out",
-    )
-    isolation, layered = (
-        ("", ()) if options["in_place"] else isolation_of(os.getcwd(), options["command"])
-    )
+        todo = "say what of the script's DataLoader is tried: --vary workers=0,2,4"
+        raise ConfigError("vary", "", todo)
+    reason = "it does not go with a script of your own; leave it out"
+    _refuse(NOT_WITH_A_SCRIPT, options | given, ctx, reason)
+    isolation = ""
+    layered: tuple[str, ...] = ()
+    if not options["in_place"]:
+        isolation, layered = isolation_of(os.getcwd(), options["command"])
     steps = TRIAL_STEPS if given["steps"] is None else given["steps"]
     base = own_config("", steps=steps, telemetry_hz=given["telemetry_hz"])
     command = planning.keep_command(options["command"])
     varied = tuple(map(read_varied, options["vary"]))
     script = OwnScript(command, os.getcwd(), varied, isolation=isolation, layered=layered)
-    own: dict[str, Any] = {"baseline": UNCHANGED, "script": script}
-    return tournament_spec.TournamentSpec(base, (OWN_SCRIPT,), (1,), **own, **_rounds(options))
+    return tournament_spec.TournamentSpec(
+        base, (OWN_SCRIPT,), (1,), baseline=UNCHANGED, script=script, **_rounds(options)
+    )
 
 
 def _check_same_command(script: OwnScript | None, command: list[str]) -> None:
@@ -214,7 +236,9 @@ def run_stored(
     tournament_id: int,
     show: Callable[..., None] = show_board,
 ) -> None:
-    """Runs what is left of a tournament, and shows it by `show`; ends the program with a status where it failed."""
+    """Runs what remains of a tournament, and shows it by `show`; ends the program with a status where it
+    failed.
+    """
     view = TournamentView(store, tournament_id)
     error = ""
     stopped = False
@@ -222,39 +246,35 @@ def run_stored(
     # after its first trial in an earlier run, without agreement
     _ask_to_repeat(store, tournament_id, options["yes"])
     if tournaments.tournament(store, tournament_id).status != "done":
-        error, stopped = (_on_cluster if options.get("on") else _work)(
-            store, view, tournament_id, options
-        )
-    if not (error or stopped) and _ask_to_repeat(store, tournament_id, options["yes"]):
-        error, stopped = _work(store, view, tournament_id, options)
+        work = _on_cluster if options.get("on") else _work
+        error, stopped = work(store, view, tournament_id, options)
+    if not error and not stopped:
+        # a script's first trial has ended: the others run once the user agrees
+        agreed = _ask_to_repeat(store, tournament_id, options["yes"])
+        if agreed:
+            error, stopped = _work(store, view, tournament_id, options)
     now = view.look()
     board = view.board(now)
-    results = now.tournament, board, break_even(board), recommend(board)
+    pays = break_even(board)
+    best = recommend(board)
     if options["as_json"]:
-        terminal.print_json(tournament.tournament_object(*results))
+        terminal.print_json(tournament.tournament_object(now.tournament, board, pays, best))
     elif options["markdown"]:
-        terminal.out.print(
-            tournament.tournament_markdown(now.tournament, board, results[3]),
-            soft_wrap=True,
-            end="",
-        )
+        table = tournament.tournament_markdown(now.tournament, board, best)
+        terminal.out.print(table, soft_wrap=True, end="")
     else:
-        show(now, *results[1:])
+        show(now, board, pays, best)
     # after the result is shown, so that a full disk does not hide it
     if options["csv"] is not None:
-        write_text(options["csv"], tournament.tournament_csv(*results))
-    again = f"{program()} tournament --resume {tournament_id}" + (
-        f" --on {options['on']}" if options.get("on") else ""
-    )
+        write_text(options["csv"], tournament.tournament_csv(now.tournament, board, pays, best))
+    again = f"{program()} tournament --resume {tournament_id}"
+    if options.get("on"):
+        again += f" --on {options['on']}"
+    this = f"tournament {tournament_id}"
     if stopped and now.tournament.status != "done":
-        terminal.complain(
-            f"tournament {tournament_id} is paused; continue with {again}", terminal.EXIT_STOPPED
-        )
+        terminal.complain(f"{this} is paused; continue with {again}", terminal.EXIT_STOPPED)
     if error:
-        terminal.complain(
-            f"tournament {tournament_id} stopped: {error}; continue with {again}",
-            terminal.EXIT_FAILED,
-        )
+        terminal.complain(f"{this} stopped: {error}; continue with {again}", terminal.EXIT_FAILED)
     if board.best is None:
         raise typer.Exit(terminal.EXIT_FAILED)
 
@@ -281,7 +301,10 @@ def _work(
                     state = view.look()
                     show(running_words(state, view.board(state)), state.progress.fraction)
         finally:
-            runner.shutdown(*([f"paused by {stop.by}"] if stop() else []))
+            if stop():
+                runner.shutdown(f"paused by {stop.by}")
+            else:
+                runner.shutdown()
         return runner.error, stop()
 
 
@@ -292,17 +315,16 @@ def _on_cluster(
     from vitprof.experiments.cluster import controller, engines
 
     nodes = options["nodes"]
-    named = {}
     if nodes is not None and nodes < 1:
         raise ConfigError("nodes", nodes, "give at least 1")
+    sbatch: dict[str, str] = {}
     for given in options["slurm"] or ():
         name, separator, value = given.partition("=")
         if not (name and separator):
             raise ConfigError("slurm", given, "give NAME=VALUE, such as partition=gpu")
-        named[name] = value
-    with contextlib.closing(
-        engines.open_engine(options["on"], nodes or sys.maxsize, named)
-    ) as engine:
+        sbatch[name] = value
+    opened = engines.open_engine(options["on"], nodes or sys.maxsize, sbatch)
+    with contextlib.closing(opened) as engine:
         cluster = controller.ClusterTournament(store, tournament_id, engine)
         with terminal.stop_asked() as stop, progress.progress() as show:
 
@@ -317,7 +339,8 @@ def _on_cluster(
 def _announce(store: RunStore, tournament_id: int, yes: bool) -> None:
     """Says what the first trial of a script will run, and asks where it may overwrite the user's files."""
     spec = tournaments.tournament(store, tournament_id).spec
-    if (script := spec.script) is None or script.loader is not None:
+    script = spec.script
+    if script is None or script.loader is not None:
         return
     words = planning.begin_words(script, spec.base.steps)
     terminal.show(f"{words[0].upper()}{words[1:]}.", console=terminal.err)
@@ -326,18 +349,22 @@ def _announce(store: RunStore, tournament_id: int, yes: bool) -> None:
 
 
 def _ask_to_repeat(store: RunStore, tournament_id: int, yes: bool) -> bool:
-    """Asks whether to repeat the first trial of a script, unless that is agreed or `yes`. Returns whether it was agreed
-    just now; ends the program with status 2 if it is not.
+    """Shows what the first trial of a script wrote and asks whether to repeat it, unless that is agreed
+    or `yes`.
+
+    Returns whether it was agreed just now. Ends the program with status 2 if it is not, or nobody can be
+    asked.
     """
     script = tournaments.tournament(store, tournament_id).spec.script
     if script is None or script.loader is None or script.agreed:
         return False
     words = planning.written_words(script)
-    sentence = f"{words[0].upper()}{words[1:].partition(': ')[0]}{':' if ': ' in words else '.'}"
+    # without the names of the first files: all of them follow
+    sentence, colon, _ = words.partition(": ")
+    sentence = f"{sentence[0].upper()}{sentence[1:]}{':' if colon else '.'}"
     remarks = dict.fromkeys(remark for setting in settings_of(script) for remark in setting.remarks)
-    terminal.show(
-        *remarks, sentence, *(f"  {path}" for path in script.writes), console=terminal.err
-    )
+    paths = [f"  {path}" for path in script.writes]
+    terminal.show(*remarks, sentence, *paths, console=terminal.err)
     if script.lasting and not yes:
         terminal.show(
             "Every trial runs the script again and writes these files again. To write elsewhere in each trial, use the "
@@ -370,8 +397,12 @@ def _list(as_json: bool) -> None:
             f"no tournaments yet; start one with {program()} tournament --strategies memory,workers"
         )
     else:
-        names = {t.id: t.name + (" (simulated)" if t.spec.base.simulated else "") for t in listed}
-        cells = ((str(t.id), names[t.id], t.status, t.created_utc) for t in listed)
+        cells = []
+        for each in listed:
+            name = each.name
+            if each.spec.base.simulated:
+                name += " (simulated)"
+            cells.append((str(each.id), name, each.status, each.created_utc))
         terminal.show_table(("tournament", "name", "status", "made"), cells)
 
 
@@ -382,15 +413,12 @@ def _tune(options: dict[str, Any], given: dict[str, Any], ctx: typer.Context) ->
             "strategies", options["strategies"], "--auto tunes one strategy at a time; give one"
         )
     _refuse(NOT_WITH_AUTO, options | given, ctx, "it does not go with --auto; leave it out")
-    sizes = reading.whole("batch_sizes", options["batch_sizes"]) if options["batch_sizes"] else None
-    workers = reading.whole("workers", options["workers"]) if options["workers"] else None
-    base = RunConfig(
-        **(
-            given
-            | {"name": "", "strategy": chosen[0]}
-            | ({"batch_size": sizes[0]} if sizes else {})
-        )
-    )
+    sizes = _numbers(options, "batch_sizes")
+    workers = _numbers(options, "workers")
+    config = {**given, "name": "", "strategy": chosen[0]}
+    if sizes:
+        config["batch_size"] = sizes[0]
+    base = RunConfig(**config)
     seconds = DEFAULT_S if options["time"] is None else options["time"]
     with (
         terminal.open_store() as store,
@@ -400,12 +428,10 @@ def _tune(options: dict[str, Any], given: dict[str, Any], ctx: typer.Context) ->
     ):
 
         def report(p: Progress) -> None:
-            best = (
-                f"; best so far {formats.number(p.best_per_s, 'samples/s')}"
-                if p.best_per_s > 0
-                else ""
-            )
-            show(p.words + best, p.fraction)
+            words = p.words
+            if p.best_per_s > 0:
+                words += f"; best so far {formats.number(p.best_per_s, 'samples/s')}"
+            show(words, p.fraction)
 
         result = tune(
             manager, base, seconds, batch_sizes=sizes, workers=workers, progress=report, stop=stop

@@ -37,7 +37,8 @@ POLL_S = 0.5
 EXIT_NOT_FOUND = 127
 """A shell's exit status for a command that it cannot find."""
 ADD_EVERY_S = 0.5
-"""Seconds between updates of the figures, which cost the same for one step as for hundreds."""
+"""Seconds between updates of the figures; the status line is redrawn as often. An update costs the same
+for one step as for hundreds."""
 WAITING = "waiting for a training loop over a DataLoader"
 COMMAND_HELP = "command to run, after --: python train.py --epochs 1"
 STEPS_HELP = "end the script after this many training steps"
@@ -72,7 +73,7 @@ def watch(
     name = terminal.name_to_keep(name)
     terminal.check_output(json_file, "json")
     link = TrackerLink(log_to) if log_to else None
-    so_far = None if quiet or not can_show(sys.stderr) else WatchedSoFar()
+    so_far = WatchedSoFar() if not quiet and can_show(sys.stderr) else None
     with terminal.signals_relayed() as signals, contextlib.ExitStack() as stack:
         try:
             from vitprof.jobs.killed_jobs import clear_orphans
@@ -106,14 +107,13 @@ def watch(
                 if line:
                     _say(line)
                 _show_result(run, quiet=quiet)
-                if link is not None and (line := link.conclude(run)):
-                    _say(line)
+                if link is not None:
+                    line = link.conclude(run)
+                    if line:
+                        _say(line)
                 if json_file is not None:
                     write_text(json_file, terminal.json_text(tables.run_object(run)))
-        except (
-            Exception,
-            SystemExit,
-        ) as error:
+        except (Exception, SystemExit) as error:
             # the script goes on, and how it ends is how this command does
             _say(errors.one_line(error))
             runner.finish()
@@ -127,12 +127,26 @@ def _say(line: str) -> None:
         terminal.show(f"vitprof: {line}", console=terminal.err)
 
 
+def _say_where(run_id: int) -> None:
+    """Says where a dashboard shows a run, if one runs."""
+    address = dashboard.address_of(run_id)
+    if address:
+        _say(f"run {run_id} is shown at {address}")
+
+
 def _unobserved(command: list[str], signals: terminal.SignalRelay) -> int:
+    """Runs the script without watching it, and returns its exit status."""
     try:
         process = subprocess.Popen(command)
     except OSError as error:
         terminal.complain(f"cannot start {command[0]}: {error.strerror or error}", EXIT_NOT_FOUND)
-    signals.to(lambda number: None if number in FROM_THE_TERMINAL else process.send_signal(number))
+
+    def pass_on(number: int) -> None:
+        # the terminal sends the others to the script itself
+        if number not in FROM_THE_TERMINAL:
+            process.send_signal(number)
+
+    signals.to(pass_on)
     return _status(process.wait())
 
 
@@ -145,7 +159,7 @@ def _watched(
     *,
     quiet: bool,
 ) -> StoredRun | None:
-    """Records the script to its end. Returns its run, if the store has all of it."""
+    """Records the script to its end. Returns its run; None where the store does not have all of it."""
     from vitprof.jobs.supervisor import JobRecorder, create_run
 
     stop = threading.Event()
@@ -157,8 +171,8 @@ def _watched(
     with contextlib.suppress(errors.StoreError):
         run_id = store.create_run(config)
         store.update_run(run_id, facts={"command": command})
-    if so_far is not None and (address := dashboard.address_of(run_id)):
-        _say(f"run {run_id} is shown at {address}")
+    if so_far is not None:
+        _say_where(run_id)
 
     def start() -> CommandRunner:
         follows.set()
@@ -170,8 +184,9 @@ def _watched(
             run_id = run_id or create_run(store, config, lambda: runner.returncode is not None)
             recorder = JobRecorder(store, run_id, stop, start=start)
             recorder.run()
-            if left := recorder.leave():
-                failed.append(f"run {run_id} has ended, but {left}")
+            not_stored = recorder.leave()
+            if not_stored:
+                failed.append(f"run {run_id} has ended, but {not_stored}")
         except Exception as error:  # the script goes on, not recorded
             failed.append(f"watching failed: {errors.one_line(error)}")
             runner.finish()
@@ -188,7 +203,8 @@ def _watched(
                 show(so_far.words(run_id, _state(runner)))
             if time.monotonic() > warn_s and runner.returncode is None:
                 warn_s = math.inf
-                if line := runner.unseen():
+                line = runner.unseen()
+                if line:
                     _say(f"after {UNSEEN_AFTER_S:g} s, {line}")
             recording.join(POLL_S)
     if failed:
@@ -205,27 +221,35 @@ def _state(runner: CommandRunner) -> str:
         return "the script has ended"
     if runner.stopping:
         return "asked to end"
-    return "not watched any more" if runner.unobserved else ""
+    if runner.unobserved:
+        return "not watched any more"
+    return ""
 
 
 def _show_result(run: StoredRun, *, quiet: bool) -> None:
-    lines = [] if quiet else _result(run)
-    failed = [f"vitprof: run {run.id}: {run.error}"] if run.error else []
-    if lines and run.verdict is not None and run.verdict.kind != "inconclusive":
-        failed += results.to_compare(run)
-    terminal.show(*lines, *run.notices, *failed, console=terminal.err)
+    result = [] if quiet else _result(run)
+    lines = [*result, *run.notices]
+    if run.error:
+        lines.append(f"vitprof: run {run.id}: {run.error}")
+    if result and run.verdict is not None and run.verdict.kind != "inconclusive":
+        lines += results.to_compare(run)
+    terminal.show(*lines, console=terminal.err)
 
 
 def _result(run: StoredRun) -> list[str]:
+    """Returns the lines on a run: its verdict, what that is based on, and what to do; none without steps."""
     s = run.summary
     verdict = run.verdict
     if s is None or not s.n_steps or verdict is None:
         return []
     based = [f"{s.n_steady_steps:,} steady steps of {s.n_steps:,}"]
     if math.isfinite(s.samples_per_s):
-        interval = f" (95%: {formats.number(s.samples_per_s_low)} to {formats.number(s.samples_per_s_high)})"
-        known = math.isfinite(s.samples_per_s_low)
-        based.append(f"{formats.number(s.samples_per_s, 'samples/s')}{interval if known else ''}")
+        speed = formats.number(s.samples_per_s, "samples/s")
+        if math.isfinite(s.samples_per_s_low):
+            low = formats.number(s.samples_per_s_low)
+            high = formats.number(s.samples_per_s_high)
+            speed += f" (95%: {low} to {high})"
+        based.append(speed)
     elif math.isfinite(s.step_ms_median):
         based.append(f"{formats.seconds(s.step_ms_median / 1e3)} a step")
     if math.isfinite(verdict.idle_frac):
@@ -239,21 +263,26 @@ def _result(run: StoredRun) -> list[str]:
         verdict.sentence,
         f"  based on {', '.join(based)}",
     ]
-    if transforms := loading.shares_in_words(loading.transform_times(run.facts)):
+    transforms = loading.shares_in_words(loading.transform_times(run.facts))
+    if transforms:
         lines.append(f"  transforms: {transforms}")
     lines += [f"  try {advice.words}. {advice.reason}" for advice in verdict.advice]
     lines += [f"  seen: {signature.sentence}" for signature in verdict.signatures]
     lines += [f"  {sentence}" for sentence in results.on_ranks(run)]
-    if verdict.kind != "inconclusive" and (headroom := own_headroom(run.facts)) is not None:
+    headroom = own_headroom(run.facts)
+    if headroom is not None and verdict.kind != "inconclusive":
         lines.append(own_headroom_sentence(headroom))
     address = dashboard.address_of(run.id)
-    return [
-        *lines,
-        f"  its charts: {address or f'type {program()} and open run {run.id} under History'}",
-    ]
+    if not address:
+        address = f"type {program()} and open run {run.id} under History"
+    lines.append(f"  its charts: {address}")
+    return lines
 
 
 def _status(code: int) -> int:
+    """Returns an exit status as a shell gives it: 128 plus the signal's number if a signal ended the
+    command.
+    """
     return code if code >= 0 else 128 - code
 
 
@@ -281,6 +310,9 @@ class WatchedSoFar:
             self._taken.clear()
 
     def words(self, run_id: int, state: str = "") -> str:
+        """Returns a line about the run, with the dashboard's figures. `run_id`: 0 if it is not stored
+        yet.
+        """
         totals = self._running.totals
         figures = [f"{self._steps:,} steps"]
         if not self._steps:
@@ -291,4 +323,9 @@ class WatchedSoFar:
             figures.append(formats.number(totals.samples_per_s, "samples/s"))
             figures.append(f"data wait {formats.percent(totals.share(totals.data_wait_s))}")
             figures.append(f"device idle {formats.percent(totals.share(totals.gap_s))}")
-        return f"vitprof run{f' {run_id}' if run_id else ''}{', ' + state if state else ''}: {', '.join(figures)}"
+        run = "vitprof run"
+        if run_id:
+            run += f" {run_id}"
+        if state:
+            run += f", {state}"
+        return f"{run}: {', '.join(figures)}"

@@ -1,4 +1,6 @@
-"""Options: those of `run` and `tournament`, generated from the fields of `RunConfig`, and parsers of their values."""
+"""Options: those of `run` and `tournament`, generated from the fields of `RunConfig`, and parsers of their
+values.
+"""
 
 import dataclasses
 import inspect
@@ -51,22 +53,24 @@ def parameter(
     flag: str = "",
     **more: Any,
 ) -> inspect.Parameter:
-    """Returns an option as a keyword argument for a generated signature; `panel`: heading of the help it is under."""
+    """Returns an option as a keyword argument for a command whose signature is generated.
+
+    `panel`: the heading of the help under which it is shown. `flag`: its flag; default: made of its name.
+    """
     flag = flag or "--" + name.replace("_", "-")
-    return keyword(
-        name,
-        Annotated[kind, typer.Option(flag, help=help_text, rich_help_panel=panel, **more)],
-        default,
-    )
+    typed = typer.Option(flag, help=help_text, rich_help_panel=panel, **more)
+    return keyword(name, Annotated[kind, typed], default)
 
 
 def keyword(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    """Returns a keyword argument for a command whose signature is generated."""
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
     )
 
 
 def takes(*parameters: inspect.Parameter) -> Callable[[Any], Any]:
+    """Gives a command these parameters: Typer reads them from its signature."""
 
     def with_signature(command: Any) -> Any:
         command.__signature__ = inspect.Signature(parameters)
@@ -76,6 +80,7 @@ def takes(*parameters: inspect.Parameter) -> Callable[[Any], Any]:
 
 
 def option(name: str, panel: str | None = None, *, help_text: str = "") -> inspect.Parameter:
+    """Returns the option of a field of `RunConfig`, by default with the field's description as help."""
     field = CONFIG_FIELDS[name]
     type_name, _, optional = str(field.type).partition(" | ")
     settings: dict[str, Any] = {"show_default": field.default not in (None, False, "")}
@@ -99,13 +104,15 @@ def option(name: str, panel: str | None = None, *, help_text: str = "") -> inspe
     elif name in KNOWN_NAMES and not help_text:
         # only shown: RunConfig checks the value and has the message for it
         text += f"; one of {', '.join(KNOWN_NAMES[name])}"
-    return parameter(
-        name, kind | None if optional else kind, field.default, text, panel, **settings
-    )
+    annotation = kind | None if optional else kind
+    return parameter(name, annotation, field.default, text, panel, **settings)
 
 
 def data_set(given: str) -> str:
-    """Returns the name of a data set; a new one of one given as a spec, which is looked at. Raises `ConfigError`."""
+    """Returns the name of a data set; of one given as a spec, a new name, once it was looked at.
+
+    Raises `ConfigError`.
+    """
     if ":" not in given:
         return given
     from vitprof.sets.look import absolute, look
@@ -119,21 +126,26 @@ def data_set(given: str) -> str:
 
 def model_named(given: str) -> str:
     """Returns the name of a model; a function of the user's may then be called in this command's jobs."""
-    if (named := specs.FUNCTION.fullmatch(given)) is None or given.partition(":")[
-        0
-    ] in catalog.MODEL_LIBRARIES:
+    function = specs.FUNCTION.fullmatch(given)
+    library, _, _ = given.partition(":")
+    if function is None or library in catalog.MODEL_LIBRARIES:
         return given
     os.environ[specs.CODE_ALLOWED] = "1"
-    file = Path(named["module"])
-    return f"{file.absolute()}:{named['function']}" if file.suffix == ".py" else given
+    file = Path(function["module"])
+    if file.suffix != ".py":
+        return given
+    # jobs run in another directory
+    return f"{file.absolute()}:{function['function']}"
 
 
 SECONDS = {"": 1, "s": 1, "min": 60, "h": 3600}
+"""Unit of time -> its seconds."""
 
 
 def texts(
     name: str, given: str, allowed: str = "give values separated by commas"
 ) -> tuple[str, ...]:
+    """Returns the values of option `name`, at least one. Raises `ConfigError` with `allowed` for none."""
     values = tuple(part.strip() for part in given.split(",") if part.strip())
     if not values:
         raise ConfigError(name, given, allowed)
@@ -141,6 +153,7 @@ def texts(
 
 
 def whole(name: str, given: str) -> tuple[int, ...]:
+    """Returns the whole numbers of option `name`, at least one. Raises `ConfigError` for anything else."""
     read = reader(name, int, "give whole numbers separated by commas")
     return tuple(read(part) for part in texts(name, given))
 
@@ -279,7 +292,10 @@ OPTIONS = (
 
 def _shared(name: str, panel: str) -> inspect.Parameter:
     shared = option(name, panel, help_text=SHARED_HELP.get(name, ""))
-    return shared.replace(default=False) if name == "evaluate" else shared
+    if name == "evaluate":
+        # it would take longer than a trial
+        shared = shared.replace(default=False)
+    return shared
 
 
 CONTEXT = inspect.Parameter(

@@ -56,8 +56,9 @@ def progress() -> Iterator[Show]:
 
 
 def run_progress(show: Show) -> Callable[..., None]:
-    """Returns a function that shows a run's progress, after other words. Without a terminal it prints, once, what a
-    queued run waits for: otherwise nothing explains the delay.
+    """Returns a function that shows a run's progress, after other words.
+
+    Without a terminal it prints, once, what a queued run waits for: otherwise nothing explains the delay.
     """
     printed = ""
 

@@ -27,21 +27,22 @@ MAX_REASONS_SHOWN = 6
 
 
 def show_run(run: store.StoredRun) -> None:
+    """Prints the main figures of a run as a table, and its verdict. Prints nothing for a run without
+    steps.
+    """
     if run.summary is None or not run.summary.n_steps:
         return
-    simulated = " (simulated device)" if run.simulated else ""
-    terminal.show_table(
-        (), figures_in_words(run), f"run {run.id}: {run.name}{simulated}", show_header=False
-    )
-    if run.verdict is not None and (run.status != "failed" or run.verdict.kind != "inconclusive"):
-        # of one that failed early its error says more
-        _show_verdict(run.verdict)
+    title = f"run {run.id}: {run.name}"
+    if run.simulated:
+        title += " (simulated device)"
+    terminal.show_table((), figures_in_words(run), title, show_header=False)
+    verdict = run.verdict
+    is_conclusive = verdict is not None and verdict.kind != "inconclusive"
+    # of a run that failed early its error says more
+    if verdict is not None and (is_conclusive or run.status != "failed"):
+        _show_verdict(verdict)
     terminal.show(*(f"  {sentence}" for sentence in on_ranks(run)))
-    if (
-        run.verdict is not None
-        and run.verdict.kind != "inconclusive"
-        and own_script.is_own_script(run.config)
-    ):
+    if is_conclusive and own_script.is_own_script(run.config):
         terminal.show(*to_compare(run))
 
 
@@ -55,28 +56,44 @@ def to_compare(run: store.StoredRun) -> list[str]:
     command = str(run.facts.get("command", "COMMAND"))
     advised = run.verdict.sentence if run.verdict else ""
     line = own_script.to_compare(run.environment, run.config.workers or 0, command, advised)
-    return [f"  to compare settings of its DataLoader type {line}"] if line else []
+    if not line:
+        return []
+    return [f"  to compare settings of its DataLoader type {line}"]
 
 
 def _show_verdict(verdict: Verdict) -> None:
     terminal.show(f"\n{verdict.sentence}")
     for advice in verdict.advice:
-        options = " ".join(
-            f"--{'' if value is not False else 'no-'}{name.replace('_', '-')}"
-            + ("" if isinstance(value, bool) else f" {value}")
-            for name, value in advice.settings.items()
-        )
-        terminal.show(f"  try {advice.words}{f': {options}' if options else ''}. {advice.reason}")
+        what = advice.words
+        if advice.settings:
+            options = [_typed(name, value) for name, value in advice.settings.items()]
+            what += f": {' '.join(options)}"
+        terminal.show(f"  try {what}. {advice.reason}")
     terminal.show(*(f"  seen: {signature.sentence}" for signature in verdict.signatures))
 
 
+def _typed(name: str, value: Any) -> str:
+    """Returns a setting as an option of `run`."""
+    flag = name.replace("_", "-")
+    if value is True:
+        return f"--{flag}"
+    if value is False:
+        return f"--no-{flag}"
+    return f"--{flag} {value}"
+
+
 def running_words(now: TournamentState, board: Leaderboard) -> str:
+    """Returns the progress of a tournament in one line."""
     p = now.progress
     spec = now.tournament.spec
-    doing = f"{entries.key_in_words(p.words)}, round {p.round}" if p.words else "between runs"
-    rounds = "added because it is not decided yet" if p.round > spec.repeats else rounds_words(spec)
-    lead = f"; fastest so far: {entries.key_in_words(board.best)}" if board.best else ""
-    return f"{p.done} of {p.total} runs done; {doing} ({rounds}){lead}"
+    current = f"{entries.key_in_words(p.words)}, round {p.round}" if p.words else "between runs"
+    rounds = rounds_words(spec)
+    if p.round > spec.repeats:
+        rounds = "added because it is not decided yet"
+    words = f"{p.done} of {p.total} runs done; {current} ({rounds})"
+    if board.best:
+        words += f"; fastest so far: {entries.key_in_words(board.best)}"
+    return words
 
 
 def show_board(
@@ -85,6 +102,7 @@ def show_board(
     pays: Sequence[recommend.BreakEven],
     best: recommend.Recommendation | None,
 ) -> None:
+    """Prints the leaderboard, the settings that did not run and why, break-even and the recommendation."""
     tournament = now.tournament
     simulated = ", simulated device" if tournament.spec.base.simulated else ""
     script = tournament.spec.script
@@ -103,101 +121,143 @@ def show_board(
     )
     title = f"tournament {tournament.id}: {tournament.name}"
     chosen = best.key if best is not None else None
-    ranked = sorted(
-        (row for row in board.rows if row.rank is not None), key=lambda row: row.key != chosen
-    )
+    ranked = [row for row in board.rows if row.rank is not None]
+    # the recommended one first
+    ranked.sort(key=lambda row: row.key != chosen)
     if ranked:
         cells = (_cells(row, board, chosen) for row in ranked)
         terminal.show_table(header, cells, f"{title}{simulated} ({tournament.status})")
     else:
         terminal.out.print(f"{title}: no setting gave a figure")
-    terminal.show(*filter(None, [uneven_words(board)]), *_not_ranked(board))
-    if script is None and (pay := _worth_telling(ranked, pays)):
-        terminal.out.print(f"Against {entries.key_in_words(board.baseline)}:")
-        terminal.show(*(f"  {entries.key_in_words(p.key)}: {p.sentence}" for p in pay))
+    uneven = uneven_words(board)
+    if uneven:
+        terminal.show(uneven)
+    terminal.show(*_not_ranked(board))
+    if script is None:
+        worth_it = _worth_showing(ranked, pays)
+        if worth_it:
+            terminal.out.print(f"Against {entries.key_in_words(board.baseline)}:")
+            terminal.show(*(f"  {entries.key_in_words(p.key)}: {p.sentence}" for p in worth_it))
     if best is not None:
         terminal.show(best.sentence)
-        if script is not None and (line := own_script.code_line(script, best.key or "")):
+        line = ""
+        if script is not None:
+            line = own_script.code_line(script, best.key or "")
+        if line:
             terminal.show(f"\n    {line}\n")
     if tournament.note:
         terminal.show(tournament.note, console=terminal.err)
 
 
 def _with_interval(value: str, low: float, high: float) -> str:
-    known = math.isfinite(low) and math.isfinite(high)
-    return f"{value} ({formats.number(low)}-{formats.number(high)})" if known else value
+    if not math.isfinite(low) or not math.isfinite(high):
+        return value
+    return f"{value} ({formats.number(low)}-{formats.number(high)})"
 
 
 def _cells(row: LeaderboardRow, board: Leaderboard, chosen: str | None) -> list[str]:
+    """Returns the row of a setting in the leaderboard."""
     entry = row.entry
-    words = {"equal": "as fast as", "undecided": "undecided against"}
-    against = ((row.against_baseline, "the baseline"), (row.standing, "the fastest"))
-    compared = [f"{words[outcome]} {other}" for outcome, other in against if outcome in words]
-    remarks = [
-        "recommended" if row.key == chosen else "",
-        "baseline" if row.key == board.baseline else "",
-        *(["too few steps"] if row.too_few is not None else compared),
-        spoiled_words(row),
-        entry.losses,
-        entry.reason if entry.status == "cut" else "" if entry.status == "done" else entry.status,
-    ]
-    speed_up = f"{formats.number(row.speed_up)}x" if math.isfinite(row.speed_up) else ""
-    own = row.key == board.baseline
-    util = formats.percent(row.gpu_util_pct / 100)
-    memory = formats.size(row.gpu_mem_bytes)
-    workers = "" if entry.workers is None else str(entry.workers)
-    setting = [entry.strategy, str(entry.batch_size), workers, entry.page_cache]
+    if own_script.is_own_key(entry.key):
+        setting = [entries.setting_in_words(entry)]
+    else:
+        workers = "" if entry.workers is None else str(entry.workers)
+        setting = [entry.strategy, str(entry.batch_size), workers, entry.page_cache]
+    _, low, high = row.score
+    speed_up = ""
+    if math.isfinite(row.speed_up):
+        speed_up = f"{formats.number(row.speed_up)}x"
+    # the baseline's is 1 by definition
+    if row.key != board.baseline:
+        speed_up = _with_interval(speed_up, row.speed_up_low, row.speed_up_high)
+    runs = runs_words(row)
+    if row.n_runs:
+        runs += f" x {round(row.n_steps / row.n_runs)} steps"
     return [
         str(row.rank),
-        *([entries.setting_in_words(entry)] if own_script.is_own_key(entry.key) else setting),
-        _with_interval(formats.number(row.score.value), *row.score[1:]),
-        speed_up if own else _with_interval(speed_up, row.speed_up_low, row.speed_up_high),
+        *setting,
+        _with_interval(formats.number(row.score.value), low, high),
+        speed_up,
         formats.seconds(row.epoch_s),
-        *("" if figure == formats.NOT_AVAILABLE else figure for figure in (memory, util)),
+        _if_known(formats.size(row.gpu_mem_bytes)),
+        _if_known(formats.percent(row.gpu_util_pct / 100)),
         formats.percent(row.device_idle_frac),
-        f"{runs_words(row)} x {round(row.n_steps / row.n_runs)} steps"
-        if row.n_runs
-        else runs_words(row),
-        "; ".join(filter(None, remarks)),
+        runs,
+        "; ".join(filter(None, _remarks(row, board, chosen))),
     ]
+
+
+def _if_known(figure: str) -> str:
+    return "" if figure == formats.NOT_AVAILABLE else figure
+
+
+def _remarks(row: LeaderboardRow, board: Leaderboard, chosen: str | None) -> list[str]:
+    """Returns what to know of a setting besides its figures; some may be empty."""
+    remarks = []
+    if row.key == chosen:
+        remarks.append("recommended")
+    if row.key == board.baseline:
+        remarks.append("baseline")
+    if row.too_few is not None:
+        remarks.append("too few steps")
+    else:
+        words = {"equal": "as fast as", "undecided": "undecided against"}
+        if row.against_baseline in words:
+            remarks.append(f"{words[row.against_baseline]} the baseline")
+        if row.standing in words:
+            remarks.append(f"{words[row.standing]} the fastest")
+    remarks += [spoiled_words(row), row.entry.losses]
+    if row.entry.status == "cut":
+        remarks.append(row.entry.reason)
+    elif row.entry.status != "done":
+        remarks.append(row.entry.status)
+    return remarks
 
 
 def _not_ranked(board: Leaderboard) -> list[str]:
+    """Returns why settings have no rank: a line for each reason."""
     of_reason: dict[tuple[str, str], list[str]] = {}
     for row in board.rows:
         if row.rank is None:
-            name = (
-                entries.setting_in_words(row.entry) if own_script.is_own_key(row.key) else row.key
-            )
+            name = row.key
+            if own_script.is_own_key(row.key):
+                name = entries.setting_in_words(row.entry)
             of_reason.setdefault((row.entry.status, row.entry.reason), []).append(name)
     lines = []
     for (status, reason), keys in of_reason.items():
-        more = f" and {len(keys) - 2} more" if len(keys) > 2 else ""
-        lines.append(f"{status}: {', '.join(keys[:2])}{more}{f': {reason}' if reason else ''}")
+        line = f"{status}: {', '.join(keys[:2])}"
+        if len(keys) > 2:
+            line += f" and {len(keys) - 2} more"
+        if reason:
+            line += f": {reason}"
+        lines.append(line)
     return lines
 
 
-def _worth_telling(
+def _worth_showing(
     ranked: Sequence[LeaderboardRow], pays: Sequence[recommend.BreakEven]
 ) -> list[recommend.BreakEven]:
-    of = {p.key: p for p in pays}
+    """Returns the break-even of the fastest setting of each strategy."""
+    by_key = {pay.key: pay for pay in pays}
     seen: set[str] = set()
     fastest = []
     for row in ranked:
-        if row.entry.strategy not in seen and row.key in of:
-            fastest.append(of[row.key])
+        if row.entry.strategy not in seen and row.key in by_key:
+            fastest.append(by_key[row.key])
         seen.add(row.entry.strategy)
     return fastest[:MAX_REASONS_SHOWN]
 
 
 def show_tuning(tuning: Tuning) -> None:
+    """Prints what a search tried, what mattered, and its result."""
     rows = []
-    for t in tuning.tried:
-        wrong = t.error or ("" if math.isfinite(t.samples_per_s) else "too few steps")
-        level = f"rung {t.rung}" if t.rung else "check"
-        rows.append(
-            (level, candidate_in_words(t.candidate), formats.number(t.samples_per_s), wrong)
-        )
+    for tried in tuning.tried:
+        wrong = tried.error
+        if not wrong and not math.isfinite(tried.samples_per_s):
+            wrong = "too few steps"
+        level = f"rung {tried.rung}" if tried.rung else "check"
+        setting = candidate_in_words(tried.candidate)
+        rows.append((level, setting, formats.number(tried.samples_per_s), wrong))
     terminal.show_table(("", "setting", "samples/s", ""), rows, f"settings of {tuning.strategy}")
     mattered = importances(tuning.tried)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in mattered.shares.items())
@@ -208,27 +268,26 @@ def show_tuning(tuning: Tuning) -> None:
 
 
 def tuning_object(tuning: Tuning) -> dict[str, Any]:
-    same = (
-        "strategy",
-        "default",
-        "winner",
-        "samples_per_s",
-        "verified",
-        "seconds",
-        "n_candidates",
-        "sentence",
-    )
-    values = {name: getattr(tuning, name) for name in same} | {
-        "command": run_command(tuning.config)
-    }
-    values |= {
+    """Returns what `--json` prints of a search."""
+    tried = []
+    for each in tuning.tried:
+        figures = {name: value for name, value in vars(each).items() if name != "candidate"}
+        tried.append({**vars(each.candidate), **figures})
+    return {
+        "strategy": tuning.strategy,
+        "default": tuning.default,
+        "winner": tuning.winner,
+        "samples_per_s": tuning.samples_per_s,
+        "verified": tuning.verified,
+        "seconds": tuning.seconds,
+        "n_candidates": tuning.n_candidates,
+        "sentence": tuning.sentence,
+        "command": run_command(tuning.config),
         "gain": tuning.gain.value,
         "gain_low": tuning.gain.low,
         "gain_high": tuning.gain.high,
+        "simulated": tuning.config.simulated,
+        "config": tuning.config.to_dict(),
+        "importances": importances(tuning.tried).shares,
+        "tried": tried,
     }
-    values |= {"simulated": tuning.config.simulated, "config": tuning.config.to_dict()}
-    tried = [
-        vars(t.candidate) | {n: v for n, v in vars(t).items() if n != "candidate"}
-        for t in tuning.tried
-    ]
-    return values | {"importances": importances(tuning.tried).shares, "tried": tried}

@@ -11,6 +11,7 @@ from types import FrameType
 from typing import TextIO
 
 MIN_ROWS = 5
+"""A terminal with fewer rows shows no status line."""
 REDRAW_EVERY_S = 0.5
 ANEW_EVERY_S = 10.0
 """How often the scrolling region is set again, in seconds: the other program may have reset the terminal."""
@@ -26,9 +27,11 @@ ERASE_ROW = "\033[2K"
 
 
 class StatusLine:
-    """The bottom row of the terminal at `fd`, while its process group is in the foreground. Another program's output
-    scrolls above it, as above apt's progress bar (DECSTBM). Each change is one `write`, which a terminal handles as a
-    whole, and leaves the cursor and its attributes as they were.
+    """The bottom row of the terminal at `fd`, as long as its process group is the one in the foreground.
+
+    Another program writes to that terminal, and its output scrolls above the row, which is taken out of
+    the scrolling region (DECSTBM), as apt does for its progress bar. Each change is one `write`, which a
+    terminal handles as a whole, and leaves the cursor and its attributes as the other program had them.
     """
 
     def __init__(self, fd: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -38,10 +41,15 @@ class StatusLine:
         """Size of the terminal when its bottom row was reserved; None while none is reserved."""
         self._anew = False
         """Whether another program may have changed the region since it was set."""
-        self._set_s = self._drawn_s = float("-inf")
+        self._set_s = float("-inf")
+        """When the region was set last."""
+        self._drawn_s = float("-inf")
 
     def show(self, text: str) -> None:
-        """Shows `text` (ASCII), at most twice a second, unless another program reads single keys, as an editor does."""
+        """Shows `text` (ASCII), at most twice a second.
+
+        Shows nothing while another program reads single keys, as an editor does.
+        """
         now = self._clock()
         if now - self._drawn_s < REDRAW_EVERY_S:
             return
@@ -86,14 +94,17 @@ class StatusLine:
         self._write(f"{room}{SAVE}{region}{line}{RESTORE}")
 
     def _is_ours(self) -> bool:
-        return os.tcgetpgrp(self._fd) == os.getpgrp() and bool(
-            termios.tcgetattr(self._fd)[3] & termios.ICANON
-        )
+        in_front = os.tcgetpgrp(self._fd) == os.getpgrp()
+        if not in_front:
+            return False
+        # without ICANON, a program such as an editor reads single keys and draws the whole screen
+        local_modes = termios.tcgetattr(self._fd)[3]
+        return bool(local_modes & termios.ICANON)
 
     def _write(self, text: str) -> None:
-        left = text.encode("ascii", "replace")
-        while left:
-            left = left[os.write(self._fd, left) :]
+        remaining = text.encode("ascii", "replace")
+        while remaining:
+            remaining = remaining[os.write(self._fd, remaining) :]
 
 
 def can_show(stream: TextIO) -> bool:
@@ -103,7 +114,12 @@ def can_show(stream: TextIO) -> bool:
 
 @contextlib.contextmanager
 def status_line(stream: TextIO | None = None) -> Iterator[Callable[[str], None]]:
-    """Yields a function that shows a line at the bottom of `stream`, by default standard error; not while suspended."""
+    """Yields a function that shows a line at the bottom of the terminal `stream`, by default standard
+    error.
+
+    The row is given back when the block ends, and while the program is suspended. For the main thread
+    only.
+    """
     stream = stream or sys.stderr
     if not can_show(stream):
         yield lambda _text: None

@@ -61,6 +61,7 @@ def show_table(
     title: str | None = None,
     **more: Any,
 ) -> None:
+    """Prints a table; without a header for no column names. `more` is what rich's Table takes."""
     table = Table(*header, title=title, title_justify="left", **more)
     for row in rows:
         table.add_row(*row)
@@ -83,7 +84,9 @@ AsJson = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
 
 
 def reader(name: str, kind: Callable[[str], Any], allowed: str) -> Callable[[str], Any]:
-    """Returns a parser of numbers. It raises `ConfigError` that names the value: not all versions of Typer do."""
+    """Returns a parser of numbers. It raises `ConfigError` that names the value: not all versions of Typer
+    do.
+    """
 
     def read(text: str) -> Any:
         try:
@@ -95,6 +98,7 @@ def reader(name: str, kind: Callable[[str], Any], allowed: str) -> Callable[[str
 
 
 def within(name: str, bounds: Bounds) -> Callable[[str], Any]:
+    """Returns a parser of numbers within bounds, for the option `name`."""
     read = reader(name, int if bounds.whole else float, bounds.allowed)
 
     def checked(text: str) -> Any:
@@ -116,7 +120,9 @@ def run_id(help_text: str) -> Any:
 
 
 def check_output(path: Path | None, option: str = "output") -> None:
-    """Raises `ConfigError` if the file of an option cannot be written: before the work is done rather than after."""
+    """Raises `ConfigError` if the file of an option cannot be written: before the work is done rather than
+    after.
+    """
     if path is None:
         return
     if path.is_dir():
@@ -135,7 +141,9 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def json_text(value: dict[str, Any]) -> str:
-    """Returns `value` (dataclasses too) as a JSON object, schema version in front; NaN and infinities become null."""
+    """Returns `value`, also of dataclasses, as the text of a JSON object, with the schema version in
+    front; NaN and infinities become null.
+    """
     from pydantic_core import to_jsonable_python
 
     plain = to_jsonable_python({"schema_version": SCHEMA_VERSION} | value, inf_nan_mode="null")
@@ -167,7 +175,8 @@ def drop_what_is_not_printed() -> None:
 def name_to_keep(name: str) -> str:
     """Returns a name as it is stored, cut with a remark. Raises `ConfigError` for one that cannot be shown."""
     kept = names.cut_name(name)
-    if reason := names.why_no_name(kept):
+    reason = names.why_no_name(kept)
+    if reason:
         raise errors.ConfigError("name", kept, reason)
     if len(name.strip()) > names.MAX_NAME:
         remark(f"--name {names.NAME_CUT}")
@@ -175,6 +184,7 @@ def name_to_keep(name: str) -> str:
 
 
 def remark(message: str) -> None:
+    """Prints one line on standard error."""
     line = names.harmless(" ".join(message.split()))
     if len(line) > MOST_SAID:
         line = f"{line[: MOST_SAID - SAID_OF_THE_END]} ... {line[-SAID_OF_THE_END:]}"
@@ -182,6 +192,7 @@ def remark(message: str) -> None:
 
 
 def complain(message: str, status: int) -> NoReturn:
+    """Prints one line on standard error and ends the program with this exit status."""
     remark(message)
     raise SystemExit(status)
 
@@ -190,7 +201,9 @@ def complain(message: str, status: int) -> NoReturn:
 
 
 def signals_interrupt() -> None:
-    """Makes SIGTERM and SIGHUP do what Ctrl-C does: no file is left half written. Ignored signals stay so (nohup)."""
+    """Makes SIGTERM and SIGHUP (a closed terminal) do what Ctrl-C does until the program ends, so that a
+    command leaves no half-written file. A signal that is ignored stays ignored, as with nohup.
+    """
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
@@ -211,7 +224,10 @@ class StopAsked:
 def _handled(
     numbers: Iterable[int], handler: Callable[[int, FrameType | None], object]
 ) -> Iterator[None]:
-    """Handles signals by `handler` until the block ends, but for those that are ignored. For the main thread only."""
+    """Handles signals by `handler` until the block ends, but for those that are ignored.
+
+    For the main thread only.
+    """
     before = {
         n: signal.signal(n, handler) for n in numbers if signal.getsignal(n) is not signal.SIG_IGN
     }
@@ -224,7 +240,9 @@ def _handled(
 
 @contextlib.contextmanager
 def stop_asked() -> Iterator[StopAsked]:
-    """Yields a `StopAsked`: Ctrl-C, SIGTERM and SIGHUP are only noted until the block ends; a second one interrupts."""
+    """Yields a `StopAsked` in which Ctrl-C, SIGTERM and SIGHUP are only noted until the block ends; a
+    second one of the same kind interrupts.
+    """
     asked = StopAsked()
 
     def note(number: int, frame: FrameType | None) -> None:
