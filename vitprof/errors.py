@@ -1,4 +1,6 @@
-"""The errors that vitprof raises on purpose, each with a line: what is wrong, where, what to do. Others are defects."""
+"""The errors that vitprof raises on purpose, each with a line: what is wrong, where, what to do. Others
+are defects.
+"""
 
 
 class VitprofError(Exception):
@@ -28,7 +30,9 @@ class StoreError(VitprofError):
 
 
 class StoreAwayError(StoreError):
-    """The run store cannot be used right now (locked, full, restarting); `why` says what is wrong in a few words."""
+    """The run store cannot be used right now (locked, full, restarting); `why` says what is wrong in a few
+    words.
+    """
 
     def __init__(self, message: str, why: str) -> None:
         super().__init__(message)
@@ -48,12 +52,21 @@ class DeviceError(VitprofError):
 
 
 def one_line(error: BaseException) -> str:
-    """Returns the line to show for `error`: a `VitprofError`'s message, else the type and the message's first line."""
+    """Returns the line to show for `error`: a `VitprofError`'s message, otherwise the type and the
+    message's first line.
+
+    Of an exception from a DataLoader worker it is the last line: PyTorch puts the worker's traceback in
+    front.
+    """
+    kind = type(error)
+    is_own = isinstance(error, VitprofError)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    ours = isinstance(error, VitprofError)
-    if len(lines) > 1 and lines[1].startswith("Original Traceback"):
+    is_of_a_worker = len(lines) > 1 and lines[1].startswith("Original Traceback")
+    if is_of_a_worker:
         last = lines[-1]
-        if ours:
-            return last.removeprefix(f"{type(error).__module__}.{type(error).__qualname__}: ")
-        return last if ": " in last else f"{type(error).__name__}: {last}"
-    return " ".join(lines) if ours else ": ".join([type(error).__name__, *lines[:1]])
+        if is_own:
+            return last.removeprefix(f"{kind.__module__}.{kind.__qualname__}: ")
+        return last if ": " in last else f"{kind.__name__}: {last}"
+    if is_own:
+        return " ".join(lines)
+    return ": ".join([kind.__name__, *lines[:1]])

@@ -11,30 +11,38 @@ def number(value: float | int | None, unit: str = "") -> str:
     if value is None or not math.isfinite(value):
         return NOT_AVAILABLE
     rounded = float(f"{value:.3g}")
-    decimals = 0 if rounded == 0 else max(0, 2 - math.floor(math.log10(abs(rounded))))
-    return f"{rounded:,.{min(decimals, 6)}f}{' ' + unit if unit else ''}"
+    decimals = 0
+    if rounded:
+        digits_before = math.floor(math.log10(abs(rounded))) + 1
+        decimals = min(max(0, 3 - digits_before), 6)
+    words = f"{rounded:,.{decimals}f}"
+    return f"{words} {unit}" if unit else words
 
 
 def count(n: int, noun: str) -> str:
     """Returns a number of things: 1 run, 12,000 runs."""
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+    plural = noun if n == 1 else f"{noun}s"
+    return f"{n:,} {plural}"
 
 
 def ordinal(number: int) -> str:
     """Returns 1st, 2nd, 3rd, 11th, 113th."""
-    last = 0 if number % 100 in (11, 12, 13) else number % 10
-    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(last, 'th') }"
+    if number % 100 in (11, 12, 13):
+        return f"{number}th"
+    suffix = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"
 
 
 def percent(share: float | None) -> str:
-    """Returns a share (0 to 1) in percent, with one decimal below 10%, and where it would be 100% but is not."""
+    """Returns a share (0 to 1) in percent: with one decimal below 10%, and where it would be shown as 100%
+    but is not.
+    """
     if share is None or not math.isfinite(share):
         return NOT_AVAILABLE
-    return (
-        f"{share * 100:.1f}%"
-        if share < 0.0995 or 0.995 <= share < 0.9995
-        else f"{share * 100:.0f}%"
-    )
+    is_small = share < 0.0995
+    is_almost_all = 0.995 <= share < 0.9995
+    decimals = 1 if is_small or is_almost_all else 0
+    return f"{share * 100:.{decimals}f}%"
 
 
 def seconds(value: float | None) -> str:

@@ -1,4 +1,7 @@
-"""Where vitprof keeps its files: data sets, the run store, logs. Only their owner may read them."""
+"""Where vitprof keeps its files: data sets, the run store, logs. Only their owner may read them.
+
+The home is `VITPROF_HOME` if set, otherwise the user data directory that platformdirs names.
+"""
 
 import contextlib
 import os
@@ -29,15 +32,18 @@ OURS = re.compile(
 def home() -> Path:
     """Returns the directory for everything that vitprof writes, without creating it."""
     named = os.environ.get("VITPROF_HOME")
-    return (
-        Path(os.path.expanduser(named))
-        if named
-        else Path(platformdirs.user_data_dir("vitprof", appauthor=False))
-    )
+    if named:
+        return Path(os.path.expanduser(named))
+    return Path(platformdirs.user_data_dir("vitprof", appauthor=False))
 
 
 def ensure_dir(path: Path) -> Path:
-    """Creates `path` with its parents, which must be writable; closes the home to others. Raises `VitprofError`."""
+    """Creates `path` with its parents and checks that it can be written to.
+
+    The home is created with access for its owner only; an existing one is closed to other users, see
+    `OURS`. Raises `VitprofError` that names the directory if this fails (read-only file system, no
+    permission, a file in the way, disk full).
+    """
     try:
         top = home()
         if path == top or path.is_relative_to(top):
@@ -54,25 +60,32 @@ def ensure_dir(path: Path) -> Path:
 
 
 def keep_private(path: Path) -> None:
-    """Removes all other users' permissions from a file or directory, no link, that this user owns and may change."""
+    """Removes all other users' permissions from a file or directory, no link, that this user owns and may
+    change.
+    """
     with contextlib.suppress(OSError):
-        found = path.lstat()
-        mine = found.st_uid == os.geteuid() and (
-            stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
-        )
-        if mine and found.st_mode & 0o077:
-            os.chmod(path, stat.S_IMODE(found.st_mode) & 0o700)
+        about = path.lstat()
+        is_own = about.st_uid == os.geteuid()
+        is_file_or_dir = stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)
+        if is_own and is_file_or_dir and about.st_mode & 0o077:
+            os.chmod(path, stat.S_IMODE(about.st_mode) & 0o700)
 
 
 def _close_home(top: Path) -> None:
-    if top.lstat().st_mode & 0o077 and (
-        not os.environ.get("VITPROF_HOME") or all(OURS.fullmatch(name) for name in os.listdir(top))
-    ):
+    """Closes the home to other users, unless it is a folder that is used for other things too."""
+    if not top.lstat().st_mode & 0o077:
+        return
+    is_chosen = bool(os.environ.get("VITPROF_HOME"))
+    if not is_chosen or all(OURS.fullmatch(name) for name in os.listdir(top)):
         keep_private(top)
 
 
 def private_file(path: Path) -> Path:
-    """Creates `path` as an empty file that only its owner may read, and returns it. Raises `VitprofError`."""
+    """Creates `path` as an empty file that only its owner may read, and returns it.
+
+    If it exists already, removes other users' permissions from it and from a database's journals of that
+    name. Raises `VitprofError`.
+    """
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
@@ -87,7 +100,10 @@ def private_file(path: Path) -> Path:
 
 
 def open_log(path: Path) -> BinaryIO:
-    """Opens the log `path`, emptied and readable by its owner only. Raises `VitprofError`, also for a link."""
+    """Opens the log `path` for writing, emptied and readable by its owner only.
+
+    Raises `VitprofError`, also for a link, which might lead to another user's file.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, 0o600)
@@ -114,7 +130,9 @@ def log_dir() -> Path:
 def lock_dir() -> Path:
     """Returns the folder of the lock files of all jobs of this machine: `VITPROF_LOCKS` if set."""
     named = os.environ.get("VITPROF_LOCKS")
-    return Path(os.path.expanduser(named)) if named else SHARED / "vitprof-jobs"
+    if named:
+        return Path(os.path.expanduser(named))
+    return SHARED / "vitprof-jobs"
 
 
 def temporary_prefix(what: str) -> str:
@@ -123,7 +141,9 @@ def temporary_prefix(what: str) -> str:
 
 
 def process_space() -> str:
-    """Returns what identifies the space in which process ids are unique: Linux's pid namespace, else the host name."""
+    """Returns what identifies the space in which process ids are unique: Linux's pid namespace, otherwise
+    the host name.
+    """
     try:
         return f"{os.stat('/proc/self/ns/pid').st_ino:x}"
     except OSError:

@@ -40,11 +40,15 @@ def cut_name(name: str) -> str:
 
 
 def tamed_name(name: str) -> str:
-    """Returns a name that nobody typed as it is stored and shown; "" where nothing is left of it. Line ends and tabs
-    become a space, characters that cannot be shown `MARK`, and a name that was cut ends with "…".
+    """Returns a name that nobody typed as it is stored and shown; "" where nothing remains of it.
+
+    Line ends and tabs become a space, characters that cannot be shown `MARK`, and a name that was cut ends
+    with "…".
     """
     kept = NOT_SHOWN.sub(MARK, SPACE.sub(" ", name)).strip()
-    return kept if len(kept) <= MAX_NAME else kept[: MAX_NAME - 1].rstrip() + "…"
+    if len(kept) > MAX_NAME:
+        kept = kept[: MAX_NAME - 1].rstrip() + "…"
+    return kept
 
 
 def harmless(text: str) -> str:
@@ -79,44 +83,62 @@ _TOKEN = re.compile(
 
 
 def _is_secret(name: str) -> bool:
-    words = re.sub(r"[^a-z0-9]+", "_", re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()).strip(
-        "_"
-    )
-    return name != "PWD" and any(pattern.search(words) for pattern in (_SECRET, _KEYS, _TOKEN))
+    """Returns whether the value of an option or variable of that name is a secret, by the name's words."""
+    if name == "PWD":  # the working directory
+        return False
+    parted = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)  # apiKey: api_Key
+    words = re.sub(r"[^a-z0-9]+", "_", parted.lower()).strip("_")
+    return any(pattern.search(words) for pattern in (_SECRET, _KEYS, _TOKEN))
+
+
+def _masked_token(match: re.Match[str]) -> str:
+    """Returns the mask of what looks like a token; "Bearer" and the like in front of it stay."""
+    return f"{match[1]} {MASKED}" if match[1] else MASKED
+
+
+def _masked_url(match: re.Match[str]) -> str:
+    """Returns the beginning of a URL with a mask for the password; without a name, for what is before @."""
+    if match[1]:
+        return f"{match[1]}:{MASKED}@"
+    return f"{match[2]}{MASKED}@"
 
 
 def masked(text: str) -> str:
-    """Returns `text` with `MASKED` for the values of passwords, tokens and keys, and for passwords in URLs."""
-    text = _KNOWN.sub(lambda found: f"{found[1]} {MASKED}" if found[1] else MASKED, text)
-    text = _URL.sub(
-        lambda found: f"{found[1]}:{MASKED}@" if found[1] else f"{found[2]}{MASKED}@", text
-    )
-    text = _KEY.sub(rf"\1{MASKED}", _LOGIN.sub(rf"\1:{MASKED}", text))
+    """Returns `text` with `MASKED` for the values of passwords, tokens and keys, and for passwords in
+    URLs.
+    """
+    text = _KNOWN.sub(_masked_token, text)
+    text = _URL.sub(_masked_url, text)
+    text = _LOGIN.sub(rf"\1:{MASKED}", text)
+    text = _KEY.sub(rf"\1{MASKED}", text)
     shown = ""
-    at = 0
-    kept = 0
-    while found := _PAIR.search(text, at):
-        at = found.end("gap")
-        if _is_secret(found["name"]) and (
-            not found["gap"].isspace() or found["name"].startswith("-")
-        ):
-            quote = found["value"][0] if found["value"][0] in "\"'" else ""
-            shown += f"{text[kept:at]}{quote}{MASKED}{quote}"
-            at = kept = found.end()
-    return shown + text[kept:]
+    search_from = 0
+    shown_to = 0
+    while True:
+        pair = _PAIR.search(text, search_from)
+        if pair is None:
+            return shown + text[shown_to:]
+        # a value may be the name of the next pair
+        search_from = pair.end("gap")
+        # "password hunter2" in a sentence is no pair, "--password hunter2" is one
+        is_pair = not pair["gap"].isspace() or pair["name"].startswith("-")
+        if is_pair and _is_secret(pair["name"]):
+            first = pair["value"][0]
+            quote = first if first in "\"'" else ""
+            shown += f"{text[shown_to:search_from]}{quote}{MASKED}{quote}"
+            search_from = pair.end()
+            shown_to = pair.end()
 
 
 def masked_command(command: Sequence[str]) -> tuple[str, ...]:
-    """Returns the arguments of a command with `MASKED` for secrets, also where an option has its value after it."""
+    """Returns the arguments of a command with `MASKED` for secrets, also where an option has its value
+    after it.
+    """
     shown = []
     for before, argument in zip(["", *command], command, strict=False):
         name, assigned, value = argument.partition("=")
-        if (
-            before.startswith("-")
-            and "=" not in before
-            and _is_secret(before)
-            and not argument.startswith("-")
-        ):
+        is_value = before.startswith("-") and "=" not in before and not argument.startswith("-")
+        if is_value and _is_secret(before):
             shown.append(MASKED)
         elif assigned and value and re.fullmatch(r"[\w.+~-]+", name) and _is_secret(name):
             shown.append(f"{name}={MASKED}")

@@ -31,56 +31,70 @@ UVX = ("uv", "archive-v0")
 
 
 def program() -> str:
-    """Returns how a person calls vitprof here, for a line to be typed: as the command line was called that started this
-    process, else by the command, if it is installed beside this Python and found on PATH, else by the module.
+    """Returns how a person calls vitprof here, for a line to be typed.
+
+    That is as the command line was called that started this process; otherwise by the command, if it is
+    installed beside this Python and found on PATH; otherwise by the module.
     """
-    if called := os.environ.get(CALLED_AS):
+    called = os.environ.get(CALLED_AS)
+    if called:
         return called
-    found = shutil.which(NAME)
-    # where pip installs commands; not resolved whole: a virtual environment's Python is a link that leads out of it
+    command = shutil.which(NAME)
+    # where pip installs commands; not resolved whole: a virtual environment's Python is a link that leads
+    # out of it
     folder = Path(os.path.realpath(os.path.dirname(sys.executable)))
-    return NAME if found is not None and Path(found).resolve().parent == folder else MODULE
+    if command is not None and Path(command).resolve().parent == folder:
+        return NAME
+    return MODULE
 
 
 def from_anywhere() -> str:
-    """Returns the same for a line that is typed in another folder than a checkout's, where only that has vitprof."""
-    found = program()
+    """Returns the same for a line that is typed in another folder than a checkout's, where only the
+    checkout has vitprof.
+    """
+    called = program()
+    if called != MODULE or not _is_checkout():
+        return called
     checkout = Path(__file__).parents[1]
-    return (
-        f"PYTHONPATH={shlex.quote(str(checkout))} {found}"
-        if found == MODULE and _is_checkout()
-        else found
-    )
+    return f"PYTHONPATH={shlex.quote(str(checkout))} {called}"
 
 
 def keep_call(argument: str) -> str:
-    """Stores how this process was called (`argument`: `sys.argv[0]`), also for those that it starts, and returns it."""
-    os.environ[CALLED_AS] = words = _words(argument)
+    """Stores how this process was called (`argument`: `sys.argv[0]`), also for those that it starts, and
+    returns it.
+    """
+    words = _words(argument)
+    os.environ[CALLED_AS] = words
     return words
 
 
 def install_command(extra: str) -> str:
     """Returns the command that installs the packages of an extra of pyproject.toml."""
     if _is_checkout():
-        return "python -m pip install " + (
-            "-r requirements.txt" if extra in IN_REQUIREMENTS else f"'.[{extra}]'"
-        )
-    if program() in (f"uvx {NAME}", f"pipx run {NAME}"):
-        return f"{program().removesuffix(NAME)}'{NAME}[{extra}]'"
+        if extra in IN_REQUIREMENTS:
+            return "python -m pip install -r requirements.txt"
+        return f"python -m pip install '.[{extra}]'"
+    called = program()
+    if called in (f"uvx {NAME}", f"pipx run {NAME}"):
+        return f"{called.removesuffix(NAME)}'{NAME}[{extra}]'"
     return f"python -m pip install '{NAME}[{extra}]'"
 
 
 def install_core() -> str:
-    """Returns the command that installs the packages of the command line only; extras include a plain installation."""
+    """Returns the command that installs the packages of the command line only; extras include a plain
+    installation.
+    """
     # slow to import, and watched scripts import this module
     from importlib import metadata
 
     if _is_checkout():
         return install_command("core")
-    listed = [line.partition(";") for line in metadata.requires(NAME) or ()]
-    return shlex.join(
-        ["python", "-m", "pip", "install", *(r for r, _, when in listed if CORE in when)]
-    )
+    packages = []
+    for line in metadata.requires(NAME) or ():
+        requirement, _, marker = line.partition(";")
+        if CORE in marker:
+            packages.append(requirement)
+    return shlex.join(["python", "-m", "pip", "install", *packages])
 
 
 def _is_of_pipx_run(command: Path) -> bool:
@@ -98,10 +112,9 @@ def missing_core_words(error: ModuleNotFoundError) -> str:
 
 def missing_words(error: ModuleNotFoundError) -> str:
     """Returns one line that names the missing package and the command that installs it."""
-    name = (error.name or str(error)).partition(".")[0]
-    return (
-        f"the package {name} is not installed: {install_command(OF_EXTRAS.get(name, 'dashboard'))}"
-    )
+    name, _, _ = (error.name or str(error)).partition(".")
+    extra = OF_EXTRAS.get(name, "dashboard")
+    return f"the package {name} is not installed: {install_command(extra)}"
 
 
 def _is_checkout() -> bool:
@@ -109,6 +122,7 @@ def _is_checkout() -> bool:
 
 
 def _words(argument: str) -> str:
+    """Returns how a person calls the command line that runs as `argument` (`sys.argv[0]`)."""
     path = Path(argument)
     if path.stem != NAME:
         return MODULE
