@@ -79,14 +79,18 @@ def spark(
 
 
 def settle_interrupted(store: RunStore, clock: Callable[[], float] = time.monotonic) -> None:
-    """Marks runs whose program is gone as interrupted, imports what it left, and sums up both, for at most `OPEN_S`."""
+    """Marks runs whose program is gone as interrupted, imports what it left, and sums up both, for at most
+    `OPEN_S`.
+    """
     if store.read_only:
         return
     until = clock() + OPEN_S
     sum_up = partial(_settle, store, lambda: clock() < until)
     with suppress(StoreAwayError):
         lines, waiting = import_left(store, sum_up)
-        for line in (*([store.notice] if store.notice else []), *lines):
+        if store.notice:
+            lines = [store.notice, *lines]
+        for line in lines:
             print(f"vitprof: {line}", file=sys.stderr)  # noqa: T201
         for run_id in store.mark_interrupted(spare=waiting):
             sum_up(run_id, None)
@@ -95,6 +99,7 @@ def settle_interrupted(store: RunStore, clock: Callable[[], float] = time.monoto
 def _settle(
     store: RunStore, time_left: Callable[[], bool], run_id: int, ended_s: float | None
 ) -> None:
+    """Sums up a run; `ended_s`: when it ended on its clock, None where that was not recorded."""
     try:
         run = store.run(run_id)
         steps = store.steps(run_id)
@@ -102,15 +107,13 @@ def _settle(
         raise
     except StoreError:  # another version can sum it up, or it is damaged
         return
-    if run.t_origin_s is None or not (len(steps["step"]) or ended_s is not None):
+    if ended_s is None and len(steps["step"]):
+        ended_s = float(steady.end_s(steps)[-1])
+    # a run that had not begun, or has no step, has nothing to sum up
+    if run.t_origin_s is None or ended_s is None:
         return
     if time_left():
-        columns = settle(
-            store,
-            run_id,
-            run.t_origin_s,
-            float(steady.end_s(steps)[-1]) if ended_s is None else ended_s,
-        )
+        columns = settle(store, run_id, run.t_origin_s, ended_s)
     else:
         columns = {"notices": [*run.notices, unjudged("judging other runs took all the time")]}
     store.update_run(run_id, **columns)

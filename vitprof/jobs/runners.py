@@ -342,9 +342,8 @@ class ProcessRunner:
         assert self._process.stdout is not None
         self._stdin = self._process.stdin
         self._stdout = self._process.stdout
-        with contextlib.suppress(
-            AttributeError, OSError
-        ):  # another system; over the user's pipe quota: the default
+        # another system, or over the user's pipe quota: the default
+        with contextlib.suppress(AttributeError, OSError):
             fcntl.fcntl(self._stdout, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self._reader = threading.Thread(
             target=self._read, name=f"vitprof-reader-{self.pid}", daemon=True
@@ -379,9 +378,8 @@ class ProcessRunner:
             self._stdin.close()
 
     def kill(self) -> None:
-        with contextlib.suppress(
-            ProcessLookupError, PermissionError
-        ):  # gone; macOS says "not permitted" for a zombie
+        # gone; macOS says "not permitted" for a zombie
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
     def close(self) -> str:
@@ -419,9 +417,8 @@ class ThreadRunner:
 
         def work() -> None:
             try:
-                with contextlib.suppress(
-                    JobStopped
-                ):  # a kill that came when the job had just ended by itself
+                # a kill that came when the job had just ended by itself
+                with contextlib.suppress(JobStopped):
                     run_job(config, self._buffer, self._stop)
             finally:
                 self._ended.set()

@@ -24,6 +24,7 @@ MADE_FOR_A_RUN: tuple[GroupKind, ...] = ("headroom", "prediction")
 NAMED: tuple[GroupKind, ...] = ("autotune",)
 """Kinds of groups with a name in the key; the others have the id of a run or a tournament."""
 KEY = re.compile(r"([a-z]{1,20}):(.{1,60})")
+# bounded: Python refuses to read thousands of digits
 ID = re.compile(r"[1-9][0-9]{0,18}")
 
 
@@ -43,19 +44,25 @@ class RunGroup:
     @property
     def run_id(self) -> int | None:
         """Returns the id of the run that the group was made for; None for a tournament or a tuning."""
-        return int(self.of) if self.kind in MADE_FOR_A_RUN else None
+        if self.kind not in MADE_FOR_A_RUN:
+            return None
+        return int(self.of)
 
     @classmethod
     def parse(cls, key: str) -> RunGroup | None:
-        """Returns the group with this `key`; None for a run in no group ("") and for a key of another version."""
-        found = KEY.fullmatch(key)
-        if found is None or found[1] not in get_args(GroupKind):
+        """Returns the group with this `key`; None for a run in no group ("") and for a key of another
+        version.
+        """
+        match = KEY.fullmatch(key)
+        if match is None or match[1] not in get_args(GroupKind):
             return None
-        kind = cast(GroupKind, found[1])
-        of = found[2]
+        kind = cast(GroupKind, match[1])
+        of = match[2]
         if kind in NAMED:
             return cls(kind, of)
-        return cls(kind, int(of)) if ID.fullmatch(of) else None
+        if ID.fullmatch(of):
+            return cls(kind, int(of))
+        return None
 
 
 def helper_keys(run_id: int) -> list[str]:
@@ -69,15 +76,19 @@ def role_of(key: str, number: int) -> str:
 
 
 def read_role(role: str) -> tuple[str, int]:
-    """Returns the trial's key and the round's number of a role, the inverse of `role_of`; 0 where it has no number."""
+    """Returns the trial's key and the round's number of a role, the inverse of `role_of`; 0 where it has no
+    number.
+    """
     key, _, number = role.rpartition("#")
     return key, int(number) if number.isdecimal() else 0
 
 
 def this_program() -> tuple[str, int, float]:
-    """Returns host, process id and start (seconds since the epoch) of this process, which together identify it."""
-    me = psutil.Process()
-    return socket.gethostname(), me.pid, me.create_time()
+    """Returns host, process id and start (seconds since the epoch) of this process, which together
+    identify it.
+    """
+    process = psutil.Process()
+    return socket.gethostname(), process.pid, process.create_time()
 
 
 def is_alive(host: str, pid: int, started: float) -> bool:
@@ -86,9 +97,8 @@ def is_alive(host: str, pid: int, started: float) -> bool:
         return True
     try:
         process = psutil.Process(pid)
-        if (
-            process.status() == psutil.STATUS_ZOMBIE
-        ):  # ended too; in a container without an init it stays forever
+        # ended too; in a container without an init it stays forever
+        if process.status() == psutil.STATUS_ZOMBIE:
             return False
         return bool(abs(process.create_time() - started) < 1.0)
     except psutil.NoSuchProcess:
@@ -109,7 +119,7 @@ class StoredRun(recording.Recording):
     message: str = ""
     """A detail of the stage, such as what is being prepared."""
     owner_user: str = ""
-    """Who made it: the dashboard's user where it has a login, else the system's."""
+    """Who made it: the dashboard's user where it has a login, otherwise the system's."""
     project: str = ""
     owner_host: str
     owner_pid: int
@@ -137,27 +147,35 @@ STORED = tuple(
 
 
 def stored_run(row: sa.Row[Any]) -> StoredRun:
-    """Returns a row of the columns `STORED` as a run. Raises `UnreadableError` where this version cannot read it."""
+    """Returns a row of the columns `STORED` as a run.
+
+    Raises `UnreadableError` where this version cannot read it.
+    """
     return read_run(row._mapping)
 
 
 def read_run(values: Mapping[Any, Any]) -> StoredRun:
     """Returns the columns `STORED` as a run. Raises `UnreadableError`."""
     with reading(f"run {values['run_id']}"):
+        summary = None
+        if values["summary"]:
+            summary = summary_from_dict(values["summary"])
         read = {
             "config": RunConfig.from_dict(values["config"]),
-            "phases": tuple(Phase(*p) for p in values["phases"]),
+            "phases": tuple(Phase(*phase) for phase in values["phases"]),
             "notices": tuple(values["notices"]),
-            "summary": summary_from_dict(values["summary"]) if values["summary"] else None,
+            "summary": summary,
             "verdict": _verdict(values["verdict"]),
         }
         return StoredRun(**(_named(values) | read))
 
 
 def _verdict(values: dict[str, Any] | None) -> verdict.Verdict | None:
-    """Returns a stored verdict; None where this version cannot read it: it can be judged again."""
+    """Returns a stored verdict; None where this version cannot read it: the run can be judged again."""
+    if not values:
+        return None
     try:
-        return verdict.Verdict.from_dict(values) if values else None
+        return verdict.Verdict.from_dict(values)
     except ValueError:
         return None
 
@@ -208,7 +226,8 @@ class RunRow:
     """The kind of the verdict, in a word or two; "" without one."""
     note: str
     spark: tuple[float | None, ...]
-    """The device's idle share over the run, at most `SPARK_BINS` values from 0 to 1; None where it is not known."""
+    """The device's idle share over the run, at most `SPARK_BINS` values from 0 to 1; None where it is not
+    known."""
     group_key: str
     role: str
     error: str
@@ -252,39 +271,34 @@ class RunQuery:
     """Filters and order for a list of runs. Empty filters do not restrict it."""
 
     text: str = ""
-    """Words, each of which must be found in the name, note, strategy, data set, device, a tag or the number ("12",
-    "#12")."""
+    """Words, each of which must be in the name, note, strategy, data set, device, a tag or the number
+    ("12", "#12")."""
     filters: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Name, of `FILTERS` -> values, of which a run must have at least one."""
     group_key: str | None = None
     helpers: bool = False
-    """Also list runs made for others: those that measure a headroom, loader-only runs, trials of tournaments. Runs that
-    check a prediction are always listed."""
+    """Also list runs made for others: those that measure a headroom, loader-only runs, trials of
+    tournaments. Runs that check a prediction are always listed."""
     sort: str = "id"
     descending: bool = True
 
     def __post_init__(self) -> None:
-        """Raises `ConfigError` for unknown names, and for what a database would take forever over, or refuse."""
-        for name, value, known in (
-            ("sort", self.sort, SORTS),
-            *(
-                ("status", status, (*LIVE_STATUSES, *ENDED_STATUSES))
-                for status in self.filters.get("status", ())
-            ),
-        ):
-            if value not in known:
-                raise ConfigError(name, value, f"choose one of {', '.join(known)}")
+        """Raises `ConfigError` for unknown names, and for what a database would take forever over, or
+        refuse.
+        """
+        if self.sort not in SORTS:
+            raise ConfigError("sort", self.sort, f"choose one of {', '.join(SORTS)}")
+        statuses = (*LIVE_STATUSES, *ENDED_STATUSES)
+        for status in self.filters.get("status", ()):
+            if status not in statuses:
+                raise ConfigError("status", status, f"choose one of {', '.join(statuses)}")
         if len(self.text) > bounds.MAX_SEARCH:
-            raise ConfigError(
-                "text", self.text[:20] + "...", f"give at most {bounds.MAX_SEARCH} characters"
-            )
+            most = f"give at most {bounds.MAX_SEARCH} characters"
+            raise ConfigError("text", self.text[:20] + "...", most)
         for name, values in self.filters.items():
             if len(values) > bounds.MOST_FILTERED:
-                raise ConfigError(
-                    name,
-                    values[0],
-                    f"{len(values):,} are too many; give at most {bounds.MOST_FILTERED}",
-                )
+                many = f"{len(values):,} are too many; give at most {bounds.MOST_FILTERED}"
+                raise ConfigError(name, values[0], many)
 
 
 class Listing(Database):
@@ -315,27 +329,28 @@ class Listing(Database):
 
     def count_runs(self, query: RunQuery) -> int:
         """Returns the number of runs that match `query`."""
+        total = sa.select(sa.func.count(runs.c.id)).where(*_conditions(query))
         with self.transaction() as db:
-            return int(
-                db.execute(
-                    sa.select(sa.func.count(runs.c.id)).where(*_conditions(query))
-                ).scalar_one()
-            )
+            return int(db.execute(total).scalar_one())
 
     def live_runs(self) -> list[LiveRun]:
-        """Returns the queued and running runs, oldest first, even those that this version cannot read in full."""
+        """Returns the queued and running runs, oldest first, even those that this version cannot read in
+        full.
+        """
         return self._parts_of(runs.c.status.in_(LIVE_STATUSES))
 
     def ended_since(self, run_id: int, since_s: float) -> list[LiveRun]:
-        """Returns the ended runs made after a run on its machine that began after `since_s` (monotonic clock)."""
+        """Returns the ended runs made after a run on its machine that began after `since_s` (seconds on
+        the monotonic clock).
+        """
         host = sa.select(runs.c.owner_host).where(runs.c.id == run_id).scalar_subquery()
-        later = runs.c.id > run_id, runs.c.owner_host == host, runs.c.t_origin_s > since_s
+        later = (runs.c.id > run_id, runs.c.owner_host == host, runs.c.t_origin_s > since_s)
         return self._parts_of(*later, runs.c.status.not_in(LIVE_STATUSES))
 
     def _parts_of(self, *conditions: sa.ColumnElement[bool]) -> list[LiveRun]:
-        shares = sa.func.coalesce(runs.c.config["share_machine"].as_boolean(), sa.false()).label(
-            "share_machine"
-        )
+        # earlier versions do not know the field
+        stored = runs.c.config["share_machine"].as_boolean()
+        shares = sa.func.coalesce(stored, sa.false()).label("share_machine")
         columns = [runs.c[f.name] for f in fields(LiveRun) if f.name != "share_machine"]
         query = sa.select(*columns, shares).where(*conditions).order_by(runs.c.id)
         with self.transaction() as db:
@@ -343,28 +358,32 @@ class Listing(Database):
 
     def choices(self, name: str) -> list[str]:
         """Returns the values that a filter, one of `FILTERS`, can have: those of all runs, sorted, none empty."""
-        found, number = (
-            (run_tags.c.tag, run_tags.c.run_id) if name == "tag" else (_column(name), runs.c.id)
-        )
-        query = sa.select(found).where(number > 0).distinct().order_by(found)
+        column: sa.Column[Any] = run_tags.c.tag
+        run_id: sa.Column[int] = run_tags.c.run_id
+        if name != "tag":
+            column = _column(name)
+            run_id = runs.c.id
+        # a deleted run's number is negative
+        query = sa.select(column).where(run_id > 0).distinct().order_by(column)
         with self.transaction() as db:
             return [value for value in db.execute(query).scalars() if value]
 
 
 def _conditions(query: RunQuery) -> list[sa.ColumnElement[bool]]:
-    found: list[sa.ColumnElement[bool]] = [runs.c.id > 0]
+    """Returns the conditions for the runs that match a query; all of them must hold."""
+    conditions: list[sa.ColumnElement[bool]] = [runs.c.id > 0]
     for name, values in query.filters.items():
         if values and name == "tag":
-            found.append(
-                runs.c.id.in_(sa.select(run_tags.c.run_id).where(run_tags.c.tag.in_(values)))
-            )
+            tagged = sa.select(run_tags.c.run_id).where(run_tags.c.tag.in_(values))
+            conditions.append(runs.c.id.in_(tagged))
         elif values:
-            found.append(_column(name).in_(values))
+            conditions.append(_column(name).in_(values))
     if query.group_key is not None:
-        found.append(runs.c.group_key == query.group_key)
+        conditions.append(runs.c.group_key == query.group_key)
     elif not query.helpers:
-        found.append(OWN)
-    return found + [_has_word(word) for word in query.text.split()]
+        conditions.append(OWN)
+    conditions += [_has_word(word) for word in query.text.split()]
+    return conditions
 
 
 def _column(name: str) -> sa.Column[Any]:
@@ -373,13 +392,16 @@ def _column(name: str) -> sa.Column[Any]:
 
 
 def _has_word(word: str) -> sa.ColumnElement[bool]:
-    places = [runs.c[name] for name in ("name", "note", "strategy", "dataset", "device")]
+    """Returns the condition for the runs that have a word somewhere, or are the one with this number."""
     tagged = sa.select(run_tags.c.run_id).where(run_tags.c.tag.icontains(word, autoescape=True))
-    found = [place.icontains(word, autoescape=True) for place in places] + [runs.c.id.in_(tagged)]
+    places: list[sa.ColumnElement[bool]] = [runs.c.id.in_(tagged)]
+    for name in ("name", "note", "strategy", "dataset", "device"):
+        places.append(runs.c[name].icontains(word, autoescape=True))
     number = word.removeprefix("#")
+    # longer ones are no id, and drivers refuse them
     if number.isdecimal() and len(number) < 10:
-        found.append(runs.c.id == int(number))
-    return sa.or_(*found)
+        places.append(runs.c.id == int(number))
+    return sa.or_(*places)
 
 
 def _named(values: Mapping[Any, Any]) -> dict[str, Any]:
