@@ -316,7 +316,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("query", "datasets", "words"), REFUSED, ids=lambda v: str(v)[:50])
+REFUSED_NAMES = [f"{number}: {words[:40]}" for number, (_, _, words) in enumerate(REFUSED)]
+"""Without what a file holds: the address of a function in a test's name differs from process to process."""
+
+
+@pytest.mark.parametrize(("query", "datasets", "words"), REFUSED, ids=REFUSED_NAMES)
 def test_what_is_ambiguous_or_no_image_is_refused_in_one_line(
     query: str, datasets: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
