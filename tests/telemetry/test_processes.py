@@ -18,7 +18,14 @@ import pytest
 
 from tests.engine_fixtures import wait_until
 from vitprof.telemetry import processes
-from vitprof.telemetry.processes import MachineCpu, ProcessTree, Rate, RunQueue, disk_io_bytes
+from vitprof.telemetry.processes import (
+    CpuPressure,
+    MachineCpu,
+    ProcessTree,
+    Rate,
+    RunQueue,
+    disk_io_bytes,
+)
 
 # Waits for orders on standard input, one a line; a grandchild does what its child is told after "child".
 CHILD = """
@@ -355,3 +362,30 @@ def test_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         monkeypatch.setattr(psutil, "disk_io_counters", Mock(side_effect=error))
         assert math.isnan(disk_io_bytes()[0])
+
+
+def test_the_share_of_the_time_in_which_somebody_waited_for_a_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "PROC", tmp_path)
+    pressure = CpuPressure()
+
+    def counted(total_us: int | str) -> None:
+        (tmp_path / "pressure").mkdir(exist_ok=True)
+        (tmp_path / "pressure" / "cpu").write_text(
+            f"some avg10=1.00 avg60=2.00 avg300=3.00 total={total_us}\n"
+            "full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"
+        )
+
+    assert math.isnan(pressure.sample(1.0)), "this kernel does not count it"
+    counted(1_000_000)
+    assert math.isnan(pressure.sample(2.0)), "there is nothing to compare it with yet"
+    counted(1_050_000)
+    assert pressure.sample(2.2) == pytest.approx(25)
+    counted(1_050_000)
+    assert pressure.sample(2.4) == 0
+    counted(9_000_000)
+    assert pressure.sample(2.6) == 100, "read a moment apart"
+    assert math.isnan(pressure.sample(2.6)), "no time has passed"
+    counted("?")
+    assert math.isnan(pressure.sample(3.0))

@@ -226,6 +226,9 @@ class TelemetrySample:
         "SM occupancy: warps in flight since the previous sample, as a share of those that all multiprocessors can "
         "hold, NVML's GPM counters (Hopper and later)"
     )
+    cpu_pressure_pct: float = measured(
+        "share of the time since the last sample in which some thread of the machine waited for a core, Linux's PSI"
+    )
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,9 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def threads(pid: int) -> list[str]:
-    """Returns the ids of a process's threads; none where it is gone, or this system has no /proc."""
+    """Returns the ids of a process's threads; none where it is gone, or this system has no
+    /proc.
+    """
     try:
         return os.listdir(f"{PROC}/{pid}/task")
     except OSError:
@@ -288,6 +290,37 @@ def _figures(process: psutil.Process) -> ProcessFigures | None:
             return ProcessFigures(times.user + times.system, reaped_s, resident, stopped)
     except psutil.Error:
         return None
+
+
+class CpuPressure:
+    """The time in which some thread of the machine waited for a core, whoever's it was: Linux's
+    pressure stall information (kernel 4.20 and later; Weiner, "Getting Started with PSI", 2018). It
+    is of the whole machine also in a container, and so shows what another container does."""
+
+    def __init__(self) -> None:
+        self._waited_us = math.nan
+        self._now = math.nan
+
+    def sample(self, now: float) -> float:
+        """Returns the share of the time since the last sample, 0 to 100; NaN at first, and where it
+        is not counted."""
+        before_us = self._waited_us
+        span_s = now - self._now
+        self._waited_us = _waited_us()
+        self._now = now
+        pct = 1e-4 * (self._waited_us - before_us) / span_s if span_s > 0 else math.nan
+        return pct if math.isnan(pct) else min(100.0, pct)
+
+
+def _waited_us() -> float:
+    """Returns the microseconds since the machine's start; NaN where the kernel does not count
+    them.
+    """
+    try:
+        some = read(f"{PROC}/pressure/cpu").splitlines()[0]
+        return float(some.rpartition(b"total=")[2])
+    except (OSError, ValueError, IndexError):
+        return math.nan
 
 
 class RunQueue:

@@ -21,7 +21,14 @@ from typing import Any
 
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Stop, StopKind
 from vitprof.telemetry.nvml import GPU_FIELDS, GpuInfo, Nvml
-from vitprof.telemetry.processes import MachineCpu, ProcessTree, Rate, RunQueue, disk_io_bytes
+from vitprof.telemetry.processes import (
+    CpuPressure,
+    MachineCpu,
+    ProcessTree,
+    Rate,
+    RunQueue,
+    disk_io_bytes,
+)
 
 MIN_GAP_S = 1.0
 """How late (s) a look must come to count as a gap.
@@ -198,6 +205,7 @@ class Telemetry:
         self.stops = self._seeker.stops
         """Times in which the job could not run, once they are over."""
         self._run_queue = RunQueue()
+        self._pressure = CpuPressure()
         self._machine_cpu = MachineCpu()
         self._disk_rate = Rate()
         self._stop = threading.Event()
@@ -238,6 +246,7 @@ class Telemetry:
         self._seeker.look(now, self._tree.pids, self._tree.stopped, row["job_cpu_pct"], asleep_s())
         waits = self._run_queue.sample(now, self._tree.pids, self._trains)
         row["job_cpu_wait_pct"], row["workers_cpu_wait_pct"] = waits
+        row["cpu_pressure_pct"] = self._pressure.sample(now)
         row["disk_read_bytes_per_s"] = self._disk_rate(now, disk_io_bytes()[0])
         # Last: NVML may block for 20 ms.
         row.update(self._read_gpu(now))
