@@ -97,14 +97,14 @@ def test_bars_have_intervals_equals_and_the_baseline() -> None:
     best = found.rows[0]
     rim, whiskers, _ = figure.data[-3:]
     for trace in (rim, whiskers):
-        assert trace.error_x.array[0] == pytest.approx(best.score.high - best.score.value)
-        assert trace.error_x.arrayminus[0] == pytest.approx(best.score.value - best.score.low)
+        assert trace.error_x.array[0] == pytest.approx(best.high - best.samples_per_s)
+        assert trace.error_x.arrayminus[0] == pytest.approx(best.samples_per_s - best.low)
     assert rim.error_x.thickness > whiskers.error_x.thickness
     beside = dict(zip(figure.layout.yaxis2.tickvals, figure.layout.yaxis2.ticktext, strict=True))
-    assert (list(beside), list(beside.values())[-2:]) == (list(rim.y), ["baseline", "0.501x"])
+    assert (list(beside), list(beside.values())[-2:]) == (list(rim.y), ["baseline", "0.503x"])
     assert figure.layout.yaxis.range == figure.layout.yaxis2.range, "a text stands beside its bar"
     base = found.row(BASE.key)
-    assert [shape.x0 for shape in figure.layout.shapes] == [base.score.value]
+    assert [shape.x0 for shape in figure.layout.shapes] == [base.samples_per_s]
     assert any("cut short: too slow" in text for text in groups["slower"].hovertext)
     made = [entry("base", 1000), entry("a", 2000), entry("a", 500, page_cache="cold")]
     groups = {bar.name: list(bar.y) for bar in charts.throughput_bars(ranked(*made)).data}

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from tests import ROOT
 from tests.cli.json_objects import told as read_json
-from tests.command_line import Call, one_line, succeeds
+from tests.command_line import Call, one_line
 from tests.csv_cells import csv_rows
 from tests.engine_fixtures import descendants, digits_home, full_home, gone, small_home, wait_until  # noqa: F401
 from vitprof import cli
@@ -34,6 +34,7 @@ from vitprof.store.tournaments import tournament
 HERE = ["--threads", "1", "--device", "simulated:1,5", "--isolation", "thread", "--steps", "18"]
 TWO = "tournament --strategies memory,dali --batch-sizes 16,32 --repeats 2 --no-until-decided"
 QUICK = [*TWO.split(), *HERE]
+UNDECIDED = "undecided after 2 rounds; more rounds may decide it\n"
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +46,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_home")
 class TestTournament:
     def test_table_csv_and_json(self, call: Call, tmp_path: Path) -> None:
-        out = succeeds(call, *QUICK, "--csv", str(tmp_path / "t.csv"), "--name", "=mine")
+        status, out, err = call(*QUICK, "--csv", str(tmp_path / "t.csv"), "--name", "=mine")
+        # two rounds decide only where runs hardly differ, which a busy machine does not give
+        assert (status, err in ("", UNDECIDED)) == (0, True)
         assert "tournament 1: =mine, simulated device (done)" in out
         assert (
             "refused: dali/b16/w2/as-is, dali/b32/w2/as-is: strategy dali: it cannot load digits"
@@ -59,12 +62,13 @@ class TestTournament:
         )
         best, base = found[0], found[1]
         assert (best["key"], best["baseline"]) == ("memory/b32/w-/as-is", "false")
-        (use,) = (
-            r for r in found if r["recommended"] == "true"
-        )  # the baseline where the machine was too busy to tell
-        assert (
-            "Use memory, batch 32: " if use is best else "Keep memory, batch 16, the baseline, at "
-        ) in out
+        recommended = [r for r in found if r["recommended"] == "true"]
+        assert len(recommended) == (not err)
+        if recommended:
+            assert recommended[0] is best
+            assert "Use memory, batch 32: " in out
+        else:
+            assert "Undecided so far: " in out
         assert (base["baseline"], base["speed_up"], base["tournament"]) == ("true", "1.0", "'=mine")
         assert (
             float(best["samples_per_s_low"])
@@ -84,13 +88,14 @@ class TestTournament:
         n = len(RunStore().runs())
         status, out, err = call("tournament", "--resume", "1", "--json")
         told = read_json("tournament", out)
-        assert (status, err, told["status"], told["simulated"]) == (0, "", "done", True)
-        assert (told["recommendation"]["key"], told["best"]) == (use["key"], best["key"])
+        assert (status, told["status"], told["simulated"]) == (0, "done", True)
+        use = recommended[0]["key"] if recommended else None
+        assert (told["recommendation"]["key"], told["best"]) == (use, best["key"])
         assert [t["rank"] for t in told["trials"]] == [1, 2, None, None]
         assert (told["spec"]["strategies"], len(RunStore().runs())) == (["memory", "dali"], n)
         status, out, err = call("tournament", "--resume", "1", "--markdown")
         lines = out.splitlines()
-        assert (status, err) == (0, "")
+        assert status == 0
         assert "simulated" in lines[0]
         assert lines[2:4] == ["| setting | batch 16 | batch 32 |", "|---|---|---|"]
         assert lines[4].startswith("| memory")
@@ -123,7 +128,9 @@ class TestTournament:
         again = "continue with python -m vitprof tournament --resume 1"
         assert err.splitlines()[-1] == f"vitprof: tournament 1 is paused; {again}"
         assert "paused by Ctrl-C" in err
-        assert "(done)" in succeeds(call, "tournament", "--resume", "1")
+        status, out, err = call("tournament", "--resume", "1")
+        assert (status, err in ("", UNDECIDED)) == (0, True)
+        assert "(done)" in out
 
     def test_too_few_steps_and_a_csv_that_fails(
         self, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

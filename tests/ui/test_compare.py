@@ -100,7 +100,7 @@ def test_speed_ups_are_against_the_slowest_or_the_pinned_baseline_and_ties_are_s
     )
     at = compare(fast, middle, slow)
     assert table(at)["vs baseline"].tolist() == ["faster", "undecided", "baseline"]
-    assert table(at)["95% range"].tolist() == ["1.92 to 2.08", "0.951 to 1.072", ""]
+    assert table(at)["95% range"].tolist() == ["1.94 to 2.07", "0.968 to 1.054", ""]
     at.selectbox(key="compare-baseline").set_value(fast).run()
     assert table(at)["vs baseline"].tolist() == ["baseline", "slower", "slower"]
     assert address(at).get("baseline") == str(fast)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -256,9 +257,10 @@ def test_page_store_list_and_downloads_say_the_same(store: RunStore) -> None:
             device=DEVICE,
             status=status,
         )
-        busy = {"t_s": 100.2, "cpu_pct": 100.0 if others else 25.0, "job_cpu_pct": 100.0}
+        busy = {"cpu_pct": 100.0 if others else 25.0, "job_cpu_pct": 100.0}
+        seen = [busy | {"t_s": 90.0 + 0.2 * n} for n in range(200)]
         append_telemetry(
-            store, run, 1, [[busy.get(name, float("nan")) for name in TELEMETRY_COLUMNS]]
+            store, run, 1, [[row.get(name, math.nan) for name in TELEMETRY_COLUMNS] for row in seen]
         )
 
     for round_ in (3, 4, 5):  # added

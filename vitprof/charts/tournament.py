@@ -87,7 +87,12 @@ def _unit(most: float, units: Mapping[str, float]) -> tuple[str, float]:
 
 
 def _speed_whiskers(rows: Sequence[leaderboard.LeaderboardRow], **more: Any) -> dict[str, Any]:
-    return whiskers(*zip(*(row.score for row in rows), strict=True), **more)
+    return whiskers(
+        [row.samples_per_s for row in rows],
+        [row.low for row in rows],
+        [row.high for row in rows],
+        **more,
+    )
 
 
 def _name(row: leaderboard.LeaderboardRow) -> str:
@@ -99,8 +104,8 @@ def _row_words(row: leaderboard.LeaderboardRow, board: leaderboard.Leaderboard) 
     name = _name(row)
     if row.rank is not None:
         name = f"{row.rank}. {name}"
-    speed = formats.number(row.score.value, "samples/s")
-    spread = spread_words(*row.score[1:], formats.number)
+    speed = formats.number(row.samples_per_s, "samples/s")
+    spread = spread_words(row.low, row.high, formats.number)
     measured = formats.count(row.n_runs, "run")
     if row.n_steps:
         measured += f", {row.n_steps:,} steps"
@@ -146,7 +151,7 @@ def throughput_bars(board: leaderboard.Leaderboard) -> go.Figure:
     """
     ranked = [row for row in board.rows if row.rank is not None]
     names = [_name(row) for row in ranked]
-    speeds = [row.score.value for row in ranked]
+    speeds = [row.samples_per_s for row in ranked]
     best = board.row(board.best or "")
 
     def group(row: leaderboard.LeaderboardRow) -> str:
@@ -161,7 +166,7 @@ def throughput_bars(board: leaderboard.Leaderboard) -> go.Figure:
         rows = [row for row in ranked if group(row) == bars]
         if rows:
             figure.add_bar(
-                x=[row.score.value for row in rows],
+                x=[row.samples_per_s for row in rows],
                 y=[_name(row) for row in rows],
                 orientation="h",
                 name=bars,
@@ -183,20 +188,20 @@ def throughput_bars(board: leaderboard.Leaderboard) -> go.Figure:
         # An axis is drawn only if a trace uses it.
         figure.add_scatter(x=speeds, y=names, yaxis="y2", **hidden)
     base = board.row(board.baseline)
-    if base is not None and math.isfinite(base.score.value):
-        figure.add_vline(x=base.score.value, line={"color": BASELINE, "dash": "dash", "width": 2})
+    if base is not None and math.isfinite(base.samples_per_s):
+        figure.add_vline(x=base.samples_per_s, line={"color": BASELINE, "dash": "dash", "width": 2})
     alt = "Throughput of each setting: no figures yet."
     if best is not None:
         as_fast = sum(group(row) == EQUAL for row in ranked)
         alt = (
             f"Throughput of {len(ranked)} settings; the fastest is {entries.setting_in_words(best.entry)} with "
-            f"{formats.number(best.score.value, 'samples/s')}; {as_fast} as fast within 5%."
+            f"{formats.number(best.samples_per_s, 'samples/s')}; {as_fast} as fast within 5%."
         )
     shown = None
     if ranked:
         # To the end of the longest whisker, or of the bar where that is not known.
-        ends = [row.score for row in ranked]
-        shown = [0, 1.03 * max(s.high if math.isfinite(s.high) else s.value for s in ends)]
+        ends = [row.high if math.isfinite(row.high) else row.samples_per_s for row in ranked]
+        shown = [0, 1.03 * max(ends)]
     # The same range on both sides: texts are beside their bars.
     names_axis = categories(names, automargin=True, range=[max(len(names), 1) - 0.5, -0.5])
     return finish(
@@ -251,7 +256,7 @@ def pareto_chart(board: leaderboard.Leaderboard, against: recommend.Cost) -> go.
     else:
         unit, size = _unit(most, BYTES)
         words = {key: formats.size(n_bytes) for key, n_bytes in cost.items()}
-    on = sorted((r for r in known if r.key in front), key=lambda r: (cost[r.key], r.score.value))
+    on = sorted((r for r in known if r.key in front), key=lambda r: (cost[r.key], r.samples_per_s))
     off = [row for row in known if row.key not in front]
     figure = go.Figure()
     for name, rows, colour in (
@@ -273,7 +278,7 @@ def pareto_chart(board: leaderboard.Leaderboard, against: recommend.Cost) -> go.
             places.append(f"top {side}" if i % 2 == 0 else f"bottom {side}")
         figure.add_scatter(
             x=[cost[row.key] / size for row in rows],
-            y=[row.score.value for row in rows],
+            y=[row.samples_per_s for row in rows],
             name=name,
             mode="lines+markers+text" if rows is on else "markers+text",
             line={"shape": "hv", "color": FRONT_COLOUR, "width": 1.5, "dash": "dot"},

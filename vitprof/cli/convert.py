@@ -199,8 +199,7 @@ def _show(
 
 def _cells(row: LeaderboardRow, form: str, made: Conversion, pay: BreakEven | None) -> list[str]:
     """Returns the row of a form, "" for the data as they are."""
-    score = row.score
-    speed = f"{formats.number(score.value)} ({_span(score.low, score.high)})"
+    speed = f"{formats.number(row.samples_per_s)} ({_span(row.low, row.high)})"
     runs = runs_words(row)
     if row.n_runs:
         runs += f" x {round(row.n_steps / row.n_runs)} steps"

@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, fields, replace
 
 from vitprof import formats
 from vitprof.analysis.arrays import UNKNOWN, Interval
+from vitprof.analysis.faster import LEAST_ROUNDS
 from vitprof.analysis.tournament.entries import Entry, Outcome, trial_key
 from vitprof.analysis.tournament.leaderboard import leaderboard
-from vitprof.analysis.tournament.scores import LEAST_ROUNDS
 from vitprof.analysis.tournament.tuning import Candidate, Tried, rungs, survivors
 from vitprof.config import BUDGETS, PARTS, RunConfig, bounds, catalog, estimates
 from vitprof.config.resolve import resolve
@@ -26,7 +26,7 @@ from vitprof.config.strategies import strategy
 from vitprof.cores import job_cores
 from vitprof.errors import ConfigError, JobError
 from vitprof.experiments.tournament.planning import why_not_here
-from vitprof.experiments.tournament.tournament_view import ended_run
+from vitprof.experiments.tournament.tournament_view import ended_outcome
 from vitprof.experiments.trials import OnProgress, Progress, Stop, Trial, ignore, never, run_trials
 from vitprof.jobs.manager import JobManager
 from vitprof.program import program
@@ -402,8 +402,8 @@ class _Search:
             yield from self._train(candidate, budget_s, 0, f"checking, round {number} of {CHECKS}")
             if math.isnan(self._tried[-1].samples_per_s):
                 return
-            summary, blocks, _, _ = ended_run(self._manager.store, self._run_id)
-            self._checks[candidate].append(Outcome(number, self._run_id, "done", blocks, summary))
+            outcome = ended_outcome(self._manager.store, self._run_id, number, "done")
+            self._checks[candidate].append(outcome)
 
     def _halve(self, options: list[Candidate]) -> Iterator[Trial]:
         """Yields the runs of each rung; after it, only the better settings stay in `_alive`."""

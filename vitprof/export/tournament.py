@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from vitprof import formats
-from vitprof.analysis.tournament import entries, scores
+from vitprof.analysis import faster
+from vitprof.analysis.tournament import entries
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, article_table
 from vitprof.analysis.tournament.recommend import BreakEven, Recommendation
 from vitprof.config.own_script import code_line
@@ -51,25 +52,19 @@ class Trial:
     n_steps: int
     """Steady steps of these runs."""
     samples_per_s: float | None
-    """All samples over all training time of these runs, of whole epochs where each run began a
-    second one."""
+    """All samples over all training time of these runs that other programs did not disturb, of
+    whole epochs where each run began a second one: what settings are ranked by."""
     samples_per_s_low: float | None
     """Lower end of its interval."""
     samples_per_s_high: float | None
     """Upper end of its interval."""
-    score: float | None
-    """Samples/s in the fastest fifth of their time: what settings are ranked by."""
-    score_low: float | None
-    """Lower end of its interval."""
-    score_high: float | None
-    """Upper end of its interval."""
     speed_up: float | None
-    """Score over the baseline's."""
+    """samples_per_s over the baseline's."""
     speed_up_low: float | None
     """Lower end of its interval."""
     speed_up_high: float | None
     """Upper end of its interval."""
-    against_baseline: scores.Comparison | Literal[""] | None
+    against_baseline: faster.Relation | Literal[""] | None
     """faster, slower, equal (known to differ by less than 5%) or undecided; empty for the
     baseline."""
     standing: str | None
@@ -151,8 +146,6 @@ def _trial(
         "recommended": best is not None and row.key == best.key,
         "losses": row.entry.losses or None,
     }
-    score: Iterable[float | None] = row.score if row.n_runs else (None, None, None)
-    values |= dict(zip(("score", "score_low", "score_high"), score, strict=True))
     if pay is not None:
         values |= {
             "break_even_epochs": pay.epochs,

@@ -30,7 +30,9 @@ def summary(speed: float, half: float) -> RunSummary:
 def test_ratios_are_to_the_baseline_in_the_order_given_also_where_speeds_are_not_known() -> None:
     fast, base, slow = against([summary(300, 10), summary(100, 5), summary(50, 1)], 1)
     assert fast.speed_up == pytest.approx(3)
-    assert (fast.low, fast.high) == (pytest.approx(290 / 105), pytest.approx(310 / 95))
+    # by Zou and Donner: narrower than from end to end, as both are seldom at their worst
+    assert 290 / 105 < fast.low == pytest.approx(2.827, abs=1e-3)
+    assert 310 / 95 > fast.high == pytest.approx(3.188, abs=1e-3)
     assert (slow.speed_up, base.speed_up, base.low, base.high) == (pytest.approx(0.5), 1, 1, 1)
     assert [c.relation for c in (fast, base, slow)] == ["faster", "baseline", "slower"]
     found = against([None, summary(50, 1), RunSummary(samples_per_s=100.0), RunSummary()], 1)

@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 
+from vitprof.analysis import faster
 from vitprof.analysis.tournament.nodes import within_nodes
-from vitprof.analysis.tournament.scores import ratio, score
 
-Runs = dict[str, dict[int, np.ndarray]]
+Runs = dict[str, dict[int, faster.Blocks]]
+
+
+def blocks(per_s: np.ndarray) -> faster.Blocks:
+    return faster.Blocks(np.ones(len(per_s)), 1 / per_s)
 
 
 def made(
@@ -16,7 +20,7 @@ def made(
     rng = np.random.default_rng(seed)
     return {
         key: {
-            n: speed * factor * np.exp(rng.normal(rng.normal(0, noise), noise, 20))
+            n: blocks(speed * factor * np.exp(rng.normal(rng.normal(0, noise), noise, 20)))
             for n, factor in nodes.items()
         }
         for key, speed in speeds.items()
@@ -35,34 +39,35 @@ def test_a_nodes_factor_is_taken_out_and_ratios_stay() -> None:
     runs = made({"x": 100, "y": 50, "z": 48}, {1: 1.0, 2: 3.0, 3: 1.0, 4: 3.0})
     alike = within_nodes(runs, dict.fromkeys(runs, NODES))
     for key, mine in alike.items():
-        means = [float(blocks.mean()) for blocks in mine.values()]
+        means = [run.per_s for run in mine.values()]
         assert max(means) / min(means) < 1.15, key
     for number in NODES:
-        before, after = (each["x"][number] / each["y"][number] for each in (runs, alike))
+        before, after = (
+            each["x"][number].seconds / each["y"][number].seconds for each in (runs, alike)
+        )
         np.testing.assert_allclose(before, after)
 
 
 def test_an_uneven_run_does_not_say_how_fast_a_node_is() -> None:
     """A simulated device's speed is exact: the noise of a slow setting must not move it."""
     runs = made({"slow": 40}, {1: 1.0, 2: 1.2}, noise=0.2)
-    runs["exact"] = {1: np.full(20, 100.0), 2: np.full(20, 100.0)}
+    runs["exact"] = {number: blocks(np.full(20, 100.0)) for number in (1, 2)}
     alike = within_nodes(runs, {key: {1: "a", 2: "b"} for key in runs})
-    assert alike["exact"][1] == pytest.approx(100, rel=0.02)
-    assert alike["exact"][2] == pytest.approx(100, rel=0.02)
+    assert alike["exact"][1].per_s == pytest.approx(100, rel=0.02)
+    assert alike["exact"][2].per_s == pytest.approx(100, rel=0.02)
 
 
 def test_what_ran_on_one_node_only_is_compared_there() -> None:
     runs = made({"x": 100, "y": 50}, {1: 1.0, 2: 2.0})
-    runs["cut"] = {1: np.full(20, 80.0)}
+    runs["cut"] = {1: blocks(np.full(20, 80.0))}
     alike = within_nodes(runs, {"x": {1: "a", 2: "b"}, "y": {1: "a", 2: "b"}, "cut": {1: "a"}})
-    assert float(alike["cut"][1].mean() / alike["x"][1].mean()) == pytest.approx(
-        80 / float(runs["x"][1].mean()), rel=1e-9
-    )
+    ratio = alike["cut"][1].per_s / alike["x"][1].per_s
+    assert ratio == pytest.approx(80 / runs["x"][1].per_s, rel=1e-9)
 
 
 def test_rounds_that_share_no_setting_with_the_others_are_left_out() -> None:
     runs = made({"x": 100, "y": 50}, {1: 1.0, 2: 1.0})
-    runs |= {"alone": {3: np.full(20, 500.0)}}
+    runs |= {"alone": {3: blocks(np.full(20, 500.0))}}
     alike = within_nodes(runs, {"x": {1: "a", 2: "b"}, "y": {1: "a", 2: "b"}, "alone": {3: "c"}})
     assert alike["alone"] == {}
     assert set(alike["x"]) == {1, 2}
@@ -74,6 +79,6 @@ def test_equal_settings_are_seldom_called_different() -> None:
     for seed in range(40):
         runs = made({"x": 100, "y": 100}, {1: 1.0, 2: 2.0, 3: 1.0, 4: 2.0}, seed)
         alike = within_nodes(runs, dict.fromkeys(runs, NODES))
-        found = ratio(score(alike["x"], "x"), score(alike["y"], "y"), 0.95)
+        found = faster.speeds(alike).ratio("x", "y")
         wrong += not found.low <= 1 <= found.high
     assert wrong <= 5

@@ -234,14 +234,16 @@ def test_a_machine_that_is_busy_in_fits_misleads_nobody(rounds: int, least: int)
             entry(n, v, runs=rounds, seed=int(rng.integers(1000)), noise=0.01)
             for n, v in speeds.items()
         ]
-        found = of(
-            *(
-                with_runs(e, blocks_per_s=[slowed(o.blocks_per_s, rng) for o in e.outcomes])
-                for e in made
-            )
-        )
+        beside = []
+        for e in made:
+            seen = [slowed(o.blocks_per_s, rng) for o in e.outcomes]
+            out = [mine < o.blocks_per_s for mine, o in zip(seen, e.outcomes, strict=True)]
+            beside.append(with_runs(e, blocks_per_s=seen, disturbed=out))
+        found = of(*beside)
         assert found.key in (None, "a/b64/w-/as-is", "b/b64/w-/as-is")
         right += found.key is not None
+        unseen = of(*(with_runs(e, disturbed=[np.empty(0, dtype=bool)] * rounds) for e in beside))
+        assert unseen.key in (None, "a/b64/w-/as-is", "b/b64/w-/as-is")
     assert right >= least
 
 

@@ -42,7 +42,11 @@ class Made:
         speed = float(key.rpartition("=")[2]) if key != UNCHANGED else 0.5
         others = self.others.get((number, key), 0.0)
         blocks = np.full(20, speed / (1 + 9 * others))
-        self.runs[key].append(Outcome(number, 0, "done", blocks, RunSummary(wall_s=RUN_S), others))
+        summary = RunSummary(wall_s=RUN_S)
+        disturbed = np.full(20, others > 0.25)
+        self.runs[key].append(
+            Outcome(number, 0, "done", blocks, summary, others, disturbed=disturbed)
+        )
 
     def look(self) -> Any:
         entries = []

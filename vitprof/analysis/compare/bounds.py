@@ -1,4 +1,5 @@
-"""Bounds on runs: which are met, which are missed, and how many more runs or steps would decide the rest."""
+"""Bounds on runs: which are met, which are missed, and how many more runs or steps would decide the
+rest."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from vitprof.analysis import arrays, thresholds
+from vitprof.analysis import faster, thresholds
 from vitprof.analysis.arrays import UNKNOWN, Floats, Interval, Mask, Series
 from vitprof.analysis.intervals import (
     TOO_ALIKE,
@@ -17,7 +18,6 @@ from vitprof.analysis.intervals import (
     student_t,
 )
 from vitprof.analysis.timing.steady import epoch_starts, steady_state, whole_epochs
-from vitprof.analysis.verdict.headroom import ROUNDING_FRAC
 from vitprof.formats import count, number
 
 FIGURE_STEPS: tuple[str, ...] = (
@@ -37,7 +37,8 @@ class Figure:
     """A figure with its 95% interval."""
 
     value: float
-    """Over the wall clock of whole epochs; of several runs their mean (the geometric mean for throughputs)."""
+    """Over the wall clock of whole epochs; of several runs their mean (the geometric mean for
+    throughputs)."""
     low: float
     high: float
     n_runs: int
@@ -46,7 +47,8 @@ class Figure:
     n_starts: int
     """Starts of later epochs in it."""
     between_runs: bool
-    """Whether the interval includes the noise from run to run, as it does with more than one run on a side."""
+    """Whether the interval includes the noise from run to run, as it does with more than one run on
+    a side."""
     steps_missing: int = 0
     """Steady steps that the shortest run is short of for an interval."""
 
@@ -70,21 +72,17 @@ def throughput(runs: Sequence[Series]) -> Figure:
 
 
 def slowdown(runs: Sequence[Series], baseline: Sequence[Series]) -> Figure:
-    """Returns the share by which the samples/s of `runs` are below those of `baseline`; negative if
-    they are faster.
+    """Returns the share by which the samples/s of `runs` are below those of `baseline`, by
+    `analysis.faster`; negative if they are faster.
 
-    With one run on each side, the interval is made from those within the two runs, else by
-    Student's two-sample t on logarithms: both sides are taken to scatter alike, so even a single
-    run can be compared with several.
+    With one run on each side, the interval is made from those within the two runs, else from what
+    runs differ by: both sides are taken to scatter alike, so even a single run can be compared with
+    several.
     """
     if len(runs) == len(baseline) == 1:
-        ratio = arrays.ratio_of(_rate(runs), _rate(baseline))
+        ratio = faster.of_intervals(_rate(runs), _rate(baseline))
     else:
-        mine = _logs(runs)
-        base = _logs(baseline)
-        difference = float(mine.mean() - base.mean())
-        half = half_interval(spread(mine, base), len(mine), len(base))
-        ratio = Interval(*(math.exp(difference + way) for way in (0.0, -half, half)))
+        ratio = faster.of_runs(_logs(runs), _logs(baseline))
     return _of(
         [*runs, *baseline], Interval(1 - ratio.value, 1 - ratio.high, 1 - ratio.low), sides=2
     )
@@ -150,7 +148,8 @@ def _over_runs(values: Floats) -> Interval:
 
 
 def _counted(steps: Series, column: str) -> tuple[Floats, Floats, Mask]:
-    """Returns the column and the seconds of each step, as it counts for whole epochs, and which steps begin one."""
+    """Returns the column and the seconds of each step, as it counts for whole epochs, and which
+    steps begin one."""
     weights = np.where(np.isfinite(steps["step_s"]), whole_epochs(steps), 0.0)
     keep = weights > 0
     return (
@@ -182,7 +181,8 @@ class Bound:
 
     kind: Kind
     limit: float
-    """A share, 0..1; min_samples_per_s: samples/s. max_slowdown: how far the throughput may be below the baseline's."""
+    """A share, 0..1; min_samples_per_s: samples/s. max_slowdown: how far the throughput may be
+    below the baseline's."""
 
     @property
     def title(self) -> str:
@@ -227,7 +227,8 @@ class Judged:
 
 
 def judge_bound(bound: Bound, runs: Sequence[Series], baseline: Sequence[Series] = ()) -> Judged:
-    """Returns whether `runs`, at least one, keep the bound (max_slowdown: against `baseline`), by `FIGURE_STEPS`."""
+    """Returns whether `runs`, at least one, keep the bound (max_slowdown: against `baseline`), by
+    `FIGURE_STEPS`."""
     baseline = baseline if bound.kind == "max_slowdown" else ()
     if baseline:
         figure = slowdown(runs, baseline)
@@ -252,7 +253,7 @@ def _what_is_missing(figure: Figure) -> str:
 
 
 def _outcome(bound: Bound, low: float, high: float) -> Outcome:
-    rounding = ROUNDING_FRAC * bound.limit  # on a simulated device steps are all alike
+    rounding = faster.ROUNDING_FRAC * bound.limit  # on a simulated device steps are all alike
     least = bound.kind == "min_samples_per_s"
     if low >= bound.limit - rounding if least else high <= bound.limit + rounding:
         return "met"

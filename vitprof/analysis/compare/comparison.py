@@ -1,4 +1,5 @@
-"""Finished runs side by side: speeds against a baseline, where the mean step's time goes, idle shares on one axis."""
+"""Finished runs side by side: speeds against a baseline, where the mean step's time goes, idle
+shares on one axis."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
+from vitprof.analysis import faster
 from vitprof.analysis.arrays import Floats, Interval, known
 from vitprof.analysis.timing.gaps import IDLE_CAUSES, Gaps
-from vitprof.analysis.tournament import scores
 from vitprof.recording.columns import RunSummary
 
 Relation = Literal[
@@ -24,11 +25,13 @@ class Compared:
     speed_up: float
     """samples_per_s over that of the baseline; NaN where either is not known."""
     low: float
-    """Smallest ratio within the two runs' 95% intervals; NaN without intervals."""
+    """Lower end of its 95% interval (`faster.of_intervals`); NaN where a run has none."""
     high: float
     relation: Relation
-    """equal: surely within 5%. faster or slower: the intervals do not overlap. undecided: they do, so the difference
-    may be noise. unknown: a speed or an interval is missing. not comparable: the runs are unlike, or were disturbed."""
+    """What the ratio's interval says (`faster.relation`). equal: all of it is within 5% of 1.
+    faster or slower: it is on one side of 1. undecided: neither, so the difference may be noise.
+    unknown: a speed or an interval is missing. not comparable: the runs are unlike, or were
+    disturbed."""
 
 
 UNKNOWN = Compared(math.nan, math.nan, math.nan, "unknown")
@@ -45,6 +48,9 @@ def slowest(summaries: Sequence[RunSummary | None]) -> int | None:
 
 
 def against(summaries: Sequence[RunSummary | None], baseline: int | None) -> list[Compared]:
+    """Returns each run's throughput relative to the run at position `baseline`, in the order
+    given.
+    """
     base = summaries[baseline] if baseline is not None else None
     return [
         Compared(1.0, 1.0, 1.0, "baseline")
@@ -57,12 +63,12 @@ def against(summaries: Sequence[RunSummary | None], baseline: int | None) -> lis
 def _compared(s: RunSummary | None, base: RunSummary | None) -> Compared:
     if s is None or base is None or not (s.samples_per_s > 0 and base.samples_per_s > 0):
         return UNKNOWN
-    low = s.samples_per_s_low / base.samples_per_s_high
-    high = s.samples_per_s_high / base.samples_per_s_low
-    gain = Interval(s.samples_per_s / base.samples_per_s, low, high)
-    return Compared(
-        *gain, scores.comparison(gain) if math.isfinite(low) and math.isfinite(high) else "unknown"
-    )
+    mine = Interval(s.samples_per_s, s.samples_per_s_low, s.samples_per_s_high)
+    other = Interval(base.samples_per_s, base.samples_per_s_low, base.samples_per_s_high)
+    gain = faster.of_intervals(mine, other)
+    if not (math.isfinite(gain.low) and math.isfinite(gain.high)):
+        return Compared(*gain, "unknown")
+    return Compared(*gain, faster.relation(gain))
 
 
 @dataclass(frozen=True)
@@ -71,13 +77,16 @@ class StepTime:
 
     samples: float
     seconds: Mapping[str, float]
-    """Mean seconds of a step by "compute" (without known bubbles), "launch_idle" and `IDLE_CAUSES`: its whole time."""
+    """Mean seconds of a step by "compute" (without launch bubbles where these are known),
+    "launch_idle" and `IDLE_CAUSES`; they add up to the whole step."""
 
     @property
     def whole_s(self) -> float:
         return sum(self.seconds.values())
 
     def scaled(self, unit: str) -> dict[str, float]:
+        """Returns the parts in a `unit`: "step" (ms a step), "sample" (us a sample) or "share"
+        (percent)."""
         scale, per = {
             "step": (1e3, 1.0),
             "sample": (1e6, self.samples),
@@ -90,6 +99,8 @@ class StepTime:
 
 
 def step_time(gaps: Gaps, samples: float) -> StepTime | None:
+    """Returns the mean step of a run whose steps have `samples` samples on average; None if no
+    step's time is known."""
     n = len(gaps.index)
     if not n or not gaps.span_ns:
         return None
@@ -100,8 +111,12 @@ def step_time(gaps: Gaps, samples: float) -> StepTime | None:
 
 
 def on_one_axis(strips: Sequence[tuple[Floats, Floats]], *, bins: int) -> tuple[Floats, Floats]:
-    """Returns the idle shares of several runs over the same time: edges (bins + 1,) in seconds, shares (runs, bins),
-    NaN where nothing is known. Each strip is as `idle_bins` returns it.
+    """Returns the idle shares of several runs over the same time: edges (bins + 1,) in seconds,
+    shares (runs, bins).
+
+    Each strip is (edges (m + 1,) in seconds, idle share (m,)), see
+    `analysis.timing.utilisation.idle_bins`. A new bin has the mean of what is known in it; NaN
+    before a run's first step, after its last, and where nothing is known.
     """
     known = [edges for edges, share in strips if len(share)]
     if not known:
@@ -129,7 +144,9 @@ MAX_POINTS = 400
 
 @dataclass(frozen=True)
 class Distribution:
-    """An empirical distribution function, thinned for a chart; its figures are those of all values."""
+    """An empirical distribution function, thinned for a chart; its figures are those of all
+    values.
+    """
 
     n: int
     values: Floats
@@ -142,8 +159,11 @@ class Distribution:
 
 
 def distribution(values: Floats, *, max_points: int = MAX_POINTS) -> Distribution:
-    """Returns the distribution of `values` ((n,), NaN is ignored). Of more than `max_points`, half are spread evenly
-    over the ranks, half get denser towards the largest: a long tail keeps its shape.
+    """Returns the distribution of `values` ((n,), NaN is ignored).
+
+    If there are more than `max_points`, half of the points are spread evenly over the ranks, so the
+    curve between two is off by at most 2 / `max_points`, and half get denser towards the largest
+    value: a long tail keeps its shape.
     """
     ordered = np.sort(known(values))
     n = len(ordered)
@@ -161,5 +181,8 @@ def distribution(values: Floats, *, max_points: int = MAX_POINTS) -> Distributio
 
 
 def _at(ordered: Floats, share: float) -> float:
-    """Returns the smallest value that at least `share` of all do not exceed: a point of the curve."""
+    """Returns the smallest value that at least `share` of all values do not exceed.
+
+    It is on the curve, which the mean of two values may not be.
+    """
     return float(ordered[max(math.ceil(share * len(ordered) - 1e-9) - 1, 0)])

@@ -1,23 +1,27 @@
-"""The trials of a tournament: a trial is a setting, its outcomes are its runs, one for each round. Its effect on the
-losses of a user's own script is compared bit for bit, up to the step at which two runs of the unchanged script differ.
+"""The trials of a tournament: a trial is a setting, its outcomes are its runs, one for each round.
+
+Whether a setting changes the losses of a user's own script is told step by step, bit for bit. Two
+runs of the unchanged script show whether it gives the same losses twice. If not, nothing can be
+said of a setting from the step at which those runs differ.
 """
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
 from vitprof import formats
-from vitprof.analysis.arrays import Floats
+from vitprof.analysis.arrays import Floats, Mask
 from vitprof.config import own_script, strategies
 from vitprof.config.parts import THROTTLED
 from vitprof.recording.columns import RunSummary
 
 Status = Literal["waiting", "running", "done", "failed", "refused", "cut", "stopped"]
 OUT_OF_THE_RACE: tuple[Status, ...] = ("failed", "refused")
-"""A trial with one of these statuses is in the table with its reason but not ranked: nobody could use the setting."""
+"""A trial with one of these statuses stays in the table with its reason but is not ranked: nobody
+could use the setting."""
 
 
 @dataclass(frozen=True)
@@ -25,19 +29,31 @@ class Outcome:
     """One run of a trial."""
 
     round: int
-    """Number of the repeat, from 1. Runs of one round are close in time, so they are compared in pairs."""
+    """Number of the repeat, from 1. Runs of one round are close in time, so they are compared in
+    pairs."""
     run_id: int
     status: Status
     blocks_per_s: Floats
-    """samples/s of blocks of neighbouring steady steps in order (`block_rates`), (n,) float64; empty if none."""
+    """samples/s of blocks of neighbouring steady steps in order (`run_blocks`), (n,) float64; empty
+    if none."""
     summary: RunSummary | None
     """None until the run has ended."""
     others_cores: float = np.nan
-    """Cores that other programs took in its steady state, on average (`others_cpu`); NaN: not known."""
+    """Cores that other programs took in its steady state, on average (`others_cpu`); NaN: not
+    known."""
     over_epochs: float = 1.0
-    """samples/s over whole epochs / in the steady steps; NaN where it was over before a second epoch began."""
+    """samples/s over whole epochs / in the steady steps; NaN where it was over before a second
+    epoch began."""
     node: str = ""
     """The machine, or a cluster's node on it."""
+    block_samples: float = 1.0
+    """Samples of each block: with them a longer run weighs more."""
+    block_others_cores: Floats = field(default_factory=lambda: np.empty(0))
+    """Cores that other programs took during each block (`disturbance`), (n,), NaN where it is not
+    known; empty if nobody looked."""
+    disturbed: Mask = field(default_factory=lambda: np.empty(0, dtype=bool))
+    """Which blocks other programs disturbed, (n,); empty if nobody looked: then all of them
+    count."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +61,8 @@ class Entry:
     """One trial: a setting with its outcomes."""
 
     key: str
-    """As of `trial_key`; of an own script `OwnSetting.key`."""
+    """strategy/b<batch>/w<workers or ->/<page cache> (`trial_key`); for a user's own script
+    `config.own_script.OwnSetting.key`."""
     strategy: str
     batch_size: int
     workers: int | None
@@ -54,24 +71,28 @@ class Entry:
     status: Status
     reason: str
     prepare_s: float
-    """Seconds to build its storage from the data set; 0 where none is needed, NaN where not known."""
+    """Seconds to build its storage from the data set; 0 where none is needed, NaN where not
+    known."""
     disk_bytes: float
     ram_bytes: float
     """Memory of its RAM disk and of the samples that it keeps; NaN where not known."""
     shuffle: str = "full"
     """Order of an epoch: full, block or none (`RunConfig.shuffle`)."""
     n_made: int = 0
-    """Number of its runs in the store, including those that failed, were stopped or are still running."""
+    """Number of its runs in the store, including those that failed, were stopped or are still
+    running."""
     throttled: bool = False
     """Whether it reads from the imitated slow drive, or is staged from it."""
     losses: str = ""
-    """Its effect on the losses of a user's own script in words; "" for none, and where that is not known."""
+    """Its effect on the losses of a user's own script in words; "" for none, and where that is not
+    known."""
     effect: str = "unknown"
     """The same as an `Effect`."""
 
 
 def over_whole_epochs(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    """Returns the trials with the blocks of whole epochs, where every run began a second one; else as they are."""
+    """Returns the trials with the blocks of whole epochs, where every run began a second one; else
+    as they are."""
     ended = [o.over_epochs for e in entries for o in e.outcomes if len(o.blocks_per_s)]
     if not np.isfinite(ended).all():
         return entries
@@ -85,14 +106,16 @@ def over_whole_epochs(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
 def trial_key(
     strategy: str, batch_size: int, workers: int | None, page_cache: str, more: Sequence[str] = ()
 ) -> str:
-    """Returns the key of a trial: strategy/b<batch>/w<workers or ->/<page cache>, and what else is set, in words."""
+    """Returns the key of a trial: strategy/b<batch>/w<workers or ->/<page cache>, and what else is
+    set, in words."""
     return "/".join(
         [strategy, f"b{batch_size}", f"w{'-' if workers is None else workers}", page_cache, *more]
     )
 
 
 def setting_in_words(entry: Entry, *, batch: bool = True) -> str:
-    """Returns the setting in words: "pt-memory, batch 512, 2 workers, cold cache"; `batch`: with the batch size."""
+    """Returns the setting in words: "pt-memory, batch 512, 2 workers, cold cache"; `batch`: with
+    the batch size."""
     if own_script.is_own_key(entry.key):
         return own_script.own_key_in_words(entry.key)
     batch_size = entry.batch_size if batch else None
@@ -103,7 +126,8 @@ def setting_in_words(entry: Entry, *, batch: bool = True) -> str:
 
 
 def key_in_words(key: str) -> str:
-    """Returns the setting with this key, as `setting_in_words` words it; the key itself if it is not one."""
+    """Returns the setting with this key, as `setting_in_words` words it; the key itself if it is
+    not one."""
     if own_script.is_own_key(key):
         return own_script.own_key_in_words(key)
     strategy, *rest = key.split("/")
@@ -153,15 +177,21 @@ class LossEffect:
     """What a setting does to the losses."""
 
     effect: Effect
-    """not yet: they differ, maybe by chance; differs by itself: so does the unchanged script; unknown: no losses."""
+    """changes: other losses than those of the unchanged script. not yet: they differ, but the
+    unchanged script has run only once, so that may be chance. differs by itself: the unchanged
+    script gives other losses each time, so the effect of the setting cannot be told. unknown: there
+    is no step with a loss of both."""
     step: int = -1
     """The first step at which they differ; -1 if there is none."""
     own_step: int = -1
-    """The first step at which runs of this setting differ from each other; -1 if they do not, or there is only one."""
+    """The first step at which runs of this setting differ from each other; -1 if they do not, or
+    there is only one."""
 
     @property
     def sentence(self) -> str:
-        """Returns the effect in words, for the middle of a sentence; "" if there is nothing to say."""
+        """Returns the effect in words, for the middle of a sentence; "" if there is nothing to
+        say.
+        """
         more = (
             f", and they differ from run to run from step {self.own_step}"
             if self.own_step >= 0
@@ -176,7 +206,9 @@ class LossEffect:
 
 
 def loss_effect(as_it_is: Sequence[Losses], mine: Sequence[Losses]) -> LossEffect:
-    """Returns a setting's effect on the losses: `mine` are its runs', `as_it_is` those of the unchanged script."""
+    """Returns the effect of a setting on the losses: `mine` are those of its runs, `as_it_is` those
+    of the unchanged script.
+    """
     pairs = [(a, b) for a in as_it_is for b in mine]
     if not any(len(_common(a, b)[0]) for a, b in pairs):
         return LossEffect("unknown")
@@ -184,7 +216,8 @@ def loss_effect(as_it_is: Sequence[Losses], mine: Sequence[Losses]) -> LossEffec
     partings = [_first([pair]) for pair in pairs]
     first = min(partings)
     if by_itself < np.inf:
-        # runs that differ by chance do so at different steps; a setting's effect is at the same step in all pairs
+        # runs that differ by chance do so at different steps; a setting's effect is at the same
+        # step in all pairs
         at_once = len(mine) > 1 and set(partings) == {first} and first < min(by_itself, own)
         if not at_once:
             return LossEffect("differs by itself", int(by_itself))
@@ -196,6 +229,7 @@ def loss_effect(as_it_is: Sequence[Losses], mine: Sequence[Losses]) -> LossEffec
 
 
 def _first(pairs: Iterable[tuple[Losses, Losses]]) -> float:
+    """Returns the first step at which any of these pairs of runs differ; infinite if none does."""
     steps = (step[mine != other] for step, mine, other in (_common(a, b) for a, b in pairs))
     return min((float(differ[0]) for differ in steps if len(differ)), default=np.inf)
 

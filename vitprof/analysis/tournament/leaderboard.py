@@ -1,51 +1,62 @@
-"""The leaderboard of a tournament: each setting's throughput, and its speed-up over the baseline, with intervals."""
+"""The leaderboard of a tournament: each setting's throughput, and its speed-up over the baseline,
+with intervals."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from vitprof import formats
-from vitprof.analysis import arrays, thresholds
-from vitprof.analysis.tournament import scores as scoring
+from vitprof.analysis import faster, thresholds
+from vitprof.analysis.arrays import UNKNOWN, Interval
+from vitprof.analysis.intervals import NORMAL_975
+from vitprof.analysis.tournament import blocks
 from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry, setting_in_words
 from vitprof.analysis.tournament.nodes import within_nodes
 from vitprof.recording.columns import RunSummary
 
-Standing = Literal["", "fastest"] | scoring.Comparison
-
-UNEVEN_FRAC = 0.9
-"""A throughput over all time below this share of the score is stated, too."""
-MOST_UNEVEN = 2
-"""Settings for which that is stated, at most."""
+Standing = Literal["", "fastest"] | faster.Relation
 
 
 @dataclass(frozen=True)
 class LeaderboardRow:
-    """A row of the leaderboard. Intervals are at `scores.sure_level`: together they hold with 95%."""
+    """A row of the leaderboard.
+
+    Intervals are at `faster.sure_level`: over all looks at the tournament together they hold with
+    95%.
+    """
 
     rank: int | None
-    """From 1; settings equal to the fastest share its rank. None without figures, or if it failed or was refused."""
+    """From 1; settings equal to the fastest share its rank. None if there is nothing to rank: no
+    figures yet, failed or refused."""
     entry: Entry
     n_runs: int
     """Runs behind the figures; `Entry.n_made` counts all runs."""
     n_steps: int
+    """Steady steps of those runs that have ended, together."""
     samples_per_s: float
-    """All samples over all time of the rounds that count; NaN without figures, as is all that follows."""
+    """All samples over all undisturbed time of the rounds that count (`analysis.faster`). Settings
+    are ranked by it. Where other programs disturbed all of it: over all time, without an interval.
+    NaN without figures, as is all that follows."""
     low: float
+    """Lower end of its interval; NaN if the noise between runs is not known, as after one run."""
     high: float
+    """Upper end of that interval."""
     speed_up: float
-    """Its score, which other programs disturb less than the throughput, over the baseline's; 1 for the baseline."""
+    """`samples_per_s` over that of the baseline; 1 for the baseline itself."""
     speed_up_low: float
+    """Lower end of its interval. Rounds in which both ran are compared within them."""
     speed_up_high: float
-    against_baseline: Literal[""] | scoring.Comparison
-    """What the interval of the speed-up says; "" for the baseline itself, and if either has no figure."""
+    """Upper end of that interval."""
+    against_baseline: Literal[""] | faster.Relation
+    """What the interval of the speed-up says; "" for the baseline itself, and if either has no
+    figure."""
     epoch_s: float
     """Seconds for an epoch, measured or extrapolated (`leaderboard.leaderboard`)."""
     epoch_low: float
     epoch_high: float
     gpu_mem_bytes: float
-    """Highest device memory of any run: NVML's figure, or what PyTorch reserved if NVML has none."""
+    """Highest device memory of any run: NVML's figure, or what PyTorch reserved if NVML has
+    none."""
     gpu_util_pct: float
     device_idle_frac: float
     """Mean share of the steady time that the device did not compute."""
@@ -53,15 +64,20 @@ class LeaderboardRow:
     too_few: int | None = None
     """Its steady steps if they are fewer than `MIN_STEPS`, too few for an interval; else None."""
     standing: Standing = ""
-    """Comparison with the fastest setting of the same page cache; "" if not ranked."""
+    """Comparison with the fastest setting of the same page cache (cold and warm are different
+    experiments); "" if not ranked."""
     spoiled: Mapping[int, float] = field(default_factory=dict)
-    """Rounds that do not count -> the CPU cores that other programs used then (`scores.spoiled`)."""
+    """Rounds that do not count -> the CPU cores that other programs used then
+    (`blocks.spoiled`)."""
     near_best: float = math.nan
-    """Probability that none of the same page cache is faster by more than 5%; NaN while a rival's noise is unknown."""
-    score: arrays.Interval = arrays.UNKNOWN
-    """samples/s that a fifth of its blocks reach, which settings are ranked by (`analysis.tournament.scores`)."""
+    """Probability that no setting of the same page cache is faster by more than 5%; NaN while the
+    noise of a rival is not known."""
+    behind: bool = False
+    """Whether another setting of the same page cache is surely faster by more than 5%: no more
+    rounds are needed."""
     within_low: float = math.nan
-    """Lower end of the interval from blocks within its runs, samples/s; known after one round too."""
+    """Lower end of the interval from blocks within its runs, samples/s; known after one round
+    too."""
 
     @property
     def key(self) -> str:
@@ -69,9 +85,9 @@ class LeaderboardRow:
 
 
 def runs_words(row: LeaderboardRow) -> str:
-    return (
-        f"{row.n_runs}" if row.entry.n_made <= row.n_runs else f"{row.n_runs} of {row.entry.n_made}"
-    )
+    if row.entry.n_made <= row.n_runs:
+        return f"{row.n_runs}"
+    return f"{row.n_runs} of {row.entry.n_made}"
 
 
 def spoiled_words(row: LeaderboardRow) -> str:
@@ -90,11 +106,12 @@ class Leaderboard:
     rows: tuple[LeaderboardRow, ...]
     baseline: str
     best: str | None
-    """Key of the fastest setting with the baseline's page cache, or else of all; None if none is ranked."""
+    """Key of the fastest setting with the baseline's page cache, or of all if none with it is
+    ranked; None if none is."""
     n_train: int
     """Training images in an epoch; 0 where it is not known."""
     level: float
-    """How sure an answer must be after the rounds so far (`scores.sure_level`)."""
+    """How sure an answer must be after the rounds so far (`faster.sure_level`)."""
     whole_epochs: bool
     """Whether the times of epochs were measured: every run behind a rank saw a whole one."""
 
@@ -103,154 +120,218 @@ class Leaderboard:
         return next((row for row in self.rows if row.key == key), None)
 
 
-def uneven_words(board: Leaderboard) -> str:
-    """Returns what the settings made over all their time, for those where it is clearly less than the score shown."""
-    uneven = [
-        row
-        for row in board.rows
-        if row.rank is not None and row.samples_per_s < UNEVEN_FRAC * row.score.value
-    ]
-    if not uneven:
-        return ""
-    examples = "; ".join(
-        f"{setting_in_words(row.entry)} made {formats.number(row.samples_per_s, 'samples/s')} over all its time, and "
-        f"{formats.number(row.score.value)} in its fastest fifth"
-        for row in uneven[:MOST_UNEVEN]
-    )
-    more = (
-        f"; {len(uneven) - MOST_UNEVEN} more settings were as uneven"
-        if len(uneven) > MOST_UNEVEN
-        else ""
-    )
-    return f"The speeds shown are of the fastest fifth of the time, which is disturbed least: {examples}{more}."
+Summaries = Mapping[int, RunSummary]
+"""Round -> the summary of a run behind the figures, as far as it has ended."""
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """A setting with what its row is made of."""
+
+    entry: Entry
+    rounds: faster.Rounds
+    """Its undisturbed blocks; empty where there are none."""
+    ended: Summaries
+    shown_per_s: float
+    """What to show where `rounds` is empty: over all time, disturbed or not; NaN without any."""
+
+    @property
+    def key(self) -> str:
+        return self.entry.key
+
+    @property
+    def n_steps(self) -> int:
+        """Returns the steady steps behind the figures; for a run without a summary at least one for
+        each block."""
+        steps = 0
+        for number, run in self.rounds.items():
+            summary = self.ended.get(number)
+            steps += len(run.seconds) if summary is None else summary.n_steady_steps
+        return steps
+
+    @property
+    def too_few(self) -> int | None:
+        return self.n_steps if 0 < self.n_steps < thresholds.MIN_STEPS else None
+
+    @property
+    def saw_whole_epochs(self) -> bool:
+        whole = all(s.n_epochs_measured and s.epoch_s > 0 for s in self.ended.values())
+        return len(self.rounds) > 0 and len(self.ended) == len(self.rounds) and whole
+
+    @property
+    def is_ranked(self) -> bool:
+        return self.entry.status not in OUT_OF_THE_RACE and math.isfinite(self.shown_per_s)
+
+    def known(self, name: str) -> list[float]:
+        """Returns a figure of the summaries, where it is known."""
+        values = (float(getattr(summary, name)) for summary in self.ended.values())
+        return [value for value in values if math.isfinite(value)]
+
+    @property
+    def within_low(self) -> float:
+        """Returns the lower end of the 95% interval from blocks alone, samples/s, without the noise
+        between runs; NaN with too few blocks."""
+        variances = [run.noise.variance for run in self.rounds.values()]
+        if not variances or not all(map(math.isfinite, variances)):
+            return math.nan
+        error = math.sqrt(math.fsum(variances)) / len(variances)
+        return faster.per_s(self.rounds) * math.exp(-NORMAL_975 * error)
 
 
 def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int) -> Leaderboard:
-    """Returns the leaderboard of `entries`, ranked by score. Speed-ups are relative to `baseline`; `n_train` images are
-    an epoch (0 if not known). Failed and refused trials are not ranked. Epochs are as
-    measured (`RunSummary.epoch_s`) if every ranked run saw a whole one, else n_train / samples_per_s for all. Raises
-    ValueError for two entries with the same key, or without the baseline.
+    """Returns the leaderboard of `entries`, ranked by samples/s, whatever their order.
+
+    `baseline` is the key of the setting that speed-ups are relative to, `n_train` the number of
+    training images in an epoch (0 if not known). Failed and refused trials keep their figures but
+    are not ranked. An epoch's time is the measured one (`RunSummary.epoch_s`) if every ranked run
+    saw a whole epoch, and n_train / samples_per_s for all otherwise: only measured epochs include
+    the wait at their start. Raises ValueError for two entries with the same key, or if the baseline
+    is not among them.
     """
-    by_key = {entry.key: entry for entry in sorted(entries, key=lambda e: e.key)}
-    if len(by_key) < len(entries):
+    settings = _settings(entries)
+    if len(settings) < len(entries):
         raise ValueError("two entries of the tournament have the same key")
-    if baseline not in by_key:
+    if baseline not in settings:
         raise ValueError(f"the baseline {baseline!r} is not one of the tournament's entries")
+    return _Race(settings, baseline, n_train).board()
+
+
+def _settings(entries: Sequence[Entry]) -> dict[str, _Setting]:
+    by_key = {entry.key: entry for entry in sorted(entries, key=lambda e: e.key)}
     nodes = {
-        key: {o.round: o.node for o in entry.outcomes if scoring.counts(o)}
+        key: {o.round: o.node for o in entry.outcomes if blocks.counts(o)}
         for key, entry in by_key.items()
     }
-    runs = within_nodes({key: scoring.rounds_of(entry) for key, entry in by_key.items()}, nodes)
-    ended = {key: _summaries(entry, runs[key]) for key, entry in by_key.items()}
-    level = scoring.sure_level(max(map(len, runs.values())))
-    steps = {key: _n_steps(runs[key], ended[key]) for key in by_key}
-    few = {key: n for key, n in steps.items() if 0 < n < thresholds.MIN_STEPS}
-    scores = {key: scoring.score(mine, key) for key, mine in runs.items()}
-    scores |= {key: scoring.Score(scores[key].value, scoring.NO_SCORE.draws) for key in few}
-    speeds = {
-        key: scoring.throughput(mine, _weights(mine, ended[key]), key) for key, mine in runs.items()
-    }
-    ranked = [
-        key
-        for key, e in by_key.items()
-        if e.status not in OUT_OF_THE_RACE and math.isfinite(scores[key].value)
-    ]
-    ranked.sort(key=lambda key: (-scores[key].value, key))
-    caches = {key: e.page_cache for key, e in by_key.items()}
-    bests = {caches[key]: key for key in reversed(ranked)}
-    cut = {key for key, e in by_key.items() if e.status == "cut"}
-    whole_epochs = all(_saw_whole_epochs(runs[key], ended[key]) for key in ranked)
-    near: dict[str, float] = {}
-    for cache in bests:
-        near |= scoring.near_best({key: scores[key] for key in ranked if caches[key] == cache}, cut)
+    rounds = within_nodes({key: blocks.rounds_of(e) for key, e in by_key.items()}, nodes)
+    settings = {}
+    for key, entry in by_key.items():
+        last = {o.round: o.summary for o in entry.outcomes if blocks.counts(o)}
+        ended = {n: s for n, s in last.items() if n in rounds[key] and s is not None}
+        shown = rounds[key] or blocks.all_rounds_of(entry)
+        settings[key] = _Setting(entry, rounds[key], ended, faster.per_s(shown))
+    return settings
 
-    def over(key: str, base: str) -> arrays.Interval:
-        if key == base and runs[key]:
-            return arrays.Interval(1.0, 1.0, 1.0)
-        return scoring.ratio(scores[key], scores[base], level)
 
-    def outcome(key: str, base: str) -> scoring.Comparison:
-        """Returns how two settings compare, as both the rows and the recommendation say it."""
-        first = bests.get(caches[key])
-        other = base if key == first else key
-        if caches[key] == caches[base] and first in (key, base) and near.get(other, 0.0) >= level:
-            return "equal"  # a setting that may be recommended as within 5% of the fastest is never called "slower"
-        return scoring.comparison(over(key, base))
+class _Race:
+    """The settings of a tournament, compared with each other."""
 
-    rows = []
-    for key in (*ranked, *(key for key in by_key if key not in ranked)):
-        gain = over(key, baseline)
-        speed = speeds[key]
-        first = bests.get(caches[key], "")
-        if key in few:
-            speed = arrays.Interval(speed.value, math.nan, math.nan)
-        standing: Standing = (
-            "" if key not in ranked else "fastest" if key == first else outcome(key, first)
+    def __init__(self, settings: Mapping[str, _Setting], baseline: str, n_train: int) -> None:
+        self._settings = settings
+        self._baseline = baseline
+        self._n_train = n_train
+        self._level = faster.sure_level(max(len(s.rounds) for s in settings.values()))
+        self._speeds = _speeds(settings)
+        ranked = [key for key, setting in settings.items() if setting.is_ranked]
+        self._ranked = sorted(ranked, key=lambda key: (-self._speeds.by_key[key].per_s, key))
+        self._first_of = {self._cache(key): key for key in reversed(self._ranked)}
+        """Page cache -> the fastest setting with it."""
+        self._whole_epochs = all(settings[key].saw_whole_epochs for key in self._ranked)
+        self._standings: dict[str, faster.NearBest] = {}
+        for cache in self._first_of:
+            alike = [key for key in self._ranked if self._cache(key) == cache]
+            ended = {key for key in alike if settings[key].entry.status == "cut"}
+            self._standings |= self._speeds.near_best(alike, ended)
+
+    def board(self) -> Leaderboard:
+        unranked = [key for key in self._settings if key not in self._ranked]
+        rows = tuple(self._row(key) for key in (*self._ranked, *unranked))
+        best = self._first_of.get(
+            self._cache(self._baseline), self._ranked[0] if self._ranked else None
         )
-        epoch_s = n_train / speed.value if n_train else math.nan
-        if whole_epochs and _saw_whole_epochs(runs[key], ended[key]):
-            epoch_s = math.exp(_mean([math.log(s.epoch_s) for s in ended[key].values()]))
-        row = LeaderboardRow(
-            rank=ranked.index(first if standing == "equal" else key) + 1 if standing else None,
-            entry=by_key[key],
-            n_runs=len(runs[key]),
-            n_steps=sum(s.n_steady_steps for s in ended[key].values()),
+        return Leaderboard(
+            rows, self._baseline, best, self._n_train, self._level, self._whole_epochs
+        )
+
+    def _cache(self, key: str) -> str:
+        return self._settings[key].entry.page_cache
+
+    def _row(self, key: str) -> LeaderboardRow:
+        setting = self._settings[key]
+        speed = self._speeds.interval(key) if key in self._speeds.by_key else UNKNOWN
+        gain = self._over(key, self._baseline)
+        against: Literal[""] | faster.Relation = ""
+        if key != self._baseline and math.isfinite(gain.value):
+            against = self._relation(key, self._baseline)
+        standing = self._standing(key)
+        epoch_s = self._epoch_s(setting, speed.value)
+        near = self._standings.get(key, faster.NearBest())
+        return LeaderboardRow(
+            rank=self._rank(key, standing),
+            entry=setting.entry,
+            n_runs=len(setting.rounds),
+            n_steps=sum(summary.n_steady_steps for summary in setting.ended.values()),
             samples_per_s=speed.value,
             low=speed.low,
             high=speed.high,
             speed_up=gain.value,
             speed_up_low=gain.low,
             speed_up_high=gain.high,
-            against_baseline=""
-            if key == baseline or math.isnan(gain.value)
-            else outcome(key, baseline),
+            against_baseline=against,
             epoch_s=epoch_s,
             epoch_low=epoch_s * speed.value / speed.high,
             epoch_high=epoch_s * speed.value / speed.low,
-            gpu_mem_bytes=max(_known(ended[key], "gpu_mem_peak_bytes"), default=math.nan),
-            gpu_util_pct=_mean(_known(ended[key], "gpu_util_pct_mean")),
-            device_idle_frac=_mean(_known(ended[key], "device_idle_frac")),
-            rss_bytes=max(_known(ended[key], "rss_peak_bytes"), default=math.nan),
-            too_few=few.get(key),
+            gpu_mem_bytes=max(setting.known("gpu_mem_peak_bytes"), default=math.nan),
+            gpu_util_pct=_mean(setting.known("gpu_util_pct_mean")),
+            device_idle_frac=_mean(setting.known("device_idle_frac")),
+            rss_bytes=max(setting.known("rss_peak_bytes"), default=math.nan),
+            too_few=setting.too_few,
             standing=standing,
-            spoiled=scoring.spoiled(by_key[key]),
-            near_best=near.get(key, math.nan),
-            score=scoring.interval(scores[key].value, scores[key].draws, level),
-            within_low=scoring.within_low(runs[key], key),
+            spoiled=blocks.spoiled(setting.entry),
+            near_best=near.probability,
+            behind=near.behind,
+            within_low=setting.within_low,
         )
-        rows.append(row)
-    best = bests.get(caches[baseline], ranked[0] if ranked else None)
-    return Leaderboard(tuple(rows), baseline, best, n_train, level, whole_epochs)
+
+    def _over(self, key: str, base: str) -> Interval:
+        by_key = self._speeds.by_key
+        if key not in by_key or base not in by_key:
+            return UNKNOWN
+        return Interval(1.0, 1.0, 1.0) if key == base else self._speeds.ratio(key, base)
+
+    def _relation(self, key: str, base: str) -> faster.Relation:
+        """Returns how two settings compare, as both the rows and the recommendation say it: a
+        setting that may be recommended as within 5% of the fastest is never called "slower"."""
+        first = self._first_of.get(self._cache(key))
+        other = base if key == first else key
+        of_the_first = self._cache(key) == self._cache(base) and first in (key, base)
+        near = self._standings.get(other, faster.NearBest())
+        if of_the_first and near.probability >= self._level:
+            return "equal"
+        return faster.relation(self._over(key, base))
+
+    def _standing(self, key: str) -> Standing:
+        if key not in self._ranked:
+            return ""
+        first = self._first_of[self._cache(key)]
+        return "fastest" if key == first else self._relation(key, first)
+
+    def _rank(self, key: str, standing: Standing) -> int | None:
+        if not standing:
+            return None
+        shares = self._first_of[self._cache(key)] if standing == "equal" else key
+        return self._ranked.index(shares) + 1
+
+    def _epoch_s(self, setting: _Setting, per_s: float) -> float:
+        if self._whole_epochs and setting.saw_whole_epochs:
+            return math.exp(_mean([math.log(s.epoch_s) for s in setting.ended.values()]))
+        return self._n_train / per_s if self._n_train else math.nan
 
 
-Summaries = Mapping[int, RunSummary]
-"""Round -> the summary of a run behind the figures, as far as it has ended."""
-
-
-def _summaries(entry: Entry, runs: scoring.Rounds) -> Summaries:
-    last = {o.round: o.summary for o in entry.outcomes if scoring.counts(o)}
-    return {number: s for number, s in last.items() if number in runs and s is not None}
-
-
-def _n_steps(runs: scoring.Rounds, ended: Summaries) -> int:
-    """Returns the steady steps behind the figures; for a run without a summary at least one for each block."""
-    return sum(
-        ended[number].n_steady_steps if number in ended else len(runs[number]) for number in runs
-    )
-
-
-def _weights(runs: scoring.Rounds, ended: Summaries) -> dict[int, float]:
-    steps = {number: float(s.n_steady_steps) for number, s in ended.items()}
-    return steps if len(steps) == len(runs) and all(steps.values()) else dict.fromkeys(runs, 1.0)
-
-
-def _saw_whole_epochs(runs: scoring.Rounds, ended: Summaries) -> bool:
-    whole = all(s.n_epochs_measured and s.epoch_s > 0 for s in ended.values())
-    return len(runs) > 0 and len(ended) == len(runs) and whole
-
-
-def _known(ended: Summaries, name: str) -> list[float]:
-    return [value for s in ended.values() if math.isfinite(value := float(getattr(s, name)))]
+def _speeds(settings: Mapping[str, _Setting]) -> faster.Speeds:
+    """Returns the speeds of all settings that have a figure. Those that failed are not in the model
+    of the others."""
+    in_race = {
+        key: s.rounds for key, s in settings.items() if s.entry.status not in OUT_OF_THE_RACE
+    }
+    by_key = dict(faster.speeds(in_race).by_key)
+    for key, setting in settings.items():
+        if key not in in_race:
+            by_key |= faster.speeds({key: setting.rounds}).by_key
+        if key not in by_key and math.isfinite(setting.shown_per_s):
+            by_key[key] = faster.Speed.without_interval(setting.shown_per_s)
+        if key in by_key and setting.too_few is not None:
+            by_key[key] = faster.Speed.without_interval(by_key[key].per_s)
+    return faster.Speeds(by_key)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -264,7 +345,8 @@ class ArticleLine:
     name: str
     """The strategy, its workers and its page cache: "pt-memory, 2 workers, cold"."""
     cells: tuple[LeaderboardRow | None, ...]
-    """In the order of the table's batch sizes; None where the setting was not part of the tournament."""
+    """In the order of the table's batch sizes; None where the setting was not part of the
+    tournament."""
 
 
 @dataclass(frozen=True)
@@ -276,7 +358,8 @@ class ArticleTable:
 
 
 def article_table(board: Leaderboard) -> ArticleTable:
-    """Returns the leaderboard as the article prints it, by the settings' best rank, unranked ones last."""
+    """Returns the leaderboard as the article prints it, by the settings' best rank, unranked ones
+    last."""
     batches = tuple(sorted({row.entry.batch_size for row in board.rows}))
     lines: dict[tuple[str, int | None, str], dict[int, LeaderboardRow]] = {}
     for row in board.rows:  # the ranked ones come first, by rank

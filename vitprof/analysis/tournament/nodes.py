@@ -1,7 +1,9 @@
-"""Rounds of a tournament on several machines: each node is a block, so that speeds are compared within nodes only.
+"""Rounds of a tournament on several machines: each node is a block, so that speeds are compared
+within nodes only.
 
-Settings are compared by the ratio of their speeds, so a node's share of a speed is a factor: on logarithms a term that
-all settings of a round share (randomised blocks; Montgomery, Design and Analysis of Experiments, chapter 4).
+Settings are compared by the ratio of their speeds, so a node's share of a speed is a factor: on
+logarithms a term that all settings of a round share (randomised blocks; Montgomery, Design and
+Analysis of Experiments, chapter 4).
 """
 
 import math
@@ -9,21 +11,22 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats
+from vitprof.analysis import faster
 
 Nodes = Mapping[int, str]
 """Round -> the node that a setting's run was on."""
 LEAST_ERROR = 0.01
-"""By which runs of one setting differ at least, as a share: no run decides alone how fast a node is."""
+"""By which runs of one setting differ at least, as a share: no run decides alone how fast a node
+is."""
 
 
 def within_nodes(
-    runs: Mapping[str, Mapping[int, Floats]], nodes: Mapping[str, Nodes]
-) -> dict[str, dict[int, Floats]]:
-    """Returns the blocks (samples/s, (n,)) of each setting's rounds, without what its node was faster or slower by
-    than the others: least squares of log speeds on settings and nodes, weighted by how even a run was. Rounds on nodes
-    that share no setting with the largest group of nodes are left out, as nothing compares with them. On one node they
-    stay as they are.
+    runs: Mapping[str, faster.Rounds], nodes: Mapping[str, Nodes]
+) -> dict[str, dict[int, faster.Blocks]]:
+    """Returns the blocks of each setting's rounds, without what its node was faster or slower by
+    than the others: least squares of log speeds on settings and nodes, weighted by how even a run
+    was. Rounds on nodes that share no setting with the largest group of nodes are left out, as
+    nothing compares with them. On one node they stay as they are.
     """
     seen = [
         (key, number, nodes[key].get(number, "")) for key, mine in runs.items() for number in mine
@@ -34,7 +37,7 @@ def within_nodes(
     kept = [each for each in seen if each[2] in together]
     keys = sorted({key for key, _, _ in kept})
     names = sorted(together)
-    logs = np.array([-np.log(np.mean(1 / runs[key][number])) for key, number, _ in kept])
+    logs = np.array([math.log(runs[key][number].per_s) for key, number, _ in kept])
     design = np.zeros((len(kept), len(keys) + len(names)))
     for row, (key, _, node) in enumerate(kept):
         design[row, keys.index(key)] = design[row, len(keys) + names.index(node)] = 1
@@ -44,20 +47,20 @@ def within_nodes(
     found = np.linalg.lstsq(design * even[:, None], logs * even, rcond=None)[0][len(keys) :]
     of_round = np.array([found[names.index(node)] for _, _, node in kept])
     shift = dict(zip(names, np.exp(found - of_round.mean()), strict=True))
-    alike: dict[str, dict[int, Floats]] = {key: {} for key in runs}
+    alike: dict[str, dict[int, faster.Blocks]] = {key: {} for key in runs}
     for key, number, node in kept:
-        alike[key][number] = runs[key][number] / shift[node]
+        alike[key][number] = runs[key][number].slower_by(shift[node])
     return alike
 
 
-def _error(blocks_per_s: Floats) -> float:
-    """Returns the standard error of a run's log speed, from its blocks."""
-    n = len(blocks_per_s)
-    return float(np.std(np.log(blocks_per_s), ddof=1)) / math.sqrt(n) if n > 1 else 1.0
+def _error(blocks: faster.Blocks) -> float:
+    """Returns the standard error of a run's log speed, from its blocks; 1 with too few of them."""
+    return math.sqrt(blocks.noise.variance) if blocks.noise.known else 1.0
 
 
 def _connected(pairs: set[tuple[str, str]]) -> set[str]:
-    """Returns the nodes of the largest group whose settings lead from each to each other; `pairs`: setting, node."""
+    """Returns the nodes of the largest group whose settings lead from each to each other; `pairs`:
+    setting, node."""
     left = sorted({node for _, node in pairs})
     best = set[str]()
     while left:

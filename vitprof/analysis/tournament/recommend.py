@@ -15,7 +15,8 @@ ORDER_WORDS = {"none": "does not shuffle", "block": "shuffles blocks of neighbou
 """Order of an epoch's samples (`RunConfig.shuffle`) -> what a setting with it does."""
 MOST_NAMED = 3
 CLEARLY_MORE_FRAC = 0.10
-"""A cost that is higher by a smaller share than this does not count: a setting's memory varies by some percent."""
+"""A cost that is higher by a smaller share than this does not count: a setting's memory varies by
+some percent."""
 
 
 @dataclass(frozen=True)
@@ -59,19 +60,22 @@ class Recommendation:
     key: str | None
     """None while it is too early, or undecided."""
     sentence: str
-    """What to use, how much faster it is, how sure that is, and why it rather than another that is as fast."""
+    """What to use, how much faster it is, how sure that is, and why it rather than another that is
+    as fast."""
     equals: tuple[str, ...]
-    """Keys of the other settings that are as fast; while undecided, of those that can be the fastest."""
+    """Keys of the other settings that are as fast; while undecided, of those that can be the
+    fastest."""
     probability: float = math.nan
-    """Probability that no other setting is faster than it by more than 5%; NaN while it is too early."""
+    """Probability that no other setting is faster than it by more than 5%; NaN while it is too
+    early."""
 
 
 def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
-    """Returns the setting that is most probably the best trade; None while nothing is ranked. It is decided once one is
-    surely enough (`Leaderboard.level`) within 5% of the fastest; until then the key is None and the sentence says what
-    is missing. Of equal ones, those that shuffle all samples are preferred, then the costs in `SCALES` in turn, then
-    speed; `keep`, the tournament's own baseline, if it costs no more. Only settings with the baseline's page cache
-    count.
+    """Returns the setting that is most probably the best trade; None while nothing is ranked. It is
+    decided once one is surely enough (`Leaderboard.level`) within 5% of the fastest; until then the
+    key is None and the sentence says what is missing. Of equal ones, those that shuffle all samples
+    are preferred, then the costs in `SCALES` in turn, then speed; `keep`, the tournament's own
+    baseline, if it costs no more. Only settings with the baseline's page cache count.
     """
     keep = keep or board.baseline
     every = [row for row in board.rows if row.rank is not None]
@@ -134,7 +138,10 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
 
 
 def can_be_fastest(board: Leaderboard) -> tuple[str, ...]:
-    """Returns what another round should measure, the most probable first; empty once it is decided."""
+    """Returns the settings with the baseline's page cache that another round should measure, the
+    most probable first: those that may be within 5% of the fastest and were not cut short. Empty
+    once it is decided.
+    """
     best = board.row(board.best) if board.best is not None else None
     if best is None:
         return ()
@@ -143,9 +150,7 @@ def can_be_fastest(board: Leaderboard) -> tuple[str, ...]:
     ]
     if len(rivals) < 2 or any(row.near_best >= board.level for row in rivals):
         return ()
-    running = [
-        row for row in rivals if row.entry.status != "cut" and not row.near_best <= 1 - board.level
-    ]
+    running = [row for row in rivals if row.entry.status != "cut" and not row.behind]
     return tuple(row.key for row in sorted(running, key=lambda row: (-row.near_best, row.rank)))
 
 
@@ -164,6 +169,11 @@ def _too_early(board: Leaderboard, best: LeaderboardRow, ranked: Sequence[Leader
         return f"Too early: only {name} has run; {rest}."
     if not all(math.isnan(row.near_best) for row in ranked):
         return ""
+    if nothing := [row for row in ranked if not row.n_runs and row.entry.status != "cut"]:
+        return (
+            f"Undecided so far: other programs disturbed every run of {_listed(nothing)}, so nothing of that counts. "
+            "End them and run more rounds."
+        )
     if once := [row for row in ranked if row.n_runs < 2 and row.entry.status != "cut"]:
         return (
             f"Too early: of {_listed(once)} one run counts, so it is not known how much runs differ. "
@@ -175,7 +185,7 @@ def _too_early(board: Leaderboard, best: LeaderboardRow, ranked: Sequence[Leader
 
 def _undecided(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> Recommendation:
     first = max(ranked, key=lambda row: -1.0 if math.isnan(row.near_best) else row.near_best)
-    rivals = [row for row in ranked if row is not first and row.near_best > 1 - board.level]
+    rivals = [row for row in ranked if row is not first and not row.behind]
     but = f", but {_listed(rivals)} can be faster by more than 5%" if rivals else ""
     sentences = [
         f"Undecided so far: {setting_in_words(first.entry)} is the most probable{but}",
@@ -190,7 +200,8 @@ def _undecided(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> Recommen
 
 
 def least_others(row: LeaderboardRow) -> float:
-    """Returns the CPU cores that other programs took at least, in each run of a setting; NaN where it is not known."""
+    """Returns the CPU cores that other programs took at least, in each run of a setting; NaN where
+    it is not known."""
     return min(
         (o.others_cores for o in row.entry.outcomes if math.isfinite(o.others_cores)),
         default=math.nan,
@@ -201,7 +212,8 @@ DISTURBED = "had the machine to itself"
 
 
 def _disturbed(ranked: Sequence[LeaderboardRow]) -> list[str]:
-    """Returns a warning if other programs took cores in every run of a setting: more rounds do not help."""
+    """Returns a warning if other programs took cores in every run of a setting: more rounds do not
+    help."""
     busy = [row for row in ranked if least_others(row) >= OTHERS_CORES]
     if not busy:
         return []
@@ -257,7 +269,7 @@ def _listed(rows: Sequence[LeaderboardRow]) -> str:
 
 
 def _speed(row: LeaderboardRow) -> str:
-    return formats.number(row.score.value, "samples/s")
+    return formats.number(row.samples_per_s, "samples/s")
 
 
 def _use(chosen: LeaderboardRow, base: LeaderboardRow | None, baseline: str, joint: str) -> str:
@@ -286,7 +298,9 @@ def _chance(p: float) -> str:
 
 
 def cheapest(level: Sequence[LeaderboardRow], baseline: str) -> tuple[LeaderboardRow, list[str]]:
-    """Returns which of the equally fast `level` to use, and the costs in which it clearly beats others."""
+    """Returns which of the equally fast settings `level` to use (`baseline` or the best ranked if
+    all cost the same), and the costs in which it clearly beats others, in words.
+    """
     left = list(level)
     lost: list[tuple[Scale, list[LeaderboardRow]]] = []
     for scale in SCALES:
@@ -316,18 +330,22 @@ class BreakEven:
 
     key: str
     epochs: float
-    """Epochs from which its total time is below the baseline's; 0: at once, inf: never, NaN: not known."""
+    """Epochs from which its total time is below the baseline's; 0: at once, inf: never, NaN: not
+    known."""
     low: float
     high: float
     """Most epochs that it allows; inf where it may never pay."""
     extra_s: float
-    """Seconds that it needs before the first epoch beyond the baseline's: building the storage and staging."""
+    """Seconds that it needs before the first epoch beyond the baseline's: building the storage and
+    staging."""
     sentence: str
     """In words: "pays for its preparation (12 s) after 3 epochs"."""
 
 
 def setup_s(row: LeaderboardRow) -> float:
-    """Returns the seconds before the first epoch: building the storage, staging; NaN if not known."""
+    """Returns the seconds that a setting costs before the first epoch, building its storage and
+    staging; NaN if not known.
+    """
     staged = [
         o.summary.stage_s
         for o in row.entry.outcomes
@@ -337,8 +355,9 @@ def setup_s(row: LeaderboardRow) -> float:
 
 
 def break_even(board: Leaderboard) -> tuple[BreakEven, ...]:
-    """Returns from which epoch on each ranked setting's setup + epochs * epoch time is below the baseline's, by rank.
-    The interval is the speed-up's; if that contains 1, its upper end is infinite.
+    """Returns from which epoch on each ranked setting's setup + epochs * epoch time is below the
+    baseline's, by rank. The interval is the speed-up's; if that contains 1, its upper end is
+    infinite.
     """
     base = board.row(board.baseline)
     if base is None or not math.isfinite(base.epoch_s):
@@ -350,7 +369,8 @@ def break_even(board: Leaderboard) -> tuple[BreakEven, ...]:
 
 def _pays(row: LeaderboardRow, base: LeaderboardRow) -> BreakEven:
     extra = setup_s(row) - setup_s(base)
-    # Measured epochs include the wait at their start: their ratio is near the speed-up, not equal to it.
+    # Measured epochs include the wait at their start: their ratio is near the speed-up, not equal
+    # to it.
     scale = base.epoch_s / row.epoch_s / row.speed_up
     speed_ups = (row.speed_up, row.speed_up_high, row.speed_up_low)
     gain, *gains = (base.epoch_s * (1 - 1 / (speed_up * scale)) for speed_up in speed_ups)
@@ -400,16 +420,19 @@ def _sentence(
 
 
 def cost_of(row: LeaderboardRow, against: Cost) -> float:
-    """Returns the cost of a setting: bytes, or seconds for "prepare_s"; NaN where it is not known."""
+    """Returns the cost of a setting: bytes, or seconds for "prepare_s"; NaN where it is not
+    known.
+    """
     return row.rss_bytes if against == "rss_bytes" else float(getattr(row.entry, against))
 
 
 def pareto(board: Leaderboard, against: Cost) -> tuple[str, ...]:
-    """Returns the keys of the ranked settings on the Pareto front by their estimates, the cheapest first (Pareto,
-    Manuale di economia politica, 1906, chapter 3). Settings alike in both are on it together.
+    """Returns the keys of the ranked settings on the Pareto front by their estimates, the cheapest
+    first (Pareto, Manuale di economia politica, 1906, chapter 3). Settings alike in both are on it
+    together.
     """
     points = [
-        (cost_of(row, against), -row.score.value, row.key)
+        (cost_of(row, against), -row.samples_per_s, row.key)
         for row in board.rows
         if row.rank is not None
     ]

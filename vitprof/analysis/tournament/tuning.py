@@ -1,6 +1,6 @@
-"""Tuning one strategy by successive halving, and which parameter mattered. Jamieson and Talwalkar (AISTATS 2016),
-figure 1: every rung gets the same share of the budget, and the best 1/eta of its candidates go on; thirds are usual
-since Hyperband (Li et al., JMLR 2018, section 2).
+"""Tuning one strategy by successive halving, and which parameter mattered. Jamieson and Talwalkar
+(AISTATS 2016), figure 1: every rung gets the same share of the budget, and the best 1/eta of its
+candidates go on; thirds are usual since Hyperband (Li et al., JMLR 2018, section 2).
 """
 
 import math
@@ -18,7 +18,8 @@ PARAMETERS = {
     "batch_size": "batch size",
 }
 FREE_SETTINGS = 3
-"""Settings beyond those with which the model fits any throughputs exactly: without them its shares mean nothing."""
+"""Settings beyond those with which the model fits any throughputs exactly: without them its shares
+mean nothing."""
 ALIKE_FRAC = 0.01
 """Standard deviation of log throughputs below which settings differ by chance."""
 
@@ -45,8 +46,9 @@ class Rung:
 
 
 def rungs(candidates: int, budget_s: float, *, least_s: float = 0.0) -> list[Rung]:
-    """Returns the ladder for so many candidates: sum of n * seconds <= budget_s. `least_s` is the shortest run that
-    says anything. If not all fit, the first rung's `n` says how many; empty if none does.
+    """Returns the ladder for so many candidates: sum of n * seconds <= budget_s. `least_s` is the
+    shortest run that says anything. If not all fit, the first rung's `n` says how many; empty if
+    none does.
     """
     for n in range(candidates, 0, -1):
         sizes = rung_sizes(n)
@@ -57,7 +59,8 @@ def rungs(candidates: int, budget_s: float, *, least_s: float = 0.0) -> list[Run
 
 
 def rung_sizes(n: int) -> list[int]:
-    """Returns how many candidates each rung has: `n`, then a third of the rung before, while more than one is left."""
+    """Returns how many candidates each rung has: `n`, then a third of the rung before, while more
+    than one is left."""
     sizes = [n]
     while (fewer := math.ceil(sizes[-1] / HALVING_RATE)) > 1:
         sizes.append(fewer)
@@ -65,8 +68,9 @@ def rung_sizes(n: int) -> list[int]:
 
 
 def first_rung(n: int, runs: int, rounds: int) -> int:
-    """Returns how many of `n` candidates, at least two, can start in the time of `runs` equal runs. In each rung every
-    candidate left and a baseline run once; the last one is repeated up to `rounds` rounds.
+    """Returns how many of `n` candidates, at least two, can start in the time of `runs` equal runs.
+    In each rung every candidate left and a baseline run once; the last one is repeated up to
+    `rounds` rounds.
     """
     for first in range(n, 2, -1):
         sizes = rung_sizes(first)
@@ -77,7 +81,8 @@ def first_rung(n: int, runs: int, rounds: int) -> int:
 
 
 def survivors(scores: Sequence[float]) -> list[int]:
-    """Returns the indices of the best third, rounded up, the best first; never NaN, a run that failed."""
+    """Returns the indices of the best third, rounded up, the best first; never NaN, a run that
+    failed."""
     known = [i for i, score in enumerate(scores) if not math.isnan(score)]
     return sorted(known, key=lambda i: -scores[i])[: math.ceil(len(scores) / HALVING_RATE)]
 
@@ -100,7 +105,8 @@ class Importances:
     """The share of each parameter in the differences of throughput."""
 
     shares: Mapping[str, float]
-    """Parameter in words -> its share of what they explain, the largest first; they add up to 1. Empty if not known."""
+    """Parameter in words -> its share of what they explain, the largest first; they add up to 1.
+    Empty if not known."""
     explained: float
     """Share of the differences that all of them explain together, 0..1; NaN where not known."""
     n: int
@@ -109,9 +115,9 @@ class Importances:
 
 
 def importances(trials: Sequence[Tried]) -> Importances:
-    """Returns how much of the differences in throughput each parameter explains: how much less a linear model of
-    log(samples/s) explains without it (sums of squares of type II: Yates, JASA 1934). Each setting counts once, with
-    its last and longest run.
+    """Returns how much of the differences in throughput each parameter explains: how much less a
+    linear model of log(samples/s) explains without it (sums of squares of type II: Yates, JASA
+    1934). Each setting counts once, with its last and longest run.
     """
     known = {t.candidate: t.samples_per_s for t in trials if t.rung and t.samples_per_s > 0}
     settings = list(known)
@@ -154,8 +160,8 @@ def importances(trials: Sequence[Tried]) -> Importances:
 
 
 def _effects(settings: Sequence[Candidate], name: str) -> Floats:
-    """Returns a column for each value but the first, 1 where a setting has it; (settings, values - 1). Without workers
-    the prefetch is the usual one, so its effect is put down to the workers.
+    """Returns a column for each value but the first, 1 where a setting has it; (settings, values -
+    1). Without workers the prefetch is the usual one, so its effect is put down to the workers.
     """
     values = [getattr(s, name) for s in settings]
     usual = next((v for v in values if v is not None), None)

@@ -19,8 +19,8 @@ from vitprof.analysis.arrays import (
     Floats,
     Interval,
     Series,
-    ratio_of,
 )
+from vitprof.analysis.faster import ROUNDING_FRAC, of_intervals
 from vitprof.analysis.intervals import interval_of_pairs, interval_of_runs
 from vitprof.analysis.timing.steady import steady_state
 from vitprof.recording import columns
@@ -35,8 +35,6 @@ ANCHOR_WORDS: dict[str, str] = {
 ANCHOR_ROLES: tuple[str, ...] = tuple(ANCHOR_WORDS)
 ADDED_STAGE: dict[str, str] = {"B": "transfer", "C": "preparation", "D": "storage"}
 """Anchor -> the stage that it adds to the one before."""
-ROUNDING_FRAC = 1e-6
-"""Share below which a difference is rounding: on a simulated device all steps are alike."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +140,7 @@ def headroom(
     `baseline` is the role of the job as configured; if it was not measured, D or else C takes its
     place. `pending` are the anchors still to come. The interval of a difference is made from the
     two single ones as in Zou and Donner (Statistics in Medicine 2008); that of the ratio in the
-    same way on logarithms (`ratio_of`).
+    same way on logarithms (`faster.of_intervals`).
     """
     ordered = sorted(anchors, key=lambda a: ANCHOR_ROLES.index(a.role))
     known = [a for a in ordered if a.n_runs]
@@ -165,7 +163,7 @@ def headroom(
         role = next((a.role for a in reversed(known) if a.role in "CD"), "")
     gain = UNKNOWN
     if role and "A" in by_role:
-        gain = ratio_of(by_role[role].interval, by_role["A"].interval)
+        gain = of_intervals(by_role[role].interval, by_role["A"].interval)
     return Headroom(
         tuple(ordered), tuple(stages), *gain, role, tuple(remarks), simulated, tuple(pending)
     )

@@ -11,7 +11,6 @@ from vitprof.analysis.tournament.leaderboard import (
     LeaderboardRow,
     runs_words,
     spoiled_words,
-    uneven_words,
 )
 from vitprof.analysis.tournament.tuning import importances
 from vitprof.cli.common import terminal
@@ -129,9 +128,6 @@ def show_board(
         terminal.show_table(header, cells, f"{title}{simulated} ({tournament.status})")
     else:
         terminal.out.print(f"{title}: no setting gave a figure")
-    uneven = uneven_words(board)
-    if uneven:
-        terminal.show(uneven)
     terminal.show(*_not_ranked(board))
     if script is None:
         worth_it = _worth_showing(ranked, pays)
@@ -163,7 +159,6 @@ def _cells(row: LeaderboardRow, board: Leaderboard, chosen: str | None) -> list[
     else:
         workers = "" if entry.workers is None else str(entry.workers)
         setting = [entry.strategy, str(entry.batch_size), workers, entry.page_cache]
-    _, low, high = row.score
     speed_up = ""
     if math.isfinite(row.speed_up):
         speed_up = f"{formats.number(row.speed_up)}x"
@@ -176,7 +171,7 @@ def _cells(row: LeaderboardRow, board: Leaderboard, chosen: str | None) -> list[
     return [
         str(row.rank),
         *setting,
-        _with_interval(formats.number(row.score.value), low, high),
+        _with_interval(formats.number(row.samples_per_s), row.low, row.high),
         speed_up,
         formats.seconds(row.epoch_s),
         _if_known(formats.size(row.gpu_mem_bytes)),

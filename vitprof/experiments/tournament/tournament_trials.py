@@ -5,17 +5,25 @@ one runs.
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from vitprof import formats
+from vitprof.analysis import faster
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.thresholds import OTHERS_CORES
-from vitprof.analysis.tournament import scores
-from vitprof.analysis.tournament.entries import Entry, setting_in_words
+from vitprof.analysis.tournament.blocks import (
+    all_rounds_of,
+    counts,
+    rounds_of,
+    spoiled,
+    usable,
+)
+from vitprof.analysis.tournament.early_stop import EARLIEST_STOP_FRAC, alone_at_most, cannot_win
+from vitprof.analysis.tournament.entries import Entry, Outcome, setting_in_words
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
 from vitprof.analysis.tournament.recommend import can_be_fastest
-from vitprof.analysis.tournament.scores import rounds_of, spoiled
 from vitprof.analysis.tournament.tuning import first_rung, rung_sizes
 from vitprof.config.bounds import MORE_ROUNDS
 from vitprof.config.own_script import is_own_script
@@ -168,7 +176,8 @@ def _is_out(now: TournamentState, key: str) -> bool:
 
 def _speed(now: TournamentState, key: str) -> float:
     """Returns samples/s of all blocks of a trial's rounds that count; NaN without any."""
-    return _mean(np.concatenate([np.empty(0), *rounds_of(now.entry(key)).values()]))
+    entry = now.entry(key)
+    return faster.per_s(rounds_of(entry) or all_rounds_of(entry))
 
 
 def _mean(blocks_per_s: Floats) -> float:
@@ -185,7 +194,7 @@ def _again(
     for number in range(spec.repeats + 1, 2 * spec.repeats + 1):
         entry = view.look().entry(trial.key)
         n_spoiled = len(spoiled(entry))
-        measured = [o for o in entry.outcomes if o.status == "done" and len(o.blocks_per_s) > 0]
+        measured = [o for o in entry.outcomes if o.status == "done" and counts(o)]
         n_counted = len(measured) - n_spoiled
         if entry.status != "done" or not n_spoiled or n_counted >= spec.repeats:
             return
@@ -204,9 +213,18 @@ PATIENCE_RUNS = 5.0
 drive can take hours to copy what another trial reads in a second, and would hold up all others."""
 OTHERS_NAMED = 1.05
 """The least gain that a trial may have without other programs for the reason to mention it."""
-Evidence = tuple[Floats, Floats]
-"""samples/s of blocks as measured, and the most that they would have been without other programs; both (n,)."""
-NOTHING: Evidence = (np.empty(0), np.empty(0))
+NO_BLOCKS: Floats = np.empty(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a trial has shown of its speed, samples/s of its undisturbed blocks."""
+
+    measured: Floats = field(default_factory=lambda: NO_BLOCKS)
+    """(n,) as they were."""
+    at_most: Floats = field(default_factory=lambda: NO_BLOCKS)
+    """(m,) the most that they would have been without other programs, where it is known what those
+    did."""
 
 
 class EarlyStop:
@@ -226,14 +244,12 @@ class EarlyStop:
         self._store = store
         self._best = _rival(board, entry)
         self._patience_s = max(LEAST_PATIENCE_S, PATIENCE_RUNS * _run_s(now))
-        self._earlier = [
-            _evidence(o.blocks_per_s, o.others_cores) for o in entry.outcomes if o.status == "done"
-        ]
+        self._earlier = [_evidence(o) for o in entry.outcomes if o.status == "done"]
         self._look_at = time.monotonic() + LOOK_S
 
     def before(self, number: int) -> str:
         """Returns why the trial need not run in round `number`; "" where it may still win."""
-        return self._cannot_win(f"not run again after round {number - 1}", NOTHING)
+        return self._cannot_win(f"not run again after round {number - 1}", Evidence())
 
     def during(self, run_id: int) -> str:
         """Returns why the run is to be stopped; "" where it goes on."""
@@ -253,23 +269,20 @@ class EarlyStop:
                 return ""
             patience = formats.seconds(self._patience_s)
             return f"no step after {patience}; run it alone, without early stop"
-        if run.stage != "training" or (run.progress or 0.0) < scores.EARLIEST_STOP_FRAC:
+        if run.stage != "training" or (run.progress or 0.0) < EARLIEST_STOP_FRAC:
             return ""
-        steps = self._store.steps(run_id, names=tournament_view.BLOCK_COLUMNS)
-        others_cores = tournament_view.others_of(self._store, run_id)
-        evidence = _evidence(scores.block_rates(steps), others_cores)
-        return self._cannot_win(f"cut short after {n_steps:,} steps", evidence)
+        so_far = tournament_view.ended_outcome(self._store, run_id, 0, "cut")
+        return self._cannot_win(f"cut short after {n_steps:,} steps", _evidence(so_far))
 
     def _cannot_win(self, how: str, evidence: Evidence) -> str:
         """Returns why the trial cannot win, in words that begin with `how`; "" where it may still win."""
         best = self._best
         runs = [*self._earlier, evidence]
-        measured = np.concatenate([blocks for blocks, _ in runs])
-        at_most = np.concatenate([without_others for _, without_others in runs])
-        if best is None or not scores.cannot_win(at_most, best.within_low):
+        at_most = np.concatenate([each.at_most for each in runs])
+        if best is None or not cannot_win(at_most, best.within_low):
             return ""
-        so_far = _mean(scores.usable(measured))
-        without_others = _mean(scores.usable(at_most))
+        so_far = _mean(np.concatenate([each.measured for each in runs]))
+        without_others = _mean(at_most)
         reached = f"{formats.number(so_far)} samples/s so far"
         if without_others > OTHERS_NAMED * so_far:
             reached += f", at most {formats.number(without_others)} without other programs"
@@ -304,9 +317,12 @@ def _since_prepared_s(run: StoredRun) -> float:
     return time.perf_counter() - since_s
 
 
-def _evidence(blocks_per_s: Floats, others_cores: float) -> Evidence:
-    """Returns the evidence of one run, during which other programs took `others_cores` cores."""
-    return blocks_per_s, scores.without_others(blocks_per_s, others_cores)
+def _evidence(run: Outcome) -> Evidence:
+    """Returns the evidence of one run. Where nobody looked who else ran, none of it cuts a trial."""
+    if not len(run.disturbed):
+        return Evidence(usable(run.blocks_per_s))
+    at_most = alone_at_most(run.blocks_per_s, run.block_others_cores, run.disturbed)
+    return Evidence(usable(run.blocks_per_s[~run.disturbed]), at_most)
 
 
 class TournamentTrials:

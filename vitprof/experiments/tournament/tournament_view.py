@@ -11,8 +11,16 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from vitprof.analysis.arrays import Floats
 from vitprof.analysis.signatures.resources import others_cpu
+from vitprof.analysis.tournament.blocks import (
+    DISTURBANCE_COLUMNS,
+    NONE,
+    Disturbance,
+    RunBlocks,
+    disturbance,
+    over_epochs,
+    run_blocks,
+)
 from vitprof.analysis.tournament.entries import (
     Entry,
     Losses,
@@ -22,7 +30,6 @@ from vitprof.analysis.tournament.entries import (
     over_whole_epochs,
 )
 from vitprof.analysis.tournament.leaderboard import Leaderboard, leaderboard
-from vitprof.analysis.tournament.scores import block_rates, over_epochs
 from vitprof.config import PARTS, accelerators, catalog, estimates
 from vitprof.config.own_script import STORAGE, UNCHANGED
 from vitprof.config.parts import THROTTLED, prepared_as
@@ -35,10 +42,21 @@ from vitprof.recording.columns import LIVE_STATUSES, RunSummary
 from vitprof.store import RunStore
 from vitprof.store.tournaments import StoredTournament, TrialRun, newest_runs, tournament
 
-BLOCK_COLUMNS = ("step", "epoch", "warmup", "samples", "step_s", "data_wait_s", "queue_depth")
+BLOCK_COLUMNS = (
+    "step",
+    "epoch",
+    "warmup",
+    "samples",
+    "t_start_s",
+    "step_s",
+    "data_wait_s",
+    "queue_depth",
+)
+"""Step columns that `run_blocks` and `over_epochs` need."""
 BY_A_PERSON = "stopped by the user"
 """Why a trial has no more runs, where the tournament has no other reason."""
-EMPTY: Floats = np.empty(0)
+NOT_KNOWN = Disturbance(np.empty(0), np.empty(0, dtype=bool))
+"""Where nobody looked who else ran: all blocks count."""
 
 
 @dataclass(frozen=True)
@@ -172,19 +190,14 @@ class TournamentView:
     def _outcome(self, run: TrialRun, was_cut: bool) -> Outcome:
         if run.status in LIVE_STATUSES:
             live: Status = "waiting" if run.status == "queued" else "running"
-            return Outcome(run.round, run.id, live, EMPTY, None)
+            return Outcome(run.round, run.id, live, NONE.per_s, None)
         key = run.id, was_cut
         if key not in self._ended:
-            summary, blocks, whole, node = ended_run(self._store, run.id)
             status = cast(Status, run.status)
+            # a trial was cut for what it had reached by then, so that counts
             if was_cut and run.status == "stopped":
                 status = "cut"
-            others = others_of(self._store, run.id) if status == "done" else math.nan
-            # a trial was cut for what it had reached by then, so that counts
-            counted = blocks if status in ("done", "cut") else EMPTY
-            self._ended[key] = Outcome(
-                run.round, run.id, status, counted, summary, others, whole, node
-            )
+            self._ended[key] = ended_outcome(self._store, run.id, run.round, status)
         return self._ended[key]
 
 
@@ -193,18 +206,40 @@ def rounds_of(now: TournamentState) -> int:
     return max((o.round for e in now.entries for o in e.outcomes), default=0)
 
 
-def ended_run(store: RunStore, run_id: int) -> tuple[RunSummary | None, Floats, float, str]:
-    """Returns the summary of a run that has ended, its `block_rates`, `over_epochs` and node.
-
-    None, none, NaN and "" where the run cannot be read.
+def ended_outcome(store: RunStore, run_id: int, number: int, status: Status) -> Outcome:
+    """Returns the outcome of a run that has ended, in round `number`; without blocks if it failed or
+    is unreadable.
     """
     try:
         steps = store.steps(run_id, names=BLOCK_COLUMNS)
         run = store.run(run_id)
     except StoreError:
-        return None, EMPTY, math.nan, ""
-    node = run.environment.get("hostname", "")
-    return run.summary, block_rates(steps), over_epochs(steps), node
+        return Outcome(number, run_id, status, NONE.per_s, None, over_epochs=math.nan)
+    counts = status in ("done", "cut")
+    blocks = run_blocks(steps) if counts else NONE
+    found = disturbance_of(store, run_id, blocks) if counts else NOT_KNOWN
+    return Outcome(
+        round=number,
+        run_id=run_id,
+        status=status,
+        blocks_per_s=blocks.per_s,
+        summary=run.summary,
+        others_cores=others_of(store, run_id) if status == "done" else math.nan,
+        over_epochs=over_epochs(steps),
+        node=run.environment.get("hostname", ""),
+        block_samples=blocks.samples,
+        block_others_cores=found.others_cores,
+        disturbed=found.disturbed,
+    )
+
+
+def disturbance_of(store: RunStore, run_id: int, blocks: RunBlocks) -> Disturbance:
+    """Returns what other programs did during the blocks of a run; not known where it is unreadable."""
+    try:
+        telemetry = store.telemetry(run_id, names=DISTURBANCE_COLUMNS)
+        return disturbance(blocks, telemetry, store.run(run_id).environment)
+    except StoreError:
+        return NOT_KNOWN
 
 
 def others_of(store: RunStore, run_id: int) -> float:

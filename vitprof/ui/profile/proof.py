@@ -23,7 +23,9 @@ from vitprof.ui.tournament import state
 from vitprof.ui.widgets import RUN
 
 PROVE_HELP = "Runs this job and the advised one in turns until it is decided which is faster: about a minute."
-HOW_HELP = "Compared by the fastest fifth of their time, which other programs disturb least."
+HOW_HELP = (
+    "Compared by all samples over all time, without what other programs were seen to disturb."
+)
 Proofs = list[tournaments.StoredTournament]
 GAINLESS = {
     "equal": "is as fast, within 5%",

@@ -129,7 +129,7 @@ def _draw_answer(t: StoredTournament) -> None:
         words = "too early" if math.isnan(best.probability) else "undecided"
     else:
         standing = "recommended" if t.status == "done" and not t.held else "best so far"
-        speed = formats.number(row.score.value, "samples/s")
+        speed = formats.number(row.samples_per_s, "samples/s")
         words = f"{standing}: {setting_in_words(row.entry)}, {speed}"
         if t.spec.base.simulated:
             words += " (simulated)"

@@ -216,8 +216,6 @@ def _draw_reasons(board: leaderboard.Leaderboard) -> None:
             st.caption(escaped(f"{names[row.key]}: {leaderboard.spoiled_words(row)}."))
         if row.entry.losses:
             st.caption(f":material/warning: {escaped(f'{names[row.key]}: {row.entry.losses}.')}")
-    if text := leaderboard.uneven_words(board):
-        st.caption(escaped(text))
     explained = [row for row in board.rows if row.entry.reason]
     if not explained:
         return
@@ -319,10 +317,7 @@ def _heat(now: TournamentState, board: leaderboard.Leaderboard) -> None:
     live_chart.plot(
         article_heat(table, value), key="tournament-heat", height=150 + 40 * len(table.lines)
     )
-    st.caption(
-        "Seconds count all of the time; speed-ups compare the fastest fifth of it, as the "
-        "leaderboard does."
-    )
+    st.caption("Speed-ups leave out the time in which other programs were seen to disturb a run.")
 
 
 def _costs(now: TournamentState, board: leaderboard.Leaderboard) -> None:

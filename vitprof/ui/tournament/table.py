@@ -118,10 +118,9 @@ COLUMNS: tuple[tables.Column, ...] = (
     ),
     tables.Column(
         "Samples/s",
-        "Throughput in the fastest fifth of its time, which other programs disturb least: ranks "
-        "and speed-ups compare "
-        "it (docs/tournament.md). In brackets its 95% interval. That over all time is under *What it costs*.",
-        lambda r, b: with_interval(r.score.value, r.score.low, r.score.high, formats.number),
+        "All samples over all time, without the time in which other programs were seen to disturb it: ranks and "
+        "speed-ups compare it (docs/tournament.md). In brackets its 95% interval.",
+        lambda r, b: with_interval(r.samples_per_s, r.low, r.high, formats.number),
         width=146,
     ),
     tables.Column("Speed-up", "Over the baseline, with its 95% interval.", _speed_up, width=112),
@@ -144,11 +143,6 @@ COLUMNS: tuple[tables.Column, ...] = (
 )
 COST_COLUMNS: tuple[tables.Column, ...] = (
     SETTING_COLUMN,
-    tables.Column(
-        "Samples/s, all time",
-        "All samples over all time of its runs.",
-        lambda r, b: r.samples_per_s,
-    ),
     tables.Column(
         "Device idle (%)",
         "Share of the training time in which the device computed nothing.",
