@@ -3,9 +3,10 @@ them."""
 
 import math
 
+import numpy as np
 import pytest
 
-from vitprof.analysis.students_t import below, quantile
+from vitprof.analysis.students_t import below, quantile, quantiles
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,10 @@ def test_a_quantile_is_where_the_probability_is_reached(df: float) -> None:
 def test_one_degree_of_freedom_is_cauchys_distribution() -> None:
     for t in (-40.0, -0.2, 3.0):
         assert below(t, 1) == pytest.approx(0.5 + math.atan(t) / math.pi)
+
+
+@pytest.mark.parametrize("p", [0.975, 0.9995])
+def test_quantiles_of_many_are_those_of_each(p: float) -> None:
+    df = np.array([0.5, 1.0, 1.6, 2.5, 11.3, 240.0])
+    assert quantiles(p, df) == pytest.approx([quantile(p, each) for each in df], rel=1e-3)
+    assert np.isnan(quantiles(p, np.array([math.nan]))).all()

@@ -32,14 +32,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vitprof.analysis import arrays
+from vitprof.analysis import arrays, students_t
 from vitprof.analysis.arrays import BOOTSTRAP_BLOCKS, MIN_BLOCKS, UNKNOWN, Floats, Interval, Mask
 
 NORMAL_975 = 1.959963985
 TOO_ALIKE = "slow and fast ones come in runs too long to tell what is usual"
 """Why steps enough in number have no interval."""
-TWO_SIDED_95 = 0.975
-"""Quantile at the upper end of a 95% interval."""
+TWO_SIDED_95 = students_t.TWO_SIDED_95
 MOST_SUMS = 1000
 """Longer series are summed over neighbours first: a million steps have no more to say about slow
 waves."""
@@ -90,7 +89,7 @@ class Noise:
 
     def reach(self, quantile: float = TWO_SIDED_95) -> Floats:
         """Returns how far the sum may be from its expectation; NaN where that cannot be told."""
-        return np.asarray(students_t(self.df, quantile) * np.sqrt(self.variance))
+        return np.asarray(students_t.quantiles(quantile, self.df) * np.sqrt(self.variance))
 
 
 def ratio_interval(part: Floats, whole: Floats, apart: Mask | None = None) -> Interval:
@@ -151,7 +150,7 @@ def interval_of_blocks(values: Floats, quantile: float) -> Interval:
         return Interval(mean, -math.inf, math.inf)
     blocks = np.array([block.mean() for block in np.array_split(values, n)])
     variance = max(variance_of_one(blocks, group) for group in (1, 2, 4) if n >= 2 * group)
-    reach = student_t(n - 1, quantile) * math.sqrt(variance / n)
+    reach = students_t.quantile(quantile, n - 1) * math.sqrt(variance / n)
     return Interval(mean, mean - reach, mean + reach)
 
 
@@ -164,7 +163,10 @@ def interval_of_pairs(part: Floats, whole: Floats) -> Interval:
         return _interval(float(part.sum()), total, math.nan, math.nan)
     ratio = float(part.sum()) / total
     off = part - ratio * whole
-    reach = np.asarray(student_t(len(off) - 1) * math.sqrt(len(off) * float(off.var(ddof=1))))
+    reach = np.asarray(
+        students_t.quantile(TWO_SIDED_95, len(off) - 1)
+        * math.sqrt(len(off) * float(off.var(ddof=1)))
+    )
     low, high = _stretched(np.asarray(ratio), reach / total, off)
     return _interval(float(part.sum()), total, low, high)
 
@@ -389,32 +391,6 @@ def _ranks(values: Floats) -> Floats:
     ranks = np.empty(ordered.shape)
     np.put_along_axis(ranks, order, (first_of_equal + last_of_equal) / 2, axis=-1)
     return ranks
-
-
-def student_t(df: float, quantile: float = TWO_SIDED_95) -> float:
-    """Returns a quantile, above 0.5, of Student's t; `df` may be a fraction."""
-    return float(students_t(np.asarray(float(df)), quantile))
-
-
-def students_t(df: Floats, quantile: float = TWO_SIDED_95) -> Floats:
-    """Returns a quantile of Student's t for each of `df`, to 4 digits; NaN for NaN."""
-    inverse, logs = _t_table(quantile)
-    return np.asarray(np.exp(np.interp(1 / df, inverse, logs)))
-
-
-@functools.cache
-def _t_table(quantile: float) -> tuple[Floats, Floats]:
-    """Returns 1 / df, rising, and the logarithm of the quantile there, by the trapezoidal rule over
-    t = sinh(y)."""
-    inverse = np.concatenate([[1e-6], np.linspace(0.0, 2.0, 401)[1:]])
-    y = np.linspace(0.0, 40.0, 8001)
-    squares = np.sinh(y) ** 2
-    logs = []
-    for df in 1 / inverse:
-        density = np.cosh(y) * np.exp(-(df + 1) / 2 * np.log1p(squares / df))
-        below = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
-        logs.append(math.log(math.sinh(np.interp(quantile - 0.5, below / below[-1] / 2, y))))
-    return inverse, np.asarray(logs)
 
 
 def variance_of_one(values: Floats, group: int) -> float:

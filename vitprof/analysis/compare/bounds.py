@@ -8,14 +8,13 @@ from typing import Literal
 
 import numpy as np
 
-from vitprof.analysis import faster, thresholds
+from vitprof.analysis import faster, students_t, thresholds
 from vitprof.analysis.arrays import UNKNOWN, Floats, Interval, Mask, Series
 from vitprof.analysis.intervals import (
     TOO_ALIKE,
     ratio_interval,
     ratio_of_sums,
     share_interval,
-    student_t,
 )
 from vitprof.analysis.timing.steady import epoch_starts, steady_state, whole_epochs
 from vitprof.formats import count, number
@@ -105,9 +104,9 @@ def half_interval(deviation: float, n: int, m: int = 0) -> float:
     """Returns half of the 95% interval of the mean of n values with this standard deviation, or of
     the difference to the mean of m others that scatter alike.
     """
-    if not m:
-        return student_t(n - 1) * deviation * math.sqrt(1 / n)
-    return student_t(n + m - 2) * deviation * math.sqrt(1 / n + 1 / m)
+    df = n + m - 2 if m else n - 1
+    per_value = 1 / n + 1 / m if m else 1 / n
+    return students_t.quantile(students_t.TWO_SIDED_95, df) * deviation * math.sqrt(per_value)
 
 
 def n_steady(steps: Series) -> int:
