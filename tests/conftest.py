@@ -20,7 +20,7 @@ import pytest
 import typer
 from hypothesis import settings
 
-from tests import ROOT
+from tests import EARLIER, ROOT
 from tests.command_line import Call
 from tests.environments import environment, wheel  # noqa: F401
 from tests.priority import first
@@ -190,7 +190,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left_behind() -> Iterator[None]:
-    threads, processes, files = set(threading.enumerate()), set(_children()), set(os.listdir(ROOT))
+    threads = set(threading.enumerate())
+    processes = set(_children())
+    files = set(os.listdir(ROOT))
+    EARLIER.clear()
+    EARLIER.update(process.pid for process in processes)
     handlers = {
         number: signal.getsignal(number)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

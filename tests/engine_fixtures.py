@@ -19,6 +19,7 @@ import psutil
 import pytest
 from numpy.typing import NDArray
 
+from tests import EARLIER
 from vitprof.config import RunConfig, catalog
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.data import datasets, digits
@@ -124,16 +125,11 @@ def launcher(cuda_driver: Path | None) -> Iterator[KeptLauncher]:
             patch.setenv("CUDA_STUB_LOG", str(cuda_driver / "log"))
         kept.warm()
     kept.wait(threading.Event())
-    KEPT.update(p.pid for p in psutil.Process().children() if "vitprof.jobs.child" in p.cmdline())
     for thread in threading.enumerate():
         if thread.name == "vitprof-launcher":
             thread.name = "kept launcher"
     yield kept
     kept.end()
-
-
-KEPT: set[int] = set()
-"""The process of the kept launcher, which is not what a test leaves behind."""
 
 
 class Recorded:
@@ -209,14 +205,16 @@ def wait_until(condition: Callable[[], Any], what: str, within_s: float = 60.0) 
 
 
 def descendants(pid: int | None = None) -> list[psutil.Process]:
-    """The processes that descend from `pid` (this process), without Python's own helpers that stay to its end."""
+    """The processes that descend from `pid` (this process), without Python's own helpers that stay to its
+    end, and without those that were there before the test."""
     found = []
     for process in psutil.Process(pid).children(recursive=True):
         with contextlib.suppress(psutil.Error):
             helper = any(
                 "resource_tracker" in part or "forkserver" in part for part in process.cmdline()
             )
-            if process.status() != psutil.STATUS_ZOMBIE and not helper and process.pid not in KEPT:
+            kept = helper or process.pid in EARLIER
+            if process.status() != psutil.STATUS_ZOMBIE and not kept:
                 found.append(process)
     return found
 

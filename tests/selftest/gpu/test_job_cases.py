@@ -115,6 +115,7 @@ def test_what_is_wrong_is_told_after_three_rounds(
 
 
 @pytest.mark.usefixtures("small_home")
+@pytest.mark.measured
 def test_a_real_job_waits_for_as_long_as_it_is_told() -> None:
     """Through the training loop, on a simulated device whose waits are those of the case."""
     bench = Bench(open_device("simulated:1,0", time.perf_counter))
