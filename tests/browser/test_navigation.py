@@ -6,17 +6,29 @@ from typing import Any
 from .waits import expect
 
 APP = """
-import time
+import threading
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequestType
 from vitprof.ui import navigation
 
+PAUSE_S = 0.01
+
+def wait_for_the_request():
+    requests = get_script_run_ctx().script_requests
+    while requests._state is ScriptRequestType.CONTINUE:
+        threading.Event().wait(PAUSE_S)
+
 def one():
-    st.fragment(lambda: st.checkbox("in a fragment"))()
+    st.fragment(lambda: st.checkbox("in a fragment", key="ticked"))()
 
 def two():
     st.write("second page")
     st.fragment(lambda: st.write("answered" if st.checkbox("ask") else ""))()
-    time.sleep(0.3)  # the fragment's request comes meanwhile
+    # Where the server had both requests before this page began, it has made one of them.
+    if "begun" not in st.session_state and not st.session_state.get("ticked"):
+        wait_for_the_request()  # of the fragment of the page before
+    st.session_state.begun = True
     st.write("the end")
 
 st.navigation([st.Page(one, default=True), st.Page(two)]).run()
