@@ -111,6 +111,7 @@ def test_nothing_of_the_checkout_is_used(command: Path, elsewhere: dict[str, Any
     assert not [path for path in told[1:] if Path(path) == ROOT]
 
 
+@pytest.mark.measured
 def test_the_command_says_its_own_name(command: Path, elsewhere: dict[str, Any]) -> None:
     ended = subprocess.run(
         [str(command), "runs", "99"], check=False, capture_output=True, **elsewhere
