@@ -118,26 +118,31 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the files first that take longest: none of them is then begun when the other processes have
-    nothing left. Browsers take longest; of the others, the more tests a file has, the longer it takes."""
-    n_tests = Counter(item.path for item in items)
-    items.sort(key=lambda item: (item.path.parent.name != "browser", -n_tests[item.path]))
+    """Puts first what takes one process longest: none of it is then begun when the other processes have
+    nothing left. Groups take longest, in the order of `TOGETHER`; of the other files, the more tests one
+    has, the longer it takes."""
+    n_tests = Counter(_scope(item.nodeid) for item in items)
+    groups = list(TOGETHER)
+
+    def order(item: pytest.Item) -> tuple[int, int, str]:
+        scope = _scope(item.nodeid)
+        place = groups.index(scope) if scope in groups else len(groups)
+        return place, -n_tests[scope], scope
+
+    items.sort(key=order)
 
 
 TOGETHER = {
     "browser, 1": tuple(
-        f"browser/test_{name}.py" for name in ("stored_runs", "pages", "installed", "navigation")
+        f"browser/test_{name}.py" for name in ("main_path", "live_chart", "tournament", "null_gpu")
     ),
     "browser, 2": tuple(
-        f"browser/test_{name}.py" for name in ("main_path", "live_chart", "tournament", "null_gpu")
+        f"browser/test_{name}.py" for name in ("stored_runs", "pages", "installed", "navigation")
     ),
     "watch": tuple(
         f"watch/test_{name}.py"
         for name in ("watching", "in_python", "fast_path", "trial", "replay")
     ),
-    "frameworks": ("watch/test_frameworks.py", "watch/test_recipes.py"),
-    "null device": tuple(f"nullcuda/test_{name}.py" for name in ("run", "real", "selftest")),
-    "jobs": ("jobs/test_manager.py", "jobs/test_runners.py", "jobs/test_ranks.py"),
     "PostgreSQL": tuple(
         f"store/test_{name}.py"
         for name in (
@@ -154,8 +159,19 @@ TOGETHER = {
             "tournaments",
         )
     ),
+    "frameworks": ("watch/test_frameworks.py", "watch/test_recipes.py"),
+    "null device": tuple(f"nullcuda/test_{name}.py" for name in ("run", "real", "selftest")),
+    "jobs": ("jobs/test_manager.py", "jobs/test_runners.py", "jobs/test_ranks.py"),
 }
-"""Files that share what takes seconds, such as a browser or a database server: one process of pytest runs them."""
+"""Files that share what takes seconds, such as a browser or a database server: one process of pytest
+runs them. The longest first."""
+
+
+def _scope(nodeid: str) -> str:
+    """Returns the name of the files that one process runs: a group of `TOGETHER`, or the test's own file."""
+    file = nodeid.partition("::")[0]
+    in_tests = file.removeprefix("tests/")
+    return next((name for name, files in TOGETHER.items() if in_tests in files), file)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -167,11 +183,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file: str = super()._split_scope(nodeid)
-            return next(
-                (name for name, files in TOGETHER.items() if file.removeprefix("tests/") in files),
-                file,
-            )
+            return _scope(nodeid)
 
     return Scheduling(config, log)
 
