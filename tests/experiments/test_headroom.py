@@ -143,7 +143,9 @@ class TestMeasuring:
         assert found.notes[-1].startswith(
             "no run over a cold page cache (D): storage memory is in memory"
         )
-        assert jobs.find_headroom(manager.store, manager.store.run(run.id)) == found
+        again = jobs.find_headroom(manager.store, manager.store.run(run.id))
+        # of so few steps an interval may not be known, and NaN is equal to nothing
+        assert repr(again) == repr(found)
 
     @ON_DISK
     def test_four_anchors_in_turns(self, manager: JobManager) -> None:
