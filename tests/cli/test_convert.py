@@ -1,9 +1,11 @@
 """`convert`: the samples of a script of somebody's own, in other forms."""
 
 import importlib.util
+import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ crop = transforms.Compose([transforms.RandomResizedCrop(24), transforms.ToTensor
 samples = datasets.ImageFolder(sys.argv[1], crop)
 weight = torch.nn.Parameter(torch.zeros(()))
 optimizer = torch.optim.SGD([weight], 0.1)
-for epoch in range(60):
+for epoch in range(6):
     for x, _ in DataLoader(samples, batch_size=8, shuffle=True):
         (x.mean() * weight).backward()
         optimizer.step()
@@ -54,7 +56,7 @@ def test_a_plan_runs_the_script_on_each_form_and_all_samples_are_stored_in_one(
         "--forms",
         "lmdb",
         "--steps",
-        "30",
+        "25",
         "--repeats",
         "1",
         "--no-until-decided",
@@ -82,24 +84,40 @@ def test_a_plan_runs_the_script_on_each_form_and_all_samples_are_stored_in_one(
     assert (read.tobytes(), label) == (Image.open(tmp_path / "images/class-1/39.jpg").tobytes(), 1)
 
 
-@pytest.mark.measured
-def test_what_cannot_be_stored_is_one_line(call: Call, command: list[str], tmp_path: Path) -> None:
-    inside = str(tmp_path / "images" / "new")
-    line = one_line(call, "convert", "--to", "lmdb", "--out", inside, *command, status=1)
-    assert line.endswith(f"{inside} is in the folder of its files; choose another one\n")
-    line = one_line(
-        call,
-        "convert",
-        "--to",
-        "jpeg",
-        "--jpeg-side",
-        "64",
-        "--out",
-        str(tmp_path / "b"),
-        *command,
-        status=1,
-    )
-    assert line == "vitprof: jpeg: ValueError: its images are not larger than 64 pixels\n"
+AMONG_FILES = "ValueError: /a/new is in the folder of its files; choose another one"
+TOO_SMALL = "ValueError: its images are not larger than 64 pixels"
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        (
+            {"error": AMONG_FILES},
+            f"vitprof: the dataset cannot be stored: {AMONG_FILES}\n",
+        ),
+        (
+            {
+                "cut": "",
+                "n": 0,
+                "samples": 40,
+                "files": {},
+                "forms": {"jpeg": {"why": TOO_SMALL}},
+                "start_s": 0.0,
+                "loader": {},
+            },
+            f"vitprof: jpeg: {TOO_SMALL}\n",
+        ),
+    ],
+    ids=["no samples", "not in this form"],
+)
+def test_what_cannot_be_stored_is_one_line(
+    call: Call, tmp_path: Path, found: dict[str, Any], line: str
+) -> None:
+    """The command is what writes down what became of the samples; tests/watch/test_conversion.py has the reasons."""
+    (tmp_path / "found.json").write_text(json.dumps(found))
+    script = ("--", "sh", "-c", f"cp {tmp_path}/found.json $VITPROF_WATCH_DATA")
+    options = ("--to", "jpeg", "--jpeg-side", "64", "--out", str(tmp_path / "b"))
+    assert one_line(call, "convert", *options, *script, status=1) == line
 
 
 @pytest.mark.parametrize(
