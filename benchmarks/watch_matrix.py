@@ -85,7 +85,7 @@ def run(host: Host, function: str, **how: Any) -> Run:
     """Runs a script, watched. Raises `RuntimeError` with the last line of its errors where it fails."""
     name = how.get("script", function)
     watched = not (how.get("callback") or how.get("watched_first"))
-    done = host.least_held_up(function, watched=watched, **how)
+    done = host.run(function, watched=watched, **how)
     if done.status or not done.returned or not done.columns:
         raise RuntimeError(
             f"{name}: {(done.complaint.strip().splitlines() or ['no steps came'])[-1]}"

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import sys
-import time
 import traceback
 import weakref
 from pathlib import Path
@@ -25,7 +24,7 @@ with without_collections():
     import torchvision  # noqa: F401
     from torch.utils.data import dataloader
 
-    from tests.priority import go_first, waited_for_core_s
+    from tests.priority import go_first
     from tests.watch.scripts import SPENT
     from vitprof.watch import declared, fast_path, loader_hooks, trial
     from vitprof.watch.watcher import Watcher
@@ -36,7 +35,8 @@ with without_collections():
 
 def _run(job: dict[str, Any]) -> NoReturn:
     """The life of a fork."""
-    folder, status, began = Path(job["folder"]), 70, time.perf_counter()
+    folder = Path(job["folder"])
+    status = 70
     try:
         signal.setitimer(signal.ITIMER_REAL, job["limit_s"])
         go_first()
@@ -54,7 +54,6 @@ def _run(job: dict[str, Any]) -> NoReturn:
         traceback.print_exc()
     finally:
         (folder / "spent").write_text(json.dumps(SPENT))
-        (folder / "held_up").write_text(str(waited_for_core_s() / (time.perf_counter() - began)))
         atexit._run_exitfuncs()
         sys.stderr.flush()
         os._exit(status)

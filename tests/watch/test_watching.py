@@ -27,7 +27,7 @@ def plain(host: Host) -> str:
 
 @pytest.fixture(scope="module")
 def in_the_loop(host: Host) -> Told:
-    return host.least_held_up("train")
+    return host.run("train")
 
 
 def test_a_fork_keeps_what_is_its_parents() -> None:
@@ -235,8 +235,7 @@ OUTSIDE = ("generator", "late", "in the loop", "in parts")
     ],
 )
 def test_waits_are_those_of_the_thread_that_trains(host: Host, how: str) -> None:
-    told = host.least_held_up("batches_from_elsewhere", how=how)
-    assert (told.status, told.complaint) == (0, "")
+    told = host.ok("batches_from_elsewhere", how=how)
     steps, waits = told.steps, json.loads(told.returned)
     assert len(waits) - (4 if how == "no_grad" else 3) <= len(steps["step"]) <= len(waits)
     verdict = told.verdict()
@@ -262,20 +261,13 @@ def test_waits_are_those_of_the_thread_that_trains(host: Host, how: str) -> None
         )
         assert math.isnan(verdict.speed_up_if_free)
         measured += outside
-        # what passes outside is of a sample of steps, and a script may be held up once in those that are not in it
-        held_up = (waited - np.median(waited))[waited > 2 * np.median(waited)].sum() / (
-            until_s - since_s
-        )
     if (
         how == "renewed"
     ):  # its body sleeps after the model's call, and is as long as that of the others
         asleep = scripts.BODY_S * len(steps["step"][10:-1]) / (until_s - since_s)
         assert abs(told.facts()["asleep_frac"] - asleep) < 0.1
-    # on a busy machine time passes between the thread that waited and the script's own clock
-    if how in OUTSIDE:
-        assert abs(measured - own) < 0.12 + held_up
-    else:
-        assert -0.12 < measured - own < (0.12 if how == "future" else 0.03)
+    # what passes outside is of a sample of steps
+    assert abs(measured - own) < (0.08 if how in OUTSIDE else 0.03)
 
 
 @pytest.mark.measured
@@ -290,8 +282,7 @@ def test_waits_are_those_of_the_thread_that_trains(host: Host, how: str) -> None
     ids=str,
 )
 def test_a_step_waits_for_all_loaders_that_it_asks(host: Host, script: dict[str, Any]) -> None:
-    told = host.least_held_up("several_loaders", **script)
-    assert (told.status, told.complaint) == (0, "")
+    told = host.ok("several_loaders", **script)
     steps = told.steps
     n, n_epoch = len(script["order"]), 64 // scripts.BATCH
     n_lost = 4 if script.get("quiet") else 2
@@ -300,11 +291,8 @@ def test_a_step_waits_for_all_loaders_that_it_asks(host: Host, script: dict[str,
     began_s, waited_s = np.array(json.loads(told.returned)).T
     since_s, until_s = steps["t_start_s"][[n_epoch - 26, n_epoch - 2]]
     own = waited_s[(began_s > since_s - 0.001) & (began_s < until_s - 0.001)].sum()
-    at_the_edges_s = (
-        2 * waited_s.max()
-    )  # where the script was held up between its clock and the loader's
     measured = steps["data_wait_s"][n_epoch - 26 : n_epoch - 2].sum()
-    assert abs(measured - own) < 0.05 * (until_s - since_s) + at_the_edges_s
+    assert abs(measured - own) < 0.05 * (until_s - since_s)
     apart_s = np.abs(
         steps["exposed_wait_s"] - steps["data_wait_s"]
     )  # a script may be held up between both clocks
@@ -356,8 +344,7 @@ def test_of_two_threads_that_train_one_is_watched_and_there_is_no_verdict(
 def test_a_check_with_backward_passes_is_in_no_step(
     host: Host, script: dict[str, Any], never_plain: bool
 ) -> None:
-    told = host.least_held_up("differentiates_in_checks", never_plain=never_plain, **script)
-    assert (told.status, told.complaint) == (0, "")
+    told = host.ok("differentiates_in_checks", never_plain=never_plain, **script)
     waited_s, checked_s = json.loads(told.returned)
     steps = told.steps
     assert steps["samples"].tolist() == [scripts.BATCH] * 64
@@ -476,8 +463,8 @@ def test_a_device_that_cannot_be_timed_has_no_times_and_no_verdict(host: Host) -
     assert np.isnan(
         [steps[name] for name in ("compute_s", "gap_s", "exposed_wait_s", "h2d_s")]
     ).all()
-    waited = steps["data_wait_s"][:-1] / np.diff(steps["t_start_s"])
-    assert np.median(waited) > 0.5
+    stalls_s = scripts.BATCH * (scripts.READ_S + scripts.TRANSFORM_S) + scripts.COLLATE_S
+    assert steps["data_wait_s"].min() >= stalls_s
     verdict = done.verdict()
     assert (verdict.kind, verdict.advice) == ("inconclusive", ())
     assert re.match(

@@ -28,8 +28,6 @@ from vitprof.recording.verdict import Verdict
 from vitprof.store.chunks import joined
 
 LIMIT_S = 60.0
-HELD_UP = 0.04
-"""A script that waits for a core for more of its time is timed anew: its clock and vitprof's are read one by one."""
 
 
 def examples() -> list[str]:
@@ -48,8 +46,6 @@ class Told:
     """Standard error."""
     spent: dict[str, list[float]] = field(default_factory=dict)
     """`scripts.SPENT`."""
-    held_up: float = 0.0
-    """The share of its time that it waited for a core, which other programs had: by the kernel."""
     notes: list[Note] = field(default_factory=list)
     columns: list[Series] = field(default_factory=list)
 
@@ -111,13 +107,6 @@ class Host:
         assert (told.status, told.complaint) == (0, "")
         return told
 
-    def least_held_up(self, function: str, **more: Any) -> Told:
-        """Runs a script again, up to four times, while others hold it up; returns what came of the best of the runs."""
-        ran: list[Told] = []
-        while len(ran) < 4 and (not ran or ran[-1].held_up > HELD_UP):
-            ran.append(self.run(function, **more))
-        return min(ran, key=lambda told: told.held_up)
-
     def run(
         self,
         function: str = "train",
@@ -161,8 +150,6 @@ class Host:
                 reader.join(LIMIT_S)
             returned = Path(folder) / "returned"
             told.returned = returned.read_text() if returned.exists() else ""
-            held_up = Path(folder) / "held_up"
-            told.held_up = float(held_up.read_text()) if held_up.exists() else 0.0
             spent = Path(folder) / "spent"
             told.spent = json.loads(spent.read_text()) if spent.exists() else {}
             told.complaint = (Path(folder) / "complaint").read_text()
