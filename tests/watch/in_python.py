@@ -1,5 +1,6 @@
 """Training scripts whose loader is given to `vitprof.watch`. Stalls are those of `tests.watch.scripts`."""
 
+import importlib
 import json
 import os
 import signal
@@ -30,7 +31,9 @@ from tests.watch.scripts import (
 )
 from vitprof.watch import send
 from vitprof.watch.callbacks import FrameworkRun
+from vitprof.watch.install import install
 from vitprof.watch.loader_hooks import time_fetching
+from vitprof.watch.patching import DATALOADER
 from vitprof.watch.send import Connection
 
 N_BATCHES = N_SAMPLES // BATCH
@@ -263,3 +266,11 @@ def a_loader_inside_a_worker() -> str:
     time_fetching(dataloader)
     worker._worker_info = worker.WorkerInfo(id=1, num_workers=2, seed=0, dataset=[])
     return str([batch.tolist() for batch in DataLoader([1, 2], batch_size=1)])
+
+
+def imports_the_loader_anew() -> int:
+    """Has all put in place as a Python does at its start, and imports the DataLoader's module, as if PyTorch had not
+    been imported yet; returns the number of batches."""
+    del sys.modules[DATALOADER]
+    install()
+    return len(list(importlib.import_module(DATALOADER).DataLoader([1, 2])))

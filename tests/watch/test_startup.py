@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
+from tests.watch.watching import Host
 from vitprof.watch.patching import say, when_imported
 
 PYENV = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
@@ -59,9 +60,8 @@ def test_only_vitprof_is_importable_from_its_side(tmp_path: Path) -> None:
         ), python
 
 
-@pytest.mark.measured
-def test_a_broken_environment_is_a_line() -> None:
-    """A script that imports the patched module."""
+def test_a_broken_environment_is_a_line(host: Host) -> None:
+    """In a script that imports the patched module."""
     broken = {
         "STEPS": "x",
         "DETACH_AFTER": "-",
@@ -70,13 +70,10 @@ def test_a_broken_environment_is_a_line() -> None:
         "TELL": "/",
         "SOCKET": "/none",
     }
-    env = {**os.environ, **{f"VITPROF_WATCH_{name}": value for name, value in broken.items()}}
-    env |= {"PYTHONPATH": os.pathsep.join([str(ROOT / "vitprof" / "watch" / "startup"), str(ROOT)])}
-    source = "import torch.utils.data as d, sys; sys.exit(len(list(d.DataLoader([1, 2]))))"
-    done = subprocess.run(
-        [sys.executable, "-c", source], env=env, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    env = {f"VITPROF_WATCH_{name}": value for name, value in broken.items()}
+    script = host.running("tests.watch.in_python")
+    done = script.run("imports_the_loader_anew", watched=False, listen=False, env=env)
+    assert (done.status, done.returned, done.complaint.count("\n")) == (0, "2", 1), done.complaint
 
 
 def test_a_hook_that_fails_fails_no_import_and_says_nothing_where_standard_error_is_closed(
