@@ -17,6 +17,7 @@ import pytest
 from tests import ROOT
 from tests.command_line import Call, one_line
 from tests.jobs.sending import columns
+from tests.watch.watching import Host
 from vitprof.store import RunStore
 from vitprof.watch import trackers
 from vitprof.watch.trackers import LiveLog
@@ -96,6 +97,17 @@ def watched(
     return out.read_text(), err
 
 
+@pytest.fixture
+def alone(host: Host, tmp_path: Path) -> str:
+    """What becomes of the training where nobody watches."""
+    out = tmp_path / "alone"
+    arguments = f"import sys; sys.argv = ['', {str(out)!r}]\n"
+    source = arguments + SCRIPT.format(begin=BEGIN["none"], each="")
+    script = host.running("tests.watch.in_python")
+    script.run("example", watched=False, listen=False, source=source)
+    return out.read_text()
+
+
 def pretend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "packages").mkdir()
     (tmp_path / "packages" / "mlflow.py").write_text(PACKAGE)
@@ -104,9 +116,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.measured
 def test_figures_come_live_and_the_verdict_at_the_end_and_training_is_the_same(
-    call: Call, tmp_path: Path, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch
+    call: Call, tmp_path: Path, alone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone, _ = watched(call, tmp_path, "none", name="")
     pretend(monkeypatch, tmp_path)
     trained, _ = watched(call, tmp_path, "pretended")
     assert trained == alone
@@ -131,15 +142,19 @@ def test_figures_come_live_and_the_verdict_at_the_end_and_training_is_the_same(
     assert "mlflow" not in json.dumps(run.facts | run.environment), "a server's token is in no run"
 
 
-@pytest.mark.measured
-def test_a_tracker_that_fails_is_one_line_each_time_and_training_goes_on(
-    call: Call, tmp_path: Path, vitprof_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alone, err = watched(call, tmp_path, "none")
+def test_a_tracker_that_is_not_known_or_has_no_run_is_one_line(call: Call) -> None:
+    script = ("--", sys.executable, "-m", "tests.cli.telling", "1")
+    err = call("watch", "--quiet", "--log-to", "mlflow", *script)[2]
     assert "nothing was written to MLflow: the script had no active run of it" in err
     assert "choose one of mlflow, wandb" in one_line(
         call, "watch", "--log-to", "neptune", "--", "true"
     )
+
+
+@pytest.mark.measured
+def test_a_tracker_that_fails_is_one_line_each_time_and_training_goes_on(
+    call: Call, tmp_path: Path, alone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pretend(monkeypatch, tmp_path)
     monkeypatch.setenv("BROKEN", "1")
     trained, err = watched(call, tmp_path, "pretended")
