@@ -12,6 +12,9 @@ from tests import ROOT
 from tests.engine.test_recipes import PYTEST
 
 PLUGIN = ROOT / "tests" / "plugin"
+ITS_OWN = "toy and (digits-toy or photos-toy or memmap)"
+"""Its storage with each loader and location; its loader and its transfer over one of vitprof's storages: both are
+vitprof's own by other names, so those over others find no more."""
 
 
 def with_plugin(*words: str, folder: Path = PLUGIN, home: Path) -> subprocess.CompletedProcess[str]:
@@ -26,13 +29,14 @@ def with_plugin(*words: str, folder: Path = PLUGIN, home: Path) -> subprocess.Co
 @pytest.mark.measured
 def test_it_passes_the_contract_and_trains(tmp_path: Path) -> None:
     own = f"--basetemp={tmp_path / 'temporary'}"
-    words = ["-v", own, "-p", "no:cacheprovider", "-k", "toy", "tests/engine/test_contract.py"]
+    words = ["-v", own, "-p", "no:cacheprovider", "-k", ITS_OWN, "tests/engine/test_contract.py"]
     ended = with_plugin("-c", PYTEST, *words, home=tmp_path)
     assert ended.returncode == 0, ended.stdout[-3000:]
     for part in (
         "digits-toy-[a-z-]+-ahead",
-        "photos-[a-z0-9-]+-toy-loader-",
-        "digits-[a-z0-9-]+-toy-transfer",
+        "digits-memmap-[a-z-]+-toy-loader-",
+        "photos-memmap-[a-z-]+-toy-loader-",
+        "digits-memmap-[a-z-]+-toy-transfer",
     ):
         assert re.search(part, ended.stdout), part
     listed = with_plugin("-m", "vitprof", "strategies", "--json", home=tmp_path)
