@@ -375,7 +375,7 @@ def test_any_flipped_bytes_give_the_same_runs_or_one_line(
     with target.transaction() as db:
         db.exec_driver_sql("INSERT INTO sqlite_sequence (name, seq) VALUES ('runs', 90)")
 
-    @settings(max_examples=250, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=120, suppress_health_check=list(HealthCheck))
     @given(
         st.lists(
             st.tuples(st.integers(0, len(good) - 1), st.integers(1, 255)), min_size=1, max_size=4

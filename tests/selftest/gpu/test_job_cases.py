@@ -103,8 +103,11 @@ def test_what_is_put_in_is_found(bench: MadeUp) -> None:
     ],
 )
 def test_what_is_wrong_is_told_after_three_rounds(
-    bench: MadeUp, attribute: str, value: Any, wrong: str
+    bench: MadeUp, attribute: str, value: Any, wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    parts = ("", "read", "decode", "collate")
+    some = tuple(case for case in job_cases.IDLE_CASES if case.part in parts)
+    monkeypatch.setattr(job_cases, "IDLE_CASES", some)
     setattr(bench, attribute, value)
     outcome = run_case("known idle", bench)
     assert outcome.status == "failed"
