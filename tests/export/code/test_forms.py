@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from vitprof.config.forms import FORMS
 from vitprof.export.code.forms import form_script
 
@@ -40,7 +38,6 @@ def test_scripts_are_whole_and_linted(tmp_path: Path) -> None:
         assert checked.returncode == 0, checked.stdout[-2000:]
 
 
-@pytest.mark.measured
 def test_a_script_stores_and_reads_without_vitprof(tmp_path: Path) -> None:
     (tmp_path / "made.py").write_text(form_script("memmap", "whole") + USED, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
