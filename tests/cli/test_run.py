@@ -197,7 +197,7 @@ def test_ctrl_c_keeps_what_was_measured(mine: RunStore) -> None:
     try:
         wait_until(lambda: mine.n_steps(1), "the first steps")
         program.send_signal(signal.SIGINT)
-        out, err = program.communicate(timeout=30)
+        out, err = program.communicate(timeout=60)
     finally:
         program.kill()
     assert program.returncode == 130

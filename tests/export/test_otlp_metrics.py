@@ -55,10 +55,10 @@ def test_what_is_sent_are_the_counters_with_new_steps(store: RunStore, collector
     add(store, run_id, steps, 0, 50)
     provider = sender(RunCollector(store), address, every_s=3600)
     provider.force_flush()
-    first = got.get(timeout=10)
+    first = got.get(timeout=60)
     add(store, run_id, steps, 50, N)
     provider.shutdown()
-    last = got.get(timeout=10)
+    last = got.get(timeout=60)
     for metrics, n in ((first, 50), (last, N)):
         (point,) = metrics["vitprof_steps"].sum.data_points
         assert (point.as_double or point.as_int) == n

@@ -184,7 +184,7 @@ def test_figures_are_those_of_the_steps_since_the_last_time(
     live = LiveLog(f"fake:{tmp_path / 'run.json'}", threading.RLock(), 0.01)
     known = {"samples": 8, "step_s": 0.5, "data_wait_s": 0.25, "exposed_wait_s": 0.125}
     live.add(columns(3, step=range(3), warmup=[1, 1, 0], gap_s=0.25, **known))
-    assert came.wait(10)
+    assert came.wait(60)
     live.add(columns(2, step=range(3, 5), warmup=1, gap_s=0.25, **known))
     live.add(columns(2, step=range(5, 7), gap_s=np.nan, **known | {"samples": 0}))
     live.close()

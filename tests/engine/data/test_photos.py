@@ -4,7 +4,7 @@ import io
 import itertools
 import json
 import shutil
-import time
+import threading
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -24,6 +24,8 @@ from vitprof.errors import DataError, JobStopped, SampleError
 
 N_TEST = N_PHOTOS // 10
 N = 20
+LIMIT_S = 60.0
+"""For what takes long on a busy machine."""
 """The photos of `few_photos`, which a test may damage."""
 
 
@@ -174,16 +176,26 @@ def test_stopped_and_gone_on_with(
     monkeypatch.setenv("VITPROF_HOME", str(vitprof_home))
     monkeypatch.setattr(photos, "IMAGES_A_CHUNK", 4)
     data = vitprof_home / "data"
-    asked, draw = itertools.count(), scenes.draw
+    draw = scenes.draw
+    n_drawn = itertools.count()
+    n_asked = itertools.count()
+    stopped = threading.Event()
 
-    def drawn_slowly(*args: Any) -> Any:
-        time.sleep(0.05)
+    def drawn_until_the_stop(*args: Any) -> Any:
+        if next(n_drawn) >= 3 * photos.IMAGES_A_CHUNK:
+            assert stopped.wait(LIMIT_S)
         return draw(*args)
 
+    def stop() -> bool:
+        if next(n_asked) == 2:
+            stopped.set()
+        return stopped.is_set()
+
     with monkeypatch.context() as patch:
-        patch.setattr(scenes, "draw", drawn_slowly)
+        patch.setattr(scenes, "draw", drawn_until_the_stop)
+        patch.setattr(photos, "job_cores", lambda: 1)  # one thread, which draws one after another
         with pytest.raises(JobStopped, match="kept"):
-            prepare("photos", N, stop=lambda: next(asked) >= 2)  # long before the others are drawn
+            prepare("photos", N, stop=stop)
     (partial,) = [p for p in data.iterdir() if p.is_dir()]
     assert partial.name.startswith(f".photos-{N}.partial-")
     kept = list(photos.files(partial).values())

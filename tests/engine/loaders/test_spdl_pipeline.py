@@ -44,7 +44,7 @@ def test_the_same_samples_as_the_decoding_threads_random_crops_too() -> None:
 def test_its_threads_make_as_many_batches_at_once_as_asked_and_leave_torch_alone() -> None:
     config, at_once, seen = photos_config(loader="spdl", workers=2), list[int](), set[int]()
     n_threads, under_way, lock = torch.get_num_threads(), set[int](), threading.Lock()
-    started = threading.Barrier(2, timeout=20)
+    started = threading.Barrier(2, timeout=60)
 
     with opened(config) as loader:
         make: Any = loader._make  # type: ignore[attr-defined]

@@ -83,7 +83,7 @@ def test_latencies_are_waited_for_by_many_threads(source: Path, tmp_path: Path) 
         def wait(self, n_bytes: int, n_files: int, stop: object = None) -> None:
             if n_files and not met.is_set():
                 with contextlib.suppress(threading.BrokenBarrierError):  # one that came late
-                    barrier.wait(20)
+                    barrier.wait(60)
                     met.set()
                     barrier.abort()
 

@@ -99,7 +99,7 @@ def test_closing_lets_go_whoever_waits_also_in_another_process(tmp_path: Path) -
         thread.start()
     slow.close()
     for thread in waiting:
-        thread.join(20)
+        thread.join(60)
     assert not any(thread.is_alive() for thread in waiting)
 
 
