@@ -2,11 +2,11 @@
 
 import math
 import multiprocessing
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from tests.watch.test_steps import marks_of
 from vitprof.measure.devices import CpuDevice
+from vitprof.watch import ranks
 from vitprof.watch.batches import Step
 from vitprof.watch.fetch_times import MAKING
 from vitprof.watch.loaders import BackwardPasses
@@ -29,16 +30,25 @@ def forward(tmp_path: Path) -> Iterator[Forward]:
     dist.destroy_process_group()
 
 
-def test_waits_in_the_sending_of_buffers_are_taken_off(forward: Forward) -> None:
-    sending, group = forward._broadcast, dist.distributed_c10d._get_default_group()
+def test_waits_in_the_sending_of_buffers_are_taken_off(
+    forward: Forward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, group = SimpleNamespace(now=8.0), dist.distributed_c10d._get_default_group()
+    monkeypatch.setattr(ranks, "perf_counter", lambda: clock.now)
+    sending = forward._broadcast
     assert sending is not None
-    now = perf_counter()
-    forward._broadcast = lambda *args: (time.sleep(0.05), sending(*args))
-    forward.begin(now)
+
+    def slowly(*args: Any) -> Any:
+        clock.now += 0.5
+        return sending(*args)
+
+    forward._broadcast = slowly
+    forward.begin(clock.now)
+    clock.now += 0.25
     getattr(dist, BROADCAST)(group, [torch.ones(3)], 1000, 0)
-    assert 0 <= forward.host_s(now) < perf_counter() - now - 0.05
+    assert forward.host_s(8.0) == 0.25
     dist.all_reduce(torch.ones(1))
-    assert math.isnan(forward.host_s(now)), "what waits for others in it is not known"
+    assert math.isnan(forward.host_s(8.0)), "what waits for others in it is not known"
     forward._broadcast = sending
 
 
