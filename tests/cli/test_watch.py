@@ -128,13 +128,12 @@ note()
 SIGNS = "python|python torch|loader python torch|batch loader python torch|batch gradients loader python torch"
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize(
     ("python", "words"),
     [
         (["-c", "pass"], "PyTorch's DataLoader was imported in no process that has vitprof's hook"),
         (["-IB", "-c", "pass"], f"type: vitprof watch -- {sys.executable} -B -c pass"),
-        (["-c", STAGES, "shown"], "with vitprof.step()"),
+        pytest.param(["-c", STAGES, "shown"], "with vitprof.step()", marks=pytest.mark.measured),
     ],
     ids=["no PyTorch", "no hook", "no training"],
 )
@@ -201,7 +200,6 @@ runpy.run_module("vitprof", run_name="__main__")
 """Python that runs vitprof as a user without an entry in the list of users."""
 
 
-@pytest.mark.measured
 @pytest.mark.parametrize(
     ("watch", "recorded"),
     [
