@@ -69,8 +69,20 @@ def simulated(shape: str, figure: str, steps: int, series: int) -> Simulated:
     return Simulated(waits, waits + 1, None, _true_share(shape))
 
 
+def starved(memory: float, steps: int, series: int) -> Simulated:
+    """Steps that idle for 83 to 97% of their time each, the more alike the larger `memory` is."""
+    rng = np.random.default_rng([steps, round(100 * memory)])
+    share = 1 / (1 + np.exp(-(2.5 + 0.3 * _alike(rng, memory, steps, series))))
+    whole = _log_normal(_alike(rng, memory, steps, series), 0.3)
+    many = 1 / (1 + np.exp(-(2.5 + 0.3 * rng.standard_normal(1_000_000))))
+    return Simulated(share * whole, whole, None, float(many.mean()))
+
+
 def coverage(shape: str, figure: str, steps: int, series: int) -> Coverage:
-    of = simulated(shape, figure, steps, series)
+    return covered(simulated(shape, figure, steps, series), figure)
+
+
+def covered(of: Simulated, figure: str) -> Coverage:
     ends = intervals.share_ends if figure == "share" else intervals.ratio_ends
     # A wait that did not occur in any of the steps cannot be known of.
     seen = of.part.sum(axis=1) > 0
@@ -93,10 +105,15 @@ def _times(rng: np.random.Generator, shape: str, steps: int, series: int) -> tup
         times = _log_normal(rng.standard_normal((series, steps)), 0.3)
         return np.where(slow, BURST * times, times), (BURST - 1 + BURST) / BURST
     memory = float(shape.split()[1]) if shape.startswith("AR") else 0.0
+    return _log_normal(_alike(rng, memory, steps, series), SIGMA), 1.0
+
+
+def _alike(rng: np.random.Generator, memory: float, steps: int, series: int) -> Floats:
+    """Returns standard normal values, (series, steps), of AR(1) with that coefficient."""
     noise = rng.standard_normal((series, steps))
     for i in range(1, steps):
         noise[:, i] = memory * noise[:, i - 1] + np.sqrt(1 - memory**2) * noise[:, i]
-    return _log_normal(noise, SIGMA), 1.0
+    return noise
 
 
 def _waits(times: Floats) -> Floats:

@@ -5,7 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from tests.analysis.simulated_series import FIGURES, LENGTHS, SHAPES, coverage
+from tests.analysis.simulated_series import (
+    FIGURES,
+    LENGTHS,
+    SHAPES,
+    coverage,
+    covered,
+    starved,
+)
 from vitprof.analysis.intervals import (
     interval_of_blocks,
     interval_of_pairs,
@@ -33,6 +40,15 @@ def test_an_interval_holds_the_truth_as_often_as_it_says(shape: str, figure: str
             assert of.given >= (0.94 if steps >= 40 else 0.55), (steps, of)
         if steps == 400:
             assert of.given == 1, of
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.5, 0.8, 0.9])
+@pytest.mark.parametrize("steps", [20, 32, 60])
+def test_what_each_step_shows_needs_no_independent_steps(memory: float, steps: int) -> None:
+    """A device that idles for about nine tenths of each step is starved, however alike the steps are."""
+    of = covered(starved(memory, steps, SERIES), "share")
+    assert of.given == 1, of
+    assert of.held >= LEAST, of
 
 
 @pytest.mark.parametrize("figure", FIGURES)

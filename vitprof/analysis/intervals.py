@@ -69,6 +69,8 @@ alike."""
 NARROW = 0.2
 """How far an end may be, as an exponent, for an interval of too few independent steps: 20% of the
 figure."""
+MOST_BEYOND = 0.5
+"""Points between the ends of an interval beyond what was seen above which it is not given."""
 FARTHEST = 50.0
 """Exponent at which an end of an interval is as good as infinite."""
 
@@ -195,8 +197,30 @@ def share_ends(part: Floats, whole: Floats, apart: Mask | None = None) -> tuple[
     high = odds * stretch
     # none of the time or all of it, in each step
     edge = np.where(stretch == 1, np.clip(share, 0.0, 1.0), np.nan)
-    ends = np.where(inside, low / (1 + low), edge), np.where(inside, high / (1 + high), edge)
+    low = np.where(inside, low / (1 + low), edge)
+    high = np.where(inside, high / (1 + high), edge)
+    seen_low, seen_high = _beyond_what_was_seen(part, whole)
+    unknown = np.isnan(stretch)
+    ends = np.where(unknown, seen_low, low), np.where(unknown, seen_high, high)
     return _with_or_without(ends, off, part, whole, apart)
+
+
+def _beyond_what_was_seen(part: Floats, whole: Floats) -> tuple[Floats, Floats]:
+    """Returns the ends of the steps' own shares, each farther by as much again as they lie apart; NaN
+    where that says little.
+
+    It stands in for the interval where the steps are too alike for one: 30 steps that idle for 85 to 97%
+    of their time each leave no doubt about a limit of 20%, however alike neighbours are. Simulated
+    with AR(1) 0.8, it holds the truth more often than 95% (docs/self-test.md).
+    """
+    own = part / np.where(whole > 0, whole, np.nan)
+    lowest = own.min(axis=-1)
+    highest = own.max(axis=-1)
+    apart_by = highest - lowest
+    low = np.clip(lowest - apart_by, 0.0, 1.0)
+    high = np.clip(highest + apart_by, 0.0, 1.0)
+    says_little = ~(high - low <= MOST_BEYOND)
+    return np.where(says_little, np.nan, low), np.where(says_little, np.nan, high)
 
 
 def _with_or_without(
