@@ -21,7 +21,7 @@ from tests import ROOT
 
 TRIES = 3
 PHASES = (
-    ("measured and not alone", ("-n", "2", "--dist", "loadfile")),
+    ("measured and not alone", ("-n", "3", "--dist", "loadfile")),
     ("measured and alone", ()),
 )
 """Expressions of markers, and how pytest is to run those tests: what takes the whole machine has it."""

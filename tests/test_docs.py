@@ -87,6 +87,7 @@ def test_every_link_leads_to_a_file_readme_is_short_and_every_benchmark_named_is
     assert len(texts[README].splitlines()) <= README_LINES
 
 
+@pytest.mark.measured
 def test_the_site_is_whole(tmp_path: Path) -> None:
     """MkDocs ends with an error where a link or an anchor leads nowhere, or a page is in no menu."""
     build = [sys.executable, "-m", "mkdocs", "build", "-q", "--site-dir", str(tmp_path / "site")]

@@ -148,6 +148,7 @@ def test_zoom_survives_refreshes_and_is_reported_once(demo: Demo) -> None:
     assert demo.read("[gd._fullLayout.dragmode, facts.views]") == ["pan", 3]
 
 
+@pytest.mark.measured
 def test_hidden_trace_stays_hidden_until_another_run(demo: Demo) -> None:
     hidden = "gd._fullData[1].visible === 'legendonly'"
     demo.page.locator(f"{PLOT} .legendtoggle").nth(1).click()
@@ -167,6 +168,7 @@ def test_hidden_trace_stays_hidden_until_another_run(demo: Demo) -> None:
     demo.until("gd._fullLayout.xaxis.range[1] * 10 >= facts.points - 30")
 
 
+@pytest.mark.measured
 def test_leaving_the_page_for_a_moment_and_for_longer_then_another_size_and_theme(
     demo: Demo,
 ) -> None:

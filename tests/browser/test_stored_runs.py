@@ -78,6 +78,7 @@ def show(page: Any, control: str, words: str) -> None:
     ).first.click()
 
 
+@pytest.mark.measured
 def test_a_link_a_reload_and_the_way_back_show_the_same_list(dashboard: str, page: Any) -> None:
     """First in this file: Streamlit then knows nothing of app.py's navigation, through which the link goes."""
     page.goto(
@@ -182,6 +183,7 @@ def test_nothing_keeps_people_from_a_page_in_either_theme(dashboard: str, page: 
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.measured
 def test_sorting_overlay_baseline_and_a_reload(dashboard: str, page: Any) -> None:
     page.goto(f"{dashboard}compare?runs=2,3")
     page.locator(".st-key-compare-shares .js-plotly-plot").wait_for()

@@ -200,6 +200,7 @@ runpy.run_module("vitprof", run_name="__main__")
 """Python that runs vitprof as a user without an entry in the list of users."""
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize(
     ("watch", "recorded"),
     [

@@ -42,6 +42,7 @@ def stored(store: RunStore, **config: Any) -> StoredRun:
 
 @pytest.mark.usefixtures("small_home")
 class TestPredicting:
+    @pytest.mark.measured
     def test_predicted_then_checked(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -97,6 +97,7 @@ def start(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
     return begin
 
 
+@pytest.mark.measured
 @pytest.mark.usefixtures("full_home")
 def test_the_end_of_standard_input_stops_a_job_in_which_everybody_prints(start: Any) -> None:
     """Python, C code and worker processes write to standard output; the channel carries messages only."""

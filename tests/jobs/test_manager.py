@@ -441,6 +441,7 @@ class TestProcessIsolation:
         with manager(store, launcher) as made:
             yield made
 
+    @pytest.mark.measured
     def test_stop_of_a_job_that_hangs_in_a_batch(self, jobs: JobManager) -> None:
         """The loop cannot hear in there, so the process is ended."""
         before_the_batch_ends_s = 50.0
@@ -495,6 +496,7 @@ class TestProcessIsolation:
         assert_measured(jobs, run)
         assert gone(family)
 
+    @pytest.mark.measured
     def test_two_programs_on_one_store(self, jobs: JobManager, tmp_path: Path) -> None:
         """Neither takes the other's job for lost until the other is killed: then that ends, and is summed up."""
         script = f"""

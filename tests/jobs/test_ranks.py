@@ -273,6 +273,7 @@ PHOTOS = {
 }
 
 
+@pytest.mark.measured
 def test_two_ranks_train_as_one_with_batches_of_both(
     store: RunStore,
     tmp_path: Path,

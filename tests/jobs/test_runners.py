@@ -314,6 +314,7 @@ asked()
 
 @pytest.mark.usefixtures("full_home")
 class TestForked:
+    @pytest.mark.measured
     def test_it_trains_as_a_new_one(
         self, launcher: KeptLauncher, log: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -339,6 +340,7 @@ class TestForked:
         os.kill(second.pid, signal.SIGTERM)
         assert end(second) == second.poll() == -signal.SIGTERM
 
+    @pytest.mark.measured
     def test_workers_are_its_own_children_however_they_start(
         self, launcher: KeptLauncher, log: Any
     ) -> None:
@@ -526,6 +528,7 @@ class TestServer:
             os.close(stdin)
             assert json.loads(ours.recv(999)) == {"number": 3, "pid": 0}
 
+    @pytest.mark.measured
     def test_a_job_may_use_cuda_has_threads_that_sleep_and_goes_on_when_its_server_dies(
         self,
         own: Launcher,
@@ -553,6 +556,7 @@ class TestServer:
         assert "bad fork: False\n" in Path(log.name).read_text()
         assert SLEEPS in (tmp_path / "shown").read_text()
 
+    @pytest.mark.measured
     def test_nothing_is_left_of_it_when_its_owner_is_killed(self) -> None:
         script = """
 import sys, threading

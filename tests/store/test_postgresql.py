@@ -95,6 +95,7 @@ def test_a_server_that_cannot_be_used_is_one_line_without_password(
     assert line.startswith("the run store postgresql+psycopg://")
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize("ends_first", [False, True])
 def test_a_server_that_is_restarted_while_a_job_records(
     server: Server, monkeypatch: Any, ends_first: bool

@@ -229,6 +229,7 @@ def answer(process: Any) -> int:
     return int(process.stdout.readline())
 
 
+@pytest.mark.measured
 def test_programs_that_open_a_new_store_at_once_and_write_at_once_all_get_their_turn(
     url: str,
 ) -> None:
@@ -251,6 +252,7 @@ def test_programs_that_open_a_new_store_at_once_and_write_at_once_all_get_their_
             assert all(part == list(range(300)) for part in parts.values())
 
 
+@pytest.mark.measured
 def test_a_killed_writer_loses_nothing_that_it_had_appended(url: str) -> None:
     with writer(url, 10_000) as program:
         run_id = begins(program)

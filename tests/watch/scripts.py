@@ -369,7 +369,7 @@ def in_two_threads(*, shared: bool = False) -> None:
         thread.join()
 
 
-STEPS_ELSEWHERE = 32
+STEPS_ELSEWHERE = 60
 
 
 def _made(*, arrays: bool = False) -> Any:

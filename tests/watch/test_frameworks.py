@@ -173,6 +173,7 @@ def test_a_script_that_watches_itself(
     )
 
 
+@pytest.mark.measured
 def test_the_example_of_the_documents(host: Host) -> None:
     told = host.run("example", watched=False, source=examples()[2])
     assert int(told.returned) == len(told.steps["step"]) == 2 * N_BATCHES

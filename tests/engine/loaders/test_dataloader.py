@@ -64,6 +64,7 @@ def test_workers_live_as_long_as_they_should_and_are_never_more_than_asked_for(
         loader.close()
 
 
+@pytest.mark.measured
 @pytest.mark.skipif(sys.platform != "linux", reason="Python's choices on Linux")
 def test_workers_that_are_sent_all_they_need() -> None:
     """Spawned ones are sent the same; tests of storages have such workers."""

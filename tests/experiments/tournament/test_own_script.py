@@ -74,6 +74,7 @@ def roles(store: RunStore, number: int) -> list[str]:
     ]
 
 
+@pytest.mark.measured
 def test_from_the_first_trial_to_the_answer(manager: JobManager, tmp_path: Path) -> None:
     store = manager.store
     number = made(store, tmp_path, "writes", "differs", vary=("workers=0,2", "prefetch_factor=4"))
@@ -117,6 +118,7 @@ def test_from_the_first_trial_to_the_answer(manager: JobManager, tmp_path: Path)
     assert roles(store, number)[4:] == [f"{best}#3", "unchanged#3"]
 
 
+@pytest.mark.measured
 def test_a_setting_that_fails_leaves_the_others(manager: JobManager, tmp_path: Path) -> None:
     number = made(
         manager.store, tmp_path, "fails", vary=("workers=0,1,2", "batch_size=8,16"), repeats=1

@@ -271,7 +271,7 @@ class TestEarlyStop:
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         by_others(monkeypatch, 1.2)
-        number = made_uneven(manager.store, 60)
+        number = made_uneven(manager.store, 30)
         ran(manager, number)
         # nothing of the two rounds counts, so that each setting has as many runs again
         assert [status for _, status in statuses(manager.store, number)] == ["done"] * 8
