@@ -214,6 +214,9 @@ def _beyond_what_was_seen(part: Floats, whole: Floats) -> tuple[Floats, Floats]:
     with AR(1) 0.8, it holds the truth more often than 95% (docs/self-test.md).
     """
     own = part / np.where(whole > 0, whole, np.nan)
+    if own.shape[-1] < MIN_BLOCKS:
+        unknown = np.full(own.shape[:-1], np.nan)
+        return unknown, unknown
     lowest = own.min(axis=-1)
     highest = own.max(axis=-1)
     apart_by = highest - lowest
