@@ -133,6 +133,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 TOGETHER = {
+    "extras": ("test_extras.py",),
     "browser, 1": tuple(
         f"browser/test_{name}.py" for name in ("main_path", "live_chart", "tournament", "null_gpu")
     ),
@@ -162,9 +163,10 @@ TOGETHER = {
     "frameworks": ("watch/test_frameworks.py", "watch/test_recipes.py"),
     "null device": tuple(f"nullcuda/test_{name}.py" for name in ("run", "real", "selftest")),
     "jobs": ("jobs/test_manager.py", "jobs/test_runners.py", "jobs/test_ranks.py"),
+    "convert": ("cli/test_convert.py",),
 }
 """Files that share what takes seconds, such as a browser or a database server: one process of pytest
-runs them. The longest first."""
+runs them. The longest first, and files of few tests that take long."""
 
 
 def _scope(nodeid: str) -> str:

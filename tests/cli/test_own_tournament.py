@@ -107,6 +107,7 @@ def test_nothing_is_overwritten_and_no_secret_is_stored(
 
 
 @pytest.mark.measured
+@pytest.mark.alone  # other tests' processes are other programs: what runs beside them does not count
 def test_a_real_training(call: Call) -> None:
     """Two processes with PyTorch: what `torch.save` writes is seen, and four workers hide the samples."""
     script = ("--", sys.executable, "-m", "tests.watch.slow_samples")
