@@ -459,6 +459,7 @@ class TestProcessIsolation:
         finished(jobs, run_id)
         assert time.monotonic() - began_s < 2.0
 
+    @pytest.mark.measured
     def test_stop_keeps_what_was_measured_and_the_next_job_runs(
         self, jobs: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:

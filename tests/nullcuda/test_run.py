@@ -124,6 +124,7 @@ def test_what_keeps_python_from_launching_is_measured(forks: Host, home: str) ->
 THREADED = ("workers", "threads", "spdl")
 
 
+@pytest.mark.measured
 def test_every_strategy(forks: Host, home: str) -> None:
     settings = []
     for name, plan in STRATEGIES.items():

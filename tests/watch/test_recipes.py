@@ -63,6 +63,7 @@ def test_training_is_seen_whoever_makes_the_iterator_and_steps(host: Host, funct
     check(host, function)
 
 
+@pytest.mark.measured
 def test_gradients_that_change_nothing_are_no_training(host: Host) -> None:
     assert host.ok("only_validation").columns == []
 
