@@ -25,7 +25,8 @@ def test_where_files_are_and_how_long_they_take(
     assert math.isfinite(found.cold_s) != bool(found.why_not_cold)
     monkeypatch.setattr(dataset_report, "MOST_READ_BYTES", 40_000)
     assert file_facts(paths).why_not_cold == "they are too large to be read as a whole"
-    assert file_facts([]) == FileFacts()
+    # From Python 3.13 on a dataclass compares field by field, and NaN is equal to nothing.
+    assert repr(file_facts([])) == repr(FileFacts())
     mounts = [
         Mock(mountpoint="/", fstype="ext4"),
         Mock(mountpoint=str(tmp_path), fstype="fuse.gcsfuse"),
