@@ -24,7 +24,6 @@ STEP = "[class*=st-key-step-] input"
 RANGE = "document.querySelector('.st-key-live-gaps .js-plotly-plot')?._fullLayout?.xaxis.range"
 
 DONE = re.compile(r"^Done in ")
-IDLE = "[data-testid=stMetric]:has-text('Device idle') [data-testid=stMetricValue]"
 
 ENDED = """(strategy) => document.querySelector('h1')?.innerText.startsWith(strategy)
     && !document.querySelector('[data-stale=true]')
@@ -51,11 +50,15 @@ SHOWS_SHARE = f"""(share) => {{
 """The part of the gap chart that is not painted as compute, after the five steps of warm-up, is about the share."""
 
 
-def idle_share(page: Any) -> float:
-    """The idle share that the tile shows, once the gap chart shows the same."""
-    share = float(page.locator(IDLE).inner_text().removesuffix("%")) / 100
+def expect_idle_share(page: Any, share: float) -> None:
+    """Waits until the tile shows this idle share, and the gap chart the same."""
+    shown = """(share) => [...document.querySelectorAll('[data-testid=stMetric]')]
+        .filter((tile) => tile.innerText.startsWith('Device idle'))
+        .some((tile) => Math.abs(
+            parseFloat(tile.querySelector('[data-testid=stMetricValue]').innerText) / 100 - share
+        ) < 0.006)"""
+    page.wait_for_function(shown, arg=share)
     page.wait_for_function(SHOWS_SHARE, arg=share)
-    return share
 
 
 def test_run_two_strategies_compare_and_download(
@@ -68,7 +71,6 @@ def test_run_two_strategies_compare_and_download(
     picture(page, "profile", 800)
     page.get_by_role("tab", name="Timeline").click()
     page.wait_for_url(re.compile("tab=Timeline"))
-    starved = idle_share(page)
     for key in ("timeline", "step-chain", "live-batches", "live-cpu"):
         page.locator(f".st-key-{key} .js-plotly-plot .main-svg").first.wait_for()
     page.get_by_text("the largest gap after the warm-up").wait_for()
@@ -77,7 +79,6 @@ def test_run_two_strategies_compare_and_download(
     page.locator(".st-key-set-strategy").get_by_role("combobox").click()
     page.get_by_role("option", name=re.compile("^memory ")).click()
     run_to_end(page, "memory")
-    fed = idle_share(page)
 
     page.get_by_role("link", name="Compare").click()
     page.get_by_text("Compare runs").wait_for()
@@ -90,14 +91,17 @@ def test_run_two_strategies_compare_and_download(
     with path.open(newline="", encoding="utf-8") as file:
         rows = {row["strategy"]: row for row in csv.DictReader(file)}
     assert set(rows) == {"per-sample", "memory"}
-    for strategy, share in {"per-sample": starved, "memory": fed}.items():
-        assert float(rows[strategy]["device_idle_frac"]) == pytest.approx(share, abs=0.006)
     assert {row["n_steps"] for row in rows.values()} == {str(STEPS)}
 
     page.get_by_role("link", name="History").click()
     page.get_by_text("2 runs", exact=True).wait_for()
     page.locator("[class*=st-key-history-table] canvas").first.wait_for()
     picture(page, "history", 620)
+
+    # a page that is drawn anew: while a run ends, its heading may stand over figures of the one before
+    for row in rows.values():
+        page.goto(f"{dashboard}?run={row['run_id']}&tab=Timeline")
+        expect_idle_share(page, float(row["device_idle_frac"]))
 
 
 @pytest.mark.measured
