@@ -118,7 +118,6 @@ def test_an_older_store_in_the_home_is_named_once(
             "sqlite:////no/such/directory/runs.db",
             "sqlite:////no/such/directory/runs.db failed: unable to open",
         ),
-        ("sqlite:////proc/version", "failed: unable to open database file"),
     ],
 )
 def test_an_unusable_url_is_one_line_without_password(
@@ -129,6 +128,14 @@ def test_an_unusable_url_is_one_line_without_password(
     assert said in line
     assert "s3cret" not in line
     assert line.startswith(("VITPROF_DB: ", "the run store "))
+
+
+def test_a_file_of_the_system_is_no_run_store() -> None:
+    """Root may open it for writing, where SQLite fails; for anybody else it can only be read."""
+    reason = "can only be read here, and is not a run store"
+    if os.access("/proc/version", os.W_OK):
+        reason = "failed: unable to open database file"
+    assert refusal(url="sqlite:////proc/version").endswith(reason)
 
 
 def test_a_directory_or_another_file_in_the_way_is_one_line_and_stays(tmp_path: Path) -> None:
