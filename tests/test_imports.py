@@ -17,6 +17,10 @@ PACKAGE = ROOT / "vitprof"
 PAGES = [*sorted((ROOT / "pages").glob("*.py")), ROOT / "app.py"]
 COLUMNS = PACKAGE / "recording" / "columns.py"
 """A part of recording/ that every folder may use: it imports nothing but the standard library."""
+WATCH = PACKAGE / "watch"
+EVENTS = [WATCH / "events.py", WATCH / "event_log.py", *(WATCH / "core").glob("*.py")]
+"""The parts of watch/ that work outside of the watched process."""
+OUTSIDE = ("events", "event_log", "core")
 FILES = [*sorted(PACKAGE.rglob("*.py")), *PAGES]
 
 BASE = "errors formats home names program columns cores"
@@ -36,16 +40,17 @@ MAY_IMPORT = {
     "analysis": f"{BASE} telemetry config recording",
     "measure": f"{BASE} telemetry config",
     "engine": f"{BASE} telemetry config measure sets",
-    "watch": f"{BASE} measure",
+    "events": f"{BASE} measure",
+    "watch": f"{BASE} measure events",
     "store": f"{BASE} telemetry config recording analysis",
     "charts": f"{BASE} telemetry config recording analysis",
-    "jobs": f"{BASE} telemetry config recording analysis measure engine store charts",
+    "jobs": f"{BASE} telemetry config recording analysis measure events engine store charts",
     "experiments": f"{BASE} telemetry config recording analysis measure engine store charts jobs",
     "selftest": f"{BASE} telemetry config recording analysis measure engine store charts jobs experiments",
     "export": f"{BASE} telemetry config recording analysis store charts jobs",
     "demo": f"{BASE} telemetry config recording analysis store charts jobs export",
     "ui": f"{BASE} telemetry demo sets config recording analysis store charts jobs experiments selftest export",
-    "cli": f"{BASE} telemetry demo sets config recording analysis store charts jobs experiments selftest export",
+    "cli": f"{BASE} telemetry events demo sets config recording analysis store charts jobs experiments selftest export",
     "notebook": f"{BASE} telemetry config recording analysis store charts jobs experiments selftest export",
     "app": "errors config store ui",
     "__main__": "unwatched cli",
@@ -60,6 +65,8 @@ def folder(path: Path) -> str:
         return "app"
     if path == COLUMNS:
         return "columns"
+    if path in EVENTS:
+        return "events"
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -88,7 +95,12 @@ def folders(path: Path) -> set[str]:
     """The folders of vitprof that a file imports from."""
     columns = "vitprof.recording.columns"
     parts = [name.replace(columns, "vitprof.columns").split(".") for name in imported(path)]
-    return {p[1] for p in parts if p[0] == "vitprof" and len(p) > 1 and not p[1].startswith("__")}
+    found = {p[1] for p in parts if p[0] == "vitprof" and len(p) > 1 and not p[1].startswith("__")}
+    of_events = [p for p in parts if p[:2] == ["vitprof", "watch"] and p[2:3] and p[2] in OUTSIDE]
+    others = [p for p in parts if p[:2] == ["vitprof", "watch"] and p not in of_events]
+    if of_events:
+        found.add("events")
+    return found if others else found - {"watch"}
 
 
 def test_imports_run_one_way() -> None:

@@ -1,0 +1,290 @@
+"""Each rule of the core by itself, on events that are written by hand."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.watch.core.written import (
+    ANOTHER_OPTIMIZER,
+    CHECK,
+    HELPER,
+    MAIN,
+    OTHER,
+    SAMPLES,
+    TRAIN,
+    Script,
+)
+from vitprof.watch.core.log import EventLog
+from vitprof.watch.core.loop import Step, Steps, find_steps
+from vitprof.watch.core.training import Training, find_training
+from vitprof.watch.events import Kind
+
+
+def training_of(script: Script) -> Training:
+    found = find_training(script.log)
+    assert found is not None
+    return found
+
+
+def steps_of(script: Script) -> Steps:
+    return find_steps(training_of(script))
+
+
+def shown(step: Step) -> tuple[float, float]:
+    """Returns the samples of a step and the milliseconds of its wait."""
+    return step.samples, round(1e3 * step.wait_s, 6)
+
+
+def test_a_step_is_a_batch_and_the_work_on_it() -> None:
+    script = Script()
+    script.train(3)
+    script.exhaust(TRAIN)
+    assert [shown(step) for step in steps_of(script).steps] == 3 * [(SAMPLES, 10.0)]
+
+
+def test_a_step_ends_as_the_next_batch_is_requested_and_the_last_one_with_its_work() -> None:
+    script = Script()
+    script.train(2)
+    first, last = steps_of(script).steps
+    assert first.end_s == last.fetches[0].requested_s
+    assert last.end_s == script.now_s
+
+
+def test_an_iteration_that_is_over_ends_a_step_and_its_wait_is_the_next_epochs() -> None:
+    script = Script()
+    script.train(2)
+    script.exhaust(TRAIN)
+    script.train(2)
+    steps = steps_of(script).steps
+    assert [step.epoch for step in steps] == [0, 0, 1, 1]
+    assert [shown(step)[1] for step in steps] == [10.0, 10.0, 20.0, 10.0]
+
+
+def test_a_batch_that_is_fetched_ahead_is_waited_for_by_the_step_that_follows() -> None:
+    script = Script()
+    script.fetch(TRAIN)
+    for _ in range(3):
+        script.fetch(TRAIN)
+        script.backward()
+        script.update()
+    script.exhaust(TRAIN)
+    script.backward()
+    script.update()
+    steps = steps_of(script).steps
+    assert [step.samples for step in steps] == [2 * SAMPLES, SAMPLES, SAMPLES, 0.0]
+    assert sum(step.wait_s for step in steps) == pytest.approx(0.050)
+
+
+def test_batches_that_are_fetched_at_once_for_one_update_are_one_step() -> None:
+    script = Script()
+    for _ in range(4):
+        script.fetch(TRAIN)
+        script.fetch(TRAIN)
+        script.backward()
+        script.backward()
+        script.update()
+    assert [shown(step) for step in steps_of(script).steps] == 4 * [(2 * SAMPLES, 20.0)]
+
+
+def test_gradients_that_are_accumulated_batch_by_batch_are_a_step_each() -> None:
+    script = Script()
+    for _ in range(3):
+        script.fetch(TRAIN)
+        script.backward()
+        script.fetch(TRAIN)
+        script.backward()
+        script.update()
+    assert len(steps_of(script).steps) == 6
+
+
+def test_two_optimizers_that_step_in_turn_make_no_two_steps_of_a_batch() -> None:
+    script = Script()
+    for _ in range(4):
+        script.fetch(TRAIN)
+        script.backward()
+        script.update(ANOTHER_OPTIMIZER)
+        script.backward()
+        script.update()
+    assert len(steps_of(script).steps) == 4
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_batches_on_which_nothing_is_updated_evaluate(quiet: bool) -> None:
+    script = Script()
+    for _ in range(2):
+        script.train(4)
+        for _ in range(3):
+            script.fetch(CHECK, quiet=quiet)
+    script.train()
+    found = steps_of(script)
+    assert training_of(script).feeding == {TRAIN}
+    assert [round(each.end_s - each.begin_s, 6) for each in found.evaluations] == [0.03, 0.03]
+    assert [shown(step)[1] for step in found.steps] == 9 * [10.0]
+
+
+def test_an_evaluation_with_backward_passes_is_no_training() -> None:
+    script = Script()
+    for _ in range(3):
+        script.train(4)
+        script.fetch(CHECK)
+        script.backward()
+    found = steps_of(script)
+    assert (len(found.steps), len(found.evaluations)) == (12, 3)
+
+
+def test_a_validation_of_one_batch_now_and_then_does_not_feed() -> None:
+    script = Script()
+    for _ in range(5):
+        script.train(8)
+        script.fetch(CHECK, quiet=True)
+    assert training_of(script).feeding == {TRAIN}
+
+
+@pytest.mark.parametrize("order", [(TRAIN, OTHER), (OTHER, TRAIN)])
+def test_zipped_loaders_feed_one_step(order: tuple[int, int]) -> None:
+    script = Script()
+    for _ in range(4):
+        for loader in order:
+            script.fetch(loader)
+        script.backward()
+        script.update()
+    assert training_of(script).feeding == {TRAIN, OTHER}
+    assert [shown(step) for step in steps_of(script).steps] == 4 * [(2 * SAMPLES, 20.0)]
+
+
+def test_a_backward_pass_for_each_of_several_loaders_is_one_step_until_the_update() -> None:
+    script = Script()
+    for _ in range(4):
+        for loader in (TRAIN, OTHER):
+            script.fetch(loader)
+            script.backward()
+        script.update()
+    assert [shown(step) for step in steps_of(script).steps] == 4 * [(2 * SAMPLES, 20.0)]
+
+
+def test_a_loader_that_is_asked_without_gradients_before_each_update_feeds_it() -> None:
+    script = Script()
+    for _ in range(4):
+        script.fetch(TRAIN, quiet=True)
+        script.backward()
+        script.update()
+    assert [shown(step) for step in steps_of(script).steps] == 4 * [(SAMPLES, 10.0)]
+
+
+def test_the_same_where_a_model_got_its_batch_without_gradients_is_an_evaluation() -> None:
+    script = Script()
+    for _ in range(4):
+        script.backward()
+        script.update()
+        script.fetch(CHECK, quiet=True)
+        called = script.log.events[-1]._replace(kind=Kind.CALLED, values=(0.0, 0.0, 0.0))
+        script.log.events.append(called)
+    found = steps_of(script)
+    assert not training_of(script).feeding
+    assert not any(step.wait_is_known for step in found.steps)
+
+
+def test_updates_without_batches_are_steps_whose_wait_is_not_known() -> None:
+    script = Script()
+    script.train(6)
+    for _ in range(8):
+        script.backward()
+        script.update()
+    known = [step.wait_is_known for step in steps_of(script).steps]
+    assert known == 6 * [True] + 8 * [False]
+
+
+def test_several_updates_on_each_batch_are_a_habit_and_no_step_of_their_own() -> None:
+    script = Script()
+    for _ in range(4):
+        script.fetch(TRAIN)
+        for _ in range(5):
+            script.backward()
+            script.update()
+    assert [step.wait_is_known for step in steps_of(script).steps] == 4 * [True]
+
+
+def test_an_update_by_autograds_own_thread_is_the_training_threads() -> None:
+    script = Script()
+    for _ in range(4):
+        script.fetch(TRAIN)
+        script.backward()
+        script.update(thread=HELPER)
+    training = training_of(script)
+    assert (training.thread, training.others) == (MAIN, frozenset())
+    assert len(find_steps(training).steps) == 4
+
+
+def test_of_two_threads_that_train_the_steps_are_those_of_one() -> None:
+    script = Script()
+    for _ in range(4):
+        for thread in (MAIN, HELPER):
+            script.fetch(TRAIN, thread=thread)
+            script.backward(thread)
+            script.update(thread=thread)
+    training = training_of(script)
+    assert len(training.others) == 1
+    assert len(find_steps(training).steps) == 4
+
+
+def test_without_an_optimizer_parameters_that_change_show_that_backward_passes_train() -> None:
+    script = Script()
+    for _ in range(3):
+        script.fetch(TRAIN)
+        script.backward()
+    assert find_training(script.log) is None
+    script.work(Kind.CHANGED)
+    assert len(steps_of(script).steps) == 3
+
+
+def test_a_step_that_the_script_marks_ends_as_it_leaves_it() -> None:
+    script = Script()
+    for _ in range(3):
+        script.fetch(TRAIN)
+        script.work(Kind.ENTERED)
+        script.backward()
+        script.update()
+        script.work(Kind.LEFT)
+        left_s = script.now_s
+        script.now_s += 1.0
+    assert steps_of(script).steps[-1].end_s == left_s
+
+
+@given(st.randoms(use_true_random=False))
+def test_what_other_threads_do_changes_no_step(chance: random.Random) -> None:
+    """Events of a thread that fetches and evaluates, anywhere between those of the one that trains."""
+    alone = Script()
+    alone.train(5)
+    alone.exhaust(TRAIN)
+    helper = Script()
+    for _ in range(7):
+        helper.fetch(CHECK, thread=HELPER, quiet=chance.random() < 0.5)
+    ours, theirs = list(alone.log.events), list(helper.log.events)
+    mixed = EventLog({**alone.log.descriptions, **helper.log.descriptions})
+    while ours or theirs:
+        source = ours if theirs == [] or (ours and chance.random() < 0.5) else theirs
+        mixed.events.append(source.pop(0))
+    found = find_training(mixed)
+    assert found is not None
+    assert find_steps(found).steps == steps_of(alone).steps
+
+
+@given(st.lists(st.sampled_from(["train", "fetch", "check", "backward", "update", "exhaust"])))
+def test_no_order_of_events_ends_it(words: list[str]) -> None:
+    """Whatever a script does, its steps have known ends in the order of time."""
+    script = Script()
+    script.train()
+    for word in words:
+        {
+            "train": script.train,
+            "fetch": lambda: script.fetch(TRAIN),
+            "check": lambda: script.fetch(CHECK, quiet=True),
+            "backward": script.backward,
+            "update": script.update,
+            "exhaust": lambda: (script.fetch(TRAIN), script.exhaust(TRAIN)),
+        }[word]()
+    ends = [step.end_s for step in steps_of(script).steps]
+    assert ends == sorted(ends)
+    assert len(ends) >= 1

@@ -1,0 +1,73 @@
+"""Events written by hand: what a script does, word by word, at times that nobody measured."""
+
+from __future__ import annotations
+
+from vitprof.watch.core.log import EventLog
+from vitprof.watch.events import NAN, Description, Event, Kind
+
+TRAIN, CHECK, OTHER = 101, 102, 103
+"""Numbers of loaders. That of an iterator over one is a hundred times as high, and more."""
+OPTIMIZER, ANOTHER_OPTIMIZER = 11, 12
+MAIN, HELPER = 1, 2
+"""Threads."""
+SAMPLES = 4.0
+
+
+class Script:
+    """A script that takes its time: `wait_s` for each batch, `work_s` for all else."""
+
+    def __init__(self, wait_s: float = 0.010, work_s: float = 0.001) -> None:
+        self.log = EventLog()
+        self.now_s = 0.0
+        self._wait_s = wait_s
+        self._work_s = work_s
+        self._iterators: dict[tuple[int, int], int] = {}
+        for loader in (TRAIN, CHECK, OTHER):
+            self.log.descriptions[loader] = Description(loader, "loader", {"dataset": str(loader)})
+
+    def begin(self, loader: int, thread: int = MAIN) -> None:
+        """Begins an iteration."""
+        iterator = 100 * loader + len(self.log.descriptions)
+        self._iterators[loader, thread] = iterator
+        self.log.descriptions[iterator] = Description(iterator, "iterator", {"loader": loader})
+        self._add(Kind.BEGUN, thread, iterator, loader, self.now_s)
+
+    def fetch(
+        self, loader: int, *, quiet: bool = False, thread: int = MAIN, samples: float = SAMPLES
+    ) -> None:
+        """Requests a batch and gets it; `quiet`: without gradients."""
+        if (loader, thread) not in self._iterators:
+            self.begin(loader, thread)
+        iterator = self._iterators[loader, thread]
+        self._add(Kind.REQUESTED, thread, iterator, NAN, 0.0 if quiet else 1.0)
+        self.now_s += self._wait_s
+        self._add(Kind.RECEIVED, thread, iterator, samples, self.now_s, NAN)
+
+    def exhaust(self, loader: int, thread: int = MAIN) -> None:
+        """Requests a batch where there is none any more."""
+        iterator = self._iterators.pop((loader, thread))
+        self._add(Kind.REQUESTED, thread, iterator, NAN, 1.0)
+        self.now_s += self._wait_s
+        self._add(Kind.EXHAUSTED, thread, iterator, 0.0)
+
+    def backward(self, thread: int = MAIN) -> None:
+        self.work(Kind.BACKWARD, thread)
+
+    def update(self, optimizer: int = OPTIMIZER, thread: int = MAIN) -> None:
+        self.work(Kind.STEPPED, thread, optimizer)
+
+    def train(self, n: int = 1, loader: int = TRAIN) -> None:
+        """Does steps as most scripts do: a batch, a backward pass, an update."""
+        for _ in range(n):
+            self.fetch(loader)
+            self.backward()
+            self.update()
+
+    def work(self, kind: Kind, thread: int = MAIN, number: int = 0) -> None:
+        self.now_s += self._work_s
+        self._add(kind, thread, number)
+
+    def _add(self, kind: Kind, thread: int, number: int, *values: float) -> None:
+        first, second, third = [*values, NAN, NAN, NAN][:3]
+        event = Event(kind, self.now_s, thread, number, (first, second, third))
+        self.log.events.append(event)

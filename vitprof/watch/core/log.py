@@ -1,0 +1,43 @@
+"""The events of one process, as its core reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from vitprof.watch.events import Description, Event, Kind, Row
+
+
+@dataclass
+class EventLog:
+    """All that a process has recorded so far."""
+
+    descriptions: dict[int, Description] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    """In the order in which they were recorded: those of one thread are in the order of time."""
+
+    def add(self, descriptions: Iterable[Description], rows: Iterable[Row]) -> None:
+        """Adds what has arrived."""
+        for description in descriptions:
+            self.descriptions[description.number] = description
+        self.events.extend(event_of(row) for row in rows)
+
+    def threads(self) -> dict[int, list[Event]]:
+        """Returns the events of each thread."""
+        found: dict[int, list[Event]] = {}
+        for event in self.events:
+            found.setdefault(event.thread, []).append(event)
+        return found
+
+    def loader_of(self, iterator: int) -> int:
+        """Returns the number of an iterator's loader; its own where that is not known."""
+        described = self.descriptions.get(iterator)
+        if described is None:
+            return iterator
+        return int(described.facts.get("loader", iterator))
+
+
+def event_of(row: Sequence[float]) -> Event:
+    """Returns the event in a row. Raises `ValueError` for a kind that this version does not know."""
+    kind, at_s, thread, number, first, second, third = row
+    return Event(Kind(int(kind)), at_s, int(thread), int(number), (first, second, third))

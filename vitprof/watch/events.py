@@ -1,0 +1,165 @@
+"""Events: what the hooks in a watched process see. A hook records an event and decides nothing.
+
+What an event means often shows only later: a batch was fetched ahead if another one is requested
+before any work; a loader validates if no optimizer steps on its batches. So the process that trains
+records events alone, and `vitprof.watch.core` decides outside of it, with what came after.
+
+An event is a row of seven numbers: its kind, when it happened (s, the monotonic clock), the thread,
+the number of its object (an iterator, a loader, an optimizer), and three values, as `FIELDS` names
+them. What a kind has no value for is NaN. What is no number, such as the arguments of a loader, is
+a `Description`, sent once for each object.
+
+Needs no PyTorch: who reads events imports this, too.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+Row = tuple[float, float, float, float, float, float, float]
+"""Kind, time (s), thread, object, and three values."""
+Emit = Callable[[Row], None]
+"""Takes an event. `list.append` of a buffer: it takes 0.05 us and no lock."""
+WIDTH = 7
+COLUMNS = ("kind", "at_s", "thread", "object", "first", "second", "third")
+"""The names of an event's numbers on the way."""
+NAN = math.nan
+
+
+class Kind(enum.IntEnum):
+    """What happened. The names of its values are in `FIELDS`."""
+
+    BEGUN = 1
+    """An iteration over a loader has begun: the object is its iterator."""
+    REQUESTED = 2
+    """A batch was requested of an iterator."""
+    RECEIVED = 3
+    """The batch that was requested has come."""
+    EXHAUSTED = 4
+    """There is no further batch, or making it failed."""
+    MADE = 5
+    """How the batch that has just come was made: seconds of its stages."""
+    MADE_BETWEEN = 6
+    """When, and in which worker."""
+    BACKWARD = 7
+    """A backward pass begins."""
+    STEPPED = 8
+    """An optimizer has stepped: the object is the optimizer."""
+    CHANGED = 9
+    """Parameters that a loss depends on have changed since an earlier backward pass."""
+    WAITED = 10
+    """A call that returns what another thread or process has made has returned: the object is the
+    queue, pool or future."""
+    CALLED = 16
+    """A model was called: the first call after a batch that was requested without gradients."""
+    ENTERED = 11
+    """The script enters a step that it marks (`vitprof.step`)."""
+    LEFT = 12
+    """The script leaves a step that it marks."""
+    FORKED = 13
+    """The process has forked."""
+    FINISHED = 14
+    """The process is about to end."""
+    DROPPED = 15
+    """Events were dropped, because nothing had read those before them."""
+
+
+FIELDS: dict[Kind, tuple[str, ...]] = {
+    Kind.BEGUN: ("loader", "since_s"),
+    Kind.REQUESTED: ("n_ready", "gradients"),
+    Kind.RECEIVED: ("samples", "first_tensor", "values"),
+    Kind.EXHAUSTED: ("failed",),
+    Kind.MADE: ("dataset_s", "transform_s", "collate_s"),
+    Kind.MADE_BETWEEN: ("start_s", "end_s", "worker"),
+    Kind.BACKWARD: ("loss", "device"),
+    Kind.STEPPED: ("device",),
+    Kind.CHANGED: (),
+    Kind.WAITED: ("since_s", "first_tensor", "samples"),
+    Kind.CALLED: ("gradients",),
+    Kind.ENTERED: (),
+    Kind.LEFT: (),
+    Kind.FORKED: ("child",),
+    Kind.FINISHED: ("status",),
+    Kind.DROPPED: ("count",),
+}
+"""The values of each kind, in order.
+
+`loader`: the number of the loader. `since_s`: when the call began, on the same clock. `n_ready`:
+batches that workers had ready; NaN without workers. `gradients`: 1 where they were on, else 0.
+`samples`: the length of the batch's first tensor that is not empty. `first_tensor`: a number by
+which a batch is known again when it comes out of a queue; another batch may have it later. `values`:
+the numbers in its largest tensor. `failed`: 1 where an error ended the iteration. `start_s`,
+`end_s`: on the same clock. `worker`: NaN where none made the batch. `loss`: NaN where it is not a
+single number on the CPU. `device`: the number of a described device. `child`: its process id."""
+
+
+class Event(NamedTuple):
+    """An event, as a reader gets it."""
+
+    kind: Kind
+    at_s: float
+    """When it happened, on the monotonic clock (s)."""
+    thread: int
+    object: int
+    """The number of what it is about; 0 where it is about nothing."""
+    values: tuple[float, float, float]
+
+    def value(self, name: str) -> float:
+        """Returns the value that `FIELDS` gives this name. Raises `ValueError` if the kind has none."""
+        return self.values[FIELDS[self.kind].index(name)]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What is known of an object by words: sent once, before the first event that has its number."""
+
+    number: int
+    kind: str
+    """process, loader, iterator, optimizer or device."""
+    facts: dict[str, Any]
+
+
+class Buffer:
+    """The events of a process that are not sent yet. Any thread may emit; one takes."""
+
+    MOST = 200_000
+    """Events that are kept while nothing reads them, 11 MB: a minute of a fast loop."""
+
+    def __init__(self) -> None:
+        self._rows: list[Row] = []
+        self.emit: Emit = self._rows.append
+        self._descriptions: list[Description] = []
+        self.describe: Callable[[Description], None] = self._descriptions.append
+
+    def take(self) -> tuple[list[Description], list[Row]]:
+        """Removes and returns what was recorded since the last call.
+
+        Copying and deleting a part of a list are one operation each: what is appended meanwhile
+        stays.
+        """
+        # Rows first: the descriptions of all their objects are there by then.
+        rows = self._rows[:]
+        del self._rows[: len(rows)]
+        descriptions = self._descriptions[:]
+        del self._descriptions[: len(descriptions)]
+        return descriptions, rows
+
+    def has_work(self) -> bool:
+        """Returns whether any event is more than a wait for a queue, which workers have, too."""
+        return any(row[0] != Kind.WAITED for row in self._rows[:])
+
+    def bound(self, now_s: float) -> None:
+        """Drops the oldest events where nothing has read them for long, and says how many."""
+        excess = len(self._rows) - self.MOST
+        if excess > 0:
+            del self._rows[:excess]
+            self._rows.insert(0, (Kind.DROPPED, now_s, 0, 0, excess, NAN, NAN))
+
+    def forget(self) -> None:
+        """Drops everything: in a forked process, whose parent sends it."""
+        self._rows.clear()
+        self._descriptions.clear()
