@@ -20,7 +20,7 @@ from vitprof.watch.fetch_times import (
     timed_fetch,
     unpacked,
 )
-from vitprof.watch.patching import DATALOADER, STATEFUL, Guard, leave_sign, when_imported
+from vitprof.watch.patching import DATALOADER, OPTIMIZER, STATEFUL, Guard, leave_sign, when_imported
 from vitprof.watch.watcher import Watcher, the_watcher
 
 COMPOSES = {
@@ -28,7 +28,6 @@ COMPOSES = {
     "torchvision.transforms.v2._container": "forward",
 }
 """Modules with a class `Compose`, and its method that transforms."""
-OPTIMIZER = "torch.optim.optimizer"
 MARK = "_vitprof_times"
 """Attribute of a function that is patched already."""
 BEGINNING: list[Any] = []

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 DATALOADER = "torch.utils.data.dataloader"
+OPTIMIZER = "torch.optim.optimizer"
 STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 """A module whose DataLoader has its own `__init__` and `__iter__`, and otherwise works as PyTorch's."""
 OTHER_LOADERS = (
@@ -32,6 +33,8 @@ SOCKET = "VITPROF_WATCH_SOCKET"
 """Environment variable: the socket on which the program that started the command listens."""
 STEPS = "VITPROF_WATCH_STEPS"
 """Environment variable: the number of steps after which the script is ended."""
+EVENTS = "VITPROF_WATCH_EVENTS"
+"""Environment variable: set where the program around the script keeps the events."""
 TRIAL_OVERRIDES, OPENED_UNDER = "VITPROF_WATCH_OVERRIDES", "VITPROF_WATCH_OPENED_UNDER"
 """Environment variables of a tournament's trials: see `trial`."""
 

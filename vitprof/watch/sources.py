@@ -10,7 +10,7 @@ import math
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -18,19 +18,11 @@ from vitprof.watch.batches import NOTHING, n_samples, tensors
 from vitprof.watch.fetch_times import MAKING, FetchTimes
 from vitprof.watch.loaders import Seen, generic_facts
 from vitprof.watch.loop import Loop, State
-from vitprof.watch.script_objects import attribute, parts
+from vitprof.watch.patches.waits import TAKEN_FROM, arrays, n_rows
 
 if TYPE_CHECKING:
     from vitprof.watch.watcher import Watcher
 
-TAKEN_FROM = (
-    ("queue", "Queue", "get"),
-    ("multiprocessing.queues", "Queue", "get"),
-    ("multiprocessing.queues", "SimpleQueue", "get"),
-    ("multiprocessing.pool", "IMapIterator", "next"),
-    ("concurrent.futures._base", "Future", "result"),
-)
-"""Modules, their classes, and the methods that return what another thread or process has made."""
 MOST_KEPT = 256
 MOST_BEFORE_FRAC = 0.03
 """Share of a step from which the time between the optimizer's step and the call may be a wait elsewhere, such as for
@@ -143,20 +135,4 @@ class Source:
         elsewhere = self._asked_s - self._stepped_s > little_s > now_s - self._asked_s
         self._watcher.given(self, math.nan if elsewhere else now_s, taken, times)
         if loop.step is not None and not n_samples(taken):  # an array
-            loop.step.marks.samples += _rows(first)
-
-
-def _rows(array: Any) -> int:
-    try:
-        return int(array.shape[0])
-    except Exception:  # a scalar, or the shape is none of numbers
-        return 0
-
-
-def arrays(taken: Any, depth: int = 3) -> Iterator[Any]:
-    """Yields the tensors and arrays in what came from a queue: a batch, one with its number, an object that has it."""
-    if attribute(taken, "dtype") is not None and attribute(taken, "shape") is not None:
-        yield taken
-    elif depth and not issubclass(type(taken), (str, bytes, type)):
-        for part in parts(taken) or parts(attribute(taken, "__dict__")):
-            yield from arrays(part, depth - 1)
+            loop.step.marks.samples += n_rows(first)

@@ -1,0 +1,155 @@
+"""The hooks record what a real loop of PyTorch's does, and go without a trace."""
+
+import os
+import queue
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.utils.data.dataloader
+from torch.utils.data import DataLoader, TensorDataset
+
+from vitprof.watch.core.log import event_of
+from vitprof.watch.events import Buffer, Event, Kind
+from vitprof.watch.patches import Recorder, autograd, dataloader, optimizer, waits
+from vitprof.watch.patching import OPTIMIZER
+
+PATCHED = (
+    (torch.utils.data.dataloader._BaseDataLoaderIter, "__next__"),
+    (torch.utils.data.dataloader._SingleProcessDataLoaderIter, "__init__"),
+    (torch.autograd, "backward"),
+    (queue.Queue, "get"),
+)
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    """All hooks in this process, for this test."""
+    before = [getattr(owner, name) for owner, name in PATCHED]
+    recorder = Recorder(Buffer())
+    installed = [
+        dataloader.install(recorder, torch.utils.data.dataloader),
+        optimizer.install(recorder, sys.modules[OPTIMIZER]),
+        autograd.install(recorder),
+        waits.install(recorder),
+    ]
+    yield recorder
+    for replacements in reversed(installed):
+        replacements.remove()
+    assert [getattr(owner, name) for owner, name in PATCHED] == before
+
+
+def events(recorder: Recorder) -> list[Event]:
+    return [event_of(row) for row in recorder.buffer.take()[1]]
+
+
+def kinds(recorder: Recorder) -> list[Kind]:
+    return [event.kind for event in events(recorder)]
+
+
+def loader(n: int = 4) -> DataLoader[tuple[torch.Tensor, ...]]:
+    return DataLoader(TensorDataset(torch.ones(n, 3)), batch_size=2)
+
+
+def train(batches: DataLoader[tuple[torch.Tensor, ...]]) -> None:
+    model = torch.nn.Linear(3, 1)
+    stepping = torch.optim.SGD(model.parameters(), lr=0.1)
+    for (x,) in batches:
+        model(x).sum().backward()
+        stepping.step()
+
+
+def test_a_loop_is_recorded_in_order(recorder: Recorder) -> None:
+    train(loader())
+    step = [Kind.REQUESTED, Kind.RECEIVED, Kind.BACKWARD, Kind.STEPPED]
+    assert kinds(recorder) == [Kind.BEGUN, *step, *step, Kind.REQUESTED, Kind.EXHAUSTED]
+
+
+def test_a_batch_has_its_samples_and_a_loader_is_described_once(recorder: Recorder) -> None:
+    batches = loader()
+    train(batches)
+    train(batches)
+    descriptions, rows = recorder.buffer.take()
+    assert [d.facts["batch_size"] for d in descriptions if d.kind == "loader"] == [2]
+    received = [event_of(row) for row in rows if row[0] == Kind.RECEIVED]
+    assert [event.value("samples") for event in received] == 4 * [2.0]
+    assert [event.value("values") for event in received] == 4 * [6.0]
+
+
+def test_gradients_are_noted_as_a_batch_is_requested(recorder: Recorder) -> None:
+    iterator = iter(loader())
+    with torch.no_grad():
+        next(iterator)
+    next(iterator)
+    requested = [event for event in events(recorder) if event.kind is Kind.REQUESTED]
+    assert [event.value("gradients") for event in requested] == [0.0, 1.0]
+
+
+def test_a_model_that_gets_a_batch_without_gradients_is_recorded(recorder: Recorder) -> None:
+    model = torch.nn.Linear(3, 1)
+    with torch.no_grad():
+        for (x,) in loader():
+            model(x)
+    called = [event for event in events(recorder) if event.kind is Kind.CALLED]
+    assert [event.value("gradients") for event in called] == [0.0, 0.0]
+
+
+def test_an_iteration_that_fails_ends_with_its_own_error(recorder: Recorder) -> None:
+    def fail(_samples: object) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        next(iter(DataLoader(TensorDataset(torch.ones(2, 3)), collate_fn=fail)))
+    assert events(recorder)[-1].value("failed") == 1.0
+
+
+def test_a_batch_from_a_queue_has_a_number_of_its_own_tensor(recorder: Recorder) -> None:
+    filled: queue.Queue[torch.Tensor | str] = queue.Queue()
+    batch = torch.ones(5, 2)
+    filled.put(batch)
+    filled.put("no batch")
+    filled.get()
+    filled.get()
+    first, second = (event for event in events(recorder) if event.kind is Kind.WAITED)
+    assert (first.value("first_tensor"), first.value("samples")) == (id(batch), 5.0)
+    assert second.value("first_tensor") != second.value("first_tensor")
+
+
+def test_parameters_that_change_by_hand_are_noted_once(recorder: Recorder) -> None:
+    weight = torch.ones(3, requires_grad=True)
+    for _ in range(8):
+        (weight.sum() * 2).backward()
+        with torch.no_grad():
+            weight -= 0.1
+    assert kinds(recorder).count(Kind.CHANGED) == 1
+
+
+def test_a_hook_that_fails_ends_the_recording_and_not_the_script(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_batch: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(dataloader, "measured", fail)
+    train(loader())
+    assert isinstance(recorder.failed, ZeroDivisionError)
+    assert kinds(recorder) == [Kind.BEGUN, Kind.REQUESTED]
+
+
+def test_events_of_other_threads_have_their_thread(recorder: Recorder) -> None:
+    thread = threading.Thread(target=train, args=(loader(),))
+    thread.start()
+    thread.join()
+    assert {event.thread for event in events(recorder)} == {thread.ident}
+
+
+def test_a_fork_records_nothing_once_it_is_stopped(recorder: Recorder) -> None:
+    child = os.fork()
+    if not child:
+        recorder.stop()
+        train(loader())
+        os._exit(len(recorder.buffer.take()[1]))
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0

@@ -1,0 +1,176 @@
+"""PyTorch's DataLoader: iterations that begin, batches that are requested and come, how they were
+made.
+
+An iteration is recognised as its iterator is made or begun again: some frameworks (ultralytics,
+fastai) never call `DataLoader.__iter__`.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import marshal
+import threading
+from collections.abc import Callable, Iterable
+from threading import get_ident
+from time import perf_counter
+from types import ModuleType
+from typing import Any
+
+from vitprof.measure.step_columns import n_ready
+from vitprof.watch.events import NAN, Kind
+from vitprof.watch.fetch_times import MAKING, MARK, FetchTimes
+from vitprof.watch.loaders import loader_facts
+from vitprof.watch.patches import Recorder, Replacements
+from vitprof.watch.patches.models import FirstCall
+
+BEGUN, REQUESTED, RECEIVED = int(Kind.BEGUN), int(Kind.REQUESTED), int(Kind.RECEIVED)
+EXHAUSTED, MADE, MADE_BETWEEN = int(Kind.EXHAUSTED), int(Kind.MADE), int(Kind.MADE_BETWEEN)
+
+
+def install(recorder: Recorder, dataloader: ModuleType) -> Replacements:
+    """Patches the iterators in `torch.utils.data.dataloader`, or in a module with classes like them."""
+    replacements = Replacements()
+    kinds = [kind for name, kind in vars(dataloader).items() if name.endswith("DataLoaderIter")]
+    beginning = _Beginning()
+    for kind, name in itertools.product(kinds, ("__init__", "_reset")):
+        if name in vars(kind):
+            wrap = functools.partial(_begin_recorded, recorder, beginning)
+            replacements.replace(kind, name, wrap)
+    base = dataloader._BaseDataLoaderIter
+    if base.__module__ == dataloader.__name__:
+        wrap = functools.partial(_next_recorded, recorder)
+        replacements.replace(base, "__next__", wrap)
+    return replacements
+
+
+class _Beginning(threading.local):
+    """The iterators that this thread is making or beginning again."""
+
+    def __init__(self) -> None:
+        self.iterators: list[Any] = []
+
+
+def _begin_recorded(
+    recorder: Recorder, beginning: _Beginning, begin: Callable[..., None]
+) -> Callable[..., None]:
+    @functools.wraps(begin)
+    def begin_recorded(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+        # A base class's `__init__`, or `_reset` as a part of making the iterator.
+        if any(iterator is self for iterator in beginning.iterators):
+            begin(self, loader, *args, **kwargs)
+            return
+        since_s = perf_counter()
+        beginning.iterators.append(self)
+        try:
+            begin(self, loader, *args, **kwargs)
+        finally:
+            beginning.iterators.remove(self)
+        until_s = perf_counter()
+        if MAKING.laps is None:
+            _record_begun(recorder, self, loader, since_s, until_s)
+
+    return begin_recorded
+
+
+def _record_begun(
+    recorder: Recorder, iterator: Any, loader: Any, since_s: float, until_s: float
+) -> None:
+    try:
+        number = recorder.number(loader, "loader", functools.partial(loader_facts, loader))
+        begun = recorder.number(iterator, "iterator", lambda: {"loader": number})
+        recorder.emit((BEGUN, until_s, get_ident(), begun, number, since_s, NAN))
+    except Exception as error:
+        recorder.give_up(error)
+
+
+def _next_recorded(recorder: Recorder, following: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    import torch
+
+    gradients_are_on = torch.is_grad_enabled
+    first_call = FirstCall(recorder)
+
+    @functools.wraps(following)
+    def next_recorded(self: Any) -> Any:
+        # A dataset reads a loader of its own: that is part of making the batch that is requested.
+        if MAKING.laps is not None:
+            return following(self)
+        number = recorder.number(self, "iterator")
+        thread = get_ident()
+        ready = n_ready(self)
+        quiet = not gradients_are_on()
+        recorder.emit((REQUESTED, perf_counter(), thread, number, ready, not quiet, NAN))
+        try:
+            batch = following(self)
+        except BaseException as error:
+            failed = not isinstance(error, StopIteration)
+            recorder.emit((EXHAUSTED, perf_counter(), thread, number, failed, NAN, NAN))
+            raise
+        _record_received(recorder, number, thread, perf_counter(), batch)
+        if quiet:
+            first_call.listen(number)
+        return batch
+
+    return next_recorded
+
+
+def _record_received(
+    recorder: Recorder, number: int, thread: int, now_s: float, delivered: Any
+) -> None:
+    try:
+        batch, times = _with_times(delivered)
+        recorder.emit((RECEIVED, now_s, thread, number, *measured(batch)))
+        if times is None:
+            return
+        dataset_s, transform_s, collate_s, start_s, end_s, worker, _ = times
+        made_in = NAN if worker < 0 else worker
+        recorder.emit((MADE, now_s, thread, number, dataset_s, transform_s, collate_s))
+        recorder.emit((MADE_BETWEEN, now_s, thread, number, start_s, end_s, made_in))
+    except Exception as error:
+        recorder.give_up(error)
+
+
+def measured(batch: Any) -> tuple[float, float, float]:
+    """Returns the length of a batch's first tensor that is not empty, a number of its first tensor, and
+    the numbers in its largest one; NaN for what it has none of, 0 samples without a tensor.
+    """
+    first: float = NAN
+    samples = 0.0
+    most = -1.0
+    for tensor in _tensors(batch):
+        n = tensor.numel()
+        if most < 0:
+            first = id(tensor)
+        most = max(most, n)
+        if not samples and n:
+            # `len(tensor)` would run Python code of PyTorch's.
+            samples = tensor.size(0) if tensor.dim() else 1
+    return samples, first, most if most >= 0 else NAN
+
+
+def _tensors(batch: Any) -> Iterable[Any]:
+    """Returns the tensors of a batch: at once for most batches, a list of them."""
+    # Imported here: PyTorch is half imported when this module is.
+    from torch import Tensor
+
+    if type(batch) in (list, tuple) and all(type(part) is Tensor for part in batch):
+        return batch  # type: ignore[no-any-return]
+    from vitprof.watch.batches import tensors
+
+    return tensors(batch)
+
+
+def _with_times(delivered: Any) -> tuple[Any, FetchTimes | None]:
+    """Returns the batch in what a worker, or this thread, has made, and how it was made.
+
+    Both stay where they are: the loop's own hook takes them.
+    """
+    is_packed = (
+        type(delivered) in (tuple, list)
+        and len(delivered) == 3
+        and type(delivered[0]) is str
+        and delivered[0] == MARK
+    )
+    if is_packed:
+        return delivered[1], marshal.loads(delivered[2])
+    return delivered, MAKING.times

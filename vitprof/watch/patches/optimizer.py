@@ -1,0 +1,39 @@
+"""Each step of an optimizer of PyTorch's, by the hook that PyTorch offers for all of them."""
+
+from __future__ import annotations
+
+from threading import get_ident
+from time import perf_counter
+from types import ModuleType
+from typing import Any
+
+from vitprof.watch.events import NAN, Kind
+from vitprof.watch.patches import Recorder, Replacements
+
+STEPPED = int(Kind.STEPPED)
+
+
+def install(recorder: Recorder, optimizers: ModuleType) -> Replacements:
+    """Registers the hook. `optimizers`: the module `torch.optim.optimizer`."""
+
+    def record(optimizer: Any, *_: Any) -> None:
+        now_s = perf_counter()
+        try:
+            recorder.optimizers_step = True
+            number = recorder.number(optimizer, "optimizer")
+            device = _device_of(recorder, optimizer)
+            recorder.emit((STEPPED, now_s, get_ident(), number, device, NAN, NAN))
+        except Exception as error:
+            recorder.give_up(error)
+
+    replacements = Replacements()
+    replacements.keep(optimizers.register_optimizer_step_post_hook(record))
+    return replacements
+
+
+def _device_of(recorder: Recorder, optimizer: Any) -> float:
+    """Returns the number of the device that the first of its parameters is on; NaN without any."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            return recorder.device(parameter.device)
+    return NAN

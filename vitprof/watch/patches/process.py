@@ -1,0 +1,52 @@
+"""The process itself: that it forks, and ends."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+from collections.abc import Callable
+from threading import get_ident
+from time import perf_counter
+from typing import Any, NoReturn
+
+from vitprof.watch.events import NAN, Kind
+from vitprof.watch.patches import Recorder, Replacements
+
+FINISHED = int(Kind.FINISHED)
+
+
+class AtExit:
+    """A function that `atexit` calls, until it is removed."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._function = function
+        atexit.register(function)
+
+    def remove(self) -> None:
+        atexit.unregister(self._function)
+
+
+def install(recorder: Recorder, finished: Callable[[], None]) -> Replacements:
+    """Records the end of the process, then calls `finished`: as Python ends, or before `os._exit`."""
+    replacements = Replacements()
+
+    def finish(status: float = NAN) -> None:
+        recorder.emit((FINISHED, perf_counter(), get_ident(), 0, status, NAN, NAN))
+        finished()
+
+    def leaving(leave: Callable[[int], NoReturn]) -> Callable[[int], NoReturn]:
+        @functools.wraps(leave)
+        def leave_recorded(status: int) -> NoReturn:
+            finish(float(status))
+            leave(status)
+
+        return leave_recorded
+
+    replacements.keep(AtExit(finish))
+    replacements.replace(os, "_exit", _as_any(leaving))
+    return replacements
+
+
+def _as_any(wrap: Callable[[Callable[[int], NoReturn]], Any]) -> Callable[[Any], Any]:
+    return wrap

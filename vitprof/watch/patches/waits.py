@@ -1,0 +1,84 @@
+"""Calls that return what another thread or process of the script has made: batches may come so, in
+place of `next(loader)`.
+
+Calls by PyTorch's own loader within `next()` are recorded, too: the core knows them by what is
+around them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from threading import get_ident
+from time import perf_counter
+from typing import Any
+
+from vitprof.watch.events import NAN, Kind
+from vitprof.watch.patches import Recorder, Replacements, loaded
+from vitprof.watch.script_objects import attribute, parts
+
+WAITED = int(Kind.WAITED)
+TAKEN_FROM = (
+    ("queue", "Queue", "get"),
+    ("multiprocessing.queues", "Queue", "get"),
+    ("multiprocessing.queues", "SimpleQueue", "get"),
+    ("multiprocessing.pool", "IMapIterator", "next"),
+    ("concurrent.futures._base", "Future", "result"),
+)
+"""Modules, their classes, and the methods that return what another thread or process has made."""
+
+
+def install(recorder: Recorder) -> Replacements:
+    """Replaces the methods `TAKEN_FROM` of the classes that are imported by now."""
+    replacements = Replacements()
+    for module, kind, name in TAKEN_FROM:
+        owner = loaded(module, kind)
+        if owner is not None:
+            wrap = functools.partial(_wait_recorded, recorder, kind)
+            replacements.replace(owner, name, wrap)
+    return replacements
+
+
+def _wait_recorded(recorder: Recorder, kind: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    def record(waited_on: Any, since_s: float, taken: Any) -> None:
+        now_s = perf_counter()
+        try:
+            first = next(arrays(taken), None)
+            number = recorder.number(waited_on, "source", lambda: {"class": kind})
+            tensor, rows = (NAN, NAN) if first is None else (id(first), n_rows(first))
+            recorder.emit((WAITED, now_s, get_ident(), number, since_s, tensor, rows))
+        except Exception as error:
+            recorder.give_up(error)
+
+    @functools.wraps(method)
+    def take(self: Any, *args: Any, **kwargs: Any) -> Any:
+        since_s = perf_counter()
+        try:
+            taken = method(self, *args, **kwargs)
+        except Exception:
+            # Such as a queue that was empty: the call that succeeds goes on with this wait.
+            record(self, since_s, None)
+            raise
+        record(self, since_s, taken)
+        return taken
+
+    return take
+
+
+def n_rows(array: Any) -> int:
+    """Returns the length of a tensor or an array; 0 where it has none."""
+    try:
+        return int(array.shape[0])
+    except Exception:  # a scalar, or a shape that is none of numbers
+        return 0
+
+
+def arrays(taken: Any, depth: int = 3) -> Iterator[Any]:
+    """Yields the tensors and arrays in what came from a queue: a batch, one with its number, an object
+    that has it.
+    """
+    if attribute(taken, "dtype") is not None and attribute(taken, "shape") is not None:
+        yield taken
+    elif depth and not issubclass(type(taken), (str, bytes, type)):
+        for part in parts(taken) or parts(attribute(taken, "__dict__")):
+            yield from arrays(part, depth - 1)
