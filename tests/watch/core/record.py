@@ -1,0 +1,153 @@
+"""Records the event logs that the core's tests replay, each with what its script measured itself:
+
+    python -m tests.watch.core.record [NAME...]
+
+A log is made anew where an event or its values change. Nobody else should use the machine: the
+truth of a log is the script's own clock, and both are kept as they are.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import importlib
+import json
+import multiprocessing.pool
+import multiprocessing.queues
+import os
+import queue
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch.utils.data.dataloader
+
+from tests.watch import scripts
+from vitprof.watch import loader_hooks
+from vitprof.watch.core.log import event_of
+from vitprof.watch.event_log import EventLogWriter
+from vitprof.watch.events import Buffer
+from vitprof.watch.fetch_times import unpacked
+from vitprof.watch.patches import Recorder, autograd, dataloader, optimizer, waits
+from vitprof.watch.patching import OPTIMIZER
+
+LOGS = Path(__file__).parent / "logs"
+FILLED_BY_THREADS = (queue, multiprocessing.pool, multiprocessing.queues, concurrent.futures)
+"""Imported: hooks replace methods of what is."""
+
+
+def cases() -> dict[str, Callable[[], dict[str, Any]]]:
+    """Returns the scripts by the name of their shape; each returns its truth."""
+    found: dict[str, Callable[[], dict[str, Any]]] = {}
+
+    def add(name: str, function: str, truth: Callable[[Any], dict[str, Any]], **more: Any) -> None:
+        found[name] = lambda: truth(getattr(scripts, function)(**more))
+
+    def steps(n: int, **more: Any) -> Callable[[Any], dict[str, Any]]:
+        return lambda _: {"steps": n, **more}
+
+    add("plain", "by_own_clock", _own_clock, epochs=2)
+    for workers in (0, 2):
+        add(f"workers-{workers}", "train", steps(16, epochs=2, evaluations=2), workers=workers)
+    for order in ("sq", "qs", "sqs"):
+        add(f"zipped-{order}", "several_loaders", _zipped, order=order)
+    add("zipped-backward-for-each", "several_loaders", _zipped, order="sq", apart=True)
+    add("zipped-second-quiet", "several_loaders", _zipped, order="qs", quiet=True)
+    add("zipped-checked", "several_loaders", _zipped, order="qs", check=True)
+    for name, more in {
+        "epoch": {},
+        "epoch-accumulated": {"accumulate": 2},
+        "within": {"every": 8},
+        "within-accumulated": {"every": 8, "accumulate": 2},
+        "epoch-anew": {"anew": True},
+        "within-anew": {"every": 4, "anew": True},
+    }.items():
+        add(f"checked-{name}", "differentiates_in_checks", _checked, **more)
+    for how, n in {"epochs": 96, "break": 48, "checks": 96, "inner": 33}.items():
+        add(f"goes-on-{how}", "goes_on_without_loader", steps(n), how=how)
+    for how in ("queue", "polled", "renewed", "future", "queue without loader", "no_grad"):
+        add(f"elsewhere-{how.replace(' ', '-')}", "batches_from_elsewhere", _elsewhere, how=how)
+    add("stepped-in-a-thread", "batches_from_elsewhere", _elsewhere, how="stepped in a thread")
+    for how in ("deque", "function, with checks"):
+        shape = how.replace(", ", "-").replace(" ", "-")
+        unseen = steps(60, unknown_waits=60)
+        add(f"unseen-{shape}", "batches_from_elsewhere", unseen, how=how)
+    add("left-early", "leaves", steps(6), how="end", steps=6)
+    add("two-threads", "in_two_threads", steps(32, others=1))
+    add("anew-each-batch", "iterates_anew_for_each_batch", steps(16))
+    add("nested", "nested", steps(8), workers=0)
+    add("nobody-trains", "evaluate", steps(0))
+    return found
+
+
+def _own_clock(returned: str) -> dict[str, Any]:
+    took = [row[1] for row in json.loads(returned)]
+    return {"steps": len(took), "epochs": 2, "step_s": took}
+
+
+def _zipped(returned: list[list[float]]) -> dict[str, Any]:
+    n = len(returned)
+    return {"steps": 2 * n, "epochs": 2, "waits_s": [wait for _, wait in returned]}
+
+
+def _checked(returned: list[float]) -> dict[str, Any]:
+    return {"steps": 64, "epochs": 2, "wait_s": returned[0], "evaluated_s": returned[1]}
+
+
+def _elsewhere(returned: list[list[float]]) -> dict[str, Any]:
+    waits = [got - asked for asked, got in returned]
+    return {"steps": len(waits) - (len(waits) > 60), "waits_s": waits[:60]}
+
+
+def record(name: str, run: Callable[[], dict[str, Any]], recorder: Recorder) -> None:
+    """Runs a script, and writes its log and its truth."""
+    recorder.buffer = buffer = Buffer()
+    recorder.emit = buffer.emit
+    recorder.forget_numbers()
+    truth = run()
+    descriptions, rows = buffer.take()
+    if recorder.failed is not None:
+        raise recorder.failed
+    with (LOGS / f"{name}.jsonl").open("w", encoding="utf-8") as file:
+        writer = EventLogWriter(file)
+        for description in descriptions:
+            writer.described(description)
+        for row in rows:
+            writer.event(event_of(row))
+    truths = LOGS / "truths.json"
+    known = json.loads(truths.read_text()) if truths.exists() else {}
+    known[name] = truth
+    rounded = json.loads(json.dumps(known), parse_float=lambda text: round(float(text), 6))
+    lines = [f"{json.dumps(key)}: {json.dumps(rounded[key])}" for key in sorted(rounded)]
+    truths.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def hooked() -> Recorder:
+    """Returns a recorder with all hooks installed, without the watching that there is besides."""
+    recorder = Recorder(Buffer())
+    loaders = torch.utils.data.dataloader
+    loader_hooks.time_fetching(loaders)
+    loader_hooks.time_composes()
+    dataloader.install(recorder, loaders)
+    optimizer.install(recorder, sys.modules[OPTIMIZER])
+    autograd.install(recorder)
+    waits.install(recorder)
+    base = loaders._BaseDataLoaderIter
+    fetch = base.__next__
+    base.__next__ = lambda self: unpacked(fetch(self))[0]  # type: ignore[method-assign]
+    os.register_at_fork(after_in_child=recorder.stop)
+    return recorder
+
+
+def main() -> None:
+    LOGS.mkdir(exist_ok=True)
+    recorder = hooked()
+    wanted = sys.argv[1:]
+    for name, run in cases().items():
+        if not wanted or name in wanted:
+            record(name, run, recorder)
+            sys.stdout.write(f"{name}\n")
+
+
+if __name__ == "__main__":
+    importlib.import_module("tests.watch.core.record").main()

@@ -1,0 +1,105 @@
+"""Recorded scripts of many shapes, replayed: the core finds the steps and the waits that each script's
+own clock measured while it ran (`tests.watch.core.record`)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vitprof.watch.core.columns import columns_of
+from vitprof.watch.core.loop import Steps, find_steps
+from vitprof.watch.core.training import Training, find_training
+from vitprof.watch.event_log import read_event_log
+
+LOGS = Path(__file__).parent / "logs"
+TRUTHS: dict[str, dict[str, Any]] = json.loads((LOGS / "truths.json").read_text())
+AROUND_A_CALL_S = 1e-3
+"""What a script does around `next()` by its own clock, which the hooks do not see: generators, the
+start of an iteration."""
+AROUND_NEXT_S = 20e-6
+"""The same where `next()` is all there is: PyTorch's own iterator, and the hooks themselves."""
+
+
+@pytest.fixture(params=sorted(name for name, truth in TRUTHS.items() if truth["steps"]))
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def training(name: str) -> Training:
+    found = find_training(read_event_log(LOGS / f"{name}.jsonl"))
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def steps(training: Training) -> Steps:
+    return find_steps(training)
+
+
+def test_each_log_has_its_truth() -> None:
+    assert {path.stem for path in LOGS.glob("*.jsonl")} == set(TRUTHS)
+
+
+def test_nothing_trains_in_a_script_that_evaluates() -> None:
+    assert find_training(read_event_log(LOGS / "nobody-trains.jsonl")) is None
+
+
+def test_steps_and_epochs_are_counted(name: str, steps: Steps, training: Training) -> None:
+    truth = TRUTHS[name]
+    assert len(steps.steps) == truth["steps"]
+    if "epochs" in truth:
+        assert {step.epoch for step in steps.steps} == set(range(truth["epochs"]))
+    assert len(training.others) == truth.get("others", 0)
+
+
+def test_a_step_waits_for_what_the_script_waited_for(name: str, steps: Steps) -> None:
+    truth = TRUTHS[name]
+    waits = np.array([step.wait_s for step in steps.steps])
+    if "waits_s" in truth:
+        # of the first epoch; an iteration's first batch has its beginning, too
+        expected = np.array(truth["waits_s"])
+        assert waits[1 : len(expected)] == pytest.approx(expected[1:], abs=AROUND_A_CALL_S)
+    if "wait_s" in truth:
+        around_all_s = len(waits) * AROUND_NEXT_S
+        assert waits.sum() == pytest.approx(truth["wait_s"], abs=around_all_s)
+
+
+def test_what_is_no_part_of_training_is_in_no_step(name: str, steps: Steps) -> None:
+    truth = TRUTHS[name]
+    if "evaluations" in truth:
+        assert len(steps.evaluations) == truth["evaluations"]
+    if "evaluated_s" in truth:
+        # the last evaluation ends with its last batch, the script's clock after the work on it
+        took_s = sum(each.end_s - each.begin_s for each in steps.evaluations)
+        assert took_s == pytest.approx(truth["evaluated_s"], rel=0.1)
+
+
+def test_a_wait_that_was_not_seen_is_not_known(name: str, steps: Steps) -> None:
+    unknown = [step for step in steps.steps if not step.wait_is_known]
+    if "unknown_waits" in TRUTHS[name]:
+        assert len(unknown) == TRUTHS[name]["unknown_waits"]
+    assert np.isnan(columns_of(unknown)["data_wait_s"]).all()
+
+
+def test_steps_follow_each_other_without_a_gap(name: str, steps: Steps) -> None:
+    """The times of all steps and evaluations add up to the time of the loop."""
+    columns = columns_of(steps.steps)
+    ends = columns["t_start_s"] + columns["data_wait_s"] + columns["compute_s"]
+    known = ~np.isnan(ends)
+    assert (np.diff(ends[known]) > 0).all()
+    waits = columns["data_wait_s"][1:]
+    known = ~np.isnan(waits)
+    assert (waits[known] >= 0).all()
+    assert columns["gap_s"][1:][known] == pytest.approx(waits[known], abs=1e-9)
+
+
+def test_the_durations_are_those_of_the_scripts_own_clock(name: str, steps: Steps) -> None:
+    if "step_s" not in TRUTHS[name]:
+        return
+    expected = np.array(TRUTHS[name]["step_s"])[1:]
+    found = columns_of(steps.steps)["step_s"][1:]
+    # the last one ends with the optimizer's step, the script's clock after a little more
+    assert found[:-1] == pytest.approx(expected[:-1], rel=0.15, abs=AROUND_A_CALL_S)
