@@ -72,9 +72,13 @@ class Listener:
         connections: Iterable[socket.socket],
         name: str,
         on_steps: Callable[[Columns], object] | None = None,
+        on_events: Callable[[dict[str, Any], Iterator[Message]], object] | None = None,
     ) -> None:
-        """`on_steps` is called in the thread with finished steps as they arrive."""
+        """`on_steps` is called in the thread with finished steps as they arrive; `on_events` in one of
+        its own with what is known of a process that sends its events, and its further messages.
+        """
         self._connections = connections
+        self._on_events = on_events
         self._on_steps = on_steps
         self.inbox: queue.Queue[Message | None] = queue.Queue()
         self.places = Places(lambda facts: self.inbox.put(Note("facts", facts)))
@@ -132,7 +136,13 @@ class Listener:
             connection.makefile("rb") as stream,
             contextlib.suppress(ValueError, OSError),
         ):
-            for message in read_messages(stream):
+            messages = read_messages(stream)
+            for message in messages:
+                if isinstance(message, Note) and message.kind == "process":
+                    placed.set()
+                    if self._on_events is not None:
+                        self._on_events(message.values, messages)
+                    return
                 if rank is not None:
                     self._receive(message, rank)
                     continue

@@ -22,6 +22,10 @@ def install() -> None:
         from vitprof.watch import declared, loader_hooks
 
         patching.leave_sign("torch")
+        if os.environ.get(patching.EVENTS):
+            from vitprof.watch.patches.install import record_events
+
+            record_events(module)
         loader_hooks.install(module)
         declared.time_other_loaders()
         if os.environ.get(patching.TRIAL_OVERRIDES):

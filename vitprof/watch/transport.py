@@ -1,0 +1,154 @@
+"""Sends the events of a watched process to the program that started it.
+
+A thread sends twice a second. No hook and no step ever waits for it: what it locks is its own. It is
+no thread of `threading`: a script that joins all threads, or counts them, does not meet it.
+"""
+
+from __future__ import annotations
+
+import _thread
+import fcntl
+import io
+import itertools
+import os
+import platform
+import socket
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from vitprof.measure.step_columns import Columns
+from vitprof.measure.wire import Message, Note, write_message
+from vitprof.watch.events import COLUMNS, WIDTH, Buffer, Description, Row
+
+SEND_EVERY_S = 0.5
+SEND_LIMIT_S = 5.0
+"""How long (s) sending may be stuck before the receiver counts as gone."""
+LEAST_DESCRIPTOR = 3
+"""A script whose standard input or error is closed would take a lower one for that."""
+
+
+class Transport:
+    """A connection to the program around the script, and the thread that sends."""
+
+    def __init__(self, buffer: Buffer, path: str, header: dict[str, Any]) -> None:
+        """`path`: of the program's socket; `header`: what it is told of this process first."""
+        self._buffer = buffer
+        self._path = path
+        self._header = header
+        self._socket: socket.socket | None = None
+        self._refused = False
+        """Whether the program is gone, or does not want the events."""
+        self._sending = _thread.allocate_lock()
+        self._ending = _thread.allocate_lock()
+        """Held until the process ends: who waits for it with a limit wakes up at the end."""
+        self._ended = _thread.allocate_lock()
+        """Held while the thread runs."""
+
+    def begin(self) -> None:
+        """Sends from here on. It connects once a loop has done something: a worker never does."""
+        self._ending.acquire()
+        self._ended.acquire()
+        _thread.start_new_thread(self._run, ())
+
+    def finish(self) -> None:
+        """Sends what is left, and closes the connection. May be called in any thread, and again."""
+        if self._ending.locked():
+            self._ending.release()
+            # Else it is stuck sending.
+            if not self._ended.acquire(timeout=SEND_LIMIT_S):
+                return
+        with self._sending:
+            self._flush()
+            if self._socket is not None:
+                self._socket.close()
+                self._socket = None
+
+    def forget(self) -> None:
+        """Drops everything in a forked process, where no thread sends."""
+        self._buffer.forget()
+        connected, self._socket = self._socket, None
+        if connected is not None:
+            connected.close()
+        self._sending = _thread.allocate_lock()
+        self._ending = _thread.allocate_lock()
+
+    def _run(self) -> None:
+        try:
+            while not self._ending.acquire(timeout=SEND_EVERY_S):
+                with self._sending:
+                    self._flush()
+        finally:
+            self._ended.release()
+
+    def _flush(self) -> None:
+        if self._socket is None and not self._connect():
+            self._buffer.bound(perf_counter())
+            return
+        descriptions, rows = self._buffer.take()
+        messages: list[Message] = [_described(description) for description in descriptions]
+        if rows:
+            messages.append(_columns(rows))
+        self._send(messages)
+
+    def _connect(self) -> bool:
+        """Connects, where there is anything to send; returns whether it did."""
+        if self._refused or not self._buffer.has_work():
+            return False
+        try:
+            self._socket = _connected(self._path)
+        except OSError:
+            self._refused = True
+            return False
+        self._send([Note("process", self._header)])
+        return self._socket is not None
+
+    def _send(self, messages: Sequence[Message]) -> None:
+        """Sends messages; without a receiver they are lost, and no more are sent."""
+        if self._socket is None or not messages:
+            return
+        frames = io.BytesIO()
+        for message in messages:
+            write_message(frames, message)
+        try:
+            _send_all(self._socket, frames.getvalue())
+        except OSError:
+            self._socket.close()
+            self._socket = None
+            self._refused = True
+
+
+def _connected(path: str) -> socket.socket:
+    """Returns a socket that is connected to `path`, and no lower than `LEAST_DESCRIPTOR`."""
+    with socket.socket(socket.AF_UNIX) as low:
+        low.settimeout(SEND_LIMIT_S)
+        low.connect(path)
+        descriptor = fcntl.fcntl(low.fileno(), fcntl.F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR)
+    connected = socket.socket(fileno=descriptor)
+    connected.settimeout(SEND_LIMIT_S)
+    return connected
+
+
+def _send_all(connected: socket.socket, data: bytes) -> None:
+    """Sends all of `data`; where the receiver is gone that is an error, and no signal (SIGPIPE)."""
+    view = memoryview(data)
+    while view:
+        sent = connected.send(view, socket.MSG_NOSIGNAL)
+        view = view[sent:]
+
+
+def _described(description: Description) -> Note:
+    facts = {"number": description.number, "kind": description.kind, "facts": description.facts}
+    return Note("described", facts)
+
+
+def _columns(rows: Sequence[Row]) -> Columns:
+    figures = np.fromiter(itertools.chain.from_iterable(rows), np.float64, len(rows) * WIDTH)
+    return dict(zip(COLUMNS, figures.reshape(-1, WIDTH).T, strict=True))
+
+
+def process_header() -> dict[str, Any]:
+    """Returns what a reader of the events must know of this process."""
+    return {"pid": os.getpid(), "python": platform.python_version()}
