@@ -20,6 +20,7 @@ from vitprof.cli import (
     datasets,
     doctor,
     export,
+    replay,
     run,
     runs,
     schema,
@@ -39,6 +40,7 @@ app = typer.Typer(
 for command in (
     run.run,
     watch.watch,
+    replay.replay,
     data.data,
     convert.convert,
     check.check,

@@ -28,6 +28,7 @@ from vitprof.config import bounds, own_script
 from vitprof.export import tables, write_text
 from vitprof.export.trackers import TrackerLink
 from vitprof.jobs.command import FROM_THE_TERMINAL, CommandRunner
+from vitprof.jobs.event_files import EventFiles
 from vitprof.jobs.unseen import UNSEEN_AFTER_S
 from vitprof.names import MAX_NAME, masked_command
 from vitprof.program import program
@@ -48,6 +49,9 @@ HEADROOM_HELP = (
     "more often and an epoch takes longer"
 )
 
+EVENTS_HELP = (
+    "keep the times of what was seen in this file, for a bug report: no data, no names of files"
+)
 LOG_HELP = "write live figures and the verdict into the script's own active run of this tracker: mlflow or wandb"
 
 
@@ -65,6 +69,7 @@ def watch(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="write the run to this file as JSON")
     ] = None,
+    events: Annotated[Path | None, typer.Option(help=EVENTS_HELP)] = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="print errors only: no status line, no summary")
     ] = False,
@@ -72,6 +77,8 @@ def watch(
     """Watch your own training script. The script, its output and its exit status stay as they are."""
     name = terminal.name_to_keep(name)
     terminal.check_output(json_file, "json")
+    terminal.check_output(events, "events")
+    event_files = EventFiles(events) if events is not None else None
     link = TrackerLink(log_to) if log_to else None
     so_far = WatchedSoFar() if not quiet and can_show(sys.stderr) else None
     with terminal.signals_relayed() as signals, contextlib.ExitStack() as stack:
@@ -87,6 +94,7 @@ def watch(
                 detach_after=detach_after,
                 headroom=headroom,
                 on_steps=on_steps,
+                events=event_files,
                 variables=stack.enter_context(link).variables if link else None,
             )
         except errors.JobError as error:

@@ -25,6 +25,7 @@ from vitprof.errors import JobError
 from vitprof.home import open_log
 from vitprof.jobs import trial_folder
 from vitprof.jobs.collector import LOST, POLL_S, Listener, listen
+from vitprof.jobs.event_files import EventFiles
 from vitprof.jobs.unseen import error_line, why_failed, why_unseen
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import SEND_EVERY_S, Message, Note
@@ -61,6 +62,7 @@ class CommandRunner:
         detach_after: int | None = None,
         headroom: bool = False,
         on_steps: Callable[[Columns], object] | None = None,
+        events: EventFiles | None = None,
         variables: Mapping[str, str] | None = None,
         listening: socket.socket | None = None,
         **process: Any,
@@ -68,6 +70,7 @@ class CommandRunner:
         """`steps`: ends the script after that number of steps. `detach_after`: stops watching after
         that number. `headroom`: measures the headroom, by serving kept batches again in some of the
         steps. `on_steps` is called with finished steps as they arrive, in the listener's thread.
+        `events`: keeps the events of the script's processes; None: they send none.
 
         `variables` are added to the command's environment. `listening`: the socket to listen on,
         which this object closes; default: a new one. `process`: arguments of `subprocess.Popen`.
@@ -81,9 +84,12 @@ class CommandRunner:
         }
         if self.records_ranks:
             requested["VITPROF_WATCH_RANKS"] = "1"
+        if events is not None:
+            requested["VITPROF_WATCH_EVENTS"] = "1"
         environment = _watching(os.environ, path) | requested | dict(variables or {})
         self._closing = threading.Event()
-        self._listener = Listener(self._connections(), str(os.getpid()), on_steps)
+        on_events = None if events is None else events.keep
+        self._listener = Listener(self._connections(), str(os.getpid()), on_steps, on_events)
         try:
             self._process = subprocess.Popen(list(command), env=environment, **process)
         except OSError as error:

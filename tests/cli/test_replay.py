@@ -1,0 +1,73 @@
+"""`vitprof watch --events` and `vitprof replay`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import Call
+from tests.watch.core.test_logs import LOGS
+from vitprof.store import RunStore
+
+SCRIPT = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(2):
+    for (x,) in DataLoader(TensorDataset(torch.ones(24, 4)), batch_size=2):
+        model(x).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_it_says_what_watching_said(call: Call, mine: RunStore, tmp_path: Path) -> None:
+    script, log = tmp_path / "train.py", tmp_path / "log"
+    script.write_text(SCRIPT)
+    status, _, err = call("watch", "--events", str(log), "--", "python", str(script))
+    assert status == 0, err
+    (run,) = mine.runs()
+    assert run.summary is not None
+    status, out, err = call("replay", str(log), "--json")
+    assert (status, err) == (0, "")
+    replayed = json.loads(out)
+    assert (replayed["steps"], replayed["epochs"]) == (run.summary.n_steps, 2)
+    assert replayed["samples"] == 48
+    assert [each["batch_size"] for each in replayed["fed_by"]] == [2, 2]
+    assert replayed["verdict"]["kind"] == (run.verdict and run.verdict.kind)
+    # a log is for a bug report: nothing in it says where the script lies
+    assert str(tmp_path) not in log.read_text()
+
+
+def test_people_get_lines(call: Call) -> None:
+    status, out, err = call("replay", str(LOGS / "checked-within.jsonl"))
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].startswith("64 steps in 2 epochs, ")
+    assert lines[1] == "fed by Quick (batches of 2, 0 workers)"
+    assert lines[2].startswith("8 evaluations, ")
+
+
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+def test_without_training_it_says_so(call: Call, as_json: list[str]) -> None:
+    status, out, _ = call("replay", str(LOGS / "nobody-trains.jsonl"), *as_json)
+    assert status == 0
+    assert "no training is in it" in out
+
+
+def test_a_file_that_is_no_log_is_one_line(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("import torch\n")
+    status, out, err = call("replay", str(tmp_path / "file"))
+    assert (status, out) == (1, "")
+    assert err.startswith(f"vitprof: {tmp_path / 'file'} is no event log")
+    assert err.count("\n") == 1
+
+
+def test_a_place_that_cannot_be_written_to_is_said_before_the_script_starts(
+    call: Call, tmp_path: Path
+) -> None:
+    missing = tmp_path / "missing" / "log"
+    status, _, err = call("watch", "--events", str(missing), "--", "python", "-c", "print(1)")
+    assert status == 2
+    assert str(missing.parent) in err
+    assert err.count("\n") == 1

@@ -1,0 +1,110 @@
+"""`replay`: says what watching makes of the events in a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from vitprof import formats
+from vitprof.analysis.arrays import Series
+from vitprof.analysis.verdict.verdict import judge
+from vitprof.cli.common import terminal
+from vitprof.config.own_script import own_config
+from vitprof.recording.columns import TELEMETRY_COLUMNS
+from vitprof.recording.verdict import Verdict
+from vitprof.watch.core.columns import columns_of
+from vitprof.watch.core.log import EventLog
+from vitprof.watch.core.loop import Steps, find_steps
+from vitprof.watch.core.training import Training, find_training
+from vitprof.watch.event_log import read_event_log
+
+FILE_HELP = "file that `watch --events` has written"
+NO_TRAINING = "no training is in it: no optimizer stepped, and no backward pass changed a parameter"
+
+
+def replay(
+    file: Annotated[Path, typer.Argument(help=FILE_HELP, show_default=False)],
+    as_json: terminal.AsJson = False,
+) -> None:
+    """Say what watching makes of a script's events, without the script."""
+    log = read_event_log(file)
+    training = find_training(log)
+    if training is None:
+        if as_json:
+            terminal.print_json({"steps": 0, "why": NO_TRAINING})
+        else:
+            terminal.show(NO_TRAINING)
+        return
+    replayed = Replayed.of(log, training)
+    if as_json:
+        terminal.print_json(replayed.as_object())
+    else:
+        terminal.show(*replayed.lines())
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What the events of a script show."""
+
+    log: EventLog
+    training: Training
+    found: Steps
+    columns: Series
+    verdict: Verdict
+
+    @classmethod
+    def of(cls, log: EventLog, training: Training) -> Replayed:
+        found = find_steps(training)
+        columns = columns_of(found.steps)
+        telemetry = dict.fromkeys(TELEMETRY_COLUMNS, np.zeros(0))
+        facts = {"device": "cpu", "watched": _fed_by(log, training)[0]}
+        verdict = judge(own_config("replay", workers=0), columns, [], telemetry, facts)
+        return cls(log, training, found, columns, verdict)
+
+    def lines(self) -> list[str]:
+        """Returns the lines for people."""
+        n_steps = len(self.found.steps)
+        epochs = len({step.epoch for step in self.found.steps})
+        wait_s = float(np.nansum(self.columns["data_wait_s"]))
+        lines = [
+            f"{n_steps:,} steps in {formats.count(epochs, 'epoch')}, {formats.seconds(wait_s)} of waits for batches",
+            *(f"fed by {_named(facts)}" for facts in _fed_by(self.log, self.training)),
+        ]
+        if self.found.evaluations:
+            took_s = sum(each.end_s - each.begin_s for each in self.found.evaluations)
+            n = formats.count(len(self.found.evaluations), "evaluation")
+            lines.append(f"{n}, {formats.seconds(took_s)}")
+        if self.training.others:
+            lines.append("several threads train: the steps are those of one of them")
+        return [*lines, self.verdict.sentence]
+
+    def as_object(self) -> dict[str, Any]:
+        """Returns the same as one JSON object."""
+        return {
+            "steps": len(self.found.steps),
+            "epochs": len({step.epoch for step in self.found.steps}),
+            "samples": float(np.sum(self.columns["samples"])),
+            "data_wait_s": float(np.nansum(self.columns["data_wait_s"])),
+            "unknown_waits": sum(not step.wait_is_known for step in self.found.steps),
+            "evaluations": [[each.begin_s, each.end_s] for each in self.found.evaluations],
+            "fed_by": _fed_by(self.log, self.training),
+            "several_threads_train": bool(self.training.others),
+            "verdict": {"kind": self.verdict.kind, "sentence": self.verdict.sentence},
+        }
+
+
+def _fed_by(log: EventLog, training: Training) -> list[dict[str, Any]]:
+    """Returns the facts of the loaders that feed the training; of none, that nothing is known."""
+    described = [log.descriptions[number].facts for number in sorted(training.feeding)]
+    return described or [{}]
+
+
+def _named(facts: dict[str, Any]) -> str:
+    dataset = facts.get("dataset")
+    if dataset is None:
+        return facts.get("class") or "what was not seen"
+    return f"{dataset} (batches of {facts.get('batch_size')}, {facts.get('num_workers')} workers)"
