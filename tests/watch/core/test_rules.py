@@ -11,6 +11,7 @@ from tests.watch.core.written import (
     CHECK,
     HELPER,
     MAIN,
+    OPTIMIZER,
     OTHER,
     SAMPLES,
     TRAIN,
@@ -108,6 +109,17 @@ def test_two_optimizers_that_step_in_turn_make_no_two_steps_of_a_batch() -> None
         script.backward()
         script.update()
     assert len(steps_of(script).steps) == 4
+
+
+def test_an_optimizer_for_each_task_is_one_training() -> None:
+    """As in federated learning: the loader and the optimizer are another task's each time."""
+    script = Script()
+    for task in range(4):
+        for _ in range(3):
+            script.fetch(TRAIN)
+            script.backward()
+            script.update(OPTIMIZER + task)
+    assert [shown(step) for step in steps_of(script).steps] == 12 * [(SAMPLES, 10.0)]
 
 
 @pytest.mark.parametrize("quiet", [True, False])

@@ -25,8 +25,6 @@ class Training:
     thread: int
     update: Kind
     """What changes the parameters: `STEPPED`; `BACKWARD` where no optimizer of PyTorch's steps."""
-    optimizer: int
-    """The number of the optimizer whose steps are the updates; 0 where none steps."""
     entries: Sequence[Entry] = field(repr=False)
     """The thread's timeline, with the updates of threads that fetch nothing."""
     feeding: frozenset[int] = frozenset()
@@ -36,15 +34,13 @@ class Training:
 
     def is_update(self, entry: Entry) -> bool:
         """Returns whether an entry of the timeline changes the parameters."""
-        if not isinstance(entry, Work) or entry.kind is not self.update:
-            return False
-        return self.update is Kind.BACKWARD or entry.object == self.optimizer
+        return isinstance(entry, Work) and entry.kind is self.update
 
 
 def find_training(log: EventLog) -> Training | None:
     """Returns what trains; None where nothing in the log shows training."""
     timelines = {thread: timeline(log, events) for thread, events in log.threads().items()}
-    update, optimizer = _what_updates(timelines)
+    update = _what_updates(timelines)
     if update is None:
         return None
     updating = _threads_that_update(timelines, update)
@@ -53,7 +49,7 @@ def find_training(log: EventLog) -> Training | None:
     thread = _thread_that_trains(timelines, updating)
     helpers = [other for other in updating if other != thread and not _fetches(timelines[other])]
     entries = _with_updates(timelines[thread], [timelines[helper] for helper in helpers])
-    training = Training(thread, update, optimizer, entries)
+    training = Training(thread, update, entries)
     return dataclasses.replace(
         training,
         feeding=loaders_before_updates(training) | loaders_of_each_update(training),
@@ -64,20 +60,16 @@ def find_training(log: EventLog) -> Training | None:
 Timelines = dict[int, list[Entry]]
 
 
-def _what_updates(timelines: Timelines) -> tuple[Kind | None, int]:
-    """The optimizer that steps most often updates; without one, backward passes between which
-    parameters changed do."""
-    steps: Counter[int] = Counter()
-    changed = False
-    for entries in timelines.values():
-        for entry in entries:
-            if isinstance(entry, Work):
-                steps[entry.object] += entry.kind is Kind.STEPPED
-                changed |= entry.kind is Kind.CHANGED
-    optimizer, n_steps = max(steps.items(), key=lambda item: item[1], default=(0, 0))
-    if n_steps:
-        return Kind.STEPPED, optimizer
-    return (Kind.BACKWARD if changed else None), 0
+def _what_updates(timelines: Timelines) -> Kind | None:
+    """Steps of optimizers update, of whichever: some scripts make one for each task. Without any,
+    backward passes do, if parameters changed between them.
+    """
+    seen = {
+        entry.kind for entries in timelines.values() for entry in entries if isinstance(entry, Work)
+    }
+    if Kind.STEPPED in seen:
+        return Kind.STEPPED
+    return Kind.BACKWARD if Kind.CHANGED in seen else None
 
 
 def _threads_that_update(timelines: Timelines, update: Kind) -> list[int]:
