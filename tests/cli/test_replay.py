@@ -21,9 +21,29 @@ for epoch in range(2):
 """
 
 
-def test_it_says_what_watching_said(call: Call, mine: RunStore, tmp_path: Path) -> None:
+WATCHING_ITSELF = """
+import torch, vitprof
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+class Batches:
+    batch_size = 2
+    def __iter__(self):
+        return ((torch.ones(2, 4),) for _ in range(12))
+batches = vitprof.watch(Batches())
+for epoch in range(2):
+    for (x,) in batches:
+        with vitprof.step():
+            model(x).sum().backward()
+            optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("source", "batch_sizes"), [(SCRIPT, [2, 2]), (WATCHING_ITSELF, [2])])
+def test_it_says_what_watching_said(
+    call: Call, mine: RunStore, tmp_path: Path, source: str, batch_sizes: list[int]
+) -> None:
     script, log = tmp_path / "train.py", tmp_path / "log"
-    script.write_text(SCRIPT)
+    script.write_text(source)
     status, _, err = call("watch", "--events", str(log), "--", "python", str(script))
     assert status == 0, err
     (run,) = mine.runs()
@@ -33,7 +53,7 @@ def test_it_says_what_watching_said(call: Call, mine: RunStore, tmp_path: Path) 
     replayed = json.loads(out)
     assert (replayed["steps"], replayed["epochs"]) == (run.summary.n_steps, 2)
     assert replayed["samples"] == 48
-    assert [each["batch_size"] for each in replayed["fed_by"]] == [2, 2]
+    assert [each["batch_size"] for each in replayed["fed_by"]] == batch_sizes
     assert replayed["verdict"]["kind"] == (run.verdict and run.verdict.kind)
     # a log is for a bug report: nothing in it says where the script lies
     assert str(tmp_path) not in log.read_text()

@@ -26,6 +26,7 @@ from vitprof.names import tamed_name
 from vitprof.watch.fetch_times import MAKING, FetchTimes
 from vitprof.watch.loader_hooks import install, time_workers
 from vitprof.watch.loaders import generic_facts, loader_facts
+from vitprof.watch.patches import CURRENT, iterables
 from vitprof.watch.patching import DATALOADER, OTHER_LOADERS, SOCKET, STEPS, say, when_imported
 from vitprof.watch.proxy import Proxy, passing_for
 from vitprof.watch.ranks import is_recorded
@@ -228,7 +229,10 @@ def begin_timed(
     finally:
         watcher.receiver = watcher
     passes = passing_for(WatchedIterator, iterator)(iterator, loader, inside, run)
-    watcher.guard(watcher.begun, loader, passes, began, perf_counter(), facts)
+    until_s = perf_counter()
+    if CURRENT.recorder is not None:
+        iterables.record_begun(CURRENT.recorder, passes, loader, facts, began, until_s)
+    watcher.guard(watcher.begun, loader, passes, began, until_s, facts)
     return passes
 
 
@@ -245,6 +249,12 @@ class WatchedIterator(Proxy):
         return self
 
     def __next__(self) -> Any:
+        recorder = CURRENT.recorder
+        if recorder is None or the_watcher().receiver is not the_watcher():
+            return self._vitprof_fetch()
+        return iterables.fetch_recorded(recorder, self, self._vitprof_fetch)
+
+    def _vitprof_fetch(self) -> Any:
         watcher = the_watcher()
         guard, iterator, run = watcher.guard, self._vitprof_wrapped, self._vitprof_run
         if run is not None and not guard.given_up:
@@ -380,10 +390,14 @@ class Step(contextlib.ContextDecorator):
         return self if function is None else super().__call__(function)
 
     def __enter__(self) -> None:
+        if CURRENT.recorder is not None:
+            iterables.record_mark(CURRENT.recorder, entering=True)
         guarded(the_watcher().mark_step, True)
 
     def __exit__(self, *_: Any) -> None:
         guarded(the_watcher().mark_step, False)
+        if CURRENT.recorder is not None:
+            iterables.record_mark(CURRENT.recorder, entering=False)
 
 
 step = Step()

@@ -264,6 +264,24 @@ def test_a_step_that_the_script_marks_ends_as_it_leaves_it() -> None:
     assert steps_of(script).steps[-1].end_s == left_s
 
 
+def test_a_loader_inside_the_one_that_is_asked_made_its_batch() -> None:
+    script = Script()
+    script.begin(TRAIN)
+    script.begin(OTHER)
+    script.train()
+    requested, received = script.log.events[2:4]
+    stages = received._replace(kind=Kind.MADE, values=(0.3, 0.1, 0.2))
+    between = received._replace(kind=Kind.MADE_BETWEEN, values=(0.0, 0.5, 1.0))
+    inner = script.log.events[1].object
+    nested = [event._replace(object=inner) for event in (requested, received, stages, between)]
+    script.log.events[3:3] = nested
+    (step,) = steps_of(script).steps
+    assert [fetch.loader for fetch in step.fetches] == [TRAIN]
+    made = step.fetches[0].stages
+    assert made is not None
+    assert (made.dataset_s, made.transform_s, made.collate_s) == (0.3, 0.1, 0.2)
+
+
 @given(st.randoms(use_true_random=False))
 def test_what_other_threads_do_changes_no_step(chance: random.Random) -> None:
     """Events of a thread that fetches and evaluates, anywhere between those of the one that trains."""

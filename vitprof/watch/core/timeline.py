@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vitprof.watch.core.log import EventLog
 from vitprof.watch.events import NAN, Event, Kind
@@ -52,9 +52,18 @@ class Fetch:
     evaluated: bool | None = None
     """Whether a model was called without gradients, right after a batch that was requested so; None
     where nobody looked."""
+    inside: list[Fetch] = field(default_factory=list)
+    """The batches of loaders inside its own that came meanwhile."""
     exhausted: bool = False
     """Whether no batch came: the iteration is over."""
-    stages: Stages | None = None
+    made: Stages | None = None
+
+    @property
+    def stages(self) -> Stages | None:
+        """Returns how the batch was made; by a loader inside its own, where that made one for it."""
+        if self.made is None and len(self.inside) == 1:
+            return self.inside[0].stages
+        return self.made
 
     @property
     def wait_s(self) -> float:
@@ -121,7 +130,7 @@ class _Reader:
         elif event.kind is Kind.MADE:
             self._made = event.values
         elif event.kind is Kind.MADE_BETWEEN and self._last is not None:
-            self._last.stages = Stages(*self._made, *event.values)
+            self._last.made = Stages(*self._made, *event.values)
         elif event.kind is Kind.CALLED and self._last is not None:
             self._last.evaluated = event.value("gradients") == 0.0
         elif event.kind is Kind.WAITED:
@@ -146,7 +155,9 @@ class _Reader:
             first=begun is not None,
             n_ready=event.value("n_ready"),
         )
-        if not self._pending:
+        if self._pending:
+            self._pending[-1].inside.append(fetch)
+        else:
             self._entries.append(fetch)
         self._pending.append(fetch)
 

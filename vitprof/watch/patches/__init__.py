@@ -12,9 +12,10 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from vitprof.watch.events import NAN, Buffer, Description, Kind
+from vitprof.watch.events import Buffer, Description
 from vitprof.watch.script_objects import ByIdentity
 
 MARK = "_vitprof_original"
@@ -77,6 +78,17 @@ class Recorder:
             self.when_failed(error)
 
 
+@dataclass
+class Current:
+    """The recorder of this process."""
+
+    recorder: Recorder | None = None
+    """None where nobody keeps the events."""
+
+
+CURRENT = Current()
+
+
 def _drop(_row: object) -> None:
     """Takes an event that nobody wants."""
 
@@ -114,6 +126,3 @@ class Replacements:
 def loaded(module: str, name: str) -> Any:
     """Returns a class of a module that is imported already; None where either is missing."""
     return getattr(sys.modules.get(module), name, None)
-
-
-__all__ = ["NAN", "Kind", "Recorder", "Replacements", "loaded"]

@@ -7,7 +7,7 @@ import os
 from types import ModuleType
 
 from vitprof.watch.events import Buffer
-from vitprof.watch.patches import Recorder, Replacements
+from vitprof.watch.patches import CURRENT, Recorder, Replacements
 from vitprof.watch.patching import OPTIMIZER, SOCKET, STATEFUL, when_imported
 from vitprof.watch.transport import Transport, process_header
 
@@ -18,6 +18,7 @@ def record_events(dataloader: ModuleType) -> None:
 
     buffer = Buffer()
     recorder = Recorder(buffer)
+    CURRENT.recorder = recorder
     transport = Transport(buffer, os.environ[SOCKET], process_header())
     transport.begin()
     installed = [loaders.install(recorder, dataloader)]
@@ -35,6 +36,7 @@ def _install_work(
     from vitprof.watch.patches import autograd, optimizer, process, waits
 
     def forget() -> None:
+        CURRENT.recorder = None
         recorder.stop()
         transport.forget()
 
