@@ -60,7 +60,7 @@ GROUPS = (1, 2, 4)
 
 
 @dataclass(frozen=True, slots=True)
-class Noise:
+class LogNoise:
     """How far a figure may be off, on logarithms."""
 
     variance: float = math.nan
@@ -72,20 +72,20 @@ class Noise:
     def known(self) -> bool:
         return math.isfinite(self.variance)
 
-    def scaled(self, factor: float) -> "Noise":
-        return Noise(self.variance * factor, self.df)
+    def scaled(self, factor: float) -> "LogNoise":
+        return LogNoise(self.variance * factor, self.df)
 
 
-def together(parts: Sequence[Noise]) -> Noise:
+def together(parts: Sequence[LogNoise]) -> LogNoise:
     """Returns the noise of a sum, with Satterthwaite's degrees of freedom (Biometrics Bulletin
     1946)."""
     variance = math.fsum(part.variance for part in parts)
     if variance < NO_NOISE:  # steps of a simulated device are all alike
-        return Noise(0.0, 1.0)
+        return LogNoise(0.0, 1.0)
     if not math.isfinite(variance):
-        return Noise()
+        return LogNoise()
     doubts = math.fsum(part.variance**2 / part.df for part in parts if part.variance > 0)
-    return Noise(variance, variance**2 / doubts)
+    return LogNoise(variance, variance**2 / doubts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +104,20 @@ class Blocks:
         return float(self.samples.sum()) / total_s if total_s > 0 else math.nan
 
     @property
-    def noise(self) -> "Noise":
+    def noise(self) -> "LogNoise":
         """Returns the noise of the logarithm of `per_s`, from how blocks differ; not known with
         fewer than four. Neighbours may be alike, so its variance is the largest of those of single
         blocks, pairs and fours.
         """
         n = len(self.seconds)
         if n < arrays.MIN_BLOCKS:
-            return Noise()
+            return LogNoise()
         off = self.seconds - self.samples / self.per_s
         groups = [group for group in GROUPS if n // group >= arrays.MIN_BLOCKS]
         found = [(variance_of_one(off, group), group) for group in groups]
         of_a_block, group = max(found)
         total_s = float(self.seconds.sum())
-        return Noise(n * of_a_block / total_s**2, n // group - 1.0)
+        return LogNoise(n * of_a_block / total_s**2, n // group - 1.0)
 
     def slower_by(self, factor: float) -> "Blocks":
         return Blocks(self.samples, self.seconds * factor)
@@ -163,9 +163,9 @@ class Speed:
 
     per_s: float
     """All samples over all time."""
-    own: Noise
+    own: LogNoise
     """Without what all settings of a round share; not known after one round."""
-    alone: Noise
+    alone: LogNoise
     """With that: how sure the speed by itself is."""
     rounds: frozenset[int]
     """Rounds behind it."""
@@ -173,7 +173,7 @@ class Speed:
     @classmethod
     def without_interval(cls, per_s: float) -> "Speed":
         """Returns a speed of which it is not known how far it may be off."""
-        return cls(per_s, Noise(), Noise(), frozenset())
+        return cls(per_s, LogNoise(), LogNoise(), frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ def _rounds_of_both(mine: Speed, other: Speed) -> int:
     return min(len(mine.rounds), len(other.rounds))
 
 
-def _interval(value: float, noise: Noise, level: float) -> Interval:
+def _interval(value: float, noise: LogNoise, level: float) -> Interval:
     if not noise.known:
         return Interval(value, math.nan, math.nan)
     reach = 0.0
@@ -275,7 +275,7 @@ class _Run:
     round: int
     log: float
     """Logarithm of its samples/s."""
-    within: Noise
+    within: LogNoise
     """From its blocks."""
 
 
@@ -308,7 +308,7 @@ def _runs(runs: Mapping[str, Rounds]) -> list[_Run]:
     ]
 
 
-def _noise(runs: Sequence[_Run], residuals: Floats, df: float) -> Noise:
+def _noise(runs: Sequence[_Run], residuals: Floats, df: float) -> LogNoise:
     """Returns the noise of the mean of a setting's runs: what is seen within them, and what they
     differ by beyond.
 
@@ -319,7 +319,7 @@ def _noise(runs: Sequence[_Run], residuals: Floats, df: float) -> Noise:
     """
     within = together([run.within for run in runs]).scaled(1 / len(runs))
     if len(runs) < 2 or df < DF_ROUNDING or not within.known:
-        return Noise()
+        return LogNoise()
     differ = float((residuals**2).sum()) / df
     news = USUAL_DIFFERENCE**2 / (USUAL_DIFFERENCE**2 + within.variance)
     beyond = max(news * differ, differ - CLEARLY_MORE * within.variance)
@@ -328,7 +328,7 @@ def _noise(runs: Sequence[_Run], residuals: Floats, df: float) -> Noise:
     doubt = weight**2 / df
     if within.variance > 0:
         doubt += (1 - weight) ** 2 / within.df
-    return Noise(variance, 1 / doubt).scaled(1 / len(runs))
+    return LogNoise(variance, 1 / doubt).scaled(1 / len(runs))
 
 
 DF_ROUNDING = 1e-6
@@ -442,7 +442,7 @@ def of_runs(mine: Floats, base: Floats) -> Interval:
     squares = math.fsum(float(((side - side.mean()) ** 2).sum()) for side in (mine, base))
     variance = squares / df * (1 / len(mine) + 1 / len(base))
     ratio = math.exp(float(mine.mean() - base.mean()))
-    return _interval(ratio, Noise(variance, df), 1 - ERROR_CHANCE)
+    return _interval(ratio, LogNoise(variance, df), 1 - ERROR_CHANCE)
 
 
 def of_intervals(mine: Interval, base: Interval) -> Interval:
