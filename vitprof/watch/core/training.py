@@ -73,16 +73,19 @@ def _what_updates(timelines: Timelines) -> Kind | None:
 
 
 def _threads_that_update(timelines: Timelines, update: Kind) -> list[int]:
-    """Returns the threads with updates; that with most of them first."""
-    counts = {
-        thread: sum(isinstance(e, Work) and e.kind is update for e in entries)
-        for thread, entries in timelines.items()
-    }
-    return sorted((thread for thread, n in counts.items() if n), key=lambda t: -counts[t])
+    """Returns the threads with updates; the one that began first is the first."""
+    began = dict[int, float]()
+    for thread, entries in timelines.items():
+        for entry in entries:
+            if isinstance(entry, Work) and entry.kind is update:
+                began[thread] = entry.at_s
+                break
+    return sorted(began, key=lambda thread: began[thread])
 
 
 def _thread_that_trains(timelines: Timelines, updating: Sequence[int]) -> int:
-    """A thread that updates and fetches trains; if none does both, the one that differentiates most.
+    """The first thread that updates and fetches trains; if none does both, the one that differentiates
+    most.
 
     Autograd's own thread may step an optimizer, in a hook of a gradient: it fetches nothing.
     """

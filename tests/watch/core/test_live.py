@@ -1,0 +1,100 @@
+"""Steps that are given out while events arrive are those of the whole log."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.watch.core.test_logs import LOGS, TRUTHS
+from tests.watch.core.written import CHECK, TRAIN, Script
+from vitprof.watch.core.live import CONTEXT, FOLLOWING, SETTLED_AFTER_S, LiveSteps
+from vitprof.watch.core.log import EventLog
+from vitprof.watch.core.loop import Steps, find_steps
+from vitprof.watch.core.training import find_training
+from vitprof.watch.event_log import read_event_log
+
+
+def shown(found: Steps) -> list[tuple[int, float, float, float]]:
+    return [
+        (step.epoch, step.samples, round(step.end_s, 6), round(step.wait_s, 6))
+        for step in found.steps
+    ]
+
+
+def whole(log: EventLog) -> Steps:
+    training = find_training(log)
+    return Steps() if training is None else find_steps(training)
+
+
+def live(log: EventLog, size: int) -> Steps:
+    """Adds so many events at a time, and settles after each part."""
+    steps = LiveSteps()
+    found = Steps()
+    steps.add(log.descriptions.values(), [])
+    for begin in range(0, len(log.events), size):
+        part = log.events[begin : begin + size]
+        steps.add_events(part)
+        new = steps.settle(part[-1].at_s)
+        found.steps += new.steps
+        found.evaluations += new.evaluations
+    new = steps.settle(log.events[-1].at_s, finished=True)
+    found.steps += new.steps
+    found.evaluations += new.evaluations
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(TRUTHS))
+@pytest.mark.parametrize("size", [23, 150])
+def test_a_recorded_script_has_the_same_steps(name: str, size: int) -> None:
+    log = read_event_log(LOGS / f"{name}.jsonl")
+    assert shown(live(log, size)) == shown(whole(log))
+
+
+@given(st.lists(st.sampled_from(["train", "check", "exhaust"]), max_size=40), st.integers(1, 60))
+def test_any_script_has_the_same_steps(words: list[str], size: int) -> None:
+    script = Script()
+    script.train(6)
+    for word in words:
+        if word == "train":
+            script.train()
+        elif word == "check":
+            script.fetch(CHECK, quiet=True)
+        else:
+            script.train()
+            script.exhaust(TRAIN)
+    assert shown(live(script.log, size)) == shown(whole(script.log))
+
+
+def test_a_long_loop_keeps_few_events_and_goes_on_counting_its_epochs() -> None:
+    script = Script(wait_s=1e-4, work_s=1e-5)
+    steps = LiveSteps()
+    steps.add(script.log.descriptions.values(), [])
+    found = Steps()
+    for _ in range(30):
+        sent = len(script.log.events)
+        script.train(40)
+        script.exhaust(TRAIN)
+        steps.add_events(script.log.events[sent:])
+        found.steps += steps.settle(script.now_s).steps
+    found.steps += steps.settle(script.now_s, finished=True).steps
+    assert [step.epoch for step in found.steps] == [epoch for epoch in range(30) for _ in range(40)]
+    assert steps.n_kept <= CONTEXT + 300
+
+
+def test_a_step_is_not_given_out_before_what_follows_is_known() -> None:
+    script = Script()
+    steps = LiveSteps()
+    script.train(6)
+    steps.add(script.log.descriptions.values(), [])
+    steps.add_events(script.log.events)
+    assert len(steps.settle(script.now_s).steps) == 6 - FOLLOWING
+    assert len(steps.settle(script.now_s + SETTLED_AFTER_S + 1).steps) == FOLLOWING
+    assert not steps.settle(script.now_s, finished=True).steps
+
+
+def test_without_training_there_is_nothing() -> None:
+    script = Script()
+    for _ in range(5):
+        script.fetch(CHECK, quiet=True)
+    steps = LiveSteps()
+    steps.add_events(script.log.events)
+    assert steps.settle(script.now_s, finished=True) == Steps()
