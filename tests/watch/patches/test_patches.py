@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from vitprof.watch.core.log import event_of
 from vitprof.watch.events import Buffer, Event, Kind
 from vitprof.watch.patches import Recorder, autograd, dataloader, optimizer, waits
+from vitprof.watch.patches.batch_sizes import BatchSizes
 from vitprof.watch.patching import OPTIMIZER
 
 PATCHED = (
@@ -129,10 +130,10 @@ def test_parameters_that_change_by_hand_are_noted_once(recorder: Recorder) -> No
 def test_a_hook_that_fails_ends_the_recording_and_not_the_script(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_batch: object) -> None:
+    def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(dataloader, "measured", fail)
+    monkeypatch.setattr(BatchSizes, "of", fail)
     train(loader())
     assert isinstance(recorder.failed, ZeroDivisionError)
     assert kinds(recorder) == [Kind.BEGUN, Kind.REQUESTED]

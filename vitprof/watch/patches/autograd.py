@@ -25,23 +25,29 @@ def install(recorder: Recorder) -> Replacements:
     import torch
 
     replacements = Replacements()
-    kept = KeptParameters()
-    wrap = functools.partial(_backward_recorded, recorder, kept)
+    wrap = functools.partial(_backward_recorded, recorder, KeptParameters(), torch.Tensor)
     replacements.replace(torch.autograd, "backward", wrap)
     return replacements
 
 
 def _backward_recorded(
-    recorder: Recorder, kept: KeptParameters, differentiate: Callable[..., Any]
+    recorder: Recorder,
+    kept: KeptParameters,
+    tensor: type[Any],
+    differentiate: Callable[..., Any],
 ) -> Callable[..., Any]:
     @functools.wraps(differentiate)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         now_s = perf_counter()
         try:
             loss = tensors
-            if isinstance(tensors, (list, tuple)):
-                loss = tensors[0] if len(tensors) == 1 else None
-            figure, device = _figure(recorder, loss)
+            if type(loss) is not tensor:
+                loss = _only_one(tensors)
+            figure = device = NAN
+            if type(loss) is tensor:
+                device = recorder.device(loss.device)
+                if loss.is_cpu and loss.numel() == 1:
+                    figure = float(loss.item())
             recorder.emit((BACKWARD, now_s, get_ident(), 0, figure, device, NAN))
             if not recorder.optimizers_step and kept.have_changed(loss):
                 recorder.emit((CHANGED, now_s, get_ident(), 0, NAN, NAN, NAN))
@@ -52,16 +58,11 @@ def _backward_recorded(
     return backward
 
 
-def _figure(recorder: Recorder, loss: Any) -> tuple[float, float]:
-    """Returns a loss that is a single number on the CPU, else NaN, and the number of its device."""
-    import torch
-
-    if type(loss) is not torch.Tensor:
-        return NAN, NAN
-    device = recorder.device(loss.device)
-    if loss.is_cpu and loss.numel() == 1:
-        return float(loss.item()), device
-    return NAN, device
+def _only_one(tensors: Any) -> Any:
+    """Returns the loss in a list or tuple of one; None for several."""
+    if isinstance(tensors, (list, tuple)) and len(tensors) == 1:
+        return tensors[0]
+    return None
 
 
 class KeptParameters(threading.local):

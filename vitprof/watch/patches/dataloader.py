@@ -11,7 +11,7 @@ import functools
 import itertools
 import marshal
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from threading import get_ident
 from time import perf_counter
 from types import ModuleType
@@ -22,8 +22,11 @@ from vitprof.watch.events import NAN, Kind
 from vitprof.watch.fetch_times import MAKING, MARK, FetchTimes
 from vitprof.watch.loaders import loader_facts
 from vitprof.watch.patches import Recorder, Replacements
+from vitprof.watch.patches.batch_sizes import BatchSizes, batch_sizes
 from vitprof.watch.patches.models import FirstCall
 
+NUMBER = "_vitprof_number"
+"""Attribute of an iterator of PyTorch's: its number."""
 BEGUN, REQUESTED, RECEIVED = int(Kind.BEGUN), int(Kind.REQUESTED), int(Kind.RECEIVED)
 EXHAUSTED, MADE, MADE_BETWEEN = int(Kind.EXHAUSTED), int(Kind.MADE), int(Kind.MADE_BETWEEN)
 
@@ -78,7 +81,10 @@ def _record_begun(
 ) -> None:
     try:
         number = recorder.number(loader, "loader", functools.partial(loader_facts, loader))
-        begun = recorder.number(iterator, "iterator", lambda: {"loader": number})
+        begun = getattr(iterator, NUMBER, 0)
+        if not begun:
+            begun = recorder.number(iterator, "iterator", lambda: {"loader": number})
+            setattr(iterator, NUMBER, begun)
         recorder.emit((BEGUN, until_s, get_ident(), begun, number, since_s, NAN))
     except Exception as error:
         recorder.give_up(error)
@@ -89,75 +95,61 @@ def _next_recorded(recorder: Recorder, following: Callable[[Any], Any]) -> Calla
 
     gradients_are_on = torch.is_grad_enabled
     first_call = FirstCall(recorder)
+    making = MAKING
+    record_received = functools.partial(_record_received, recorder, batch_sizes())
 
     @functools.wraps(following)
     def next_recorded(self: Any) -> Any:
         # A dataset reads a loader of its own: that is part of making the batch that is requested.
-        if MAKING.laps is not None:
+        if making.laps is not None:
             return following(self)
-        number = recorder.number(self, "iterator")
+        number = getattr(self, NUMBER, 0) or _numbered(recorder, self)
         thread = get_ident()
+        gradients = gradients_are_on()
         ready = n_ready(self)
-        quiet = not gradients_are_on()
-        recorder.emit((REQUESTED, perf_counter(), thread, number, ready, not quiet, NAN))
+        recorder.emit((REQUESTED, perf_counter(), thread, number, ready, gradients, NAN))
         try:
             batch = following(self)
         except BaseException as error:
             failed = not isinstance(error, StopIteration)
             recorder.emit((EXHAUSTED, perf_counter(), thread, number, failed, NAN, NAN))
             raise
-        _record_received(recorder, number, thread, perf_counter(), batch)
-        if quiet:
+        record_received(number, thread, perf_counter(), batch)
+        if not gradients:
             first_call.listen(number)
         return batch
 
     return next_recorded
 
 
+def _numbered(recorder: Recorder, iterator: Any) -> int:
+    """Numbers an iterator of PyTorch's, and notes that at itself: to look it up takes ten times as long."""
+    number = recorder.number(iterator, "iterator")
+    setattr(iterator, NUMBER, number)
+    return number
+
+
 def _record_received(
-    recorder: Recorder, number: int, thread: int, now_s: float, delivered: Any
+    recorder: Recorder,
+    sizes: BatchSizes,
+    number: int,
+    thread: int,
+    now_s: float,
+    delivered: Any,
 ) -> None:
+    emit = recorder.emit
     try:
         batch, times = _with_times(delivered)
-        recorder.emit((RECEIVED, now_s, thread, number, *measured(batch)))
+        samples, first, values = sizes.of(batch)
+        emit((RECEIVED, now_s, thread, number, samples, first, values))
         if times is None:
             return
         dataset_s, transform_s, collate_s, start_s, end_s, worker, _ = times
         made_in = NAN if worker < 0 else worker
-        recorder.emit((MADE, now_s, thread, number, dataset_s, transform_s, collate_s))
-        recorder.emit((MADE_BETWEEN, now_s, thread, number, start_s, end_s, made_in))
+        emit((MADE, now_s, thread, number, dataset_s, transform_s, collate_s))
+        emit((MADE_BETWEEN, now_s, thread, number, start_s, end_s, made_in))
     except Exception as error:
         recorder.give_up(error)
-
-
-def measured(batch: Any) -> tuple[float, float, float]:
-    """Returns the length of a batch's first tensor that is not empty, a number of its first tensor, and
-    the numbers in its largest one; NaN for what it has none of, 0 samples without a tensor.
-    """
-    first: float = NAN
-    samples = 0.0
-    most = -1.0
-    for tensor in _tensors(batch):
-        n = tensor.numel()
-        if most < 0:
-            first = id(tensor)
-        most = max(most, n)
-        if not samples and n:
-            # `len(tensor)` would run Python code of PyTorch's.
-            samples = tensor.size(0) if tensor.dim() else 1
-    return samples, first, most if most >= 0 else NAN
-
-
-def _tensors(batch: Any) -> Iterable[Any]:
-    """Returns the tensors of a batch: at once for most batches, a list of them."""
-    # Imported here: PyTorch is half imported when this module is.
-    from torch import Tensor
-
-    if type(batch) in (list, tuple) and all(type(part) is Tensor for part in batch):
-        return batch  # type: ignore[no-any-return]
-    from vitprof.watch.batches import tensors
-
-    return tensors(batch)
 
 
 def _with_times(delivered: Any) -> tuple[Any, FetchTimes | None]:

@@ -11,7 +11,7 @@ from typing import Any
 from vitprof.watch.events import NAN, Kind
 from vitprof.watch.fetch_times import MAKING
 from vitprof.watch.patches import Recorder
-from vitprof.watch.patches.dataloader import measured
+from vitprof.watch.patches.batch_sizes import batch_sizes
 
 BEGUN, REQUESTED, RECEIVED = int(Kind.BEGUN), int(Kind.REQUESTED), int(Kind.RECEIVED)
 EXHAUSTED, ENTERED, LEFT = int(Kind.EXHAUSTED), int(Kind.ENTERED), int(Kind.LEFT)
@@ -55,7 +55,7 @@ def fetch_recorded(recorder: Recorder, iterator: Any, fetch: Callable[[], Any]) 
         raise
     now_s = perf_counter()
     try:
-        recorder.emit((RECEIVED, now_s, thread, number, *measured(batch)))
+        recorder.emit((RECEIVED, now_s, thread, number, *batch_sizes().of(batch)))
     except Exception as error:
         recorder.give_up(error)
     return batch

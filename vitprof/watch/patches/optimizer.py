@@ -16,12 +16,16 @@ STEPPED = int(Kind.STEPPED)
 def install(recorder: Recorder, optimizers: ModuleType) -> Replacements:
     """Registers the hook. `optimizers`: the module `torch.optim.optimizer`."""
 
+    devices: dict[int, float] = {}
+
     def record(optimizer: Any, *_: Any) -> None:
         now_s = perf_counter()
         try:
-            recorder.optimizers_step = True
             number = recorder.number(optimizer, "optimizer")
-            device = _device_of(recorder, optimizer)
+            device = devices.get(number, 0.0)
+            if not device:
+                recorder.optimizers_step = True
+                device = devices[number] = _device_of(recorder, optimizer)
             recorder.emit((STEPPED, now_s, get_ident(), number, device, NAN, NAN))
         except Exception as error:
             recorder.give_up(error)
