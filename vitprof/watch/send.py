@@ -21,6 +21,7 @@ import vitprof
 from vitprof.errors import one_line
 from vitprof.measure.wire import EventBuffer, Note, write_message
 from vitprof.program import program
+from vitprof.watch.own_thread import OwnThread
 from vitprof.watch.patching import SOCKET, say
 from vitprof.watch.ranks import ALL_RANKS, job_key, local_rank, n_ranks, rank
 
@@ -66,7 +67,7 @@ class Session(EventBuffer):
         self._environment: dict[str, Any] = {}
         self._closing = threading.Event()
         self._connection: Connection | None = None
-        self._thread = threading.Thread(target=self._run, name="vitprof-sender", daemon=True)
+        self._thread = OwnThread(self._run, "vitprof-sender")
         self._known = threading.Event()
         """Set when the run's number is known, or that there is none."""
         self._ended = False
@@ -132,10 +133,8 @@ class Session(EventBuffer):
             ):  # how the script ends is seen by the command; that watching has, is not
                 self.end("done")
         self._closing.set()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(END_LIMIT_S)
-            if self._thread.is_alive():  # it is stuck sending
-                return
+        if not self._thread.is_current() and not self._thread.join(END_LIMIT_S):
+            return  # it is stuck sending
         if (connection := self._connection) is not None:
             connection.limit(END_LIMIT_S)
             self._send(connection)
@@ -151,7 +150,7 @@ class Session(EventBuffer):
             self._connection = None
 
     def _say_where(self) -> None:
-        if self._wanted is None or self._wanted.quiet or self._thread is threading.current_thread():
+        if self._wanted is None or self._wanted.quiet or self._thread.is_current():
             return
         self._known.wait(END_LIMIT_S)
         if (connection := self._connection) is None or self._guard.why:
@@ -161,6 +160,9 @@ class Session(EventBuffer):
         say(f"{what}: see {program()} runs{run}, or the dashboard")
 
     def _run(self) -> None:
+        self._guard(self._send_until_closing)
+
+    def _send_until_closing(self) -> None:
         wait_s = SEND_FIRST_S
         while (connection := self._connection) is not None and not self._closing.wait(wait_s):
             wait_s = min(1.25 * wait_s, SEND_EVERY_S)

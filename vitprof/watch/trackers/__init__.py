@@ -17,6 +17,7 @@ from time import perf_counter
 from typing import Any, Protocol, cast
 
 from vitprof.measure.step_columns import Columns
+from vitprof.watch.own_thread import OwnThread
 from vitprof.watch.patching import say
 
 LOG_TO = "VITPROF_WATCH_LOG_TO"
@@ -68,7 +69,7 @@ class LiveLog:
         self._lock, self._closing = threading.Lock(), threading.Event()
         self._sums, self._n, self._step = [0.0] * len(SUMMED), 0, 0
         self._run: Target | None = None
-        self._thread = threading.Thread(target=self._write_all, name="vitprof-tracker", daemon=True)
+        self._thread = OwnThread(self._write_all, "vitprof-tracker")
         self._thread.start()
 
     def add(self, steps: Columns) -> None:

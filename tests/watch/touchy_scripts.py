@@ -1,0 +1,60 @@
+"""Scripts that look at their own process while they are watched. Each returns what it saw there."""
+
+import gc
+import os
+import signal
+import threading
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from tests.watch.own_scripts import numbers
+from tests.watch.scripts import fit
+
+
+def train() -> None:
+    """Takes some steps, so that vitprof sends from here on."""
+    fit(DataLoader(numbers(), batch_size=2), inputs=1)
+
+
+def joins_all_threads() -> str:
+    train()
+    names = [thread.name for thread in threading.enumerate()]
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread():
+            thread.join()
+    return f"{' '.join(names)} {threading.active_count()}"
+
+
+def asks_for_the_thread_wherever_garbage_is_collected() -> str:
+    """Python calls it in the thread that happens to collect."""
+    seen = threading.Event()
+    main = threading.get_ident()
+
+    def note(phase: str, info: dict[str, Any]) -> None:
+        name = threading.current_thread().name
+        if threading.get_ident() != main and name:
+            seen.set()
+
+    gc.callbacks.append(note)
+    gc.set_threshold(1)
+    train()
+    elsewhere = seen.wait(60)
+    gc.callbacks.remove(note)
+    return f"{elsewhere} {[thread.name for thread in threading.enumerate()]}"
+
+
+def waits_for_a_signal_that_it_has_blocked() -> str:
+    train()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    os.kill(os.getpid(), signal.SIGUSR1)
+    return signal.Signals(signal.sigwait({signal.SIGUSR1})).name
+
+
+def joins_all_threads_in_a_fork() -> str:
+    """Exits with the number of threads in a fork of a process that sends."""
+    train()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(threading.active_count())
+    return str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
