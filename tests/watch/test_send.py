@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.watch.watching import Host
 from vitprof.watch.send import Connection
 
 
@@ -27,3 +28,13 @@ def test_a_number_that_is_the_scripts_file_by_now_is_left_alone(use: str, tmp_pa
         os.write(number, b"weights")
         os.close(number)
     assert (tmp_path / "checkpoint").read_text() == "weights"
+
+
+def test_a_script_that_ends_at_broken_pipes_outlives_its_receiver(host: Host) -> None:
+    host = host.running("tests.watch.touchy_scripts")
+    told = host.ok("ends_at_broken_pipes_and_sends_at_its_end", watched=False)
+    assert told.returned == "BrokenPipeError"
+    told = host.run("ends_at_broken_pipes", hang_up=True)
+    assert (told.status, told.returned) == (0, "trained")
+    assert told.complaint.startswith("vitprof: gave up watching (sending data failed: ")
+    assert told.complaint.count("\n") == 1

@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import socket
 import threading
 from typing import Any
 
@@ -10,6 +11,8 @@ from torch.utils.data import DataLoader
 
 from tests.watch.own_scripts import numbers
 from tests.watch.scripts import fit
+from vitprof.watch.send import Connection
+from vitprof.watch.watcher import the_watcher
 
 
 def train() -> None:
@@ -58,3 +61,23 @@ def joins_all_threads_in_a_fork() -> str:
     if pid == 0:
         os._exit(threading.active_count())
     return str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+def ends_at_broken_pipes() -> str:
+    """Trains until vitprof has noticed that nobody receives its data."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    while not the_watcher().guard.given_up:
+        train()
+    return "trained"
+
+
+def ends_at_broken_pipes_and_sends_at_its_end() -> str:
+    """Sends in its main thread, as at the end of a script, to a receiver that has gone just now."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    try:
+        Connection(ours).send(b"steps")
+    except OSError as error:
+        return type(error).__name__
+    return "sent"

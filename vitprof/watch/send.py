@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from vitprof.watch.trackers import LiveLog
     from vitprof.watch.watcher import Watcher
 
+NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
+"""Flag of sending: no SIGPIPE where the receiver has gone. A script may have made that signal end
+it (`SIG_DFL`), as it does in programs that write into pipes."""
 SEND_LIMIT_S = 5.0
 """How long (s) sending may be stuck before the receiver counts as gone; this bounds the data that wait to be sent."""
 START_LIMIT_S = 30.0
@@ -246,7 +249,7 @@ class Connection:
         return self._whole
 
     def send(self, data: bytes) -> None:
-        self._socket.sendall(data)
+        self._socket.sendall(data, NO_SIGNAL)
 
     def limit(self, seconds: float | None) -> None:
         """Sets the time (s) after which sending or reading fails."""
