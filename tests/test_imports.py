@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "names": "",
     "cores": "",
     "columns": "",
+    "descriptors": "",
     "home": "errors",
     "program": "",
     "unwatched": "errors program",
@@ -41,7 +42,7 @@ MAY_IMPORT = {
     "measure": f"{BASE} telemetry config",
     "engine": f"{BASE} telemetry config measure sets",
     "events": f"{BASE} measure",
-    "watch": f"{BASE} measure events",
+    "watch": f"{BASE} descriptors measure events",
     "store": f"{BASE} telemetry config recording analysis",
     "charts": f"{BASE} telemetry config recording analysis",
     "jobs": f"{BASE} telemetry config recording analysis measure events engine store charts",
@@ -53,7 +54,7 @@ MAY_IMPORT = {
     "cli": f"{BASE} telemetry events demo sets config recording analysis store charts jobs experiments selftest export",
     "notebook": f"{BASE} telemetry config recording analysis store charts jobs experiments selftest export",
     "app": "errors config store ui",
-    "__main__": "unwatched cli",
+    "__main__": "descriptors unwatched cli",
     "__init__": "watch notebook",
 }
 """What each folder, or file at the top, may import besides itself. Each line names only what stands above it."""

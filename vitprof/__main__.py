@@ -2,13 +2,14 @@
 
 import sys
 
-from vitprof import unwatched
+from vitprof import descriptors, unwatched
 
 
 def main() -> None:
     """Runs the command line. Where a package is missing it exits with what to install, and a script
     that was to be watched runs unwatched.
     """
+    descriptors.occupy_standard_streams()
     try:
         from vitprof import cli
     except KeyboardInterrupt:

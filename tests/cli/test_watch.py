@@ -245,6 +245,35 @@ def test_whatever_is_wrong_the_script_starts_and_its_status_is_its_own(
         assert (vitprof_home / "recordings.sqlite").exists() is recorded
 
 
+SHOWS_STREAMS = """
+import os, sys
+def shown(number):
+    try:
+        return os.readlink(f"/proc/self/fd/{number}")
+    except OSError:
+        return "closed"
+streams = [shown(number) for number in range(3)]
+print("said", file=sys.stderr)
+with open(sys.argv[1], "w") as file:
+    print(streams, sys.stderr, file=file)
+"""
+
+
+@pytest.mark.parametrize("closed", ["<&- 2>&-", "<&-", "2>&-", "<&- >&- 2>&-"])
+def test_standard_streams_that_are_closed_are_so_for_the_script(
+    closed: str, tmp_path: Path, vitprof_home: Path
+) -> None:
+    seen = {}
+    for name, before in (("alone", ""), ("watched", f"{sys.executable} -m vitprof watch --")):
+        script = shlex.join([sys.executable, "-c", SHOWS_STREAMS, str(tmp_path / name)])
+        line = f"exec {before} {script} {closed}"
+        done = subprocess.run(["bash", "-c", line], stdin=subprocess.DEVNULL, check=False)
+        assert done.returncode == 0
+        seen[name] = (tmp_path / name).read_text()
+    assert seen["watched"] == seen["alone"]
+    assert "closed" in seen["alone"]
+
+
 def telling(epochs: int, facts: dict[str, int] | None = None) -> list[str]:
     return [sys.executable, "-m", "tests.cli.telling", str(epochs), json.dumps(facts or {})]
 

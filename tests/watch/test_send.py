@@ -38,3 +38,14 @@ def test_a_script_that_ends_at_broken_pipes_outlives_its_receiver(host: Host) ->
     assert (told.status, told.returned) == (0, "trained")
     assert told.complaint.startswith("vitprof: gave up watching (sending data failed: ")
     assert told.complaint.count("\n") == 1
+
+
+def test_a_closed_standard_stream_stays_closed(host: Host) -> None:
+    """What is opened next gets its number: a script would print into our connection."""
+    host = host.running("tests.watch.touchy_scripts")
+    assert host.ok("has_closed_standard_input_and_error").returned == "1"
+    beside = {"VITPROF_WATCH_SOCKET": ""}
+    started = host.ok(
+        "starts_a_collector_with_closed_standard_streams", watched=False, listen=False, env=beside
+    )
+    assert started.returned == "1 True"

@@ -5,12 +5,14 @@ import os
 import signal
 import socket
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 from torch.utils.data import DataLoader
 
 from tests.watch.own_scripts import numbers
 from tests.watch.scripts import fit
+from vitprof.watch import send
 from vitprof.watch.send import Connection
 from vitprof.watch.watcher import the_watcher
 
@@ -81,3 +83,32 @@ def ends_at_broken_pipes_and_sends_at_its_end() -> str:
     except OSError as error:
         return type(error).__name__
     return "sent"
+
+
+def standard_streams() -> str:
+    """Returns which of the numbers of standard streams are open."""
+    return " ".join(number for number in "012" if os.path.exists(f"/proc/self/fd/{number}"))
+
+
+def has_closed_standard_input_and_error() -> str:
+    os.close(0)
+    os.close(2)
+    train()
+    return standard_streams()
+
+
+def starts_a_collector_with_closed_standard_streams() -> str:
+    """Returns whether a collector's end of the connection would be none of its standard streams."""
+    given: list[int] = []
+
+    def start(*_: object, pass_fds: list[int], **__: object) -> SimpleNamespace:
+        given.extend(pass_fds)
+        return SimpleNamespace(poll=lambda: 0, wait=lambda _: 0)
+
+    send.subprocess.Popen = start  # type: ignore[assignment, misc]
+    os.close(0)
+    os.close(2)
+    connection = send.connect()
+    streams = standard_streams()
+    connection.close()
+    return f"{streams} {min(given) >= 3}"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import vitprof
+from vitprof.descriptors import above_standard_streams
 from vitprof.errors import one_line
 from vitprof.measure.wire import EventBuffer, Note, write_message
 from vitprof.program import program
@@ -296,7 +297,7 @@ class Connection:
 def connect() -> Connection:
     """Returns a connection to the command around the script, else at once to a new collector. Raises `OSError`."""
     if path := os.environ.get(SOCKET):
-        connecting = socket.socket(socket.AF_UNIX)
+        connecting = above_standard_streams(socket.socket(socket.AF_UNIX))
         try:
             connecting.settimeout(SEND_LIMIT_S)
             connecting.connect(path)
@@ -304,7 +305,7 @@ def connect() -> Connection:
             connecting.close()
             raise
         return Connection(connecting)
-    ours, theirs = socket.socketpair(socket.AF_UNIX)
+    ours, theirs = map(above_standard_streams, socket.socketpair(socket.AF_UNIX))
     root = str(Path(vitprof.__file__).resolve().parents[1])
     descriptor = theirs.fileno()
     try:
