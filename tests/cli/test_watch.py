@@ -1,5 +1,6 @@
 """`watch`: a command from its start to the run that is stored, and whatever may be wrong with it."""
 
+import contextlib
 import json
 import os
 import re
@@ -31,6 +32,8 @@ from vitprof.program import from_anywhere
 from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.store import RunStore, StoredRun
 
+LIMIT_S = 60.0
+"""How long a process may take to end on a busy machine."""
 N_STEPS = 2 * scripts.N_SAMPLES // scripts.BATCH
 
 
@@ -356,6 +359,58 @@ def test_a_signal_to_vitprof_reaches_the_script(
     if watched:
         assert the_run().status == "stopped"
     assert signal.getsignal(number) == signal.default_int_handler, "as every command has it"
+
+
+NOTES_SIGNALS = """
+import os, signal, sys, time
+def note(number, _):
+    with open(sys.argv[1], "a") as file:
+        print(int(number), file=file)
+for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGRTMIN + 3):
+    signal.signal(number, note)
+note(0, None)
+while True:  # not signal.pause: a signal that arrives just before it would not end it
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_each_signal_reaches_the_script_once_and_none_ends_vitprof_before_it(
+    watched: bool, tmp_path: Path, vitprof_home: Path
+) -> None:
+    noted = tmp_path / "noted"
+    noted.touch()
+    (tmp_path / "file").touch()
+    home = vitprof_home if watched else tmp_path / "file"
+    script = [sys.executable, "-c", NOTES_SIGNALS, str(noted)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vitprof", "watch", "--quiet", "--", *script],
+        env={**os.environ, "VITPROF_HOME": str(home)},
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+    def wait_for(*numbers: int) -> None:
+        words = [str(int(number)) for number in numbers]
+        wait_until(lambda: noted.read_text().split() == words, f"the signals {words}")
+
+    real_time = signal.SIGRTMIN + 3
+    try:
+        wait_for(0)
+        process.send_signal(signal.SIGUSR1)
+        wait_for(0, signal.SIGUSR1)
+        os.killpg(process.pid, signal.SIGUSR2)
+        wait_for(0, signal.SIGUSR1, signal.SIGUSR2)
+        process.send_signal(real_time)
+        wait_for(0, signal.SIGUSR1, signal.SIGUSR2, real_time)
+        # for this one the script has no handler
+        process.send_signal(signal.SIGALRM)
+        assert process.wait(LIMIT_S) == 128 + signal.SIGALRM
+        assert noted.read_text().split()[-1] == str(real_time)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def test_a_signal_before_the_recording_begins_ends_no_waiting(

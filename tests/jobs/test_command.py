@@ -152,7 +152,7 @@ def test_asked_to_end_and_ended_if_it_does_not(
 
 
 def test_ctrl_c_is_a_stop_however_the_script_ends(capfd: pytest.CaptureFixture[str]) -> None:
-    """The terminal has told it; it is not told twice."""
+    """The terminal sends it to both; it does not arrive twice."""
     source = f"""
 import signal, sys, time
 interrupted, ended = [], []
@@ -169,7 +169,7 @@ raise SystemExit(1)
     for message in runner.messages():
         said += capfd.readouterr().out
         if said and not runner._end_requested:
-            runner.signalled(signal.SIGINT)
+            runner.signalled(signal.SIGINT, to_group=True)
             assert not runner.stopping
             runner._process.terminate()  # something else ends it
         last = message

@@ -27,8 +27,9 @@ from vitprof.cli.common.status_line import can_show, status_line
 from vitprof.config import bounds, own_script
 from vitprof.export import tables, write_text
 from vitprof.export.trackers import TrackerLink
-from vitprof.jobs.command import FROM_THE_TERMINAL, CommandRunner
+from vitprof.jobs.command import CommandRunner
 from vitprof.jobs.event_files import EventFiles
+from vitprof.jobs.signals import SignalRelay, shares_group
 from vitprof.jobs.unseen import UNSEEN_AFTER_S
 from vitprof.names import MAX_NAME, masked_command
 from vitprof.program import program
@@ -142,16 +143,15 @@ def _say_where(run_id: int) -> None:
         _say(f"run {run_id} is shown at {address}")
 
 
-def _unobserved(command: list[str], signals: terminal.SignalRelay) -> int:
+def _unobserved(command: list[str], signals: SignalRelay) -> int:
     """Runs the script without watching it, and returns its exit status."""
     try:
         process = subprocess.Popen(command)
     except OSError as error:
         terminal.complain(f"cannot start {command[0]}: {error.strerror or error}", EXIT_NOT_FOUND)
 
-    def pass_on(number: int) -> None:
-        # the terminal sends the others to the script itself
-        if number not in FROM_THE_TERMINAL:
+    def pass_on(number: int, to_group: bool) -> None:
+        if not (to_group and shares_group(process.pid)):
             process.send_signal(number)
 
     signals.to(pass_on)

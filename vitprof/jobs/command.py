@@ -26,6 +26,7 @@ from vitprof.home import open_log
 from vitprof.jobs import trial_folder
 from vitprof.jobs.collector import LOST, POLL_S, Listener, listen
 from vitprof.jobs.event_files import EventFiles
+from vitprof.jobs.signals import END, FROM_THE_TERMINAL, shares_group, signal_name
 from vitprof.jobs.unseen import error_line, why_failed, why_unseen
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import SEND_EVERY_S, Message, Note
@@ -41,8 +42,6 @@ LAST_WORDS_S = 10.0
 LOST_AFTER_S = 1.0
 """A script is partly watched if it runs on for so long (s) after its connection ended without a last
 message."""
-FROM_THE_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
-"""Signals that a terminal sends to the script as well as to vitprof."""
 
 
 class CommandRunner:
@@ -186,7 +185,7 @@ class CommandRunner:
         if self._end_requested or code in (-signal.SIGINT, 128 + signal.SIGINT):
             return Note("end", {"status": "stopped", "error": ""})
         if code:
-            how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+            how = signal_name(-code) if code < 0 else f"exit status {code}"
             why = why_failed(f"{self._directory}/socket.errors", self.pid, self._command)
             if not why and code > 0 and not self._listener.places.found:
                 why = PRINTED
@@ -198,14 +197,17 @@ class CommandRunner:
         if self._stop_by is None:
             self.signalled(signal.SIGTERM)
 
-    def signalled(self, number: int) -> None:
-        """Notes a signal that vitprof received, and passes it on unless a terminal sends it to both."""
-        self._end_requested = True
-        if number in FROM_THE_TERMINAL:
-            return
-        if self._stop_by is None:
+    def signalled(self, number: int, to_group: bool = False) -> None:
+        """Notes a signal that vitprof received, and passes it on unless the script has got it too.
+
+        `to_group`: whether it was sent to all of vitprof's process group.
+        """
+        if number in END:
+            self._end_requested = True
+        if number in END and number not in FROM_THE_TERMINAL and self._stop_by is None:
             self._stop_by = time.monotonic() + STOP_GRACE_S
-        self._signal(number)
+        if not (to_group and shares_group(self.pid)):
+            self._signal(number)
 
     def kill(self) -> None:
         """Kills a script that was asked to end and has not within `STOP_GRACE_S`."""

@@ -10,27 +10,41 @@ from vitprof.cli.common.terminal import signals_interrupt, signals_relayed, stop
 
 def test_signals_are_told_also_those_that_came_early() -> None:
     told: list[int] = []
-    before = signal.getsignal(signal.SIGINT)
+
+    def tell(number: int, to_group: bool) -> None:
+        assert not to_group
+        told.append(number)
+
+    numbers = (signal.SIGINT, signal.SIGUSR1)
+    before = [signal.getsignal(number) for number in numbers]
     with signals_relayed() as relay:
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGHUP)
         assert not told
-        relay.to(told.append)
-        for number in (signal.SIGINT, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        relay.to(tell)
+        sent = [signal.SIGINT, signal.SIGINT, signal.SIGUSR1, signal.SIGTERM, signal.SIGRTMIN + 3]
+        for number in sent:
             os.kill(os.getpid(), number)
     early, later = told[:2], told[2:]
     assert set(early) == {signal.SIGINT, signal.SIGHUP}
-    assert later == [signal.SIGINT, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM], (
-        "each one, and nothing interrupts"
-    )
-    assert signal.getsignal(signal.SIGINT) is before
+    assert later == sent, "each one, and nothing interrupts"
+    assert [signal.getsignal(number) for number in numbers] == before
+
+
+def test_a_handler_that_is_set_already_is_left_alone() -> None:
+    came: list[int] = []
+    before = signal.signal(signal.SIGUSR2, lambda number, _: came.append(number))
+    with signals_relayed():
+        os.kill(os.getpid(), signal.SIGUSR2)
+    signal.signal(signal.SIGUSR2, before)
+    assert came == [signal.SIGUSR2]
 
 
 def test_what_is_ignored_stays_ignored() -> None:
     """As with nohup."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with signals_relayed() as relay:
-        relay.to(lambda _: 1 / 0)
+        relay.to(lambda *_: 1 / 0)
         os.kill(os.getpid(), signal.SIGHUP)
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from vitprof import errors, names
 from vitprof.config.bounds import Bounds
+from vitprof.jobs.signals import END, OTHERS, GroupWitness, SignalRelay
 from vitprof.recording.columns import SCHEMA_VERSION
 from vitprof.store import RunStore
 
@@ -253,26 +254,18 @@ def stop_asked() -> Iterator[StopAsked]:
         yield asked
 
 
-class SignalRelay:
-    """Signals that arrived while another program was running, and the function that they are passed to."""
-
-    def __init__(self) -> None:
-        self._early: list[int] = []
-        self._receiver: Callable[[int], object] = self._early.append
-
-    def to(self, receiver: Callable[[int], object]) -> None:
-        """Calls `receiver` with the number of each signal from now on, and of those that arrived earlier."""
-        self._receiver = receiver
-        while self._early:
-            receiver(self._early.pop(0))
-
-    def __call__(self, number: int, _frame: FrameType | None = None) -> None:
-        self._receiver(number)
-
-
 @contextlib.contextmanager
 def signals_relayed() -> Iterator[SignalRelay]:
-    """Yields a `SignalRelay` that receives Ctrl-C, Ctrl-\\, SIGTERM and SIGHUP, which interrupt nothing here."""
-    relay = SignalRelay()
-    with _handled((signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP), relay):
-        yield relay
+    """Yields a `SignalRelay` that receives all signals that mean something to a script.
+
+    They interrupt nothing here, and do not end this program. Those for which a handler is set
+    already are left alone, but for the ones that ask to end.
+    """
+    witness = GroupWitness()
+    relay = SignalRelay(witness)
+    others = [n for n in OTHERS if signal.getsignal(n) is signal.SIG_DFL]
+    try:
+        with _handled((*END, *others), relay):
+            yield relay
+    finally:
+        witness.close()
