@@ -1,8 +1,11 @@
-"""Keeps what vitprof opens off the numbers 0, 1 and 2, which a script takes for its standard streams."""
+"""Keeps what vitprof opens off the numbers 0, 1 and 2: a script takes these for its streams."""
 
-import fcntl
 import os
-import socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    # the program comes here first, before it is known that more can be imported
+    import socket
 
 FIRST_FREE = 3
 """The lowest number that is no standard stream."""
@@ -22,8 +25,11 @@ def occupy_standard_streams() -> None:
             return
 
 
-def above_standard_streams(connected: socket.socket) -> socket.socket:
-    """Returns a socket whose number is no standard stream's: itself, or a copy, and it is closed."""
+def above_standard_streams(connected: "socket.socket") -> "socket.socket":
+    """Returns a socket whose number is no standard stream's: itself, or a copy in its place."""
+    import fcntl
+    import socket
+
     if connected.fileno() >= FIRST_FREE:
         return connected
     with connected:

@@ -11,9 +11,17 @@ An error in vitprof ends the watching, never the training (`patching.Guard`). In
 the arguments of the train loader.
 """
 
+from __future__ import annotations
+
 import sys
-from types import ModuleType
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+else:
+    # it is imported in each process below `vitprof watch`, so it imports nothing
+    ModuleType = type(sys)
 
 
 class _Callable(ModuleType):

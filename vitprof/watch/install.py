@@ -1,10 +1,15 @@
 """Installs the hooks in a process below `vitprof watch`. It is idle until the process imports PyTorch's DataLoader."""
 
+from __future__ import annotations
+
 import os
-from types import ModuleType
 
 from vitprof.watch import patching
 from vitprof.watch.ranks import is_recorded
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
 def install() -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import importlib.abc
-import importlib.util
 import os
-import signal
 import sys
-import traceback
-from collections.abc import Callable, Iterator
-from types import ModuleType
-from typing import Any, NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    # this is imported in each process below `vitprof watch`
+    from collections.abc import Callable, Iterator
+    from types import FrameType, ModuleType
+    from typing import Any, NoReturn
 
 DATALOADER = "torch.utils.data.dataloader"
 OPTIMIZER = "torch.optim.optimizer"
@@ -66,7 +66,7 @@ def leave_error() -> None:
         sys.excepthook = hook
 
 
-class AfterImport(importlib.abc.MetaPathFinder):
+class AfterImport:
     """A finder, placed before all others, that calls `then(module)` when the module `name` has been executed."""
 
     def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
@@ -75,6 +75,8 @@ class AfterImport(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if name != self._name:
             return None
+        import importlib.util
+
         if self in sys.meta_path:
             sys.meta_path.remove(self)
         spec = importlib.util.find_spec(
@@ -97,8 +99,10 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
 def modules_in_stack() -> Iterator[str]:
     """Yields the names of the modules whose functions this thread is in, that of the innermost first."""
-    for frame, _ in traceback.walk_stack(sys._getframe(1)):
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
         yield str(frame.f_globals.get("__name__"))
+        frame = frame.f_back
 
 
 def makes_workers() -> bool:
@@ -172,4 +176,6 @@ class Guard:
             with contextlib.suppress(Exception):  # watching has ended already
                 self.at_end()
         if trial:  # nothing else would end it after its steps
+            import signal
+
             os.kill(os.getpid(), signal.SIGTERM)

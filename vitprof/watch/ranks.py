@@ -7,14 +7,17 @@ import functools
 import math
 import os
 import sys
-import threading
-from collections.abc import Callable, Sequence
+from _thread import get_ident
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
 
 from vitprof.watch.patching import SOCKET, whole_number
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    # this is imported in each process below `vitprof watch`
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
     from vitprof.measure.devices import Device
     from vitprof.measure.step_columns import StepMarks
     from vitprof.watch.batches import Step
@@ -165,7 +168,7 @@ class Forward:
         """Returns when a batch that has come was requested, as if waits for other ranks in that came before it. If the
         step before has `ended`, they are no part of it either.
         """
-        if self._requested is None or threading.get_ident() != self._thread:
+        if self._requested is None or get_ident() != self._thread:
             return asked_s
         n, awaited_s, n_waits = self._requested
         unseen = n_collectives() - n - (self._n_waits - n_waits if self._device.immediate else 0)
@@ -186,7 +189,7 @@ class Forward:
         before, self._n = self._n, n_collectives()
         awaited_s, self._begun = self._awaited_s - self._begun[0], (self._awaited_s, self._n_waits)
         n_requested, *_ = self._requested or (self._n,)
-        self._thread, self._waits, self._requested = threading.get_ident(), [], None
+        self._thread, self._waits, self._requested = get_ident(), [], None
         (stepped_s, n, until_s, n_waits), self._stepped = (
             self._stepped,
             (math.nan, math.nan, 0.0, 0),
@@ -249,7 +252,7 @@ class Forward:
         def wait(
             awaited: Any, *args: Any, **kwargs: Any
         ) -> Any:  # pybind11 looks for this name: no call by C++
-            if threading.get_ident() != self._thread:
+            if get_ident() != self._thread:
                 return method(awaited, *args, **kwargs)
             since_s = perf_counter()
             try:
@@ -267,7 +270,7 @@ class Forward:
 
     def _timed_broadcast(self, *args: Any, **kwargs: Any) -> Any:
         assert self._broadcast is not None
-        if threading.get_ident() != self._thread:
+        if get_ident() != self._thread:
             return self._broadcast(*args, **kwargs)
         before, since_s = n_collectives(), perf_counter()
         marked = None if self._device.immediate else self._device.mark()

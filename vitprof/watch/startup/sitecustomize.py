@@ -1,9 +1,10 @@
 """Python runs this at the start of each process below `vitprof watch`. It is idle where PyTorch is never imported. Any
 Python must be able to read it, also those that are too old to be watched.
+
+It imports only what is loaded already: a file of the script on PYTHONPATH may have the name of any
+other module.
 """
 
-import contextlib
-import importlib
 import os
 import sys
 
@@ -11,40 +12,50 @@ ROOT = "VITPROF_WATCH_ROOT"
 """Environment variable: the folder that contains vitprof. Nothing else in it can be imported."""
 LEAST = (3, 10)
 """The oldest Python that is watched."""
+HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def _say(line):
     # type: (str) -> None
-    with contextlib.suppress(Exception):  # standard error is closed
+    try:  # noqa: SIM105 - nothing is imported here
         sys.stderr.write("vitprof: not watching: " + line + "\n")
+    except Exception:
+        pass  # standard error is closed
 
 
-class _Vitprof:
-    """A finder of vitprof alone: other packages beside it may be for another Python, or missing where the script is."""
+class _TooOld:
+    """A finder that says where PyTorch is imported that this Python is not watched."""
 
     def find_spec(self, name, path=None, target=None):
-        # type: (str, object, object) -> object
-        if name == "vitprof":
-            from importlib.machinery import PathFinder
-
-            return PathFinder.find_spec(name, [os.environ[ROOT]])
-        if name == "torch" and sys.version_info < LEAST:
+        # type: (str, object, object) -> None
+        if name == "torch":
             version = ".".join(map(str, sys.version_info[:2]))
             _say("this Python is " + version + "; vitprof watches 3.10 and newer")
-            with contextlib.suppress(
-                Exception
-            ):  # a sign for the command, see `patching.leave_sign`
+            try:  # noqa: SIM105
+                # a sign for the command, see `patching.leave_sign`
                 open(os.environ["VITPROF_WATCH_SOCKET"] + ".old " + version, "w").close()
-        return None
+            except Exception:
+                pass
+
+
+def _own_imports():
+    # type: () -> object
+    """Returns the module `vitprof.watch.own_imports`, by its file: no import finds it yet."""
+    from _frozen_importlib_external import SourceFileLoader
+
+    name = "vitprof.watch.own_imports"
+    module = type(sys)(name)
+    loader = SourceFileLoader(name, os.path.join(os.path.dirname(HERE), "own_imports.py"))
+    loader.exec_module(module)
+    return module
 
 
 def _run_the_next_one():
     # type: () -> None
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != HERE]
     ours = sys.modules.pop("sitecustomize", None)
     try:
-        importlib.import_module("sitecustomize")
+        __import__("sitecustomize")
     except ImportError as error:
         if getattr(error, "name", "sitecustomize") != "sitecustomize":
             raise
@@ -55,12 +66,16 @@ def _run_the_next_one():
 def _watch():
     # type: () -> None
     try:
-        if os.environ.get(ROOT) and sys.version_info >= (3,):
-            sys.meta_path.insert(0, _Vitprof())  # type: ignore[arg-type]
         if sys.version_info >= LEAST:
+            imports = _own_imports().OwnImports(os.environ.get(ROOT))  # type: ignore[attr-defined]
+            imports.install()
+            imports.copies_all = True
             from vitprof.watch.install import install
 
+            imports.copies_all = False
             install()
+        elif sys.version_info >= (3,):  # noqa: UP036
+            sys.meta_path.insert(0, _TooOld())
     except Exception as error:  # the script must not fail because of us
         _say(type(error).__name__ + ": " + str(error))
 
