@@ -21,6 +21,9 @@ def host(host: Host) -> Host:
         ("joins_all_threads_in_a_fork", "1"),
         ("asks_for_the_thread_wherever_garbage_is_collected", "True ['MainThread']"),
         ("waits_for_a_signal_that_it_has_blocked", "SIGUSR1"),
+        ("traces_its_threads", "0"),
+        ("counts_its_children", "0"),
+        ("shows_its_faults", "True True set()"),
     ],
 )
 def test_a_watched_script_sees_no_thread_of_ours(host: Host, script: str, saw: str) -> None:

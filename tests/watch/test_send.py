@@ -40,6 +40,13 @@ def test_a_script_that_ends_at_broken_pipes_outlives_its_receiver(host: Host) ->
     assert told.complaint.count("\n") == 1
 
 
+def test_an_audit_hook_that_forbids_connections_is_a_line(host: Host) -> None:
+    told = host.running("tests.watch.touchy_scripts").run("forbids_connections")
+    assert (told.status, told.returned) == (0, "trained")
+    why = "PermissionError: no connections here"
+    assert told.complaint == f"vitprof: gave up watching ({why}); training goes on\n"
+
+
 def test_a_closed_standard_stream_stays_closed(host: Host) -> None:
     """What is opened next gets its number: a script would print into our connection."""
     host = host.running("tests.watch.touchy_scripts")

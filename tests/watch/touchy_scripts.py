@@ -1,9 +1,12 @@
 """Scripts that look at their own process while they are watched. Each returns what it saw there."""
 
+import faulthandler
 import gc
 import os
+import platform
 import signal
 import socket
+import sys
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -112,3 +115,48 @@ def starts_a_collector_with_closed_standard_streams() -> str:
     streams = standard_streams()
     connection.close()
     return f"{streams} {min(given) >= 3}"
+
+
+def counts_its_children() -> str:
+    """Returns how many processes have ended below it: a handler may wait for them, and miss one."""
+    ended: list[int] = []
+    signal.signal(signal.SIGCHLD, lambda number, _: ended.append(number))
+    platform._uname_cache = None  # type: ignore[attr-defined]
+    train()
+    return str(len(ended))
+
+
+def traces_its_threads() -> str:
+    """Returns in how many threads but its own something was traced."""
+    threads: set[int] = set()
+
+    def trace(*_: object) -> None:
+        threads.add(threading.get_ident())
+
+    threading.settrace(trace)
+    threading.setprofile(trace)
+    train()
+    threading.settrace(None)  # type: ignore[arg-type]
+    threading.setprofile(None)
+    return str(len(threads - {threading.get_ident()}))
+
+
+def forbids_connections() -> str:
+    def forbid(event: str, _: object) -> None:
+        if event == "socket.connect":
+            raise PermissionError("no connections here")
+
+    sys.addaudithook(forbid)
+    train()
+    return "trained"
+
+
+def shows_its_faults() -> str:
+    """Returns what it sees of its handlers: those that faulthandler sets are none of Python's."""
+    faulthandler.enable()
+    numbers = sorted(signal.valid_signals())
+    before = [signal.getsignal(number) for number in numbers]
+    train()
+    after = [signal.getsignal(number) for number in numbers]
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    return f"{faulthandler.is_enabled()} {before == after} {blocked}"

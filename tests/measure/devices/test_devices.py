@@ -1,6 +1,7 @@
 """Devices: marks that become times on the host's clock."""
 
 import dataclasses
+import platform
 import time
 from unittest.mock import Mock
 
@@ -15,7 +16,7 @@ from vitprof.config.resolve import resolve
 from vitprof.engine import pipeline
 from vitprof.engine.transfer import open_transfer
 from vitprof.errors import DeviceError
-from vitprof.measure.devices import CpuDevice, Pinning, open_device
+from vitprof.measure.devices import CpuDevice, Pinning, open_device, system
 from vitprof.measure.devices.cuda import CudaDevice, DeviceMemory, device_memory
 
 
@@ -154,3 +155,7 @@ def test_a_dataloader_does_not_pin_then() -> None:
     allowed = pipeline._pinned_if_allowed(config, DATASETS["digits"], device)
     assert (allowed.pin_memory, len(device.told)) == (False, 1)
     assert dataclasses.replace(allowed, pin_memory=True) == config
+
+
+def test_the_system_is_named_as_python_names_it() -> None:
+    assert system() == platform.platform()

@@ -10,6 +10,7 @@ destroy the overlap that prefetching is for.
 import math
 import os
 import platform
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -37,12 +38,28 @@ def software() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "torch_threads": torch.get_num_threads(),
-        "platform": platform.platform(),
+        "platform": system(),
         "hostname": node_name(),
         "job_id": job_id(),
         "cpu_count": os.cpu_count(),
         "job_cpu_count": job_cores(),
     }
+
+
+def system() -> str:
+    """Returns the name of this system and its C library, as `platform.platform()` does.
+
+    That starts `uname -p`, to know a processor that it then leaves out: a process of ours below a
+    script, which may have a handler that waits for its own.
+    """
+    if sys.platform != "linux":
+        return platform.platform()
+    names = os.uname()
+    library = "".join(platform.libc_ver())
+    parts = [names.sysname, names.release, names.machine]
+    if library:
+        parts += ["with", library]
+    return "-".join(parts)
 
 
 def not_kept() -> float:
@@ -244,7 +261,8 @@ class CpuDevice(HostMemoryDevice):
             name = line.split(":", 1)[1].strip()
         except (OSError, StopIteration):
             # Not Linux, or a processor, such as ARM's, that Linux does not name.
-            name = platform.processor() or platform.machine()
+            # `platform.processor()` would start a process.
+            name = platform.machine()
         return {"device_name": name}
 
 
