@@ -30,6 +30,11 @@ def test_the_script_starts_whatever_is_missing() -> None:
     )
 
 
+def test_the_script_starts_with_closed_streams() -> None:
+    command = f"exec {sys.executable} -S -m vitprof watch -- sh -c 'exit 3' <&- >&- 2>&-"
+    assert subprocess.run(["sh", "-c", command], cwd=ROOT, check=False).returncode == 3
+
+
 def test_other_commands_say_what_is_missing() -> None:
     for words in ((), ("runs",), ("watch", "--help")):
         ended = without_packages(*words)

@@ -48,8 +48,9 @@ def become(command: Sequence[str]) -> NoReturn:
     """Makes this process the script, so its signals and its exit status are its own. Ends with 127
     where it cannot be started.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
     # Python ignores these two from its start, and a program that it becomes would go on ignoring
     # them: `script | head` would end with an error instead of silently. `subprocess` gives them
     # back for the same reason.
