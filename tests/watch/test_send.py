@@ -47,6 +47,18 @@ def test_an_audit_hook_that_forbids_connections_is_a_line(host: Host) -> None:
     assert told.complaint == f"vitprof: gave up watching ({why}); training goes on\n"
 
 
+def test_a_script_that_watches_itself_and_stops_its_clocks_is_not_watched_any_more(
+    host: Host,
+) -> None:
+    script = host.running("tests.watch.touchy_scripts")
+    told = script.run("stops_its_clocks", watched=False)
+    assert (told.status, told.returned) == (0, "trained")
+    why = "the script has replaced the clock, time.perf_counter"
+    assert told.complaint == f"vitprof: gave up watching ({why}); training goes on\n"
+    assert told.facts()["partly_watched"] == why
+    assert (told.steps["step_s"] > 0).all()
+
+
 def test_a_closed_standard_stream_stays_closed(host: Host) -> None:
     """What is opened next gets its number: a script would print into our connection."""
     host = host.running("tests.watch.touchy_scripts")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import math
 import os
@@ -27,6 +28,7 @@ from vitprof.watch.patching import SOCKET, say
 from vitprof.watch.ranks import ALL_RANKS, job_key, local_rank, n_ranks, rank
 
 if TYPE_CHECKING:
+    from vitprof.measure.step_columns import Columns
     from vitprof.watch.trackers import LiveLog
     from vitprof.watch.watcher import Watcher
 
@@ -74,6 +76,9 @@ class Session(EventBuffer):
         self._thread = OwnThread(self._run, "vitprof-sender")
         self._known = threading.Event()
         """Set when the run's number is known, or that there is none."""
+        self._last_start_s = -math.inf
+        """When the last step began, on the clock of this process."""
+        self._clock_stopped = False
         self._ended = False
         self._live: LiveLog | None = None
         """Writes to the script's experiment tracker, where that was asked for."""
@@ -174,12 +179,30 @@ class Session(EventBuffer):
                 self._guard(self._send_steps)
                 self._send(connection)
 
+    def _are_timed(self, steps: Columns) -> bool:
+        """Returns whether the clock told time during these steps and all before: it neither stood
+        still nor ran backwards.
+
+        A script that was started without the command may have replaced that of our modules, too.
+        """
+        starts_s = [self._last_start_s, *steps["t_start_s"].tolist()]
+        if len(starts_s) == 1:
+            return True
+        self._last_start_s = starts_s[-1]
+        runs_backwards = any(later < start for start, later in itertools.pairwise(starts_s))
+        if runs_backwards or starts_s[0] == starts_s[-1]:
+            self._clock_stopped = True
+        return not self._clock_stopped
+
     def _send(self, connection: Connection) -> None:
+        had_stopped = self._clock_stopped
         try:
             stream = (
                 io.BytesIO()
             )  # the buffer of a socket's file would be flushed again in every forked process
             for message in self.drain():
+                if not isinstance(message, Note) and not self._are_timed(message):
+                    continue
                 write_message(stream, message)
                 if self._live is not None and not isinstance(message, Note):
                     self._live.add(message)
@@ -201,6 +224,8 @@ class Session(EventBuffer):
             self._known.set()
             connection.close()
             self._guard.give_up(why)
+        elif self._clock_stopped and not had_stopped:
+            self._guard.give_up("the script has replaced the clock, time.perf_counter")
 
 
 def how_it_ended(error: BaseException | None) -> tuple[str, str]:
