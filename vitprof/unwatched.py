@@ -11,7 +11,7 @@ from typing import NoReturn
 from vitprof.errors import one_line
 from vitprof.program import missing_core_words
 
-WITH_VALUE = ("--name", "--steps", "--detach-after", "--log-to", "--json")
+WITH_VALUE = ("--name", "--steps", "--detach-after", "--log-to", "--json", "--events")
 """Options of `watch` that take the next word. A test holds them against the command's own."""
 EXIT_NOT_FOUND = 127
 """A shell's exit status for a command that it cannot find."""
