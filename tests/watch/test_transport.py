@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vitprof.descriptors import FIRST_FREE
 from vitprof.measure.wire import Note, read_messages
 from vitprof.watch.events import NAN, Buffer, Description, Kind
-from vitprof.watch.transport import LEAST_DESCRIPTOR, Transport
+from vitprof.watch.transport import Transport
 
 ROW = (Kind.STEPPED, 1.5, 7, 3, NAN, NAN, NAN)
 LIMIT_S = 60.0
@@ -79,7 +80,7 @@ def test_its_descriptor_is_never_one_of_the_standard_streams(listening: socket.s
         assert sending._socket is not None
         os._exit(sending._socket.fileno())
     _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) >= LEAST_DESCRIPTOR
+    assert os.waitstatus_to_exitcode(status) >= FIRST_FREE
 
 
 def test_without_a_receiver_events_are_dropped_and_counted(tmp_path: Path) -> None:

@@ -26,17 +26,13 @@ from vitprof.program import program
 from vitprof.watch.own_thread import OwnThread
 from vitprof.watch.patching import SOCKET, say
 from vitprof.watch.ranks import ALL_RANKS, job_key, local_rank, n_ranks, rank
+from vitprof.watch.transport import NO_SIGNAL, SEND_LIMIT_S, connected_to
 
 if TYPE_CHECKING:
     from vitprof.measure.step_columns import Columns
     from vitprof.watch.trackers import LiveLog
     from vitprof.watch.watcher import Watcher
 
-NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
-"""Flag of sending: no SIGPIPE where the receiver has gone. A script may have made that signal end
-it (`SIG_DFL`), as it does in programs that write into pipes."""
-SEND_LIMIT_S = 5.0
-"""How long (s) sending may be stuck before the receiver counts as gone; this bounds the data that wait to be sent."""
 START_LIMIT_S = 30.0
 """The same while the collector starts, which takes a second or two."""
 COLLECTOR = (
@@ -322,14 +318,7 @@ class Connection:
 def connect() -> Connection:
     """Returns a connection to the command around the script, else at once to a new collector. Raises `OSError`."""
     if path := os.environ.get(SOCKET):
-        connecting = above_standard_streams(socket.socket(socket.AF_UNIX))
-        try:
-            connecting.settimeout(SEND_LIMIT_S)
-            connecting.connect(path)
-        except OSError:
-            connecting.close()
-            raise
-        return Connection(connecting)
+        return Connection(connected_to(path))
     ours, theirs = map(above_standard_streams, socket.socketpair(socket.AF_UNIX))
     root = str(Path(vitprof.__file__).resolve().parents[1])
     descriptor = theirs.fileno()

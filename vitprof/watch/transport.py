@@ -7,7 +7,6 @@ no thread of `threading`: a script that joins all threads, or counts them, does 
 from __future__ import annotations
 
 import _thread
-import fcntl
 import io
 import itertools
 import os
@@ -19,15 +18,19 @@ from typing import Any
 
 import numpy as np
 
+from vitprof.descriptors import above_standard_streams
 from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import Message, Note, write_message
 from vitprof.watch.events import COLUMNS, WIDTH, Buffer, Description, Row
+from vitprof.watch.own_thread import OwnThread
 
 SEND_EVERY_S = 0.5
 SEND_LIMIT_S = 5.0
-"""How long (s) sending may be stuck before the receiver counts as gone."""
-LEAST_DESCRIPTOR = 3
-"""A script whose standard input or error is closed would take a lower one for that."""
+"""How long (s) sending may be stuck before the receiver counts as gone; this bounds the data that
+wait to be sent."""
+NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
+"""Flag of sending: no SIGPIPE where the receiver has gone. A script may have made that signal end
+it (`SIG_DFL`), as it does in programs that write into pipes."""
 
 
 class Transport:
@@ -44,21 +47,18 @@ class Transport:
         self._sending = _thread.allocate_lock()
         self._ending = _thread.allocate_lock()
         """Held until the process ends: who waits for it with a limit wakes up at the end."""
-        self._ended = _thread.allocate_lock()
-        """Held while the thread runs."""
+        self._thread = OwnThread(self._run, "vitprof-events")
 
     def begin(self) -> None:
         """Sends from here on. It connects once a loop has done something: a worker never does."""
         self._ending.acquire()
-        self._ended.acquire()
-        _thread.start_new_thread(self._run, ())
+        self._thread.start()
 
     def finish(self) -> None:
         """Sends what is left, and closes the connection. May be called in any thread, and again."""
         if self._ending.locked():
             self._ending.release()
-            # Else it is stuck sending.
-            if not self._ended.acquire(timeout=SEND_LIMIT_S):
+            if not self._thread.join(SEND_LIMIT_S):  # it is stuck sending
                 return
         with self._sending:
             self._flush()
@@ -76,12 +76,9 @@ class Transport:
         self._ending = _thread.allocate_lock()
 
     def _run(self) -> None:
-        try:
-            while not self._ending.acquire(timeout=SEND_EVERY_S):
-                with self._sending:
-                    self._flush()
-        finally:
-            self._ended.release()
+        while not self._ending.acquire(timeout=SEND_EVERY_S):
+            with self._sending:
+                self._flush()
 
     def _flush(self) -> None:
         if self._socket is None and not self._connect():
@@ -98,7 +95,7 @@ class Transport:
         if self._refused or not self._buffer.has_work():
             return False
         try:
-            self._socket = _connected(self._path)
+            self._socket = connected_to(self._path)
         except OSError:
             self._refused = True
             return False
@@ -113,30 +110,23 @@ class Transport:
         for message in messages:
             write_message(frames, message)
         try:
-            _send_all(self._socket, frames.getvalue())
+            self._socket.sendall(frames.getvalue(), NO_SIGNAL)
         except OSError:
             self._socket.close()
             self._socket = None
             self._refused = True
 
 
-def _connected(path: str) -> socket.socket:
-    """Returns a socket that is connected to `path`, and no lower than `LEAST_DESCRIPTOR`."""
-    with socket.socket(socket.AF_UNIX) as low:
-        low.settimeout(SEND_LIMIT_S)
-        low.connect(path)
-        descriptor = fcntl.fcntl(low.fileno(), fcntl.F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR)
-    connected = socket.socket(fileno=descriptor)
-    connected.settimeout(SEND_LIMIT_S)
+def connected_to(path: str) -> socket.socket:
+    """Returns a socket that is connected to `path`. Raises `OSError`."""
+    connected = above_standard_streams(socket.socket(socket.AF_UNIX))
+    try:
+        connected.settimeout(SEND_LIMIT_S)
+        connected.connect(path)
+    except OSError:
+        connected.close()
+        raise
     return connected
-
-
-def _send_all(connected: socket.socket, data: bytes) -> None:
-    """Sends all of `data`; where the receiver is gone that is an error, and no signal (SIGPIPE)."""
-    view = memoryview(data)
-    while view:
-        sent = connected.send(view, socket.MSG_NOSIGNAL)
-        view = view[sent:]
 
 
 def _described(description: Description) -> Note:
