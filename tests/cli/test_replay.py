@@ -1,10 +1,10 @@
 """`vitprof watch --events` and `vitprof replay`."""
 
-import json
 from pathlib import Path
 
 import pytest
 
+from tests.cli.json_objects import told
 from tests.command_line import Call
 from tests.watch.core.test_logs import LOGS
 from vitprof.store import RunStore
@@ -50,7 +50,7 @@ def test_it_says_what_watching_said(
     assert run.summary is not None
     status, out, err = call("replay", str(log), "--json")
     assert (status, err) == (0, "")
-    replayed = json.loads(out)
+    replayed = told("replay", out)
     assert (replayed["steps"], replayed["epochs"]) == (run.summary.n_steps, 2)
     assert replayed["samples"] == 48
     assert [each["batch_size"] for each in replayed["fed_by"]] == batch_sizes
@@ -72,7 +72,10 @@ def test_people_get_lines(call: Call) -> None:
 def test_without_training_it_says_so(call: Call, as_json: list[str]) -> None:
     status, out, _ = call("replay", str(LOGS / "nobody-trains.jsonl"), *as_json)
     assert status == 0
-    assert "no training is in it" in out
+    if as_json:
+        assert told("replay", out)["steps"] == 0
+    else:
+        assert "no training is in it" in out
 
 
 def test_a_file_that_is_no_log_is_one_line(call: Call, tmp_path: Path) -> None:

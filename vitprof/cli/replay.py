@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +24,15 @@ from vitprof.watch.core.training import Training, find_training
 from vitprof.watch.event_log import read_event_log
 
 FILE_HELP = "file that `watch --events` has written"
+NOTHING: dict[str, Any] = {
+    **dict.fromkeys(("steps", "epochs", "unknown_waits"), 0),
+    **dict.fromkeys(("samples", "data_wait_s"), 0.0),
+    "evaluations": [],
+    "fed_by": [],
+    "several_threads_train": False,
+    "verdict": None,
+}
+"""The JSON object of a log in which nothing trains."""
 NO_TRAINING = "no training is in it: no optimizer stepped, and no backward pass changed a parameter"
 
 
@@ -33,15 +43,11 @@ def replay(
     """Say what watching makes of a script's events, without the script."""
     log = read_event_log(file)
     training = find_training(log)
-    if training is None:
-        if as_json:
-            terminal.print_json({"steps": 0, "why": NO_TRAINING})
-        else:
-            terminal.show(NO_TRAINING)
-        return
-    replayed = Replayed.of(log, training)
+    replayed = None if training is None else Replayed.of(log, training)
     if as_json:
-        terminal.print_json(replayed.as_object())
+        terminal.print_json(NOTHING if replayed is None else replayed.as_object())
+    elif replayed is None:
+        terminal.show(NO_TRAINING)
     else:
         terminal.show(*replayed.lines())
 
@@ -61,7 +67,7 @@ class Replayed:
         found = find_steps(training)
         columns = columns_of(found.steps)
         telemetry = dict.fromkeys(TELEMETRY_COLUMNS, np.zeros(0))
-        facts = {"device": "cpu", "watched": _fed_by(log, training)[0]}
+        facts = {"device": "cpu", "watched": next(iter(_fed_by(log, training)), {})}
         verdict = judge(own_config("replay", workers=0), columns, [], telemetry, facts)
         return cls(log, training, found, columns, verdict)
 
@@ -74,6 +80,8 @@ class Replayed:
             f"{n_steps:,} steps in {formats.count(epochs, 'epoch')}, {formats.seconds(wait_s)} of waits for batches",
             *(f"fed by {_named(facts)}" for facts in _fed_by(self.log, self.training)),
         ]
+        if not self.training.feeding:
+            lines.append("fed by what was not seen")
         if self.found.evaluations:
             took_s = sum(each.end_s - each.begin_s for each in self.found.evaluations)
             n = formats.count(len(self.found.evaluations), "evaluation")
@@ -83,14 +91,14 @@ class Replayed:
         return [*lines, self.verdict.sentence]
 
     def as_object(self) -> dict[str, Any]:
-        """Returns the same as one JSON object."""
+        """Returns the same as one JSON object (`cli.schema.Replayed`)."""
         return {
             "steps": len(self.found.steps),
             "epochs": len({step.epoch for step in self.found.steps}),
             "samples": float(np.sum(self.columns["samples"])),
             "data_wait_s": float(np.nansum(self.columns["data_wait_s"])),
             "unknown_waits": sum(not step.wait_is_known for step in self.found.steps),
-            "evaluations": [[each.begin_s, each.end_s] for each in self.found.evaluations],
+            "evaluations": [dataclasses.asdict(each) for each in self.found.evaluations],
             "fed_by": _fed_by(self.log, self.training),
             "several_threads_train": bool(self.training.others),
             "verdict": {"kind": self.verdict.kind, "sentence": self.verdict.sentence},
@@ -98,13 +106,12 @@ class Replayed:
 
 
 def _fed_by(log: EventLog, training: Training) -> list[dict[str, Any]]:
-    """Returns the facts of the loaders that feed the training; of none, that nothing is known."""
-    described = [log.descriptions[number].facts for number in sorted(training.feeding)]
-    return described or [{}]
+    """Returns the facts of the loaders that feed the training."""
+    return [log.descriptions[number].facts for number in sorted(training.feeding)]
 
 
 def _named(facts: dict[str, Any]) -> str:
     dataset = facts.get("dataset")
     if dataset is None:
-        return facts.get("class") or "what was not seen"
+        return str(facts.get("class_name"))
     return f"{dataset} (batches of {facts.get('batch_size')}, {facts.get('num_workers')} workers)"

@@ -129,6 +129,47 @@ class Predictions(Printed):
     """Strategies that could not be measured, and the reason, one line each."""
 
 
+class ReplayedVerdict(TypedDict):
+    """What watching says of the steps."""
+
+    kind: str
+    """The kind of bottleneck, as in a run's verdict."""
+    sentence: str
+    """The verdict in words."""
+
+
+class ReplayedEvaluation(TypedDict):
+    """A time in which the script asked loaders that do not feed its training."""
+
+    begin_s: float
+    """Seconds since the first event."""
+    end_s: float
+    """Seconds since the first event."""
+
+
+class Replayed(Printed):
+    """What watching makes of the events in a file."""
+
+    steps: int
+    """Training steps; 0 where nothing trains."""
+    epochs: int
+    """Iterations over the loaders that feed them."""
+    samples: float
+    """Samples in all batches of these steps."""
+    data_wait_s: float
+    """Seconds that they waited for batches, where that is known."""
+    unknown_waits: int
+    """Steps whose wait is not known: their batches were not seen."""
+    evaluations: list[ReplayedEvaluation]
+    """Evaluations, in order."""
+    fed_by: list[recording.WatchedLoader]
+    """The loaders that feed the training; of a queue, pool or future the name of its class alone."""
+    several_threads_train: bool
+    """Whether other threads train, too: the steps are those of one."""
+    verdict: ReplayedVerdict | None
+    """The verdict on these steps, as on a CPU; null where nothing trains."""
+
+
 class CheckedBound(TypedDict):
     """A bound, and whether it was met. Figures are null where it was refused."""
 
@@ -362,6 +403,7 @@ PRINTED: dict[str, tuple[Any, str]] = {
     "runs": (Runs, "runs --json"),
     "runs-one": (recording.Recording, "runs RUN --json"),
     "watch": (recording.Recording, "watch --json FILE -- COMMAND"),
+    "replay": (Replayed, "replay FILE --json"),
     "data": (OwnDataset, "data --json -- COMMAND"),
     "datasets": (OwnSets, "datasets list --json"),
     "look": (OwnLook, "datasets add --json"),

@@ -32,6 +32,8 @@ from vitprof.watch.patches import Recorder, autograd, dataloader, optimizer, wai
 from vitprof.watch.patching import OPTIMIZER
 
 LOGS = Path(__file__).parent / "logs"
+OF_FRAMEWORKS_S = 300e-6
+"""What a framework does around `next()`, within its own timers."""
 FILLED_BY_THREADS = (queue, multiprocessing.pool, multiprocessing.queues, concurrent.futures)
 """Imported: hooks replace methods of what is."""
 
@@ -77,7 +79,32 @@ def cases() -> dict[str, Callable[[], dict[str, Any]]]:
     add("anew-each-batch", "iterates_anew_for_each_batch", steps(16))
     add("nested", "nested", steps(8), workers=0)
     add("nobody-trains", "evaluate", steps(0))
-    return found
+    return found | _of_frameworks()
+
+
+def _of_frameworks() -> dict[str, Callable[[], dict[str, Any]]]:
+    """Returns scripts with loops of frameworks, which fetch ahead, in a way of their own."""
+
+    def case(function: str, n: int, **more: Any) -> Callable[[], dict[str, Any]]:
+        def run() -> dict[str, Any]:
+            module = importlib.import_module("tests.watch.frameworks")
+            told = json.loads(getattr(module, function)(workers=0, **more))
+            truth: dict[str, Any] = {"steps": n, "epochs": 2}
+            # the first batch of a loader without a length is fetched before its timers begin
+            if told["waits_s"] and more.get("sized", True):
+                truth |= {"wait_s": sum(told["waits_s"]), "around_next_s": OF_FRAMEWORKS_S}
+            return truth
+
+        return run
+
+    return {
+        "lightning": case("by_lightning", 16),
+        "lightning-no-length": case("by_lightning", 16, sized=False),
+        "transformers": case("by_transformers", 8),
+        "accelerate": case("by_accelerate", 16),
+        "timm": case("by_timm", 16),
+        "torchdata-stateful": case("by_torchdata", 16),
+    }
 
 
 def _own_clock(returned: str) -> dict[str, Any]:

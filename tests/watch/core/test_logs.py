@@ -63,7 +63,7 @@ def test_a_step_waits_for_what_the_script_waited_for(name: str, steps: Steps) ->
         expected = np.array(truth["waits_s"])
         assert waits[1 : len(expected)] == pytest.approx(expected[1:], abs=AROUND_A_CALL_S)
     if "wait_s" in truth:
-        around_all_s = len(waits) * AROUND_NEXT_S
+        around_all_s = len(waits) * truth.get("around_next_s", AROUND_NEXT_S)
         assert waits.sum() == pytest.approx(truth["wait_s"], abs=around_all_s)
 
 

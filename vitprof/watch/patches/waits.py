@@ -44,7 +44,7 @@ def _wait_recorded(recorder: Recorder, kind: str, method: Callable[..., Any]) ->
         now_s = perf_counter()
         try:
             first = next(arrays(taken), None)
-            number = recorder.number(waited_on, "source", lambda: {"class": kind})
+            number = recorder.number(waited_on, "source", lambda: {"class_name": kind})
             tensor, rows = (NAN, NAN) if first is None else (id(first), n_rows(first))
             recorder.emit((WAITED, now_s, get_ident(), number, since_s, tensor, rows))
         except Exception as error:
