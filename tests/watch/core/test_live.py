@@ -4,13 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.watch.core.test_logs import LOGS, TRUTHS
+from tests.watch.core.test_logs import TRUTHS, recorded
 from tests.watch.core.written import CHECK, TRAIN, Script
 from vitprof.watch.core.live import CONTEXT, FOLLOWING, SETTLED_AFTER_S, LiveSteps
 from vitprof.watch.core.log import EventLog
 from vitprof.watch.core.loop import Steps, find_steps
 from vitprof.watch.core.training import find_training
-from vitprof.watch.event_log import read_event_log
 
 
 def shown(found: Steps) -> list[tuple[int, float, float, float]]:
@@ -45,7 +44,7 @@ def live(log: EventLog, size: int) -> Steps:
 @pytest.mark.parametrize("name", sorted(TRUTHS))
 @pytest.mark.parametrize("size", [23, 150])
 def test_a_recorded_script_has_the_same_steps(name: str, size: int) -> None:
-    log = read_event_log(LOGS / f"{name}.jsonl")
+    log = recorded(name)
     assert shown(live(log, size)) == shown(whole(log))
 
 

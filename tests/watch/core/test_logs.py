@@ -1,6 +1,7 @@
 """Recorded scripts of many shapes, replayed: the core finds the steps and the waits that each script's
 own clock measured while it ran (`tests.watch.core.record`)."""
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from vitprof.watch.core.columns import columns_of
+from vitprof.watch.core.log import EventLog
 from vitprof.watch.core.loop import Steps, find_steps
 from vitprof.watch.core.training import Training, find_training
 from vitprof.watch.event_log import read_event_log
@@ -27,16 +29,27 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@functools.cache
+def recorded(name: str) -> EventLog:
+    """Returns a recorded log; nobody changes it."""
+    return read_event_log(LOGS / f"{name}.jsonl")
+
+
+@functools.cache
+def trained(name: str) -> tuple[Training, Steps]:
+    training = find_training(recorded(name))
+    assert training is not None
+    return training, find_steps(training)
+
+
 @pytest.fixture
 def training(name: str) -> Training:
-    found = find_training(read_event_log(LOGS / f"{name}.jsonl"))
-    assert found is not None
-    return found
+    return trained(name)[0]
 
 
 @pytest.fixture
-def steps(training: Training) -> Steps:
-    return find_steps(training)
+def steps(name: str) -> Steps:
+    return trained(name)[1]
 
 
 def test_each_log_has_its_truth() -> None:
@@ -44,7 +57,7 @@ def test_each_log_has_its_truth() -> None:
 
 
 def test_nothing_trains_in_a_script_that_evaluates() -> None:
-    assert find_training(read_event_log(LOGS / "nobody-trains.jsonl")) is None
+    assert find_training(recorded("nobody-trains")) is None
 
 
 def test_steps_and_epochs_are_counted(name: str, steps: Steps, training: Training) -> None:
