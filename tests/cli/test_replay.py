@@ -94,3 +94,24 @@ def test_a_place_that_cannot_be_written_to_is_said_before_the_script_starts(
     assert status == 2
     assert str(missing.parent) in err
     assert err.count("\n") == 1
+
+
+def test_a_script_that_fetches_nothing_leaves_no_file_and_a_line(
+    call: Call, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    status, _, err = call("watch", "--events", str(log), "--", "python", "-c", "import torch")
+    assert status == 0
+    assert f"{log} was not written: no process fetched a batch, or trained" in err
+    assert not log.exists()
+
+
+def test_a_child_that_trains_is_in_the_file_and_its_idle_parent_is_not(
+    call: Call, tmp_path: Path
+) -> None:
+    script, log = tmp_path / "train.py", tmp_path / "log"
+    forks = "import os, torch, torch.utils.data\nif os.fork():\n    os.wait()\n    os._exit(0)\n"
+    script.write_text(forks + SCRIPT)
+    assert call("watch", "--quiet", "--events", str(log), "--", "python", str(script))[0] == 0
+    assert told("replay", call("replay", str(log), "--json")[1])["steps"] == 24
+    assert sorted(path.name for path in tmp_path.glob("log*")) == ["log"]

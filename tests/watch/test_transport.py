@@ -12,7 +12,7 @@ import pytest
 from vitprof.descriptors import FIRST_FREE
 from vitprof.measure.wire import Note, read_messages
 from vitprof.watch.events import NAN, Buffer, Description, Kind
-from vitprof.watch.transport import Transport
+from vitprof.watch.transport import Transport, process_header
 
 ROW = (Kind.STEPPED, 1.5, 7, 3, NAN, NAN, NAN)
 LIMIT_S = 60.0
@@ -28,7 +28,7 @@ def listening(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 def transport(listening: socket.socket, buffer: Buffer) -> Transport:
-    return Transport(buffer, listening.getsockname(), {"pid": 1})
+    return Transport(buffer, listening.getsockname())
 
 
 def test_events_and_descriptions_arrive(listening: socket.socket) -> None:
@@ -40,7 +40,7 @@ def test_events_and_descriptions_arrive(listening: socket.socket) -> None:
     sending.finish()
     with listening.accept()[0] as connection, connection.makefile("rb") as stream:
         header, described, events = read_messages(stream)
-    assert header == Note("process", {"pid": 1})
+    assert header == Note("process", process_header())
     facts = {"number": 3, "kind": "optimizer", "facts": {"name": "SGD"}}
     assert described == Note("described", facts)
     assert not isinstance(events, Note)
@@ -55,14 +55,13 @@ def test_its_thread_is_none_that_a_script_could_join(listening: socket.socket) -
     sending.finish()
 
 
-def test_a_process_that_only_waits_for_queues_connects_to_nothing(
-    listening: socket.socket,
-) -> None:
-    """A worker of a loader gets its indices from a queue."""
+def test_a_process_without_a_loop_connects_to_nothing(listening: socket.socket) -> None:
+    """A worker of a loader gets its indices from a queue, and ends."""
     buffer = Buffer()
     sending = transport(listening, buffer)
     sending.begin()
     buffer.emit((Kind.WAITED, *ROW[1:]))
+    buffer.emit((Kind.FINISHED, *ROW[1:]))
     sending.finish()
     listening.setblocking(False)
     with pytest.raises(BlockingIOError):
@@ -86,7 +85,7 @@ def test_its_descriptor_is_never_one_of_the_standard_streams(listening: socket.s
 def test_without_a_receiver_events_are_dropped_and_counted(tmp_path: Path) -> None:
     buffer = Buffer()
     buffer.MOST = 3  # type: ignore[misc]
-    sending = Transport(buffer, str(tmp_path / "nobody"), {})
+    sending = Transport(buffer, str(tmp_path / "nobody"))
     sending.begin()
     for _ in range(10):
         buffer.emit(ROW)

@@ -109,6 +109,8 @@ def watch(
             given = masked_command([word[: 10 * MAX_NAME] for word in command[:MAX_NAME]])
             name = name or shlex.join([os.path.basename(given[0]), *given[1:]])
             run = _watched(store, runner, name, shlex.join(given), so_far, quiet=quiet)
+            if event_files is not None and not event_files.written:
+                _say(f"{events} was not written: no process fetched a batch, or trained")
             if run is not None:
                 from vitprof.jobs import finalise, nodes
 

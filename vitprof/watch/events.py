@@ -97,6 +97,10 @@ the numbers in its largest tensor. `failed`: 1 where an error ended the iteratio
 single number on the CPU. `device`: the number of a described device. `child`: its process id."""
 
 
+OF_ANY_PROCESS = (Kind.WAITED, Kind.FINISHED)
+"""Kinds that say nothing of a loop."""
+
+
 class Event(NamedTuple):
     """An event, as a reader gets it."""
 
@@ -149,8 +153,9 @@ class Buffer:
         return descriptions, rows
 
     def has_work(self) -> bool:
-        """Returns whether any event is more than a wait for a queue, which workers have, too."""
-        return any(row[0] != Kind.WAITED for row in self._rows[:])
+        """Returns whether any event is more than what each process has: the workers of a loader wait
+        for queues, and every process ends."""
+        return any(row[0] not in OF_ANY_PROCESS for row in self._rows[:])
 
     def bound(self, now_s: float) -> None:
         """Drops the oldest events where nothing has read them for long, and says how many."""

@@ -24,6 +24,9 @@ from vitprof.measure.wire import Message, Note, write_message
 from vitprof.watch.events import COLUMNS, WIDTH, Buffer, Description, Row
 from vitprof.watch.own_thread import OwnThread
 
+SEND_FIRST_S = 0.02
+"""How soon (s) to send first, for a script that is killed; each time then waits longer than the one
+before, up to `SEND_EVERY_S`."""
 SEND_EVERY_S = 0.5
 SEND_LIMIT_S = 5.0
 """How long (s) sending may be stuck before the receiver counts as gone; this bounds the data that
@@ -36,12 +39,13 @@ it (`SIG_DFL`), as it does in programs that write into pipes."""
 class Transport:
     """A connection to the program around the script, and the thread that sends."""
 
-    def __init__(self, buffer: Buffer, path: str, header: dict[str, Any]) -> None:
-        """`path`: of the program's socket; `header`: what it is told of this process first."""
+    def __init__(self, buffer: Buffer, path: str) -> None:
+        """`path`: of the program's socket."""
         self._buffer = buffer
         self._path = path
-        self._header = header
         self._socket: socket.socket | None = None
+        self.connected = False
+        """Whether it ever connected: this process, or the one that it was forked from, trains."""
         self._refused = False
         """Whether the program is gone, or does not want the events."""
         self._sending = _thread.allocate_lock()
@@ -76,7 +80,9 @@ class Transport:
         self._ending = _thread.allocate_lock()
 
     def _run(self) -> None:
-        while not self._ending.acquire(timeout=SEND_EVERY_S):
+        wait_s = SEND_FIRST_S
+        while not self._ending.acquire(timeout=wait_s):
+            wait_s = min(1.25 * wait_s, SEND_EVERY_S)
             with self._sending:
                 self._flush()
 
@@ -99,7 +105,8 @@ class Transport:
         except OSError:
             self._refused = True
             return False
-        self._send([Note("process", self._header)])
+        self.connected = True
+        self._send([Note("process", process_header())])
         return self._socket is not None
 
     def _send(self, messages: Sequence[Message]) -> None:

@@ -62,7 +62,7 @@ class Recorder:
         return number
 
     def forget_numbers(self) -> None:
-        """Numbers all objects anew, as for another process."""
+        """Describes all objects anew, with other numbers, as for another process."""
         self._numbers = ByIdentity[int]()
         self._devices.clear()
 

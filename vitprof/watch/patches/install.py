@@ -8,8 +8,8 @@ from types import ModuleType
 
 from vitprof.watch.events import Buffer
 from vitprof.watch.patches import CURRENT, Recorder, Replacements
-from vitprof.watch.patching import OPTIMIZER, SOCKET, STATEFUL, when_imported
-from vitprof.watch.transport import Transport, process_header
+from vitprof.watch.patching import OPTIMIZER, SOCKET, STATEFUL, makes_workers, when_imported
+from vitprof.watch.transport import Transport
 
 
 def record_events(dataloader: ModuleType) -> None:
@@ -19,7 +19,7 @@ def record_events(dataloader: ModuleType) -> None:
     buffer = Buffer()
     recorder = Recorder(buffer)
     CURRENT.recorder = recorder
-    transport = Transport(buffer, os.environ[SOCKET], process_header())
+    transport = Transport(buffer, os.environ[SOCKET])
     transport.begin()
     installed = [loaders.install(recorder, dataloader)]
     when_imported(STATEFUL, lambda module: installed.append(loaders.install(recorder, module)))
@@ -35,13 +35,19 @@ def _install_work(
     """Installs the hooks that need all of PyTorch: optimizers are imported last."""
     from vitprof.watch.patches import autograd, optimizer, process, waits
 
-    def forget() -> None:
-        CURRENT.recorder = None
-        recorder.stop()
+    def begin_anew_or_stop() -> None:
+        """A fork of a process that trains, and a worker of a loader, record nothing; any other child
+        may train itself."""
         transport.forget()
+        if transport.connected or makes_workers():
+            CURRENT.recorder = None
+            recorder.stop()
+        else:
+            recorder.forget_numbers()
+            transport.begin()
 
     installed.append(optimizer.install(recorder, optimizers))
     installed.append(autograd.install(recorder))
     installed.append(waits.install(recorder))
     installed.append(process.install(recorder, transport.finish))
-    os.register_at_fork(after_in_child=forget)
+    os.register_at_fork(after_in_child=begin_anew_or_stop)
