@@ -19,6 +19,7 @@ from tests.cli.json_objects import told as read_json
 from tests.command_line import Call, one_line
 from tests.csv_cells import csv_rows
 from tests.engine_fixtures import descendants, digits_home, full_home, gone, small_home, wait_until  # noqa: F401
+from tests.ui.tournaments import KEYS, add_tournament
 from vitprof import cli
 from vitprof.analysis.arrays import Interval
 from vitprof.analysis.tournament.tuning import Candidate
@@ -51,6 +52,35 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_home")
 class TestTournament:
+    def test_what_is_known_of_one_is_a_table_csv_json_and_markdown(
+        self, call: Call, mine: RunStore, tmp_path: Path
+    ) -> None:
+        """Of one whose runs are given: which is faster is no matter of this machine."""
+        waits = {"per-sample": 0.02, "tensordataset": 0.005, "memory": 0.001}
+        add_tournament(mine, waits, name="=mine")
+        shown = ("tournament", "--resume", "1")
+        status, out, err = call(*shown, "--csv", str(tmp_path / "t.csv"))
+        assert (status, err) == (0, "")
+        assert "tournament 1: =mine, simulated device (done)" in out
+        assert "Against per-sample, batch 128:" in out
+        assert "Use memory, batch 128: " in out
+        found = csv_rows(tmp_path / "t.csv")
+        assert tuple(found[0]) == TOURNAMENT_HEADER
+        assert [row["rank"] for row in found] == ["1", "2", "3"]
+        assert [row["recommended"] for row in found] == ["true", "false", "false"]
+        best, _, base = found
+        assert (best["key"], best["baseline"]) == (KEYS["memory"], "false")
+        assert (base["baseline"], base["speed_up"], base["tournament"]) == ("true", "1.0", "'=mine")
+        low, value, high = (float(best[f"samples_per_s{end}"]) for end in ("_low", "", "_high"))
+        assert low <= value <= high
+        assert float(best["speed_up"]) > 1
+        told = read_json("tournament", call(*shown, "--json")[1])
+        assert (told["recommendation"]["key"], told["best"]) == (best["key"], best["key"])
+        lines = call(*shown, "--markdown")[1].splitlines()
+        assert lines[2:4] == ["| setting | batch 128 |", "|---|---|"]
+        assert lines[4].startswith("| memory")
+
+    @pytest.mark.measured
     def test_table_csv_and_json(self, call: Call, tmp_path: Path) -> None:
         status, out, err = call(*QUICK, "--csv", str(tmp_path / "t.csv"), "--name", "=mine")
         # two rounds decide only where runs hardly differ, which a busy machine does not give
