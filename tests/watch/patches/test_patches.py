@@ -5,6 +5,7 @@ import queue
 import sys
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -88,13 +89,19 @@ def test_gradients_are_noted_as_a_batch_is_requested(recorder: Recorder) -> None
     assert [event.value("gradients") for event in requested] == [0.0, 1.0]
 
 
-def test_a_model_that_gets_a_batch_without_gradients_is_recorded(recorder: Recorder) -> None:
+@pytest.mark.parametrize(("frames", "n_calls"), [(0, 2), (1, 0)])
+def test_a_model_that_gets_a_batch_without_gradients_is_recorded(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, frames: int, n_calls: int
+) -> None:
+    """Unless anything was compiled: for a new hook it would have to be compiled again."""
+    compiler = SimpleNamespace(FRAME_COUNTER=frames)
+    monkeypatch.setitem(sys.modules, "torch._dynamo.convert_frame", compiler)
     model = torch.nn.Linear(3, 1)
     with torch.no_grad():
         for (x,) in loader():
             model(x)
     called = [event for event in events(recorder) if event.kind is Kind.CALLED]
-    assert [event.value("gradients") for event in called] == [0.0, 0.0]
+    assert [event.value("gradients") for event in called] == n_calls * [0.0]
 
 
 def test_an_iteration_that_fails_ends_with_its_own_error(recorder: Recorder) -> None:
