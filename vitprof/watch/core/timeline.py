@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from vitprof.watch.core.log import EventLog
@@ -116,29 +116,25 @@ class _Reader:
         self._entries: list[Entry] = []
 
     def entries(self, events: Iterable[Event]) -> list[Entry]:
+        readers: dict[Kind, Callable[[Event], None]] = {
+            Kind.BEGUN: self._begin,
+            Kind.REQUESTED: self._request,
+            Kind.RECEIVED: self._receive,
+            Kind.EXHAUSTED: self._exhaust,
+            Kind.MADE: self._note_stages,
+            Kind.MADE_BETWEEN: self._note_when_made,
+            Kind.CALLED: self._note_call,
+            Kind.WAITED: self._wait,
+            **dict.fromkeys(WORK, self._work),
+        }
         for event in events:
-            self._read(event)
+            read = readers.get(event.kind)
+            if read is not None:
+                read(event)
         return self._entries
 
-    def _read(self, event: Event) -> None:
-        if event.kind is Kind.BEGUN:
-            self._begun[event.object] = Begun(event.value("since_s"), event.at_s)
-        elif event.kind is Kind.REQUESTED:
-            self._request(event)
-        elif event.kind in (Kind.RECEIVED, Kind.EXHAUSTED):
-            self._receive(event)
-        elif event.kind is Kind.MADE:
-            self._made = event.values
-        elif event.kind is Kind.MADE_BETWEEN and self._last is not None:
-            self._last.made = Stages(*self._made, *event.values)
-        elif event.kind is Kind.CALLED and self._last is not None:
-            self._last.evaluated = event.value("gradients") == 0.0
-        elif event.kind is Kind.WAITED:
-            self._wait(event)
-        elif event.kind in WORK:
-            self._polled.clear()
-            loss = event.value("loss") if event.kind is Kind.BACKWARD else NAN
-            self._entries.append(Work(event.kind, event.at_s, event.object, loss))
+    def _begin(self, event: Event) -> None:
+        self._begun[event.object] = Begun(event.value("since_s"), event.at_s)
 
     def _request(self, event: Event) -> None:
         begun = self._begun.pop(event.object, None)
@@ -162,20 +158,42 @@ class _Reader:
         self._pending.append(fetch)
 
     def _receive(self, event: Event) -> None:
+        fetch = self._answered(event)
+        if fetch is not None:
+            fetch.samples = event.value("samples")
+            fetch.values = event.value("values")
+            fetch.tensor = event.value("first_tensor")
+
+    def _exhaust(self, event: Event) -> None:
+        fetch = self._answered(event)
+        if fetch is not None:
+            fetch.exhausted = True
+
+    def _answered(self, event: Event) -> Fetch | None:
+        """Returns the request that an event answers; None where it was not seen."""
         while self._pending:
             fetch = self._pending.pop()
             if fetch.iterator == event.object:
-                break
-        else:
-            return
-        fetch.received_s = event.at_s
-        self._last = fetch
-        if event.kind is Kind.EXHAUSTED:
-            fetch.exhausted = True
-            return
-        fetch.samples = event.value("samples")
-        fetch.values = event.value("values")
-        fetch.tensor = event.value("first_tensor")
+                fetch.received_s = event.at_s
+                self._last = fetch
+                return fetch
+        return None
+
+    def _note_stages(self, event: Event) -> None:
+        self._made = event.values
+
+    def _note_when_made(self, event: Event) -> None:
+        if self._last is not None:
+            self._last.made = Stages(*self._made, *event.values)
+
+    def _note_call(self, event: Event) -> None:
+        if self._last is not None:
+            self._last.evaluated = event.value("gradients") == 0.0
+
+    def _work(self, event: Event) -> None:
+        self._polled.clear()
+        loss = event.value("loss") if event.kind is Kind.BACKWARD else NAN
+        self._entries.append(Work(event.kind, event.at_s, event.object, loss))
 
     def _wait(self, event: Event) -> None:
         # Within `next()` it is PyTorch's own queue.
