@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from tests.jobs.reported import DONE, ReportingJob
 from tests.jobs.reported import step_columns as steps
 from vitprof.config import RunConfig
 from vitprof.errors import VitprofError
-from vitprof.jobs.collector import GONE, ScriptRunner, record
+from vitprof.jobs.collector import GONE, ScriptRunner, connections, listen, record
 from vitprof.jobs.supervisor import JobRecorder
 from vitprof.measure.wire import Message, Note, write_message
 from vitprof.recording import codec
@@ -147,3 +148,19 @@ def test_what_writes_steps_is_imported_before_training(
     job = Job(Clock(), 0.0, lambda now: None)
     JobRecorder(store, store.create_run(RunConfig()), threading.Event(), start=lambda: job).run()
     assert imported[:2] == ["pyarrow", "its first message"]
+
+
+def test_who_connected_before_the_script_ended_is_read_though_nobody_had_looked() -> None:
+    """Of several ranks that end at once, the last one may have connected a moment before."""
+    ending = threading.Event()
+    with closing(listen("test")) as listening:
+        path = listening.getsockname()
+        with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
+            first.connect(path)
+            second.connect(path)
+            ending.set()
+            found = list(connections(listening, ending))
+            for connection in found:
+                connection.close()
+    shutil.rmtree(os.path.dirname(path))
+    assert len(found) == 2

@@ -56,6 +56,21 @@ def listen(purpose: str) -> socket.socket:
     raise failed
 
 
+def connections(listening: socket.socket, closing: threading.Event) -> Iterator[socket.socket]:
+    """Yields the connections to a listening socket until `closing` is set, and those that were made by
+    then: a script may connect and end before anybody has looked.
+    """
+    while True:
+        if closing.is_set():
+            listening.settimeout(0.0)
+        try:
+            yield listening.accept()[0]
+        except TimeoutError:
+            continue
+        except OSError:  # none waits, or the socket was closed
+            return
+
+
 PLACED_WITHIN_S = 2.0
 """How long (s) a process that connected later waits for the one before to describe its training."""
 

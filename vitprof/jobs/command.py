@@ -24,7 +24,7 @@ import psutil
 from vitprof.errors import JobError
 from vitprof.home import open_log
 from vitprof.jobs import trial_folder
-from vitprof.jobs.collector import LOST, POLL_S, Listener, listen
+from vitprof.jobs.collector import LOST, POLL_S, Listener, connections, listen
 from vitprof.jobs.event_files import EventFiles
 from vitprof.jobs.signals import END, FROM_THE_TERMINAL, shares_group, signal_name
 from vitprof.jobs.unseen import error_line, why_failed, why_unseen
@@ -88,7 +88,8 @@ class CommandRunner:
         environment = _watching(os.environ, path) | requested | dict(variables or {})
         self._closing = threading.Event()
         on_events = None if events is None else events.keep
-        self._listener = Listener(self._connections(), str(os.getpid()), on_steps, on_events)
+        connected = connections(self._listening, self._closing)
+        self._listener = Listener(connected, str(os.getpid()), on_steps, on_events)
         try:
             self._process = subprocess.Popen(list(command), env=environment, **process)
         except OSError as error:
@@ -126,15 +127,6 @@ class CommandRunner:
     def unobserved(self) -> bool:
         """Returns whether the training process was watched and has closed its connection."""
         return self._listener.places.found and not self._listener.listens
-
-    def _connections(self) -> Iterator[socket.socket]:
-        while not self._closing.is_set():
-            try:
-                yield self._listening.accept()[0]
-            except TimeoutError:
-                continue
-            except OSError:
-                return
 
     def messages(self) -> Iterator[Message | None]:
         """Yields the messages of the first rank and the steps of the others, then how the command
