@@ -56,6 +56,8 @@ class Kind(enum.IntEnum):
     queue, pool or future."""
     CALLED = 16
     """A model was called: the first call after a batch that was requested without gradients."""
+    SHUT_DOWN = 17
+    """The workers of an iterator were ended."""
     ENTERED = 11
     """The script enters a step that it marks (`vitprof.step`)."""
     LEFT = 12
@@ -80,6 +82,7 @@ FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.CHANGED: (),
     Kind.WAITED: ("since_s", "first_tensor", "samples"),
     Kind.CALLED: ("gradients",),
+    Kind.SHUT_DOWN: ("since_s",),
     Kind.ENTERED: (),
     Kind.LEFT: (),
     Kind.FORKED: ("child",),

@@ -264,6 +264,23 @@ def test_a_step_that_the_script_marks_ends_as_it_leaves_it() -> None:
     assert steps_of(script).steps[-1].end_s == left_s
 
 
+def test_the_end_of_workers_before_the_script_has_its_batch_is_waited_for() -> None:
+    """As with `next(iter(loader))` in each step."""
+    script = Script()
+    for _ in range(3):
+        script.begin(TRAIN)
+        script.fetch(TRAIN)
+        since_s = script.now_s
+        script.now_s += 0.020
+        ended = script.log.events[-1]._replace(
+            kind=Kind.SHUT_DOWN, at_s=script.now_s, values=(since_s, 0.0, 0.0)
+        )
+        script.log.events.append(ended)
+        script.backward()
+        script.update()
+    assert [shown(step) for step in steps_of(script).steps] == 3 * [(SAMPLES, 30.0)]
+
+
 def test_a_loader_inside_the_one_that_is_asked_made_its_batch() -> None:
     script = Script()
     script.begin(TRAIN)

@@ -124,6 +124,7 @@ class _Reader:
             Kind.MADE: self._note_stages,
             Kind.MADE_BETWEEN: self._note_when_made,
             Kind.CALLED: self._note_call,
+            Kind.SHUT_DOWN: self._wait_for_workers,
             Kind.WAITED: self._wait,
             **dict.fromkeys(WORK, self._work),
         }
@@ -185,6 +186,13 @@ class _Reader:
     def _note_when_made(self, event: Event) -> None:
         if self._last is not None:
             self._last.made = Stages(*self._made, *event.values)
+
+    def _wait_for_workers(self, event: Event) -> None:
+        """Notes the end of an iterator's workers: until then the script has not got the batch that came
+        last, if it has done nothing since."""
+        last = self._last
+        if last is not None and last.iterator == event.object and self._entries[-1] is last:
+            last.received_s = event.at_s
 
     def _note_call(self, event: Event) -> None:
         if self._last is not None:

@@ -28,6 +28,7 @@ from vitprof.watch.patches.models import FirstCall
 NUMBER = "_vitprof_number"
 """Attribute of an iterator of PyTorch's: its number."""
 BEGUN, REQUESTED, RECEIVED = int(Kind.BEGUN), int(Kind.REQUESTED), int(Kind.RECEIVED)
+SHUT_DOWN = int(Kind.SHUT_DOWN)
 EXHAUSTED, MADE, MADE_BETWEEN = int(Kind.EXHAUSTED), int(Kind.MADE), int(Kind.MADE_BETWEEN)
 
 
@@ -44,6 +45,10 @@ def install(recorder: Recorder, dataloader: ModuleType) -> Replacements:
     if base.__module__ == dataloader.__name__:
         wrap = functools.partial(_next_recorded, recorder)
         replacements.replace(base, "__next__", wrap)
+    workers = getattr(dataloader, "_MultiProcessingDataLoaderIter", None)
+    if workers is not None and "_shutdown_workers" in vars(workers):
+        wrap = functools.partial(_shutdown_recorded, recorder)
+        replacements.replace(workers, "_shutdown_workers", wrap)
     return replacements
 
 
@@ -120,6 +125,23 @@ def _next_recorded(recorder: Recorder, following: Callable[[Any], Any]) -> Calla
         return batch
 
     return next_recorded
+
+
+def _shutdown_recorded(
+    recorder: Recorder, shut_down: Callable[[Any], None]
+) -> Callable[[Any], None]:
+    """Records the end of an iterator's workers: with `next(iter(loader))` it comes before the script has
+    the batch."""
+
+    @functools.wraps(shut_down)
+    def shutdown_recorded(self: Any) -> None:
+        since_s = perf_counter()
+        shut_down(self)
+        number = getattr(self, NUMBER, 0)
+        if number:
+            recorder.emit((SHUT_DOWN, perf_counter(), get_ident(), number, since_s, NAN, NAN))
+
+    return shutdown_recorded
 
 
 def _numbered(recorder: Recorder, iterator: Any) -> int:
