@@ -8,10 +8,10 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vitprof.watch import frameworks
+from vitprof.watch.patches.autograd import is_in_memory, parameters_of
 from vitprof.watch.patching import modules_in_stack
 from vitprof.watch.preparation import compiled
 from vitprof.watch.script_objects import (
@@ -300,38 +300,16 @@ class BackwardPasses:
             return False
         self._step, self._n = loop.step, self._n + 1
         if self._n == 1:
-            parameters = sorted(_parameters(loss), key=lambda p: int(p.numel()))[:MOST_KEPT]
-            self._kept = [(p, p.detach().clone()) for p in parameters if _is_there(p)]
+            parameters = sorted(parameters_of(loss), key=lambda p: int(p.numel()))[:MOST_KEPT]
+            self._kept = [(p, p.detach().clone()) for p in parameters if is_in_memory(p)]
         if self._n < self._look_at:
             return False
         self._look_at += self._n // 2  # gradients may be accumulated over many
-        now = set(map(id, _parameters(loss)))  # a batch of its own that was changed is none
+        now = set(map(id, parameters_of(loss)))  # a batch of its own that was changed is none
         return any(
-            id(p) in now and _is_there(p) and not p.detach().equal(before)
+            id(p) in now and is_in_memory(p) and not p.detach().equal(before)
             for p, before in self._kept
         )
-
-
-def _is_there(parameter: Any) -> bool:
-    """Returns whether it is a plain tensor whose values are in memory: FSDP frees those of a whole one meanwhile."""
-    if type(parameter).__name__ not in ("Parameter", "Tensor"):
-        return False
-    return bool(
-        parameter.untyped_storage().nbytes() >= parameter.numel() * parameter.element_size()
-    )
-
-
-def _parameters(loss: Any) -> Iterator[Any]:
-    """Returns the tensors that a backward pass from `loss` computes the gradients of."""
-    nodes = [getattr(loss, "grad_fn", None)]
-    seen = set(nodes)
-    while nodes:
-        node = nodes.pop()
-        if (variable := getattr(node, "variable", None)) is not None:
-            yield variable
-        new = {following for following, _ in getattr(node, "next_functions", ())} - seen
-        seen |= new
-        nodes += new
 
 
 def describe_dataset(seen: Seen | None) -> None:

@@ -79,14 +79,16 @@ class KeptParameters(threading.local):
             return False
         self._passes += 1
         if self._passes == 1:
-            smallest = sorted(_parameters(loss), key=lambda p: int(p.numel()))[:MOST_KEPT]
-            self._kept = [(p, p.detach().clone()) for p in smallest if _is_there(p)]
+            smallest = sorted(parameters_of(loss), key=lambda p: int(p.numel()))[:MOST_KEPT]
+            self._kept = [(p, p.detach().clone()) for p in smallest if is_in_memory(p)]
         self._over = self._passes >= LOOKED_AT[-1]
         if self._passes not in LOOKED_AT:
             return False
-        now = {id(parameter) for parameter in _parameters(loss)}
+        now = {id(parameter) for parameter in parameters_of(loss)}
         changed = any(
-            id(parameter) in now and _is_there(parameter) and not parameter.detach().equal(before)
+            id(parameter) in now
+            and is_in_memory(parameter)
+            and not parameter.detach().equal(before)
             for parameter, before in self._kept
         )
         self._over |= changed
@@ -95,7 +97,7 @@ class KeptParameters(threading.local):
         return changed
 
 
-def _is_there(parameter: Any) -> bool:
+def is_in_memory(parameter: Any) -> bool:
     """Returns whether the values of a plain tensor are in memory: FSDP frees those of a whole one
     meanwhile."""
     if type(parameter).__name__ not in ("Parameter", "Tensor"):
@@ -104,7 +106,7 @@ def _is_there(parameter: Any) -> bool:
     return bool(parameter.untyped_storage().nbytes() >= needed)
 
 
-def _parameters(loss: Any) -> Iterator[Any]:
+def parameters_of(loss: Any) -> Iterator[Any]:
     """Yields the tensors that a backward pass from `loss` computes the gradients of."""
     nodes = [getattr(loss, "grad_fn", None)]
     seen = set(nodes)
