@@ -68,6 +68,21 @@ def test_people_get_lines(call: Call) -> None:
     assert lines[2].startswith("8 evaluations, ")
 
 
+def test_of_a_log_that_is_not_whole_there_is_no_verdict(call: Call, tmp_path: Path) -> None:
+    whole = (LOGS / "zipped-sq.jsonl").read_text()
+    failed = '["described",9999,"failure",{"error":"TypeError"}]\n'
+    (tmp_path / "log").write_text(whole + failed)
+    lines = call("replay", str(tmp_path / "log"))[1].splitlines()
+    assert lines[0].startswith("no verdict: a hook of vitprof's failed (TypeError), ")
+    assert told("replay", call("replay", str(tmp_path / "log"), "--json")[1])["verdict"] is None
+
+
+def test_of_two_threads_that_train_there_is_no_advice(call: Call) -> None:
+    replayed = told("replay", call("replay", str(LOGS / "two-threads.jsonl"), "--json")[1])
+    assert replayed["several_threads_train"]
+    assert replayed["verdict"]["kind"] == "inconclusive"
+
+
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
 def test_without_training_it_says_so(call: Call, as_json: list[str]) -> None:
     status, out, _ = call("replay", str(LOGS / "nobody-trains.jsonl"), *as_json)

@@ -60,15 +60,23 @@ class Replayed:
     training: Training
     found: Steps
     columns: Series
-    verdict: Verdict
+    verdict: Verdict | None
+    """None where not all that the script did is in the log."""
 
     @classmethod
     def of(cls, log: EventLog, training: Training) -> Replayed:
         found = find_steps(training)
         columns = columns_of(found.steps)
         telemetry = dict.fromkeys(TELEMETRY_COLUMNS, np.zeros(0))
-        facts = {"device": "cpu", "watched": next(iter(_fed_by(log, training)), {})}
-        verdict = judge(own_config("replay", workers=0), columns, [], telemetry, facts)
+        facts: dict[str, Any] = {
+            "device": "cpu",
+            "watched": next(iter(_fed_by(log, training)), {}),
+        }
+        if training.others:
+            facts["several_threads_train"] = True
+        verdict = None
+        if not log.why_incomplete:
+            verdict = judge(own_config("replay", workers=0), columns, [], telemetry, facts)
         return cls(log, training, found, columns, verdict)
 
     def lines(self) -> list[str]:
@@ -88,10 +96,15 @@ class Replayed:
             lines.append(f"{n}, {formats.seconds(took_s)}")
         if self.training.others:
             lines.append("several threads train: the steps are those of one of them")
+        if self.verdict is None:
+            return [f"no verdict: {self.log.why_incomplete}, so not all is in the file", *lines]
         return [*lines, self.verdict.sentence]
 
     def as_object(self) -> dict[str, Any]:
         """Returns the same as one JSON object (`cli.schema.Replayed`)."""
+        verdict = None
+        if self.verdict is not None:
+            verdict = {"kind": self.verdict.kind, "sentence": self.verdict.sentence}
         return {
             "steps": len(self.found.steps),
             "epochs": len({step.epoch for step in self.found.steps}),
@@ -101,7 +114,7 @@ class Replayed:
             "evaluations": [dataclasses.asdict(each) for each in self.found.evaluations],
             "fed_by": _fed_by(self.log, self.training),
             "several_threads_train": bool(self.training.others),
-            "verdict": {"kind": self.verdict.kind, "sentence": self.verdict.sentence},
+            "verdict": verdict,
         }
 
 

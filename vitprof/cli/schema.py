@@ -167,7 +167,7 @@ class Replayed(Printed):
     several_threads_train: bool
     """Whether other threads train, too: the steps are those of one."""
     verdict: ReplayedVerdict | None
-    """The verdict on these steps, as on a CPU; null where nothing trains."""
+    """The verdict on these steps, as on a CPU; null where nothing trains, or not all is in the file."""
 
 
 class CheckedBound(TypedDict):

@@ -71,7 +71,8 @@ class GroupWitness:
                 return False
             time.sleep(LOOK_S)
         # a signal stays with its holder: another one tells the next of its kind
-        earlier, self._holder = self._holder, _start_holder()
+        earlier = self._holder
+        self._holder = _start_holder()
         if earlier is not None:
             self._held |= _pending(earlier) or set()
             _end(earlier)

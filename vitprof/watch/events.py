@@ -62,8 +62,6 @@ class Kind(enum.IntEnum):
     """The script enters a step that it marks (`vitprof.step`)."""
     LEFT = 12
     """The script leaves a step that it marks."""
-    FORKED = 13
-    """The process has forked."""
     FINISHED = 14
     """The process is about to end."""
     DROPPED = 15
@@ -85,7 +83,6 @@ FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.SHUT_DOWN: ("since_s",),
     Kind.ENTERED: (),
     Kind.LEFT: (),
-    Kind.FORKED: ("child",),
     Kind.FINISHED: ("status",),
     Kind.DROPPED: ("count",),
 }
@@ -97,10 +94,10 @@ batches that workers had ready; NaN without workers. `gradients`: 1 where they w
 which a batch is known again when it comes out of a queue; another batch may have it later. `values`:
 the numbers in its largest tensor. `failed`: 1 where an error ended the iteration. `start_s`,
 `end_s`: on the same clock. `worker`: NaN where none made the batch. `loss`: NaN where it is not a
-single number on the CPU. `device`: the number of a described device. `child`: its process id."""
+single number on the CPU. `device`: the number of a described device."""
 
 
-OF_ANY_PROCESS = (Kind.WAITED, Kind.FINISHED)
+OF_ANY_PROCESS = (Kind.WAITED, Kind.FINISHED, Kind.DROPPED)
 """Kinds that say nothing of a loop."""
 
 
@@ -126,7 +123,8 @@ class Description:
 
     number: int
     kind: str
-    """process, loader, iterator, optimizer or device."""
+    """process, loader, iterator, optimizer, source, device, or failure: of a hook, which ended the
+    recording."""
     facts: dict[str, Any]
 
 

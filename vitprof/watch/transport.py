@@ -73,9 +73,9 @@ class Transport:
     def forget(self) -> None:
         """Drops everything in a forked process, where no thread sends."""
         self._buffer.forget()
-        connected, self._socket = self._socket, None
-        if connected is not None:
-            connected.close()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
         self._sending = _thread.allocate_lock()
         self._ending = _thread.allocate_lock()
 

@@ -143,7 +143,10 @@ def test_a_hook_that_fails_ends_the_recording_and_not_the_script(
     monkeypatch.setattr(BatchSizes, "of", fail)
     train(loader())
     assert isinstance(recorder.failed, ZeroDivisionError)
-    assert kinds(recorder) == [Kind.BEGUN, Kind.REQUESTED]
+    descriptions, rows = recorder.buffer.take()
+    assert [row[0] for row in rows] == [Kind.BEGUN, Kind.REQUESTED]
+    failures = [each.facts for each in descriptions if each.kind == "failure"]
+    assert failures == [{"error": "ZeroDivisionError"}]
 
 
 def test_events_of_other_threads_have_their_thread(recorder: Recorder) -> None:

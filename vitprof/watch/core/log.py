@@ -29,6 +29,16 @@ class EventLog:
             found.setdefault(event.thread, []).append(event)
         return found
 
+    @property
+    def why_incomplete(self) -> str:
+        """Returns why some of what the process did is not in it; "" where nothing says so."""
+        for description in self.descriptions.values():
+            if description.kind == "failure":
+                return f"a hook of vitprof's failed ({description.facts.get('error')})"
+        if any(event.kind is Kind.DROPPED for event in self.events):
+            return "events were dropped, as nothing read them"
+        return ""
+
     def loader_of(self, iterator: int) -> int:
         """Returns the number of an iterator's loader; its own where that is not known."""
         described = self.descriptions.get(iterator)

@@ -36,7 +36,6 @@ class Recorder:
         """Whether any optimizer of PyTorch's has stepped."""
         self.failed: Exception | None = None
         """The error of a hook, after which none records."""
-        self.when_failed: Callable[[Exception], None] = lambda error: None
 
     def number(self, of: Any, kind: str, facts: Callable[[], dict[str, Any]] = dict) -> int:
         """Returns the number of an object; describes it, by `facts`, where it is new."""
@@ -71,11 +70,13 @@ class Recorder:
         self.emit = _drop
 
     def give_up(self, error: Exception) -> None:
-        """Notes the error of a hook: none of them records any more."""
+        """Notes the error of a hook: none of them records any more, and who reads the events knows."""
         if self.failed is None:
             self.failed = error
             self.stop()
-            self.when_failed(error)
+            # its words may be about the script's data
+            facts = {"error": type(error).__name__}
+            self.buffer.describe(Description(next(self._next_number), "failure", facts))
 
 
 @dataclass

@@ -35,7 +35,7 @@ def install(recorder: Recorder, finished: Callable[[], None]) -> Replacements:
         recorder.emit((FINISHED, perf_counter(), get_ident(), 0, status, NAN, NAN))
         finished()
 
-    def leaving(leave: Callable[[int], NoReturn]) -> Callable[[int], NoReturn]:
+    def leaving(leave: Callable[[int], NoReturn]) -> Any:
         @functools.wraps(leave)
         def leave_recorded(status: int) -> NoReturn:
             finish(float(status))
@@ -44,9 +44,5 @@ def install(recorder: Recorder, finished: Callable[[], None]) -> Replacements:
         return leave_recorded
 
     replacements.keep(AtExit(finish))
-    replacements.replace(os, "_exit", _as_any(leaving))
+    replacements.replace(os, "_exit", leaving)
     return replacements
-
-
-def _as_any(wrap: Callable[[Callable[[int], NoReturn]], Any]) -> Callable[[Any], Any]:
-    return wrap
