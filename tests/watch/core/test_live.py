@@ -86,8 +86,28 @@ def test_a_step_is_not_given_out_before_what_follows_is_known() -> None:
     steps.add(script.log.descriptions.values(), [])
     steps.add_events(script.log.events)
     assert len(steps.settle(script.now_s).steps) == 6 - FOLLOWING
-    assert len(steps.settle(script.now_s + SETTLED_AFTER_S + 1).steps) == FOLLOWING
-    assert not steps.settle(script.now_s, finished=True).steps
+    assert len(steps.settle(script.now_s + SETTLED_AFTER_S + 1).steps) == FOLLOWING - 1
+    assert len(steps.settle(script.now_s, finished=True).steps) == 1
+
+
+@pytest.mark.parametrize("n_before", [0, 1, 6])
+def test_a_step_that_takes_longer_than_a_second_is_given_out_once(n_before: int) -> None:
+    """Its work may go on, however long nothing is seen of it."""
+    script = Script()
+    steps = LiveSteps()
+    steps.add(script.log.descriptions.values(), [])
+    script.train(n_before)
+    script.fetch(TRAIN)
+    script.backward()
+    steps.add_events(script.log.events)
+    sent = len(script.log.events)
+    script.now_s += SETTLED_AFTER_S + 1
+    found = steps.settle(script.now_s)
+    script.update()
+    script.train(4)
+    steps.add_events(script.log.events[sent:])
+    found.steps += steps.settle(script.now_s, finished=True).steps
+    assert shown(found) == shown(whole(script.log))
 
 
 def test_without_training_there_is_nothing() -> None:

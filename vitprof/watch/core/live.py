@@ -2,7 +2,7 @@
 
 Each time, what arrived is looked at together with the last events before it: what trains is decided
 anew, and only steps are given out that nothing which follows can change. A step is settled once two
-more have begun, once a second has passed, or at the end.
+more have begun, once it is over and a second has passed, or at the end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ by which the habits of the script are known."""
 FOLLOWING = 2
 """A step is settled once so many more have begun."""
 SETTLED_AFTER_S = 1.0
-"""Or once so long (s) nothing has followed."""
+"""Or once it is over for so long (s)."""
 LEAST_FED = 4
 """Nothing is settled before so many steps with a batch, unless they take longer than that."""
 
@@ -65,12 +65,11 @@ class LiveSteps:
         latest_s = now_s - SETTLED_AFTER_S
         if not (finished or self._habits_are_known(found, latest_s)):
             return Steps()
-        last_settled = len(found.steps) if finished else len(found.steps) - FOLLOWING
         new = Steps()
         for number, step in enumerate(found.steps):
-            if step.end_s <= self._settled_s or (number >= last_settled and step.end_s > latest_s):
-                continue
-            new.steps.append(self._numbered(found.steps, number))
+            is_settled = finished or _is_settled(found, number, latest_s)
+            if is_settled and step.end_s > self._settled_s:
+                new.steps.append(self._numbered(found.steps, number))
         settled_s = new.steps[-1].end_s if new.steps else self._settled_s
         until_s = math.inf if finished else settled_s
         for evaluation in found.evaluations:
@@ -108,3 +107,12 @@ class LiveSteps:
                 kept.append(event)
         kept.reverse()
         self._log.events = kept
+
+
+def _is_settled(found: Steps, number: int, latest_s: float) -> bool:
+    """Returns whether nothing that follows can change a step."""
+    n_following = len(found.steps) - 1 - number
+    if n_following >= FOLLOWING:
+        return True
+    is_open = found.last_is_open and not n_following
+    return not is_open and found.steps[number].end_s <= latest_s

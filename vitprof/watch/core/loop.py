@@ -98,6 +98,8 @@ class Steps:
 
     steps: list[Step] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
+    last_is_open: bool = False
+    """Whether nothing has ended the last step: its work may go on."""
 
 
 def find_steps(training: Training) -> Steps:
@@ -238,6 +240,7 @@ class _Loop:
         """Ends the last step, or evaluation, with the last thing that was seen of it."""
         if self._state is State.WORKING:
             self._end(self._step.work[-1].at_s)
+            self._found.last_is_open = True
         elif self._state is State.EVALUATING:
             self._end_evaluation()
 
