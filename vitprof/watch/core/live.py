@@ -1,25 +1,36 @@
 """The steps of a process while its events arrive.
 
-Each time, what arrived is looked at together with the last events before it: what trains is decided
-anew, and only steps are given out that nothing which follows can change. A step is settled once two
-more have begun, once it is over and a second has passed, or at the end.
+Each event is read once. What trains is decided anew each time, by what was counted of all that came
+before; the steps are found from where the last one that was given out has ended, and only those are
+given out that nothing which follows can change. A step is settled once two more have begun, once it
+is over and a second has passed, or at the end.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Sequence
 
-from vitprof.watch.core.log import EventLog
-from vitprof.watch.core.loop import Step, Steps, find_steps
-from vitprof.watch.core.training import Training, find_training
-from vitprof.watch.events import Description, Event, Kind, Row
+from vitprof.watch.core.log import WERE_DROPPED, EventLog, row_of
+from vitprof.watch.core.loop import Checkpoint, Step, Steps, Walk
+from vitprof.watch.core.timeline import Entry, Thread, Threads, at_s, before_pending
+from vitprof.watch.core.training import (
+    Requests,
+    Trainer,
+    Training,
+    find_feeding,
+    find_trainer,
+    take_entries,
+)
+from vitprof.watch.events import Description, Event, Row
 
-CONTEXT = 600
-"""Events of each thread that are kept before the last settled step: some hundred steps of a plain loop,
-by which the habits of the script are known."""
+CONTEXT = 300
+"""So many updates before the last settled step, and what came before each, show the habits of the
+script."""
+MOST_KEPT = 2000
+"""Entries of a thread that does not train, and of an evaluation that goes on: the last ones are kept,
+as they may turn out to be of the training."""
 FOLLOWING = 2
 """A step is settled once so many more have begun."""
 SETTLED_AFTER_S = 1.0
@@ -33,86 +44,150 @@ class LiveSteps:
 
     def __init__(self) -> None:
         self._log = EventLog()
+        """Has the descriptions alone: events are read at once."""
+        self._threads = Threads(self._log)
+        self._began_s = math.inf
+        """When the first event happened."""
+        self._followed: _Followed | None = None
         self._last: Step | None = None
         """The last step that was given out."""
-        self._settled_s = -math.inf
-        """When that ended; what ended before it was given out, too."""
         self.training: Training | None = None
         """What trains, as far as it is known by now."""
 
     def add(self, descriptions: Iterable[Description], rows: Iterable[Row]) -> None:
         """Adds what has arrived."""
-        self._log.add(descriptions, rows)
+        self._log.add(descriptions, ())
+        self._read(list(rows))
 
     def add_events(self, events: Iterable[Event]) -> None:
         """Adds events that were read already."""
-        self._log.events.extend(events)
+        self._read([row_of(event) for event in events])
+
+    def _read(self, rows: Sequence[Row]) -> None:
+        if rows:
+            _, at_s, *_ = rows[0]
+            self._began_s = min(self._began_s, at_s)
+        self._threads.read(rows)
+
+    @property
+    def why_incomplete(self) -> str:
+        """Returns why some of what the process did is not among the events; "" where nothing says so."""
+        return self._log.why_incomplete or (WERE_DROPPED if self._threads.were_dropped else "")
 
     @property
     def n_kept(self) -> int:
-        """Returns how many events are kept."""
-        return len(self._log.events)
+        """Returns how many requests and pieces of work are kept."""
+        n_kept = sum(thread.n_kept for thread in self._threads.by_number.values())
+        return n_kept if self._followed is None else n_kept + self._followed.n_kept
 
     def settle(self, now_s: float, *, finished: bool = False) -> Steps:
         """Returns the steps and evaluations that are settled by now and were not given out before.
 
         `now_s`: on the clock of the events. `finished`: nothing more will come.
         """
-        self.training = find_training(self._log)
-        if self.training is None:
+        followed = self._follow()
+        for thread in self._threads.by_number.values():
+            thread.keep_last(MOST_KEPT)
+        if followed is None:
+            self.training = None
             return Steps()
-        found = find_steps(self.training)
+        walk = followed.walk()
+        self.training = walk.training
+        found = walk.found
         latest_s = now_s - SETTLED_AFTER_S
         if not (finished or self._habits_are_known(found, latest_s)):
             return Steps()
-        new = Steps()
-        for number, step in enumerate(found.steps):
-            is_settled = finished or _is_settled(found, number, latest_s)
-            if is_settled and step.end_s > self._settled_s:
-                new.steps.append(self._numbered(found.steps, number))
-        settled_s = new.steps[-1].end_s if new.steps else self._settled_s
-        until_s = math.inf if finished else settled_s
-        for evaluation in found.evaluations:
-            if self._settled_s < evaluation.end_s <= until_s:
-                new.evaluations.append(evaluation)
-        self._settled_s = settled_s
-        self._forget()
-        return new
+        n_settled = len(found.steps) if finished else _n_settled(found, latest_s)
+        if not n_settled:
+            return Steps(evaluations=found.evaluations) if finished else Steps()
+        self._last = found.steps[n_settled - 1]
+        end = walk.ends[n_settled - 1]
+        followed.go_on_from(end, walk)
+        n_evaluations = len(found.evaluations) if finished else end.evaluation
+        return Steps(found.steps[:n_settled], found.evaluations[:n_evaluations])
+
+    def _follow(self) -> _Followed | None:
+        """Returns what trains, as far as it is known by now, with what it has done."""
+        threads = self._threads.by_number
+        trainer = find_trainer(threads)
+        if trainer is None:
+            return None
+        entries = take_entries(threads, trainer)
+        followed = self._followed
+        if followed is None or not followed.is_of(trainer):
+            epoch = None
+            if self._last is not None:
+                # Something else seemed to train until then.
+                epoch = self._last.epoch
+                entries = [entry for entry in entries if at_s(entry) > self._last.end_s]
+            followed = self._followed = _Followed(trainer, threads[trainer.thread], epoch)
+        followed.add(entries, trainer)
+        return followed
 
     def _habits_are_known(self, found: Steps, latest_s: float) -> bool:
         """Returns whether enough was seen to tell a habit: how often a script updates on a batch."""
-        fed = sum(step.samples > 0 for step in found.steps)
-        return self._last is not None or fed >= LEAST_FED or self._log.events[0].at_s < latest_s
-
-    def _numbered(self, steps: list[Step], number: int) -> Step:
-        """Returns a step with its epoch since the first event of all; `steps` count from an earlier one."""
-        step = steps[number]
-        epoch = step.epoch
-        if self._last is not None and number:
-            epoch = self._last.epoch + step.epoch - steps[number - 1].epoch
-        self._last = dataclasses.replace(step, epoch=epoch)
-        return self._last
-
-    def _forget(self) -> None:
-        """Drops the events that no later step needs."""
-        kept = list[Event]()
-        room: dict[int, int] = defaultdict(lambda: CONTEXT)
-        requested = set[int]()
-        for event in reversed(self._log.events):
-            room[event.thread] -= event.at_s <= self._settled_s
-            waits = event.kind is Kind.BEGUN and event.object not in requested
-            if event.kind is Kind.REQUESTED:
-                requested.add(event.object)
-            if room[event.thread] >= 0 or waits:
-                kept.append(event)
-        kept.reverse()
-        self._log.events = kept
+        if self._last is not None or self._began_s < latest_s:
+            return True
+        return sum(step.samples > 0 for step in found.steps) >= LEAST_FED
 
 
-def _is_settled(found: Steps, number: int, latest_s: float) -> bool:
-    """Returns whether nothing that follows can change a step."""
-    n_following = len(found.steps) - 1 - number
-    if n_following >= FOLLOWING:
-        return True
-    is_open = found.last_is_open and not n_following
-    return not is_open and found.steps[number].end_s <= latest_s
+class _Followed:
+    """What the thread that trains has done since the last step that was given out. Of what it did
+    before, its habits are kept."""
+
+    def __init__(self, trainer: Trainer, thread: Thread, epoch: int | None) -> None:
+        """`epoch`: that of the last step that was given out; None before any."""
+        self._trainer = trainer
+        self._thread = thread
+        self._begin = Checkpoint(last_epoch=epoch)
+        self._entries: list[Entry] = []
+        self._requests = Requests()
+        self._n_counted = 0
+        """Entries whose requests are counted."""
+        self._n_updates: deque[int] = deque(maxlen=CONTEXT)
+        """The updates on each batch before these entries."""
+
+    def is_of(self, trainer: Trainer) -> bool:
+        """Returns whether the same thread trains, by the same kind of update."""
+        known = self._trainer
+        return (known.thread, known.update) == (trainer.thread, trainer.update)
+
+    @property
+    def n_kept(self) -> int:
+        return len(self._entries)
+
+    def add(self, entries: Iterable[Entry], trainer: Trainer) -> None:
+        """Adds what it did next. `trainer`: it by now, with other helpers, maybe."""
+        self._trainer = trainer
+        self._entries.extend(entries)
+        n_certain = before_pending(self._entries)
+        self._requests.add(self._entries[self._n_counted : n_certain], trainer.update)
+        self._n_counted = max(self._n_counted, n_certain)
+
+    def walk(self) -> Walk:
+        """Finds the steps since the last one that was given out."""
+        trainer = self._trainer
+        feeding = find_feeding(self._requests, self._thread.looked_at)
+        training = Training(trainer.thread, trainer.update, self._entries, feeding, trainer.others)
+        walk = Walk(training, self._n_updates, self._begin)
+        walk.go()
+        return walk
+
+    def go_on_from(self, end: Checkpoint, walk: Walk) -> None:
+        """Drops what is before a step's end, where the next walk begins."""
+        self._n_updates.extend(walk.n_updates_before(end))
+        # A request that is pending is kept: it is counted once it is known what came.
+        n_dropped = min(end.entry, self._n_counted)
+        del self._entries[:n_dropped]
+        self._n_counted -= n_dropped
+        self._begin = end._replace(entry=end.entry - n_dropped, evaluation=0, batch=0)
+        self._requests.keep_last(CONTEXT)
+
+
+def _n_settled(found: Steps, latest_s: float) -> int:
+    """Returns how many steps nothing that follows can change."""
+    n_over = len(found.steps) - found.last_is_open
+    n_settled = max(0, len(found.steps) - FOLLOWING)
+    while n_settled < n_over and found.steps[n_settled].end_s <= latest_s:
+        n_settled += 1
+    return n_settled

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from vitprof.watch.events import Description, Event, Kind, Row
 
+WERE_DROPPED = "events were dropped, as nothing read them"
+
 
 @dataclass
 class EventLog:
@@ -36,7 +38,7 @@ class EventLog:
             if description.kind == "failure":
                 return f"a hook of vitprof's failed ({description.facts.get('error')})"
         if any(event.kind is Kind.DROPPED for event in self.events):
-            return "events were dropped, as nothing read them"
+            return WERE_DROPPED
         return ""
 
     def loader_of(self, iterator: int) -> int:
@@ -51,3 +53,9 @@ def event_of(row: Sequence[float]) -> Event:
     """Returns the event in a row. Raises `ValueError` for a kind that this version does not know."""
     kind, at_s, thread, number, first, second, third = row
     return Event(Kind(int(kind)), at_s, int(thread), int(number), (first, second, third))
+
+
+def row_of(event: Event) -> Row:
+    """Returns an event as the row of numbers that it was."""
+    first, second, third = event.values
+    return (event.kind, event.at_s, event.thread, event.object, first, second, third)

@@ -26,8 +26,9 @@ from __future__ import annotations
 import enum
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from vitprof.watch.core.timeline import Fetch, Work
 from vitprof.watch.core.training import Training
@@ -102,78 +103,131 @@ class Steps:
     """Whether nothing has ended the last step: its work may go on."""
 
 
+class Checkpoint(NamedTuple):
+    """Where a step has ended: a walk can go on from here as well as from the beginning.
+
+    A named tuple, as there is one for each step.
+    """
+
+    entry: int = 0
+    """The number of the entry that follows."""
+    evaluation: int = 0
+    """The number of the evaluation that follows."""
+    batch: int = 0
+    """The number of the batch that came last, 0 for one before all entries."""
+    has_batch: bool = False
+    """Whether any batch of the training has come."""
+    n_updates: int = 0
+    """Updates since then."""
+    last_epoch: int | None = None
+    """That of the step; None before any."""
+
+
+START = Checkpoint()
+
+
 def find_steps(training: Training) -> Steps:
     """Returns the steps of a training, the last one as far as it came."""
-    return _Loop(training).steps()
+    walk = Walk(training)
+    walk.go()
+    return walk.found
 
 
-@dataclass(frozen=True, slots=True)
-class Allowance:
-    """What the updates between two batches are for."""
+def updates_of_batches(training: Training, n_before: int) -> list[int]:
+    """Returns the number of updates before the first batch, on it, on the second, and so on.
 
-    updates: int
-    """So many are for the batches that came last."""
-    unfed: bool
-    """Whether more follow: each of them is for a batch that was not seen."""
-
-
-def allowances(training: Training) -> Iterator[Allowance]:
-    """Yields what updates are for: before the first batch, after it, after the second, and so on.
-
-    All are for the batches that came last, unless they are far more than after other batches: then
-    as many as are usual.
+    `n_before`: that of those before all entries, since the last batch.
     """
-    counts = [0]
+    update = training.update
+    feeding = training.feeding
+    counts = [n_before]
     for entry in training.entries:
         if isinstance(entry, Work):
-            counts[-1] += training.is_update(entry)
-        elif entry.loader in training.feeding and not entry.exhausted:
+            if entry.kind is update:
+                counts[-1] += 1
+        elif entry.loader in feeding and not entry.exhausted:
             counts.append(0)
-    usual = statistics.median_low([n for n in counts[1:] if n] or [0])
+    return counts
+
+
+def allowed_updates(counts: Iterable[int], known: Iterable[int]) -> list[float]:
+    """Returns how many of the updates on each batch are for it: each further one is for a batch that
+    was not seen.
+
+    All are, unless they are far more than on other batches: then as many as are usual. `known`: the
+    updates on batches, by which it is told what is usual.
+    """
+    usual = statistics.median_low([n for n in known if n] or [0])
     most = max(MOST_AGAIN, 2 * usual) if usual else 0
-    for n in counts:
-        yield Allowance(n, unfed=False) if n <= most else Allowance(usual, unfed=True)
+    return [math.inf if n <= most else usual for n in counts]
 
 
-class _Loop:
+class Walk:
     """The walk along the training thread's timeline: one method for each column of the table above."""
 
-    def __init__(self, training: Training) -> None:
-        self._training = training
-        self._found = Steps()
+    def __init__(
+        self, training: Training, known: Iterable[int] = (), begin: Checkpoint = START
+    ) -> None:
+        """`known`: the updates on each batch before those of these entries. `begin`: where a step has
+        ended."""
+        self.training = training
+        self.found = Steps()
+        self.ends: list[Checkpoint] = []
+        """Where each step has ended."""
+        self._begin = begin
+        self._update_kind = training.update
         self._state = State.WAITING
-        self._step = Step(epoch=0)
+        self._step = Step(begin.last_epoch or 0)
+        self._last_epoch = begin.last_epoch
+        self._has_updated = False
+        """Whether this step has."""
+        self._left_s: float | None = None
+        """When the script left this step, which it marks."""
         self._since_s = NAN
         """When the evaluation began."""
-        self._allowances = allowances(training)
-        self._allowance = next(self._allowances)
-        self._n_updates = 0
+        self._counts = updates_of_batches(training, begin.n_updates)
+        self._allowed = allowed_updates(self._counts, [*known, *self._counts[self._first_batch :]])
+        self._batch = 0
+        self._n_updates = begin.n_updates
         """Updates since the last batch."""
+        self._entry = 0
+        """The number of the entry that is read."""
         self._last: Fetch | None = None
         """The last batch of an evaluation."""
 
-    def steps(self) -> Steps:
-        for entry in self._training.entries:
+    @property
+    def _first_batch(self) -> int:
+        """Returns the number of the first batch: updates may come before any."""
+        return 0 if self._begin.has_batch else 1
+
+    def n_updates_before(self, end: Checkpoint) -> list[int]:
+        """Returns the updates on each batch before the one that came last where a step ended."""
+        return self._counts[self._first_batch : end.batch]
+
+    def go(self) -> None:
+        """Walks from the first entry to the last."""
+        feeding = self.training.feeding
+        for number, entry in enumerate(self.training.entries):
+            self._entry = number
             if isinstance(entry, Work):
                 self._work(entry)
-            elif entry.loader not in self._training.feeding:
-                self._evaluate(entry)
-            else:
+            elif entry.loader in feeding:
                 self._wait(entry)
+            else:
+                self._evaluate(entry)
         self._leave()
-        return self._found
 
     def _wait(self, fetch: Fetch) -> None:
         if self._state is State.EVALUATING:
             self._end_evaluation(fetch.since_s)
         elif self._state is State.WORKING and not self._is_of_this_step(fetch):
-            self._end(fetch.since_s)
-        if fetch.first and self._has_steps_in_epoch():
+            self._end(fetch.since_s, self._entry)
+        if fetch.first and self._last_epoch == self._step.epoch:
             self._step.epoch += 1
         self._step.fetches.append(fetch)
         self._state = State.WAITING
         if not fetch.exhausted:
-            self._allowance = next(self._allowances)
+            self._batch += 1
             self._n_updates = 0
 
     def _evaluate(self, fetch: Fetch) -> None:
@@ -181,7 +235,7 @@ class _Loop:
         if self._state is State.EVALUATING:
             return
         if self._state is State.WORKING:
-            self._end(fetch.since_s)
+            self._end(fetch.since_s, self._entry)
         elif all(waited.exhausted for waited in self._step.fetches):
             # The wait for an iteration's end is the next step's only where that follows at once.
             self._step.fetches.clear()
@@ -189,15 +243,16 @@ class _Loop:
         self._state = State.EVALUATING
 
     def _work(self, work: Work) -> None:
-        if work.kind in (Kind.CHANGED, Kind.FINISHED):
-            return
-        if self._training.is_update(work):
+        kind = work.kind
+        if kind is self._update_kind:
             self._update(work)
             return
-        if self._state is State.EVALUATING:
+        if kind in (Kind.CHANGED, Kind.FINISHED) or self._state is State.EVALUATING:
             return
-        if work.kind is not Kind.ENTERED:
+        if kind is not Kind.ENTERED:
             self._state = State.WORKING
+        if kind is Kind.LEFT:
+            self._left_s = work.at_s
         self._step.work.append(work)
 
     def _update(self, work: Work) -> None:
@@ -205,45 +260,54 @@ class _Loop:
         if self._state is State.EVALUATING:
             self._end_evaluation()
         self._state = State.WORKING
+        self._has_updated = True
         self._step.work.append(work)
         self._n_updates += 1
-        if not self._allowance.unfed or self._n_updates < self._allowance.updates:
+        allowed = self._allowed[self._batch]
+        if math.isinf(allowed) or self._n_updates < allowed:
             return
-        if self._n_updates > self._allowance.updates:
+        if self._n_updates > allowed:
             self._step.fetches.clear()
             self._step.wait_is_known = False
-        self._end(work.at_s)
+        self._end(work.at_s, self._entry + 1)
         self._state = State.WAITING
 
     def _end_evaluation(self, until_s: float = NAN) -> None:
         """Ends an evaluation: at the next batch of training, else with the last of its own."""
         if math.isnan(until_s) and self._last is not None:
             until_s = self._last.received_s
-        self._found.evaluations.append(Evaluation(self._since_s, until_s))
+        self.found.evaluations.append(Evaluation(self._since_s, until_s))
         self._step.after_evaluation = not self._step.fetches
 
     def _is_of_this_step(self, fetch: Fetch) -> bool:
         """Returns whether a step that has worked waits for this batch, too: of several loaders with a
         backward pass for each, before the update."""
-        asked = {waited.loader for waited in self._step.fetches}
-        updated = any(self._training.is_update(work) for work in self._step.work)
-        return fetch.loader not in asked and not updated
+        if self._has_updated:
+            return False
+        return all(waited.loader != fetch.loader for waited in self._step.fetches)
 
-    def _end(self, now_s: float) -> None:
-        """Ends the step at the request that follows it, or as the script left the step it marks."""
-        left = [work.at_s for work in self._step.work if work.kind is Kind.LEFT]
-        self._step.end_s = left[-1] if left else now_s
-        self._found.steps.append(self._step)
-        self._step = Step(epoch=self._step.epoch)
+    def _end(self, now_s: float, following: int) -> None:
+        """Ends the step at the request that follows it, or as the script left the step it marks.
+
+        `following`: the number of the entry that follows.
+        """
+        epoch = self._step.epoch
+        self._step.end_s = now_s if self._left_s is None else self._left_s
+        self.found.steps.append(self._step)
+        n_evaluations = len(self.found.evaluations)
+        has_batch = self._begin.has_batch or self._batch > 0
+        self.ends.append(
+            Checkpoint(following, n_evaluations, self._batch, has_batch, self._n_updates, epoch)
+        )
+        self._step = Step(epoch)
+        self._last_epoch = epoch
+        self._has_updated = False
+        self._left_s = None
 
     def _leave(self) -> None:
         """Ends the last step, or evaluation, with the last thing that was seen of it."""
         if self._state is State.WORKING:
-            self._end(self._step.work[-1].at_s)
-            self._found.last_is_open = True
+            self._end(self._step.work[-1].at_s, len(self.training.entries))
+            self.found.last_is_open = True
         elif self._state is State.EVALUATING:
             self._end_evaluation()
-
-    def _has_steps_in_epoch(self) -> bool:
-        steps = self._found.steps
-        return bool(steps) and steps[-1].epoch == self._step.epoch

@@ -1,22 +1,33 @@
-"""What one thread did: the batches that it fetched, and the work that it did, in order."""
+"""What each thread did: the batches that it fetched, and the work that it did, in order.
+
+Each event is read once, as it arrives: a busy loop has ten thousand of them in a second. So a reader
+of a kind gets the numbers of its event as they came, by the names that `events.FIELDS` gives them.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from vitprof.watch.core.log import EventLog
-from vitprof.watch.events import NAN, Event, Kind
+from vitprof.watch.events import NAN, Kind, Row
 
 AT_ONCE_S = 0.05
 """The wait for a first batch that is requested this soon (s) after its iteration was begun includes
 that: it starts the workers."""
+MOST_LOOKS = 200
+"""Batches of which it is known that a model was called with them: the last ones are kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stages:
-    """How a batch was made: seconds, and moments on the monotonic clock."""
+class Stages(NamedTuple):
+    """How a batch was made: seconds, and moments on the monotonic clock.
+
+    A named tuple, as there is one for each batch: it is made in a third of the time of a frozen
+    dataclass.
+    """
 
     dataset_s: float
     transform_s: float
@@ -52,7 +63,7 @@ class Fetch:
     evaluated: bool | None = None
     """Whether a model was called without gradients, right after a batch that was requested so; None
     where nobody looked."""
-    inside: list[Fetch] = field(default_factory=list)
+    inside: tuple[Fetch, ...] = ()
     """The batches of loaders inside its own that came meanwhile."""
     exhausted: bool = False
     """Whether no batch came: the iteration is over."""
@@ -70,9 +81,8 @@ class Fetch:
         return self.received_s - self.since_s
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Something that a thread did with the batches it had."""
+class Work(NamedTuple):
+    """Something that a thread did with the batches it had. A named tuple for the reason of `Stages`."""
 
     kind: Kind
     """`BACKWARD`, `STEPPED`, `CHANGED`, `ENTERED`, `LEFT` or `FINISHED`."""
@@ -83,7 +93,7 @@ class Work:
 
 
 Entry = Fetch | Work
-WORK = (Kind.BACKWARD, Kind.STEPPED, Kind.CHANGED, Kind.ENTERED, Kind.LEFT, Kind.FINISHED)
+KINDS = frozenset(map(int, Kind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,29 +104,73 @@ class Begun:
     until_s: float
 
 
-def timeline(log: EventLog, events: Iterable[Event]) -> list[Entry]:
-    """Returns what a thread did, from its own events."""
-    return _Reader(log).entries(events)
+class Threads:
+    """What the threads of a process did, as far as their events were read."""
+
+    def __init__(self, log: EventLog) -> None:
+        """`log`: has the descriptions of what events are about."""
+        self._log = log
+        self.by_number: dict[int, Thread] = {}
+        self.were_dropped = False
+        """Whether events were, because nothing read them."""
+
+    def read(self, rows: Iterable[Row]) -> None:
+        """Reads events. Raises `ValueError` for a kind that this version does not know."""
+        last_thread = NAN
+        readers: Readers = {}
+        for kind, at_s, thread, number, first, second, third in rows:
+            if thread != last_thread:
+                last_thread = thread
+                readers = self._thread(int(thread)).readers
+            read = readers.get(kind)
+            if read is not None:
+                read(at_s, number, first, second, third)
+            elif kind == Kind.DROPPED:
+                self.were_dropped = True
+            elif kind not in KINDS:
+                raise ValueError(kind)
+
+    def _thread(self, number: int) -> Thread:
+        thread = self.by_number.get(number)
+        if thread is None:
+            thread = self.by_number[number] = Thread(self._log)
+        return thread
 
 
-class _Reader:
-    """Reads the events of one thread. A request is complete with the batch, or without one."""
+Reader = Callable[[float, float, float, float, float], None]
+"""Reads an event of one kind: its time, its object, and three values."""
+Readers = dict[float, Reader]
+
+
+class Thread:
+    """What one thread did. A request is complete with the batch, or without one."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self._begun: dict[int, Begun] = {}
+        self._entries: list[Entry] = []
+        self._latest: Entry | None = None
+        """The last entry, whoever has taken it."""
+        self.first_s: dict[Kind, float] = {}
+        """When it did each kind of work for the first time."""
+        self.n_passes = 0
+        """Its backward passes."""
+        self.fetches = False
+        """Whether it has requested a batch, or got one from a queue."""
+        self.looked_at: deque[Fetch] = deque(maxlen=MOST_LOOKS)
+        """Batches of which it is known whether a model was called with them without gradients."""
+        self._begun: dict[float, Begun] = {}
         """By iterator, until its first batch is requested."""
+        self._iterator = 0
+        self._loader = 0
+        """The iterator that was asked last, and its loader."""
         self._pending: list[Fetch] = []
         """Requests without an answer, the innermost last: a loader may request batches of another."""
         self._last: Fetch | None = None
         """The batch that came last: how it was made follows."""
         self._made: tuple[float, float, float] = (NAN, NAN, NAN)
-        self._polled: dict[int, float] = {}
+        self._polled: dict[float, float] = {}
         """By queue: when the first of several calls was made that returned no batch."""
-        self._entries: list[Entry] = []
-
-    def entries(self, events: Iterable[Event]) -> list[Entry]:
-        readers: dict[Kind, Callable[[Event], None]] = {
+        self.readers: Readers = {
             Kind.BEGUN: self._begin,
             Kind.REQUESTED: self._request,
             Kind.RECEIVED: self._receive,
@@ -126,104 +180,155 @@ class _Reader:
             Kind.CALLED: self._note_call,
             Kind.SHUT_DOWN: self._wait_for_workers,
             Kind.WAITED: self._wait,
-            **dict.fromkeys(WORK, self._work),
+            Kind.BACKWARD: self._differentiate,
+            Kind.STEPPED: self._step,
+            Kind.CHANGED: lambda at_s, *_: self._work(Work(Kind.CHANGED, at_s, 0)),
+            Kind.ENTERED: lambda at_s, *_: self._work(Work(Kind.ENTERED, at_s, 0)),
+            Kind.LEFT: lambda at_s, *_: self._work(Work(Kind.LEFT, at_s, 0)),
+            Kind.FINISHED: lambda at_s, *_: self._work(Work(Kind.FINISHED, at_s, 0)),
         }
-        for event in events:
-            read = readers.get(event.kind)
-            if read is not None:
-                read(event)
-        return self._entries
 
-    def _begin(self, event: Event) -> None:
-        self._begun[event.object] = Begun(event.value("since_s"), event.at_s)
+    def take(self) -> list[Entry]:
+        """Removes and returns what it did since the last call. A request among it may still be pending."""
+        entries = self._entries
+        self._entries = []
+        return entries
 
-    def _request(self, event: Event) -> None:
-        begun = self._begun.pop(event.object, None)
-        since_s = event.at_s
-        if begun is not None and event.at_s < begun.until_s + AT_ONCE_S:
-            since_s = event.at_s - (begun.until_s - begun.since_s)
+    def keep_last(self, most: int) -> None:
+        """Drops what it did before its last entries."""
+        del self._entries[:-most]
+
+    @property
+    def n_kept(self) -> int:
+        """Returns how many entries were not taken."""
+        return len(self._entries)
+
+    def _add(self, entry: Entry) -> None:
+        self._latest = entry
+        self._entries.append(entry)
+
+    def _begin(self, at_s: float, iterator: float, loader: float, since_s: float, _: float) -> None:
+        self._begun[iterator] = Begun(since_s, at_s)
+
+    def _request(
+        self, at_s: float, iterator: float, n_ready: float, gradients: float, _: float
+    ) -> None:
+        if iterator != self._iterator:
+            self._iterator = int(iterator)
+            self._loader = self._log.loader_of(self._iterator)
+        since_s = at_s
+        begun = self._begun.pop(iterator, None)
+        if begun is not None and at_s < begun.until_s + AT_ONCE_S:
+            since_s = at_s - (begun.until_s - begun.since_s)
+        is_first = begun is not None
+        # By position: names would take a quarter of the time of reading an event.
         fetch = Fetch(
-            loader=self._log.loader_of(event.object),
-            iterator=event.object,
-            since_s=since_s,
-            requested_s=event.at_s,
-            received_s=NAN,
-            gradients=event.value("gradients") == 1.0,
-            first=begun is not None,
-            n_ready=event.value("n_ready"),
+            self._loader, self._iterator, since_s, at_s, NAN, gradients == 1.0, is_first, n_ready
         )
+        self.fetches = True
         if self._pending:
-            self._pending[-1].inside.append(fetch)
+            self._pending[-1].inside += (fetch,)
         else:
-            self._entries.append(fetch)
+            self._add(fetch)
         self._pending.append(fetch)
 
-    def _receive(self, event: Event) -> None:
-        fetch = self._answered(event)
+    def _receive(
+        self, at_s: float, iterator: float, samples: float, first_tensor: float, values: float
+    ) -> None:
+        fetch = self._answered(at_s, iterator)
         if fetch is not None:
-            fetch.samples = event.value("samples")
-            fetch.values = event.value("values")
-            fetch.tensor = event.value("first_tensor")
+            fetch.samples = samples
+            fetch.tensor = first_tensor
+            fetch.values = values
 
-    def _exhaust(self, event: Event) -> None:
-        fetch = self._answered(event)
+    def _exhaust(self, at_s: float, iterator: float, *_: float) -> None:
+        fetch = self._answered(at_s, iterator)
         if fetch is not None:
             fetch.exhausted = True
 
-    def _answered(self, event: Event) -> Fetch | None:
+    def _answered(self, at_s: float, iterator: float) -> Fetch | None:
         """Returns the request that an event answers; None where it was not seen."""
         while self._pending:
             fetch = self._pending.pop()
-            if fetch.iterator == event.object:
-                fetch.received_s = event.at_s
+            if fetch.iterator == iterator:
+                fetch.received_s = at_s
                 self._last = fetch
                 return fetch
         return None
 
-    def _note_stages(self, event: Event) -> None:
-        self._made = event.values
+    def _note_stages(
+        self, _: float, iterator: float, dataset_s: float, transform_s: float, collate_s: float
+    ) -> None:
+        self._made = (dataset_s, transform_s, collate_s)
 
-    def _note_when_made(self, event: Event) -> None:
+    def _note_when_made(
+        self, _: float, iterator: float, start_s: float, end_s: float, worker: float
+    ) -> None:
         if self._last is not None:
-            self._last.made = Stages(*self._made, *event.values)
+            self._last.made = Stages(*self._made, start_s, end_s, worker)
 
-    def _wait_for_workers(self, event: Event) -> None:
+    def _wait_for_workers(self, at_s: float, iterator: float, *_: float) -> None:
         """Notes the end of an iterator's workers: until then the script has not got the batch that came
         last, if it has done nothing since."""
         last = self._last
-        if last is not None and last.iterator == event.object and self._entries[-1] is last:
-            last.received_s = event.at_s
+        if last is not None and last.iterator == iterator and self._latest is last:
+            last.received_s = at_s
 
-    def _note_call(self, event: Event) -> None:
+    def _note_call(self, _: float, number: float, gradients: float, *__: float) -> None:
         if self._last is not None:
-            self._last.evaluated = event.value("gradients") == 0.0
+            self._last.evaluated = gradients == 0.0
+            self.looked_at.append(self._last)
 
-    def _work(self, event: Event) -> None:
-        self._polled.clear()
-        loss = event.value("loss") if event.kind is Kind.BACKWARD else NAN
-        self._entries.append(Work(event.kind, event.at_s, event.object, loss))
+    def _differentiate(self, at_s: float, _: float, loss: float, *__: float) -> None:
+        self.n_passes += 1
+        self._work(Work(Kind.BACKWARD, at_s, 0, loss))
 
-    def _wait(self, event: Event) -> None:
+    def _step(self, at_s: float, optimizer: float, *_: float) -> None:
+        self._work(Work(Kind.STEPPED, at_s, int(optimizer)))
+
+    def _work(self, work: Work) -> None:
+        if self._polled:
+            self._polled.clear()
+        if work.kind not in self.first_s:
+            self.first_s[work.kind] = work.at_s
+        self._add(work)
+
+    def _wait(
+        self, at_s: float, queue: float, since_s: float, first_tensor: float, samples: float
+    ) -> None:
         # Within `next()` it is PyTorch's own queue.
         if self._pending:
             return
-        since_s = event.value("since_s")
-        if math.isnan(event.value("first_tensor")):
+        if math.isnan(first_tensor):
             # No batch, as at a time limit: the wait for one goes on, unless work is in between.
-            self._polled.setdefault(event.object, since_s)
+            self._polled.setdefault(queue, since_s)
             return
-        samples = event.value("samples")
-        since_s = self._polled.pop(event.object, since_s)
-        self._entries.append(
-            Fetch(
-                loader=event.object,
-                iterator=event.object,
-                since_s=since_s,
-                requested_s=since_s,
-                received_s=event.at_s,
-                gradients=True,
-                first=False,
-                samples=0.0 if math.isnan(samples) else samples,
-                tensor=event.value("first_tensor"),
-            )
+        since_s = self._polled.pop(queue, since_s)
+        fetch = Fetch(
+            loader=int(queue),
+            iterator=int(queue),
+            since_s=since_s,
+            requested_s=since_s,
+            received_s=at_s,
+            gradients=True,
+            first=False,
+            samples=0.0 if math.isnan(samples) else samples,
+            tensor=first_tensor,
         )
+        self.fetches = True
+        self._add(fetch)
+
+
+def at_s(entry: Entry) -> float:
+    """Returns when an entry happened, or began."""
+    return entry.requested_s if isinstance(entry, Fetch) else entry.at_s
+
+
+def before_pending(entries: Sequence[Entry]) -> int:
+    """Returns how many entries come before a request that is pending: it may get a batch, or find the
+    iteration over."""
+    for number in reversed(range(len(entries))):
+        entry = entries[number]
+        if isinstance(entry, Fetch):
+            return number if math.isnan(entry.received_s) else len(entries)
+    return len(entries)

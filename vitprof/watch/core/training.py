@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-import dataclasses
-import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vitprof.watch.core.log import EventLog
-from vitprof.watch.core.timeline import Entry, Fetch, Work, timeline
+from vitprof.watch.core.log import EventLog, row_of
+from vitprof.watch.core.timeline import Entry, Fetch, Thread, Threads, Work, at_s
 from vitprof.watch.events import Kind
 
 REGULAR_FRAC = 0.8
 """The share of updates before which a loader that feeds each of them is asked."""
 LEAST_UPDATES = 3
 """Updates that show a habit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trainer:
+    """Who trains in a process."""
+
+    thread: int
+    update: Kind
+    """What changes the parameters: `STEPPED`; `BACKWARD` where no optimizer of PyTorch's steps."""
+    helpers: tuple[int, ...]
+    """Threads that update for it, and fetch nothing."""
+    others: frozenset[int]
+    """Other threads that train."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,82 +50,117 @@ class Training:
 
 def find_training(log: EventLog) -> Training | None:
     """Returns what trains; None where nothing in the log shows training."""
-    timelines = {thread: timeline(log, events) for thread, events in log.threads().items()}
-    update = _what_updates(timelines)
+    threads = Threads(log)
+    threads.read(row_of(event) for event in log.events)
+    trainer = find_trainer(threads.by_number)
+    if trainer is None:
+        return None
+    entries = take_entries(threads.by_number, trainer)
+    requests = Requests()
+    requests.add(entries, trainer.update)
+    feeding = find_feeding(requests, threads.by_number[trainer.thread].looked_at)
+    return Training(trainer.thread, trainer.update, entries, feeding, trainer.others)
+
+
+def find_trainer(threads: Mapping[int, Thread]) -> Trainer | None:
+    """Returns who trains, by all that the threads have done so far; None where nobody does."""
+    update = _what_updates(threads.values())
     if update is None:
         return None
-    updating = _threads_that_update(timelines, update)
+    updating = _threads_that_update(threads, update)
     if not updating:
         return None
-    thread = _thread_that_trains(timelines, updating)
-    helpers = [other for other in updating if other != thread and not _fetches(timelines[other])]
-    entries = _with_updates(timelines[thread], [timelines[helper] for helper in helpers])
-    training = Training(thread, update, entries)
-    return dataclasses.replace(
-        training,
-        feeding=loaders_before_updates(training) | loaders_of_each_update(training),
-        others=frozenset(updating) - {thread, *helpers},
-    )
+    trains = _thread_that_trains(threads, updating)
+    helpers = [number for number in updating if number != trains and not threads[number].fetches]
+    others = frozenset(updating) - {trains, *helpers}
+    return Trainer(trains, update, tuple(helpers), others)
 
 
-Timelines = dict[int, list[Entry]]
-
-
-def _what_updates(timelines: Timelines) -> Kind | None:
+def _what_updates(threads: Iterable[Thread]) -> Kind | None:
     """Steps of optimizers update, of whichever: some scripts make one for each task. Without any,
     backward passes do, if parameters changed between them.
     """
-    seen = {
-        entry.kind for entries in timelines.values() for entry in entries if isinstance(entry, Work)
-    }
+    seen = {kind for thread in threads for kind in thread.first_s}
     if Kind.STEPPED in seen:
         return Kind.STEPPED
     return Kind.BACKWARD if Kind.CHANGED in seen else None
 
 
-def _threads_that_update(timelines: Timelines, update: Kind) -> list[int]:
+def _threads_that_update(threads: Mapping[int, Thread], update: Kind) -> list[int]:
     """Returns the threads with updates; the one that began first is the first."""
-    began = dict[int, float]()
-    for thread, entries in timelines.items():
-        for entry in entries:
-            if isinstance(entry, Work) and entry.kind is update:
-                began[thread] = entry.at_s
-                break
-    return sorted(began, key=lambda thread: began[thread])
+    began = {number: t.first_s[update] for number, t in threads.items() if update in t.first_s}
+    return sorted(began, key=lambda number: began[number])
 
 
-def _thread_that_trains(timelines: Timelines, updating: Sequence[int]) -> int:
+def _thread_that_trains(threads: Mapping[int, Thread], updating: Sequence[int]) -> int:
     """The first thread that updates and fetches trains; if none does both, the one that differentiates
     most.
 
     Autograd's own thread may step an optimizer, in a hook of a gradient: it fetches nothing.
     """
-    for thread in updating:
-        if _fetches(timelines[thread]):
-            return thread
-
-    def passes(thread: int) -> int:
-        entries = timelines[thread]
-        return sum(isinstance(e, Work) and e.kind is Kind.BACKWARD for e in entries)
-
-    return max([*updating, *timelines], key=passes)
+    for number in updating:
+        if threads[number].fetches:
+            return number
+    return max([*updating, *threads], key=lambda number: threads[number].n_passes)
 
 
-def _fetches(entries: Iterable[Entry]) -> bool:
-    return any(isinstance(entry, Fetch) for entry in entries)
+def take_entries(threads: Mapping[int, Thread], trainer: Trainer) -> list[Entry]:
+    """Returns what the thread that trains has done since the last call, with the work of its helpers."""
+    entries = threads[trainer.thread].take()
+    if trainer.helpers:
+        for helper in trainer.helpers:
+            entries += threads[helper].take()
+        entries.sort(key=at_s)
+    return entries
 
 
-def _with_updates(entries: Sequence[Entry], of_helpers: Iterable[Sequence[Entry]]) -> list[Entry]:
-    """Returns the timeline of the thread that trains, with the work of threads that fetch nothing."""
-    work = [entry for entries in of_helpers for entry in entries]
-    return sorted([*entries, *work], key=_at_s)
+Asked = tuple[int, bool]
+"""The number of a loader that was asked for a batch, and whether gradients were on."""
 
 
-def _at_s(entry: Entry) -> float:
-    return entry.requested_s if isinstance(entry, Fetch) else entry.at_s
+class Requests:
+    """The batches before each update that has any, since the update before."""
+
+    def __init__(self) -> None:
+        self._before_updates: list[tuple[Asked, ...]] = []
+        self._since: list[Asked] = []
+        """Those since the last update."""
+
+    def add(self, entries: Iterable[Entry], update: Kind) -> None:
+        """Adds what the thread that trains did next; `update`: the kind of its updates."""
+        since = self._since
+        for entry in entries:
+            if isinstance(entry, Fetch):
+                if entry.exhausted:
+                    continue
+                asked = (entry.loader, entry.gradients)
+                # An evaluation has thousands: how often a loader is asked so, no rule wants to know.
+                if entry.gradients or not since or since[-1] != asked:
+                    since.append(asked)
+            elif since and entry.kind is update:
+                self._before_updates.append(tuple(since))
+                since.clear()
+
+    def keep_last(self, most: int) -> None:
+        """Drops those before the last updates."""
+        del self._before_updates[:-most]
+
+    def counted(self) -> Counter[tuple[Asked, ...]]:
+        """Returns what is before an update, and before how many: nearly always it is the same."""
+        return Counter(self._before_updates)
 
 
-def loaders_before_updates(training: Training) -> frozenset[int]:
+def find_feeding(requests: Requests, looked_at: Iterable[Fetch]) -> frozenset[int]:
+    """Returns the loaders whose batches the training is fed with. `looked_at`: the batches of which it
+    is known whether a model was called with them without gradients."""
+    counted = requests.counted()
+    evaluated = evaluated_loaders(looked_at)
+    return loaders_before_updates(counted, evaluated) | loaders_of_each_update(counted)
+
+
+def loaders_before_updates(
+    requests: Counter[tuple[Asked, ...]], evaluated: frozenset[int]
+) -> frozenset[int]:
     """Returns the loaders that are asked last before an update: nearly always where they are asked
     without gradients, else half of the times that they are asked.
 
@@ -123,59 +169,47 @@ def loaders_before_updates(training: Training) -> frozenset[int]:
     quiet_votes: Counter[int] = Counter()
     votes: Counter[int] = Counter()
     runs: Counter[int] = Counter()
-    n_updates = 0
-    for fetches in _between_updates(training):
-        n_updates += 1
-        runs.update({fetch.loader for fetch in fetches})
-        with_gradients = [fetch for fetch in fetches if fetch.gradients]
+    for asked, n in requests.items():
+        for loader in {loader for loader, _ in asked}:
+            runs[loader] += n
+        with_gradients = [loader for loader, gradients in asked if gradients]
         if with_gradients:
-            votes[with_gradients[-1].loader] += 1
-        if not fetches[-1].gradients:
-            quiet_votes[fetches[-1].loader] += 1
-    usual = {loader for loader, n in votes.items() if 2 * n >= runs[loader]}
-    quiet = {loader for loader, n in quiet_votes.items() if n >= REGULAR_FRAC * n_updates}
+            votes[with_gradients[-1]] += n
+        last_loader, last_with_gradients = asked[-1]
+        if not last_with_gradients:
+            quiet_votes[last_loader] += n
+    usual = frozenset(loader for loader, n in votes.items() if 2 * n >= runs[loader])
+    n_updates = requests.total()
     if n_updates < LEAST_UPDATES:
-        return frozenset(usual)
-    return frozenset(usual | (quiet - evaluated_loaders(training.entries)))
+        return usual
+    quiet = {loader for loader, n in quiet_votes.items() if n >= REGULAR_FRAC * n_updates}
+    return usual | (quiet - evaluated)
 
 
-def evaluated_loaders(entries: Iterable[Entry]) -> frozenset[int]:
+def evaluated_loaders(looked_at: Iterable[Fetch]) -> frozenset[int]:
     """Returns the loaders whose batches, where somebody looked, mostly went into a model without
     gradients."""
     looks: dict[int, list[bool]] = defaultdict(list)
-    for entry in entries:
-        if isinstance(entry, Fetch) and entry.evaluated is not None:
-            looks[entry.loader].append(entry.evaluated)
+    for fetch in looked_at:
+        if fetch.evaluated is not None:
+            looks[fetch.loader].append(fetch.evaluated)
     return frozenset(loader for loader, seen in looks.items() if 2 * sum(seen) > len(seen))
 
 
-def loaders_of_each_update(training: Training) -> frozenset[int]:
+def loaders_of_each_update(requests: Counter[tuple[Asked, ...]]) -> frozenset[int]:
     """Returns the loaders that have as many batches, asked with gradients, before one update as before
     the next, as zipped ones do.
     """
-    counts: dict[int, list[int]] = defaultdict(list)
-    n_updates = 0
-    for fetches in _between_updates(training):
-        n_updates += 1
-        with_gradients = [fetch.loader for fetch in fetches if fetch.gradients]
-        for loader, n in Counter(with_gradients).items():
-            counts[loader].append(n)
+    n_updates = requests.total()
     if n_updates < LEAST_UPDATES:
         return frozenset()
+    counts: dict[int, Counter[int]] = defaultdict(Counter)
+    for asked, n in requests.items():
+        batches = Counter(loader for loader, gradients in asked if gradients)
+        for loader, n_batches in batches.items():
+            counts[loader][n_batches] += n
     return frozenset(
         loader
-        for loader, ns in counts.items()
-        if ns.count(statistics.mode(ns)) >= REGULAR_FRAC * n_updates
+        for loader, of_loader in counts.items()
+        if max(of_loader.values()) >= REGULAR_FRAC * n_updates
     )
-
-
-def _between_updates(training: Training) -> Iterable[list[Fetch]]:
-    """Yields the batches before each update that has any, since the update before."""
-    fetches: list[Fetch] = []
-    for entry in training.entries:
-        if isinstance(entry, Fetch):
-            if not entry.exhausted:
-                fetches.append(entry)
-        elif training.is_update(entry) and fetches:
-            yield fetches
-            fetches = []
