@@ -5,11 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.watch.core.test_logs import TRUTHS, recorded
-from tests.watch.core.written import CHECK, TRAIN, Script
-from vitprof.watch.core.live import CONTEXT, FOLLOWING, SETTLED_AFTER_S, LiveSteps
+from tests.watch.core.written import CHECK, HELPER, OTHER, TRAIN, Script
+from vitprof.watch.core.live import CONTEXT, FOLLOWING, MOST_KEPT, SETTLED_AFTER_S, LiveSteps
 from vitprof.watch.core.log import EventLog
 from vitprof.watch.core.loop import Steps, find_steps
 from vitprof.watch.core.training import find_training
+from vitprof.watch.events import Kind
 
 
 def shown(found: Steps) -> list[tuple[int, float, float, float]]:
@@ -48,19 +49,37 @@ def test_a_recorded_script_has_the_same_steps(name: str, size: int) -> None:
     assert shown(live(log, size)) == shown(whole(log))
 
 
-@given(st.lists(st.sampled_from(["train", "check", "exhaust"]), max_size=40), st.integers(1, 60))
+AHEAD = 3
+"""A thread that fetches, and does not train."""
+WORDS = ("train", "check", "exhaust", "accumulate", "again", "helped", "ahead")
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=40), st.integers(1, 60))
 def test_any_script_has_the_same_steps(words: list[str], size: int) -> None:
     script = Script()
     script.train(6)
     for word in words:
-        if word == "train":
-            script.train()
-        elif word == "check":
+        if word == "check":
             script.fetch(CHECK, quiet=True)
-        else:
-            script.train()
+            continue
+        script.fetch(TRAIN)
+        script.backward()
+        if word == "helped":
+            script.update(thread=HELPER)
+            # What two threads do is never at the very same time.
+            script.now_s += 1e-4
+        elif word == "ahead":
+            script.fetch(OTHER, thread=AHEAD)
+        elif word != "accumulate":
+            script.update()
+        if word == "again":
+            script.update()
+        if word == "exhaust":
             script.exhaust(TRAIN)
-    assert shown(live(script.log, size)) == shown(whole(script.log))
+    found = live(script.log, size)
+    expected = whole(script.log)
+    assert shown(found) == shown(expected)
+    assert found.evaluations == expected.evaluations
 
 
 def test_a_long_loop_keeps_few_events_and_goes_on_counting_its_epochs() -> None:
@@ -76,7 +95,7 @@ def test_a_long_loop_keeps_few_events_and_goes_on_counting_its_epochs() -> None:
         found.steps += steps.settle(script.now_s).steps
     found.steps += steps.settle(script.now_s, finished=True).steps
     assert [step.epoch for step in found.steps] == [epoch for epoch in range(30) for _ in range(40)]
-    assert steps.n_kept <= 4 * CONTEXT
+    assert steps.n_kept <= 10
 
 
 def test_a_step_is_not_given_out_before_what_follows_is_known() -> None:
@@ -117,3 +136,62 @@ def test_without_training_there_is_nothing() -> None:
     steps = LiveSteps()
     steps.add_events(script.log.events)
     assert steps.settle(script.now_s, finished=True) == Steps()
+
+
+def test_what_does_not_train_keeps_few_of_its_batches() -> None:
+    script = Script()
+    steps = LiveSteps()
+    for _ in range(MOST_KEPT + 100):
+        script.fetch(CHECK, quiet=True)
+    steps.add_events(script.log.events)
+    steps.settle(script.now_s)
+    assert steps.n_kept == MOST_KEPT
+
+
+def test_a_long_evaluation_keeps_few_of_its_batches_and_has_its_whole_time() -> None:
+    script = Script()
+    steps = LiveSteps()
+    steps.add(script.log.descriptions.values(), [])
+    found = Steps()
+    sent = 0
+    script.train(6)
+    for _ in range(6):
+        for _ in range(MOST_KEPT // 2):
+            script.fetch(CHECK, quiet=True)
+        steps.add_events(script.log.events[sent:])
+        sent = len(script.log.events)
+        found.steps += steps.settle(script.now_s).steps
+        assert steps.n_kept < MOST_KEPT + 20
+    script.train(3)
+    steps.add_events(script.log.events[sent:])
+    rest = steps.settle(script.now_s, finished=True)
+    expected = whole(script.log)
+    assert shown(Steps(found.steps + rest.steps)) == shown(expected)
+    assert rest.evaluations == expected.evaluations
+
+
+def test_events_that_were_dropped_are_known() -> None:
+    script = Script()
+    script.train(4)
+    steps = LiveSteps()
+    steps.add_events(script.log.events)
+    assert not steps.why_incomplete
+    steps.add_events([script.log.events[0]._replace(kind=Kind.DROPPED)])
+    assert steps.why_incomplete == "events were dropped, as nothing read them"
+
+
+def test_a_habit_of_long_ago_is_forgotten() -> None:
+    """A loader that fed another phase of the training evaluates now."""
+    script = Script()
+    script.train(3, OTHER)
+    script.train(CONTEXT + 50)
+    steps = LiveSteps()
+    steps.add(script.log.descriptions.values(), [])
+    steps.add_events(script.log.events)
+    sent = len(script.log.events)
+    assert len(steps.settle(script.now_s).steps) == CONTEXT + 50 + 3 - FOLLOWING
+    for _ in range(3):
+        script.fetch(OTHER, quiet=True)
+        script.train(4)
+    steps.add_events(script.log.events[sent:])
+    assert len(steps.settle(script.now_s, finished=True).evaluations) == 3

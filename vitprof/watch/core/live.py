@@ -8,6 +8,7 @@ is over and a second has passed, or at the end.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -171,7 +172,16 @@ class _Followed:
         training = Training(trainer.thread, trainer.update, self._entries, feeding, trainer.others)
         walk = Walk(training, self._n_updates, self._begin)
         walk.go()
+        if walk.open_evaluation is not None:
+            self._shorten(walk.open_evaluation)
         return walk
+
+    def _shorten(self, evaluation: int) -> None:
+        """Drops what is in the middle of an evaluation that goes on: all of it is walked through each
+        time."""
+        n_before = len(self._entries)
+        del self._entries[evaluation + 1 : -MOST_KEPT]
+        self._n_counted -= n_before - len(self._entries)
 
     def go_on_from(self, end: Checkpoint, walk: Walk) -> None:
         """Drops what is before a step's end, where the next walk begins."""
@@ -180,7 +190,8 @@ class _Followed:
         n_dropped = min(end.entry, self._n_counted)
         del self._entries[:n_dropped]
         self._n_counted -= n_dropped
-        self._begin = end._replace(entry=end.entry - n_dropped, evaluation=0, batch=0)
+        first = end.entry - n_dropped
+        self._begin = dataclasses.replace(end, entry=first, evaluation=0, batch=0)
         self._requests.keep_last(CONTEXT)
 
 

@@ -28,7 +28,6 @@ import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from vitprof.watch.core.timeline import Fetch, Work
 from vitprof.watch.core.training import Training
@@ -49,6 +48,13 @@ class State(enum.Enum):
     """It asks loaders that do not feed the training."""
 
 
+# Looked up once: of an enum's class that takes as long as to make a small object.
+WAITING, WORKING, EVALUATING = State
+ENTERED, LEFT = Kind.ENTERED, Kind.LEFT
+NO_WORK = (Kind.CHANGED, Kind.FINISHED)
+"""What is recorded of a thread and is no work on a batch."""
+
+
 @dataclass(slots=True)
 class Step:
     """A step of a training."""
@@ -67,7 +73,10 @@ class Step:
     @property
     def wait_s(self) -> float:
         """Returns the seconds of all its waits."""
-        return sum(fetch.wait_s for fetch in self.fetches)
+        wait_s = 0.0
+        for fetch in self.fetches:
+            wait_s += fetch.received_s - fetch.since_s
+        return wait_s
 
     @property
     def received_s(self) -> float:
@@ -76,13 +85,18 @@ class Step:
 
     @property
     def samples(self) -> float:
-        return sum(fetch.samples for fetch in self.fetches)
+        samples = 0.0
+        for fetch in self.fetches:
+            samples += fetch.samples
+        return samples
 
     @property
     def loss(self) -> float:
         """Returns the last loss that is known before its first update."""
-        losses = [work.loss for work in self.work if not math.isnan(work.loss)]
-        return losses[-1] if losses else NAN
+        for work in reversed(self.work):
+            if not math.isnan(work.loss):
+                return work.loss
+        return NAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +117,9 @@ class Steps:
     """Whether nothing has ended the last step: its work may go on."""
 
 
-class Checkpoint(NamedTuple):
-    """Where a step has ended: a walk can go on from here as well as from the beginning.
-
-    A named tuple, as there is one for each step.
-    """
+@dataclass(slots=True)
+class Checkpoint:
+    """Where a step has ended: a walk can go on from here as well as from the beginning."""
 
     entry: int = 0
     """The number of the entry that follows."""
@@ -176,7 +188,7 @@ class Walk:
         """Where each step has ended."""
         self._begin = begin
         self._update_kind = training.update
-        self._state = State.WAITING
+        self._state = WAITING
         self._step = Step(begin.last_epoch or 0)
         self._last_epoch = begin.last_epoch
         self._has_updated = False
@@ -185,6 +197,8 @@ class Walk:
         """When the script left this step, which it marks."""
         self._since_s = NAN
         """When the evaluation began."""
+        self._since_entry = 0
+        """The number of its first entry."""
         self._counts = updates_of_batches(training, begin.n_updates)
         self._allowed = allowed_updates(self._counts, [*known, *self._counts[self._first_batch :]])
         self._batch = 0
@@ -204,6 +218,12 @@ class Walk:
         """Returns the updates on each batch before the one that came last where a step ended."""
         return self._counts[self._first_batch : end.batch]
 
+    @property
+    def open_evaluation(self) -> int | None:
+        """Returns the number of the first entry of an evaluation that nothing has ended; None without
+        one."""
+        return self._since_entry if self._state is EVALUATING else None
+
     def go(self) -> None:
         """Walks from the first entry to the last."""
         feeding = self.training.feeding
@@ -218,48 +238,49 @@ class Walk:
         self._leave()
 
     def _wait(self, fetch: Fetch) -> None:
-        if self._state is State.EVALUATING:
+        if self._state is EVALUATING:
             self._end_evaluation(fetch.since_s)
-        elif self._state is State.WORKING and not self._is_of_this_step(fetch):
+        elif self._state is WORKING and not self._is_of_this_step(fetch):
             self._end(fetch.since_s, self._entry)
         if fetch.first and self._last_epoch == self._step.epoch:
             self._step.epoch += 1
         self._step.fetches.append(fetch)
-        self._state = State.WAITING
+        self._state = WAITING
         if not fetch.exhausted:
             self._batch += 1
             self._n_updates = 0
 
     def _evaluate(self, fetch: Fetch) -> None:
         self._last = fetch
-        if self._state is State.EVALUATING:
+        if self._state is EVALUATING:
             return
-        if self._state is State.WORKING:
+        if self._state is WORKING:
             self._end(fetch.since_s, self._entry)
         elif all(waited.exhausted for waited in self._step.fetches):
             # The wait for an iteration's end is the next step's only where that follows at once.
             self._step.fetches.clear()
         self._since_s = fetch.since_s
-        self._state = State.EVALUATING
+        self._since_entry = self._entry
+        self._state = EVALUATING
 
     def _work(self, work: Work) -> None:
         kind = work.kind
         if kind is self._update_kind:
             self._update(work)
             return
-        if kind in (Kind.CHANGED, Kind.FINISHED) or self._state is State.EVALUATING:
+        if kind in NO_WORK or self._state is EVALUATING:
             return
-        if kind is not Kind.ENTERED:
-            self._state = State.WORKING
-        if kind is Kind.LEFT:
+        if kind is not ENTERED:
+            self._state = WORKING
+        if kind is LEFT:
             self._left_s = work.at_s
         self._step.work.append(work)
 
     def _update(self, work: Work) -> None:
         """Notes an update: nothing is updated in an evaluation."""
-        if self._state is State.EVALUATING:
+        if self._state is EVALUATING:
             self._end_evaluation()
-        self._state = State.WORKING
+        self._state = WORKING
         self._has_updated = True
         self._step.work.append(work)
         self._n_updates += 1
@@ -270,7 +291,7 @@ class Walk:
             self._step.fetches.clear()
             self._step.wait_is_known = False
         self._end(work.at_s, self._entry + 1)
-        self._state = State.WAITING
+        self._state = WAITING
 
     def _end_evaluation(self, until_s: float = NAN) -> None:
         """Ends an evaluation: at the next batch of training, else with the last of its own."""
@@ -306,8 +327,8 @@ class Walk:
 
     def _leave(self) -> None:
         """Ends the last step, or evaluation, with the last thing that was seen of it."""
-        if self._state is State.WORKING:
+        if self._state is WORKING:
             self._end(self._step.work[-1].at_s, len(self.training.entries))
             self.found.last_is_open = True
-        elif self._state is State.EVALUATING:
+        elif self._state is EVALUATING:
             self._end_evaluation()

@@ -25,8 +25,8 @@ MOST_LOOKS = 200
 class Stages(NamedTuple):
     """How a batch was made: seconds, and moments on the monotonic clock.
 
-    A named tuple, as there is one for each batch: it is made in a third of the time of a frozen
-    dataclass.
+    A named tuple, as there is one for each batch: it is made in half the time of a frozen dataclass,
+    and many become an array at once.
     """
 
     dataset_s: float
@@ -81,8 +81,13 @@ class Fetch:
         return self.received_s - self.since_s
 
 
-class Work(NamedTuple):
-    """Something that a thread did with the batches it had. A named tuple for the reason of `Stages`."""
+@dataclass(slots=True)
+class Work:
+    """Something that a thread did with the batches it had.
+
+    Nobody changes it. To freeze it would take four times as long as to make it, and there are two for
+    each step.
+    """
 
     kind: Kind
     """`BACKWARD`, `STEPPED`, `CHANGED`, `ENTERED`, `LEFT` or `FINISHED`."""
@@ -93,6 +98,8 @@ class Work(NamedTuple):
 
 
 Entry = Fetch | Work
+BACKWARD, STEPPED = Kind.BACKWARD, Kind.STEPPED
+"""Looked up once: of an enum's class that takes as long as to make a small object."""
 KINDS = frozenset(map(int, Kind))
 
 
@@ -281,10 +288,10 @@ class Thread:
 
     def _differentiate(self, at_s: float, _: float, loss: float, *__: float) -> None:
         self.n_passes += 1
-        self._work(Work(Kind.BACKWARD, at_s, 0, loss))
+        self._work(Work(BACKWARD, at_s, 0, loss))
 
     def _step(self, at_s: float, optimizer: float, *_: float) -> None:
-        self._work(Work(Kind.STEPPED, at_s, int(optimizer)))
+        self._work(Work(STEPPED, at_s, int(optimizer)))
 
     def _work(self, work: Work) -> None:
         if self._polled:
