@@ -67,6 +67,22 @@ def test_a_batch_made_in_the_loop_is_itself_and_its_times_are_taken_once() -> No
         assert unpacked(other) == (other, None), "any other is left as it is"
 
 
+@pytest.mark.parametrize("n", [64, 1024])
+def test_the_work_on_a_batch_is_looked_at_ever_less_and_counts_for_all_of_them(
+    monkeypatch: pytest.MonkeyPatch, n: int
+) -> None:
+    monkeypatch.setattr(fetch_times, "WORK_EVERY", 4)
+    monkeypatch.setattr(fetch_times, "WORK_LATER", 32)
+    monkeypatch.setattr(MAKING, "batches", 0)
+    counted = list[int]()
+    for _ in range(n):
+        _, times = unpacked(fetched(Batch(), 0))
+        assert times is not None
+        counted += [calls for names, calls, _ in times[-1] if names == fetch_times.WORK]
+    assert sum(counted) == n / 4
+    assert len(counted) == {64: 16, 1024: 16 + 30}[n]
+
+
 class Compose:
     def __init__(self, transforms: Any) -> None:
         self.transforms = transforms
@@ -115,6 +131,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 @pytest.fixture(autouse=True)
 def _patched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(fetch_times, "WORK_EVERY", 1)
+    monkeypatch.setattr(fetch_times, "WORK_LATER", 1)
     for kind in (Compose, ComposeV2, ComposeOfTomorrow):
         monkeypatch.setattr(kind, "__call__", timed_compose(kind.__call__))
     yield

@@ -4,6 +4,7 @@ import functools
 import marshal
 import math
 import os
+import sys
 import threading
 from collections.abc import Callable
 from time import perf_counter, thread_time
@@ -19,7 +20,12 @@ WORK = ("made_s", "cpu_s", "queued_s", "opened")
 """The names of an entry like that of a Compose: the seconds that a batch took to make, those of them that its thread
 used a core, or waited for one, and the files that it opened."""
 WORK_EVERY = 4
-"""Of so many batches that a thread makes, one has such an entry: it takes 8 us, more than all the rest."""
+"""Of so many batches that a thread makes, one has such an entry: it takes 80 us between the work of a training, ten
+times as long as all the rest."""
+WORK_OFTEN = 64
+"""After so many batches it is one of `WORK_LATER`."""
+WORK_LATER = 32
+"""Such an entry counts for as many as there would have been: a mean over all of them is one over all batches."""
 MADE = ("dataset_s", "transform_s", "collate_s", "start_s", "end_s", "worker")
 """The names of the first six of `FetchTimes`."""
 FETCHED = ("t_start", "t_got", "samples", "queue_depth", *MADE)
@@ -73,6 +79,16 @@ class Making(threading.local):
 MAKING = Making()
 
 
+@functools.cache
+def count_opening() -> None:
+    """Counts the files that threads of this process open, from now on.
+
+    To be called only where batches are made: a hook for audits cannot be removed, and it costs each event of a
+    process. Receiving a batch from a worker has a dozen of them.
+    """
+    sys.addaudithook(count_opened)
+
+
 def count_opened(event: str, _: object) -> None:
     """Counts the files that a thread opens: a hook for `sys.addaudithook`."""
     if event == "open":
@@ -106,7 +122,7 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
             return fetch(self, index)
         making.collate_s = making.waited_s = 0.0
         making.batches += 1
-        if with_work := making.batches % WORK_EVERY == 0:
+        if n_counted := _counted_as(making.batches):
             cpu_s, queued_s, making.opened = thread_time(), _queued_s(), 0
         laps = making.laps = {}
         began = perf_counter()
@@ -123,9 +139,9 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
                 transform_s += sum(seconds)
         dataset_s = ended - began - collate_s
         worker = self._vitprof_worker
-        if with_work:
-            opened, of_cores = float(making.opened), (thread_time() - cpu_s, _queued_s() - queued_s)
-            transforms += ((WORK, 1, (ended - began, *of_cores, opened)),)
+        if n_counted:
+            work = (ended - began, thread_time() - cpu_s, _queued_s() - queued_s, making.opened)
+            transforms += ((WORK, n_counted, tuple([n_counted * of_batch for of_batch in work])),)
         times = (dataset_s, transform_s, collate_s, began, ended, worker, transforms)
         if worker >= 0:
             return MARK, data, marshal.dumps(times)
@@ -133,6 +149,13 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         return data
 
     return fetch_timed
+
+
+def _counted_as(batch: int) -> int:
+    """Returns how often the work on a batch counts; 0 where it is not looked at. `batch`: its number in its thread."""
+    if batch <= WORK_OFTEN:
+        return int(batch % WORK_EVERY == 0)
+    return 0 if batch % WORK_LATER else WORK_LATER // WORK_EVERY
 
 
 def _queued_s() -> float:

@@ -15,7 +15,7 @@ from typing import Any
 from vitprof.watch.fetch_times import (
     MAKING,
     TimedCollate,
-    count_opened,
+    count_opening,
     timed_compose,
     timed_fetch,
     unpacked,
@@ -79,12 +79,12 @@ def time_fetching(dataloader: ModuleType) -> None:
 
     @functools.wraps(begin)
     def begin_timed(self: Any, *args: Any, **kwargs: Any) -> None:
+        count_opening()
         begin(self, *args, **kwargs)
         self.collate_fn = TimedCollate(self.collate_fn)
         info = dataloader.get_worker_info()
         self._vitprof_worker = -1 if info is None else int(info.id)
 
-    sys.addaudithook(count_opened)
     fetchers._BaseDatasetFetcher.__init__ = begin_timed
     begin_single = dataloader._SingleProcessDataLoaderIter.__init__
 
