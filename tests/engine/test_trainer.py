@@ -1,5 +1,6 @@
 """The ViT: its size, its shapes, its attention; and its training, in each precision."""
 
+import itertools
 import math
 from typing import Any
 from unittest.mock import Mock
@@ -12,7 +13,16 @@ from tests.clock import Clock
 from tests.engine_fixtures import trained
 from vitprof.config import RunConfig
 from vitprof.config.catalog import MODELS, model_preset
-from vitprof.engine.trainer import Attention, SimulatedTrainer, TorchTrainer, ViT, open_trainer
+from vitprof.engine.trainer import (
+    PARTS_EVERY_S,
+    Attention,
+    Launched,
+    PartMarks,
+    SimulatedTrainer,
+    TorchTrainer,
+    ViT,
+    open_trainer,
+)
 from vitprof.engine.transfer import Moved
 from vitprof.measure.devices import CpuDevice, open_device
 
@@ -99,8 +109,9 @@ def test_torch_trains_and_evaluates() -> None:
     torch.manual_seed(0)
     trainer = open_trainer(RunConfig(lr=0.003), CpuDevice(Clock(10.0)))
     assert isinstance(trainer, TorchTrainer)
-    starts, losses = zip(*(trainer.step(batch(32), None) for _ in range(8)), strict=True)
-    assert set(starts) == {0.0}  # where the batch is ready
+    launched = [trainer.step(batch(32), None) for _ in range(8)]
+    losses = [step.loss for step in launched]
+    assert {step.compute_start for step in launched} == {0.0}  # where the batch is ready
     assert all(isinstance(loss, torch.Tensor) and not loss.requires_grad for loss in losses)
     assert float(losses[-1]) < float(losses[0])  # type: ignore[arg-type]
     for n in (20, 12):
@@ -125,10 +136,8 @@ def test_a_simulated_device_takes_the_time_and_gives_no_loss() -> None:
     device = open_device("simulated:30,1000000", Clock(10.0))
     trainer = open_trainer(RunConfig(), device)
     assert isinstance(trainer, SimulatedTrainer)
-    assert trainer.step(batch(4), None) == (
-        10.0,
-        None,
-    )  # compute begins when it is launched, not at the batch's 0.0
+    # compute begins when it is launched, not at the batch's 0.0
+    assert trainer.step(batch(4), None) == Launched(10.0)
     assert device.mark() == pytest.approx(14.03)
     trainer.evaluate(batch(2), None)
     assert device.mark() == pytest.approx(14.03 + 2.03 / 3)
@@ -189,15 +198,41 @@ def test_each_precision_and_optimizer_learns_the_same(kind: str) -> None:
     def losses(config: RunConfig) -> list[float]:
         torch.manual_seed(0)
         trainer = TorchTrainer(config, CpuDevice(Clock(10.0)))
-        return [
-            float(loss)
-            for _, loss in (trainer.step(batch(32), None) for _ in range(6))
-            if loss is not None
-        ]
+        launched = [trainer.step(batch(32), None) for _ in range(6)]
+        return [float(step.loss) for step in launched if step.loss is not None]
 
     plain, other = losses(RunConfig(lr=0.003)), losses(RunConfig(lr=0.003, **values))
     assert other == pytest.approx(plain, abs=0.1)
     assert other[-1] < other[0]
+
+
+def test_each_step_on_the_cpu_is_marked_between_its_parts() -> None:
+    ticks = itertools.count(10.0)
+    trainer = TorchTrainer(RunConfig(), CpuDevice(lambda: next(ticks)))
+    for at in (10.0, 12.0):
+        launched = trainer.step(batch(4), None)
+        assert (launched.backward_start, launched.optimizer_start) == (at, at + 1)
+
+
+def test_a_step_that_the_scaler_skips_has_no_mark_of_the_optimizer() -> None:
+    trainer = TorchTrainer(RunConfig(precision="fp16"), CpuDevice(Clock(10.0)))
+    overflowing = batch(4)
+    overflowing.images.fill_(math.inf)
+    launched = trainer.step(overflowing, None)
+    assert (launched.backward_start, launched.optimizer_start) == (10.0, None)
+
+
+def test_a_device_that_works_later_is_marked_now_and_then() -> None:
+    now = Clock(10.0)
+    marks = PartMarks(open_device("simulated:1,0", now), now)
+    marked = []
+    for _ in range(9):
+        marks.begin()
+        marks.mark_backward()
+        marks.mark_optimizer()
+        marked.append((marks.backward_start is not None, marks.optimizer_start is not None))
+        now.now += PARTS_EVERY_S / 4
+    assert marked == [(at % 4 == 0, at % 4 == 0) for at in range(9)]
 
 
 def test_the_mode_of_compile_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,8 @@ def marks_of(**values: Any) -> StepMarks:
         "outside_s": math.nan,
         "decoded": None,
         "prepared": None,
+        "backward_start": None,
+        "optimizer_start": None,
         "made": None,
         "epoch": 0,
         "warmup": False,
@@ -142,6 +144,23 @@ def test_marks_of_the_device_become_times() -> None:
     assert of_host == [(1.125, 1.375, True, None), (2.5, 3.0, False, made)]
     for name in ("kernel_s", "launch_idle_s"):
         assert all(math.isnan(value) for value in steps[name])
+
+
+def test_marks_inside_a_step_become_times_and_are_released() -> None:
+    device = LaterDevice([1.0, 1.5, 1.75, 2.0, 2.5])
+    steps = Steps(device)
+    steps.recorder.resume()
+    start, backward, optimizer, end = (device.mark() for _ in range(4))
+    inside = {"backward_start": backward, "optimizer_start": optimizer}
+    around = dict.fromkeys(("copy_start", "copy_end", "compute_start"), start)
+    host = {"step": 0, "t_start": 1.0, "t_got": 1.25, "t_launched": 1.5}
+    marks = marks_of(**host, **around, **inside, compute_end=end, loss=devices.not_kept)
+    steps.recorder.step(marks)
+    device.synchronize()
+    steps.recorder.resolve()
+    names = ("forward_compute_s", "backward_compute_s", "optimizer_compute_s", "compute_s")
+    assert [steps[name] for name in names] == [[0.25], [0.25], [0.5], [1.0]]
+    assert device.held == set()
 
 
 def test_nothing_is_emitted_before_the_device_has_passed_it() -> None:

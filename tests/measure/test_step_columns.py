@@ -57,6 +57,8 @@ def test_columns_of_steps_with_and_without_what_is_optional() -> None:
             **second,
             step=1,
             compute_start=3.25,
+            backward_start=3.625,
+            optimizer_start=4.125,
             compute_end=4.25,
             t_launched=4.0,
             made=made,
@@ -84,6 +86,9 @@ def test_columns_of_steps_with_and_without_what_is_optional() -> None:
         "made_end_s": [NAN, 2.75],
         "hand_over_s": [NAN, 0.75],
         "worker": [NAN, 1.0],
+        "forward_compute_s": [NAN, 0.125],
+        "backward_compute_s": [NAN, 0.5],
+        "optimizer_compute_s": [NAN, 0.125],
         "queue_depth": [NAN, 3.0],
         "loss": [NAN, 9.0],
     }

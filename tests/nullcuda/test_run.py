@@ -37,6 +37,7 @@ COPIES_S = {
     "stream": COPY_S + MOVED_S,
     "resident": 0.0,
 }
+PARTS = ("forward", "backward", "optimizer")
 DIGITS = DATASETS["digits"]
 SECOND = "GPU-6e756c6c-6375-6461-4000-800000000001"
 SLICE = "MIG-6e756c6c-6375-646d-4000-800000000001"
@@ -74,6 +75,15 @@ def test_each_transfer_and_precision(forks: Host, home: str, transfer: str) -> N
         worked_s = run["busy_s"] - len(steps["step"]) * COPIES_S[transfer]
         assert steps["compute_s"].sum() >= worked_s * (1 - POINTS) - np.median(steps["compute_s"])
         assert np.median(steps["compute_s"]) > 50 * KERNEL_S
+        forward_s, backward_s, optimizer_s = (steps[f"{part}_compute_s"] for part in PARTS)
+        divided = np.isfinite(optimizer_s)
+        assert divided.any()
+        prepare_s = np.nan_to_num(steps["device_prepare_s"][divided])
+        whole_s = (forward_s + backward_s + optimizer_s)[divided] + prepare_s
+        assert whole_s == pytest.approx(steps["compute_s"][divided], abs=1e-9)
+        # a kernel of the backward pass for each input of a product
+        assert np.median(backward_s[divided]) > np.median(forward_s[divided]) > 20 * KERNEL_S
+        assert optimizer_s[divided].min() >= KERNEL_S * (1 - POINTS)
 
 
 @pytest.mark.measured

@@ -41,6 +41,8 @@ def marks_of(**known: Any) -> StepMarks:
     for name, value in {
         "decoded": None,
         "prepared": None,
+        "backward_start": None,
+        "optimizer_start": None,
         "outside_s": math.nan,
         "made": None,
         **known,

@@ -305,7 +305,7 @@ def _train_epoch(job: Job, budget: Budget, epoch: int) -> bool:
             marks = StepMarks()
             _, _, marks.copy_start, marks.copy_end, marks.compute_start, marks.prepared = moved
             if compute is None:
-                marks.compute_end = None
+                marks.backward_start = marks.optimizer_start = marks.compute_end = None
                 marks.loss = not_kept
             else:
                 compute(moved, marks, step)
@@ -355,9 +355,12 @@ def _computing(job: Job) -> Callable[[Moved, StepMarks, int], None] | None:
     def compute(moved: Moved, marks: StepMarks, step: int) -> None:
         if launches.gates_left:
             moved = moved._replace(ready=launches.gate())
-        marks.compute_start, loss = train_step(moved, to_input)
+        launched = train_step(moved, to_input)
         marks.compute_end = mark()
-        marks.loss = not_kept if loss is None else keep(loss, step)
+        marks.compute_start = launched.compute_start
+        marks.backward_start = launched.backward_start
+        marks.optimizer_start = launched.optimizer_start
+        marks.loss = not_kept if launched.loss is None else keep(launched.loss, step)
 
     return compute
 

@@ -22,7 +22,10 @@ MAX_PENDING = 512
 
 CUDA lets the host run ahead by about 1,000 launches, a few dozen steps at most. If more pile up,
 the loop waits for the device: that bounds memory and costs the device nothing."""
-DEVICE_MARKS = ("decoded", "copy_start", "compute_start", "copy_end", "prepared", "compute_end")
+DEVICE_MARKS = (
+    *("decoded", "copy_start", "compute_start", "copy_end", "prepared"),
+    *("backward_start", "optimizer_start", "compute_end"),
+)
 """Fields of `StepMarks`; each None where there is none."""
 
 

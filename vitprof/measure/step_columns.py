@@ -125,6 +125,10 @@ class StepMarks:
 
     Where a separate stream prepared the batch, the training stream passes this mark after the
     previous step and after the copy."""
+    backward_start: Any
+    """Where the backward pass begins; None where that was not marked."""
+    optimizer_start: Any
+    """Where the optimizer steps; None where that was not marked."""
     compute_end: Any
     """None where nothing was computed."""
     loss: Any
@@ -245,5 +249,8 @@ def derive(marks: Mapping[str, Figures]) -> Columns:
         "hand_over_s": np.where(made_end < t_got, hand_over_s, np.nan),
         "decode_wait_s": decode_wait_s,
         "device_prepare_s": device_prepare_s,
+        "forward_compute_s": marks["backward_start"] - start,
+        "backward_compute_s": marks["optimizer_start"] - marks["backward_start"],
+        "optimizer_compute_s": end - marks["optimizer_start"],
     }
     return {name: derived[name] if name in derived else marks[name] for name in STEP_COLUMNS}

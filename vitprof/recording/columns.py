@@ -182,6 +182,13 @@ class StepRecord:
     forward_s: float = measured(
         "where several processes train: from the batch to the first backward pass, own time"
     )
+    forward_compute_s: float = measured(
+        "part of compute_s before backward passes, loss included; on a GPU by marks of some steps"
+    )
+    backward_compute_s: float = measured(
+        "part of compute_s from where a backward pass begins to where the optimizer steps"
+    )
+    optimizer_compute_s: float = measured("part of compute_s in which the optimizer steps")
 
 
 @dataclass(frozen=True)

@@ -169,6 +169,7 @@ class Loop:
         marks.epoch, marks.samples = self.epoch, samples + before.samples
         marks.t_start, marks.t_got = asked_s - before.wait_s, got_s
         marks.decoded = marks.prepared = None
+        marks.backward_start = marks.optimizer_start = None
         marks.loss = not_kept
         marks.made = together(before.made, made)
         marks.outside_s = math.nan

@@ -42,13 +42,14 @@ def test_a_simulated_step_ends_with_that_of_the_last_rank() -> None:
     assert isinstance(device, SimulatedDevice)
     noted, group = Mock(), Pretended(later=0.03)
     trainer = SimulatedRankTrainer(device, group, noted)  # type: ignore[arg-type]
-    start, loss = trainer.step(a_batch(), None)
-    assert (loss, group.in_steps) == (None, True)
+    first = trainer.step(a_batch(), None)
+    start = first.compute_start
+    assert (first.loss, group.in_steps) == (None, True)
     assert device.mark() - start == pytest.approx(0.04, abs=1e-6)
     assert device._queued[-1] == device.mark(), (
         "the launch queue is as full as the device is behind"
     )
-    again, _ = trainer.step(a_batch(), None)
+    again = trainer.step(a_batch(), None).compute_start
     assert again - start == pytest.approx(0.04, abs=1e-6)
     assert device._busy[0][0] == start
     assert sum(end - begun for begun, end in device._busy) == pytest.approx(0.08, abs=1e-6), (

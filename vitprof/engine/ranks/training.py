@@ -18,9 +18,9 @@ from torch.nn.parallel import DistributedDataParallel
 from vitprof.config import RunConfig
 from vitprof.engine.ranks.group import Group
 from vitprof.engine.train import Budget, train
-from vitprof.engine.trainer import SimulatedTrainer, TorchTrainer, Trainer
+from vitprof.engine.trainer import Launched, SimulatedTrainer, TorchTrainer, Trainer
 from vitprof.engine.transfer import Moved, ToInput
-from vitprof.measure.devices import Device, Mark
+from vitprof.measure.devices import Device
 from vitprof.measure.devices.simulated import SimulatedDevice
 from vitprof.measure.step_columns import UNKNOWN_TIMES, StepMarks
 from vitprof.measure.wire import Events
@@ -98,7 +98,7 @@ class RankTrainer(TorchTrainer):
         self._forward_end = perf_counter() if self._immediate else math.nan
         return logits
 
-    def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
+    def step(self, batch: Moved, to_input: ToInput | None) -> Launched:
         self._group.in_steps = True
         launched = super().step(batch, to_input)
         self._noted.given(batch, self._forward_end)
@@ -128,12 +128,12 @@ class SimulatedRankTrainer(SimulatedTrainer):
         self._group = group
         self._noted = noted
 
-    def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
+    def step(self, batch: Moved, to_input: ToInput | None) -> Launched:
         self._group.in_steps = True
-        start, _ = super().step(batch, to_input)
+        launched = super().step(batch, to_input)
         self._device.hold(self._group.latest(self._device.current.free_s))
         self._noted.given(batch, math.nan)
-        return start, None
+        return launched
 
     def evaluated(self) -> dict[str, float]:
         facts = super().evaluated()

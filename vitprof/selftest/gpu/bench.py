@@ -26,11 +26,9 @@ from vitprof.recording.columns import TELEMETRY_COLUMNS, Phase
 from vitprof.recording.verdict import Verdict
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from vitprof.engine.trainer import Trainer
+    from vitprof.engine.trainer import Launched, Trainer
     from vitprof.engine.transfer import Moved, ToInput
-    from vitprof.measure.devices import Clock, Device, Mark
+    from vitprof.measure.devices import Clock, Device
 
 CALIBRATIONS = 9
 """Measurements of which the median says how long a wait really takes."""
@@ -197,14 +195,17 @@ class Spinning:
             while self.clock() < due:
                 pass
 
-    def step(self, batch: Moved, to_input: ToInput | None) -> tuple[Mark, Tensor | None]:
+    def step(self, batch: Moved, to_input: ToInput | None) -> Launched:
         """Launches the waits.
 
         Compute begins with them, so that the host's time since the copy is not counted.
         """
+        # Imported here: the parent that only reads the results has no PyTorch.
+        from vitprof.engine.trainer import Launched
+
         start = self.device.mark()
         self.launch()
-        return start, None
+        return Launched(start)
 
     def evaluate(self, batch: Moved, to_input: ToInput | None) -> None:
         """Does nothing: these jobs do not evaluate."""
