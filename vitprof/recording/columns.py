@@ -355,6 +355,28 @@ class RunSummary:
     gpu_sm_occupancy_pct_mean: Figure = measured(
         "mean of SM occupancy while training: warps in flight"
     )
+    n_divided_steps: int = counted(
+        "steady steps whose compute was divided into forward, backward and optimizer"
+    )
+    compute_ms_median: Figure = measured("median compute of these steps")
+    forward_compute_frac: Figure = measured(
+        "share of the compute of these steps before backward passes: the forward pass and the loss"
+    )
+    backward_compute_frac: Figure = measured(
+        "share of the compute of these steps from a backward pass to the optimizer's step"
+    )
+    optimizer_compute_frac: Figure = measured(
+        "share of the compute of these steps in which the optimizer steps"
+    )
+    other_compute_frac: Figure = measured(
+        "share of the compute of these steps that is none of the three"
+    )
+    forward_compute_ms_median: Figure = measured("median time of forward_compute_frac in a step")
+    backward_compute_ms_median: Figure = measured("median time of backward_compute_frac in a step")
+    optimizer_compute_ms_median: Figure = measured(
+        "median time of optimizer_compute_frac in a step"
+    )
+    other_compute_ms_median: Figure = measured("median time of other_compute_frac in a step")
 
 
 StopKind = Literal["stopped", "worker", "paused", "asleep"]

@@ -55,6 +55,22 @@ def summary_of(
     return summarise(config or RunConfig(), steps, seen, phases, {"n_train": 50, **facts}, **clock)
 
 
+def test_the_parts_of_compute_are_those_of_steady_steps(steps: Any) -> None:
+    in_steady = np.isin(steps["step"], [2, 3, 4, 6, 7, 8, 9])
+    parts = {
+        "forward_compute_s": np.where(in_steady, 0.3 * COMPUTE, COMPUTE),
+        "backward_compute_s": np.where(in_steady, 0.5 * COMPUTE, 0.0),
+        "optimizer_compute_s": np.where(in_steady, 0.1 * COMPUTE, 0.0),
+    }
+    found = summary_of(steps | parts)
+    assert (found.n_divided_steps, found.compute_ms_median) == (7, pytest.approx(100))
+    shares = (found.forward_compute_frac, found.backward_compute_frac, found.optimizer_compute_frac)
+    assert shares == pytest.approx((0.3, 0.5, 0.1))
+    assert found.other_compute_frac == pytest.approx(0.1)
+    assert found.other_compute_ms_median == pytest.approx(10)
+    assert summary_of(steps).n_divided_steps == 0
+
+
 def test_figures_leave_out_the_warm_up_and_steps_times_epoch_starts_too(steps: Any) -> None:
     assert np.flatnonzero(first_of_epoch(steps)).tolist() == [0, 5]
     assert np.flatnonzero(steady_state(steps)).tolist() == [2, 3, 4, 6, 7, 8, 9]
@@ -199,9 +215,8 @@ def test_an_empty_run_has_counts_of_0_and_one_of_one_step_has_figures_unless_it_
 ):
     s = summary_of(made_steps([], []), phases=[Phase("prepare", 97.0, 98.0)])
     known = {name: value for name, value in dataclasses.asdict(s).items() if not math.isnan(value)}
-    counts = dict.fromkeys(
-        ("n_steps", "n_steady_steps", "n_samples", "n_epochs_measured", "n_unreadable"), 0
-    )
+    names = ("n_steps", "n_steady_steps", "n_divided_steps", "n_samples", "n_epochs_measured")
+    counts = dict.fromkeys((*names, "n_unreadable"), 0)
     assert known == counts | {"prepare_s": 1.0, "wall_s": 13.0}
     s = summary_of(made_steps([0.75], [0.25]))
     assert (s.n_steady_steps, s.samples_per_s, s.step_ms_p95) == (1, 10.0, 1000.0)

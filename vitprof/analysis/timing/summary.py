@@ -21,6 +21,7 @@ from vitprof.analysis.arrays import (
 from vitprof.analysis.intervals import ratio_interval
 from vitprof.analysis.timing import steady
 from vitprof.analysis.timing.chain import covered_before, nanoseconds, spans_of
+from vitprof.analysis.timing.compute_parts import divide_compute, divided_figures
 from vitprof.analysis.timing.gaps import Gaps, RunGaps, find_gaps
 from vitprof.config import RunConfig, accelerators, parts
 from vitprof.recording.columns import TIMED_STAGES, Phase, RunSummary, Stop
@@ -252,6 +253,7 @@ def summarise(
     )
     firsts = steps["data_wait_s"][steady.first_of_epoch(steps)]
     median_ms, p95_ms = np.percentile(step_s, (50, 95)) * 1e3 if n_steady else (math.nan, math.nan)
+    divided = divide_compute(steps, keep)
     trained = not config.loader_only
     idle = gaps.training.shares() if trained else {}
 
@@ -315,6 +317,8 @@ def summarise(
         **{name: fact(name) for name in FACT_FIGURES},
         gpu_sm_active_pct_mean=_while_training_mean(telemetry, "gpu_sm_active_pct", *seen),
         gpu_sm_occupancy_pct_mean=_while_training_mean(telemetry, "gpu_sm_occupancy_pct", *seen),
+        n_divided_steps=0 if divided is None else divided.n,
+        **divided_figures(divided),
         **{f"{stage}_ms": mean(steps[f"{stage}_s"][keep]) * 1e3 for stage in LOADING_STAGES},
     )
 
