@@ -114,6 +114,25 @@ def test_counters_are_the_sums_of_all_steps_whatever_they_are_stored_as(
     assert 'simulated="false"' in info
 
 
+def test_parts_of_compute_are_summed_where_they_are_known(store: RunStore) -> None:
+    is_marked = np.arange(N) % 4 == 0
+    steps = some_steps()
+    for name, share in (("forward", 0.25), ("backward", 0.5), ("optimizer", 0.125)):
+        part_s = share * steps["compute_s"]
+        steps[f"{name}_compute_s"] = np.where(is_marked, part_s, np.nan)
+    # a step that the scaler skipped: it has the forward pass alone
+    steps["forward_compute_s"][1] = 1.0
+    run_id, collector = started(store), RunCollector(store)
+    for first in range(0, N, 50):
+        add(store, run_id, steps, first, first + 50)
+        found = scraped(collector, "compute_part_seconds_total")
+    sums = {re.search('part="(.*?)"', key)[1]: value for key, value in found.items()}  # type: ignore[index]
+    marked_s = steps["compute_s"][is_marked].sum()
+    shares = {"forward": 0.25, "backward": 0.5, "optimizer": 0.125, "other": 0.125}
+    expected = {name: share * marked_s for name, share in shares.items()}
+    assert sums == pytest.approx(expected, abs=1e-6)
+
+
 def test_evaluations_are_no_idle_time_and_parts_add_up_to_the_whole(store: RunStore) -> None:
     steps = some_steps(pause=0.01)
     steps["gap_s"][1:] += 0.01  # the device idled meanwhile
@@ -155,6 +174,7 @@ def test_what_is_not_known_is_absent(
     steps = some_steps(**({nan: np.nan} if nan else {}))
     add(store, started(store, facts=facts), steps, 0, N)
     collector = RunCollector(store)
+    assert not scraped(collector, "compute_part_seconds_total")
     known = ("data_wait", "exposed_wait", "device_idle")
     assert {name for name in known if not scraped(collector, f"{name}_seconds_total")} == absent
     assert len(scraped(collector, "steps_total")) == 1

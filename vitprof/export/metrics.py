@@ -16,6 +16,7 @@ import numpy as np
 
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.thresholds import UNCLEAR_LOADERS_FRAC
+from vitprof.analysis.timing.compute_parts import PARTS, part_seconds
 from vitprof.analysis.timing.gaps import find_gaps
 from vitprof.analysis.verdict.no_verdict import not_measurable
 from vitprof.errors import StoreError, VitprofError, one_line
@@ -68,7 +69,9 @@ OF_GAPS = (
     "launch_idle_s",
 )
 """Columns that `find_gaps` needs."""
-NAMES = tuple(dict.fromkeys((*OF_GAPS, *SUMMED, "samples")))
+OF_PARTS = tuple(f"{part}_compute_s" for part in PARTS[:-1])
+"""Columns that `part_seconds` needs, besides `compute_s`."""
+NAMES = tuple(dict.fromkeys((*OF_GAPS, *OF_PARTS, *SUMMED, "samples")))
 """Columns that are read, each once."""
 
 
@@ -87,6 +90,8 @@ class RankSums:
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SUMMED, 0.0))
     known: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SUMMED, 0))
     """Number of steps in which each column has a value."""
+    parts: dict[str, float] = field(default_factory=dict)
+    """Seconds of each part of compute, in the steps where it is known; none before it is."""
     idle_ns: int = 0
     timed: int = 0
     """Number of steps whose device time is known."""
@@ -104,6 +109,10 @@ class RankSums:
             # restart.
             self.seconds[name] += max(0.0, float(np.nansum(new[name])))
             self.known[name] += int(np.isfinite(new[name]).sum())
+        for name, seconds in part_seconds(new).items():
+            known = seconds[np.isfinite(seconds)]
+            if len(known):
+                self.parts[name] = self.parts.get(name, 0.0) + max(0.0, float(known.sum()))
         before = self._before or {name: values[:0] for name, values in new.items()}
         joint = {name: np.concatenate([before[name], values]) for name, values in new.items()}
         gaps = find_gaps(joint, phases)
@@ -278,6 +287,11 @@ def _families(listed: Sequence[RunCounters]) -> Iterator[Metric]:
     stages = counter(
         "stage_seconds", "Time of a stage of making batches, over all workers.", "stage"
     )
+    parts = counter(
+        "compute_part_seconds",
+        "Compute of steps whose parts are known: on a GPU those that are marked, some of all.",
+        "part",
+    )
     docs = {name: doc for name, (_, doc) in WAITS.items()}
     docs |= {
         "device_idle": "Time between steps in which the device computed nothing, without evaluations."
@@ -296,7 +310,9 @@ def _families(listed: Sequence[RunCounters]) -> Iterator[Metric]:
             for stage, column in STAGES.items():
                 if sums.known[column]:
                     stages.add_metric([*labels, stage], sums.seconds[column])
-    yield from (info, steps, samples, *seconds.values(), stages)
+            for part, value in sums.parts.items():
+                parts.add_metric([*labels, part], value)
+    yield from (info, steps, samples, *seconds.values(), stages, parts)
 
 
 def registry_of(collector: RunCollector) -> CollectorRegistry:

@@ -51,7 +51,9 @@ def part_seconds(steps: Series) -> dict[str, Floats]:
     rest_s = column(steps, "compute_s") - forward_s - backward_s - np.nan_to_num(optimizer_s)
     # A difference is off by rounding.
     rest_s = np.maximum(0.0, rest_s)
-    return dict(zip(PARTS, (forward_s, backward_s, optimizer_s, rest_s), strict=True))
+    seconds = dict(zip(PARTS, (forward_s, backward_s, optimizer_s, rest_s), strict=True))
+    are_known = np.isfinite(rest_s)
+    return {name: np.where(are_known, of_part, np.nan) for name, of_part in seconds.items()}
 
 
 def divide_compute(steps: Series, counted: Mask) -> DividedCompute | None:
