@@ -12,6 +12,8 @@ from vitprof.measure.wire import Note
 
 STEPS = 25
 """Of each epoch; all steady but the first 5 of the run."""
+PARTS = {"forward_compute_s": 0.002, "backward_compute_s": 0.003, "optimizer_compute_s": 0.0006}
+"""Of 6 ms of compute."""
 
 
 def train(epochs: int, facts: dict[str, object]) -> None:
@@ -21,7 +23,8 @@ def train(epochs: int, facts: dict[str, object]) -> None:
         for epoch in range(epochs):
             number = np.arange(epoch * STEPS, (epoch + 1) * STEPS)
             times = waiting(100 + number * 0.01, np.full(STEPS, 0.004), np.full(STEPS, 0.006))
-            send(columns(STEPS, step=number, epoch=0, samples=32, warmup=number < 5, **times))
+            known = {"samples": 32, "warmup": number < 5, **times, **PARTS}
+            send(columns(STEPS, step=number, epoch=0, **known))
             sys.stdout.write(f"epoch {epoch} {'x' * 50}\n")
             for batch in range(3):
                 sys.stderr.write(f"\rbatch {batch}")

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -99,6 +100,7 @@ class TestRun:
             label in out
             for label in ("Samples/s", "Time of an epoch", "Data wait", "Device idle", "Accuracy")
         )
+        assert re.search(r"Compute of a step .*: forward .*%, backward .*%, optimizer .*%", out)
         assert "n/a" not in out
         (row,) = csv_rows(tmp_path / "run.csv")
         assert tuple(row) == SUMMARY_HEADER
@@ -111,6 +113,9 @@ class TestRun:
             "done",
         )
         assert float(row["samples_per_s"]) > 0
+        assert row["n_divided_steps"] == row["n_steady_steps"] != "0"
+        parts = ("forward", "backward", "optimizer", "other")
+        assert sum(float(row[f"{part}_compute_frac"]) for part in parts) == pytest.approx(1)
         assert row["gpu_util_pct_mean"] == ""
 
     def test_progress_on_a_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -315,6 +315,8 @@ def test_ctrl_c_on_a_terminal_with_its_line(vitprof_home: Path) -> None:
         f"{n - 5:,} steady steps of {n:,}, 3,200 samples/s (95%: 3,200 to 3,200), idle for data 40%"
     )
     assert f"  based on {based} (95%: 40% to 40%), data wait 40%" in text
+    parts = "forward 33%, backward 50%, optimizer 10%, rest 6.7%"
+    assert f"  6.00 ms of compute a step: {parts}" in text
     assert "  transforms: Crop 100%" in text
     assert (end.margins, end.bottom) == (None, "")
 

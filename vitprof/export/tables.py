@@ -23,6 +23,7 @@ import numpy as np
 from vitprof import formats
 from vitprof.analysis.arrays import Floats, Series
 from vitprof.analysis.timing import utilisation
+from vitprof.analysis.timing.compute_parts import divided_compute_of, parts_in_words
 from vitprof.analysis.verdict import headroom
 from vitprof.config import CONFIG_COLUMNS, RunConfig, descriptions, types_of
 from vitprof.recording import codec, columns, recording
@@ -108,6 +109,14 @@ def summary_row(run: StoredRun) -> list[object]:
     ]
 
 
+def _parts_of_compute(summary: columns.RunSummary) -> list[tuple[str, str, str]]:
+    divided = divided_compute_of(summary)
+    if divided is None:
+        return []
+    value = f"{formats.seconds(divided.median_s)}: {parts_in_words(divided)}"
+    return [("Compute of a step", value, f"median, and shares, of {divided.n:,} steady steps")]
+
+
 def figures_in_words(run: StoredRun) -> list[tuple[str, str, str]]:
     """Returns the known figures of a run: the name of each, its value as a person reads it, and
     what it means.
@@ -155,6 +164,7 @@ def figures_in_words(run: StoredRun) -> list[tuple[str, str, str]]:
             formats.percent(s.data_wait_frac),
             "share of the time that the loop was blocked in next(loader)",
         ),
+        *_parts_of_compute(s),
         (
             "GPU-util",
             formats.percent(s.gpu_util_pct_mean / 100),

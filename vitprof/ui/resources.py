@@ -48,11 +48,14 @@ READ_LATER = frozenset(
         "queue_depth",
         "worker",
         "kernel_s",
+        "forward_compute_s",
+        "backward_compute_s",
+        "optimizer_compute_s",
         "rank",
     }
 )
-"""Columns that no chart of a live run draws: how the loader made a batch. `findings.all_columns`
-reads them."""
+"""Columns that no chart of a live run draws: how the loader made a batch, what compute is made of.
+`findings.all_columns` reads them."""
 STEP_NAMES = tuple(name for name in STEP_COLUMNS if name not in READ_LATER)
 """Columns that are kept in memory. A new column is one of them."""
 _closing = contextlib.ExitStack()

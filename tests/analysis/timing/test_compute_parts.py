@@ -67,6 +67,7 @@ def test_an_update_by_hand_is_among_the_other_work() -> None:
     ("optimizer", "words"),
     [
         (0.75, "forward 25%, backward 50%, optimizer 9.4%, rest 16%"),
+        (1.999, "forward 25%, backward 50%, optimizer 25%"),
         (NAN, "forward 25%, backward 50%, rest, with the update, 25%"),
     ],
 )

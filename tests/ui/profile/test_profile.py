@@ -9,6 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import add_run, app, charts, click, metrics, read, said
+from vitprof.analysis.timing.compute_parts import ComputePart, DividedCompute, divided_figures
 from vitprof.analysis.verdict.headroom import ANCHOR_ROLES
 from vitprof.config import RunConfig
 from vitprof.errors import JobError
@@ -32,6 +33,14 @@ CHARTS: dict[str, set[str]] = {
 """Tab -> its charts, of a run whose headroom was measured."""
 
 
+PARTS = (
+    ComputePart("forward", 0.41, 0.005),
+    ComputePart("backward", 0.46, 0.0057),
+    ComputePart("optimizer", 0.09, 0.0011),
+    ComputePart("other", 0.04, 0.0005),
+)
+
+
 def buttons(at: AppTest) -> set[str]:
     return {button.key for button in at.button}
 
@@ -40,6 +49,19 @@ def verdict(at: AppTest) -> str:
     """The one line of the page that is the verdict."""
     (line,) = [line for line in said(at).splitlines() if "bound:**" in line]
     return line
+
+
+def test_the_parts_of_compute_are_named_where_they_were_measured(store: RunStore) -> None:
+    run_id = add_run(store)
+    assert "of compute in a step" not in said(app(run=str(run_id)))
+    summary = store.run(run_id).summary or RunSummary()
+    parts = divided_figures(DividedCompute(35, 0.0123, PARTS)) | {"n_divided_steps": 35}
+    store.update_run(run_id, summary=dataclasses.replace(summary, **parts))
+    line = (
+        "Of the 12.3 ms of compute in a step: **forward 41%, backward 46%, optimizer 9.0%, rest "
+        "4.0%** (median, n = 35 steps)"
+    )
+    assert line in said(app(run=str(run_id)))
 
 
 def test_the_gpu_of_a_run_is_named_with_its_sm_activity_and_what_is_not_available(

@@ -103,14 +103,14 @@ def divided_compute_of(summary: RunSummary) -> DividedCompute | None:
 
 def parts_in_words(divided: DividedCompute) -> str:
     """Returns the share of each part in a few words: "forward 41%, backward 46%, optimizer 9%, rest 4%"."""
-    words = []
-    has_optimizer = True
-    for part in divided.parts:
-        name = part.name
-        if math.isnan(part.frac):
-            has_optimizer = False
-            continue
-        if name == "other":
-            name = "rest" if has_optimizer else "rest, with the update,"
-        words.append(f"{name} {formats.percent(part.frac)}")
+    shares = {part.name: part.frac for part in divided.parts}
+    rest = "rest"
+    if math.isnan(shares["optimizer"]):
+        del shares["optimizer"]
+        rest = "rest, with the update,"
+    words = [f"{name} {formats.percent(frac)}" for name, frac in shares.items() if name != "other"]
+    # In vitprof's own jobs a step of the optimizer is the last work.
+    in_percent = formats.percent(shares["other"])
+    if in_percent != formats.percent(0):
+        words.append(f"{rest} {in_percent}")
     return ", ".join(words)

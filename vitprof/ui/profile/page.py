@@ -11,6 +11,7 @@ from typing import Literal
 import streamlit as st
 
 from vitprof import formats, store
+from vitprof.analysis.timing import compute_parts
 from vitprof.analysis.verdict import headroom, wording
 from vitprof.analysis.verdict.advice import apply
 from vitprof.charts import breakdown, style
@@ -275,6 +276,29 @@ def draw_device_time(run: store.StoredRun) -> None:
     figure = breakdown.device_time(idle.gaps, idle.intervals)
     live_chart.plot(figure, height=160, key="device-time", alt=alt)
     st.caption(text)
+    _draw_parts_of_compute(run)
+
+
+PARTS_HELP = (
+    "Forward: from the batch on the device to the backward pass, with the loss. Backward: until the "
+    "optimizer steps, gradient clipping included. Rest: what is none of the three, such as metrics "
+    "and logging. On a GPU from marks of the device, in some of the steps."
+)
+
+
+def _draw_parts_of_compute(run: store.StoredRun) -> None:
+    """Draws what a step's compute is made of, where that was measured."""
+    divided = None
+    if run.summary is not None:
+        divided = compute_parts.divided_compute_of(run.summary)
+    if divided is None:
+        return
+    whole = formats.seconds(divided.median_s)
+    words = compute_parts.parts_in_words(divided)
+    st.markdown(
+        f"Of the {whole} of compute in a step: **{words}** (median, n = {divided.n:,} steps)",
+        help=PARTS_HELP,
+    )
 
 
 def _idle_sentence(times: findings.Idle) -> str:
