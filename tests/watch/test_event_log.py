@@ -4,9 +4,11 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.watch.core.written import Script
+from tests.watch.core.written import TRAIN, Script
+from vitprof.watch.core.compute_parts import compute_parts
 from vitprof.watch.core.loop import find_steps
 from vitprof.watch.core.training import find_training
 from vitprof.watch.event_log import EventLogError, EventLogWriter, read_event_log
@@ -32,6 +34,21 @@ def test_a_log_that_was_written_gives_the_same_steps(tmp_path: Path) -> None:
     assert own is not None
     waits = [step.wait_s for step in find_steps(read).steps]
     assert waits == pytest.approx([step.wait_s for step in find_steps(own).steps], abs=1e-6)
+
+
+def test_a_log_that_was_written_gives_the_same_parts_of_compute(tmp_path: Path) -> None:
+    """The end of a backward pass is known by its beginning, though both are rounded."""
+    script = Script(wait_s=1 / 3)
+    for _ in range(5):
+        script.fetch(TRAIN)
+        script.passes(1 / 7)
+        script.differentiates(1 / 11)
+        script.updates(1 / 13)
+    written(script, tmp_path / "log")
+    read = find_training(read_event_log(tmp_path / "log"))
+    assert read is not None
+    found = [compute_parts(step) for step in find_steps(read).steps]
+    assert np.array(found) == pytest.approx(np.array(5 * [[1 / 7, 1 / 11, 1 / 13]]), abs=3e-6)
 
 
 def test_times_begin_with_the_first_event_and_no_loss_and_no_file_is_in_it() -> None:

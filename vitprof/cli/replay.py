@@ -22,6 +22,7 @@ from vitprof.watch.core.log import EventLog
 from vitprof.watch.core.loop import Steps, find_steps
 from vitprof.watch.core.training import Training, find_training
 from vitprof.watch.event_log import read_event_log
+from vitprof.watch.events import Kind
 
 FILE_HELP = "file that `watch --events` has written"
 NOTHING: dict[str, Any] = {
@@ -66,7 +67,8 @@ class Replayed:
     @classmethod
     def of(cls, log: EventLog, training: Training) -> Replayed:
         found = find_steps(training)
-        columns = columns_of(found.steps)
+        optimizers_step = training.update is Kind.STEPPED
+        columns = columns_of(found.steps, optimizers_step=optimizers_step)
         telemetry = dict.fromkeys(TELEMETRY_COLUMNS, np.zeros(0))
         facts: dict[str, Any] = {
             "device": "cpu",

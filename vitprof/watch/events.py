@@ -47,6 +47,8 @@ class Kind(enum.IntEnum):
     """When, and in which worker."""
     BACKWARD = 7
     """A backward pass begins."""
+    DIFFERENTIATED = 21
+    """A backward pass has ended: on the CPU with all of its work."""
     STEPPED = 8
     """An optimizer has stepped: the object is the optimizer."""
     CHANGED = 9
@@ -76,7 +78,8 @@ FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.MADE: ("dataset_s", "transform_s", "collate_s"),
     Kind.MADE_BETWEEN: ("start_s", "end_s", "worker"),
     Kind.BACKWARD: ("loss", "device"),
-    Kind.STEPPED: ("device",),
+    Kind.DIFFERENTIATED: ("since_s",),
+    Kind.STEPPED: ("device", "since_s"),
     Kind.CHANGED: (),
     Kind.WAITED: ("since_s", "first_tensor", "samples"),
     Kind.CALLED: ("gradients",),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from vitprof.watch.core.log import EventLog
 from vitprof.watch.events import NAN, Description, Event, Kind
 
@@ -55,6 +57,32 @@ class Script:
 
     def update(self, optimizer: int = OPTIMIZER, thread: int = MAIN) -> None:
         self.work(Kind.STEPPED, thread, optimizer)
+
+    def passes(self, seconds: float) -> None:
+        """Does something that nobody sees, for so long."""
+        self.now_s += seconds
+
+    def differentiates(self, seconds: float, thread: int = MAIN) -> None:
+        """Does a backward pass that takes so long, from its beginning to its end."""
+        begun_s = self.begins_pass(thread)
+        self.now_s += seconds
+        self.ends_pass(begun_s, thread)
+
+    def begins_pass(self, thread: int = MAIN) -> float:
+        """Begins a backward pass; returns when."""
+        self._add(Kind.BACKWARD, thread, 0)
+        return self.now_s
+
+    def ends_pass(self, begun_s: float, thread: int = MAIN) -> None:
+        """Ends a backward pass that began then."""
+        self._add(Kind.DIFFERENTIATED, thread, 0, begun_s)
+
+    def updates(self, seconds: float, optimizer: int = OPTIMIZER, *, since_s: float = NAN) -> None:
+        """Steps an optimizer, which takes so long; `since_s`: when it began, if something was within."""
+        if math.isnan(since_s):
+            since_s = self.now_s
+        self.now_s += seconds
+        self._add(Kind.STEPPED, MAIN, optimizer, NAN, since_s)
 
     def train(self, n: int = 1, loader: int = TRAIN) -> None:
         """Does steps as most scripts do: a batch, a backward pass, an update."""

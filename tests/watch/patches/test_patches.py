@@ -1,18 +1,25 @@
 """The hooks record what a real loop of PyTorch's does, and go without a trace."""
 
+import math
 import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.utils.data.dataloader
 from torch.utils.data import DataLoader, TensorDataset
 
-from vitprof.watch.core.log import event_of
+from vitprof.watch.core.compute_parts import ComputeParts, compute_parts
+from vitprof.watch.core.log import EventLog, event_of
+from vitprof.watch.core.loop import find_steps
+from vitprof.watch.core.training import find_training
 from vitprof.watch.events import Buffer, Event, Kind
 from vitprof.watch.patches import Recorder, autograd, dataloader, optimizer, waits
 from vitprof.watch.patches.batch_sizes import BatchSizes
@@ -65,8 +72,117 @@ def train(batches: DataLoader[tuple[torch.Tensor, ...]]) -> None:
 
 def test_a_loop_is_recorded_in_order(recorder: Recorder) -> None:
     train(loader())
-    step = [Kind.REQUESTED, Kind.RECEIVED, Kind.BACKWARD, Kind.STEPPED]
+    work = [Kind.BACKWARD, Kind.DIFFERENTIATED, Kind.STEPPED]
+    step = [Kind.REQUESTED, Kind.RECEIVED, *work]
     assert kinds(recorder) == [Kind.BEGUN, *step, *step, Kind.REQUESTED, Kind.EXHAUSTED]
+
+
+def test_passes_and_steps_of_optimizers_have_their_beginnings(recorder: Recorder) -> None:
+    train(loader())
+    found = events(recorder)
+    passes = [event for event in found if event.kind is Kind.BACKWARD]
+    ends = [event for event in found if event.kind is Kind.DIFFERENTIATED]
+    updates = [event for event in found if event.kind is Kind.STEPPED]
+    assert [end.value("since_s") for end in ends] == [event.at_s for event in passes]
+    for end, update in zip(ends, updates, strict=True):
+        assert end.value("since_s") < end.at_s < update.value("since_s") < update.at_s
+
+
+def test_an_optimizer_that_steps_within_another_has_its_own_beginning(recorder: Recorder) -> None:
+    weight = torch.nn.Parameter(torch.ones(3))
+    inner = torch.optim.SGD([weight], lr=0.1)
+
+    class Outer(torch.optim.SGD):
+        def step(self, closure: object = None) -> None:  # type: ignore[override]
+            inner.step()
+
+    weight.sum().backward()
+    Outer([weight], lr=0.1).step()
+    of_inner, of_outer = (event for event in events(recorder) if event.kind is Kind.STEPPED)
+    assert of_outer.value("since_s") < of_inner.value("since_s") < of_inner.at_s < of_outer.at_s
+
+
+def test_a_pass_that_fails_has_no_end(recorder: Recorder) -> None:
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        torch.ones(1).sum().backward()
+    assert kinds(recorder) == [Kind.BACKWARD]
+
+
+def test_a_step_that_the_scaler_skips_is_no_step_and_one_that_it_makes_begins_within(
+    recorder: Recorder,
+) -> None:
+    weight = torch.nn.Parameter(torch.ones(3))
+    stepping = torch.optim.SGD([weight], lr=0.1)
+    scaler = torch.amp.GradScaler("cpu")
+    for factor in (float("inf"), 1.0):
+        scaler.scale((weight * factor).sum()).backward()
+        scaler.step(stepping)
+        scaler.update()
+        stepping.zero_grad()
+    (update,) = (event for event in events(recorder) if event.kind is Kind.STEPPED)
+    assert update.value("since_s") < update.at_s
+
+
+@pytest.mark.parametrize("has_closure", [False, True])
+def test_the_parts_of_a_step_hold_what_the_script_times_in_them(
+    recorder: Recorder, *, has_closure: bool
+) -> None:
+    """With a closure the optimizer calls the model and the backward pass, as Lightning has it."""
+    timed: list[ComputeParts] = []
+    model = torch.nn.Linear(3, 1)
+    stepping = TimedSGD(model.parameters(), lr=0.1)
+    for (x,) in loader(8):
+        begun_s = time.perf_counter()
+
+        def differentiate(x: torch.Tensor = x, begun_s: float = begun_s) -> torch.Tensor:
+            loss = model(x).sum()
+            loss.register_hook(clock)
+            forward_s = time.perf_counter() - begun_s
+            loss.backward()
+            timed.append(ComputeParts(forward_s, time.perf_counter() - clock.read_s, 0.0))
+            return loss
+
+        if has_closure:
+            stepping.step(differentiate)
+        else:
+            differentiate()
+            stepping.step()
+        timed[-1] = timed[-1]._replace(optimizer_compute_s=stepping.took_s)
+    log = EventLog()
+    log.add(*recorder.buffer.take())
+    training = find_training(log)
+    assert training is not None
+    found = [compute_parts(step) for step in find_steps(training).steps]
+    assert len(found) == len(timed) == 4
+    assert (np.array(found) >= np.array(timed)).all()
+
+
+class Reading:
+    """A hook that reads the clock."""
+
+    read_s = math.nan
+
+    def __call__(self, *_: object) -> None:
+        self.read_s = time.perf_counter()
+
+
+clock = Reading()
+
+
+class TimedSGD(torch.optim.SGD):
+    """Says how long it took in itself."""
+
+    took_s = math.nan
+
+    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+        if closure is not None:
+            with torch.enable_grad():
+                closure()
+        begun_s = time.perf_counter()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.data -= group["lr"] * parameter.grad
+        self.took_s = time.perf_counter() - begun_s
 
 
 def test_a_batch_has_its_samples_and_a_loader_is_described_once(recorder: Recorder) -> None:

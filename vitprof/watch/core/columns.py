@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from vitprof.measure.step_columns import Columns, Figures, derive
+from vitprof.watch.core.compute_parts import part_columns
 from vitprof.watch.core.loop import Step
 from vitprof.watch.core.timeline import Stages
 from vitprof.watch.events import NAN
@@ -16,17 +17,24 @@ WARMUP_STEPS = 5
 NOT_KNOWN = Stages(NAN, NAN, NAN, NAN, NAN, NAN)
 
 
-def columns_of(steps: Sequence[Step], before: Step | None = None, first: int = 0) -> Columns:
+def columns_of(
+    steps: Sequence[Step],
+    before: Step | None = None,
+    first: int = 0,
+    *,
+    optimizers_step: bool = True,
+) -> Columns:
     """Returns the columns of step records, (n,) each: see `recording.columns.StepRecord`.
 
-    `before`: the step before these; `first`: the number of the first one.
+    `before`: the step before these; `first`: the number of the first one. `optimizers_step`: whether
+    optimizers of PyTorch's update; else when that is done was not seen.
     """
     numbers = np.arange(first, first + len(steps), dtype=float)
     begins = _begins(steps, before)
     # As if it had waited for all of them at once, before its work.
     received_s = begins + np.array([step.wait_s if step.wait_is_known else NAN for step in steps])
     ends = np.array([step.end_s for step in steps])
-    return derive(
+    columns = derive(
         {
             "step": numbers,
             "epoch": np.array([float(step.epoch) for step in steps]),
@@ -45,6 +53,7 @@ def columns_of(steps: Sequence[Step], before: Step | None = None, first: int = 0
             **_stages(steps),
         }
     )
+    return {**columns, **part_columns(steps, optimizers_step=optimizers_step)}
 
 
 def _begins(steps: Sequence[Step], before: Step | None) -> Figures:

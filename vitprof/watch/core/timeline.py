@@ -18,6 +18,8 @@ from vitprof.watch.events import NAN, Kind, Row
 AT_ONCE_S = 0.05
 """The wait for a first batch that is requested this soon (s) after its iteration was begun includes
 that: it starts the workers."""
+MOST_NESTED = 16
+"""Backward passes within each other whose ends are waited for. One that fails has none."""
 MOST_LOOKS = 200
 """Batches of which it is known that a model was called with them: the last ones are kept."""
 
@@ -85,8 +87,8 @@ class Fetch:
 class Work:
     """Something that a thread did with the batches it had.
 
-    Nobody changes it. To freeze it would take four times as long as to make it, and there are two for
-    each step.
+    Nobody changes it, but for the end of a backward pass. To freeze it would take four times as long as
+    to make it, and there are two for each step.
     """
 
     kind: Kind
@@ -95,6 +97,10 @@ class Work:
     object: int
     """The number of the optimizer that stepped; 0 for all else."""
     loss: float = NAN
+    since_s: float = NAN
+    """When the optimizer began to step; NaN for all else."""
+    until_s: float = NAN
+    """When the backward pass had ended, once that is known; NaN for all else."""
 
 
 Entry = Fetch | Work
@@ -177,6 +183,8 @@ class Thread:
         self._made: tuple[float, float, float] = (NAN, NAN, NAN)
         self._polled: dict[float, float] = {}
         """By queue: when the first of several calls was made that returned no batch."""
+        self._differentiating: deque[Work] = deque(maxlen=MOST_NESTED)
+        """Backward passes whose end was not seen, the innermost last."""
         self.readers: Readers = {
             Kind.BEGUN: self._begin,
             Kind.REQUESTED: self._request,
@@ -188,6 +196,7 @@ class Thread:
             Kind.SHUT_DOWN: self._wait_for_workers,
             Kind.WAITED: self._wait,
             Kind.BACKWARD: self._differentiate,
+            Kind.DIFFERENTIATED: self._note_end_of_pass,
             Kind.STEPPED: self._step,
             Kind.CHANGED: lambda at_s, *_: self._work(Work(Kind.CHANGED, at_s, 0)),
             Kind.ENTERED: lambda at_s, *_: self._work(Work(Kind.ENTERED, at_s, 0)),
@@ -288,10 +297,20 @@ class Thread:
 
     def _differentiate(self, at_s: float, _: float, loss: float, *__: float) -> None:
         self.n_passes += 1
-        self._work(Work(BACKWARD, at_s, 0, loss))
+        work = Work(BACKWARD, at_s, 0, loss)
+        self._differentiating.append(work)
+        self._work(work)
 
-    def _step(self, at_s: float, optimizer: float, *_: float) -> None:
-        self._work(Work(STEPPED, at_s, int(optimizer)))
+    def _note_end_of_pass(self, at_s: float, _: float, since_s: float, *__: float) -> None:
+        """Notes the end of the pass that began then. Those that began after it have failed."""
+        passes = self._differentiating
+        while passes and passes[-1].at_s >= since_s:
+            ended = passes.pop()
+            if ended.at_s == since_s:
+                ended.until_s = at_s
+
+    def _step(self, at_s: float, optimizer: float, _: float, since_s: float, *__: float) -> None:
+        self._work(Work(STEPPED, at_s, int(optimizer), since_s=since_s))
 
     def _work(self, work: Work) -> None:
         if self._polled:

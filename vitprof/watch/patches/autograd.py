@@ -14,6 +14,7 @@ from vitprof.watch.events import NAN, Kind
 from vitprof.watch.patches import Recorder, Replacements
 
 BACKWARD, CHANGED = int(Kind.BACKWARD), int(Kind.CHANGED)
+DIFFERENTIATED = int(Kind.DIFFERENTIATED)
 LOOKED_AT = (3, 6, 12, 24, 48, 96)
 """After so many passes the parameters are looked at: gradients may be accumulated over many."""
 MOST_KEPT = 8
@@ -53,7 +54,9 @@ def _backward_recorded(
                 recorder.emit((CHANGED, now_s, get_ident(), 0, NAN, NAN, NAN))
         except Exception as error:
             recorder.give_up(error)
-        return differentiate(tensors, *args, **kwargs)
+        returned = differentiate(tensors, *args, **kwargs)
+        recorder.emit((DIFFERENTIATED, perf_counter(), get_ident(), 0, now_s, NAN, NAN))
+        return returned
 
     return backward
 

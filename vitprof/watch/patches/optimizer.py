@@ -1,4 +1,4 @@
-"""Each step of an optimizer of PyTorch's, by the hook that PyTorch offers for all of them."""
+"""Each step of an optimizer of PyTorch's, by the hooks that PyTorch offers for all of them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ STEPPED = int(Kind.STEPPED)
 
 
 def install(recorder: Recorder, optimizers: ModuleType) -> Replacements:
-    """Registers the hook. `optimizers`: the module `torch.optim.optimizer`."""
+    """Registers the hooks. `optimizers`: the module `torch.optim.optimizer`."""
 
     devices: dict[int, float] = {}
+    begun: dict[int, float] = {}
+    """When each optimizer that steps now began to, by its identity: one may step within another."""
+
+    def begin(optimizer: Any, *_: Any) -> None:
+        begun[id(optimizer)] = perf_counter()
 
     def record(optimizer: Any, *_: Any) -> None:
         now_s = perf_counter()
@@ -26,11 +31,13 @@ def install(recorder: Recorder, optimizers: ModuleType) -> Replacements:
             if not device:
                 recorder.optimizers_step = True
                 device = devices[number] = _device_of(recorder, optimizer)
-            recorder.emit((STEPPED, now_s, get_ident(), number, device, NAN, NAN))
+            since_s = begun.pop(id(optimizer), NAN)
+            recorder.emit((STEPPED, now_s, get_ident(), number, device, since_s, NAN))
         except Exception as error:
             recorder.give_up(error)
 
     replacements = Replacements()
+    replacements.keep(optimizers.register_optimizer_step_pre_hook(begin))
     replacements.keep(optimizers.register_optimizer_step_post_hook(record))
     return replacements
 
