@@ -23,6 +23,7 @@ from hypothesis import settings
 from tests import EARLIER, ROOT
 from tests.command_line import Call
 from tests.environments import environment, wheel  # noqa: F401
+from tests.marks import may_have, refuse_hidden, required
 from tests.priority import first
 from tests.telemetry.drivers import CAN_BUILD, build
 from vitprof.program import CALLED_AS, MODULE
@@ -90,13 +91,12 @@ def vitprof_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`-m nullcuda` imports the files alone that may have such tests: a third of its time otherwise."""
-    if config.option.markexpr != "nullcuda" or collection_path.suffix != ".py":
+    """`-m measured` and the like import only the files that may have such tests: importing all files takes
+    a process longer than some of what it is to run."""
+    if collection_path.suffix != ".py":
         return None
-    return (
-        "nullcuda" not in str(collection_path)
-        and "mark.nullcuda" not in collection_path.read_text()
-    ) or None
+    marks = required(config.option.markexpr)
+    return not all(may_have(collection_path, mark) for mark in marks) or None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -121,6 +121,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts first what takes one process longest: none of it is then begun when the other processes have
     nothing left. Groups take longest, in the order of `TOGETHER`; of the other files, the more tests one
     has, the longer it takes."""
+    refuse_hidden(items)
     n_tests = Counter(_scope(item.nodeid) for item in items)
     groups = list(TOGETHER)
 
