@@ -4,6 +4,7 @@ the packages installed here, exactly those that some requirements bring, as link
 
 import functools
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -52,17 +53,31 @@ def closure(requirements: Iterable[str]) -> dict[str, metadata.Distribution]:
     return found
 
 
+@functools.cache
+def _with_vitprof(wheel: Path) -> Path:
+    """Returns an environment that has the wheel alone, compiled, for others to copy: to install it and to
+    compile it at its first use takes 3 s of a core.
+    """
+    place = wheel.parent / "environment"
+    venv.create(place, with_pip=False, symlinks=True)
+    python = str(place / "bin" / "python")
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "-q"]
+    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True)
+    return place
+
+
 def _make(place: Path, wheel: Path, requirements: Sequence[str]) -> Path:
     """Makes an environment at `place` that has the wheel, without what it requires, and
     `requirements` with what those require. Returns the path of its command `vitprof`.
     """
-    venv.create(place, with_pip=False, symlinks=True)
-    python = place / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-compile"]
-    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True)
+    needed = closure(requirements).values()
+    shutil.copytree(_with_vitprof(wheel), place, symlinks=True)
+    command = place / "bin" / "vitprof"
+    _, script = command.read_text(encoding="utf-8").split("\n", 1)
+    command.write_text(f"#!{place / 'bin' / 'python'}\n{script}", encoding="utf-8")
     (packages,) = place.glob("lib/python*/site-packages")
-    _link(closure(requirements).values(), packages)
-    return place / "bin" / "vitprof"
+    _link(needed, packages)
+    return command
 
 
 @functools.cache
