@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import Mock
 
@@ -25,6 +26,15 @@ from vitprof.engine.trainer import (
 )
 from vitprof.engine.transfer import Moved
 from vitprof.measure.devices import CpuDevice, open_device
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Two threads on busy cores wait for each other by spinning: 9 s of CPU for 8 steps were seen."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def tiny() -> ViT:
