@@ -122,7 +122,12 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
             return fetch(self, index)
         making.collate_s = making.waited_s = 0.0
         making.batches += 1
-        if n_counted := _counted_as(making.batches):
+        n_counted = 0  # how often the work on this batch counts, one of `WORK_EVERY`
+        if making.batches <= WORK_OFTEN:
+            n_counted = making.batches % WORK_EVERY == 0
+        elif making.batches % WORK_LATER == 0:
+            n_counted = WORK_LATER // WORK_EVERY
+        if n_counted:
             cpu_s, queued_s, making.opened = thread_time(), _queued_s(), 0
         laps = making.laps = {}
         began = perf_counter()
@@ -149,13 +154,6 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         return data
 
     return fetch_timed
-
-
-def _counted_as(batch: int) -> int:
-    """Returns how often the work on a batch counts; 0 where it is not looked at. `batch`: its number in its thread."""
-    if batch <= WORK_OFTEN:
-        return int(batch % WORK_EVERY == 0)
-    return 0 if batch % WORK_LATER else WORK_LATER // WORK_EVERY
 
 
 def _queued_s() -> float:
