@@ -229,3 +229,30 @@ def test_a_program_that_ends_first_leaves_it_to_the_next_one(
     settle_interrupted(store)
     assert (capsys.readouterr().err, repr(store.run(recording.id))) == ("", repr(run))
     assert PREFIX in path.name
+
+
+def test_the_writing_thread_has_ended_once_all_is_known_to_be_written(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who ends the program, or closes the store, leaves no thread behind."""
+    outbox = outbox_module.Outbox(store, store.run(store.create_run(resolve(RunConfig()))))
+    choose_next = outbox_module.Outbox._choose_next
+    is_ending, may_end = threading.Event(), threading.Event()
+
+    def choose_slowly(self: outbox_module.Outbox) -> bool:
+        goes_on = choose_next(self)
+        if not goes_on:
+            is_ending.set()
+            may_end.wait(LIMIT_S)
+        return goes_on
+
+    monkeypatch.setattr(outbox_module.Outbox, "_choose_next", choose_slowly)
+    outbox.add(message="written")
+    assert is_ending.wait(LIMIT_S)
+    assert outbox.wait(0.0)
+    writer = outbox._writer
+    assert writer is not None
+    assert writer.is_alive(), "nobody was to wait"
+    threading.Timer(0.01, may_end.set).start()
+    assert outbox.wait(LIMIT_S)
+    assert not writer.is_alive()

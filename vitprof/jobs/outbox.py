@@ -115,6 +115,9 @@ class Outbox:
         """The run's own notices, to which those of outages are added."""
         self._leaving = False
         self._thread: threading.Thread | None = None
+        """The writing thread, until it has nothing more to do."""
+        self._writer: threading.Thread | None = None
+        """The last one, which may not have ended yet."""
 
     def add(
         self,
@@ -190,9 +193,15 @@ class Outbox:
             return "" if self._spool is None else self._outages.why
 
     def wait(self, within_s: float) -> bool:
-        """Waits up to `within_s` until all is written; returns whether it is."""
+        """Waits up to `within_s` until all is written, and the writing thread has ended; returns whether
+        all is written."""
+        until_s = time.monotonic() + within_s
         with self._changed:
-            return self._changed.wait_for(self._is_written, within_s)
+            is_written = self._changed.wait_for(self._is_written, within_s)
+            writer = self._writer
+        if is_written and writer is not None:
+            writer.join(max(0.0, until_s - time.monotonic()))
+        return is_written
 
     def leave(self) -> str:
         """Leaves in files what the store could not take, for the next program.
@@ -234,6 +243,7 @@ class Outbox:
             self._thread = threading.Thread(
                 target=self._work, name=f"vitprof-writer-{self.run.id}", daemon=True
             )
+            self._writer = self._thread
             self._thread.start()
         self._changed.notify_all()
 
