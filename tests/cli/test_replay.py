@@ -38,6 +38,7 @@ for epoch in range(2):
 """
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize(("source", "batch_sizes"), [(SCRIPT, [2, 2]), (WATCHING_ITSELF, [2])])
 def test_it_says_what_watching_said(
     call: Call, mine: RunStore, tmp_path: Path, source: str, batch_sizes: list[int]
@@ -121,6 +122,7 @@ def test_a_script_that_fetches_nothing_leaves_no_file_and_a_line(
     assert not log.exists()
 
 
+@pytest.mark.measured
 def test_a_child_that_trains_is_in_the_file_and_its_idle_parent_is_not(
     call: Call, tmp_path: Path
 ) -> None:

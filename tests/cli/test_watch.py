@@ -262,6 +262,7 @@ with open(sys.argv[1], "w") as file:
 """
 
 
+@pytest.mark.measured
 @pytest.mark.parametrize("closed", ["<&- 2>&-", "<&-", "2>&-", "<&- >&- 2>&-"])
 def test_standard_streams_that_are_closed_are_so_for_the_script(
     closed: str, tmp_path: Path, vitprof_home: Path

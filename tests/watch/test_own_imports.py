@@ -46,6 +46,7 @@ def hide(folder: Path, *names: str) -> None:
         )
 
 
+@pytest.mark.measured
 def test_files_beside_the_script_are_its_own(call: Call, tmp_path: Path) -> None:
     """They are executed when it imports them, once, and it is watched as ever."""
     scripts = tmp_path / "scripts"
@@ -127,6 +128,7 @@ train()
 """What freezegun does: it replaces the clocks in `time`, and wherever they were imported."""
 
 
+@pytest.mark.measured
 def test_a_script_that_stops_its_clocks_is_watched_by_the_real_ones(
     call: Call, tmp_path: Path
 ) -> None:
