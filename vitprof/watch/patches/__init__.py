@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,20 @@ MARK = "_vitprof_original"
 """Attribute of a replacement: what it replaces."""
 
 
+@dataclass(slots=True)
+class Numbered:
+    """The object that was asked for last: nearly always it is the only optimizer, once in each step. To
+    look it up among all takes three times as long."""
+
+    object: Callable[[], Any]
+    """Returns it, if it is still there."""
+    number: int
+
+
+_NOTHING = Numbered(object, 0)
+"""Is no object of a script: each call returns another one."""
+
+
 class Recorder:
     """What all hooks share: where events go, and the numbers of objects."""
 
@@ -29,6 +44,7 @@ class Recorder:
         self.buffer = buffer
         self.emit = buffer.emit
         self._numbers = ByIdentity[int]()
+        self._last_numbered = _NOTHING
         self._next_number = itertools.count(1)
         self._devices: dict[Any, int] = {}
         self._numbering = threading.Lock()
@@ -39,8 +55,12 @@ class Recorder:
 
     def number(self, of: Any, kind: str, facts: Callable[[], dict[str, Any]] = dict) -> int:
         """Returns the number of an object; describes it, by `facts`, where it is new."""
+        last = self._last_numbered
+        if last.object() is of:
+            return last.number
         known = self._numbers.get(of)
         if known is not None:
+            self._last_numbered = Numbered(weakref.ref(of), known)
             return known
         with self._numbering:
             number = next(self._next_number)
@@ -63,6 +83,7 @@ class Recorder:
     def forget_numbers(self) -> None:
         """Describes all objects anew, with other numbers, as for another process."""
         self._numbers = ByIdentity[int]()
+        self._last_numbered = _NOTHING
         self._devices.clear()
 
     def stop(self) -> None:

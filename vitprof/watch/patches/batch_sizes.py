@@ -24,16 +24,17 @@ class BatchSizes:
         and the numbers in its largest one. Without a tensor: 0 samples, and NaN.
         """
         first: float = NAN
-        samples = 0.0
-        most = -1.0
+        samples = 0
+        most = -1
         for tensor in self._tensors(batch):
             n = tensor.numel()
             if most < 0:
                 first = id(tensor)
             most = max(most, n)
-            if not samples and n:
-                # `len(tensor)` would run Python code of PyTorch's.
-                samples = tensor.size(0) if tensor.dim() else 1
+            if n and not samples:
+                # `len(tensor)` would run Python code of PyTorch's, and `size(0)` parses its argument.
+                shape = tensor.shape
+                samples = shape[0] if shape else 1
         return samples, first, most if most >= 0 else NAN
 
     def _tensors(self, batch: Any) -> Iterable[Any]:
