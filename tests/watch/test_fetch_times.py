@@ -73,7 +73,7 @@ def test_the_work_on_a_batch_is_looked_at_ever_less_and_counts_for_all_of_them(
 ) -> None:
     monkeypatch.setattr(fetch_times, "WORK_EVERY", 4)
     monkeypatch.setattr(fetch_times, "WORK_LATER", 32)
-    monkeypatch.setattr(MAKING, "batches", 0)
+    monkeypatch.setattr(MAKING.now, "batches", 0)
     counted = list[int]()
     for _ in range(n):
         _, times = unpacked(fetched(Batch(), 0))
@@ -135,7 +135,7 @@ def _patched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for kind in (Compose, ComposeV2, ComposeOfTomorrow):
         monkeypatch.setattr(kind, "__call__", timed_compose(kind.__call__))
     yield
-    assert MAKING.laps is None
+    assert MAKING.now.laps is None
 
 
 def made(make: Callable[[], Any]) -> fetch_times.FetchTimes:

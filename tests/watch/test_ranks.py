@@ -72,13 +72,13 @@ def test_waits_for_other_ranks_in_the_loader_are_none_for_data(forward: Forward)
     forward.begin(10.0)
     forward.stepped(12.0)
     forward.request()
-    MAKING.laps, MAKING.waited_s, waits = {}, 0.0, multiprocessing.Barrier(1)
+    MAKING.now.laps, MAKING.now.waited_s, waits = {}, 0.0, multiprocessing.Barrier(1)
     dist.all_reduce(torch.ones(1))
     dist.barrier(async_op=True).wait()
     waits.wait()
-    MAKING.laps = None
+    MAKING.now.laps = None
     later_s = forward.received(13.0) - 13.0
-    assert later_s == MAKING.waited_s > 0
+    assert later_s == MAKING.now.waited_s > 0
     between_s, collectives, awaited_s = forward.begin(13.0 + later_s)
     assert (round(between_s, 6), collectives, awaited_s, forward.n_unknown) == (1.0, 2, later_s, 0)
     forward.request()

@@ -167,7 +167,7 @@ def _reads(
             opened.clear()
             decoding[0] = 0.0
             (before, own), began = _bytes_read(), perf_counter()
-            MAKING.laps = {}
+            MAKING.now.laps = {}
             try:
                 sample = dataset[index] if each is None else next(each)
             except StopIteration:
@@ -178,7 +178,7 @@ def _reads(
                     return
                 continue
             finally:
-                laps, MAKING.laps = MAKING.laps, None
+                laps, MAKING.now.laps = MAKING.now.laps, None
             seconds = perf_counter() - began
             read_bytes = _bytes_read()[0] - before - own if before >= 0 else -1
             transforms: dict[str, float] = {}

@@ -217,7 +217,7 @@ def begin_timed(
     """Begins an iteration over `loader`, of any kind; returns its timed iterator. `run`: if the script declares it."""
     watcher = the_watcher()
     if (
-        watcher.guard.given_up or watcher.receiver is not watcher or MAKING.laps is not None
+        watcher.guard.given_up or watcher.receiver is not watcher or MAKING.now.laps is not None
     ):  # inside another loader
         return begin()
     began = perf_counter()
@@ -260,7 +260,7 @@ class WatchedIterator(Proxy):
         if run is not None and not guard.given_up:
             guard(RUNS.take, run, self)
         passive = guard.given_up or (run is not None and run.passive)
-        if passive or watcher.receiver is not watcher or MAKING.laps is not None:
+        if passive or watcher.receiver is not watcher or MAKING.now.laps is not None:
             return next(iterator)
         guard(watcher.asked, self, perf_counter())
         kept, watcher.kept = watcher.kept, None

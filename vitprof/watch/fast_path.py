@@ -91,7 +91,7 @@ class PlainSteps:
         depth = math.nan
         if self._n_ready is not None:
             self._depth = depth = self._n_ready(iterator)
-        MAKING.times = None
+        MAKING.now.times = None
         self._request()
         self._asked_s = asked = perf_counter()
         if (preparation := self._preparation).is_on:

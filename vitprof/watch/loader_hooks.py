@@ -168,7 +168,7 @@ def _time_next(dataloader: ModuleType, guard: Guard, watcher: Watcher) -> None:
 
     def any_next(self: Any) -> Any:
         if (
-            MAKING.laps is not None
+            MAKING.now.laps is not None
         ):  # a dataset reads a loader of its own: part of making the batch that is requested
             return unpacked(following(self))[0]
         guard(watcher.receiver.asked, self, perf_counter())
@@ -176,7 +176,7 @@ def _time_next(dataloader: ModuleType, guard: Guard, watcher: Watcher) -> None:
         if kept is not None:
             guard(watcher.receiver.given, self, perf_counter(), kept, None)
             return kept
-        MAKING.times = None
+        MAKING.now.times = None
         try:
             batch = following(self)
         except BaseException:

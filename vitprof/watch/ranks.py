@@ -265,8 +265,8 @@ class Forward:
 
     def _note(self, waited_s: float) -> None:
         self._awaited_s += waited_s
-        if self._making.laps is not None:  # in the dataset of a loader without workers
-            self._making.waited_s += waited_s
+        if self._making.now.laps is not None:  # in the dataset of a loader without workers
+            self._making.now.waited_s += waited_s
 
     def _timed_broadcast(self, *args: Any, **kwargs: Any) -> Any:
         assert self._broadcast is not None

@@ -93,7 +93,7 @@ class Source:
     def _timed(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def take(*args: Any, **kwargs: Any) -> Any:
-            if self._busy or threading.get_ident() != self._thread or MAKING.laps is not None:
+            if self._busy or threading.get_ident() != self._thread or MAKING.now.laps is not None:
                 return method(*args, **kwargs)
             self._busy, guard = True, self._watcher.guard
             try:

@@ -280,3 +280,32 @@ def test_a_fork_records_nothing_once_it_is_stopped(recorder: Recorder) -> None:
         os._exit(len(recorder.buffer.take()[1]))
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_objects_have_other_numbers_as_for_another_process(recorder: Recorder) -> None:
+    model = torch.nn.Linear(3, 1)
+    stepping = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def numbers() -> set[float]:
+        for _ in range(3):
+            model(torch.ones(2, 3)).sum().backward()
+            stepping.step()
+        found = events(recorder)
+        devices = {event.value("device") for event in found if event.kind is Kind.BACKWARD}
+        return devices | {event.object for event in found if event.kind is Kind.STEPPED}
+
+    before = numbers()
+    recorder.forget_numbers()
+    assert len(before) == 2
+    assert not before & numbers()
+
+
+def test_an_optimizer_in_the_place_of_one_that_is_gone_has_a_number_of_its_own(
+    recorder: Recorder,
+) -> None:
+    model = torch.nn.Linear(3, 1)
+    model.weight.grad = torch.ones(1, 3)
+    for _ in range(20):
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+    stepped = [event.object for event in events(recorder) if event.kind is Kind.STEPPED]
+    assert len(set(stepped)) == 20

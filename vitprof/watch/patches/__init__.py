@@ -47,6 +47,8 @@ class Recorder:
         self._last_numbered = _NOTHING
         self._next_number = itertools.count(1)
         self._devices: dict[Any, int] = {}
+        self.cpu = 0
+        """The number of the CPU as a device; 0 while it has none."""
         self._numbering = threading.Lock()
         self.optimizers_step = False
         """Whether any optimizer of PyTorch's has stepped."""
@@ -77,6 +79,8 @@ class Recorder:
             with self._numbering:
                 number = next(self._next_number)
                 self._devices[device] = number
+            if device.type == "cpu":
+                self.cpu = number
             self.buffer.describe(Description(number, "device", {"name": str(device)}))
         return number
 
@@ -85,6 +89,7 @@ class Recorder:
         self._numbers = ByIdentity[int]()
         self._last_numbered = _NOTHING
         self._devices.clear()
+        self.cpu = 0
 
     def stop(self) -> None:
         """Makes all hooks record nothing from here on."""

@@ -46,9 +46,12 @@ def _backward_recorded(
                 loss = _only_one(tensors)
             figure = device = NAN
             if type(loss) is tensor:
-                device = recorder.device(loss.device)
-                if loss.is_cpu and loss.numel() == 1:
-                    figure = float(loss.item())
+                if loss.is_cpu:
+                    device = recorder.cpu or recorder.device(loss.device)
+                    if loss.numel() == 1:
+                        figure = float(loss.item())
+                else:
+                    device = recorder.device(loss.device)
             recorder.emit((BACKWARD, now_s, get_ident(), 0, figure, device, NAN))
             if not recorder.optimizers_step and kept.have_changed(loss):
                 recorder.emit((CHANGED, now_s, get_ident(), 0, NAN, NAN, NAN))

@@ -75,7 +75,7 @@ def _begin_recorded(
         finally:
             beginning.iterators.remove(self)
         until_s = perf_counter()
-        if MAKING.laps is None:
+        if MAKING.now.laps is None:
             _record_begun(recorder, self, loader, since_s, until_s)
 
     return begin_recorded
@@ -100,13 +100,12 @@ def _next_recorded(recorder: Recorder, following: Callable[[Any], Any]) -> Calla
 
     gradients_are_on = torch.is_grad_enabled
     first_call = FirstCall(recorder)
-    making = MAKING
     record_received = functools.partial(_record_received, recorder, batch_sizes())
 
     @functools.wraps(following)
     def next_recorded(self: Any) -> Any:
         # A dataset reads a loader of its own: that is part of making the batch that is requested.
-        if making.laps is not None:
+        if MAKING.now.laps is not None:
             return following(self)
         number = getattr(self, NUMBER, 0) or _numbered(recorder, self)
         thread = get_ident()
@@ -187,4 +186,4 @@ def _with_times(delivered: Any) -> tuple[Any, FetchTimes | None]:
     )
     if is_packed:
         return delivered[1], marshal.loads(delivered[2])
-    return delivered, MAKING.times
+    return delivered, MAKING.now.times

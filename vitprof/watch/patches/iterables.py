@@ -41,7 +41,7 @@ def fetch_recorded(recorder: Recorder, iterator: Any, fetch: Callable[[], Any]) 
     """
     import torch
 
-    if MAKING.laps is not None:
+    if MAKING.now.laps is not None:
         return fetch()
     number = recorder.number(iterator, "iterator")
     thread = get_ident()
