@@ -178,8 +178,9 @@ def _with_times(delivered: Any) -> tuple[Any, FetchTimes | None]:
 
     Both stay where they are: the loop's own hook takes them.
     """
+    kind = type(delivered)
     is_packed = (
-        type(delivered) in (tuple, list)
+        (kind is tuple or kind is list)
         and len(delivered) == 3
         and type(delivered[0]) is str
         and delivered[0] == MARK
