@@ -22,7 +22,7 @@ FORMAT = 1
 HEADER = "vitprof_events"
 PRIVATE = ("made_where", "made_place")
 """Facts of a loader that name the script's file."""
-MOMENTS = ("since_s", "start_s", "end_s")
+MOMENTS = ("since_s", "start_s", "end_s", "reached_s")
 """Values that are times on the clock of the process."""
 DIGITS = 6
 """Decimals of a time (s)."""

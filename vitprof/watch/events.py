@@ -68,6 +68,41 @@ class Kind(enum.IntEnum):
     """The process is about to end."""
     DROPPED = 15
     """Events were dropped, because nothing had read those before them."""
+    MARKED = 30
+    """A point was marked in a stream of the device that trains, the object: after all that the thread
+    has launched there. `Place` says at what."""
+    REACHED = 31
+    """The device, the object, has passed a mark."""
+
+
+class Place(enum.IntEnum):
+    """What the thread did where it marked a point."""
+
+    REQUESTED = 1
+    """It requests a batch: the mark comes just before the event, so that no wait has its cost."""
+    RECEIVED = 2
+    """Its wait is over: it has a batch, or there is none; again where it then waited until the workers
+    of its iterator had ended."""
+    BACKWARD = 3
+    """It begins the first backward pass on a batch, or one whose loss is copied to the host."""
+    STEPPED = 4
+    """An optimizer has stepped."""
+    ENTERED = 5
+    """It enters a step that the script marks."""
+    LEFT = 6
+    """It leaves one."""
+    COPYING = 7
+    """It begins to copy a tensor of a batch, in this stream."""
+    COPIED = 8
+    """That copy is launched. None follows where the tensor stayed in the host's memory."""
+    BEFORE_COPY = 9
+    """It begins to copy in another stream than this one, in which it works."""
+    ASIDE = 10
+    """It leaves this stream, and works in another one."""
+    AWAITING = 11
+    """It begins to send to other ranks what the work waits for."""
+    AWAITED = 12
+    """That is launched."""
 
 
 FIELDS: dict[Kind, tuple[str, ...]] = {
@@ -88,6 +123,8 @@ FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.LEFT: (),
     Kind.FINISHED: ("status",),
     Kind.DROPPED: ("count",),
+    Kind.MARKED: ("token", "place", "stream"),
+    Kind.REACHED: ("token", "reached_s", "loss"),
 }
 """The values of each kind, in order.
 
@@ -97,7 +134,11 @@ batches that workers had ready; NaN without workers. `gradients`: 1 where they w
 which a batch is known again when it comes out of a queue; another batch may have it later. `values`:
 the numbers in its largest tensor. `failed`: 1 where an error ended the iteration. `start_s`,
 `end_s`: on the same clock. `worker`: NaN where none made the batch. `loss`: NaN where it is not a
-single number on the CPU. `device`: the number of a described device."""
+single number on the CPU; with `REACHED` the loss that was copied before the mark. `device`: the
+number of a described device. `token`: the number of a mark. `place`: a `Place`. `stream`: a number
+for each stream of the process. `reached_s`: on the clock of the host."""
+OF_DEVICE = (Kind.MARKED, Kind.REACHED)
+"""Kinds that say when a device worked, and nothing of what a thread does."""
 
 
 OF_ANY_PROCESS = (Kind.WAITED, Kind.FINISHED, Kind.DROPPED)

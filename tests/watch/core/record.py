@@ -28,7 +28,7 @@ from vitprof.watch.core.log import event_of
 from vitprof.watch.event_log import EventLogWriter
 from vitprof.watch.events import Buffer
 from vitprof.watch.fetch_times import unpacked
-from vitprof.watch.patches import Recorder, autograd, dataloader, optimizer, waits
+from vitprof.watch.patches import Recorder, autograd, dataloader, marks, optimizer, waits
 from vitprof.watch.patching import OPTIMIZER
 
 LOGS = Path(__file__).parent / "logs"
@@ -156,6 +156,7 @@ def hooked() -> Recorder:
     loader_hooks.time_fetching(loaders)
     loader_hooks.time_composes()
     dataloader.install(recorder, loaders)
+    marks.install(recorder)
     optimizer.install(recorder, sys.modules[OPTIMIZER])
     autograd.install(recorder)
     waits.install(recorder)

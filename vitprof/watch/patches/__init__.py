@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from vitprof.watch.events import Buffer, Description
 from vitprof.watch.script_objects import ByIdentity
@@ -37,8 +37,46 @@ _NOTHING = Numbered(object, 0)
 """Is no object of a script: each call returns another one."""
 
 
+class DeviceMarks(Protocol):
+    """Marks points in the work of the device that trains, at what hooks see.
+
+    Each call comes from any thread, and marks nothing where that is not the one that trains on the
+    device, or while it captures a graph: a mark would become part of that.
+    """
+
+    def before_request(self) -> None:
+        """Marks a request for a batch; before its event, so that no wait has what it costs."""
+
+    def received(self, batch: Any) -> None:
+        """Marks that a batch came, and notes its tensors: copies of them are marked."""
+
+    def waited(self) -> None:
+        """Marks that a wait is over: without a batch, or later than that came."""
+
+    def before_taking(self) -> None:
+        """Marks that something is taken from a queue, unless a batch is requested already."""
+
+    def took(self, taken: Any) -> None:
+        """Marks that a batch came out of a queue, unless it is one that was requested."""
+
+    def backward(self, loss: Any) -> None:
+        """Marks a backward pass, and keeps the loss where it is one of a single number."""
+
+    def stepped(self) -> None:
+        """Marks a step of an optimizer."""
+
+    def entered(self) -> None:
+        """Marks that the script enters a step that it marks."""
+
+    def left(self) -> None:
+        """Marks that it leaves one."""
+
+    def finish(self) -> None:
+        """Waits until the device has passed all marks, at the script's end."""
+
+
 class Recorder:
-    """What all hooks share: where events go, and the numbers of objects."""
+    """What all hooks share: where events go, the numbers of objects, and the marks of a device."""
 
     def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
@@ -54,6 +92,15 @@ class Recorder:
         """Whether any optimizer of PyTorch's has stepped."""
         self.failed: Exception | None = None
         """The error of a hook, after which none records."""
+        self.marks: DeviceMarks | None = None
+        """Of the device that trains, once that is known; None for the CPU, and a device that is not
+        timed."""
+        self.begin_marks: Callable[[Any], None] = _drop
+        """Begins to mark the work of a `torch.device`, which the script has used: a loss or a
+        parameter is on it."""
+        self._ended_marks: list[DeviceMarks] = []
+        """Kept: in a forked process their events are the parent's, and to free them there would end
+        the process."""
 
     def number(self, of: Any, kind: str, facts: Callable[[], dict[str, Any]] = dict) -> int:
         """Returns the number of an object; describes it, by `facts`, where it is new."""
@@ -90,10 +137,18 @@ class Recorder:
         self._last_numbered = _NOTHING
         self._devices.clear()
         self.cpu = 0
+        self.end_marks()
+
+    def end_marks(self) -> None:
+        """Makes no more marks: the device failed, or this is a forked process."""
+        if self.marks is not None:
+            self._ended_marks.append(self.marks)
+            self.marks = None
 
     def stop(self) -> None:
         """Makes all hooks record nothing from here on."""
         self.emit = _drop
+        self.end_marks()
 
     def give_up(self, error: Exception) -> None:
         """Notes the error of a hook: none of them records any more, and who reads the events knows."""

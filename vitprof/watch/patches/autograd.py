@@ -51,8 +51,10 @@ def _backward_recorded(
                     if loss.numel() == 1:
                         figure = float(loss.item())
                 else:
-                    device = recorder.device(loss.device)
+                    device = _accelerator(recorder, loss.device)
             recorder.emit((BACKWARD, now_s, get_ident(), 0, figure, device, NAN))
+            if recorder.marks is not None:
+                recorder.marks.backward(loss)
             if not recorder.optimizers_step and kept.have_changed(loss):
                 recorder.emit((CHANGED, now_s, get_ident(), 0, NAN, NAN, NAN))
         except Exception as error:
@@ -62,6 +64,13 @@ def _backward_recorded(
         return returned
 
     return backward
+
+
+def _accelerator(recorder: Recorder, device: Any) -> int:
+    """Returns the number of a device that is not the CPU, and has its work marked from here on."""
+    if recorder.marks is None:
+        recorder.begin_marks(device)
+    return recorder.device(device)
 
 
 def _only_one(tensors: Any) -> Any:

@@ -111,12 +111,16 @@ def _next_recorded(recorder: Recorder, following: Callable[[Any], Any]) -> Calla
         thread = get_ident()
         gradients = gradients_are_on()
         ready = n_ready(self)
+        if recorder.marks is not None:
+            recorder.marks.before_request()
         recorder.emit((REQUESTED, perf_counter(), thread, number, ready, gradients, NAN))
         try:
             batch = following(self)
         except BaseException as error:
             failed = not isinstance(error, StopIteration)
             recorder.emit((EXHAUSTED, perf_counter(), thread, number, failed, NAN, NAN))
+            if recorder.marks is not None:
+                recorder.marks.waited()
             raise
         record_received(number, thread, perf_counter(), batch)
         if not gradients:
@@ -139,6 +143,8 @@ def _shutdown_recorded(
         number = getattr(self, NUMBER, 0)
         if number:
             recorder.emit((SHUT_DOWN, perf_counter(), get_ident(), number, since_s, NAN, NAN))
+            if recorder.marks is not None:
+                recorder.marks.waited()
 
     return shutdown_recorded
 
@@ -163,6 +169,8 @@ def _record_received(
         batch, times = _with_times(delivered)
         samples, first, values = sizes.of(batch)
         emit((RECEIVED, now_s, thread, number, samples, first, values))
+        if recorder.marks is not None:
+            recorder.marks.received(batch)
         if times is None:
             return
         dataset_s, transform_s, collate_s, start_s, end_s, worker, _ = times

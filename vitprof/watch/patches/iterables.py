@@ -46,16 +46,22 @@ def fetch_recorded(recorder: Recorder, iterator: Any, fetch: Callable[[], Any]) 
     number = recorder.number(iterator, "iterator")
     thread = get_ident()
     gradients = torch.is_grad_enabled()
+    if recorder.marks is not None:
+        recorder.marks.before_request()
     recorder.emit((REQUESTED, perf_counter(), thread, number, NAN, gradients, NAN))
     try:
         batch = fetch()
     except BaseException as error:
         failed = not isinstance(error, StopIteration)
         recorder.emit((EXHAUSTED, perf_counter(), thread, number, failed, NAN, NAN))
+        if recorder.marks is not None:
+            recorder.marks.waited()
         raise
     now_s = perf_counter()
     try:
         recorder.emit((RECEIVED, now_s, thread, number, *batch_sizes().of(batch)))
+        if recorder.marks is not None:
+            recorder.marks.received(batch)
     except Exception as error:
         recorder.give_up(error)
     return batch
@@ -65,3 +71,9 @@ def record_mark(recorder: Recorder, *, entering: bool) -> None:
     """Records that the script enters or leaves a step that it marks."""
     kind = ENTERED if entering else LEFT
     recorder.emit((kind, perf_counter(), get_ident(), 0, NAN, NAN, NAN))
+    if recorder.marks is None:
+        return
+    if entering:
+        recorder.marks.entered()
+    else:
+        recorder.marks.left()

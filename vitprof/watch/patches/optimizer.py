@@ -29,10 +29,12 @@ def install(recorder: Recorder, optimizers: ModuleType) -> Replacements:
             number = recorder.number(optimizer, "optimizer")
             device = devices.get(number, 0.0)
             if not device:
-                recorder.optimizers_step = True
                 device = devices[number] = _device_of(recorder, optimizer)
+                recorder.optimizers_step = True
             since_s = begun.pop(id(optimizer), NAN)
             recorder.emit((STEPPED, now_s, get_ident(), number, device, since_s, NAN))
+            if recorder.marks is not None:
+                recorder.marks.stepped()
         except Exception as error:
             recorder.give_up(error)
 
@@ -43,8 +45,14 @@ def install(recorder: Recorder, optimizers: ModuleType) -> Replacements:
 
 
 def _device_of(recorder: Recorder, optimizer: Any) -> float:
-    """Returns the number of the device that the first of its parameters is on; NaN without any."""
+    """Returns the number of the device that the first of its parameters is on; NaN without any.
+
+    The device that trains is that of the first optimizer which steps, wherever losses are. One that is
+    offloaded has its parameters on the CPU, and trains elsewhere.
+    """
     for group in optimizer.param_groups:
         for parameter in group["params"]:
+            if not (parameter.is_cpu or recorder.optimizers_step):
+                recorder.begin_marks(parameter.device)
             return recorder.device(parameter.device)
     return NAN

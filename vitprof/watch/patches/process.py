@@ -32,6 +32,8 @@ def install(recorder: Recorder, finished: Callable[[], None]) -> Replacements:
     replacements = Replacements()
 
     def finish(status: float = NAN) -> None:
+        if recorder.marks is not None:
+            recorder.marks.finish()
         recorder.emit((FINISHED, perf_counter(), get_ident(), 0, status, NAN, NAN))
         finished()
 

@@ -47,11 +47,15 @@ def _wait_recorded(recorder: Recorder, kind: str, method: Callable[..., Any]) ->
             number = recorder.number(waited_on, "source", lambda: {"class_name": kind})
             tensor, rows = (NAN, NAN) if first is None else (id(first), n_rows(first))
             recorder.emit((WAITED, now_s, get_ident(), number, since_s, tensor, rows))
+            if first is not None and recorder.marks is not None:
+                recorder.marks.took(taken)
         except Exception as error:
             recorder.give_up(error)
 
     @functools.wraps(method)
     def take(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if recorder.marks is not None:
+            recorder.marks.before_taking()
         since_s = perf_counter()
         try:
             taken = method(self, *args, **kwargs)
