@@ -6,6 +6,7 @@ import pytest
 
 from tests.cli.json_objects import told
 from tests.command_line import Call
+from tests.watch.core.test_device_logs import LOGS as DEVICE_LOGS
 from tests.watch.core.test_logs import LOGS
 from vitprof.store import RunStore
 
@@ -132,3 +133,17 @@ def test_a_child_that_trains_is_in_the_file_and_its_idle_parent_is_not(
     assert call("watch", "--quiet", "--events", str(log), "--", "python", str(script))[0] == 0
     assert told("replay", call("replay", str(log), "--json")[1])["steps"] == 24
     assert sorted(path.name for path in tmp_path.glob("log*")) == ["log"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("quickstart", "the GPU is idle"),
+        ("busy", "Not input-bound: the GPU is idle 0."),
+        ("beside", "the GPU works in another stream while that of the optimizer is idle"),
+    ],
+)
+def test_a_gpu_is_timed_by_its_own_marks(call: Call, name: str, said: str) -> None:
+    status, out, err = call("replay", str(DEVICE_LOGS / f"{name}.jsonl"))
+    assert (status, err) == (0, "")
+    assert said in out

@@ -17,7 +17,8 @@ from vitprof.cli.common import terminal
 from vitprof.config.own_script import own_config
 from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.recording.verdict import Verdict
-from vitprof.watch.core.columns import columns_of
+from vitprof.watch.core.columns import WARMUP_STEPS, columns_of
+from vitprof.watch.core.device_columns import DeviceSteps
 from vitprof.watch.core.log import EventLog
 from vitprof.watch.core.loop import Steps, find_steps
 from vitprof.watch.core.training import Training, find_training
@@ -67,12 +68,16 @@ class Replayed:
     @classmethod
     def of(cls, log: EventLog, training: Training) -> Replayed:
         found = find_steps(training)
+        device = DeviceSteps(WARMUP_STEPS)
+        device.add(log.events, found.steps)
+        steps, figures = device.take(training.thread, finished=True)
         optimizers_step = training.update is Kind.STEPPED
-        columns = columns_of(found.steps, optimizers_step=optimizers_step)
+        columns = columns_of(steps, optimizers_step=optimizers_step, device=figures)
         telemetry = dict.fromkeys(TELEMETRY_COLUMNS, np.zeros(0))
         facts: dict[str, Any] = {
-            "device": "cpu",
+            "device": _device_name(log, device.marks.device),
             "watched": next(iter(_fed_by(log, training)), {}),
+            **device.facts(),
         }
         if training.others:
             facts["several_threads_train"] = True
@@ -118,6 +123,12 @@ class Replayed:
             "several_threads_train": bool(self.training.others),
             "verdict": verdict,
         }
+
+
+def _device_name(log: EventLog, number: int | None) -> str:
+    """Returns the name of the device with this number; of None, that of the CPU."""
+    described = None if number is None else log.descriptions.get(number)
+    return "cpu" if described is None else str(described.facts.get("name"))
 
 
 def _fed_by(log: EventLog, training: Training) -> list[dict[str, Any]]:

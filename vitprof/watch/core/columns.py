@@ -1,4 +1,5 @@
-"""The figures of a recording, from the steps of a training on a device that works at once: the CPU."""
+"""The figures of a recording, from the steps of a training: on a device that works at once (the CPU), or
+with what an asynchronous one did of each."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from vitprof.measure.step_columns import Columns, Figures, derive
 from vitprof.watch.core.compute_parts import part_columns
+from vitprof.watch.core.device_columns import DeviceFigures, with_device
 from vitprof.watch.core.loop import Step
 from vitprof.watch.core.timeline import Stages
 from vitprof.watch.events import NAN
@@ -23,37 +25,52 @@ def columns_of(
     first: int = 0,
     *,
     optimizers_step: bool = True,
+    device: Sequence[DeviceFigures | None] | None = None,
 ) -> Columns:
     """Returns the columns of step records, (n,) each: see `recording.columns.StepRecord`.
 
     `before`: the step before these; `first`: the number of the first one. `optimizers_step`: whether
-    optimizers of PyTorch's update; else when that is done was not seen.
+    optimizers of PyTorch's update; else when that is done was not seen. `device`: what an asynchronous
+    device did of each step (`device_columns.DeviceSteps`).
     """
+    marks = marks_of(steps, before, first)
+    of_host = part_columns(steps, optimizers_step=optimizers_step)
+    if device is None:
+        return {**derive(marks), **of_host}
+    columns = derive(with_device(marks, device))
+    unknown = np.isnan(columns["compute_start_s"])
+    # `derive` would take the whole wait for an exposed one.
+    columns["exposed_wait_s"] = np.where(unknown, np.nan, columns["exposed_wait_s"])
+    is_on_device = np.array([each is not None for each in device], dtype=bool)
+    for name, column in of_host.items():
+        columns[name] = np.where(is_on_device, columns[name], column)
+    return columns
+
+
+def marks_of(steps: Sequence[Step], before: Step | None = None, first: int = 0) -> Columns:
+    """Returns the marks of steps, for `derive`, as of a device that works at once."""
     numbers = np.arange(first, first + len(steps), dtype=float)
     begins = _begins(steps, before)
     # As if it had waited for all of them at once, before its work.
     received_s = begins + np.array([step.wait_s if step.wait_is_known else NAN for step in steps])
     ends = np.array([step.end_s for step in steps])
-    columns = derive(
-        {
-            "step": numbers,
-            "epoch": np.array([float(step.epoch) for step in steps]),
-            "warmup": (numbers < WARMUP_STEPS).astype(float),
-            "t_start": begins,
-            "t_got": received_s,
-            "copy_start": received_s,
-            "copy_end": received_s,
-            "compute_start": received_s,
-            "compute_end": ends,
-            "t_launched": ends,
-            "samples": np.array([step.samples for step in steps]),
-            "loss": np.array([step.loss for step in steps]),
-            "queue_depth": np.array([_n_ready(step) for step in steps]),
-            "previous_end": _previous_ends(steps, begins, before),
-            **_stages(steps),
-        }
-    )
-    return {**columns, **part_columns(steps, optimizers_step=optimizers_step)}
+    return {
+        "step": numbers,
+        "epoch": np.array([float(step.epoch) for step in steps]),
+        "warmup": (numbers < WARMUP_STEPS).astype(float),
+        "t_start": begins,
+        "t_got": received_s,
+        "copy_start": received_s,
+        "copy_end": received_s,
+        "compute_start": received_s,
+        "compute_end": ends,
+        "t_launched": ends,
+        "samples": np.array([step.samples for step in steps]),
+        "loss": np.array([step.loss for step in steps]),
+        "queue_depth": np.array([_n_ready(step) for step in steps]),
+        "previous_end": _previous_ends(steps, begins, before),
+        **_stages(steps),
+    }
 
 
 def _begins(steps: Sequence[Step], before: Step | None) -> Figures:

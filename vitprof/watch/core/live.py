@@ -116,6 +116,8 @@ class LiveSteps:
         entries = take_entries(threads, trainer)
         followed = self._followed
         if followed is None or not followed.is_of(trainer):
+            if followed is not None:
+                entries = [*followed.entries_of(trainer.thread), *entries]
             epoch = None
             if self._last is not None:
                 # Something else seemed to train until then.
@@ -156,6 +158,10 @@ class _Followed:
     @property
     def n_kept(self) -> int:
         return len(self._entries)
+
+    def entries_of(self, thread: int) -> Sequence[Entry]:
+        """Returns what it did since the last step that was given out, if it is this thread."""
+        return self._entries if thread == self._trainer.thread else ()
 
     def add(self, entries: Iterable[Entry], trainer: Trainer) -> None:
         """Adds what it did next. `trainer`: it by now, with other helpers, maybe."""

@@ -167,6 +167,10 @@ class Thread:
         """When it did each kind of work for the first time."""
         self.n_passes = 0
         """Its backward passes."""
+        self.n_stepped = 0
+        """The steps of optimizers in it."""
+        self.n_left = 0
+        """The steps that the script marks in it."""
         self.fetches = False
         """Whether it has requested a batch, or got one from a queue."""
         self.looked_at: deque[Fetch] = deque(maxlen=MOST_LOOKS)
@@ -200,7 +204,7 @@ class Thread:
             Kind.STEPPED: self._step,
             Kind.CHANGED: lambda at_s, *_: self._work(Work(Kind.CHANGED, at_s, 0)),
             Kind.ENTERED: lambda at_s, *_: self._work(Work(Kind.ENTERED, at_s, 0)),
-            Kind.LEFT: lambda at_s, *_: self._work(Work(Kind.LEFT, at_s, 0)),
+            Kind.LEFT: self._leave,
             Kind.FINISHED: lambda at_s, *_: self._work(Work(Kind.FINISHED, at_s, 0)),
         }
 
@@ -309,7 +313,12 @@ class Thread:
             if ended.at_s == since_s:
                 ended.until_s = at_s
 
+    def _leave(self, at_s: float, *_: float) -> None:
+        self.n_left += 1
+        self._work(Work(Kind.LEFT, at_s, 0))
+
     def _step(self, at_s: float, optimizer: float, _: float, since_s: float, *__: float) -> None:
+        self.n_stepped += 1
         self._work(Work(STEPPED, at_s, int(optimizer), since_s=since_s))
 
     def _work(self, work: Work) -> None:

@@ -35,7 +35,8 @@ class Training:
 
     thread: int
     update: Kind
-    """What changes the parameters: `STEPPED`; `BACKWARD` where no optimizer of PyTorch's steps."""
+    """What changes the parameters: `STEPPED`; `BACKWARD` where no optimizer of PyTorch's steps; `LEFT`
+    where the script marks steps in which none is seen to step."""
     entries: Sequence[Entry] = field(repr=False)
     """The thread's timeline, with the updates of threads that fetch nothing."""
     feeding: frozenset[int] = frozenset()
@@ -64,7 +65,7 @@ def find_training(log: EventLog) -> Training | None:
 
 def find_trainer(threads: Mapping[int, Thread]) -> Trainer | None:
     """Returns who trains, by all that the threads have done so far; None where nobody does."""
-    update = _what_updates(threads.values())
+    update = _what_updates(list(threads.values()))
     if update is None:
         return None
     updating = _threads_that_update(threads, update)
@@ -76,11 +77,16 @@ def find_trainer(threads: Mapping[int, Thread]) -> Trainer | None:
     return Trainer(trains, update, tuple(helpers), others)
 
 
-def _what_updates(threads: Iterable[Thread]) -> Kind | None:
+def _what_updates(threads: Sequence[Thread]) -> Kind | None:
     """Steps of optimizers update, of whichever: some scripts make one for each task. Without any,
     backward passes do, if parameters changed between them.
+
+    Steps that the script marks do, where they are more than those of optimizers: in a CUDA graph
+    nothing is seen of these.
     """
     seen = {kind for thread in threads for kind in thread.first_s}
+    if sum(thread.n_left for thread in threads) > sum(thread.n_stepped for thread in threads):
+        return Kind.LEFT
     if Kind.STEPPED in seen:
         return Kind.STEPPED
     return Kind.BACKWARD if Kind.CHANGED in seen else None
