@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from tests import ROOT, nullcuda
-from vitprof.watch.core.log import event_of
-from vitprof.watch.event_log import EventLogWriter
 
 LOGS = ROOT / "tests" / "watch" / "core" / "device_logs"
 STARVED = {"wait_s": 0.02, "work_s": 0.002}
@@ -53,7 +51,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 def record(name: str) -> None:
     """Runs a script in this process, and writes its log and its truth."""
     from tests.nullcuda import scripts
-    from tests.watch.core.record import hooked
+    from tests.watch.core.record import hooked, written
     from vitprof.watch.patches import CURRENT
 
     recorder = hooked()
@@ -65,12 +63,7 @@ def record(name: str) -> None:
     if recorder.failed is not None:
         raise recorder.failed
     descriptions, rows = recorder.buffer.take()
-    with (LOGS / f"{name}.jsonl").open("w", encoding="utf-8") as file:
-        writer = EventLogWriter(file)
-        for description in descriptions:
-            writer.described(description)
-        for row in rows:
-            writer.event(event_of(row))
+    written(LOGS / f"{name}.jsonl", descriptions, rows)
     began_s = rows[0][1]
     for moment in ("since_s", "until_s"):
         truth[moment] -= began_s

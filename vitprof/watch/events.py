@@ -73,6 +73,11 @@ class Kind(enum.IntEnum):
     has launched there. `Place` says at what."""
     REACHED = 31
     """The device, the object, has passed a mark."""
+    COUNTED = 32
+    """The collectives that the process had begun as the event happened that follows, where that has
+    changed. Where nothing is counted, no other ranks train."""
+    AWAITED = 33
+    """A wait for other ranks is over."""
 
 
 class Place(enum.IntEnum):
@@ -125,6 +130,8 @@ FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.DROPPED: ("count",),
     Kind.MARKED: ("token", "place", "stream"),
     Kind.REACHED: ("token", "reached_s", "loss"),
+    Kind.COUNTED: ("collectives",),
+    Kind.AWAITED: ("since_s", "collectives", "sent"),
 }
 """The values of each kind, in order.
 
@@ -136,7 +143,9 @@ the numbers in its largest tensor. `failed`: 1 where an error ended the iteratio
 `end_s`: on the same clock. `worker`: NaN where none made the batch. `loss`: NaN where it is not a
 single number on the CPU; with `REACHED` the loss that was copied before the mark. `device`: the
 number of a described device. `token`: the number of a mark. `place`: a `Place`. `stream`: a number
-for each stream of the process. `reached_s`: on the clock of the host."""
+for each stream of the process. `reached_s`: on the clock of the host.
+`collectives`: begun so far, in all groups; with `AWAITED` those that the wait ended. `sent`:
+1 where it was for buffers that DistributedDataParallel sends, else 0."""
 OF_DEVICE = (Kind.MARKED, Kind.REACHED)
 """Kinds that say when a device worked, and nothing of what a thread does."""
 

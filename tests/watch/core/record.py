@@ -16,7 +16,7 @@ import multiprocessing.queues
 import os
 import queue
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,17 @@ from tests.watch import scripts
 from vitprof.watch import loader_hooks
 from vitprof.watch.core.log import event_of
 from vitprof.watch.event_log import EventLogWriter
-from vitprof.watch.events import Buffer
+from vitprof.watch.events import Buffer, Description, Row
 from vitprof.watch.fetch_times import unpacked
-from vitprof.watch.patches import Recorder, autograd, dataloader, marks, optimizer, waits
+from vitprof.watch.patches import (
+    Recorder,
+    autograd,
+    collectives,
+    dataloader,
+    marks,
+    optimizer,
+    waits,
+)
 from vitprof.watch.patching import OPTIMIZER
 
 LOGS = Path(__file__).parent / "logs"
@@ -135,18 +143,23 @@ def record(name: str, run: Callable[[], dict[str, Any]], recorder: Recorder) -> 
     descriptions, rows = buffer.take()
     if recorder.failed is not None:
         raise recorder.failed
-    with (LOGS / f"{name}.jsonl").open("w", encoding="utf-8") as file:
-        writer = EventLogWriter(file)
-        for description in descriptions:
-            writer.described(description)
-        for row in rows:
-            writer.event(event_of(row))
+    written(LOGS / f"{name}.jsonl", descriptions, rows)
     truths = LOGS / "truths.json"
     known = json.loads(truths.read_text()) if truths.exists() else {}
     known[name] = truth
     rounded = json.loads(json.dumps(known), parse_float=lambda text: round(float(text), 6))
     lines = [f"{json.dumps(key)}: {json.dumps(rounded[key])}" for key in sorted(rounded)]
     truths.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def written(path: Path, descriptions: Iterable[Description], rows: Iterable[Row]) -> None:
+    """Writes what was recorded to a file."""
+    with path.open("w", encoding="utf-8") as file:
+        writer = EventLogWriter(file)
+        for description in descriptions:
+            writer.described(description)
+        for row in rows:
+            writer.event(event_of(row))
 
 
 def hooked() -> Recorder:
@@ -157,6 +170,7 @@ def hooked() -> Recorder:
     loader_hooks.time_composes()
     dataloader.install(recorder, loaders)
     marks.install(recorder)
+    collectives.install(recorder, alone=True)
     optimizer.install(recorder, sys.modules[OPTIMIZER])
     autograd.install(recorder)
     waits.install(recorder)

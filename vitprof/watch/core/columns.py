@@ -12,6 +12,7 @@ from vitprof.measure.step_columns import Columns, Figures, derive
 from vitprof.watch.core.compute_parts import part_columns
 from vitprof.watch.core.device_columns import DeviceFigures, with_device
 from vitprof.watch.core.loop import Step
+from vitprof.watch.core.ranks import RankFigures, with_ranks
 from vitprof.watch.core.timeline import Stages
 from vitprof.watch.events import NAN
 
@@ -26,18 +27,24 @@ def columns_of(
     *,
     optimizers_step: bool = True,
     device: Sequence[DeviceFigures | None] | None = None,
+    ranks: Sequence[RankFigures | None] | None = None,
 ) -> Columns:
     """Returns the columns of step records, (n,) each: see `recording.columns.StepRecord`.
 
     `before`: the step before these; `first`: the number of the first one. `optimizers_step`: whether
     optimizers of PyTorch's update; else when that is done was not seen. `device`: what an asynchronous
-    device did of each step (`device_columns.DeviceSteps`).
+    device did of each step (`device_columns.DeviceSteps`). `ranks`: what is this rank's own of each
+    (`ranks.RankSteps`).
     """
     marks = marks_of(steps, before, first)
+    if device is not None:
+        marks = with_device(marks, device)
+    if ranks is not None:
+        marks = with_ranks(marks, ranks)
+    columns = derive(marks)
     of_host = part_columns(steps, optimizers_step=optimizers_step)
     if device is None:
-        return {**derive(marks), **of_host}
-    columns = derive(with_device(marks, device))
+        return {**columns, **of_host}
     unknown = np.isnan(columns["compute_start_s"])
     # `derive` would take the whole wait for an exposed one.
     columns["exposed_wait_s"] = np.where(unknown, np.nan, columns["exposed_wait_s"])

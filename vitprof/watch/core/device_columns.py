@@ -52,6 +52,8 @@ class DeviceFigures:
     """When the device had done the forward pass, as it came to the first backward pass."""
     stepped: float
     """When it had done the last step of an optimizer, where that was the last work."""
+    sent_s: float
+    """Seconds in which it sent to other ranks, or waited for them, in the forward pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ def passed(step: Step, marks: MarksOfThread, previous: Previous) -> Passed:
     stepped = own.stepped()
     backward = own.backward()
     gap_since = own.gap_since()
+    sent = own.sent()
     requests = [own.request(fetch) for fetch in own.later]
 
     start_s = _reached_s(begin) if step.wait_is_known else NAN
@@ -109,9 +112,12 @@ def passed(step: Step, marks: MarksOfThread, previous: Previous) -> Passed:
         loss=losses[-1] if losses else NAN,
         forward_end=_reached_s(backward),
         stepped=_reached_s(stepped),
+        sent_s=sum(end.reached_s - begin.reached_s for begin, end in sent),
     )
     copied = [] if copy is None else [copy.begin, copy.end]
-    needed = (begin, end.mark, stepped, backward, gap_since, *requests, *copied, *own.losses())
+    waits = [mark for pair in sent for mark in pair]
+    needed = [begin, end.mark, stepped, backward, gap_since]
+    needed += [*requests, *copied, *waits, *own.losses()]
     return Passed(
         figures=figures,
         is_reached=all(mark is None or mark.is_reached for mark in needed),

@@ -128,11 +128,15 @@ class DeviceStep:
 
     def _copies(self, since_s: float) -> Iterator[tuple[Mark, Mark]]:
         """Yields the beginning and the end of each copy to a device before the first work."""
+        return self._pairs(Place.COPYING, Place.COPIED, since_s)
+
+    def _pairs(self, begins: Place, ends: Place, since_s: float) -> Iterator[tuple[Mark, Mark]]:
+        """Yields the marks of one place with those of the other that follow, before the first work."""
         begin: Mark | None = None
         for mark in self._marks.between(since_s, self.first_work_s):
-            if mark.place is Place.COPYING:
+            if mark.place is begins:
                 begin = mark
-            elif mark.place is Place.COPIED and begin is not None:
+            elif mark.place is ends and begin is not None:
                 yield begin, mark
                 begin = None
 
@@ -182,6 +186,12 @@ class DeviceStep:
         if not self.works or self.works[-1].kind is not Kind.STEPPED:
             return None
         return self.mark_of(self.works[-1])
+
+    def sent(self) -> list[tuple[Mark, Mark]]:
+        """Returns the marks around what it sent to other ranks in the forward pass."""
+        if not self.leading:
+            return []
+        return list(self._pairs(Place.AWAITING, Place.AWAITED, self.leading[-1].received_s))
 
     def losses(self) -> list[Mark]:
         """Returns the marks with a loss before them: those of its backward passes."""

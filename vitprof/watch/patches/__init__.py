@@ -71,6 +71,12 @@ class DeviceMarks(Protocol):
     def left(self) -> None:
         """Marks that it leaves one."""
 
+    def awaiting(self) -> None:
+        """Marks that it begins to send to other ranks what the work waits for."""
+
+    def awaited(self) -> None:
+        """Marks that this is launched."""
+
     def finish(self) -> None:
         """Waits until the device has passed all marks, at the script's end."""
 
@@ -98,6 +104,11 @@ class Recorder:
         self.begin_marks: Callable[[Any], None] = _drop
         """Begins to mark the work of a `torch.device`, which the script has used: a loss or a
         parameter is on it."""
+        self.count: Callable[[float], None] | None = None
+        """Records how many collectives were begun, before the event of that time; None where the process
+        trains alone."""
+        self.begin_counting: Callable[[], None] = _do_nothing
+        """Begins that, where other ranks train."""
         self._ended_marks: list[DeviceMarks] = []
         """Kept: in a forked process their events are the parent's, and to free them there would end
         the process."""
@@ -169,6 +180,10 @@ class Current:
 
 
 CURRENT = Current()
+
+
+def _do_nothing() -> None:
+    """Does nothing."""
 
 
 def _drop(_row: object) -> None:

@@ -52,6 +52,9 @@ def _backward_recorded(
                         figure = float(loss.item())
                 else:
                     device = _accelerator(recorder, loss.device)
+            recorder.begin_counting()
+            if recorder.count is not None:
+                recorder.count(now_s)
             recorder.emit((BACKWARD, now_s, get_ident(), 0, figure, device, NAN))
             if recorder.marks is not None:
                 recorder.marks.backward(loss)

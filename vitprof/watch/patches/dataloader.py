@@ -113,10 +113,14 @@ def _next_recorded(recorder: Recorder, following: Callable[[Any], Any]) -> Calla
         ready = n_ready(self)
         if recorder.marks is not None:
             recorder.marks.before_request()
+        if recorder.count is not None:
+            recorder.count(perf_counter())
         recorder.emit((REQUESTED, perf_counter(), thread, number, ready, gradients, NAN))
         try:
             batch = following(self)
         except BaseException as error:
+            if recorder.count is not None:
+                recorder.count(perf_counter())
             failed = not isinstance(error, StopIteration)
             recorder.emit((EXHAUSTED, perf_counter(), thread, number, failed, NAN, NAN))
             if recorder.marks is not None:
@@ -168,6 +172,8 @@ def _record_received(
     try:
         batch, times = _with_times(delivered)
         samples, first, values = sizes.of(batch)
+        if recorder.count is not None:
+            recorder.count(now_s)
         emit((RECEIVED, now_s, thread, number, samples, first, values))
         if recorder.marks is not None:
             recorder.marks.received(batch)

@@ -48,10 +48,14 @@ def fetch_recorded(recorder: Recorder, iterator: Any, fetch: Callable[[], Any]) 
     gradients = torch.is_grad_enabled()
     if recorder.marks is not None:
         recorder.marks.before_request()
+    if recorder.count is not None:
+        recorder.count(perf_counter())
     recorder.emit((REQUESTED, perf_counter(), thread, number, NAN, gradients, NAN))
     try:
         batch = fetch()
     except BaseException as error:
+        if recorder.count is not None:
+            recorder.count(perf_counter())
         failed = not isinstance(error, StopIteration)
         recorder.emit((EXHAUSTED, perf_counter(), thread, number, failed, NAN, NAN))
         if recorder.marks is not None:
@@ -59,6 +63,8 @@ def fetch_recorded(recorder: Recorder, iterator: Any, fetch: Callable[[], Any]) 
         raise
     now_s = perf_counter()
     try:
+        if recorder.count is not None:
+            recorder.count(now_s)
         recorder.emit((RECEIVED, now_s, thread, number, *batch_sizes().of(batch)))
         if recorder.marks is not None:
             recorder.marks.received(batch)

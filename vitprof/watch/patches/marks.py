@@ -251,6 +251,14 @@ class Marks:
         self._n_aside += 1
         self._mark(Place.ASIDE, left)
 
+    @_where_it_trains
+    def awaiting(self) -> None:
+        self._mark(Place.AWAITING)
+
+    @_where_it_trains
+    def awaited(self) -> None:
+        self._mark(Place.AWAITED)
+
     def finish(self) -> None:
         self._follow_thread()
         self._wait_for_all()
