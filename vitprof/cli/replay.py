@@ -18,9 +18,9 @@ from vitprof.config.own_script import own_config
 from vitprof.recording.columns import TELEMETRY_COLUMNS
 from vitprof.recording.verdict import Verdict
 from vitprof.watch.core.columns import WARMUP_STEPS, columns_of
-from vitprof.watch.core.device_columns import DeviceSteps
 from vitprof.watch.core.log import EventLog
 from vitprof.watch.core.loop import Steps, find_steps
+from vitprof.watch.core.step_figures import StepFigures
 from vitprof.watch.core.training import Training, find_training
 from vitprof.watch.event_log import read_event_log
 from vitprof.watch.events import Kind
@@ -68,16 +68,20 @@ class Replayed:
     @classmethod
     def of(cls, log: EventLog, training: Training) -> Replayed:
         found = find_steps(training)
-        device = DeviceSteps(WARMUP_STEPS)
-        device.add(log.events, found.steps)
-        steps, figures = device.take(training.thread, finished=True)
-        optimizers_step = training.update is Kind.STEPPED
-        columns = columns_of(steps, optimizers_step=optimizers_step, device=figures)
+        figures = StepFigures(WARMUP_STEPS)
+        figures.add_events(log.events)
+        block = figures.take(training.thread, found.steps, finished=True)
+        columns = columns_of(
+            block.steps,
+            optimizers_step=training.update is Kind.STEPPED,
+            device=block.device,
+            ranks=block.ranks,
+        )
         telemetry = dict.fromkeys(TELEMETRY_COLUMNS, np.zeros(0))
         facts: dict[str, Any] = {
-            "device": _device_name(log, device.marks.device),
+            "device": _device_name(log, figures.device.marks.device),
             "watched": next(iter(_fed_by(log, training)), {}),
-            **device.facts(),
+            **figures.facts(),
         }
         if training.others:
             facts["several_threads_train"] = True

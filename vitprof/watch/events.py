@@ -74,10 +74,16 @@ class Kind(enum.IntEnum):
     REACHED = 31
     """The device, the object, has passed a mark."""
     COUNTED = 32
-    """The collectives that the process had begun as the event happened that follows, where that has
-    changed. Where nothing is counted, no other ranks train."""
+    """The collectives that the process had begun by an event of this time, where that has changed. Where
+    nothing is counted, no other ranks train."""
     AWAITED = 33
     """A wait for other ranks is over."""
+    LOOKED_AT = 34
+    """A batch has come, and the next call of a model is recorded."""
+    MODEL_CALLED = 35
+    """A model is called, in a step that is looked at."""
+    USED = 36
+    """An optimizer has stepped in such a step."""
 
 
 class Place(enum.IntEnum):
@@ -132,6 +138,9 @@ FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.REACHED: ("token", "reached_s", "loss"),
     Kind.COUNTED: ("collectives",),
     Kind.AWAITED: ("since_s", "collectives", "sent"),
+    Kind.LOOKED_AT: ("little_s",),
+    Kind.MODEL_CALLED: ("cpu_s", "taken"),
+    Kind.USED: ("cpu_s", "taken"),
 }
 """The values of each kind, in order.
 
@@ -145,7 +154,10 @@ single number on the CPU; with `REACHED` the loss that was copied before the mar
 number of a described device. `token`: the number of a mark. `place`: a `Place`. `stream`: a number
 for each stream of the process. `reached_s`: on the clock of the host.
 `collectives`: begun so far, in all groups; with `AWAITED` those that the wait ended. `sent`:
-1 where it was for buffers that DistributedDataParallel sends, else 0."""
+1 where it was for buffers that DistributedDataParallel sends, else 0. `little_s`: what a framework of the
+script does itself between a batch and the model. `cpu_s`: for how long the thread has used a core so
+far. `taken`: how often others took one from the process; both NaN where the thread may sleep while it
+waits for a device, or for other ranks."""
 OF_DEVICE = (Kind.MARKED, Kind.REACHED)
 """Kinds that say when a device worked, and nothing of what a thread does."""
 

@@ -14,6 +14,7 @@ from vitprof.watch.core.device_columns import DeviceFigures, DeviceSteps
 from vitprof.watch.core.live import LiveSteps
 from vitprof.watch.core.log import EventLog
 from vitprof.watch.core.loop import Step, find_steps
+from vitprof.watch.core.step_figures import StepFigures
 from vitprof.watch.core.training import find_training
 from vitprof.watch.event_log import read_event_log
 
@@ -121,16 +122,17 @@ def test_steps_that_are_given_out_live_have_the_same_figures(name: str, size: in
     log = recorded(name)
     live = LiveSteps()
     live.add(log.descriptions.values(), [])
-    device = DeviceSteps(WARMUP_STEPS)
+    given_out = StepFigures(WARMUP_STEPS)
     figures = list[DeviceFigures | None]()
     for begin in range(0, len(log.events), size):
         part = log.events[begin : begin + size]
         live.add_events(part)
-        device.add(part, live.settle(part[-1].at_s).steps)
+        given_out.add_events(part)
+        settled = live.settle(part[-1].at_s).steps
         if live.training is not None:
-            figures += device.take(live.training.thread)[1]
-    device.add([], live.settle(log.events[-1].at_s, finished=True).steps)
+            figures += given_out.take(live.training.thread, settled).device
+    settled = live.settle(log.events[-1].at_s, finished=True).steps
     assert live.training is not None
-    figures += device.take(live.training.thread, finished=True)[1]
+    figures += given_out.take(live.training.thread, settled, finished=True).device
     assert [repr(each) for each in figures] == [repr(each) for each in replayed(name)[1]]
-    assert device.n_side_stream_steps == replayed(name)[2]
+    assert given_out.device.n_side_stream_steps == replayed(name)[2]

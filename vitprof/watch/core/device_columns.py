@@ -52,6 +52,8 @@ class DeviceFigures:
     """When the device had done the forward pass, as it came to the first backward pass."""
     stepped: float
     """When it had done the last step of an optimizer, where that was the last work."""
+    free_s: float
+    """When it had done all that was launched before the batch came."""
     sent_s: float
     """Seconds in which it sent to other ranks, or waited for them, in the forward pass."""
 
@@ -112,11 +114,12 @@ def passed(step: Step, marks: MarksOfThread, previous: Previous) -> Passed:
         loss=losses[-1] if losses else NAN,
         forward_end=_reached_s(backward),
         stepped=_reached_s(stepped),
+        free_s=_reached_s(received),
         sent_s=sum(end.reached_s - begin.reached_s for begin, end in sent),
     )
     copied = [] if copy is None else [copy.begin, copy.end]
     waits = [mark for pair in sent for mark in pair]
-    needed = [begin, end.mark, stepped, backward, gap_since]
+    needed = [received, begin, end.mark, stepped, backward, gap_since]
     needed += [*requests, *copied, *waits, *own.losses()]
     return Passed(
         figures=figures,

@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, Protocol
 
 from vitprof.watch.events import Buffer, Description
@@ -81,6 +82,22 @@ class DeviceMarks(Protocol):
         """Waits until the device has passed all marks, at the script's end."""
 
 
+class Looks(Protocol):
+    """Looks at some steps: what the script does with a batch before its model."""
+
+    def received(self, now_s: float) -> None:
+        """Looks at the step of a batch that has come, if it is time for one."""
+
+    def requested(self) -> None:
+        """Notes a request for a batch."""
+
+    def backward(self) -> None:
+        """Notes a backward pass."""
+
+    def stepped(self, now_s: float) -> None:
+        """Notes a step of an optimizer."""
+
+
 class Recorder:
     """What all hooks share: where events go, the numbers of objects, and the marks of a device."""
 
@@ -105,10 +122,11 @@ class Recorder:
         """Begins to mark the work of a `torch.device`, which the script has used: a loss or a
         parameter is on it."""
         self.count: Callable[[float], None] | None = None
-        """Records how many collectives were begun, before the event of that time; None where the process
-        trains alone."""
-        self.begin_counting: Callable[[], None] = _do_nothing
-        """Begins that, where other ranks train."""
+        """Records how many collectives were begun by that time; None where the process trains alone."""
+        self.looks: Looks | None = None
+        """None before the first work."""
+        self.on_first_work: list[Callable[[], None]] = []
+        """Called once, at the first backward pass or optimizer's step, in its thread."""
         self._ended_marks: list[DeviceMarks] = []
         """Kept: in a forked process their events are the parent's, and to free them there would end
         the process."""
@@ -150,6 +168,64 @@ class Recorder:
         self.cpu = 0
         self.end_marks()
 
+    # What else is noted at what hooks see. Where a process trains alone on the CPU that is nothing but
+    # steps that are looked at.
+
+    def before_request(self) -> None:
+        """Notes that a batch is about to be requested: before the event, so that no wait has what it
+        costs."""
+        if self.marks is not None:
+            self.marks.before_request()
+        if self.count is not None:
+            self.count(perf_counter())
+        if self.looks is not None:
+            self.looks.requested()
+
+    def received(self, now_s: float, batch: Any) -> None:
+        """Notes a batch that came."""
+        if self.count is not None:
+            self.count(now_s)
+        if self.marks is not None:
+            self.marks.received(batch)
+        if self.looks is not None:
+            self.looks.received(now_s)
+
+    def exhausted(self, now_s: float) -> None:
+        """Notes that no batch came."""
+        if self.count is not None:
+            self.count(now_s)
+        if self.marks is not None:
+            self.marks.waited()
+
+    def backward(self, now_s: float, loss: Any) -> None:
+        """Notes a backward pass."""
+        if self.on_first_work:
+            self._work_begins()
+        if self.count is not None:
+            self.count(now_s)
+        if self.marks is not None:
+            self.marks.backward(loss)
+        if self.looks is not None:
+            self.looks.backward()
+
+    def stepped(self, now_s: float) -> None:
+        """Notes a step of an optimizer."""
+        if self.on_first_work:
+            self._work_begins()
+        if self.count is not None:
+            self.count(now_s)
+        if self.marks is not None:
+            self.marks.stepped()
+        if self.looks is not None:
+            self.looks.stepped(now_s)
+
+    def _work_begins(self) -> None:
+        """Calls what waits for the first work."""
+        waiting = self.on_first_work[:]
+        self.on_first_work.clear()
+        for begin in waiting:
+            begin()
+
     def end_marks(self) -> None:
         """Makes no more marks: the device failed, or this is a forked process."""
         if self.marks is not None:
@@ -180,10 +256,6 @@ class Current:
 
 
 CURRENT = Current()
-
-
-def _do_nothing() -> None:
-    """Does nothing."""
 
 
 def _drop(_row: object) -> None:

@@ -52,12 +52,8 @@ def _backward_recorded(
                         figure = float(loss.item())
                 else:
                     device = _accelerator(recorder, loss.device)
-            recorder.begin_counting()
-            if recorder.count is not None:
-                recorder.count(now_s)
             recorder.emit((BACKWARD, now_s, get_ident(), 0, figure, device, NAN))
-            if recorder.marks is not None:
-                recorder.marks.backward(loss)
+            recorder.backward(now_s, loss)
             if not recorder.optimizers_step and kept.have_changed(loss):
                 recorder.emit((CHANGED, now_s, get_ident(), 0, NAN, NAN, NAN))
         except Exception as error:

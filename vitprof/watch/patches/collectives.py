@@ -43,7 +43,6 @@ def install(recorder: Recorder, *, alone: bool = False) -> Replacements:
     replacements = Replacements()
 
     def begin() -> None:
-        recorder.begin_counting = _begun_before
         if n_ranks() < 2:
             return
         recorder.count = Counting(recorder)
@@ -57,12 +56,8 @@ def install(recorder: Recorder, *, alone: bool = False) -> Replacements:
                 wrap = functools.partial(_wait_recorded, recorder, alone, collectives)
                 replacements.keep(ReplacedMethod(owner, method, wrap))
 
-    recorder.begin_counting = begin
+    recorder.on_first_work.append(begin)
     return replacements
-
-
-def _begun_before() -> None:
-    """Does nothing: it is known whether this process is one of several ranks."""
 
 
 class ReplacedMethod:

@@ -111,20 +111,15 @@ def _next_recorded(recorder: Recorder, following: Callable[[Any], Any]) -> Calla
         thread = get_ident()
         gradients = gradients_are_on()
         ready = n_ready(self)
-        if recorder.marks is not None:
-            recorder.marks.before_request()
-        if recorder.count is not None:
-            recorder.count(perf_counter())
+        recorder.before_request()
         recorder.emit((REQUESTED, perf_counter(), thread, number, ready, gradients, NAN))
         try:
             batch = following(self)
         except BaseException as error:
-            if recorder.count is not None:
-                recorder.count(perf_counter())
             failed = not isinstance(error, StopIteration)
-            recorder.emit((EXHAUSTED, perf_counter(), thread, number, failed, NAN, NAN))
-            if recorder.marks is not None:
-                recorder.marks.waited()
+            now_s = perf_counter()
+            recorder.emit((EXHAUSTED, now_s, thread, number, failed, NAN, NAN))
+            recorder.exhausted(now_s)
             raise
         record_received(number, thread, perf_counter(), batch)
         if not gradients:
@@ -172,11 +167,8 @@ def _record_received(
     try:
         batch, times = _with_times(delivered)
         samples, first, values = sizes.of(batch)
-        if recorder.count is not None:
-            recorder.count(now_s)
         emit((RECEIVED, now_s, thread, number, samples, first, values))
-        if recorder.marks is not None:
-            recorder.marks.received(batch)
+        recorder.received(now_s, batch)
         if times is None:
             return
         dataset_s, transform_s, collate_s, start_s, end_s, worker, _ = times

@@ -33,7 +33,15 @@ def _install_work(
     installed: list[Replacements],
 ) -> None:
     """Installs the hooks that need all of PyTorch: optimizers are imported last."""
-    from vitprof.watch.patches import autograd, collectives, marks, optimizer, process, waits
+    from vitprof.watch.patches import (
+        autograd,
+        collectives,
+        marks,
+        optimizer,
+        preparation,
+        process,
+        waits,
+    )
 
     def begin_anew_or_stop() -> None:
         """A fork of a process that trains, and a worker of a loader, record nothing; any other child
@@ -48,6 +56,7 @@ def _install_work(
 
     installed.append(marks.install(recorder))
     installed.append(collectives.install(recorder))
+    installed.append(preparation.install(recorder))
     installed.append(optimizer.install(recorder, optimizers))
     installed.append(autograd.install(recorder))
     installed.append(waits.install(recorder))

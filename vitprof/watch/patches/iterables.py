@@ -46,28 +46,20 @@ def fetch_recorded(recorder: Recorder, iterator: Any, fetch: Callable[[], Any]) 
     number = recorder.number(iterator, "iterator")
     thread = get_ident()
     gradients = torch.is_grad_enabled()
-    if recorder.marks is not None:
-        recorder.marks.before_request()
-    if recorder.count is not None:
-        recorder.count(perf_counter())
+    recorder.before_request()
     recorder.emit((REQUESTED, perf_counter(), thread, number, NAN, gradients, NAN))
     try:
         batch = fetch()
     except BaseException as error:
-        if recorder.count is not None:
-            recorder.count(perf_counter())
         failed = not isinstance(error, StopIteration)
-        recorder.emit((EXHAUSTED, perf_counter(), thread, number, failed, NAN, NAN))
-        if recorder.marks is not None:
-            recorder.marks.waited()
+        now_s = perf_counter()
+        recorder.emit((EXHAUSTED, now_s, thread, number, failed, NAN, NAN))
+        recorder.exhausted(now_s)
         raise
     now_s = perf_counter()
     try:
-        if recorder.count is not None:
-            recorder.count(now_s)
         recorder.emit((RECEIVED, now_s, thread, number, *batch_sizes().of(batch)))
-        if recorder.marks is not None:
-            recorder.marks.received(batch)
+        recorder.received(now_s, batch)
     except Exception as error:
         recorder.give_up(error)
     return batch

@@ -29,7 +29,7 @@ class FirstCall:
 
     def listen(self, loader: int) -> None:
         """Listens, unless enough is known of this loader."""
-        if self._hook is not None or self._looks[loader] >= MOST_LOOKS or _compiled():
+        if self._hook is not None or self._looks[loader] >= MOST_LOOKS or compiled():
             return
         from torch.nn.modules.module import register_module_forward_pre_hook
 
@@ -52,6 +52,6 @@ class FirstCall:
             self._recorder.give_up(error)
 
 
-def _compiled() -> bool:
+def compiled() -> bool:
     """Returns whether anything was compiled: it may have to be compiled again for a new hook."""
     return bool(getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0))

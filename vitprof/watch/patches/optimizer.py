@@ -31,13 +31,9 @@ def install(recorder: Recorder, optimizers: ModuleType) -> Replacements:
             if not device:
                 device = devices[number] = _device_of(recorder, optimizer)
                 recorder.optimizers_step = True
-                recorder.begin_counting()
-            if recorder.count is not None:
-                recorder.count(now_s)
             since_s = begun.pop(id(optimizer), NAN)
             recorder.emit((STEPPED, now_s, get_ident(), number, device, since_s, NAN))
-            if recorder.marks is not None:
-                recorder.marks.stepped()
+            recorder.stepped(now_s)
         except Exception as error:
             recorder.give_up(error)
 

@@ -1,0 +1,222 @@
+"""What a script does with a batch before its model, and between its steps, in steps that were looked at,
+at times that nobody measured.
+
+A batch takes 10 ms, a backward pass and an update 1 ms each; a loop does 0.5 ms between batch and model.
+"""
+
+import math
+
+import pytest
+
+from tests.watch.core.written import HELPER, MAIN, TRAIN, Script
+from tests.watch.core.written_device import DeviceScript
+from vitprof.watch.core.device_columns import DeviceSteps
+from vitprof.watch.core.loop import find_steps
+from vitprof.watch.core.preparation import LEAST_SAMPLES, PreparedSteps
+from vitprof.watch.core.training import find_training
+from vitprof.watch.events import NAN, Kind
+
+LITTLE_S = 0.0005
+A_MOMENT_S = 1e-6
+
+
+class LookedAt(Script):
+    """A script whose steps are looked at. Its thread uses the core but where it sleeps."""
+
+    cpu_s = 0.0
+    taken = 0.0
+
+    def look(self) -> None:
+        self._add(Kind.LOOKED_AT, MAIN, 0, LITTLE_S)
+
+    def prepare(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def call(self) -> None:
+        self._add(Kind.MODEL_CALLED, MAIN, 0, self.cpu_s, self.taken)
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.cpu_s -= seconds
+
+    def update(self, optimizer: int = 11, thread: int = MAIN) -> None:
+        super().update(optimizer, thread)
+        if thread == MAIN:
+            self._add(Kind.USED, MAIN, 0, self.now_s + self.cpu_s, self.taken)
+        self.now_s += A_MOMENT_S
+
+    def step(self, prepared_s: float = 0.0, asleep_s: float = 0.0) -> None:
+        self.fetch(TRAIN)
+        self.look()
+        self.prepare(prepared_s)
+        self._add(Kind.MODEL_CALLED, MAIN, 0, self.now_s + self.cpu_s, self.taken)
+        self.sleep(asleep_s)
+        self.backward()
+        self.update()
+
+
+class OnDevice(LookedAt, DeviceScript):
+    """The same on a device that works on its own: for how long its thread sleeps says nothing."""
+
+    taken = NAN
+
+
+def facts(script: Script, warmup_steps: int = 0) -> dict[str, float]:
+    if isinstance(script, DeviceScript):
+        script.pass_marks()
+    training = find_training(script.log)
+    assert training is not None
+    device = DeviceSteps(warmup_steps)
+    device.add(script.log.events, find_steps(training).steps)
+    steps, figures = device.take(training.thread, finished=True)
+    prepared = PreparedSteps(warmup_steps)
+    prepared.add(script.log.events)
+    prepared.take(training.thread, steps, figures)
+    return prepared.facts()
+
+
+def test_what_a_script_does_before_its_model_is_a_share_of_the_steps() -> None:
+    script = LookedAt()
+    for _ in range(10):
+        script.step(prepared_s=0.0045)
+    # 4 ms more than a loop does anyway, of 16.5 ms
+    assert facts(script)["outside_next_frac"] == pytest.approx(0.004 / 0.0165, abs=1e-3)
+    assert facts(script)["between_steps_frac"] == 0.0
+    assert facts(script)["asleep_frac"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_what_it_does_between_two_steps_is_one_too() -> None:
+    script = LookedAt()
+    for _ in range(10):
+        script.step()
+        script.now_s += 0.0065
+    # a step is over at the next request, so the pause is in it as well; the first has none before it, the
+    # last none after it, and one of the others is left out
+    share = facts(script)["between_steps_frac"]
+    steps_s = 8 * 0.0185 + 0.012
+    assert share == pytest.approx(8 * 0.006 / (steps_s + 8 * 0.006), abs=1e-3)
+
+
+def test_a_thread_that_sleeps_between_model_and_optimizer_waits_for_something() -> None:
+    script = LookedAt()
+    for _ in range(10):
+        script.step(asleep_s=0.008)
+    assert facts(script)["asleep_frac"] == pytest.approx(0.008 / 0.020, abs=1e-3)
+
+
+def test_sleep_is_not_known_where_others_took_a_core() -> None:
+    script = LookedAt()
+    for _ in range(10):
+        script.fetch(TRAIN)
+        script.look()
+        script.call()
+        script.taken += 1
+        script.backward()
+        script.update()
+    assert facts(script).keys() == {"outside_next_frac", "between_steps_frac"}
+
+
+def test_sleep_is_not_known_where_another_thread_steps() -> None:
+    script = LookedAt()
+    for _ in range(10):
+        script.fetch(TRAIN)
+        script.look()
+        script.call()
+        script.backward()
+        script.update(thread=HELPER)
+    assert facts(script).keys() == {"outside_next_frac", "between_steps_frac"}
+
+
+def test_one_pause_is_no_habit() -> None:
+    script = LookedAt()
+    for number in range(10):
+        script.step(prepared_s=1.0 if number == 4 else 0.0)
+    assert facts(script)["outside_next_frac"] == 0.0
+
+
+def test_few_steps_say_nothing() -> None:
+    script = LookedAt()
+    for _ in range(LEAST_SAMPLES - 1):
+        script.step(prepared_s=0.010)
+    assert facts(script) == {}
+
+
+def test_the_warm_up_says_nothing() -> None:
+    script = LookedAt()
+    for number in range(14):
+        script.step(prepared_s=0.100 if number < 5 else 0.0)
+    assert facts(script, warmup_steps=5)["outside_next_frac"] == 0.0
+
+
+def test_a_step_without_a_call_of_a_model_is_not_known() -> None:
+    script = LookedAt()
+    for _ in range(10):
+        script.fetch(TRAIN)
+        script.look()
+        script.prepare(0.010)
+        script.backward()
+        script.update()
+    assert facts(script) == {}
+
+
+def test_two_batches_that_are_prepared_one_after_the_other_count_both() -> None:
+    script = LookedAt()
+    for _ in range(10):
+        script.fetch(TRAIN)
+        script.look()
+        script.prepare(0.003)
+        script.fetch(TRAIN)
+        script.prepare(0.0025)
+        script.call()
+        script.backward()
+        script.update()
+    assert facts(script)["outside_next_frac"] == pytest.approx(0.005 / 0.0275, abs=1e-3)
+
+
+def test_a_batch_that_is_prepared_anew_for_each_update_counts_each_time() -> None:
+    script = LookedAt()
+    for _ in range(10):
+        script.fetch(TRAIN)
+        script.look()
+        for _ in range(2):
+            script.prepare(0.003)
+            script.call()
+            script.backward()
+            script.update()
+    assert facts(script)["outside_next_frac"] == pytest.approx(0.0055 / 0.020, abs=1e-3)
+
+
+def test_after_an_evaluation_nothing_is_between_steps() -> None:
+    script = LookedAt()
+    for _ in range(10):
+        script.step()
+        script.fetch(102, quiet=True)
+        script.now_s += 0.050
+    assert facts(script)["between_steps_frac"] == 0.0
+
+
+def test_a_device_that_still_works_is_not_kept_waiting() -> None:
+    """8 ms of work of which 6 are left at the request: they hide the wait, and as much of what follows."""
+    script = OnDevice(wait_s=0.002)
+    for _ in range(12):
+        script.step(prepared_s=0.0065)
+    # the device is free 4 ms after the batch came, so 2.5 ms are a wait, less what a loop does
+    found = facts(script)
+    assert found["outside_next_frac"] == pytest.approx(0.002 / 0.0105, abs=2e-3)
+    assert "asleep_frac" not in found
+
+
+def test_a_copy_of_the_batch_is_no_preparation() -> None:
+    script = OnDevice()
+    for _ in range(10):
+        script.fetch(TRAIN)
+        script.look()
+        script.prepare(0.002)
+        script.copy(0.001)
+        script.prepare(0.0035)
+        script.call()
+        script.backward()
+        script.update()
+    share = facts(script)["outside_next_frac"]
+    assert not math.isnan(share)
+    assert share == pytest.approx(0.005 / 0.0175, abs=2e-3)

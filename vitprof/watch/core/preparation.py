@@ -1,0 +1,217 @@
+"""How long a script works on its batches after `next()` and before the model gets them: in a generator
+around the loader, or in the loop. And how long it sleeps between the model and the optimizer, for parts
+of a batch that come later. That is the training's wait too, and no wait for the loader has it.
+
+Steps that were looked at tell it: see `patches.preparation`.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter, itemgetter
+
+from vitprof.watch.core.device_columns import DeviceFigures
+from vitprof.watch.core.loop import Step
+from vitprof.watch.events import NAN, Event, Kind, Place
+
+LEAST_SAMPLES = 8
+"""Steps by which a share is told."""
+LOOKS = (Kind.LOOKED_AT, Kind.MODEL_CALLED, Kind.USED)
+COPIES = (Place.COPYING, Place.COPIED)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen of a step, in seconds."""
+
+    step_s: float
+    prepared_s: float
+    """From a batch, or its copy, to the model, or to the next copy or request, while the device had
+    nothing to do."""
+    between_s: float
+    """From the optimizer's step before to the request; 0 where that is not known."""
+    asleep_s: float
+    """Between the model and the optimizer's step, for how long the thread used no core; NaN if others took
+    one from the process, or where the device works on its own."""
+
+    @property
+    def all_s(self) -> float:
+        """Returns what of it is no work, as far as it is known."""
+        asleep_s = 0.0 if math.isnan(self.asleep_s) else self.asleep_s
+        return self.prepared_s + self.between_s + asleep_s
+
+
+@dataclass(slots=True)
+class Totals:
+    """The sums of looks (s)."""
+
+    n: int = 0
+    step_s: float = 0.0
+    prepared_s: float = 0.0
+    between_s: float = 0.0
+    asleep_s: float = 0.0
+    """Of steps for which that is known, and for how long these took."""
+    known_s: float = 0.0
+
+    def add(self, look: Look) -> None:
+        self.n += 1
+        self.step_s += look.step_s
+        self.prepared_s += look.prepared_s
+        self.between_s += look.between_s
+        if not math.isnan(look.asleep_s):
+            self.asleep_s += look.asleep_s
+            self.known_s += look.step_s
+
+
+class PreparedSteps:
+    """Adds up what was seen of the steps that are given out."""
+
+    def __init__(self, warmup_steps: int) -> None:
+        self._events: dict[int, list[Event]] = {}
+        """By thread: looks, and the copies of batches."""
+        self._warmup_steps = warmup_steps
+        self._n = 0
+        self._before: Step | None = None
+        self._longest: Look | None = None
+        """The step with the longest pauses, which is in no sum: one pause is no habit."""
+        self._totals = Totals()
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Adds events that have arrived."""
+        for event in events:
+            is_copy = event.kind is Kind.MARKED and event.value("place") in COPIES
+            if is_copy or event.kind in LOOKS:
+                self._events.setdefault(event.thread, []).append(event)
+
+    def take(
+        self, thread: int, steps: Sequence[Step], device: Sequence[DeviceFigures | None]
+    ) -> None:
+        """Adds the next steps of the thread that trains. `device`: what an asynchronous device did of
+        each."""
+        events = self._events.get(thread, [])
+        for step, on_device in zip(steps, device, strict=True):
+            first = bisect.bisect_left(events, _begin_s(step), key=attrgetter("at_s"))
+            last = bisect.bisect_left(events, step.end_s, key=attrgetter("at_s"))
+            if self._n >= self._warmup_steps:
+                free_s = -math.inf if on_device is None else on_device.free_s
+                look = look_at(step, self._before, events[first:last], free_s)
+                if look is not None:
+                    self._add(look)
+            del events[:last]
+            self._before = step
+            self._n += 1
+
+    def facts(self) -> dict[str, float]:
+        """Returns the facts of the steps so far, by their names in a recording."""
+        totals = self._totals
+        if totals.n < LEAST_SAMPLES - 1:
+            return {}
+        facts = {
+            "outside_next_frac": totals.prepared_s / totals.step_s,
+            "between_steps_frac": totals.between_s / (totals.step_s + totals.between_s),
+        }
+        if totals.known_s > totals.step_s / 4:
+            facts["asleep_frac"] = totals.asleep_s / totals.known_s
+        return facts
+
+    def _add(self, look: Look) -> None:
+        if self._longest is None:
+            self._longest = look
+        elif look.all_s > self._longest.all_s:
+            self._totals.add(self._longest)
+            self._longest = look
+        else:
+            self._totals.add(look)
+
+
+def _begin_s(step: Step) -> float:
+    return step.fetches[0].since_s if step.fetches else step.work[0].at_s
+
+
+def look_at(step: Step, before: Step | None, events: Sequence[Event], free_s: float) -> Look | None:
+    """Returns what was seen of a step; None where it was not looked at, or no model was called in it.
+
+    `events`: of looks and copies in it. `free_s`: when the device had nothing left to do of the steps
+    before; NaN where that is not known.
+    """
+    looked = [event for event in events if event.kind is Kind.LOOKED_AT]
+    called = [event for event in events if event.kind is Kind.MODEL_CALLED]
+    if not looked or not called or not step.fetches or math.isnan(free_s):
+        return None
+    little_s = looked[0].value("little_s")
+    spans = preparing(step, events)
+    prepared_s = sum(max(0.0, until_s - max(since_s, free_s)) for since_s, until_s in spans)
+    return Look(
+        step_s=step.end_s - _begin_s(step),
+        prepared_s=max(0.0, prepared_s - little_s),
+        between_s=max(0.0, between_s(step, before) - little_s),
+        asleep_s=asleep_s(events),
+    )
+
+
+def preparing(step: Step, events: Sequence[Event]) -> Iterator[tuple[float, float]]:
+    """Yields when the script worked on a batch: from where that or a copy of it came, to the next copy,
+    request or call of the model. Where the model is called again after an update, from that."""
+    since_s = stepped_s = NAN
+    is_called = False
+    for at_s, what in moments(step, events):
+        if what in ("received", "copied"):
+            if not is_called:
+                since_s = at_s
+            continue
+        if what == "stepped":
+            stepped_s = at_s
+            continue
+        if what == "called":
+            is_called = True
+            since_s = since_s if math.isnan(stepped_s) else stepped_s
+        stepped_s = NAN
+        if not math.isnan(since_s):
+            yield since_s, at_s
+            since_s = NAN
+
+
+def moments(step: Step, events: Sequence[Event]) -> list[tuple[float, str]]:
+    """Returns what happened in a step, in order."""
+    found = [(fetch.received_s, "received") for fetch in step.fetches]
+    found += [(fetch.requested_s, "requested") for fetch in step.fetches[1:]]
+    for event in events:
+        if event.kind is Kind.MODEL_CALLED:
+            found.append((event.at_s, "called"))
+        elif event.kind is Kind.USED:
+            found.append((event.at_s, "stepped"))
+        elif event.kind is Kind.MARKED:
+            is_end = event.value("place") == Place.COPIED
+            found.append((event.at_s, "copied" if is_end else "copying"))
+    # Of the same time they stay in the order in which they were recorded.
+    return sorted(found, key=itemgetter(0))
+
+
+def between_s(step: Step, before: Step | None) -> float:
+    """Returns the time from the optimizer's step before it to its request; 0 with an evaluation between
+    them, and without such a step."""
+    if before is None or step.after_evaluation:
+        return 0.0
+    stepped = [work.at_s for work in before.work if work.kind is Kind.STEPPED]
+    return step.fetches[0].since_s - stepped[-1] if stepped else 0.0
+
+
+def asleep_s(events: Sequence[Event]) -> float:
+    """Returns for how long the thread used no core between calls of the model and the steps of the
+    optimizer after them; NaN where others took one from the process meanwhile, or a step was another
+    thread's."""
+    asleep = 0.0
+    called: Event | None = None
+    for event in events:
+        if event.kind is Kind.MODEL_CALLED:
+            called = event
+        elif event.kind is Kind.USED and called is not None:
+            if event.value("taken") != called.value("taken"):  # NaN, too
+                return NAN
+            used_s = event.value("cpu_s") - called.value("cpu_s")
+            asleep += max(0.0, event.at_s - called.at_s - used_s)
+            called = None
+    return asleep if called is None else NAN
