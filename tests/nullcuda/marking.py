@@ -86,6 +86,16 @@ def a_loop() -> str:
         return json.dumps(names(recorder))
 
 
+def the_next_epoch() -> str:
+    """Returns the names of what is recorded as a second iteration begins."""
+    with hooked() as recorder:
+        script = Script()
+        script.train(1)
+        names(recorder)
+        script.train(1)
+        return json.dumps(names(recorder))
+
+
 def passed() -> str:
     """Returns the numbers of marks, of those that the device passed, and of losses among them."""
     with hooked() as recorder:

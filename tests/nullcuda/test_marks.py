@@ -42,6 +42,12 @@ def test_marks_are_set_where_hooks_see_something_and_begin_with_the_first_loss(
     assert found == [*first, *step, *step, *END]
 
 
+def test_an_iteration_is_marked_before_it_begins(marking: Host) -> None:
+    """To start workers is a part of its first wait."""
+    found = run(marking, "the_next_epoch")
+    assert found[:4] == ["at requested", "begun", "at requested", "requested"]
+
+
 def test_the_device_passes_all_marks_and_losses_come_with_them(marking: Host) -> None:
     n, same, n_losses, in_time = run(marking, "passed")
     assert n == 2 + 7 * 6 + 2, "the first step has those of its work, and the end two"

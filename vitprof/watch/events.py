@@ -90,7 +90,8 @@ class Place(enum.IntEnum):
     """What the thread did where it marked a point."""
 
     REQUESTED = 1
-    """It requests a batch: the mark comes just before the event, so that no wait has its cost."""
+    """It requests a batch, or begins an iteration: the mark comes just before that, so that no wait has
+    its cost."""
     RECEIVED = 2
     """Its wait is over: it has a batch, or there is none; again where it then waited until the workers
     of its iterator had ended."""

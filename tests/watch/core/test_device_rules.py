@@ -138,6 +138,30 @@ def test_the_gap_after_an_evaluation_counts_from_the_next_request() -> None:
     assert columns["exposed_wait_s"][3] == pytest.approx(0.005)
 
 
+def test_workers_that_start_after_an_evaluation_are_waited_for() -> None:
+    script = DeviceScript()
+    script.train(3)
+    script.evaluate(2, 0.0)
+    script.begin_slowly(TRAIN, 0.100)
+    script.train(2)
+    columns = told(script)
+    assert columns["data_wait_s"][3] == 0.110
+    assert columns["gap_s"][3] == 0.110
+    assert columns["exposed_wait_s"][3] == 0.110
+
+
+def test_a_step_is_over_as_the_next_iteration_begins() -> None:
+    script = DeviceScript()
+    script.train(3)
+    script.launch(0.005)
+    script.begin_slowly(TRAIN, 0.100)
+    script.train(2)
+    columns = told(script)
+    assert columns["compute_s"][2] == 0.013
+    assert columns["data_wait_s"][3] == 0.110
+    assert columns["exposed_wait_s"][3] == pytest.approx(0.110 - 0.011)
+
+
 def test_what_the_script_does_after_the_optimizer_is_no_part_of_the_step() -> None:
     script = DeviceScript()
     for _ in range(4):

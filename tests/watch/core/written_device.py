@@ -75,6 +75,15 @@ class DeviceScript(Script):
         super().fetch(loader, quiet=quiet, thread=thread, samples=samples)
         self.mark(Place.RECEIVED)
 
+    def begin_slowly(self, loader: int, seconds: float) -> None:
+        """Begins an iteration that starts workers."""
+        self.mark(Place.REQUESTED)
+        since_s = self.now_s
+        self.now_s += seconds
+        self.begin(loader)
+        begun = self.log.events.pop()
+        self.log.events.append(begun._replace(values=(begun.values[0], since_s, NAN)))
+
     def copy(self, seconds: float, stream: int = WORK, to_device: bool = True) -> None:
         """Copies a tensor of a batch."""
         if stream != WORK:

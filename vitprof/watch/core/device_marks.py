@@ -55,12 +55,14 @@ class MarksOfThread:
         found = (mark for mark in self.between(since_s, until_s) if mark.place is place)
         return next(found, None)
 
+    def until(self, until_s: float) -> Iterator[Mark]:
+        """Yields the marks that were set by then, the last one first."""
+        for i in range(bisect.bisect_right(self._times, until_s) - 1, -1, -1):
+            yield self._marks[i]
+
     def last(self, place: Place, until_s: float) -> Mark | None:
         """Returns the last mark of one place that was set by then."""
-        for i in range(bisect.bisect_right(self._times, until_s) - 1, -1, -1):
-            if self._marks[i].place is place:
-                return self._marks[i]
-        return None
+        return next((mark for mark in self.until(until_s) if mark.place is place), None)
 
     def forget(self, before_s: float) -> None:
         """Drops the marks that were set earlier."""

@@ -224,10 +224,16 @@ class DeviceStep:
 
     def gap_since(self) -> Mark | None:
         """Returns the mark from which the gap before it counts, where an evaluation was before it: its own
-        first request."""
+        first request, or the beginning of the iteration for that."""
         if not self._step.after_evaluation or not self._step.fetches:
             return None
-        return self._marks.last(Place.REQUESTED, self._step.fetches[0].requested_s)
+        requested: Mark | None = None
+        for mark in self._marks.until(self._step.fetches[0].requested_s):
+            if mark.place is Place.RECEIVED:
+                break
+            if mark.place is Place.REQUESTED:
+                requested = mark
+        return requested
 
     def request(self, fetch: Fetch) -> Mark | None:
         """Returns the mark at the request for one of its later batches."""

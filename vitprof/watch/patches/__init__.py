@@ -45,6 +45,9 @@ class DeviceMarks(Protocol):
     device, or while it captures a graph: a mark would become part of that.
     """
 
+    def before_begin(self) -> None:
+        """Marks that an iteration over a loader is about to begin: its first wait includes that."""
+
     def before_request(self) -> None:
         """Marks a request for a batch; before its event, so that no wait has what it costs."""
 
@@ -170,6 +173,11 @@ class Recorder:
 
     # What else is noted at what hooks see. Where a process trains alone on the CPU that is nothing but
     # steps that are looked at.
+
+    def before_begin(self) -> None:
+        """Notes that an iteration over a loader is about to begin."""
+        if self.marks is not None:
+            self.marks.before_begin()
 
     def before_request(self) -> None:
         """Notes that a batch is about to be requested: before the event, so that no wait has what it

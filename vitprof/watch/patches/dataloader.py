@@ -68,6 +68,8 @@ def _begin_recorded(
         if any(iterator is self for iterator in beginning.iterators):
             begin(self, loader, *args, **kwargs)
             return
+        if MAKING.now.laps is None:
+            recorder.before_begin()
         since_s = perf_counter()
         beginning.iterators.append(self)
         try:

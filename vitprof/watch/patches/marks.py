@@ -178,6 +178,10 @@ class Marks:
     # what hooks see
 
     @_where_it_trains
+    def before_begin(self) -> None:
+        self._mark(Place.REQUESTED)
+
+    @_where_it_trains
     def before_request(self) -> None:
         self._is_fetching = True
         self._request()
