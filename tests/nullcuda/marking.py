@@ -96,6 +96,24 @@ def the_next_epoch() -> str:
         return json.dumps(names(recorder))
 
 
+def with_a_closure() -> str:
+    """Returns what is recorded of a step whose optimizer calls the model, as Lightning's do."""
+    with hooked() as recorder:
+        script = Script()
+        script.train(1)
+        for x, _ in script.batches(1):
+            names(recorder)
+
+            def closure(x: Tensor = x) -> Tensor:
+                loss = script.model(x.to("cuda")).sum()
+                loss.backward()
+                return loss
+
+            script.optimizer.step(closure)
+            return json.dumps(names(recorder))
+    raise AssertionError
+
+
 def passed() -> str:
     """Returns the numbers of marks, of those that the device passed, and of losses among them."""
     with hooked() as recorder:

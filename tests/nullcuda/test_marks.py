@@ -12,7 +12,8 @@ from tests.watch.watching import Host
 
 STEP = [
     *("at requested", "requested", "received", "at received", "made", "made_between"),
-    *("at copying", "at copied", "backward", "at backward", "stepped", "at stepped"),
+    *("at copying", "at copied", "backward", "at backward"),
+    *("at stepping", "stepped", "at stepped"),
 ]
 END = ["at requested", "requested", "exhausted", "at received"]
 
@@ -42,6 +43,13 @@ def test_marks_are_set_where_hooks_see_something_and_begin_with_the_first_loss(
     assert found == [*first, *step, *step, *END]
 
 
+def test_an_optimizer_that_calls_the_model_steps_after_its_backward_pass(marking: Host) -> None:
+    assert run(marking, "with_a_closure") == [
+        *("at stepping", "at copying", "at copied", "backward", "at backward", "at stepping"),
+        *("stepped", "at stepped"),
+    ]
+
+
 def test_an_iteration_is_marked_before_it_begins(marking: Host) -> None:
     """To start workers is a part of its first wait."""
     found = run(marking, "the_next_epoch")
@@ -50,7 +58,7 @@ def test_an_iteration_is_marked_before_it_begins(marking: Host) -> None:
 
 def test_the_device_passes_all_marks_and_losses_come_with_them(marking: Host) -> None:
     n, same, n_losses, in_time = run(marking, "passed")
-    assert n == 2 + 7 * 6 + 2, "the first step has those of its work, and the end two"
+    assert n == 2 + 7 * 7 + 2, "the first step has those of its work, and the end two"
     assert same
     assert n_losses == 8
     assert in_time

@@ -115,6 +115,8 @@ class Place(enum.IntEnum):
     """It begins to send to other ranks what the work waits for."""
     AWAITED = 12
     """That is launched."""
+    STEPPING = 13
+    """An optimizer begins to step: after the backward pass in it, where it calls a closure."""
 
 
 FIELDS: dict[Kind, tuple[str, ...]] = {

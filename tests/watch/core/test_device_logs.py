@@ -136,3 +136,13 @@ def test_steps_that_are_given_out_live_have_the_same_figures(name: str, size: in
     figures += given_out.take(live.training.thread, settled, finished=True).device
     assert [repr(each) for each in figures] == [repr(each) for each in replayed(name)[1]]
     assert given_out.device.n_side_stream_steps == replayed(name)[2]
+
+
+@pytest.mark.parametrize("name", ["busy-loss-is-read", "lightning-busy"])
+def test_compute_is_made_of_its_parts(name: str) -> None:
+    """The work is in the forward pass. Lightning's optimizer calls the model."""
+    found = columns(name)
+    parts = [found[f"{part}_compute_s"] for part in ("forward", "backward", "optimizer")]
+    assert sum(parts) == pytest.approx(found["compute_s"], abs=1e-9)
+    assert np.median(parts[0]) == pytest.approx(0.012, rel=0.05)
+    assert all((part >= 0).all() for part in parts)

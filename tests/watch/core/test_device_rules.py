@@ -367,6 +367,41 @@ def test_forward_pass_and_update_have_ends_of_their_own() -> None:
     assert step.stepped - step.forward_end == pytest.approx(0.006)
 
 
+def test_the_parts_of_compute_are_those_of_the_device() -> None:
+    script = DeviceScript()
+    script.train(3)
+    columns = told(script)
+    assert columns["forward_compute_s"][1:] == [0.002, 0.002]
+    assert columns["backward_compute_s"][1:] == [0.004, 0.004]
+    assert columns["optimizer_compute_s"][1:] == [0.002, 0.002]
+
+
+def test_the_parts_of_a_step_with_several_passes_are_not_known() -> None:
+    script = DeviceScript()
+    for _ in range(3):
+        script.fetch(TRAIN)
+        script.backward()
+        script.backward()
+        script.update()
+    columns = told(script)
+    assert all(map(math.isnan, columns["forward_compute_s"]))
+    assert columns["compute_s"][1] == 0.014
+
+
+def test_the_pass_in_an_optimizers_closure_is_before_its_own_work() -> None:
+    """As in Lightning: the optimizer calls the model, and marks again where the pass has ended."""
+    script = DeviceScript()
+    for _ in range(3):
+        script.fetch(TRAIN)
+        script.mark(Place.STEPPING)
+        script.backward()
+        script.now_s += 1e-6
+        script.update()
+    columns = told(script)
+    assert columns["forward_compute_s"][1:] == [0.002, 0.002]
+    assert columns["optimizer_compute_s"][1:] == [0.002, 0.002]
+
+
 def test_without_marks_the_steps_are_those_of_the_host() -> None:
     script = DeviceScript()
     with script.capturing():

@@ -16,6 +16,7 @@ from vitprof.watch.core.training import find_training
 from vitprof.watch.events import NAN, Kind, Place
 
 DEVICE = 7
+A_MOMENT_S = 1e-9
 WORK, COPIES, ASIDE = 1, 2, 3
 """Streams."""
 
@@ -101,7 +102,10 @@ class DeviceScript(Script):
 
     def update(self, optimizer: int = OPTIMIZER, thread: int = MAIN) -> None:
         self.now_s += self._work_s
+        if thread == MAIN:
+            self.mark(Place.STEPPING)
         self.launch(self._took_s[2])
+        self.now_s += A_MOMENT_S
         self._add(Kind.STEPPED, thread, optimizer)
         if thread == MAIN:
             self.mark(Place.STEPPED)

@@ -48,6 +48,10 @@ class DeviceFigures:
     other_exposed_s: float
     outside_s: float
     loss: float
+    backward_start: float
+    """When it came to the only backward pass; NaN in steps where that was not marked."""
+    optimizer_start: float
+    """The same of the only optimizer's step."""
     forward_end: float
     """When the device had done the forward pass, as it came to the first backward pass."""
     stepped: float
@@ -80,6 +84,7 @@ def passed(step: Step, marks: MarksOfThread, previous: Previous) -> Passed:
     stepped = own.stepped()
     backward = own.backward()
     gap_since = own.gap_since()
+    differentiating, stepping = own.parts()
     sent = own.sent()
     requests = [own.request(fetch) for fetch in own.later]
 
@@ -112,6 +117,8 @@ def passed(step: Step, marks: MarksOfThread, previous: Previous) -> Passed:
         other_exposed_s=sum(map(exposed_s, own.later, requests)),
         outside_s=outside_s(own.entered_s(), asked_s, waited_s, step, previous),
         loss=losses[-1] if losses else NAN,
+        backward_start=_reached_s(differentiating),
+        optimizer_start=_reached_s(stepping),
         forward_end=_reached_s(backward),
         stepped=_reached_s(stepped),
         free_s=_reached_s(received),
@@ -119,7 +126,7 @@ def passed(step: Step, marks: MarksOfThread, previous: Previous) -> Passed:
     )
     copied = [] if copy is None else [copy.begin, copy.end]
     waits = [mark for pair in sent for mark in pair]
-    needed = [received, begin, end.mark, stepped, backward, gap_since]
+    needed = [received, begin, stepping, end.mark, stepped, backward, gap_since]
     needed += [*requests, *copied, *waits, *own.losses()]
     return Passed(
         figures=figures,

@@ -180,6 +180,19 @@ class DeviceStep:
         passes = [work for work in self.works if work.kind is Kind.BACKWARD]
         return self.mark_of(passes[0]) if passes else None
 
+    def parts(self) -> tuple[Mark | None, Mark | None]:
+        """Returns the marks where its backward pass begins, and where its optimizer begins to step: after
+        that. None with several of either, as their parts are mixed, and where that was not marked."""
+        passes = [work for work in self.works if work.kind is Kind.BACKWARD]
+        steps = [work for work in self.works if work.kind is Kind.STEPPED]
+        if len(passes) != 1 or len(steps) != 1:
+            return None, None
+        begun: Mark | None = None
+        for mark in self._marks.between(passes[0].at_s, steps[0].at_s):
+            if mark.place is Place.STEPPING:
+                begun = mark
+        return (None, None) if begun is None else (self.backward(), begun)
+
     def stepped(self) -> Mark | None:
         """Returns the mark at an optimizer's step that was its last work; None where it was not, or where
         so many optimizers step that not all are marked."""

@@ -66,6 +66,12 @@ class DeviceMarks(Protocol):
     def backward(self, loss: Any) -> None:
         """Marks a backward pass, and keeps the loss where it is one of a single number."""
 
+    def stepping(self) -> None:
+        """Marks where an optimizer begins to step."""
+
+    def differentiated(self) -> None:
+        """Marks that again after a backward pass within its step."""
+
     def stepped(self) -> None:
         """Marks a step of an optimizer."""
 

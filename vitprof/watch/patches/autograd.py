@@ -59,6 +59,8 @@ def _backward_recorded(
         except Exception as error:
             recorder.give_up(error)
         returned = differentiate(tensors, *args, **kwargs)
+        if recorder.marks is not None:
+            recorder.marks.differentiated()
         recorder.emit((DIFFERENTIATED, perf_counter(), get_ident(), 0, now_s, NAN, NAN))
         return returned
 

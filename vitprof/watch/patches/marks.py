@@ -31,6 +31,10 @@ oldest ones: that bounds memory and, as far behind as the device is, costs it no
 MOST_OPTIMIZERS = 4
 """Steps of optimizers that are marked after a batch: some scripts have an optimizer for each
 parameter."""
+EACH_UNTIL = 64
+"""Batches in whose steps it is marked where an optimizer begins to step."""
+PARTS_EVERY_S = 0.02
+"""After that, how often (s): to mark it and to read when it was passed takes some 5 us."""
 MOST_ASIDE = 16
 """Marks of other streams between two requests."""
 MOST_WATCHED = 256
@@ -171,6 +175,12 @@ class Marks:
         self._n_backward = 0
         self._n_stepped = 0
         self._n_aside = 0
+        self._n_batches = 0
+        self._parts_at_s = 0.0
+        """When the last batch came in whose step the optimizer's beginning is marked."""
+        self._marks_parts = False
+        self._is_stepping = False
+        """Whether an optimizer steps."""
 
     def captures(self) -> bool:
         return self._is_cuda and self._is_capturing()
@@ -199,6 +209,7 @@ class Marks:
         self._has_worked = False
         self._n_stepped = 0
         self._mark(Place.RECEIVED)
+        self._choose_parts()
         self._watch(batch)
 
     @_where_it_trains
@@ -226,8 +237,20 @@ class Marks:
         self._has_worked = True
 
     @_where_it_trains
+    def stepping(self) -> None:
+        if self._marks_parts and self._n_stepped < MOST_OPTIMIZERS:
+            self._is_stepping = True
+            self._mark(Place.STEPPING)
+
+    @_where_it_trains
+    def differentiated(self) -> None:
+        if self._is_stepping:
+            self._mark(Place.STEPPING)
+
+    @_where_it_trains
     def stepped(self) -> None:
         self._work()
+        self._is_stepping = False
         self._has_worked = False
         self._n_stepped += 1
         if self._n_stepped <= MOST_OPTIMIZERS:
@@ -283,6 +306,15 @@ class Marks:
         self._n_aside = 0
         self._mark(Place.REQUESTED)
         self._resolve()
+
+    def _choose_parts(self) -> None:
+        """Chooses whether the parts of the next step are marked."""
+        now_s = perf_counter()
+        self._n_batches += 1
+        is_time = now_s - self._parts_at_s >= PARTS_EVERY_S
+        self._marks_parts = self._n_batches <= EACH_UNTIL or is_time
+        if self._marks_parts:
+            self._parts_at_s = now_s
 
     def _work(self) -> None:
         """Notes work: what is marked from here on is in its stream, unless said otherwise."""

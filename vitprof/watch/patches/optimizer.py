@@ -21,6 +21,8 @@ def install(recorder: Recorder, optimizers: ModuleType) -> Replacements:
     """When each optimizer that steps now began to, by its identity: one may step within another."""
 
     def begin(optimizer: Any, *_: Any) -> None:
+        if recorder.marks is not None:
+            recorder.marks.stepping()
         begun[id(optimizer)] = perf_counter()
 
     def record(optimizer: Any, *_: Any) -> None:
