@@ -58,12 +58,20 @@ class Kind(enum.IntEnum):
     queue, pool or future."""
     CALLED = 16
     """A model was called: the first call after a batch that was requested without gradients."""
+    OWN = 40
+    """vitprof itself has held up the script, since the request before."""
+    BLOCK = 42
+    """The step of the batch that is requested belongs to a block of steps on kept batches, or on new ones."""
+    SAMPLED = 43
+    """The script was made to wait for a device that is not timed: the step before took so long."""
     SHUT_DOWN = 17
     """The workers of an iterator were ended."""
     ENTERED = 11
     """The script enters a step that it marks (`vitprof.step`)."""
     LEFT = 12
     """The script leaves a step that it marks."""
+    PAUSED = 41
+    """The script's run is over for now: the object is a description of how it ended."""
     FINISHED = 14
     """The process is about to end."""
     DROPPED = 15
@@ -129,12 +137,16 @@ FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.BACKWARD: ("loss", "device"),
     Kind.DIFFERENTIATED: ("since_s",),
     Kind.STEPPED: ("device", "since_s"),
-    Kind.CHANGED: (),
+    Kind.CHANGED: ("since_s",),
     Kind.WAITED: ("since_s", "first_tensor", "samples"),
     Kind.CALLED: ("gradients",),
     Kind.SHUT_DOWN: ("since_s",),
+    Kind.OWN: ("since_s",),
+    Kind.BLOCK: ("block", "settles"),
+    Kind.SAMPLED: ("took_s",),
     Kind.ENTERED: (),
     Kind.LEFT: (),
+    Kind.PAUSED: (),
     Kind.FINISHED: ("status",),
     Kind.DROPPED: ("count",),
     Kind.MARKED: ("token", "place", "stream"),
@@ -155,7 +167,9 @@ the numbers in its largest tensor. `failed`: 1 where an error ended the iteratio
 `end_s`: on the same clock. `worker`: NaN where none made the batch. `loss`: NaN where it is not a
 single number on the CPU; with `REACHED` the loss that was copied before the mark. `device`: the
 number of a described device. `token`: the number of a mark. `place`: a `Place`. `stream`: a number
-for each stream of the process. `reached_s`: on the clock of the host.
+for each stream of the process. `reached_s`: on the clock of the host. `took_s`: from
+a step's batch to the end of the device's work. `block`: odd where kept batches are served again.
+`settles`: 1 where the step does not count there.
 `collectives`: begun so far, in all groups; with `AWAITED` those that the wait ended. `sent`:
 1 where it was for buffers that DistributedDataParallel sends, else 0. `little_s`: what a framework of the
 script does itself between a batch and the model. `cpu_s`: for how long the thread has used a core so
@@ -165,6 +179,10 @@ OF_DEVICE = (Kind.MARKED, Kind.REACHED)
 """Kinds that say when a device worked, and nothing of what a thread does."""
 
 
+WORK = ("made_s", "cpu_s", "queued_s", "opened")
+"""The names of an entry like that of a Compose: the seconds that a batch took to make, those of them that its thread
+used a core, or waited for one, and the files that it opened."""
+OF_TRAINING = (Kind.STEPPED, Kind.CHANGED, Kind.LEFT)
 OF_ANY_PROCESS = (Kind.WAITED, Kind.FINISHED, Kind.DROPPED)
 """Kinds that say nothing of a loop."""
 
@@ -191,8 +209,8 @@ class Description:
 
     number: int
     kind: str
-    """process, loader, iterator, optimizer, source, device, or failure: of a hook, which ended the
-    recording."""
+    """process, loader, iterator, optimizer, source, device, stages, end: how a run ended, or failure: of
+    a hook, which ended the recording."""
     facts: dict[str, Any]
 
 
@@ -221,13 +239,17 @@ class Buffer:
         del self._descriptions[: len(descriptions)]
         return descriptions, rows
 
+    def has_training(self) -> bool:
+        """Returns whether anything was trained: an update, or a step that the script marks."""
+        return any(row[0] in OF_TRAINING for row in self._rows[:])
+
     def has_work(self) -> bool:
         """Returns whether any event is more than what each process has: the workers of a loader wait
         for queues, and every process ends."""
         return any(row[0] not in OF_ANY_PROCESS for row in self._rows[:])
 
     def bound(self, now_s: float) -> None:
-        """Drops the oldest events where nothing has read them for long, and says how many."""
+        """Drops the oldest events where nothing was trained for long, and says how many."""
         excess = len(self._rows) - self.MOST
         if excess > 0:
             del self._rows[:excess]

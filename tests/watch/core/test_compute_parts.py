@@ -266,3 +266,17 @@ def test_parts_are_never_more_than_compute(words: list[str]) -> None:
     assert not (parts < 0).any()
     known = np.isfinite(parts).all(axis=0) & np.isfinite(columns["compute_s"])
     assert (parts.sum(axis=0)[known] <= columns["compute_s"][known] + 1e-9).all()
+
+
+def test_what_comes_between_two_epochs_is_a_gap_and_no_compute() -> None:
+    script = Script()
+    usual(script)
+    script.exhaust(TRAIN)
+    script.passes(0.500)
+    usual(script)
+    assert parts_of(script, 3) == [4.0, 5.5, 2.0]
+    columns = columns_of(steps_of(script))
+    assert columns["data_wait_s"][3] == pytest.approx(0.020)
+    assert columns["gap_s"][3] == pytest.approx(0.520)
+    assert columns["exposed_wait_s"][3] == pytest.approx(0.020)
+    assert columns["compute_s"][3] == pytest.approx(columns["compute_s"][1])

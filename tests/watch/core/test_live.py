@@ -98,6 +98,24 @@ def test_a_long_loop_keeps_few_events_and_goes_on_counting_its_epochs() -> None:
     assert steps.n_kept <= 10
 
 
+def test_a_loop_without_an_optimizer_goes_on_training_once_that_was_seen() -> None:
+    script = Script(wait_s=1e-4, work_s=1e-5)
+    steps = LiveSteps()
+    steps.add(script.log.descriptions.values(), [])
+    n = 0
+    for part in range(6):
+        sent = len(script.log.events)
+        for _ in range(CONTEXT // 4):
+            script.fetch(TRAIN)
+            script.backward()
+        if part == 0:
+            script.work(Kind.CHANGED)
+        steps.add_events(script.log.events[sent:])
+        n += len(steps.settle(script.now_s).steps)
+    n += len(steps.settle(script.now_s, finished=True).steps)
+    assert n == 6 * (CONTEXT // 4)
+
+
 def test_a_step_is_not_given_out_before_what_follows_is_known() -> None:
     script = Script()
     steps = LiveSteps()

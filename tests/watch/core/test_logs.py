@@ -106,7 +106,11 @@ def test_steps_follow_each_other_without_a_gap(name: str, steps: Steps) -> None:
     waits = columns["data_wait_s"][1:]
     known = ~np.isnan(waits)
     assert (waits[known] >= 0).all()
-    assert columns["gap_s"][1:][known] == pytest.approx(waits[known], abs=1e-9)
+    apart = columns["gap_s"][1:][known] - waits[known]
+    same_epoch = np.diff(columns["epoch"])[known] == 0
+    assert apart[same_epoch] == pytest.approx(0.0, abs=1e-9)
+    # as an epoch ends the script may do something else
+    assert (apart > -1e-9).all()
 
 
 def test_the_durations_are_those_of_the_scripts_own_clock(name: str, steps: Steps) -> None:

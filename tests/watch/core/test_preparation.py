@@ -97,6 +97,20 @@ def test_what_it_does_between_two_steps_is_one_too() -> None:
     assert share == pytest.approx(8 * 0.006 / (steps_s + 8 * 0.006), abs=1e-3)
 
 
+def test_what_it_does_between_two_epochs_is_no_work_on_a_batch() -> None:
+    script = LookedAt()
+    for _ in range(10):
+        script.step()
+        script.exhaust(TRAIN)
+        script.now_s += 0.0065
+    assert facts(script)["outside_next_frac"] == pytest.approx(0.0, abs=1e-9)
+    # the end of an iteration is waited for, too; the first has none before it, and one of the others is
+    # left out
+    share = facts(script)["between_steps_frac"]
+    steps_s = 8 * 0.022 + 0.012
+    assert share == pytest.approx(8 * 0.006 / (steps_s + 8 * 0.006), abs=1e-3)
+
+
 def test_a_thread_that_sleeps_between_model_and_optimizer_waits_for_something() -> None:
     script = LookedAt()
     for _ in range(10):

@@ -103,7 +103,34 @@ def test_a_wait_for_other_ranks_in_the_loader_is_none_for_data() -> None:
     assert columns["data_wait_s"] == 5 * [0.010]
     assert columns["awaited_s"][3] == 0.050
     assert columns["between_s"][3] == 0.0
-    assert (ranks.n_loader_waits, ranks.n_unknown_waits) == (1, 1), "the gap before it has it"
+    assert ranks.facts() == {"loader_waits_for_ranks": 1, "unknown_loader_waits": 0}
+
+
+def test_what_a_rank_does_between_two_epochs_is_its_own() -> None:
+    script = RankScript()
+    script.train(2)
+    script.now_s += 0.001
+    script.exhaust(TRAIN)
+    script.now_s += 0.500
+    script.train(2)
+    columns, _ = replayed(script)
+    assert columns["between_s"][2] == 0.501
+    assert columns["forward_s"][2] == 0.001
+    assert columns["data_wait_s"][2] == 0.020, "for the end of the first epoch, too"
+
+
+def test_a_wait_for_other_ranks_as_an_epoch_ends_is_none_of_a_ranks_work() -> None:
+    """Workers of `DataLoader` that are shut down behind a barrier, for one."""
+    script = RankScript()
+    script.train(2)
+    script.exhaust_with_ranks(TRAIN, 0.050)
+    script.now_s += 0.500
+    script.train(2)
+    columns, ranks = replayed(script)
+    assert columns["between_s"][2] == 0.500
+    assert columns["awaited_s"][2] == 0.050
+    assert columns["data_wait_s"][2] == 0.020
+    assert ranks.facts() == {"loader_waits_for_ranks": 1, "unknown_loader_waits": 0}
 
 
 def test_a_collective_in_the_loader_that_nobody_is_seen_to_wait_for_leaves_a_wait_unknown() -> None:

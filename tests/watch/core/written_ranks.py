@@ -50,6 +50,13 @@ class RankScript(Script):
         assert since_s == received.at_s
         self._add(Kind.RECEIVED, received.thread, received.object, *received.values)
 
+    def exhaust_with_ranks(self, loader: int, seconds: float) -> None:
+        """Finds an iteration over; in the loader it waits for other processes at a barrier."""
+        self.exhaust(loader)
+        exhausted = self.log.events.pop()
+        self.wait_at_barrier(seconds)
+        self._add(Kind.EXHAUSTED, exhausted.thread, exhausted.object, *exhausted.values)
+
     def _add(self, kind: Kind, thread: int, number: int, *values: float) -> None:
         if kind in COUNTED_BEFORE and self.collectives != self._counted:
             self._counted = self.collectives

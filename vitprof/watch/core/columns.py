@@ -4,6 +4,7 @@ with what an asynchronous one did of each."""
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -69,12 +70,13 @@ def marks_of(steps: Sequence[Step], before: Step | None = None, first: int = 0) 
         "t_got": received_s,
         "copy_start": received_s,
         "copy_end": received_s,
-        "compute_start": received_s,
+        "compute_start": _work_begins(steps, received_s),
         "compute_end": ends,
         "t_launched": ends,
         "samples": np.array([step.samples for step in steps]),
         "loss": np.array([step.loss for step in steps]),
         "queue_depth": np.array([_n_ready(step) for step in steps]),
+        "outside_s": _outside(steps, begins, before),
         "previous_end": _previous_ends(steps, begins, before),
         **_stages(steps),
     }
@@ -85,7 +87,7 @@ def _begins(steps: Sequence[Step], before: Step | None) -> Figures:
     found = list[float]()
     for step in steps:
         if step.fetches:
-            found.append(step.fetches[0].since_s)
+            found.append(step.begin_s)
         else:
             found.append(step.work[0].at_s if before is None else before.end_s)
         before = step
@@ -94,13 +96,39 @@ def _begins(steps: Sequence[Step], before: Step | None) -> Figures:
 
 def _previous_ends(steps: Sequence[Step], begins: Figures, before: Step | None) -> Figures:
     """Returns where the gap before each step counts from: where the one before ended; where the step
-    itself began, if an evaluation was between them; NaN for the first of all."""
+    itself began, if it is the first of all, or an evaluation or vitprof itself was between them."""
     ends = [NAN if before is None else before.end_s, *(step.end_s for step in steps)]
-    after_evaluation = [step.after_evaluation for step in steps]
-    found = np.where(after_evaluation, begins, ends[:-1])
+    begins_anew = [step.after_evaluation or _is_held_up(step) for step in steps]
+    found = np.where(begins_anew, begins, ends[:-1])
     if before is None:
-        found[:1] = NAN
+        found[:1] = begins[:1]
     return found
+
+
+def _is_held_up(step: Step) -> bool:
+    return bool(step.fetches) and step.fetches[0].held_up_s > 0
+
+
+def _work_begins(steps: Sequence[Step], received_s: Figures) -> Figures:
+    """Returns when the work of each step begins: with its batch, or as the script enters a step that it
+    marks."""
+    entered_s = [step.entered_s if step.is_marked else -math.inf for step in steps]
+    return np.maximum(received_s, entered_s)
+
+
+def _outside(steps: Sequence[Step], begins: Figures, before: Step | None) -> Figures:
+    """Returns how long the script did something else before each step that it marks; NaN for others."""
+    found = list[float]()
+    for step, begun_s in zip(steps, begins.tolist(), strict=True):
+        if not step.is_marked:
+            found.append(NAN)
+        else:
+            follows = before is not None and before.is_marked and not step.after_evaluation
+            left_s = before.end_s if before is not None and follows else begun_s
+            enters_s = max(step.entered_s, begun_s + step.wait_s)
+            found.append(max(0.0, enters_s - left_s - step.wait_s))
+        before = step
+    return np.array(found)
 
 
 def _n_ready(step: Step) -> float:

@@ -68,7 +68,7 @@ def compute_parts(step: Step) -> ComputeParts:
     spans = _spans(step, work)
     if spans is None:
         return NOT_KNOWN
-    parts = _divide(step.fetches[0].received_s, spans)
+    parts = _divide(step.fetches[step.n_of_last_epoch].received_s, spans)
     if all(each.kind is not BACKWARD for each in work):
         # Gradients were made in a way that is not seen.
         return parts._replace(forward_compute_s=NAN, backward_compute_s=NAN)
@@ -135,13 +135,14 @@ def _spans(step: Step, work: Sequence[Work]) -> list[_Span] | None:
     """Returns the waits and the work since a step's first batch came; None where the end of any is not
     known, or where an optimizer's step has several passes in it: between them it searches, as LBFGS
     does, and what of that is forward cannot be told."""
-    waits = [_Span(Kind.REQUESTED, each.since_s, each.received_s) for each in step.fetches[1:]]
+    first, *later = step.fetches[step.n_of_last_epoch :]
+    waits = [_Span(Kind.REQUESTED, each.since_s, each.received_s) for each in later]
     passes = [_Span(BACKWARD, each.at_s, each.until_s) for each in work if each.kind is BACKWARD]
     updates = [_Span(STEPPED, each.since_s, each.at_s) for each in work if each.kind is STEPPED]
     spans = sorted([*waits, *passes, *updates], key=lambda span: span.begin_s)
     for span in spans:
         # False where any of them is not known.
-        if not step.fetches[0].received_s <= span.begin_s <= span.end_s <= step.end_s:
+        if not first.received_s <= span.begin_s <= span.end_s <= step.end_s:
             return None
     for update in updates:
         n_passes = sum(update.begin_s <= each.begin_s < update.end_s for each in passes)

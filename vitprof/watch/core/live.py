@@ -52,6 +52,7 @@ class LiveSteps:
         self._followed: _Followed | None = None
         self._last: Step | None = None
         """The last step that was given out."""
+        self._n_given = 0
         self.training: Training | None = None
         """What trains, as far as it is known by now."""
 
@@ -101,16 +102,30 @@ class LiveSteps:
         n_settled = len(found.steps) if finished else _n_settled(found, latest_s)
         if not n_settled:
             return Steps(evaluations=found.evaluations) if finished else Steps()
+        self._n_given += n_settled
         self._last = found.steps[n_settled - 1]
         end = walk.ends[n_settled - 1]
         followed.go_on_from(end, walk)
         n_evaluations = len(found.evaluations) if finished else end.evaluation
         return Steps(found.steps[:n_settled], found.evaluations[:n_evaluations])
 
+    @property
+    def n_given(self) -> int:
+        """Returns how many steps were given out."""
+        return self._n_given
+
+    def unsettled(self) -> list[Step]:
+        """Returns the steps that have ended by now, and that what follows may still change."""
+        followed = self._follow()
+        if followed is None:
+            return []
+        found = followed.walk().found
+        return found.steps[:-1] if found.last_is_open else found.steps
+
     def _follow(self) -> _Followed | None:
         """Returns what trains, as far as it is known by now, with what it has done."""
         threads = self._threads.by_number
-        trainer = find_trainer(threads)
+        trainer = find_trainer(threads, declares=self._log.declares)
         if trainer is None:
             return None
         entries = take_entries(threads, trainer)
@@ -168,13 +183,13 @@ class _Followed:
         self._trainer = trainer
         self._entries.extend(entries)
         n_certain = before_pending(self._entries)
-        self._requests.add(self._entries[self._n_counted : n_certain], trainer.update)
+        self._requests.add(self._entries[self._n_counted : n_certain], trainer)
         self._n_counted = max(self._n_counted, n_certain)
 
     def walk(self) -> Walk:
         """Finds the steps since the last one that was given out."""
         trainer = self._trainer
-        feeding = find_feeding(self._requests, self._thread.looked_at)
+        feeding = find_feeding(self._requests, self._thread, trainer)
         training = Training(trainer.thread, trainer.update, self._entries, feeding, trainer.others)
         walk = Walk(training, self._n_updates, self._begin)
         walk.go()

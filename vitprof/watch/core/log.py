@@ -35,11 +35,26 @@ class EventLog:
     def why_incomplete(self) -> str:
         """Returns why some of what the process did is not in it; "" where nothing says so."""
         for description in self.descriptions.values():
+            if description.kind == "failure" and "why" in description.facts:
+                return str(description.facts["why"])
             if description.kind == "failure":
                 return f"a hook of vitprof's failed ({description.facts.get('error')})"
         if any(event.kind is Kind.DROPPED for event in self.events):
             return WERE_DROPPED
         return ""
+
+    @property
+    def declares(self) -> bool:
+        """Returns whether the script says which loaders train (`vitprof.watch`)."""
+        return any(
+            described.facts.get("declares") or described.facts.get("declared")
+            for described in self.descriptions.values()
+        )
+
+    def is_declared(self, loader: int) -> bool:
+        """Returns whether the script says that a loader trains."""
+        described = self.descriptions.get(loader)
+        return described is not None and bool(described.facts.get("declared"))
 
     def loader_of(self, iterator: int) -> int:
         """Returns the number of an iterator's loader; its own where that is not known."""

@@ -17,6 +17,9 @@ So a batch that is fetched ahead of the work on the one before is waited for by 
 follows, and several that gradients are accumulated over, fetched at once, are waited for by one.
 A request that finds the iteration over is a wait like any other, without samples.
 
+Where nothing shows any work, and the script says which loader it trains on, each batch is a step, which
+the next request ends. A run that is over for now ends the step with its last work.
+
 Where the script updates on and on without asking for a batch, it trains on what is not seen: each
 update is then a step whose wait is not known.
 """
@@ -50,7 +53,7 @@ class State(enum.Enum):
 
 # Looked up once: of an enum's class that takes as long as to make a small object.
 WAITING, WORKING, EVALUATING = State
-ENTERED, LEFT = Kind.ENTERED, Kind.LEFT
+ENTERED, LEFT, PAUSED = Kind.ENTERED, Kind.LEFT, Kind.PAUSED
 NO_WORK = (Kind.CHANGED, Kind.FINISHED)
 """What is recorded of a thread and is no work on a batch."""
 
@@ -66,7 +69,7 @@ class Step:
     end_s: float = NAN
     """When the next request ended it, or what is no part of training; NaN while it goes on."""
     after_evaluation: bool = False
-    """Whether an evaluation was between the step before and its first request."""
+    """Whether an evaluation, or a pause of the run, was between the step before and its first request."""
     wait_is_known: bool = True
     """Whether all that it waited for was seen."""
 
@@ -79,9 +82,41 @@ class Step:
         return wait_s
 
     @property
+    def n_of_last_epoch(self) -> int:
+        """Returns how many of its waits, the first ones, were for the end of an iteration before the one
+        of its first batch."""
+        n = 0
+        for number, fetch in enumerate(self.fetches[:-1], 1):
+            if fetch.exhausted:
+                n = number
+        return n
+
+    @property
+    def begin_s(self) -> float:
+        """Returns when it began to wait, as if it had waited for the end of the last iteration right before
+        its first batch: what the script does between two epochs is no work of a step."""
+        n_before = self.n_of_last_epoch
+        first = self.fetches[n_before]
+        return first.since_s - sum(fetch.wait_s for fetch in self.fetches[:n_before])
+
+    @property
     def received_s(self) -> float:
         """Returns when its last batch came."""
         return self.fetches[-1].received_s if self.fetches else NAN
+
+    @property
+    def is_marked(self) -> bool:
+        """Returns whether the script marks it."""
+        return any(work.kind is LEFT for work in self.work)
+
+    @property
+    def entered_s(self) -> float:
+        """Returns when the script entered it, where it marks it; if that was before its batch came, when
+        that came."""
+        for work in self.work:
+            if work.kind is ENTERED:
+                return work.at_s
+        return self.received_s
 
     @property
     def samples(self) -> float:
@@ -195,6 +230,8 @@ class Walk:
         """Whether this step has."""
         self._left_s: float | None = None
         """When the script left this step, which it marks."""
+        self._entered_next: int | None = None
+        """The number of the entry by which it has entered the next one, before any request."""
         self._since_s = NAN
         """When the evaluation began."""
         self._since_entry = 0
@@ -239,32 +276,61 @@ class Walk:
 
     def _wait(self, fetch: Fetch) -> None:
         if self._state is EVALUATING:
-            self._end_evaluation(fetch.since_s)
-        elif self._state is WORKING and not self._is_of_this_step(fetch):
-            self._end(fetch.since_s, self._entry)
-        if fetch.first and self._last_epoch == self._step.epoch:
-            self._step.epoch += 1
+            self._end_evaluation(fetch.came_s)
+        elif self._is_over_at(fetch):
+            self._end(fetch.came_s, self._entry)
+        if fetch.first:
+            self._begin_iteration(fetch)
         self._step.fetches.append(fetch)
         self._state = WAITING
         if not fetch.exhausted:
             self._batch += 1
             self._n_updates = 0
 
+    def _begin_iteration(self, fetch: Fetch) -> None:
+        """Begins an epoch: batches of the loader that nothing has worked on are no part of it, the wait
+        for the end of its last iteration is."""
+        step = self._step
+        step.fetches = [f for f in step.fetches if f.loader != fetch.loader or f.exhausted]
+        if self._last_epoch == step.epoch:
+            step.epoch += 1
+
+    def _is_over_at(self, fetch: Fetch) -> bool:
+        """Returns whether a request ends the step before it."""
+        if self._state is WORKING:
+            return not self._is_of_this_step(fetch)
+        return self._has_only_a_batch
+
+    @property
+    def _has_only_a_batch(self) -> bool:
+        """Returns whether this step has a batch, and that is all that is seen of any step."""
+        if self._update_kind is not None:
+            return False
+        return any(not waited.exhausted for waited in self._step.fetches)
+
     def _evaluate(self, fetch: Fetch) -> None:
+        if self._update_kind is None and fetch.gradients:
+            return  # it may be what is done with a batch
         self._last = fetch
         if self._state is EVALUATING:
             return
-        if self._state is WORKING:
-            self._end(fetch.since_s, self._entry)
+        if self._state is WORKING or self._has_only_a_batch:
+            self._end(fetch.came_s, self._entry)
         elif all(waited.exhausted for waited in self._step.fetches):
             # The wait for an iteration's end is the next step's only where that follows at once.
             self._step.fetches.clear()
-        self._since_s = fetch.since_s
+        self._since_s = fetch.came_s
         self._since_entry = self._entry
         self._state = EVALUATING
 
     def _work(self, work: Work) -> None:
         kind = work.kind
+        if kind is PAUSED:
+            self._pause()
+            return
+        if kind is LEFT:
+            self._left_s = work.at_s
+            self._entered_next = None
         if kind is self._update_kind:
             self._update(work)
             return
@@ -272,12 +338,14 @@ class Walk:
             return
         if kind is not ENTERED:
             self._state = WORKING
-        if kind is LEFT:
-            self._left_s = work.at_s
+        elif self._left_s is not None and self._entered_next is None:
+            self._entered_next = self._entry
         self._step.work.append(work)
 
     def _update(self, work: Work) -> None:
-        """Notes an update: nothing is updated in an evaluation."""
+        """Notes an update: nothing is updated in an evaluation, but there may be backward passes in it."""
+        if self._state is EVALUATING and work.kind is Kind.BACKWARD:
+            return
         if self._state is EVALUATING:
             self._end_evaluation()
         self._state = WORKING
@@ -313,17 +381,35 @@ class Walk:
         `following`: the number of the entry that follows.
         """
         epoch = self._step.epoch
-        self._step.end_s = now_s if self._left_s is None else self._left_s
+        entered = list[Work]()
+        self._step.end_s = now_s
+        if self._left_s is not None:
+            self._step.end_s = self._left_s
+            while self._step.work[-1].kind is ENTERED:
+                entered.append(self._step.work.pop())
+        if self._entered_next is not None:
+            following = self._entered_next
         self.found.steps.append(self._step)
         n_evaluations = len(self.found.evaluations)
         has_batch = self._begin.has_batch or self._batch > 0
         self.ends.append(
             Checkpoint(following, n_evaluations, self._batch, has_batch, self._n_updates, epoch)
         )
-        self._step = Step(epoch)
+        self._step = Step(epoch, work=entered)
         self._last_epoch = epoch
         self._has_updated = False
         self._left_s = None
+        self._entered_next = None
+
+    def _pause(self) -> None:
+        """Ends what goes on, as the run is over for now."""
+        if self._state is WORKING:
+            # A walk that goes on from here reads of the pause, too.
+            self._end(self._step.work[-1].at_s, self._entry)
+        elif self._state is EVALUATING:
+            self._end_evaluation()
+        self._step = Step(self._step.epoch, after_evaluation=True)
+        self._state = WAITING
 
     def _leave(self) -> None:
         """Ends the last step, or evaluation, with the last thing that was seen of it."""

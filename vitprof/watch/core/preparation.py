@@ -128,7 +128,7 @@ class PreparedSteps:
 
 
 def _begin_s(step: Step) -> float:
-    return step.fetches[0].since_s if step.fetches else step.work[0].at_s
+    return step.begin_s if step.fetches else step.work[0].at_s
 
 
 def look_at(step: Step, before: Step | None, events: Sequence[Event], free_s: float) -> Look | None:
@@ -176,8 +176,9 @@ def preparing(step: Step, events: Sequence[Event]) -> Iterator[tuple[float, floa
 
 def moments(step: Step, events: Sequence[Event]) -> list[tuple[float, str]]:
     """Returns what happened in a step, in order."""
-    found = [(fetch.received_s, "received") for fetch in step.fetches]
-    found += [(fetch.requested_s, "requested") for fetch in step.fetches[1:]]
+    batches = step.fetches[step.n_of_last_epoch :]
+    found = [(fetch.received_s, "received") for fetch in batches]
+    found += [(fetch.requested_s, "requested") for fetch in batches[1:]]
     for event in events:
         if event.kind is Kind.MODEL_CALLED:
             found.append((event.at_s, "called"))
@@ -196,7 +197,7 @@ def between_s(step: Step, before: Step | None) -> float:
     if before is None or step.after_evaluation:
         return 0.0
     stepped = [work.at_s for work in before.work if work.kind is Kind.STEPPED]
-    return step.fetches[0].since_s - stepped[-1] if stepped else 0.0
+    return step.begin_s - stepped[-1] if stepped else 0.0
 
 
 def asleep_s(events: Sequence[Event]) -> float:

@@ -147,8 +147,8 @@ class RankSteps:
             waited = bool(ranks.waits(fetch.requested_s, fetch.received_s))
             if unseen > 0 or waited:
                 self.n_loader_waits += 1
-            # The gap before a steady step has the wait for others in it.
-            if unseen > 0 or (is_steady and waited):
+            # Where the device works on its own, what it did while the host waited for others is not known.
+            if unseen > 0 or (is_steady and waited and not at_once):
                 self.n_unknown_waits += 1
 
 
@@ -190,13 +190,20 @@ def between_s(ranks: OtherRanks, step: Step, before: Step | None, *, at_once: bo
     if not stepped or not step.fetches:
         return NAN
     since_s = stepped[-1]
-    until_s = step.fetches[0].since_s
-    requested_s = step.fetches[0].requested_s
+    n_before = step.n_of_last_epoch
+    requested_s = step.fetches[n_before].requested_s
     known = ranks.begun(since_s, requested_s) == 0
     if not at_once:
         # The device may have waited for others where the host did not.
         known &= not ranks.waits(since_s, step.received_s)
-    return until_s - since_s - ranks.waited_s(since_s, requested_s) if known else NAN
+    if not known:
+        return NAN
+    # The wait for the end of the last iteration is none of its work, whatever that was for.
+    in_loader_s = sum(
+        ranks.waited_s(fetch.requested_s, fetch.received_s) for fetch in step.fetches[:n_before]
+    )
+    waited_s = ranks.waited_s(since_s, requested_s) - in_loader_s
+    return step.begin_s - since_s - waited_s
 
 
 def forward_s(ranks: OtherRanks, step: Step, *, at_once: bool) -> float:

@@ -67,16 +67,29 @@ class Fetch:
     where nobody looked."""
     inside: tuple[Fetch, ...] = ()
     """The batches of loaders inside its own that came meanwhile."""
+    is_from: Fetch | None = None
+    """The batch of a loader inside its own that it is."""
+    held_up_s: float = 0.0
+    """How long vitprof itself held up the script as it was requested: part of no step."""
+    block: int = 0
+    """The block of steps that its step belongs to: odd where batches were served again."""
+    is_settling: bool = False
+    """Whether its step does not count there."""
     exhausted: bool = False
     """Whether no batch came: the iteration is over."""
     made: Stages | None = None
 
     @property
     def stages(self) -> Stages | None:
-        """Returns how the batch was made; by a loader inside its own, where that made one for it."""
-        if self.made is None and len(self.inside) == 1:
-            return self.inside[0].stages
+        """Returns how the batch was made; by a loader inside its own, where that made it."""
+        if self.made is None and self.is_from is not None:
+            return self.is_from.stages
         return self.made
+
+    @property
+    def came_s(self) -> float:
+        """Returns when the script requested it."""
+        return self.since_s - self.held_up_s
 
     @property
     def wait_s(self) -> float:
@@ -92,13 +105,13 @@ class Work:
     """
 
     kind: Kind
-    """`BACKWARD`, `STEPPED`, `CHANGED`, `ENTERED`, `LEFT` or `FINISHED`."""
+    """`BACKWARD`, `STEPPED`, `CHANGED`, `ENTERED`, `LEFT`, `PAUSED` or `FINISHED`."""
     at_s: float
     object: int
     """The number of the optimizer that stepped; 0 for all else."""
     loss: float = NAN
     since_s: float = NAN
-    """When the optimizer began to step; NaN for all else."""
+    """When the optimizer began to step; since when parameters may have changed, where they have; NaN for all else."""
     until_s: float = NAN
     """When the backward pass had ended, once that is known; NaN for all else."""
 
@@ -115,6 +128,40 @@ class Begun:
 
     since_s: float
     until_s: float
+
+
+MOST_AHEAD = 64
+"""If so many batches of a loader are taken ahead by another one, which one became which is not known."""
+
+
+class Inside:
+    """Batches of loaders inside another one, in their order: the n-th batch inside is the n-th one
+    outside, unless batches are put together anew. Where more are left each time, or fewer and then more
+    follow, they are."""
+
+    def __init__(self) -> None:
+        self._fetches: deque[Fetch] = deque()
+        self._left = -1
+        """Batches inside that were not outside yet, as one came out last."""
+        self._drained = False
+        """Whether they became fewer."""
+        self._is_known = True
+
+    def add(self, fetch: Fetch) -> None:
+        """Adds a batch inside."""
+        self._fetches.append(fetch)
+        self._is_known &= not self._drained
+
+    def take(self) -> Fetch | None:
+        """Returns the batch inside that comes out; None where that is not known."""
+        left = len(self._fetches) - 1
+        self._is_known &= 0 <= left < MOST_AHEAD and not 0 <= self._left < left
+        if not self._is_known:
+            self._fetches.clear()
+            return None
+        self._drained |= left < self._left
+        self._left = left
+        return self._fetches.popleft()
 
 
 class Threads:
@@ -165,6 +212,9 @@ class Thread:
         """The last entry, whoever has taken it."""
         self.first_s: dict[Kind, float] = {}
         """When it did each kind of work for the first time."""
+        self.changed_since_s = -math.inf
+        """Since when backward passes are known to change parameters: gradients of a validation change
+        none."""
         self.n_passes = 0
         """Its backward passes."""
         self.n_stepped = 0
@@ -175,6 +225,12 @@ class Thread:
         """Whether it has requested a batch, or got one from a queue."""
         self.looked_at: deque[Fetch] = deque(maxlen=MOST_LOOKS)
         """Batches of which it is known whether a model was called with them without gradients."""
+        self.declared: set[int] = set()
+        """The loaders that the script says it trains on, and that this thread has asked to train."""
+        self._is_declared = False
+        """Whether the loader that was asked last is one."""
+        self._inside: dict[int, Inside] = {}
+        """By the iterator outside."""
         self._begun: dict[float, Begun] = {}
         """By iterator, until its first batch is requested."""
         self._iterator = 0
@@ -202,7 +258,10 @@ class Thread:
             Kind.BACKWARD: self._differentiate,
             Kind.DIFFERENTIATED: self._note_end_of_pass,
             Kind.STEPPED: self._step,
-            Kind.CHANGED: lambda at_s, *_: self._work(Work(Kind.CHANGED, at_s, 0)),
+            Kind.OWN: self._hold_up,
+            Kind.BLOCK: self._note_block,
+            Kind.CHANGED: self._change,
+            Kind.PAUSED: lambda at_s, *_: self._work(Work(Kind.PAUSED, at_s, 0)),
             Kind.ENTERED: lambda at_s, *_: self._work(Work(Kind.ENTERED, at_s, 0)),
             Kind.LEFT: self._leave,
             Kind.FINISHED: lambda at_s, *_: self._work(Work(Kind.FINISHED, at_s, 0)),
@@ -236,6 +295,7 @@ class Thread:
         if iterator != self._iterator:
             self._iterator = int(iterator)
             self._loader = self._log.loader_of(self._iterator)
+            self._is_declared = self._log.is_declared(self._loader)
         since_s = at_s
         begun = self._begun.pop(iterator, None)
         if begun is not None and at_s < begun.until_s + AT_ONCE_S:
@@ -246,6 +306,8 @@ class Thread:
             self._loader, self._iterator, since_s, at_s, NAN, gradients == 1.0, is_first, n_ready
         )
         self.fetches = True
+        if self._is_declared and gradients:
+            self.declared.add(self._loader)
         if self._pending:
             self._pending[-1].inside += (fetch,)
         else:
@@ -260,6 +322,11 @@ class Thread:
             fetch.samples = samples
             fetch.tensor = first_tensor
             fetch.values = values
+            if self._pending:
+                outside = self._inside.setdefault(self._pending[-1].iterator, Inside())
+                outside.add(fetch)
+            if fetch.iterator in self._inside:
+                fetch.is_from = self._inside[fetch.iterator].take()
 
     def _exhaust(self, at_s: float, iterator: float, *_: float) -> None:
         fetch = self._answered(at_s, iterator)
@@ -275,6 +342,18 @@ class Thread:
                 self._last = fetch
                 return fetch
         return None
+
+    def _hold_up(self, at_s: float, _: float, since_s: float, *__: float) -> None:
+        if self._pending:
+            fetch = self._pending[-1]
+            fetch.held_up_s += at_s - since_s
+            fetch.since_s += at_s - since_s
+            fetch.requested_s += at_s - since_s
+
+    def _note_block(self, _: float, __: float, block: float, settles: float, ___: float) -> None:
+        if self._pending:
+            self._pending[-1].block = int(block)
+            self._pending[-1].is_settling = settles == 1.0
 
     def _note_stages(
         self, _: float, iterator: float, dataset_s: float, transform_s: float, collate_s: float
@@ -321,11 +400,16 @@ class Thread:
         self.n_stepped += 1
         self._work(Work(STEPPED, at_s, int(optimizer), since_s=since_s))
 
+    def _change(self, at_s: float, _: float, since_s: float, *__: float) -> None:
+        self._work(Work(Kind.CHANGED, at_s, 0, since_s=since_s))
+
     def _work(self, work: Work) -> None:
         if self._polled:
             self._polled.clear()
         if work.kind not in self.first_s:
             self.first_s[work.kind] = work.at_s
+            if work.kind is Kind.CHANGED and not math.isnan(work.since_s):
+                self.changed_since_s = work.since_s
         self._add(work)
 
     def _wait(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +22,17 @@ class Trainer:
     """Who trains in a process."""
 
     thread: int
-    update: Kind
-    """What changes the parameters: `STEPPED`; `BACKWARD` where no optimizer of PyTorch's steps."""
+    update: Kind | None
+    """What changes the parameters: `STEPPED`; `BACKWARD` where no optimizer of PyTorch's steps; `LEFT`
+    where the script marks its steps, and nothing else shows them. None where each batch is a step."""
     helpers: tuple[int, ...]
     """Threads that update for it, and fetch nothing."""
     others: frozenset[int]
     """Other threads that train."""
+    declares: bool
+    """Whether the script says which loaders it trains on."""
+    since_s: float
+    """Since when updates are known to be some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +40,8 @@ class Training:
     """What trains in a process."""
 
     thread: int
-    update: Kind
-    """What changes the parameters: `STEPPED`; `BACKWARD` where no optimizer of PyTorch's steps; `LEFT`
-    where the script marks steps in which none is seen to step."""
+    update: Kind | None
+    """See `Trainer`."""
     entries: Sequence[Entry] = field(repr=False)
     """The thread's timeline, with the updates of threads that fetch nothing."""
     feeding: frozenset[int] = frozenset()
@@ -53,35 +58,43 @@ def find_training(log: EventLog) -> Training | None:
     """Returns what trains; None where nothing in the log shows training."""
     threads = Threads(log)
     threads.read(row_of(event) for event in log.events)
-    trainer = find_trainer(threads.by_number)
+    trainer = find_trainer(threads.by_number, declares=log.declares)
     if trainer is None:
         return None
     entries = take_entries(threads.by_number, trainer)
     requests = Requests()
-    requests.add(entries, trainer.update)
-    feeding = find_feeding(requests, threads.by_number[trainer.thread].looked_at)
+    requests.add(entries, trainer)
+    feeding = find_feeding(requests, threads.by_number[trainer.thread], trainer)
     return Training(trainer.thread, trainer.update, entries, feeding, trainer.others)
 
 
-def find_trainer(threads: Mapping[int, Thread]) -> Trainer | None:
-    """Returns who trains, by all that the threads have done so far; None where nobody does."""
-    update = _what_updates(list(threads.values()))
-    if update is None:
+def find_trainer(threads: Mapping[int, Thread], *, declares: bool) -> Trainer | None:
+    """Returns who trains, by all that the threads have done so far; None where nobody does.
+
+    `declares`: the script says which loaders it trains on. It does, once it has asked one of these.
+    """
+    on_declared = [number for number, thread in threads.items() if thread.declared]
+    if declares and not on_declared:
         return None
-    updating = _threads_that_update(threads, update)
+    update = _what_updates(list(threads.values()))
+    if update is not None:
+        updating = _threads_that_update(threads, update)
+    else:
+        updating = on_declared
     if not updating:
         return None
     trains = _thread_that_trains(threads, updating)
     helpers = [number for number in updating if number != trains and not threads[number].fetches]
     others = frozenset(updating) - {trains, *helpers}
-    return Trainer(trains, update, tuple(helpers), others)
+    since_s = threads[trains].changed_since_s if update is Kind.BACKWARD else -math.inf
+    return Trainer(trains, update, tuple(helpers), others, declares, since_s)
 
 
 def _what_updates(threads: Sequence[Thread]) -> Kind | None:
     """Steps of optimizers update, of whichever: some scripts make one for each task. Without any,
-    backward passes do, if parameters changed between them.
+    backward passes do, if parameters changed between them; without these, the steps that a script marks.
 
-    Steps that the script marks do, where they are more than those of optimizers: in a CUDA graph
+    Steps that the script marks do as well, where they are more than those of optimizers: in a CUDA graph
     nothing is seen of these.
     """
     seen = {kind for thread in threads for kind in thread.first_s}
@@ -89,7 +102,9 @@ def _what_updates(threads: Sequence[Thread]) -> Kind | None:
         return Kind.LEFT
     if Kind.STEPPED in seen:
         return Kind.STEPPED
-    return Kind.BACKWARD if Kind.CHANGED in seen else None
+    if Kind.CHANGED in seen:
+        return Kind.BACKWARD
+    return Kind.LEFT if Kind.LEFT in seen else None
 
 
 def _threads_that_update(threads: Mapping[int, Thread], update: Kind) -> list[int]:
@@ -132,9 +147,10 @@ class Requests:
         self._since: list[Asked] = []
         """Those since the last update."""
 
-    def add(self, entries: Iterable[Entry], update: Kind) -> None:
-        """Adds what the thread that trains did next; `update`: the kind of its updates."""
+    def add(self, entries: Iterable[Entry], trainer: Trainer) -> None:
+        """Adds what the thread that trains did next."""
         since = self._since
+        update = trainer.update
         for entry in entries:
             if isinstance(entry, Fetch):
                 if entry.exhausted:
@@ -144,7 +160,8 @@ class Requests:
                 if entry.gradients or not since or since[-1] != asked:
                     since.append(asked)
             elif since and entry.kind is update:
-                self._before_updates.append(tuple(since))
+                if entry.at_s >= trainer.since_s:
+                    self._before_updates.append(tuple(since))
                 since.clear()
 
     def keep_last(self, most: int) -> None:
@@ -156,12 +173,14 @@ class Requests:
         return Counter(self._before_updates)
 
 
-def find_feeding(requests: Requests, looked_at: Iterable[Fetch]) -> frozenset[int]:
-    """Returns the loaders whose batches the training is fed with. `looked_at`: the batches of which it
-    is known whether a model was called with them without gradients."""
+def find_feeding(requests: Requests, thread: Thread, trainer: Trainer) -> frozenset[int]:
+    """Returns the loaders whose batches the training is fed with. `thread`: the one that trains."""
+    if trainer.update is None:
+        return frozenset(thread.declared)
     counted = requests.counted()
-    evaluated = evaluated_loaders(looked_at)
-    return loaders_before_updates(counted, evaluated) | loaders_of_each_update(counted)
+    evaluated = evaluated_loaders(thread.looked_at)
+    feeding = loaders_before_updates(counted, evaluated) | loaders_of_each_update(counted)
+    return feeding & thread.declared if trainer.declares else feeding
 
 
 def loaders_before_updates(

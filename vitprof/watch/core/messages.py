@@ -1,0 +1,363 @@
+"""What the recorder of a run is told of a watched training: its environment, its steps, the evaluations
+between them, and facts.
+
+Like all of the core it is a function of the events: the same log gives the same messages.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from vitprof.measure.step_columns import Columns
+from vitprof.measure.wire import Message, Note
+from vitprof.watch.core.columns import WARMUP_STEPS, columns_of
+from vitprof.watch.core.compute_parts import ComputeParts
+from vitprof.watch.core.headroom import SEVERAL_LOADERS, Blocks, asks_several
+from vitprof.watch.core.live import LiveSteps
+from vitprof.watch.core.loop import Step
+from vitprof.watch.core.stages import stage_facts
+from vitprof.watch.core.step_figures import StepBlock, StepFigures
+from vitprof.watch.core.tracked import tracked
+from vitprof.watch.core.training import Training
+from vitprof.watch.events import COLUMNS, Description, Kind, Row
+
+AT_S = COLUMNS.index("at_s")
+FEW_UPDATES = 4
+"""More updates than that on the only batch of a script are training on one batch."""
+DEVICE_COLUMNS = (
+    *("h2d_s", "compute_start_s", "compute_s", "gap_s", "exposed_wait_s", "h2d_start_s"),
+    *ComputeParts._fields,
+)
+"""What is not known of a device that is not timed."""
+OF_THE_RUN = ("pid", "world_size", "rank", "local_rank", "job", "began_unix_s")
+"""What a run keeps of what its process says of itself."""
+OF_A_RUN = {float(kind) for kind in (Kind.PAUSED, Kind.SAMPLED, Kind.FINISHED)}
+"""Kinds of events that are of no thread's timeline."""
+SOURCE = "source"
+"""The kind of a described queue, pool or future."""
+
+
+@dataclass
+class LoaderWaits:
+    """The batches of one loader in steps that ask several."""
+
+    batches: int = 0
+    wait_s: float = 0.0
+
+
+@dataclass
+class Totals:
+    """What is counted over the steps of a run."""
+
+    n: int = 0
+    """Steps so far."""
+    unknown_waits: int = 0
+    """Steps after the warm-up whose waits are not known."""
+    joined: dict[int, LoaderWaits] = field(default_factory=dict)
+    """By loader: of the steps after the warm-up that asked several."""
+    updates: int = 0
+    """Updates of the first step."""
+    loaders: set[int] = field(default_factory=set)
+    """The loaders of all batches."""
+
+    def add(self, steps: Iterable[Step], training: Training) -> None:
+        for step in steps:
+            if self.n == 0:
+                self.updates = sum(training.is_update(work) for work in step.work)
+            self.loaders |= {fetch.loader for fetch in step.fetches}
+            self.loaders |= {inner.loader for fetch in step.fetches for inner in fetch.inside}
+            if self.n >= WARMUP_STEPS:
+                self._add_steady(step)
+            self.n += 1
+
+    def _add_steady(self, step: Step) -> None:
+        self.unknown_waits += not step.wait_is_known
+        if len({fetch.loader for fetch in step.fetches}) < 2:
+            return
+        for fetch in step.fetches:
+            waits = self.joined.setdefault(fetch.loader, LoaderWaits())
+            waits.batches += not fetch.exhausted
+            waits.wait_s += fetch.wait_s
+
+
+class RunMessages:
+    """The messages of one process, as its events arrive."""
+
+    def __init__(self, process: Mapping[str, Any]) -> None:
+        """`process`: what the process says of itself as it connects."""
+        self._process = process
+        self._live = LiveSteps()
+        self._live.add([Description(0, "process", dict(process))], [])
+        self._descriptions: dict[int, Description] = {}
+        self._devices = set[int]()
+        """The numbers of the devices of losses, and of what optimizers update, before it begins."""
+        self._begun = False
+        """Whether the environment was told."""
+        self._finished = False
+        """Whether the process has said that it ends."""
+        self._sampled_s: list[float] = []
+        """What steps took for which the script waited for the device."""
+        self._main_loader = 0
+        """The number of the loader that trains; 0 before that is known."""
+        self._closed = False
+        self._last: Step | None = None
+        self._totals = Totals()
+        self._n_steps = 0
+        """The steps of the run so far."""
+        self._figures = StepFigures(WARMUP_STEPS)
+        self._blocks = Blocks() if process.get("headroom") else None
+        self._said_loader = False
+        """Whether the process was told which loader trains."""
+        self._told: dict[str, Any] = {}
+        """The facts that were told last."""
+
+    def add(self, descriptions: Iterable[Description], rows: Sequence[Row]) -> list[Message]:
+        """Adds what has arrived; returns what is certain of a run that was over for now."""
+        descriptions = list(descriptions)
+        self._descriptions |= {described.number: described for described in descriptions}
+        self._live.add(descriptions, [])
+        messages: list[Message] = []
+        begun = 0
+        if OF_A_RUN & {row[0] for row in rows}:
+            for n, row in enumerate(rows, 1):
+                if row[0] == Kind.PAUSED:
+                    self._add(rows[begun:n])
+                    messages += self._paused(self._descriptions[int(row[3])].facts)
+                    begun = n
+                elif row[0] == Kind.SAMPLED:
+                    self._sampled_s.append(row[4])
+                elif row[0] == Kind.FINISHED:
+                    self._finished = True
+        self._add(rows[begun:])
+        return messages
+
+    def _add(self, rows: Sequence[Row]) -> None:
+        self._live.add([], rows)
+        self._figures.add_rows(rows)
+        if not self._begun:
+            self._devices |= {int(row[4]) for row in rows if row[0] == Kind.STEPPED and row[4] > 0}
+            self._devices |= {int(row[5]) for row in rows if row[0] == Kind.BACKWARD and row[5] > 0}
+
+    def _paused(self, how: Mapping[str, Any]) -> list[Message]:
+        """Returns what is left of a run that is over for now."""
+        messages = self._messages(math.inf, finished=True)
+        if not self._begun:
+            return []
+        self._begun = False
+        return [*messages, Note("end", {"status": how["status"], "error": how["error"]})]
+
+    def settle(self, now_s: float) -> list[Message]:
+        """Returns what is certain by now and was not told before. `now_s`: on the clock of the events."""
+        return self._messages(now_s, finished=False)
+
+    def answer(self, question: Note) -> Note:
+        """Returns the answer to the question how many steps have ended in a thread of the process."""
+        training = self._live.training
+        trains = training is not None and training.thread == question.values["thread"]
+        if not trains:
+            return _answer({"answer": question.kind, "ended": 0, "loader": 0})
+        unsettled = self._live.unsettled()
+        ended = self._live.n_given + len(unsettled)
+        loader = self._main_loader or main_loader(unsettled) or 0
+        return _answer({"answer": question.kind, "ended": ended, "loader": loader})
+
+    def close(self) -> list[Message]:
+        """Returns what is left as nothing more will come; last of all, whether the process ended by
+        itself. Nothing when called again."""
+        if self._closed:
+            return []
+        self._closed = True
+        messages = self._messages(math.inf, finished=True)
+        if self._begun and self._finished:
+            messages.append(Note("end", {"status": "done", "error": ""}))
+        return messages
+
+    def _messages(self, now_s: float, *, finished: bool) -> list[Message]:
+        new = self._live.settle(now_s, finished=finished)
+        training = self._live.training
+        if training is None:
+            return []
+        block = self._figures.take(training.thread, new.steps, finished=finished)
+        if not (block.steps or self._begun):
+            return []
+        messages: list[Message] = []
+        if not self._begun:
+            self._begun = True
+            messages.append(Note("environment", self._environment(block.steps)))
+            messages.append(Note("stage", {"name": "training", "fraction": 0.0, "message": ""}))
+        if block.steps:
+            messages += self._steps(block, training)
+        for evaluation in new.evaluations:
+            times = {"t_start_s": evaluation.begin_s, "t_end_s": evaluation.end_s}
+            messages.append(Note("phase", {"name": "evaluate", **times}))
+        facts = self._facts(training, finished=finished)
+        changed = {name: fact for name, fact in facts.items() if self._told.get(name) != fact}
+        if changed:
+            self._told |= changed
+            messages.append(Note("facts", changed))
+        return messages
+
+    def _steps(self, block: StepBlock, training: Training) -> list[Message]:
+        """Returns what is told of some steps."""
+        messages: list[Message] = []
+        columns = self._columns(block, training)
+        if self._blocks is not None:
+            messages += self._replayed(self._blocks, block.steps)
+            columns, phases = self._blocks.add(block.steps, columns)
+            messages += phases
+        messages.append(columns)
+        figures = tracked(columns) if self._process.get("tracks") else {}
+        if figures:
+            messages.append(_answer({"tracked": figures, "thread": training.thread}))
+        self._totals.add(block.steps, training)
+        self._n_steps += len(columns["step"])
+        self._last = block.steps[-1]
+        return messages
+
+    def _columns(self, block: StepBlock, training: Training) -> Columns:
+        columns = columns_of(
+            block.steps,
+            self._last,
+            self._n_steps,
+            optimizers_step=training.update is Kind.STEPPED,
+            device=block.device,
+            ranks=block.ranks,
+        )
+        if "untimed_device" not in self._device_facts():
+            return columns
+        unknown = np.full(len(block.steps), np.nan)
+        return {**columns, **dict.fromkeys(DEVICE_COLUMNS, unknown)}
+
+    def _replayed(self, blocks: Blocks, steps: Sequence[Step]) -> list[Message]:
+        """Returns what the process is to be told where it serves kept batches: which loader trains, or
+        that no step can have them."""
+        if asks_several(steps) and not blocks.refused:
+            blocks.refused = SEVERAL_LOADERS
+            return [_answer({"headroom": 0, "refused": SEVERAL_LOADERS})]
+        loader = main_loader(steps)
+        if self._said_loader or loader is None or blocks.refused:
+            return []
+        self._said_loader = True
+        return [_answer({"headroom": loader, "facts": dict(self._loader_facts(loader))})]
+
+    def _environment(self, steps: Sequence[Step]) -> dict[str, Any]:
+        """Returns what the training runs on, and the facts of its loader."""
+        self._main_loader = main_loader(steps) or 0
+        watched = dict(self._loader_facts(self._main_loader))
+        inside = {
+            fetch.loader for step in steps for outer in step.fetches for fetch in outer.inside
+        }
+        if len(inside) == 1:  # of a loader around a DataLoader, that one knows more
+            watched |= self._loader_facts(inside.pop())
+        watched.pop("declared", None)
+        if watched.get("batch_size") is None:
+            watched["batch_size"] = next((int(s.samples) for s in steps if s.samples), None)
+        process = {name: fact for name, fact in self._process.items() if name in OF_THE_RUN}
+        return {**process, **self._device_facts(), "watched": watched}
+
+    def _device_facts(self) -> dict[str, Any]:
+        """Returns the environment of the device that computes: an accelerator, where there is one.
+
+        Optimizers that are offloaded have their parameters on the CPU, and the losses are not there.
+        """
+        devices = [d for d in self._descriptions.values() if d.kind == "device"]
+        known = [d.facts for d in devices if not self._devices or d.number in self._devices]
+        known.sort(key=lambda facts: facts["name"] == "cpu")
+        if not known:
+            return {"device": "cpu"}
+        return dict(known[0].get("environment", {"device": known[0]["name"]}))
+
+    def _loader_facts(self, loader: int) -> Mapping[str, Any]:
+        """Returns what is known of a loader; of none, or of a queue, what is known of any."""
+        described = self._descriptions.get(loader)
+        if described is None or described.kind != "loader":
+            return {"dataset": None, "batch_size": None, "num_workers": 0, "pin_memory": False}
+        return described.facts
+
+    def _facts(self, training: Training, *, finished: bool) -> dict[str, Any]:
+        facts: dict[str, Any] = {}
+        totals = self._totals
+        if training.others:
+            facts["several_threads_train"] = True
+        if totals.unknown_waits:
+            facts["unknown_wait_steps"] = totals.unknown_waits
+            facts["fetched_by"] = "a thread" if self._is_fed_by_thread(training) else "no loader"
+        if totals.joined:
+            facts["unclear_loaders_steps"] = 0
+            facts["loaders"] = [
+                {**self._loader_facts(number), "batches": waits.batches, "wait_s": waits.wait_s}
+                for number, waits in totals.joined.items()
+            ]
+        if finished and totals.n == 1 and totals.updates > FEW_UPDATES:
+            facts["updates_on_one_batch"] = totals.updates
+        if totals.loaders:
+            facts |= stage_facts(self._descriptions.values(), totals.loaders)
+        facts |= self._figures.facts()
+        if self._sampled_s:
+            facts["estimated_step_s"] = statistics.median(self._sampled_s)
+            facts["estimated_from_steps"] = len(self._sampled_s)
+        if self._blocks is not None:
+            said = [d.facts for d in self._descriptions.values() if d.kind == "headroom"]
+            facts |= self._blocks.facts(said[-1]["refused"] if said else "")
+        if self._live.why_incomplete:
+            facts["partly_watched"] = self._live.why_incomplete
+        return facts
+
+    def _is_fed_by_thread(self, training: Training) -> bool:
+        kinds = {self._descriptions[n].kind for n in training.feeding if n in self._descriptions}
+        return SOURCE in kinds
+
+
+def main_loader(steps: Iterable[Step]) -> int | None:
+    """Returns the loader whose batches most of the steps waited for; None where no batch was seen."""
+    batches: Counter[int] = Counter()
+    for step in steps:
+        batches.update({fetch.loader for fetch in step.fetches if not fetch.exhausted})
+    return batches.most_common(1)[0][0] if batches else None
+
+
+def _answer(values: dict[str, Any]) -> Note:
+    return Note("answer", values)
+
+
+def is_answer(message: Message) -> TypeGuard[Note]:
+    """Returns whether a message is for the process itself."""
+    return isinstance(message, Note) and message.kind == "answer"
+
+
+def of_process(process: Mapping[str, Any], messages: Iterable[Message]) -> Iterator[Message]:
+    """Yields what a run is told of a process, as its `messages` arrive: descriptions, events by column,
+    and the time."""
+    run = RunMessages(process)
+    descriptions = list[Description]()
+    now_s = -math.inf
+    for message in messages:
+        rows = list[Row]()
+        if not isinstance(message, Note):
+            columns = [message[name].tolist() for name in COLUMNS]
+            rows = list(zip(*columns, strict=True))
+            now_s = max(now_s, *columns[AT_S])
+        elif message.kind == "described":
+            descriptions.append(Description(**message.values))
+            continue
+        elif message.kind == "clock":
+            now_s = message.values["now_s"]
+        yield from run.add(descriptions, rows)
+        descriptions.clear()
+        if isinstance(message, Note) and message.kind == "close":
+            yield from run.close()
+            yield _answer({"answer": message.kind})
+            continue
+        yield from run.settle(now_s)
+        if isinstance(message, Note) and message.kind == "steps":
+            yield run.answer(message)
+    # The last ones may have no event: that of a hook which failed ends them.
+    yield from run.add(descriptions, ())
+    yield from run.close()
