@@ -127,8 +127,9 @@ def wrong(case: str, seen: Run, points: float | None = None) -> list[str]:
         least = min(seen.waited_frac, 1 - known) - work
         if exposed <= least - POINTS:
             failures.append(f"exposed wait {exposed:.1%}, but at least {least:.1%}")
-        if (kind := seen.verdict().kind) != "input-bound":
-            failures.append(f"{kind}, not input-bound")
+        verdict = seen.verdict()
+        if verdict.kind != "input-bound":
+            failures.append(f"{verdict.kind}, not input-bound: {verdict.sentence}")
     return failures
 
 

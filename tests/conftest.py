@@ -142,8 +142,7 @@ TOGETHER = {
         f"browser/test_{name}.py" for name in ("stored_runs", "pages", "installed", "navigation")
     ),
     "watch": tuple(
-        f"watch/test_{name}.py"
-        for name in ("watching", "in_python", "fast_path", "trial", "replay")
+        f"watch/test_{name}.py" for name in ("watching", "in_python", "trial", "headroom")
     ),
     "PostgreSQL": tuple(
         f"store/test_{name}.py"

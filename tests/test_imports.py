@@ -129,16 +129,6 @@ def modules() -> dict[str, Path]:
     return {name.removesuffix(".__init__"): path for name, path in dotted.items()}
 
 
-CIRCLE_OF_WATCH = frozenset(
-    f"vitprof.watch.{name}"
-    for name in (
-        *("batches", "conversion", "dataset", "fast_path", "loaders", "loop", "other_loaders"),
-        *("preparation", "ranks", "replay", "send", "sources", "steps", "trial", "watcher"),
-    )
-)
-"""The one circle there is, through imports for type checkers. It goes with the rebuilding of watch/."""
-
-
 def needs_of_modules() -> dict[str, set[str]]:
     """Returns for each module the modules that it imports, in functions and for type checkers too."""
     known = modules()
@@ -161,7 +151,7 @@ def test_no_module_imports_itself_by_a_detour() -> None:
     while free := [name for name in needs if not any(name in other for other in needs.values())]:
         for name in free:
             del needs[name]
-    assert set(needs) == CIRCLE_OF_WATCH
+    assert not needs
 
 
 def test_only_the_store_talks_to_the_database_and_only_the_user_interface_imports_streamlit() -> (
@@ -198,7 +188,7 @@ def test_the_dashboard_imports_no_torch() -> None:
         if folder(path) not in ("engine", "measure", "__main__")
     )
     # for a process that trains; nothing here may import their folder at all
-    alone = "batches callbacks.lightning callbacks.transformers conversion loop other_loaders replay sources steps"
+    alone = "callbacks.lightning callbacks.transformers conversion"
     for name in ["demo.slow_dataset", *(f"watch.{name}" for name in alone.split())]:
         names.remove(f"vitprof.{name}")
     names = [name for name in names if not name.startswith("vitprof.watch.forms.")]

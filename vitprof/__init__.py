@@ -11,15 +11,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from vitprof.notebook import run as run
     from vitprof.notebook import runs as runs
+    from vitprof.watch.api import step as step
+    from vitprof.watch.api import watch as watch
     from vitprof.watch.callbacks.lightning import LightningCallback as LightningCallback
     from vitprof.watch.callbacks.transformers import TrainerCallback as TrainerCallback
-    from vitprof.watch.declared import step as step
-    from vitprof.watch.declared import watch as watch
 
 _MODULES = {
     "run": "vitprof.notebook",
     "runs": "vitprof.notebook",
-    "step": "vitprof.watch.declared",
+    "step": "vitprof.watch.api",
     "LightningCallback": "vitprof.watch.callbacks.lightning",
     "TrainerCallback": "vitprof.watch.callbacks.transformers",
 }

@@ -90,7 +90,7 @@ def test_a_script_is_watched_and_ends_as_it_would(
     assert run.verdict is not None
     assert (run.verdict.cause, [phase.name for phase in run.phases].count("evaluate")) == (
         "read",
-        3,
+        4,
     )
     for command in ("code", "headroom"):  # nothing of it can be run from here
         assert "start that again with vitprof watch" in one_line(call, command, "1")

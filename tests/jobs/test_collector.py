@@ -12,19 +12,32 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import IO, Any
 
+import numpy as np
 import pytest
 
 from tests.clock import Clock
 from tests.engine_fixtures import wait_until
 from tests.jobs.reported import DONE, ReportingJob
 from tests.jobs.reported import step_columns as steps
+from tests.watch.core.written import MAIN, TRAIN
+from tests.watch.core.written import Script as Written
 from vitprof.config import RunConfig
 from vitprof.errors import VitprofError
-from vitprof.jobs.collector import GONE, ScriptRunner, connections, listen, record
+from vitprof.jobs.collector import (
+    GONE,
+    Listener,
+    ScriptRunner,
+    connections,
+    listen,
+    record,
+    stream_of,
+)
 from vitprof.jobs.supervisor import JobRecorder
 from vitprof.measure.wire import Message, Note, write_message
 from vitprof.recording import codec
 from vitprof.store import RunStore
+from vitprof.watch.core.log import row_of
+from vitprof.watch.events import COLUMNS
 
 DESCRIBED = Note(
     "environment",
@@ -164,3 +177,64 @@ def test_who_connected_before_the_script_ended_is_read_though_nobody_had_looked(
                 connection.close()
     shutil.rmtree(os.path.dirname(path))
     assert len(found) == 2
+
+
+def test_what_a_process_sent_is_read_though_it_ended_with_unread_answers() -> None:
+    """The socket is then reset, and what it has sent is still there."""
+    theirs, ours = socket.socketpair()
+    with ours, stream_of(ours) as stream:
+        theirs.sendall(b"the last steps")
+        ours.sendall(b"an answer")
+        theirs.close()
+        assert stream.read() == b"the last steps"
+
+
+class WatchedProcess:
+    """A process that sends its events, and a program that reads it."""
+
+    def __init__(self, *, recorded: bool) -> None:
+        self._ours, theirs = socket.socketpair()
+        self._ours.settimeout(LIMIT_S)
+        self._stream: IO[bytes] = self._ours.makefile("wb")
+        self.listener = Listener([theirs], "watched")
+        process = {"pid": 17, "world_size": 2, "rank": 1, "recorded": recorded}
+        self.sends(Note("process", process))
+
+    def sends(self, *messages: Message) -> None:
+        for message in messages:
+            write_message(self._stream, message)
+        self._stream.flush()
+
+    def trains(self, n: int) -> None:
+        script = Written()
+        script.train(n)
+        for each in script.log.descriptions.values():
+            facts = {"number": each.number, "kind": each.kind, "facts": each.facts}
+            self.sends(Note("described", facts))
+        rows = np.array([row_of(event) for event in script.log.events], dtype=float)
+        self.sends(dict(zip(COLUMNS, rows.T, strict=True)))
+
+    def hears(self) -> dict[str, object]:
+        return dict(json.loads(self._ours.recv(4096)))
+
+    def ends(self) -> list[Message]:
+        """Returns all that a run was told."""
+        self._stream.close()
+        self._ours.close()
+        self.listener.join(LIMIT_S)
+        return list(iter(self.listener.inbox.get, None))
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_process_that_is_not_recorded_is_answered_and_no_run_is_told_of_it(
+    recorded: bool,
+) -> None:
+    """Another rank counts its steps, to end after the same one."""
+    process = WatchedProcess(recorded=recorded)
+    process.trains(6)
+    process.sends(Note("steps", {"thread": MAIN}))
+    assert process.hears() == {"answer": "steps", "ended": 5, "loader": TRAIN}
+    told = process.ends()
+    n_steps = sum(len(each["step"]) for each in told if not isinstance(each, Note))
+    assert n_steps == (6 if recorded else 0)
+    assert bool(told) is recorded

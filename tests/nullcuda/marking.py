@@ -18,7 +18,15 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from vitprof.watch.core.log import event_of
 from vitprof.watch.events import Buffer, Kind, Place
-from vitprof.watch.patches import Recorder, autograd, dataloader, iterables, marks, optimizer
+from vitprof.watch.patches import (
+    Recorder,
+    autograd,
+    dataloader,
+    headroom,
+    iterables,
+    marks,
+    optimizer,
+)
 from vitprof.watch.patching import OPTIMIZER
 
 
@@ -153,6 +161,68 @@ def a_batch_of_many() -> str:
         return json.dumps(names(recorder))
 
 
+def copies_of_kept_batches() -> str:
+    """Returns of each step on a kept batch how many copies are marked. The script changes what it copied
+    in the second step of the second block of these."""
+    headroom.BLOCK_STEPS, headroom.BLOCK_S = 6, 0.0
+    headroom.SETTLE_STEPS, headroom.MOST_KEPT = 0, 2
+    with hooked() as recorder:
+        script = Script()
+        script.train(1)
+        plan = headroom.Headroom()
+        recorder.measure_headroom(plan)
+        loader = script.batches(30)
+        batches = iter(loader)
+        plan.begin(recorder.number(loader, "loader"), {})
+        found, kept = list[list[int]](), set[int]()
+        for x, _ in batches:
+            names(recorder)
+            moved = x.to("cuda", non_blocking=True)
+            x.to(torch.ones(1, device="cuda").device)
+            if plan.replays:
+                kept.add(id(moved))
+                found.append([plan.block, names(recorder).count("at copied")])
+                if len(found) == 10:
+                    moved.mul_(2)
+            script.work(moved)
+        assert not plan.refused
+        return json.dumps(found)
+
+
+def changed_kept_batches() -> str:
+    """Returns how often a tensor of a kept batch is copied that the script has changed, each way."""
+    with hooked() as recorder:
+        script = Script()
+        script.train(1)
+        plan = headroom.Headroom()
+        recorder.measure_headroom(plan)
+        x = torch.ones(2, 3)
+        plan.copies.watch([x])
+        assert recorder.marks is not None
+        recorder.marks.received([x])
+        counts = list[int]()
+
+        def copied(*args: Any) -> Tensor:
+            names(recorder)
+            moved = x.to("cuda", *args)
+            counts.append(names(recorder).count("at copied"))
+            return moved
+
+        copied()
+        copied().requires_grad_()
+        copied()
+        copied(torch.float16)
+        x.add_(1)
+        copied()
+        x.to(torch.zeros(1, device="cuda"))
+        x.to(torch.zeros(1, device="cuda"))
+        counts.append(names(recorder).count("at copied"))
+        plan.refuse("for a test")
+        copied()
+        copied()
+        return json.dumps(counts)
+
+
 def captured() -> str:
     """Returns what is recorded while a graph is captured, and after it."""
     with hooked() as recorder:
@@ -203,7 +273,7 @@ def in_a_fork() -> str:
         script.train(2)
         child = os.fork()
         if not child:
-            recorder.forget_numbers()
+            recorder.describe_again()
             for x, _ in script.batches(2):
                 x.to(torch.float16)
             os._exit(recorder.marks is not None or recorder.failed is not None)

@@ -28,7 +28,7 @@ from tests.nullcuda.busy import Busy, spans
 from tests.watch import quiet_lightning, quiet_transformers
 from vitprof.measure.devices import UntimedDevice, cuda, events
 from vitprof.selftest.gpu.device_cases import union
-from vitprof.watch import steps
+from vitprof.watch.patches import sampled
 
 # A GPU's owner may have none of them, or one that cannot be imported.
 with contextlib.suppress(Exception):
@@ -186,8 +186,9 @@ def _loop(
             loss.item()
 
 
-def plain(*, wait_s: float, work_s: float, item: bool = False) -> str:
+def plain(*, wait_s: float, work_s: float, item: bool = False, n_batches: int = N_BATCHES) -> str:
     images, model, optimizer = _made(wait_s, work_s)
+    images.n_batches = n_batches
     _loop(model, optimizer, images.loader(), Tensor.backward, item=item)
     return images.found()
 
@@ -200,8 +201,8 @@ def by_torch_events(**how: Any) -> str:
 
 def estimated(**how: Any) -> str:
     """Trains plainly; the device is taken for one whose events have no times, as MPS."""
-    events.WAIT_TO_BE_READ = steps.WAIT_TO_BE_READ = ("cuda",)  # type: ignore[assignment, attr-defined]
-    steps.SAMPLED_EVERY = 8
+    events.WAIT_TO_BE_READ = ("cuda",)  # type: ignore[assignment]
+    sampled.SAMPLED_EVERY = 8
     _take_for_another(UntimedDevice)
     return plain(**how)
 

@@ -77,6 +77,21 @@ def test_only_copies_of_a_batch_are_marked_each_in_its_stream(marking: Host) -> 
     ]
 
 
+def test_a_kept_batch_is_copied_once_and_again_where_the_script_has_changed_that(
+    marking: Host,
+) -> None:
+    """Two batches are kept, and each is copied in two ways."""
+    found = run(marking, "copies_of_kept_batches")
+    first = [n for block, n in found if block == 1]
+    second = [n for block, n in found if block == 3]
+    assert first == [2, 2, 0, 0, 0, 0, 0, 0], "steps in which they are copied count in no block"
+    assert second == [0, 0, 0, 1, 0, 0]
+
+
+def test_a_copy_is_made_again_where_either_tensor_is_another(marking: Host) -> None:
+    assert run(marking, "changed_kept_batches") == [1, 0, 1, 1, 1, 2, 1, 1]
+
+
 def test_nothing_is_marked_while_a_graph_is_captured(marking: Host) -> None:
     meanwhile, after = run(marking, "captured")
     # it is over as the script leaves the stream of the capture

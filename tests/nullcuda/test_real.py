@@ -11,11 +11,11 @@ from tests.watch.watching import Host
 FILES = (
     "tests/engine/test_transfer.py",
     "tests/export/code/test_scripts.py",
-    "tests/watch/test_batches.py",
+    "tests/watch/patches/test_copies.py",
 )
 NAMES = (
     "TestCopyOnCuda or one_copy_out_of or TestCuda or copy_does_not_wait or copied_from_pinned or are_pinned or "
-    "test_batches.py"
+    "test_copies.py"
 )
 
 

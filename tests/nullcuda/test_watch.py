@@ -155,3 +155,17 @@ def test_the_second_of_two_cards(host: Host) -> None:
     )
     assert own["busy_s"][1] > 0.99 * 0.004 * N_BATCHES  # whose length is calibrated
     assert np.median(done.steps["compute_s"]) > 0.0039
+
+
+def test_headroom_is_without_the_copies_of_batches(host: Host) -> None:
+    """Copies take 8 ms, the work 2 ms, and a batch is made in 10 ms meanwhile."""
+    env = {"VITPROF_WATCH_HEADROOM": "1", "NULLCUDA_COPY_US": "4000"}
+    done = host.ok("plain", env=env, wait_s=0.01, work_s=0.002, n_batches=320)
+    facts = done.facts()
+    assert facts.get("replay_refused") is None
+    blocks = facts["replay"]
+    step_s = {block: of["step_s"] / of["steps"] for block, of in blocks.items()}
+    assert step_s["0"] > 0.01
+    # in the first two every loss is copied back, too, in 4 ms
+    assert 0.0019 < step_s["3"] < 0.006
+    assert done.steps["h2d_s"][1:].min() > 0.0079, "steps on kept batches are no part of the run"

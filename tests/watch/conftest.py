@@ -14,7 +14,6 @@ def host() -> Iterator[Host]:
         "tests.watch.scripts",
         None,
         "tests.watch.in_python",
-        "tests.watch.events",
         "tests.watch.own_scripts",
     )
     yield host

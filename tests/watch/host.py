@@ -1,6 +1,6 @@
 """Runs functions of modules in forks of a process that has those named as arguments and PyTorch loaded, and never used.
 Each line on standard input is a JSON object: module and function, its arguments, variables of the environment, whether
-it is watched, the method of `Loop` that fails, whether no loop is taken for plain, and a folder for what comes of it.
+it is watched, the method of a class that fails, and a folder for what comes of it.
 Each is answered by its exit status."""
 
 import atexit
@@ -26,8 +26,8 @@ with without_collections():
 
     from tests.priority import go_first
     from tests.watch.scripts import SPENT
-    from vitprof.watch import declared, fast_path, loader_hooks, trial
-    from vitprof.watch.watcher import Watcher
+    from vitprof.watch import trial
+    from vitprof.watch.patches.install import record_events
 
     for name in sys.argv[1:]:
         importlib.import_module(name)
@@ -44,7 +44,7 @@ def _run(job: dict[str, Any]) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # standard output is for the statuses
         sys.stderr = (folder / "complaint").open("w")
         if job["watched"]:
-            _watch(job["failing"], never_plain=job["never_plain"])
+            _watch(job["failing"])
         function = getattr(importlib.import_module(job["module"]), job["function"])
         (folder / "returned").write_text(str(function(**job["arguments"])))
         status = 0
@@ -59,17 +59,16 @@ def _run(job: dict[str, Any]) -> NoReturn:
         os._exit(status)
 
 
-def _watch(failing: str, *, never_plain: bool) -> None:
+def _watch(failing: str) -> None:
     if failing:
+        place, _, name = failing.rpartition(".")
 
-        def fail(*_: object) -> None:
+        def fail(*_: object, **__: object) -> None:
             raise RuntimeError("a defect\nof two lines")
 
-        setattr(Watcher, failing, fail)
-    if never_plain:
-        fast_path.SHORT_TIMES = 0
-    loader_hooks.install(dataloader)
-    declared.time_other_loaders()
+        module, _, kind = place.rpartition(".")
+        setattr(getattr(importlib.import_module(module), kind), name, fail)
+    record_events(dataloader)
     if os.environ.get("VITPROF_WATCH_OVERRIDES"):
         trial.override_arguments(dataloader)
 

@@ -29,12 +29,13 @@ from tests.watch.scripts import (
     stall,
     train,
 )
-from vitprof.watch import send
+from vitprof.watch import transport
 from vitprof.watch.callbacks import FrameworkRun
+from vitprof.watch.connection import Connection, connected_to
 from vitprof.watch.install import install
-from vitprof.watch.loader_hooks import time_fetching
+from vitprof.watch.patches import watching
+from vitprof.watch.patches.making import time_fetching
 from vitprof.watch.patching import DATALOADER
-from vitprof.watch.send import Connection
 
 N_BATCHES = N_SAMPLES // BATCH
 OUTSIDE_S = 0.003
@@ -199,16 +200,10 @@ def notebook() -> None:
     sys.modules["IPython"] = SimpleNamespace(get_ipython=lambda: shell)  # type: ignore[assignment]
     os.environ["VITPROF_WATCH_SOCKET"], path = "", os.environ["VITPROF_WATCH_SOCKET"]
 
-    really_connect = send.connect
-
     def connect() -> Connection:
-        os.environ["VITPROF_WATCH_SOCKET"] = path
-        connection = really_connect()
-        os.environ["VITPROF_WATCH_SOCKET"] = ""
-        connection.collector, connection.run = True, 7
-        return connection
+        return Connection(connected_to(path))
 
-    send.connect = connect
+    watching.connect = connect  # type: ignore[assignment]
     model, watched = Model(), vitprof.watch(Iterable())
     (cell_ended,) = events
     for x, y in watched:
@@ -225,8 +220,10 @@ def notebook() -> None:
 
 def two_runs(*, then: str) -> None:
     """A loader made anew in each epoch, and then another one. Recorded beside the script, into the store."""
-    send.END_LIMIT_S, really_send, sent = LIMIT_S, send.Session._send, list[None]()
-    send.Session._send = lambda *args: sent.append(really_send(*args))  # type: ignore[method-assign, func-returns-value]
+    transport.END_LIMIT_S = LIMIT_S
+    sent = list[None]()
+    really_flush = transport.Transport._flush
+    transport.Transport._flush = lambda *a, **kw: sent.append(really_flush(*a, **kw))  # type: ignore[method-assign, func-returns-value]
     model = Model()
     for _ in range(2):
         for x, y in vitprof.watch(OwnIterator(), name="first"):
@@ -250,7 +247,7 @@ def two_runs(*, then: str) -> None:
 
 def closed() -> str:
     """Ends its watching early, and shows what it says."""
-    send.END_LIMIT_S = LIMIT_S
+    transport.END_LIMIT_S = LIMIT_S
     loader = vitprof.watch(OwnIterator(), quiet=False)
     model = Model()
     for epoch in range(2):

@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
+from vitprof.watch.patches import CURRENT
+
 READ_S, TRANSFORM_S, COLLATE_S, BODY_S, CHECK_S = 0.004, 0.002, 0.003, 0.004, 0.03
 N_SAMPLES, BATCH = 16, 2
 
@@ -482,7 +484,7 @@ def batches_from_elsewhere(*, how: str) -> list[list[float]]:
         "in parts": lambda: loader,
         "generator": lambda: (_slowly(batch) for batch in loader),
         "late": lambda: (
-            _slowly(batch) if i > STEPS_ELSEWHERE // 4 else batch for i, batch in enumerate(loader)
+            _slowly(batch) if i > STEPS_ELSEWHERE // 8 else batch for i, batch in enumerate(loader)
         ),
         "nodes": _from_nodes,
         "webloader": _from_webloader,
@@ -679,10 +681,8 @@ def count_work(*, batch: int) -> list[float]:
 
     model, optimizer = linear(1, 1, lr=0.1)
     for i, x in enumerate(DataLoader(Plain(), batch_size=batch)):
-        if i == 0 and (
-            watched := sys.modules.get("vitprof.watch.watcher")
-        ):  # steps chosen at random are not counted
-            watched.the_watcher().preparation.begin = lambda *_: None
+        if i == 1 and CURRENT.recorder is not None and CURRENT.recorder.looks is not None:
+            CURRENT.recorder.looks.remove()  # steps chosen at random are not counted
         if i == 10:
             sys.setprofile(note)
         if i == 20:

@@ -17,7 +17,8 @@ from torchvision import datasets, transforms
 
 from vitprof.analysis.dataset import DatasetFacts
 from vitprof.recording import codec
-from vitprof.watch import dataset, loader_hooks, sample_values
+from vitprof.watch import dataset, sample_values
+from vitprof.watch.patches import making
 
 N = 40
 LOADER = {"batch_size": 8, "num_workers": 0}
@@ -108,7 +109,7 @@ def test_the_narrowest_type_that_holds_the_values(values: Any, narrow: str) -> N
 
 
 def test_images_in_files_are_decoded_transformed_and_read_from_the_drive(tmp_path: Path) -> None:
-    loader_hooks.time_composes()
+    making.time_composes()
     for i in range(N):
         path = tmp_path / "images" / f"c{i % 2}" / f"{i}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -65,10 +65,11 @@ def test_a_dataloader_tells_its_stages(
     assert np.isfinite(steps["queue_depth"]).all() == bool(workers)
     assert set(steps["worker"][~np.isnan(steps["worker"])]) == set(range(workers))
     checks = told.note("phase")
-    assert [phase["name"] for phase in checks] == ["evaluate"] * (epochs - 1), (
-        "the last one ends with the script"
-    )
-    assert all(phase["t_end_s"] - phase["t_start_s"] >= scripts.CHECK_S for phase in checks)
+    assert [phase["name"] for phase in checks] == ["evaluate"] * epochs
+    # nothing is seen of what the script does with the last batch of all
+    lasted_s = [phase["t_end_s"] - phase["t_start_s"] for phase in checks]
+    assert all(each_s >= scripts.CHECK_S for each_s in lasted_s[:-1])
+    assert lasted_s[-1] >= scripts.COLLATE_S
     (environment,) = told.note("environment")
     assert environment["watched"]["collate"] == "collate"
     assert environment["watched"]["num_workers"] == workers
@@ -205,7 +206,7 @@ def test_a_program_beside_the_script_records_each_run(
     }[then]
     assert ended in second.error
     assert second.summary is not None
-    assert second.summary.n_steps == {"fails": 4, "killed": 3}[then]
+    assert second.summary.n_steps == 4
     if then == "fails":  # else nothing of its output is left
         lines = [line for line in told.complaint.splitlines() if line.startswith("vitprof")]
         for line, run in zip(lines, (first, second), strict=True):

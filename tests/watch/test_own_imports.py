@@ -154,17 +154,18 @@ spec = util.spec_from_file_location("own", {own_imports.__file__!r})
 own = util.module_from_spec(spec)
 spec.loader.exec_module(own)
 own.OwnImports({str(ROOT)!r}).install()
-import vitprof.errors, vitprof.watch.send as send
+import vitprof.errors, vitprof.watch.transport as sends, vitprof.watch.connection as connection
 import json, socket
-assert send.json is json and send.socket is socket
-assert send.time is not time and send.time.monotonic is not time.monotonic
-assert abs(send.time.monotonic() - time.monotonic()) < 60
+assert connection.json is json and connection.socket is socket
+assert sends.time is not time and sends.time.monotonic is not time.monotonic
+assert abs(sends.time.monotonic() - time.monotonic()) < 60
+assert sends.perf_counter is not time.perf_counter
 assert sys.modules["time"] is time
 try:
-    exec("import no_such_module", vars(send))
+    exec("import no_such_module", vars(sends))
 except ModuleNotFoundError as error:
     assert error.name == "no_such_module"
-exec("import os.path as p; import xml.dom; from importlib import machinery", vars(send))
-assert send.p is sys.modules["posixpath"] and send.xml is sys.modules["xml"]
+exec("import os.path as p; import xml.dom; from importlib import machinery", vars(sends))
+assert sends.p is sys.modules["posixpath"] and sends.xml is sys.modules["xml"]
 """
     subprocess.run([sys.executable, "-c", source], check=True, cwd=ROOT)

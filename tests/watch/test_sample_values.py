@@ -1,5 +1,6 @@
 """Where the transforms of a Dataset begin to be random."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -16,20 +17,19 @@ RESIZE, TENSOR = transforms.Resize((8, 12)), transforms.ToTensor()
 
 
 class Images(Dataset[Any]):
-    """Images of two sizes, as torchvision's datasets hand them to a transform."""
+    """Images of two sizes, as torchvision's datasets hand them to a transform; `noisy`: another one each time."""
 
     def __init__(self, *steps: Any, name: str = "transform", noisy: bool = False) -> None:
-        self.name, self.noisy = name, noisy
+        self.name = name
+        self.noise = itertools.count() if noisy else itertools.repeat(0)
         setattr(self, name, transforms.Compose(steps))
 
     def __len__(self) -> int:
         return 4
 
     def __getitem__(self, index: int) -> Any:
-        noise = torch.randint(0, 9, ()) if self.noisy else 0
-        pixels = np.random.default_rng(index).integers(0, 99, (20, 30 + 10 * (index % 2), 3)) + int(
-            noise
-        )
+        size = (20, 30 + 10 * (index % 2), 3)
+        pixels = np.random.default_rng(index).integers(0, 99, size) + next(self.noise)
         return getattr(self, self.name)(Image.fromarray(pixels.astype(np.uint8))), index
 
 

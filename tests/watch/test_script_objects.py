@@ -5,7 +5,6 @@ import dataclasses
 import gc
 import json
 import math
-import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -15,12 +14,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from vitprof.watch.batches import n_samples, n_values, tensors
-from vitprof.watch.loaders import Loaders, generic_facts, loader_facts
+from vitprof.watch.events import Buffer
+from vitprof.watch.loader_facts import generic_facts, loader_facts
+from vitprof.watch.patches import Recorder
+from vitprof.watch.patches.batch_sizes import BatchSizes
+from vitprof.watch.patches.waits import arrays
 from vitprof.watch.script_objects import ByIdentity
-from vitprof.watch.sources import arrays
+from vitprof.watch.tensors import tensors
 
 IMAGES = torch.zeros(3, 2)
+
+
+def n_samples(batch: Any) -> float:
+    return BatchSizes().of(batch)[0]
+
+
+def n_values(batch: Any) -> float:
+    return BatchSizes().of(batch)[2]
 
 
 class Fields(NamedTuple):
@@ -202,31 +212,27 @@ class Equal:
 
 
 def test_loaders_are_told_apart_that_are_equal_and_have_no_hash() -> None:
-    loaders, first, second = Loaders(), Equal(), Equal()
-    iterators = Equal(), Equal()
-    seen = loaders.begun(first, iterators[0], None)
-    assert loaders.of(iterators[0]) is seen
-    assert loaders.of(second) is None
-    assert loaders.begun(second, iterators[1], None) is not seen
-    assert loaders.of(Broken()) is None
+    recorder = Recorder(Buffer())
+    first = Equal()
+    second = Equal()
+    number = recorder.number(first, "loader")
+    assert recorder.number(second, "loader") != number
+    assert recorder.number(first, "loader") == number
+    assert recorder.number(Broken(), "loader") not in (0, number)
 
 
-def test_threads_that_have_ended_are_forgotten() -> None:
-    loaders, n = Loaders(), 20
-    all_there = threading.Barrier(n)
+@pytest.mark.parametrize("kind", WITHOUT)
+def test_any_object_can_have_a_number(kind: str) -> None:
+    recorder = Recorder(Buffer())
+    assert recorder.number(WITHOUT[kind], "source") > 0
+    descriptions, _ = recorder.buffer.take()
+    assert [each.kind for each in descriptions] == ["source"]
 
-    def ask() -> None:
-        loaders.request(None, in_loop=True)
-        all_there.wait()  # so that no two have the same number
 
-    threads = [threading.Thread(target=ask) for _ in range(n)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(loaders._requested) == n
-    loaders.request(None, in_loop=True)
-    assert list(loaders._requested) == [threading.get_ident()]
+def test_what_refuses_a_weak_reference_has_another_number_each_time() -> None:
+    recorder = Recorder(Buffer())
+    refuses = (1, 2)
+    assert recorder.number(refuses, "source") != recorder.number(refuses, "source")
 
 
 def test_an_object_that_is_gone_is_forgotten_and_its_number_may_be_anothers() -> None:

@@ -3,22 +3,23 @@
 import os
 import socket
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.watch.watching import Host
-from vitprof.watch.send import Connection
+from vitprof.watch.connection import SEND_LIMIT_S, START_LIMIT_S, Connection
 
 
-@pytest.mark.parametrize("use", ["send", "limit", "listen", "close", "forget"])
+@pytest.mark.parametrize("use", ["send", "limit", "answers", "close", "forget"])
 def test_a_number_that_is_the_scripts_file_by_now_is_left_alone(use: str, tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     number = ours.fileno()
     connection = Connection(ours)
-    connection.collector = True
     with theirs, (tmp_path / "checkpoint").open("w") as file:
         os.dup2(file.fileno(), number)  # this closes the socket
-        what = {"send": (b"steps",), "limit": (1.0,)}.get(use, ())
+        what = {"send": (b"steps",), "limit": (1.0,), "answers": (0.0,)}.get(use, ())
         if use in ("close", "forget"):
             getattr(connection, use)(*what)
         else:
@@ -28,6 +29,34 @@ def test_a_number_that_is_the_scripts_file_by_now_is_left_alone(use: str, tmp_pa
         os.write(number, b"weights")
         os.close(number)
     assert (tmp_path / "checkpoint").read_text() == "weights"
+
+
+def test_answers_are_read_line_by_line_however_they_arrive() -> None:
+    ours, theirs = socket.socketpair()
+    connection = Connection(ours)
+    with theirs:
+        assert connection.answers(0.0) == [], "nothing is there, and nothing is waited for"
+        theirs.sendall(b'{"run": 1}\n{"answer": "st')
+        assert connection.answers(0.0) == [{"run": 1}]
+        theirs.sendall(b'eps"}\n')
+        assert connection.answers(60.0) == [{"answer": "steps"}]
+    with pytest.raises(OSError, match="the program that records the run has ended"):
+        connection.answers(0.0)
+    connection.close()
+
+
+def test_a_collector_may_take_longer_until_it_answers_for_the_first_time() -> None:
+    ours, theirs = socket.socketpair()
+    starting: Any = SimpleNamespace(poll=lambda: 0, wait=lambda limit_s: 0)
+    connection = Connection(ours, starting)
+    with theirs:
+        assert ours.gettimeout() == START_LIMIT_S
+        connection.answers(0.0)
+        assert ours.gettimeout() == START_LIMIT_S
+        theirs.sendall(b'{"run": 1}\n')
+        connection.answers(0.0)
+        assert ours.gettimeout() == SEND_LIMIT_S
+    connection.close()
 
 
 def test_a_script_that_ends_at_broken_pipes_outlives_its_receiver(host: Host) -> None:

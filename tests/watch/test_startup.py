@@ -26,7 +26,7 @@ try:
     import torch
 except ImportError:
     pass
-for name in "install loader_hooks trial".split() if sys.version_info >= (3, 10) else ():
+for name in "install trial".split() if sys.version_info >= (3, 10) else ():
     __import__("vitprof.watch." + name)
     __import__("vitprof.config.accelerators")
 sys.exit(7)

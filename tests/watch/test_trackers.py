@@ -20,6 +20,7 @@ from tests.jobs.sending import columns
 from tests.watch.watching import Host
 from vitprof.store import RunStore
 from vitprof.watch import trackers
+from vitprof.watch.core.tracked import tracked
 from vitprof.watch.trackers import LiveLog
 
 PACKAGE = """
@@ -46,6 +47,8 @@ BEGIN = {
     "wandb": "import wandb; wandb.init(project='p', mode='offline'); end = wandb.finish",
     "none": "end = str",
 }
+N_STEPS = 200
+"""Of the script. Its steps take 9 ms, and are known half a second after they have ended, twice a second."""
 SCRIPT = """
 import os, random, sys, threading, time
 import numpy as np, torch
@@ -56,7 +59,7 @@ trackers.LiveLog.__init__.__defaults__ = (0.1,)
 torch.manual_seed(0); random.seed(0); np.random.seed(0)
 torch.set_num_threads(1)
 class Slow(torch.utils.data.Dataset):
-    def __len__(self): return 4 * 100
+    def __len__(self): return 4 * {steps}
     def __getitem__(self, index):
         time.sleep(0.002)
         return torch.rand(8) + index
@@ -84,10 +87,15 @@ def _where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def watched(
-    call: Call, tmp_path: Path, begin: str, name: str = "mlflow", each: str = ""
+    call: Call,
+    tmp_path: Path,
+    begin: str,
+    name: str = "mlflow",
+    each: str = "",
+    steps: int = N_STEPS,
 ) -> tuple[str, str]:
     """Watches the script; returns what became of the training, and what it and the command print on standard error."""
-    (tmp_path / "train.py").write_text(SCRIPT.format(begin=BEGIN[begin], each=each))
+    (tmp_path / "train.py").write_text(SCRIPT.format(begin=BEGIN[begin], each=each, steps=steps))
     out = tmp_path / f"out-{begin}-{os.environ.get('BROKEN', '')}"
     log_to = ["--log-to", name] if name else []
     script = f"exec {sys.executable} train.py {out} 2> {tmp_path}/errors"
@@ -102,7 +110,7 @@ def alone(host: Host, tmp_path: Path) -> str:
     """What becomes of the training where nobody watches."""
     out = tmp_path / "alone"
     arguments = f"import sys; sys.argv = ['', {str(out)!r}]\n"
-    source = arguments + SCRIPT.format(begin=BEGIN["none"], each="")
+    source = arguments + SCRIPT.format(begin=BEGIN["none"], each="", steps=N_STEPS)
     script = host.running("tests.watch.in_python")
     script.run("example", watched=False, listen=False, source=source)
     return out.read_text()
@@ -181,12 +189,17 @@ def test_figures_are_those_of_the_steps_since_the_last_time(
             came.set()
 
     monkeypatch.setattr(trackers, "tracker", lambda name: Fake())
-    live = LiveLog(f"fake:{tmp_path / 'run.json'}", threading.RLock(), 0.01)
+    trains = threading.get_ident()
+    live = LiveLog(f"fake:{tmp_path / 'run.json'}", threading.RLock(), trains, 0.01)
+
+    def add(steps: dict[str, np.ndarray]) -> None:
+        live.add(**json.loads(json.dumps(tracked(steps)).replace("NaN", "null")))
+
     known = {"samples": 8, "step_s": 0.5, "data_wait_s": 0.25, "exposed_wait_s": 0.125}
-    live.add(columns(3, step=range(3), warmup=[1, 1, 0], gap_s=0.25, **known))
+    add(columns(3, step=range(3), warmup=[1, 1, 0], gap_s=0.25, **known))
     assert came.wait(60)
-    live.add(columns(2, step=range(3, 5), warmup=1, gap_s=0.25, **known))
-    live.add(columns(2, step=range(5, 7), gap_s=np.nan, **known | {"samples": 0}))
+    assert not tracked(columns(2, step=range(3, 5), warmup=1, gap_s=0.25, **known))
+    add(columns(2, step=range(5, 7), gap_s=np.nan, **known | {"samples": 0}))
     live.close()
     waits = {"vitprof/data_wait_frac": 0.5, "vitprof/exposed_wait_frac": 0.25}
     assert written == [
@@ -201,7 +214,11 @@ def test_mlflow_itself(call: Call, tmp_path: Path, vitprof_home: Path) -> None:
     import mlflow
 
     _, err = watched(
-        call, tmp_path, "mlflow", each="i % 20 or mlflow.log_metric('loss', float(loss), step=i)"
+        call,
+        tmp_path,
+        "mlflow",
+        each="i % 20 or mlflow.log_metric('loss', float(loss), step=i)",
+        steps=100,
     )
     assert "vitprof" not in err
     client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/m.db")
@@ -240,7 +257,12 @@ def offline_rows(path: Path) -> list[dict[str, str]]:
 def test_wandb_itself_offline(call: Call, tmp_path: Path, vitprof_home: Path) -> None:
     """The script's own rows keep their numbers, and have the figures."""
     _, err = watched(
-        call, tmp_path, "wandb", "wandb", each="i % 5 or wandb.log({'loss': i}, step=10 * i)"
+        call,
+        tmp_path,
+        "wandb",
+        "wandb",
+        each="i % 5 or wandb.log({'loss': i}, step=10 * i)",
+        steps=100,
     )
     assert "the verdict was not written to W&B: nothing can be added to an offline run" in err
     (path,) = tmp_path.glob("wandb/offline-run-*/*.wandb")

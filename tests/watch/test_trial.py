@@ -135,7 +135,7 @@ def test_every_rank_of_a_distributed_job_gets_them(
         monkeypatch.setenv(name, value)
     installed = Mock()
     monkeypatch.setattr("vitprof.watch.trial.override_arguments", installed.overrides)
-    monkeypatch.setattr("vitprof.watch.loader_hooks.install", installed.hooks)
+    monkeypatch.setattr("vitprof.watch.patches.install.record_events", installed.hooks)
     monkeypatch.setitem(sys.modules, DATALOADER, module := ModuleType("dataloader"))
     install()
     assert installed.method_calls == [call.hooks(module), call.overrides(module)]

@@ -3,9 +3,7 @@
 import json
 import math
 import re
-import weakref
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,8 +11,6 @@ import pytest
 from tests.watch import scripts
 from tests.watch.watching import Host, Told
 from vitprof.formats import percent
-from vitprof.watch.patching import Guard
-from vitprof.watch.watcher import Watcher
 
 N_STEPS = 2 * scripts.N_SAMPLES // scripts.BATCH
 
@@ -28,15 +24,6 @@ def plain(host: Host) -> str:
 @pytest.fixture(scope="module")
 def in_the_loop(host: Host) -> Told:
     return host.run("train")
-
-
-def test_a_fork_keeps_what_is_its_parents() -> None:
-    """To free a GPU's events or pinned memory in a worker is an error there."""
-    watcher = Watcher(Guard())
-    watcher.loop = Mock()
-    kept = weakref.ref(watcher.loop)
-    watcher.forget()
-    assert (watcher.loop, kept() is None) == (None, False)
 
 
 def test_training_is_the_same_to_the_bit_and_each_step_has_its_loss(
@@ -87,10 +74,14 @@ def test_a_loss_is_told_as_it_was_before_it_was_scaled_and_a_compiled_step_is_co
 def test_a_check_between_epochs_is_a_phase_and_in_no_step_and_the_loaders_arguments_are_told(
     in_the_loop: Told,
 ) -> None:
-    (phase,) = in_the_loop.note("phase")  # the one after the last epoch ends with the script
-    assert phase["name"] == "evaluate"
+    phase, last = in_the_loop.note("phase")
+    assert phase["name"] == last["name"] == "evaluate"
     assert phase["t_end_s"] - phase["t_start_s"] >= scripts.CHECK_S
+    # nothing is seen of what the script does with the last batch of all
+    assert last["t_end_s"] - last["t_start_s"] >= scripts.COLLATE_S
     first, steps = N_STEPS // 2, in_the_loop.steps
+    ends = steps["compute_start_s"] + steps["compute_s"]
+    assert last["t_start_s"] >= ends[-1]
     assert phase["t_end_s"] <= steps["t_start_s"][first]
     assert steps["compute_start_s"][first] - steps["gap_s"][first] >= phase["t_end_s"], (
         "no part of the check counts"
@@ -208,9 +199,17 @@ def test_a_loader_inside_a_dataset_is_no_loop_of_its_own(host: Host, workers: in
     [
         ({"listen": False}, ""),
         ({"hang_up": True}, "sending data failed: "),
-        ({"failing": "asked"}, "RuntimeError: a defect); training goes on\n"),
-        ({"failing": "given"}, "RuntimeError: a defect); training goes on\n"),
-        ({"failing": "begun"}, "RuntimeError: a defect); training goes on\n"),
+        *(
+            ({"failing": f"vitprof.watch.patches.{hook}"}, "RuntimeError: a defect)")
+            for hook in (
+                "Recorder.described",  # an iteration begins
+                "Recorder.before_request",
+                "batch_sizes.BatchSizes.of",
+                "Recorder.backward",
+                "Recorder.stepped",
+                "own_iterations.OwnIterations.since_s",
+            )
+        ),
     ],
 )
 def test_trouble_of_ours_is_one_line_and_training_goes_on(
@@ -332,19 +331,19 @@ def test_of_two_threads_that_train_one_is_watched_and_there_is_no_verdict(
 
 @pytest.mark.measured
 @pytest.mark.parametrize(
-    ("script", "never_plain"),
+    "script",
     [
-        ({"every": 10}, False),
-        ({}, True),
-        ({"every": 10, "accumulate": 3}, True),
-        ({"accumulate": 3}, False),
+        {"every": 10},
+        {},
+        {"anew": True},
+        {"every": 10, "accumulate": 3},
+        {"accumulate": 3},
     ],
     ids=str,
 )
-def test_a_check_with_backward_passes_is_in_no_step(
-    host: Host, script: dict[str, Any], never_plain: bool
-) -> None:
-    told = host.ok("differentiates_in_checks", never_plain=never_plain, **script)
+def test_a_check_with_backward_passes_is_in_no_step(host: Host, script: dict[str, Any]) -> None:
+    """Also where each epoch has another loader: what trains is known by what follows its batches."""
+    told = host.ok("differentiates_in_checks", **script)
     waited_s, checked_s = json.loads(told.returned)
     steps = told.steps
     assert steps["samples"].tolist() == [scripts.BATCH] * 64
@@ -357,25 +356,14 @@ def test_a_check_with_backward_passes_is_in_no_step(
     assert not any(facts.get("unclear_loaders_steps") for facts in told.note("facts"))
 
 
-@pytest.mark.parametrize("never_plain", [False, True])
-def test_a_check_whose_batches_were_taken_for_the_trainings_leaves_no_verdict(
-    host: Host, never_plain: bool
-) -> None:
-    told = host.ok("differentiates_in_checks", anew=True, never_plain=never_plain)
-    assert told.note("facts")[-1]["unclear_loaders_steps"] >= 0.1 * len(told.steps["step"])
-
-
 @pytest.mark.parametrize(
-    ("how", "n", "n_unknown", "never_plain"),
-    [
-        *(("list", 32, 64, never_plain) for never_plain in (False, True)),
-        *(("break", 16, 32, True), ("checks", 32, 64, False), ("inner", 32, 0, False)),
-    ],
+    ("how", "n", "n_unknown"),
+    [("list", 32, 64), ("break", 16, 32), ("checks", 32, 64), ("inner", 32, 0)],
 )
 def test_steps_without_a_loader_after_those_with_one(
-    host: Host, how: str, n: int, n_unknown: int, never_plain: bool
+    host: Host, how: str, n: int, n_unknown: int
 ) -> None:
-    told = host.ok("goes_on_without_loader", how=how, never_plain=never_plain)
+    told = host.ok("goes_on_without_loader", how=how)
     assert abs(len(told.steps["step"]) - (n + n_unknown)) <= 4
     unknown = [facts.get("unknown_wait_steps", 0) for facts in told.note("facts")]
     assert abs(max(unknown, default=0) - n_unknown) <= 4
@@ -418,12 +406,9 @@ def test_an_epoch_begins_with_all_of_the_wait_for_it(host: Host, kind: str) -> N
     assert steps["compute_s"][firsts - 1].max() < scripts.CHECK_S
 
 
-@pytest.mark.parametrize("never_plain", [False, True])
 @pytest.mark.parametrize("how", ["break", "freed", "error", "os._exit"])
-def test_the_last_step_of_a_loop_that_is_left_early_is_recorded(
-    host: Host, how: str, never_plain: bool
-) -> None:
-    told = host.run("leaves", how=how, steps=12, never_plain=never_plain)
+def test_the_last_step_of_a_loop_that_is_left_early_is_recorded(host: Host, how: str) -> None:
+    told = host.run("leaves", how=how, steps=12)
     assert (told.status, told.complaint) == (3 if how == "error" else 0, "")
     steps = told.steps
     assert steps["step"].tolist() == list(range(12))
@@ -446,12 +431,18 @@ def test_of_hydras_jobs_in_one_process_the_first_is_recorded(host: Host, in_the_
 
 def test_what_a_step_costs_is_counted(host: Host) -> None:
     """Calls of our functions and clock readings are the same on every machine, where times are not. Whoever adds to a
-    step says so here: it takes about 0.2 us for each call, and 0.05 us for a reading."""
+    step says so here: it takes about 0.2 us for each call, and 0.05 us for a reading.
+
+    Calls: `next()` 4 (the hook, the batches that are ready, the batch that came, its tensors); how it was made 7 (the
+    fetcher, collate, 4 for a Compose, taking it off) and 0.9 for one batch in four (for how long its thread had no
+    core); backward 1; the optimizer 3 (before and after it, its number). Readings: `next()` 2, making 5, and 2 each for
+    the backward pass and the optimizer, which are parts of a step.
+    """
     assert json.loads(host.run("count_work", watched=False, batch=8).returned) == [0, 0]
     few, many = (np.array(json.loads(host.run("count_work", batch=n).returned)) for n in (8, 16))
     each_sample = np.round((many - few) / 8, 9)  # counts of ten steps, divided by ten
     assert each_sample.tolist() == [1, 2], "of a Compose with one transform"
-    assert (few - 8 * each_sample <= [16, 8]).all()
+    assert (few - 8 * each_sample <= [16, 11]).all()
 
 
 def test_a_device_that_cannot_be_timed_has_no_times_and_no_verdict(host: Host) -> None:

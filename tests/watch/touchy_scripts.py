@@ -17,9 +17,9 @@ from torch.utils.data import DataLoader
 import vitprof
 from tests.watch.own_scripts import numbers
 from tests.watch.scripts import fit
-from vitprof.watch import send
-from vitprof.watch.send import Connection
-from vitprof.watch.watcher import the_watcher
+from vitprof.watch import connection as connections
+from vitprof.watch.connection import Connection
+from vitprof.watch.patches import CURRENT
 
 
 def train() -> None:
@@ -73,7 +73,7 @@ def joins_all_threads_in_a_fork() -> str:
 def ends_at_broken_pipes() -> str:
     """Trains until vitprof has noticed that nobody receives its data."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    while not the_watcher().guard.given_up:
+    while CURRENT.recorder is not None:
         train()
     return "trained"
 
@@ -110,10 +110,10 @@ def starts_a_collector_with_closed_standard_streams() -> str:
         given.extend(pass_fds)
         return SimpleNamespace(poll=lambda: 0, wait=lambda _: 0)
 
-    send.subprocess.Popen = start  # type: ignore[assignment, misc]
+    connections.subprocess.Popen = start  # type: ignore[assignment, misc]
     os.close(0)
     os.close(2)
-    connection = send.connect()
+    connection = connections.connect()
     streams = standard_streams()
     connection.close()
     return f"{streams} {min(given) >= 3}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,16 @@ from tests import ROOT
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.own_script import own_config
-from vitprof.measure.wire import Note, read_messages
+from vitprof.jobs.collector import stream_of
+from vitprof.measure.wire import Message, Note, read_messages
 from vitprof.recording.columns import STEP_COLUMNS, TELEMETRY_COLUMNS
 from vitprof.recording.verdict import Verdict
 from vitprof.store.chunks import joined
+from vitprof.watch.core.messages import of_process
 
 LIMIT_S = 60.0
+RUN = 7
+"""The number that the run of a script is said to have."""
 
 
 def examples() -> list[str]:
@@ -115,12 +120,11 @@ class Host:
         listen: bool = True,
         hang_up: bool = False,
         failing: str = "",
-        never_plain: bool = False,
         env: dict[str, str] | None = None,
         **arguments: Any,
     ) -> Told:
-        """Runs the script; SIGALRM ends it after `limit_s`. `failing`: the method of `Loop` that raises an error;
-        `hang_up`: who listens goes; `never_plain`: no loop is taken for plain."""
+        """Runs the script; SIGALRM ends it after `limit_s`. `failing`: the method that raises an error;
+        `hang_up`: who listens goes."""
         told = Told()
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listening:
             path = str(Path(folder) / "socket")
@@ -137,7 +141,6 @@ class Host:
             }
             job |= {
                 "failing": failing,
-                "never_plain": never_plain,
                 "folder": folder,
                 "limit_s": self.limit_s,
             }
@@ -161,6 +164,23 @@ class Host:
         self._process.stdout.close()
 
 
+def _tell(connection: socket.socket, values: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):  # it has ended
+        connection.sendall(json.dumps(values).encode() + b"\n")
+
+
+def _understood(messages: Iterator[Message]) -> Iterator[Message]:
+    """Yields what a run is told; of a process that is not recorded, only answers."""
+    for message in messages:
+        if isinstance(message, Note) and message.kind == "process":
+            for told in of_process(message.values, messages):
+                is_answer = isinstance(told, Note) and told.kind == "answer"
+                if is_answer or message.values["recorded"]:
+                    yield told
+        else:
+            yield message
+
+
 def _read(listening: socket.socket, told: Told, hang_up: bool) -> None:
     try:
         connection, _ = listening.accept()
@@ -169,8 +189,15 @@ def _read(listening: socket.socket, told: Told, hang_up: bool) -> None:
     if hang_up:
         connection.close()
         return
-    with connection, connection.makefile("rb") as stream:
-        for message in read_messages(stream):
+    has_begun = False
+    with connection, stream_of(connection) as stream:
+        for message in _understood(read_messages(stream)):
+            if isinstance(message, Note) and message.kind == "answer":
+                _tell(connection, message.values)
+                continue
+            if isinstance(message, Note) and message.kind == "environment" and not has_begun:
+                has_begun = True
+                _tell(connection, {"run": RUN})  # once, as the collector does
             if isinstance(message, Note):
                 told.notes.append(message)
             else:

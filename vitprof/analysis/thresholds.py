@@ -14,7 +14,7 @@ starved."""
 
 MIN_SAMPLED_STEPS = 3
 """Steps timed by waiting for the device below which nothing is estimated from them
-(`watch.steps.SampledSteps`)."""
+(`watch.patches.sampled.SampledSteps`)."""
 
 MODERATE_FRAC = 0.05
 """Share of the time that the device idles for data from which a run is moderately input-bound. The

@@ -246,7 +246,7 @@ class OwnScript:
     """Names in `VARIED` with their values; every combination is a setting."""
     loader: Mapping[str, Any] | None = None
     """The train loader of the unchanged script, as the first trial reported it
-    (`vitprof.watch.loaders.loader_facts`); None until then."""
+    (`vitprof.watch.loader_facts.loader_facts`); None until then."""
     writes: tuple[str, ...] = ()
     """Files that the first trial wrote or deleted: relative to the working directory, or outside it whole
     paths."""

@@ -7,6 +7,7 @@ it ends, is killed or closes the socket, what it has sent is recorded, and this 
 """
 
 import contextlib
+import io
 import json
 import queue
 import shutil
@@ -24,6 +25,7 @@ import psutil
 from vitprof.config.own_script import own_config
 from vitprof.errors import VitprofError, one_line
 from vitprof.home import temporary_prefix
+from vitprof.jobs.event_files import EventFiles
 from vitprof.jobs.nodes import Places
 from vitprof.jobs.supervisor import JobRecorder, create_run
 from vitprof.measure.step_columns import Columns
@@ -32,6 +34,7 @@ from vitprof.recording import codec
 from vitprof.store import RunStore
 from vitprof.store.chunks import n_rows
 from vitprof.store.stored_run import is_alive
+from vitprof.watch.core.messages import is_answer, of_process
 
 POLL_S = 0.5
 """How long (s) to wait for a message before the script is looked for. Its end is seen at once."""
@@ -71,6 +74,21 @@ def connections(listening: socket.socket, closing: threading.Event) -> Iterator[
             return
 
 
+class _AfterReset(socket.SocketIO):
+    """Reads on after a reset: where a process ends with unread answers, what it has sent is still there."""
+
+    def readinto(self, buffer: Any) -> int | None:
+        try:
+            return super().readinto(buffer)
+        except ConnectionResetError:
+            return super().readinto(buffer)
+
+
+def stream_of(connection: socket.socket) -> io.BufferedReader:
+    """Returns what a process sends."""
+    return io.BufferedReader(_AfterReset(connection, "rb"))
+
+
 PLACED_WITHIN_S = 2.0
 """How long (s) a process that connected later waits for the one before to describe its training."""
 
@@ -87,13 +105,13 @@ class Listener:
         connections: Iterable[socket.socket],
         name: str,
         on_steps: Callable[[Columns], object] | None = None,
-        on_events: Callable[[dict[str, Any], Iterator[Message]], object] | None = None,
+        events: EventFiles | None = None,
     ) -> None:
-        """`on_steps` is called in the thread with finished steps as they arrive; `on_events` in one of
-        its own with what is known of a process that sends its events, and its further messages.
+        """`on_steps` is called in the thread with finished steps as they arrive. `events` keeps the
+        events of the processes.
         """
         self._connections = connections
-        self._on_events = on_events
+        self._events = events
         self._on_steps = on_steps
         self.inbox: queue.Queue[Message | None] = queue.Queue()
         self.places = Places(lambda facts: self.inbox.put(Note("facts", facts)))
@@ -148,16 +166,16 @@ class Listener:
         unplaced = list[Message]()
         with (
             connection,
-            connection.makefile("rb") as stream,
+            stream_of(connection) as stream,
             contextlib.suppress(ValueError, OSError),
         ):
-            messages = read_messages(stream)
-            for message in messages:
-                if isinstance(message, Note) and message.kind == "process":
-                    placed.set()
-                    if self._on_events is not None:
-                        self._on_events(message.values, messages)
-                    return
+            for message in self._understood(read_messages(stream), placed):
+                if is_answer(message):
+                    with contextlib.suppress(
+                        OSError
+                    ):  # it has ended, and this is what it sent before
+                        connection.sendall(json.dumps(message.values).encode() + b"\n")
+                    continue
                 if rank is not None:
                     self._receive(message, rank)
                     continue
@@ -176,6 +194,24 @@ class Listener:
         placed.set()
         if rank is not None and rank == self.places.first:
             self._end()
+
+    def _understood(
+        self, messages: Iterator[Message], placed: threading.Event
+    ) -> Iterator[Message]:
+        """Yields the messages of a process; of one that sends its events, what they mean; of one that is
+        not to be recorded, only the answers to its questions."""
+        for message in messages:
+            if not isinstance(message, Note) or message.kind != "process":
+                yield message
+                continue
+            process = message.values
+            if self._events is not None:
+                messages = self._events.keep(process, messages)
+            if not process["recorded"]:
+                placed.set()
+            for meaning in of_process(process, messages):
+                if process["recorded"] or is_answer(meaning):
+                    yield meaning
 
     def _receive(self, message: Message, rank: int) -> None:
         if rank == self.places.first:

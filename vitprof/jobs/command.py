@@ -69,7 +69,7 @@ class CommandRunner:
         """`steps`: ends the script after that number of steps. `detach_after`: stops watching after
         that number. `headroom`: measures the headroom, by serving kept batches again in some of the
         steps. `on_steps` is called with finished steps as they arrive, in the listener's thread.
-        `events`: keeps the events of the script's processes; None: they send none.
+        `events`: keeps the events of the script's processes; None: nobody keeps them.
 
         `variables` are added to the command's environment. `listening`: the socket to listen on,
         which this object closes; default: a new one. `process`: arguments of `subprocess.Popen`.
@@ -83,13 +83,10 @@ class CommandRunner:
         }
         if self.records_ranks:
             requested["VITPROF_WATCH_RANKS"] = "1"
-        if events is not None:
-            requested["VITPROF_WATCH_EVENTS"] = "1"
         environment = _watching(os.environ, path) | requested | dict(variables or {})
         self._closing = threading.Event()
-        on_events = None if events is None else events.keep
         connected = connections(self._listening, self._closing)
-        self._listener = Listener(connected, str(os.getpid()), on_steps, on_events)
+        self._listener = Listener(connected, str(os.getpid()), on_steps, events)
         try:
             self._process = subprocess.Popen(list(command), env=environment, **process)
         except OSError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ class EventFiles:
         self.written: list[Path] = []
         """The files so far, in the order in which their processes connected."""
 
-    def keep(self, process: dict[str, Any], messages: Iterable[Message]) -> None:
-        """Writes one process's events until it ends. Raises `OSError`."""
+    def keep(self, process: dict[str, Any], messages: Iterable[Message]) -> Iterator[Message]:
+        """Writes one process's events, and yields its messages, until it ends. Raises `OSError`."""
         path = self._named(process)
         # Line by line: what a script that is killed has sent can be replayed.
         with path.open("w", encoding="utf-8", buffering=1) as file:
@@ -36,6 +36,7 @@ class EventFiles:
                         writer.event(event_of(row))
                 elif message.kind == "described":
                     writer.described(Description(**message.values))
+                yield message
 
     def _named(self, process: dict[str, Any]) -> Path:
         with self._naming:

@@ -1,14 +1,14 @@
-"""Watches a user's own training from inside its process, with the same measurements as for a built-in job.
+"""Watches a user's own training: hooks in its process record events, and a pure core outside decides what they mean.
 
 `vitprof watch -- COMMAND` changes nothing in the script. `startup/sitecustomize.py` comes first on PYTHONPATH, so
-Python runs it in every process of the command. It waits for the import of PyTorch's DataLoader (`install`),
-times the loaders (`loader_hooks`, `fetch_times`), finds the one that trains (`watcher`, `loaders`), divides its
-iteration into steps (`loop`, `fast_path`, `batches`), keeps them (`steps`) and sends them to the program that started
-the command (`send`). `vitprof.watch(loader)` does the same for a loader of any kind
-(`declared`, `callbacks/`), with or without the command.
+Python runs it in every process of the command. It waits for the import of PyTorch's DataLoader (`install`) and puts
+the hooks in place (`patches/`), which append rows of numbers to a buffer (`events`). A thread of ours sends them to
+the program that started the command (`transport`). There `core/` finds, with hindsight, which loader trains and where
+its steps begin and end. `vitprof.watch(loader)` does the same for a loader of any kind (`api`, `callbacks/`), with or
+without the command.
 
-An error in vitprof ends the watching, never the training (`patching.Guard`). In a trial of a tournament `trial` changes
-the arguments of the train loader.
+An error in vitprof ends the watching, never the training (`patches.watching`). In a trial of a tournament `trial`
+changes the arguments of the train loader.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class _Callable(ModuleType):
     """
 
     def __call__(self, loader: Any, *, name: str = "", quiet: bool = False) -> Any:
-        """Returns a proxy of `loader`; iterating over it is recorded as a run, see `declared.watch`."""
-        from vitprof.watch.declared import watch
+        """Returns a proxy of `loader`; iterating over it is recorded as a run, see `api.watch`."""
+        from vitprof.watch.api import watch
 
         return watch(loader, name=name, quiet=quiet)
 

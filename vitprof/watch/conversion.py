@@ -227,11 +227,11 @@ def _seeded() -> Iterator[None]:
 # storing
 
 
-def report_stored(seen: Any, path: str, request: str) -> None:
+def report_stored(loader: Any, path: str, request: str) -> None:
     """Stores samples of a loader's dataset, and writes what came of it, or why that cannot be done, to a file."""
     wanted = json.loads(request)
-    more = {"loader": dict(seen.facts), "start_s": time.monotonic() - wanted["began_s"]}
-    write_report(path, lambda: stored_in_forms(parts(seen)[0], wanted) | more)
+    more = {"loader": dict(loader.facts), "start_s": time.monotonic() - wanted["began_s"]}
+    write_report(path, lambda: stored_in_forms(parts(loader)[0], wanted) | more)
 
 
 def stored_in_forms(dataset: Any, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from vitprof.watch.sample_values import different, leaves_described, storage_poi
 from vitprof.watch.script_objects import length
 
 if TYPE_CHECKING:
-    from vitprof.watch.loaders import Seen
+    from vitprof.watch.script_objects import Loader
 
 MOST_SAMPLES, MOST_S = 32, 10.0
 """Samples that are read, fewer where they take longer together."""
@@ -63,9 +63,9 @@ class Read(NamedTuple):
     """Bytes of read system calls; -1 where this system does not count them. A mapped file is read without."""
 
 
-def report(seen: Seen, path: str) -> None:
+def report(loader: Loader, path: str) -> None:
     """Writes what the dataset of a loader is, or why that cannot be told, to a file."""
-    write_report(path, lambda: described(*parts(seen), seen.facts))
+    write_report(path, lambda: described(*parts(loader), loader.facts))
 
 
 def write_report(path: str, make: Callable[[], dict[str, Any]]) -> None:
@@ -85,9 +85,9 @@ def _in_a_line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def parts(seen: Seen) -> tuple[Any, Any]:
+def parts(loader: Loader) -> tuple[Any, Any]:
     """Returns the dataset and the collate function of a loader: of its iterator, all that is left of some."""
-    for each in (reference() for reference in seen.alive):
+    for each in (reference() for reference in loader.alive):
         for names in (("dataset", "collate_fn"), ("_dataset", "_collate_fn")):
             if getattr(each, names[0], None) is not None:
                 return getattr(each, names[0]), getattr(each, names[1], None)

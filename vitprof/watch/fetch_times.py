@@ -11,14 +11,13 @@ from time import perf_counter, thread_time
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
+from vitprof.watch.events import WORK
+
 TransformTimes = tuple[tuple[str, ...], int, tuple[float, ...]]
 """For one Compose: the names of its transforms in order, the number of its calls, the seconds in each transform."""
 FetchTimes = tuple[float, float, float, float, float, float, tuple[TransformTimes, ...]]
 """Seconds in the dataset (with transforms), in transforms, in collate; begin and end (s, monotonic clock); number of
 the worker (-1: none); the times of each Compose."""
-WORK = ("made_s", "cpu_s", "queued_s", "opened")
-"""The names of an entry like that of a Compose: the seconds that a batch took to make, those of them that its thread
-used a core, or waited for one, and the files that it opened."""
 WORK_EVERY = 4
 """Of so many batches that a thread makes, one has such an entry: it takes 80 us between the work of a training, ten
 times as long as all the rest."""

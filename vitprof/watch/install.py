@@ -24,15 +24,10 @@ def install() -> None:
         return
 
     def hook(module: ModuleType) -> None:
-        from vitprof.watch import declared, loader_hooks
+        from vitprof.watch.patches.install import record_events
 
         patching.leave_sign("torch")
-        if os.environ.get(patching.EVENTS):
-            from vitprof.watch.patches.install import record_events
-
-            record_events(module)
-        loader_hooks.install(module)
-        declared.time_other_loaders()
+        record_events(module)
         if os.environ.get(patching.TRIAL_OVERRIDES):
             from vitprof.watch.trial import override_arguments
 

@@ -1,8 +1,7 @@
-"""What patches of a watched process rest on: its environment, calls right after an import, a guard."""
+"""What patches of a watched process rest on: its environment, and calls right after an import."""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import os
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
     # this is imported in each process below `vitprof watch`
     from collections.abc import Callable, Iterator
     from types import FrameType, ModuleType
-    from typing import Any, NoReturn
+    from typing import Any
 
 DATALOADER = "torch.utils.data.dataloader"
 OPTIMIZER = "torch.optim.optimizer"
@@ -33,8 +32,10 @@ SOCKET = "VITPROF_WATCH_SOCKET"
 """Environment variable: the socket on which the program that started the command listens."""
 STEPS = "VITPROF_WATCH_STEPS"
 """Environment variable: the number of steps after which the script is ended."""
-EVENTS = "VITPROF_WATCH_EVENTS"
-"""Environment variable: set where the program around the script keeps the events."""
+DETACH = "VITPROF_WATCH_DETACH_AFTER"
+"""Environment variable: the number of steps after which the script goes on unwatched."""
+LOG_TO = "VITPROF_WATCH_LOG_TO"
+"""Environment variable: the tracker, mlflow or wandb, then a colon and the file that is to say which run it was."""
 TRIAL_OVERRIDES, OPENED_UNDER = "VITPROF_WATCH_OVERRIDES", "VITPROF_WATCH_OPENED_UNDER"
 """Environment variables of a tournament's trials: see `trial`."""
 
@@ -130,52 +131,3 @@ def whole_number(name: str) -> int:
     """Returns a variable of the environment; 0 where it is not set, or no number."""
     value = os.environ.get(name, "")
     return int(value) if value.isdecimal() else 0
-
-
-def report_exit(guard: Guard, leave: Callable[[], None], leave_now: Callable[[], None]) -> None:
-    """Calls `leave` as Python ends, and `leave_now` before `os._exit`, in whatever thread that is called."""
-    atexit.register(guard, leave)
-    leave_process = os._exit
-
-    @functools.wraps(leave_process)
-    def leave_and_exit(status: int) -> NoReturn:
-        guard(leave_now)
-        leave_process(status)
-
-    os._exit = leave_and_exit
-
-
-class Guard:
-    """A wrapper for all calls into vitprof: calls functions until one fails, and none after that."""
-
-    def __init__(self) -> None:
-        self.given_up = False
-        self.why = ""
-        """Why watching was given up; "" where it was not, or had enough steps."""
-        self.at_end: Callable[[], None] | None = None
-        """Called when watching is given up."""
-
-    def __call__(self, function: Callable[..., None], *args: object) -> None:
-        """Calls `function(*args)` unless watching has been given up; an error ends it."""
-        if self.given_up:
-            return
-        try:
-            function(*args)
-        except Exception as error:
-            self.give_up(f"{type(error).__name__}: {error}")
-
-    def give_up(self, why: str) -> None:
-        """Ends watching and says so in one line on standard error. In a trial, ends the script with SIGTERM."""
-        if self.given_up:
-            return
-        self.given_up = True
-        self.why = why.splitlines()[0] if why else "unknown"
-        trial = bool(os.environ.get(TRIAL_OVERRIDES))
-        say(f"gave up watching ({self.why}); {'the trial ends' if trial else 'training goes on'}")
-        if self.at_end is not None:
-            with contextlib.suppress(Exception):  # watching has ended already
-                self.at_end()
-        if trial:  # nothing else would end it after its steps
-            import signal
-
-            os.kill(os.getpid(), signal.SIGTERM)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numbers
 import weakref
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 V = TypeVar("V")
@@ -102,8 +103,24 @@ class ByIdentity(Generic[V]):
     def __contains__(self, key: Any) -> bool:
         return self.get(key) is not None
 
+    def items(self) -> Iterator[tuple[weakref.ref[Any], V]]:
+        """Yields references to objects that are still there, with what is kept of them."""
+        for reference, value in list(self._found.values()):
+            if reference() is not None:
+                yield reference, value
+
     def values(self) -> Iterator[V]:
         """Yields what is kept of objects that are still there."""
         for reference, value in list(self._found.values()):
             if reference() is not None:
                 yield value
+
+
+@dataclass(frozen=True)
+class Loader:
+    """A loader of the script's."""
+
+    facts: dict[str, Any]
+    """See `loader_facts`."""
+    alive: tuple[weakref.ref[Any], ...]
+    """References to it and to its iterators: one that is made in a `for` statement has only these."""

@@ -23,7 +23,6 @@ from typing import Any
 import torch.utils.data.dataloader
 
 from tests.watch import scripts
-from vitprof.watch import loader_hooks
 from vitprof.watch.core.log import event_of
 from vitprof.watch.event_log import EventLogWriter
 from vitprof.watch.events import Buffer, Description, Row
@@ -33,6 +32,7 @@ from vitprof.watch.patches import (
     autograd,
     collectives,
     dataloader,
+    making,
     marks,
     optimizer,
     waits,
@@ -138,7 +138,7 @@ def record(name: str, run: Callable[[], dict[str, Any]], recorder: Recorder) -> 
     """Runs a script, and writes its log and its truth."""
     recorder.buffer = buffer = Buffer()
     recorder.emit = buffer.emit
-    recorder.forget_numbers()
+    recorder.describe_again()
     truth = run()
     descriptions, rows = buffer.take()
     if recorder.failed is not None:
@@ -166,11 +166,11 @@ def hooked() -> Recorder:
     """Returns a recorder with all hooks installed, without the watching that there is besides."""
     recorder = Recorder(Buffer())
     loaders = torch.utils.data.dataloader
-    loader_hooks.time_fetching(loaders)
-    loader_hooks.time_composes()
+    making.time_fetching(loaders)
+    making.time_composes()
     dataloader.install(recorder, loaders)
     marks.install(recorder)
-    collectives.install(recorder, alone=True)
+    collectives.install(recorder)
     optimizer.install(recorder, sys.modules[OPTIMIZER])
     autograd.install(recorder)
     waits.install(recorder)

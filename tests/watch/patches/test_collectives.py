@@ -40,7 +40,7 @@ def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_ranks: int) -> I
     recorder = Recorder(Buffer())
     installed = [
         dataloader.install(recorder, torch.utils.data.dataloader),
-        collectives.install(recorder, alone=True),
+        collectives.install(recorder),
         optimizer.install(recorder, sys.modules[OPTIMIZER]),
         autograd.install(recorder),
     ]

@@ -1,14 +1,17 @@
 """The hooks record what a real loop of PyTorch's does, and go without a trace."""
 
+import gc
 import math
 import os
 import queue
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -23,6 +26,7 @@ from vitprof.watch.core.training import find_training
 from vitprof.watch.events import Buffer, Event, Kind
 from vitprof.watch.patches import Recorder, autograd, dataloader, optimizer, waits
 from vitprof.watch.patches.batch_sizes import BatchSizes
+from vitprof.watch.patches.limits import Ended, StepLimit
 from vitprof.watch.patching import OPTIMIZER
 
 PATCHED = (
@@ -282,7 +286,59 @@ def test_a_fork_records_nothing_once_it_is_stopped(recorder: Recorder) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-def test_objects_have_other_numbers_as_for_another_process(recorder: Recorder) -> None:
+def test_a_fork_keeps_the_marks_that_are_its_parents() -> None:
+    """To free a GPU's events in a worker would end it."""
+    recorder = Recorder(Buffer())
+    marks: Any = Mock()
+    kept = weakref.ref(marks)
+    recorder.mark_with(marks)
+    assert recorder.notes
+    del marks
+    recorder.describe_again()
+    gc.collect()
+    assert (recorder.marks, recorder.notes) == (None, False)
+    assert kept() is not None
+
+
+@pytest.mark.parametrize(
+    "name", ["described", "before_request", "backward", "stepped", "received", "work_begins"]
+)
+def test_whatever_fails_in_a_hook_the_script_goes_on(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    recorder.on_first_work.append(lambda: None)
+    recorder.count_with(lambda now_s: None)
+    monkeypatch.setattr(recorder, name, lambda *args, **kwargs: 1 / 0)
+    train(loader())
+    assert isinstance(recorder.failed, ZeroDivisionError)
+
+
+def test_a_limit_that_fails_is_none_of_the_scripts(recorder: Recorder) -> None:
+    def fail() -> Ended | None:
+        raise ZeroDivisionError
+
+    recorder.limit_steps(StepLimit(1, fail, lambda ended: None))
+    train(loader(8))
+    assert isinstance(recorder.failed, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("limited", ["requests", "updates"])
+def test_a_limit_ends_the_script_within_the_hook_that_reached_it(
+    recorder: Recorder, limited: str
+) -> None:
+    def end(ended: Ended) -> None:
+        raise SystemExit(ended.steps)
+
+    recorder.limit_steps(StepLimit(2, lambda: Ended(2, 1), end))
+    batches = loader(8) if limited == "requests" else [(torch.ones(2, 3),)] * 4
+    with pytest.raises(SystemExit, match="2"):
+        train(batches)  # type: ignore[arg-type]
+    last = {"requests": Kind.REQUESTED, "updates": Kind.STEPPED}[limited]
+    assert kinds(recorder)[-1] is last
+    assert recorder.failed is None
+
+
+def test_objects_are_described_once_more_for_another_reader(recorder: Recorder) -> None:
     model = torch.nn.Linear(3, 1)
     stepping = torch.optim.SGD(model.parameters(), lr=0.1)
 
@@ -295,9 +351,12 @@ def test_objects_have_other_numbers_as_for_another_process(recorder: Recorder) -
         return devices | {event.object for event in found if event.kind is Kind.STEPPED}
 
     before = numbers()
-    recorder.forget_numbers()
     assert len(before) == 2
-    assert not before & numbers()
+    recorder.buffer.forget()
+    recorder.describe_again()
+    described, _ = recorder.buffer.take()
+    assert {each.number for each in described} >= before
+    assert numbers() == before
 
 
 def test_an_optimizer_in_the_place_of_one_that_is_gone_has_a_number_of_its_own(

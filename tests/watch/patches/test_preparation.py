@@ -1,6 +1,7 @@
 """Steps that are looked at: when a model is called with a batch, and what the thread has used."""
 
 import itertools
+import queue
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from vitprof.watch.core.log import event_of
 from vitprof.watch.events import Buffer, Event, Kind
-from vitprof.watch.patches import Recorder, autograd, dataloader, optimizer, preparation
+from vitprof.watch.patches import Recorder, autograd, dataloader, optimizer, preparation, waits
 from vitprof.watch.patches.preparation import OFTEN, UNSEEN
 from vitprof.watch.patching import OPTIMIZER
 
@@ -31,6 +32,7 @@ def recorder() -> Iterator[Recorder]:
         preparation.install(recorder, between=lambda: 0.0),
         optimizer.install(recorder, sys.modules[OPTIMIZER]),
         autograd.install(recorder),
+        waits.install(recorder),
     ]
     yield recorder
     for replacements in reversed(installed):
@@ -104,10 +106,30 @@ def test_a_model_that_is_no_module_is_not_looked_for_any_longer(recorder: Record
 def test_where_anything_was_compiled_nothing_is_looked_at(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    script = Script()
+    script.train(1)  # the first optimizer imports the compiler
+    looks(recorder)
     compiler = SimpleNamespace(FRAME_COUNTER=1)
     monkeypatch.setitem(sys.modules, "torch._dynamo.convert_frame", compiler)
-    Script().train(4)
+    script.train(4)
     assert looks(recorder) == []
+
+
+def test_a_step_whose_batch_comes_out_of_a_queue_is_looked_at(recorder: Recorder) -> None:
+    """Another thread fetches, and fills it."""
+    script = Script()
+    script.train(1)
+    looks(recorder)
+    filled: queue.Queue[torch.Tensor | None] = queue.Queue()
+    for _ in range(3):
+        filled.put(torch.ones(2, 3))
+        filled.put(None)
+    for _ in range(3):
+        x = filled.get()
+        assert filled.get() is None, "which is no batch"
+        script.model(x).sum().backward()
+        script.optimizer.step()
+    assert [event.kind for event in looks(recorder)] == 3 * LOOK
 
 
 def test_a_thread_that_only_fetches_is_not_looked_at(recorder: Recorder) -> None:

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from vitprof.watch.declared import RUNS, Planned, guarded, prepare, script_name, step, takes_part
+from vitprof.watch.api import RUNS, guarded, prepare, script_name, step
+from vitprof.watch.runs import Planned, takes_part
 
 
 class FrameworkRun:

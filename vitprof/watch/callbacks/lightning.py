@@ -11,8 +11,9 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from vitprof.watch.api import guarded, watch
 from vitprof.watch.callbacks import FrameworkRun
-from vitprof.watch.declared import guarded, takes_part, watch
+from vitprof.watch.runs import takes_part
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 """Two names of one package, each with its own class `Callback`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import sys
 import threading
 import weakref
@@ -17,9 +18,16 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Protocol
 
-from vitprof.watch.events import Buffer, Description
-from vitprof.watch.script_objects import ByIdentity
+from vitprof.watch.events import NAN, Buffer, Description, Kind
+from vitprof.watch.patches.declared import DeclaredLoaders
+from vitprof.watch.patches.headroom import Headroom
+from vitprof.watch.patches.limits import StepLimit
+from vitprof.watch.patches.sampled import SampledSteps
+from vitprof.watch.patches.stages import StageSums
+from vitprof.watch.script_objects import ByIdentity, Loader
 
+LOADER = "_vitprof_loader"
+"""Attribute of an iterator of PyTorch's: the description of its loader."""
 MARK = "_vitprof_original"
 """Attribute of a replacement: what it replaces."""
 
@@ -92,7 +100,11 @@ class DeviceMarks(Protocol):
 
 
 class Looks(Protocol):
-    """Looks at some steps: what the script does with a batch before its model."""
+    """Looks at some steps: what the script does with a batch before its model.
+
+    Nearly all steps are not looked at, so a hook asks only for the time of the next look: see
+    `Recorder.look_at_s`.
+    """
 
     def received(self, now_s: float) -> None:
         """Looks at the step of a batch that has come, if it is time for one."""
@@ -106,24 +118,57 @@ class Looks(Protocol):
     def stepped(self, now_s: float) -> None:
         """Notes a step of an optimizer."""
 
+    def remove(self) -> None:
+        """Looks at no more steps."""
+
 
 class Recorder:
     """What all hooks share: where events go, the numbers of objects, and the marks of a device."""
 
-    def __init__(self, buffer: Buffer) -> None:
+    def __init__(
+        self,
+        buffer: Buffer,
+        failed: Callable[[Exception], None] = lambda error: None,
+        on_iteration: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`failed` is called with the error of a hook, after which none records. `on_iteration` is called
+        as an iteration over a loader begins."""
         self.buffer = buffer
+        self.on_iteration = on_iteration
+        self._on_failure = failed
         self.emit = buffer.emit
-        self._numbers = ByIdentity[int]()
+        self._described = ByIdentity[Description]()
         self._last_numbered = _NOTHING
         self._next_number = itertools.count(1)
-        self._devices: dict[Any, int] = {}
+        self._devices: dict[Any, Description] = {}
         self.cpu = 0
         """The number of the CPU as a device; 0 while it has none."""
         self._numbering = threading.Lock()
+        self.stages = StageSums(self._next_number)
+        """What the batches of each loader took in its transforms."""
+        self.declared = DeclaredLoaders()
+        """Those that the script says it trains on."""
         self.optimizers_step = False
         """Whether any optimizer of PyTorch's has stepped."""
+        self.forking = threading.RLock()
+        """Held while an iteration begins, which may fork workers, and while a tracker of the script's writes
+        to a local database: only where the script's figures are written to one."""
+        self.acts = False
+        """Whether anything is done as a batch is requested, besides recording that: by one of the next
+        three."""
+        self.headroom: Headroom | None = None
+        """Serves kept batches again, where headroom is measured."""
+        self.sampled: SampledSteps | None = None
+        """Waits for the device in some steps, where it is not timed."""
+        self.limit: StepLimit | None = None
+        """Ends the script, or its watching, after some steps."""
         self.failed: Exception | None = None
         """The error of a hook, after which none records."""
+        self.notes = False
+        """Whether anything is noted at what hooks see, besides the event and the time of the next look:
+        marks of a device, collectives, work where steps are counted, or a step that is looked at. Where a
+        process trains alone on the CPU that is a few steps in a hundred, so a hook asks for this before it
+        calls a method here."""
         self.marks: DeviceMarks | None = None
         """Of the device that trains, once that is known; None for the CPU, and a device that is not
         timed."""
@@ -134,6 +179,10 @@ class Recorder:
         """Records how many collectives were begun by that time; None where the process trains alone."""
         self.looks: Looks | None = None
         """None before the first work."""
+        self.look_at_s = math.inf
+        """The step of the first batch that comes from then on is looked at."""
+        self.is_looking = False
+        """Whether a step is looked at."""
         self.on_first_work: list[Callable[[], None]] = []
         """Called once, at the first backward pass or optimizer's step, in its thread."""
         self._ended_marks: list[DeviceMarks] = []
@@ -145,40 +194,170 @@ class Recorder:
         last = self._last_numbered
         if last.object() is of:
             return last.number
-        known = self._numbers.get(of)
+        return self.described(of, kind, facts).number
+
+    def described(
+        self, of: Any, kind: str, facts: Callable[[], dict[str, Any]] = dict
+    ) -> Description:
+        """Returns the description of an object; describes it, by `facts`, where it is new."""
+        known = self._described.get(of)
         if known is not None:
-            self._last_numbered = Numbered(weakref.ref(of), known)
+            self._last_numbered = Numbered(weakref.ref(of), known.number)
             return known
-        with self._numbering:
-            number = next(self._next_number)
-            # What refuses a weak reference has another number each time.
-            with contextlib.suppress(TypeError):
-                self._numbers[of] = number
-        self.buffer.describe(Description(number, kind, facts()))
+        described = Description(self._new_number(), kind, facts())
+        # What refuses a weak reference has another number each time.
+        with contextlib.suppress(TypeError):
+            self._described[of] = described
+        self.buffer.describe(described)
+        return described
+
+    def describe(self, kind: str, facts: dict[str, Any]) -> int:
+        """Describes what is no object; returns its number."""
+        number = self._new_number()
+        self.buffer.describe(Description(number, kind, facts))
         return number
 
     def device(self, device: Any) -> int:
         """Returns the number of a `torch.device`."""
-        number = self._devices.get(device)
-        if number is None:
-            with self._numbering:
-                number = next(self._next_number)
-                self._devices[device] = number
+        described = self._devices.get(device)
+        if described is None:
+            facts = {"name": str(device), "environment": environment_of(device)}
+            described = Description(self._new_number(), "device", facts)
+            self._devices[device] = described
             if device.type == "cpu":
-                self.cpu = number
-            self.buffer.describe(Description(number, "device", {"name": str(device)}))
-        return number
+                self.cpu = described.number
+            self.buffer.describe(described)
+        return described.number
 
-    def forget_numbers(self) -> None:
-        """Describes all objects anew, with other numbers, as for another process."""
-        self._numbers = ByIdentity[int]()
-        self._last_numbered = _NOTHING
-        self._devices.clear()
-        self.cpu = 0
+    def loader(self, number: int) -> Loader:
+        """Returns the loader with this number, as far as it or its iterators are still there."""
+        facts: dict[str, Any] = {}
+        found = list[weakref.ref[Any]]()
+        for reference, described in self._described.items():
+            if described.number == number:
+                facts = described.facts
+                found.insert(0, reference)
+            elif described.kind == "iterator" and described.facts.get("loader") == number:
+                found.append(reference)
+                loader = getattr(reference(), LOADER, None)
+                facts = facts if loader is None else loader.facts
+        return Loader(facts, tuple(found))
+
+    def default_device(self) -> None:
+        """Describes the device that the script would compute on by now, unless any is described."""
+        import torch
+
+        if not self._devices:
+            on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+            index = torch.cuda.current_device() if on_cuda else 0
+            self.device(torch.device("cuda", index) if on_cuda else torch.device("cpu"))
+
+    def describe_again(self) -> None:
+        """Describes all objects once more, as for another reader: in a forked process, where another
+        thread of its parent may have held the lock, or for the next run."""
+        self._numbering = threading.Lock()
+        for described in [*self._described.values(), *self._devices.values()]:
+            self.buffer.describe(described)
+        self.stages.forget()
         self.end_marks()
 
-    # What else is noted at what hooks see. Where a process trains alone on the CPU that is nothing but
-    # steps that are looked at.
+    def _new_number(self) -> int:
+        with self._numbering:
+            return next(self._next_number)
+
+    def kept_batch(self, loader: Description | None, iterator: int) -> Any:
+        """Returns the kept batch to serve in place of one that was requested; None for a new one."""
+        headroom = self.headroom
+        if headroom is None or loader is None or not headroom.is_of(loader):
+            return None
+        now_s = perf_counter()
+        refused_before = headroom.refused
+        settles = headroom.request(now_s)
+        batch = headroom.batch()
+        block = float(headroom.block)
+        thread = threading.get_ident()
+        self.emit((int(Kind.BLOCK), now_s, thread, iterator, block, float(settles), NAN))
+        if headroom.refused != refused_before:
+            self.describe("headroom", {"refused": headroom.refused})
+        return batch
+
+    def keep_batch(self, loader: Description | None, batch: Any) -> None:
+        """Keeps a batch that has come, where more are to be kept."""
+        headroom = self.headroom
+        if headroom is not None and loader is not None and headroom.is_of(loader):
+            headroom.keep(batch)
+
+    def measure_headroom(self, headroom: Headroom) -> None:
+        """Has kept batches served again from here on."""
+        self.headroom = headroom
+        self.acts = True
+
+    def sample_steps(self, sampled: SampledSteps) -> None:
+        """Has some steps wait for the device from here on."""
+        self.sampled = sampled
+        self.acts = True
+
+    def limit_steps(self, limit: StepLimit) -> None:
+        """Has the script, or its watching, end after some steps."""
+        self.limit = limit
+        self.acts = True
+        self._note()
+
+    def before_batch(
+        self, now_s: float, loader: Description | None, iterator: int, *, gradients: bool
+    ) -> Any:
+        """Does what is to be done as a batch is requested, which was recorded; `gradients`: whether they
+        were on. Returns a kept batch to serve in its place; None for a new one."""
+        if gradients and self.sampled is not None:
+            self.sampled.requested(self.emit)
+        if self.limit is not None and self.limit.requested(gradients=gradients):
+            self.hold(now_s)
+        return self.kept_batch(loader, iterator) if gradients else None
+
+    def after_batch(self, now_s: float, loader: Description | None, batch: Any) -> None:
+        """Does what is to be done as a new batch has come that was requested with gradients."""
+        if self.sampled is not None:
+            self.sampled.received(now_s)
+        self.keep_batch(loader, batch)
+
+    def hold(self, since_s: float) -> None:
+        """Records that vitprof itself has held up the script, in this thread, since then."""
+        self.emit((int(Kind.OWN), perf_counter(), threading.get_ident(), 0, since_s, NAN, NAN))
+
+    def pause(self, number: int) -> None:
+        """Records that the script's run is over for now, as is described by this number."""
+        self.emit((int(Kind.PAUSED), perf_counter(), threading.get_ident(), number, NAN, NAN, NAN))
+
+    def finish(self, status: float = NAN) -> None:
+        """Records that the process is about to end, or its watching."""
+        self.emit((int(Kind.FINISHED), perf_counter(), threading.get_ident(), 0, status, NAN, NAN))
+
+    # What else is noted at what hooks see.
+
+    def mark_with(self, marks: DeviceMarks) -> None:
+        """Has points in the work of a device marked from here on."""
+        self.marks = marks
+        self._note()
+
+    def count_with(self, count: Callable[[float], None]) -> None:
+        """Has collectives counted from here on."""
+        self.count = count
+        self._note()
+
+    def look_with(self, looks: Looks, at_s: float) -> None:
+        """Has the step of the first batch looked at that comes from then on; no more where that is
+        infinite."""
+        self.looks = looks
+        self.look_at_s = at_s
+
+    def look(self, *, is_on: bool) -> None:
+        """Notes whether a step is looked at from here on."""
+        self.is_looking = is_on
+        self._note()
+
+    def _note(self) -> None:
+        noting = (self.marks, self.count, self.limit)
+        self.notes = self.is_looking or any(each is not None for each in noting)
 
     def before_begin(self) -> None:
         """Notes that an iteration over a loader is about to begin."""
@@ -192,7 +371,7 @@ class Recorder:
             self.marks.before_request()
         if self.count is not None:
             self.count(perf_counter())
-        if self.looks is not None:
+        if self.looks is not None and self.is_looking:
             self.looks.requested()
 
     def received(self, now_s: float, batch: Any) -> None:
@@ -201,7 +380,21 @@ class Recorder:
             self.count(now_s)
         if self.marks is not None:
             self.marks.received(batch)
-        if self.looks is not None:
+        if self.looks is not None and now_s >= self.look_at_s:
+            self.looks.received(now_s)
+
+    def before_taking(self) -> None:
+        """Notes that something is about to be taken from a queue, a pool or a future."""
+        if self.marks is not None:
+            self.marks.before_taking()
+        if self.looks is not None and self.is_looking:
+            self.looks.requested()
+
+    def took(self, now_s: float, taken: Any) -> None:
+        """Notes a batch that came out of one. It may be one of a loader that is asked meanwhile."""
+        if self.marks is not None:
+            self.marks.took(taken)
+        if self.looks is not None and now_s >= self.look_at_s:
             self.looks.received(now_s)
 
     def exhausted(self, now_s: float) -> None:
@@ -213,28 +406,26 @@ class Recorder:
 
     def backward(self, now_s: float, loss: Any) -> None:
         """Notes a backward pass."""
-        if self.on_first_work:
-            self._work_begins()
+        if self.limit is not None:
+            self.limit.worked()
         if self.count is not None:
             self.count(now_s)
         if self.marks is not None:
             self.marks.backward(loss)
-        if self.looks is not None:
+        if self.looks is not None and self.is_looking:
             self.looks.backward()
 
     def stepped(self, now_s: float) -> None:
         """Notes a step of an optimizer."""
-        if self.on_first_work:
-            self._work_begins()
         if self.count is not None:
             self.count(now_s)
         if self.marks is not None:
             self.marks.stepped()
-        if self.looks is not None:
+        if self.looks is not None and self.is_looking:
             self.looks.stepped(now_s)
 
-    def _work_begins(self) -> None:
-        """Calls what waits for the first work."""
+    def work_begins(self) -> None:
+        """Calls what waits for the first work: to be called before it is noted."""
         waiting = self.on_first_work[:]
         self.on_first_work.clear()
         for begin in waiting:
@@ -245,6 +436,7 @@ class Recorder:
         if self.marks is not None:
             self._ended_marks.append(self.marks)
             self.marks = None
+            self._note()
 
     def stop(self) -> None:
         """Makes all hooks record nothing from here on."""
@@ -259,6 +451,7 @@ class Recorder:
             # its words may be about the script's data
             facts = {"error": type(error).__name__}
             self.buffer.describe(Description(next(self._next_number), "failure", facts))
+            self._on_failure(error)
 
 
 @dataclass
@@ -304,6 +497,16 @@ class Replacements:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+
+
+def environment_of(device: Any) -> dict[str, Any]:
+    """Returns the facts about a `torch.device`, and this process's software, as in
+    `recording.Environment`."""
+    # needs PyTorch, which is half imported when this is
+    from vitprof.measure.devices import open_device, software
+
+    opened = open_device(str(device), perf_counter, in_use=True)
+    return {"device": opened.name, **software(), **opened.environment()}
 
 
 def loaded(module: str, name: str) -> Any:

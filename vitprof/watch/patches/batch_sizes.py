@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
 from typing import Any
 
 from vitprof.watch.events import NAN
@@ -17,7 +16,10 @@ class BatchSizes:
     def __init__(self) -> None:
         from torch import Tensor
 
+        from vitprof.watch.tensors import tensors
+
         self._tensor = Tensor
+        self._tensors = tensors
 
     def of(self, batch: Any) -> tuple[float, float, float]:
         """Returns the length of a batch's first tensor that is not empty, a number of its first tensor,
@@ -26,7 +28,18 @@ class BatchSizes:
         first: float = NAN
         samples = 0
         most = -1
-        for tensor in self._tensors(batch):
+        kind = type(batch)
+        # Most batches are a list of tensors. A function that returns these would be called in each step.
+        if kind is self._tensor:
+            batch = (batch,)
+        elif kind is list or kind is tuple:
+            for part in batch:
+                if type(part) is not self._tensor:
+                    batch = self._tensors(batch)
+                    break
+        else:
+            batch = self._tensors(batch)
+        for tensor in batch:
             n = tensor.numel()
             if most < 0:
                 first = id(tensor)
@@ -36,19 +49,6 @@ class BatchSizes:
                 shape = tensor.shape
                 samples = shape[0] if shape else 1
         return samples, first, most if most >= 0 else NAN
-
-    def _tensors(self, batch: Any) -> Iterable[Any]:
-        """Returns the tensors of a batch: most batches are a list of them, and are returned at once."""
-        kind = type(batch)
-        if kind is list or kind is tuple:
-            for part in batch:
-                if type(part) is not self._tensor:
-                    break
-            else:
-                return batch  # type: ignore[no-any-return]
-        from vitprof.watch.batches import tensors
-
-        return tensors(batch)
 
 
 @functools.cache

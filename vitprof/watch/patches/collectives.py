@@ -34,26 +34,25 @@ WAITS = (
 that ends."""
 
 
-def install(recorder: Recorder, *, alone: bool = False) -> Replacements:
+def install(recorder: Recorder) -> Replacements:
     """Makes collectives be counted, and waits recorded, from the first backward pass or optimizer's step
     of a process that is one of several ranks: by then it has joined its group.
 
-    `alone`: no other hooks time them.
     """
     replacements = Replacements()
 
     def begin() -> None:
         if n_ranks() < 2:
             return
-        recorder.count = Counting(recorder)
+        recorder.count_with(Counting(recorder))
         module = sys.modules.get("torch.distributed")
         if hasattr(module, BROADCAST):
-            sending = functools.partial(_broadcast_recorded, recorder, alone)
+            sending = functools.partial(_broadcast_recorded, recorder)
             replacements.replace(module, BROADCAST, sending)
         for name, kind, method, collectives in WAITS:
             owner = loaded(name, kind)
             if hasattr(owner, method):
-                wrap = functools.partial(_wait_recorded, recorder, alone, collectives)
+                wrap = functools.partial(_wait_recorded, recorder, collectives)
                 replacements.keep(ReplacedMethod(owner, method, wrap))
 
     recorder.on_first_work.append(begin)
@@ -109,18 +108,18 @@ def n_collectives() -> float:
 
 
 def _record_wait(
-    recorder: Recorder, alone: bool, since_s: float, collectives: float, *, sent: bool = False
+    recorder: Recorder, since_s: float, collectives: float, *, sent: bool = False
 ) -> None:
     now_s = perf_counter()
     making = MAKING.now
-    if alone and making.laps is not None:
+    if making.laps is not None:
         # In the dataset of a loader without workers: it is no part of making the batch.
         making.waited_s += now_s - since_s
     recorder.emit((AWAITED, now_s, get_ident(), 0, since_s, collectives, float(sent)))
 
 
 def _wait_recorded(
-    recorder: Recorder, alone: bool, collectives: int, method: Callable[..., Any]
+    recorder: Recorder, collectives: int, method: Callable[..., Any]
 ) -> Callable[..., Any]:
     # pybind11 looks for the name of the function that calls: `wait` of the base class would call this
     # one again.
@@ -130,14 +129,12 @@ def _wait_recorded(
         try:
             return method(awaited, *args, **kwargs)
         finally:
-            _record_wait(recorder, alone, since_s, collectives)
+            _record_wait(recorder, since_s, collectives)
 
     return wait
 
 
-def _broadcast_recorded(
-    recorder: Recorder, alone: bool, broadcast: Callable[..., Any]
-) -> Callable[..., Any]:
+def _broadcast_recorded(recorder: Recorder, broadcast: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(broadcast)
     def send(*args: Any, **kwargs: Any) -> Any:
         before = n_collectives()
@@ -147,7 +144,7 @@ def _broadcast_recorded(
         sent = broadcast(*args, **kwargs)
         if recorder.marks is not None:
             recorder.marks.awaited()
-        _record_wait(recorder, alone, since_s, n_collectives() - before, sent=True)
+        _record_wait(recorder, since_s, n_collectives() - before, sent=True)
         return sent
 
     return send

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from vitprof.watch.patches.headroom import KeptCopies
+
 METHODS = ("to", "cuda")
 
 
@@ -14,6 +16,9 @@ class CopyMarks(Protocol):
 
     def is_watched(self, tensor: Any) -> bool:
         """Returns whether the copies of a tensor are marked."""
+
+    def kept_copies(self, tensor: Any) -> KeptCopies | None:
+        """Returns the copies so far of a kept batch that is served again, if the tensor is one of it."""
 
     def copying(self) -> None:
         """Marks the beginning of a copy."""
@@ -63,11 +68,31 @@ class _TimedMethod:
         marks = self._current()
         if marks is None or not marks.is_watched(tensor):
             return call
-        return functools.partial(_copy, marks, call)
+        kept = marks.kept_copies(tensor)
+        if kept is None:
+            return functools.partial(_copy, marks, call)
+        return functools.partial(_copy_once, marks, kept, tensor, call)
 
 
 def _copy(marks: CopyMarks, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     marks.copying()
     moved = call(*args, **kwargs)
     marks.copied(moved)
+    return moved
+
+
+def _copy_once(
+    marks: CopyMarks,
+    kept: KeptCopies,
+    tensor: Any,
+    call: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """Copies a tensor of a kept batch, unless that was done before: its data are free then, on the device,
+    too."""
+    moved = kept.copy_of(tensor, args, kwargs)
+    if moved is None:
+        moved = _copy(marks, call, *args, **kwargs)
+        kept.add(tensor, args, kwargs, moved)
     return moved

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import marshal
 import threading
 from collections.abc import Callable
 from threading import get_ident
@@ -19,11 +18,13 @@ from typing import Any
 
 from vitprof.measure.step_columns import n_ready
 from vitprof.watch.events import NAN, Kind
-from vitprof.watch.fetch_times import MAKING, MARK, FetchTimes
-from vitprof.watch.loaders import loader_facts
-from vitprof.watch.patches import Recorder, Replacements
+from vitprof.watch.fetch_times import MAKING, FetchTimes, unpacked
+from vitprof.watch.loader_facts import loader_facts
+from vitprof.watch.patches import LOADER, Recorder, Replacements
 from vitprof.watch.patches.batch_sizes import BatchSizes, batch_sizes
 from vitprof.watch.patches.models import FirstCall
+from vitprof.watch.patches.own_iterations import OwnIterations
+from vitprof.watch.patching import leave_sign
 
 NUMBER = "_vitprof_number"
 """Attribute of an iterator of PyTorch's: its number."""
@@ -36,10 +37,15 @@ def install(recorder: Recorder, dataloader: ModuleType) -> Replacements:
     """Patches the iterators in `torch.utils.data.dataloader`, or in a module with classes like them."""
     replacements = Replacements()
     kinds = [kind for name, kind in vars(dataloader).items() if name.endswith("DataLoaderIter")]
+    kind = vars(dataloader).get("DataLoader")
+    if kind is not None and kind.__module__ == dataloader.__name__:
+        replacements.replace(dataloader.DataLoader, "__init__", _init_noted)
+    own = OwnIterations(dataloader)
+    replacements.keep(own)
     beginning = _Beginning()
     for kind, name in itertools.product(kinds, ("__init__", "_reset")):
         if name in vars(kind):
-            wrap = functools.partial(_begin_recorded, recorder, beginning)
+            wrap = functools.partial(_begin_recorded, recorder, beginning, own)
             replacements.replace(kind, name, wrap)
     base = dataloader._BaseDataLoaderIter
     if base.__module__ == dataloader.__name__:
@@ -52,6 +58,17 @@ def install(recorder: Recorder, dataloader: ModuleType) -> Replacements:
     return replacements
 
 
+def _init_noted(begin: Callable[..., None]) -> Callable[..., None]:
+    """Leaves a sign that a DataLoader was made, for the program that listens where no training is seen."""
+
+    @functools.wraps(begin)
+    def begin_noted(*args: Any, **kwargs: Any) -> None:
+        leave_sign("loader")
+        begin(*args, **kwargs)
+
+    return begin_noted
+
+
 class _Beginning(threading.local):
     """The iterators that this thread is making or beginning again."""
 
@@ -60,7 +77,7 @@ class _Beginning(threading.local):
 
 
 def _begin_recorded(
-    recorder: Recorder, beginning: _Beginning, begin: Callable[..., None]
+    recorder: Recorder, beginning: _Beginning, own: OwnIterations, begin: Callable[..., None]
 ) -> Callable[..., None]:
     @functools.wraps(begin)
     def begin_recorded(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
@@ -68,12 +85,17 @@ def _begin_recorded(
         if any(iterator is self for iterator in beginning.iterators):
             begin(self, loader, *args, **kwargs)
             return
-        if MAKING.now.laps is None:
-            recorder.before_begin()
         since_s = perf_counter()
+        try:
+            if MAKING.now.laps is None:
+                recorder.before_begin()
+            since_s = own.since_s(loader, perf_counter())
+        except Exception as error:
+            recorder.give_up(error)
         beginning.iterators.append(self)
         try:
-            begin(self, loader, *args, **kwargs)
+            with recorder.forking:
+                begin(self, loader, *args, **kwargs)
         finally:
             beginning.iterators.remove(self)
         until_s = perf_counter()
@@ -87,14 +109,23 @@ def _record_begun(
     recorder: Recorder, iterator: Any, loader: Any, since_s: float, until_s: float
 ) -> None:
     try:
-        number = recorder.number(loader, "loader", functools.partial(loader_facts, loader))
+        recorder.on_iteration()
+        described = recorder.described(
+            loader, "loader", functools.partial(_facts_of, recorder, loader)
+        )
+        number = described.number
         begun = getattr(iterator, NUMBER, 0)
         if not begun:
             begun = recorder.number(iterator, "iterator", lambda: {"loader": number})
             setattr(iterator, NUMBER, begun)
+            setattr(iterator, LOADER, described)
         recorder.emit((BEGUN, until_s, get_ident(), begun, number, since_s, NAN))
     except Exception as error:
         recorder.give_up(error)
+
+
+def _facts_of(recorder: Recorder, loader: Any) -> dict[str, Any]:
+    return {**loader_facts(loader), **recorder.declared.facts_as_begun(loader)}
 
 
 def _next_recorded(recorder: Recorder, following: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -108,27 +139,57 @@ def _next_recorded(recorder: Recorder, following: Callable[[Any], Any]) -> Calla
     def next_recorded(self: Any) -> Any:
         # A dataset reads a loader of its own: that is part of making the batch that is requested.
         if MAKING.now.laps is not None:
-            return following(self)
-        number = getattr(self, NUMBER, 0) or _numbered(recorder, self)
+            return unpacked(following(self))[0]
+        MAKING.now.times = None
+        number = 0
+        kept = None
+        acts = False
         thread = get_ident()
         gradients = gradients_are_on()
-        ready = n_ready(self)
-        recorder.before_request()
-        recorder.emit((REQUESTED, perf_counter(), thread, number, ready, gradients, NAN))
         try:
-            batch = following(self)
-        except BaseException as error:
-            failed = not isinstance(error, StopIteration)
+            number = getattr(self, NUMBER, 0) or _numbered(recorder, self)
+            leave_sign("gradients" if gradients else "batch")
+            ready = n_ready(self)
+            if recorder.notes:
+                recorder.before_request()
             now_s = perf_counter()
-            recorder.emit((EXHAUSTED, now_s, thread, number, failed, NAN, NAN))
-            recorder.exhausted(now_s)
+            recorder.emit((REQUESTED, now_s, thread, number, ready, gradients, NAN))
+            acts = recorder.acts
+            if acts:
+                loader = getattr(self, LOADER, None)
+                kept = recorder.before_batch(now_s, loader, number, gradients=gradients)
+        except Exception as error:
+            recorder.give_up(error)
+        if kept is not None:
+            record_received(self, number, thread, perf_counter(), kept, None)
+            return kept
+        try:
+            delivered = following(self)
+        except BaseException as error:
+            _record_exhausted(recorder, number, failed=not isinstance(error, StopIteration))
             raise
-        record_received(number, thread, perf_counter(), batch)
-        if not gradients:
-            first_call.listen(number)
+        now_s = perf_counter()
+        batch, times = unpacked(delivered)
+        record_received(self, number, thread, now_s, batch, times)
+        try:
+            if not gradients:
+                first_call.listen(number)
+            elif acts:
+                recorder.after_batch(now_s, getattr(self, LOADER, None), batch)
+        except Exception as error:
+            recorder.give_up(error)
         return batch
 
     return next_recorded
+
+
+def _record_exhausted(recorder: Recorder, number: int, *, failed: bool) -> None:
+    now_s = perf_counter()
+    try:
+        recorder.emit((EXHAUSTED, now_s, get_ident(), number, failed, NAN, NAN))
+        recorder.exhausted(now_s)
+    except Exception as error:
+        recorder.give_up(error)
 
 
 def _shutdown_recorded(
@@ -160,39 +221,27 @@ def _numbered(recorder: Recorder, iterator: Any) -> int:
 def _record_received(
     recorder: Recorder,
     sizes: BatchSizes,
+    iterator: Any,
     number: int,
     thread: int,
     now_s: float,
-    delivered: Any,
+    batch: Any,
+    times: FetchTimes | None,
 ) -> None:
     emit = recorder.emit
     try:
-        batch, times = _with_times(delivered)
         samples, first, values = sizes.of(batch)
         emit((RECEIVED, now_s, thread, number, samples, first, values))
-        recorder.received(now_s, batch)
+        if recorder.notes or now_s >= recorder.look_at_s:
+            recorder.received(now_s, batch)
         if times is None:
             return
-        dataset_s, transform_s, collate_s, start_s, end_s, worker, _ = times
+        dataset_s, transform_s, collate_s, start_s, end_s, worker, transforms = times
         made_in = NAN if worker < 0 else worker
         emit((MADE, now_s, thread, number, dataset_s, transform_s, collate_s))
         emit((MADE_BETWEEN, now_s, thread, number, start_s, end_s, made_in))
+        loader = getattr(iterator, LOADER, None)
+        if loader is not None:
+            recorder.stages.add((loader.number, transforms, int(samples)))
     except Exception as error:
         recorder.give_up(error)
-
-
-def _with_times(delivered: Any) -> tuple[Any, FetchTimes | None]:
-    """Returns the batch in what a worker, or this thread, has made, and how it was made.
-
-    Both stay where they are: the loop's own hook takes them.
-    """
-    kind = type(delivered)
-    is_packed = (
-        (kind is tuple or kind is list)
-        and len(delivered) == 3
-        and type(delivered[0]) is str
-        and delivered[0] == MARK
-    )
-    if is_packed:
-        return delivered[1], marshal.loads(delivered[2])
-    return delivered, MAKING.now.times

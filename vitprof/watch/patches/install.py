@@ -3,35 +3,37 @@ them."""
 
 from __future__ import annotations
 
+import functools
 import os
 from types import ModuleType
 
-from vitprof.watch.events import Buffer
-from vitprof.watch.patches import CURRENT, Recorder, Replacements
-from vitprof.watch.patching import OPTIMIZER, SOCKET, STATEFUL, makes_workers, when_imported
-from vitprof.watch.transport import Transport
+from vitprof.watch.patches.watching import Watching, the_watching
+from vitprof.watch.patching import OPTIMIZER, STATEFUL, when_imported
 
 
+@functools.cache
 def record_events(dataloader: ModuleType) -> None:
     """Installs all hooks, as `torch.utils.data.dataloader` has been imported."""
     from vitprof.watch.patches import dataloader as loaders
+    from vitprof.watch.patches import iterables, making
 
-    buffer = Buffer()
-    recorder = Recorder(buffer)
-    CURRENT.recorder = recorder
-    transport = Transport(buffer, os.environ[SOCKET])
-    transport.begin()
-    installed = [loaders.install(recorder, dataloader)]
-    when_imported(STATEFUL, lambda module: installed.append(loaders.install(recorder, module)))
-    when_imported(OPTIMIZER, lambda module: _install_work(recorder, transport, module, installed))
+    watching = the_watching()
+    watching.begin()
+    making.time_fetching(dataloader)
+    making.time_composes()
+    iterables.record_other_loaders()
+    watching.installed.append(loaders.install(watching.recorder, dataloader))
+    when_imported(STATEFUL, functools.partial(_install_stateful, watching))
+    when_imported(OPTIMIZER, functools.partial(_install_work, watching))
 
 
-def _install_work(
-    recorder: Recorder,
-    transport: Transport,
-    optimizers: ModuleType,
-    installed: list[Replacements],
-) -> None:
+def _install_stateful(watching: Watching, module: ModuleType) -> None:
+    from vitprof.watch.patches import dataloader as loaders
+
+    watching.installed.append(loaders.install(watching.recorder, module))
+
+
+def _install_work(watching: Watching, optimizers: ModuleType) -> None:
     """Installs the hooks that need all of PyTorch: optimizers are imported last."""
     from vitprof.watch.patches import (
         autograd,
@@ -43,22 +45,14 @@ def _install_work(
         waits,
     )
 
-    def begin_anew_or_stop() -> None:
-        """A fork of a process that trains, and a worker of a loader, record nothing; any other child
-        may train itself."""
-        transport.forget()
-        if transport.connected or makes_workers():
-            CURRENT.recorder = None
-            recorder.stop()
-        else:
-            recorder.forget_numbers()
-            transport.begin()
-
-    installed.append(marks.install(recorder))
-    installed.append(collectives.install(recorder))
-    installed.append(preparation.install(recorder))
-    installed.append(optimizer.install(recorder, optimizers))
-    installed.append(autograd.install(recorder))
-    installed.append(waits.install(recorder))
-    installed.append(process.install(recorder, transport.finish))
-    os.register_at_fork(after_in_child=begin_anew_or_stop)
+    recorder = watching.recorder
+    watching.installed += [
+        marks.install(recorder),
+        collectives.install(recorder),
+        preparation.install(recorder),
+        optimizer.install(recorder, optimizers),
+        autograd.install(recorder),
+        waits.install(recorder),
+        process.install(recorder, watching.finish),
+    ]
+    os.register_at_fork(after_in_child=watching.begin_anew_or_stop)

@@ -21,6 +21,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec
 from vitprof.watch.events import NAN, Kind, Place
 from vitprof.watch.patches import Recorder, Replacements
 from vitprof.watch.patches.copies import TimedMethods
+from vitprof.watch.patches.headroom import KeptCopies
 from vitprof.watch.script_objects import parts
 
 MARKED, REACHED = int(Kind.MARKED), int(Kind.REACHED)
@@ -65,7 +66,7 @@ def install(recorder: Recorder) -> Replacements:
             replaced = True
             replacements.keep(TimedMethods(_current(recorder)))
             _follow_streams(recorder, replacements)
-        recorder.marks = marks
+        recorder.mark_with(marks)
 
     recorder.begin_marks = begin
     return replacements
@@ -328,6 +329,13 @@ class Marks:
         """Returns whether a tensor is one of a batch that came."""
         watched = self._watched.get(id(tensor))
         return watched is not None and watched() is tensor
+
+    def kept_copies(self, tensor: Any) -> KeptCopies | None:
+        """Returns the copies of kept batches, where a tensor is of one."""
+        headroom = self.recorder.headroom
+        if headroom is None or not headroom.copies.is_kept(tensor):
+            return None
+        return headroom.copies
 
     @_where_it_trains
     def copying(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from vitprof.watch.events import NAN, Kind
 from vitprof.watch.patches import Recorder, Replacements
+from vitprof.watch.patches.sampled import sampled_steps
 
 STEPPED = int(Kind.STEPPED)
 
@@ -35,7 +36,12 @@ def install(recorder: Recorder, optimizers: ModuleType) -> Replacements:
                 recorder.optimizers_step = True
             since_s = begun.pop(id(optimizer), NAN)
             recorder.emit((STEPPED, now_s, get_ident(), number, device, since_s, NAN))
-            recorder.stepped(now_s)
+            if recorder.on_first_work:
+                recorder.work_begins()
+            if recorder.notes:
+                recorder.stepped(now_s)
+            if recorder.limit is not None:
+                recorder.limit.updated()
         except Exception as error:
             recorder.give_up(error)
 
@@ -53,6 +59,9 @@ def _device_of(recorder: Recorder, optimizer: Any) -> float:
     """
     for group in optimizer.param_groups:
         for parameter in group["params"]:
+            sampled = sampled_steps(parameter.device)
+            if sampled is not None and recorder.sampled is None:
+                recorder.sample_steps(sampled)
             if not (parameter.is_cpu or recorder.optimizers_step):
                 recorder.begin_marks(parameter.device)
             return recorder.device(parameter.device)

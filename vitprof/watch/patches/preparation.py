@@ -66,11 +66,10 @@ class Looks:
     def begin(self) -> None:
         """Begins to look, in the thread that trains."""
         self._thread = get_ident()
-        self._next_s = 0.0
-        self._recorder.looks = self
+        self._look_at(0.0)
 
     def remove(self) -> None:
-        self._next_s = math.inf
+        self._look_at(math.inf)
         self._end()
 
     def received(self, now_s: float) -> None:
@@ -78,14 +77,15 @@ class Looks:
             return
         if compiled():
             # What is compiled may have to be compiled again for a new hook.
-            self._next_s = math.inf
+            self._look_at(math.inf)
             return
         self._looks = True
+        self._recorder.look(is_on=True)
         self._is_called = False
         self._n_calls = 0
         self._n += 1
         every_s = EVERY_S if self._n < OFTEN else RARELY_S
-        self._next_s = now_s + every_s * self._between()
+        self._look_at(now_s + every_s * self._between())
         little_s = frameworks.little_s(sys.modules)
         self._recorder.emit((LOOKED_AT, now_s, self._thread, 0, little_s, NAN, NAN))
         self._listen()
@@ -100,7 +100,7 @@ class Looks:
         if self._looks and not self._is_called and get_ident() == self._thread:
             self._n_unseen += 1
             if self._n_unseen == UNSEEN:
-                self._next_s = math.inf
+                self._look_at(math.inf)
             self._end()
 
     def stepped(self, now_s: float) -> None:
@@ -144,6 +144,12 @@ class Looks:
             self._hook.remove()
             self._hook = None
 
+    def _look_at(self, at_s: float) -> None:
+        """Looks at the step of the first batch that comes from then on."""
+        self._next_s = at_s
+        self._recorder.look_with(self, at_s)
+
     def _end(self) -> None:
         self._looks = False
+        self._recorder.look(is_on=False)
         self._unlisten()

@@ -6,14 +6,10 @@ import atexit
 import functools
 import os
 from collections.abc import Callable
-from threading import get_ident
-from time import perf_counter
 from typing import Any, NoReturn
 
-from vitprof.watch.events import NAN, Kind
+from vitprof.watch.events import NAN
 from vitprof.watch.patches import Recorder, Replacements
-
-FINISHED = int(Kind.FINISHED)
 
 
 class AtExit:
@@ -34,7 +30,7 @@ def install(recorder: Recorder, finished: Callable[[], None]) -> Replacements:
     def finish(status: float = NAN) -> None:
         if recorder.marks is not None:
             recorder.marks.finish()
-        recorder.emit((FINISHED, perf_counter(), get_ident(), 0, status, NAN, NAN))
+        recorder.finish(status)
         finished()
 
     def leaving(leave: Callable[[int], NoReturn]) -> Any:

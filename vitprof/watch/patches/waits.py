@@ -47,15 +47,21 @@ def _wait_recorded(recorder: Recorder, kind: str, method: Callable[..., Any]) ->
             number = recorder.number(waited_on, "source", lambda: {"class_name": kind})
             tensor, rows = (NAN, NAN) if first is None else (id(first), n_rows(first))
             recorder.emit((WAITED, now_s, get_ident(), number, since_s, tensor, rows))
-            if first is not None and recorder.marks is not None:
-                recorder.marks.took(taken)
+            if first is not None and (recorder.notes or now_s >= recorder.look_at_s):
+                recorder.took(now_s, taken)
+        except Exception as error:
+            recorder.give_up(error)
+
+    def before_taking() -> None:
+        try:
+            recorder.before_taking()
         except Exception as error:
             recorder.give_up(error)
 
     @functools.wraps(method)
     def take(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if recorder.marks is not None:
-            recorder.marks.before_taking()
+        if recorder.notes:
+            before_taking()
         since_s = perf_counter()
         try:
             taken = method(self, *args, **kwargs)

@@ -16,19 +16,16 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import Any, Protocol, cast
 
-from vitprof.measure.step_columns import Columns
+from vitprof.watch.core.tracked import SUMMED
 from vitprof.watch.own_thread import OwnThread
 from vitprof.watch.patching import say
 
-LOG_TO = "VITPROF_WATCH_LOG_TO"
-"""Environment variable: the tracker, mlflow or wandb, then a colon and the file that is to say which run it was."""
 EVERY_S = 5.0
 """How often (s) figures are written: a call takes 30 ms of a core (MLflow with SQLite)."""
 LOOK_S = 0.5
 """How often (s) to look which run is active, which takes a microsecond."""
 END_LIMIT_S = 2.0
 """How long (s) a script may have to wait at its end for the last figures to be written."""
-SUMMED = ("samples", "step_s", "data_wait_s", "exposed_wait_s", "gap_s")
 SHARES = {
     "data_wait_frac": "data_wait_s",
     "exposed_wait_frac": "exposed_wait_s",
@@ -60,29 +57,33 @@ def tracker(name: str) -> Tracker:
 class LiveLog:
     """The figures of the steps since the last time they were written, and the thread that writes them."""
 
-    def __init__(self, wanted: str, forking: threading.RLock, every_s: float = EVERY_S) -> None:
+    def __init__(
+        self, wanted: str, forking: threading.RLock, trains: int, every_s: float = EVERY_S
+    ) -> None:
         """`wanted`: the value of `LOG_TO`; `forking` is held while writing to a local run, so that no worker is forked
-        in the middle of that: a database's lock would never be released in it. To be made in the thread that trains.
+        in the middle of that: a database's lock would never be released in it. `trains`: the thread that trains.
         """
         self._name, _, self._path = wanted.partition(":")
-        self._forking, self._every_s, self._trains = forking, every_s, threading.get_ident()
-        self._lock, self._closing = threading.Lock(), threading.Event()
-        self._sums, self._n, self._step = [0.0] * len(SUMMED), 0, 0
+        self._forking = forking
+        self._every_s = every_s
+        self._trains = trains
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._sums: dict[str, float] = dict.fromkeys(SUMMED, 0.0)
+        self._n = 0
+        self._step = 0
         self._run: Target | None = None
         self._thread = OwnThread(self._write_all, "vitprof-tracker")
         self._thread.start()
 
-    def add(self, steps: Columns) -> None:
-        """Adds finished steps; those of the warm-up are not counted."""
-        counted = steps["warmup"] == 0
-        if not counted.any():
-            return
+    def add(self, sums: Mapping[str, float | None], n: int, step: int) -> None:
+        """Adds the sums over `n` finished steps, None: not known; `step`: the number of the last one."""
         with self._lock:
-            self._sums = [
-                so_far + float(steps[name][counted].sum())
-                for so_far, name in zip(self._sums, SUMMED, strict=True)
-            ]
-            self._n, self._step = self._n + int(counted.sum()), int(steps["step"][-1])
+            for name in SUMMED:
+                value = sums[name]
+                self._sums[name] += math.nan if value is None else value
+            self._n += n
+            self._step = step
 
     def close(self) -> None:
         """Writes what is left. Waits for it, but not for a tracker that does not answer."""
@@ -92,19 +93,19 @@ class LiveLog:
     def _taken(self) -> tuple[dict[str, float], int]:
         """Returns the figures since the last call, and the number of the last step."""
         with self._lock:
-            (samples, step_s, *waits), n, step = self._sums, self._n, self._step
-            self._sums, self._n = [0.0] * len(SUMMED), 0
+            sums = self._sums
+            n = self._n
+            step = self._step
+            self._sums = dict.fromkeys(SUMMED, 0.0)
+            self._n = 0
+        step_s = sums["step_s"]
         if not n or not step_s > 0:
             return {}, step
-        figures = {
-            "samples_per_s": samples / step_s if samples else math.nan
-        }  # nobody counts them without a loader
-        figures |= {name: s / step_s for name, s in zip(SHARES, waits, strict=True)}
-        return {
-            f"vitprof/{name}": float(value)
-            for name, value in figures.items()
-            if math.isfinite(value)
-        }, step
+        figures = {name: sums[column] / step_s for name, column in SHARES.items()}
+        if sums["samples"]:  # nobody counts them without a loader
+            figures["samples_per_s"] = sums["samples"] / step_s
+        known = {f"vitprof/{name}": f for name, f in figures.items() if math.isfinite(f)}
+        return known, step
 
     def _write_all(self) -> None:
         try:

@@ -1,0 +1,63 @@
+"""What is known of a loader by its own attributes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vitprof.watch import frameworks
+from vitprof.watch.patching import modules_in_stack
+from vitprof.watch.script_objects import attribute, is_true, length, name_of, whole_number
+from vitprof.watch.trial import made_of
+
+
+def loader_facts(loader: Any) -> dict[str, Any]:
+    """Returns the arguments of a DataLoader, and the names of its dataset, sampler and collate function; None for what
+    one of a framework does not have, or fails to say.
+    """
+
+    def of(name: str) -> Any:
+        return attribute(loader, name)
+
+    dataset = of("dataset")
+    batch_size = whole_number(of("batch_size"))
+    if not batch_size:
+        batch_size = whole_number(attribute(of("batch_sampler"), "batch_size"))
+    if dataset is loader:  # fastai's, which stands in for the one that has them
+        dataset = attribute(of("d"), "dataset")
+        batch_size = whole_number(attribute(of("d"), "bs"))
+    framework = frameworks.with_loader(modules_in_stack())
+    return {
+        "dataset": name_of(dataset),
+        "n_samples": length(dataset),
+        "batch_size": batch_size,
+        "num_workers": whole_number(of("num_workers")) or 0,
+        "prefetch_factor": whole_number(of("prefetch_factor")),
+        **{name: is_true(of(name)) for name in ("pin_memory", "persistent_workers", "drop_last")},
+        "start_method": _start_method(of("multiprocessing_context")),
+        "collate": name_of(of("collate_fn")),
+        "sampler": name_of(of("sampler")),
+        **({"framework": framework} if framework else {}),
+        **made_of(loader),
+    }
+
+
+def _start_method(context: Any) -> str | None:
+    if context is None:
+        return None
+    try:
+        return str(context.get_start_method())
+    except Exception:  # a context of the script's own
+        return None
+
+
+def generic_facts(loader: Any) -> dict[str, Any]:
+    """Returns some of the facts of `loader_facts` for a loader of any kind: its attributes with PyTorch's names."""
+
+    dataset = attribute(loader, "dataset")
+    described = loader if dataset is None else dataset
+    return {
+        "dataset": None if loader is None else type(described).__name__,
+        "batch_size": whole_number(attribute(loader, "batch_size")),
+        "num_workers": whole_number(attribute(loader, "num_workers")) or 0,
+        "pin_memory": attribute(loader, "pin_memory") is True,
+    }
