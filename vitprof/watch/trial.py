@@ -218,47 +218,64 @@ def n_bytes(value: Any) -> int:
     return sys.getsizeof(value)
 
 
-def report_written_files() -> None:
-    """Reports each file outside `OPENED_UNDER` once that Python or `torch.save` writes or deletes, in this process and
-    its forks; the program that started the trial looks at the folder itself.
+class WrittenFiles:
+    """The files that Python or `torch.save` writes or deletes, in this process and its forks: each outside of a folder
+    is reported once. The program that started the trial looks at that folder itself.
     """
-    under = os.path.join(os.environ[OPENED_UNDER], "")
-    own = {
-        os.path.abspath(os.environ.get(TELL, ""))
-    }  # vitprof's own file, and those that are made to be temporary
-    created, seen = set[str](), set[str]()
 
-    def report(path: object, what: str = "") -> None:
+    def __init__(self, folder: str) -> None:
+        self._within = os.path.join(folder, "")
+        self._own = {os.path.abspath(os.environ.get(TELL, ""))}
+        """vitprof's own file, and those that are made to be temporary."""
+        self._created = set[str]()
+        self._reported = set[str]()
+
+    def on_event(self, event: str, args: tuple[Any, ...]) -> None:
+        """Takes an event, as of `sys.addaudithook`."""
+        with contextlib.suppress(Exception):  # the script would get it
+            if event == "open":
+                self._opened(*args)
+            elif event in DELETES:
+                self._deleted(event, args)
+            elif event in ("tempfile.mkstemp", "tempfile.mkdtemp"):
+                self._own.add(os.path.realpath(os.fsdecode(args[0])))
+
+    def _opened(self, path: Any, _: Any, flags: Any) -> None:
+        # a folder is opened to make a file without a name in it
+        if isinstance(flags, int) and flags & WRITES and not os.path.isdir(path):
+            self.report(path)
+
+    def _deleted(self, event: str, args: tuple[Any, ...]) -> None:
+        # no names in a folder that is open
+        if len(args) > 1 and args[-1] not in (-1, None):
+            return
+        self.report(args[0], DELETED)
+        if event == "os.rename":
+            self.report(args[1])
+
+    def report(self, path: object, what: str = "") -> None:
+        """Reports a file that is written, or deleted (`what`)."""
         if not isinstance(path, (str, bytes, os.PathLike)):
             return
         whole = os.path.realpath(os.fsdecode(path))
-        ours = {whole, *(whole[:i] for i, c in enumerate(whole) if c == os.sep)} & own
-        if (
-            ours
-            or whole.startswith((under, *NO_FILES))
-            or BYTE_CODE in whole
-            or (what and whole in created)
-        ):
+        if self._is_no_news(whole) or (what and whole in self._created):
             return
         if not what and not os.path.lexists(whole):
-            created.add(whole)
-        if whole + what not in seen:
-            seen.add(whole + what)
+            self._created.add(whole)
+        if whole + what not in self._reported:
+            self._reported.add(whole + what)
             tell("opened", whole + what)
 
-    def hook(event: str, args: tuple[Any, ...]) -> None:
-        with contextlib.suppress(Exception):  # the script would get it
-            if event == "open" and isinstance(args[2], int) and args[2] & WRITES:
-                if not os.path.isdir(args[0]):  # of a file without a name
-                    report(args[0])
-            elif event in DELETES and (
-                args[-1] in (-1, None) or len(args) == 1
-            ):  # no names in a folder that is open
-                report(args[0], DELETED)
-                if event == "os.rename":
-                    report(args[1])
-            elif event in ("tempfile.mkstemp", "tempfile.mkdtemp"):
-                own.add(os.path.realpath(os.fsdecode(args[0])))
+    def _is_no_news(self, path: str) -> bool:
+        if path.startswith((self._within, *NO_FILES)) or BYTE_CODE in path:
+            return True
+        parents = (path[:i] for i, letter in enumerate(path) if letter == os.sep)
+        return not self._own.isdisjoint((path, *parents))
+
+
+def report_written_files() -> None:
+    """Reports each file outside `OPENED_UNDER` once that is written or deleted, see `WrittenFiles`."""
+    files = WrittenFiles(os.environ[OPENED_UNDER])
 
     def save_reported(module: ModuleType) -> None:
         save = module.save
@@ -266,10 +283,10 @@ def report_written_files() -> None:
         @functools.wraps(save)
         def saved(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
             with contextlib.suppress(Exception):
-                report(f)  # PyTorch writes past Python
+                files.report(f)  # PyTorch writes past Python
             return save(obj, f, *args, **kwargs)
 
         module.save = saved  # type: ignore[attr-defined]
 
-    sys.addaudithook(hook)
+    sys.addaudithook(files.on_event)
     when_imported("torch.serialization", save_reported)
