@@ -19,12 +19,14 @@ def tensors(batch: Any) -> Iterator[Tensor]:
     `values`."""
     from torch import Tensor  # which is half imported when this is
 
-    yield from _tensors(Tensor, batch, DEEPEST)
+    yield from tensors_of_kind(Tensor, batch)
 
 
-def _tensors(tensor: type[Any], batch: Any, depth: int) -> Iterator[Any]:
-    if issubclass(type(batch), tensor):  # `isinstance` would run the batch's own `__class__`
+def tensors_of_kind(kind: type[Any], batch: Any, depth: int = DEEPEST) -> Iterator[Any]:
+    """Yields the same for who has PyTorch's class of tensors already, `kind`."""
+    # `isinstance` would run the batch's own `__class__`.
+    if issubclass(type(batch), kind):
         yield batch
     elif depth:
         for part in parts(batch):
-            yield from _tensors(tensor, part, depth - 1)
+            yield from tensors_of_kind(kind, part, depth - 1)

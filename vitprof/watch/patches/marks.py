@@ -13,7 +13,7 @@ import functools
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from threading import get_ident
 from time import perf_counter
 from typing import Any, Concatenate, NamedTuple, ParamSpec
@@ -22,7 +22,7 @@ from vitprof.watch.events import NAN, Kind, Place
 from vitprof.watch.patches import Recorder, Replacements
 from vitprof.watch.patches.copies import TimedMethods
 from vitprof.watch.patches.headroom import KeptCopies
-from vitprof.watch.script_objects import parts
+from vitprof.watch.tensors import tensors_of_kind
 
 MARKED, REACHED = int(Kind.MARKED), int(Kind.REACHED)
 MOST_PENDING = 4096
@@ -40,8 +40,6 @@ MOST_ASIDE = 16
 """Marks of other streams between two requests."""
 MOST_WATCHED = 256
 """Tensors of batches whose copies are marked: some frameworks fetch several batches ahead."""
-DEEPEST = 16
-"""How deep tensors are looked for in a batch: one that contains itself has no end."""
 P = ParamSpec("P")
 
 
@@ -357,7 +355,7 @@ class Marks:
 
     def _watch(self, batch: Any) -> None:
         watched = self._watched
-        for tensor in tensors(self._tensor, batch):
+        for tensor in tensors_of_kind(self._tensor, batch):
             if tensor.is_cpu:
                 watched.pop(id(tensor), None)
                 watched[id(tensor)] = weakref.ref(tensor)
@@ -416,14 +414,3 @@ class Marks:
             return None
         kept: Callable[[], float] = self._device.keep(loss, self._n_backward - 1)
         return None if kept is not_kept else kept
-
-
-def tensors(kind: type[Any], batch: Any, depth: int = DEEPEST) -> Iterator[Any]:
-    """Yields the tensors of a batch in order, through mappings, lists, tuples and objects with a method
-    `values`. `kind`: PyTorch's class of them."""
-    # `isinstance` would run the batch's own `__class__`.
-    if issubclass(type(batch), kind):
-        yield batch
-    elif depth:
-        for part in parts(batch):
-            yield from tensors(kind, part, depth - 1)
