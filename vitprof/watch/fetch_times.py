@@ -1,4 +1,7 @@
-"""The times in which a batch was made, on their way to the loop that requested it, and of each transform."""
+"""The times in which a batch was made, on their way to the loop that requested it, and of each transform.
+
+Runs in the loop's process and in its workers, for each batch, so it must take little.
+"""
 
 import functools
 import marshal
@@ -7,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from struct import Struct
 from time import perf_counter, thread_time
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
@@ -19,28 +23,17 @@ FetchTimes = tuple[float, float, float, float, float, float, tuple[TransformTime
 """Seconds in the dataset (with transforms), in transforms, in collate; begin and end (s, monotonic clock); number of
 the worker (-1: none); the times of each Compose."""
 WORK_EVERY = 4
-"""Of so many batches that a thread makes, one has such an entry: it takes 80 us between the work of a training, ten
-times as long as all the rest."""
+"""Of so many batches that a thread makes, one has an entry with the work on it: it takes 80 us between the work of a
+training, ten times as long as all the rest."""
 WORK_OFTEN = 64
 """After so many batches it is one of `WORK_LATER`."""
 WORK_LATER = 32
 """Such an entry counts for as many as there would have been: a mean over all of them is one over all batches."""
-MADE = ("dataset_s", "transform_s", "collate_s", "start_s", "end_s", "worker")
-"""The names of the first six of `FetchTimes`."""
-FETCHED = ("t_start", "t_got", "samples", "queue_depth", *MADE)
-"""The figures of a batch that the fast path notes: when it was requested and returned (s, the loop's clock), how many
-were ready when it was requested, and how it was made. What is not known is NaN."""
-UNKNOWN = (math.nan,) * 7
-"""The last figures of `FETCHED` for a batch of which nothing is known."""
-MARK = "vitprof.watch.fetch_times"
-"""Begins what a worker sends in place of a batch: this, the batch, and its times as bytes, which the pinning thread
-leaves alone. Pickling that takes 0.4 us and reading it 0.3; an object of a class of ours took 1.0 and 0.9."""
-
-
-def made_between(times: FetchTimes, since_s: float, until_s: float) -> float:
-    """Returns how long (s) between `since_s` and `until_s` a worker was still making the batch; 0 without a worker."""
-    ended, worker = times[4], times[5]
-    return 0.0 if worker < 0 or ended < since_s else min(ended, until_s) - since_s
+MARK = b"vitprof:"
+"""Begins the bytes that a worker sends with a batch, which the pinning thread leaves alone."""
+SENT = Struct("=8s6d")
+"""These bytes: the mark and the six numbers of `FetchTimes`, before those of `marshal` with the times of each
+Compose, if there are any. They take a worker half as long as a tuple of numbers or an object."""
 
 
 class Laps:
@@ -67,12 +60,16 @@ class Making:
     __slots__ = ("batches", "collate_s", "laps", "opened", "times", "waited_s")
 
     def __init__(self) -> None:
-        self.collate_s = self.waited_s = 0.0
-        """The time in collate, and of all in which the making waited for other ranks (not part of the former)."""
+        self.collate_s = 0.0
+        """The time in collate."""
+        self.waited_s = 0.0
+        """The time of all in which the making waited for other ranks; it is no part of `collate_s`."""
         self.laps: dict[int, Laps] | None = None
         """Times by the `id()` of each Compose; None where no batch is being made, and inside a Compose."""
-        self.batches = self.opened = 0
-        """Batches that this thread began to make, and files that it opened since, by Python's own functions."""
+        self.batches = 0
+        """Batches that this thread began to make."""
+        self.opened = 0
+        """Files that it opened since the last look at its work, by Python's own functions."""
         self.times: FetchTimes | None = None
         """Times of the last batch that this thread made for a loop of its own; None once `unpacked` has taken them."""
 
@@ -123,6 +120,33 @@ class TimedCollate:
         return getattr(object.__getattribute__(self, "_collate"), name)
 
 
+class Work:
+    """What a thread uses of the machine while it makes a batch."""
+
+    def __init__(self, making: Making, counts_for: int) -> None:
+        """Begins to look; `counts_for`: how many entries this one stands for."""
+        self._making = making
+        self._counts_for = counts_for
+        making.opened = 0
+        self._cpu_s = thread_time()
+        self._queued_s = _queued_s()
+
+    def entry(self, took_s: float) -> TransformTimes:
+        """Returns the entry of a batch that took so long: that, its CPU time, the time in which the thread waited for
+        a core, and the files that it opened, each as often as it counts."""
+        cpu_s = thread_time() - self._cpu_s
+        queued_s = _queued_s() - self._queued_s
+        work = (took_s, cpu_s, queued_s, self._making.opened)
+        return WORK, self._counts_for, tuple([self._counts_for * of_batch for of_batch in work])
+
+
+def work_counts_for(batches: int) -> int:
+    """Returns how many entries the one with the work on a thread's batch of this number stands for; 0: it has none."""
+    if batches <= WORK_OFTEN:
+        return int(batches % WORK_EVERY == 0)
+    return 0 if batches % WORK_LATER else WORK_LATER // WORK_EVERY
+
+
 def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Returns a replacement for a fetcher's `fetch` that notes how it made the batch, unless inside another one."""
 
@@ -130,38 +154,41 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         making = MAKING.now
         if making.laps is not None:
             return fetch(self, index)
-        making.collate_s = making.waited_s = 0.0
+        making.collate_s = 0.0
+        making.waited_s = 0.0
         making.batches += 1
-        n_counted = 0  # how often the work on this batch counts, one of `WORK_EVERY`
-        if making.batches <= WORK_OFTEN:
-            n_counted = making.batches % WORK_EVERY == 0
-        elif making.batches % WORK_LATER == 0:
-            n_counted = WORK_LATER // WORK_EVERY
-        if n_counted:
-            cpu_s, queued_s, making.opened = thread_time(), _queued_s(), 0
+        work = None
+        if not making.batches % WORK_EVERY:
+            counts_for = work_counts_for(making.batches)
+            work = Work(making, counts_for) if counts_for else None
         laps = making.laps = {}
-        began = perf_counter()
+        began_s = perf_counter()
         try:
             data = fetch(self, index)
         finally:
             making.laps = None
-        began, ended = began + making.waited_s, perf_counter()  # as if those waits came first
-        collate_s, transform_s = making.collate_s, 0.0
+        ended_s = perf_counter()
+        began_s += making.waited_s  # as if those waits came first
+        collate_s = making.collate_s
+        dataset_s = ended_s - began_s - collate_s
+        transform_s = 0.0
         transforms: tuple[TransformTimes, ...] = ()
         if laps:
             transforms = transform_sums(laps)
             for _, _, seconds in transforms:
                 transform_s += sum(seconds)
-        dataset_s = ended - began - collate_s
+        if work is not None:
+            transforms += (work.entry(ended_s - began_s),)
         worker = self._vitprof_worker
-        if n_counted:
-            work = (ended - began, thread_time() - cpu_s, _queued_s() - queued_s, making.opened)
-            transforms += ((WORK, n_counted, tuple([n_counted * of_batch for of_batch in work])),)
-        times = (dataset_s, transform_s, collate_s, began, ended, worker, transforms)
-        if worker >= 0:
-            return MARK, data, marshal.dumps(times)
-        making.times = times
-        return data
+        if worker < 0:
+            making.times = (
+                dataset_s, transform_s, collate_s, began_s, ended_s, worker, transforms
+            )  # fmt: skip
+            return data
+        sent = SENT.pack(MARK, dataset_s, transform_s, collate_s, began_s, ended_s, worker)
+        if transforms:
+            sent += marshal.dumps(transforms)
+        return data, sent
 
     return fetch_timed
 
@@ -181,17 +208,20 @@ def _queued_s() -> float:
 def unpacked(batch: Any) -> tuple[Any, FetchTimes | None]:
     """Returns the batch in what an iterator has just returned to this thread, and how it was made, if that is known."""
     kind = type(batch)
-    if (
-        (kind is tuple or kind is list)
-        and len(batch) == 3
-        and type(batch[0]) is str
-        and batch[0] == MARK
-    ):
-        return batch[1], marshal.loads(batch[2])
+    if (kind is tuple or kind is list) and len(batch) == 2:
+        sent = batch[1]
+        if type(sent) is bytes and sent.startswith(MARK):
+            return batch[0], _read(sent)
     making = MAKING.now
     times = making.times
     making.times = None
     return batch, times
+
+
+def _read(sent: bytes) -> FetchTimes:
+    _, dataset_s, transform_s, collate_s, began_s, ended_s, worker = SENT.unpack_from(sent)
+    transforms = marshal.loads(sent[SENT.size :]) if len(sent) > SENT.size else ()
+    return dataset_s, transform_s, collate_s, began_s, ended_s, worker, transforms
 
 
 def transform_sums(laps: dict[int, Laps]) -> tuple[TransformTimes, ...]:
