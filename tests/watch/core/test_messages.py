@@ -183,6 +183,15 @@ def test_steps_that_ask_several_loaders_have_the_facts_and_the_waits_of_each() -
     assert second == {"dataset": str(TRAIN), "batches": 7, "wait_s": pytest.approx(0.07)}
 
 
+def test_a_loader_that_is_made_anew_for_each_epoch_is_not_one_of_several() -> None:
+    """The first step of the next epoch waits for the end of the last one, too: for another loader."""
+    script = Script()
+    for loader in (TRAIN, OTHER, CHECK):
+        script.train(8, loader)
+        script.exhaust(loader)
+    assert "loaders" not in Run(script).close().facts
+
+
 @pytest.mark.parametrize(("kind", "fetched_by"), [("source", "a thread"), ("loader", "no loader")])
 def test_waits_that_are_not_known_are_counted(kind: str, fetched_by: str) -> None:
     """As of a script that keeps its batches; where some came out of a queue, a thread fetches."""

@@ -80,8 +80,4 @@ def _phase(since_s: float, until_s: float) -> Note:
 
 def asks_several(steps: Sequence[Step]) -> bool:
     """Returns whether a step has batches of several loaders."""
-    return any(len(_loaders(step)) > 1 for step in steps)
-
-
-def _loaders(step: Step) -> set[int]:
-    return {fetch.loader for fetch in step.fetches if not fetch.exhausted}
+    return any(len(step.loaders) > 1 for step in steps)

@@ -79,7 +79,7 @@ class Totals:
 
     def _add_steady(self, step: Step) -> None:
         self.unknown_waits += not step.wait_is_known
-        if len({fetch.loader for fetch in step.fetches}) < 2:
+        if len(step.loaders) < 2:
             return
         for fetch in step.fetches:
             waits = self.joined.setdefault(fetch.loader, LoaderWaits())
