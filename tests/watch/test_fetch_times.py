@@ -138,6 +138,20 @@ def made(make: Callable[[], Any]) -> fetch_times.FetchTimes:
     return (*times[:-1], tuple(transforms))
 
 
+def test_files_that_vitprof_opens_itself_are_not_those_of_the_dataset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Linux says in a file how long a thread has waited for a core. Of any dataset it was said that most of
+    the work is reading and decoding files."""
+
+    def queued_s() -> float:
+        fetch_times.count_opened("open", None)
+        return 0.0
+
+    monkeypatch.setattr(fetch_times, "_queued_s", queued_s)
+    made(lambda: 1)  # says that no file was opened
+
+
 @pytest.mark.parametrize("kind", [Compose, ComposeV2])
 def test_each_transform_by_its_name(kind: type[Compose], clock: SimpleNamespace) -> None:
     inner = kind([Wait(clock, 0.5), Wait(clock, 0.25)])

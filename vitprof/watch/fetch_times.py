@@ -127,16 +127,17 @@ class Work:
         """Begins to look; `counts_for`: how many entries this one stands for."""
         self._making = making
         self._counts_for = counts_for
-        making.opened = 0
         self._cpu_s = thread_time()
         self._queued_s = _queued_s()
+        making.opened = 0  # the line before has opened a file itself
 
     def entry(self, took_s: float) -> TransformTimes:
         """Returns the entry of a batch that took so long: that, its CPU time, the time in which the thread waited for
         a core, and the files that it opened, each as often as it counts."""
+        opened = self._making.opened
         cpu_s = thread_time() - self._cpu_s
         queued_s = _queued_s() - self._queued_s
-        work = (took_s, cpu_s, queued_s, self._making.opened)
+        work = (took_s, cpu_s, queued_s, opened)
         return WORK, self._counts_for, tuple([self._counts_for * of_batch for of_batch in work])
 
 
