@@ -106,6 +106,29 @@ def test_a_wait_counts_as_exposed_only_as_far_as_the_device_idled(steps: Any) ->
     assert s.device_idle_frac == pytest.approx((0.65 + 8 * H2D) / time)
 
 
+def test_samples_that_nobody_counted_make_no_throughput() -> None:
+    """As of `itertools.cycle(loader)`: after the first epoch it gives its own list of the batches."""
+    waits = np.full(100, 0.02)
+    waits[40:] = NAN
+    steps = made_steps(waits.tolist(), [COMPUTE] * 100, warmup=5)
+    steps["samples"][40:] = 0
+    found = summary_of(steps)
+    assert np.isnan([found.samples_per_s, found.samples_per_s_low, found.samples_per_s_high]).all()
+    running = RunningTotals()
+    running.add(steps)
+    assert math.isnan(running.totals.samples_per_s)
+
+
+def test_a_few_steps_without_known_samples_are_no_part_of_the_throughput() -> None:
+    waits = np.full(100, 0.02)
+    waits[50:52] = NAN
+    steps = made_steps(waits.tolist(), [COMPUTE] * 100, warmup=5)
+    steps["step_s"][50:52] = 10.0
+    steps["samples"][:] = 6
+    steps["samples"][50:52] = 0
+    assert summary_of(steps).samples_per_s == pytest.approx(6 / (0.02 + COMPUTE))
+
+
 def test_what_is_not_steady_is_told_apart(steps: Any) -> None:
     phases = [
         Phase("startup", 97.0, 97.5),

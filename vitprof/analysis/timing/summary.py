@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from vitprof.analysis import thresholds
 from vitprof.analysis.arrays import (
     Floats,
+    Interval,
     Mask,
     Series,
     column,
@@ -59,6 +61,8 @@ class Totals:
     def plus(self, new: Series, counted: Mask) -> Totals:
         """Returns these sums with the rows of `new` in `counted` added."""
         sums = {name: getattr(self, name) + float(new[name][counted].sum()) for name in SUMMED}
+        if np.isnan(new["data_wait_s"][counted]).any():
+            sums["samples"] = math.nan  # nobody counted those of such steps
         return Totals(steps=self.steps + int(counted.sum()), **sums)
 
     @property
@@ -242,12 +246,7 @@ def summarise(
     totals = Totals().plus(steps, counted)
     n_steady = int(keep.sum())
     step_s = steps["step_s"][keep]
-    starts = steady.epoch_starts(steps)[counted]
-    samples_per_s, low, high = ratio_interval(
-        steps["samples"][counted], steps["step_s"][counted], starts
-    )
-    if not totals.samples:  # watched without a loader: nobody counted them
-        samples_per_s = low = high = math.nan
+    samples_per_s, low, high = _throughput(steps, counted)
     epoch_s, n_epochs = epoch_seconds(
         steps, int(facts.get("n_train") or 0), samples_per_s, steady.stops_of(facts)
     )
@@ -321,6 +320,19 @@ def summarise(
         **divided_figures(divided),
         **{f"{stage}_ms": mean(steps[f"{stage}_s"][keep]) * 1e3 for stage in LOADING_STAGES},
     )
+
+
+def _throughput(steps: Series, counted: Mask) -> Interval:
+    """Returns the samples per second of the steps in `counted`, of those whose waits are known: nobody
+    counted the samples of a step whose batch came from where vitprof sees nothing. NaN where more than
+    a few are such, and where no sample was counted.
+    """
+    fed = counted & np.isfinite(steps["data_wait_s"])
+    most_unknown = thresholds.UNCLEAR_LOADERS_FRAC * counted.sum()
+    if not steps["samples"][fed].any() or counted.sum() - fed.sum() > most_unknown:
+        return Interval(math.nan, math.nan, math.nan)
+    starts = steady.epoch_starts(steps)[fed]
+    return ratio_interval(steps["samples"][fed], steps["step_s"][fed], starts)
 
 
 def _last_loss(loss: Floats) -> float:
