@@ -250,6 +250,23 @@ def test_reads_that_fall_after_the_first_pass_or_within_the_only_one() -> None:
     assert s.evidence["times_faster"] > 3
 
 
+def test_reads_of_a_script_that_fall_are_told_without_settings_that_it_does_not_have() -> None:
+    read = noise(200, seed=11, mean=0.002)
+    read[:50] *= 8
+    steps = trace(read + 0.001, epoch_steps=50, read_s=read)
+    own = Trace(steps, made_telemetry(), own_config("train.py"), FACTS)
+    (sentence,) = [s.sentence for s in find_signatures(own) if s.name == "cold-to-warm"]
+    assert sentence.endswith("find their samples in memory. Steady figures mix both.")
+
+
+def test_reads_that_fall_beside_other_programs_may_have_got_a_core_later() -> None:
+    read = noise(200, seed=11, mean=0.002)
+    read[:50] *= 8
+    steps = trace(read + 0.001, epoch_steps=50, read_s=read)
+    assert "cold-to-warm" in found(steps, cpu(steps, 60, 100), **IN_LOOP)
+    assert "cold-to-warm" not in found(steps, cpu(steps, 99, 196), **IN_LOOP)
+
+
 def test_reads_that_stay_what_they_were() -> None:
     read = noise(200, seed=13, mean=0.002)
     assert "cold-to-warm" not in found(trace(read + 0.001, epoch_steps=50, read_s=read), **IN_LOOP)

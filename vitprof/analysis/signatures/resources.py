@@ -11,6 +11,7 @@ import numpy as np
 
 from vitprof.analysis import arrays, thresholds
 from vitprof.analysis.timing import loading, steady
+from vitprof.config import own_script
 from vitprof.config.parts import LOADERS, STORAGES
 from vitprof.formats import number, percent, seconds, size
 from vitprof.recording.verdict import Signature
@@ -229,6 +230,8 @@ def cold_to_warm(trace: steady.Trace) -> Signature | None:
     from_memory = _access(trace) == "memory" or trace.config.location == "ram-disk"
     if from_memory or trace.n_steady < thresholds.MIN_STEPS:
         return None
+    if saturated(trace):  # reads get faster as other programs leave it a core, too
+        return None
     read_s = arrays.column(trace.steps, "read_s")
     read_known = bool(np.isfinite(read_s[trace.steady]).any())
     if not read_known:
@@ -265,11 +268,16 @@ def cold_to_warm(trace: steady.Trace) -> Signature | None:
         when = f"at first, {seconds(warm * batch)} towards the end of the same pass"
     else:
         when = f"in the first epoch, {seconds(warm * batch)} in later ones"
-    sentence = (
-        f"{what} took {seconds(cold * batch)} {when}: the first pass reads the drive, "
-        "after that the files are in the system's page cache. Steady figures mix both; "
-        "page_cache=warm or page_cache=cold measures one of them."
+    why = (
+        "the first pass reads the drive, after that the files are in the system's page cache. "
+        "Steady figures mix both; page_cache=warm or page_cache=cold measures one of them."
     )
+    if own_script.is_own_script(trace.config):
+        why = (
+            "the first pass reads the drive or fills a cache, later ones find their samples in "
+            "memory. Steady figures mix both."
+        )
+    sentence = f"{what} took {seconds(cold * batch)} {when}: {why}"
     faster = cold / warm if warm > 0 else math.nan
     evidence = {
         "cold_s": cold * batch,
