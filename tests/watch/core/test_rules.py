@@ -20,7 +20,7 @@ from tests.watch.core.written import (
 from vitprof.watch.core.log import EventLog
 from vitprof.watch.core.loop import Step, Steps, find_steps
 from vitprof.watch.core.training import Training, find_training
-from vitprof.watch.events import Kind
+from vitprof.watch.events import Description, Kind
 
 
 def training_of(script: Script) -> Training:
@@ -164,6 +164,61 @@ def test_zipped_loaders_feed_one_step(order: tuple[int, int]) -> None:
         script.update()
     assert training_of(script).feeding == {TRAIN, OTHER}
     assert [shown(step) for step in steps_of(script).steps] == 4 * [(2 * SAMPLES, 20.0)]
+
+
+def several_loaders(script: Script, n: int) -> list[int]:
+    numbers = list(range(201, 201 + n))
+    for number in numbers:
+        script.log.descriptions[number] = Description(number, "loader", {})
+    return numbers
+
+
+def test_zipped_loaders_that_are_made_anew_for_each_epoch_feed_one_step() -> None:
+    """The first of each pair was asked before a sixth of the updates, and never last: it seemed to be for
+    a validation."""
+    script = Script()
+    numbers = several_loaders(script, 12)
+    for pair in zip(numbers[::2], numbers[1::2], strict=True):
+        for _ in range(20):
+            for loader in pair:
+                script.fetch(loader)
+            script.backward()
+            script.update()
+        script.exhaust(pair[0])
+    assert training_of(script).feeding == set(numbers)
+    samples = [step.samples for step in steps_of(script).steps]
+    assert samples == 120 * [2 * SAMPLES]
+
+
+def test_several_loaders_that_are_drawn_for_each_update_feed_it() -> None:
+    """As of a meta learner: of three tasks, drawn each time, a batch to adapt on and one to learn from."""
+    script = Script()
+    chance = random.Random(1)
+    to_adapt, to_learn = several_loaders(script, 6), [301, 302, 303, 304, 305, 306]
+    for _ in range(60):
+        for task in chance.sample(range(6), 3):
+            script.fetch(to_adapt[task])
+            script.fetch(to_learn[task])
+        script.backward()
+        script.update()
+    assert training_of(script).feeding == {*to_adapt, *to_learn}
+    samples = [step.samples for step in steps_of(script).steps]
+    assert samples == 60 * [6 * SAMPLES]
+
+
+def test_batches_of_a_validation_and_the_rest_of_an_epoch_are_not_taken_for_an_update() -> None:
+    """Four batches for an update; at an epoch's end two, after a validation of two."""
+    script = Script()
+    for _ in range(6):
+        for n_batches in (4, 4, 4, 4, 2):
+            for _ in range(2 if n_batches == 2 else 0):
+                script.fetch(CHECK)
+            for _ in range(n_batches):
+                script.fetch(TRAIN)
+                script.backward()
+            script.update()
+        script.exhaust(TRAIN)
+    assert training_of(script).feeding == {TRAIN}
 
 
 def test_a_backward_pass_for_each_of_several_loaders_is_one_step_until_the_update() -> None:

@@ -179,7 +179,11 @@ def find_feeding(requests: Requests, thread: Thread, trainer: Trainer) -> frozen
         return frozenset(thread.declared)
     counted = requests.counted()
     evaluated = evaluated_loaders(thread.looked_at)
-    feeding = loaders_before_updates(counted, evaluated) | loaders_of_each_update(counted)
+    feeding = (
+        loaders_before_updates(counted, evaluated)
+        | loaders_of_each_update(counted)
+        | loaders_of_usual_updates(counted)
+    )
     return feeding & thread.declared if trainer.declares else feeding
 
 
@@ -237,4 +241,43 @@ def loaders_of_each_update(requests: Counter[tuple[Asked, ...]]) -> frozenset[in
         loader
         for loader, of_loader in counts.items()
         if max(of_loader.values()) >= REGULAR_FRAC * n_updates
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How a script asks for batches with gradients before an update."""
+
+    n_batches: int
+    n_loaders: int
+
+
+def asking_of(requests: tuple[Asked, ...]) -> Asking:
+    """Returns how batches were asked for before one update."""
+    with_gradients = [loader for loader, gradients in requests if gradients]
+    return Asking(len(with_gradients), len(set(with_gradients)))
+
+
+def loaders_of_usual_updates(requests: Counter[tuple[Asked, ...]]) -> frozenset[int]:
+    """Returns the loaders that are asked, with gradients, where as many are asked as before nearly each
+    update, for as many batches: those of zipped ones that are made anew for each epoch, and whichever
+    are drawn for a step.
+
+    The batches of a validation come in addition, before few updates.
+    """
+    n_updates = requests.total()
+    if n_updates < LEAST_UPDATES:
+        return frozenset()
+    kinds: Counter[Asking] = Counter()
+    for asked, n in requests.items():
+        kinds[asking_of(asked)] += n
+    usual, n_usual = kinds.most_common(1)[0]
+    if n_usual < REGULAR_FRAC * n_updates:
+        return frozenset()
+    return frozenset(
+        loader
+        for asked in requests
+        if asking_of(asked) == usual
+        for loader, gradients in asked
+        if gradients
     )
