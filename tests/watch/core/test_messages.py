@@ -192,6 +192,49 @@ def test_a_loader_that_is_made_anew_for_each_epoch_is_not_one_of_several() -> No
     assert "loaders" not in Run(script).close().facts
 
 
+def test_zipped_loaders_that_are_made_anew_for_each_epoch_take_the_places_of_those_before() -> None:
+    """Else each had the share of its epoch: "16% of the wait is for the loader of D", of six epochs."""
+    script = Script()
+    epochs = [(201, 202), (203, 204), (205, 206)]
+    for places in epochs:
+        for loader, name in zip(places, ("few", "many"), strict=True):
+            described(script, loader, "loader", dataset=name)
+        for _ in range(8):
+            for loader in places:
+                script.fetch(loader)
+            script.backward()
+            script.update()
+        script.exhaust(places[0])
+    few, many = Run(script).close().facts["loaders"]
+    # with the ends of two epochs
+    assert few == {"dataset": "few", "batches": 19, "wait_s": pytest.approx(0.21)}
+    assert many == {"dataset": "many", "batches": 19, "wait_s": pytest.approx(0.19)}
+
+
+def test_the_waits_of_a_loader_count_in_steps_that_ask_it_alone_too() -> None:
+    """Else the one that is asked in each third step seemed to be waited for most."""
+    script = Script()
+    for n in range(45):
+        script.fetch(TRAIN)
+        if n % 3 == 2:
+            script.fetch(OTHER)
+        script.backward()
+        script.update()
+    often, seldom = Run(script).close().facts["loaders"]
+    assert (often["batches"], often["wait_s"]) == (40, pytest.approx(0.40))
+    assert (seldom["batches"], seldom["wait_s"]) == (14, pytest.approx(0.14))
+
+
+def test_zipped_loaders_that_are_alike_are_two() -> None:
+    script = Script()
+    for loader in (TRAIN, OTHER):
+        described(script, loader, "loader", dataset="alike")
+    for _ in range(12):
+        script.fetch(OTHER)
+        script.train()
+    assert [each["batches"] for each in Run(script).close().facts["loaders"]] == [7, 7]
+
+
 @pytest.mark.parametrize(("kind", "fetched_by"), [("source", "a thread"), ("loader", "no loader")])
 def test_waits_that_are_not_known_are_counted(kind: str, fetched_by: str) -> None:
     """As of a script that keeps its batches; where some came out of a queue, a thread fetches."""

@@ -119,10 +119,10 @@ class Step:
         return self.received_s
 
     @property
-    def loaders(self) -> set[int]:
-        """Returns the loaders that it has batches of. One that a script makes anew for each epoch is asked
-        in vain before the next one."""
-        return {fetch.loader for fetch in self.fetches if not fetch.exhausted}
+    def loaders(self) -> list[int]:
+        """Returns the loaders that it has batches of, as they were asked. One that a script makes anew for
+        each epoch is asked in vain before the next one."""
+        return list(dict.fromkeys(fetch.loader for fetch in self.fetches if not fetch.exhausted))
 
     @property
     def samples(self) -> float:

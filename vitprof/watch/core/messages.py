@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
@@ -46,8 +46,10 @@ SOURCE = "source"
 
 @dataclass
 class LoaderWaits:
-    """The batches of one loader in steps that ask several."""
+    """The batches of one loader, and of those that took its place: many scripts make their loaders anew for
+    each epoch."""
 
+    facts: Mapping[str, Any]
     batches: int = 0
     wait_s: float = 0.0
 
@@ -56,12 +58,18 @@ class LoaderWaits:
 class Totals:
     """What is counted over the steps of a run."""
 
+    facts_of: Callable[[int], Mapping[str, Any]]
+    """Returns what is known of a loader, by its number."""
     n: int = 0
     """Steps so far."""
     unknown_waits: int = 0
     """Steps after the warm-up whose waits are not known."""
-    joined: dict[int, LoaderWaits] = field(default_factory=dict)
-    """By loader: of the steps after the warm-up that asked several."""
+    asks_several: bool = False
+    """Whether a step after the warm-up asked several loaders."""
+    waits: list[LoaderWaits] = field(default_factory=list)
+    """Of the steps after the warm-up."""
+    waits_of: dict[int, LoaderWaits] = field(default_factory=dict)
+    """The same by the number of the loader: several where one took the place of another."""
     updates: int = 0
     """Updates of the first step."""
     loaders: set[int] = field(default_factory=set)
@@ -79,12 +87,28 @@ class Totals:
 
     def _add_steady(self, step: Step) -> None:
         self.unknown_waits += not step.wait_is_known
-        if len(step.loaders) < 2:
-            return
+        loaders = step.loaders
+        self.asks_several |= len(loaders) > 1
+        for loader in loaders:
+            if loader not in self.waits_of:
+                self.waits_of[loader] = self._place_of(loader, loaders)
         for fetch in step.fetches:
-            waits = self.joined.setdefault(fetch.loader, LoaderWaits())
-            waits.batches += not fetch.exhausted
-            waits.wait_s += fetch.wait_s
+            waits = self.waits_of.get(fetch.loader)
+            if waits is not None:
+                waits.batches += not fetch.exhausted
+                waits.wait_s += fetch.wait_s
+
+    def _place_of(self, loader: int, in_step: Iterable[int]) -> LoaderWaits:
+        """Returns what is counted of a loader that is new: it takes the place of one with the same facts, if
+        that is none of those in its step."""
+        facts = self.facts_of(loader)
+        taken = [self.waits_of[other] for other in in_step if other in self.waits_of]
+        for waits in self.waits:
+            if waits.facts == facts and not any(waits is other for other in taken):
+                return waits
+        waits = LoaderWaits(facts)
+        self.waits.append(waits)
+        return waits
 
 
 class RunMessages:
@@ -108,7 +132,7 @@ class RunMessages:
         """The number of the loader that trains; 0 before that is known."""
         self._closed = False
         self._last: Step | None = None
-        self._totals = Totals()
+        self._totals = Totals(self._loader_facts)
         self._n_steps = 0
         """The steps of the run so far."""
         self._figures = StepFigures(WARMUP_STEPS)
@@ -289,11 +313,11 @@ class RunMessages:
         if totals.unknown_waits:
             facts["unknown_wait_steps"] = totals.unknown_waits
             facts["fetched_by"] = "a thread" if self._is_fed_by_thread(training) else "no loader"
-        if totals.joined:
+        if totals.asks_several:
             facts["unclear_loaders_steps"] = 0
             facts["loaders"] = [
-                {**self._loader_facts(number), "batches": waits.batches, "wait_s": waits.wait_s}
-                for number, waits in totals.joined.items()
+                {**waits.facts, "batches": waits.batches, "wait_s": waits.wait_s}
+                for waits in totals.waits
             ]
         if finished and totals.n == 1 and totals.updates > FEW_UPDATES:
             facts["updates_on_one_batch"] = totals.updates
