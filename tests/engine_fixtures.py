@@ -9,7 +9,6 @@ import itertools
 import os
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests import EARLIER
+from tests.forking import exit_status_of, fork_doing
 from vitprof.config import RunConfig, catalog
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.data import datasets, digits
@@ -248,16 +248,9 @@ def error_in_one_line(
 
 def survives(work: Callable[[], object]) -> None:
     """Do `work` in a child process, which must come to its end: a broken one could end this process too."""
-    if not (child := os.fork()):
-        status = 1
-        try:
-            work()
-            gc.collect()
-            status = 0
-        except BaseException:
-            with contextlib.suppress(OSError):  # it may not write any more
-                traceback.print_exc()
-        finally:
-            os._exit(status)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+
+    def all_of_it() -> None:
+        work()
+        gc.collect()
+
+    assert exit_status_of(fork_doing(all_of_it)) == 0

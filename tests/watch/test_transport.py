@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.forking import exit_status_of, fork_doing
 from vitprof.descriptors import FIRST_FREE
 from vitprof.measure.wire import Message, Note, read_messages
 from vitprof.watch import ranks
@@ -86,17 +87,16 @@ def test_a_process_without_a_loop_connects_to_nothing(listening: socket.socket) 
 
 
 def test_its_descriptor_is_never_one_of_the_standard_streams(listening: socket.socket) -> None:
-    child = os.fork()
-    if not child:
+    def connect() -> int:
         os.close(0)
         buffer = Buffer()
         sending = transport(listening, buffer)
         buffer.emit(ROW)
         sending._connect()
         assert sending._connection is not None
-        os._exit(sending._connection._socket.fileno())
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) >= FIRST_FREE
+        return sending._connection._socket.fileno()
+
+    assert FIRST_FREE <= exit_status_of(fork_doing(connect)) < 255
 
 
 def test_without_a_receiver_events_are_dropped_and_counted(tmp_path: Path) -> None:
@@ -128,13 +128,13 @@ def test_a_fork_sends_nothing_of_its_parents(listening: socket.socket) -> None:
     buffer = Buffer()
     sending = transport(listening, buffer)
     buffer.emit(ROW)
-    child = os.fork()
-    if not child:
+
+    def forget() -> int:
         sending.forget()
         sending.finish()
-        os._exit(len(buffer.take()[1]))
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+        return len(buffer.take()[1])
+
+    assert exit_status_of(fork_doing(forget)) == 0
     sending.finish()
     with listening.accept()[0] as connection, connection.makefile("rb") as stream:
         assert len(list(read_messages(stream))) == 2

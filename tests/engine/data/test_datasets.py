@@ -21,6 +21,7 @@ import pytest
 from tests import ROOT
 from tests.engine.storage.preparing import fill
 from tests.engine_fixtures import error_in_one_line, small_digits, survives
+from tests.forking import exit_status_of, fork_doing
 from vitprof.engine.data import digits, mnist
 from vitprof.engine.data.datasets import MANIFEST, prepare
 from vitprof.engine.data.mnist import read_split
@@ -173,14 +174,15 @@ def test_a_stop_and_any_failure_leave_nothing(made: Path) -> None:
 
 def test_killed_while_making(made: Path) -> None:
     """SIGKILL leaves a temporary directory; the next one makes the set and removes it, and none of other sets."""
-    if not (child := os.fork()):
-        prepare(
-            "digits",
-            progress=lambda fraction, message: (
-                fraction > 0.9 and os.kill(os.getpid(), signal.SIGKILL)
-            ),
-        )
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+
+    def kill_at_the_end(fraction: float, _: str) -> None:
+        if fraction > 0.9:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def work() -> None:
+        prepare("digits", progress=kill_at_the_end)
+
+    assert exit_status_of(fork_doing(work)) == -signal.SIGKILL
     assert len(there(made)) == 1
     assert not (made / "digits").exists()
     for name in (".digits.old", ".mnist.partial-0123abcd"):

@@ -27,6 +27,7 @@ from tests.engine.loaders.loader_helpers import (
     variant_id,
 )
 from tests.engine_fixtures import SMALL, descendants, gone, wait_until
+from tests.forking import exit_status_of, fork_doing
 from vitprof.config import RunConfig
 from vitprof.engine.loaders import dataloader as dataloader_module
 from vitprof.engine.loaders.contract import Loader, Schedule, epoch_order
@@ -235,20 +236,24 @@ def test_batches_that_do_not_fit_into_shared_memory_are_refused() -> None:
 def test_a_stopped_worker_ends_with_its_job() -> None:
     """One that is stopped looks for its owner no more; the system does."""
     told, tell = os.pipe()
-    job = os.fork()
-    if not job:  # only what is safe after a fork
-        worker = os.fork()
-        if not worker:
-            end_with_the_job(0)
-            os.kill(os.getpid(), signal.SIGSTOP)
-        os.write(tell, f"{worker}\n".encode())
-        signal.pause()
+
+    def stop() -> None:
+        end_with_the_job(0)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def start_worker_and_wait() -> None:
+        os.write(tell, f"{fork_doing(stop)}\n".encode())
+        while True:
+            # It returns when a signal was handled: where DataLoaders were used, as the worker stops.
+            signal.pause()
+
+    job = fork_doing(start_worker_and_wait)
     try:
         worker = psutil.Process(int(os.read(told, 20)))
         wait_until(lambda: worker.status() == psutil.STATUS_STOPPED, "a stopped worker")
     finally:
         os.kill(job, signal.SIGKILL)
-        os.waitpid(job, 0)
+        exit_status_of(job)
         os.close(told)
         os.close(tell)
     assert gone([worker])

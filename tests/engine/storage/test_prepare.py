@@ -26,6 +26,7 @@ from tests.engine.storage.preparing import (
     read_all,
 )
 from tests.engine_fixtures import SMALL, error_in_one_line, ticking
+from tests.forking import exit_status_of, fork_doing
 from vitprof.engine.data import datasets, digits
 from vitprof.engine.data.datasets import MANIFEST
 from vitprof.engine.storage import REGISTRY, arrays, format_of, open_storage
@@ -160,18 +161,15 @@ def test_one_file_is_started_over_after_a_stop(name: str, monkeypatch: pytest.Mo
 def test_killed_and_started_again(name: str, samples: int, small_chunks: None) -> None:
     datasets.prepare("digits")
 
-    def kill(fraction: float, message: str) -> None:
+    def kill(_: float, message: str) -> None:
         if f" {samples} of " in message:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    if not (child := os.fork()):
-        try:
-            prepare(
-                name, progress=kill, clock=ticking(10.0)
-            )  # the journal is written after each chunk
-        finally:
-            os._exit(1)
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    def work() -> None:
+        # The journal is written after each chunk.
+        prepare(name, progress=kill, clock=ticking(10.0))
+
+    assert exit_status_of(fork_doing(work)) == -signal.SIGKILL
     assert not partial_of(name).with_name(name).exists()
     log = Log()
     prepare(name, progress=log)

@@ -2,7 +2,6 @@
 
 import gc
 import math
-import os
 import queue
 import sys
 import threading
@@ -19,6 +18,7 @@ import torch
 import torch.utils.data.dataloader
 from torch.utils.data import DataLoader, TensorDataset
 
+from tests.forking import exit_status_of, fork_doing
 from vitprof.watch.core.compute_parts import ComputeParts, compute_parts
 from vitprof.watch.core.log import EventLog, event_of
 from vitprof.watch.core.loop import find_steps
@@ -277,13 +277,12 @@ def test_events_of_other_threads_have_their_thread(recorder: Recorder) -> None:
 
 
 def test_a_fork_records_nothing_once_it_is_stopped(recorder: Recorder) -> None:
-    child = os.fork()
-    if not child:
+    def stop_and_train() -> int:
         recorder.stop()
         train(loader())
-        os._exit(len(recorder.buffer.take()[1]))
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+        return len(recorder.buffer.take()[1])
+
+    assert exit_status_of(fork_doing(stop_and_train)) == 0
 
 
 def test_a_fork_keeps_the_marks_that_are_its_parents() -> None:
