@@ -1,4 +1,4 @@
-"""Compares every loading strategy with what the machine can do: the gates of issue 3 as one table.
+"""Compares every loading strategy with what the machine can do: all gates in one table.
 
     python -m benchmarks.loaders [--rounds 5] [--csv FILE] [--photos 600] [--only NAME ...]
 

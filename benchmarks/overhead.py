@@ -56,7 +56,7 @@ TITLES = {
 MODULES = {"traceml": "traceml_ai", "gpuprof": "gpuprof"}
 OURS = ("vitprof", "vitprof-app")
 AT_MOST = 1.01
-"""Most that vitprof may cost: ratio of median step times (issue 4, part 9)."""
+"""Most that vitprof may cost: ratio of median step times."""
 ASKED_FROM_MS = 1.5
 RESAMPLES = 2000
 P99_STEPS = 100

@@ -14,8 +14,8 @@ from vitprof.analysis.arrays import Interval
 from vitprof.watch.fetch_times import TimedCollate, timed_compose, timed_fetch
 
 ROUNDS, BATCHES = 60, 400
-AT_MOST_US = 3.0
-"""Most that watching may add to a batch in a worker (issue 15, part 6)."""
+AT_MOST_US = 1.3
+"""Most CPU time that watching should add to a batch in a worker."""
 
 
 class _Fetcher:

@@ -68,7 +68,7 @@ def test_the_tables_hold_what_was_promised() -> None:
     telemetry = "t_s gpu_util_pct gpu_mem_used_bytes gpu_mem_job_bytes gpu_power_w gpu_sm_clock_mhz gpu_temp_c "
     telemetry += "pcie_rx_bytes_per_s cpu_pct job_cpu_pct job_rss_bytes disk_read_bytes_per_s"
     assert set(telemetry.split()) <= set(columns.TELEMETRY_COLUMNS)
-    # issue 2, part 10
+    # what exports and pages of earlier versions know
     summary = (
         "n_steps samples_per_s epoch_s step_ms_median step_ms_p95 data_wait_frac device_idle_frac "
     )
