@@ -24,6 +24,7 @@ from vitprof.watch.patches.headroom import (
     SETTLE_STEPS,
     Headroom,
     KeptBatches,
+    KeptCopies,
 )
 
 EPOCHS = 10
@@ -188,6 +189,25 @@ def test_what_is_too_large_is_not_kept_and_said(monkeypatch: pytest.MonkeyPatch)
     played = Played()
     assert not any(played.step(0.1, kept_seconds=0.1)[0] for _ in range(50))
     assert "too large" in played.facts()["replay_refused"]
+
+
+def test_copies_on_a_device_take_at_most_a_tenth_of_its_free_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(headroom_module, "_free_bytes", lambda device: 1000.0)
+    copies = KeptCopies()
+    batches = [torch.zeros(10) for _ in range(4)]  # of 40 bytes each
+    copies.watch(batches)
+
+    def is_kept(batch: torch.Tensor) -> bool:
+        copies.add(batch, ("meta",), {}, batch.to("meta"))
+        return copies.copy_of(batch, ("meta",), {}) is not None
+
+    assert [is_kept(batch) for batch in batches] == [True, True, False, False]
+    assert is_kept(batches[0]), "copied again, in place of the earlier one"
+    copies.clear()
+    copies.watch(batches)
+    assert is_kept(batches[3])
 
 
 def test_a_step_of_several_loaders_is_found() -> None:

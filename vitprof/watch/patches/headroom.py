@@ -5,6 +5,7 @@ The core says which loader trains; until then all batches are new.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ HEADROOM = "VITPROF_WATCH_HEADROOM"
 """Environment variable: set where kept batches are served again, to measure headroom."""
 MOST_KEPT = 8
 MOST_OF_MEMORY = 0.1
-"""Most of the free memory that they may take, as a share."""
+"""Most of the free memory that they may take, as a share; and their copies on a device, of its own."""
 SETTLE_STEPS = 2
 """Steps left out at the beginning of a block; on new batches, as many more as the workers keep ready."""
 BLOCK_STEPS, BLOCK_S = 10, 0.2
@@ -47,6 +48,8 @@ class KeptCopies:
         """The `id()` of each tensor of a kept batch, which is alive as long as it is in here."""
         self._copied: dict[tuple[Any, ...], Copied] = {}
         """By the `id()` of the tensor, and the arguments: to a device, a type, at once or not."""
+        self._n_bytes = 0
+        """What they take on the device."""
 
     def watch(self, tensors: Iterable[Any]) -> None:
         """Notes the tensors of a kept batch."""
@@ -71,17 +74,34 @@ class KeptCopies:
         return copied.moved
 
     def add(self, tensor: Any, args: Sequence[Any], kwargs: Mapping[str, Any], moved: Any) -> None:
-        """Keeps what a copy has returned, if that is on a device: what the script does on the CPU is its
-        own work."""
+        """Keeps what a copy has returned, if that is on a device and there is room: what the script does
+        on the CPU is its own work."""
         key = _key(tensor, args, kwargs)
         # Of a tensor that is made for inference it is not counted how often it was changed.
         is_counted = not (tensor.is_inference() or moved.is_inference())
-        if key is not None and is_counted and not moved.is_cpu and self.is_kept(tensor):
+        if key is None or not is_counted or moved.is_cpu or not self.is_kept(tensor):
+            return
+        earlier = self._copied.pop(key, None)
+        if earlier is not None:
+            self._n_bytes -= earlier.moved.nbytes
+        if self._n_bytes + moved.nbytes <= MOST_OF_MEMORY * _free_bytes(moved.device):
+            self._n_bytes += moved.nbytes
             self._copied[key] = Copied(moved, _state(tensor, moved))
 
     def clear(self) -> None:
         self._kept.clear()
         self._copied.clear()
+        self._n_bytes = 0
+
+
+def _free_bytes(device: Any) -> float:
+    """Returns the free memory of a device; infinity where it does not say."""
+    import torch
+
+    if device.type != "cuda":
+        return math.inf
+    free, _ = torch.cuda.mem_get_info(device)
+    return float(free)
 
 
 def _state(tensor: Any, moved: Any) -> tuple[int, int, bool]:
