@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -231,6 +232,23 @@ def test_an_iteration_that_fails_ends_with_its_own_error(recorder: Recorder) -> 
     with pytest.raises(ZeroDivisionError):
         next(iter(DataLoader(TensorDataset(torch.ones(2, 3)), collate_fn=fail)))
     assert events(recorder)[-1].value("failed") == 1.0
+
+
+class InheritsAll(queue.Queue[Any]):
+    """As gevent's class of C inherits: it has no `get` of its own."""
+
+
+@pytest.mark.parametrize("in_its_place", [InheritsAll, dict])
+def test_a_queue_that_cannot_be_patched_is_let_alone(
+    monkeypatch: pytest.MonkeyPatch, in_its_place: type[Any]
+) -> None:
+    """gevent replaces it by one that cannot be changed; a dictionary's `get` cannot be either."""
+    monkeypatch.setattr(queue, "Queue", in_its_place)
+    before = Future.result
+    replacements = waits.install(Recorder(Buffer()))
+    assert Future.result is not before
+    replacements.remove()
+    assert Future.result is before
 
 
 def test_a_batch_from_a_queue_has_a_number_of_its_own_tensor(recorder: Recorder) -> None:

@@ -7,6 +7,7 @@ around them.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from threading import get_ident
@@ -29,13 +30,18 @@ TAKEN_FROM = (
 
 
 def install(recorder: Recorder) -> Replacements:
-    """Replaces the methods `TAKEN_FROM` of the classes that are imported by now."""
+    """Replaces the methods `TAKEN_FROM` of the classes that are imported by now.
+
+    gevent puts classes of its own in their place, which cannot be changed or inherit the method: waits
+    for those are not recorded.
+    """
     replacements = Replacements()
     for module, kind, name in TAKEN_FROM:
         owner = loaded(module, kind)
-        if owner is not None:
+        if name in getattr(owner, "__dict__", ()):
             wrap = functools.partial(_wait_recorded, recorder, kind)
-            replacements.replace(owner, name, wrap)
+            with contextlib.suppress(TypeError):
+                replacements.replace(owner, name, wrap)
     return replacements
 
 
