@@ -255,6 +255,38 @@ def two_loaders(*, wait_s: float, work_s: float, apart: bool = False, late: bool
     return images.found()
 
 
+def accumulating(*, wait_s: float, work_s: float) -> str:
+    """Updates after each third batch."""
+    images, model, optimizer = _made(wait_s, work_s)
+    for number, batch in enumerate(images.loader(), 1):
+        x, y = batch["x"].cuda(non_blocking=True), batch["y"].cuda(non_blocking=True)
+        model(x, y)["loss"].backward()
+        if number % 3 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    return images.found()
+
+
+def copied_ahead(*, wait_s: float, work_s: float) -> str:
+    """Fetches each batch, and copies it in a stream of its own, before the work on the one before."""
+    images, model, optimizer = _made(wait_s, work_s)
+    copying = torch.cuda.Stream()
+
+    def ahead() -> Any:
+        before = None
+        for batch in images.loader():
+            with torch.cuda.stream(copying):
+                copied = {name: part.cuda(non_blocking=True) for name, part in batch.items()}
+            if before is not None:
+                yield before
+            torch.cuda.current_stream().wait_stream(copying)
+            before = copied
+        yield before
+
+    _loop(model, optimizer, ahead(), Tensor.backward)
+    return images.found()
+
+
 def quickstart(*, wait_s: float, work_s: float) -> str:
     """Looks at a batch before there is anything on the device, as PyTorch's Quickstart does."""
     images = Images(wait_s)
