@@ -3,7 +3,13 @@
     python -m tests.watch.core.record [NAME...]
 
 A log is made anew where an event or its values change. Nobody else should use the machine: the
-truth of a log is the script's own clock, and both are kept as they are.
+truth of a log is the script's own clock, and both are kept as they are. Each script runs in a process
+of its own, forked from this one.
+
+Without names all are recorded, but for those in `loop_cases.TAKEN_WRONGLY`.
+
+Foreign scripts need `../shared/foreign` beside the checkout, frameworks their packages: what is missing
+is said, and left as it is.
 """
 
 from __future__ import annotations
@@ -16,18 +22,21 @@ import multiprocessing.queues
 import os
 import queue
 import sys
-from collections.abc import Callable, Iterable
+import traceback
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch.utils.data.dataloader
 
-from tests.watch import scripts
+from tests.watch import foreign, loops, scripts
+from tests.watch.core.loop_cases import LOOPS, TAKEN_WRONGLY, WAITS_NOT_SEEN
 from vitprof.watch.core.log import event_of
 from vitprof.watch.event_log import EventLogWriter
 from vitprof.watch.events import Buffer, Description, Row
 from vitprof.watch.fetch_times import unpacked
 from vitprof.watch.patches import (
+    CURRENT,
     Recorder,
     autograd,
     collectives,
@@ -46,12 +55,39 @@ FILLED_BY_THREADS = (queue, multiprocessing.pool, multiprocessing.queues, concur
 """Imported: hooks replace methods of what is."""
 
 
-def cases() -> dict[str, Callable[[], dict[str, Any]]]:
-    """Returns the scripts by the name of their shape; each returns its truth."""
-    found: dict[str, Callable[[], dict[str, Any]]] = {}
+Case = Callable[[Recorder], dict[str, Any]]
+"""Runs a script; returns its truth."""
+RECIPES = (
+    "by hand",
+    "accumulating",
+    "own iterator",
+    "fake loader",
+    "attacked validation",
+    "by fastai",
+    "by keras",
+    "by skorch",
+    "by ignite",
+    "by monai",
+    "by torch_geometric",
+    "by webdataset",
+    "by litdata",
+    "by streaming",
+    "by ultralytics",
+    "by hydra",
+)
+"""Functions of `tests.watch.recipes`, but for those that watch themselves."""
+
+
+def cases() -> dict[str, Case]:
+    """Returns the scripts by the name of their shape."""
+    return _of_scripts() | _of_frameworks() | _of_recipes() | _of_foreign() | _of_loops(LOOPS)
+
+
+def _of_scripts() -> dict[str, Case]:
+    found: dict[str, Case] = {}
 
     def add(name: str, function: str, truth: Callable[[Any], dict[str, Any]], **more: Any) -> None:
-        found[name] = lambda: truth(getattr(scripts, function)(**more))
+        found[name] = lambda _: truth(getattr(scripts, function)(**more))
 
     def steps(n: int, **more: Any) -> Callable[[Any], dict[str, Any]]:
         return lambda _: {"steps": n, **more}
@@ -73,8 +109,13 @@ def cases() -> dict[str, Callable[[], dict[str, Any]]]:
         "within-anew": {"every": 4, "anew": True},
     }.items():
         add(f"checked-{name}", "differentiates_in_checks", _checked, **more)
-    for how, n in {"epochs": 96, "break": 48, "checks": 96, "inner": 33}.items():
-        add(f"goes-on-{how}", "goes_on_without_loader", steps(n), how=how)
+    for how, (n, unknown) in {
+        "epochs": (96, 64),
+        "break": (48, 32),
+        "checks": (96, 64),
+        "inner": (33, 0),
+    }.items():
+        add(f"goes-on-{how}", "goes_on_without_loader", steps(n, unknown_waits=unknown), how=how)
     for how in ("queue", "polled", "renewed", "future", "queue without loader", "no_grad"):
         add(f"elsewhere-{how.replace(' ', '-')}", "batches_from_elsewhere", _elsewhere, how=how)
     add("stepped-in-a-thread", "batches_from_elsewhere", _elsewhere, how="stepped in a thread")
@@ -87,14 +128,14 @@ def cases() -> dict[str, Callable[[], dict[str, Any]]]:
     add("anew-each-batch", "iterates_anew_for_each_batch", steps(16))
     add("nested", "nested", steps(8), workers=0)
     add("nobody-trains", "evaluate", steps(0))
-    return found | _of_frameworks()
+    return found
 
 
-def _of_frameworks() -> dict[str, Callable[[], dict[str, Any]]]:
+def _of_frameworks() -> dict[str, Case]:
     """Returns scripts with loops of frameworks, which fetch ahead, in a way of their own."""
 
-    def case(function: str, n: int, **more: Any) -> Callable[[], dict[str, Any]]:
-        def run() -> dict[str, Any]:
+    def case(function: str, n: int, **more: Any) -> Case:
+        def run(_: Recorder) -> dict[str, Any]:
             module = importlib.import_module("tests.watch.frameworks")
             told = json.loads(getattr(module, function)(workers=0, **more))
             truth: dict[str, Any] = {"steps": n, "epochs": 2}
@@ -113,6 +154,46 @@ def _of_frameworks() -> dict[str, Callable[[], dict[str, Any]]]:
         "timm": case("by_timm", 16),
         "torchdata-stateful": case("by_torchdata", 16),
     }
+
+
+def _of_recipes() -> dict[str, Case]:
+    """Returns loops of more frameworks, and by hand. They time what comes after their first steps, but
+    for the beginning of their second epoch."""
+
+    def case(function: str) -> Case:
+        def run(_: Recorder) -> dict[str, Any]:
+            recipes = importlib.import_module("tests.watch.recipes")
+            told = json.loads(getattr(recipes, function)())
+            half = told["steps"] // 2
+            return {
+                "steps": told["steps"],
+                "samples": recipes.BATCH,
+                "wait_frac": told["wait"],
+                "timed": [[recipes.SKIPPED, half], [half + 1, told["steps"]]],
+            }
+
+        return run
+
+    return {f"recipe-{name.replace(' ', '-')}": case(name.replace(" ", "_")) for name in RECIPES}
+
+
+def _of_foreign() -> dict[str, Case]:
+    """Returns scripts that nobody wrote for vitprof."""
+    runs = {"mnist": foreign.mnist, "imagenet": foreign.imagenet, "timm": foreign.timm}
+    return {f"foreign-{name}": lambda _, run=run: run() for name, run in runs.items()}
+
+
+def _of_loops(table: Mapping[str, loops.Loop]) -> dict[str, Case]:
+    def case(name: str, loop: loops.Loop) -> Case:
+        def run(recorder: Recorder) -> dict[str, Any]:
+            clock = loops.trained(loop)
+            checked = [recorder.number(batches, "loader") for batches in clock.checked]
+            unknown = WAITS_NOT_SEEN.get(name, 0)
+            return clock.truth() | {"checked": checked, "unknown_waits": unknown}
+
+        return run
+
+    return {name: case(name, loop) for name, loop in table.items()}
 
 
 def _own_clock(returned: str) -> dict[str, Any]:
@@ -134,13 +215,12 @@ def _elsewhere(returned: list[list[float]]) -> dict[str, Any]:
     return {"steps": len(waits) - (len(waits) > 60), "waits_s": waits[:60]}
 
 
-def record(name: str, run: Callable[[], dict[str, Any]], recorder: Recorder) -> None:
-    """Runs a script, and writes its log and its truth."""
-    recorder.buffer = buffer = Buffer()
-    recorder.emit = buffer.emit
-    recorder.describe_again()
-    truth = run()
-    descriptions, rows = buffer.take()
+def record(name: str, run: Case) -> None:
+    """Runs a script in this process, and writes its log and its truth."""
+    recorder = hooked()
+    CURRENT.recorder = recorder
+    truth = run(recorder)
+    descriptions, rows = recorder.buffer.take()
     if recorder.failed is not None:
         raise recorder.failed
     written(LOGS / f"{name}.jsonl", descriptions, rows)
@@ -150,6 +230,26 @@ def record(name: str, run: Callable[[], dict[str, Any]], recorder: Recorder) -> 
     rounded = json.loads(json.dumps(known), parse_float=lambda text: round(float(text), 6))
     lines = [f"{json.dumps(key)}: {json.dumps(rounded[key])}" for key in sorted(rounded)]
     truths.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def record_forked(name: str, run: Case) -> None:
+    """Does so in a forked process: hooks, numbers and threads of one script are none of the next one's."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{name}\n" if status == 0 else f"{name}: not recorded\n")
+        return
+    status = 1
+    try:
+        record(name, run)
+        status = 0
+    except (ImportError, FileNotFoundError) as missing:
+        sys.stderr.write(f"{missing}\n")
+    except Exception:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def written(path: Path, descriptions: Iterable[Description], rows: Iterable[Row]) -> None:
@@ -183,12 +283,12 @@ def hooked() -> Recorder:
 
 def main() -> None:
     LOGS.mkdir(exist_ok=True)
-    recorder = hooked()
-    wanted = sys.argv[1:]
-    for name, run in cases().items():
-        if not wanted or name in wanted:
-            record(name, run, recorder)
-            sys.stdout.write(f"{name}\n")
+    known = cases()
+    wanted = sys.argv[1:] or known
+    known |= _of_loops(TAKEN_WRONGLY)
+    for name in wanted:
+        sys.stdout.flush()
+        record_forked(name, known[name])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,162 @@
+"""The loops whose event logs the core's tests replay: what somebody chose, by the name of the log."""
+
+from __future__ import annotations
+
+from tests.watch.loops import Loop
+
+PERSISTENT = {"persistent_workers": True}
+
+LOOPS: dict[str, Loop] = {
+    # how batches are made
+    "loop-shuffled": Loop(data="shuffled"),
+    "loop-two-workers": Loop(workers=2),
+    "loop-two-workers-that-keep-up": Loop(workers=2, wait_s=0.002, work_s=0.004),
+    "loop-three-workers-anew": Loop(workers=3, anew=True),
+    "loop-persistent-workers": Loop(workers=2, options=PERSISTENT, epochs=3, n=6),
+    "loop-workers-four-ahead": Loop(workers=2, options={"prefetch_factor": 4}),
+    "loop-workers-one-ahead": Loop(workers=1, options={"prefetch_factor": 1}),
+    "loop-workers-out-of-order": Loop(workers=2, options={"in_order": False}),
+    "loop-workers-forkserver": Loop(
+        workers=1, options={"multiprocessing_context": "forkserver", **PERSISTENT}
+    ),
+    "loop-workers-spawn": Loop(workers=1, options={"multiprocessing_context": "spawn"}, epochs=1),
+    "loop-whole-batches": Loop(data="whole"),
+    "loop-whole-batches-two-workers": Loop(data="whole", workers=2),
+    "loop-one-by-one": Loop(data="one by one"),
+    "loop-stream": Loop(data="stream"),
+    "loop-stream-two-workers": Loop(data="stream", workers=2),
+    "loop-stream-without-parts-two-workers": Loop(data="stream without parts", workers=2, n=5),
+    "loop-named": Loop(data="named"),
+    "loop-annotated": Loop(data="annotated", workers=1),
+    "loop-lists": Loop(data="lists"),
+    "loop-read-by-a-thread": Loop(data="read by a thread"),
+    "loop-read-by-a-thread-two-workers": Loop(data="read by a thread", workers=2),
+    "loop-data-with-a-model": Loop(data="with a model"),
+    "loop-odd": Loop(data="odd"),
+    "loop-drop-last": Loop(data="odd", options={"drop_last": True}),
+    "loop-joined": Loop(data="joined"),
+    "loop-subset": Loop(data="subset", epochs=3, n=6),
+    "loop-subset-persistent-workers": Loop(
+        data="subset", epochs=3, n=6, workers=2, options=PERSISTENT
+    ),
+    "loop-weighted": Loop(data="weighted"),
+    "loop-random": Loop(data="random"),
+    "loop-batch-sampler": Loop(data="batch sampler"),
+    "loop-slow-sampler": Loop(data="slow sampler"),
+    "loop-slow-sampler-two-workers": Loop(data="slow sampler", workers=2),
+    "loop-no-wait": Loop(wait_s=0.0, n=12),
+    "loop-no-work": Loop(work_s=0.0, n=12),
+    # what is around the loader
+    "loop-enumerate": Loop(around="enumerate"),
+    "loop-tqdm": Loop(around="tqdm"),
+    "loop-islice": Loop(around="islice"),
+    "loop-map": Loop(around="map"),
+    "loop-chain": Loop(around="chain"),
+    "loop-cycle": Loop(around="cycle", epochs=1, most=20),
+    "loop-endless": Loop(around="endless", epochs=1, most=20),
+    "loop-begun-again": Loop(around="begun again", epochs=1, most=20),
+    "loop-begun-again-two-workers": Loop(around="begun again", epochs=1, most=20, workers=2),
+    "loop-one-ahead": Loop(around="one ahead"),
+    "loop-one-ahead-two-workers": Loop(around="one ahead", workers=2),
+    "loop-thread": Loop(around="thread"),
+    "loop-pool": Loop(around="pool"),
+    "loop-two-at-once": Loop(around="two at once", n=16),
+    "loop-buffer": Loop(around="buffer"),
+    "loop-zip": Loop(around="zip"),
+    "loop-zip-two-workers": Loop(around="zip", workers=1),
+    "loop-zip-with-fewer": Loop(around="zip with fewer"),
+    "loop-left-early": Loop(most=5, epochs=3),
+    "loop-left-early-two-workers": Loop(most=5, epochs=3, workers=2),
+    "loop-left-early-persistent-workers": Loop(most=5, epochs=3, workers=2, options=PERSISTENT),
+    "loop-anew": Loop(anew=True, epochs=3, n=6),
+    "loop-one-batch": Loop(n=1, epochs=12),
+    "loop-one-batch-of-many": Loop(most=1, epochs=12),
+    # how it trains on a batch
+    "loop-two-accumulated": Loop(every=2),
+    "loop-four-accumulated": Loop(every=4),
+    "loop-three-accumulated-across-epochs": Loop(every=3),
+    "loop-four-accumulated-two-workers": Loop(every=4, workers=2),
+    "loop-read-loss": Loop(update="read loss"),
+    "loop-clipped": Loop(update="clipped"),
+    "loop-closure": Loop(update="closure"),
+    "loop-lbfgs": Loop(update="lbfgs", work_s=0.001),
+    "loop-scaled": Loop(update="scaled"),
+    "loop-adversarial": Loop(update="adversarial", work_s=0.001),
+    "loop-adversarial-one-more-often": Loop(update="adversarial, one more often", work_s=0.001),
+    "loop-compiled": Loop(update="compiled"),
+    "loop-by-hand": Loop(update="by hand"),
+    "loop-by-hand-two-workers": Loop(update="by hand", workers=2),
+    "loop-distilled": Loop(update="distilled"),
+    "loop-checkpointed": Loop(update="checkpointed"),
+    "loop-twice": Loop(update="twice"),
+    "loop-sharpness-aware": Loop(update="sharpness aware"),
+    "loop-in-hooks": Loop(update="in hooks"),
+    "loop-two-losses": Loop(update="two losses"),
+    "loop-first-order": Loop(update="first order"),
+    # how it validates
+    "loop-check-no-grad": Loop(check="no_grad"),
+    "loop-check-inference-mode": Loop(check="inference_mode"),
+    "loop-check-within": Loop(check="within"),
+    "loop-check-gradients": Loop(check="gradients"),
+    "loop-check-two-workers": Loop(check="no_grad", workers=2),
+    "loop-check-within-two-workers": Loop(check="within", workers=2),
+    "loop-check-anew": Loop(check="no_grad, anew"),
+    "loop-check-within-anew": Loop(check="within, anew"),
+    "loop-check-first": Loop(check="no_grad, first"),
+    "loop-check-on-itself": Loop(check="no_grad, itself"),
+    "loop-check-within-on-itself": Loop(check="within, itself"),
+    "loop-check-each-four": Loop(check="no_grad", check_every=4),
+    "loop-check-within-each-four": Loop(check="within", check_every=4),
+    "loop-check-inference-mode-each-four": Loop(check="inference_mode", check_every=4),
+    "loop-check-gradients-each-four": Loop(check="gradients", check_every=4),
+    "loop-check-each-four-two-workers": Loop(check="within", check_every=4, workers=2),
+    "loop-check-each-four-anew": Loop(check="within, anew", check_every=4),
+    "loop-check-accumulated": Loop(check="within", every=2, check_every=4),
+    "loop-check-by-hand": Loop(check="within", update="by hand"),
+    "loop-check-one-ahead": Loop(check="no_grad", around="one ahead"),
+    "loop-check-thread": Loop(check="no_grad", around="thread"),
+    "loop-check-zip": Loop(check="no_grad", around="zip"),
+    "loop-check-persistent-workers": Loop(check="no_grad", workers=2, options=PERSISTENT),
+    # loops that are written in another way
+    "loop-random-task": Loop(shape="random task", n=12),
+    "loop-random-task-two-workers": Loop(shape="random task", n=12, workers=1),
+    "loop-federated": Loop(shape="federated"),
+    "loop-federated-two-workers": Loop(shape="federated", workers=2),
+    "loop-tasks-in-sequence": Loop(shape="tasks in sequence"),
+    "loop-tasks-in-sequence-two-workers": Loop(shape="tasks in sequence", workers=2),
+    "loop-pretrained": Loop(shape="pretrained", n=6),
+    "loop-iterator-each-step": Loop(shape="iterator each step"),
+    "loop-iterator-each-step-with-a-worker": Loop(shape="iterator each step", workers=1),
+    "loop-numbers-in-a-queue": Loop(shape="numbers in a queue"),
+    "loop-k-fold": Loop(shape="k-fold", n=12),
+    "loop-alternates": Loop(shape="alternates"),
+    "loop-catches-errors-of-data": Loop(shape="catches errors of data"),
+    "loop-catches-errors-of-work": Loop(shape="catches errors of work"),
+    "loop-skips-batches": Loop(shape="skips batches"),
+    "loop-stops-with-patience": Loop(shape="stops with patience", n=10),
+    "loop-first-nothing": Loop(shape="first nothing"),
+    "loop-curriculum": Loop(shape="curriculum"),
+    "loop-looks-first": Loop(shape="looks first"),
+    "loop-learning-rates": Loop(shape="learning rates", n=12),
+    "loop-statistics-last": Loop(shape="statistics last"),
+    "loop-own-labels": Loop(shape="own labels"),
+    "loop-writes-between": Loop(shape="writes between"),
+    "loop-in-another-thread": Loop(shape="in another thread", check="no_grad"),
+}
+
+WAITS_NOT_SEEN = {"loop-buffer": 6, "loop-cycle": 12, "loop-numbers-in-a-queue": 16}
+"""Steps of loops that train on batches they have kept, or made themselves: the core says that it does not
+know their waits."""
+
+TAKEN_WRONGLY: dict[str, Loop] = {
+    # as the thread that fetches forks workers, no other one runs: nobody sees for how long the loop waits
+    "loop-thread-two-workers": Loop(around="thread", workers=2),
+    # all batches of an epoch are one step
+    "loop-list": Loop(around="list"),
+    # each batch is an evaluation, and a step whose wait is not known
+    "loop-hard-mining": Loop(shape="hard mining"),
+    "loop-hard-mining-two-workers": Loop(shape="hard mining", workers=2),
+    # the steps of the inner optimizer are steps of the training
+    "loop-meta-learning": Loop(shape="meta learning", work_s=0.001),
+}
+"""Loops of which the core does not say what their own clock says: their logs are no tests yet."""
