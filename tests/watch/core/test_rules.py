@@ -166,6 +166,38 @@ def test_zipped_loaders_feed_one_step(order: tuple[int, int]) -> None:
     assert [shown(step) for step in steps_of(script).steps] == 4 * [(2 * SAMPLES, 20.0)]
 
 
+def test_batches_of_a_loader_that_trains_are_an_evaluation_where_nothing_is_trained_on_them() -> (
+    None
+):
+    """As of the accuracy on what a model was trained with, after each epoch."""
+    script = Script()
+    for _ in range(2):
+        script.train(4)
+        script.exhaust(TRAIN)
+        for _ in range(4):
+            script.fetch(TRAIN, quiet=True)
+            script.passes(0.005)
+        script.exhaust(TRAIN)
+    found = steps_of(script)
+    assert [shown(step) for step in found.steps] == 8 * [(SAMPLES, 10.0)]
+    assert [step.after_evaluation for step in found.steps] == [*4 * [False], True, *3 * [False]]
+    # its last batch has the end of its iteration, too
+    took_s = [evaluation.end_s - evaluation.begin_s for evaluation in found.evaluations]
+    assert took_s == pytest.approx(2 * [4 * 0.015 + 0.010])
+
+
+def test_a_batch_of_a_loader_that_trains_is_no_evaluation_where_somebody_looks_at_it_alone() -> (
+    None
+):
+    script = Script()
+    script.fetch(TRAIN)
+    script.begin(TRAIN)
+    script.train(4)
+    found = steps_of(script)
+    assert len(found.steps) == 4
+    assert found.evaluations == []
+
+
 def several_loaders(script: Script, n: int) -> list[int]:
     numbers = list(range(201, 201 + n))
     for number in numbers:

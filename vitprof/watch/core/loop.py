@@ -296,10 +296,24 @@ class Walk:
     def _begin_iteration(self, fetch: Fetch) -> None:
         """Begins an epoch: batches of the loader that nothing has worked on are no part of it, the wait
         for the end of its last iteration is."""
+        self._drop_unused(fetch.loader)
         step = self._step
-        step.fetches = [f for f in step.fetches if f.loader != fetch.loader or f.exhausted]
         if self._last_epoch == step.epoch:
             step.epoch += 1
+
+    def _drop_unused(self, loader: int) -> None:
+        """Drops the batches of a loader that nothing has worked on. Several that begin an iteration are
+        an evaluation, though the loader trains: as of the accuracy on what it was trained with."""
+        step = self._step
+        unused = [f for f in step.fetches if f.loader == loader and not f.exhausted]
+        if len(unused) < 2 or not unused[0].first:
+            step.fetches = [f for f in step.fetches if f.loader != loader or f.exhausted]
+            return
+        until_s = max(f.until_s for f in step.fetches if f.loader == loader)
+        self.found.evaluations.append(Evaluation(unused[0].came_s, until_s))
+        self.found.evaluations.sort(key=lambda evaluation: evaluation.begin_s)
+        step.fetches = [f for f in step.fetches if f.came_s >= until_s]
+        step.after_evaluation = True
 
     def _is_over_at(self, fetch: Fetch) -> bool:
         """Returns whether a request ends the step before it."""
@@ -424,3 +438,6 @@ class Walk:
             self.found.last_is_open = True
         elif self._state is EVALUATING:
             self._end_evaluation()
+        else:
+            for loader in {fetch.loader for fetch in self._step.fetches}:
+                self._drop_unused(loader)

@@ -92,6 +92,11 @@ class Fetch:
         return self.since_s - self.held_up_s
 
     @property
+    def until_s(self) -> float:
+        """Returns when the wait for it was over, as far as that was seen."""
+        return self.requested_s if math.isnan(self.received_s) else self.received_s
+
+    @property
     def wait_s(self) -> float:
         return self.received_s - self.since_s
 
