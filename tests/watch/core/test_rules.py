@@ -198,6 +198,15 @@ def test_a_batch_of_a_loader_that_trains_is_no_evaluation_where_somebody_looks_a
     assert found.evaluations == []
 
 
+def test_an_iteration_without_a_batch_is_no_evaluation() -> None:
+    script = Script()
+    script.train(3)
+    script.begin(OTHER)
+    script.exhaust(OTHER)
+    script.train(3)
+    assert steps_of(script).evaluations == []
+
+
 def several_loaders(script: Script, n: int) -> list[int]:
     numbers = list(range(201, 201 + n))
     for number in numbers:

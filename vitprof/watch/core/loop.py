@@ -331,6 +331,8 @@ class Walk:
     def _evaluate(self, fetch: Fetch) -> None:
         if self._update_kind is None and fetch.gradients:
             return  # it may be what is done with a batch
+        if fetch.exhausted and self._state is not EVALUATING:
+            return  # as of an epoch without a batch
         self._last = fetch
         if self._state is EVALUATING:
             return
