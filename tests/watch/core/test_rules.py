@@ -207,6 +207,21 @@ def test_an_iteration_without_a_batch_is_no_evaluation() -> None:
     assert steps_of(script).evaluations == []
 
 
+def test_what_comes_out_of_a_loaders_own_queue_between_two_iterations_is_no_batch() -> None:
+    """PyTorch empties it where its workers stay, and the script has left the iteration before its end."""
+    script = Script()
+    for _ in range(3):
+        script.begin(TRAIN)
+        for _ in range(3):
+            script.fetch_from_queue(TRAIN)
+            script.backward()
+            script.update()
+        script.take_from_queue()
+    found = steps_of(script)
+    assert [shown(step) for step in found.steps] == 9 * [(SAMPLES, 10.0)]
+    assert found.evaluations == []
+
+
 def several_loaders(script: Script, n: int) -> list[int]:
     numbers = list(range(201, 201 + n))
     for number in numbers:

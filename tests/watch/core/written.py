@@ -9,6 +9,7 @@ from vitprof.watch.events import NAN, Description, Event, Kind
 
 TRAIN, CHECK, OTHER = 101, 102, 103
 """Numbers of loaders. That of an iterator over one is a hundred times as high, and more."""
+QUEUE = 21
 OPTIMIZER, ANOTHER_OPTIMIZER = 11, 12
 MAIN, HELPER = 1, 2
 """Threads."""
@@ -44,6 +45,19 @@ class Script:
         self._add(Kind.REQUESTED, thread, iterator, NAN, 0.0 if quiet else 1.0)
         self.now_s += self._wait_s
         self._add(Kind.RECEIVED, thread, iterator, samples, self.now_s, NAN)
+
+    def fetch_from_queue(self, loader: int) -> None:
+        """Requests a batch, which workers put into a queue."""
+        iterator = self._iterators[loader, MAIN]
+        self._add(Kind.REQUESTED, MAIN, iterator, 0.0, 1.0)
+        self.take_from_queue()
+        self._add(Kind.RECEIVED, MAIN, iterator, SAMPLES, self.now_s, NAN)
+
+    def take_from_queue(self) -> None:
+        """Waits for a queue, and gets what is a batch."""
+        since_s = self.now_s
+        self.now_s += self._wait_s
+        self._add(Kind.WAITED, MAIN, QUEUE, since_s, self.now_s, SAMPLES)
 
     def exhaust(self, loader: int, thread: int = MAIN) -> None:
         """Requests a batch where there is none any more."""

@@ -246,6 +246,8 @@ class Thread:
         self._last: Fetch | None = None
         """The batch that came last: how it was made follows."""
         self._made: tuple[float, float, float] = (NAN, NAN, NAN)
+        self._of_loaders: set[float] = set()
+        """The queues that loaders fetch from."""
         self._polled: dict[float, float] = {}
         """By queue: when the first of several calls was made that returned no batch."""
         self._differentiating: deque[Work] = deque(maxlen=MOST_NESTED)
@@ -420,8 +422,11 @@ class Thread:
     def _wait(
         self, at_s: float, queue: float, since_s: float, first_tensor: float, samples: float
     ) -> None:
-        # Within `next()` it is PyTorch's own queue.
+        # Within `next()` it is PyTorch's own queue; it empties that as an iteration begins, too.
         if self._pending:
+            self._of_loaders.add(queue)
+            return
+        if queue in self._of_loaders:
             return
         if math.isnan(first_tensor):
             # No batch, as at a time limit: the wait for one goes on, unless work is in between.
