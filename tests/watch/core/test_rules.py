@@ -246,6 +246,25 @@ def test_zipped_loaders_that_are_made_anew_for_each_epoch_feed_one_step() -> Non
     assert samples == 120 * [2 * SAMPLES]
 
 
+def zipped_with_fewer(script: Script, n: int) -> None:
+    """Does steps with a batch of each of two loaders; the second one has three, and begins again."""
+    for number in range(n):
+        script.fetch(TRAIN)
+        if number and number % 3 == 0:
+            script.exhaust(OTHER)
+        script.fetch(OTHER)
+        script.backward()
+        script.update()
+
+
+def test_a_loader_that_has_fewer_batches_than_the_one_it_is_zipped_with_begins_no_epoch() -> None:
+    script = Script()
+    for _ in range(2):
+        zipped_with_fewer(script, 8)
+        script.exhaust(TRAIN)
+    assert [step.epoch for step in steps_of(script).steps] == 8 * [0] + 8 * [1]
+
+
 def test_several_loaders_that_are_drawn_for_each_update_feed_it() -> None:
     """As of a meta learner: of three tasks, drawn each time, a batch to adapt on and one to learn from."""
     script = Script()

@@ -125,6 +125,18 @@ class Step:
         return list(dict.fromkeys(fetch.loader for fetch in self.fetches if not fetch.exhausted))
 
     @property
+    def begins_first(self) -> bool:
+        """Returns whether the loader that it asks first begins an iteration: an epoch begins with that, not
+        where another one has fewer batches and begins again."""
+        asked = [fetch for fetch in self.fetches if not fetch.exhausted]
+        # A queue or pool has no iterations.
+        of_loaders = [fetch for fetch in asked if fetch.iterator != fetch.loader]
+        if not of_loaders:
+            return True
+        leading = of_loaders[0].loader
+        return any(fetch.first for fetch in of_loaders if fetch.loader == leading)
+
+    @property
     def samples(self) -> float:
         samples = 0.0
         for fetch in self.fetches:
@@ -403,6 +415,10 @@ class Walk:
         `following`: the number of the entry that follows.
         """
         epoch = self._step.epoch
+        last_epoch = self._last_epoch
+        if last_epoch is not None and epoch > last_epoch and not self._step.begins_first:
+            epoch = last_epoch
+            self._step.epoch = epoch
         entered = list[Work]()
         self._step.end_s = now_s
         if self._left_s is not None:
