@@ -229,6 +229,25 @@ def several_loaders(script: Script, n: int) -> list[int]:
     return numbers
 
 
+def test_the_first_wait_for_zipped_loaders_includes_that_both_begin() -> None:
+    """Workers start meanwhile. That of the first one was left out, as the second one's came between."""
+    script = Script()
+    for _ in range(2):
+        for loader in (TRAIN, OTHER):
+            script.begin(loader, seconds=0.2)
+        for _ in range(4):
+            for loader in (TRAIN, OTHER):
+                script.fetch(loader)
+            script.backward()
+            script.update()
+        script.exhaust(TRAIN)
+    steps = steps_of(script).steps
+    # that of the second epoch has the end of the first one, too
+    waits_ms = [420.0, 20.0, 20.0, 20.0, 430.0, 20.0, 20.0, 20.0]
+    assert [shown(step) for step in steps] == [(2 * SAMPLES, wait_ms) for wait_ms in waits_ms]
+    assert steps[4].begin_s == pytest.approx(steps[3].end_s)
+
+
 def test_zipped_loaders_that_are_made_anew_for_each_epoch_feed_one_step() -> None:
     """The first of each pair was asked before a sixth of the updates, and never last: it seemed to be for
     a validation."""

@@ -28,12 +28,14 @@ class Script:
         for loader in (TRAIN, CHECK, OTHER):
             self.log.descriptions[loader] = Description(loader, "loader", {"dataset": str(loader)})
 
-    def begin(self, loader: int, thread: int = MAIN) -> None:
-        """Begins an iteration."""
+    def begin(self, loader: int, thread: int = MAIN, *, seconds: float = 0.0) -> None:
+        """Begins an iteration, which takes so long."""
+        since_s = self.now_s
+        self.now_s += seconds
         iterator = 100 * loader + len(self.log.descriptions)
         self._iterators[loader, thread] = iterator
         self.log.descriptions[iterator] = Description(iterator, "iterator", {"loader": loader})
-        self._add(Kind.BEGUN, thread, iterator, loader, self.now_s)
+        self._add(Kind.BEGUN, thread, iterator, loader, since_s)
 
     def fetch(
         self, loader: int, *, quiet: bool = False, thread: int = MAIN, samples: float = SAMPLES

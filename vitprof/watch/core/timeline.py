@@ -129,7 +129,8 @@ KINDS = frozenset(map(int, Kind))
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """An iteration that was begun."""
+    """An iteration that was begun; or several, one right after another, as `zip` begins them: the first
+    request of any waits for all of them."""
 
     since_s: float
     until_s: float
@@ -294,7 +295,12 @@ class Thread:
         self._entries.append(entry)
 
     def _begin(self, at_s: float, iterator: float, loader: float, since_s: float, _: float) -> None:
-        self._begun[iterator] = Begun(since_s, at_s)
+        begun = Begun(since_s, at_s)
+        for other, before in list(self._begun.items()):
+            if before.until_s <= since_s < before.until_s + AT_ONCE_S:
+                begun = Begun(before.since_s, at_s)
+                self._begun[other] = begun
+        self._begun[iterator] = begun
 
     def _request(
         self, at_s: float, iterator: float, n_ready: float, gradients: float, _: float
@@ -307,6 +313,7 @@ class Thread:
         begun = self._begun.pop(iterator, None)
         if begun is not None and at_s < begun.until_s + AT_ONCE_S:
             since_s = at_s - (begun.until_s - begun.since_s)
+            self._forget_beginning(begun, at_s)
         is_first = begun is not None
         # By position: names would take a quarter of the time of reading an event.
         fetch = Fetch(
@@ -320,6 +327,12 @@ class Thread:
         else:
             self._add(fetch)
         self._pending.append(fetch)
+
+    def _forget_beginning(self, begun: Begun, at_s: float) -> None:
+        """Lets no other wait include what one has included."""
+        for other, of_other in self._begun.items():
+            if of_other is begun:
+                self._begun[other] = Begun(at_s, at_s)
 
     def _receive(
         self, at_s: float, iterator: float, samples: float, first_tensor: float, values: float
