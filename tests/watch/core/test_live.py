@@ -51,7 +51,7 @@ def test_a_recorded_script_has_the_same_steps(name: str, size: int) -> None:
 
 AHEAD = 3
 """A thread that fetches, and does not train."""
-WORDS = ("train", "check", "exhaust", "accumulate", "again", "helped", "ahead")
+WORDS = ("train", "check", "exhaust", "itself", "zip", "accumulate", "again", "helped", "ahead")
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=40), st.integers(1, 60))
@@ -62,7 +62,16 @@ def test_any_script_has_the_same_steps(words: list[str], size: int) -> None:
         if word == "check":
             script.fetch(CHECK, quiet=True)
             continue
+        if word == "itself":
+            script.begin(TRAIN)
+            for _ in range(3):
+                script.fetch(TRAIN, quiet=True)
+            script.begin(TRAIN)
+            continue
         script.fetch(TRAIN)
+        if word == "zip":
+            script.begin(OTHER)
+            script.fetch(OTHER)
         script.backward()
         if word == "helped":
             script.update(thread=HELPER)
