@@ -22,13 +22,13 @@ import multiprocessing.queues
 import os
 import queue
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch.utils.data.dataloader
 
+from tests.forking import exit_status_of, fork_doing
 from tests.watch import foreign, loops, scripts
 from tests.watch.core.loop_cases import LOOPS, TAKEN_WRONGLY, WAITS_NOT_SEEN
 from vitprof.watch.core.log import event_of
@@ -234,22 +234,17 @@ def record(name: str, run: Case) -> None:
 
 def record_forked(name: str, run: Case) -> None:
     """Does so in a forked process: hooks, numbers and threads of one script are none of the next one's."""
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        sys.stdout.write(f"{name}\n" if status == 0 else f"{name}: not recorded\n")
-        return
-    status = 1
-    try:
-        record(name, run)
-        status = 0
-    except (ImportError, FileNotFoundError) as missing:
-        sys.stderr.write(f"{missing}\n")
-    except Exception:
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(status)
+
+    def work() -> int:
+        try:
+            record(name, run)
+        except (ImportError, FileNotFoundError) as missing:
+            sys.stderr.write(f"{missing}\n")
+            return 1
+        return 0
+
+    status = exit_status_of(fork_doing(work))
+    sys.stdout.write(f"{name}\n" if status == 0 else f"{name}: not recorded\n")
 
 
 def written(path: Path, descriptions: Iterable[Description], rows: Iterable[Row]) -> None:
@@ -286,6 +281,9 @@ def main() -> None:
     known = cases()
     wanted = sys.argv[1:] or known
     known |= _of_loops(TAKEN_WRONGLY)
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise SystemExit(f"no script is called {unknown[0]}; there are {', '.join(sorted(known))}")
     for name in wanted:
         sys.stdout.flush()
         record_forked(name, known[name])
