@@ -8,7 +8,10 @@ from tests.cli.json_objects import told
 from tests.command_line import Call
 from tests.watch.core.test_device_logs import LOGS as DEVICE_LOGS
 from tests.watch.core.test_logs import LOGS
+from tests.watch.core.written import TRAIN, Script
+from vitprof.analysis.timing.compute_parts import divided_compute_of
 from vitprof.store import RunStore
+from vitprof.watch.event_log import EventLogWriter
 
 SCRIPT = """
 import torch
@@ -46,8 +49,8 @@ def test_it_says_what_watching_said(
 ) -> None:
     script, log = tmp_path / "train.py", tmp_path / "log"
     script.write_text(source)
-    status, _, err = call("watch", "--events", str(log), "--", "python", str(script))
-    assert status == 0, err
+    status, _, watched = call("watch", "--events", str(log), "--", "python", str(script))
+    assert status == 0, watched
     (run,) = mine.runs()
     assert run.summary is not None
     status, out, err = call("replay", str(log), "--json")
@@ -57,6 +60,15 @@ def test_it_says_what_watching_said(
     assert replayed["samples"] == 48
     assert [each["batch_size"] for each in replayed["fed_by"]] == batch_sizes
     assert replayed["verdict"]["kind"] == (run.verdict and run.verdict.kind)
+    divided = divided_compute_of(run.summary)
+    assert divided is not None
+    assert replayed["divided_compute"]["n"] == divided.n
+    for of_log, of_run in zip(replayed["divided_compute"]["parts"], divided.parts, strict=True):
+        assert of_log["name"] == of_run.name
+        # a part lies between two times, and the file has whole microseconds
+        assert of_log["median_s"] == pytest.approx(of_run.median_s, abs=1.1e-6)
+    assert " of compute a step: forward " in watched
+    assert " of compute a step: forward " in call("replay", str(log))[1]
     # a log is for a bug report: nothing in it says where the script lies
     assert str(tmp_path) not in log.read_text()
 
@@ -68,6 +80,33 @@ def test_people_get_lines(call: Call) -> None:
     assert lines[0].startswith("64 steps in 2 epochs, ")
     assert lines[1] == "fed by Quick (batches of 2, 0 workers)"
     assert lines[2].startswith("8 evaluations, ")
+
+
+def test_a_step_is_divided_into_forward_backward_optimizer_and_the_rest(
+    call: Call, tmp_path: Path
+) -> None:
+    script = Script()
+    for _ in range(30):
+        script.fetch(TRAIN)
+        script.passes(0.004)
+        script.differentiates(0.005)
+        script.updates(0.002)
+        script.passes(0.001)
+    with (tmp_path / "log").open("w") as file:
+        writer = EventLogWriter(file)
+        for description in script.log.descriptions.values():
+            writer.described(description)
+        for event in script.log.events:
+            writer.event(event)
+    lines = call("replay", str(tmp_path / "log"))[1].splitlines()
+    shares = "forward 33%, backward 42%, optimizer 17%, rest 8.0%"
+    assert lines[2] == f"12.0 ms of compute a step: {shares}"
+    replayed = told("replay", call("replay", str(tmp_path / "log"), "--json")[1])
+    # neither the 5 steps of the warm-up, nor the one that begins the epoch
+    assert replayed["divided_compute"]["n"] == 25
+    parts = {part["name"]: part["median_s"] for part in replayed["divided_compute"]["parts"]}
+    taken_s = {"forward": 0.004, "backward": 0.005, "optimizer": 0.002, "other": 0.001}
+    assert parts == pytest.approx(taken_s)
 
 
 def test_of_a_log_that_is_not_whole_there_is_no_verdict(call: Call, tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ import typer
 
 from vitprof import formats
 from vitprof.analysis.arrays import Series
+from vitprof.analysis.timing import steady
+from vitprof.analysis.timing.compute_parts import DividedCompute, divide_compute, divided_in_words
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.cli.common import terminal
 from vitprof.config.own_script import own_config
@@ -32,6 +34,7 @@ NOTHING: dict[str, Any] = {
     "evaluations": [],
     "fed_by": [],
     "several_threads_train": False,
+    "divided_compute": None,
     "verdict": None,
 }
 """The JSON object of a log in which nothing trains."""
@@ -62,6 +65,8 @@ class Replayed:
     training: Training
     found: Steps
     columns: Series
+    divided: DividedCompute | None
+    """What the compute of a steady step is made of; None where that is known of no step."""
     verdict: Verdict | None
     """None where not all that the script did is in the log."""
 
@@ -88,7 +93,8 @@ class Replayed:
         verdict = None
         if not log.why_incomplete:
             verdict = judge(own_config("replay", workers=0), columns, [], telemetry, facts)
-        return cls(log, training, found, columns, verdict)
+        divided = divide_compute(columns, steady.steady_state(columns))
+        return cls(log, training, found, columns, divided, verdict)
 
     def lines(self) -> list[str]:
         """Returns the lines for people."""
@@ -107,12 +113,15 @@ class Replayed:
             lines.append(f"{n}, {formats.seconds(took_s)}")
         if self.training.others:
             lines.append("several threads train: the steps are those of one of them")
+        if self.divided is not None:
+            lines.append(divided_in_words(self.divided))
         if self.verdict is None:
             return [f"no verdict: {self.log.why_incomplete}, so not all is in the file", *lines]
         return [*lines, self.verdict.sentence]
 
     def as_object(self) -> dict[str, Any]:
         """Returns the same as one JSON object (`cli.schema.Replayed`)."""
+        divided = None if self.divided is None else dataclasses.asdict(self.divided)
         verdict = None
         if self.verdict is not None:
             verdict = {"kind": self.verdict.kind, "sentence": self.verdict.sentence}
@@ -125,6 +134,7 @@ class Replayed:
             "evaluations": [dataclasses.asdict(each) for each in self.found.evaluations],
             "fed_by": _fed_by(self.log, self.training),
             "several_threads_train": bool(self.training.others),
+            "divided_compute": divided,
             "verdict": verdict,
         }
 

@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 
 from vitprof.analysis import dataset
 from vitprof.analysis.compare import bounds as of_check
+from vitprof.analysis.timing.compute_parts import DividedCompute
 from vitprof.analysis.tournament.tuning import Candidate
 from vitprof.analysis.verdict import headroom
 from vitprof.cli.common import terminal
@@ -166,6 +167,8 @@ class Replayed(Printed):
     """The loaders that feed the training; of a queue, pool or future the name of its class alone."""
     several_threads_train: bool
     """Whether other threads train, too: the steps are those of one."""
+    divided_compute: DividedCompute | None
+    """What the compute of a step is made of; null where that is known of no steady step."""
     verdict: ReplayedVerdict | None
     """The verdict on these steps, as on a CPU; null where nothing trains, or not all is in the file."""
 

@@ -19,7 +19,7 @@ import typer
 from vitprof import errors, formats
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing import loading, summary
-from vitprof.analysis.timing.compute_parts import divided_compute_of, parts_in_words
+from vitprof.analysis.timing.compute_parts import divided_compute_of, divided_in_words
 from vitprof.analysis.verdict import no_verdict
 from vitprof.analysis.verdict.headroom import own_headroom, own_headroom_sentence
 from vitprof.cli import dashboard
@@ -276,8 +276,7 @@ def _result(run: StoredRun) -> list[str]:
     ]
     divided = divided_compute_of(s)
     if divided is not None:
-        whole = formats.seconds(divided.median_s)
-        lines.append(f"  {whole} of compute a step: {parts_in_words(divided)}")
+        lines.append(f"  {divided_in_words(divided)}")
     transforms = loading.shares_in_words(loading.transform_times(run.facts))
     if transforms:
         lines.append(f"  transforms: {transforms}")

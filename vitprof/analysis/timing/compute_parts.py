@@ -101,6 +101,12 @@ def divided_compute_of(summary: RunSummary) -> DividedCompute | None:
     return DividedCompute(summary.n_divided_steps, summary.compute_ms_median / 1e3, tuple(parts))
 
 
+def divided_in_words(divided: DividedCompute) -> str:
+    """Returns the compute of a step and the share of each part in a few words:
+    "12 ms of compute a step: forward 41%, backward 46%, optimizer 9%, rest 4%"."""
+    return f"{formats.seconds(divided.median_s)} of compute a step: {parts_in_words(divided)}"
+
+
 def parts_in_words(divided: DividedCompute) -> str:
     """Returns the share of each part in a few words: "forward 41%, backward 46%, optimizer 9%, rest 4%"."""
     shares = {part.name: part.frac for part in divided.parts}
