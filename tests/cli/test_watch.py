@@ -96,6 +96,67 @@ def test_a_script_is_watched_and_ends_as_it_would(
         assert "start that again with vitprof watch" in one_line(call, command, "1")
 
 
+START_METHODS = ("fork", "spawn", "forkserver")
+DRAWS_AT_RANDOM = """
+import json, random, sys
+import numpy, torch
+from torch.nn.functional import cross_entropy, dropout
+from torch.utils.data import DataLoader, Dataset
+
+class Noisy(Dataset):
+    def __len__(self):
+        return 24
+    def __getitem__(self, index):
+        noise = torch.randn(4) + numpy.random.rand() + random.random()
+        return index + noise, index % 3
+
+def losses_of(start_method):
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    workers = {"num_workers": 2, "multiprocessing_context": start_method}
+    loader = DataLoader(Noisy(), batch_size=4, shuffle=True, persistent_workers=True, **workers)
+    losses = []
+    for _ in range(2):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = cross_entropy(model(dropout(x.float())), y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item().hex())
+    return losses
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    numpy.random.seed(0)
+    random.seed(0)
+    told = {start_method: losses_of(start_method) for start_method in sys.argv[2:]}
+    told["drawn next"] = [torch.rand(1).item(), numpy.random.rand(), random.random()]
+    with open(sys.argv[1], "w") as file:
+        json.dump(told, file)
+"""
+"""Shuffles, augments and drops out at random. Writes each loss, to the bit, of a training by each start method, and the
+random numbers that come next."""
+
+
+@pytest.mark.measured
+def test_losses_are_the_same_to_the_bit_whatever_starts_the_workers(
+    call: Call, mine: RunStore, tmp_path: Path
+) -> None:
+    """In processes that Python starts: workers by spawn and by forkserver are watched from their own start."""
+    script, plain, watched = (tmp_path / name for name in ("train.py", "plain", "watched"))
+    script.write_text(DRAWS_AT_RANDOM)
+    train = [sys.executable, str(script)]
+    subprocess.run([*train, str(plain), *START_METHODS], check=True)
+    status, _, err = call("watch", "--", *train, str(watched), *START_METHODS)
+    assert status == 0, err
+    assert watched.read_bytes() == plain.read_bytes()
+    (run,) = mine.runs()
+    steps = mine.steps(run.id)
+    assert len(steps["step"]) == len(START_METHODS) * 12
+    # told by the workers
+    assert np.isfinite(steps["read_s"]).all()
+
+
 def test_a_loop_with_unknown_waits_gets_no_verdict(call: Call, vitprof_home: Path) -> None:
     """No class, no gain and no advice; `check` refuses it before it looks at any figure."""
     facts = {"several_threads_train": True}
