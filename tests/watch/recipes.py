@@ -1,6 +1,7 @@
 """Training as frameworks and people write it where PyTorch's own `DataLoader.__iter__` and optimizers are not used, or
 where a framework drives the loop. Each has a timer of its own, and returns its steps and the share of them that it
-waited; a framework is imported where it is used. `tests.watch.frameworks` has those that are installed everywhere."""
+waited; a framework is imported where it is used. `tests.watch.frameworks` looks closer at those that are installed
+everywhere."""
 
 import itertools
 import json
@@ -19,10 +20,33 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 import vitprof
+from tests.watch import quiet_lightning, quiet_transformers
 
 BATCH, N_SAMPLES, EPOCHS, SKIPPED = 4, 80, 2, 10
 N_STEPS = EPOCHS * N_SAMPLES // BATCH
 READ_S, WORK_S = 0.002, 0.008
+FETCH_AHEAD = ("transformers", "accelerate", "timm")
+"""Each epoch's first step has two batches, and its last none."""
+FRAMEWORKS = (
+    "lightning",
+    *FETCH_AHEAD,
+    "fastai",
+    "keras",
+    "ultralytics",
+    "skorch",
+    "ignite",
+    "monai",
+    "torch_geometric",
+    "webdataset",
+    "litdata",
+    "streaming",
+    "hydra",
+    "torchdata",
+    "spdl",
+)
+"""Modules that a recipe `by_` each of these needs."""
+BY_HAND = ("by_hand", "accumulating", "own_iterator", "fake_loader", "attacked_validation")
+"""Recipes that need none."""
 warnings.simplefilter("ignore")
 
 
@@ -53,6 +77,11 @@ class Timer:
         self.waits_s: list[float] = []
         self.steps_s: list[float] = []
         self._asked = self._got = 0.0
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a step has its batch, and is not over."""
+        return self._got > self._asked
 
     def ask(self, *, ends: bool = True) -> None:
         now = time.perf_counter()
@@ -196,6 +225,121 @@ def only_validation() -> None:
     loop(DataLoader(Samples(), BATCH), lambda x, y: cross_entropy(model(x), y).backward(), Timer())
 
 
+def by_lightning() -> str:
+    import lightning
+    from lightning.pytorch.profilers import Profiler
+
+    timer = Timer()
+
+    class Timing(Profiler):
+        """Lightning calls its profiler right around `next()`. `on_train_batch_start` comes after the
+        copy of the batch and other hooks, 0.4 ms later."""
+
+        def start(self, action_name: str) -> None:
+            if action_name == "[_TrainingEpochLoop].train_dataloader_next":
+                timer.ask(ends=timer.has_begun)
+
+        def stop(self, action_name: str) -> None:
+            if action_name == "[_TrainingEpochLoop].train_dataloader_next":
+                timer.got()
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Work()
+
+        def training_step(self, batch: Any, _: int) -> Tensor:
+            x, y = batch
+            return cross_entropy(self.model(x), y)
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.001)
+
+        def on_train_epoch_end(self) -> None:
+            timer.ask()
+
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = lightning.Trainer(
+            **quiet_lightning(folder), max_epochs=EPOCHS, accelerator="cpu", profiler=Timing()
+        )
+        trainer.fit(Module(), DataLoader(Samples(), BATCH))
+    return timer.told()
+
+
+def by_transformers() -> str:
+    import transformers
+
+    timer = Timer()
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Work()
+
+        def forward(self, x: Tensor, y: Tensor, **_: Any) -> dict[str, Tensor]:
+            return {"loss": cross_entropy(self.model(x), y)}
+
+    class Timing(transformers.TrainerCallback):
+        def on_epoch_begin(self, *_: Any, **more: Any) -> None:
+            timer.ask(ends=False)
+
+        def on_step_begin(self, *_: Any, **more: Any) -> None:
+            timer.got()
+
+        def on_step_end(self, *_: Any, **more: Any) -> None:
+            timer.ask()
+
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = transformers.TrainingArguments(
+            **quiet_transformers(folder),
+            num_train_epochs=EPOCHS,
+            per_device_train_batch_size=BATCH,
+            use_cpu=True,
+        )
+        trainer = transformers.Trainer(
+            Model(), arguments, train_dataset=Dictionaries(), callbacks=[Timing()]
+        )
+        trainer.train()
+    return timer.told()
+
+
+def by_accelerate() -> str:
+    import accelerate
+
+    timer = Timer()
+    accelerator = accelerate.Accelerator(cpu=True)
+    model: Any = Work()
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.001)
+    batches: Any = DataLoader(Samples(), BATCH)
+    model, optimizer, batches = accelerator.prepare(model, optimizer, batches)
+
+    def step(x: Tensor, y: Tensor) -> None:
+        optimizer.zero_grad()
+        accelerator.backward(cross_entropy(model(x), y))
+        optimizer.step()
+
+    loop(batches, step, timer)
+    return timer.told()
+
+
+def by_timm() -> str:
+    from timm.data.loader import PrefetchLoader
+
+    class Images(Samples):
+        def __getitem__(self, index: int) -> Any:
+            x, y = super().__getitem__(index)
+            return x.view(1, 2, 2), y
+
+    batches = PrefetchLoader(
+        DataLoader(Images(), BATCH),
+        mean=(0.0,),
+        std=(1.0,),
+        channels=1,
+        device=torch.device("cpu"),
+    )
+    return by_optimizer(Named(batches, lambda batch: (batch[0].flatten(1), batch[1])))
+
+
 def by_fastai() -> str:
     import fastai.callback.progress  # noqa: F401  # adds `no_bar`
     from fastai.callback.core import Callback
@@ -299,13 +443,9 @@ def by_ignite() -> str:
     trainer = create_supervised_trainer(
         model, torch.optim.SGD(model.parameters(), lr=0.001), cross_entropy
     )
-    trainer.add_event_handler(
-        Events.GET_BATCH_STARTED, lambda: timer.ask(ends=bool(timer._got > timer._asked))
-    )
+    trainer.add_event_handler(Events.GET_BATCH_STARTED, lambda: timer.ask(ends=timer.has_begun))
     trainer.add_event_handler(Events.GET_BATCH_COMPLETED, timer.got)
-    trainer.add_event_handler(
-        Events.EPOCH_COMPLETED, lambda: timer.ask(ends=timer._got > timer._asked)
-    )
+    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: timer.ask(ends=timer.has_begun))
     trainer.run(DataLoader(Samples(), BATCH), max_epochs=EPOCHS)
     return timer.told()
 
