@@ -2,9 +2,11 @@
 
 import signal
 import threading
+from unittest.mock import Mock
 
 import pytest
 
+from tests.forking import exit_status_of, fork_doing
 from tests.watch.watching import LIMIT_S, Host
 from vitprof.watch.own_thread import ERRORS_OF_CODE, OwnThread
 
@@ -54,6 +56,24 @@ def test_it_runs_and_is_waited_for() -> None:
     never_blocked = {signal.SIGKILL, signal.SIGSTOP}
     assert seen == [True, "ours", ERRORS_OF_CODE | never_blocked]
     assert (thread.is_alive(), thread.is_current()) == (False, False)
+
+
+def test_a_fork_has_a_thread_of_its_own_though_its_parents_has_not_run_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a busy machine some time may pass from the start of a thread to its first moment."""
+    has_run = threading.Event()
+    thread = OwnThread(has_run.set, "vitprof-test")
+    with monkeypatch.context() as waiting:
+        waiting.setattr("_thread.start_new_thread", Mock())
+        thread.start()
+
+    def start() -> int:
+        signal.alarm(int(LIMIT_S))
+        thread.start()
+        return int(not has_run.wait(LIMIT_S))
+
+    assert exit_status_of(fork_doing(start)) == 0
 
 
 def test_an_error_is_printed_nowhere(capsys: pytest.CaptureFixture[str]) -> None:

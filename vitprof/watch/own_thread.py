@@ -7,6 +7,7 @@ import functools
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -19,8 +20,10 @@ ERRORS_OF_CODE = {
 }
 """Signals that a thread causes itself. They stay open: a handler such as faulthandler's says where
 it happened."""
-_STARTED: dict[int, OwnThread] = {}
-"""The running threads by their identifiers."""
+_MADE: weakref.WeakSet[OwnThread] = weakref.WeakSet()
+"""All of this process: one that was started has no identifier before it comes to run."""
+_RUNNING: dict[int, OwnThread] = {}
+"""Those that run, by their identifiers."""
 
 
 class OwnThread:
@@ -38,6 +41,7 @@ class OwnThread:
         self._ident = 0
         self._running = _thread.allocate_lock()
         """Held from the start of the thread to its end."""
+        _MADE.add(self)
 
     def start(self) -> None:
         _hide_from_threading()
@@ -69,13 +73,13 @@ class OwnThread:
 
     def _live(self) -> None:
         self._ident = _thread.get_ident()
-        _STARTED[self._ident] = self
+        _RUNNING[self._ident] = self
         try:
             self._run()
         except BaseException:
             pass  # Python would print it on the script's standard error
         finally:
-            del _STARTED[self._ident]
+            del _RUNNING[self._ident]
             self._ident = 0
             self._running.release()
 
@@ -100,7 +104,7 @@ def _hide_from_threading() -> None:
 
     @functools.wraps(begin)
     def begin_unlisted(self: Any) -> None:
-        ours = _STARTED.get(_thread.get_ident())
+        ours = _RUNNING.get(_thread.get_ident())
         if ours is None:
             begin(self)
             return
@@ -114,6 +118,6 @@ def _hide_from_threading() -> None:
 
 
 def _forget_all() -> None:
-    for thread in list(_STARTED.values()):
+    for thread in list(_MADE):
         thread.has_not_been_forked()
-    _STARTED.clear()
+    _RUNNING.clear()
