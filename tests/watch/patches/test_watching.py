@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -67,6 +68,29 @@ def test_it_gives_up_once_in_one_line(
     assert watched.over
     trains(watched)
     assert Kind.STEPPED not in [row[0] for row in watched.recorder.buffer.take()[1]]
+
+
+def test_a_fork_waits_for_nothing_that_another_thread_held(program: FakeConnection) -> None:
+    """A script may fork by itself while a tracker writes."""
+    watched = Watching()
+    held = threading.Event()
+    over = threading.Event()
+
+    def write() -> None:
+        with watched.recorder.forking:
+            held.set()
+            over.wait()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    held.wait()
+    watched.begin_anew_or_stop()  # as in the fork
+    try:
+        assert watched.recorder.forking.acquire(blocking=False)
+    finally:
+        over.set()
+        thread.join()
+        watched.finish()
 
 
 def test_in_a_trial_it_ends_the_script(

@@ -7,6 +7,7 @@ import functools
 import os
 import signal
 import sys
+import threading
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +116,7 @@ class Watching:
         any other child may train itself."""
         trains = self._transport.connected
         self._transport.forget()
+        self.recorder.forking = threading.RLock()  # a tracker's thread may have held it
         if self.over or trains or makes_workers():
             self._stop()
         else:
