@@ -308,11 +308,20 @@ def test_a_program_that_went_with_a_reason_is_heard(sending: Sending) -> None:
     assert sending.lost == ["no space left"]
 
 
-def test_a_program_that_went_without_one_is_named_by_the_error(sending: Sending) -> None:
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (BrokenPipeError("gone"), "gone"),
+        (TimeoutError("timed out"), "sending data failed: timed out"),
+    ],
+)
+def test_a_program_that_went_without_one_is_named_by_the_error(
+    sending: Sending, error: OSError, why: str
+) -> None:
     sending.trains()
-    sending.connection.error = BrokenPipeError("gone")
+    sending.connection.error = error
     sending.flush()
-    assert sending.lost == ["sending data failed: gone"]
+    assert sending.lost == [why]
 
 
 def test_answers_that_nobody_reads_are_none_at_the_end(sending: Sending) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.watch import scripts
 from tests.watch.watching import Host, Told
 from vitprof.formats import percent
+from vitprof.watch.connection import GONE
 
 N_STEPS = 2 * scripts.N_SAMPLES // scripts.BATCH
 
@@ -198,7 +199,7 @@ def test_a_loader_inside_a_dataset_is_no_loop_of_its_own(host: Host, workers: in
     ("trouble", "why"),
     [
         ({"listen": False}, ""),
-        ({"hang_up": True}, "sending data failed: "),
+        ({"hang_up": True}, f"{GONE})"),
         *(
             ({"failing": f"vitprof.watch.patches.{hook}"}, "RuntimeError: a defect)")
             for hook in (

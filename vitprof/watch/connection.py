@@ -28,6 +28,7 @@ COLLECTOR = (
 )
 """The collector detaches itself at once, and takes signals, which are blocked in the thread that starts
 it; modules in the current directory cannot hide those that it imports."""
+GONE = "the program that records the run has ended"
 NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 """Flag of sending: no SIGPIPE where the receiver has gone. A script may have made that signal end
 it (`SIG_DFL`), as it does in programs that write into pipes."""
@@ -62,7 +63,11 @@ class Connection:
         return self._whole
 
     def send(self, data: bytes) -> None:
-        self._socket.sendall(data, NO_SIGNAL)
+        """Sends all of it. Raises `ConnectionError` where the program has gone, else another `OSError`."""
+        try:
+            self._socket.sendall(data, NO_SIGNAL)
+        except ConnectionError as error:
+            raise type(error)(GONE) from error
 
     def limit(self, seconds: float | None) -> None:
         """Sets the time (s) after which sending or reading fails."""
@@ -70,17 +75,19 @@ class Connection:
 
     def answers(self, limit_s: float) -> list[dict[str, Any]]:
         """Returns the objects, lines of JSON, that the program has sent; waits for them for at most
-        `limit_s`. Raises `OSError` where it has gone."""
+        `limit_s`. Raises `ConnectionError` where it has gone."""
         before_s = self._socket.gettimeout()
         self.limit(max(0.0, limit_s))
         try:
             part = self._socket.recv(4096)
         except (TimeoutError, BlockingIOError):
             return []
+        except ConnectionError as error:
+            raise type(error)(GONE) from error
         finally:
             self.limit(before_s)
         if not part:
-            raise OSError("the program that records the run has ended")
+            raise ConnectionResetError(GONE)
         if self._starting is not None and self._starting.poll() is not None:
             self._starting = None  # it has forked and runs on, detached
         self.limit(SEND_LIMIT_S)  # who answers has started

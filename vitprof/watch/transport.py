@@ -213,6 +213,8 @@ class Transport:
             write_message(frames, message)
         try:
             self._connection.send(frames.getvalue())
+        except ConnectionError as error:
+            self._refuse(str(error))
         except OSError as error:
             self._refuse(f"sending data failed: {error}")
 
