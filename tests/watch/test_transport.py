@@ -337,8 +337,12 @@ def test_answers_that_nobody_reads_are_none_at_the_end(sending: Sending) -> None
 
 @pytest.mark.parametrize(
     ("first", "later"),
-    [(FEW_EVENTS * [1.5], []), ([5.0], [5.0 - 2 * OUT_OF_ORDER_S])],
-    ids=["stands still", "runs backwards"],
+    [
+        (FEW_EVENTS * [1.5], []),
+        ([5.0], [5.0 - 2 * OUT_OF_ORDER_S]),
+        ([5.0, 5.0 - 2 * OUT_OF_ORDER_S], []),
+    ],
+    ids=["stands still", "runs backwards", "runs backwards among those sent at once"],
 )
 def test_a_clock_that_was_replaced_ends_it(
     sending: Sending, first: list[float], later: list[float]

@@ -180,8 +180,10 @@ class Transport:
             return True
         times_s = [row[1] for row in rows]
         stands_still = len(rows) >= FEW_EVENTS and times_s[0] == times_s[-1]
+        # All of a short script may be sent at once: the clock may have been replaced among these.
+        latest_s = max(times_s)
+        self._last_event_s = max(self._last_event_s, latest_s)
         runs_backwards = times_s[-1] < self._last_event_s - OUT_OF_ORDER_S
-        self._last_event_s = max(self._last_event_s, times_s[-1])
         return not (stands_still or runs_backwards)
 
     def _connect(self) -> bool:
