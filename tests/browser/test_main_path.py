@@ -27,11 +27,14 @@ RANGE = "document.querySelector('.st-key-live-gaps .js-plotly-plot')?._fullLayou
 DONE = re.compile(r"^Done in ")
 
 ENDED = """(strategy) => document.querySelector('h1')?.innerText.startsWith(strategy)
+    && document.querySelector('.stApp').dataset.testScriptState === 'notRunning'
     && !document.querySelector('[data-stale=true]')
     && [...document.querySelectorAll('p')].some((text) => /^Done in /.test(text.innerText))
     && [...document.querySelectorAll('[data-testid=stMetric]')]
         .filter((tile) => tile.innerText.startsWith('Device idle')).length === 1"""
-"""The page shows a run of this strategy that has ended, and nothing more of a run before or of the live page."""
+"""The page shows a run of this strategy that has ended, and nothing more of a run before or of the live page.
+
+While the page is drawn its title may be the new run's and the rest still of the one before, not yet marked as stale."""
 
 
 def run_to_end(page: Any, strategy: str) -> None:
