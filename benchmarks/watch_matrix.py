@@ -129,7 +129,7 @@ def wrong(case: str, seen: Run, points: float | None = None) -> list[str]:
             failures.append(f"exposed wait {exposed:.1%}, but at least {least:.1%}")
         verdict = seen.verdict()
         if verdict.kind != "input-bound":
-            failures.append(f"{verdict.kind}, not input-bound: {verdict.sentence}")
+            failures.append(f"not input-bound: {verdict.sentence}")
     return failures
 
 

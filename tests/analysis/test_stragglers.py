@@ -9,6 +9,7 @@ import pytest
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.ranks import Ranks, too_little_of_rank_0
 from vitprof.analysis.stragglers import NAMES, OWN, ranks_of
+from vitprof.recording.verdict import NoVerdict
 
 N = 200
 
@@ -154,8 +155,10 @@ def test_waits_that_a_later_rank_hides_cost_nothing() -> None:
     seen = found(wait=only(0, 3), forward=only(2, 3))
     assert seen.figures[0].exposed_frac == pytest.approx(0.3, abs=0.02)
     assert seen.lost_frac == pytest.approx(0.1, abs=0.02)
-    words = "rank 0 waits for data 30% of the time, but other ranks are later: data cost the job "
-    assert too_little_of_rank_0({"ranks": seen.to_dict()}).startswith(words)
+    why = too_little_of_rank_0({"ranks": seen.to_dict()})
+    assert why is not None
+    assert (why.reason, why.frac) == ("rank_0_early", pytest.approx(0.1, abs=0.02))
+    assert why.rank_0_frac == pytest.approx(0.3, abs=0.02)
 
 
 @pytest.mark.parametrize("which", ["wait", "forward"])
@@ -299,7 +302,7 @@ def test_a_straggler_that_waits_for_others_elsewhere_is_none() -> None:
     assert seen.why_not.startswith(
         "rank 2 waits for others 6.2% of the time outside the backward pass: which rank"
     )
-    assert "for data not equally long" in too_little_of_rank_0({"ranks": seen.to_dict()})
+    assert too_little_of_rank_0({"ranks": seen.to_dict()}) == NoVerdict("ranks_in_doubt")
     steps[2]["awaited_s"], steps[3]["awaited_s"] = steps[3]["awaited_s"], steps[2]["awaited_s"]
     assert ranks_of(steps).straggler == 2, "others wait for it"  # type: ignore[union-attr]
     steps = made()
@@ -317,10 +320,9 @@ def test_waits_in_a_loader_with_collectives_that_are_not_known_name_nobody() -> 
     seen = ranks_of(made(wait=only(1, 3)), facts := {"unknown_loader_waits": 150})
     assert seen is not None
     assert (seen.straggler, seen.sentences) == (None, (f"4 ranks: {seen.why_not}.",))
-    assert too_little_of_rank_0(facts | {"ranks": seen.to_dict()}) == seen.why_not
-    assert seen.why_not.startswith(
-        "next(loader) contains a collective, 150 times: how long it waits there"
-    )
+    why = too_little_of_rank_0(facts | {"ranks": seen.to_dict()})
+    assert why == NoVerdict("collective_in_loader", n=150)
+    assert seen.why_not.startswith("next(loader) contains a collective, 150 times. How long it")
 
 
 def test_more_samples_of_one_size_are_heavier_only_by_what_they_take() -> None:

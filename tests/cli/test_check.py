@@ -141,7 +141,7 @@ def test_what_passes_between_loader_and_model_may_be_loading(call: Call, mine: R
         "check", "1", "--max-data-wait", "60%", "--max-idle", "40%", "--min-samples-per-s", "1"
     )
     assert (status, outcomes(out)) == (1, "missed undecided met")
-    assert "another 20% of the time passes between the loader and the model" in out
+    assert "20% of the time passed between the loader and the model" in out
 
 
 def test_a_baseline_from_another_store(call: Call, mine: RunStore, tmp_path: Path) -> None:

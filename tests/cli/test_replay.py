@@ -177,9 +177,9 @@ def test_a_child_that_trains_is_in_the_file_and_its_idle_parent_is_not(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("quickstart", "the GPU is idle"),
-        ("busy", "Not input-bound: the GPU is idle 0."),
-        ("beside", "the GPU works in another stream while that of the optimizer is idle"),
+        ("quickstart", "The GPU was idle"),
+        ("busy", "Not input-bound. The GPU was idle for data"),
+        ("beside", "The GPU works in another stream while that of the optimizer is idle"),
     ],
 )
 def test_a_gpu_is_timed_by_its_own_marks(call: Call, name: str, said: str) -> None:

@@ -65,7 +65,7 @@ def test_a_script_is_watched_and_ends_as_it_would(
     assert len(losses.split()) == 2 * N_STEPS
     assert foreign == "", "what vitprof uses elsewhere is not in the script's process"
     assert "the script ended with exit status 3" in err
-    assert "nput-bound: training on the CPU is stalled" in err
+    assert "nput-bound. Training on the CPU was stalled" in err
     assert (
         f"to compare settings of its DataLoader type {from_anywhere()} tournament --vary workers="
         in err
@@ -160,10 +160,10 @@ def test_losses_are_the_same_to_the_bit_whatever_starts_the_workers(
 def test_a_loop_with_unknown_waits_gets_no_verdict(call: Call, vitprof_home: Path) -> None:
     """No class, no gain and no advice; `check` refuses it before it looks at any figure."""
     facts = {"several_threads_train": True}
-    reason = "several threads of the script train, and vitprof watches one"
+    reason = "Several threads of the script train, and vitprof watches one"
     status, _, err = call("watch", "--", *telling(2, facts))
     err = " ".join(err.split())
-    assert (status, f"Inconclusive: {reason}" in err) == (0, True), err
+    assert (status, f"Not measurable here. {reason}" in err) == (0, True), err
     assert "  try " not in err
     assert "headroom" not in err.lower()
     status, out, _ = call("check", "1", "--max-idle", "99%")
@@ -372,7 +372,7 @@ def test_ctrl_c_on_a_terminal_with_its_line(vitprof_home: Path) -> None:
     assert b"vitprof run 1: waiting for a training loop over a DataLoader, 0 s" in terminal.said
     shown = b"vitprof run 1: \\d+ steps, 3,200 samples/s, data wait 40%, device idle 40%"
     assert re.search(shown, terminal.said)
-    assert "Input-bound: training on the CPU is stalled 40% of the time" in text
+    assert "Input-bound. Training on the CPU was stalled for data 40% of the time" in text
     based = (
         f"{n - 5:,} steady steps of {n:,}, 3,200 samples/s (95%: 3,200 to 3,200), idle for data 40%"
     )

@@ -83,7 +83,7 @@ def test_a_run_is_told_from_its_verdict_to_its_machine(store: RunStore, run: Sto
         "Where a batch's loading time goes",
     ]
     figures = [
-        "(50%, 35 steps), waiting for data",
+        "GPU was idle for data 50% of the time (50%, 35 steps).",
         "cause: data wait 50%",
         "data wait 5.00 ms",
         "reading 3.00 ms",

@@ -99,10 +99,7 @@ with watched() as send:
     assert partly or not run.notices
     assert run.verdict is not None
     assert (
-        run.verdict.sentence.startswith(
-            "Inconclusive: partly watched: watching ended after 50 steps"
-        )
-        is partly
+        run.verdict.sentence.startswith("Partly watched. Watching ended after 50 steps") is partly
     )
     assert not (partly and run.verdict.advice)
 

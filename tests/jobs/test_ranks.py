@@ -196,7 +196,7 @@ def test_two_nodes_commands_make_one_run_of_all_ranks(
     assert (first.facts["missing_ranks"], whole.facts["missing_ranks"]) == (1, 0)
     assert (whole.facts["ranks"]["straggler"], whole.facts["ranks"]["cause"]) == (1, "input")
     assert whole.verdict is not None
-    assert whole.verdict.sentence.startswith("Almost certainly starved: the job waits for data")
+    assert whole.verdict.sentence.startswith("Almost certainly starved. The job waits for data")
 
 
 def free_port() -> int:
@@ -233,7 +233,7 @@ def test_both_ranks_are_in_one_run_and_the_slow_one_is_named(
     assert (ranks["straggler"], ranks["cause"], ranks["n_steps"]) == (1, "input", 35)
     assert run.verdict is not None
     assert run.verdict.kind == "inconclusive", "the figures of rank 0 say too little"
-    assert run.verdict.sentence.startswith("Almost certainly starved: the job waits for data")
+    assert run.verdict.sentence.startswith("Almost certainly starved. The job waits for data")
     assert not run.verdict.advice
     store.compact(run.id)
     assert len(store.steps_of_ranks(run.id, names=("step",))[1]["step"]) == 40

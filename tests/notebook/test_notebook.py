@@ -110,7 +110,7 @@ print(threading.active_count())
     )
     said, heavy, opened, threads = ended.stdout.splitlines()
     assert said.startswith(
-        "<vitprof run 2 'memory, batch 128, on simulated:5,0', done, simulated: Not input-bound: "
+        "<vitprof run 2 'memory, batch 128, on simulated:5,0', done, simulated: Not input-bound. "
     )
     assert (heavy, opened, threads) == ("", "", "1")
 

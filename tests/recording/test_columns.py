@@ -7,10 +7,9 @@ from typing import get_args
 import pytest
 
 from vitprof.analysis.timing.loading import STAGE_WORDS
-from vitprof.analysis.verdict.verdict import CPU_WORK
-from vitprof.analysis.verdict.wording import cause_words
+from vitprof.analysis.verdict.evidence import CPU_WORK
+from vitprof.analysis.verdict.rendering import cause_subject
 from vitprof.charts.style import LOADING_COLOURS
-from vitprof.config import RunConfig
 from vitprof.measure.step_columns import BatchTimes
 from vitprof.recording import codec, columns
 from vitprof.recording.columns import RunSummary
@@ -118,7 +117,7 @@ def test_wherever_stages_of_loading_are_spelled_they_are_those_of_the_records() 
         tuple(STAGE_WORDS) == tuple(LOADING_COLOURS) == (*columns.TIMED_STAGES, "rest", "hand_over")
     )
     assert set(CPU_WORK) <= {*stages, "rest", "loading"}
-    assert all(cause_words(RunConfig(), cause) for cause in (*stages, "rest", "loading"))
+    assert all(cause_subject(cause, "") for cause in (*stages, "rest", "loading"))
 
 
 VERDICT = Verdict(

@@ -59,10 +59,10 @@ def test_a_watched_run_is_announced_once_with_its_verdict(store: RunStore) -> No
     verdict = Verdict(
         simulated=False,
         kind="input-bound",
-        sentence="Input-bound: it waits 9% of the time; try more",
+        sentence="Input-bound: it waits 9% of the time.",
     )
     store.update_run(run_id, status="done", verdict=verdict.to_dict())
-    assert words(elsewhere(at)) == ["***mine*** done: Input-bound: it waits 9% of the time"]
+    assert words(elsewhere(at)) == ["***mine*** done: Input-bound. It waits 9% of the time."]
     assert not words(shown(at))
 
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
 from vitprof import formats
-from vitprof.analysis import thresholds
 from vitprof.analysis.arrays import Interval
+from vitprof.recording.verdict import NoVerdict, NoVerdictReason
 
 HEAVIER = 1.1
 """From this ratio of what ranks were given (numbers of the largest tensor, or samples) one has heavier data."""
@@ -210,55 +210,36 @@ def _as_given(given: float) -> str:
     )
 
 
-def unknown_waits(facts: Mapping[str, Any], n_steps: int) -> str:
-    """Returns why waits in the loader are not known to be for data; "" where they are."""
+def unknown_waits(facts: Mapping[str, Any], n_steps: int) -> NoVerdict | None:
+    """Returns why waits in the loader are not known to be for data; None where they are."""
     unknown = facts.get("unknown_loader_waits") or 0
     if unknown <= RARELY * n_steps:
-        return ""
-    how_long = "how long it waits there for other ranks, and how long for data, is not known"
-    return f"next(loader) contains a collective, {unknown:,} times: {how_long}"
+        return None
+    return NoVerdict("collective_in_loader", n=unknown)
 
 
-STARVED = "almost certainly starved: "
-"""How a reason begins where it is known that the job waits for data."""
 RANKS_DIFFER_FRAC = 0.05
 """By which share of the time what data cost the job may differ from the wait of rank 0, whose figures are judged."""
 
 
-def too_little_of_rank_0(facts: Mapping[str, Any]) -> str:
-    """Returns why the figures of rank 0, or of one node, say too little about a distributed job: it waits, or may wait,
-    for the data of another; "" where they say enough.
+def too_little_of_rank_0(facts: Mapping[str, Any]) -> NoVerdict | None:
+    """Returns why the figures of rank 0, or of one node, say too little about a distributed job.
+
+    It waits, or may wait, for the data of another. None where they say enough.
     """
     if missing := facts.get("missing_ranks"):
-        return (
-            f"{formats.count(missing, 'rank')} of the job trained on other nodes and not in this run: whether the job "
-            "waits for their data is not known; watch on each node, with one store (VITPROF_DB), or import their runs"
-        )
+        return NoVerdict("missing_ranks", n=missing)
     ranks = facts.get("ranks") or {}
     n = facts.get("world_size") or 1
     if n > 1 and not ranks and facts.get("watched") and not facts.get("job"):
-        return (
-            f"{n} ranks train, and this one alone was recorded: whether the job waits for another's data is not known; "
-            "watch all of them: vitprof watch -- torchrun ..."
-        )
+        return NoVerdict("lone_rank", n=n)
     if ranks and (why := unknown_waits(facts, ranks["n_steps"])):
         return why
     if ranks.get("in_doubt"):
-        return (
-            "the ranks wait for each other outside the backward pass, too, and for data not equally long: what data "
-            "cost the job is not known"
-        )
+        return NoVerdict("ranks_in_doubt")
     lost = ranks.get("lost_frac")
     own = ranks["figures"][0]["exposed_frac"] if lost is not None else 0.0
     if lost is None or abs(lost - own) < RANKS_DIFFER_FRAC:
-        return ""
-    if lost < own:
-        return (
-            f"rank 0 waits for data {formats.percent(own)} of the time, but other ranks are later: data cost the job "
-            f"{formats.percent(lost)}"
-        )
-    head = STARVED if lost >= thresholds.INPUT_BOUND_FRAC else ""
-    return (
-        f"{head}the job waits for data {formats.percent(lost)} of the time, for those of the rank that is last in each "
-        f"step; rank 0, of which the figures are, waits {formats.percent(own)}"
-    )
+        return None
+    reason: NoVerdictReason = "rank_0_early" if lost < own else "rank_0_late"
+    return NoVerdict(reason, frac=lost, rank_0_frac=own)

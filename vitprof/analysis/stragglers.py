@@ -30,6 +30,7 @@ from vitprof.analysis.ranks import (
     unknown_waits,
     waits_for_others,
 )
+from vitprof.analysis.verdict.rendering import why_none_in_words
 
 OWN = ("exposed_wait_s", "between_s", "forward_s")
 NAMES = (
@@ -100,7 +101,8 @@ def ranks_of(steps: Mapping[int, Series], facts: Mapping[str, Any] | None = None
         )
         why = f"their steps differ in length ({between}): not all of them wait for each other"
         return Ranks(compared.figures(), n, why_not=why)
-    if why := unknown_waits(facts or {}, n):
+    if collective := unknown_waits(facts or {}, n):
+        why = why_none_in_words(collective).removesuffix(".")
         return Ranks(compared.figures(), n, why_not=why)
     named = compared.late() or compared.changing() or compared.only_heavier()
     doubt = compared.in_doubt(named)

@@ -20,7 +20,7 @@ from vitprof import errors, formats
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.timing import loading, summary
 from vitprof.analysis.timing.compute_parts import divided_compute_of, divided_in_words
-from vitprof.analysis.verdict import no_verdict
+from vitprof.analysis.verdict import no_verdict, rendering
 from vitprof.analysis.verdict.headroom import own_headroom, own_headroom_sentence
 from vitprof.cli import dashboard
 from vitprof.cli.common import results, terminal
@@ -242,7 +242,7 @@ def _show_result(run: StoredRun, *, quiet: bool) -> None:
     lines = [*result, *run.notices]
     if run.error:
         lines.append(f"vitprof: run {run.id}: {run.error}")
-    if result and run.verdict is not None and run.verdict.kind != "inconclusive":
+    if result and run.verdict is not None and run.verdict.is_conclusive:
         lines += results.to_compare(run)
     terminal.show(*lines, console=terminal.err)
 
@@ -271,7 +271,7 @@ def _result(run: StoredRun) -> list[str]:
         based.append(f"data wait {formats.percent(s.data_wait_frac)}")
     lines = [
         f"\nvitprof run {run.id}: {run.name}",
-        verdict.sentence,
+        rendering.render(verdict).whole,
         f"  based on {', '.join(based)}",
     ]
     divided = divided_compute_of(s)
@@ -280,11 +280,11 @@ def _result(run: StoredRun) -> list[str]:
     transforms = loading.shares_in_words(loading.transform_times(run.facts))
     if transforms:
         lines.append(f"  transforms: {transforms}")
-    lines += [f"  try {advice.words}. {advice.reason}" for advice in verdict.advice]
+    lines += [f"  try {a.words}. {rendering.why_advised(a)}" for a in verdict.advice]
     lines += [f"  seen: {signature.sentence}" for signature in verdict.signatures]
     lines += [f"  {sentence}" for sentence in results.on_ranks(run)]
     headroom = own_headroom(run.facts)
-    if headroom is not None and verdict.kind != "inconclusive":
+    if headroom is not None and verdict.is_conclusive:
         lines.append(own_headroom_sentence(headroom))
     address = dashboard.address_of(run.id)
     if not address:

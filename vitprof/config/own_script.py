@@ -7,9 +7,8 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -138,18 +137,17 @@ def is_dataloader(loader: Mapping[str, Any]) -> bool:
 
 
 def to_compare(
-    environment: Mapping[str, Any], workers: int, command: str, advised: str = ""
+    environment: Mapping[str, Any], workers: int, command: str, advised: Collection[int] = ()
 ) -> str:
     """Returns the tournament to type for a watched run; "" where its loader takes no arguments.
 
-    `workers`: the run's own number. `command`: that of the script. `advised`: a verdict whose advice may
-    name a number of workers.
+    `workers`: the run's own number. `command`: that of the script. `advised`: the numbers of workers
+    that its verdict advises.
     """
     if not is_dataloader(environment.get("watched") or {}):
         return ""
     cores = int(environment.get("job_cpu_count") or environment.get("cpu_count") or 2)
-    named = [int(number) for number in re.findall(r"workers=(\d+)", advised)]
-    numbers = {0, 2 * workers, cores // 2, cores, *named}
+    numbers = {0, 2 * workers, cores // 2, cores, *advised}
     # the script as it is, which has its own number, runs in any case
     values = ",".join(str(number) for number in sorted(numbers - {workers}))
     return f"{from_anywhere()} tournament --vary workers={values} -- {command}"

@@ -37,6 +37,7 @@ from vitprof.recording.columns import (
     columns,
 )
 from vitprof.recording.recording import Columns, Environment, Recording
+from vitprof.recording.verdict import with_gain
 from vitprof.sets import registry
 
 FORMAT = "vitprof recordings"
@@ -319,6 +320,8 @@ def _recording(number: int, members: dict[str, bytes]) -> Recording:
         if own:
             registry.remember(codec.from_plain(registry.OwnSet, own))
         values["config"] = _config(values.get("config"))
+        if isinstance(values.get("verdict"), dict):
+            values["verdict"] = with_gain(values["verdict"])
         found = codec.from_plain(Recording, values | {"steps": None, "telemetry": None})
         _check(found)
     except errors.ConfigError as error:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal, get_type_hints
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Version of the JSON objects and of the CSV columns.
 
 It rises when a column changes its meaning or is removed."""

@@ -1,10 +1,13 @@
-"""The verdict on a run, as `vitprof.analysis.verdict` fills it."""
+"""The verdict on a run as data, as `vitprof.analysis.verdict.verdict` fills it.
+
+`vitprof.analysis.verdict.rendering` puts it into words.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vitprof.recording import codec
@@ -13,6 +16,33 @@ from vitprof.recording.columns import Figure
 Kind = Literal[
     "not input-bound", "moderately input-bound", "input-bound", "launch-bound", "inconclusive"
 ]
+DeviceKind = Literal["gpu", "simulated", "cpu"]
+"""What trains: a GPU, one that is simulated, or the CPU."""
+NoVerdictReason = Literal[
+    "loader_only",
+    "partly_watched",
+    "missing_ranks",
+    "lone_rank",
+    "collective_in_loader",
+    "ranks_in_doubt",
+    "rank_0_early",
+    "rank_0_late",
+    "several_threads",
+    "no_loader",
+    "fetched_elsewhere",
+    "side_stream",
+    "unclear_loaders",
+    "no_steps",
+    "too_few_steps",
+    "untimed_device",
+    "no_device_times",
+    "steps_too_alike",
+    "held_up",
+    "interval_too_wide",
+    "prepared_outside",
+    "disturbed",
+]
+"""Why there is no verdict; `rendering.NO_VERDICT` has a sentence for each."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +92,17 @@ class Advice:
     reason: str
     """Why it should help, in a sentence."""
     samples_per_s: Figure = math.nan
-    """Measured or predicted throughput with it; NaN if there is neither."""
+    """Throughput of a run with it; NaN where there was none."""
     low: Figure = math.nan
-    """Lower end of the 95% interval."""
+    """Lower end of its 95% interval."""
     high: Figure = math.nan
-    """Upper end of the 95% interval."""
+    """Upper end of its 95% interval."""
     measured: bool = False
     """Whether that figure was measured by a run; if not, it is predicted."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of PyTorch's DataLoader to change in a user's own script: {"num_workers": 4}."""
+    most_times: Figure = math.nan
+    """How many times as fast the script would be with it, at most and about; NaN if not known."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +117,104 @@ class SingleEvent:
     """Share of the time that the device idled for data in all other steps."""
 
 
+@dataclass(frozen=True)
+class EpochStarts:
+    """The waits with which later epochs begin."""
+
+    n: int = 0
+    """Epoch starts seen, other than the run's first one."""
+    wait_s: Figure = 0.0
+    """Mean seconds that the device idled for data at one of them."""
+    excess_s: Figure = 0.0
+    """What that is more than at a steady step."""
+    frac: Figure = 0.0
+    """`excess_s` of all of them as a share of the wall clock of training."""
+    epoch_frac: Figure = 0.0
+    """Share of a whole epoch that the device idles for data; with the wait for the run's first
+    batch where no other start was seen."""
+    first_s: Figure = 0.0
+    """Where no other start was seen: the wait for the run's first batch."""
+
+
+@dataclass(frozen=True)
+class HeldUp:
+    """How a loader keeps Python from launching the model's work."""
+
+    frac: Figure
+    """Share of the time in which it does, beside the time that the device idles for data."""
+    makers: Literal["worker", "thread"]
+    """What makes batches: processes that share cores with Python, or threads that share its lock,
+    too."""
+    n: int
+    """Their number."""
+
+
+@dataclass(frozen=True)
+class SlowestLoader:
+    """The loader that is waited for longest, where a step asks several."""
+
+    dataset: str
+    """The class of its dataset."""
+    frac: Figure
+    """Its share of all waits for loaders."""
+
+
+@dataclass(frozen=True)
+class OtherPrograms:
+    """What other programs that keep the CPU busy did to a run."""
+
+    idle_frac_without: Figure
+    """Share of the time that the device would idle for data without them."""
+    slow_training_too: bool
+    """Whether they slow training as much as loading, as the CPU trains: the share stays the same
+    without them."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How many times as fast the job would be if data were free, with its 95% interval."""
+
+    times: Figure
+    low: Figure
+    high: Figure
+    basis: Literal["estimate", "this run", "other runs"]
+    """Estimated from the gaps, or measured by replaying batches: in this run or in others."""
+    lost_less: bool = False
+    """Whether those other runs lost less to loading than this one did."""
+    between_starts: Figure = math.nan
+    """What was measured for the steps between epoch starts, where that is not the whole gain."""
+
+
+@dataclass(frozen=True)
+class NoVerdict:
+    """Why there is no verdict, with the figures that say so; those that do not apply are NaN or 0."""
+
+    reason: NoVerdictReason
+    n: int = 0
+    """What the reason counts: ranks, steps of unknown waits, samples of a step's time."""
+    n_steps: int = 0
+    """Steps recorded."""
+    n_steady: int = 0
+    """Steady steps among them."""
+    needed: int = 0
+    """Steady steps needed."""
+    train_for: int = 0
+    """Steps to train for so that enough are steady; 0 for a script of the user's own."""
+    updates_on_one_batch: int = 0
+    """Steps of the optimizer on one batch that was loaded once."""
+    frac: Figure = math.nan
+    """The share of the time that the reason is about: waits of the loop or of the job, or the time
+    in which Python was kept from launching."""
+    rank_0_frac: Figure = math.nan
+    """Share of the time that rank 0 waits for data."""
+    idle_frac: Figure = math.nan
+    """Share of the time that the device idled for data, as far as that is known."""
+    step_s: Figure = math.nan
+    """Seconds of a step on a device that was timed in a few steps only."""
+    what: str = ""
+    """The device, or what ended watching."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """Whether a run was input-bound, by what, and what to do about it.
@@ -91,38 +223,76 @@ class Verdict:
 
     kind: Kind
     """The verdict in a word or two."""
-    sentence: str
-    """The whole verdict in one sentence."""
+    sentence: str = ""
+    """The whole verdict in words, as `rendering` said it when the run was judged."""
+    why_none: NoVerdict | None = None
+    """Why the verdict is inconclusive; None where it is not, and in runs of older versions."""
+    device: DeviceKind | None = None
+    """What trained; None in a verdict of a version that did not say so, which has its sentence
+    alone."""
+    n_ranks: int = 1
+    """Ranks of the job; the figures are those of rank 0."""
+    replay: str = ""
+    """Where batches were kept in a run that replays them and loads nothing: device or host."""
     idle_frac: Figure = math.nan
     """Share of the time that the device idled for data: exposed data wait and exposed copies."""
     idle_frac_low: Figure = math.nan
     """Lower end of its 95% interval, which decides the kind."""
     idle_frac_high: Figure = math.nan
     """Upper end of its 95% interval."""
+    n_judged: int = 0
+    """Steps behind that share: steady ones, and those that begin a later epoch."""
+    copies_included: bool = False
+    """Whether copies to the device have a part in that share that is worth naming."""
+    between_frac: Figure = math.nan
+    """The same share of the steady steps alone, between epoch starts."""
+    epoch_starts: EpochStarts | None = None
+    """The waits with which epochs begin; None where nothing was measured."""
     host_frac: Figure = math.nan
     """Share of the time that the device idled for the loop itself: Python, launches, recording."""
     launch_frac: Figure = math.nan
     """Share of the time that the device waited for launches inside its steps, which other figures
     count as compute; NaN if not known."""
+    paced_frac: Figure = math.nan
+    """`host_frac` and, where known, `launch_frac`: the host was slower than the device."""
+    paced_frac_low: Figure = math.nan
+    """Lower end of its 95% interval, which decides whether a run is launch-bound."""
+    paced_frac_high: Figure = math.nan
+    """Upper end of its 95% interval."""
+    host_paced: bool = False
+    """Whether the device was done with a step as soon as all of it was launched."""
+    gpu_util_frac: Figure = math.nan
+    """Share of the time in which NVML saw a kernel run (GPU-util); NaN if not known."""
+    outside_frac: Figure = math.nan
+    """Share of the time between steps in which the script did something else, such as logging."""
+    asleep_frac: Figure = math.nan
+    """Share of the time that the script slept between the model's call and the optimizer's step;
+    NaN where it may have waited for a core."""
+    before_model_frac: Figure = math.nan
+    """Share of the time between the loader and the model, where batches may be prepared, too."""
+    shares_cpu_with: Literal["", "training", "launches"] = ""
+    """What loading takes CPU from: with free data that is faster, too, and an estimate may be low."""
+    held_up: HeldUp | None = None
+    """How the loader keeps Python from launching work; None where it hardly does."""
     cause: str = ""
     """read, decode, transform, collate, rest, hand_over, transfer, epoch_start, loading (stages not
-    known), slow_drive, cpu_contention; launches where the host is slower than the device; empty if
-    the device never idled for data, or for an inconclusive verdict."""
+    known), held_up, slow_drive, cpu_contention; launches where the host is slower than the device;
+    empty if the device never idled for data, or for an inconclusive verdict."""
+    cause_part: str = ""
+    """What has that cause: the decoder, or the storage; "waits" for a dataset that mostly waits,
+    "dataset" for another one of a user's script, "loop" where nothing is handed over."""
     cause_frac: Figure = math.nan
     """The cause's share of the idle time for data (`exposure.find_exposure`); 1 for launches."""
     cause_ms_per_batch: Figure = math.nan
     """Milliseconds a batch by which the device's idle time would fall without the cause."""
     shares: tuple[Share, ...] = ()
     """All shares of the idle time for data, the largest first."""
-    speed_up_if_free: Figure = math.nan
-    """How many times as fast the job would be if data were free."""
-    speed_up_low: Figure = math.nan
-    """Lower end of its 95% interval."""
-    speed_up_high: Figure = math.nan
-    """Upper end of its 95% interval."""
-    speed_up_measured: bool = False
-    """Whether the speed-up was measured by replaying batches; if not, it is an upper bound, from
-    the gaps."""
+    slowest_loader: SlowestLoader | None = None
+    """The loader that is waited for longest; None where a step asks one."""
+    gain: Gain | None = None
+    """What free data would gain; None where that cannot be told."""
+    other_programs: OtherPrograms | None = None
+    """What other programs did to the idle time; None where that is little."""
     advice: tuple[Advice, ...] = ()
     """What to try, the best first; at most three."""
     signatures: tuple[Signature, ...] = ()
@@ -135,6 +305,17 @@ class Verdict:
     """The one step without which the run would be in another class; None if no single step decides
     it."""
 
+    @property
+    def is_conclusive(self) -> bool:
+        """Returns whether the run is in a class."""
+        return self.kind != "inconclusive"
+
+    @property
+    def advised_workers(self) -> tuple[int, ...]:
+        """Returns the numbers of workers that are advised for the DataLoader of a user's script."""
+        numbers = (advice.arguments.get("num_workers") for advice in self.advice)
+        return tuple(number for number in numbers if number is not None)
+
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON; NaN becomes None."""
         plain: dict[str, Any] = codec.to_plain(self)
@@ -146,4 +327,19 @@ class Verdict:
 
         Raises `ValueError`.
         """
-        return codec.from_plain(cls, values)
+        return codec.from_plain(cls, with_gain(values))
+
+
+def with_gain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a stored verdict with its `gain` as versions before schema 4 had it: in fields of
+    its own."""
+    times = values.get("speed_up_if_free")
+    if times is None or "gain" in values:
+        return dict(values)
+    gain = {
+        "times": times,
+        "low": values.get("speed_up_low"),
+        "high": values.get("speed_up_high"),
+        "basis": "other runs" if values.get("speed_up_measured") else "estimate",
+    }
+    return {**values, "gain": gain}

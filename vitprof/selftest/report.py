@@ -14,7 +14,7 @@ from pydantic_core import to_jsonable_python
 
 import vitprof
 from vitprof.analysis.thresholds import OTHERS_CORES
-from vitprof.analysis.verdict.wording import CAUSE_NAMES
+from vitprof.analysis.verdict.rendering import CAUSE_NAMES
 from vitprof.config import gpu_findings
 from vitprof.home import ensure_dir, home
 from vitprof.program import program

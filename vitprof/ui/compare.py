@@ -14,7 +14,7 @@ import streamlit as st
 from vitprof import errors, formats
 from vitprof.analysis.compare import comparison, guard
 from vitprof.analysis.timing.utilisation import sm_activity
-from vitprof.analysis.verdict.wording import CLASSES
+from vitprof.analysis.verdict.rendering import CLASSES
 from vitprof.config import own_script
 from vitprof.config.bounds import MAX_SEARCH
 from vitprof.recording.columns import ENDED_STATUSES, RunSummary

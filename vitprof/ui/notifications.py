@@ -9,6 +9,7 @@ from functools import partial
 
 import streamlit as st
 
+from vitprof.analysis.verdict import rendering
 from vitprof.errors import VitprofError
 from vitprof.store import StoredRun, tournaments
 from vitprof.ui import resources, texts
@@ -124,8 +125,7 @@ def _run(run_id: int) -> tuple[str, str] | None:
         return None
     reason = run.error
     if run.status == "done":
-        verdict = run.verdict.sentence if run.verdict else ""
-        reason = verdict.partition(";")[0]  # of a verdict its first part
+        reason = rendering.render(run.verdict).brief if run.verdict else ""
     words = f"**{texts.escaped(run.name)}** {run.status}"
     if reason:
         words += f": {texts.escaped(reason)}"

@@ -4,7 +4,7 @@ GPU.
 
 import streamlit as st
 
-from vitprof.analysis.verdict.wording import CAUSE_NAMES
+from vitprof.analysis.verdict.rendering import CAUSE_NAMES
 from vitprof.formats import percent, seconds
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.selftest import (

@@ -134,7 +134,7 @@ def test_one_long_wait_is_named_with_the_share_without_it(load_ms: float, kind: 
     )
     assert (v.single_event.step, v.single_event.idle_s) == (350, pytest.approx(20.0, abs=0.01))
     assert v.single_event.idle_frac_without == pytest.approx(alone.idle_frac, abs=1e-3)
-    assert ", waiting for data (one wait of 20.0 s, in step 350, decides that: " in v.sentence
+    assert "One wait of 20.0 s, in step 350, decides that: without it " in v.sentence
     assert repr(Verdict.from_dict(json.loads(json.dumps(v.to_dict())))) == repr(v)
 
 

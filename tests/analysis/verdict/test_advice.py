@@ -451,7 +451,8 @@ def test_an_own_script_is_first_advised_what_helps_its_loader(
     )
     found = advise(dataclasses.replace(situation, facts={"cpu_count": 2, **facts}, **changes))
     assert found[0].words.startswith(first)
-    assert ("Up to about " in found[0].reason) is ("Batches are made" in found[0].reason)
+    assert (found[0].most_times > 1) is ("Batches are made" in found[0].reason)
+    assert ("num_workers" in found[0].arguments) is ("num_workers" in found[0].words)
     words = " ".join(a.words for a in found)
     assert ("decoder" in words) is (facts["making"] is DECODED)
     assert "prefetch" not in words, "the workers are slower than training"

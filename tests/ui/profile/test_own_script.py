@@ -16,7 +16,15 @@ TOLD = {
 
 TRIED = {
     "kind": "input-bound",
-    "sentence": "Input-bound; try setting num_workers=9",
+    "sentence": "Input-bound. Try setting num_workers=9 in the DataLoader.",
+    "advice": [
+        {
+            "settings": {},
+            "words": "setting num_workers=9 in the DataLoader",
+            "reason": "",
+            "arguments": {"num_workers": 9},
+        }
+    ],
     "simulated": False,
 }
 

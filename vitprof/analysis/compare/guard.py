@@ -31,8 +31,9 @@ from vitprof.analysis.signatures.resources import others_cpu
 from vitprof.analysis.thresholds import CACHED_FRAC, CLOCK_FRAC, OTHER_MEMORY_BYTES, OTHERS_CORES
 from vitprof.analysis.timing.loading import host_paced
 from vitprof.analysis.timing.steady import steady_state, while_steady
+from vitprof.analysis.verdict.evidence import before_model_frac, device_kind
 from vitprof.analysis.verdict.no_verdict import not_measurable
-from vitprof.analysis.verdict.wording import find_device, outside_loader
+from vitprof.analysis.verdict.rendering import prepared_before_model, why_none_in_words
 from vitprof.config import BUDGETS, RunConfig, own_script
 from vitprof.formats import number, percent, size
 from vitprof.recording.columns import RunSummary
@@ -353,7 +354,7 @@ def why_not_judged(run: CheckedRun, allowed: Collection[str] = ()) -> str:
         ended = HOW_ENDED.get(run.status, "is still going on")
         return f"{run.label} {ended}{why}; check a run that has finished"
     if reason := not_measurable(run.facts.facts, len(run.steps["step"])):
-        return f"{run.label}: {reason}"
+        return f"{run.label}: {why_none_in_words(reason)}"
     if not n_steady(run.steps):
         return f"{run.label} has no steps in steady state; train for longer"
     if run.facts.facts.get("n_beside") and "sharing" not in allowed:
@@ -373,8 +374,8 @@ def beyond(run: CheckedRun, kind: Kind) -> str:
     """
     if kind not in COLUMNS:
         return ""
-    if outside := outside_loader(run.facts.facts):
-        return outside
+    if outside_frac := before_model_frac(run.facts.facts):
+        return prepared_before_model(outside_frac)
     if kind == "max_idle" and _may_idle_inside(run):
         return IDLE_INSIDE
     return ""
@@ -387,7 +388,7 @@ def _may_idle_inside(run: CheckedRun) -> bool:
     """
     rows = np.flatnonzero(steady_state(run.steps))
     known = np.isfinite(run.steps["launch_idle_s"])
-    on_cpu = find_device(run.facts.config, run.facts.environment).on_cpu
+    on_cpu = device_kind(run.facts.config, run.facts.environment) == "cpu"
     return not on_cpu and not known[rows].any() and host_paced(run.steps, rows)
 
 

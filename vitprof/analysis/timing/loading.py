@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -194,23 +194,6 @@ MIN_EVENT_FRAC = 1 / 3
 any step can move a run across it: that is what the interval is for."""
 
 
-class EpochStarts(NamedTuple):
-    """The waits with which later epochs begin."""
-
-    n: int = 0
-    """Epoch starts seen, other than the run's first one."""
-    wait_s: float = 0.0
-    """Mean seconds that the device idled for data at one of them."""
-    excess_s: float = 0.0
-    """What that is more than at a steady step."""
-    frac: float = 0.0
-    """`excess_s` of all of them as a share of the wall clock of training."""
-    epoch_frac: float = 0.0
-    """Share of a whole epoch that the device idles for data."""
-    first_s: float = 0.0
-    """Where no other start was seen: the wait for the run's first batch."""
-
-
 @dataclass(frozen=True)
 class Exposure:
     """How long the device idled for data over the wall clock of training, and for what."""
@@ -238,7 +221,7 @@ class Exposure:
     """Mean time of a steady step."""
     shares: tuple[verdict.Share, ...]
     """The largest first; empty if the device never idled for data."""
-    starts: EpochStarts
+    starts: verdict.EpochStarts
     event: verdict.SingleEvent | None
     """The step that decides the class of the run; None if the class is the same without it."""
 
@@ -291,13 +274,16 @@ def find_exposure(
     of_launches, of_both = rest or (arrays.UNKNOWN, of_host)
     usual_s = mean(idle[~starts])
     n = int(starts.sum())
-    of_start = EpochStarts(first_s=float(steps["data_wait_s"][0]))
+    first_s = float(steps["data_wait_s"][0])
+    with_first = float((idle.sum() + first_s) / (whole.sum() + first_s))
+    of_start = verdict.EpochStarts(epoch_frac=with_first, first_s=first_s)
     if n:
         wait_s = mean(idle[starts])
         weights = whole_epochs(steps)[every.index]
         excess_s = max(0.0, wait_s - usual_s)
         epoch_frac = float((idle * weights).sum() / (whole * weights).sum())
-        of_start = EpochStarts(n, wait_s, excess_s, n * excess_s / float(whole.sum()), epoch_frac)
+        frac = n * excess_s / float(whole.sum())
+        of_start = verdict.EpochStarts(n, wait_s, excess_s, frac, epoch_frac)
     shares = (
         _shares(config, steps, gaps, waited[~starts], copied[~starts])
         if idle[~starts].sum() > 0
@@ -321,7 +307,7 @@ def find_exposure(
 
 
 def _with_starts(
-    shares: tuple[verdict.Share, ...], starts: EpochStarts, idle_s: float, n: int
+    shares: tuple[verdict.Share, ...], starts: verdict.EpochStarts, idle_s: float, n: int
 ) -> tuple[verdict.Share, ...]:
     """Returns shares of the idle time between epoch starts as shares of all of it, `idle_s` in `n` steps."""
     if not starts.excess_s > 0:

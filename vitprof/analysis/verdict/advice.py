@@ -317,8 +317,6 @@ SPARE = 1.25
 """How much faster than the device workers should be together: each makes its batches unevenly."""
 MOST_FOR_WAITS = 16
 """The most workers to advise where they mostly wait."""
-WORTH_SAYING = 1.05
-"""The least gain, as a ratio, that is said."""
 EVEN = 0.9
 """Share of a step in which the workers make a batch, below which they are fast enough and only some
 batches slow."""
@@ -370,8 +368,10 @@ def _more_dataloader_workers(s: advice_rules.Situation) -> Iterator[Advice]:
     else:
         cores_are = "core is" if free == 1 else "cores are"
         reason = f"Batches are made {now}; about {free} more {cores_are} free."
+    advice = advice_rules.argument(
+        s, "num_workers", wanted, reason, advice_rules.part_of_machine(s)
+    )
     if s.making_ms > 0:
-        times = s.step_ms / max(s.making_ms / wanted, work_ms)
-        if times >= WORTH_SAYING:
-            reason += f" Up to about {formats.number(times)}x as fast."
-    yield advice_rules.argument(s, "num_workers", wanted, reason, advice_rules.part_of_machine(s))
+        most_times = s.step_ms / max(s.making_ms / wanted, work_ms)
+        advice = replace(advice, most_times=most_times)
+    yield advice

@@ -33,8 +33,6 @@ class Situation:
     """Cores that are idle while the job trains; NaN if not known."""
     samples_per_s: float = math.nan
     signatures: Sequence[Signature] = ()
-    held_up_frac: float = 0.0
-    """Share of the time in which the loader keeps Python from launching the model's work."""
     idle_ms: float = math.nan
     """Milliseconds of a step that the device idles for data, of the `step_ms` that it takes."""
     step_ms: float = math.nan
@@ -138,7 +136,7 @@ def argument(s: Situation, name: str, value: Any, reason: str, basis: str = "") 
     it.
     """
     words = own_script.argument_words(s.facts.get("watched") or {}, name, value)
-    return Advice({}, f"setting {words}{basis}", reason)
+    return Advice({}, f"setting {words}{basis}", reason, arguments={name: value})
 
 
 def epoch_starts(s: Situation) -> Iterator[Advice]:

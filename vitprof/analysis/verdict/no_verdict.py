@@ -1,62 +1,97 @@
-"""Why there is no verdict on a run, in words: what was not measured, or not for long enough."""
+"""Why there is no verdict on a run: what was not measured, or not for long enough.
+
+Each rule looks at one thing and returns why that leaves no verdict, or None. `rendering` has a
+sentence for each reason.
+"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from vitprof.analysis import intervals, ranks, thresholds
-from vitprof.analysis.timing.loading import Exposure
-from vitprof.analysis.verdict.wording import Device
+from vitprof.analysis import ranks, thresholds
+from vitprof.analysis.verdict.evidence import Evidence
 from vitprof.config import RunConfig, catalog, own_script
-from vitprof.formats import percent, seconds
+from vitprof.recording.verdict import NoVerdict
 
-HEADED = ("disturbed: ", ranks.STARVED)
-"""How reasons begin that say in two words what is known."""
+Rule = Callable[[Evidence], NoVerdict | None]
+
+
+def only_loads(evidence: Evidence) -> NoVerdict | None:
+    """A loader-only run has no device work that could wait for data."""
+    if evidence.config.loader_only:
+        return NoVerdict("loader_only")
+    return None
+
+
+def waits_unknown(evidence: Evidence) -> NoVerdict | None:
+    """The waits of the loop that trains are not known."""
+    return not_measurable(evidence.facts, evidence.n_recorded)
+
+
+def not_measurable(facts: Mapping[str, Any], n_steps: int) -> NoVerdict | None:
+    """Returns why the waits of the loop that trains are not known for a run of `n_steps`; None if
+    they are.
+    """
+    if ended := facts.get("partly_watched"):
+        return NoVerdict("partly_watched", n_steps=n_steps, what=str(ended))
+    if too_little := ranks.too_little_of_rank_0(facts):
+        return too_little
+    if facts.get("several_threads_train"):
+        return NoVerdict("several_threads")
+    most = thresholds.UNCLEAR_LOADERS_FRAC * n_steps
+    unknown = int(facts.get("unknown_wait_steps") or 0)
+    side_stream = int(facts.get("side_stream_steps") or 0)
+    unclear = int(facts.get("unclear_loaders_steps") or 0)
+    if unknown > most and facts.get("fetched_by") == "no loader":
+        return NoVerdict("no_loader", n=unknown, n_steps=n_steps)
+    if unknown > most:
+        return NoVerdict("fetched_elsewhere", n=unknown, n_steps=n_steps)
+    if side_stream > most:
+        return NoVerdict("side_stream", n=side_stream, n_steps=n_steps)
+    if unclear > most:
+        return NoVerdict("unclear_loaders", n=unclear, n_steps=n_steps)
+    return None
+
+
+def few_steps(evidence: Evidence) -> NoVerdict | None:
+    """Too few steps are steady."""
+    n_steady = evidence.trace.n_steady
+    if n_steady >= thresholds.MIN_STEPS:
+        return None
+    starved_frac = math.nan
+    if n_steady and not evidence.facts.get("untimed_device"):
+        starved_frac = evidence.starved_frac
+    return too_few(
+        evidence.config, evidence.n_recorded, n_steady, evidence.facts, starved_frac=starved_frac
+    )
 
 
 def too_few(
     config: RunConfig,
-    n_all: int,
+    n_steps: int,
     n_steady: int,
-    needed: int,
-    device: Device | None = None,
-    starved: float = math.nan,
-) -> str:
-    """Returns why there are fewer steady steps than `needed`, and how many to train for.
+    facts: Mapping[str, Any],
+    *,
+    starved_frac: float = math.nan,
+    needed: int = thresholds.MIN_STEPS,
+) -> NoVerdict:
+    """Returns why fewer steps than `needed` are steady, and how many to train for.
 
-    `config` is resolved; `starved`: the share of the time that the device idled for data, where it
-    did so in each step.
+    `config` is resolved; `starved_frac`: the share of the time that the device idled for data,
+    where it did so in each step.
     """
-    if not n_all:
-        return f"no step was recorded; {needed} steady ones are needed"
-    n_not_steady = n_all - n_steady
-    which = ""
-    if n_not_steady:
-        which = f", and {n_not_steady} of them in the warm-up or as an epoch begins"
-    longer = ""
+    train_for = 0
     if not own_script.is_own_script(config):
-        longer = f": train for at least {_steps_for(config, needed)} steps"
-    recorded = "1 step was" if n_all == 1 else f"{n_all} steps were"
-    few = f"{recorded} recorded{which}; {needed} steady ones are needed{longer}"
-    if device is None or not math.isfinite(starved):
-        return few
-    return f"almost certainly starved: {device.words} for data {percent(starved)} of the time; but {few}"
-
-
-def too_alike(n_steps: int) -> str:
-    """Returns why steps enough in number have no interval: they say as little as one or two
-    independent ones."""
-    return f"of its {n_steps} steps {intervals.TOO_ALIKE}; train for longer"
-
-
-def trained_again(facts: Mapping[str, Any]) -> str:
-    """Returns, for the beginning of a reason, that a script trains on the same batch again and
-    again; or "".
-    """
-    updates = int(facts.get("updates_on_one_batch") or 0)
-    if not updates:
-        return ""
-    return f"the optimizer stepped {updates:,} times on one batch, which is loaded once: "
+        train_for = _steps_for(config, needed)
+    return NoVerdict(
+        "too_few_steps" if n_steps else "no_steps",
+        n_steps=n_steps,
+        n_steady=n_steady,
+        needed=needed,
+        train_for=train_for,
+        updates_on_one_batch=int(facts.get("updates_on_one_batch") or 0),
+        idle_frac=starved_frac,
+    )
 
 
 def _steps_for(config: RunConfig, needed: int) -> int:
@@ -78,77 +113,102 @@ def _steps_for(config: RunConfig, needed: int) -> int:
     return epochs * in_epoch + rest + 2
 
 
-def untimed(device: str, waiting: float, idle: float, facts: Mapping[str, Any]) -> str:
-    """Returns what is known of a run on an accelerator that is not timed; `waiting` and `idle`:
-    shares of its time.
+def untimed_device(evidence: Evidence) -> NoVerdict | None:
+    """The device has no times that can be read while it trains.
+
+    Where the host waited for it in a few steps, its idle time is estimated from these.
     """
-    waits = f"the loop waits for data {percent(waiting)} of the time"
-    n = int(facts.get("estimated_from_steps") or 0)
-    if n < thresholds.MIN_SAMPLED_STEPS or not math.isfinite(idle):
-        return f"{waits}; whether the device idles meanwhile is not known: vitprof cannot time {device}"
-    return (
-        f"{waits}; {device} idles meanwhile for {percent(idle)} of the time, estimated: as if each "
-        f"step took the {seconds(facts['estimated_step_s'])} of the {n} steps in which the host "
-        "waited for the device"
+    device = evidence.facts.get("untimed_device")
+    if not device:
+        return None
+    waiting_frac, idle_frac = evidence.estimated_waits()
+    n_timed = int(evidence.facts.get("estimated_from_steps") or 0)
+    if n_timed < thresholds.MIN_SAMPLED_STEPS:
+        idle_frac = math.nan
+    return NoVerdict(
+        "untimed_device",
+        n=n_timed,
+        frac=waiting_frac,
+        idle_frac=idle_frac,
+        step_s=float(evidence.facts.get("estimated_step_s") or math.nan),
+        what=str(device),
     )
 
 
-def not_measurable(facts: Mapping[str, Any], n_steps: int) -> str:
-    """Returns why the waits of the loop that trains are not known for a run of `n_steps`; "" if
-    they are.
-    """
-    if ended := facts.get("partly_watched"):
-        return f"partly watched: watching ended after {n_steps:,} steps, and the script may have trained on ({ended})"
-    if reason := ranks.too_little_of_rank_0(facts):
-        return reason
-    if facts.get("several_threads_train"):
-        return "several threads of the script train, and vitprof watches one; let one train alone"
-    most = thresholds.UNCLEAR_LOADERS_FRAC * n_steps
-    unknown = int(facts.get("unknown_wait_steps") or 0)
-    side_stream = int(facts.get("side_stream_steps") or 0)
-    unclear = int(facts.get("unclear_loaders_steps") or 0)
-    if unknown > most and facts.get("fetched_by") == "no loader":
-        return (
-            "the script takes its batches from no loader that vitprof knows: the waits of "
-            f"{unknown:,} of {n_steps:,} steps are not known; watch what gives the batches: for "
-            "batch in vitprof.watch(batches)"
-        )
-    if unknown > most:
-        return (
-            "the script fetches batches in another thread than the one that trains, so the waits "
-            "measured are not the training's; watch what the training loop iterates over: for "
-            "batch in vitprof.watch(batches)"
-        )
-    if side_stream > most:
-        return (
-            "the GPU works in another stream while that of the optimizer is idle: for how long it "
-            "is idle is not known; put `with vitprof.step():` around the work of all streams, at "
-            "whose end the optimizer's waits for them (wait_stream)"
-        )
-    if unclear > most:
-        return (
-            f"after {unclear:,} of {n_steps:,} steps the script iterated over another loader with "
-            "gradients on: it is not clear whether to train or to validate; validate under "
-            "torch.no_grad(), or watch what gives all batches of a step: for batches in "
-            "vitprof.watch(zip(loader, other))"
-        )
-    return ""
+def no_device_times(evidence: Evidence) -> NoVerdict | None:
+    """The times of the device are not known for enough steps."""
+    if math.isfinite(evidence.exposure.idle.value):
+        return None
+    return NoVerdict("no_device_times")
 
 
-def held_up(share: float) -> str:
-    """Returns why there is no verdict on a run that was kept from launching for a `share` of its
-    time.
-    """
-    return (
-        f"disturbed: for {percent(share)} of the time Python was kept from launching the model's "
-        "work, by the loader or by other programs, which keep the CPU busy; end them, and run again"
-    )
+def steps_too_alike(evidence: Evidence) -> NoVerdict | None:
+    """Steps enough in number say as little as one or two independent ones."""
+    exposure = evidence.exposure
+    unknown_pace = evidence.pace_decides(0.0) and not math.isfinite(exposure.paced.low)
+    if unknown_pace or not math.isfinite(exposure.idle.low):
+        return NoVerdict("steps_too_alike", n_steady=exposure.n)
+    return None
 
 
-def disturbed(device: Device, exposure: Exposure, without: float) -> str:
-    """Returns why there is no verdict on a run that other programs made look starved; `without`
-    them it idles less.
-    """
-    idle = f"{device.words} for data {percent(exposure.idle.value)} of the time"
-    least = f"without them perhaps only {percent(without)}"
-    return f"disturbed: {idle}, {least}, since other programs keep the CPU busy; end them, and run again"
+def launching_held_up(evidence: Evidence) -> NoVerdict | None:
+    """Python is kept from launching, by other programs or by the loader: that cannot be told."""
+    share = evidence.launching_held_up_frac
+    if share and evidence.saturated and evidence.kind_with(0.0) == "launch-bound":
+        return NoVerdict("held_up", frac=share)
+    return None
+
+
+def interval_too_wide(evidence: Evidence) -> NoVerdict | None:
+    """The interval reaches from "not" to "input-bound"."""
+    idle = evidence.exposure.idle
+    if idle.low < thresholds.MODERATE_FRAC and idle.high > thresholds.INPUT_BOUND_FRAC:
+        return NoVerdict("interval_too_wide", n_steady=evidence.trace.n_steady)
+    return None
+
+
+def prepared_outside(evidence: Evidence) -> NoVerdict | None:
+    """Batches may be prepared between the loader and the model, so the waits may be longer."""
+    if evidence.before_model_frac and evidence.kind != "input-bound":
+        return NoVerdict("prepared_outside")
+    return None
+
+
+def disturbed(evidence: Evidence) -> NoVerdict | None:
+    """Without other programs the run would be in another class."""
+    cause, _, _ = evidence.cause
+    if cause != "cpu_contention":
+        return None
+    if evidence.idle_frac_without_others < _class_begins(evidence.exposure.idle.low):
+        return NoVerdict("disturbed")
+    return None
+
+
+def _class_begins(low: float) -> float:
+    """Returns where the class of a run begins whose idle share is at least `low`."""
+    edges = (thresholds.MODERATE_FRAC, thresholds.INPUT_BOUND_FRAC)
+    return max((edge for edge in edges if edge <= low), default=0.0)
+
+
+NOT_MEASURED: tuple[Rule, ...] = (
+    only_loads,
+    waits_unknown,
+    few_steps,
+    untimed_device,
+    no_device_times,
+    steps_too_alike,
+)
+"""Why the device's idle time is not known, in the order in which the rules are asked."""
+NO_CLASS: tuple[Rule, ...] = (launching_held_up, interval_too_wide, prepared_outside)
+"""Why a known idle time puts a run into no class."""
+NOT_ITS_OWN: tuple[Rule, ...] = (disturbed,)
+"""Why the class with its cause is not that of the run by itself."""
+
+
+def why_none(rules: tuple[Rule, ...], evidence: Evidence) -> NoVerdict | None:
+    """Returns why the first of the rules that applies leaves no verdict; None where none does."""
+    for rule in rules:
+        reason = rule(evidence)
+        if reason is not None:
+            return reason
+    return None

@@ -13,6 +13,7 @@ from vitprof.analysis.tournament.leaderboard import (
     spoiled_words,
 )
 from vitprof.analysis.tournament.tuning import importances
+from vitprof.analysis.verdict import rendering
 from vitprof.cli.common import terminal
 from vitprof.config import own_script
 from vitprof.experiments.tournament.planning import rounds_words
@@ -36,7 +37,7 @@ def show_run(run: store.StoredRun) -> None:
         title += " (simulated device)"
     terminal.show_table((), figures_in_words(run), title, show_header=False)
     verdict = run.verdict
-    is_conclusive = verdict is not None and verdict.kind != "inconclusive"
+    is_conclusive = verdict is not None and verdict.is_conclusive
     # of a run that failed early its error says more
     if verdict is not None and (is_conclusive or run.status != "failed"):
         _show_verdict(verdict)
@@ -53,7 +54,7 @@ def on_ranks(run: store.StoredRun) -> list[str]:
 def to_compare(run: store.StoredRun) -> list[str]:
     """Returns the line with the tournament to type for a watched run, if its loader has settings to compare."""
     command = str(run.facts.get("command", "COMMAND"))
-    advised = run.verdict.sentence if run.verdict else ""
+    advised = run.verdict.advised_workers if run.verdict else ()
     line = own_script.to_compare(run.environment, run.config.workers or 0, command, advised)
     if not line:
         return []
@@ -61,13 +62,13 @@ def to_compare(run: store.StoredRun) -> list[str]:
 
 
 def _show_verdict(verdict: Verdict) -> None:
-    terminal.show(f"\n{verdict.sentence}")
+    terminal.show(f"\n{rendering.render(verdict).whole}")
     for advice in verdict.advice:
         what = advice.words
         if advice.settings:
             options = [_typed(name, value) for name, value in advice.settings.items()]
             what += f": {' '.join(options)}"
-        terminal.show(f"  try {what}. {advice.reason}")
+        terminal.show(f"  try {what}. {rendering.why_advised(advice)}")
     terminal.show(*(f"  seen: {signature.sentence}" for signature in verdict.signatures))
 
 

@@ -112,7 +112,7 @@ def _contents(
         parts += _loading(run, steps)
     if headroom is not None:
         parts += _headroom(run, headroom)
-    if verdict is None or verdict.kind != "inconclusive":
+    if verdict is None or verdict.is_conclusive:
         parts += _own_headroom(run)
     shown = [part for part in parts if charted or isinstance(part, Table)]
     return Contents(run, verdict, _headline(run), shown)

@@ -17,6 +17,7 @@ import plotly.graph_objects as go
 from plotly.utils import PlotlyJSONEncoder
 
 from vitprof import __version__, store
+from vitprof.analysis.verdict import rendering
 from vitprof.charts.style import COMPUTE, DATA_WAIT, IDLE, NEUTRAL, PLOTLY_JS
 from vitprof.config import GROUPS
 from vitprof.recording.verdict import Verdict
@@ -189,14 +190,14 @@ def _verdict(one: Contents) -> str:
     verdict = one.verdict
     if verdict is None:
         return ""
-    kind, _, rest = verdict.sentence.partition(":")
-    out = [
-        f'<div class="verdict {COLOURS.get(verdict.kind, "other")}"><p><b>{e(kind)}:</b>{e(rest)}</p>'
-    ]
+    text = rendering.render(verdict)
+    colour = COLOURS.get(verdict.kind, "other")
+    told = e(" ".join(text.sentences))
+    out = [f'<div class="verdict {colour}"><p><b>{e(text.headline)}.</b> {told}</p>']
     if verdict.advice:
         out.append("<ol>")
         out += [
-            f"<li><b>{e(_sentence(a.words))}</b> {e(_sentence(a.reason))}</li>"
+            f"<li><b>{e(_sentence(a.words))}</b> {e(_sentence(rendering.why_advised(a)))}</li>"
             for a in verdict.advice
         ]
         out.append("</ol>")

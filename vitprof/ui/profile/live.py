@@ -276,11 +276,11 @@ def _of_idle(run: store.StoredRun) -> str:
     steps, too.
     """
     verdict = run.verdict
-    if verdict is None or verdict.kind == "inconclusive":
+    if verdict is None or not verdict.is_conclusive:
         return ""
     if verdict.kind == "launch-bound" and verdict.launch_frac > 0:
         return f"+ {formats.percent(verdict.launch_frac)} in steps"
-    what = "data and copies" if "and copies" in verdict.sentence else "for data"
+    what = "data and copies" if verdict.copies_included else "for data"
     return f"{formats.percent(verdict.idle_frac)} {what}"
 
 

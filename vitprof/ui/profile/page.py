@@ -12,7 +12,7 @@ import streamlit as st
 
 from vitprof import formats, store
 from vitprof.analysis.timing import compute_parts
-from vitprof.analysis.verdict import headroom, wording
+from vitprof.analysis.verdict import headroom, rendering
 from vitprof.analysis.verdict.advice import apply
 from vitprof.charts import breakdown, style
 from vitprof.config import own_script
@@ -105,27 +105,25 @@ LOOKS: dict[str, tuple[str, str]] = {
 USE_HELP = "Puts this run's settings with this change into the sidebar; nothing is started."
 VERDICT_HELP = (
     "From times on the device and in the training loop, never from GPU-util. The lower end of the "
-    f"95% interval decides: {wording.CLASSES}."
+    f"95% interval decides: {rendering.CLASSES}."
 )
 
 
 @guarded
 def draw_verdict(run: store.StoredRun) -> None:
     verdict = findings.verdict_of(run)
+    text = rendering.render(verdict)
     icon, colour = LOOKS[verdict.kind]
     with live.card(colour):
-        kind, _, rest = verdict.sentence.partition(":")
         with st.container(horizontal=True, vertical_alignment="center", key="verdict-chips"):
-            st.markdown(f"{icon} **{escaped(kind)}**", width="content", help=VERDICT_HELP)
-            for chip, look in chips(verdict):
-                st.badge(chip, color=look)
-        first, _, more = rest.strip().partition("; ")
-        if verdict.kind == "inconclusive" or not more:
-            st.markdown(escaped(sentence(rest.strip())))
-        else:
-            st.markdown(escaped(sentence(first)))
+            st.markdown(f"{icon} **{escaped(text.headline)}**", width="content", help=VERDICT_HELP)
+            for chip in text.chips:
+                st.badge(chip.words, color=_chip_colour(chip, verdict))
+        first, *more = text.sentences
+        st.markdown(escaped(first))
+        if more:
             with st.expander("In full"):
-                st.markdown(f"**{escaped(kind)}:**{escaped(rest)}")
+                st.markdown(escaped(" ".join(more)))
         disturbed = any(signature.name == "other-programs" for signature in verdict.signatures)
         if disturbed and not own_script.is_own_script(run.config):
             runs.draw_when_quiet(run)
@@ -137,27 +135,11 @@ Look = Literal["red", "orange", "green", "blue", "gray"]
 SLOW: dict[str, Look] = {"input-bound": "red", "moderately input-bound": "orange"}
 
 
-def chips(verdict: Verdict) -> list[tuple[str, Look]]:
-    """Returns the verdict's figures in a few words each, with a colour.
-
-    They are the idle time, its cause, and what a fix gains.
-    """
-    if verdict.kind == "inconclusive":
-        return []
-    slow = SLOW.get(verdict.kind)
-    found = list[tuple[str, Look]]()
-    if verdict.kind != "launch-bound":
-        first_clause = verdict.sentence.partition(";")[0]
-        what = "data and copies" if "data and copies" in first_clause else "data"
-        found.append((f"idle for {what} {formats.percent(verdict.idle_frac)}", slow or "green"))
-    if verdict.cause and verdict.kind != "not input-bound":
-        found.append((f"cause: {wording.CAUSE_NAMES.get(verdict.cause, verdict.cause)}", "gray"))
-    if slow and math.isfinite(verdict.speed_up_if_free) and verdict.cause != "cpu_contention":
-        times = f"{formats.number(verdict.speed_up_if_free)}x"
-        most = "about " if f"about {times}" in verdict.sentence else ""
-        others = " while other programs run" if "keep running" in verdict.sentence else ""
-        found.append((f"{most}{times} with free data{others}", "blue"))
-    return found
+def _chip_colour(chip: rendering.Chip, verdict: Verdict) -> Look:
+    """Returns the colour of a chip: that of idle time says how much of it there is."""
+    if chip.about == "idle":
+        return SLOW.get(verdict.kind, "green")
+    return "blue" if chip.about == "gain" else "gray"
 
 
 TRY_HELP = (
@@ -217,7 +199,7 @@ def _draw_of_own_script(run: store.StoredRun, verdict: Verdict) -> None:
         st.markdown("Settings of its DataLoader against each other, a tournament of this script:")
         st.code(compare, language=None, wrap_lines=True)
     measured = headroom.own_headroom(run.facts)
-    if measured is not None and verdict.kind != "inconclusive":
+    if measured is not None and verdict.is_conclusive:
         st.markdown(escaped(headroom.own_headroom_sentence(measured)))
 
 
@@ -226,7 +208,7 @@ def _draw_advice(
 ) -> None:
     number = f"{at + 1}\\."
     words = escaped(sentence(advice.words))
-    line = f"{number} **{words}** {escaped(sentence(advice.reason))}"
+    line = f"{number} **{words}** {escaped(sentence(rendering.why_advised(advice)))}"
     if not advice.settings:
         st.markdown(line)
         return

@@ -162,8 +162,10 @@ def _beyond(of_run: int | None, board: Leaderboard, advised: LeaderboardRow | No
     run = resources.store().run(of_run)
     if run.summary is None:
         return ""
-    verdict = findings.verdict_of(run)
-    most = max(verdict.speed_up_if_free, verdict.speed_up_high)
+    gain = findings.verdict_of(run).gain
+    if gain is None:
+        return ""
+    most = max(gain.times, gain.high)
     if not advised.speed_up > most:  # also NaN
         return ""
     then = formats.number(run.summary.samples_per_s, "samples/s")

@@ -178,7 +178,7 @@ def to_compare_here(run: store.StoredRun) -> str:
     command = str(run.facts.get("command") or "")
     if not command:
         return ""
-    advised = run.verdict.sentence if run.verdict else ""
+    advised = run.verdict.advised_workers if run.verdict else ()
     return to_compare(run.environment, run.config.workers or 0, command, advised)
 
 

@@ -328,7 +328,7 @@ def _draw_roofline(run: store.StoredRun, times: loading.Loading, steps: Series) 
     drive_bytes_per_s = float(run.facts.get("drive_bytes_per_s") or math.nan)
     sample_bytes = float(run.facts.get("sample_file_bytes") or math.nan)
     rates = roofline.roofline_of(times, steps, cores, drive_bytes_per_s, sample_bytes)
-    if rates is None or findings.verdict_of(run).kind == "inconclusive":
+    if rates is None or not findings.verdict_of(run).is_conclusive:
         return
     st.header("What each part could make", anchor=False, help=ROOFLINE_HELP)
     figure = draw_roofs(rates)

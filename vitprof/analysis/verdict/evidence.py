@@ -1,0 +1,387 @@
+"""What a verdict rests on: the columns of a run, and what follows from them."""
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from vitprof.analysis import arrays, thresholds
+from vitprof.analysis.signatures.resources import (
+    Contention,
+    find_contention,
+    free_cores,
+    saturated,
+    waiting_frac,
+)
+from vitprof.analysis.timing.gaps import RunGaps
+from vitprof.analysis.timing.loading import Exposure, find_exposure, synchronous
+from vitprof.analysis.timing.steady import Trace, training
+from vitprof.analysis.timing.summary import gpu_util_pct
+from vitprof.analysis.verdict.headroom import Headroom, own_headroom
+from vitprof.config import RunConfig, own_script, parts
+from vitprof.recording.columns import TIMED_STAGES, Phase
+from vitprof.recording.verdict import (
+    DeviceKind,
+    Gain,
+    HeldUp,
+    Kind,
+    OtherPrograms,
+    SlowestLoader,
+)
+
+CPU_WORK = (*(stage for stage in TIMED_STAGES if stage != "read"), "rest", "loading", "hand_over")
+"""Stages of loading that are CPU work; a read mostly waits."""
+FREE_CORES = 0.25
+"""With fewer free cores than this a script that seems to sleep may wait for a core, or for a thread
+that does."""
+
+
+def device_kind(config: RunConfig, facts: Mapping[str, Any]) -> DeviceKind:
+    """Returns what the run's environment (in `facts`) says that trains, else what `config` asks
+    for."""
+    name = str(facts.get("device") or config.device)
+    if name.startswith("simulated"):
+        return "simulated"
+    if name == "cpu" or (name == "auto" and not facts.get("cuda_version")):
+        return "cpu"
+    return "gpu"
+
+
+def before_model_frac(facts: Mapping[str, Any]) -> float:
+    """Returns the share of the time between the loader and the model, where batches may be
+    prepared; 0 where it is little."""
+    frac = float(facts.get("outside_next_frac") or 0.0)
+    return frac if frac > thresholds.OUTSIDE_NEXT_FRAC else 0.0
+
+
+def slowest_loader(facts: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Returns the facts of the loader that is waited for longest, with its `share` of all waits;
+    None where a step asks one."""
+    loaders = [loader for loader in facts.get("loaders") or [] if loader["wait_s"]]
+    total_s = sum(loader["wait_s"] for loader in loaders)
+    if not total_s:
+        return None
+    slowest = max(loaders, key=lambda loader: loader["wait_s"])
+    return {**slowest, "share": slowest["wait_s"] / total_s}
+
+
+class Evidence:
+    """A run, and what its verdict rests on; each figure is computed when it is first needed.
+
+    `trace.config` is resolved. `headroom` is the speed-up that replaying batches measured, if it
+    was. `gaps` are the run's, if already known. `exposure` and what follows from it need a run
+    whose device was timed.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        phases: Sequence[Phase],
+        headroom: Headroom | None,
+        gaps: RunGaps | None,
+    ) -> None:
+        self.trace = trace
+        self.config = trace.config
+        self.facts = trace.facts
+        self.phases = phases
+        self.device = device_kind(trace.config, trace.facts)
+        self._headroom = headroom
+        self._gaps = gaps
+
+    @property
+    def on_cpu(self) -> bool:
+        """Returns whether the CPU trains."""
+        return self.device == "cpu"
+
+    @property
+    def n_recorded(self) -> int:
+        """Returns the number of steps recorded, steady or not."""
+        return len(self.trace.steps["step"])
+
+    @functools.cached_property
+    def gaps(self) -> RunGaps:
+        """Returns what the device waited for between its steps."""
+        return self._gaps or RunGaps.of(self.trace.steps, self.phases)
+
+    @functools.cached_property
+    def exposure(self) -> Exposure:
+        """Returns for how long the device idled for data, and for what."""
+        return find_exposure(self.config, self.trace.steps, self.phases, self.gaps)
+
+    @functools.cached_property
+    def contention(self) -> Contention:
+        """Returns what other programs cost of the idle time."""
+        return find_contention(self.trace, self.exposure.idle_ms, on_cpu=self.on_cpu)
+
+    @functools.cached_property
+    def saturated(self) -> bool:
+        """Returns whether other programs take CPU that the job would use."""
+        return saturated(self.trace)
+
+    @functools.cached_property
+    def launching_held_up_frac(self) -> float:
+        """Returns the share of the time in which Python is kept from launching the model's work, by
+        the loader or by other programs.
+
+        0 where that is little, not known, or of no matter since the device sets the pace. Not in a
+        thread of the dashboard's: others of its threads may want Python's lock.
+        """
+        config = self.config
+        if config.replay or config.isolation == "thread" or synchronous(config):
+            return 0.0
+        exposure = self.exposure
+        off_cpu = float(self.facts.get("held_up_frac") or 0.0)
+        if off_cpu < thresholds.HELD_UP_FRAC or not exposure.host_paced:
+            return 0.0
+        held_up = off_cpu * (1 - exposure.idle.value - exposure.outside.value)
+        if math.isfinite(exposure.launches.value):
+            return min(held_up, exposure.paced.value)
+        return held_up
+
+    @property
+    def held_up_frac(self) -> float:
+        """Returns the same as far as it is surely the loader that does so."""
+        return 0.0 if self.saturated else self.launching_held_up_frac
+
+    @functools.cached_property
+    def kind(self) -> Kind:
+        """Returns the class of the run."""
+        return self.kind_with(self.held_up_frac)
+
+    def kind_with(self, held_up: float) -> Kind:
+        """Returns the class of the run if launches that were `held_up` count as idle for data."""
+        exposure = self.exposure
+        low = exposure.idle.low + held_up
+        least_paced = exposure.paced.low - held_up
+        if self.pace_decides(held_up) and least_paced >= thresholds.LAUNCH_BOUND_FRAC:
+            return "launch-bound"
+        if low < thresholds.MODERATE_FRAC:
+            return "not input-bound"
+        return "moderately input-bound" if low < thresholds.INPUT_BOUND_FRAC else "input-bound"
+
+    def pace_decides(self, held_up: float) -> bool:
+        """Returns whether the run may be launch-bound, by the estimates of what the device waits
+        for."""
+        exposure = self.exposure
+        paced = exposure.paced.value - held_up
+        return paced >= thresholds.LAUNCH_BOUND_FRAC and paced > exposure.idle.value + held_up
+
+    @functools.cached_property
+    def cause(self) -> tuple[str, float, float]:
+        """Returns the cause (`Verdict.cause`), its share of the idle time and the milliseconds a
+        batch that it costs.
+
+        Other programs are the cause only if the idle time would fall without them. Where the CPU
+        trains it would not: they slow loading and training alike.
+        """
+        exposure = self.exposure
+        step_ms = self.trace.step_s * 1e3
+        held_up = self.held_up_frac
+        if self.kind == "launch-bound":
+            return "launches", 1.0, exposure.paced.value * step_ms
+        if held_up > exposure.idle.value:
+            return "held_up", held_up / (held_up + exposure.idle.value), held_up * step_ms
+        if not exposure.shares:
+            return "", math.nan, math.nan
+        largest = exposure.shares[0]
+        # its own limit, whatever the CPU does meanwhile
+        if largest.name == "read" and self.config.location == "slow-drive":
+            return "slow_drive", largest.frac, largest.exposed_ms
+        contention = self.contention
+        inflated = largest.name in CPU_WORK and contention.inflates(largest.exposed_ms)
+        if inflated and not contention.of_training_too:
+            waited_ms = contention.waited_ms
+            return "cpu_contention", waited_ms / exposure.idle_ms, waited_ms
+        return largest.name, largest.frac, largest.exposed_ms
+
+    @property
+    def cause_part(self) -> str:
+        """Returns what has the cause (`Verdict.cause_part`)."""
+        cause, _, _ = self.cause
+        config = self.config
+        if cause == "read" and own_script.is_own_script(config):
+            return "waits" if self.mostly_waits else "dataset"
+        if cause == "read":
+            storage = parts.STORAGES.get(config.storage or "")
+            return storage.title if storage else ""
+        if cause == "decode":
+            loader = parts.LOADERS.get(config.loader or "")
+            if loader is not None and loader.decodes:
+                return loader.title
+            return config.decoder or "PIL"
+        if cause == "hand_over" and synchronous(config):
+            return "loop"
+        return ""
+
+    @property
+    def mostly_waits(self) -> bool:
+        """Returns whether making a batch is mostly a wait: for a network, a drive, a lock."""
+        return waiting_frac(self.trace) >= thresholds.WAITING_FRAC
+
+    @property
+    def idle_frac_without_others(self) -> float:
+        """Returns the share of the time that the device would idle for data without other
+        programs."""
+        exposure = self.exposure
+        return self.contention.idle_frac_without(exposure.idle_ms, exposure.step_s * 1e3)
+
+    @property
+    def other_programs(self) -> OtherPrograms | None:
+        """Returns what other programs did to the idle time; None where that is little."""
+        if not self.contention.inflates(self.exposure.idle_ms):
+            return None
+        return OtherPrograms(self.idle_frac_without_others, self.contention.of_training_too)
+
+    @property
+    def held_up(self) -> HeldUp | None:
+        """Returns how the loader keeps Python from launching; None where it hardly does."""
+        if not self.held_up_frac:
+            return None
+        by_processes = parts.LOADERS[self.config.loader or ""].made_by == "processes"
+        makers: Literal["worker", "thread"] = "worker" if by_processes else "thread"
+        return HeldUp(self.held_up_frac, makers, self.config.workers or 1)
+
+    @property
+    def shares_cpu_with(self) -> Literal["", "training", "launches"]:
+        """Returns what takes longer because batches are made meanwhile; "" where nothing does."""
+        if synchronous(self.config):
+            return ""
+        if self.on_cpu:
+            return "training"
+        return "launches" if self.exposure.host_paced else ""
+
+    @property
+    def outside_frac(self) -> float:
+        """Returns the share of the time between steps that went into something else."""
+        frac = self.exposure.outside.value
+        if self.on_cpu:  # whose steps have no device work that marks their ends
+            frac = max(frac, float(self.facts.get("between_steps_frac") or 0.0))
+        return frac
+
+    @property
+    def asleep_frac(self) -> float:
+        """Returns the share of the time asleep after the model's call; NaN if that may be no
+        sleep."""
+        # "not at least": where it is not known how many cores are free, it may wait for one
+        if not free_cores(self.trace) >= FREE_CORES:
+            return math.nan
+        return float(self.facts.get("asleep_frac") or 0.0)
+
+    @property
+    def before_model_frac(self) -> float:
+        """Returns the share of the time between the loader and the model; 0 where it is little."""
+        return before_model_frac(self.facts)
+
+    @property
+    def slowest_loader(self) -> SlowestLoader | None:
+        """Returns the loader that is waited for longest; None where a step asks one."""
+        slowest = slowest_loader(self.facts)
+        if slowest is None:
+            return None
+        return SlowestLoader(str(slowest["dataset"]), slowest["share"])
+
+    @property
+    def gpu_util_frac(self) -> float:
+        """Returns the share of the time in which NVML saw a kernel run; NaN if not known."""
+        if self.device != "gpu":
+            return math.nan
+        trace = self.trace
+        return gpu_util_pct(trace.telemetry, trace.steps, self.phases, self.facts) / 100
+
+    @property
+    def samples_per_s(self) -> float:
+        """Returns the throughput over the wall clock of training."""
+        steps = self.trace.steps
+        counted = training(steps)
+        samples = float(steps["samples"][counted].sum())
+        return samples / float(np.nansum(steps["step_s"][counted]))
+
+    @property
+    def starved_frac(self) -> float:
+        """Returns the share of the time idle for data in few steady steps, if each was mostly that;
+        NaN else.
+        """
+        steady = self.gaps.steady
+        idle_s = steady.exposed_wait_ns / 1e9 + steady.by_step("h2d")
+        whole_s = steady.idle_s + steady.compute_ns / 1e9
+        mostly_idle = bool((idle_s > 0.5 * whole_s).all())
+        if len(idle_s) < thresholds.LEAST_STARVED_STEPS or not mostly_idle:
+            return math.nan
+        return float(idle_s.sum() / whole_s.sum())
+
+    def estimated_waits(self) -> tuple[float, float]:
+        """Returns the share of the loop's time that it waits for data, and of the device's idle
+        time in it.
+
+        The second is an estimate: as if each step's work took the device as long as the sampled
+        ones did (`estimated_step_s`). NaN without two steady steps in a row.
+        """
+        steps = self.trace.steps
+        steady = self.trace.steady
+        rows = np.flatnonzero(steady[:-1] & steady[1:])
+        if not len(rows):
+            return math.nan, math.nan
+        since_s = steps["t_start_s"]
+        wait_s = steps["data_wait_s"]
+        step_s = float(self.facts.get("estimated_step_s") or math.nan)
+        got_s = since_s + wait_s
+        behind_s = step_s * np.arange(len(got_s))
+        # the device begins each step once it has its batch, in order
+        done_s = np.maximum.accumulate(got_s - behind_s) + behind_s + step_s
+        before_done_s = np.concatenate([[-math.inf], done_s[:-1]])
+        idle_s = np.clip(got_s - before_done_s, 0.0, wait_s)
+        took_s = float((since_s[rows + 1] - since_s[rows]).sum())
+        return float(wait_s[rows].sum()) / took_s, float(idle_s[rows].sum()) / took_s
+
+    @functools.cached_property
+    def gain(self) -> Gain | None:
+        """Returns what free data would gain: as measured in other runs or in a script's own, else
+        estimated.
+
+        The estimate: the same steps without the time that the device idled for data, and without
+        launches that were held up. A headroom is one of the steady steps: where epochs begin with
+        long waits it is what the steps between would gain. One of other runs above the estimate is
+        none: they lost more to loading. None where batches may be prepared between the loader and
+        the model, and where other ranks, which this one waits for, were not seen.
+        """
+        others_known = self.facts.get("world_size", 1) < 2 or self.facts.get("ranks")
+        if not others_known or self.before_model_frac:
+            return None
+        estimate = arrays.Interval(*(_without(x + self.held_up_frac) for x in self.exposure.idle))
+        measured, of_other_runs = self._measured_gain(estimate)
+        if not math.isfinite(measured.value):
+            return Gain(*estimate, basis="estimate")
+        if self.exposure.starts.frac >= thresholds.EPOCH_STARTS_FRAC:
+            return Gain(*estimate, basis="estimate", between_starts=measured.value)
+        if not of_other_runs:
+            return Gain(*measured, basis="this run")
+        # what remains of a step with free data, in those runs and in this one: where more remains
+        # in those, they lost less to loading
+        remaining_there = 1 / measured.high
+        remaining_here = 1 - self.exposure.idle.low
+        lost_less = remaining_there > remaining_here + thresholds.EQUAL_FRAC
+        return Gain(*measured, basis="other runs", lost_less=lost_less)
+
+    def _measured_gain(self, estimate: arrays.Interval) -> tuple[arrays.Interval, bool]:
+        """Returns the gain that replaying batches measured (NaN where none was), and whether other
+        runs did."""
+        headroom = self._headroom
+        if headroom is not None and math.isfinite(headroom.speed_up):
+            gain = arrays.Interval(headroom.speed_up, headroom.speed_up_low, headroom.speed_up_high)
+            # where the CPU trains, or the host sets the pace, loading slows the steps themselves
+            # down: the estimate is no bound
+            bounded = not self.on_cpu and not self.exposure.host_paced
+            if bounded and gain.low > estimate.high:
+                gain = arrays.UNKNOWN
+            return gain, True
+        own = own_headroom(self.facts)
+        if own is None:
+            return arrays.UNKNOWN, False
+        return own.speed_up, False  # of this very run, which lost as much to loading
+
+
+def _without(share: float) -> float:
+    """Returns how many times as fast a job is without this `share` of its time."""
+    return 1 / (1 - share) if share < 1 else math.inf
