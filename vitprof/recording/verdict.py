@@ -175,8 +175,11 @@ class Gain:
     """How many times as fast the job would be if data were free, with its 95% interval."""
 
     times: Figure
+    """How many times as fast."""
     low: Figure
+    """Lower end of its 95% interval."""
     high: Figure
+    """Upper end of its 95% interval."""
     basis: Literal["estimate", "this run", "other runs"]
     """Estimated from the gaps, or measured by replaying batches: in this run or in others."""
     lost_less: bool = False
@@ -190,6 +193,7 @@ class NoVerdict:
     """Why there is no verdict, with the figures that say so; those that do not apply are NaN or 0."""
 
     reason: NoVerdictReason
+    """The reason in a word."""
     n: int = 0
     """What the reason counts: ranks, steps of unknown waits, samples of a step's time."""
     n_steps: int = 0

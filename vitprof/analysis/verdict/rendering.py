@@ -47,7 +47,9 @@ class Chip:
     """A figure of a verdict in a few words."""
 
     about: Literal["idle", "cause", "gain"]
+    """What the figure is."""
     words: str
+    """The figure: "idle for data 80%"."""
 
 
 @dataclass(frozen=True)
