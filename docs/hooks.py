@@ -7,7 +7,6 @@ from typing import Any
 from vitprof.cli.schema import PRINTED
 from vitprof.config import descriptions
 from vitprof.export.tables import STEPS_HEADER, SUMMARY_HEADER
-from vitprof.export.tensorboard import STEP_TAGS, TELEMETRY_TAGS
 from vitprof.export.trace import COUNTERS
 from vitprof.recording import codec
 from vitprof.recording.columns import RunSummary, StepRecord, TelemetrySample
@@ -41,27 +40,20 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
 
 def columns() -> str:
-    """Returns tables of the columns of runs, steps and telemetry, with their names in traces and TensorBoard."""
+    """Returns tables of the columns of runs, steps and telemetry, with telemetry's names in traces."""
     settings = {name: text for name, text in descriptions().items() if name != "name"}
     of_run = RUN_WORDS | settings | _words(RunSummary)
     lines = ["## Columns of a run", "", "| column | meaning |", "|---|---|"]
     lines += [f"| `{name}` | {_cell(of_run[name])} |" for name in SUMMARY_HEADER]
-    lines += ["", "## Columns of a step", "", "| column | meaning | TensorBoard |", "|---|---|---|"]
+    lines += ["", "## Columns of a step", "", "| column | meaning |", "|---|---|"]
     of_step = RUN_WORDS | _words(StepRecord)
-    tags = {column: f"`{tag}`" for column, (tag, _) in STEP_TAGS.items()}
+    lines += [f"| `{name}` | {_cell(of_step[name])} |" for name in STEPS_HEADER]
+    lines += ["", "## Columns of telemetry", "", "| column | meaning | counter of a trace |"]
+    lines += ["|---|---|---|"]
     lines += [
-        f"| `{name}` | {_cell(of_step[name])} | {tags.get(name, '')} |" for name in STEPS_HEADER
+        f"| `{name}` | {_cell(words)} | {COUNTERS.get(name, '')} |"
+        for name, words in _words(TelemetrySample).items()
     ]
-    lines += [
-        "",
-        "## Columns of telemetry",
-        "",
-        "| column | meaning | TensorBoard | counter of a trace |",
-    ]
-    lines += ["|---|---|---|---|"]
-    for name, words in _words(TelemetrySample).items():
-        tag = f"`{TELEMETRY_TAGS[name]}`" if name in TELEMETRY_TAGS else ""
-        lines.append(f"| `{name}` | {_cell(words)} | {tag} | {COUNTERS.get(name, '')} |")
     return "\n".join(lines) + "\n"
 
 

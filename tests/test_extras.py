@@ -136,7 +136,6 @@ def ran(made: Environment, *arguments: str, **variables: str) -> str:
 def uses_dashboard(made: Environment) -> None:
     ran(made, "run", "--strategy", "memory", *SHORT)
     ran(made, "export", "1", "--format", "html", "--output", "report.html")
-    ran(made, "export", "1", "--format", "tensorboard", "--output", "scalars")
 
 
 def uses_images(made: Environment) -> None:

@@ -1,24 +1,18 @@
 """A file is written whole or not at all; on a full disk every exporter ends with one line and no file."""
 
 import os
-import pickle
 import resource
 import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tests import ROOT
 from tests.command_line import Call
 from tests.ui.dashboard import add_run
 from vitprof.cli.export import FORMATS
 from vitprof.errors import VitprofError
 from vitprof.export import write_text
-from vitprof.export.tensorboard import tensorboard_zip
 from vitprof.store import RunStore
 
 
@@ -131,26 +125,3 @@ def test_the_other_commands_do_too(
         f"vitprof: {disk / 'out'} cannot be written: No space left on device\n",
     )
     assert os.listdir(disk) == ["full"]
-
-
-def test_a_download_that_is_packed_on_the_disk(
-    store: RunStore, disk: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(disk))
-    run = store.run(add_run(store, n=STEPS))
-    with pytest.raises(VitprofError, match="cannot be written: No space left on device"):
-        tensorboard_zip(store, [run])
-    assert os.listdir(disk) == []
-
-
-def test_the_writer_of_tensorboard_ends_with_who_started_it(tmp_path: Path) -> None:
-    """As a kill does, the end of its input: nobody else would remove what it has written."""
-    directory = tmp_path / "half"
-    directory.mkdir()
-    points = np.tile(np.arange(20_000.0), (3, 1))  # more to write than it can in a moment
-    command = [sys.executable, "-m", "vitprof.export.tensorboard_child", str(directory)]
-    data = pickle.dumps({"run-1": {"train/loss": points}})
-    ended = subprocess.run(
-        command, input=data, capture_output=True, cwd=ROOT, timeout=60, check=False
-    )
-    assert (ended.returncode, directory.exists()) == (1, False)

@@ -17,7 +17,6 @@ from vitprof.ui import downloads
 
 OPENED_BY = {
     "Trace": "ui.perfetto.dev",
-    "TensorBoard": "tensorboard --logdir",
     "Parquet": "read_parquet",
 }
 
@@ -61,10 +60,6 @@ def test_every_button_gives_its_file(store: RunStore) -> None:
     }
     assert len(json.loads(made["JSON"])["runs"]) == 2
     assert json.loads(gzip.decompress(made["Trace"]))["traceEvents"]
-    assert (
-        len([i for i in zipfile.ZipFile(BytesIO(made["TensorBoard"])).infolist() if not i.is_dir()])
-        == 2
-    )
 
 
 def test_the_trace_of_a_long_run_is_cut_unless_ticked(

@@ -59,10 +59,9 @@ FORMATS: dict[str, Write] = {
     "steps-json": tables.write_runs_json,
     "html": _html,
     "trace": _trace,
-    "tensorboard": lambda store, runs, file: None,  # writes a directory, see `export`
 }
-BINARY_FORMATS = ("parquet", "steps-parquet", "tensorboard")
-OUTPUT_HELP = "file to write, for tensorboard a new directory; text goes to stdout if not given"
+BINARY_FORMATS = ("parquet", "steps-parquet")
+OUTPUT_HELP = "file to write; text goes to stdout if not given"
 STEPS_HELP = "for csv, parquet and json: every step instead of one row for each run"
 BUNDLE = typer.Argument(help="a .vitprof file")
 ALL_STEPS_HELP = "for trace: every step of a long run instead of the first 50,000"
@@ -88,7 +87,7 @@ def export(
         Path | None, typer.Option("--csv", help="the same as --format csv --output FILE")
     ] = None,
 ) -> None:
-    """Write runs to a file: a table, JSON, a report, a trace for ui.perfetto.dev, scalars for TensorBoard."""
+    """Write runs to a file: a table, JSON, a report, a trace for ui.perfetto.dev."""
     if csv is not None:
         if output is not None or kind not in ("csv", "steps-csv"):
             raise ConfigError(
@@ -105,19 +104,13 @@ def export(
         raise ConfigError(
             "format", kind, "a terminal cannot show it; give --output and a file name"
         )
-    if kind != "tensorboard":
-        terminal.check_output(output, "csv" if csv is not None else "output")
+    terminal.check_output(output, "csv" if csv is not None else "output")
     write = FORMATS[kind]
     if kind == "trace":
         packed = output is not None and output.suffix == ".gz"
         write = partial(_trace, whole=all_steps, packed=packed)
     with terminal.open_store() as store:
         runs = [store.run(number) for number in run_ids]
-        if kind == "tensorboard" and output is not None:
-            from vitprof.export.tensorboard import write_tensorboard
-
-            write_tensorboard(store, runs, output)
-            return
         if output is None:
             cut = write(store, runs, _Terminal() if sys.stdout.isatty() else sys.stdout.buffer)
             # raises here, where Typer handles it, if the reader has gone

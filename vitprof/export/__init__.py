@@ -1,8 +1,7 @@
-"""What others can use: files of runs, an HTML report, a trace, TensorBoard's files, bundles, a
-strategy as code.
+"""What others can use: files of runs, an HTML report, a trace, bundles, a strategy as code.
 
 Here is how a file is written, as a whole or not at all. Modules that take long to import are
-imported where they are used: `vitprof.export.report`, `.trace`, `.tensorboard`.
+imported where they are used: `vitprof.export.report` and `.trace`.
 """
 
 import contextlib

@@ -86,7 +86,7 @@ def step_names(store: RunStore, runs: Iterable[StoredRun]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def figures(run: StoredRun) -> dict[str, float | int | None]:
+def _figures(run: StoredRun) -> dict[str, float | int | None]:
     """Returns the run's summary by name; all None for a run without a summary, rather than 0 steps."""
     if not run.summary:
         return dict.fromkeys(columns.SUMMARY_COLUMNS)
@@ -95,7 +95,7 @@ def figures(run: StoredRun) -> dict[str, float | int | None]:
 
 def summary_row(run: StoredRun) -> list[object]:
     """Returns the values of a run in the order of `SUMMARY_HEADER`."""
-    summary = figures(run)
+    summary = _figures(run)
     device_name = run.environment.get("device_name")
     return [
         *(getattr(run, name) for name in columns.RUN_COLUMNS),

@@ -14,7 +14,7 @@ import streamlit as st
 from vitprof import formats
 from vitprof.config.own_script import is_own_script
 from vitprof.experiments.headroom import find_headroom
-from vitprof.export import bundle, code, report, tables, tensorboard, trace
+from vitprof.export import bundle, code, report, tables, trace
 from vitprof.store import RunStore, StoredRun
 from vitprof.ui import findings, resources, texts
 
@@ -111,13 +111,6 @@ TRACE = File(
     _written(trace.write_trace_gz),
 )
 WHOLE_TRACE = replace(TRACE, make=_written(trace.write_trace_gz, whole=True))
-TENSORBOARD = File(
-    "TensorBoard",
-    "-tensorboard.zip",
-    "show_chart",
-    "Scalars of each step. Unpack it, then: tensorboard --logdir tensorboard",
-    tensorboard.tensorboard_zip,
-)
 BUNDLE = File(
     "Bundle",
     bundle.SUFFIX,
@@ -125,8 +118,8 @@ BUNDLE = File(
     "All that was recorded of the run, headroom too, in one file. Import it on the History page of another machine.",
     lambda store, runs: bundle.bundle_bytes(store, [run.id for run in runs]),
 )
-OF_ONE = (REPORT, SUMMARY, STEPS, TRACE, PARQUET, JSON, TENSORBOARD, BUNDLE)
-OF_MANY = (SUMMARY, STEPS, REPORT, TRACE, SUMMARY_PARQUET, PARQUET, JSON, TENSORBOARD)
+OF_ONE = (REPORT, SUMMARY, STEPS, TRACE, PARQUET, JSON, BUNDLE)
+OF_MANY = (SUMMARY, STEPS, REPORT, TRACE, SUMMARY_PARQUET, PARQUET, JSON)
 IN_SIGHT = 2
 """The first of `OF_MANY` that have a button; the others are one click away."""
 
