@@ -102,8 +102,6 @@ NEEDS_MORE = {
     "--no-browser": f"the dashboard needs Streamlit, which is not installed: {DASHBOARD}",
     "metrics --textfile x.prom": "metrics need prometheus-client, which is not installed: "
     "python -m pip install 'vitprof[metrics]'",
-    "metrics --otlp http://localhost:1": "OTLP needs OpenTelemetry's SDK, which is not installed: "
-    "python -m pip install 'vitprof[otlp]'",
     "tournament --strategies all": "--strategies all: none of them can run here: the package torch is "
     "missing: pip install torch",
 }
@@ -177,24 +175,6 @@ def uses_metrics(made: Environment) -> None:
     ran(made, "metrics", "--textfile", "runs.prom")
 
 
-def uses_otlp(made: Environment) -> None:
-    uses_metrics(made)
-    script = """
-from contextlib import closing
-from vitprof.export.metrics import RunCollector
-from vitprof.export.otlp_metrics import sender
-from vitprof.store import RunStore
-
-with closing(RunStore()) as store:
-    sender(RunCollector(store), "http://127.0.0.1:1/v1/metrics", 60.0)
-    print("sends")
-import os
-os._exit(0)  # without the last attempt to send, which waits for an answer
-"""
-    ended = made.python(script)
-    assert ended.returncode == 0, ended.stderr
-
-
 USES = {
     "dashboard": (uses_dashboard, True),
     "images": (uses_images, True),
@@ -205,7 +185,6 @@ USES = {
     "slurm": (uses_slurm, False),
     "postgres": (uses_postgres, False),
     "metrics": (uses_metrics, False),
-    "otlp": (uses_otlp, False),
 }
 """Extra -> what it is for, and whether that needs the packages of a plain installation too."""
 

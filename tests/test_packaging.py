@@ -30,10 +30,10 @@ def named(requirement: str) -> str:
 
 def test_a_plain_installation_has_what_core_and_dashboard_list(project: dict[str, Any]) -> None:
     extras = project["optional-dependencies"]
-    engines, metrics = {"ray", "slurm", "postgres"}, {"metrics", "otlp"}
+    engines = {"ray", "slurm", "postgres"}
     assert (
         set(extras)
-        == {"core", "dashboard", "images", "dali", "spdl", "litdata", "all"} | engines | metrics
+        == {"core", "dashboard", "images", "dali", "spdl", "litdata", "metrics", "all"} | engines
     )
     assert sorted(project["dependencies"]) == sorted(extras["core"] + extras["dashboard"])
     assert extras["all"] == ["vitprof[images,dali]"]

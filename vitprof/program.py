@@ -19,7 +19,6 @@ OF_EXTRAS = {
     "submitit": "slurm",
     "psycopg": "postgres",
     "prometheus_client": "metrics",
-    "opentelemetry": "otlp",
 }
 """Module -> the extra that installs it; all others come with a plain installation."""
 IN_REQUIREMENTS = ("core", "dashboard", "images")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,23 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vitprof.cli.common import terminal
-from vitprof.config.bounds import PORT, Bounds
+from vitprof.config.bounds import PORT
 from vitprof.errors import ConfigError, VitprofError
 from vitprof.export import write_text
 from vitprof.export.metrics import RunCollector, registry_of
-from vitprof.names import masked
 
 if TYPE_CHECKING:
     from prometheus_client.registry import CollectorRegistry
 
-SCRAPED_S = Bounds(1, 3600, whole=False)
 PORT_HELP = "answer scrapes on this port until Ctrl-C, at /metrics"
 FILE_HELP = "write the metrics to this file once, for node_exporter's textfile collector: it must end with .prom"
 HOST_HELP = (
     "address to listen on; others than 127.0.0.1 can be read by whoever reaches this machine"
 )
-OTLP_HELP = "send the metrics by OTLP over HTTP to this address until Ctrl-C, such as http://localhost:4318/v1/metrics"
-EVERY_HELP = "with --otlp: seconds between two times"
 LOOK_S = 0.5
 """How often (s) to look whether it was asked to end."""
 
@@ -38,16 +33,12 @@ def give_metrics(
     ] = None,
     textfile: Annotated[Path | None, typer.Option(help=FILE_HELP, show_default=False)] = None,
     host: Annotated[str, typer.Option(help=HOST_HELP)] = "127.0.0.1",
-    otlp: Annotated[str, typer.Option(help=OTLP_HELP, show_default=False)] = "",
-    every: Annotated[float, terminal.number("every", SCRAPED_S, EVERY_HELP)] = 15.0,
 ) -> None:
     """Give Prometheus the counters of the runs that go on or ended within the last hour."""
-    if (port is not None) + (textfile is not None) + bool(otlp) != 1:
+    if (port is None) == (textfile is None):
         raise ConfigError(
-            "port", "none" if port is None else port, "give one of --port, --textfile and --otlp"
+            "port", "none" if port is None else port, "give one of --port and --textfile"
         )
-    if otlp and not otlp.startswith(("http://", "https://")):
-        raise ConfigError("otlp", otlp, "give an address such as http://localhost:4318/v1/metrics")
     if textfile is not None and textfile.suffix != ".prom":
         raise ConfigError(
             "textfile", str(textfile), "node_exporter reads only files whose names end with .prom"
@@ -55,9 +46,6 @@ def give_metrics(
     terminal.check_output(textfile, "textfile")
     with terminal.open_store() as store:
         collector = RunCollector(store)
-        if otlp:
-            _send(collector, otlp, every)
-            return
         registry = registry_of(collector)
         if textfile is not None:
             from prometheus_client.exposition import generate_latest
@@ -68,27 +56,6 @@ def give_metrics(
             write_text(textfile, text)
         elif port is not None:
             _serve(collector, registry, host, port)
-
-
-def _send(collector: RunCollector, endpoint: str, every_s: float) -> None:
-    """Sends by OTLP until Ctrl-C or SIGTERM."""
-    from vitprof.export.otlp_metrics import sender
-
-    class OneLine(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            terminal.remark(
-                f"the metrics could not be sent to {masked(endpoint)}; they are with the next ones"
-            )
-
-    logging.getLogger("opentelemetry").handlers = [OneLine(logging.ERROR)]
-    logging.getLogger("opentelemetry").propagate = False
-    with terminal.stop_asked() as asked:
-        provider = sender(collector, endpoint, every_s)
-        terminal.remark(
-            f"metrics are sent to {masked(endpoint)} every {every_s:g} s (Ctrl-C ends it)"
-        )
-        _until(asked, collector)
-        provider.shutdown()
 
 
 def _until(asked: Callable[[], bool], collector: RunCollector) -> None:
