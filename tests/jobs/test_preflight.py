@@ -15,7 +15,7 @@ from vitprof.config import RunConfig, gpu_findings
 from vitprof.config.gpu_findings import DALI, Finding, TorchBuild
 from vitprof.jobs import preflight
 from vitprof.jobs.preflight import MachineCheck, examine
-from vitprof.measure.devices import cuda
+from vitprof.measure.devices import cuda_findings
 from vitprof.store import RunStore
 from vitprof.telemetry.nvml import NO_GPU_MESSAGE, GpuInfo
 from vitprof.telemetry.tmpfs import Tmpfs
@@ -85,7 +85,7 @@ def test_nvml_is_named_with_its_gpus_or_the_reason_why_not_and_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        cuda, "nvml_lists", lambda: ("", [])
+        cuda_findings, "nvml_lists", lambda: ("", [])
     )  # or PyTorch would be said to miss that GPU
     none, one = fake_nvml(), fake_nvml(GpuInfo(0, "H200", "GPU-1", 141 * 2.0**30, "580"))
     monkeypatch.setattr(preflight.nvml, "Nvml", lambda: none)
@@ -109,8 +109,8 @@ def t4(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(preflight.nvml, "Nvml", lambda: nvml)
     monkeypatch.setattr(preflight.visible, "visible_gpus", lambda: [T4])
-    monkeypatch.setattr(cuda, "shown_here", lambda: [T4])
-    monkeypatch.setattr(cuda, "nvml_lists", lambda: ("535.104.05", [T4.name]))
+    monkeypatch.setattr(cuda_findings, "shown_here", lambda: [T4])
+    monkeypatch.setattr(cuda_findings, "nvml_lists", lambda: ("535.104.05", [T4.name]))
     monkeypatch.setattr(gpu_findings, "torch_build", lambda: TorchBuild(torch.__version__, (13, 2)))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
@@ -146,7 +146,7 @@ def test_one_kernel_is_run_and_some_memory_pinned_to_know(
     monkeypatch.setattr(
         preflight.visible, "visible_gpus", lambda: [dataclasses.replace(T4, cuda_driver=(13, 0))]
     )
-    monkeypatch.setattr(cuda, "first_kernel", first_kernel)
+    monkeypatch.setattr(cuda_findings, "first_kernel", first_kernel)
     for name, answer in (
         ("is_available", True),
         ("device_count", 2),

@@ -27,7 +27,7 @@ from vitprof.engine.trainer import Trainer, open_trainer
 from vitprof.engine.transfer import Moved, Transfer
 from vitprof.errors import DataError
 from vitprof.measure.devices import Clock, Device, not_kept, open_device, software
-from vitprof.measure.devices.cuda import limits, report_out_of_memory
+from vitprof.measure.devices.cuda_findings import limits, report_out_of_memory
 from vitprof.measure.recorder import MAX_PENDING, NAN, LaunchProbe, StepRecorder
 from vitprof.measure.step_columns import StepMarks
 from vitprof.measure.stopwatch import stopwatch_cost_s

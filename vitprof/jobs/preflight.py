@@ -149,7 +149,7 @@ def _torch() -> tuple[MachineCheck, list[gpu_findings.Finding]]:
             return MachineCheck("PyTorch", "not installed", "note", f"{no_jobs}{CORE_ALONE}"), []
         return MachineCheck("PyTorch", one_line(error), "bad", f"{no_jobs}; install PyTorch"), []
     from vitprof.measure.devices import Pinning
-    from vitprof.measure.devices.cuda import cuda_here, first_kernel, why_no_cuda
+    from vitprof.measure.devices.cuda_findings import cuda_here, first_kernel, why_no_cuda
 
     if not cuda_here():
         wrong = why_no_cuda()

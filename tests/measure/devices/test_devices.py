@@ -17,7 +17,8 @@ from vitprof.engine import pipeline
 from vitprof.engine.transfer import open_transfer
 from vitprof.errors import DeviceError
 from vitprof.measure.devices import CpuDevice, Pinning, open_device, system
-from vitprof.measure.devices.cuda import CudaDevice, DeviceMemory, device_memory
+from vitprof.measure.devices.cuda import CudaDevice
+from vitprof.measure.devices.cuda_findings import DeviceMemory, device_memory
 
 
 def test_the_cpu_is_done_at_once() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -255,3 +256,17 @@ def test_backends_that_agree_are_timed(
 
 def test_events_that_wait_to_be_read_are_not_used() -> None:
     assert isinstance(open_device("mps:0", time.perf_counter, in_use=True), UntimedDevice)
+
+
+def test_an_amd_gpu_is_named_by_its_place_on_the_bus_and_called_untested(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = {"pci_domain_id": 0, "pci_bus_id": 0xC1, "pci_device_id": 0}
+    card = SimpleNamespace(name="MI300X", total_memory=1 << 34, major=9, minor=4, **place)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda where: card)
+    monkeypatch.setattr(CudaDevice, "free_memory_bytes", lambda device: 0.0)
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    device = object.__new__(CudaDevice)
+    device.torch_device = torch.device("cuda", 0)
+    facts = device.environment()
+    assert (facts["gpu_uuid"], facts["untested_device"]) == ("AMD-0000:c1:00", "ROCm")

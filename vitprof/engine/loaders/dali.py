@@ -35,7 +35,7 @@ from vitprof.engine.loaders.contract import Batch, Schedule
 from vitprof.engine.storage.contract import EncodedStorage
 from vitprof.engine.transforms import Crop
 from vitprof.errors import ConfigError, DataError, SampleError
-from vitprof.measure.devices import cuda
+from vitprof.measure.devices import cuda_findings
 from vitprof.measure.step_columns import BatchTimes
 from vitprof.measure.stopwatch import Stopwatch, asked_wait
 from vitprof.telemetry.visible import number_here, shown_here
@@ -354,7 +354,7 @@ def decoding_device(name: str) -> torch.device:
     """Returns the device to decode on for the device called `name`: the training GPU, or the CPU if
     there is none.
     """
-    if name == "cpu" or accelerators.is_simulated(name) or not cuda.cuda_here():
+    if name == "cpu" or accelerators.is_simulated(name) or not cuda_findings.cuda_here():
         return torch.device("cpu")
     if name == "auto":
         name = "cuda:0"

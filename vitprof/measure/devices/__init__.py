@@ -296,7 +296,7 @@ def open_device(
     `in_use`: a script trains on it already, and chooses the current device. Raises `DeviceError` if
     the device does not exist or does not work, and `ConfigError` for an unknown simulated device.
     """
-    from vitprof.measure.devices import cuda, events, simulated
+    from vitprof.measure.devices import cuda, cuda_findings, events, simulated
 
     if is_simulated(name):
         return simulated.SimulatedDevice(name, accelerator(name), clock)
@@ -307,13 +307,13 @@ def open_device(
         return CpuDevice(clock)
     if name != "auto":
         return cuda.CudaDevice(name, clock, tell, in_use=in_use)
-    if cuda.cuda_here():
+    if cuda_findings.cuda_here():
         try:
             return cuda.CudaDevice("cuda:0", clock, tell)
         except DeviceError as error:
             tell(f"the job runs on the CPU: {error}")
     else:
-        finding = cuda.why_no_cuda()
+        finding = cuda_findings.why_no_cuda()
         if finding is not None:
             tell(f"the job runs on the CPU: {finding.line}")
     return CpuDevice(clock)

@@ -187,7 +187,7 @@ def open_bench(name: str, directory: Path) -> Bench:
     import torch
 
     from vitprof.measure.devices import open_device
-    from vitprof.measure.devices.cuda import cuda_here
+    from vitprof.measure.devices.cuda_findings import cuda_here
 
     if not cuda_here():
         raise DeviceError(
@@ -221,7 +221,7 @@ def run_case(name: str, bench: Bench) -> Outcome:
     """Runs a case and returns its outcome: not run with too little memory, failed where it raises any
     other `Exception`.
     """
-    from vitprof.measure.devices.cuda import is_out_of_memory
+    from vitprof.measure.devices.cuda_findings import is_out_of_memory
 
     try:
         return GPU_CASES[name].run(bench)

@@ -3,7 +3,6 @@
 import time
 import weakref
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -15,8 +14,8 @@ from vitprof.config import RunConfig, gpu_findings
 from vitprof.config.gpu_findings import TorchBuild, Version
 from vitprof.engine.trainer import TorchTrainer
 from vitprof.errors import DeviceError
-from vitprof.measure.devices import cuda, open_device
-from vitprof.measure.devices.cuda import DeviceMemory, is_out_of_memory, out_of_memory
+from vitprof.measure.devices import cuda_findings, open_device
+from vitprof.measure.devices.cuda_findings import DeviceMemory, is_out_of_memory, out_of_memory
 from vitprof.telemetry.visible import VisibleGpu
 
 CARD = VisibleGpu(0, "Tesla T4", "GPU-1", 15 * 2.0**30, cuda_driver=(12, 2), capability=(7, 5))
@@ -45,8 +44,8 @@ class Driver:
         self, gpus: Sequence[VisibleGpu], number: str = "", listed: Sequence[str] = ()
     ) -> None:
         """What CUDA's driver shows; its version, and the names of the cards, as NVML tells them."""
-        self._patch.setattr(cuda, "shown_here", lambda: list(gpus))
-        self._patch.setattr(cuda, "nvml_lists", lambda: (number, list(listed)))
+        self._patch.setattr(cuda_findings, "shown_here", lambda: list(gpus))
+        self._patch.setattr(cuda_findings, "nvml_lists", lambda: (number, list(listed)))
 
     def refuses(self, error: str) -> None:
         self._patch.setattr(torch.cuda, "is_available", lambda: False)
@@ -131,29 +130,29 @@ def test_a_gpu_that_pytorch_does_not_see(
 ) -> None:
     driver.refuses("No CUDA GPUs are available")
     driver.shows(shown, "580.65", listed)
-    monkeypatch.setattr(cuda.visible, "kept", lambda: kept)
-    found: Any = cuda.why_no_cuda()
+    monkeypatch.setattr(cuda_findings.visible, "kept", lambda: kept)
+    found: Any = cuda_findings.why_no_cuda()
     assert found.line.startswith(
         f"PyTorch {torch.__version__}: it sees no GPU, and the driver lists H100 ("
     )
     assert "No CUDA GPUs are available" in found.line
     monkeypatch.setattr(gpu_findings, "torch_build", lambda: TorchBuild("2.15.0+cpu", None))
-    without: Any = cuda.why_no_cuda()
+    without: Any = cuda_findings.why_no_cuda()
     assert without.line.startswith(
         "PyTorch 2.15.0+cpu: it is built without CUDA and cannot use H100; "
     )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert cuda.why_no_cuda() is None  # hidden on purpose
+    assert cuda_findings.why_no_cuda() is None  # hidden on purpose
 
 
 def test_no_gpu_at_all_is_nothing_to_speak_of_but_a_cuda_that_fails_is(driver: Driver) -> None:
     for ordinary in ("Found no NVIDIA driver on your system.", "No CUDA GPUs are available"):
         driver.refuses(ordinary)
-        assert cuda.why_no_cuda() is None
+        assert cuda_findings.why_no_cuda() is None
     driver.refuses(
         "Unexpected error from cudaGetDeviceCount(). Error 804: forward compatibility was attempted"
     )
-    found: Any = cuda.why_no_cuda()
+    found: Any = cuda_findings.why_no_cuda()
     assert "CUDA does not start (RuntimeError: Unexpected error from" in found.line
 
 
@@ -171,17 +170,21 @@ def test_a_card_on_which_no_kernel_runs(driver: Driver) -> None:
 def test_a_full_card_says_nothing_about_kernels(driver: Driver) -> None:
     driver.has("H100", (9, 0), "CUDA error: out of memory")
     with pytest.raises(RuntimeError) as caught:
-        cuda.first_kernel(torch.device("cuda", 0))
+        cuda_findings.first_kernel(torch.device("cuda", 0))
     assert is_out_of_memory(caught.value)
 
 
 def test_limits_of_a_run(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     driver.has("Tesla T4", (7, 5), None)
     gpu = torch.device("cuda", 0)
-    assert [*cuda.limits(gpu, RunConfig(precision="fp16", loader="dali"))] == []
-    assert [found.where for found in cuda.limits(gpu, RunConfig(precision="bf16"))] == ["Tesla T4"]
+    assert [*cuda_findings.limits(gpu, RunConfig(precision="fp16", loader="dali"))] == []
+    assert [found.where for found in cuda_findings.limits(gpu, RunConfig(precision="bf16"))] == [
+        "Tesla T4"
+    ]
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
-    assert [found.where for found in cuda.limits(gpu, RunConfig())] == ["CUDA_LAUNCH_BLOCKING=1"]
+    assert [found.where for found in cuda_findings.limits(gpu, RunConfig())] == [
+        "CUDA_LAUNCH_BLOCKING=1"
+    ]
 
 
 @pytest.mark.usefixtures("small_home")
@@ -270,7 +273,7 @@ def test_a_job_ends_with_that_line_and_leaves_nothing(monkeypatch: pytest.Monkey
         raise torch.OutOfMemoryError(SAID)
 
     monkeypatch.setattr(TorchTrainer, "step", exhausted)
-    monkeypatch.setattr(cuda, "device_memory", lambda: MEMORY)
+    monkeypatch.setattr(cuda_findings, "device_memory", lambda: MEMORY)
     with pytest.raises(
         DeviceError, match=r"^CUDA out of memory on H100: .* 2.00 GiB more; .*batch size 16"
     ) as caught:
@@ -288,17 +291,3 @@ def test_another_error_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(TorchTrainer, "step", Mock(side_effect=RuntimeError("a bug")))
     with pytest.raises(RuntimeError, match=r"^a bug$"):
         trained(strategy="memory", steps=5)
-
-
-def test_an_amd_gpu_is_named_by_its_place_on_the_bus_and_called_untested(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    place = {"pci_domain_id": 0, "pci_bus_id": 0xC1, "pci_device_id": 0}
-    card = SimpleNamespace(name="MI300X", total_memory=1 << 34, major=9, minor=4, **place)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda where: card)
-    monkeypatch.setattr(cuda.CudaDevice, "free_memory_bytes", lambda device: 0.0)
-    monkeypatch.setattr(torch.version, "hip", "6.4")
-    device = object.__new__(cuda.CudaDevice)
-    device.torch_device = torch.device("cuda", 0)
-    facts = device.environment()
-    assert (facts["gpu_uuid"], facts["untested_device"]) == ("AMD-0000:c1:00", "ROCm")
