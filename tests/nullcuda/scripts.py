@@ -26,9 +26,7 @@ import vitprof
 from tests.nullcuda import N_BATCHES
 from tests.nullcuda.busy import Busy, spans
 from tests.watch import quiet_lightning, quiet_transformers
-from vitprof.measure.devices import UntimedDevice, cuda, events
 from vitprof.selftest.gpu.device_cases import union
-from vitprof.watch.patches import sampled
 
 # A GPU's owner may have none of them, or one that cannot be imported.
 with contextlib.suppress(Exception):
@@ -191,44 +189,6 @@ def plain(*, wait_s: float, work_s: float, item: bool = False, n_batches: int = 
     images.n_batches = n_batches
     _loop(model, optimizer, images.loader(), Tensor.backward, item=item)
     return images.found()
-
-
-def by_torch_events(**how: Any) -> str:
-    """Trains plainly; the device is taken for one that only `torch.Event` times."""
-    _take_for_another(lambda where, clock: events.open_by_events(where, clock) or 1 / 0)
-    return plain(**how)
-
-
-def estimated(**how: Any) -> str:
-    """Trains plainly; the device is taken for one whose events have no times, as MPS."""
-    events.WAIT_TO_BE_READ = ("cuda",)  # type: ignore[assignment]
-    sampled.SAMPLED_EVERY = 8
-    _take_for_another(UntimedDevice)
-    return plain(**how)
-
-
-def two_timings(*, wait_s: float, work_s: float) -> str:
-    """Returns the exposed waits of one loop's steps, as shares of a step, by CUDA's own events and by `torch.Event`."""
-    clock = time.perf_counter
-    kinds = cuda.CudaDevice("cuda:0", clock), events.open_by_events(torch.device("cuda:0"), clock)
-    asked, got = [], []
-    for _ in range(N_BATCHES):
-        asked.append((clock(), *[device.mark() for device in kinds if device]))
-        time.sleep(wait_s)
-        got.append((clock(), *[device.mark() for device in kinds if device]))
-        torch.cuda._sleep(int(work_s * CYCLES_PER_S))  # type: ignore[no-untyped-call]
-    torch.cuda.synchronize()
-    exposed_s: list[list[float]] = [[], []]
-    for (since_s, *ends), (until_s, *starts) in zip(asked, got, strict=True):
-        for i, device in enumerate(kinds):
-            assert device is not None
-            span_s = min(until_s, device.seconds(starts[i])) - max(since_s, device.seconds(ends[i]))
-            exposed_s[i].append(max(0.0, span_s) * N_BATCHES / (got[-1][0] - asked[0][0]))
-    return json.dumps(exposed_s)
-
-
-def _take_for_another(opened: Callable[..., Any]) -> None:
-    cuda.CudaDevice = lambda name, clock, *_, **__: opened(torch.device(name), clock)  # type: ignore[misc, assignment]
 
 
 def two_loaders(*, wait_s: float, work_s: float, apart: bool = False, late: bool = False) -> str:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from typing import Any
 
 import numpy as np
@@ -34,33 +33,6 @@ def test_a_busy_gpu(host: Host, framework: str) -> None:
     seen = run(host, framework, **BUSY)
     assert not wrong("busy", seen, HELD)
     assert seen.steps["compute_s"].min() > 0.0114, "12 ms of work, and no waiting"
-
-
-def test_a_device_that_torch_event_times(host: Host) -> None:
-    """XPU and others are timed so; here it is this device, of which all is known."""
-    assert not wrong("starved", run(host, "by_torch_events", **STARVED))
-    for how in CASES.values():
-        by_cuda, by_torch = json.loads(host.ok("two_timings", watched=False, **how).returned)
-        off = np.abs(
-            np.subtract(by_torch, by_cuda)
-        )  # of a step that was held up between the marks of both it is large
-        assert np.median(off) < 0.01
-
-
-def test_a_device_without_times_is_estimated(host: Host) -> None:
-    """MPS is, by steps at whose ends the host waits for it; here it is this device, of which all is known."""
-    done = host.ok("estimated", **STARVED)
-    verdict = done.verdict()
-    assert (verdict.kind, verdict.advice) == ("inconclusive", ())
-    idle = re.search(r"cuda idles meanwhile for ([\d.]+)%, an estimate: as if", verdict.sentence)
-    assert idle is not None, verdict.sentence
-    own = json.loads(done.returned)
-    truth, waited = (
-        (1 - own["busy_s"] / (wall_s := own["until_s"] - own["since_s"])),
-        own["waited_s"] / wall_s,
-    )
-    # the host's own work for a step counts as the device's; it takes longer where the machine is busy
-    assert waited - 0.1 < float(idle[1]) / 100 < truth + 0.02
 
 
 def test_launches_that_take_longer_than_their_kernels_are_not_the_model(host: Host) -> None:

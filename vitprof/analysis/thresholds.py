@@ -12,10 +12,6 @@ LEAST_STARVED_STEPS = 3
 """Steady steps, each mostly idle for data, from which a run too short for an interval is called
 starved."""
 
-MIN_SAMPLED_STEPS = 3
-"""Steps timed by waiting for the device below which nothing is estimated from them
-(`watch.patches.sampled.SampledSteps`)."""
-
 MODERATE_FRAC = 0.05
 """Share of the time that the device idles for data from which a run is moderately input-bound. The
 lower end of the 95% interval decides."""

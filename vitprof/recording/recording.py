@@ -99,8 +99,7 @@ class Environment(TypedDict, total=False):
     """Kind of the device, such as mps, where vitprof cannot time it: its columns are not
     available."""
     untested_device: str
-    """Kind of the device, such as xpu or ROCm, where vitprof times it by calls that no hardware has
-    tried."""
+    """Kind of the device, ROCm, where vitprof times it by calls that no hardware has tried."""
     lap_s: float
     """Time that reading the clock inside the loader takes."""
     simulated: bool
@@ -285,11 +284,6 @@ class Facts(TypedDict, total=False):
     side_stream_steps: int
     """Steady steps of a watched run for which another CUDA stream worked while that of training was
     idle. With more than a few there is no verdict."""
-    estimated_step_s: float
-    """The device's median time for a step, estimated: from steps at whose ends the host waited for
-    it."""
-    estimated_from_steps: int
-    """Those steps."""
     command: str
     """Command of a watched script, without its secrets."""
     started_by: str

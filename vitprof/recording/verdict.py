@@ -16,8 +16,9 @@ from vitprof.recording.columns import Figure
 Kind = Literal[
     "not input-bound", "moderately input-bound", "input-bound", "launch-bound", "inconclusive"
 ]
-DeviceKind = Literal["gpu", "simulated", "cpu"]
-"""What trains: a GPU, one that is simulated, or the CPU."""
+DeviceKind = Literal["gpu", "simulated", "cpu", "untested"]
+"""What trains: a GPU, one that is simulated, the CPU, or a device that vitprof times by calls that no
+hardware has tried."""
 NoVerdictReason = Literal[
     "loader_only",
     "partly_watched",
@@ -195,7 +196,7 @@ class NoVerdict:
     reason: NoVerdictReason
     """The reason in a word."""
     n: int = 0
-    """What the reason counts: ranks, steps of unknown waits, samples of a step's time."""
+    """What the reason counts: ranks, steps of unknown waits, collectives."""
     n_steps: int = 0
     """Steps recorded."""
     n_steady: int = 0
@@ -213,8 +214,6 @@ class NoVerdict:
     """Share of the time that rank 0 waits for data."""
     idle_frac: Figure = math.nan
     """Share of the time that the device idled for data, as far as that is known."""
-    step_s: Figure = math.nan
-    """Seconds of a step on a device that was timed in a few steps only."""
     what: str = ""
     """The device, or what ended watching."""
 
@@ -234,6 +233,8 @@ class Verdict:
     device: DeviceKind | None = None
     """What trained; None in a verdict of a version that did not say so, which has its sentence
     alone."""
+    device_name: str = ""
+    """Its name, where `device` is "untested"."""
     n_ranks: int = 1
     """Ranks of the job; the figures are those of rank 0."""
     replay: str = ""

@@ -62,8 +62,6 @@ class Kind(enum.IntEnum):
     """vitprof itself has held up the script, since the request before."""
     BLOCK = 42
     """The step of the batch that is requested belongs to a block of steps on kept batches, or on new ones."""
-    SAMPLED = 43
-    """The script was made to wait for a device that is not timed: the step before took so long."""
     SHUT_DOWN = 17
     """The workers of an iterator were ended."""
     ENTERED = 11
@@ -143,7 +141,6 @@ FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.SHUT_DOWN: ("since_s",),
     Kind.OWN: ("since_s",),
     Kind.BLOCK: ("block", "settles"),
-    Kind.SAMPLED: ("took_s",),
     Kind.ENTERED: (),
     Kind.LEFT: (),
     Kind.PAUSED: (),

@@ -417,15 +417,6 @@ def test_of_a_device_that_is_not_timed_there_are_no_times() -> None:
         assert np.isfinite(run.steps[name]).all(), name
 
 
-def test_steps_that_waited_for_the_device_estimate_the_others() -> None:
-    script = Script()
-    script.train(8)
-    for took_s in (0.3, 0.1, 0.2):
-        script._add(Kind.SAMPLED, MAIN, 0, took_s)
-    facts = Run(script).close().facts
-    assert (facts["estimated_step_s"], facts["estimated_from_steps"]) == (0.2, 3)
-
-
 def test_a_device_that_works_on_its_own_has_its_columns() -> None:
     script = DeviceScript()
     run = Run(script)

@@ -41,6 +41,8 @@ that does."""
 def device_kind(config: RunConfig, facts: Mapping[str, Any]) -> DeviceKind:
     """Returns what the run's environment (in `facts`) says that trains, else what `config` asks
     for."""
+    if facts.get("untested_device"):
+        return "untested"
     name = str(facts.get("device") or config.device)
     if name.startswith("simulated"):
         return "simulated"
@@ -311,29 +313,18 @@ class Evidence:
             return math.nan
         return float(idle_s.sum() / whole_s.sum())
 
-    def estimated_waits(self) -> tuple[float, float]:
-        """Returns the share of the loop's time that it waits for data, and of the device's idle
-        time in it.
-
-        The second is an estimate: as if each step's work took the device as long as the sampled
-        ones did (`estimated_step_s`). NaN without two steady steps in a row.
-        """
+    @property
+    def loop_waits_frac(self) -> float:
+        """Returns the share of the loop's time that it waits for data; NaN without two steady steps
+        in a row."""
         steps = self.trace.steps
         steady = self.trace.steady
         rows = np.flatnonzero(steady[:-1] & steady[1:])
         if not len(rows):
-            return math.nan, math.nan
+            return math.nan
         since_s = steps["t_start_s"]
-        wait_s = steps["data_wait_s"]
-        step_s = float(self.facts.get("estimated_step_s") or math.nan)
-        got_s = since_s + wait_s
-        behind_s = step_s * np.arange(len(got_s))
-        # the device begins each step once it has its batch, in order
-        done_s = np.maximum.accumulate(got_s - behind_s) + behind_s + step_s
-        before_done_s = np.concatenate([[-math.inf], done_s[:-1]])
-        idle_s = np.clip(got_s - before_done_s, 0.0, wait_s)
         took_s = float((since_s[rows + 1] - since_s[rows]).sum())
-        return float(wait_s[rows].sum()) / took_s, float(idle_s[rows].sum()) / took_s
+        return float(steps["data_wait_s"][rows].sum()) / took_s
 
     @functools.cached_property
     def gain(self) -> Gain | None:

@@ -114,25 +114,11 @@ def _steps_for(config: RunConfig, needed: int) -> int:
 
 
 def untimed_device(evidence: Evidence) -> NoVerdict | None:
-    """The device has no times that can be read while it trains.
-
-    Where the host waited for it in a few steps, its idle time is estimated from these.
-    """
+    """The device has no times that can be read while it trains."""
     device = evidence.facts.get("untimed_device")
     if not device:
         return None
-    waiting_frac, idle_frac = evidence.estimated_waits()
-    n_timed = int(evidence.facts.get("estimated_from_steps") or 0)
-    if n_timed < thresholds.MIN_SAMPLED_STEPS:
-        idle_frac = math.nan
-    return NoVerdict(
-        "untimed_device",
-        n=n_timed,
-        frac=waiting_frac,
-        idle_frac=idle_frac,
-        step_s=float(evidence.facts.get("estimated_step_s") or math.nan),
-        what=str(device),
-    )
+    return NoVerdict("untimed_device", frac=evidence.loop_waits_frac, what=str(device))
 
 
 def no_device_times(evidence: Evidence) -> NoVerdict | None:

@@ -132,6 +132,8 @@ DEVICE_IDLED = {
 
 def idled(verdict: Verdict) -> str:
     """Returns the beginning of a sentence: "The GPU was idle"."""
+    if verdict.device == "untested":
+        return f"The {verdict.device_name} device (its timing is untested on hardware) was idle"
     return DEVICE_IDLED[verdict.device or "gpu"]
 
 
@@ -597,16 +599,8 @@ def _few_steps(verdict: Verdict, why: NoVerdict) -> str:
 
 def _untimed_device(verdict: Verdict, why: NoVerdict) -> str:
     waits = f"The loop waits for data {percent(why.frac)} of the time."
-    if not math.isfinite(why.idle_frac):
-        unknown = (
-            f"Whether the device idles meanwhile is not known: vitprof cannot time {why.what}."
-        )
-        return f"{waits} {unknown}"
-    return (
-        f"{waits} Of the time, {why.what} idles meanwhile for {percent(why.idle_frac)}, an estimate: "
-        f"as if each step took the {seconds(why.step_s)} of the {why.n} steps in which the host "
-        "waited for the device."
-    )
+    unknown = f"Whether the device idles meanwhile is not known: vitprof cannot time {why.what}."
+    return f"{waits} {unknown}"
 
 
 def _no_device_times(verdict: Verdict, why: NoVerdict) -> str:

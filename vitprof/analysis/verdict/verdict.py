@@ -47,6 +47,7 @@ def judge(
     verdict = Verdict(
         kind="inconclusive",
         device=evidence.device,
+        device_name=str(facts.get("untested_device") or ""),
         n_ranks=int(facts.get("world_size") or 1),
         replay=config.replay or "",
         signatures=find_signatures(evidence.trace),

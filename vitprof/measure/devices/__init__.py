@@ -27,8 +27,7 @@ Clock = Callable[[], float]
 Tell = Callable[[str], None]
 """Takes a line to show to the user."""
 Mark = Any
-"""What `Device.mark` returns: a time on the CPU and on a simulated device, a `torch.cuda.Event` on
-CUDA."""
+"""What `Device.mark` returns: a time on the CPU and on a simulated device, a `cuda.CudaMark` on CUDA."""
 
 
 def software() -> dict[str, Any]:
@@ -142,10 +141,6 @@ class Device(Protocol):
     reached at once."""
     simulated: bool = False
     """Whether it only takes the time that an accelerator would, and computes nothing."""
-    timed: bool = True
-    """Whether marks tell when it works.
-
-    If not, they are the host's times, and no column of the device is known."""
     pinning: Pinning
     """Gives the host memory that is copied to it."""
     gauges: Callable[[], dict[str, float]] | None = None
@@ -266,27 +261,6 @@ class CpuDevice(HostMemoryDevice):
         return {"device_name": name}
 
 
-class UntimedDevice(CpuDevice):
-    """An accelerator that is not timed: MPS, or a backend of PyTorch whose events have no times."""
-
-    timed = False
-
-    def __init__(self, where: torch.device, clock: Clock) -> None:
-        super().__init__(clock)
-        self.name = str(where)
-        self.torch_device = where
-
-    def keep(self, value: torch.Tensor, step: int) -> Callable[[], float]:
-        # Reading it would make the script wait for the device.
-        return not_kept
-
-    def synchronize(self) -> None:
-        torch.accelerator.synchronize(self.torch_device)
-
-    def environment(self) -> dict[str, Any]:
-        return {"device_name": self.torch_device.type, "untimed_device": self.torch_device.type}
-
-
 def open_device(
     name: str, clock: Clock, tell: Tell = lambda line: None, *, in_use: bool = False
 ) -> Device:
@@ -296,13 +270,10 @@ def open_device(
     `in_use`: a script trains on it already, and chooses the current device. Raises `DeviceError` if
     the device does not exist or does not work, and `ConfigError` for an unknown simulated device.
     """
-    from vitprof.measure.devices import cuda, cuda_findings, events, simulated
+    from vitprof.measure.devices import cuda, cuda_findings, simulated
 
     if is_simulated(name):
         return simulated.SimulatedDevice(name, accelerator(name), clock)
-    if in_use and torch.device(name).type not in ("cpu", "cuda"):
-        where = torch.device(name)
-        return events.open_by_events(where, clock) or UntimedDevice(where, clock)
     if name == "cpu":
         return CpuDevice(clock)
     if name != "auto":

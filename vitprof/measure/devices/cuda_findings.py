@@ -68,9 +68,9 @@ def why_no_cuda() -> Finding | None:
     other = other_accelerator()
     if other:
         wrong = f"it has {other}, which vitprof's own jobs do not use yet"
-        how = "times it, untested on hardware"
-        if "MPS" in other:
-            how = "estimates its idle time"
+        how = "tells the waits of its loop"
+        if torch.version.hip is not None:
+            how = "times it, untested on hardware"
         todo = f"choose device cpu, or a simulated GPU; watching your own script {how}"
         return Finding("note", f"PyTorch {torch.__version__}", wrong, todo)
     if os.environ.get("CUDA_VISIBLE_DEVICES") in HIDDEN:

@@ -7,7 +7,6 @@ Like all of the core it is a function of the events: the same log gives the same
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +37,7 @@ DEVICE_COLUMNS = (
 """What is not known of a device that is not timed."""
 OF_THE_RUN = ("pid", "world_size", "rank", "local_rank", "job", "began_unix_s")
 """What a run keeps of what its process says of itself."""
-OF_A_RUN = {float(kind) for kind in (Kind.PAUSED, Kind.SAMPLED, Kind.FINISHED)}
+OF_A_RUN = {float(kind) for kind in (Kind.PAUSED, Kind.FINISHED)}
 """Kinds of events that are of no thread's timeline."""
 SOURCE = "source"
 """The kind of a described queue, pool or future."""
@@ -126,8 +125,6 @@ class RunMessages:
         """Whether the environment was told."""
         self._finished = False
         """Whether the process has said that it ends."""
-        self._sampled_s: list[float] = []
-        """What steps took for which the script waited for the device."""
         self._main_loader = 0
         """The number of the loader that trains; 0 before that is known."""
         self._closed = False
@@ -155,8 +152,6 @@ class RunMessages:
                     self._add(rows[begun:n])
                     messages += self._paused(self._descriptions[int(row[3])].facts)
                     begun = n
-                elif row[0] == Kind.SAMPLED:
-                    self._sampled_s.append(row[4])
                 elif row[0] == Kind.FINISHED:
                     self._finished = True
         self._add(rows[begun:])
@@ -324,9 +319,6 @@ class RunMessages:
         if totals.loaders:
             facts |= stage_facts(self._descriptions.values(), totals.loaders)
         facts |= self._figures.facts()
-        if self._sampled_s:
-            facts["estimated_step_s"] = statistics.median(self._sampled_s)
-            facts["estimated_from_steps"] = len(self._sampled_s)
         if self._blocks is not None:
             said = [d.facts for d in self._descriptions.values() if d.kind == "headroom"]
             facts |= self._blocks.facts(said[-1]["refused"] if said else "")

@@ -22,7 +22,6 @@ from vitprof.watch.events import NAN, Buffer, Description, Kind
 from vitprof.watch.patches.declared import DeclaredLoaders
 from vitprof.watch.patches.headroom import Headroom
 from vitprof.watch.patches.limits import StepLimit
-from vitprof.watch.patches.sampled import SampledSteps
 from vitprof.watch.patches.stages import StageSums
 from vitprof.watch.script_objects import ByIdentity, Loader
 
@@ -30,6 +29,9 @@ LOADER = "_vitprof_loader"
 """Attribute of an iterator of PyTorch's: the description of its loader."""
 MARK = "_vitprof_original"
 """Attribute of a replacement: what it replaces."""
+TIMED = ("cpu", "cuda")
+"""Types of the devices whose work is timed; ROCm's are "cuda", too. Of a script on any other one the
+waits of the loop are known."""
 
 
 @dataclass(slots=True)
@@ -155,11 +157,9 @@ class Recorder:
         to a local database: only where the script's figures are written to one."""
         self.acts = False
         """Whether anything is done as a batch is requested, besides recording that: by one of the next
-        three."""
+        two."""
         self.headroom: Headroom | None = None
         """Serves kept batches again, where headroom is measured."""
-        self.sampled: SampledSteps | None = None
-        """Waits for the device in some steps, where it is not timed."""
         self.limit: StepLimit | None = None
         """Ends the script, or its watching, after some steps."""
         self.failed: Exception | None = None
@@ -282,7 +282,7 @@ class Recorder:
         return batch
 
     def keep_batch(self, loader: Description | None, batch: Any) -> None:
-        """Keeps a batch that has come, where more are to be kept."""
+        """Keeps a new batch that was requested with gradients, where more are to be kept."""
         headroom = self.headroom
         if headroom is not None and loader is not None and headroom.is_of(loader):
             headroom.keep(batch)
@@ -290,11 +290,6 @@ class Recorder:
     def measure_headroom(self, headroom: Headroom) -> None:
         """Has kept batches served again from here on."""
         self.headroom = headroom
-        self.acts = True
-
-    def sample_steps(self, sampled: SampledSteps) -> None:
-        """Has some steps wait for the device from here on."""
-        self.sampled = sampled
         self.acts = True
 
     def limit_steps(self, limit: StepLimit) -> None:
@@ -308,17 +303,9 @@ class Recorder:
     ) -> Any:
         """Does what is to be done as a batch is requested, which was recorded; `gradients`: whether they
         were on. Returns a kept batch to serve in its place; None for a new one."""
-        if gradients and self.sampled is not None:
-            self.sampled.requested(self.emit)
         if self.limit is not None and self.limit.requested(gradients=gradients):
             self.hold(now_s)
         return self.kept_batch(loader, iterator) if gradients else None
-
-    def after_batch(self, now_s: float, loader: Description | None, batch: Any) -> None:
-        """Does what is to be done as a new batch has come that was requested with gradients."""
-        if self.sampled is not None:
-            self.sampled.received(now_s)
-        self.keep_batch(loader, batch)
 
     def hold(self, since_s: float) -> None:
         """Records that vitprof itself has held up the script, in this thread, since then."""
@@ -505,6 +492,9 @@ def environment_of(device: Any) -> dict[str, Any]:
     # needs PyTorch, which is half imported when this is
     from vitprof.measure.devices import open_device, software
 
+    if device.type not in TIMED:
+        facts = {"device_name": device.type, "untimed_device": device.type}
+        return {"device": str(device), **software(), **facts}
     opened = open_device(str(device), perf_counter, in_use=True)
     return {"device": opened.name, **software(), **opened.environment()}
 

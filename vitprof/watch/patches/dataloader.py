@@ -175,7 +175,7 @@ def _next_recorded(recorder: Recorder, following: Callable[[Any], Any]) -> Calla
             if not gradients:
                 first_call.listen(number)
             elif acts:
-                recorder.after_batch(now_s, getattr(self, LOADER, None), batch)
+                recorder.keep_batch(getattr(self, LOADER, None), batch)
         except Exception as error:
             recorder.give_up(error)
         return batch

@@ -144,7 +144,7 @@ def fetch_recorded(recorder: Recorder, iterator: Any, fetch: Callable[[], Any]) 
         recorder.emit((RECEIVED, now_s, thread, number, *batch_sizes().of(batch)))
         recorder.received(now_s, batch)
         if acts and gradients and kept is None:
-            recorder.after_batch(now_s, loader, batch)
+            recorder.keep_batch(loader, batch)
     except Exception as error:
         recorder.give_up(error)
     return batch

@@ -74,14 +74,14 @@ def _open(recorder: Recorder, where: Any) -> Marks | None:
     """Returns what marks the work of a device; None where it is not timed."""
     from vitprof.errors import DeviceError
     from vitprof.measure.devices import open_device
-    from vitprof.measure.devices.events import EventDevice
 
+    if where.type != "cuda":
+        return None
     try:
         device = open_device(str(where), perf_counter, in_use=True)
     except (DeviceError, RuntimeError):
         return None
-    is_timed = isinstance(device, EventDevice)
-    return Marks(recorder, device, recorder.device(where)) if is_timed else None
+    return Marks(recorder, device, recorder.device(where))
 
 
 def _captures(where: Any) -> bool:

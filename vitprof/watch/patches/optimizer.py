@@ -9,7 +9,6 @@ from typing import Any
 
 from vitprof.watch.events import NAN, Kind
 from vitprof.watch.patches import Recorder, Replacements
-from vitprof.watch.patches.sampled import sampled_steps
 
 STEPPED = int(Kind.STEPPED)
 
@@ -59,9 +58,6 @@ def _device_of(recorder: Recorder, optimizer: Any) -> float:
     """
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            sampled = sampled_steps(parameter.device)
-            if sampled is not None and recorder.sampled is None:
-                recorder.sample_steps(sampled)
             if not (parameter.is_cpu or recorder.optimizers_step):
                 recorder.begin_marks(parameter.device)
             return recorder.device(parameter.device)

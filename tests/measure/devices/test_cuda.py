@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vitprof.config.gpu_findings import Finding
-from vitprof.measure.devices import Pinning, UntimedDevice, events, open_device
-from vitprof.measure.devices.cuda import CudaDevice
-from vitprof.measure.devices.events import HostClock
+from vitprof.measure.devices import Pinning
+from vitprof.measure.devices.cuda import EACH_LOSS_UNTIL, SCALARS_UNDER_WAY, CudaDevice
+from vitprof.measure.devices.host_clock import HostClock
 
 TOLERANCE_S = 10e-6
 
@@ -74,7 +72,7 @@ def cuda_device(host: Host) -> CudaDevice:
     device._anchor, device._anchor_s, device._next_anchor = Event(0.0, 0.0), 0.0, None
     device._free, device.n_released_twice = [], 0
     device.new_event = lambda: Marked(host)  # type: ignore[method-assign]
-    device._slots, device._next_slot = torch.empty(events.SCALARS_UNDER_WAY), 0
+    device._slots, device._next_slot = torch.empty(SCALARS_UNDER_WAY), 0
     device._loss_every, device._loss_at, device.pinning = 1, (-1, 0.0), Pinning(wanted=True)
     return device
 
@@ -157,7 +155,7 @@ def test_losses_of_short_steps_are_copied_now_and_then() -> None:
         assert math.isnan(losses[0]()) == math.isnan(losses[1]())
         if losses[0]() == step:
             kept.append(step)
-    assert kept[: events.EACH_LOSS_UNTIL] == list(range(events.EACH_LOSS_UNTIL))
+    assert kept[:EACH_LOSS_UNTIL] == list(range(EACH_LOSS_UNTIL))
     often = [later - step for step, later in itertools.pairwise(kept) if 200 < step < 900]
     assert set(often) == {32}
     assert kept[-100:] == list(range(1100, 1200))  # each is worth it again
@@ -209,53 +207,6 @@ def test_no_time_breaks_its_bounds(
     clock = HostClock(offset)
     for device_s, recorded, later in moments:
         assert recorded <= clock.to_host(device_s, recorded, recorded + later) <= recorded + later
-
-
-class Backend:
-    """What `torch.Event` and `torch.accelerator` are of a backend: events that pass at once, by a clock of its own."""
-
-    def __init__(self, rate: float) -> None:
-        self.rate, self.at = rate, 0.0
-
-    def record(self, stream: Any = None) -> None:
-        self.at = time.perf_counter()
-
-    def query(self) -> bool:
-        return True
-
-    def synchronize(self) -> None:
-        return
-
-    def elapsed_time(self, later: Backend) -> float:
-        return (later.at - self.at) * self.rate
-
-
-@pytest.mark.parametrize(
-    ("rate", "pinned", "timed"), [(1e3, True, True), (1.0, True, False), (1e3, False, False)]
-)
-def test_backends_that_agree_are_timed(
-    monkeypatch: pytest.MonkeyPatch, rate: float, pinned: bool, timed: bool
-) -> None:
-    """One that counts in seconds is not timed, nor one to whose host memory nothing can be copied at once."""
-    monkeypatch.setattr(torch, "Event", lambda where, enable_timing: Backend(rate))
-    monkeypatch.setattr(torch.accelerator, "current_stream", lambda where: Backend(rate))
-    monkeypatch.setattr(torch.accelerator, "synchronize", lambda where: None)
-    empty = torch.empty
-
-    def allocate(*shape: Any, pin_memory: bool, **how: Any) -> torch.Tensor:
-        if not pinned:
-            raise RuntimeError("refused")
-        return empty(*shape, **how)
-
-    monkeypatch.setattr(torch, "empty", allocate)
-    device = open_device("xpu:0", time.perf_counter, in_use=True)
-    assert device.timed is timed
-    named = "untested_device" if timed else "untimed_device"
-    assert device.environment() == {"device_name": "xpu", named: "xpu"}
-
-
-def test_events_that_wait_to_be_read_are_not_used() -> None:
-    assert isinstance(open_device("mps:0", time.perf_counter, in_use=True), UntimedDevice)
 
 
 def test_an_amd_gpu_is_named_by_its_place_on_the_bus_and_called_untested(
