@@ -1,14 +1,16 @@
-"""Other jobs at the same time as a run, however long they last."""
+"""What a supervisor makes of a job: other jobs at the same time, however long they last, and whose GPU it has."""
 
 import contextlib
 import time
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 
 from vitprof.config import RunConfig
+from vitprof.jobs import supervisor
 from vitprof.jobs.scheduling import MachineLock
-from vitprof.jobs.supervisor import N_BESIDE, Disturbances
+from vitprof.jobs.supervisor import N_BESIDE, Disturbances, JobRecorder
 from vitprof.store import RunStore
 
 
@@ -84,3 +86,15 @@ def test_one_that_began_and_ended_while_nobody_looked_is_noted_afterwards(store:
     for _ in range(2):
         found.look_again()
         assert [line.partition(" ran")[0] for line in found.notices] == [f"run {late} on cpu (d)"]
+
+
+@pytest.mark.parametrize(
+    ("found", "nvidia"), [({"untested_device": "ROCm", "gpu_uuid": None}, False), ({}, True)]
+)
+def test_nvml_is_not_asked_for_a_gpu_of_rocm(
+    monkeypatch: pytest.MonkeyPatch, found: dict[str, str | None], nvidia: bool
+) -> None:
+    started = Mock()
+    monkeypatch.setattr(supervisor, "Telemetry", started)
+    JobRecorder._start_telemetry(Mock(), 1, {"device": "cuda:0"} | found)
+    assert started.call_args.kwargs["nvidia"] is nvidia

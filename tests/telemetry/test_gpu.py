@@ -6,8 +6,8 @@ import pytest
 
 from tests.telemetry.drivers import SECOND, SLICE
 from tests.telemetry.test_nvml import FIGURES, Run, programs, run  # noqa: F401
-from vitprof.telemetry.nvml import NEEDS_HOPPER, NO_PROCESS
-from vitprof.telemetry.sampler import NO_FIGURES, TO_HAVE_THEM
+from vitprof.telemetry.nvml import GPU_FIELDS, NEEDS_HOPPER, NO_PROCESS
+from vitprof.telemetry.sampler import NO_FIGURES, NOT_NVIDIAS, ONLY_NVIDIAS, TO_HAVE_THEM
 
 # ruff: noqa: F811 (a fixture's name as an argument)
 
@@ -51,6 +51,22 @@ result |= {{"calls": calls("nvmlInitWithFlags", "nvmlShutdown")}}
         known, expected = {"sm_activity_not_available": why}, [NO_FIGURES.format(why, TO_HAVE_THEM)]
     assert (result["facts"], result["notices"]) == (known, expected)
     assert result["calls"] == ([0, 0] if device == "cpu" else [1, 1])
+
+
+def test_a_gpu_of_rocm_gets_no_figures_of_an_nvidia_card(run: Run) -> None:
+    """PyTorch for AMD's GPUs calls them cuda:N; a machine may have both makers' cards."""
+    result = run(
+        """
+telemetry = Telemetry(pid=os.getpid(), device="cuda:0", nvidia=False, sink=lambda rows: None)
+result |= {"row": reported(telemetry), "notices": telemetry.notices, "facts": telemetry.facts}
+telemetry.stop()
+result |= {"calls": calls("nvmlInitWithFlags", "nvmlShutdown")}
+"""
+    )
+    assert not [name for name in GPU_FIELDS if not math.isnan(result["row"][name])]
+    assert result["notices"] == [NOT_NVIDIAS]
+    assert result["facts"] == {"sm_activity_not_available": ONLY_NVIDIAS}
+    assert result["calls"] == [0, 0]
 
 
 def test_what_was_had_once_is_not_called_not_available(run: Run) -> None:

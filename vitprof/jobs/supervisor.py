@@ -395,6 +395,8 @@ class JobRecorder:
             trains=environment.get("pid"),
             device=environment.get("device", self._config.device),
             gpu_uuid=environment.get("gpu_uuid"),
+            # ROCm: PyTorch calls AMD's GPUs cuda:N, too
+            nvidia="untested_device" not in environment,
             hz=self._config.telemetry_hz,
             sink=self._sampled.extend,
             clock=self._clock,

@@ -5,18 +5,12 @@ A loop that waits for a drive or a network uses no CPU either, but its process i
 sampler outside it goes on meanwhile. So a stop is found by one of three signs: the state that the
 system reports for a process; a gap between samples in which the job used no CPU; and the clock that
 goes on while the machine sleeps.
-
-AMD's GPUs are read here, too: `Amdsmi` has the methods of `Nvml`.
 """
 
-import contextlib
-import importlib
 import math
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from operator import attrgetter
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from vitprof.recording.columns import TELEMETRY_COLUMNS, Stop, StopKind
@@ -41,31 +35,6 @@ apart."""
 IDLE_PCT = 10.0
 """CPU use over a gap, 100 = one core, up to which the job counts as not running, beyond what it
 used before."""
-AMD_PREFIX = "AMD-"
-"""The name of a GPU begins with it; its domain, bus and device follow, as on the PCI bus:
-AMD-0000:03:00."""
-MIB = 1 << 20
-NOT_OFFERED = "not read by amdsmi"
-NO_FIGURE = "amdsmi: not available"
-
-AMD_WATTS = ("socket_power", "current_socket_power", "average_socket_power")
-AMD_JUNCTION_NOW = ("AmdSmiTemperatureType.JUNCTION", "AmdSmiTemperatureMetric.CURRENT")
-# The function of each field, names of its arguments, keys of its answer (the first with a figure
-# counts), and the least and the most that a GPU has: versions differ in what stands for "unknown":
-# "N/A", 65535, or 0 W.
-AMD_FIELDS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], float, float]] = {
-    "gpu_util_pct": ("amdsmi_get_gpu_activity", (), ("gfx_activity",), 0, 100),
-    "gpu_mem_used_bytes": ("amdsmi_get_gpu_vram_usage", (), ("vram_used",), 1, math.inf),
-    "gpu_power_w": ("amdsmi_get_power_info", (), AMD_WATTS, 1, 65_534),
-    "gpu_sm_clock_mhz": (
-        "amdsmi_get_clock_info",
-        ("AmdSmiClkType.GFX",),
-        ("clk", "cur_clk"),
-        1,
-        65_534,
-    ),
-    "gpu_temp_c": ("amdsmi_get_temp_metric", AMD_JUNCTION_NOW, (), 1, 200),
-}
 
 
 def asleep_s() -> float:
@@ -147,8 +116,9 @@ Only a driver that hangs in a call takes longer than one sample."""
 
 NO_FIGURES = "{}: GPU-util, GPU memory, power and temperature are not available. The run can still use its GPU; {}"
 TO_HAVE_THEM = "in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility to have them"
-TO_HAVE_AMDS = (
-    "install the Python package amdsmi of its ROCm where vitprof is installed, to have them"
+ONLY_NVIDIAS = "NVML has figures of NVIDIA's GPUs only"
+NOT_NVIDIAS = (
+    f"{ONLY_NVIDIAS}: GPU-util, GPU memory, power and temperature of this one are not available"
 )
 
 TelemetryRow = tuple[float, ...]
@@ -167,6 +137,7 @@ class Telemetry:
         trains: int | None = None,
         device: str,
         gpu_uuid: str | None = None,
+        nvidia: bool = True,
         hz: float = 5.0,
         sink: Sink,
         clock: Callable[[], float] = time.perf_counter,
@@ -175,7 +146,9 @@ class Telemetry:
         another.
 
         `device` is `cpu`, `cuda:N` or `simulated:...`; `gpu_uuid` identifies the GPU, as N may mean
-        another one to NVML. `hz` is the number of rows a second. `clock` stamps the rows.
+        another one to NVML. `nvidia` is False for a `cuda:N` that is another maker's (ROCm): NVML is
+        not asked then, as it might have an NVIDIA card of that number. `hz` is the number of rows a
+        second. `clock` stamps the rows.
         """
         self.notices: list[str] = []
         """What the user should know about these figures, one line each, without repeats."""
@@ -188,10 +161,11 @@ class Telemetry:
         """What ended the sampling early, if anything did: the sink's exception."""
         self._device = device
         self._gpu_uuid = gpu_uuid
+        self._nvidia = nvidia
         self._period_s = 1.0 / hz
         self._sink = sink
         self._clock = clock
-        self._nvml: Nvml | Amdsmi | None = None
+        self._nvml: Nvml | None = None
         self._gpu: str | None = None
         self._had: set[str] = set()
         """Fields that had a figure at least once: what is missing now and then is not named."""
@@ -282,14 +256,11 @@ class Telemetry:
         """
         if not self._device.startswith("cuda"):
             return None
-        if (self._gpu_uuid or "").startswith(AMD_PREFIX):
-            self._nvml = Amdsmi()
-            library = "amdsmi"
-            remedy = TO_HAVE_AMDS
-        else:
-            self._nvml = Nvml(clock=self._clock)
-            library = "NVML"
-            remedy = TO_HAVE_THEM
+        if not self._nvidia:
+            self._notice(NOT_NVIDIAS)
+            self.facts = {"sm_activity_not_available": ONLY_NVIDIAS}
+            return None
+        self._nvml = Nvml(clock=self._clock)
         reason = f"{self._nvml.reason} ({self._nvml.detail})"
         if self._nvml.available:
             gpu = choose_gpu(self._nvml.gpus(), self._gpu_uuid)
@@ -301,8 +272,8 @@ class Telemetry:
                 }
                 return gpu.uuid
             known = self._gpu_uuid or "its UUID is not known"
-            reason = f"{library} does not list the GPU of this run ({self._device}, {known})"
-        self._notice(NO_FIGURES.format(reason, remedy))
+            reason = f"NVML does not list the GPU of this run ({self._device}, {known})"
+        self._notice(NO_FIGURES.format(reason, TO_HAVE_THEM))
         self.facts = {"sm_activity_not_available": reason}
         return None
 
@@ -363,104 +334,3 @@ def reasons_in_words(missing: Mapping[str, str]) -> str | None:
         if name in missing:
             labels.setdefault(missing[name], []).append(label)
     return "; ".join(f"{', '.join(same)} ({reason})" for reason, same in labels.items()) or None
-
-
-class Amdsmi:
-    """A session with AMD's management library by its Python package, read as NVML is.
-
-    It is for one thread at a time. Figures that it does not have are NaN; nothing raises. No AMD
-    GPU has tried it yet.
-    """
-
-    def __init__(self) -> None:
-        self.reason = "amdsmi does not start"
-        """Why there are no figures, in one line for people."""
-        self.detail = ""
-        """The library's own message."""
-        self.lost: dict[str, str] = {}
-        self.why_not: dict[str, dict[str, str]] = {}
-        """GPU as named to `read` -> field -> why its last reading lacks the field."""
-        self._handles: dict[str, Any] = {}
-        try:
-            self._library = importlib.import_module("amdsmi")
-            self._library.amdsmi_init()
-            handles = self._library.amdsmi_get_processor_handles()
-            names = [self._name(handle) for handle in handles]
-            # Several of a name are partitions of one GPU: which of them is meant is not known.
-            listed = Counter(names)
-            self._handles = {
-                name: handle
-                for name, handle in zip(names, handles, strict=True)
-                if listed[name] == 1
-            }
-        except Exception as error:
-            # Whatever a library raises that is not there, or fits no driver.
-            self.detail = str(error) or type(error).__name__
-        self.available = not self.detail
-
-    def _name(self, handle: Any) -> str:
-        bus_device_function = self._library.amdsmi_get_gpu_device_bdf(handle)
-        return AMD_PREFIX + bus_device_function.partition(".")[0].lower()  # type: ignore[no-any-return]
-
-    def close(self) -> None:
-        """Ends the session. May be called again."""
-        if self.available:
-            self.available = False
-            with contextlib.suppress(Exception):
-                self._library.amdsmi_shut_down()
-
-    def gpus(self) -> list[GpuInfo]:
-        """Returns the GPUs, without partitions of one."""
-        found = []
-        for index, (name, handle) in enumerate(self._handles.items()):
-            driver = ""
-            with contextlib.suppress(Exception):
-                driver = str(self._library.amdsmi_get_gpu_driver_info(handle)["driver_version"])
-            found.append(GpuInfo(index, "AMD GPU", name, math.nan, driver))
-        return found
-
-    def read(self, gpu: str, pids: Collection[int]) -> dict[str, float]:
-        """Returns the figures (`GPU_FIELDS`) of a GPU by its name; NaN where unknown, see
-        `why_not`.
-        """
-        values = dict.fromkeys(GPU_FIELDS, math.nan)
-        reasons = dict.fromkeys(GPU_FIELDS, NOT_OFFERED)
-        if not self.available or gpu not in self._handles:
-            return values
-        handle = self._handles[gpu]
-        for name, (function, arguments, keys, least, most) in AMD_FIELDS.items():
-            try:
-                given = [attrgetter(argument)(self._library) for argument in arguments]
-                answer = getattr(self._library, function)(handle, *given)
-                # An answer is a dict, or the figure itself.
-                candidates = [answer.get(key) for key in keys] if keys else [answer]
-                figures = [_figure(candidate, least, most) for candidate in candidates]
-                values[name] = next(filter(math.isfinite, figures), math.nan)
-                reasons[name] = NO_FIGURE
-            except Exception as error:
-                # Of any kind: each version lacks functions that another has.
-                reasons[name] = f"amdsmi: {error}"
-        values["gpu_mem_used_bytes"] *= MIB
-        with contextlib.suppress(Exception):
-            listed = self._library.amdsmi_get_gpu_process_list(handle)
-            sizes = [
-                _figure(p["memory_usage"]["vram_mem"], 1, math.inf)
-                for p in listed
-                if p["pid"] in pids
-            ]
-            # None of the job's processes: NaN stays, as it may be a container that hides them.
-            if sizes:
-                values["gpu_mem_job_bytes"] = sum(sizes)
-        self.why_not[gpu] = {
-            name: reasons[name] for name, value in values.items() if math.isnan(value)
-        }
-        return values
-
-
-def _figure(value: Any, least: float, most: float) -> float:
-    """Returns what is a number from `least` to `most`; NaN for all else, which stands for
-    "unknown".
-    """
-    if isinstance(value, int | float) and least <= value <= most:
-        return float(value)
-    return math.nan

@@ -293,14 +293,13 @@ def _usable(name: str, *, in_use: bool) -> torch.device:
 
 def _uuid(device: torch.device) -> str | None:
     """Returns the UUID as in NVML (for a slice of a GPU, that of the slice); None where it is
-    unknown.
+    unknown, and for ROCm, whose GPUs NVML does not know.
     """
-    facts: Any = torch.cuda.get_device_properties(device)
-    # amdsmi has other UUIDs; the place on the bus means the same to both.
     if torch.version.hip is not None:
-        return f"AMD-{facts.pci_domain_id:04x}:{facts.pci_bus_id:02x}:{facts.pci_device_id:02x}"
+        return None
     for gpu in shown_here():
         if gpu.index == device.index and gpu.uuid:
             return gpu.uuid
+    facts: Any = torch.cuda.get_device_properties(device)
     uuid = str(getattr(facts, "uuid", ""))
     return f"GPU-{uuid}" if uuid else None
