@@ -243,7 +243,6 @@ def test_from_the_verdict_to_headroom(dashboard: str, page: Any) -> None:
             re.compile("per-sample")
         )
 
-    page.get_by_role("tab", name="What if").click()
     page.get_by_role("button", name="Measure headroom").click()
     working = page.get_by_text(re.compile(r"^anchor [ABC] .* of 6: "))
     working.wait_for()
@@ -258,9 +257,7 @@ def test_from_the_verdict_to_headroom(dashboard: str, page: Any) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.reload()
     page.locator(".st-key-verdict").get_by_text(re.compile("bound$|^Inconclusive$")).wait_for()
-    page.get_by_role(
-        "button", name="Measure headroom again"
-    ).wait_for()  # the tab is kept in the URL
+    page.get_by_role("button", name="Measure headroom again").wait_for()
     for tab, chart in WIDEST.items():
         page.get_by_role("tab", name=tab).click()
         page.locator(chart).first.wait_for()

@@ -277,7 +277,9 @@ def draw_headroom(runs: Sequence[StoredRun]) -> None:
         else:
             figures.append((run, breakdown.waterfall(headroom, run.config.batch_size)))
     if without:
-        text = f"Headroom is not measured for {_these(without)}. What if of a built-in job measures it."
+        text = (
+            f"Headroom is not measured for {_these(without)}. Answer of a built-in job measures it."
+        )
         st.info(text, icon=":material/stairs:")
     tops = [figure.data[1].y for _, figure in figures if len(figure.data) > 1]
     top = 1.15 * max((float(np.nanmax(y)) for y in tops if len(y)), default=0.0)

@@ -13,12 +13,12 @@ from vitprof.analysis.arrays import Floats, Interval, Series
 from vitprof.analysis.compare import comparison, differences, guard
 from vitprof.analysis.timing import loading, steady, summary, timeline, utilisation
 from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
-from vitprof.analysis.verdict import advice, headroom, verdict
+from vitprof.analysis.verdict import headroom, verdict
 from vitprof.config.availability import can_run
 from vitprof.experiments import headroom as headroom_jobs
 from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.recording.verdict import Verdict
-from vitprof.store import StoredRun, predictions
+from vitprof.store import StoredRun
 from vitprof.ui.resources import STEP_NAMES, machine, series, store
 
 SERIES_KEPT = 3
@@ -110,24 +110,15 @@ def _headroom(
 
 
 def verdict_of(run: StoredRun) -> Verdict:
-    """Returns the verdict stored with a run, or a new one where headroom or predictions came
-    since.
-    """
+    """Returns the verdict stored with a run, or a new one where headroom came since."""
     headroom = headroom_of(run)
-    others = predictions.latest_of_each(predictions.list_predictions(store(), run.id))
-    if headroom is None and not others and run.verdict is not None:
+    if headroom is None and run.verdict is not None:
         return run.verdict
-    known = (headroom, tuple((p.id, p.measured_per_s) for p in others))
-    return _judge(run.id, hash(known), headroom, others)
+    return _judge(run.id, hash(headroom), headroom)
 
 
 @st.cache_resource(show_spinner=False, max_entries=WORDS_KEPT)
-def _judge(
-    run_id: int,
-    key: int,
-    _found: headroom.Headroom | None,
-    _others: list[predictions.StoredPrediction],
-) -> Verdict:
+def _judge(run_id: int, key: int, _found: headroom.Headroom | None) -> Verdict:
     run = store().run(run_id)
     here = machine()
     return verdict.judge(
@@ -137,26 +128,8 @@ def _judge(
         store().telemetry(run_id),
         run.environment | run.facts,
         headroom=_found,
-        alternatives=[_alternative(run, p) for p in _others],
         possible=lambda config: can_run(config, machine=here),
     )
-
-
-def _alternative(run: StoredRun, p: predictions.StoredPrediction) -> advice.Alternative:
-    """Returns a strategy with the speed that was predicted or, where it was run, measured."""
-    settings = {"strategy": p.config.strategy}
-    kept = advice.apply(run.config, settings).transfer  # the run's own, if it had chosen one
-    if kept not in (None, p.config.transfer):
-        settings["transfer"] = str(p.config.transfer)
-    if p.measured_per_s is None or p.verified_run_id is None:
-        return advice.Alternative(settings, p.samples_per_s, p.low, p.high, measured=False)
-    low = p.low
-    high = p.high
-    measured = store().run(p.verified_run_id).summary
-    if measured is not None:
-        low = measured.samples_per_s_low
-        high = measured.samples_per_s_high
-    return advice.Alternative(settings, p.measured_per_s, low, high, measured=True)
 
 
 COMPARED_KEPT = 200

@@ -69,7 +69,7 @@ def test_what_a_script_says_of_its_loader_is_in_the_settings_where_it_fits(
 
 def test_profile_and_compare(store: RunStore, run_id: int) -> None:
     assert not app("compare", runs=f"{run_id},{add_run(store, strategy='memory')}").error
-    at = app(run=str(run_id), tab="What if")  # a tab that it does not have
+    at = app(run=str(run_id), tab="Tomorrow")  # a tab that there is not
     assert at.session_state["tab"] == "Answer"
     assert not at.warning
     assert not at.error

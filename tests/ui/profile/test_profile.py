@@ -13,21 +13,18 @@ from vitprof.analysis.timing.compute_parts import ComputePart, DividedCompute, d
 from vitprof.analysis.verdict.headroom import ANCHOR_ROLES
 from vitprof.config import RunConfig
 from vitprof.errors import JobError
-from vitprof.experiments.prediction import CHECK, MICRO
 from vitprof.recording.columns import RunSummary
 from vitprof.recording.verdict import Kind
 from vitprof.store import RunGroup, RunStore
-from vitprof.store.predictions import list_predictions, update_prediction
-from vitprof.ui import findings, resources
+from vitprof.ui import resources
 from vitprof.ui.notifications import TO_SAY
 from vitprof.ui.profile.page import LOOKS
 from vitprof.ui.profile.settings import TAKEN_OVER
 
 CHARTS: dict[str, set[str]] = {
-    "Answer": {"live-gaps", "device-time"},
+    "Answer": {"live-gaps", "device-time", "waterfall"},
     "Timeline": {"live-gaps", "timeline", "step-chain", "live-batches", "live-loss", "live-cpu"},
     "Loading": {"loading-bar", "typical-chain"},
-    "What if": {"waterfall"},
     "Export": set(),
 }
 """Tab -> its charts, of a run whose headroom was measured."""
@@ -232,14 +229,12 @@ def test_a_loader_only_run_has_no_device_to_talk_about(store: RunStore) -> None:
     assert "The loader alone delivers **12,800 samples/s**" in text
     assert "No model was trained, so no device could wait." in text
     assert set(metrics(at)) == {"Samples/s", "Memory, peak"}
+    assert "measure-headroom" not in buttons(at), "there is no training to speed up"
     assert "loading-bar" in charts(app(run="1", tab="Loading"))
     at = app(run="1", tab="Timeline")
     assert charts(at).keys() == {"step-chain", "live-batches", "live-cpu"}
     assert set(metrics(at)) == {"Samples/s", "Memory, peak", "Data wait", "Step"}
     assert "gap" not in said(at)
-    at = app(run="1", tab="What if")
-    assert "no training to speed up" in said(at)
-    assert not buttons(at) & {"measure-headroom", "predict"}
 
 
 def test_a_run_that_did_not_finish_has_a_verdict_on_what_there_is(store: RunStore) -> None:
@@ -276,7 +271,7 @@ def test_measured_headroom_is_found_again_and_changes_the_verdict(store: RunStor
     run_id = add_run(store)
     assert "would run about 2.00x" in said(app(run=str(run_id)))
     add_anchors(store, run_id)
-    at = app(run=str(run_id), tab="What if")
+    at = app(run=str(run_id))
     assert "waterfall" in charts(at)
     assert "With free data the steps of this job would run 1.96 times as fast" in said(at)
     assert "(1.96-1.96, measured)" in verdict(at)
@@ -292,7 +287,7 @@ def test_measured_headroom_is_found_again_and_changes_the_verdict(store: RunStor
 def test_what_cannot_be_queued_is_one_line(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at = app(run=str(add_run(store)), tab="What if")
+    at = app(run=str(add_run(store)))
 
     refuse = Mock(side_effect=JobError("vitprof is shutting down; no job was started"))
     monkeypatch.setattr(type(resources.manager()), "submit", refuse)
@@ -318,29 +313,3 @@ def test_runs_made_for_another_are_one_line_of_the_queue(store: RunStore) -> Non
     assert len([key for key in buttons(at) if key.startswith("show-")]) == 2
     assert "stop-" not in "".join(b.key or "" for b in at.button), "its own page stops it"
     assert "Made for tournament 1: memory, batch 64" in said(app(run=str(trial)))
-
-
-def test_the_verdict_takes_the_prediction_that_was_run(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    judge = Mock(wraps=findings.verdict.judge)
-    monkeypatch.setattr(findings.verdict, "judge", judge)
-    run_id = add_run(store)
-    group = RunGroup("prediction", run_id).key
-    for _ in range(2):
-        add_run(
-            store, loader_only=True, strategy="memory", wait_s=0.001, group_key=group, role=MICRO
-        )
-    at = app(run=str(run_id), tab="What if")
-    frame = at.dataframe[0].value
-    assert (list(frame["strategy"]), list(frame)[-1]) == (["memory"], "against this run")
-    assert "error" not in frame, "none was run"
-    assert "No prediction has been checked here yet" in said(at)
-    checked, unchecked = list_predictions(store, run_id)
-    assert math.isfinite(checked.samples_per_s)
-    check = add_run(store, strategy="memory", wait_s=0.001, group_key=group, role=CHECK)
-    update_prediction(store, checked.id, verified_run_id=check, measured_per_s=20_000.0)
-    update_prediction(store, unchecked.id, samples_per_s=90_000.0, low=80_000.0, high=95_000.0)
-    app(run=str(run_id))
-    taken = judge.call_args.kwargs["alternatives"]
-    assert [(a.samples_per_s, a.measured) for a in taken] == [(20_000.0, True)]

@@ -18,7 +18,8 @@ from vitprof.charts import breakdown, style
 from vitprof.config import own_script
 from vitprof.recording.verdict import Advice, Verdict
 from vitprof.ui import downloads, findings, live_chart, notifications, resources, widgets
-from vitprof.ui.profile import live, proof, runs, settings, timeline, welcome, what_if
+from vitprof.ui.profile import live, proof, runs, settings, timeline, welcome
+from vitprof.ui.profile.headroom import draw_headroom
 from vitprof.ui.profile.ranks import draw_ranks
 from vitprof.ui.texts import act_button, escaped, guarded, sentence
 
@@ -74,17 +75,14 @@ def draw_tabs(run: store.StoredRun) -> None:
         "Answer": draw_answer,
         "Timeline": timeline.draw_timeline,
         "Loading": timeline.draw_loading,
-        "What if": what_if.draw_what_if,
         "Export": downloads.draw_exports,
     }
-    if own_script.is_own_script(run.config):
-        del tabs["What if"]  # it needs a job that can be run again from here
     last = st.session_state.get(runs.LAST)
     chosen = st.session_state.get(runs.SHOW, st.query_params.get(runs.SHOW))
     if chosen is None:
         if last is not None and runs.SHOW not in st.session_state:
             st.session_state[runs.SHOW] = last
-    elif chosen not in tabs:  # another kind of run has it
+    elif chosen not in tabs:  # a link to a tab that there is no more
         st.session_state[runs.SHOW] = "Answer"
     drawn = st.tabs(list(tabs), key=runs.SHOW, bind=widgets.IN_URL)
     for tab, draw in zip(drawn, tabs.values(), strict=True):
@@ -156,7 +154,9 @@ DEVICE_TIME_HELP = (
 
 @guarded
 def draw_answer(run: store.StoredRun) -> None:
-    """Draws the tab: the chart behind the verdict, advice, patterns found, what recording cost."""
+    """Draws the tab: the chart behind the verdict, advice, patterns found, headroom, and what
+    recording cost.
+    """
     verdict = findings.verdict_of(run)
     summary = run.summary
     charted = summary is not None and summary.n_steps <= CHARTED_STEPS
@@ -180,6 +180,9 @@ def draw_answer(run: store.StoredRun) -> None:
         st.header(device_time, anchor=False, help=DEVICE_TIME_HELP)
     draw_device_time(run)
     draw_signatures(run)
+    # it needs a job that trained, and that can be run again from here
+    if not (run.config.loader_only or own_script.is_own_script(run.config)):
+        draw_headroom(run)
     draw_recording_cost(run)
 
 
@@ -222,7 +225,7 @@ def _draw_advice(
     if refuted:
         line = f"{number} ~~{words}~~"
     elif proven is not None and math.isfinite(advice.samples_per_s):
-        # what is proven replaces what was predicted
+        # what is proven replaces what was measured in another run
         line = f"{number} **{escaped(sentence(advice.words.partition(':')[0]))}**"
     text, buttons = st.columns([3, 2], vertical_alignment="center", gap="small")
     text.markdown(line)

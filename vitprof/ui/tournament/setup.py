@@ -20,7 +20,7 @@ from vitprof.experiments.tournament.planning import PlannedTrial, plan, why_not_
 from vitprof.names import cut_name
 from vitprof.store import RunGroup, RunQuery, RunStore
 from vitprof.ui import resources, texts, widgets
-from vitprof.ui.profile.what_if import STARTUP_S
+from vitprof.ui.profile.headroom import STARTUP_S
 from vitprof.ui.texts import escaped, rough_time
 from vitprof.ui.tournament import fields, state
 
@@ -278,7 +278,7 @@ def _samples_per_s(config: RunConfig, store: RunStore) -> float:
     query = RunQuery(filters={name: (value,) for name, value in wanted.items()}, helpers=True)
     rows = []
     for row in store.list_runs(query, limit=EARLIER):
-        # not those of a headroom or a prediction: they load free data, or do not train
+        # not those of a headroom: they load free data
         group = RunGroup.parse(row.group_key)
         trains = not row.group_key or (group is not None and group.kind == "tournament")
         if row.samples_per_s and trains:
