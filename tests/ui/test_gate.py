@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 import streamlit as st
+from itsdangerous import TimestampSigner
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import APP, LIMIT_S, add_run, app, said
@@ -14,7 +15,7 @@ from vitprof.config import RunConfig
 from vitprof.errors import VitprofError
 from vitprof.store import RunStore
 from vitprof.ui import gate
-from vitprof.ui.gate import Token
+from vitprof.ui.gate import Token, _PassSigner
 
 TOKEN = Token("correct horse battery", generated=False)
 RIGHT = b"token=correct+horse+battery"
@@ -307,12 +308,49 @@ def test_only_the_token_itself_is_right_and_its_pass_ends() -> None:
         (-1, False),
     ):
         assert token.is_pass(value, now + since) is known
-    assert not Token(TOKEN.text + "!", generated=False).is_pass(value, now)
-    issued, _, signature = value.partition(".")
-    forged = ["", ".", issued, f"{int(issued) + 1}.{signature}", f"{issued}.{signature[:-1]}"]
-    assert not any(
-        token.is_pass(each, now) for each in [*forged, f"-1.{signature}", "²." + signature]
-    )
+    said, issued, signature = value.split(".")
+    later = _PassSigner(token, now + 1).sign("pass").decode().split(".")[1]
+    forged = [
+        *("", ".", "..", said, issued, f"{said}.{issued}", f"{issued}.{signature}"),
+        *(f"{said}.{later}.{signature}", f"{said}.{issued}.{signature[:-1]}"),
+        *(f".{issued}.{signature}", f"{said}..{signature}", f"{said}.{'z' * 5000}.{signature}"),
+        *(f"{said}.-1.{signature}", f"{said}.².{signature}", "\udcff"),
+    ]
+    assert later != issued
+    assert [each for each in forged if token.is_pass(each, now)] == []
+
+
+def test_a_pass_that_was_changed_anywhere_is_none() -> None:
+    value = TOKEN.pass_for(1_000_000.0)
+    for at, letter in enumerate(value):
+        # "Q" differs from "A" in a bit that counts also at the end, where base64 has some to spare
+        other = "A" if letter != "A" else "Q"
+        tampered = value[:at] + other + value[at + 1 :]
+        assert not TOKEN.is_pass(tampered, 1_000_000.0), at
+
+
+def test_a_pass_of_another_token_or_made_for_something_else_is_none() -> None:
+    now = 1_000_000.0
+    assert not TOKEN.is_pass(Token(TOKEN.text + "!", generated=False).pass_for(now), now)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TimestampSigner, "get_timestamp", lambda _: int(now))
+        elsewhere = TimestampSigner(TOKEN.text).sign("pass").decode()
+    assert elsewhere.split(".")[:2] == TOKEN.pass_for(now).split(".")[:2], "at the same moment"
+    assert not TOKEN.is_pass(elsewhere, now)
+
+
+def test_with_a_bad_pass_there_is_nothing_but_the_question() -> None:
+    ask = Asked(token=TOKEN)
+    good = TOKEN.pass_for(ask.now)
+    expired = TOKEN.pass_for(ask.now - gate.KNOWN_FOR_S - 1)
+    foreign = Token("another dashboard's", generated=False).pass_for(ask.now)
+    not_yet = TOKEN.pass_for(ask.now + 1)
+    for value in (good.replace("pass", "paSs"), expired, foreign, not_yet, TOKEN.text):
+        headers = {"cookie": f"vitprof_8501={value}"}
+        assert ask(headers=headers)[0] == 401
+        assert ask("/_stcore/stream", kind="websocket", headers=headers)[0] == 403
+    assert not ask.passed_on
+    assert ask(headers={"cookie": f"vitprof_8501={good}"})[0] == 200
 
 
 def test_guessing_is_slowed_down_for_one_and_for_all() -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import streamlit as st
+from itsdangerous import TimestampSigner
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import (
@@ -51,6 +52,8 @@ MADE_AT_START = "auto"
 """The variable's value for a token that is made at the start and printed, as in the container."""
 SHORTEST = 16
 """Characters that a token needs; one made by `secrets.token_urlsafe()` has 43."""
+PASS = "pass"
+"""What a pass says; the time at which it was given out and the signature follow it."""
 KNOWN_FOR_S = 7 * 24 * 3600
 """Seconds for which a browser that is not closed is not asked for the token again."""
 WINDOW_S = 60.0
@@ -79,21 +82,29 @@ class Token:
         """Returns the pass that a browser keeps once its user gave the token; `now` in seconds
         since 1970.
         """
-        return f"{int(now)}.{self._signature(str(int(now)))}"
+        return _PassSigner(self, now).sign(PASS).decode()
 
     def is_pass(self, value: str, now: float) -> bool:
         """Returns whether `value` came from this token's `pass_for` at most `KNOWN_FOR_S` seconds
         before `now`.
         """
-        issued, _, signature = value.partition(".")
-        if not (issued.isdecimal() and issued.isascii() and len(issued) <= 12):
-            return False
-        signed = hmac.compare_digest(_bytes(signature), _bytes(self._signature(issued)))
-        return signed and 0 <= now - int(issued) <= KNOWN_FOR_S
+        return _PassSigner(self, now).validate(_bytes(value), max_age=KNOWN_FOR_S)
 
-    def _signature(self, issued: str) -> str:
-        signed = f"vitprof pass {issued}".encode()
-        return hmac.new(_bytes(self.text), signed, hashlib.sha256).hexdigest()
+
+class _PassSigner(TimestampSigner):
+    """Signs passes with a key made of the token, and knows its own, at a moment given."""
+
+    def __init__(self, token: Token, now: float) -> None:
+        super().__init__(
+            _bytes(token.text),
+            salt="vitprof pass",
+            key_derivation="hmac",
+            digest_method=hashlib.sha256,
+        )
+        self._now = now
+
+    def get_timestamp(self) -> int:
+        return int(self._now)
 
 
 def _bytes(text: str) -> bytes:
