@@ -1,21 +1,23 @@
 """The gate before Streamlit, asked without a server: who is passed on, what others are told; token and login."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 import streamlit as st
 from itsdangerous import TimestampSigner
+from starlette.applications import Starlette
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.dashboard import APP, LIMIT_S, add_run, app, said
+from vitprof.charts.style import IN_BROWSER, PLOTLY_JS
 from vitprof.config import RunConfig
 from vitprof.errors import VitprofError
 from vitprof.store import RunStore
-from vitprof.ui import gate
+from vitprof.ui import gate, web
 from vitprof.ui.gate import Token, _PassSigner
+from vitprof.ui.live_chart import CHART_JS
 
 TOKEN = Token("correct horse battery", generated=False)
 RIGHT = b"token=correct+horse+battery"
@@ -39,10 +41,8 @@ class Asked:
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": b"inside"})
 
-        hosts, files = ("localhost", "::1"), {"plotly.js": Path(__file__)}
-        self.gate = gate.Gate(
-            inside, hosts, token, wide, login, files, clock=lambda: self.now, **more
-        )
+        hosts = ("localhost", "::1")
+        self.gate = gate.Gate(inside, hosts, token, wide, login, clock=lambda: self.now, **more)
 
     def __call__(
         self,
@@ -202,7 +202,7 @@ def test_the_address_that_a_sender_gives_itself_is_not_counted_unless_a_proxy_is
         assert tried == answers
 
 
-def test_forms_and_files_that_are_none() -> None:
+def test_forms_that_are_none() -> None:
     for body in (
         b"",
         b"token",
@@ -212,19 +212,6 @@ def test_forms_and_files_that_are_none() -> None:
         b"token=guess&" + RIGHT,
     ):
         assert Asked(token=TOKEN)(method="POST", body=body, headers=FORM)[0] == 401
-    for base in ("", "/lab"):
-        ask = Asked(base=base)
-        assert ask(f"{base}/app/static/plotly.js")[2] == Path(__file__).read_text()
-        for name in (
-            ".gitignore",
-            "",
-            "../app.py",
-            "x/../plotly.js",
-            "plotly.js/",
-            "/etc/passwd",
-            "plotly.js\x00",
-        ):
-            assert ask(f"{base}/app/static/{name}")[0] == 404, name
     for path in (
         "//evil.example/",
         "/\\evil.example",
@@ -233,6 +220,39 @@ def test_forms_and_files_that_are_none() -> None:
     ):
         location = Asked(token=TOKEN)(path, method="POST", body=RIGHT, headers=FORM)[1]["location"]
         assert (location[:2], "//" in location) == ("./", False)
+
+
+@pytest.mark.parametrize("base", ["", "/lab"])
+def test_both_files_of_charts_are_served_and_nothing_else(base: str) -> None:
+    assert {file.name for file in IN_BROWSER.iterdir()} == {CHART_JS.name, PLOTLY_JS.name}
+    ask = Asked(base=base)
+    ask.gate.app = Starlette(routes=[web.chart_files(base)])
+    chart = f"{base}/app/static/{CHART_JS.name}"
+    assert ask(chart)[2] == CHART_JS.read_text()
+    for name in (
+        ".gitignore",
+        "",
+        "../style.py",
+        f"x/../{CHART_JS.name}",
+        f"./{CHART_JS.name}",
+        f"{CHART_JS.name}/",
+        "/etc/passwd",
+        f"{CHART_JS.name}\x00",
+    ):
+        assert ask(f"{base}/app/static/{name}")[0] == 404, name
+    assert ask(chart, method="POST")[0] == 405
+    ask = Asked(base=base, token=TOKEN)
+    ask.gate.app = Starlette(routes=[web.chart_files(base)])
+    assert ask(chart)[0] == 401
+
+
+def test_a_browser_keeps_a_file_of_charts() -> None:
+    ask = Asked()
+    ask.gate.app = Starlette(routes=[web.chart_files("")])
+    _, headers, _ = ask(f"/app/static/{CHART_JS.name}")
+    assert "immutable" in headers["cache-control"]
+    again = ask(f"/app/static/{CHART_JS.name}", headers={"if-none-match": headers["etag"]})
+    assert (again[0], again[2]) == (304, "")
 
 
 OWN = ("localhost", "127.0.0.1", "::1", "*.lab.example")

@@ -139,7 +139,9 @@ def hover_texts(text: Any) -> dict[str, Any]:
     return {"hovertext": text, "hovertemplate": "%{hovertext}<extra></extra>"}
 
 
-PLOTLY_JS = Path(__file__).with_name("plotly-cartesian.min.js")
+IN_BROWSER = Path(__file__).with_name("browser")
+"""The directory of what draws charts in a browser. The dashboard serves every file of it."""
+PLOTLY_JS = IN_BROWSER / "plotly-cartesian.min.js"
 """plotly.js-cartesian-dist-min 4.1.1 from npm, unchanged (MIT licence): charts with axes, the only
 kind here.
 

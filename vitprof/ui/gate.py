@@ -9,8 +9,6 @@ the internet for this machine's address. Here both are checked first, for every 
 using the network.
 """
 
-import functools
-import gzip
 import hashlib
 import hmac
 import ipaddress
@@ -19,20 +17,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import streamlit as st
 from itsdangerous import TimestampSigner
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import (
-    FileResponse,
-    HTMLResponse,
-    PlainTextResponse,
-    RedirectResponse,
-    Response,
-)
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
@@ -159,10 +150,6 @@ FORM = "application/x-www-form-urlencoded"
 HEALTH = "/_stcore/health"
 """Answered without a token, with "ok" and no more: for a container's health check and `vitprof
 open`."""
-STATIC = "/app/static/"
-KEPT = {"Cache-Control": "private, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
-"""Of a file below it: its URL has its digest (`live_chart.url_of`), so a browser need not ask for
-it again."""
 SECURITY_HEADERS = {
     # Nothing is loaded from elsewhere, and nothing sent there, whatever got into a page. Streamlit
     # needs inline styles and scripts; Plotly and Vega make functions from text.
@@ -193,8 +180,6 @@ class Gate:
     """Whether other machines reach the server."""
     login: bool
     """Whether its pages ask for a login."""
-    files: Mapping[str, Path]
-    """What is served below `STATIC`, by name."""
     base: str = ""
     """The server's base path ("" or "/name")."""
     proxies: bool = False
@@ -225,9 +210,7 @@ class Gate:
         await (self.app if refused is None else refused)(scope, receive, send_with_headers)
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response | None:
-        """Returns the answer to a request that is not let in, or a file; None for a request to pass
-        on.
-        """
+        """Returns the answer to a request that is not let in; None for a request to pass on."""
         path = scope["path"].removeprefix(self.base)
         if path == HEALTH:
             return None
@@ -246,21 +229,7 @@ class Gate:
             listens_at, _ = scope.get("server") or ("unix:", 0)
             if self.wide or not is_this_machine(listens_at):
                 return HTMLResponse(closed(), status_code=403)
-        if path.startswith(STATIC):
-            packs = "gzip" in headers.get("accept-encoding", "")
-            return self._file(path.removeprefix(STATIC), packed=packs)
         return None
-
-    def _file(self, name: str, *, packed: bool) -> Response:
-        """Returns one of `files`, `packed` by gzip where the browser takes that."""
-        file = self.files.get(name)
-        if file is None:
-            return PlainTextResponse("there is no such file", status_code=404)
-        kind = "text/javascript"
-        if packed:
-            headers = KEPT | {"Content-Encoding": "gzip"}
-            return Response(_packed(file), media_type=kind, headers=headers)
-        return FileResponse(file, media_type=kind, headers=KEPT)
 
     async def _ask(self, token: Token, scope: Scope, receive: Receive) -> Response:
         """Returns the question for the token, or a redirect with the cookie where a form brings the
@@ -298,11 +267,6 @@ class Gate:
             secure=scope["scheme"] == "https",
         )
         return answer
-
-
-@functools.cache
-def _packed(file: Path) -> bytes:
-    return gzip.compress(file.read_bytes(), 6)  # 0.07 s of a core once, for 0.5 MB instead of 1.5
 
 
 def _cookie(host: str) -> str:

@@ -1,6 +1,6 @@
 """The live chart: one Plotly plot that stays alive in the browser while its data grow.
 
-The browser's side is live_chart.js. `st.plotly_chart` replaces its plot whenever the figure
+The browser's side is charts/browser/live_chart.js. `st.plotly_chart` replaces its plot whenever the figure
 changes, and the user's zoom is lost (Streamlit's pull request 16052 is open). Here each refresh
 sends what is new, and zoom, pan and hidden traces survive. A page, in a
 `st.fragment(run_every=0.5)`:
@@ -25,16 +25,16 @@ import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
-from vitprof.charts.style import PLOTLY_JS
+from vitprof.charts.style import IN_BROWSER, PLOTLY_JS
 
 _Array = np.typing.NDArray[Any]
 COLUMNS = ("x", "y", "base", "text", "hovertext", "customdata")
 """The parts of a trace that grow point by point. All else (style, a heat map's z, per-point
 colours) is sent whole."""
 
-CHART_JS = Path(__file__).with_name("live_chart.js")
-SERVED = {source.name: source for source in (PLOTLY_JS, CHART_JS)}
-"""The files that the gate serves, by their names."""
+CHART_JS = IN_BROWSER / "live_chart.js"
+STATIC = "app/static"
+"""Where `web.chart_files` serves both, below the app's root."""
 
 # This is sent with every refresh, so it is short; the chart's module comes once. The URL of
 # Streamlit's own bundle tells where the app's root is.
@@ -208,12 +208,12 @@ def live_chart(
 
 @lru_cache
 def url_of(source: Path) -> str:
-    """Returns the URL of one of `SERVED`, relative to the app's root.
+    """Returns the URL of a file of `IN_BROWSER`, relative to the app's root.
 
     The file's digest in it keeps browsers from using an older version.
     """
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
-    return f"app/static/{source.name}?v={digest[:12]}"
+    return f"{STATIC}/{source.name}?v={digest[:12]}"
 
 
 def view_of(key: str) -> tuple[float, float] | None:

@@ -12,13 +12,26 @@ from importlib.util import find_spec
 from typing import Any
 
 from anyio import to_thread
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.responses import Response
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 from streamlit import config
 from streamlit.web.server import server_util
 
+from vitprof.charts.style import IN_BROWSER
 from vitprof.errors import VitprofError
 from vitprof.jobs import users
 from vitprof.ui import gate, live_chart, resources
+
+FILE_HEADERS = {
+    # the URL has the file's digest (`live_chart.url_of`), so no browser need ask for it again
+    "cache-control": "private, max-age=31536000, immutable",
+    # not what this machine's table calls .js: under `nosniff` a browser runs no other type
+    "content-type": "text/javascript; charset=utf-8",
+}
 
 
 def parts() -> dict[str, Any]:
@@ -35,14 +48,14 @@ def parts() -> dict[str, Any]:
     if has_login:
         users.ask_with(gate.person)
     path = str(config.get_option("server.baseUrlPath")).strip("/")
+    base = f"/{path}" if path else ""
     middleware = Middleware(
         gate.Gate,
         hosts=tuple(config.get_option("server.allowedHosts")),
         token=token,
         wide=not gate.is_this_machine(address),
         login=has_login,
-        files=live_chart.SERVED,
-        base=f"/{path}" if path else "",
+        base=base,
         # without it uvicorn trusts this machine
         proxies=bool(os.environ.get("FORWARDED_ALLOW_IPS")),
     )
@@ -60,7 +73,23 @@ def parts() -> dict[str, Any]:
         # here, because atexit does not run where uvicorn ends by SIGTERM
         await to_thread.run_sync(resources.end)
 
-    return {"middleware": [middleware], "lifespan": lifespan}
+    return {"middleware": [middleware], "routes": [chart_files(base)], "lifespan": lifespan}
+
+
+def chart_files(base: str) -> Mount:
+    """Returns the route to the files that charts load, below the server's base path."""
+    return Mount(f"{base}/{live_chart.STATIC}", ChartFiles(directory=IN_BROWSER))
+
+
+class ChartFiles(StaticFiles):
+    """The files of a directory by their names; Streamlit packs what it sends by gzip."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        if scope["path"] != f"{scope['root_path']}/{path}":
+            raise HTTPException(404)  # it was asked for as x/../NAME or NAME/
+        response = await super().get_response(path, scope)
+        response.headers.update(FILE_HEADERS)
+        return response
 
 
 def start_lines(address: str | None, token: gate.Token | None, *, login: bool) -> list[str]:
