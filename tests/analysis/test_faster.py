@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from vitprof.analysis import faster
 from vitprof.analysis.arrays import Interval
@@ -134,16 +135,31 @@ def test_the_interval_holds_the_truth(made: Made) -> None:
     assert held > 270
 
 
-def test_with_two_settings_and_even_blocks_it_is_the_paired_t_test() -> None:
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_with_two_settings_and_even_blocks_it_is_the_paired_t_test(n: int) -> None:
+    """Around another figure, that of all samples over all time. To four digits: blocks that are even
+    are taken to have a little noise."""
     rng = np.random.default_rng(0)
-    off = np.array([0.01, 0.05, 0.02])
+    moments = np.array([0.3, -0.2, 0.1, 0.0, 0.4])[:n]
+    off = np.array([0.01, 0.05, 0.02, 0.03, -0.01])[:n]
     made = {
-        "a": {n: run(1000, rng, blocks=0, of_run=d) for n, d in enumerate(off, 1)},
-        "b": {n: run(1000, rng, blocks=0, of_run=0) for n in (1, 2, 3)},
+        "a": {i: run(1000, rng, blocks=0, of_run=each) for i, each in enumerate(moments + off)},
+        "b": {i: run(1000, rng, blocks=0, of_run=each) for i, each in enumerate(moments)},
     }
     low, high = (math.log(end) for end in faster.speeds(made).ratio("a", "b")[1:])
-    error = float(np.std(off, ddof=1)) / math.sqrt(3)
-    assert (high - low) / 2 == pytest.approx(6.2053 * error, rel=1e-3), "at 97.5%, two degrees"
+    expected = stats.ttest_rel(moments + off, moments).confidence_interval(faster.sure_level(n))
+    assert high - low == pytest.approx(expected.high - expected.low, rel=1e-4)
+
+
+def test_noise_of_two_sides_together_has_the_degrees_of_freedom_of_welchs_test() -> None:
+    mine = np.array([1.0, 1.2, 0.9, 1.4])
+    base = np.array([2.0, 2.01, 2.03])
+    parts = [faster.LogNoise(stats.sem(side) ** 2, len(side) - 1) for side in (mine, base)]
+    found = faster.together(parts)
+    welch = stats.ttest_ind(mine, base, equal_var=False)
+    assert found.df == pytest.approx(welch.df)
+    difference = mine.mean() - base.mean()
+    assert difference / math.sqrt(found.variance) == pytest.approx(welch.statistic)
 
 
 def test_moments_of_the_machine_cancel_and_the_noise_of_a_setting_is_its_own() -> None:
@@ -233,9 +249,20 @@ def test_steps_that_are_all_alike_have_no_noise() -> None:
     assert [near[key].behind for key in "abc"] == [False, False, True]
 
 
-def test_runs_that_were_made_apart() -> None:
-    low, high = faster.of_runs(np.log([90.0, 110.0]), np.log([50.0]))[1:]
-    assert low < math.sqrt(90 * 110) / 50 < high
+def test_runs_that_were_made_apart_have_the_interval_of_the_two_sample_t_test() -> None:
+    mine = np.log([90.0, 110.0, 104.0])
+    base = np.log([50.0, 47.0])
+    found = faster.of_runs(mine, base)
+    expected = stats.ttest_ind(mine, base).confidence_interval(0.95)
+    assert found.value == pytest.approx(math.exp(mine.mean() - base.mean()))
+    assert (found.low, found.high) == pytest.approx(
+        (math.exp(expected.low), math.exp(expected.high))
+    )
+    alone = faster.of_runs(mine[:2], base[:1])
+    assert alone.low < math.sqrt(90 * 110) / 50 < alone.high, "where SciPy's has no interval"
+
+
+def test_single_runs_are_compared_by_their_own_intervals() -> None:
     ratio = faster.of_intervals(Interval(300, 290, 310), Interval(100, 95, 105))
     assert ratio.value == pytest.approx(3)
     assert 290 / 105 < ratio.low < ratio.high < 310 / 95

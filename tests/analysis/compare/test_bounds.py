@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from tests.analysis.compare.simulated_runs import IDLE, RATE, run
 from vitprof.analysis.arrays import Series
@@ -139,6 +140,16 @@ def test_too_few_steps_are_neither_a_pass_nor_a_regression_and_those_that_are_as
     more = int(undecided.reason.removeprefix("about ").split()[0].replace(",", ""))
     reach = (undecided.figure.value - undecided.figure.low) / math.sqrt((n + more) / n)
     assert reach == pytest.approx(abs(undecided.figure.value - RATE * 0.99), rel=0.02)
+
+
+def test_the_interval_of_several_runs_is_students() -> None:
+    mine, base = np.array([0.3, 0.5, 0.45, 0.38]), np.array([0.7, 0.62])
+    of_one = stats.ttest_1samp(mine, 0).confidence_interval(0.95)
+    found = half_interval(bounds.spread(mine), len(mine))
+    assert found == pytest.approx((of_one.high - of_one.low) / 2)
+    of_two = stats.ttest_ind(mine, base).confidence_interval(0.95)
+    found = half_interval(bounds.spread(mine, base), len(mine), len(base))
+    assert found == pytest.approx((of_two.high - of_two.low) / 2)
 
 
 SAID = re.compile(
