@@ -1,7 +1,12 @@
 """Files that a program had to leave, as the next one finds them: whole, cut short, damaged, and somebody else's."""
 
+import errno
+import fcntl
+import itertools
 import json
 import os
+import resource
+import signal
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -9,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.forking import exit_status_of, fork_doing
 from tests.jobs.reported import step_columns, steps
 from tests.stored_series import append_steps
 from vitprof.config import RunConfig
@@ -257,3 +263,111 @@ def test_columns_of_another_version(store: RunStore) -> None:
     found = store.steps(run_id)
     assert found["step"].tolist() == list(range(15))
     assert found["new_s"][10:] == pytest.approx(rows["t_start_s"])
+
+
+def n_entries(file: SpoolFile) -> tuple[int, str]:
+    """How many entries of a file can be read, and why no more; each must be the next one."""
+    n = 0
+    try:
+        for kind, payload in file.entries():
+            assert (kind, payload) == ("steps", numbered(n))
+            n += 1
+    except ValueError as error:
+        return n, str(error)
+    return n, ""
+
+
+def numbered(n: int) -> bytes:
+    return n.to_bytes(4, "big") * 500
+
+
+def test_a_program_that_is_killed_as_it_writes_leaves_all_that_it_wrote(store: RunStore) -> None:
+    """Each entry that was added is whole; the one that it was at may be cut short."""
+    header = spool_of(store, begun(store))._header | {"part": 0}
+    directory = places_of(store)[1]
+    reads, writes = os.pipe()
+
+    def write_until_killed() -> None:
+        file = SpoolFile.create(directory, header)
+        for n in itertools.count():
+            file.append("steps", numbered(n))
+            os.write(writes, b".")
+
+    child = fork_doing(write_until_killed)
+    os.close(writes)
+    with open(reads, "rb", buffering=0) as told:
+        n = len(told.read(1))
+        (path,) = directory.glob("vitprof-spool-*")
+        assert SpoolFile.left(path) is None, "its program still writes it"
+        while n < 200:
+            n += len(told.read(100))
+        os.kill(child, signal.SIGKILL)
+        assert exit_status_of(child) == -signal.SIGKILL
+        n += len(b"".join(iter(lambda: told.read(4096), b"")))
+    file = SpoolFile.left(path)
+    assert file is not None
+    file.read_header()
+    found, why = n_entries(file)
+    file.delete()
+    assert found >= n
+    assert why in ("", "its end is missing")
+
+
+def test_wherever_a_file_was_cut_what_is_before_is_read(store: RunStore) -> None:
+    spool = spool_of(store, begun(store))
+    ends = []
+    for n in range(8):
+        spool.append("steps", numbered(n))
+        ends.append(spool.files[0].size)
+    (path,) = [file.path for file in spool.files]
+    spool.leave()
+    data = path.read_bytes()
+    for cut in range(ends[0], ends[-1], 97):
+        path.write_bytes(data[:cut])
+        file = SpoolFile.left(path)
+        assert file is not None
+        file.read_header()
+        whole = sum(end <= cut for end in ends)
+        found, why = n_entries(file)
+        assert found == whole
+        assert (why == "") == (cut in ends)
+        file.close()
+
+
+def test_a_file_that_may_not_grow_takes_whole_entries_only(store: RunStore) -> None:
+    """As on a disk that is full, or with a limit of its user's."""
+    spool = spool_of(store, begun(store))
+    spool.append("steps", numbered(0))
+    (file,) = spool.files
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file.size + 1000, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            file.append("steps", numbered(1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert n_entries(file) == (1, "")
+    assert file.path.stat().st_size == file.size, "nothing is left of the half that it took"
+    file.append("steps", numbered(1))
+    assert n_entries(file) == (2, "")
+    spool.delete()
+
+
+def test_where_the_file_system_has_no_locks_the_next_directory_takes_it(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on NFS without its lock service."""
+    own, temporary = places_of(store)
+    lock = fcntl.flock
+
+    def locked(descriptor: int, operation: int) -> None:
+        if os.fstat(descriptor).st_ino in [path.stat().st_ino for path in own.glob("vitprof-*")]:
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", locked)
+    spool = spool_of(store, begun(store))
+    assert spool.append("steps", steps_entry(5, 5))
+    assert [file.path.parent for file in spool.files] == [temporary]
+    assert not list(own.glob("vitprof-spool-*"))
+    spool.delete()
