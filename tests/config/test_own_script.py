@@ -15,10 +15,10 @@ from vitprof.config.own_script import (
     OwnScript,
     code_line,
     own_key_in_words,
-    read_varied,
     settings_of,
 )
 from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.config.varied import OF_A_SCRIPT, read_varied
 from vitprof.errors import ConfigError
 
 MADE = {"made_given": "batch_size shuffle", "made_own_batches": False, "made_iterable": False}
@@ -27,7 +27,8 @@ WITH_WORKERS = LOADER | {"num_workers": 2, "prefetch_factor": 4, "persistent_wor
 
 
 def script(*vary: str, loader: dict[str, Any] | None = None) -> OwnScript:
-    return OwnScript(("python", "train.py"), "/work", tuple(map(read_varied, vary)), loader)
+    varied = tuple(read_varied(text, OF_A_SCRIPT) for text in vary)
+    return OwnScript(("python", "train.py"), "/work", varied, loader)
 
 
 def keys(made: OwnScript) -> list[str]:
@@ -36,25 +37,6 @@ def keys(made: OwnScript) -> list[str]:
 
 def one(made: OwnScript, steps: int | None = None) -> own_script.OwnSetting:
     return settings_of(made, steps)[-1]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("speed=1", "give NAME=VALUE,VALUE; names are workers"),
-        ("workers", "such as workers=0,2,4"),
-        ("workers=2,x", "workers: give a whole number from 0 to 512"),
-        ("pin_memory=yes", "pin_memory is on or off"),
-        ("start_method=thread", "one of fork, forkserver, spawn"),
-        ("decode_cache=disk", "one of off, ram"),
-        ("workers=2,4,2", "2 is given twice"),
-    ],
-)
-def test_what_cannot_be_varied_is_said(text: str, said: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        read_varied(text)
-    assert said in refused.value.allowed
-    assert refused.value.value == text
 
 
 def test_each_name_once_and_no_more_than_can_be_run() -> None:

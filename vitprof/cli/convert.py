@@ -18,7 +18,8 @@ from vitprof.cli.tournament import TRIAL_STEPS, run_stored
 from vitprof.cli.watch import COMMAND_HELP
 from vitprof.config import bounds
 from vitprof.config.forms import FORMS, SAMPLES, check_form
-from vitprof.config.own_script import STORAGE, UNCHANGED, settings_of
+from vitprof.config.own_script import UNCHANGED, settings_of
+from vitprof.config.varied import STORAGE
 from vitprof.errors import ConfigError
 from vitprof.experiments import conversion
 from vitprof.experiments.tournament import planning

@@ -19,10 +19,10 @@ from vitprof.config.own_script import (
     UNCHANGED,
     OwnScript,
     own_config,
-    read_varied,
     settings_of,
 )
 from vitprof.config.strategies import STRATEGIES
+from vitprof.config.varied import OF_A_SCRIPT, read_varied
 from vitprof.errors import ConfigError
 from vitprof.experiments.tournament import planning, tournament_runner
 from vitprof.experiments.tournament.tournament_view import TournamentView
@@ -211,7 +211,7 @@ def _own_spec(
     steps = TRIAL_STEPS if given["steps"] is None else given["steps"]
     base = own_config("", steps=steps, telemetry_hz=given["telemetry_hz"])
     command = planning.keep_command(options["command"])
-    varied = tuple(map(read_varied, options["vary"]))
+    varied = tuple(read_varied(text, OF_A_SCRIPT) for text in options["vary"])
     script = OwnScript(command, os.getcwd(), varied, isolation=isolation, layered=layered)
     return tournament_spec.TournamentSpec(
         base, (OWN_SCRIPT,), (1,), baseline=UNCHANGED, script=script, **_rounds(options)

@@ -13,7 +13,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vitprof.config import CHOICES, RunConfig, bounds, forms
+from vitprof.config import RunConfig, bounds
+from vitprof.config.varied import (
+    NEED_WORKERS,
+    OF_A_SCRIPT,
+    STORAGE,
+    Value,
+    check_values,
+    written,
+)
 from vitprof.errors import ConfigError
 from vitprof.names import tamed_name
 from vitprof.program import from_anywhere, program
@@ -31,10 +39,6 @@ ARGUMENTS = {
     "batch_size": "batch_size",
 }
 """Setting -> PyTorch's name for it as an argument of DataLoader."""
-VARIED = (*ARGUMENTS, "decode_cache")
-"""Settings that a tournament can vary."""
-STORAGE = "storage"
-"""What a plan to convert the samples varies (`vitprof.config.forms`)."""
 CALLS: dict[str, tuple[str, dict[str, str]]] = {
     "transformers": (
         "TrainingArguments",
@@ -205,19 +209,8 @@ def code_line(script: OwnScript, key: str) -> str:
     return f"{line}  # and {KEEP_SAMPLES}" if line else f"# {KEEP_SAMPLES}"
 
 
-Value = int | bool | str
 KEPT_IN_RAM = "memory"
 """`RunConfig.storage` of a run whose samples are kept in memory after they were first read."""
-NUMBERS = ("workers", "prefetch_factor", "batch_size")
-SWITCHES = ("pin_memory", "persistent_workers")
-NAMED: dict[str, tuple[str, ...]] = {
-    "start_method": CHOICES["start_method"],
-    "decode_cache": ("off", "ram"),
-    STORAGE: tuple(forms.FORMS),
-}
-"""Settings whose values have names -> these."""
-NEED_WORKERS = ("prefetch_factor", "persistent_workers", "start_method")
-"""Settings that mean nothing without workers."""
 WITHOUT_WORKERS: dict[str, Any] = {
     "prefetch_factor": None,
     "multiprocessing_context": None,
@@ -241,7 +234,7 @@ class OwnScript:
     directory: str
     """Its working directory."""
     vary: tuple[tuple[str, tuple[Value, ...]], ...]
-    """Names in `VARIED` with their values; every combination is a setting."""
+    """Names in `OF_A_SCRIPT` with their values; every combination is a setting."""
     loader: Mapping[str, Any] | None = None
     """The train loader of the unchanged script, as the first trial reported it
     (`vitprof.watch.loader_facts.loader_facts`); None until then."""
@@ -268,14 +261,11 @@ class OwnScript:
         object.__setattr__(self, "vary", tuple((name, tuple(values)) for name, values in self.vary))
         names = [name for name, _ in self.vary]
         for name, values in self.vary:
-            if name not in VARIED and (name != STORAGE or self.conversion is None):
-                raise ConfigError("vary", name, f"choose one of {', '.join(VARIED)}")
+            if name not in OF_A_SCRIPT and (name != STORAGE or self.conversion is None):
+                raise ConfigError("vary", name, f"choose one of {', '.join(OF_A_SCRIPT)}")
             if names.count(name) > 1:
                 raise ConfigError("vary", name, "give each one once, with all its values")
-            if not values:
-                raise ConfigError("vary", name, "give at least one value")
-            for value in values:
-                _check(name, _read_value(name, _written(value), name) == value, value)
+            check_values(name, values)
         if not self.vary:
             raise ConfigError("vary", "", "give at least one, such as workers=0,2,4")
         n = math.prod(len(values) for _, values in self.vary)
@@ -297,7 +287,7 @@ class OwnSetting:
     key: str
     """ "own-script/workers=4/pin_memory=on", or `UNCHANGED`."""
     changes: Mapping[str, Value] = field(default_factory=dict)
-    """Name in `VARIED` -> value; empty for the script as it is."""
+    """Name in `OF_A_SCRIPT` -> value; empty for the script as it is."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """The same as arguments of the DataLoader, with the others that PyTorch then requires to change."""
     remarks: tuple[str, ...] = ()
@@ -309,30 +299,6 @@ class OwnSetting:
     def keeps_samples(self) -> bool:
         """Returns whether the Dataset's samples are kept in memory after they were first read."""
         return self.changes.get("decode_cache") == "ram"
-
-
-def read_varied(text: str) -> tuple[str, tuple[Value, ...]]:
-    """Returns name and values of a text such as "workers=0,2,4" or "pin_memory=on,off".
-
-    Raises `ConfigError`.
-    """
-    name, separator, values = text.partition("=")
-    name = name.strip()
-    given = [v.strip() for v in values.split(",") if v.strip()]
-    if name not in VARIED:
-        raise ConfigError("vary", text, f"give NAME=VALUE,VALUE; names are {', '.join(VARIED)}")
-    if not separator or not given:
-        if name in NUMBERS:
-            example = "0,2,4"
-        elif name in SWITCHES:
-            example = "on,off"
-        else:
-            example = ",".join(NAMED[name])
-        raise ConfigError("vary", text, f"give values, such as {name}={example}")
-    doubled = [value for i, value in enumerate(given) if value in given[:i]]
-    if doubled:
-        raise ConfigError("vary", text, f"{doubled[0]} is given twice")
-    return name, tuple(_read_value(name, value, text) for value in given)
 
 
 def settings_of(script: OwnScript, steps: int | None = None) -> tuple[OwnSetting, ...]:
@@ -376,7 +342,7 @@ def _setting(
         remarks.append(
             "decode_cache=ram keeps each sample as it was first read: random transforms are frozen"
         )
-    changes = {name: changes[name] for name in (*VARIED, STORAGE) if name in changes}
+    changes = {name: changes[name] for name in (*OF_A_SCRIPT, STORAGE) if name in changes}
     is_own = loader is not None and all(
         _own_value(name, loader) == value for name, value in changes.items()
     )
@@ -385,7 +351,7 @@ def _setting(
     arguments = {ARGUMENTS[name]: value for name, value in changes.items() if name in ARGUMENTS}
     if workers == 0:
         arguments |= WITHOUT_WORKERS
-    key = "/".join([OWN_SCRIPT, *(f"{name}={_written(value)}" for name, value in changes.items())])
+    key = "/".join([OWN_SCRIPT, *(f"{name}={written(value)}" for name, value in changes.items())])
     refused = _why_not(changes, loader, steps) if loader is not None else ""
     return OwnSetting(key, changes, arguments, tuple(remarks), refused)
 
@@ -412,7 +378,7 @@ def _why_not(changes: Mapping[str, Value], loader: Mapping[str, Any], steps: int
 
 
 def _own_value(name: str, loader: Mapping[str, Any]) -> Any:
-    """Returns the script's own value of a name in `VARIED`."""
+    """Returns the script's own value of a name in `OF_A_SCRIPT`."""
     if name == "decode_cache":
         return "off"
     if name == "workers":
@@ -420,30 +386,6 @@ def _own_value(name: str, loader: Mapping[str, Any]) -> Any:
     value = loader.get(name)
     if name == "prefetch_factor" and value is None:
         return DEFAULT_PREFETCH
-    return value
-
-
-def _written(value: object) -> str:
-    """Returns a value as it is typed: switches as "on" and "off"."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return str(value)
-
-
-def _read_value(name: str, value: str, text: str) -> Value:
-    if name in SWITCHES:
-        if value not in ("on", "off"):
-            raise ConfigError("vary", text, f"{name} is on or off")
-        return value == "on"
-    if name in NUMBERS:
-        try:
-            number = int(value)
-            bounds.RUN_BOUNDS[name].check(name, number)
-        except (ValueError, ConfigError):
-            raise ConfigError("vary", text, f"{name}: {bounds.RUN_BOUNDS[name].allowed}") from None
-        return number
-    if value not in NAMED[name]:
-        raise ConfigError("vary", text, f"{name} is one of {', '.join(NAMED[name])}")
     return value
 
 

@@ -18,13 +18,13 @@ from vitprof.analysis.conversion import Conversion
 from vitprof.config import forms
 from vitprof.config.own_script import (
     OWN_SCRIPT,
-    STORAGE,
     UNCHANGED,
     OwnScript,
     OwnSetting,
     own_config,
 )
 from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.config.varied import STORAGE
 from vitprof.errors import ConfigError, VitprofError
 from vitprof.home import ensure_dir, home
 from vitprof.jobs import dataset_report

@@ -9,8 +9,9 @@ import pytest
 from tests import ROOT
 from tests.engine_fixtures import wait_until
 from vitprof.analysis.tournament.recommend import recommend
-from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config, read_varied
+from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config
 from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.config.varied import OF_A_SCRIPT, read_varied
 from vitprof.experiments import trials
 from vitprof.experiments.tournament import tournament_trials
 from vitprof.experiments.tournament.planning import agree, create_tournament
@@ -44,7 +45,8 @@ def made(
 ) -> int:
     (folder / "work").mkdir()
     command = (sys.executable, "-m", "tests.jobs.pretend", *words)
-    script = OwnScript(command, str(folder / "work"), tuple(map(read_varied, vary)))
+    varied = tuple(read_varied(text, OF_A_SCRIPT) for text in vary)
+    script = OwnScript(command, str(folder / "work"), varied)
     known: dict[str, object] = {
         "repeats": 2,
         "until_decided": False,

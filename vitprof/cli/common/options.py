@@ -21,8 +21,8 @@ from vitprof.config import (
     bounds,
     catalog,
     descriptions,
-    own_script,
     parts,
+    varied,
 )
 from vitprof.config.availability import look_around, why_unavailable
 from vitprof.config.strategies import STRATEGIES
@@ -200,7 +200,7 @@ SHARED_HELP = {
 COMMAND_HELP = "your own script, after --: python train.py"
 VARY_HELP = (
     "values to try for your own script's DataLoader, such as workers=0,2,4; repeat it for other names: "
-    + ", ".join(own_script.VARIED)
+    + ", ".join(varied.OF_A_SCRIPT)
 )
 TIME_HELP = (
     "time limit for all runs together, such as 90, 90s, 10min or 2h: no run starts after it; if it is too short "

@@ -24,6 +24,7 @@ from vitprof.config.parts import STORAGES
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import strategy
 from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.config.varied import NEED_WORKERS
 from vitprof.errors import ConfigError, StoreError
 from vitprof.experiments import conversion
 from vitprof.experiments.headroom import why_no_cold
@@ -194,7 +195,7 @@ def _of_own_script(
     # a change is named "workers", PyTorch's argument "num_workers"
     loader["num_workers"] = loader.get("workers", loader.get("num_workers"))
     if loader["num_workers"] == 0:
-        loader |= dict.fromkeys(own_script.NEED_WORKERS)
+        loader |= dict.fromkeys(NEED_WORKERS)
     config = own_script.with_loader(base, {"watched": loader})
     name = tamed_name(f"{own_script.own_key_in_words(setting.key)}: {shlex.join(script.command)}")
     storage = own_script.KEPT_IN_RAM if setting.keeps_samples else None
