@@ -92,7 +92,28 @@ SCRIPT = "-- python -c pass"
         ),
         ("tournament", "--strategies : give some"),
         ("tournament --strategies nonsense", "--strategies nonsense: choose one of"),
-        ("tournament --strategies memory --batch-sizes ,", "--batch-sizes ,: give values"),
+        ("tournament --strategies memory --batch-sizes ,", "--batch-sizes ,: give numbers"),
+        ("tournament --strategies memory --workers 8..0", "--workers 8..0: 8..0 ends before it"),
+        (
+            "tournament --strategies workers --vary workers=0..512",
+            "--vary workers=0..512: workers: 0..512 makes 513 numbers, and 100 are allowed: give a larger step, as",
+        ),
+        (
+            "tournament --strategies workers --vary decode_cache=ram",
+            "--vary decode_cache=ram: give NAME=VALUE,VALUE; names are workers",
+        ),
+        (
+            "tournament --strategies workers --workers 0,2 --vary workers=0,2",
+            "--workers 0,2: --vary workers= is given too; leave one out",
+        ),
+        (
+            "tournament --strategies workers --vary workers=0,2 --vary workers=4",
+            "--vary workers=4: give workers once, with all its values",
+        ),
+        (
+            "tournament --strategies memory --vary prefetch_factor=2,4",
+            "--vary prefetch_factor: no strategy of this tournament takes it: memory",
+        ),
         ("tournament --strategies memory --repeats many", "--repeats many: give a whole number"),
         ("tournament --strategies memory --baseline it", "--baseline it: there is no such trial"),
         (
@@ -119,7 +140,7 @@ SCRIPT = "-- python -c pass"
             f"tournament --auto --strategies workers {VARY}",
             "--vary workers=0,2 prefetch_factor=4: it does not go with",
         ),
-        ("tournament --vary workers=0,2", "--vary workers=0,2: give the script's command after --"),
+        ("tournament --vary workers=0,2", "--strategies : give some"),
         (f"tournament {SCRIPT}", "--vary : say what of the script's DataLoader is tried"),
         (f"tournament --vary speed=1 {SCRIPT}", "--vary speed=1: give NAME=VALUE,VALUE"),
         (

@@ -34,6 +34,9 @@ def made(**values: Any) -> TournamentSpec:
         ("batch_sizes", tuple(range(1, 502))),
         ("workers", ("2",)),
         ("page_caches", ("lukewarm",)),
+        ("vary", (("workers", (2,)),)),
+        ("vary", (("prefetch_factor", ()),)),
+        ("vary", (("prefetch_factor", (2,)), ("prefetch_factor", (4,)))),
         ("seconds", float("nan")),
     ],
 )
@@ -56,10 +59,21 @@ def test_through_json_and_back_and_not_without_end() -> None:
         workers=(0, 2), page_caches=("warm", "cold"), seconds=60.0, baseline="memory/b32/w-/as-is"
     )
     assert TournamentSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    spec = made(vary=(("prefetch_factor", (2, 4)), ("pin_memory", (True, False))))
+    assert TournamentSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    assert spec.title == (
+        "2 strategies x 2 batch sizes x 2 values of prefetch factor x 2 values of pin memory on digits"
+    )
     with pytest.raises(
         ConfigError, match=f"^batch_sizes: {10**6} is not possible; give at most {MOST_TRIALS}$"
     ):
         made(batch_sizes=list(range(1, 10**6 + 1)))
+
+
+def test_no_more_than_anybody_waits_for() -> None:
+    hundred = tuple(range(1, 101))
+    with pytest.raises(ConfigError, match="that makes 40000 trials; 1000 are allowed"):
+        made(workers=hundred, vary=(("prefetch_factor", hundred),))
 
 
 @pytest.mark.parametrize(

@@ -124,15 +124,42 @@ def test_a_newcomer_can_start_at_once_and_what_is_no_choice_is_refused_in_a_line
     at.run()
     assert "8 settings x 3 rounds = 24 runs" in said(at)
     for field, chosen, message in (
-        ("batch_sizes", [128, "many"], "Batch sizes many: give whole numbers only"),
+        (
+            "batch_sizes",
+            [128, "many"],
+            "Batch sizes many: many is no number: give a whole number from 1 to 1,000,000",
+        ),
+        ("batch_sizes", ["8..2"], "Batch sizes 8..2: 8..2 ends before it begins: give the smaller"),
         ("page_caches", [], "Page caches: give at least one"),
         ("strategies", [], "Strategies: give at least one"),
     ):
         before, at.session_state[f"trial_{field}"] = at.session_state[f"trial_{field}"], chosen
         at.run()
-        assert [read(e.value) for e in at.error] == [message]
+        (error,) = at.error
+        assert read(error.value).startswith(message)
         assert at.button(key="tournament-start").disabled
         at.session_state[f"trial_{field}"] = [128] if field == "batch_sizes" else before
+
+
+def test_ranges_can_be_typed_and_prefetch_factors_are_varied_too(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[int] = []
+    monkeypatch.setattr(TournamentRunners, "run", lambda self, number: begun.append(number))
+    at = page(trial_strategies=["memory"])
+    assert at.multiselect(key="trial_prefetch_factor").disabled
+    at.multiselect(key="trial_strategies").set_value(["memory", "workers"]).run()
+    at.session_state["trial_workers"] = [0, "0..4:2"]
+    at.session_state["trial_prefetch_factor"] = ["2..8:x2"]
+    at.session_state["trial_batch_sizes"] = [64]
+    at.run()
+    assert not at.error
+    assert not at.multiselect(key="trial_prefetch_factor").disabled
+    # in memory; without workers; with 2 and with 4 workers, each with three factors
+    assert "8 settings x 3 rounds = 24 runs" in said(at)
+    click(at, "tournament-start")
+    spec = tournament(store, begun[0]).spec
+    assert (spec.workers, spec.vary) == ((0, 2, 4), (("prefetch_factor", (2, 4, 8)),))
 
 
 def test_what_cannot_run_here_is_left_out_with_its_reason() -> None:

@@ -22,7 +22,7 @@ from vitprof.config.own_script import (
     settings_of,
 )
 from vitprof.config.strategies import STRATEGIES
-from vitprof.config.varied import OF_A_SCRIPT, read_varied
+from vitprof.config.varied import OF_A_JOB, OF_A_SCRIPT, Value, read_varied
 from vitprof.errors import ConfigError
 from vitprof.experiments.tournament import planning, tournament_runner
 from vitprof.experiments.tournament.tournament_view import TournamentView
@@ -109,7 +109,7 @@ def run_tournament(ctx: typer.Context, **given: Any) -> None:
     if options["auto"]:
         _tune(options, given, ctx)
         return
-    own = options["command"] or options["vary"]
+    own = options["command"]
     if options["on"] and own:
         raise ConfigError(
             "on", options["on"], "a script of your own runs on this machine only; leave it out"
@@ -150,19 +150,32 @@ def _refuse(names: set[str], given: dict[str, Any], ctx: typer.Context, reason: 
 
 def _strategies(text: str, base: RunConfig) -> tuple[str, ...]:
     if not text:
-        raise ConfigError(
-            "strategies", "", f"give some, separated by commas, or all: {', '.join(STRATEGIES)}"
-        )
+        some = f"give some, separated by commas, or all: {', '.join(STRATEGIES)}"
+        raise ConfigError("strategies", "", f"{some}; or your own script after --")
     if text == "all":
         return reading.strategies_that_run(base)
     return reading.texts("strategies", text)
 
 
-def _numbers(options: Mapping[str, Any], name: str) -> tuple[int, ...] | None:
-    """Returns the numbers of an option; None where it is not given."""
-    if not options[name]:
-        return None
-    return reading.whole(name, options[name])
+def _varied(options: Mapping[str, Any]) -> dict[str, tuple[Value, ...]]:
+    """Returns the settings that are varied for jobs of vitprof's own, with their values.
+
+    `--batch-sizes 64,512` is short for `--vary batch_size=64,512`, and `--workers` likewise.
+    """
+    varied: dict[str, tuple[Value, ...]] = {}
+    for text in options["vary"] or ():
+        name, values = read_varied(text, OF_A_JOB)
+        if name in varied:
+            raise ConfigError("vary", text, f"give {name} once, with all its values")
+        varied[name] = values
+    for option, name in (("batch_sizes", "batch_size"), ("workers", "workers")):
+        text = options[option]
+        if not text:
+            continue
+        if name in varied:
+            raise ConfigError(option, text, f"--vary {name}= is given too; leave one out")
+        varied[name] = reading.numbers(option, text, bounds.TOURNAMENT_BOUNDS[option])
+    return varied
 
 
 def _spec(options: dict[str, Any], given: dict[str, Any]) -> tournament_spec.TournamentSpec:
@@ -170,13 +183,18 @@ def _spec(options: dict[str, Any], given: dict[str, Any]) -> tournament_spec.Tou
     if all(given[budget] is None for budget in BUDGETS):
         config["seconds"] = reading.TRIAL_S
     base = RunConfig(**config)
+    varied = _varied(options)
+    spec: dict[str, Any] = {
+        "batch_sizes": varied.pop("batch_size", (RunConfig.batch_size,)),
+        "workers": varied.pop("workers", None),
+        "vary": tuple(varied.items()),
+    }
     return tournament_spec.TournamentSpec(
         base=base,
         strategies=_strategies(options["strategies"], base),
-        batch_sizes=_numbers(options, "batch_sizes") or (RunConfig.batch_size,),
-        workers=_numbers(options, "workers"),
         page_caches=reading.texts("page_caches", options["page_caches"] or "as-is"),
         baseline=options["baseline"],
+        **spec,
         **_rounds(options),
     )
 
@@ -196,9 +214,6 @@ def _rounds(options: dict[str, Any]) -> dict[str, Any]:
 def _own_spec(
     options: dict[str, Any], given: dict[str, Any], ctx: typer.Context
 ) -> tournament_spec.TournamentSpec:
-    if not options["command"]:
-        todo = "give the script's command after --: -- python train.py"
-        raise ConfigError("vary", ",".join(options["vary"]), todo)
     if not options["vary"]:
         todo = "say what of the script's DataLoader is tried: --vary workers=0,2,4"
         raise ConfigError("vary", "", todo)
@@ -413,8 +428,14 @@ def _tune(options: dict[str, Any], given: dict[str, Any], ctx: typer.Context) ->
             "strategies", options["strategies"], "--auto tunes one strategy at a time; give one"
         )
     _refuse(NOT_WITH_AUTO, options | given, ctx, "it does not go with --auto; leave it out")
-    sizes = _numbers(options, "batch_sizes")
-    workers = _numbers(options, "workers")
+    sizes = None
+    if options["batch_sizes"]:
+        allowed = bounds.TOURNAMENT_BOUNDS["batch_sizes"]
+        sizes = reading.numbers("batch_sizes", options["batch_sizes"], allowed)
+    workers = None
+    if options["workers"]:
+        allowed = bounds.TOURNAMENT_BOUNDS["workers"]
+        workers = reading.numbers("workers", options["workers"], allowed)
     config = {**given, "name": "", "strategy": chosen[0]}
     if sizes:
         config["batch_size"] = sizes[0]

@@ -19,7 +19,7 @@ from vitprof.config.varied import (
     OF_A_SCRIPT,
     STORAGE,
     Value,
-    check_values,
+    check_varied,
     written,
 )
 from vitprof.errors import ConfigError
@@ -259,13 +259,10 @@ class OwnScript:
         object.__setattr__(self, "writes", tuple(self.writes))
         object.__setattr__(self, "layered", tuple(self.layered))
         object.__setattr__(self, "vary", tuple((name, tuple(values)) for name, values in self.vary))
-        names = [name for name, _ in self.vary]
-        for name, values in self.vary:
-            if name not in OF_A_SCRIPT and (name != STORAGE or self.conversion is None):
-                raise ConfigError("vary", name, f"choose one of {', '.join(OF_A_SCRIPT)}")
-            if names.count(name) > 1:
-                raise ConfigError("vary", name, "give each one once, with all its values")
-            check_values(name, values)
+        can_be_varied: tuple[str, ...] = OF_A_SCRIPT
+        if self.conversion is not None:
+            can_be_varied += (STORAGE,)
+        check_varied(self.vary, can_be_varied)
         if not self.vary:
             raise ConfigError("vary", "", "give at least one, such as workers=0,2,4")
         n = math.prod(len(values) for _, values in self.vary)

@@ -11,6 +11,7 @@ from typing import Any
 from vitprof.config import CHOICES, PARTS, RunConfig, catalog, own_script
 from vitprof.config.bounds import MOST_TRIALS, TOURNAMENT_BOUNDS
 from vitprof.config.strategies import STRATEGIES
+from vitprof.config.varied import OTHERS_OF_A_JOB, Value, check_varied
 from vitprof.errors import ConfigError
 from vitprof.names import tamed_name
 
@@ -29,6 +30,8 @@ class TournamentSpec:
     """Numbers of workers, for strategies that take workers; None: each strategy's own number."""
     page_caches: tuple[str, ...] = ("as-is",)
     """States of the page cache at the start of a trial: as-is, warm, cold."""
+    vary: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+    """More settings, with the values to try, for strategies that take them (names in `OTHERS_OF_A_JOB`)."""
     repeats: int = 3
     """Rounds that are run in any case."""
     until_decided: bool = True
@@ -51,6 +54,10 @@ class TournamentSpec:
         for name in ("strategies", "batch_sizes", "workers", "page_caches"):
             if name != "workers" or self.workers is not None:
                 self._check_list(name, getattr(self, name))
+        # JSON has lists only
+        vary = tuple((name, tuple(values)) for name, values in self.vary)
+        object.__setattr__(self, "vary", vary)
+        check_varied(vary, OTHERS_OF_A_JOB)
         if self.script is None:
             for value in self.strategies:
                 catalog.chosen(STRATEGIES, "strategies", value)
@@ -80,8 +87,9 @@ class TournamentSpec:
         if self.base.replay is not None:
             why = "replayed batches are the same for all; leave it out"
             raise ConfigError("replay", self.base.replay, why)
-        varied = (self.strategies, self.batch_sizes, self.workers or (0,), self.page_caches)
-        n = math.prod(len(values) for values in varied)
+        lists = (self.strategies, self.batch_sizes, self.workers or (0,), self.page_caches)
+        varied = [values for _, values in self.vary]
+        n = math.prod(len(values) for values in (*lists, *varied))
         if n > MOST_TRIALS:
             many = f"that makes {n} trials; {MOST_TRIALS} are allowed"
             raise ConfigError("batch_sizes", len(self.batch_sizes), many)
@@ -147,6 +155,9 @@ class TournamentSpec:
         ]
         if self.workers:
             parts.append(_counted(len(self.workers), "worker count", "worker counts"))
+        for name, values in self.vary:
+            words = name.replace("_", " ")
+            parts.append(_counted(len(values), f"value of {words}", f"values of {words}"))
         if self.page_caches != ("as-is",):
             parts.append(f"{' and '.join(self.page_caches)} page cache")
         return f"{' x '.join(parts)} on {self.base.dataset}"

@@ -31,6 +31,8 @@ OF_A_JOB = (
     "batch_size",
 )
 """Settings that are varied for jobs of vitprof's own: fields of `RunConfig`."""
+OTHERS_OF_A_JOB = tuple(name for name in OF_A_JOB if name not in ("workers", "batch_size"))
+"""Those of them that every tournament leaves to the strategies unless they are named."""
 OF_A_SCRIPT = (*OF_A_JOB, "decode_cache")
 """Settings that are varied for a user's own script."""
 NEED_WORKERS = ("prefetch_factor", "persistent_workers", "start_method")
@@ -175,6 +177,27 @@ def written(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)
+
+
+def setting_words(name: str, value: object) -> str:
+    """Returns a setting in words, as it is in a trial's key: "prefetch factor 4", "pin memory off"."""
+    words = name.replace("_", " ")
+    if value is True:
+        return words
+    return f"{words} {written(value)}"
+
+
+def check_varied(vary: Sequence[tuple[str, Sequence[object]]], names: Sequence[str]) -> None:
+    """Raises `ConfigError` where settings and their values, such as a store has them, are not each one of
+    `names` once, with values that it can have.
+    """
+    given = [name for name, _ in vary]
+    for name, values in vary:
+        if name not in names:
+            raise ConfigError("vary", name, f"choose one of {', '.join(names)}")
+        if given.count(name) > 1:
+            raise ConfigError("vary", name, "give each one once, with all its values")
+        check_values(name, values)
 
 
 def check_values(name: str, values: Sequence[object]) -> None:

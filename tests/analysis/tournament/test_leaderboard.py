@@ -295,3 +295,11 @@ def test_rows_are_settings_and_columns_batch_sizes() -> None:
     )
     assert math.isnan(refused.epoch_s)
     assert table.lines[3].cells[:2] == (None, None)
+
+
+def test_settings_that_differ_in_more_have_a_line_each() -> None:
+    made = entry("a", 1000, workers=2)
+    factors = [dataclasses.replace(made, key=f"{made.key}/prefetch factor {n}") for n in (2, 4)]
+    table = article_table(ranked(*factors))
+    names = {line.name for line in table.lines}
+    assert names == {"a, 2 workers, prefetch factor 2", "a, 2 workers, prefetch factor 4"}

@@ -47,6 +47,29 @@ def test_every_combination_with_workers_where_a_strategy_takes_them() -> None:
         assert trial.key.startswith(f"{trial.config.strategy}/b{trial.config.batch_size}/")
 
 
+def test_other_settings_are_varied_where_a_strategy_takes_them() -> None:
+    vary = (("prefetch_factor", (2, 4)), ("pin_memory", (True, False)))
+    planned = plan(made(batch_sizes=(32,), workers=(0, 2), vary=vary))
+    two = "workers/b32/w2/as-is"
+    assert [t.key for t in planned] == [
+        "memory/b32/w-/as-is",
+        # without workers nothing is prefetched
+        "workers/b32/w0/as-is/pin memory",
+        "workers/b32/w0/as-is/pin memory off",
+        f"{two}/prefetch factor 2/pin memory",
+        f"{two}/prefetch factor 2/pin memory off",
+        f"{two}/prefetch factor 4/pin memory",
+        f"{two}/prefetch factor 4/pin memory off",
+    ]
+    last = planned[-1].config
+    assert (last.workers, last.prefetch_factor, last.pin_memory) == (2, 4, False)
+    assert planned[1].config.prefetch_factor is None
+    words = "workers, batch 32, 2 workers, prefetch factor 4, pin memory off"
+    assert key_in_words(planned[-1].key) == words
+    with pytest.raises(ConfigError, match="no strategy of this tournament takes it: memory"):
+        plan(made(strategies=("memory",), vary=vary))
+
+
 def test_what_is_refused_stays_with_its_reason() -> None:
     planned = plan(made(strategies=("memory", "dali"), batch_sizes=(32, 70_000)))
     assert len(planned) == 4

@@ -113,13 +113,20 @@ def trial_key(
     )
 
 
+def more_of(key: str) -> list[str]:
+    """Returns what the key of a trial of vitprof's own sets besides strategy, batch size, workers and page
+    cache, in words.
+    """
+    return key.split("/")[4:]
+
+
 def setting_in_words(entry: Entry, *, batch: bool = True) -> str:
     """Returns the setting in words: "pt-memory, batch 512, 2 workers, cold cache"; `batch`: with
     the batch size."""
     if own_script.is_own_key(entry.key):
         return own_script.own_key_in_words(entry.key)
     batch_size = entry.batch_size if batch else None
-    more = entry.key.split("/")[4:]
+    more = more_of(entry.key)
     return _joined(
         entry.strategy, batch_size, entry.workers, entry.page_cache, more, throttled=entry.throttled
     )

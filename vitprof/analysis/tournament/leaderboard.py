@@ -361,16 +361,11 @@ def article_table(board: Leaderboard) -> ArticleTable:
     """Returns the leaderboard as the article prints it, by the settings' best rank, unranked ones
     last."""
     batches = tuple(sorted({row.entry.batch_size for row in board.rows}))
-    lines: dict[tuple[str, int | None, str], dict[int, LeaderboardRow]] = {}
+    by_name: dict[str, dict[int, LeaderboardRow]] = {}
     for row in board.rows:  # the ranked ones come first, by rank
-        entry = row.entry
-        lines.setdefault((entry.strategy, entry.workers, entry.page_cache), {})[
-            entry.batch_size
-        ] = row
-    named = (
-        (setting_in_words(next(iter(cells.values())).entry, batch=False), cells)
-        for cells in lines.values()
-    )
-    return ArticleTable(
-        batches, tuple(ArticleLine(name, tuple(map(cells.get, batches))) for name, cells in named)
-    )
+        name = setting_in_words(row.entry, batch=False)
+        by_name.setdefault(name, {})[row.entry.batch_size] = row
+    lines = []
+    for name, cells in by_name.items():
+        lines.append(ArticleLine(name, tuple(map(cells.get, batches))))
+    return ArticleTable(batches, tuple(lines))

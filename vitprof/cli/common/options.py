@@ -152,10 +152,12 @@ def texts(
     return values
 
 
-def whole(name: str, given: str) -> tuple[int, ...]:
-    """Returns the whole numbers of option `name`, at least one. Raises `ConfigError` for anything else."""
-    read = reader(name, int, "give whole numbers separated by commas")
-    return tuple(read(part) for part in texts(name, given))
+def numbers(name: str, given: str, allowed: bounds.Bounds) -> tuple[int, ...]:
+    """Returns the whole numbers of option `name`, a list or a range. Raises `ConfigError`."""
+    try:
+        return varied.read_numbers(given, allowed)
+    except ValueError as error:
+        raise ConfigError(name, given, str(error)) from None
 
 
 def read_seconds(text: str) -> float:
@@ -199,8 +201,10 @@ SHARED_HELP = {
 }
 COMMAND_HELP = "your own script, after --: python train.py"
 VARY_HELP = (
-    "values to try for your own script's DataLoader, such as workers=0,2,4; repeat it for other names: "
-    + ", ".join(varied.OF_A_SCRIPT)
+    "values to try, such as workers=0,2,4, workers=0..8 (all), workers=0..16:4 (every fourth) or workers=1..64:x2 "
+    "(doubled); repeat it for other names: "
+    + ", ".join(varied.OF_A_JOB)
+    + "; for your own script also decode_cache"
 )
 TIME_HELP = (
     "time limit for all runs together, such as 90, 90s, 10min or 2h: no run starts after it; if it is too short "
@@ -209,8 +213,8 @@ TIME_HELP = (
 )
 HELP = {
     "strategies": "strategies, separated by commas, or all: every one that can run here",
-    "batch_sizes": f"batch sizes, separated by commas; {RunConfig.batch_size} if not given",
-    "workers": "numbers of workers, separated by commas; each strategy's own if not given",
+    "batch_sizes": f"batch sizes, as 64,512 or 64..1024:x2; {RunConfig.batch_size} if not given",
+    "workers": "numbers of workers, as 0,2,4 or 0..8; each strategy's own if not given",
     "page_caches": f"states of the page cache, separated by commas: {', '.join(CHOICES['page_cache'])}",
     "baseline": "key of the setting to compare with, such as memory/b64/w-/as-is",
     "repeats": "rounds; every setting runs once in each",

@@ -106,7 +106,13 @@ def show_board(
     tournament = now.tournament
     simulated = ", simulated device" if tournament.spec.base.simulated else ""
     script = tournament.spec.script
-    setting = ("strategy", "batch", "workers", "page cache") if script is None else ("setting",)
+    with_more = any(entries.more_of(row.key) for row in board.rows)
+    if script is not None:
+        setting = ["setting"]
+    else:
+        setting = ["strategy", "batch", "workers", "page cache"]
+        if with_more:
+            setting.append("more")
     header = (
         "",
         *setting,
@@ -125,7 +131,7 @@ def show_board(
     # the recommended one first
     ranked.sort(key=lambda row: row.key != chosen)
     if ranked:
-        cells = (_cells(row, board, chosen) for row in ranked)
+        cells = (_cells(row, board, chosen, with_more=with_more) for row in ranked)
         terminal.show_table(header, cells, f"{title}{simulated} ({tournament.status})")
     else:
         terminal.out.print(f"{title}: no setting gave a figure")
@@ -152,14 +158,20 @@ def _with_interval(value: str, low: float, high: float) -> str:
     return f"{value} ({formats.number(low)}-{formats.number(high)})"
 
 
-def _cells(row: LeaderboardRow, board: Leaderboard, chosen: str | None) -> list[str]:
-    """Returns the row of a setting in the leaderboard."""
+def _cells(
+    row: LeaderboardRow, board: Leaderboard, chosen: str | None, *, with_more: bool
+) -> list[str]:
+    """Returns the row of a setting in the leaderboard; `with_more`: with a column for settings that have
+    none of their own.
+    """
     entry = row.entry
     if own_script.is_own_key(entry.key):
         setting = [entries.setting_in_words(entry)]
     else:
         workers = "" if entry.workers is None else str(entry.workers)
         setting = [entry.strategy, str(entry.batch_size), workers, entry.page_cache]
+        if with_more:
+            setting.append(", ".join(entries.more_of(entry.key)))
     speed_up = ""
     if math.isfinite(row.speed_up):
         speed_up = f"{formats.number(row.speed_up)}x"

@@ -9,7 +9,7 @@ constructed (`vitprof.watch`).
 import itertools
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from vitprof.config.parts import STORAGES
 from vitprof.config.resolve import resolve
 from vitprof.config.strategies import strategy
 from vitprof.config.tournament_spec import TournamentSpec
-from vitprof.config.varied import NEED_WORKERS
+from vitprof.config.varied import NEED_WORKERS, Value, setting_words
 from vitprof.errors import ConfigError, StoreError
 from vitprof.experiments import conversion
 from vitprof.experiments.headroom import why_no_cold
@@ -85,11 +85,10 @@ def plan(spec: TournamentSpec, why_not: WhyNot = lambda config: "") -> tuple[Pla
     if spec.jobs:
         return tuple(_of_job(job, spec.jobs, why_not) for job in spec.jobs)
     trials: dict[str, PlannedTrial] = {}
-    for name, batch_size, workers, page_cache in itertools.product(
-        spec.strategies, spec.batch_sizes, spec.workers or (None,), spec.page_caches
-    ):
-        trial = _planned(spec.base, name, batch_size, workers, page_cache, why_not)
+    for setting in _settings(spec):
+        trial = _planned(spec.base, setting, why_not)
         trials.setdefault(trial.key, trial)
+    _check_taken(spec)
     if spec.baseline and spec.baseline not in trials:
         names = list(itertools.islice(trials, 8))
         if len(trials) > len(names):
@@ -105,26 +104,61 @@ def create_tournament(store: RunStore, spec: TournamentSpec, name: str = "") -> 
     return insert_tournament(store, spec, name)
 
 
-def _planned(
-    base: RunConfig,
-    name: str,
-    batch_size: int,
-    workers: int | None,
-    page_cache: str,
-    why_not: WhyNot,
-) -> PlannedTrial:
-    chosen = strategy(name)
+@dataclass(frozen=True)
+class Setting:
+    """A combination of what a tournament of vitprof's own jobs varies."""
+
+    strategy: str
+    batch_size: int
+    workers: int | None
+    """None: the strategy's own number."""
+    page_cache: str
+    others: Mapping[str, Value]
+    """Name in `OTHERS_OF_A_JOB` -> value."""
+
+
+def _settings(spec: TournamentSpec) -> Iterator[Setting]:
+    """Yields every combination of a tournament's strategies and settings."""
+    names = [name for name, _ in spec.vary]
+    lists = (spec.strategies, spec.batch_sizes, spec.workers or (None,), spec.page_caches)
+    values = [values for _, values in spec.vary]
+    for strategy_name, batch_size, workers, page_cache in itertools.product(*lists):
+        for chosen in itertools.product(*values):
+            others = dict(zip(names, chosen, strict=True))
+            yield Setting(strategy_name, batch_size, workers, page_cache, others)
+
+
+def _check_taken(spec: TournamentSpec) -> None:
+    """Raises `ConfigError` for a setting that is varied and that none of the strategies takes."""
+    info = catalog.dataset_info(spec.base.dataset, spec.base.n_images)
+    taken: set[str] = set()
+    for name in spec.strategies:
+        chosen = strategy(name)
+        taken.update(chosen.knobs(chosen.combination(info), info))
+    for name, _ in spec.vary:
+        if name not in taken:
+            why = f"no strategy of this tournament takes it: {', '.join(spec.strategies)}"
+            raise ConfigError("vary", name, why)
+
+
+def _planned(base: RunConfig, setting: Setting, why_not: WhyNot) -> PlannedTrial:
+    chosen = strategy(setting.strategy)
     info = catalog.dataset_info(base.dataset, base.n_images)
     parts = chosen.combination(info)
     taken = chosen.knobs(parts, info)
     knobs = {knob: getattr(base, knob) if knob in taken else None for knob in KNOBS}
     n_workers = None
     if "workers" in taken:
-        if workers is None:
-            workers = base.workers
+        workers = base.workers if setting.workers is None else setting.workers
         knobs["workers"] = workers
         # for the key, the number that the strategy takes by itself
         n_workers = taken["workers"] if workers is None else workers
+    others = {name: value for name, value in setting.others.items() if name in taken}
+    if n_workers == 0:
+        # so all of their values are one trial
+        others = {name: value for name, value in others.items() if name not in NEED_WORKERS}
+    knobs |= others
+    page_cache = setting.page_cache
     in_memory = not STORAGES[parts.storage].on_disk or parts.location == "ram-disk"
     if in_memory and page_cache == "warm":
         page_cache = "as-is"
@@ -132,13 +166,14 @@ def _planned(
     if base.seconds:
         least_steps = max(least_steps, LEAST_STEADY_STEPS)
     changes = {
-        "strategy": name,
-        "batch_size": batch_size,
+        "strategy": setting.strategy,
+        "batch_size": setting.batch_size,
         "page_cache": page_cache,
         "least_steps": least_steps,
     }
     requested = replace(base, **changes, **knobs)  # type: ignore[arg-type]
-    key = trial_key(name, batch_size, n_workers, page_cache)
+    more = [setting_words(name, value) for name, value in others.items()]
+    key = trial_key(setting.strategy, setting.batch_size, n_workers, page_cache, more)
     try:
         config = resolve(requested)
     except ConfigError as error:
@@ -160,12 +195,7 @@ def _of_job(job: RunConfig, jobs: Sequence[RunConfig], why_not: WhyNot) -> Plann
     for name, value in config.to_dict().items():
         if name in in_key or value == usual[name]:
             continue
-        words = name.replace("_", " ")
-        if value is False:
-            words += " off"
-        elif value is not True:
-            words += f" {value}"
-        more.append(words)
+        more.append(setting_words(name, value))
     key = trial_key(config.strategy, config.batch_size, config.workers, config.page_cache, more)
     return PlannedTrial(key, config, config.workers, why_not(config))
 

@@ -19,6 +19,7 @@ from vitprof.config import (
     strategies,
     tournament_spec,
 )
+from vitprof.config.varied import read_numbers
 from vitprof.errors import ConfigError
 from vitprof.ui import device_field, resources
 from vitprof.ui.texts import escaped
@@ -29,6 +30,10 @@ TRIAL = "trial_"
 STRATEGIES_KEY = f"{TRIAL}strategies"
 BATCH_SIZES = (32, 64, 128, 256, 512, 1024, 2048)
 WORKERS = (0, 1, 2, 4, 8)
+PREFETCH_FACTORS = (2, 4, 8)
+TYPED_HELP = (
+    "Type other numbers, or a range (0..8, 0..16:4, 1..64:x2), and press Enter to add them."
+)
 PAGE_CACHES = {"as-is": "as it is", "warm": "warm", "cold": "cold"}
 BUDGETS_AT_FIRST: dict[str, float] = {"seconds": 5.0, "steps": 100, "epochs": 1}
 """How long a run is unless chosen: a session's first tournament then takes about a minute."""
@@ -78,43 +83,39 @@ def _key(field: str) -> str:
 
 
 def draw_trials(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> dict[str, Any]:
-    """Draws what is tried: strategies, batch sizes, workers and page caches; returns what was
-    chosen.
+    """Draws what is tried: strategies, batch sizes, workers, prefetch factors and page caches; returns what
+    was chosen.
 
     `reasons`: why each strategy cannot run here; "" if it can.
     """
     picked = _draw_strategies(info, reasons)
-    takes = []
-    for name in picked:
-        plan = strategies.STRATEGIES[name]
-        if not reasons[name] and "workers" in plan.knobs(plan.combination(info), info):
-            takes.append(name)
-    placeholder = "none of these takes workers"
-    these = ""
-    if takes:
-        placeholder = "each strategy's own"
-        these = f" (here {', '.join(takes)})"
-    left, middle, right = st.columns(3)
+    can_run = [name for name in picked if not reasons[name]]
+    left, middle, right, last = st.columns(4)
     with left:
         batch_sizes = _draw_numbers(
             "batch_sizes",
             "Batch sizes",
             [settings()["batch_size"]],
             BATCH_SIZES,
-            help="Samples for each step. Type another number and press Enter to add it.",
+            help=f"Samples for each step. {TYPED_HELP}",
         )
     with middle:
-        workers = _draw_numbers(
+        workers = _draw_taken(
             "workers",
             "Workers",
-            [],
             WORKERS,
-            disabled=not takes,
-            placeholder=placeholder,
-            help="Processes or threads that load. A strategy whose loader has workers is tried with each number"
-            f"{these}, the others once. Empty: each strategy's own.",
+            _that_take("workers", can_run, info),
+            "Processes or threads that load.",
         )
-    page_caches = right.multiselect(
+    with right:
+        prefetch_factors = _draw_taken(
+            "prefetch_factor",
+            "Prefetch factors",
+            PREFETCH_FACTORS,
+            _that_take("prefetch_factor", can_run, info),
+            "Batches kept ready by each worker, or by a thread that reads ahead.",
+        )
+    page_caches = last.multiselect(
         "Page cache at the start",
         list(CHOICES["page_cache"]),
         default="as-is",
@@ -127,8 +128,43 @@ def draw_trials(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> dict[s
         "strategies": picked,
         "batch_sizes": batch_sizes,
         "workers": workers,
+        "prefetch_factor": prefetch_factors,
         "page_caches": page_caches,
     }
+
+
+def _that_take(setting: str, names: Sequence[str], info: catalog.DatasetInfo) -> list[str]:
+    """Returns which of these strategies take a setting."""
+    takes = []
+    for name in names:
+        plan = strategies.STRATEGIES[name]
+        if setting in plan.knobs(plan.combination(info), info):
+            takes.append(name)
+    return takes
+
+
+def _draw_taken(
+    name: str, words: str, offered: tuple[int, ...], takes: Sequence[str], what: str
+) -> list[Any]:
+    """Draws a choice of numbers of a setting that the strategies `takes` take; returns none without such a
+    strategy.
+    """
+    placeholder = f"none of these takes {words.lower()}"
+    these = ""
+    if takes:
+        placeholder = "each strategy's own"
+        these = f" (here {', '.join(takes)})"
+    picked = _draw_numbers(
+        name,
+        words,
+        [],
+        offered,
+        disabled=not takes,
+        placeholder=placeholder,
+        help=f"{what} A strategy that takes them{these} is tried with each number, the others once. Empty: each "
+        f"strategy's own. {TYPED_HELP}",
+    )
+    return picked if takes else []
 
 
 def _draw_strategies(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> list[str]:
@@ -169,27 +205,14 @@ def _draw_strategies(info: catalog.DatasetInfo, reasons: Mapping[str, str]) -> l
 def _draw_numbers(
     name: str, words: str, usual: list[int], offered: tuple[int, ...], **more: Any
 ) -> list[Any]:
-    """Draws a choice of numbers, to which others can be typed; returns each once, and other text as
-    it is.
-    """
+    """Draws a choice of numbers, to which others can be typed; returns what was typed as it is."""
     options = sorted({*offered, *usual})
     key = f"{TRIAL}{name}"
     picked = st.multiselect(
         words, options, default=usual, accept_new_options=True, **kept(key), **more
     )
     given: list[Any] = list(picked)
-    return list(dict.fromkeys(_number(value) for value in given))
-
-
-def _number(value: Any) -> Any:
-    """Returns a number that was typed as one, anything else as it is."""
-    if isinstance(value, str) and value.strip().isdecimal() and len(value) < MOST_DIGITS:
-        return int(value)
-    return value
-
-
-MOST_DIGITS = 10
-"""A text of so many digits is no number that any setting takes."""
+    return given
 
 
 def draw_runs() -> tuple[dict[str, Any], dict[str, Any]]:
@@ -258,6 +281,7 @@ NOT_TAKEN = (
     "strategy",
     "batch_size",
     "workers",
+    "prefetch_factor",
     "page_cache",
     "name",
     "evaluate",
@@ -272,15 +296,32 @@ def make_spec(
     trials: Mapping[str, Any], each_run: Mapping[str, Any], rounds: Mapping[str, Any]
 ) -> tournament_spec.TournamentSpec:
     """Returns the tournament of these fields. Raises `ConfigError`."""
-    for name in ("batch_sizes", "workers"):
-        for value in trials[name]:
-            if not isinstance(value, int):
-                raise ConfigError(name, value, "give whole numbers only")
     base = RunConfig(**asked(*NOT_TAKEN), **each_run)
-    chosen: dict[str, Any] = {name: tuple(values) for name, values in trials.items()}
-    if not chosen["workers"]:
-        chosen["workers"] = None  # each strategy's own
+    chosen: dict[str, Any] = {
+        "strategies": tuple(trials["strategies"]),
+        "page_caches": tuple(trials["page_caches"]),
+        "batch_sizes": _read("batch_sizes", trials["batch_sizes"], bounds.RUN_BOUNDS["batch_size"]),
+    }
+    if trials["workers"]:  # else each strategy's own
+        chosen["workers"] = _read("workers", trials["workers"], bounds.RUN_BOUNDS["workers"])
+    name = "prefetch_factor"
+    if trials[name]:
+        chosen["vary"] = ((name, _read(name, trials[name], bounds.RUN_BOUNDS[name])),)
     return tournament_spec.TournamentSpec(base, **chosen, **rounds)
+
+
+def _read(name: str, picked: Sequence[int | str], allowed: bounds.Bounds) -> tuple[int, ...]:
+    """Returns the numbers of a field, each once, with those of the ranges that were typed.
+
+    Raises `ConfigError`.
+    """
+    numbers: list[int] = []
+    for value in picked:
+        try:
+            numbers += read_numbers(str(value), allowed)
+        except ValueError as error:
+            raise ConfigError(name, value, str(error)) from None
+    return tuple(dict.fromkeys(numbers))
 
 
 def what_is_taken() -> str:
