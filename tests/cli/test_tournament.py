@@ -36,7 +36,8 @@ from vitprof.store.tournaments import tournament
 HERE = ["--threads", "1", "--device", "simulated:1,5", "--isolation", "thread", "--steps", "18"]
 TWO = "tournament --strategies memory,dali --batch-sizes 16,32 --repeats 2 --no-until-decided"
 QUICK = [*TWO.split(), *HERE]
-UNDECIDED = "undecided after 2 rounds; more rounds may decide it\n"
+BOTH = "memory, batch 16 and memory, batch 32"
+UNDECIDED = f"undecided between {BOTH} after 2 rounds; more rounds may decide it\n"
 
 
 def without_waits(err: str) -> str:

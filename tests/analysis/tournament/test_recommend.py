@@ -17,6 +17,7 @@ from vitprof.analysis.tournament.recommend import (
     can_be_fastest,
     pareto,
     recommend,
+    undecided_words,
 )
 from vitprof.recording.columns import RunSummary
 
@@ -215,6 +216,15 @@ def test_undecided_is_said_and_names_the_rivals() -> None:
     assert "is faster: 99.9%, and 99.93% is needed" in said.sentence
     assert set(found.equals) == {made[0].key, made[1].key} == set(can_be_fastest(board))
     assert can_be_fastest(ranked(entry("base", 1), entry("a", 9))) == ()
+
+
+def test_what_is_undecided_is_named() -> None:
+    keys = [f"a/b64/w{n}/as-is" for n in range(5)]
+    assert undecided_words(keys[:1]) == "undecided whether a, batch 64, 0 workers is the fastest"
+    two = "a, batch 64, 0 workers and a, batch 64, 1 worker"
+    assert undecided_words(keys[:2]) == f"undecided between {two}"
+    three = "a, batch 64, 0 workers; a, batch 64, 1 worker; a, batch 64, 2 workers and 2 more"
+    assert undecided_words(keys) == f"undecided between {three}"
 
 
 @pytest.mark.parametrize(("rounds", "least"), [(2, 8), (3, 20)])

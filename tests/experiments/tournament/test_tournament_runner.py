@@ -237,6 +237,24 @@ class TestToTheEnd:
         assert [e.status for e in now.entries] == ["done", "stopped"]
         assert now.entries[1].reason == now.tournament.note
 
+    def test_the_time_ends_it_with_what_is_undecided(
+        self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tournament_trials, "can_be_fastest", lambda board: (A, B))
+        look = TournamentView.look
+
+        def a_second_each(self: TournamentView) -> tournament_view.TournamentState:
+            now = look(self)
+            return dataclasses.replace(now, spent_s=float(now.progress.done))
+
+        monkeypatch.setattr(TournamentView, "look", a_second_each)
+        number = made(manager.store, seconds=3.0)
+        found = ran(manager, number).look().tournament
+        assert found.note == (
+            "the time limit of 3 s was reached after 3 of 4 runs: undecided between memory, batch 16 and "
+            "memory, batch 32; more rounds may decide it"
+        )
+
 
 def _failing_for(batch_size: int) -> Any:
     from vitprof.engine.trainer import open_trainer
@@ -388,7 +406,7 @@ class TestUntilItIsDecided:
         found = tournament(manager.store, number)
         assert (found.status, found.note) == (
             "done",
-            "undecided after 2 rounds; more rounds may decide it",
+            "undecided between memory, batch 16 and memory, batch 32 after 2 rounds; more rounds may decide it",
         )
         assert len(statuses(manager.store, number)) == 4
         add_rounds(manager.store, number, 1)

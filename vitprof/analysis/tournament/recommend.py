@@ -7,7 +7,7 @@ from typing import Literal
 
 from vitprof import formats
 from vitprof.analysis.thresholds import OTHERS_CORES
-from vitprof.analysis.tournament.entries import setting_in_words
+from vitprof.analysis.tournament.entries import key_in_words, setting_in_words
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
 
 FULL_SHUFFLE = "full"
@@ -154,6 +154,14 @@ def can_be_fastest(board: Leaderboard) -> tuple[str, ...]:
     return tuple(row.key for row in sorted(running, key=lambda row: (-row.near_best, row.rank)))
 
 
+def undecided_words(keys: Sequence[str]) -> str:
+    """Returns what is undecided between the settings of `can_be_fastest`: "undecided between A and B"."""
+    names = [key_in_words(key) for key in keys]
+    if len(names) == 1:
+        return f"undecided whether {names[0]} is the fastest"
+    return f"undecided between {_enumerated(names)}"
+
+
 def _too_early(board: Leaderboard, best: LeaderboardRow, ranked: Sequence[LeaderboardRow]) -> str:
     name = setting_in_words(best.entry)
     if best.too_few is not None:
@@ -263,9 +271,17 @@ def _is(rows: Sequence[LeaderboardRow], one: str = "is", several: str = "are") -
 
 
 def _listed(rows: Sequence[LeaderboardRow]) -> str:
-    names = [setting_in_words(row.entry) for row in rows[:MOST_NAMED]]
-    *names, last = [*names, f"{len(rows) - MOST_NAMED} more"] if len(rows) > MOST_NAMED else names
-    return f"{'; '.join(names)} and {last}" if names else last
+    return _enumerated([setting_in_words(row.entry) for row in rows])
+
+
+def _enumerated(names: Sequence[str]) -> str:
+    """Returns names, which may have commas, as "a, 1; b, 2 and c, 3"; the first few of many."""
+    shown = list(names[:MOST_NAMED])
+    n_more = len(names) - len(shown)
+    if n_more:
+        shown.append(f"{n_more} more")
+    *first, last = shown
+    return f"{'; '.join(first)} and {last}" if first else last
 
 
 def _speed(row: LeaderboardRow) -> str:

@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from vitprof.analysis.tournament.recommend import can_be_fastest
+from vitprof.analysis.tournament.recommend import can_be_fastest, undecided_words
 from vitprof.config.bounds import MORE_ROUNDS
 from vitprof.errors import ConfigError, JobError, VitprofError, one_line
 from vitprof.experiments.cluster.engines import Engine, LostError, Task
@@ -98,7 +98,8 @@ class ClusterTournament:
                 if not undecided:
                     return "done", ""
                 if last >= self._spec.repeats + MORE_ROUNDS:
-                    return "done", f"undecided after {last} rounds; more rounds may decide it"
+                    words = f"{undecided_words(undecided)} after {last} rounds"
+                    return "done", f"{words}; more rounds may decide it"
                 last += 1
                 pending.append((last, undecided))
             time.sleep(POLL_S)

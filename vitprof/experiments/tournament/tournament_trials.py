@@ -23,7 +23,7 @@ from vitprof.analysis.tournament.blocks import (
 from vitprof.analysis.tournament.early_stop import EARLIEST_STOP_FRAC, alone_at_most, cannot_win
 from vitprof.analysis.tournament.entries import Entry, Outcome, setting_in_words
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
-from vitprof.analysis.tournament.recommend import can_be_fastest
+from vitprof.analysis.tournament.recommend import can_be_fastest, undecided_words
 from vitprof.analysis.tournament.tuning import first_rung, rung_sizes
 from vitprof.config.bounds import MORE_ROUNDS
 from vitprof.config.own_script import is_own_script
@@ -419,9 +419,11 @@ class TournamentTrials:
         n_unfinished = sum(not _settled(now, trial, number) for number, trial in runs)
         if n_unfinished:
             return "stopped", f"{n_unfinished} of its runs did not finish; resume to run them"
-        if can_be_fastest(self._view.board(now)):
+        open_ = can_be_fastest(self._view.board(now))
+        if open_:
             n_rounds = tournament_view.rounds_of(now)
-            return "done", f"undecided after {n_rounds} rounds; more rounds may decide it"
+            after = f"{undecided_words(open_)} after {n_rounds} rounds"
+            return "done", f"{after}; more rounds may decide it"
         return "done", ""
 
     def _first(self) -> Iterator[Trial]:
@@ -476,10 +478,14 @@ class TournamentTrials:
         limit = self._spec.seconds
         if limit is None or now.spent_s < limit:
             return None
-        spent = f"the time limit of {limit:g} s was reached after {now.progress.done}"
-        if now.progress.done < now.progress.total:
-            return "done", f"{spent} of {now.progress.total} runs"
-        return "done", f"{spent} runs, before it was decided; more rounds may decide it"
+        done = now.progress.done
+        total = now.progress.total
+        runs = formats.count(done, "run") if done >= total else f"{done} of {total} runs"
+        reached = f"the time limit of {limit:g} s was reached after {runs}"
+        open_ = can_be_fastest(self._view.board(now))
+        if open_:
+            reached += f": {undecided_words(open_)}; more rounds may decide it"
+        return "done", reached
 
 
 def _settled(now: TournamentState, trial: planning.PlannedTrial, number: int) -> bool:
