@@ -3,14 +3,11 @@
 import dataclasses
 import math
 
-import numpy as np
 import pytest
 
-from tests.analysis.tournament.test_tuning import grid, tried
 from tests.analysis.tournament.tournament_entries import entry, ranked
 from vitprof.analysis.tournament.leaderboard import Leaderboard, article_table
 from vitprof.analysis.tournament.recommend import pareto
-from vitprof.analysis.tournament.tuning import Candidate, importances
 from vitprof.charts import tournament as charts
 from vitprof.charts.heat_map import article_heat
 
@@ -147,27 +144,3 @@ def test_break_even_marks_where_lines_cross() -> None:
     made = [entry("base", 1000), *(entry(f"s{i}", 2000 + i, prepare_s=5.0) for i in range(12))]
     lines = charts.break_even_chart(ranked(*made, n_train=60_000)).data[:-1]
     assert (len(lines), len({line.line.color for line in lines})) == (8, 8)
-
-
-def test_history_and_importances_of_a_search() -> None:
-    per_s = (500.0, math.nan, 700.0, 600.0, 900.0)
-    trials = [
-        tried(Candidate(n, None, 64), v, rung=0 if n == 4 else 1) for n, v in enumerate(per_s)
-    ]
-    figure = charts.optimization_history(trials, [f"<b>{n}" for n in range(5)])
-    search, check, best = figure.data
-    assert (list(search.x), list(check.x)) == ([1, 3, 4], [5])
-    assert list(best.y) == [500, 500, 700, 700, 700], "a check is no trial of the search"
-    assert "&lt;b&gt;2" in search.hovertext[1]
-    assert "5 trials" in figure.layout.meta["alt"]
-    assert "the best reaches 700 samples/s" in figure.layout.meta["alt"]
-    (line,) = charts.optimization_history(trials[1:2], ["a"]).data
-    assert np.isnan(line.y).all()
-    figure = charts.importance_bars(importances(grid(0.2, 0.1)))
-    (bar,) = figure.data
-    assert list(bar.y) == ["workers", "batch size", "prefetch factor"]
-    assert (list(bar.x), list(bar.text)) == (
-        pytest.approx([0.8, 0.2, 0], abs=1e-9),
-        ["80%", "20%", "0%"],
-    )
-    assert "workers 80%" in figure.layout.meta["alt"]

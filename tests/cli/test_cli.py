@@ -124,22 +124,7 @@ SCRIPT = "-- python -c pass"
             "tournament --resume 1 --early-stop",
             "--early-stop: a tournament that is resumed keeps its settings",
         ),
-        (
-            "tournament --auto --strategies memory,cache",
-            "--strategies memory,cache: --auto tunes one strategy",
-        ),
-        (
-            "tournament --auto --strategies memory --steps 5",
-            "--steps 5: it does not go with --auto",
-        ),
-        (
-            "tournament --auto --strategies memory --baseline x",
-            "--baseline x: it does not go with --auto",
-        ),
-        (
-            f"tournament --auto --strategies workers {VARY}",
-            "--vary workers=0,2 prefetch_factor=4: it does not go with",
-        ),
+        ("tournament --auto --strategies memory", "No such option: --auto"),
         ("tournament --vary workers=0,2", "--strategies : give some"),
         (f"tournament {SCRIPT}", "--vary : say what of the script's DataLoader is tried"),
         (f"tournament --vary speed=1 {SCRIPT}", "--vary speed=1: give NAME=VALUE,VALUE"),
@@ -202,15 +187,6 @@ ECHO = ("--", sys.executable, "-c", "print('begun')")
         ],
         (
             "tournament",
-            "--strategies",
-            "memory",
-            "--batch-sizes",
-            ",".join(map(str, range(1, 5000))),
-        ),
-        ("tournament", "--auto", "--strategies", "memory", "--time", "1e300"),
-        (
-            "tournament",
-            "--auto",
             "--strategies",
             "memory",
             "--batch-sizes",

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-from math import nan
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -21,12 +20,9 @@ from tests.csv_cells import csv_rows
 from tests.engine_fixtures import descendants, digits_home, full_home, gone, small_home, wait_until  # noqa: F401
 from tests.ui.tournaments import KEYS, add_tournament
 from vitprof import cli
-from vitprof.analysis.arrays import Interval
-from vitprof.analysis.tournament.tuning import Candidate
 from vitprof.config import RunConfig
 from vitprof.errors import VitprofError
 from vitprof.experiments.tournament.tournament_view import TournamentView
-from vitprof.experiments.tuning import Tried, Tuning
 from vitprof.export.tournament import TOURNAMENT_HEADER
 from vitprof.recording.columns import SCHEMA_VERSION
 from vitprof.store import RunStore
@@ -196,81 +192,6 @@ class TestTournament:
         said = "vitprof: there is no tournament 7; python -m vitprof tournament --list lists them\n"
         assert one_line(call, "tournament", "--resume", "7", status=1) == said
         assert "no tournaments yet" in call("tournament", "--list")[1]
-
-
-@pytest.mark.usefixtures("small_home")
-class TestAuto:
-    ASKED = ("tournament", "--auto", "--strategies", "memory", *HERE[:-2])
-
-    @pytest.fixture(autouse=True)
-    def _found(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A search that was stopped after two of three settings."""
-        base = RunConfig(strategy="memory", batch_size=256, device="cpu")
-        tried = (
-            Tried(Candidate(None, None, 64), 1, 1, 500.0, ""),
-            Tried(Candidate(None, None, 256), 0, 2, nan, "no"),
-        )
-        best, gain = tried[1].candidate, Interval(2.0, 1.9, 2.1)
-        found = Tuning(
-            "memory",
-            tried[0].candidate,
-            best,
-            base,
-            1000.0,
-            gain,
-            True,
-            tried,
-            3,
-            60.0,
-            stopped=True,
-        )
-        monkeypatch.setattr(cli.tournament, "tune", lambda *_, **__: found)
-
-    def test_told_to_a_program(self, call: Call) -> None:
-        status, out, err = call(*self.ASKED, "--json")
-        assert (status, err) == (130, "vitprof: stopped; this is the best so far\n")
-        found = read_json("tournament-auto", out)
-        assert found["default"] == {"workers": None, "prefetch_factor": None, "batch_size": 64}
-        assert [tried["samples_per_s"] for tried in found["tried"]] == [500.0, None]
-        assert found["command"].startswith("python -m vitprof run --strategy memory --batch-size ")
-
-    def test_told_to_a_person(self, call: Call) -> None:
-        status, out, err = call(*self.ASKED)
-        assert (status, err) == (130, "vitprof: stopped; this is the best so far\n")
-        assert "hyperparameter importances: Too few trials: 1 setting has a figure" in out
-        assert (
-            "memory: batch 256 reaches 1,000 samples/s, 2.00 times that of batch 64 (1.90 to 2.10)"
-            in out
-        )
-        assert "python -m vitprof run --strategy memory --batch-size 256 --device cpu\n" in out
-
-
-@pytest.mark.measured
-@pytest.mark.usefixtures("small_home")
-def test_a_search_within_a_second(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    torch.set_num_threads(1)  # imported: the search would count the time for it
-    monkeypatch.setattr("vitprof.experiments.tuning.LEAST_S", 0.1)
-    asked = [
-        "tournament",
-        "--auto",
-        "--strategies",
-        "memory",
-        "--batch-sizes",
-        "16,64",
-        "--time",
-        "1",
-        *HERE[:-2],
-    ]
-    status, out, err = call(*asked, "--json")
-    found = read_json("tournament-auto", out)
-    assert (status, err) == (0, "")
-    assert found["default"] == {"workers": None, "prefetch_factor": None, "batch_size": 16}
-    assert found["simulated"] is True
-    assert found["tried"][0]["samples_per_s"] > 0
-    assert found["importances"] == {}
-    assert found["command"].startswith("python -m vitprof run --strategy memory --batch-size ")
 
 
 @pytest.mark.measured

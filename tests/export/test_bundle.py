@@ -242,12 +242,9 @@ def test_what_belongs_to_a_run_that_is_not_there_stands_alone(
     run_id = add_run(other, n=5)
     check = add_run(other, n=5, group_key=RunGroup("prediction", run_id).key, role=CHECK)
     trial = add_run(other, n=5, group_key="tournament:1", role="memory/b128/w-/as-is#1")
-    rung = add_run(
-        other, n=5, group_key=RunGroup("autotune", "4711-1790000000000000000").key, role="rung 1"
-    )
-    import_bundle(
-        store, io.BytesIO(bundle_bytes(other, [check, trial, rung]))
-    )  # a tuning has a name and no number
+    # of a search that an earlier version made
+    rung = add_run(other, n=5, group_key="autotune:4711-1790000000000000000", role="rung 1")
+    import_bundle(store, io.BytesIO(bundle_bytes(other, [check, trial, rung])))
     assert {(store.run(n).group_key, store.run(n).role) for n in (1, 2, 3)} == {("", "")}
 
 

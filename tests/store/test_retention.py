@@ -47,6 +47,11 @@ def test_old_runs_go_with_their_helpers_and_all_others_stay(store: RunStore) -> 
     assert expired(store, DAYS, marked_too=True).runs == [tagged, noted, helped]
 
 
+def test_the_runs_of_an_earlier_versions_search_go_alone(store: RunStore) -> None:
+    rung = made(store, DAYS + 1, group_key="autotune:411-1790000000000000000", role="batch 64#1")
+    assert expired(store, DAYS).runs == [rung]
+
+
 def test_a_tournament_goes_whole_and_not_while_it_runs(store: RunStore) -> None:
     ended = insert_tournament(store, made_tournament())
     trial = made(store, DAYS + 1, group_key=RunGroup("tournament", ended).key, role="memory#1")

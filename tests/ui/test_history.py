@@ -137,6 +137,8 @@ def test_the_page_is_as_it_was_left_and_helper_runs_are_listed_when_asked_for(
 ) -> None:
     one, two, three = (add_run(store, strategy="memory") for _ in range(3))
     helper = add_run(store, group_key=f"headroom:{one}", role="A")
+    # of a search that an earlier version made
+    rung = add_run(store, group_key="autotune:411-1790000000000000000", role="batch 64#1")
     at = app("history", strategies="memory")
     at.session_state[history.TICKED] = {one, three}
     at.switch_page("pages/strategies.py").run()
@@ -147,7 +149,7 @@ def test_the_page_is_as_it_was_left_and_helper_runs_are_listed_when_asked_for(
     assert f"1 run ticked: {one}" in said(at.run())
     at.multiselect(key="strategies").set_value([]).run()
     at.toggle(key="helpers").set_value(True).run()
-    assert listed(at) == [helper, two, one]
+    assert listed(at) == [rung, helper, two, one]
     assert kept_in_url(at)["helpers"] is True
 
 

@@ -1,18 +1,13 @@
-"""Charts of a tournament and of a search for one strategy's best setting.
-
-Each has its content in words.
-"""
+"""Charts of a tournament, each with its content in words."""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import plotly.graph_objects as go
 
 from vitprof import formats
-from vitprof.analysis.tournament import entries, leaderboard, recommend, tuning
-from vitprof.charts import style
+from vitprof.analysis.tournament import entries, leaderboard, recommend
 from vitprof.charts.comparison import run_line
 from vitprof.charts.style import (
     GPU_UTIL,
@@ -384,77 +379,4 @@ def break_even_chart(board: leaderboard.Leaderboard) -> go.Figure:
         hovermode="closest",
         xaxis=axis("epochs trained", rangemode="tozero"),
         yaxis=axis(f"total time ({unit})", rangemode="tozero"),
-    )
-
-
-def optimization_history(trials: Sequence[tuning.Tried], names: Sequence[str]) -> go.Figure:
-    """Returns the throughput of each trial in the order in which they ran, and the best of the
-    search so far.
-
-    `names` are the settings in words. A failed trial has a number but no mark.
-    """
-    figure = go.Figure()
-    for name, colour, symbol, of_check in (
-        ("search", REST_COLOUR, "circle", False),
-        ("check of the winner", FRONT_COLOUR, "diamond", True),
-    ):
-        at = [
-            i
-            for i, t in enumerate(trials)
-            if (t.rung == 0) == of_check and math.isfinite(t.samples_per_s)
-        ]
-        if at:
-            speeds = [trials[i].samples_per_s for i in at]
-            hovers = [
-                f"trial {i + 1}: {plain(names[i])}<br>{formats.number(speed, 'samples/s')}"
-                for i, speed in zip(at, speeds, strict=True)
-            ]
-            marker = {"color": colour, "size": 9, "symbol": symbol}
-            figure.add_scatter(
-                x=[i + 1 for i in at],
-                y=speeds,
-                name=name,
-                mode="markers",
-                marker=marker,
-                **hover_texts(hovers),
-            )
-    # The check of the winner, rung 0, is no part of the search.
-    searched = [t.samples_per_s if t.rung else math.nan for t in trials]
-    so_far = np.fmax.accumulate(searched)
-    figure.add_scatter(
-        x=list(range(1, len(trials) + 1)),
-        y=so_far,
-        name="best of the search so far",
-        mode="lines",
-        line={"shape": "hv", "color": FRONT_COLOUR, "width": 1.5},
-        hoverinfo="skip",
-    )
-    best = np.fmax.reduce(so_far, initial=math.nan)
-    reached = f"the best reaches {formats.number(best, 'samples/s')}"
-    return finish(
-        figure,
-        "Optimization history",
-        f"Throughput of {len(trials)} trials in the order in which they ran; {reached}.",
-        **LEGEND_BELOW,
-        xaxis=axis("trial", tickformat="d", rangemode="tozero"),
-        yaxis=axis("throughput (samples/s)", rangemode="tozero"),
-    )
-
-
-def importance_bars(importances: tuning.Importances) -> go.Figure:
-    """Returns each parameter's share of the differences that the parameters explain, the largest on
-    top.
-    """
-    shares = importances.shares
-    texts = [f"{share:.0%}" for share in shares.values()]
-    words = [f"{name} {text}" for name, text in zip(shares, texts, strict=True)]
-    bars = style.labelled_bars(list(shares), list(shares.values()), texts, FRONT_COLOUR, words)
-    return finish(
-        go.Figure(bars),
-        "Hyperparameter importances",
-        f"Share of the explained differences in throughput: {', '.join(words)}.",
-        margin=MARGIN | {"l": 16},
-        showlegend=False,
-        xaxis=axis("share of the explained differences", range=[0, 1.12], tickformat=".0%"),
-        yaxis=categories(autorange="reversed", automargin=True),
     )

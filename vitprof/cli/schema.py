@@ -10,7 +10,6 @@ from typing_extensions import TypedDict
 from vitprof.analysis import dataset
 from vitprof.analysis.compare import bounds as of_check
 from vitprof.analysis.timing.compute_parts import DividedCompute
-from vitprof.analysis.tournament.tuning import Candidate
 from vitprof.analysis.verdict import headroom
 from vitprof.cli.common import terminal
 from vitprof.config import RunConfig, strategies, tournament_spec
@@ -292,57 +291,6 @@ class Tournaments(Printed):
     """One for each tournament."""
 
 
-@dataclass(frozen=True)
-class CandidateRun(Candidate):
-    """One run of a search."""
-
-    rung: int
-    """Level of the search, from 1; 0 for the runs that check the winner."""
-    run_id: int
-    """Number of the run in the store."""
-    samples_per_s: float
-    """Its throughput; null where it failed, or had too few steps."""
-    error: str
-    """Why it failed; else empty."""
-
-
-class Tuning(Printed):
-    """The best workers, prefetch factor and batch size of one strategy."""
-
-    strategy: str
-    """The strategy."""
-    default: Candidate
-    """The strategy's own setting, or the one that was asked for."""
-    winner: Candidate
-    """The best setting; the default where none was better."""
-    samples_per_s: float
-    """The winner's throughput."""
-    gain: float
-    """The winner's throughput divided by the default's."""
-    gain_low: float
-    """Lower end of its 95% interval."""
-    gain_high: float
-    """Upper end of its 95% interval."""
-    verified: bool
-    """Whether both were run again in turns, and the gain is from those runs alone."""
-    simulated: bool
-    """Whether the device was simulated."""
-    seconds: float
-    """How long the search took."""
-    n_candidates: int
-    """Settings that could have been tried."""
-    command: str
-    """Command that runs the setting to use: the winner where it is faster for sure, else the default."""
-    sentence: str
-    """The result in words."""
-    config: RunConfig
-    """The job with the setting to use."""
-    importances: dict[str, float]
-    """Setting -> its share of the differences in throughput; empty where not known."""
-    tried: list[CandidateRun]
-    """All runs, in order."""
-
-
 class Doctor(Printed):
     """Whether the machine has what vitprof needs. The exit status is 1 if a verdict is bad."""
 
@@ -416,7 +364,6 @@ PRINTED: dict[str, tuple[Any, str]] = {
     "strategies": (Strategies, "strategies --json"),
     "tournament": (Tournament, "tournament ... --json"),
     "tournament-list": (Tournaments, "tournament --list --json"),
-    "tournament-auto": (Tuning, "tournament --auto ... --json"),
     "convert": (Tournament, "convert --plan --json -- COMMAND"),
     "check": (Check, "check RUNS ... --json"),
     "doctor": (Doctor, "doctor --json"),

@@ -1,4 +1,4 @@
-"""`tournament`: runs many settings against each other, or searches for one strategy's best setting."""
+"""`tournament`: runs many settings against each other."""
 
 import contextlib
 import os
@@ -8,11 +8,10 @@ from typing import Any
 
 import typer
 
-from vitprof import formats
 from vitprof.analysis.tournament.recommend import break_even, recommend
 from vitprof.cli.common import options as reading
 from vitprof.cli.common import progress, terminal
-from vitprof.cli.common.results import running_words, show_board, show_tuning, tuning_object
+from vitprof.cli.common.results import running_words, show_board
 from vitprof.config import BUDGETS, RunConfig, bounds, tournament_spec
 from vitprof.config.own_script import (
     OWN_SCRIPT,
@@ -26,8 +25,7 @@ from vitprof.config.varied import OF_A_JOB, OF_A_SCRIPT, Value, read_varied
 from vitprof.errors import ConfigError
 from vitprof.experiments.tournament import planning, tournament_runner
 from vitprof.experiments.tournament.tournament_view import TournamentView
-from vitprof.experiments.trials import Progress, job_manager
-from vitprof.experiments.tuning import DEFAULT_S, tune
+from vitprof.experiments.trials import job_manager
 from vitprof.export import tournament, write_text
 from vitprof.jobs.trial_folder import isolation_of
 from vitprof.names import masked_command
@@ -73,29 +71,15 @@ WITH_RESUME = {
 }
 NOT_WITH_RESUME = ALL - WITH_RESUME
 """Options that cannot be given for a tournament that is resumed."""
-NOT_WITH_AUTO = {
-    *CLUSTER,
-    "csv",
-    "markdown",
-    "resume",
-    "baseline",
-    "page_caches",
-    "command",
-    "vary",
-    "yes",
-    "in_place",
-    *BUDGETS,  # it sets the length of each run
-}
-"""Options that cannot be given where one strategy's best setting is searched for."""
 
 
 @reading.takes(*reading.TOURNAMENT)
 def run_tournament(ctx: typer.Context, **given: Any) -> None:
     """Run settings against each other in rounds, and show which one to use.
 
-    Ctrl-C pauses; --resume ID continues, also after a restart of the machine. --auto searches for the best workers,
-    prefetch factor and batch size of one strategy. With a command after -- it runs your own script, unchanged, with
-    other arguments for its train DataLoader: --vary workers=0,2,4 --steps 100 -- python train.py.
+    Ctrl-C pauses; --resume ID continues, also after a restart of the machine. With a command after -- it runs your
+    own script, unchanged, with other arguments for its train DataLoader: --vary workers=0,2,4 --steps 100 -- python
+    train.py.
     """
     options = {p.name: given.pop(p.name) for p in reading.OPTIONS}
     resumed = options["resume"]
@@ -105,9 +89,6 @@ def run_tournament(ctx: typer.Context, **given: Any) -> None:
             raise ConfigError(name, options[name], "it goes with --resume ID")
     if options["show_list"]:
         _list(options["as_json"])
-        return
-    if options["auto"]:
-        _tune(options, given, ctx)
         return
     own = options["command"]
     if options["on"] and own:
@@ -419,47 +400,3 @@ def _list(as_json: bool) -> None:
                 name += " (simulated)"
             cells.append((str(each.id), name, each.status, each.created_utc))
         terminal.show_table(("tournament", "name", "status", "made"), cells)
-
-
-def _tune(options: dict[str, Any], given: dict[str, Any], ctx: typer.Context) -> None:
-    chosen = reading.texts("strategies", options["strategies"])
-    if len(chosen) > 1:
-        raise ConfigError(
-            "strategies", options["strategies"], "--auto tunes one strategy at a time; give one"
-        )
-    _refuse(NOT_WITH_AUTO, options | given, ctx, "it does not go with --auto; leave it out")
-    sizes = None
-    if options["batch_sizes"]:
-        allowed = bounds.TOURNAMENT_BOUNDS["batch_sizes"]
-        sizes = reading.numbers("batch_sizes", options["batch_sizes"], allowed)
-    workers = None
-    if options["workers"]:
-        allowed = bounds.TOURNAMENT_BOUNDS["workers"]
-        workers = reading.numbers("workers", options["workers"], allowed)
-    config = {**given, "name": "", "strategy": chosen[0]}
-    if sizes:
-        config["batch_size"] = sizes[0]
-    base = RunConfig(**config)
-    seconds = DEFAULT_S if options["time"] is None else options["time"]
-    with (
-        terminal.open_store() as store,
-        job_manager(store, anyway=options["anyway"]) as manager,
-        terminal.stop_asked() as stop,
-        progress.progress() as show,
-    ):
-
-        def report(p: Progress) -> None:
-            words = p.words
-            if p.best_per_s > 0:
-                words += f"; best so far {formats.number(p.best_per_s, 'samples/s')}"
-            show(words, p.fraction)
-
-        result = tune(
-            manager, base, seconds, batch_sizes=sizes, workers=workers, progress=report, stop=stop
-        )
-    if options["as_json"]:
-        terminal.print_json(tuning_object(result))
-    else:
-        show_tuning(result)
-    if result.stopped:
-        terminal.complain("stopped; this is the best so far", terminal.EXIT_STOPPED)

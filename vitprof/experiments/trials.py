@@ -41,7 +41,7 @@ class Progress:
     words: str
     """What is running; for a tournament, the key of the setting. "" if nothing is."""
     done: int
-    """Runs that have ended (tuning: settings that were tried; self-test on a GPU: cases)."""
+    """Runs that have ended (self-test on a GPU: cases)."""
     total: int
     fraction: float
     """Share that is done, 0..1."""
@@ -51,8 +51,6 @@ class Progress:
     """The run that is going on."""
     round: int = 0
     """The round of a tournament that this run is of, from 1."""
-    best_per_s: float = math.nan
-    """The best samples/s so far of a tuning; NaN while there is none."""
 
 
 OnProgress = Callable[[Progress], None]

@@ -29,6 +29,7 @@ from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY
 from vitprof.recording.recording import Columns, Recording
 from vitprof.store import MAX_NOTE, RunGroup, RunStore, StoredRun
 from vitprof.store.run_store import RunImport, checked_note, checked_tags, importing
+from vitprof.store.stored_run import OF_A_SEARCH
 
 __all__ = [
     "MAX_FILE_BYTES",
@@ -262,10 +263,9 @@ def _in_file(run: Recording, judged: bool) -> RunInFile:
 
     Raises `VitprofError` for what the store would not take.
     """
-    need(
-        not run.group_key or RunGroup.parse(run.group_key) is not None,
-        "group_key is not as vitprof writes it",
-    )
+    key = run.group_key
+    is_known = not key or RunGroup.parse(key) is not None or key.startswith(OF_A_SEARCH)
+    need(is_known, "group_key is not as vitprof writes it")
     need(
         len(run.tags) <= MAX_TAGS and checked_tags(run.tags) == set(run.tags),
         "tags are not as vitprof writes them",

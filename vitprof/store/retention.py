@@ -40,8 +40,9 @@ def expired(store: RunStore, days: float, *, marked_too: bool = False) -> Expire
     old = [runs.c.id > 0, runs.c.created_utc < before, runs.c.status.not_in(LIVE_STATUSES)]
     if not marked_too:
         old += [runs.c.note == "", runs.c.id.not_in(sa.select(run_tags.c.run_id))]
-    # a tuning was made for no run, so that nothing else would erase its runs
-    own = sa.or_(stored_run.OWN, runs.c.group_key.startswith("autotune:"))
+    # a search was made for no run, so that nothing else would erase its runs
+    of_a_search = runs.c.group_key.startswith(stored_run.OF_A_SEARCH)
+    own = sa.or_(stored_run.OWN, of_a_search)
     length = sa.select(sa.func.sum(sa.func.length(series.c.bytes)))
     ended = [
         each for each in list_tournaments(store) if each.created_utc < before and not each.held

@@ -18,14 +18,15 @@ from vitprof.recording import recording, verdict
 from vitprof.recording.columns import ENDED_STATUSES, LIVE_STATUSES, Phase, summary_from_dict
 from vitprof.store.database import Database, in_parts, reading, run_tags, runs
 
-GroupKind = Literal["headroom", "prediction", "tournament", "autotune"]
+GroupKind = Literal["headroom", "prediction", "tournament"]
 MADE_FOR_A_RUN: tuple[GroupKind, ...] = ("headroom", "prediction")
 """Kinds of groups whose runs mean nothing without the run that the group is named after."""
-NAMED: tuple[GroupKind, ...] = ("autotune",)
-"""Kinds of groups with a name in the key; the others have the id of a run or a tournament."""
 KEY = re.compile(r"([a-z]{1,20}):(.{1,60})")
 # bounded: Python refuses to read thousands of digits
 ID = re.compile(r"[1-9][0-9]{0,18}")
+OF_A_SEARCH = "autotune:"
+"""Begins the keys of groups that earlier versions made for a search for the best setting. They belong to no
+run and no tournament."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,8 @@ class RunGroup:
     """A group of runs, as the column `group_key` names it: its kind, and the run or tournament it belongs to."""
 
     kind: GroupKind
-    of: int | str
-    """Id of the run (headroom, prediction) or of the tournament; for a tuning, a unique name."""
+    of: int
+    """Id of the run (headroom, prediction) or of the tournament."""
 
     @property
     def key(self) -> str:
@@ -43,26 +44,20 @@ class RunGroup:
 
     @property
     def run_id(self) -> int | None:
-        """Returns the id of the run that the group was made for; None for a tournament or a tuning."""
+        """Returns the id of the run that the group was made for; None for a tournament."""
         if self.kind not in MADE_FOR_A_RUN:
             return None
-        return int(self.of)
+        return self.of
 
     @classmethod
     def parse(cls, key: str) -> RunGroup | None:
         """Returns the group with this `key`; None for a run in no group ("") and for a key of another
-        version.
+        version (`OF_A_SEARCH`).
         """
         match = KEY.fullmatch(key)
-        if match is None or match[1] not in get_args(GroupKind):
+        if match is None or match[1] not in get_args(GroupKind) or not ID.fullmatch(match[2]):
             return None
-        kind = cast(GroupKind, match[1])
-        of = match[2]
-        if kind in NAMED:
-            return cls(kind, of)
-        if ID.fullmatch(of):
-            return cls(kind, int(of))
-        return None
+        return cls(cast(GroupKind, match[1]), int(match[2]))
 
 
 def helper_keys(run_id: int) -> list[str]:
@@ -71,7 +66,7 @@ def helper_keys(run_id: int) -> list[str]:
 
 
 def role_of(key: str, number: int) -> str:
-    """Returns the role of a run in its tournament or tuning, from the trial's key and the round's number."""
+    """Returns the role of a run in its tournament, from the trial's key and the round's number."""
     return f"{key}#{number}"
 
 

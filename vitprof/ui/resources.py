@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import streamlit as st
 
-from vitprof import errors, formats, home
+from vitprof import errors, home
 from vitprof.analysis.arrays import Floats, Series
 from vitprof.analysis.timing import steady, summary, timeline
 from vitprof.charts.live import LiveChart, Points
@@ -224,8 +224,6 @@ class BackgroundTask(Generic[Result]):
     def draw_progress(self, key: str, *, help: str) -> None:
         now = self.progress or Progress("starting", 0, 0, 0.0)
         text = now.words
-        if math.isfinite(now.best_per_s):
-            text += f"; best so far {formats.number(now.best_per_s, 'samples/s')}"
         if math.isfinite(now.seconds_left):
             text += f", about {rough_time(now.seconds_left)} left"
         draw_progress(

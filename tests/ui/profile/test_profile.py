@@ -313,3 +313,11 @@ def test_runs_made_for_another_are_one_line_of_the_queue(store: RunStore) -> Non
     assert len([key for key in buttons(at) if key.startswith("show-")]) == 2
     assert "stop-" not in "".join(b.key or "" for b in at.button), "its own page stops it"
     assert "Made for tournament 1: memory, batch 64" in said(app(run=str(trial)))
+
+
+def test_a_run_of_a_search_by_an_earlier_version_is_shown(store: RunStore) -> None:
+    key = "autotune:411-1790000000000000000"
+    run_id = add_run(store, group_key=key, role="batch 64, 2 workers#1")
+    assert f"Made for {key}, which this version of vitprof does not know" in said(
+        app(run=str(run_id))
+    )

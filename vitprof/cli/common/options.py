@@ -27,7 +27,6 @@ from vitprof.config import (
 from vitprof.config.availability import look_around, why_unavailable
 from vitprof.config.strategies import STRATEGIES
 from vitprof.errors import ConfigError
-from vitprof.experiments.tuning import DEFAULT_S
 from vitprof.sets import registry, specs
 
 CONFIG_FIELDS = {f.name: f for f in dataclasses.fields(RunConfig)}
@@ -208,8 +207,7 @@ VARY_HELP = (
 )
 TIME_HELP = (
     "time limit for all runs together, such as 90, 90s, 10min or 2h: no run starts after it; if it is too short "
-    "for all settings of your own script, the best third goes on after each round; with --auto: time for the "
-    f"search (default {DEFAULT_S:g})"
+    "for all settings of your own script, the best third goes on after each round"
 )
 HELP = {
     "strategies": "strategies, separated by commas, or all: every one that can run here",
@@ -225,7 +223,6 @@ HELP = {
     "early_stop": "stop a setting early once it clearly cannot be the fastest",
     "yes": "run and repeat your own script without asking, whatever it writes",
     "in_place": "run your own script in its folder itself, where it overwrites its own files",
-    "auto": "find workers, prefetch factor and batch size of one strategy",
     "take_over": "with --resume: take it over from a machine or container that is gone",
     "anyway": ANYWAY_HELP,
     "on": "run whole rounds on a cluster's nodes: ray, ray://HOST:PORT, slurm, or local; every node must reach the "
@@ -267,7 +264,6 @@ OPTIONS = (
     parameter(
         "time", float | None, None, TIME_HELP, "Tournament", parser=READ_TIME, metavar="TIME"
     ),
-    _own("auto", bool, False, "Work"),
     _whole("resume", None),
     _own("take_over", bool, False, "Work"),
     _own("anyway", bool, False, "Work"),

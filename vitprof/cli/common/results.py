@@ -1,4 +1,4 @@
-"""Results for people: of a run, of a tournament and of a search."""
+"""Results for people: of a run and of a tournament."""
 
 import math
 from collections.abc import Sequence
@@ -12,13 +12,11 @@ from vitprof.analysis.tournament.leaderboard import (
     runs_words,
     spoiled_words,
 )
-from vitprof.analysis.tournament.tuning import importances
 from vitprof.analysis.verdict import rendering
 from vitprof.cli.common import terminal
 from vitprof.config import own_script
 from vitprof.experiments.tournament.planning import rounds_words
 from vitprof.experiments.tournament.tournament_view import TournamentState
-from vitprof.experiments.tuning import Tuning, candidate_in_words, run_command
 from vitprof.export.tables import figures_in_words
 from vitprof.recording.verdict import Verdict
 
@@ -254,48 +252,3 @@ def _worth_showing(
             fastest.append(by_key[row.key])
         seen.add(row.entry.strategy)
     return fastest[:MAX_REASONS_SHOWN]
-
-
-def show_tuning(tuning: Tuning) -> None:
-    """Prints what a search tried, what mattered, and its result."""
-    rows = []
-    for tried in tuning.tried:
-        wrong = tried.error
-        if not wrong and not math.isfinite(tried.samples_per_s):
-            wrong = "too few steps"
-        level = f"rung {tried.rung}" if tried.rung else "check"
-        setting = candidate_in_words(tried.candidate)
-        rows.append((level, setting, formats.number(tried.samples_per_s), wrong))
-    terminal.show_table(("", "setting", "samples/s", ""), rows, f"settings of {tuning.strategy}")
-    mattered = importances(tuning.tried)
-    shares = ", ".join(f"{name} {share:.0%}" for name, share in mattered.shares.items())
-    sentence = f"{shares}. {mattered.sentence}" if shares else mattered.sentence
-    terminal.show(f"hyperparameter importances: {sentence}", tuning.sentence)
-    if tuning.gains:
-        terminal.show(run_command(tuning.config))
-
-
-def tuning_object(tuning: Tuning) -> dict[str, Any]:
-    """Returns what `--json` prints of a search."""
-    tried = []
-    for each in tuning.tried:
-        figures = {name: value for name, value in vars(each).items() if name != "candidate"}
-        tried.append({**vars(each.candidate), **figures})
-    return {
-        "strategy": tuning.strategy,
-        "default": tuning.default,
-        "winner": tuning.winner,
-        "samples_per_s": tuning.samples_per_s,
-        "verified": tuning.verified,
-        "seconds": tuning.seconds,
-        "n_candidates": tuning.n_candidates,
-        "sentence": tuning.sentence,
-        "command": run_command(tuning.config),
-        "gain": tuning.gain.value,
-        "gain_low": tuning.gain.low,
-        "gain_high": tuning.gain.high,
-        "simulated": tuning.config.simulated,
-        "config": tuning.config.to_dict(),
-        "importances": importances(tuning.tried).shares,
-        "tried": tried,
-    }

@@ -22,9 +22,9 @@ from vitprof.analysis.tournament.blocks import (
 )
 from vitprof.analysis.tournament.early_stop import EARLIEST_STOP_FRAC, alone_at_most, cannot_win
 from vitprof.analysis.tournament.entries import Entry, Outcome, setting_in_words
+from vitprof.analysis.tournament.halving import first_rung, rung_sizes
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
 from vitprof.analysis.tournament.recommend import can_be_fastest, undecided_words
-from vitprof.analysis.tournament.tuning import first_rung, rung_sizes
 from vitprof.config.bounds import MORE_ROUNDS
 from vitprof.config.own_script import is_own_script
 from vitprof.config.tournament_spec import TournamentSpec

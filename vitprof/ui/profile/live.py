@@ -230,9 +230,7 @@ def made_for(run: store.StoredRun) -> str:
         return f"{escaped(run.group_key)}, which this version of vitprof does not know"
     if group.run_id is not None:
         return f"{group.kind} of run {group.run_id}: {escaped(run.role)}"
-    if group.kind == "tournament":
-        return f"tournament {group.of}: {escaped(key_in_words(setting))}"
-    return f"tuning {escaped(run.config.strategy)}: {escaped(setting or run.role)}"
+    return f"tournament {group.of}: {escaped(key_in_words(setting))}"
 
 
 def draw_headline(run: store.StoredRun, series: resources.RunSeries) -> None:

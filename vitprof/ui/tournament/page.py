@@ -18,8 +18,8 @@ from vitprof.store.tournaments import (
     release,
     tournament,
 )
-from vitprof.ui import navigation, notifications, resources, texts, widgets
-from vitprof.ui.tournament import results, setup, state, tuning
+from vitprof.ui import navigation, notifications, resources, texts
+from vitprof.ui.tournament import results, setup, state
 
 
 @texts.guarded
@@ -34,17 +34,6 @@ def page() -> None:
         "Which way of loading is the fastest here, and is it worth its cost? Run them against each "
         "other."
     )
-    mode = widgets.choose(
-        "mode",
-        "Mode",
-        {"tournament": "Tournament", "tune": "Tune one strategy"},
-        default="tournament",
-        help="Strategies against each other, or the best workers, prefetch and batch size for one of them.",
-        show_label=False,
-    )
-    if mode == "tune":
-        tuning.draw_tuning()
-        return
     texts.draw_problem()
     if running := state.running_tournament():
         with st.container(horizontal=True, vertical_alignment="center"):

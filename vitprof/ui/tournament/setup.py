@@ -148,10 +148,7 @@ def _draw_start(spec: tournament_spec.TournamentSpec | None) -> None:
         disabled=spec is None or busy,
     )
     if busy:
-        st.caption(
-            "A tournament is running or a strategy is being tuned. Start this one when that has "
-            "ended."
-        )
+        st.caption("A tournament is running. Start this one when that has ended.")
         st.fragment(_draw_when_free, run_every=state.WATCH_S)()
 
 

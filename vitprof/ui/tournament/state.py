@@ -1,4 +1,4 @@
-"""The state of the tournaments and the tuning that this server runs, and what the URL says of them.
+"""The state of the tournaments that this server runs, and what the URL says of them.
 
 Also the progress of a tournament and its buttons. For a tournament on a user's own script the page
 starts no command, but shows the line to type.
@@ -13,10 +13,9 @@ from typing import Any
 import streamlit as st
 
 from vitprof.analysis.tournament.entries import key_in_words
-from vitprof.config import RunConfig, own_script, tournament_spec
+from vitprof.config import own_script, tournament_spec
 from vitprof.errors import JobError, StoreError
 from vitprof.experiments.tournament import planning, tournament_runner, tournament_view
-from vitprof.experiments.tuning import Tuning, tune
 from vitprof.formats import count
 from vitprof.jobs.users import may_stop
 from vitprof.store import MissingError, StoredRun, tournaments
@@ -58,7 +57,7 @@ def runners() -> tournament_runner.TournamentRunners:
 
 
 STARTING = threading.Lock()
-"""Held while a tournament or a tuning is started: two tabs that press Start at once start one."""
+"""Held while a tournament is started: two tabs that press Start at once start one."""
 
 
 @st.cache_resource(show_spinner=False, max_entries=VIEWS_KEPT)
@@ -71,7 +70,7 @@ def running_tournament() -> tournaments.StoredTournament | None:
 
 
 def busy() -> bool:
-    return running_tournament() is not None or work().running
+    return running_tournament() is not None
 
 
 def start(spec: tournament_spec.TournamentSpec, name: str) -> int:
@@ -82,7 +81,6 @@ def start(spec: tournament_spec.TournamentSpec, name: str) -> int:
     with STARTING:
         if running := running_tournament():
             return running.id
-        _check_free()
         tournament_id = planning.create_tournament(resources.store(), spec, name)
         runners().run(tournament_id)
         return tournament_id
@@ -91,39 +89,13 @@ def start(spec: tournament_spec.TournamentSpec, name: str) -> int:
 def resume(tournament_id: int) -> None:
     """Continues a tournament, or ends its pause. Raises `VitprofError` where it cannot."""
     with STARTING:
-        _check_free(tournament_id)
-        runners().run(tournament_id)
-
-
-def start_tuning(base: RunConfig | None, seconds: float, same_batch: bool) -> None:
-    """Starts the tuning of a job, if there is one.
-
-    Raises `JobError` where something else is running.
-    """
-    with STARTING:
-        _check_free()
-        if base is not None:
-            manager = resources.manager()
-            sizes = (base.batch_size,) if same_batch else None
-            work().start(
-                lambda report, stopped: tune(
-                    manager, base, seconds, batch_sizes=sizes, progress=report, stop=stopped
-                )
+        running = running_tournament()
+        if running is not None and running.id != tournament_id:
+            raise JobError(
+                f"tournament {running.id} is running; stop or pause it first: they would disturb each "
+                "other"
             )
-
-
-def _check_free(own: int | None = None) -> None:
-    """Raises `JobError` where another tournament than `own`, or a tuning, is running."""
-    running = running_tournament()
-    if running is not None and running.id != own:
-        raise JobError(
-            f"tournament {running.id} is running; stop or pause it first: they would disturb each "
-            "other"
-        )
-    if work().running:
-        raise JobError(
-            "a strategy is being tuned; wait for its end or stop it: they would disturb each other"
-        )
+        runners().run(tournament_id)
 
 
 def chosen() -> int | None:
@@ -170,13 +142,6 @@ def signature(now: tournament_view.TournamentState) -> tuple[object, ...]:
                 shown.append((outcome.run_id, outcome.status))
         shown.append("waiting" if entry.status in UNDER_WAY else entry.status)
     return tuple(shown)
-
-
-@st.cache_resource(show_spinner=False)
-def work() -> resources.BackgroundTask[Tuning]:
-    # made first, so that at the end the tuning is stopped while there is still a manager
-    resources.manager()
-    return resources.BackgroundTask("vitprof-tuning")
 
 
 def draw_state(now: tournament_view.TournamentState) -> None:
