@@ -16,6 +16,7 @@ from tests.cli.test_check import add
 from tests.command_line import Call
 from tests.engine_fixtures import small_home  # noqa: F401
 from vitprof.cli import app
+from vitprof.cli.tournament.spelling import in_full
 from vitprof.store import RunStore
 
 README = ROOT / "README.md"
@@ -109,11 +110,14 @@ def test_every_command_is_accepted_and_run_here_or_elsewhere(
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     assert set(RUN_HERE) <= set(COMMANDS)
     for line in COMMANDS:
-        word, *arguments = shlex.split(line)[1:]
+        word, *arguments = in_full(shlex.split(line)[1:])
         if arguments and "--help" not in arguments:
-            commands[word].make_context(
-                word, arguments
-            )  # raises where an option or a value is none of its
+            command = commands[word]
+            of_group = getattr(command, "commands", {})
+            if arguments[0] in of_group:
+                command = of_group[arguments.pop(0)]
+            # raises where an option or a value is none of its
+            command.make_context(word, arguments)
         tests = ROOT / "tests" / "cli" / f"test_{RUN_ELSEWHERE.get(word, word)}.py"
         assert line in RUN_HERE or word == "code" or tests.exists(), line
 

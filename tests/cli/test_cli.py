@@ -116,13 +116,19 @@ SCRIPT = "-- python -c pass"
         ),
         ("tournament --strategies memory --repeats many", "--repeats many: give a whole number"),
         ("tournament --strategies memory --baseline it", "--baseline it: there is no such trial"),
+        ("tournament --resume 1 --repeats 3", "No such option: --repeats"),
         (
-            "tournament --resume 1 --repeats 3",
-            "--repeats 3: a tournament that is resumed keeps its settings",
+            "tournament --resume",
+            "Missing argument 'ID'. See 'python -m vitprof tournament resume --help'",
         ),
+        ("tournament resume first", "ID first: give a whole number"),
+        ("tournament --steps 5 script -- true", "--steps 5: give it after script"),
+        ("tournament --more-rounds 3", "No such option: --more-rounds"),
+        ("tournament --strategies memory --nodes 2", "--nodes 2: it goes with --on"),
+        ("tournament --strategies memory --on ray --nodes 0", "--nodes 0: give at least 1"),
         (
-            "tournament --resume 1 --early-stop",
-            "--early-stop: a tournament that is resumed keeps its settings",
+            "tournament --strategies memory --on slurm --slurm gpu",
+            "--slurm gpu: give NAME=VALUE, such as partition=gpu",
         ),
         ("tournament --auto --strategies memory", "No such option: --auto"),
         ("tournament --vary workers=0,2", "--strategies : give some"),
@@ -130,7 +136,7 @@ SCRIPT = "-- python -c pass"
         (f"tournament --vary speed=1 {SCRIPT}", "--vary speed=1: give NAME=VALUE,VALUE"),
         (
             f"tournament {VARY} --strategies memory {SCRIPT}",
-            "--strategies memory: it does not go with a script of you",
+            "No such option: --strategies (Possible options: --steps). See 'python -m vitprof tournament script",
         ),
         (
             f"tournament {VARY} --time 10m {SCRIPT}",

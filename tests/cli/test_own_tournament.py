@@ -9,7 +9,7 @@ import pytest
 from tests import ROOT
 from tests.cli.json_objects import told as read_json
 from tests.command_line import Call, one_line
-from vitprof import cli
+from vitprof.cli.tournament import agreement
 
 TRIALS = ("tournament", "--steps", "60", "--repeats", "2", "--no-until-decided")
 VARY = ("--vary", "workers=0,2", "--vary", "prefetch_factor=4")
@@ -19,7 +19,7 @@ PRETEND = ("--", sys.executable, "-m", "tests.jobs.pretend")
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vitprof_home: Path) -> None:
     monkeypatch.setattr("vitprof.experiments.trials.POLL_S", 0.005)
-    monkeypatch.setattr(cli.tournament, "POLL_S", 0.01)
+    monkeypatch.setattr("vitprof.cli.tournament.running.POLL_S", 0.01)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
@@ -38,7 +38,7 @@ def test_what_it_writes_is_shown_before_it_is_repeated(
     assert first.endswith(
         "trains for 60 steps; it writes what it always writes, such as checkpoints."
     )
-    again = "python -m vitprof tournament --resume 1 --yes"
+    again = "python -m vitprof tournament resume 1 --yes"
     assert second == f"vitprof: tournament 1 is paused; to run the script: {again}"
     assert Path("model.pt").read_text() == "of weeks", "nobody agreed"
     again = f"to repeat the script: {again}"
@@ -47,14 +47,14 @@ def test_what_it_writes_is_shown_before_it_is_repeated(
     def refuse(question: str, err: bool) -> bool:
         asked.append(question)
         if len(asked) > 2:
-            raise cli.tournament.typer.Abort  # Ctrl-C at the question
+            raise agreement.typer.Abort  # Ctrl-C at the question
         return question == "Run it?"
 
     with monkeypatch.context() as on_a_terminal:
-        on_a_terminal.setattr(cli.tournament.sys, "stdin", on_a_terminal)
+        on_a_terminal.setattr(agreement.sys, "stdin", on_a_terminal)
         on_a_terminal.setattr(on_a_terminal, "isatty", lambda: True, raising=False)
         on_a_terminal.setattr(type(sys.stderr), "isatty", lambda self: True)
-        on_a_terminal.setattr(cli.tournament.typer, "confirm", refuse)
+        on_a_terminal.setattr(agreement.typer, "confirm", refuse)
         for questions in (["Run it?", "Repeat it?"], ["Run it?", "Repeat it?", "Repeat it?"]):
             status, _, err = call("tournament", "--resume", "1")
             assert (status, asked) == (2, questions)
@@ -99,7 +99,7 @@ def test_nothing_is_overwritten_and_no_secret_is_stored(
     assert Path("model.pt").read_text() == "of weeks"
     store = Path(os.environ["VITPROF_HOME"], "recordings.sqlite")
     assert b"S3CRET" not in store.read_bytes()  # closed: nothing is in its -wal file
-    monkeypatch.setattr(cli.tournament.planning, "_commands", {})
+    monkeypatch.setattr(agreement.planning, "_commands", {})
     resume = ("tournament", "--resume", "1")
     assert "give the whole command again after --" in one_line(call, *resume, "--more-rounds", "1")
     assert "it is not that of the resumed tournament" in one_line(call, *resume, *PRETEND)

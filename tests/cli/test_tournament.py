@@ -19,7 +19,7 @@ from tests.command_line import Call, one_line
 from tests.csv_cells import csv_rows
 from tests.engine_fixtures import descendants, digits_home, full_home, gone, small_home, wait_until  # noqa: F401
 from tests.ui.tournaments import KEYS, add_tournament
-from vitprof import cli
+from vitprof.cli.tournament.jobs import _strategies
 from vitprof.config import RunConfig
 from vitprof.errors import VitprofError
 from vitprof.experiments.tournament.tournament_view import TournamentView
@@ -44,7 +44,7 @@ def without_waits(err: str) -> str:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vitprof.experiments.trials.POLL_S", 0.005)
-    monkeypatch.setattr(cli.tournament, "POLL_S", 0.01)
+    monkeypatch.setattr("vitprof.cli.tournament.running.POLL_S", 0.01)
 
 
 @pytest.mark.usefixtures("small_home")
@@ -159,7 +159,7 @@ class TestTournament:
         status, out, err = call(*QUICK[:-1], "30")
         assert status == 130
         assert "(paused)" in out
-        again = "continue with python -m vitprof tournament --resume 1"
+        again = "continue with python -m vitprof tournament resume 1"
         assert err.splitlines()[-1] == f"vitprof: tournament 1 is paused; {again}"
         assert "paused by Ctrl-C" in err
         status, out, err = call("tournament", "--resume", "1")
@@ -174,7 +174,7 @@ class TestTournament:
         asked = [*one.split(), *HERE[:-1]]
 
         full = VitprofError("t.csv cannot be written: the disk is full")
-        monkeypatch.setattr("vitprof.cli.tournament.write_text", Mock(side_effect=full))
+        monkeypatch.setattr("vitprof.cli.tournament.running.write_text", Mock(side_effect=full))
         status, out, err = call(*asked, "10", "--csv", str(tmp_path / "t.csv"))
         assert status == 1
         assert "5 steady steps of memory, batch 16, the fastest so far, are too few" in out
@@ -184,7 +184,7 @@ class TestTournament:
         assert "no steady step: the first 5 are warm-up; give it more steps" in out
 
     def test_all_that_can_run_here(self) -> None:
-        found = cli.tournament._strategies("all", RunConfig())
+        found = _strategies("all", RunConfig())
         assert {"per-sample", "memory", "device"} <= set(found)
         assert "dali" not in found
 

@@ -344,7 +344,7 @@ def test_the_answer_of_an_own_script_has_the_line_to_paste_and_the_line_to_type(
     assert "runs python train.py in /work and trains for" in text
     codes = [code.value for code in at.get("code")]
     assert codes == [
-        "python -m vitprof tournament --resume 1 --more-rounds 3",
+        "python -m vitprof tournament resume 1 --more-rounds 3",
         "DataLoader(..., num_workers=4)",
     ]
     frame = at.dataframe[0].value
@@ -366,7 +366,7 @@ def test_what_it_wrote_stands_there_until_somebody_agrees(store: RunStore) -> No
     at = shown(add_own_tournament(store, status="paused", agreed=False, rounds=1, note=note))
     assert note in said(at)
     codes = [code.value for code in at.get("code")]
-    assert codes == ["model.pt", "python -m vitprof tournament --resume 1 --yes"]
+    assert codes == ["model.pt", "python -m vitprof tournament resume 1 --yes"]
     assert "Resume" not in {button.label for button in at.button}
     at = shown(add_own_tournament(store, status="stopped", rounds=1))
-    assert "python -m vitprof tournament --resume 2" in [code.value for code in at.get("code")]
+    assert "python -m vitprof tournament resume 2" in [code.value for code in at.get("code")]

@@ -30,6 +30,7 @@ from vitprof.cli import (
 from vitprof.cli.common import terminal
 from vitprof.cli.metrics import give_metrics
 from vitprof.cli.retention import prune
+from vitprof.cli.tournament import spelling
 
 app = typer.Typer(
     help="Is my GPU starved by data loading, by which part, and what would a fix gain? Without a command: opens the "
@@ -60,12 +61,12 @@ for command in (
     doctor.selftest,
 ):
     app.command()(command)
+app.add_typer(tournament.app, name="tournament")
 app.add_typer(datasets.app, name="datasets")
 app.callback(invoke_without_command=True)(dashboard.dashboard)
 app.command("open")(dashboard.open_dashboard)
 app.command("import")(export.import_runs)
 app.command("metrics")(give_metrics)
-app.command("tournament")(tournament.run_tournament)
 
 
 def main() -> None:
@@ -75,7 +76,8 @@ def main() -> None:
     terminal.signals_interrupt()
     try:
         # Outside standalone mode Typer returns the status it would have exited with, also after Ctrl-C.
-        status = app(args=sys.argv[1:], prog_name=called, standalone_mode=False)
+        arguments = spelling.in_full(sys.argv[1:])
+        status = app(args=arguments, prog_name=called, standalone_mode=False)
     except errors.ConfigError as error:
         terminal.complain(_refused(error), terminal.EXIT_BAD_VALUE)
     except errors.VitprofError as error:
@@ -109,8 +111,8 @@ def _prepare_streams() -> None:
 def _refused(error: errors.ConfigError) -> str:
     """Returns the line for a value that is not possible, with the option as it is typed."""
     option = error.field
-    # RUN is an argument
-    if option != terminal.RUN:
+    # these are arguments
+    if option not in (terminal.RUN, terminal.ID):
         option = f"--{option.replace('_', '-')}"
     if not isinstance(error.value, bool):
         return f"{option} {error.value}: {error.allowed}"

@@ -14,7 +14,8 @@ from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow,
 from vitprof.analysis.tournament.recommend import BreakEven, Recommendation
 from vitprof.cli.common import options as reading
 from vitprof.cli.common import progress, terminal
-from vitprof.cli.tournament import TRIAL_STEPS, run_stored
+from vitprof.cli.tournament import options
+from vitprof.cli.tournament.running import Output, Running, run_stored
 from vitprof.cli.watch import COMMAND_HELP
 from vitprof.config import bounds
 from vitprof.config.forms import FORMS, SAMPLES, check_form
@@ -54,7 +55,7 @@ def convert(
     ] = SAMPLES,
     steps: Annotated[
         int, terminal.number("steps", bounds.WATCHED_STEPS, "with --plan: steps of a run")
-    ] = TRIAL_STEPS,
+    ] = options.TRIAL_STEPS,
     repeats: Annotated[
         int, terminal.number("repeats", ROUNDS, "with --plan: rounds; each form runs once in each")
     ] = 3,
@@ -62,7 +63,7 @@ def convert(
         bool,
         typer.Option(
             "--until-decided/--no-until-decided",
-            help=f"with --plan: {reading.HELP['until_decided']}",
+            help=f"with --plan: {options.UNTIL_DECIDED_HELP}",
         ),
     ] = True,
     jpeg_side: Annotated[int | None, terminal.number("jpeg_side", SIDES, SIDE_HELP)] = None,
@@ -70,9 +71,9 @@ def convert(
         Path | None,
         typer.Option(help="with --plan: write a script with the best form to this file"),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help=reading.HELP["yes"])] = False,
-    in_place: Annotated[bool, typer.Option("--in-place", help=reading.HELP["in_place"])] = False,
-    anyway: Annotated[bool, typer.Option("--anyway", help=reading.HELP["anyway"])] = False,
+    yes: Annotated[bool, typer.Option("--yes", help=options.YES_HELP)] = False,
+    in_place: Annotated[bool, typer.Option("--in-place", help=options.IN_PLACE_HELP)] = False,
+    anyway: reading.Anyway = False,
     as_json: terminal.AsJson = False,
 ) -> None:
     """Find out whether your data are worth converting, and convert them. The script itself is not changed.
@@ -121,8 +122,13 @@ def convert(
             command, kept, folder, made, steps=steps, in_place=in_place, **rounds
         )
         number = planning.create_tournament(store, spec)
-        options = {"yes": yes, "anyway": anyway, "as_json": as_json, "markdown": False, "csv": None}
-        run_stored(store, options, number, lambda *results: _show(command, made, code, *results))
+        run_stored(
+            store,
+            number,
+            Running(anyway=anyway, yes=yes),
+            Output(as_json=as_json),
+            lambda *results: _show(command, made, code, *results),
+        )
         if tournaments.tournament(store, number).status == "done":
             conversion.clear_plans(store)
 

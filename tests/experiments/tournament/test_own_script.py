@@ -87,7 +87,7 @@ def test_from_the_first_trial_to_the_answer(manager: JobManager, tmp_path: Path)
     assert found.note.startswith(
         f"the first trial in {tmp_path / 'work'} wrote or deleted 1 file: model.pt; agree that "
     )
-    assert found.note.endswith(f" python -m vitprof tournament --resume {number} --yes")
+    assert found.note.endswith(f" python -m vitprof tournament resume {number} --yes")
     ran(manager, number)
     assert roles(store, number) == ["unchanged#1"], "nobody has agreed"
     agree(store, number)

@@ -23,6 +23,7 @@ from vitprof.recording.columns import SCHEMA_VERSION
 from vitprof.store import RunStore
 
 RUN = "RUN"
+ID = "ID"
 EXIT_FAILED = 1
 EXIT_BAD_VALUE = 2
 EXIT_STOPPED = 130

@@ -374,7 +374,7 @@ def written_words(script: own_script.OwnScript) -> str:
 
 def resume_command(tournament_id: int) -> str:
     """Returns the command that resumes a tournament."""
-    return f"{program()} tournament --resume {tournament_id}"
+    return f"{program()} tournament resume {tournament_id}"
 
 
 def nothing_to_compare(planned: Sequence[PlannedTrial]) -> str:

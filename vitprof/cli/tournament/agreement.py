@@ -1,0 +1,65 @@
+"""What a user agrees to before their own script is run, and before it is repeated."""
+
+import contextlib
+import sys
+
+import typer
+
+from vitprof.cli.common import terminal
+from vitprof.config.own_script import settings_of
+from vitprof.experiments.tournament import planning
+from vitprof.store import RunStore, tournaments
+
+
+def ask_to_run(store: RunStore, tournament_id: int, *, yes: bool) -> None:
+    """Says what the first trial of a script will run, and asks where it may overwrite the user's files.
+
+    `yes`: whether that is agreed. Ends the program with status 2 if it is not, or nobody can be asked.
+    """
+    spec = tournaments.tournament(store, tournament_id).spec
+    script = spec.script
+    if script is None or script.loader is not None:
+        return
+    words = planning.begin_words(script, spec.base.steps)
+    terminal.show(f"{words[0].upper()}{words[1:]}.", console=terminal.err)
+    if not script.isolation and not yes:
+        _confirm("Run it?", tournament_id, "to run the script")
+
+
+def ask_to_repeat(store: RunStore, tournament_id: int, *, yes: bool) -> bool:
+    """Shows what the first trial of a script wrote and asks whether to repeat it, unless that is agreed
+    or `yes`.
+
+    Returns whether it was agreed just now. Ends the program with status 2 if it is not, or nobody can be
+    asked.
+    """
+    script = tournaments.tournament(store, tournament_id).spec.script
+    if script is None or script.loader is None or script.agreed:
+        return False
+    words = planning.written_words(script)
+    # without the names of the first files: all of them follow
+    sentence, colon, _ = words.partition(": ")
+    sentence = f"{sentence[0].upper()}{sentence[1:]}{':' if colon else '.'}"
+    remarks = dict.fromkeys(remark for setting in settings_of(script) for remark in setting.remarks)
+    paths = [f"  {path}" for path in script.writes]
+    terminal.show(*remarks, sentence, *paths, console=terminal.err)
+    if script.lasting and not yes:
+        terminal.show(
+            "Every trial runs the script again and writes these files again. To write elsewhere in each trial, use the "
+            "number of the trial, which the script finds in the environment variable VITPROF_TRIAL.",
+            console=terminal.err,
+        )
+        _confirm("Repeat it?", tournament_id, "to repeat the script")
+    planning.agree(store, tournament_id)
+    return True
+
+
+def _confirm(question: str, tournament_id: int, purpose: str) -> None:
+    """Ends the program with status 2 unless the user, at a terminal, says yes."""
+    with contextlib.suppress(typer.Abort):  # Ctrl-C or end of input
+        if sys.stdin.isatty() and sys.stderr.isatty() and typer.confirm(question, err=True):
+            return
+    again = f"{planning.resume_command(tournament_id)} --yes"
+    terminal.complain(
+        f"tournament {tournament_id} is paused; {purpose}: {again}", terminal.EXIT_BAD_VALUE
+    )

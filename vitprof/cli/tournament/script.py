@@ -1,0 +1,84 @@
+"""`tournament script`: runs a user's own script with other arguments for its train DataLoader."""
+
+import os
+from typing import Annotated
+
+import typer
+
+from vitprof.cli.common import terminal
+from vitprof.cli.tournament import options
+from vitprof.cli.tournament.running import Output, Running, run_stored
+from vitprof.config import RunConfig, bounds, descriptions
+from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config
+from vitprof.config.tournament_spec import TournamentSpec
+from vitprof.config.varied import OF_A_SCRIPT, read_varied
+from vitprof.errors import ConfigError
+from vitprof.experiments.tournament import planning
+from vitprof.jobs.trial_folder import isolation_of
+
+COMMAND_HELP = "your own script, after --: python train.py"
+STEPS_HELP = "training steps of each trial"
+TIME_HELP = f"{options.TIME_HELP}; if it is too short for all settings, the best third goes on after each round"
+
+
+def script(
+    command: Annotated[
+        list[str],
+        typer.Argument(help=COMMAND_HELP, metavar="-- COMMAND...", show_default=False),
+    ],
+    vary: options.VaryOfAScript = None,
+    steps: Annotated[
+        int, terminal.number("steps", bounds.RUN_BOUNDS["steps"], STEPS_HELP)
+    ] = options.TRIAL_STEPS,
+    repeats: options.Repeats = 3,
+    until_decided: options.UntilDecided = True,
+    early_stop: options.EarlyStop = True,
+    time: Annotated[float | None, options.time_option(TIME_HELP)] = None,
+    name: Annotated[str, typer.Option(help="name of the tournament")] = "",
+    telemetry_hz: Annotated[
+        float,
+        terminal.number(
+            "telemetry_hz", bounds.RUN_BOUNDS["telemetry_hz"], descriptions()["telemetry_hz"]
+        ),
+    ] = RunConfig.telemetry_hz,
+    yes: options.Yes = False,
+    in_place: options.InPlace = False,
+    anyway: options.Anyway = False,
+    csv: options.Csv = None,
+    as_json: options.AsJson = False,
+    markdown: options.Markdown = False,
+) -> None:
+    """Run your own script, unchanged, with other arguments for its train DataLoader.
+
+    Such as --vary workers=0,2,4 --steps 100 -- python train.py. The first trial is the script as it is, with which
+    the others are compared. Ctrl-C pauses; `tournament resume ID` continues. Short: tournament --vary ... -- COMMAND.
+    """
+    terminal.check_output(csv, "csv")
+    if not vary:
+        todo = "say what of the script's DataLoader is tried: --vary workers=0,2,4"
+        raise ConfigError("vary", "", todo)
+    spec = TournamentSpec(
+        own_config("", steps=steps, telemetry_hz=telemetry_hz),
+        (OWN_SCRIPT,),
+        (1,),
+        repeats=repeats,
+        until_decided=until_decided,
+        seconds=time,
+        baseline=UNCHANGED,
+        early_stop=early_stop,
+        script=_script(command, vary, in_place=in_place),
+    )
+    with terminal.open_store() as store:
+        tournament_id = planning.create_tournament(store, spec, terminal.name_to_keep(name))
+        how = Running(anyway=anyway, yes=yes)
+        run_stored(store, tournament_id, how, Output(csv, as_json=as_json, markdown=markdown))
+
+
+def _script(command: list[str], vary: list[str], *, in_place: bool) -> OwnScript:
+    isolation = ""
+    layered: tuple[str, ...] = ()
+    if not in_place:
+        isolation, layered = isolation_of(os.getcwd(), command)
+    varied = tuple(read_varied(text, OF_A_SCRIPT) for text in vary)
+    kept = planning.keep_command(command)
+    return OwnScript(kept, os.getcwd(), varied, isolation=isolation, layered=layered)
