@@ -32,9 +32,12 @@ from vitprof.store.tournaments import tournament
 HERE = ["--threads", "1", "--device", "simulated:1,5", "--isolation", "thread", "--steps", "18"]
 TWO = "tournament --strategies memory,dali --batch-sizes 16,32 --repeats 2 --no-until-decided"
 QUICK = [*TWO.split(), *HERE]
-BOTH = "memory, batch 16 and memory, batch 32"
-UNDECIDED = re.compile(rf"(undecided between {BOTH} after \d rounds; more rounds may decide it\n)?")
-"""What may be said at the end. Rounds that other programs disturbed are run again."""
+EITHER = "memory, batch (?:16|32)"
+UNDECIDED = re.compile(
+    rf"(undecided between {EITHER} and {EITHER} after \d rounds; more rounds may decide it\n)?"
+)
+"""What may be said at the end: the one that is ahead comes first, and rounds that other programs
+disturbed are run again."""
 
 
 def without_waits(err: str) -> str:
