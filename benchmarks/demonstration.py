@@ -31,7 +31,6 @@ from vitprof.analysis.timing import steady
 from vitprof.demo import EXPERIMENTS, FIRST_SHOWN, LANES_MS, RUNS
 from vitprof.export.bundle import write_bundle
 from vitprof.store import RunStore, StoredRun
-from vitprof.store.predictions import list_predictions
 from vitprof.store.tournaments import delete_tournament, list_tournaments
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -232,10 +231,6 @@ def record(recording: Recording) -> None:
         raise SystemExit(f"it is run {first}: change vitprof.demo.FIRST_SHOWN")
     wait_for_quiet()
     recording.call("headroom", str(first))
-    # A fast loader alone makes thousands of steps a second: leave out the fastest strategies, and keep the runs short.
-    recording.call(
-        "predict", str(first), "--strategies", "tensordataset,workers,hdf5", "--seconds", "0.5"
-    )
     recording.run("not input-bound", *run, "--strategy", "memory-ahead", "--name", FAST)
     strategies = (
         "--strategies",
@@ -291,19 +286,6 @@ def pack(store: RunStore, folder: Path) -> None:
         "tournaments": [
             {"name": one.name, "spec": one.spec.to_dict()}
             for one in reversed(list_tournaments(store))
-        ],
-        "predictions": [
-            {
-                "profile_run_id": one.profile_run_id,
-                "micro_run_id": one.micro_run_id,
-                "config": one.config.to_dict(),
-                "prediction": {
-                    "samples_per_s": one.samples_per_s,
-                    "low": one.low,
-                    "high": one.high,
-                },
-            }
-            for one in list_predictions(store)
         ],
         "lanes": [
             lane(store, run)

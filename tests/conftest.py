@@ -153,7 +153,6 @@ TOGETHER = {
             "migrations",
             "nodes",
             "postgresql",
-            "predictions",
             "retention",
             "run_store",
             "stored_run",

@@ -71,7 +71,6 @@ RUN_ELSEWHERE = {
     "prune": "runs",
     "demo": "dashboard",
     "open": "dashboard",
-    "predict": "headroom",
     "selftest": "doctor",
 }
 """The rest take seconds: the tests of tests/cli that run these commands, where they are not called after them."""

@@ -179,7 +179,6 @@ ECHO = ("--", sys.executable, "-c", "print('begun')")
         ("check", "1", "--min-samples-per-s", "1e300"),
         ("check", "1", "--against", "1", "--max-slowdown", "101%"),
         ("headroom", "1", "--repeats", MUCH),
-        ("predict", "1", "--seconds", "1e300"),
         ("strategies", "--n-images", MUCH),
         ("tournament", "--strategies", "memory", "--time", "1e300"),
         *[

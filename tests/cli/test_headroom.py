@@ -1,4 +1,4 @@
-"""`headroom`, `run --headroom` and `predict` from the command line."""
+"""`headroom` and `run --headroom` from the command line."""
 
 import contextlib
 import signal
@@ -9,7 +9,6 @@ from tests.cli.json_objects import told as read_json
 from tests.cli.stored_runs import add
 from tests.command_line import Call, one_line, succeeds
 from tests.engine_fixtures import small_home  # noqa: F401
-from tests.ui.dashboard import add_run
 from vitprof import cli
 from vitprof.store import RunStore
 
@@ -83,49 +82,3 @@ class TestHeadroom:
             "vitprof: there is no run 7; python -m vitprof runs lists them\n",
         )
         assert "no runs; " in call("runs")[1]
-
-
-@pytest.mark.usefixtures("small_home")
-class TestPredict:
-    @pytest.mark.measured
-    def test_predicted_and_checked(self, call: Call) -> None:
-        call(*RUN)
-        out = succeeds(call, "predict", "1", "--strategies", "generator", "--seconds", "1")
-        assert "predicted" in out
-        assert "No prediction has been checked here yet" in out
-        out = succeeds(
-            call,
-            "predict",
-            "1",
-            "--strategies",
-            "generator",
-            "--seconds",
-            "1",
-            "--verify",
-            "--json",
-        )
-        found = read_json("predict", out)
-        (p,) = found["predictions"]
-        assert p["strategy"] == "generator"
-        assert p["low"] <= p["samples_per_s"] <= p["high"]
-        assert p["error_frac"] == pytest.approx(
-            p["samples_per_s"] / p["measured_samples_per_s"] - 1
-        )
-        assert found["calibration"]["n"] == 1
-
-    def test_too_few_batches(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-        call(*RUN)
-        monkeypatch.setattr("vitprof.experiments.prediction.predict", lambda *_, **__: None)
-        status, out, err = call("predict", "1", "--strategies", "generator", "--seconds", "0.1")
-        assert (status, out, err) == (
-            1,
-            "",
-            "generator: too few batches in 0.1 s; give more --seconds\n",
-        )
-
-    def test_bad_values(self, call: Call, mine: RunStore) -> None:
-        add_run(mine)
-        said = one_line(call, "predict", "1", "--strategies", "nonsense")
-        assert said.startswith("vitprof: --strategies nonsense: choose one of per-sample")
-        one_line(call, "predict", "1", "--strategies", ",")
-        one_line(call, "predict", "2", status=1)

@@ -13,7 +13,6 @@ from vitprof import demo
 from vitprof.errors import VitprofError
 from vitprof.recording.columns import LIVE_STATUSES
 from vitprof.store import RunQuery, RunStore
-from vitprof.store.predictions import list_predictions
 from vitprof.store.tournaments import list_tournaments
 
 MOST_BYTES = 500_000
@@ -39,7 +38,6 @@ def test_it_is_small_names_no_folder_of_its_machine_and_has_what_every_page_is_t
         (tournament,) = list_tournaments(store)
         assert len(runs) == store.count_runs(RunQuery(helpers=True))  # each can be read
         assert len(store.steps(demo.FIRST_SHOWN)["step"]) > 100
-        assert list_predictions(store, demo.FIRST_SHOWN)
     assert (tournament.id, tournament.status) == (demo.TOURNAMENT, "done")
     assert not [run.id for run in runs if run.status in LIVE_STATUSES]
     assert {run.environment["hostname"] for run in runs} == {HOST}
@@ -49,7 +47,7 @@ def test_it_is_small_names_no_folder_of_its_machine_and_has_what_every_page_is_t
         if run.verdict and not run.group_key and run.status == "done"
     }
     assert own == {"input-bound", "not input-bound", "launch-bound"}
-    assert {run.group.kind for run in runs if run.group} == {"headroom", "prediction", "tournament"}
+    assert {run.group.kind for run in runs if run.group} == {"headroom", "tournament"}
     (watched,) = [run for run in runs if run.config.strategy == "own-script"]
     assert {"RandomResizedCrop", "ToTensor"} <= set(watched.facts["transforms"])
     (failed,) = [run for run in runs if run.status == "failed"]

@@ -22,7 +22,6 @@ from tests.ui.dashboard import add_run
 from vitprof.config import RunConfig
 from vitprof.config.own_script import own_config, with_loader
 from vitprof.errors import StoreError, VitprofError
-from vitprof.experiments.prediction import CHECK
 from vitprof.export import bundle
 from vitprof.export.bundle import ImportedRun, bundle_bytes, import_bundle, write_bundle
 from vitprof.names import MAX_NAME
@@ -240,11 +239,11 @@ def test_what_belongs_to_a_run_that_is_not_there_stands_alone(
     store: RunStore, other: RunStore
 ) -> None:
     run_id = add_run(other, n=5)
-    check = add_run(other, n=5, group_key=RunGroup("prediction", run_id).key, role=CHECK)
+    anchor = add_run(other, n=5, group_key=RunGroup("headroom", run_id).key, role="A")
     trial = add_run(other, n=5, group_key="tournament:1", role="memory/b128/w-/as-is#1")
     # of a search that an earlier version made
     rung = add_run(other, n=5, group_key="autotune:4711-1790000000000000000", role="rung 1")
-    import_bundle(store, io.BytesIO(bundle_bytes(other, [check, trial, rung])))
+    import_bundle(store, io.BytesIO(bundle_bytes(other, [anchor, trial, rung])))
     assert {(store.run(n).group_key, store.run(n).role) for n in (1, 2, 3)} == {("", "")}
 
 

@@ -59,9 +59,7 @@ def fill(store: RunStore) -> None:
     add(store, "hdf5", 200.0, kind="input-bound", tags=("nfs",), device="simulated:2,10")
     add(store, "memory")
     add(store, "memory", 250.0, group_key="headroom:1", role="A")
-    add(
-        store, "hdf5", group_key="prediction:1", role="check"
-    )  # listed with those a person asked for
+    add(store, "hdf5")
     store.edit(2, note="100% of_it is slow")
 
 

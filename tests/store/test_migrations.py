@@ -11,11 +11,24 @@ from alembic.migration import MigrationContext
 
 from vitprof.config import RunConfig
 from vitprof.errors import StoreError
-from vitprof.store import STORE_VERSION, RunStore, database, migrations
+from vitprof.store import STORE_VERSION, RunQuery, RunStore, database, migrations
 from vitprof.store.database import metadata, runs
 
 NEW = ("owner_user", "project")
 """Columns that version 7 had not."""
+PREDICTIONS = sa.Table(
+    "predictions",
+    sa.MetaData(),
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("profile_run_id", sa.Integer, nullable=False, index=True),
+    sa.Column("micro_run_id", sa.Integer, nullable=False),
+    sa.Column("verified_run_id", sa.Integer),
+    sa.Column("config", sa.JSON, nullable=False),
+    sa.Column("created_utc", sa.String, nullable=False),
+    *(sa.Column(name, sa.Double, nullable=False) for name in ("samples_per_s", "low", "high")),
+    sa.Column("measured_per_s", sa.Double),
+)
+"""The table that versions 7 and 8 had."""
 
 
 @pytest.fixture
@@ -25,6 +38,7 @@ def old(url: str) -> Iterator[sa.Engine]:
         store.create_run(RunConfig(name="old"))
     engine = sa.create_engine(url)
     with engine.begin() as db:
+        PREDICTIONS.create(db)
         db.exec_driver_sql("drop index ix_runs_owner_user")
         for name in NEW:
             db.exec_driver_sql(f"alter table runs drop column {name}")
@@ -46,6 +60,37 @@ def test_it_gets_the_tables_of_this_version_and_keeps_its_runs(old: sa.Engine, u
     with old.connect() as db:
         assert compare_metadata(MigrationContext.configure(db), metadata) == []
         assert db.execute(sa.select(database.versions)).scalar_one() == str(STORE_VERSION)
+
+
+def test_what_predictions_ran_are_runs_of_their_own(url: str) -> None:
+    """A store of version 8, with a run, its headroom, and a prediction from it that was checked."""
+    roles = {"headroom:1": ("A",), "prediction:1": ("loader-only", "check")}
+    with closing(RunStore(url)) as store:
+        store.create_run(RunConfig(name="profiled"))
+        for key, of_group in roles.items():
+            for role in of_group:
+                store.create_run(RunConfig(name=role), group_key=key, role=role)
+    engine = sa.create_engine(url)
+    known = {"config": {}, "created_utc": "", "samples_per_s": 2.0, "low": 1.0, "high": 3.0}
+    runs_of_it = {"profile_run_id": 1, "micro_run_id": 3, "verified_run_id": 4}
+    with engine.begin() as db:
+        PREDICTIONS.create(db)
+        db.execute(sa.insert(PREDICTIONS).values(**runs_of_it, **known, measured_per_s=2.5))
+        db.exec_driver_sql("update alembic_version set version_num = '8'")
+    with closing(RunStore(url)) as store:
+        groups = {run.name: (run.group_key, run.role) for run in store.runs()}
+        listed = [row.name for row in store.list_runs(RunQuery(), limit=10)]
+    assert groups == {
+        "profiled": ("", ""),
+        "A": ("headroom:1", "A"),
+        "loader-only": ("", ""),
+        "check": ("", ""),
+    }
+    assert listed == ["check", "loader-only", "profiled"]
+    with engine.connect() as db:
+        assert not sa.inspect(db).has_table(PREDICTIONS.name)
+        assert compare_metadata(MigrationContext.configure(db), metadata) == []
+    engine.dispose()
 
 
 def test_programs_that_open_it_at_once_migrate_it_once(old: sa.Engine, url: str) -> None:

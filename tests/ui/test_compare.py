@@ -288,7 +288,6 @@ def test_headroom_where_it_was_measured(store: RunStore) -> None:
             role=role,
             wait_s=0.001 * "ABC".index(role),
         )
-    add_run(store, group_key=RunGroup("prediction", without).key, role="check")
     at = compare(with_it, without, show="Headroom")
     assert f"compare-waterfall-{with_it}" in charts(at)
     assert f"compare-waterfall-{without}" not in charts(at)

@@ -46,7 +46,6 @@ for command in (
     convert.convert,
     check.check,
     run.headroom,
-    run.predict,
     doctor.strategies,
     runs.runs,
     export.export,

@@ -1,6 +1,4 @@
-"""`run`: runs one job, with a progress bar; `headroom`: how much faster it would be with free data;
-`predict`: how fast other strategies would be, from a run and a few seconds of loading.
-"""
+"""`run`: runs one job, with a progress bar; `headroom`: how much faster it would be with free data."""
 
 import contextlib
 import math
@@ -9,22 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from vitprof import formats
 from vitprof.analysis.verdict.headroom import Headroom, headroom_sentence
 from vitprof.cli.common import options, results, terminal
 from vitprof.cli.common.progress import POLL_S, progress, run_progress, trial_progress
 from vitprof.config import GROUPS, RunConfig
-from vitprof.config.bounds import ANCHOR_REPEATS, LOADING_S
+from vitprof.config.bounds import ANCHOR_REPEATS
 from vitprof.config.resolve import resolve
-from vitprof.config.strategies import strategy
-from vitprof.errors import ConfigError, JobError, StoreAwayError
-from vitprof.experiments import prediction as jobs
+from vitprof.errors import JobError, StoreAwayError
 from vitprof.experiments.headroom import REPEATS, anchor_configs, find_headroom, measure_headroom
 from vitprof.experiments.trials import job_manager
 from vitprof.export import tables, write_text
 from vitprof.program import program
 from vitprof.store import StoredRun
-from vitprof.store.predictions import StoredPrediction
 
 HEADROOM_HELP = (
     "measure afterwards how much faster it would be with free data: four more jobs, twice each"
@@ -155,95 +149,3 @@ def _show(result: Headroom | None, run: StoredRun) -> None:
     terminal.show_table(tables.ANCHORS_HEADER, tables.anchors_in_words(result, batch), title)
     terminal.show(headroom_sentence(result, batch))
     terminal.show(*result.notes, console=terminal.err)
-
-
-STRATEGIES_HELP = "strategies, separated by commas, or all; a few usual ones if not given"
-
-
-def predict(
-    run: Annotated[int, terminal.run_id("id of a run that trained, as `runs` lists it")],
-    strategies: Annotated[str, typer.Option(help=STRATEGIES_HELP)] = "",
-    seconds: Annotated[
-        float, terminal.number("seconds", LOADING_S, "seconds of loading for each strategy")
-    ] = 2.0,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="also run each predicted job and compare")
-    ] = False,
-    anyway: options.Anyway = False,
-    as_json: terminal.AsJson = False,
-) -> None:
-    """Predict other strategies' samples/s from a run and a few seconds of loading with each."""
-    with terminal.open_store() as store:
-        profiled = jobs.profile_of(store, run)
-        chosen = _chosen(strategies, profiled) if strategies else jobs.usual_strategies(profiled)
-        if not chosen:
-            raise JobError(
-                f"no other strategy can load {profiled.config.dataset} here; there is nothing to predict"
-            )
-        with job_manager(store, anyway=anyway) as manager, progress() as show:
-            report = trial_progress(store, show)
-            predictions = jobs.predict_strategies(
-                manager, run, chosen, seconds=seconds, progress=report
-            )
-            if verify:
-                predictions = jobs.verify(manager, predictions, progress=report)
-        calibration = jobs.calibration_for(store, profiled)
-        failed = jobs.failures(store, run, chosen, remedy="give more --seconds")
-    if as_json:
-        errors = {
-            "n": calibration.n,
-            "inside_frac": calibration.inside_frac,
-            "median_abs_error_frac": calibration.median_abs_error,
-        }
-        terminal.print_json(
-            {
-                "run_id": profiled.id,
-                "calibration": errors,
-                "failed": failed,
-                "predictions": [_prediction(p) for p in predictions],
-            }
-        )
-    else:
-        if predictions:
-            _show_predictions(profiled, predictions)
-            terminal.show(calibration.sentence)
-        terminal.show(*failed, console=terminal.err)
-    if not predictions:
-        raise typer.Exit(terminal.EXIT_FAILED)
-
-
-def _chosen(names: str, profiled: StoredRun) -> list[str]:
-    if names == "all":
-        return [
-            name
-            for name in options.strategies_that_run(profiled.config)
-            if name != profiled.config.strategy
-        ]
-    requested = options.texts("strategies", names, "give names separated by commas, or all")
-    try:
-        return [strategy(name).name for name in requested]
-    except ConfigError as error:
-        # under the option's name
-        raise ConfigError("strategies", error.value, error.allowed) from None
-
-
-def _show_predictions(profiled: StoredRun, predictions: list[StoredPrediction]) -> None:
-    speed = formats.number(profiled.summary.samples_per_s if profiled.summary else None)
-    fastest_first = sorted(predictions, key=lambda p: p.samples_per_s, reverse=True)
-    rows = tables.predictions_in_words(fastest_first, profiled)
-    title = f"from run {profiled.id}: {profiled.name}, {speed} samples/s"
-    terminal.show_table(tables.PREDICTIONS_HEADER, rows, title)
-
-
-def _prediction(p: StoredPrediction) -> dict[str, object]:
-    return {
-        "prediction_id": p.id,
-        "strategy": p.config.strategy,
-        "config": p.config.to_dict(),
-        "samples_per_s": p.samples_per_s,
-        "low": p.low,
-        "high": p.high,
-        "measured_samples_per_s": p.measured_per_s,
-        "error_frac": p.error,
-        "verified_run_id": p.verified_run_id,
-    }

@@ -12,7 +12,7 @@ from vitprof.analysis.compare import bounds as of_check
 from vitprof.analysis.timing.compute_parts import DividedCompute
 from vitprof.analysis.verdict import headroom
 from vitprof.cli.common import terminal
-from vitprof.config import RunConfig, strategies, tournament_spec
+from vitprof.config import strategies, tournament_spec
 from vitprof.export import bundle, tournament
 from vitprof.jobs.preflight import MachineCheck
 from vitprof.program import program
@@ -80,53 +80,6 @@ class RunHeadroom(Printed):
     """The run."""
     headroom: Headroom | None
     """What was measured; null where nothing was."""
-
-
-class Prediction(TypedDict):
-    """The throughput that another strategy would reach."""
-
-    prediction_id: int
-    """Number of the prediction in the store."""
-    strategy: str
-    """The strategy."""
-    config: RunConfig
-    """The job that was predicted, ready to be run."""
-    samples_per_s: float
-    """Predicted throughput."""
-    low: float
-    """Lower end of its 95% interval."""
-    high: float
-    """Upper end of its 95% interval."""
-    measured_samples_per_s: float
-    """Throughput of the run that checks it; null where it was not run."""
-    error_frac: float
-    """(predicted - measured) / measured; null where it was not run."""
-    verified_run_id: int | None
-    """The run that checks it; null where it was not run."""
-
-
-class Calibration(TypedDict):
-    """The errors of all predictions like these that were checked by running them; null where none was."""
-
-    n: int
-    """Predictions that were checked."""
-    median_abs_error_frac: float
-    """Median of |predicted - measured| / measured."""
-    inside_frac: float
-    """Share whose measured throughput is in the interval."""
-
-
-class Predictions(Printed):
-    """The throughput that other strategies would reach with the job of a run."""
-
-    run_id: int
-    """The run whose job it is."""
-    predictions: list[Prediction]
-    """One for each strategy that could be measured."""
-    calibration: Calibration
-    """How good such predictions were here."""
-    failed: list[str]
-    """Strategies that could not be measured, and the reason, one line each."""
 
 
 class ReplayedVerdict(TypedDict):
@@ -360,7 +313,6 @@ PRINTED: dict[str, tuple[Any, str]] = {
     "look": (OwnLook, "datasets add --json"),
     "export": (Runs, "export RUN... --format json"),
     "headroom": (RunHeadroom, "headroom RUN --json"),
-    "predict": (Predictions, "predict RUN --json"),
     "strategies": (Strategies, "strategies --json"),
     "tournament": (Tournament, "tournament ... --json"),
     "tournament-list": (Tournaments, "tournament --list --json"),

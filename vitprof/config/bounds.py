@@ -82,7 +82,6 @@ MORE_ROUNDS = 7
 MOST_TRIALS = 1000
 """Most trials of a tournament. More would take days, and nobody reads a leaderboard of that length."""
 ANCHOR_REPEATS = Bounds(0, 100)
-LOADING_S = Bounds(0.1, 600, whole=False)
 WATCHED_STEPS = RUN_BOUNDS["steps"]
 """Training steps after which a watched script is ended, or is no longer watched."""
 LEAST_PER_S = Bounds(1e-6, 1e12, whole=False)

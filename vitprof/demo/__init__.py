@@ -2,8 +2,8 @@
 show.
 
 `benchmarks/demonstration.py` recorded them with real runs. `runs.vitprof` is a bundle;
-`experiments.json` has the tournament and the predictions that the runs belong to, and what the
-first page draws of them. All is imported into a new store in the demonstration's home, a folder in
+`experiments.json` has the tournament that the runs belong to, and what the first page draws of
+them. All is imported into a new store in the demonstration's home, a folder in
 the user's home. The user's own store is not touched; jobs started in the demonstration stay in it.
 """
 
@@ -103,11 +103,9 @@ def _made_home(place: Path) -> tuple[Path, bool]:
 def _import_runs(database: Path) -> None:
     """Imports the recorded runs, and what they belong to, into a new store. Raises `StoreError`."""
     # Imported here: every command imports this module, and few make the home.
-    from vitprof.analysis.verdict.prediction import Prediction
-    from vitprof.config import RunConfig
     from vitprof.config.tournament_spec import TournamentSpec
     from vitprof.export.bundle import import_bundle
-    from vitprof.store import RunStore, predictions, tournaments
+    from vitprof.store import RunStore, tournaments
 
     experiments = json.loads(EXPERIMENTS.read_text())
     with contextlib.closing(RunStore(f"sqlite:///{database}")) as store:
@@ -120,8 +118,3 @@ def _import_runs(database: Path) -> None:
             made_utc = store.run(1).created_utc
             made = tournaments.insert_tournament(store, spec, one["name"], made_utc)
             tournaments.set_status(store, made, "done")
-        for one in experiments["predictions"]:
-            runs = {"profile_run_id": one["profile_run_id"], "micro_run_id": one["micro_run_id"]}
-            found = Prediction(**one["prediction"])
-            config = RunConfig.from_dict(one["config"])
-            predictions.add_prediction(store, found, config, **runs)

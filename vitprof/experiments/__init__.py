@@ -1,1 +1,1 @@
-"""Questions that take more than one job: headroom, predictions, tournaments, the self-test."""
+"""Questions that take more than one job: headroom, tournaments, the self-test."""

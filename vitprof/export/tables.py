@@ -29,7 +29,6 @@ from vitprof.config import CONFIG_COLUMNS, RunConfig, descriptions, types_of
 from vitprof.recording import codec, columns, recording
 from vitprof.store import RunStore, StoredRun, chunks
 from vitprof.store.nodes import MOMENTS, of_other_ranks
-from vitprof.store.predictions import StoredPrediction
 
 FORMULA_STARTS = (*"=+-@\uff1d\uff0b\uff0d\uff20", "\t", "\r")
 """With the full-width forms, which spreadsheets of some languages take for the same."""
@@ -242,34 +241,6 @@ def anchors_in_words(found: headroom.Headroom, batch: int) -> list[tuple[str, ..
                 adds += f" (at most {formats.seconds(stage.high * batch)})"
         rows.append((name, step, f"{low} to {high}", speed, n, adds))
     return rows
-
-
-PREDICTIONS_HEADER = (
-    "strategy",
-    "predicted samples/s",
-    "95% interval",
-    "against this run",
-    "measured samples/s",
-    "error",
-)
-
-
-def predictions_in_words(
-    predictions: Sequence[StoredPrediction], profiled: StoredRun
-) -> list[tuple[str, ...]]:
-    """Returns a row for each prediction from a run, with the columns of `PREDICTIONS_HEADER`."""
-    own = profiled.summary.samples_per_s if profiled.summary else math.nan
-    return [
-        (
-            p.config.strategy,
-            formats.number(p.samples_per_s),
-            f"{formats.number(p.low)} to {formats.number(p.high)}",
-            f"{formats.number(p.samples_per_s / own)}x",
-            "predicted" if p.measured_per_s is None else formats.number(p.measured_per_s),
-            "" if p.error is None else f"{p.error * 100:+.1f}%",
-        )
-        for p in predictions
-    ]
 
 
 # CSV

@@ -26,7 +26,7 @@ from vitprof.names import masked
 from vitprof.program import install_command
 from vitprof.store.migrations import is_older, may_only_read, migrate, why_not_opened
 
-STORE_VERSION = 8
+STORE_VERSION = 9
 """Version of these tables, stamped as Alembic stamps a revision. A later one needs a file in `migrations`."""
 OPENING = 0x7669_7470
 """Number of the lock of a PostgreSQL database that a program holds while it creates or migrates the tables."""
@@ -108,18 +108,6 @@ tournaments = sa.Table(
     sa.Column("state", sa.JSON, nullable=False, default=dict),
     # ids are never reused: a new tournament must not inherit a deleted one's trials
     sqlite_autoincrement=True,
-)
-predictions = sa.Table(
-    "predictions",
-    metadata,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
-    sa.Column("profile_run_id", sa.Integer, nullable=False, index=True),
-    sa.Column("micro_run_id", sa.Integer, nullable=False),
-    sa.Column("verified_run_id", sa.Integer),
-    sa.Column("config", sa.JSON, nullable=False),
-    sa.Column("created_utc", sa.String, nullable=False),
-    *(sa.Column(name, sa.Double, nullable=False) for name in ("samples_per_s", "low", "high")),
-    sa.Column("measured_per_s", sa.Double),
 )
 LISTED = ("strategy", "dataset", "batch_size", "device")
 """Columns of `runs` that repeat fields of the run's config."""

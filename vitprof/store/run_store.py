@@ -26,7 +26,6 @@ from vitprof.store.database import (
     MAX_ID,
     in_parts,
     inserted_id,
-    predictions,
     readable,
     run_tags,
     runs,
@@ -49,7 +48,6 @@ KEYS = {
     runs: runs.c.id,
     series: series.c.run_id,
     run_tags: run_tags.c.run_id,
-    predictions: predictions.c.profile_run_id,
 }
 """Tables with rows of a run -> the column with its number, which is negative for a deleted run."""
 

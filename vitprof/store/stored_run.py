@@ -18,8 +18,8 @@ from vitprof.recording import recording, verdict
 from vitprof.recording.columns import ENDED_STATUSES, LIVE_STATUSES, Phase, summary_from_dict
 from vitprof.store.database import Database, in_parts, reading, run_tags, runs
 
-GroupKind = Literal["headroom", "prediction", "tournament"]
-MADE_FOR_A_RUN: tuple[GroupKind, ...] = ("headroom", "prediction")
+GroupKind = Literal["headroom", "tournament"]
+MADE_FOR_A_RUN: tuple[GroupKind, ...] = ("headroom",)
 """Kinds of groups whose runs mean nothing without the run that the group is named after."""
 KEY = re.compile(r"([a-z]{1,20}):(.{1,60})")
 # bounded: Python refuses to read thousands of digits
@@ -35,7 +35,7 @@ class RunGroup:
 
     kind: GroupKind
     of: int
-    """Id of the run (headroom, prediction) or of the tournament."""
+    """Id of the run (headroom) or of the tournament."""
 
     @property
     def key(self) -> str:
@@ -191,9 +191,7 @@ FILTERS: tuple[str, ...] = (
 """Names of the filters of a list of runs."""
 COLUMN_OF = {"verdict": "verdict_kind", "user": "owner_user", "host": "owner_host"}
 """Filter -> column, where that has another name."""
-ROLES_OF_THEIR_OWN = ("check",)
-"""Roles of runs in a group that the user asked for one by one: those that check a prediction."""
-OWN = sa.or_(runs.c.group_key == "", runs.c.role.in_(ROLES_OF_THEIR_OWN))
+OWN = runs.c.group_key == ""
 """Condition of the runs that were not made for another one."""
 SPARK_BINS = 40
 """Most values of a sparkline."""
@@ -272,8 +270,7 @@ class RunQuery:
     """Name, of `FILTERS` -> values, of which a run must have at least one."""
     group_key: str | None = None
     helpers: bool = False
-    """Also list runs made for others: those that measure a headroom, loader-only runs, trials of
-    tournaments. Runs that check a prediction are always listed."""
+    """Also list runs made for others: those that measure a headroom, and trials of tournaments."""
     sort: str = "id"
     descending: bool = True
 

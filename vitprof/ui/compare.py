@@ -128,9 +128,9 @@ def pick_runs() -> tuple[list[StoredRun], int | None]:
         max_chars=MAX_SEARCH,
     )
     helpers = st.checkbox(
-        "Also runs made for headroom, predictions and tournaments",
+        "Also runs made for headroom and tournaments",
         key="compare-helpers",
-        help="Anchors, loader-only runs and trials: short runs that another page made for its own figures.",
+        help="Anchors and trials: short runs that another page made for its own figures.",
     )
     query = RunQuery(text=text, filters={"status": ENDED_STATUSES}, helpers=helpers)
     rows = [row for row in store.list_runs(query, limit=OFFERED) if row.samples_per_s is not None]

@@ -691,7 +691,7 @@ def test_the_device_is_called_what_it_is_and_an_alternative_that_was_run_is_quot
     assert untested.startswith(
         "Input-bound. The ROCm device (its timing is untested on hardware) was idle for data 76%"
     )
-    quick = Alternative({"strategy": "memory"}, 9000.0, 8800.0, 9100.0, measured=True)
+    quick = Alternative({"strategy": "memory"}, 9000.0, 8800.0, 9100.0)
     v = verdict(run(parts={"decode": 20.0}), alternatives=(quick,))
     assert "Try strategy memory: 9,000 samples/s (8,800-9,100, measured)" in v.sentence
     assert v.advice[0].measured

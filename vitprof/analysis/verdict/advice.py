@@ -39,14 +39,13 @@ activations."""
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another way to run the same job, with its throughput."""
+    """Another way to run the same job, with the throughput that a run of it had."""
 
     settings: Mapping[str, Any]
     """Fields of `RunConfig` to change in the run's own config (`apply`)."""
     samples_per_s: float
     low: float
     high: float
-    measured: bool
 
 
 def apply(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
@@ -102,18 +101,18 @@ def advise(
     """Returns at most three things to try, the best first.
 
     `alternatives` whose whole interval is above the run's throughput come first, the fastest first;
-    rules that lead to the same job as one that is not faster are left out. A measured figure counts
-    before a predicted one. `possible` says whether a resolved config can run on this machine;
-    without it, no loader that needs a package of its own is advised. Advice with settings can be
-    resolved, differs from what is in use, and fits into memory as far as that is known.
+    rules that lead to the same job as one that is not faster are left out. `possible` says whether
+    a resolved config can run on this machine; without it, no loader that needs a package of its own
+    is advised. Advice with settings can be resolved, differs from what is in use, and fits into
+    memory as far as that is known.
     """
     if own_script.is_own_script(situation.config):
         return tuple(own_script_advice(situation))[:MAX_ADVICE]
     known: dict[tuple[Any, ...], Alternative] = {}
-    for alternative in sorted(alternatives, key=lambda a: a.measured):
+    for alternative in alternatives:
         resolved = _resolved(situation.config, alternative.settings)
         if resolved is not None:
-            known[_key(resolved)] = alternative  # a measured one replaces a predicted one
+            known[_key(resolved)] = alternative
     fastest_first = sorted(known.values(), key=lambda a: -a.samples_per_s)
     faster = [a for a in fastest_first if a.low > situation.samples_per_s]
     candidates = [_advice_on(alternative, situation) for alternative in faster]
@@ -129,7 +128,7 @@ def advise(
         if config is None or _key(config) in seen or not _fits(config, situation):
             continue
         of_a_rule = math.isnan(advice.samples_per_s)
-        if of_a_rule and _key(config) in known:  # it was tried or predicted, and is not faster
+        if of_a_rule and _key(config) in known:  # it was tried, and is not faster
             continue
         if _can_run(config, possible):
             seen.add(_key(config))
@@ -148,15 +147,15 @@ def _can_run(config: RunConfig, possible: Callable[[RunConfig], bool] | None) ->
 
 def _advice_on(alternative: Alternative, situation: advice_rules.Situation) -> Advice:
     times = alternative.samples_per_s / situation.samples_per_s
-    how = "measured" if alternative.measured else "predicted"
     interval = f"{formats.number(alternative.low)}-{formats.number(alternative.high)}"
-    figure = f"{formats.number(alternative.samples_per_s, 'samples/s')} ({interval}, {how})"
+    figure = f"{formats.number(alternative.samples_per_s, 'samples/s')} ({interval}, measured)"
     settings = [f"{name.replace('_', ' ')} {value}" for name, value in alternative.settings.items()]
     this_run = formats.number(situation.samples_per_s, "samples/s")
     return Advice(
         words=f"{', '.join(settings)}: {figure}",
         reason=f"{formats.number(times)}x as fast as this run's {this_run}",
         **vars(alternative),
+        measured=True,
     )
 
 
