@@ -54,7 +54,6 @@ def spread(values: Floats) -> float:
 
 
 BOOTSTRAP_BLOCKS = 20
-BOOTSTRAP_RESAMPLES = 1000
 MIN_BLOCKS = 4
 """Blocks, or steps, below which no interval is given: it would be narrower than the truth."""
 

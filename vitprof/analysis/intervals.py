@@ -294,20 +294,6 @@ def _interval(part: float, total: float, low: float | Floats, high: float | Floa
     return Interval(value, min(float(low), value), max(float(high), value))  # beyond rounding
 
 
-def draws(part: Floats, whole: Floats, n: int, seed: int) -> Floats:
-    """Returns sum(part) / sum(whole), of (m,) each, and then `n` draws of where the truth may be,
-    (1 + n,); NaN with fewer than four steps. Figures of different runs need different seeds: they
-    are independent.
-    """
-    ratio, noise, _ = _ratio_noise(part, whole, None)
-    if not ratio > 0:
-        return np.full(1 + n, float(ratio))
-    deviates = np.random.default_rng(seed).standard_t(max(float(noise.df), 1.0), n)
-    relative = math.sqrt(float(noise.variance)) / float(ratio)
-    exponents = np.clip(relative * deviates, -FARTHEST, FARTHEST)
-    return np.asarray(float(ratio) * np.exp(np.concatenate([[0.0], exponents])))
-
-
 def noise_of_sum(values: Floats, apart: Mask | None = None) -> Noise:
     """Returns the noise of the sum of `values` over their last axis, (..., n). Those `apart`, (n,),
     are a stratum of their own: epoch starts, of which a run has a number that is no chance.
