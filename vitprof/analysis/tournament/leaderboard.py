@@ -95,8 +95,11 @@ def spoiled_words(row: LeaderboardRow) -> str:
     if not row.spoiled:
         return ""
     *others, last = map(str, row.spoiled)
-    rounds = f"rounds {', '.join(others)} and {last}" if others else f"round {last}"
-    return f"{rounds} not counted: other programs used {max(row.spoiled.values()):.1f} CPU cores"
+    rounds = f"round {last}"
+    if others:
+        rounds = f"rounds {', '.join(others)} and {last}"
+    cores = max(row.spoiled.values())
+    return f"{rounds} not counted: other programs used {cores:.1f} CPU cores"
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ Summaries = Mapping[int, RunSummary]
 
 @dataclass(frozen=True)
 class _Setting:
-    """A setting with what its row is made of."""
+    """A setting with what was measured of it."""
 
     entry: Entry
     rounds: faster.Rounds
@@ -140,32 +143,32 @@ class _Setting:
         return self.entry.key
 
     @property
-    def n_steps(self) -> int:
-        """Returns the steady steps behind the figures; for a run without a summary at least one for
-        each block."""
-        steps = 0
-        for number, run in self.rounds.items():
-            summary = self.ended.get(number)
-            steps += len(run.seconds) if summary is None else summary.n_steady_steps
-        return steps
+    def page_cache(self) -> str:
+        return self.entry.page_cache
 
     @property
-    def too_few(self) -> int | None:
-        return self.n_steps if 0 < self.n_steps < thresholds.MIN_STEPS else None
-
-    @property
-    def saw_whole_epochs(self) -> bool:
-        whole = all(s.n_epochs_measured and s.epoch_s > 0 for s in self.ended.values())
-        return len(self.rounds) > 0 and len(self.ended) == len(self.rounds) and whole
+    def in_the_race(self) -> bool:
+        return self.entry.status not in OUT_OF_THE_RACE
 
     @property
     def is_ranked(self) -> bool:
-        return self.entry.status not in OUT_OF_THE_RACE and math.isfinite(self.shown_per_s)
+        return self.in_the_race and math.isfinite(self.shown_per_s)
 
-    def known(self, name: str) -> list[float]:
-        """Returns a figure of the summaries, where it is known."""
-        values = (float(getattr(summary, name)) for summary in self.ended.values())
-        return [value for value in values if math.isfinite(value)]
+    @property
+    def too_few(self) -> int | None:
+        """Returns its steady steps if they are too few for an interval, else None. A run without a
+        summary has at least one for each block."""
+        n_steps = 0
+        for number, run in self.rounds.items():
+            summary = self.ended.get(number)
+            n_steps += len(run.seconds) if summary is None else summary.n_steady_steps
+        return n_steps if 0 < n_steps < thresholds.MIN_STEPS else None
+
+    @property
+    def saw_whole_epochs(self) -> bool:
+        if not self.rounds or len(self.ended) < len(self.rounds):
+            return False
+        return all(s.n_epochs_measured and s.epoch_s > 0 for s in self.ended.values())
 
     @property
     def within_low(self) -> float:
@@ -176,6 +179,115 @@ class _Setting:
             return math.nan
         error = math.sqrt(math.fsum(variances)) / len(variances)
         return faster.per_s(self.rounds) * math.exp(-NORMAL_975 * error)
+
+    def known(self, name: str) -> list[float]:
+        """Returns a figure of the summaries, where it is known."""
+        values = (float(getattr(summary, name)) for summary in self.ended.values())
+        return [value for value in values if math.isfinite(value)]
+
+
+@dataclass(frozen=True)
+class _Rivals:
+    """The ranked settings of one page cache: cold and warm are different experiments."""
+
+    first: str
+    """Key of the fastest."""
+    near: Mapping[str, faster.NearBest]
+    """Key -> how sure it is that the setting is within 5% of the fastest."""
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """What the settings of a tournament are compared by."""
+
+    speeds: faster.Speeds
+    ranked: tuple[str, ...]
+    """Keys, the fastest first."""
+    rivals: Mapping[str, _Rivals]
+    """Page cache -> the settings with it, where one is ranked."""
+    baseline: _Setting
+    level: float
+    """How sure an answer must be (`faster.sure_level`)."""
+    whole_epochs: bool
+    """Whether every ranked setting saw whole epochs."""
+    n_train: int
+    """Training images in an epoch; 0 where it is not known."""
+
+    @property
+    def best(self) -> str | None:
+        """Returns the key of the fastest setting with the baseline's page cache, or of all if none with it
+        is ranked; None if none is."""
+        rivals = self.rivals.get(self.baseline.page_cache)
+        if rivals is not None:
+            return rivals.first
+        return self.ranked[0] if self.ranked else None
+
+    def speed(self, setting: _Setting) -> Interval:
+        if setting.key not in self.speeds.by_key:
+            return UNKNOWN
+        return self.speeds.interval(setting.key)
+
+    def speed_up(self, key: str, base: str) -> Interval:
+        """Returns the speed of a setting over that of `base`."""
+        by_key = self.speeds.by_key
+        if key not in by_key or base not in by_key:
+            return UNKNOWN
+        if key == base:
+            return Interval(1.0, 1.0, 1.0)
+        return self.speeds.ratio(key, base)
+
+    def near_best(self, setting: _Setting) -> faster.NearBest:
+        rivals = self.rivals.get(setting.page_cache)
+        if rivals is None:
+            return faster.NearBest()
+        return rivals.near.get(setting.key, faster.NearBest())
+
+    def against_baseline(self, setting: _Setting, gain: Interval) -> Literal[""] | faster.Relation:
+        """Returns what the speed-up `gain` over the baseline says; "" for the baseline itself, and where it
+        is not known."""
+        if setting.key == self.baseline.key or not math.isfinite(gain.value):
+            return ""
+        if self._is_as_fast_as_the_first(setting, self.baseline):
+            return "equal"
+        return faster.relation(gain)
+
+    def standing(self, setting: _Setting) -> Standing:
+        """Returns how a setting compares with the fastest of its page cache; "" if it is not ranked."""
+        if not setting.is_ranked:
+            return ""
+        first = self.rivals[setting.page_cache].first
+        if setting.key == first:
+            return "fastest"
+        if self.near_best(setting).probability >= self.level:
+            return "equal"
+        return faster.relation(self.speed_up(setting.key, first))
+
+    def _is_as_fast_as_the_first(self, one: _Setting, other: _Setting) -> bool:
+        """Returns whether one of two settings is the fastest, and the other may be recommended as within 5%
+        of it: that one is never called "slower", neither in a row nor in the recommendation."""
+        rivals = self.rivals.get(one.page_cache)
+        if rivals is None or one.page_cache != other.page_cache:
+            return False
+        if rivals.first == one.key:
+            return self.near_best(other).probability >= self.level
+        if rivals.first == other.key:
+            return self.near_best(one).probability >= self.level
+        return False
+
+    def rank(self, setting: _Setting, standing: Standing) -> int | None:
+        """Returns a setting's rank, from 1: that of the fastest, if it is equal to it."""
+        if not standing:
+            return None
+        key = setting.key
+        if standing == "equal":
+            key = self.rivals[setting.page_cache].first
+        return self.ranked.index(key) + 1
+
+    def epoch_s(self, setting: _Setting, per_s: float) -> float:
+        """Returns the seconds of an epoch: measured, where all settings can be compared by that."""
+        if self.whole_epochs and setting.saw_whole_epochs:
+            return math.exp(_mean([math.log(s.epoch_s) for s in setting.ended.values()]))
+        return self.n_train / per_s if self.n_train else math.nan
 
 
 def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int) -> Leaderboard:
@@ -188,150 +300,134 @@ def leaderboard(entries: Sequence[Entry], *, baseline: str, n_train: int) -> Lea
     the wait at their start. Raises ValueError for two entries with the same key, or if the baseline
     is not among them.
     """
-    settings = _settings(entries)
-    if len(settings) < len(entries):
+    keys = [entry.key for entry in entries]
+    if len(set(keys)) < len(keys):
         raise ValueError("two entries of the tournament have the same key")
-    if baseline not in settings:
+    if baseline not in keys:
         raise ValueError(f"the baseline {baseline!r} is not one of the tournament's entries")
-    return _Race(settings, baseline, n_train).board()
+    settings = _settings(entries)
+    compared = _compared(settings, baseline, n_train)
+    place = {key: n for n, key in enumerate(compared.ranked)}
+    rows = [_row(setting, compared) for setting in settings]
+    # those that are not ranked come last, by key
+    rows.sort(key=lambda row: place.get(row.key, len(place)))
+    return Leaderboard(
+        rows=tuple(rows),
+        baseline=baseline,
+        best=compared.best,
+        n_train=n_train,
+        level=compared.level,
+        whole_epochs=compared.whole_epochs,
+    )
 
 
-def _settings(entries: Sequence[Entry]) -> dict[str, _Setting]:
-    by_key = {entry.key: entry for entry in sorted(entries, key=lambda e: e.key)}
-    nodes = {
-        key: {o.round: o.node for o in entry.outcomes if blocks.counts(o)}
-        for key, entry in by_key.items()
-    }
-    rounds = within_nodes({key: blocks.rounds_of(e) for key, e in by_key.items()}, nodes)
-    settings = {}
-    for key, entry in by_key.items():
-        last = {o.round: o.summary for o in entry.outcomes if blocks.counts(o)}
-        ended = {n: s for n, s in last.items() if n in rounds[key] and s is not None}
-        shown = rounds[key] or blocks.all_rounds_of(entry)
-        settings[key] = _Setting(entry, rounds[key], ended, faster.per_s(shown))
-    return settings
+def _settings(entries: Sequence[Entry]) -> list[_Setting]:
+    """Returns what was measured of each entry, by key."""
+    in_order = sorted(entries, key=lambda entry: entry.key)
+    nodes = {}
+    measured = {}
+    for entry in in_order:
+        nodes[entry.key] = {o.round: o.node for o in entry.outcomes if blocks.counts(o)}
+        measured[entry.key] = blocks.rounds_of(entry)
+    alike = within_nodes(measured, nodes)
+    return [_setting(entry, alike[entry.key]) for entry in in_order]
 
 
-class _Race:
-    """The settings of a tournament, compared with each other."""
-
-    def __init__(self, settings: Mapping[str, _Setting], baseline: str, n_train: int) -> None:
-        self._settings = settings
-        self._baseline = baseline
-        self._n_train = n_train
-        self._level = faster.sure_level(max(len(s.rounds) for s in settings.values()))
-        self._speeds = _speeds(settings)
-        ranked = [key for key, setting in settings.items() if setting.is_ranked]
-        self._ranked = sorted(ranked, key=lambda key: (-self._speeds.by_key[key].per_s, key))
-        self._first_of = {self._cache(key): key for key in reversed(self._ranked)}
-        """Page cache -> the fastest setting with it."""
-        self._whole_epochs = all(settings[key].saw_whole_epochs for key in self._ranked)
-        self._standings: dict[str, faster.NearBest] = {}
-        for cache in self._first_of:
-            alike = [key for key in self._ranked if self._cache(key) == cache]
-            ended = {key for key in alike if settings[key].entry.status == "cut"}
-            self._standings |= self._speeds.near_best(alike, ended)
-
-    def board(self) -> Leaderboard:
-        unranked = [key for key in self._settings if key not in self._ranked]
-        rows = tuple(self._row(key) for key in (*self._ranked, *unranked))
-        best = self._first_of.get(
-            self._cache(self._baseline), self._ranked[0] if self._ranked else None
-        )
-        return Leaderboard(
-            rows, self._baseline, best, self._n_train, self._level, self._whole_epochs
-        )
-
-    def _cache(self, key: str) -> str:
-        return self._settings[key].entry.page_cache
-
-    def _row(self, key: str) -> LeaderboardRow:
-        setting = self._settings[key]
-        speed = self._speeds.interval(key) if key in self._speeds.by_key else UNKNOWN
-        gain = self._over(key, self._baseline)
-        against: Literal[""] | faster.Relation = ""
-        if key != self._baseline and math.isfinite(gain.value):
-            against = self._relation(key, self._baseline)
-        standing = self._standing(key)
-        epoch_s = self._epoch_s(setting, speed.value)
-        near = self._standings.get(key, faster.NearBest())
-        return LeaderboardRow(
-            rank=self._rank(key, standing),
-            entry=setting.entry,
-            n_runs=len(setting.rounds),
-            n_steps=sum(summary.n_steady_steps for summary in setting.ended.values()),
-            samples_per_s=speed.value,
-            low=speed.low,
-            high=speed.high,
-            speed_up=gain.value,
-            speed_up_low=gain.low,
-            speed_up_high=gain.high,
-            against_baseline=against,
-            epoch_s=epoch_s,
-            epoch_low=epoch_s * speed.value / speed.high,
-            epoch_high=epoch_s * speed.value / speed.low,
-            gpu_mem_bytes=max(setting.known("gpu_mem_peak_bytes"), default=math.nan),
-            gpu_util_pct=_mean(setting.known("gpu_util_pct_mean")),
-            device_idle_frac=_mean(setting.known("device_idle_frac")),
-            rss_bytes=max(setting.known("rss_peak_bytes"), default=math.nan),
-            too_few=setting.too_few,
-            standing=standing,
-            spoiled=blocks.spoiled(setting.entry),
-            near_best=near.probability,
-            behind=near.behind,
-            within_low=setting.within_low,
-        )
-
-    def _over(self, key: str, base: str) -> Interval:
-        by_key = self._speeds.by_key
-        if key not in by_key or base not in by_key:
-            return UNKNOWN
-        return Interval(1.0, 1.0, 1.0) if key == base else self._speeds.ratio(key, base)
-
-    def _relation(self, key: str, base: str) -> faster.Relation:
-        """Returns how two settings compare, as both the rows and the recommendation say it: a
-        setting that may be recommended as within 5% of the fastest is never called "slower"."""
-        first = self._first_of.get(self._cache(key))
-        other = base if key == first else key
-        of_the_first = self._cache(key) == self._cache(base) and first in (key, base)
-        near = self._standings.get(other, faster.NearBest())
-        if of_the_first and near.probability >= self._level:
-            return "equal"
-        return faster.relation(self._over(key, base))
-
-    def _standing(self, key: str) -> Standing:
-        if key not in self._ranked:
-            return ""
-        first = self._first_of[self._cache(key)]
-        return "fastest" if key == first else self._relation(key, first)
-
-    def _rank(self, key: str, standing: Standing) -> int | None:
-        if not standing:
-            return None
-        shares = self._first_of[self._cache(key)] if standing == "equal" else key
-        return self._ranked.index(shares) + 1
-
-    def _epoch_s(self, setting: _Setting, per_s: float) -> float:
-        if self._whole_epochs and setting.saw_whole_epochs:
-            return math.exp(_mean([math.log(s.epoch_s) for s in setting.ended.values()]))
-        return self._n_train / per_s if self._n_train else math.nan
+def _setting(entry: Entry, rounds: faster.Rounds) -> _Setting:
+    ended = {}
+    for outcome in entry.outcomes:
+        if blocks.counts(outcome) and outcome.round in rounds and outcome.summary is not None:
+            ended[outcome.round] = outcome.summary
+    shown = rounds or blocks.all_rounds_of(entry)
+    return _Setting(entry, rounds, ended, faster.per_s(shown))
 
 
-def _speeds(settings: Mapping[str, _Setting]) -> faster.Speeds:
+def _compared(settings: Sequence[_Setting], baseline: str, n_train: int) -> _Comparison:
+    speeds = _speeds(settings)
+    ranked = [setting for setting in settings if setting.is_ranked]
+    # settings are in the order of their keys, which decides where speeds are the same
+    ranked.sort(key=lambda setting: -speeds.by_key[setting.key].per_s)
+    caches = dict.fromkeys(setting.page_cache for setting in ranked)
+    rivals = {}
+    for cache in caches:
+        rivals[cache] = _rivals([s for s in ranked if s.page_cache == cache], speeds)
+    n_rounds = max(len(setting.rounds) for setting in settings)
+    return _Comparison(
+        speeds=speeds,
+        ranked=tuple(setting.key for setting in ranked),
+        rivals=rivals,
+        baseline=next(setting for setting in settings if setting.key == baseline),
+        level=faster.sure_level(n_rounds),
+        whole_epochs=all(setting.saw_whole_epochs for setting in ranked),
+        n_train=n_train,
+    )
+
+
+def _rivals(alike: Sequence[_Setting], speeds: faster.Speeds) -> _Rivals:
+    """Returns the ranked settings `alike` of one page cache, the fastest first, compared."""
+    keys = [setting.key for setting in alike]
+    cut = {setting.key for setting in alike if setting.entry.status == "cut"}
+    return _Rivals(keys[0], speeds.near_best(keys, cut))
+
+
+def _row(setting: _Setting, compared: _Comparison) -> LeaderboardRow:
+    speed = compared.speed(setting)
+    gain = compared.speed_up(setting.key, compared.baseline.key)
+    standing = compared.standing(setting)
+    near = compared.near_best(setting)
+    epoch_s = compared.epoch_s(setting, speed.value)
+    return LeaderboardRow(
+        rank=compared.rank(setting, standing),
+        entry=setting.entry,
+        n_runs=len(setting.rounds),
+        n_steps=sum(summary.n_steady_steps for summary in setting.ended.values()),
+        samples_per_s=speed.value,
+        low=speed.low,
+        high=speed.high,
+        speed_up=gain.value,
+        speed_up_low=gain.low,
+        speed_up_high=gain.high,
+        against_baseline=compared.against_baseline(setting, gain),
+        epoch_s=epoch_s,
+        epoch_low=epoch_s * speed.value / speed.high,
+        epoch_high=epoch_s * speed.value / speed.low,
+        gpu_mem_bytes=max(setting.known("gpu_mem_peak_bytes"), default=math.nan),
+        gpu_util_pct=_mean(setting.known("gpu_util_pct_mean")),
+        device_idle_frac=_mean(setting.known("device_idle_frac")),
+        rss_bytes=max(setting.known("rss_peak_bytes"), default=math.nan),
+        too_few=setting.too_few,
+        standing=standing,
+        spoiled=blocks.spoiled(setting.entry),
+        near_best=near.probability,
+        behind=near.behind,
+        within_low=setting.within_low,
+    )
+
+
+def _speeds(settings: Sequence[_Setting]) -> faster.Speeds:
     """Returns the speeds of all settings that have a figure. Those that failed are not in the model
     of the others."""
-    in_race = {
-        key: s.rounds for key, s in settings.items() if s.entry.status not in OUT_OF_THE_RACE
-    }
-    by_key = dict(faster.speeds(in_race).by_key)
-    for key, setting in settings.items():
-        if key not in in_race:
-            by_key |= faster.speeds({key: setting.rounds}).by_key
-        if key not in by_key and math.isfinite(setting.shown_per_s):
-            by_key[key] = faster.Speed.without_interval(setting.shown_per_s)
-        if key in by_key and setting.too_few is not None:
-            by_key[key] = faster.Speed.without_interval(by_key[key].per_s)
+    in_the_race = faster.speeds({s.key: s.rounds for s in settings if s.in_the_race})
+    by_key = {}
+    for setting in settings:
+        model = in_the_race
+        if not setting.in_the_race:
+            model = faster.speeds({setting.key: setting.rounds})
+        speed = _speed(setting, model.by_key.get(setting.key))
+        if speed is not None:
+            by_key[setting.key] = speed
     return faster.Speeds(by_key)
+
+
+def _speed(setting: _Setting, in_model: faster.Speed | None) -> faster.Speed | None:
+    """Returns the speed of a setting, by the model if that has it; None without a figure."""
+    if in_model is None:
+        if not math.isfinite(setting.shown_per_s):
+            return None
+        return faster.Speed.without_interval(setting.shown_per_s)
+    if setting.too_few is not None:
+        return faster.Speed.without_interval(in_model.per_s)
+    return in_model
 
 
 def _mean(values: Sequence[float]) -> float:
