@@ -348,6 +348,67 @@ def planned_rounds(
         yield from ((number + 1, trial) for trial in rotated(able, number * len(able) // repeats))
 
 
+@dataclass(frozen=True)
+class _Turn:
+    """A trial's turn in a round, with its newest run."""
+
+    key: str
+    round: int
+    run: TrialRun | None
+    """None until it was started."""
+    is_out: bool
+    """Whether the trial takes no part in further rounds: it failed or was cut short."""
+
+    @property
+    def is_live(self) -> bool:
+        return self.run is not None and self.run.status in LIVE_STATUSES
+
+    @property
+    def is_over(self) -> bool:
+        """Returns whether no other run of it comes: it is done, or ended and its trial is out."""
+        if self.run is None or self.is_live:
+            return False
+        return self.is_out or self.run.status == "done"
+
+    @property
+    def fraction(self) -> float:
+        """Returns the share of its training that the live run has done, 0..1."""
+        if self.run is None or not self.is_live or self.run.stage != "training":
+            return 0.0
+        return self.run.progress or 0.0
+
+
+def _turns(
+    stored: StoredTournament,
+    planned: Sequence[PlannedTrial],
+    entries: Sequence[Entry],
+    newest: Mapping[str, Mapping[int, TrialRun]],
+) -> list[_Turn]:
+    """Returns the turns that were taken or are certain to come: without those that a trial which is out no
+    longer takes, and without rounds that may be added.
+    """
+    out = {entry.key for entry in entries if entry.status in ("failed", "cut")}
+    repeats = stored.spec.repeats
+    places = [(trial.key, number) for number, trial in planned_rounds(planned, repeats)]
+    for key, runs in newest.items():
+        places += [(key, number) for number in runs if number > repeats]
+    turns = []
+    for key, number in places:
+        turn = _Turn(key, number, newest.get(key, {}).get(number), key in out)
+        if turn.run is not None or not turn.is_out:
+            turns.append(turn)
+    return turns
+
+
+def _current(turns: Sequence[_Turn]) -> _Turn | None:
+    """Returns the turn that is shown as the one going on: a running one before one that waits."""
+    live = [turn for turn in turns if turn.is_live]
+    running = [turn for turn in live if turn.run is not None and turn.run.status == "running"]
+    if running:
+        return running[-1]
+    return live[0] if live else None
+
+
 def _progress(
     stored: StoredTournament,
     planned: Sequence[PlannedTrial],
@@ -361,50 +422,39 @@ def _progress(
     and round.
 
     Counted are runs that have ended by themselves or were cut short, the running one, and those that are
-    certain to come: without the other runs of a trial that is out, and without rounds that may be added.
-    `spent`: run id -> seconds. `own`: a script of the user's, which takes as long to start each time.
+    certain to come (`_turns`). `spent`: run id -> seconds. `own`: a script of the user's, which takes as
+    long to start each time.
     """
-    out = {e.key for e in entries if e.status in ("failed", "cut")}
+    turns = _turns(stored, planned, entries, newest)
+    pending = [turn for turn in turns if not turn.is_over]
+    current = _current(pending)
     took = _took(entries, spent, own=own)
     expected_s = _expected(planned, took)
-    turns = [(number, trial.key) for number, trial in planned_rounds(planned, stored.spec.repeats)]
-    for key, runs in newest.items():
-        turns += [(number, key) for number in runs if number > stored.spec.repeats]
-    n_done = 0
-    n_total = 0
-    remaining_s = 0.0
-    within = 0.0
-    current: tuple[str, int, int] | None = None
-    for number, key in turns:
-        run = newest.get(key, {}).get(number)
-        is_live = run is not None and run.status in LIVE_STATUSES
-        if key in out and run is None:
-            continue
-        n_total += 1
-        if run is not None and not is_live and (key in out or run.status == "done"):
-            n_done += 1
-            continue
-        run_s = expected_s[key]
-        if run is not None and is_live and (current is None or run.status == "running"):
-            within = 0.0
-            if run.stage == "training":
-                within = run.progress or 0.0
-            current = key, number, run.id
-            run_s *= 1 - within
-        remaining_s += run_s
+    remaining_s = math.fsum(expected_s[turn.key] * (1 - turn.fraction) for turn in pending)
     if stored.spec.seconds is not None and remaining_s > 0:
-        limit_s = max(stored.spec.seconds - math.fsum(spent.values()), 0.0)
-        # the running one is finished
+        until_limit_s = max(stored.spec.seconds - math.fsum(spent.values()), 0.0)
         if current is not None:
-            limit_s += _mean([seconds for of_trial in took.values() for seconds in of_trial])
-        remaining_s = min(remaining_s, limit_s)
-    fraction = min((n_done + within) / n_total, 1.0) if n_total else 1.0
+            # it is finished, also beyond the limit
+            until_limit_s += _mean([run_s for of_trial in took.values() for run_s in of_trial])
+        remaining_s = min(remaining_s, until_limit_s)
+    n_done = len(turns) - len(pending)
+    done = float(n_done)
     if current is not None:
-        key, number, run_id = current
-        return Progress(key, n_done, n_total, fraction, remaining_s, run_id, number)
+        done += current.fraction
+    fraction = min(done / len(turns), 1.0) if turns else 1.0
+    if current is not None and current.run is not None:
+        return Progress(
+            words=current.key,
+            done=n_done,
+            total=len(turns),
+            fraction=fraction,
+            seconds_left=remaining_s,
+            run_id=current.run.id,
+            round=current.round,
+        )
     if stored.status in ("done", "stopped"):
         remaining_s = 0.0
-    return Progress("", n_done, n_total, fraction, remaining_s)
+    return Progress("", n_done, len(turns), fraction, remaining_s)
 
 
 def _took(
