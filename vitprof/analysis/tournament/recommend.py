@@ -70,6 +70,33 @@ class Recommendation:
     early."""
 
 
+@dataclass(frozen=True)
+class _Choice:
+    """The setting to use, of those that are as fast."""
+
+    chosen: LeaderboardRow
+    savings: tuple[str, ...]
+    """The costs in which it clearly beats others, in words."""
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """A decided tournament, with what its sentences are made of."""
+
+    board: Leaderboard
+    ranked: tuple[LeaderboardRow, ...]
+    """The settings that were compared, the fastest first."""
+    fast: tuple[LeaderboardRow, ...]
+    """Those that are as fast as the fastest."""
+    orderly: tuple[LeaderboardRow, ...]
+    """Those of them that shuffle all samples; all of them if none does."""
+    choice: _Choice
+
+    @property
+    def chosen(self) -> LeaderboardRow:
+        return self.choice.chosen
+
+
 def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
     """Returns the setting that is most probably the best trade; None while nothing is ranked. It is
     decided once one is surely enough (`Leaderboard.level`) within 5% of the fastest; until then the
@@ -78,63 +105,103 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
     baseline, if it costs no more. Only settings with the baseline's page cache count.
     """
     keep = keep or board.baseline
-    every = [row for row in board.rows if row.rank is not None]
-    own = board.row(keep)
-    best = next(
-        (row for row in every if own is not None and row.entry.page_cache == own.entry.page_cache),
-        None,
-    )
-    best = best or next(iter(every), None)
-    if best is None:
+    ranked = _compared(board, keep)
+    if not ranked:
         return None
-    cache = best.entry.page_cache
-    ranked = [row for row in every if row.entry.page_cache == cache]
-    if reason := _too_early(board, best, ranked):
-        return Recommendation(None, reason, ())
+    too_early = _too_early(board, ranked)
+    if too_early:
+        return Recommendation(None, too_early, ())
     if not any(row.near_best >= board.level for row in ranked):
         return _undecided(board, ranked)
     fast = [row for row in ranked if row.near_best >= board.level or row.standing == "equal"]
     orderly = [row for row in fast if row.entry.shuffle == FULL_SHUFFLE] or fast
-    chosen, savings = cheapest(orderly, keep)
-    base = board.row(board.baseline)
-    sentences = [
-        _use(
-            chosen,
-            base,
-            board.baseline,
-            "; with other programs running, " if _disturbed(ranked) else "; ",
-        )
-    ]
-    if len(ranked) < len(every):
-        compared = f"Only settings with the page cache {cache} were compared"
-        sentences.append(f"{compared}: cold and warm are different experiments")
-    if others := [row for row in orderly if row is not chosen]:
-        as_fast = f"{_listed(others)} {_is(others)} as fast within 5%"
-        which = "it is the fastest by a hair" if chosen is best else "it costs no more"
-        saves = (
-            f"none costs clearly less than {setting_in_words(chosen.entry)}: {', '.join(savings)}"
-        )
-        sentences.append(
-            f"{as_fast}; {saves if savings else f'none costs clearly less, and {which}'}"
-        )
-    if faster := [row for row in ranked[: ranked.index(chosen)] if row not in fast]:
-        sentences.append(
-            f"{_listed(faster)} measured faster, but {_is(faster, 'its', 'their')} runs differ too much"
-        )
-    sentences += [
-        *_order(chosen, [row for row in fast if row not in orderly], ranked),
-        *_disturbed(ranked),
-    ]
-    sentences += _without_starts(ranked)
-    if chosen.entry.losses:
-        sentences.append(f"Note the losses: {chosen.entry.losses}")
-    if base is not None and chosen.entry.batch_size != base.entry.batch_size:
-        also = "also changes how the model learns: check the learning rate and the accuracy"
-        sentences.append(f"Another batch size {also}")
-    if few := [row for row in ranked if row.too_few is not None]:
-        sentences.append(f"Too few steady steps to compare {_listed(few)}: make the runs longer")
+    choice = _cheapest(orderly, keep)
+    answer = _Answer(board, tuple(ranked), tuple(fast), tuple(orderly), choice)
+    chosen = choice.chosen
     equals = tuple(row.key for row in fast if row is not chosen)
-    return Recommendation(chosen.key, _joined(sentences), equals, chosen.near_best)
+    return Recommendation(chosen.key, _joined(_reasons(answer)), equals, chosen.near_best)
+
+
+def _compared(board: Leaderboard, keep: str) -> list[LeaderboardRow]:
+    """Returns the ranked settings with the page cache of `keep`, or of the fastest if none has that one."""
+    ranked = [row for row in board.rows if row.rank is not None]
+    own = board.row(keep)
+    if own is not None:
+        alike = [row for row in ranked if row.entry.page_cache == own.entry.page_cache]
+        if alike:
+            return alike
+    return [row for row in ranked if row.entry.page_cache == ranked[0].entry.page_cache]
+
+
+def _reasons(answer: _Answer) -> list[str]:
+    """Returns the sentences of a recommendation: what to use, and what a reader has to know of it."""
+    passed = [row for row in answer.fast if row not in answer.orderly]
+    return [
+        _use(answer),
+        *_one_page_cache(answer),
+        *_as_fast(answer),
+        *_measured_faster(answer),
+        *_order(answer.chosen, passed, answer.ranked),
+        *_disturbed(answer.ranked),
+        *_without_starts(answer.ranked),
+        *_losses(answer.chosen),
+        *_another_batch_size(answer),
+        *_too_few_steps(answer.ranked),
+    ]
+
+
+def _one_page_cache(answer: _Answer) -> list[str]:
+    n_ranked = sum(row.rank is not None for row in answer.board.rows)
+    if len(answer.ranked) == n_ranked:
+        return []
+    cache = answer.chosen.entry.page_cache
+    compared = f"Only settings with the page cache {cache} were compared"
+    return [f"{compared}: cold and warm are different experiments"]
+
+
+def _as_fast(answer: _Answer) -> list[str]:
+    """Returns why the chosen setting rather than another that is as fast."""
+    chosen = answer.chosen
+    others = [row for row in answer.orderly if row is not chosen]
+    if not others:
+        return []
+    as_fast = f"{_listed(others)} {_is(others)} as fast within 5%"
+    savings = ", ".join(answer.choice.savings)
+    if savings:
+        name = setting_in_words(chosen.entry)
+        return [f"{as_fast}; none costs clearly less than {name}: {savings}"]
+    which = "it costs no more"
+    if chosen is answer.ranked[0]:
+        which = "it is the fastest by a hair"
+    return [f"{as_fast}; none costs clearly less, and {which}"]
+
+
+def _measured_faster(answer: _Answer) -> list[str]:
+    above = answer.ranked[: answer.ranked.index(answer.chosen)]
+    faster = [row for row in above if row not in answer.fast]
+    if not faster:
+        return []
+    its = _is(faster, "its", "their")
+    return [f"{_listed(faster)} measured faster, but {its} runs differ too much"]
+
+
+def _losses(chosen: LeaderboardRow) -> list[str]:
+    return [f"Note the losses: {chosen.entry.losses}"] if chosen.entry.losses else []
+
+
+def _another_batch_size(answer: _Answer) -> list[str]:
+    base = answer.board.row(answer.board.baseline)
+    if base is None or answer.chosen.entry.batch_size == base.entry.batch_size:
+        return []
+    also = "also changes how the model learns: check the learning rate and the accuracy"
+    return [f"Another batch size {also}"]
+
+
+def _too_few_steps(ranked: Sequence[LeaderboardRow]) -> list[str]:
+    few = [row for row in ranked if row.too_few is not None]
+    if not few:
+        return []
+    return [f"Too few steady steps to compare {_listed(few)}: make the runs longer"]
 
 
 def can_be_fastest(board: Leaderboard) -> tuple[str, ...]:
@@ -162,27 +229,30 @@ def undecided_words(keys: Sequence[str]) -> str:
     return f"undecided between {_enumerated(names)}"
 
 
-def _too_early(board: Leaderboard, best: LeaderboardRow, ranked: Sequence[LeaderboardRow]) -> str:
+def _too_early(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> str:
+    """Returns why nothing can be said of the settings yet; "" where something can."""
+    best = ranked[0]
     name = setting_in_words(best.entry)
     if best.too_few is not None:
         steps = formats.count(best.too_few, "steady step")
         are = "is" if best.too_few == 1 else "are"
         return f"{steps} of {name}, the fastest so far, {are} too few: make the runs longer."
     if len(ranked) < 2:
-        rest = (
-            "there is nothing to compare it with"
-            if len(board.rows) == 1
-            else "nothing else has given a figure yet"
-        )
+        rest = "nothing else has given a figure yet"
+        if len(board.rows) == 1:
+            rest = "there is nothing to compare it with"
         return f"Too early: only {name} has run; {rest}."
     if not all(math.isnan(row.near_best) for row in ranked):
         return ""
-    if nothing := [row for row in ranked if not row.n_runs and row.entry.status != "cut"]:
+    can_run = [row for row in ranked if row.entry.status != "cut"]
+    disturbed = [row for row in can_run if not row.n_runs]
+    if disturbed:
         return (
-            f"Undecided so far: other programs disturbed every run of {_listed(nothing)}, so nothing of that counts. "
-            "End them and run more rounds."
+            f"Undecided so far: other programs disturbed every run of {_listed(disturbed)}, so nothing of that "
+            "counts. End them and run more rounds."
         )
-    if once := [row for row in ranked if row.n_runs < 2 and row.entry.status != "cut"]:
+    once = [row for row in can_run if row.n_runs < 2]
+    if once:
         return (
             f"Too early: of {_listed(once)} one run counts, so it is not known how much runs differ. "
             f"The fastest so far: {name}, {_speed(best)}. More rounds are needed."
@@ -194,26 +264,25 @@ def _too_early(board: Leaderboard, best: LeaderboardRow, ranked: Sequence[Leader
 def _undecided(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> Recommendation:
     first = max(ranked, key=lambda row: -1.0 if math.isnan(row.near_best) else row.near_best)
     rivals = [row for row in ranked if row is not first and not row.behind]
-    but = f", but {_listed(rivals)} can be faster by more than 5%" if rivals else ""
+    probable = f"Undecided so far: {setting_in_words(first.entry)} is the most probable"
+    if rivals:
+        probable += f", but {_listed(rivals)} can be faster by more than 5%"
+    chance = f"The chance that none is faster: {_chance(first.near_best)}"
     sentences = [
-        f"Undecided so far: {setting_in_words(first.entry)} is the most probable{but}",
-        f"The chance that none is faster: {_chance(first.near_best)}, and {_chance(board.level)} is needed: "
-        "run more rounds",
+        probable,
+        f"{chance}, and {_chance(board.level)} is needed: run more rounds",
         *_disturbed(ranked),
         *_without_starts(ranked),
     ]
-    return Recommendation(
-        None, _joined(sentences), tuple(row.key for row in (first, *rivals)), first.near_best
-    )
+    keys = tuple(row.key for row in (first, *rivals))
+    return Recommendation(None, _joined(sentences), keys, first.near_best)
 
 
 def least_others(row: LeaderboardRow) -> float:
     """Returns the CPU cores that other programs took at least, in each run of a setting; NaN where
     it is not known."""
-    return min(
-        (o.others_cores for o in row.entry.outcomes if math.isfinite(o.others_cores)),
-        default=math.nan,
-    )
+    cores = [outcome.others_cores for outcome in row.entry.outcomes]
+    return min((each for each in cores if math.isfinite(each)), default=math.nan)
 
 
 DISTURBED = "had the machine to itself"
@@ -232,34 +301,38 @@ def _disturbed(ranked: Sequence[LeaderboardRow]) -> list[str]:
 
 
 def _without_starts(ranked: Sequence[LeaderboardRow]) -> list[str]:
-    short = [
-        r
-        for r in ranked
-        if any(len(o.blocks_per_s) and math.isnan(o.over_epochs) for o in r.entry.outcomes)
-    ]
+    """Returns a warning if a setting saw no epoch begin but its first."""
+    short = [row for row in ranked if _missed_starts(row)]
     if not short:
         return []
     which = "no setting ran" if len(short) == len(ranked) else f"{_listed(short)} did not run"
     return [f"Waits as epochs begin are in no figure: {which} into a second epoch"]
 
 
+def _missed_starts(row: LeaderboardRow) -> bool:
+    measured = [outcome for outcome in row.entry.outcomes if len(outcome.blocks_per_s)]
+    return any(math.isnan(outcome.over_epochs) for outcome in measured)
+
+
 def _order(
     chosen: LeaderboardRow, passed: Sequence[LeaderboardRow], ranked: Sequence[LeaderboardRow]
 ) -> list[str]:
+    """Returns what to know of the order of samples; `passed`: settings as fast that were passed over for
+    theirs."""
     if passed:
         do = _is(passed, "does", "do")
-        return [
-            f"As fast, but {_listed(passed)} {do} not shuffle all samples, which can cost accuracy"
-        ]
+        which = f"As fast, but {_listed(passed)} {do} not shuffle all samples"
+        return [f"{which}, which can cost accuracy"]
     if chosen.entry.shuffle == FULL_SHUFFLE:
         return []
-    order = f"It {ORDER_WORDS.get(chosen.entry.shuffle, 'does not shuffle all samples')}, which can cost accuracy"
+    does = ORDER_WORDS.get(chosen.entry.shuffle, "does not shuffle all samples")
+    order = f"It {does}, which can cost accuracy"
     full = next((row for row in ranked if row.entry.shuffle == FULL_SHUFFLE), None)
-    if full is None:
-        return [order]
-    return [
-        f"{order}; the fastest that shuffles all is {setting_in_words(full.entry)}, {_speed(full)}"
-    ]
+    if full is not None:
+        order += (
+            f"; the fastest that shuffles all is {setting_in_words(full.entry)}, {_speed(full)}"
+        )
+    return [order]
 
 
 def _joined(sentences: Sequence[str]) -> str:
@@ -288,53 +361,87 @@ def _speed(row: LeaderboardRow) -> str:
     return formats.number(row.samples_per_s, "samples/s")
 
 
-def _use(chosen: LeaderboardRow, base: LeaderboardRow | None, baseline: str, joint: str) -> str:
-    p = chosen.near_best
-    words = "almost certain" if p >= 0.99 else "very probable"
-    probable = "practically certain (over 99.9%)" if p >= 0.999 else f"{words} ({100 * p:.3g}%)"
-    speed = _speed(chosen)
-    sure = f"it is {probable} that no other of these is faster by more than 5%"
-    if chosen.key == baseline:
-        return f"Keep {setting_in_words(chosen.entry)}, the baseline, at {speed}{joint}{sure}"
-    use = f"Use {setting_in_words(chosen.entry)}: {speed}"
+def _use(answer: _Answer) -> str:
+    chosen = answer.chosen
+    joint = "; "
+    if _disturbed(answer.ranked):
+        joint = "; with other programs running, "
+    sure = f"it is {_probable(chosen.near_best)} that no other of these is faster by more than 5%"
+    if chosen.key == answer.board.baseline:
+        keep = f"Keep {setting_in_words(chosen.entry)}, the baseline, at {_speed(chosen)}"
+        return f"{keep}{joint}{sure}"
+    use = f"Use {setting_in_words(chosen.entry)}: {_speed(chosen)}"
+    base = answer.board.row(answer.board.baseline)
     if base is None or not math.isfinite(chosen.speed_up):
         return f"{use}; the baseline gave no figures to compare with{joint}{sure}"
-    runs = formats.count(chosen.n_runs, "run")
-    low, high = (formats.number(v) for v in (chosen.speed_up_low, chosen.speed_up_high))
-    of = f"{low} to {high}, {runs}" if math.isfinite(chosen.speed_up_low) else runs
-    equal = {"equal": ", as fast within 5%", "undecided": ", undecided"}.get(
-        chosen.against_baseline, ""
-    )
-    times = f"{formats.number(chosen.speed_up)} times that of {setting_in_words(base.entry)} ({of}{equal})"
-    return f"{use}, {times}{joint}{sure}"
+    return f"{use}, {_times(chosen, base)}{joint}{sure}"
+
+
+def _probable(p: float) -> str:
+    if p >= 0.999:
+        return "practically certain (over 99.9%)"
+    words = "almost certain" if p >= 0.99 else "very probable"
+    return f"{words} ({100 * p:.3g}%)"
+
+
+def _times(chosen: LeaderboardRow, base: LeaderboardRow) -> str:
+    """Returns "2.1 times that of the baseline (1.9 to 2.3, 3 runs)"."""
+    about = formats.count(chosen.n_runs, "run")
+    if math.isfinite(chosen.speed_up_low):
+        low = formats.number(chosen.speed_up_low)
+        high = formats.number(chosen.speed_up_high)
+        about = f"{low} to {high}, {about}"
+    about += AGAINST_BASELINE.get(chosen.against_baseline, "")
+    ratio = formats.number(chosen.speed_up)
+    return f"{ratio} times that of {setting_in_words(base.entry)} ({about})"
+
+
+AGAINST_BASELINE = {"equal": ", as fast within 5%", "undecided": ", undecided"}
+"""What to add to a speed-up that is neither clearly above nor below 1."""
 
 
 def _chance(p: float) -> str:
-    return f"{100 * p:.2g}%" if p < 0.95 else f"{math.floor(1e4 * p + 1e-6) / 100:.4g}%"
+    if p < 0.95:
+        return f"{100 * p:.2g}%"
+    # cut, not rounded: it never reads as what is needed while it is less
+    return f"{math.floor(1e4 * p + 1e-6) / 100:.4g}%"
 
 
-def cheapest(level: Sequence[LeaderboardRow], baseline: str) -> tuple[LeaderboardRow, list[str]]:
-    """Returns which of the equally fast settings `level` to use (`baseline` or the best ranked if
-    all cost the same), and the costs in which it clearly beats others, in words.
+@dataclass(frozen=True)
+class _Dearer:
+    """Settings that were dropped because they cost clearly more than another."""
+
+    scale: Scale
+    rows: tuple[LeaderboardRow, ...]
+
+
+def _cheapest(level: Sequence[LeaderboardRow], baseline: str) -> _Choice:
+    """Returns which of the equally fast settings `level` to use: the cheapest by `SCALES` in turn, of those
+    left `baseline`, or the best ranked.
     """
     left = list(level)
-    lost: list[tuple[Scale, list[LeaderboardRow]]] = []
+    dropped = []
     for scale in SCALES:
         least = min(map(scale.of, left))
         if math.isfinite(least):
-            lost.append((scale, scale.dearer(left, least)))
-            left = [row for row in left if row not in lost[-1][1]]
-    chosen = next(
-        (row for row in left if row.key == baseline), min(left, key=lambda row: row.rank or 0)
-    )
-    savings = []
-    for scale, rows in lost:
-        own = scale.of(chosen)
-        if beaten := scale.dearer(rows, own):
-            dearest = max(map(scale.of, beaten))
-            against = f" against up to {scale.words(dearest)}" if math.isfinite(dearest) else ""
-            savings.append(f"{scale.name} ({scale.words(own)}{against})")
-    return chosen, savings
+            dearer = scale.dearer(left, least)
+            dropped.append(_Dearer(scale, tuple(dearer)))
+            left = [row for row in left if row not in dearer]
+    chosen = min(left, key=lambda row: (row.key != baseline, row.rank or 0))
+    savings = [_saving(chosen, each) for each in dropped]
+    return _Choice(chosen, tuple(saving for saving in savings if saving))
+
+
+def _saving(chosen: LeaderboardRow, dropped: _Dearer) -> str:
+    """Returns a cost in which the chosen setting clearly beats others, in words; "" where it does not."""
+    scale = dropped.scale
+    own = scale.of(chosen)
+    beaten = scale.dearer(dropped.rows, own)
+    if not beaten:
+        return ""
+    dearest = max(map(scale.of, beaten))
+    against = f" against up to {scale.words(dearest)}" if math.isfinite(dearest) else ""
+    return f"{scale.name} ({scale.words(own)}{against})"
 
 
 Cost = Literal["rss_bytes", "ram_bytes", "disk_bytes", "prepare_s"]
@@ -362,12 +469,10 @@ def setup_s(row: LeaderboardRow) -> float:
     """Returns the seconds that a setting costs before the first epoch, building its storage and
     staging; NaN if not known.
     """
-    staged = [
-        o.summary.stage_s
-        for o in row.entry.outcomes
-        if o.summary and math.isfinite(o.summary.stage_s)
-    ]
-    return row.entry.prepare_s + (math.fsum(staged) / len(staged) if staged else 0.0)
+    summaries = [outcome.summary for outcome in row.entry.outcomes if outcome.summary is not None]
+    staged = [summary.stage_s for summary in summaries if math.isfinite(summary.stage_s)]
+    stage_s = math.fsum(staged) / len(staged) if staged else 0.0
+    return row.entry.prepare_s + stage_s
 
 
 def break_even(board: Leaderboard) -> tuple[BreakEven, ...]:
@@ -383,56 +488,92 @@ def break_even(board: Leaderboard) -> tuple[BreakEven, ...]:
     )
 
 
+@dataclass(frozen=True)
+class _Trade:
+    """What a setting costs once, and gains with every epoch, against the baseline."""
+
+    extra_s: float
+    """Seconds before the first epoch; negative where it saves some."""
+    gain_s: float
+    """Seconds of an epoch that it saves; negative where it is slower."""
+
+    @property
+    def epochs(self) -> float:
+        """Returns the epochs from which its total time is less; NaN where that is not known."""
+        if math.isnan(self.extra_s) or math.isnan(self.gain_s):
+            return math.nan
+        if self.gain_s > 0:
+            return max(0.0, self.extra_s / self.gain_s)
+        pays_at_once = self.gain_s == 0 and self.extra_s < 0
+        return 0.0 if pays_at_once else math.inf
+
+
 def _pays(row: LeaderboardRow, base: LeaderboardRow) -> BreakEven:
-    extra = setup_s(row) - setup_s(base)
+    extra_s = setup_s(row) - setup_s(base)
     # Measured epochs include the wait at their start: their ratio is near the speed-up, not equal
     # to it.
     scale = base.epoch_s / row.epoch_s / row.speed_up
-    speed_ups = (row.speed_up, row.speed_up_high, row.speed_up_low)
-    gain, *gains = (base.epoch_s * (1 - 1 / (speed_up * scale)) for speed_up in speed_ups)
-    epochs, low, high = (_epochs(extra, g) for g in (gain, *gains))
-    return BreakEven(
-        row.key, epochs, low, high, extra, _sentence(row, extra, gain, (epochs, low, high))
-    )
+
+    def trade(speed_up: float) -> _Trade:
+        return _Trade(extra_s, base.epoch_s * (1 - 1 / (speed_up * scale)))
+
+    likely = trade(row.speed_up)
+    # the faster it is, the sooner it pays
+    low = trade(row.speed_up_high).epochs
+    high = trade(row.speed_up_low).epochs
+    sentence = _sentence(row, likely, low, high)
+    return BreakEven(row.key, likely.epochs, low, high, extra_s, sentence)
 
 
-def _epochs(extra: float, gain: float) -> float:
-    if math.isnan(extra) or math.isnan(gain):
-        return math.nan
-    if gain <= 0:
-        return 0.0 if gain == 0 and extra < 0 else math.inf
-    return max(0.0, extra / gain)
-
-
-def _sentence(
-    row: LeaderboardRow, extra: float, gain: float, interval: tuple[float, float, float]
-) -> str:
-    epochs, low, high = (math.ceil(n) if math.isfinite(n) else n for n in interval)
-    cost = formats.seconds(abs(extra))
-    if math.isnan(epochs):
+def _sentence(row: LeaderboardRow, trade: _Trade, low: float, high: float) -> str:
+    """Returns from when on a setting pays, in words; `low`, `high`: the interval of the epochs."""
+    if math.isnan(trade.epochs):
         return "not known: the time of its preparation was not measured"
     if row.against_baseline == "undecided":
         return "not known: whether it is faster than the baseline is undecided"
+    cost = formats.seconds(abs(trade.extra_s))
     if row.against_baseline == "equal" and row.speed_up_low <= 1 <= row.speed_up_high:
-        if extra > 0:
-            return f"does not pay for its preparation ({cost}): it is as fast as the baseline, within 5%"
-        saved = (
-            f" and saves {cost} of preparation" if extra < 0 else ", and needs no more preparation"
-        )
-        return f"as fast as the baseline, within 5%{saved}"
-    if gain < 0 and extra < 0:
-        ahead = math.floor(extra / gain)
-        first = f"ahead for the first {formats.count(ahead, 'epoch')} only"
-        until = first if ahead else "the first epoch already costs more than that"
-        return f"slower, but saves {cost} of preparation: {until}"
-    if math.isinf(epochs):
-        return f"never pays: it is slower than the baseline{f' and costs {cost} of preparation more' if extra else ''}"
-    if epochs == 0:
+        return _as_fast_words(trade.extra_s, cost)
+    if trade.gain_s < 0 and trade.extra_s < 0:
+        return _slower_words(trade, cost)
+    if math.isinf(trade.epochs):
+        more = f" and costs {cost} of preparation more" if trade.extra_s else ""
+        return f"never pays: it is slower than the baseline{more}"
+    if trade.epochs == 0:
         return "faster from the first epoch on: it needs no preparation (reading the set at each start is not counted)"
-    spread = ""
-    if math.isfinite(low) and (low, high) != (epochs, epochs):
-        spread = f" ({low:,} to {f'{high:,}' if math.isfinite(high) else 'never'})"
-    return f"pays for its preparation ({cost}) after {formats.count(int(epochs), 'epoch')}{spread}"
+    epochs = math.ceil(trade.epochs)
+    after = f"pays for its preparation ({cost}) after {formats.count(epochs, 'epoch')}"
+    return f"{after}{_spread(epochs, low, high)}"
+
+
+def _as_fast_words(extra_s: float, cost: str) -> str:
+    if extra_s > 0:
+        return (
+            f"does not pay for its preparation ({cost}): it is as fast as the baseline, within 5%"
+        )
+    if extra_s < 0:
+        return f"as fast as the baseline, within 5% and saves {cost} of preparation"
+    return "as fast as the baseline, within 5%, and needs no more preparation"
+
+
+def _slower_words(trade: _Trade, cost: str) -> str:
+    """Returns how long a setting that is slower, but needs less preparation, is ahead."""
+    n_ahead = math.floor(trade.extra_s / trade.gain_s)
+    until = "the first epoch already costs more than that"
+    if n_ahead:
+        until = f"ahead for the first {formats.count(n_ahead, 'epoch')} only"
+    return f"slower, but saves {cost} of preparation: {until}"
+
+
+def _spread(epochs: int, low: float, high: float) -> str:
+    """Returns " (3 to 7)", or "" where that says no more than `epochs`."""
+    if not math.isfinite(low):
+        return ""
+    least = math.ceil(low)
+    if not math.isfinite(high):
+        return f" ({least:,} to never)"
+    most = math.ceil(high)
+    return "" if least == most == epochs else f" ({least:,} to {most:,})"
 
 
 def cost_of(row: LeaderboardRow, against: Cost) -> float:
