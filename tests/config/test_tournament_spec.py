@@ -72,8 +72,12 @@ def test_through_json_and_back_and_not_without_end() -> None:
 
 def test_no_more_than_anybody_waits_for() -> None:
     hundred = tuple(range(1, 101))
-    with pytest.raises(ConfigError, match="that makes 40000 trials; 1000 are allowed"):
+    with pytest.raises(ConfigError, match="makes 40,000 trials, and 1,000 are allowed") as refused:
         made(workers=hundred, vary=(("prefetch_factor", hundred),))
+    assert (refused.value.field, refused.value.value) == ("workers", "100 values")
+    with pytest.raises(ConfigError) as refused:
+        made(vary=(("prefetch_factor", tuple(range(1, 501))),))
+    assert (refused.value.field, refused.value.value) == ("vary", "prefetch_factor, 500 values")
 
 
 @pytest.mark.parametrize(

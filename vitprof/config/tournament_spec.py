@@ -87,12 +87,27 @@ class TournamentSpec:
         if self.base.replay is not None:
             why = "replayed batches are the same for all; leave it out"
             raise ConfigError("replay", self.base.replay, why)
-        lists = (self.strategies, self.batch_sizes, self.workers or (0,), self.page_caches)
-        varied = [values for _, values in self.vary]
-        n = math.prod(len(values) for values in (*lists, *varied))
-        if n > MOST_TRIALS:
-            many = f"that makes {n} trials; {MOST_TRIALS} are allowed"
-            raise ConfigError("batch_sizes", len(self.batch_sizes), many)
+        self._check_how_many()
+
+    def _check_how_many(self) -> None:
+        """Raises `ConfigError`, which names the longest list, where the lists together make too many trials."""
+        lists: list[tuple[str, tuple[Any, ...]]] = [
+            ("strategies", self.strategies),
+            ("batch_sizes", self.batch_sizes),
+            ("workers", self.workers or (None,)),
+            ("page_caches", self.page_caches),
+            *self.vary,
+        ]
+        n = math.prod(len(values) for _, values in lists)
+        if n <= MOST_TRIALS:
+            return
+        name, values = max(lists, key=lambda each: len(each[1]))
+        given = f"{len(values)} values"
+        if name in OTHERS_OF_A_JOB:
+            given = f"{name}, {given}"
+            name = "vary"
+        many = f"that makes {n:,} trials, and {MOST_TRIALS:,} are allowed: give fewer values"
+        raise ConfigError(name, given, many)
 
     def _check_no_parts(self) -> None:
         for kind in PARTS:
