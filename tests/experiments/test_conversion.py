@@ -59,10 +59,10 @@ def test_the_script_is_run_on_each_form_and_as_it_is_on_the_same_samples(folder:
     )
     samples = {"n": 500, "samples": 10_000, "cold": False}
     assert stored_as(script, as_it_is) == samples | {
-        "module": "",
+        "form": "",
         "folder": str(folder / "as-is"),
     } | dict.fromkeys(("number", "same"))
-    expected = samples | {"module": "lmdb", "folder": str(folder / "lmdb"), "number": 0, "same": 0}
+    expected = samples | {"form": "lmdb", "folder": str(folder / "lmdb"), "number": 0, "same": 0}
     assert stored_as(script, lmdb) == expected
     assert script.conversion["forms"]["lmdb"]["prepare_s"] == 105
     gone = replace(script, conversion=script.conversion | {"folder": "/no/such"})

@@ -1,7 +1,7 @@
 """Samples in other forms: stored by this process, as by a script's after its first step, and read in their place."""
 
 import copy
-import importlib
+import dataclasses
 import json
 import os
 import pickle
@@ -19,10 +19,10 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from torchvision import datasets, transforms
 
-from vitprof.config.forms import FORMS, in_request
+from vitprof.forms import FORMS, is_installed, module_of, stored
+from vitprof.forms.values import from_bytes
 from vitprof.watch.conversion import StoredSamples, stored_in_forms
 from vitprof.watch.dataset import opening, spread
-from vitprof.watch.forms import stored
 from vitprof.watch.sample_values import CROPPED as LARGER
 from vitprof.watch.sample_values import different
 
@@ -79,14 +79,13 @@ def convert(
     dataset: Any, to: Path, *forms: str, samples: int | None = N, side: int | None = None
 ) -> dict[str, Any]:
     to.mkdir(exist_ok=True)
-    request = {"directory": str(to), "forms": in_request(forms), "samples": samples, "side": side}
+    request = {"directory": str(to), "forms": forms, "samples": samples, "side": side}
     return json.loads(json.dumps(stored_in_forms(dataset, request)))  # type: ignore[no-any-return]
 
 
 def in_place_of(dataset: Any, to: Path, found: dict[str, Any], form: str) -> StoredSamples:
-    module = "" if form == AS_IT_IS else FORMS[form].module or form
     known = {
-        "module": module,
+        "form": form,
         "folder": str(to / form),
         "n": found["n"],
         "samples": found["samples"],
@@ -105,11 +104,12 @@ def seeded(dataset: Any, index: Any) -> Any:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_each_form_gives_back_what_went_into_it(form: str, tmp_path: Path) -> None:
-    pytest.importorskip(FORMS[form].package)
-    module = importlib.import_module(f"vitprof.watch.forms.{FORMS[form].module or form}")
+    if not is_installed(form):
+        pytest.skip(f"{FORMS[form].package} is not installed")
+    module = module_of(form)
     samples = Made(of_all_kinds)
-    stored.convert(samples, tmp_path / form, module.write, part=10)
-    read = module.Samples(tmp_path / form)
+    stored.convert(samples, tmp_path / form, module.Writer, part=10)
+    read = stored.Samples(tmp_path / form, module.Reader)
     assert len(read) == N
     assert [different(samples[i], read[i]) for i in (5, 23, 0, 9, 10)] == [[]] * 5
     context = (
@@ -157,16 +157,15 @@ def test_images_are_stored_before_the_first_random_transform(folder: Path, tmp_p
             assert (not different(expected, read)) is same
             assert (expected[0].shape, expected[1]) == (read[0].shape, read[1])
         assert not different(seeded(pickle.loads(pickle.dumps(instead)), 2), seeded(instead, 2))
-    small = stored.from_bytes("file RGB", to_rows(to / "jpeg")[0])
+    small = from_bytes("file RGB", to_rows(to / "jpeg")[0])
     assert min(small.size) == round(20 * LARGER)
     assert dataset.transform is CROPPED
     assert isinstance(instead, datasets.ImageFolder)
 
 
 def to_rows(folder: Path) -> Any:
-    from vitprof.watch.forms.memmap import Samples
-
-    return Samples(folder).open_part(folder / "part-00000")(0)
+    reader = module_of("memmap").Reader(folder / "part-00000", ["0.jpg", "1.bin"])
+    return reader.read(0)
 
 
 def test_what_is_the_same_each_time_is_stored_where_it_is_smallest(
@@ -254,7 +253,9 @@ def test_what_cannot_be_stored_is_refused(dataset: Any, why: str, tmp_path: Path
 def test_a_form_that_does_not_fit_says_why(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(FORMS, "hdf5", FORMS["hdf5"]._replace(package="no_such_package"))
+    monkeypatch.setitem(
+        FORMS, "hdf5", dataclasses.replace(FORMS["hdf5"], package="no_such_package")
+    )
     strange = convert(
         Made(lambda index: (index, SimpleNamespace(a=1))), tmp_path / "a", "memmap", "hdf5"
     )["forms"]
@@ -301,7 +302,7 @@ def test_all_samples_are_stored_once_and_never_among_the_files(
     with pytest.raises(ValueError, match="is in the folder of its files; choose another one"):
         convert(dataset, folder / "new", "lmdb", samples=None)
     with opening() as opened:
-        read = importlib.import_module("vitprof.watch.forms.lmdb").Samples(to)[7]
+        read = stored.Samples(to, module_of("lmdb").Reader)[7]
     assert not opened
     assert not different(
         read, (Image.open(dataset.samples[7][0]).convert("RGB"), dataset.samples[7][1])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vitprof.analysis.arrays import Interval
-from vitprof.config.forms import FORMS
+from vitprof.forms import FORMS
 from vitprof.recording.recording import WatchedLoader
 
 STUDENT = (math.inf, 12.7, 4.3, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)

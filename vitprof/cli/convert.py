@@ -18,7 +18,7 @@ from vitprof.cli.tournament import options
 from vitprof.cli.tournament.running import Output, Running, run_stored
 from vitprof.cli.watch import COMMAND_HELP
 from vitprof.config import bounds
-from vitprof.config.forms import FORMS, SAMPLES, check_form
+from vitprof.config.forms import SAMPLES, check_form
 from vitprof.config.own_script import UNCHANGED, settings_of
 from vitprof.config.varied import STORAGE
 from vitprof.errors import ConfigError
@@ -27,6 +27,7 @@ from vitprof.experiments.tournament import planning
 from vitprof.experiments.tournament.tournament_view import TournamentState
 from vitprof.export import write_text
 from vitprof.export.code.forms import form_script
+from vitprof.forms import FORMS
 from vitprof.program import program
 from vitprof.store import tournaments
 

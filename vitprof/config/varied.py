@@ -8,18 +8,19 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from vitprof.config import CHOICES, bounds, forms
+from vitprof.config import CHOICES, bounds
 from vitprof.errors import ConfigError
+from vitprof.forms import FORMS
 
 Value = int | bool | str
 NUMBERS = ("workers", "prefetch_factor", "batch_size")
 SWITCHES = ("pin_memory", "persistent_workers")
 STORAGE = "storage"
-"""What a plan to convert the samples varies (`vitprof.config.forms`)."""
+"""What a plan to convert the samples varies (`vitprof.forms`)."""
 NAMED: dict[str, tuple[str, ...]] = {
     "start_method": CHOICES["start_method"],
     "decode_cache": ("off", "ram"),
-    STORAGE: tuple(forms.FORMS),
+    STORAGE: tuple(FORMS),
 }
 """Settings whose values have names -> these."""
 OF_A_JOB = (

@@ -60,7 +60,7 @@ def store_samples(
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=ensure_dir(plans_directory())))
     request = {
         "directory": str(folder),
-        "forms": forms.in_request(names),
+        "forms": list(names),
         "samples": samples,
         "side": side,
     }
@@ -155,12 +155,9 @@ def stored_as(script: OwnScript, setting: OwnSetting) -> dict[str, Any] | None:
         raise ConfigError(
             "plan", True, "the samples that it stored are gone: run convert --plan again"
         )
-    module = ""
-    if form != forms.AS_IT_IS:
-        module = forms.FORMS[form].module or form
     form_facts = conversion["forms"].get(form, {})
     return {
-        "module": module,
+        "form": "" if form == forms.AS_IT_IS else form,
         "folder": str(folder / form),
         "n": conversion["n"],
         "samples": conversion["samples"],
@@ -228,7 +225,7 @@ def convert_all(
 
     request = {
         "directory": str(out),
-        "forms": forms.in_request([form]),
+        "forms": [form],
         "samples": None,
         "side": side,
     }

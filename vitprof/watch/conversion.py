@@ -7,8 +7,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import importlib
-import importlib.util
 import io
 import json
 import os
@@ -20,9 +18,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from vitprof.forms import FORMS, is_installed, module_of, stored
+from vitprof.forms.contract import Names, Writer
+from vitprof.forms.stored import Encoded, flattened, rebuilt, to_bytes
+from vitprof.forms.values import from_bytes
 from vitprof.watch.dataset import opening, parts, spread, write_report
-from vitprof.watch.forms import stored
-from vitprof.watch.forms.stored import Encoded, flattened, rebuilt, to_bytes
 from vitprof.watch.proxy import Proxy
 from vitprof.watch.sample_values import different, parts_of, random_from, side_of, transformed
 
@@ -235,8 +235,8 @@ def report_stored(loader: Any, path: str, request: str) -> None:
 
 
 def stored_in_forms(dataset: Any, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Stores samples of `dataset`, and returns what came of it, for JSON. `request`: "directory", "forms" (name ->
-    "module", "package", whether it "keeps_files"), "samples" (None: all), "side" of JPEG files in pixels (None: as the
+    """Stores samples of `dataset`, and returns what came of it, for JSON. `request`: "directory", names of "forms",
+    "samples" (None: all), "side" of JPEG files in pixels (None: as the
     transforms need). Raises `ValueError`.
     """
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
@@ -261,12 +261,11 @@ def _stored(
     read: dict[str, int],
 ) -> dict[str, Any]:
     """Returns how samples are stored in a form; adds the files that they were read from, and their bytes, to `read`."""
-    form = request["forms"][name]
     try:
-        if importlib.util.find_spec(form["package"]) is None:
-            return {"why": f"{form['package']} is not installed in the script's Python"}
-        module = importlib.import_module(f"vitprof.watch.forms.{form['module']}")
-        used = _prepared(name, form, cut, before, chosen, request["side"])
+        if not is_installed(name):
+            return {"why": f"{FORMS[name].package} is not installed in the script's Python"}
+        module = module_of(name)
+        used = _prepared(name, cut, before, chosen, request["side"])
         folder = Path(request["directory"]) / (
             name if (plan := request["samples"] is not None) else ""
         )
@@ -277,7 +276,6 @@ def _stored(
 
 def _prepared(
     name: str,
-    form: Mapping[str, Any],
     cut: Cut,
     before: Cut | None,
     chosen: Sequence[int],
@@ -298,7 +296,7 @@ def _prepared(
         if min(image.size) <= smaller.side:
             raise ValueError(f"its images are not larger than {smaller.side} pixels")
         return smaller
-    if form["keeps_files"] and before is not None and image is not None:
+    if FORMS[name].keeps_files and before is not None and image is not None:
         files = FilesOf(before.dataset, before.number)
         files.words = before.words
         with contextlib.suppress(Exception):  # pixels, then
@@ -313,15 +311,8 @@ def _written(
 ) -> dict[str, Any]:
     seconds: list[float] = []
 
-    def write(rows: Any, *to: Any) -> None:
-        began, n = time.perf_counter(), [0]
-
-        def counted() -> Iterator[Any]:
-            for n[0], row in enumerate(rows, 1):
-                yield row
-
-        module.write(counted(), *to)
-        seconds.append((time.perf_counter() - began) / max(1, n[0]))
+    def timed(to: Path, names: Names) -> Writer:
+        return TimedWriter(module.Writer(to, names), seconds)
 
     each = _sample_bytes(cut, [chosen[i] for i in spread(len(chosen), COMPARED)])
     part = (
@@ -336,18 +327,18 @@ def _written(
             f"there is no room: it takes about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
         )
     with opening() as opened:
-        stored.convert(cut, folder, write, chosen, cut.at, part, cut.what)
+        stored.convert(cut, folder, timed, chosen, cut.at, part, cut.what)
     for path in opened:
         with contextlib.suppress(OSError):
             read[path] = os.path.getsize(path)
     if plan:
         _forget(opened)
-    samples = module.Samples(folder)
+    samples = stored.Samples(folder, module.Reader)
     for number in spread(len(chosen), COMPARED):
         expected = list[Any]()
         tree = stored.flattened(cut[chosen[number]], expected)
-        pairs = zip(samples.kinds, expected, strict=True)
-        values = [stored.from_bytes(kind, v) if isinstance(v, Encoded) else v for kind, v in pairs]
+        pairs = zip(samples.description.kinds, expected, strict=True)
+        values = [from_bytes(kind, v) if isinstance(v, Encoded) else v for kind, v in pairs]
         if different(stored.rebuilt(tree, values), samples[number]):
             raise ValueError(f"sample {chosen[number]} is another one when it is read back")
     return {
@@ -359,6 +350,28 @@ def _written(
         "seconds": seconds,
         "bytes": sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file()),
     }
+
+
+class TimedWriter:
+    """A writer of a form that notes the seconds for each sample, with the time to read it."""
+
+    def __init__(self, writer: Writer, seconds: list[float]) -> None:
+        """`seconds`: the mean of this writer's samples is added to it as they are finished."""
+        self._writer = writer
+        self._seconds = seconds
+        self._began_s = time.perf_counter()
+        self._n = 0
+
+    def add(self, values: Sequence[bytes]) -> None:
+        self._writer.add(values)
+        self._n += 1
+
+    def finish(self) -> None:
+        self._writer.finish()
+        self._seconds.append((time.perf_counter() - self._began_s) / max(1, self._n))
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 def _sample_bytes(cut: Cut, indices: Sequence[int]) -> float:
@@ -389,7 +402,7 @@ class StoredSamples(Proxy):
     """A proxy of a dataset whose samples are those of a plan, in a form or as the dataset reads them, over and over."""
 
     def __init__(self, dataset: Any, given: Mapping[str, Any]) -> None:
-        """`given`: the "module" of the form (empty: as the dataset reads them), its "folder", "n" samples of "samples",
+        """`given`: the "form" (empty: as the dataset reads them), its "folder", "n" samples of "samples",
         and where the dataset is cut: "number", "same".
         """
         super().__init__(dataset)
@@ -411,20 +424,20 @@ class StoredSamples(Proxy):
 
     def __getitem__(self, index: Any) -> Any:
         given, number = self._vitprof_given, index % len(self._vitprof_chosen)
-        if not given["module"]:
+        if not given["form"]:
             return self._vitprof_wrapped[self._vitprof_chosen[number]]
         if (
             self._vitprof_read is None
         ):  # in each process, as some libraries' threads do not survive a fork
             rest = Cut(self._vitprof_wrapped, given["number"], given["same"]).rest
-            module = importlib.import_module(f"vitprof.watch.forms.{given['module']}")
-            self._vitprof_read = module.Samples(given["folder"], rest)
+            reader = module_of(given["form"]).Reader
+            self._vitprof_read = stored.Samples(given["folder"], reader, rest)
         return self._vitprof_read[number]
 
     def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
         """Returns the samples of a whole batch: PyTorch calls this method where a dataset has it."""
         together = getattr(self._vitprof_wrapped, "__getitems__", None)
-        if together is None or self._vitprof_given["module"]:
+        if together is None or self._vitprof_given["form"]:
             return [self[index] for index in indices]
         n = len(self._vitprof_chosen)
         return list(together([self._vitprof_chosen[index % n] for index in indices]))

@@ -5,8 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from vitprof.config.forms import FORMS
+import pytest
+
 from vitprof.export.code.forms import form_script
+from vitprof.forms import FORMS, is_installed
 
 USED = """
 class Squares:
@@ -15,9 +17,9 @@ class Squares:
     def __getitem__(self, index):
         return index ** 2, str(index)
 
-convert(Squares(), "stored", write, part=4)
-assert [Samples("stored")[i] for i in range(10)] == [Squares()[i] for i in range(10)]
-assert Samples("stored", str)[9] == ("81", "9")
+convert(Squares(), "stored", Writer, part=4)
+assert [Samples("stored", Reader)[i] for i in range(10)] == [Squares()[i] for i in range(10)]
+assert Samples("stored", Reader, str)[9] == ("81", "9")
 print("read")
 """
 
@@ -38,8 +40,11 @@ def test_scripts_are_whole_and_linted(tmp_path: Path) -> None:
         assert checked.returncode == 0, checked.stdout[-2000:]
 
 
-def test_a_script_stores_and_reads_without_vitprof(tmp_path: Path) -> None:
-    (tmp_path / "made.py").write_text(form_script("memmap", "whole") + USED, encoding="utf-8")
+@pytest.mark.parametrize("form", ["memmap", "hdf5", "webdataset"])
+def test_a_script_stores_and_reads_without_vitprof(form: str, tmp_path: Path) -> None:
+    if not is_installed(form):
+        pytest.skip(f"{FORMS[form].package} is not installed")
+    (tmp_path / "made.py").write_text(form_script(form, "whole") + USED, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     made = [sys.executable, "-P", "made.py"]
     ended = subprocess.run(

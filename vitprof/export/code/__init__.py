@@ -10,11 +10,9 @@ A constant and its comment are one line: they are read by `CONSTANT`, line by li
 
 import ast
 import re
-import sys
 import textwrap
-from collections.abc import Iterable
 from functools import cache
-from itertools import chain, groupby
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +20,17 @@ from vitprof.config import RunConfig, catalog, strategies
 from vitprof.config.parts import LOADERS, STORAGES, TRANSFERS
 from vitprof.config.resolve import resolve
 from vitprof.errors import ConfigError
+from vitprof.export.code.source import (
+    FORMS,
+    Import,
+    Needed,
+    closure,
+    import_lines,
+    lines_of,
+    name_defined,
+    names_in,
+    names_of,
+)
 
 FOLDER = Path(__file__).with_name("scripts")
 WITHOUT: dict[str, dict[str, Any]] = {
@@ -71,16 +80,22 @@ def script(config: RunConfig, found: str = "", run_id: int | None = None) -> str
     return f"{first}\n\n{_provenance(config, found, run_id)}\n{filled}"
 
 
+CONSTANTS = 0
+PARTS = 1
+LOADING = 2
+"""Sections of a script: its constants, functions and classes, and what begins with `make_loader`."""
+
+
 class Source(NamedTuple):
     """A file of `scripts/` on top of those that it imports from."""
 
     docstring: str
-    imports: dict[str, tuple[str, str]]
+    imports: dict[str, Import]
     """By the name that is bound: the module, and what of it; "" and the module for a plain
     import."""
     sections: list[dict[str, str]]
-    """The text of each statement by the name that it defines: constants, parts, and from
-    `make_loader` on."""
+    """The text of each statement by the name that it defines, in `CONSTANTS`, `PARTS` and
+    `LOADING`."""
     own: set[str]
     """The names that the file itself defines."""
 
@@ -92,20 +107,13 @@ def whole(name: str) -> str:
     defined = {key: text for section in source.sections for key, text in section.items()}
     # What the file has itself, and statements without a name, such as `if __name__ == "__main__"`;
     # then what these use, and what that uses.
-    names = source.own | {key for key in defined if not key.isidentifier()}
-    needed = set[str]()
-    while names:
-        needed |= names
-        used = set[str]()
-        for key in names & defined.keys():
-            nodes = ast.walk(ast.parse(defined[key]))
-            used |= {node.id for node in nodes if isinstance(node, ast.Name)}
-        names = used - needed
+    needed = closure(defined, source.own | {key for key in defined if not key.isidentifier()})
+    used = set[str]().union(*(names_in(defined[key]) for key in needed))
     constants, *parts = (
         [text for key, text in section.items() if key in needed] for section in source.sections
     )
     body = "\n\n\n".join(["\n".join(constants), *chain(*parts)])
-    imports = import_lines([source.imports[name] for name in needed & source.imports.keys()])
+    imports = import_lines([source.imports[name] for name in used & source.imports.keys()])
     return f'"""{source.docstring}"""\n\n{imports}\n\n{body}\n'
 
 
@@ -116,29 +124,34 @@ def _source(name: str) -> Source:
     lines = text.splitlines()
     tree = ast.parse(text)
     docstring = ast.get_docstring(tree, clean=False) or ""
-    imports = dict[str, tuple[str, str]]()
+    imports = dict[str, Import]()
     sections = [dict[str, str](), {}, {}]
     own = [dict[str, str](), {}, {}]
-    section = 0
+    section = CONSTANTS
     for node in tree.body[1:]:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(__name__):
-            base = _source((node.module or "").rpartition(".")[2])
+        module = (isinstance(node, ast.ImportFrom) and node.module) or ""
+        if module.startswith(__name__):
+            base = _source(module.rpartition(".")[2])
             # The first line is the file's own, the others are as in the base.
             docstring += base.docstring[base.docstring.index("\n") :]
             imports |= base.imports
             sections = base.sections
+        elif isinstance(node, ast.ImportFrom) and module.startswith(FORMS):
+            of_forms = Needed()
+            of_forms.add(module, [alias.name for alias in node.names])
+            imports |= of_forms.imports
+            own[PARTS] |= of_forms.texts
         elif isinstance(node, ast.Import | ast.ImportFrom):
             imports |= names_of(node)
         else:
-            constant = isinstance(node, ast.Assign) and ast.unparse(node.targets[0])
-            key = constant or getattr(node, "name", "") or ast.unparse(node)
+            constant = isinstance(node, ast.Assign)
+            key = name_defined(node)
             # Constants come first; the first statement that is none begins the parts.
             if key == "make_loader":
-                section = 2
-            elif section == 0 and not constant:
-                section = 1
-            first = min(of.lineno for of in [node, *getattr(node, "decorator_list", [])])
-            own[section][key] = "\n".join(lines[first - 1 : node.end_lineno])
+                section = LOADING
+            elif section == CONSTANTS and not constant:
+                section = PARTS
+            own[section][key] = lines_of(node, lines)
     merged = [_merged(*pair) for pair in zip(sections, own, strict=True)]
     return Source(docstring, imports, merged, set(chain(*own)))
 
@@ -152,30 +165,6 @@ def _merged(base: dict[str, str], own: dict[str, str]) -> dict[str, str]:
             order.insert(place, key)
         place = order.index(key) + 1
     return {key: own.get(key, base.get(key, "")) for key in order}
-
-
-def names_of(node: ast.Import | ast.ImportFrom) -> dict[str, tuple[str, str]]:
-    """Returns, by the name that is bound, the module, and what of it; "" and the module for a plain
-    import.
-    """
-    of = (isinstance(node, ast.ImportFrom) and node.module) or ""
-    return {alias.asname or alias.name: (of, ast.unparse(alias)) for alias in node.names}
-
-
-def import_lines(imports: Iterable[tuple[str, str]]) -> str:
-    """Returns imports as ruff sorts them: the standard library apart, and plain imports first."""
-    lines = list[str]()
-    for module, names in groupby(sorted(imports), key=lambda pair: pair[0]):
-        if module:
-            lines.append(f"from {module} import {', '.join(name for _, name in names)}")
-        else:
-            lines += [f"import {name}" for _, name in names]
-
-    def third_party(line: str) -> bool:
-        return re.split(r"\W", line)[1] not in sys.stdlib_module_names
-
-    lines.sort(key=lambda line: (third_party(line), line.startswith("from"), line.lower()))
-    return "\n\n".join("\n".join(group) for _, group in groupby(lines, key=third_party))
 
 
 def _constants(config: RunConfig, info: catalog.DatasetInfo) -> dict[str, Any]:

@@ -1,12 +1,9 @@
 """A form in which the samples of a Dataset are stored, as a script without vitprof."""
 
-import ast
-from pathlib import Path
+from vitprof.export.code.source import Needed, import_lines, module_of
+from vitprof.forms import module_name
 
-from vitprof.config.forms import FORMS
-from vitprof.export.code import import_lines, names_of
-
-FOLDER = Path(__file__).parents[2] / "watch" / "forms"
+STORED = "vitprof.forms.stored"
 
 
 def form_script(form: str, cut: str) -> str:
@@ -14,25 +11,19 @@ def form_script(form: str, cut: str) -> str:
 
     `cut` says at which point of the Dataset they are stored, in words.
     """
-    docstring = ""
-    imports = dict[str, tuple[str, str]]()
-    bodies = list[str]()
-    for name in ("stored", FORMS[form].module or form):
-        text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
-        tree = ast.parse(text)
-        last = 0
-        for node in tree.body[1:]:
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                imports |= names_of(node)
-                last = node.end_lineno or 0
-        # The first line of the form's, the others of what all forms share.
-        shared = docstring[docstring.find("\n") :]
-        docstring = f"{ast.get_docstring(tree) or ''}{shared}"
-        bodies.append("\n".join(text.splitlines()[last:]).strip())
-    imports = {name: of for name, of in imports.items() if not of[0].startswith("vitprof")}
-    made = f"Made by vitprof for a Dataset whose samples are stored {cut}: `transform` is what comes after that."
-    body = "\n\n\n".join(bodies)
+    needed = Needed()
+    needed.add(STORED, ["convert", "Samples"])
+    needed.add(module_name(form), ["Writer", "Reader"])
+    # The first lines are the form's, the others are of what all forms share.
+    shared = module_of(STORED).docstring
+    head = module_of(module_name(form)).docstring.strip()
+    made = (
+        f"Made by vitprof for a Dataset whose samples are stored {cut}: `transform` is what comes "
+        "after that."
+    )
+    docstring = f"{head}\n{shared[shared.index(chr(10)) + 1 :].rstrip()}\n\n{made}\n"
+    body = "\n\n\n".join(needed.texts.values())
     if body.startswith(("class", "def")):
         # Two empty lines before a class or a function, one before a constant.
         body = f"\n{body}"
-    return f'"""{docstring}\n\n{made}\n"""\n\n{import_lines(imports.values())}\n\n{body}\n'
+    return f'"""{docstring}"""\n\n{import_lines(needed.imports.values())}\n\n{body}\n'

@@ -1,0 +1,69 @@
+"""What the module of a form has: a `Writer` and a `Reader` of samples, whose values are bytes.
+
+Both belong to the process that made them: whoever keeps a reader makes another one after a fork.
+They raise `OSError`, `ValueError` and whatever their library raises; the caller says what to do.
+
+Some forms can do more. `find` lists what is in a file of the user's own. Pixels of one shape are
+written and read as rows of an array, many at once.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+Names = Sequence[str]
+"""The names of a sample's values."""
+
+
+class Writer(Protocol):
+    """Writes samples into an empty folder."""
+
+    def __init__(self, folder: Path, names: Names) -> None: ...
+
+    def add(self, values: Sequence[bytes]) -> None:
+        """Writes the next sample."""
+
+    def finish(self) -> None:
+        """Writes what can only be written once all samples are added."""
+
+    def close(self) -> None:
+        """Closes what is open. Called last, also after an error."""
+
+
+class Reader(Protocol):
+    """Reads the samples that a `Writer` of the same names has written into a folder."""
+
+    def __init__(self, folder: Path, names: Names) -> None: ...
+
+    def __len__(self) -> int:
+        """Returns the number of samples."""
+
+    def read(self, number: int) -> Sequence[Any]:
+        """Returns the values of a sample, as bytes or views of them."""
+
+    def close(self) -> None:
+        """Closes what is open."""
+
+
+Refuse = Callable[[str], NoReturn]
+"""Raises an error that says why a file of the user's cannot be used."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The samples in a file of the user's own, as `find(path, options, refuse)` of a form returns
+    them.
+    """
+
+    samples: Sequence[tuple[str, str, Any]]
+    """(split, label, key) of each; the split is "" where the file says none."""
+    read: Callable[[Any], bytes]
+    """Returns the bytes of an image file, by the key of its sample. Raises `OSError`, `ValueError`."""
+    notes: Sequence[str] = ()
+    """What was left out and why, a line each."""
+    opened: Any = None
+    """What is closed at the end."""
+
+
+Find = Callable[[str, Mapping[str, str], Refuse], Found]
