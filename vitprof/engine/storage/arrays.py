@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import psutil
 import torch
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, TensorDataset
 
@@ -22,70 +21,59 @@ from vitprof.engine.data.mnist import read_split
 from vitprof.engine.storage import contract
 from vitprof.errors import DataError, SampleError
 from vitprof.formats import size
+from vitprof.forms.memmap import NpyWriter, map_npy
 from vitprof.measure.stopwatch import Stopwatch
 
 
-class Writer(contract.SplitWriter):
-    """A writer of train.npy or test.npy, chunk after chunk.
-
-    It uses write calls, not a mapping: on a full disk a write call fails with an error, while
-    writing to mapped memory kills the process (SIGBUS).
-    """
-
-    def __init__(self, directory: Path, split: contract.SplitFacts) -> None:
-        self._file = (directory / f"{split.name}.npy").open("wb")
-        header = {"descr": "|u1", "fortran_order": False, "shape": (split.n, *split.shape)}
-        npy.write_array_header_1_0(self._file, header)
-
-    def add(self, start: int, images: NDArray[np.uint8]) -> None:
-        self._file.write(np.ascontiguousarray(images).reshape(-1).data)
-
-    def close(self) -> None:
-        self._file.close()
+def open_writer(directory: Path, split: contract.SplitFacts) -> contract.SplitWriter:
+    """Returns the writer of train.npy or test.npy."""
+    shape = (split.n, *split.shape)
+    return contract.RowsWriter(NpyWriter(directory / f"{split.name}.npy", shape))
 
 
-FORMAT = contract.Format(1, "pixels", Writer, contract.image_bytes)
+FORMAT = contract.Format(1, "pixels", open_writer, contract.image_bytes)
 
 
-class MemmapStorage(contract.StoredSplit):
-    """Images in a mapped file: one gather of rows for each batch.
+class MappedStorage(contract.StoredSplit):
+    """Images as an array in a mapped file: one gather of rows for each batch."""
 
-    It gives the system no advice (madvise). From a cold cache MADV_RANDOM read 0.05 times as fast
-    for rows of 150 kB, since it turns readahead off, and MADV_WILLNEED for each row was no faster
-    than no advice. From a warm cache all three were equally fast.
-    """
-
-    def __init__(self, info: DatasetInfo, place: contract.Place, train: bool) -> None:
+    def __init__(self, info: DatasetInfo, place: contract.Place, train: bool, file: str) -> None:
         super().__init__(info, place, train)
-        self._path = place.root / f"{self._split}.npy"
+        self._path = place.root / file
         self._image_bytes = contract.image_bytes(info)
         self.labels = contract.read_labels(place.root, train=train)
         self._here()
 
+    def _map(self) -> NDArray[Any]:
+        """Returns the array, mapped. Raises `OSError` and `ValueError`."""
+        raise NotImplementedError
+
     def _open(self) -> torch.Tensor:
         self._place.reading(0, 1)
         try:
-            with contract.reading(self._path):
-                # "c" (private), since torch warns about arrays that cannot be written to; nothing
-                # is ever written.
-                images = np.load(self._path, mmap_mode="c", allow_pickle=False)
-        except (ValueError, EOFError, OverflowError) as error:
-            # NumPy's own message advises to trust the file.
-            what = "it is not an array of numbers, or it is damaged"
-            raise contract.unusable(self._path, what) from error
-        if not isinstance(images, np.memmap):
-            raise self._unusable(f"{self._path} is not a .npy file")
+            images = self._map()
+        except (OSError, ValueError) as error:
+            raise contract.unusable(self._path, error) from error
         wanted = (len(self), *self.shape)
         if images.dtype != np.uint8 or images.shape != wanted:
-            raise self._unusable(
-                f"{self._path} holds {images.dtype} {images.shape}, not uint8 {wanted}"
-            )
+            found = f"{images.dtype} {images.shape}"
+            raise self._unusable(f"{self._path} holds {found}, not uint8 {wanted}")
         return torch.from_numpy(images)
 
     def read(self, indices: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         self._place.reading(len(indices) * self._image_bytes)
         # As fast as np.take(out=, mode="clip"), and raises an error for a wrong index.
         return torch.index_select(self._here(), 0, indices, out=out)
+
+
+class MemmapStorage(MappedStorage):
+    """Images in a .npy file."""
+
+    def __init__(self, info: DatasetInfo, place: contract.Place, train: bool) -> None:
+        super().__init__(info, place, train, f"{'train' if train else 'test'}.npy")
+
+    def _map(self) -> NDArray[Any]:
+        return map_npy(self._path)
 
 
 SAMPLES_AT_ONCE = 256

@@ -241,6 +241,27 @@ class SplitWriter:
         """Closes what is open. Called last, also after an error."""
 
 
+class RowsFile(Protocol):
+    """What a module of `vitprof.forms` writes rows of pixels with."""
+
+    def add(self, images: NDArray[np.uint8]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class RowsWriter(SplitWriter):
+    """A writer of a split's pixels into one file, from the first sample to the last."""
+
+    def __init__(self, file: RowsFile) -> None:
+        self._file = file
+
+    def add(self, start: int, images: NDArray[np.uint8]) -> None:
+        self._file.add(images)
+
+    def close(self) -> None:
+        self._file.close()
+
+
 @dataclass(frozen=True)
 class Format:
     """How a storage is written."""

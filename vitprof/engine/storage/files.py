@@ -29,6 +29,7 @@ from vitprof.engine.storage.contract import (
     image_bytes,
 )
 from vitprof.errors import DataError, SampleError
+from vitprof.forms.memmap import NpyWriter, map_npy
 
 FILES_IN_A_FOLDER = 1000
 """Folders of very many files are slow to list and to add to."""
@@ -272,20 +273,20 @@ class PtStorage(_Loaded):
         return out
 
 
-class SingleWriter(arrays.Writer):
+class SingleWriter(contract.RowsWriter):
     """A writer that collects a split's images in a .npy file and makes <split>.pt from it: never
     all in memory.
     """
 
     def __init__(self, directory: Path, split: SplitFacts) -> None:
-        super().__init__(directory, split)
         self._split = split
         self._array = directory / f"{split.name}.npy"
         self._path = directory / f"{split.name}.pt"
+        super().__init__(NpyWriter(self._array, (split.n, *split.shape)))
 
     def finish(self) -> None:
         self.close()
-        images = torch.from_numpy(np.load(self._array, mmap_mode="c", allow_pickle=False))
+        images = torch.from_numpy(map_npy(self._array))
         labels = torch.from_numpy(self._split.labels.copy())
         # An open file: torch.save to a path hides why a file could not be written.
         with self._path.open("wb") as file:

@@ -36,6 +36,8 @@ FOLDER = Path(__file__).with_name("scripts")
 WITHOUT: dict[str, dict[str, Any]] = {
     "samples": {"LOADER": "dataloader", "STORAGE": "imagefolder"},
     "array": {},
+    "hdf5": {},
+    "pt": {},
     "rows": {},
     "files": {"LOADER": "dataloader"},
     "threads": {"STORAGE": "files"},

@@ -13,9 +13,10 @@ import tempfile
 import zlib
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 
-import h5py
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -24,11 +25,13 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torchvision.datasets import ImageFolder
 
+from vitprof.forms.memmap import NpyWriter, map_npy
+
 SIZE = 224  # side of the images that are loaded, in pixels
 INPUT_SIZE = 224  # side of your model's input
 MEAN = (0.485, 0.456, 0.406)  # of your pixels in 0..1, for each channel: one value for grey images
 STD = (0.229, 0.224, 0.225)
-STORAGE = "memmap"  # one of memory, memory-float, memmap, pt-single, pt-whole, hdf5
+STORAGE = "memmap"  # one of memory, memory-float, memmap
 LOADER = "ahead"  # one of batches, ahead, dataloader
 TRANSFER = "pinned"  # one of blocking, pinned, stream, resident
 SHUFFLE = "full"  # one of full, block, none
@@ -84,37 +87,33 @@ def prepare(data: Path, paths) -> Path:
     shape = len(paths), SIZE, SIZE, len(MEAN)
 
     def write(new: Path):
-        with ThreadPoolExecutor() as pool:  # Pillow decodes outside Python's lock
+        # Pillow decodes outside Python's lock.
+        with ThreadPoolExecutor() as pool, closing(images_writer(new, shape)) as file:
             images = pool.map(fitted, paths)
-            if STORAGE == "hdf5":
-                with h5py.File(new, "w") as file:
-                    rows = file.create_dataset("images", shape, np.uint8)
-                    for i, image in enumerate(images):
-                        rows[i] = image
-            elif STORAGE in ("pt-single", "pt-whole"):
-                torch.save(torch.from_numpy(np.stack(list(images))), new)
-            else:
-                rows = np.lib.format.open_memmap(new, "w+", np.uint8, shape)
-                for i, image in enumerate(images):
-                    rows[i] = image
-                rows.flush()
+            while some := list(islice(images, AT_ONCE)):
+                file.add(np.stack(some))
 
-    ending = {"hdf5": ".h5", "pt-single": ".pt", "pt-whole": ".pt"}.get(STORAGE, ".npy")
-    return made_once(prepared(data, ending), write)
+    return made_once(prepared(data, ending()), write)
+
+
+AT_ONCE = 256
+"""Images that are written at once."""
+
+
+def ending() -> str:
+    """Returns how the name of what is prepared ends."""
+    return ".npy"
+
+
+def images_writer(path: Path, shape):
+    """Returns what writes images of that shape, all together, to a file."""
+    return NpyWriter(path, shape)
 
 
 def open_images(path: Path):
     """Returns the pixels of a prepared file, in memory or mapped into it, (n, SIZE, SIZE, channels) uint8."""
-    if path.suffix == ".pt":
-        return torch.load(path, weights_only=True, mmap=STORAGE == "pt-single")
-    if path.suffix == ".h5":
-        # An h5py handle that a worker inherits returns wrong data: it only says where they are.
-        with h5py.File(path, "r") as file:
-            rows = file["images"]
-            offset = rows.id.get_offset()
-            return torch.from_numpy(np.memmap(path, np.uint8, "c", offset, rows.shape))
-    # "c": torch warns about read-only arrays; nothing is written.
-    return torch.from_numpy(np.load(path, mmap_mode="c" if STORAGE == "memmap" else None))
+    images = torch.from_numpy(map_npy(path))
+    return images if STORAGE == "memmap" else images.clone()
 
 
 class Pixels:
