@@ -18,12 +18,15 @@ from PIL import Image
 from pyarrow import parquet
 
 from vitprof.errors import ConfigError, JobStopped
+from vitprof.forms import module_of, stored
 from vitprof.sets import readers
 from vitprof.sets.look import look
 from vitprof.sets.readers import open_spec
 from vitprof.sets.registry import Look
 
 N, CLASSES = 24, 3
+STORED = ("memmap", "pt")
+"""Forms of which only what `convert` stored is read."""
 
 
 def jpeg(seed: int, side: int = 40, mode: str = "RGB", kind: str = "JPEG", **more: Any) -> bytes:
@@ -115,12 +118,32 @@ def made(kind: str, top: Path) -> str:
     return f"{top}/mine.py:make"
 
 
-KINDS = ["folder", "csv", "parquet", "bytes", "hdf5", "lmdb", "webdataset", "remote", "python"]
+def stored_in(form: str, top: Path) -> str:
+    """The same samples as `convert` stores them: its spec."""
+    images = [Image.open(io.BytesIO(image)) for image in IMAGES]
+    samples = list(zip(images, LABELS, strict=True))
+    stored.convert(samples, top / form, module_of(form).Writer, part=10)
+    return f"{form}:{top / form}"
+
+
+KINDS = [
+    "folder",
+    "csv",
+    "parquet",
+    "bytes",
+    "hdf5",
+    "lmdb",
+    "webdataset",
+    "remote",
+    "python",
+    *STORED,
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_the_same_samples(kind: str, tmp_path: Path) -> None:
-    spec, originals = made(kind, tmp_path), dict(zip(map(pixels_of, IMAGES), LABELS, strict=True))
+    spec = stored_in(kind, tmp_path) if kind in STORED else made(kind, tmp_path)
+    originals = dict(zip(map(pixels_of, IMAGES), LABELS, strict=True))
     with closing(open_spec(spec)) as found:
         assert (len(found.entries), len(found.classes)) == (N, CLASSES)
         assert 0 < sum(not entry.train for entry in found.entries) <= CLASSES
@@ -158,6 +181,7 @@ def pixels_of(image: bytes) -> bytes:
         ("folder:nowhere://x", "it cannot be read (ValueError: Protocol not known"),
         ("csv:s3://bucket/t.csv", "csv is read from a disk of this machine"),
         ("lmdb:{}/f", "LMDB cannot open it"),
+        ("memmap:{}/f", "it is no folder of samples that `convert` stored"),
         ("webdataset:{}/w-{{0..3}}.tar", "w-0.tar does not exist (4 shards are named)"),
         ("webdataset:{}/w-{{0..9999}}{{0..9999}}.tar", "names more than 100,000 shards"),
         ("webdataset:{}/t.csv", "it cannot be read (ReadError"),
@@ -276,3 +300,15 @@ def test_a_page_reads_only_below_its_roots(tmp_path: Path, monkeypatch: pytest.M
     assert roots(local=False) == (tmp_path / "root", tmp_path / "other")
     monkeypatch.delenv("VITPROF_DATA_ROOTS")
     assert (roots(local=False), roots(local=True)) == ((), (Path.home().resolve(),))
+
+
+def test_stored_samples_that_are_no_image_with_a_label_are_refused(tmp_path: Path) -> None:
+    stored.convert([(1, 2)] * 3, tmp_path / "numbers", module_of("hdf5").Writer)
+    words = "a sample is int, int; one image and one label are read"
+    with pytest.raises(ConfigError, match=words):
+        open_spec(f"hdf5:{tmp_path / 'numbers'}")
+
+
+def test_a_page_reads_no_form_that_brings_pytorch(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="added only on the command line"):
+        open_spec(f"pt:{tmp_path}", [tmp_path])

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from vitprof.config import PARTS, catalog
 from vitprof.errors import ConfigError
+from vitprof.forms import FORMS
 
 Form = Literal["samples", "pixels", "encoded"]
 """What a storage delivers: finished samples one by one (a torch Dataset with transforms, as in tutorials),
@@ -69,6 +70,9 @@ class StoragePart(Part):
     us."""
     ram_bytes: int = 0
     """Bytes of RAM for each pixel value of the set."""
+    in_form: str = ""
+    """The form of `vitprof.forms` that keeps encoded images; "": the storage is written and read in a
+    way of its own."""
 
     @property
     def on_disk(self) -> bool:
@@ -153,7 +157,13 @@ STORAGES = catalog.by_name(
     # The same in chunks; read chunk by chunk in shuffled blocks, since a random row costs a whole chunk.
     StoragePart("hdf5-chunked", "HDF5, chunked", knobs={"shuffle": "block"}, packages=("h5py",)),
     # The encoded files one after another in one HDF5 data set, with their offsets.
-    StoragePart("hdf5-encoded", "HDF5 with JPEG bytes", packages=("h5py",), **ENCODED_JPEG),
+    StoragePart(
+        "hdf5-encoded",
+        "HDF5 with JPEG bytes",
+        packages=("h5py",),
+        in_form="hdf5",
+        **ENCODED_JPEG,
+    ),
     # A memory-mapped B+ tree with a key for each sample; raw pixels (digits) read in whole batches.
     StoragePart(
         "lmdb",
@@ -177,6 +187,13 @@ STORAGES = catalog.by_name(
     # The whole set as one float32 tensor in RAM, in a TensorDataset.
     StoragePart("memory-float", "Float tensor in memory", form="samples", ram_bytes=4, **IN_MEMORY),
 )
+
+
+STORAGES |= {
+    name: StoragePart(name, form.title, packages=(form.package,), in_form=name, **ENCODED_JPEG)
+    for name, form in FORMS.items()
+    if form.job
+}
 
 
 def prepared_as(storage: str, kind: str) -> str | None:

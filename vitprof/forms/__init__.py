@@ -27,20 +27,27 @@ class Form:
     here."""
     module: str = ""
     """Its module here; empty: it has the form's name."""
+    job: bool = False
+    """Whether jobs have a storage of its name, of encoded images. Others may be in the storages that
+    `vitprof.config.parts` names."""
+    needs_torch: bool = False
+    """Whether its module brings PyTorch, which the dashboard's process never imports."""
 
 
 FORMS: dict[str, Form] = {
     "memmap": Form("pixels and arrays in one memory-mapped file", "numpy", keeps_files=False),
     "hdf5": Form("the same in HDF5", "h5py", keeps_files=False),
-    "pt": Form("a .pt file for each sample", "torch", keeps_files=False),
+    "pt": Form("a .pt file for each sample", "torch", keeps_files=False, needs_torch=True),
     "jpeg": Form("JPEG files resized once, in one file", "PIL", keeps_files=False, module="memmap"),
     "lmdb": Form("LMDB", "lmdb"),
     "webdataset": Form("WebDataset's shards", "tarfile", order="WebDataset"),
     "parquet": Form("Parquet", "pyarrow"),
     "arrow": Form("Arrow of Hugging Face's datasets", "datasets"),
     "lance": Form("Lance", "lance"),
-    "litdata": Form("LitData's chunks", "litdata", order="LitData"),
-    "mosaicml": Form("MosaicML Streaming's shards", "streaming", order="Streaming"),
+    "litdata": Form("LitData's chunks", "litdata", order="LitData", needs_torch=True),
+    "mosaicml": Form(
+        "MosaicML Streaming's shards", "streaming", order="Streaming", needs_torch=True
+    ),
 }
 
 

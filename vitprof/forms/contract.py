@@ -46,6 +46,8 @@ class Reader(Protocol):
         """Closes what is open."""
 
 
+TEST_SPLITS = ("val", "valid", "validation", "test")
+"""Usual names of a split that is tested on, the first that a data set has."""
 Refuse = Callable[[str], NoReturn]
 """Raises an error that says why a file of the user's cannot be used."""
 
@@ -57,7 +59,8 @@ class Found:
     """
 
     samples: Sequence[tuple[str, str, Any]]
-    """(split, label, key) of each; the split is "" where the file says none."""
+    """(split, label, key) of each; the split is "train", one of `TEST_SPLITS`, or "" where the file
+    says none."""
     read: Callable[[Any], bytes]
     """Returns the bytes of an image file, by the key of its sample. Raises `OSError`, `ValueError`."""
     notes: Sequence[str] = ()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vitprof import errors
+from vitprof.forms.image_files import png_of, suffix
 from vitprof.sets.files import of_paths
 from vitprof.sets.samples import (
     LABEL,
@@ -20,8 +21,6 @@ from vitprof.sets.samples import (
     columns,
     encoded,
     listing,
-    png_of,
-    suffix,
     with_labels,
 )
 from vitprof.sets.specs import Spec, function_of, shards_of, wrong

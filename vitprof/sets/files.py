@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from vitprof import formats
+from vitprof.forms.contract import TEST_SPLITS
 from vitprof.sets.samples import (
     LABEL,
     PATH,
     SUFFIXES,
-    TEST_SPLITS,
     Listing,
     bytes_of,
     columns,

@@ -4,23 +4,49 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tarfile import TarError
+from typing import NoReturn
 
 from vitprof import errors
+from vitprof.forms import FORMS, module_of, stored_set
+from vitprof.forms.description import DESCRIPTION
 from vitprof.sets import containers, files, specs
-from vitprof.sets.hdf5 import hdf5_set
-from vitprof.sets.samples import SUFFIXES, Listing, links
+from vitprof.sets.samples import SUFFIXES, Listing, links, listing_of
 from vitprof.sets.specs import Spec, is_remote, wrong
 
+# Others are forms of `vitprof.forms`.
 READERS: dict[str, Callable[[str, Spec], Listing]] = {
     "folder": files.folder_set,
     "csv": files.csv_set,
     "parquet": containers.parquet_set,
-    "hdf5": hdf5_set,
     "lmdb": containers.lmdb_set,
     "webdataset": containers.webdataset_set,
     "hf": containers.hf_set,
     "python": containers.python_set,
 }
+
+
+def form_set(text: str, spec: Spec) -> Listing:
+    """Reads a file of a form, or a folder of samples that `convert` stored in it."""
+
+    def refuse(why: str) -> NoReturn:
+        raise wrong(text, why)
+
+    module = module_of(spec.kind)
+    if _holds_stored_samples(spec):
+        return listing_of(stored_set.found_in(Path(spec.path), module.Reader, refuse))
+    if not hasattr(module, "find"):
+        refuse("it is no folder of samples that `convert` stored")
+    return listing_of(module.find(spec.path, spec.options, refuse))
+
+
+def _holds_stored_samples(spec: Spec) -> bool:
+    return spec.kind in FORMS and (Path(spec.path) / DESCRIPTION).is_file()
+
+
+def _reader_of(spec: Spec) -> Callable[[str, Spec], Listing]:
+    if _holds_stored_samples(spec):
+        return form_set
+    return READERS.get(spec.kind, form_set)
 
 
 def _failures() -> tuple[type[Exception], ...]:
@@ -46,7 +72,7 @@ def open_spec(text: str, allowed: Sequence[Path] | None = None) -> Listing:
     elif is_a_path and not Path(spec.path).exists():
         raise wrong(text, f"{spec.path} does not exist")
     try:
-        found = READERS[spec.kind](text, spec)
+        found = _reader_of(spec)(text, spec)
     except ImportError as error:
         why = errors.one_line(error)
         if error.name:

@@ -1,27 +1,18 @@
 """The samples of a user's own data set, listed: each an image file, or the bytes of one."""
 
-import io
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, NamedTuple
 
 from vitprof import formats
+from vitprof.forms.contract import TEST_SPLITS, Found
 from vitprof.sets.specs import Spec, wrong
 
-if TYPE_CHECKING:
-    from PIL import Image
-
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}
-TEST_SPLITS = ("val", "valid", "validation", "test")
 HELD_OUT = 10
 """Where a set has no test split: each tenth sample of a class is one."""
-MAGIC = {b"\xff\xd8\xff": ".jpg", b"\x89PNG": ".png", b"GIF8": ".gif", b"BM": ".bmp"}
-MAGIC |= {b"II*\0": ".tif", b"MM\0*": ".tif"}
 
 
 class Entry(NamedTuple):
@@ -57,13 +48,20 @@ class Listing:
             self.opened.close()
 
 
-Found = Iterable[tuple[str, str, Any]]
-"""(split, label, key) of samples; the split is "train", one of `TEST_SPLITS`, or "" where it is not
+Samples = Iterable[tuple[str, str, Any]]
+"""(split, label, key) of each; the split is "train", one of `TEST_SPLITS`, or "" where it is not
 known."""
 
 
+def listing_of(found: Found) -> Listing:
+    """Returns the samples that a form has found in a file."""
+    return listing(
+        found.samples, found.read, in_place=False, notes=found.notes, opened=found.opened
+    )
+
+
 def listing(
-    found: Found,
+    found: Samples,
     read: Callable[[Any], bytes],
     *,
     in_place: bool,
@@ -129,15 +127,6 @@ def links(n: int) -> str:
     return f"{n:,} link leads" if n == 1 else f"{n:,} links lead"
 
 
-def suffix(data: bytes) -> str:
-    """Returns the suffix for an image file's bytes; "" where they are not those of a format that is
-    known.
-    """
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return ".webp"
-    return next((name for magic, name in MAGIC.items() if data.startswith(magic)), "")
-
-
 def bytes_of(path: Any) -> bytes:
     return Path(path).read_bytes()
 
@@ -171,38 +160,3 @@ def encoded(value: Any) -> bytes:
     if not isinstance(value, bytes):
         raise ValueError(f"it holds {type(value).__name__}, not the bytes of an image file")
     return value
-
-
-def png_of(pixels: Any) -> bytes:
-    """Returns a PNG file of a PIL image, or of an array or tensor of uint8: (H, W), (H, W, C) or
-    (C, H, W).
-    """
-    from PIL import Image
-
-    if not isinstance(pixels, Image.Image):
-        array = np.asarray(pixels)
-        if array.dtype != np.uint8 or array.ndim not in (2, 3):
-            raise ValueError(
-                f"a sample is {array.dtype} {array.shape}, not an image: PIL's, or uint8 (H, W, 3)"
-            )
-        if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3):
-            array = array.transpose(1, 2, 0)
-        if array.ndim == 3 and array.shape[2] == 1:
-            # Pillow takes grey pixels without an axis of colours.
-            array = array[..., 0]
-        return png_file(array)
-    return _png(pixels)
-
-
-def png_file(pixels: NDArray[np.uint8]) -> bytes:
-    """Returns a PNG file of pixels: (H, W), (H, W, 3), or (H, W, 4) with transparency."""
-    from PIL import Image
-
-    return _png(Image.fromarray(pixels))
-
-
-def _png(image: "Image.Image") -> bytes:
-    file = io.BytesIO()
-    # The fastest level: these files are made once, and read all the time.
-    image.save(file, "PNG", compress_level=1)
-    return file.getvalue()

@@ -15,9 +15,10 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from vitprof.errors import ConfigError
+from vitprof.forms import FORMS
 from vitprof.program import program
 
-FORMS: dict[str, str] = {
+SYNTAX: dict[str, str] = {
     "folder": "folder:PATH or folder:s3://BUCKET/PATH",
     "csv": "csv:FILE?path=COLUMN&label=COLUMN",
     "parquet": "parquet:FILE?path=COLUMN&label=COLUMN",
@@ -49,7 +50,7 @@ class Spec:
     """Where a data set is, and how it is kept."""
 
     kind: str
-    """One of `FORMS`."""
+    """One of `SYNTAX`, or a form of `vitprof.forms` that `convert` stored samples in."""
     path: str
     """File or folder; of a function its module or file."""
     options: Mapping[str, str] = field(default_factory=dict)
@@ -67,10 +68,11 @@ def parse(text: str) -> Spec:
         if text.startswith(prefix):
             text = f"{ours}{text.removeprefix(prefix)}"
     kind, _, rest = text.partition(":")
-    if kind not in FORMS or kind == "python":
+    is_known = kind in SYNTAX or kind in FORMS
+    if not is_known or kind == "python":
         named = FUNCTION.fullmatch(text)
         if not named:
-            raise wrong(text, f"write it as {', '.join(FORMS.values())}")
+            raise wrong(text, f"write it as {', '.join(SYNTAX.values())}")
         path = named["module"]
         if path.endswith(".py"):
             path = str(Path(path).absolute())
@@ -83,7 +85,8 @@ def parse(text: str) -> Spec:
         takes = f"it takes {', '.join(allowed) or 'none'}"
         raise wrong(text, f"{kind} has no option {unknown[0]}; {takes}")
     if not path:
-        raise wrong(text, f"its path is missing; write {FORMS[kind]}")
+        how = SYNTAX.get(kind, f"{kind}:FOLDER")
+        raise wrong(text, f"its path is missing; write {how}")
     if is_remote(path):
         if kind != "folder":
             raise wrong(
@@ -106,7 +109,7 @@ def function_of(text: str, field: str = "dataset") -> Callable[..., Any]:
     """
     named = FUNCTION.fullmatch(text)
     if named is None:
-        raise ConfigError(field, text, f"write it as {FORMS['python']}")
+        raise ConfigError(field, text, f"write it as {SYNTAX['python']}")
     path = named["module"]
     name = named["function"]
     if path.endswith(".py"):
@@ -181,7 +184,8 @@ def shards_of(text: str, pattern: str) -> list[str]:
 def ensure_inside(text: str, spec: Spec, allowed: Sequence[Path]) -> None:
     """Raises `ConfigError` where a page may not read what `spec` names."""
     # These run code of the user's, or follow paths that the files name.
-    if spec.kind in ("python", "hf"):
+    needs_torch = spec.kind in FORMS and FORMS[spec.kind].needs_torch
+    if spec.kind in ("python", "hf") or needs_torch:
         raise wrong(
             text, f"this kind is added only on the command line: {program()} datasets add NAME SPEC"
         )

@@ -137,11 +137,14 @@ def open_files(directory: Path) -> list[str]:
 
 
 def copy_of(name: str, target: Path) -> Path:
-    """A copy of a storage under `target`, which a test may damage. Files in folders are links: replace them whole."""
+    """A copy of a storage under `target`, which a test may damage. Files of single samples are links: replace them
+    whole.
+    """
     root = place(name).root
+    many = STORAGES[name].access == "file for each sample"
 
     def link(source: str, copy: str) -> None:
-        (shutil.copy if Path(source).parent == root else os.link)(source, copy)
+        (os.link if many and Path(source).parent != root else shutil.copy)(source, copy)
 
     return Path(shutil.copytree(root, target / name, copy_function=link))
 

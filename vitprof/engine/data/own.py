@@ -20,10 +20,11 @@ from vitprof import home, names
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.data import contract
 from vitprof.errors import DataError, SampleError, VitprofError, one_line
+from vitprof.forms.image_files import png_of
 from vitprof.sets import registry
 from vitprof.sets.readers import open_spec
 from vitprof.sets.registry import OwnSet
-from vitprof.sets.samples import Entry, Listing, png_of
+from vitprof.sets.samples import Entry, Listing
 
 if TYPE_CHECKING:  # the command line imports this module, also where Pillow is not installed
     from PIL import Image

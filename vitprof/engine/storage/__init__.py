@@ -11,6 +11,7 @@ import importlib
 from typing import Any, NamedTuple
 
 from vitprof.config.catalog import DatasetInfo
+from vitprof.config.parts import STORAGES
 from vitprof.config.strategies import PLUGGED
 from vitprof.engine.storage.contract import Format, Place
 
@@ -28,6 +29,9 @@ class Entry(NamedTuple):
     training split."""
     format: str = ""
     """The `Format` there that writes it; "" for a storage that is read from another one."""
+    form: str = ""
+    """The form of `vitprof.forms` for which the opener and the format are called; "": they are of
+    this storage alone."""
 
     def get(self, name: str) -> Any:
         """Returns what is called `name` in the module; of another package, "package.module:name"."""
@@ -47,7 +51,6 @@ REGISTRY: dict[str, Entry] = {
     "pt-whole": Entry("files", "open_whole"),
     "hdf5": Entry("hdf5", "ContiguousStorage", "CONTIGUOUS_FORMAT"),
     "hdf5-chunked": Entry("hdf5", "ChunkedStorage", "CHUNKED_FORMAT"),
-    "hdf5-encoded": Entry("hdf5", "EncodedStorage", "ENCODED_FORMAT"),
     "lmdb": Entry("lmdb", "PixelStorage", "PIXEL_FORMAT"),
     "lmdb-encoded": Entry("lmdb", "EncodedStorage", "ENCODED_FORMAT"),
     "webdataset": Entry("tar_shards", "TarStorage", "FORMAT"),
@@ -57,6 +60,11 @@ REGISTRY: dict[str, Entry] = {
 }
 
 
+REGISTRY |= {
+    name: Entry("encoded", "EncodedImages", "format_in", part.in_form)
+    for name, part in STORAGES.items()
+    if part.in_form
+}
 REGISTRY |= {name: Entry("", *plugged) for name, plugged in PLUGGED["storages"].items()}
 
 
@@ -68,10 +76,15 @@ def open_storage(name: str, info: DatasetInfo, place: Place, *, train: bool, **o
     `DataError` if a file is missing or damaged.
     """
     entry = REGISTRY[name]
+    if entry.form:
+        options["form"] = entry.form
     return entry.get(entry.opener)(info, place, train, **options)
 
 
 def format_of(storage: str) -> Format:
     """Returns the format of the storage called `storage`."""
     entry = REGISTRY[storage]
-    return entry.get(entry.format)  # type: ignore[no-any-return]
+    found = entry.get(entry.format)
+    if entry.form:
+        found = found(entry.form)
+    return found  # type: ignore[no-any-return]

@@ -49,7 +49,6 @@ class MappedStorage(contract.StoredSplit):
         raise NotImplementedError
 
     def _open(self) -> torch.Tensor:
-        self._place.reading(0, 1)
         try:
             images = self._map()
         except (OSError, ValueError) as error:
@@ -57,6 +56,8 @@ class MappedStorage(contract.StoredSplit):
         wanted = (len(self), *self.shape)
         if images.dtype != np.uint8 or images.shape != wanted:
             found = f"{images.dtype} {images.shape}"
+            # Whoever keeps the error would keep the file mapped.
+            del images
             raise self._unusable(f"{self._path} holds {found}, not uint8 {wanted}")
         return torch.from_numpy(images)
 
@@ -73,6 +74,7 @@ class MemmapStorage(MappedStorage):
         super().__init__(info, place, train, f"{'train' if train else 'test'}.npy")
 
     def _map(self) -> NDArray[Any]:
+        self._place.reading(0, 1)
         return map_npy(self._path)
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.data.contract import made_again, read_error
 from vitprof.engine.data.contract import reading as reading_file
-from vitprof.errors import DataError, SampleError
+from vitprof.errors import DataError, SampleError, one_line
 
 Pixels = Literal["uint8", "unit", "normalised"]
 """How images are given: uint8 as stored; float32 in 0..1; float32 minus the mean, divided by the
@@ -285,6 +285,16 @@ class Format:
 def image_bytes(info: DatasetInfo) -> int:
     """Returns the size of one image as uint8 pixels, in bytes."""
     return info.image_size**2 * info.channels
+
+
+def reason_of(error: Exception) -> str:
+    """Returns why something cannot be read, in one line."""
+    if isinstance(error, OSError):
+        return str(error.strerror or error)
+    if isinstance(error, ValueError):
+        # A module of `vitprof.forms` raises these with words for people.
+        return " ".join(str(error).split())
+    return one_line(error)
 
 
 def unusable(path: Path, reason: object) -> DataError:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from vitprof.config.catalog import DatasetInfo
 from vitprof.engine.storage import contract
 from vitprof.errors import SampleError
-from vitprof.sets.samples import suffix
+from vitprof.forms.image_files import suffix
 
 SHARD = 10_000
 """Samples in a shard: about 1 GB of photos, as WebDataset's documentation advises."""

@@ -31,6 +31,7 @@ from vitprof.export.code.source import (
     names_in,
     names_of,
 )
+from vitprof.forms import module_name
 
 FOLDER = Path(__file__).with_name("scripts")
 WITHOUT: dict[str, dict[str, Any]] = {
@@ -39,7 +40,9 @@ WITHOUT: dict[str, dict[str, Any]] = {
     "hdf5": {},
     "pt": {},
     "rows": {},
+    "chunks": {},
     "files": {"LOADER": "dataloader"},
+    "encoded": {"LOADER": "dataloader"},
     "threads": {"STORAGE": "files"},
     "dali": {"LOADER": "dali", "STORAGE": "files"},
 }
@@ -50,12 +53,6 @@ CONSTANT = re.compile(r"^([A-Z_]+) = (.*?)(?:  # (.*))?$", re.MULTILINE)
 ONE_OF = re.compile(r"one of ([^;]+)")
 WIDTH = 120
 """Characters in a line of a script's docstring."""
-CHUNK_BYTES = 2**20
-"""Size of a chunk of the storage hdf5-chunked, about."""
-MOST_ROWS = 256
-"""The most images in such a chunk."""
-NEIGHBOURS = 128
-"""Images that stay together where blocks are shuffled."""
 
 
 def script(config: RunConfig, found: str = "", run_id: int | None = None) -> str:
@@ -77,7 +74,7 @@ def script(config: RunConfig, found: str = "", run_id: int | None = None) -> str
             )
     values = _constants(config, catalog.dataset_info(config.dataset, config.n_images))
     name = _script_for(config, values)
-    first, rest = whole(name).split("\n", 1)
+    first, rest = whole(name, _form_of(name, values["STORAGE"])).split("\n", 1)
     filled = CONSTANT.sub(lambda line: _filled(line, values), rest)
     return f"{first}\n\n{_provenance(config, found, run_id)}\n{filled}"
 
@@ -102,10 +99,24 @@ class Source(NamedTuple):
     """The names that the file itself defines."""
 
 
+IN_FORMS = {name: part.in_form for name, part in STORAGES.items() if part.in_form}
+"""Storage -> its form. They have one script, with the form's `Reader` and `Writer`."""
+OF_ANY_FORM = "encoded"
+"""That script."""
+
+
+def _form_of(name: str, storage: str) -> str:
+    """Returns the form whose code a script gets; "": the one that it has."""
+    return IN_FORMS[storage] if name == OF_ANY_FORM else ""
+
+
 @cache
-def whole(name: str) -> str:
-    """Returns a script of `scripts/` with what it needs of those that it imports from."""
-    source = _source(name)
+def whole(name: str, form: str = "") -> str:
+    """Returns a script of `scripts/` with what it needs of those that it imports from.
+
+    `form`: the one whose code it gets in place of that which it names; "": the latter.
+    """
+    source = _source(name, form)
     defined = {key: text for section in source.sections for key, text in section.items()}
     # What the file has itself, and statements without a name, such as `if __name__ == "__main__"`;
     # then what these use, and what that uses.
@@ -120,7 +131,7 @@ def whole(name: str) -> str:
 
 
 @cache
-def _source(name: str) -> Source:
+def _source(name: str, form: str = "") -> Source:
     """Reads a file of `scripts/`, and those that it imports from."""
     text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
     lines = text.splitlines()
@@ -129,6 +140,7 @@ def _source(name: str) -> Source:
     imports = dict[str, Import]()
     sections = [dict[str, str](), {}, {}]
     own = [dict[str, str](), {}, {}]
+    of_forms = Needed()
     section = CONSTANTS
     for node in tree.body[1:]:
         module = (isinstance(node, ast.ImportFrom) and node.module) or ""
@@ -139,10 +151,9 @@ def _source(name: str) -> Source:
             imports |= base.imports
             sections = base.sections
         elif isinstance(node, ast.ImportFrom) and module.startswith(FORMS):
-            of_forms = Needed()
+            if form:
+                module = module_name(form)
             of_forms.add(module, [alias.name for alias in node.names])
-            imports |= of_forms.imports
-            own[PARTS] |= of_forms.texts
         elif isinstance(node, ast.Import | ast.ImportFrom):
             imports |= names_of(node)
         else:
@@ -155,13 +166,15 @@ def _source(name: str) -> Source:
                 section = PARTS
             own[section][key] = lines_of(node, lines)
     merged = [_merged(*pair) for pair in zip(sections, own, strict=True)]
-    return Source(docstring, imports, merged, set(chain(*own)))
+    # These use nothing of the scripts.
+    merged[PARTS] = of_forms.texts | merged[PARTS]
+    return Source(docstring, imports | of_forms.imports, merged, set(chain(*own)))
 
 
 def _merged(base: dict[str, str], own: dict[str, str]) -> dict[str, str]:
-    """Returns both, with what only `own` has after what comes before it there."""
+    """Returns both, with what only `own` has at the end, or after what comes before it there."""
     order = list(base)
-    place = 0
+    place = len(order)
     for key in own:
         if key not in base:
             order.insert(place, key)
@@ -190,10 +203,6 @@ def _constants(config: RunConfig, info: catalog.DatasetInfo) -> dict[str, Any]:
         min_area = 1
         shift = 2
     augmented = {"off": "off", "cpu": on_the_cpu, "device": "device"}
-    block = NEIGHBOURS
-    if storage == "hdf5-chunked":
-        rows = CHUNK_BYTES // (info.image_size**2 * info.channels)
-        block = max(1, min(MOST_ROWS, rows))
     return {
         "STORAGE": storage,
         "LOADER": config.loader,
@@ -210,7 +219,6 @@ def _constants(config: RunConfig, info: catalog.DatasetInfo) -> dict[str, Any]:
         "MIN_AREA": min_area,
         "SHIFT": shift,
         "FLIP": info.flips,
-        "BLOCK": block,
         "WORKERS": config.workers or 0,
         "PREFETCH": config.prefetch_factor,
         "PERSISTENT": config.persistent_workers,
@@ -259,6 +267,8 @@ def _obstacles(name: str, values: dict[str, Any]) -> list[tuple[str, list[str]]]
     }
     for line in CONSTANT.finditer(whole(name)):
         allowed[line[1]] = _choices(line[3] or "")
+    if name == OF_ANY_FORM:
+        allowed["STORAGE"] = list(IN_FORMS)
     # A constant without "one of" may have any value.
     return [
         (constant, allowed[constant])
@@ -280,6 +290,9 @@ def _filled(line: re.Match[str], values: dict[str, Any]) -> str:
     if name not in values:
         return line[0]
     value = values[name]
+    if name == "STORAGE" and value in IN_FORMS:
+        # The script has the code of this one alone.
+        comment = f"one of {value}"
     text = f'"{value}"' if isinstance(value, str) else repr(value)
     if not comment:
         return f"{name} = {text}"

@@ -120,6 +120,7 @@ class Pixels:
     """All images as one array, opened in each process that reads them."""
 
     shape = SIZE, SIZE, len(MEAN)
+    block = BLOCK
 
     def __init__(self, path: Path, labels):
         self.path = path
@@ -154,8 +155,9 @@ class Resident:
 class Order:
     """The order of an epoch: each sample once, in another order for each epoch if it is shuffled."""
 
-    def __init__(self, n: int):
+    def __init__(self, n: int, block: int = BLOCK):
         self.n = n
+        self.block = block
         self.generator = torch.Generator().manual_seed(SEED)
 
     def __len__(self):
@@ -170,9 +172,9 @@ class Order:
         if SHUFFLE == "full":
             return torch.randperm(self.n, generator=self.generator)
         # Neighbours in the storage stay together. The last block may be a short one.
-        n_blocks = math.ceil(self.n / BLOCK)
-        starts = torch.randperm(n_blocks, generator=self.generator) * BLOCK
-        order = (starts[:, None] + torch.arange(BLOCK)).flatten()
+        n_blocks = math.ceil(self.n / self.block)
+        starts = torch.randperm(n_blocks, generator=self.generator) * self.block
+        order = (starts[:, None] + torch.arange(self.block)).flatten()
         return order[order < self.n]
 
 
@@ -183,7 +185,7 @@ class Ahead:
 
     def __init__(self, storage, device: torch.device):
         self.storage = storage
-        self.order = Order(len(storage))
+        self.order = Order(len(storage), storage.block)
         # PyTorch keeps pinned memory and hands it out again once the copy from it is over.
         self.pinned = device.type == "cuda" and TRANSFER in ("pinned", "stream")
 
@@ -247,7 +249,11 @@ def batches_of(storage, device: torch.device):
     """Returns the loader that makes whole batches of a storage."""
     if LOADER != "dataloader":
         return Ahead(storage, device)
-    options = {"batch_size": BATCH_SIZE, "sampler": Order(len(storage)), "collate_fn": as_it_is}
+    options = {
+        "batch_size": BATCH_SIZE,
+        "sampler": Order(len(storage), storage.block),
+        "collate_fn": as_it_is,
+    }
     return DataLoader(Batches(storage), **options, **worker_options(device))
 
 

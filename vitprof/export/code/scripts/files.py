@@ -81,7 +81,9 @@ class LmdbFiles(Files):
         return {**self.__dict__, "env": None, "process": None}
 
 
-STORAGES = {"files": Files, "lmdb-encoded": LmdbFiles}
+def files_in(root: Path):
+    """Returns the files of a folder, in the form that they are kept in."""
+    return LmdbFiles(root) if STORAGE == "lmdb-encoded" else Files(root)
 
 
 def located(source: Path) -> Path:
@@ -167,6 +169,7 @@ class Decoded:
     """Images decoded straight into their rows of a batch."""
 
     shape = SIZE, SIZE, len(MEAN)
+    block = BLOCK
 
     def __init__(self, files):
         self.files = files
@@ -186,7 +189,7 @@ class Decoded:
 
 def make_loader(data: Path, device: torch.device):
     """Returns the loader of batches on the device, and the number of classes."""
-    storage = Decoded(STORAGES[STORAGE](located(data)))
+    storage = Decoded(files_in(located(data)))
     order = {"shuffle": SHUFFLE == "full", "generator": torch.Generator().manual_seed(SEED)}
     options = {"batch_size": BATCH_SIZE, "collate_fn": as_it_is, **order}
     loader = DataLoader(Batches(storage), **options, **worker_options(device))

@@ -1,11 +1,10 @@
-"""Feed a training loop: the pixels of each image stored one by one or in chunks, prepared once, read into batches."""
+"""Feed a training loop: the pixels of each image stored one by one, prepared once, read into batches."""
 
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import h5py
 import lmdb
 import numpy as np
 import torch
@@ -13,9 +12,8 @@ from torchvision.datasets import ImageFolder
 
 from vitprof.export.code.scripts.array import *
 
-STORAGE = "raw-files"  # one of raw-files, pt, lmdb, hdf5-chunked
+STORAGE = "raw-files"  # one of raw-files, pt, lmdb
 TRANSFER = "pinned"  # one of blocking, pinned, stream
-BLOCK = 128  # neighbours that stay together when blocks are shuffled; of HDF5 a chunk
 CACHE_MB = 0  # memory for a fixed random part of the set
 
 
@@ -23,6 +21,7 @@ class RawFiles:
     """A file of bare pixels for each image, read straight into its row of the batch. Folders of 1,000 files."""
 
     shape = SIZE, SIZE, len(MEAN)
+    block = BLOCK
 
     def __init__(self, path: Path, labels):
         self.path = path
@@ -97,37 +96,14 @@ class Lmdb(RawFiles):
         return out
 
 
-class Hdf5Chunks(RawFiles):
-    """A chunked HDF5 data set, read in runs of rows: a single row costs its chunk."""
-
-    def write(self, images):
-        with h5py.File(self.path, "w") as file:
-            chunks = min(BLOCK, len(self)), *self.shape
-            rows = file.create_dataset("images", (len(self), *self.shape), np.uint8, chunks=chunks)
-            for i, image in enumerate(images):  # a chunk stays in HDF5's cache until it is full
-                rows[i] = image
-
-    def open(self):
-        return h5py.File(self.path, "r")
-
-    def read(self, indices, out):
-        wanted = indices.numpy()
-        rows = out.numpy()
-        images = self.handle()["images"]
-        # A run ends where the next row is not the one behind it.
-        starts = np.flatnonzero(np.diff(wanted, prepend=-2) != 1).tolist()
-        for first, last in zip(starts, [*starts[1:], len(wanted)], strict=True):
-            from_rows = np.s_[wanted[first] : wanted[first] + last - first]
-            images.read_direct(rows, from_rows, np.s_[first:last])
-        return out
-
-
-STORAGES = {
-    "raw-files": (RawFiles, ".raw"),
-    "pt": (PtFiles, ".samples"),
-    "lmdb": (Lmdb, ".lmdb"),
-    "hdf5-chunked": (Hdf5Chunks, f".chunks-of-{BLOCK}.h5"),
-}
+def storage_kind():
+    """Returns the class of the storage, and how the name of what is prepared ends."""
+    kinds = {
+        "raw-files": (RawFiles, ".raw"),
+        "pt": (PtFiles, ".samples"),
+        "lmdb": (Lmdb, ".lmdb"),
+    }
+    return kinds[STORAGE]
 
 
 class Cached:
@@ -137,6 +113,7 @@ class Cached:
         self.storage = storage
         self.labels = storage.labels
         self.shape = storage.shape
+        self.block = storage.block
         n_kept = min(len(storage), int(CACHE_MB * 1e6 / math.prod(self.shape)))
         generator = torch.Generator().manual_seed(SEED)
         kept = torch.randperm(len(storage), generator=generator)[:n_kept].sort().values
@@ -165,7 +142,7 @@ def make_loader(data: Path, device: torch.device):
     folder = ImageFolder(str(data))
     labels = torch.tensor(folder.targets)
     n_classes = len(folder.classes)
-    kind, ending = STORAGES[STORAGE]
+    kind, ending = storage_kind()
 
     def write(new: Path):
         with ThreadPoolExecutor() as pool:  # Pillow decodes outside Python's lock

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from vitprof.sets.hdf5.refusal import CHOOSE, Refuse, described
-from vitprof.sets.samples import TEST_SPLITS, suffix
+from vitprof.forms.contract import TEST_SPLITS, Refuse
+from vitprof.forms.hdf5.refusal import CHOOSE, described
+from vitprof.forms.image_files import suffix
 
 if TYPE_CHECKING:
     import h5py

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vitprof.sets.hdf5.refusal import PLAIN_FUNCTION, Refuse, described, name_of
-from vitprof.sets.samples import png_file
+from vitprof.forms.contract import Refuse
+from vitprof.forms.hdf5.refusal import PLAIN_FUNCTION, described, name_of
+from vitprof.forms.image_files import png_file
 
 if TYPE_CHECKING:
     import h5py

@@ -1,16 +1,16 @@
-"""Lists the samples of an HDF5 file."""
+"""Lists the samples of an HDF5 file as people have them. What is ambiguous is refused with what to
+write."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
-from vitprof.sets.hdf5.choice import Choice, Pair
-from vitprof.sets.hdf5.images import images_of
-from vitprof.sets.hdf5.labels import classes_of
-from vitprof.sets.hdf5.refusal import CHOOSE, PLAIN_FUNCTION, Refuse, described
-from vitprof.sets.samples import Listing, listing
-from vitprof.sets.specs import Spec, wrong
+from vitprof.forms.contract import Found, Refuse
+from vitprof.forms.hdf5.choice import Choice, Pair
+from vitprof.forms.hdf5.images import images_of
+from vitprof.forms.hdf5.labels import classes_of
+from vitprof.forms.hdf5.refusal import CHOOSE, PLAIN_FUNCTION, described
 
 if TYPE_CHECKING:
     import h5py
@@ -19,41 +19,41 @@ MOST_SAMPLES = 20_000_000
 """Each becomes a file. More are a mistake, such as a shape that was never filled."""
 
 
-def hdf5_set(text: str, spec: Spec) -> Listing:
-    """Returns the samples of an HDF5 file. Raises `ConfigError`, and `OSError` where it is none."""
+def found_in(path: str, options: Mapping[str, str], refuse: Refuse) -> Found:
+    """Returns the samples of an HDF5 file.
+
+    Raises what `refuse` does, and `OSError` where it is none.
+    """
     import h5py
 
-    def refuse(why: str) -> NoReturn:
-        raise wrong(text, why)
-
     # Without a lock: files on a read-only or network file system cannot be locked.
-    file = h5py.File(spec.path, "r", locking=False)
+    file = h5py.File(path, "r", locking=False)
     try:
-        return _listing(file, spec, refuse)
+        return _found(file, options, refuse)
     except BaseException:
         file.close()
         raise
 
 
-def _listing(file: h5py.File, spec: Spec, refuse: Refuse) -> Listing:
-    choice = Choice(file, spec.options, refuse)
-    found: list[tuple[str, str, tuple[str, int]]] = []
+def _found(file: h5py.File, options: Mapping[str, str], refuse: Refuse) -> Found:
+    choice = Choice(file, options, refuse)
+    samples: list[tuple[str, str, tuple[str, int]]] = []
     readers: dict[str, Callable[[int], bytes]] = {}
     notes: list[str] = []
     for pair in choice.pairs():
         n = _count(pair, refuse)
-        images = images_of(pair.images, spec.options, refuse)
+        images = images_of(pair.images, options, refuse)
         classes = classes_of(pair.labels, n, refuse)
         readers[pair.split] = images.read
         notes += images.notes
-        found += [(pair.split, name, (pair.split, at)) for at, name in enumerate(classes)]
+        samples += [(pair.split, name, (pair.split, at)) for at, name in enumerate(classes)]
 
     def read(key: tuple[str, int]) -> bytes:
         split, at = key
         return readers[split](at)
 
     all_notes = dict.fromkeys([*choice.notes, *notes])
-    return listing(found, read, in_place=False, notes=all_notes, opened=file)
+    return Found(samples, read, list(all_notes), file)
 
 
 def _count(pair: Pair, refuse: Refuse) -> int:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import h5py
 
-Refuse = Callable[[str], NoReturn]
-"""Raises a `ConfigError` that says why the spec cannot be used."""
 PLAIN_FUNCTION = "or write a function that returns them: file.py:FUNCTION"
 CHOOSE = "choose with images=NAME&labels=NAME"
 

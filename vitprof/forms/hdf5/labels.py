@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from vitprof.sets.hdf5.refusal import PLAIN_FUNCTION, Refuse, described
+from vitprof.forms.contract import Refuse
+from vitprof.forms.hdf5.refusal import PLAIN_FUNCTION, described
 
 if TYPE_CHECKING:
     import h5py
