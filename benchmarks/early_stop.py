@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.tournament import N_BLOCKS, RIGHT, SPEEDS, Machine, Run, answer_of, board_of
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.tournament.early_stop import EARLIEST_STOP_FRAC, alone_at_most, cannot_win
-from vitprof.analysis.tournament.entries import Outcome
+from vitprof.analysis.tournament.entries import RunOutcome
 from vitprof.analysis.tournament.recommend import can_be_fastest
 from vitprof.config.bounds import MORE_ROUNDS
 
@@ -27,7 +27,7 @@ LOOKS = 10
 ROUNDS = 3
 NEVER = 0
 NOT_BEGUN = -1
-Runs = dict[str, list[Outcome]]
+Runs = dict[str, list[RunOutcome]]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _cut_after(runs: Runs, cut: set[str], key: str, run: Run) -> int:
     return NEVER
 
 
-def _evidence(run: Outcome) -> Floats:
+def _evidence(run: RunOutcome) -> Floats:
     return alone_at_most(run.blocks_per_s, run.block_others_cores, run.disturbed)
 
 

@@ -36,7 +36,7 @@ import numpy as np
 
 from vitprof.analysis.arrays import Floats
 from vitprof.analysis.thresholds import OTHERS_CORES
-from vitprof.analysis.tournament.entries import Entry, Outcome, Status
+from vitprof.analysis.tournament.entries import Entry, RunOutcome, Status
 from vitprof.analysis.tournament.leaderboard import Leaderboard, leaderboard
 from vitprof.analysis.tournament.recommend import can_be_fastest, recommend
 from vitprof.config.bounds import MORE_ROUNDS
@@ -78,9 +78,9 @@ class Run:
     def first(self, n: int) -> "Run":
         return Run(self.blocks_per_s[:n], self.others_cores[:n])
 
-    def outcome(self, number: int, status: Status = "done") -> Outcome:
+    def outcome(self, number: int, status: Status = "done") -> RunOutcome:
         seconds = 1 / self.blocks_per_s
-        return Outcome(
+        return RunOutcome(
             number,
             number,
             status,
@@ -169,7 +169,7 @@ class Result:
 
 def tournament(kind: str, seed: int, least: int, more: int) -> Result:
     machine = Machine(kind, seed)
-    runs: dict[str, list[Outcome]] = {f"s{k}": [] for k in range(len(SPEEDS))}
+    runs: dict[str, list[RunOutcome]] = {f"s{k}": [] for k in range(len(SPEEDS))}
     keys = list(runs)
     for number in range(1, least + more + 1):
         if number > least:
@@ -206,7 +206,7 @@ def _covered(board: Leaderboard, machine: Machine) -> tuple[bool, ...]:
     return tuple(held)
 
 
-def board_of(runs: Mapping[str, Sequence[Outcome]], cut: Container[str]) -> Leaderboard:
+def board_of(runs: Mapping[str, Sequence[RunOutcome]], cut: Container[str]) -> Leaderboard:
     """Returns the leaderboard of these runs, with the settings in `cut` marked as cut; s0 is the
     baseline."""
     entries = [

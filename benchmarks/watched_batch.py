@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.measuring import no_collections
 from benchmarks.overhead import over_rounds
 from vitprof.analysis.arrays import Interval
-from vitprof.watch.fetch_times import TimedCollate, timed_compose, timed_fetch
+from vitprof.watch.fetch_times import CollateTimer, timed_compose, timed_fetch
 
 ROUNDS, BATCHES = 60, 400
 AT_MOST_US = 1.3
@@ -56,7 +56,7 @@ def batch_maker(*, watched: bool, transforms: int, batch_size: int) -> Callable[
     Each sample goes through a Compose of `transforms` transforms, or through none if that is 0.
     """
     compose = (_TimedCompose if watched else _Compose)([int] * transforms) if transforms else int
-    fetcher = _Fetcher(compose, TimedCollate(_total) if watched else _total)
+    fetcher = _Fetcher(compose, CollateTimer(_total) if watched else _total)
     fetch: Callable[[Any, Any], Any] = _Fetcher.fetch
     if watched:
         fetch = timed_fetch(fetch)

@@ -10,18 +10,18 @@ from scipy import stats
 
 from vitprof.analysis import faster
 from vitprof.analysis.arrays import Interval
-from vitprof.analysis.faster import Blocks, NearBest, Speed, Speeds
+from vitprof.analysis.faster import NearBest, RunBlocks, Speed, Speeds
 
 Rng = np.random.Generator
 
 
 def run(
     per_s: float, rng: Rng, *, blocks: float = 0.02, of_run: float = 0.0, n: int = 20
-) -> Blocks:
+) -> RunBlocks:
     """A run whose blocks vary by the share `blocks`, and which as a whole is `of_run` faster, on
     logarithms."""
     seconds = np.exp(rng.normal(-of_run, blocks, n)) / per_s
-    return Blocks(np.ones(n), seconds)
+    return RunBlocks(np.ones(n), seconds)
 
 
 def rounds(per_s: float, rng: Rng, moments: np.ndarray, between: float = 0.0, **how: float) -> dict:
@@ -54,10 +54,10 @@ def test_levels() -> None:
 def test_the_figure_is_all_samples_over_all_time_and_the_ratio_is_that_of_the_figures() -> None:
     # 900 samples at 300/s and 100 samples at 50/s: 1,000 samples in 5 s
     mine = {
-        1: Blocks(np.full(20, 45.0), 45 / np.array([200.0, 600.0] * 10)),
-        2: Blocks(np.full(10, 10.0), np.full(10, 0.2)),
+        1: RunBlocks(np.full(20, 45.0), 45 / np.array([200.0, 600.0] * 10)),
+        2: RunBlocks(np.full(10, 10.0), np.full(10, 0.2)),
     }
-    base = {n: Blocks(np.full(20, 5.0), np.full(20, 0.1)) for n in (1, 2)}
+    base = {n: RunBlocks(np.full(20, 5.0), np.full(20, 0.1)) for n in (1, 2)}
     found = faster.speeds({"mine": mine, "base": base})
     assert found.by_key["mine"].per_s == pytest.approx(200)
     assert found.interval("mine").value == pytest.approx(200)
@@ -71,7 +71,7 @@ def test_a_heavy_tail_is_judged_by_all_of_its_time() -> None:
     by 1.7."""
     rng = np.random.default_rng(1)
     uneven = {
-        n: Blocks(np.ones(40), np.where(rng.permutation(40) < 10, 5.0, 1.0) / 1700)
+        n: RunBlocks(np.ones(40), np.where(rng.permutation(40) < 10, 5.0, 1.0) / 1700)
         for n in (1, 2, 3)
     }
     even = {n: run(1000, rng, n=40) for n in (1, 2, 3)}
@@ -81,7 +81,7 @@ def test_a_heavy_tail_is_judged_by_all_of_its_time() -> None:
     assert faster.relation(ratio) != "faster"
 
 
-Made = Callable[[Rng], dict[str, dict[int, Blocks]]]
+Made = Callable[[Rng], dict[str, dict[int, RunBlocks]]]
 DRIFT = np.array([-0.3, 0.0, 0.3, 0.1])
 
 
@@ -97,7 +97,7 @@ def paired(n: int, n_settings: int = 2, moody: float = 0.0, **how: float) -> Mad
     vary.
     """
 
-    def made(rng: Rng) -> dict[str, dict[int, Blocks]]:
+    def made(rng: Rng) -> dict[str, dict[int, RunBlocks]]:
         moments = rng.normal(0, 0.2, n)
         more = {f"c{i}": rounds(900 - i, rng, moments, **how) for i in range(n_settings - 2)}
         first = dict(how)
@@ -239,7 +239,7 @@ def test_who_is_behind_after_three_rounds_stays_so_whatever_the_others_go_on_to_
 
 
 def test_steps_that_are_all_alike_have_no_noise() -> None:
-    alike = {n: Blocks(np.ones(20), np.full(20, 1e-3)) for n in (1, 2, 3)}
+    alike = {n: RunBlocks(np.ones(20), np.full(20, 1e-3)) for n in (1, 2, 3)}
     found = faster.speeds(
         {"a": alike, "b": alike, "c": {n: b.slower_by(1.06) for n, b in alike.items()}}
     )

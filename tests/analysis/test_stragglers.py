@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vitprof.analysis.arrays import Series
-from vitprof.analysis.ranks import Ranks, too_little_of_rank_0
+from vitprof.analysis.rank_report import Ranks, too_little_of_rank_0
 from vitprof.analysis.stragglers import NAMES, OWN, ranks_of
 from vitprof.recording.verdict import NoVerdict
 

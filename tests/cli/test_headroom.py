@@ -64,7 +64,7 @@ class TestHeadroom:
                 signal.raise_signal(number)
 
         monkeypatch.setattr(cli.run, "progress", lambda: contextlib.nullcontext(interrupt))
-        monkeypatch.setattr("vitprof.experiments.trials.POLL_S", 0.001)
+        monkeypatch.setattr("vitprof.experiments.trials.TRIALS_EVERY_S", 0.001)
         before = signal.getsignal(signal.SIGINT)
         status, out, err = call("headroom", "1")
         assert status == 130

@@ -18,8 +18,8 @@ PRETEND = ("--", sys.executable, "-m", "tests.jobs.pretend")
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vitprof_home: Path) -> None:
-    monkeypatch.setattr("vitprof.experiments.trials.POLL_S", 0.005)
-    monkeypatch.setattr("vitprof.cli.tournament.running.POLL_S", 0.01)
+    monkeypatch.setattr("vitprof.experiments.trials.TRIALS_EVERY_S", 0.005)
+    monkeypatch.setattr("vitprof.cli.tournament.running.TOURNAMENT_EVERY_S", 0.01)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")

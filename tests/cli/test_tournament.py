@@ -47,8 +47,8 @@ def without_waits(err: str) -> str:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitprof.experiments.trials.POLL_S", 0.005)
-    monkeypatch.setattr("vitprof.cli.tournament.running.POLL_S", 0.01)
+    monkeypatch.setattr("vitprof.experiments.trials.TRIALS_EVERY_S", 0.005)
+    monkeypatch.setattr("vitprof.cli.tournament.running.TOURNAMENT_EVERY_S", 0.01)
 
 
 @pytest.mark.usefixtures("small_home")

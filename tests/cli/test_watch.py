@@ -232,7 +232,7 @@ def test_said_while_it_runs(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_pat
         shown.touch()
 
     monkeypatch.setattr(watch, "UNSEEN_AFTER_S", 0.0)
-    monkeypatch.setattr(watch, "POLL_S", 0.05)
+    monkeypatch.setattr(watch, "STATUS_EVERY_S", 0.05)
     monkeypatch.setattr(watch, "_say", say)
     call("watch", "--", "sh", "-c", f"until [ -e '{shown}' ]; do sleep 0.02; done")
     assert lines[0].startswith(

@@ -42,9 +42,9 @@ pytestmark = pytest.mark.usefixtures("small_home", "_at_home")
 def _at_home(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert store.file is not None
     monkeypatch.setenv("VITPROF_DB", f"sqlite:///{store.file}")
-    monkeypatch.setattr(controller, "POLL_S", 0.01)
-    monkeypatch.setattr(trials, "POLL_S", 0.005)
-    monkeypatch.setattr(rounds, "LOOK_S", 0.0)
+    monkeypatch.setattr(controller, "CLUSTER_EVERY_S", 0.01)
+    monkeypatch.setattr(trials, "TRIALS_EVERY_S", 0.005)
+    monkeypatch.setattr(rounds, "PAUSE_CHECK_S", 0.0)
     monkeypatch.delenv(NODE, raising=False)
     yield
     os.environ.pop(NODE, None)

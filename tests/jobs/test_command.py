@@ -16,7 +16,7 @@ from tests import ROOT
 from vitprof.config.own_script import own_config
 from vitprof.errors import JobError
 from vitprof.jobs import command
-from vitprof.jobs.command import CommandRunner, Trial, TrialRunner
+from vitprof.jobs.command import CommandRunner, TrialCommand, TrialRunner
 from vitprof.jobs.supervisor import JobRecorder
 from vitprof.measure.wire import Message, Note
 from vitprof.store import RunStore, StoredRun
@@ -187,7 +187,7 @@ def test_another_sitecustomize_runs_too(
         "vitprof.watch",
         "vitprof.watch.install",
         "vitprof.watch.patching",
-        "vitprof.watch.ranks",
+        "vitprof.watch.rank_identity",
     ]
     assert capfd.readouterr().out.splitlines() == ["the other one", str(ours)]
 
@@ -195,7 +195,7 @@ def test_another_sitecustomize_runs_too(
 Run = Callable[..., StoredRun]
 
 
-def a_trial(folder: Path, *words: str, **more: object) -> Trial:
+def a_trial(folder: Path, *words: str, **more: object) -> TrialCommand:
     command = (sys.executable, "-m", "tests.jobs.pretend", *words)
     known = {
         "command": command,
@@ -204,7 +204,7 @@ def a_trial(folder: Path, *words: str, **more: object) -> Trial:
         "steps": 40,
         "arguments": {},
     }
-    return Trial(**(known | more))  # type: ignore[arg-type]
+    return TrialCommand(**(known | more))  # type: ignore[arg-type]
 
 
 @pytest.fixture

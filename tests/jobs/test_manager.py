@@ -124,8 +124,8 @@ def begun(jobs: JobManager, gate: Gate, *names: str, **values: Any) -> list[int]
 @pytest.fixture
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs look for others, and for their turn, all the time."""
-    monkeypatch.setattr(manager_module, "LOOK_EVERY_S", 0.01)
-    for name in ("FLUSH_EVERY_S", "LOOK_EVERY_S"):
+    monkeypatch.setattr(manager_module, "QUEUE_CHECK_S", 0.01)
+    for name in ("FLUSH_EVERY_S", "OTHER_JOBS_CHECK_S"):
         monkeypatch.setattr(f"vitprof.jobs.supervisor.{name}", 0.01)
 
 

@@ -138,7 +138,7 @@ def test_runs_that_are_added_at_once_go_in_the_order_of_their_numbers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first one is in the store, and comes into the queue last: the other one waits for it, and not forever."""
-    monkeypatch.setattr(manager_module, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(manager_module, "QUEUE_CHECK_S", 0.01)
     gate.open.set()
     added = hangs(RunStore, "add_run")
     added.hangs = lambda _store, asked_for, **_: asked_for.name == "a"

@@ -58,7 +58,7 @@ def test_jobs_of_all_stores_are_noted_once_after_a_while(
         found.look_at_store()
         for run_id in (mine, theirs):
             store.update_run(run_id, status="running")
-        monkeypatch.setattr("vitprof.jobs.supervisor.LOOK_EVERY_S", 0.0)
+        monkeypatch.setattr("vitprof.jobs.supervisor.OTHER_JOBS_CHECK_S", 0.0)
         with running(store, theirs), running(store, 7, "sqlite:///elsewhere"):
             found.look_at_store()
             found.look_again()

@@ -17,15 +17,15 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from vitprof.watch.core.log import event_of
-from vitprof.watch.events import Buffer, Kind, Place
+from vitprof.watch.events import Buffer, Kind, MarkedPoint
 from vitprof.watch.patches import (
     Recorder,
     autograd,
     dataloader,
-    headroom,
     iterables,
     marks,
     optimizer,
+    replay,
 )
 from vitprof.watch.patching import OPTIMIZER
 
@@ -60,7 +60,7 @@ def names(recorder: Recorder) -> list[str]:
     for row in recorder.buffer.take()[1]:
         event = event_of(row)
         if event.kind is Kind.MARKED:
-            found.append(f"at {Place(int(event.value('place'))).name.lower()}")
+            found.append(f"at {MarkedPoint(int(event.value('place'))).name.lower()}")
         elif event.kind not in NO_MATTER:
             found.append(event.kind.name.lower())
     return found
@@ -164,12 +164,12 @@ def a_batch_of_many() -> str:
 def copies_of_kept_batches() -> str:
     """Returns of each step on a kept batch how many copies are marked. The script changes what it copied
     in the second step of the second block of these."""
-    headroom.BLOCK_STEPS, headroom.BLOCK_S = 6, 0.0
-    headroom.SETTLE_STEPS, headroom.MOST_KEPT = 0, 2
+    replay.BLOCK_STEPS, replay.BLOCK_S = 6, 0.0
+    replay.SETTLE_STEPS, replay.MOST_KEPT = 0, 2
     with hooked() as recorder:
         script = Script()
         script.train(1)
-        plan = headroom.Headroom()
+        plan = replay.ReplayPlan()
         recorder.measure_headroom(plan)
         loader = script.batches(30)
         batches = iter(loader)
@@ -194,7 +194,7 @@ def changed_kept_batches() -> str:
     with hooked() as recorder:
         script = Script()
         script.train(1)
-        plan = headroom.Headroom()
+        plan = replay.ReplayPlan()
         recorder.measure_headroom(plan)
         x = torch.ones(2, 3)
         plan.copies.watch([x])

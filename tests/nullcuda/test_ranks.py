@@ -10,7 +10,7 @@ import pytest
 
 from tests import ROOT, nullcuda
 from tests.engine_fixtures import trained  # noqa: F401
-from tests.jobs.test_ranks import ranks_with_buffers
+from tests.jobs.test_rank_processes import ranks_with_buffers
 from vitprof.store import RunStore
 
 
@@ -37,7 +37,7 @@ def test_the_straggler_is_named_by_its_cause(
 CLOCKS = """
 import threading, time
 from vitprof.telemetry.nvml import Nvml
-from vitprof.telemetry.ranks import RankClocks
+from vitprof.telemetry.rank_clocks import RankClocks
 
 with Nvml() as nvml:
     uuids = [gpu.uuid for gpu in nvml.gpus()]

@@ -15,7 +15,7 @@ from vitprof.config.availability import why_unavailable
 from vitprof.config.catalog import DATASETS
 from vitprof.config.strategies import STRATEGIES
 from vitprof.config.tournament_spec import TournamentSpec
-from vitprof.experiments.headroom import measure_headroom
+from vitprof.experiments.headroom_runs import measure_headroom
 from vitprof.experiments.tournament import tournament_runner
 from vitprof.experiments.tournament.planning import create_tournament
 from vitprof.experiments.tournament.tournament_view import TournamentView

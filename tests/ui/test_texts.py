@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.ui.dashboard import read
-from vitprof.ui.tables import Column, frame
+from vitprof.ui.tables import TableColumn, frame
 from vitprof.ui.texts import escaped
 
 STREAMLIT_READS = re.compile(
@@ -52,12 +52,12 @@ NAN = math.nan
 
 def test_columns_without_a_value_are_left_out_and_numbers_have_three_digits() -> None:
     columns = [
-        Column("Name", "", lambda name, figure, count: name),
-        Column("Figure", "", lambda name, figure, count: figure),
-        Column("Count", "", lambda name, figure, count: count),
-        Column("Exact", "", lambda name, figure, count: figure, exact=True),
-        Column("Nothing", "", lambda *_: NAN),
-        Column("No words", "", lambda *_: "n/a"),
+        TableColumn("Name", "", lambda name, figure, count: name),
+        TableColumn("Figure", "", lambda name, figure, count: figure),
+        TableColumn("Count", "", lambda name, figure, count: count),
+        TableColumn("Exact", "", lambda name, figure, count: figure, exact=True),
+        TableColumn("Nothing", "", lambda *_: NAN),
+        TableColumn("No words", "", lambda *_: "n/a"),
     ]
     made = frame(columns, [("one", 12_345.6, 12_345), ("", NAN, 7)])
     assert (list(made), made["Name"].tolist()) == (

@@ -11,20 +11,20 @@ import torch
 from tests.watch import scripts
 from tests.watch.watching import Host
 from vitprof.analysis.verdict.headroom import own_headroom
-from vitprof.watch.core.headroom import Blocks, asks_several
 from vitprof.watch.core.loop import Step
+from vitprof.watch.core.replay_blocks import ReplayBlocks, asks_several
 from vitprof.watch.core.timeline import Fetch
 from vitprof.watch.events import Description
-from vitprof.watch.patches import headroom as headroom_module
-from vitprof.watch.patches.headroom import (
+from vitprof.watch.patches import replay as headroom_module
+from vitprof.watch.patches.replay import (
     BLOCK_S,
     BLOCK_STEPS,
     MOST_BLOCKS,
     MOST_KEPT,
     SETTLE_STEPS,
-    Headroom,
     KeptBatches,
     KeptCopies,
+    ReplayPlan,
 )
 
 EPOCHS = 10
@@ -70,11 +70,11 @@ class Played:
 
     def __init__(self, *, queued: int = 0, n_kept: int = 3) -> None:
         self.now_s = 0.0
-        self.headroom = Headroom()
+        self.headroom = ReplayPlan()
         self.headroom.begin(LOADER.number, {"num_workers": queued, "prefetch_factor": 1})
         for i in range(n_kept):
             self.headroom.keep({"x": torch.full((2, 2), float(i)), "name": "x"})
-        self.blocks = Blocks()
+        self.blocks = ReplayBlocks()
         self.phases: list[dict[str, Any]] = []
         self.numbers: list[float] = []
         """Of the steps of the run."""
@@ -145,7 +145,7 @@ def test_a_block_of_short_steps_lasts_long_enough() -> None:
 
 
 def test_all_batches_are_new_until_the_core_says_which_loader_trains() -> None:
-    headroom = Headroom()
+    headroom = ReplayPlan()
     assert not headroom.is_of(LOADER)
     headroom.begin(LOADER.number, LOADER.facts)
     assert headroom.is_of(LOADER)

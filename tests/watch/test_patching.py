@@ -9,7 +9,7 @@ from unittest.mock import Mock, call
 import pytest
 
 from vitprof.watch.patching import when_imported
-from vitprof.watch.ranks import RANKS, is_watched_rank
+from vitprof.watch.rank_identity import RANKS, is_watched_rank
 
 
 def test_everybody_who_waits_for_a_module_is_told_once(

@@ -9,7 +9,7 @@ import torch
 from vitprof.watch import api
 from vitprof.watch.events import Buffer
 from vitprof.watch.patches import Recorder
-from vitprof.watch.runs import Planned, Runs
+from vitprof.watch.runs import Planned, RunSequence
 
 
 class FakeRecording:
@@ -43,7 +43,7 @@ class Script:
 
     def __init__(self) -> None:
         self.recording = FakeRecording()
-        self.runs = Runs(lambda: self.recording)
+        self.runs = RunSequence(lambda: self.recording)
 
     def watches(self, name: str, batch_size: int = 4) -> tuple[Any, Planned]:
         watched = Loader()

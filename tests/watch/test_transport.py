@@ -15,7 +15,7 @@ import pytest
 from tests.forking import exit_status_of, fork_doing
 from vitprof.descriptors import FIRST_FREE
 from vitprof.measure.wire import Message, Note, read_messages
-from vitprof.watch import ranks
+from vitprof.watch import rank_identity
 from vitprof.watch import transport as transport_module
 from vitprof.watch.connection import Connection, connected_to
 from vitprof.watch.events import NAN, Buffer, Description, Kind
@@ -389,9 +389,9 @@ def test_what_rank_a_process_is_is_known_though_it_has_left_its_group_by_the_end
     sending = transport(listening, buffer)
     joined = SimpleNamespace(get_rank=lambda: 1, get_world_size=lambda: 2)
     monkeypatch.setenv(SOCKET, listening.getsockname())
-    monkeypatch.setattr(ranks, "distributed", lambda: joined)
+    monkeypatch.setattr(rank_identity, "distributed", lambda: joined)
     sending.note_process()
-    monkeypatch.setattr(ranks, "distributed", lambda: None)
+    monkeypatch.setattr(rank_identity, "distributed", lambda: None)
     buffer.emit(ROW)
     sending.finish()
     with listening.accept()[0] as connection, connection.makefile("rb") as stream:

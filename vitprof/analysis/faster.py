@@ -89,7 +89,7 @@ def together(parts: Sequence[LogNoise]) -> LogNoise:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class RunBlocks:
     """The blocks of one run that count, in order."""
 
     samples: Floats
@@ -119,11 +119,11 @@ class Blocks:
         total_s = float(self.seconds.sum())
         return LogNoise(n * of_a_block / total_s**2, n // group - 1.0)
 
-    def slower_by(self, factor: float) -> "Blocks":
-        return Blocks(self.samples, self.seconds * factor)
+    def slower_by(self, factor: float) -> "RunBlocks":
+        return RunBlocks(self.samples, self.seconds * factor)
 
 
-Rounds = Mapping[int, Blocks]
+Rounds = Mapping[int, RunBlocks]
 """Round -> the blocks of a setting's run in it."""
 
 
@@ -414,7 +414,7 @@ def _crowded(runs: Sequence[_Run]) -> list[int]:
     return largest
 
 
-def in_all_rounds(runs: Mapping[str, Rounds]) -> dict[str, dict[int, Blocks]]:
+def in_all_rounds(runs: Mapping[str, Rounds]) -> dict[str, dict[int, RunBlocks]]:
     """Returns the rounds of each setting as if all had run in the mean of all rounds: where one
     missed a slow round, it did not gain by that. As they are where all ran in the same rounds, or
     nothing connects them.

@@ -20,7 +20,7 @@ from vitprof import formats
 from vitprof.analysis import thresholds
 from vitprof.analysis.arrays import Floats, Interval, Mask, Series
 from vitprof.analysis.intervals import interval_of_blocks
-from vitprof.analysis.ranks import (
+from vitprof.analysis.rank_report import (
     HEAVIER,
     NO_FORWARD,
     RANKS_DIFFER_FRAC,
@@ -93,7 +93,7 @@ def ranks_of(steps: Mapping[int, Series], facts: Mapping[str, Any] | None = None
         ]:
             why = f"the waits of rank {unknown[0]} are not known: no loader that vitprof knows gives it its batches"
         return Ranks(tuple(RankFigures(rank, *[math.nan] * 6) for rank in ranks), n, why_not=why)
-    compared = Compared(ranks, common, facts or {})
+    compared = RankComparison(ranks, common, facts or {})
     lengths = np.median(common["step_s"], axis=1)
     if lengths.min() < ALIKE * lengths.max():
         between = " to ".join(
@@ -118,7 +118,7 @@ Late = tuple[list[int], Interval]
 """Rows of ranks that are later than all others, and by which share of the time."""
 
 
-class Compared:
+class RankComparison:
     """Compares what several ranks did in the steps that all of them made, up to where they wait for each other."""
 
     def __init__(

@@ -15,7 +15,7 @@ from vitprof.analysis.tournament.recommend import BreakEven, Recommendation
 from vitprof.cli.common import options as reading
 from vitprof.cli.common import progress, terminal
 from vitprof.cli.tournament import options
-from vitprof.cli.tournament.running import Output, Running, run_stored
+from vitprof.cli.tournament.running import ResultOutput, Running, run_stored
 from vitprof.cli.watch import COMMAND_HELP
 from vitprof.config import bounds
 from vitprof.config.forms import SAMPLES, check_form
@@ -127,7 +127,7 @@ def convert(
             store,
             number,
             Running(anyway=anyway, yes=yes),
-            Output(as_json=as_json),
+            ResultOutput(as_json=as_json),
             lambda *results: _show(command, made, code, *results),
         )
         if tournaments.tournament(store, number).status == "done":

@@ -13,7 +13,7 @@ from vitprof.config import bounds, catalog
 from vitprof.config.availability import Availability, Machine, availability, look_around
 from vitprof.config.strategies import STRATEGIES, Strategy
 from vitprof.experiments.trials import Progress
-from vitprof.selftest import CASES, QUICK, Outcome, Result, SelftestReport, n_jobs, run_selftest
+from vitprof.selftest import CASES, QUICK, CaseOutcome, Result, SelftestReport, n_jobs, run_selftest
 from vitprof.selftest.gpu.driver import GPU_CASES, TOTAL_S, run_gpu_selftest
 
 N_IMAGES_HELP = "number of training images, where the data set can have any (photos)"
@@ -115,13 +115,13 @@ def selftest(
         raise errors.ConfigError(
             "quick", True, "there is no quick form of selftest --gpu; leave one of the two out"
         )
-    report: SelftestReport[Result] | SelftestReport[Outcome]
+    report: SelftestReport[Result] | SelftestReport[CaseOutcome]
     with terminal.stop_asked() as stop, progress.progress() as bar:
 
         def show(p: Progress) -> None:
             bar(p.words, p.fraction)
 
-        def ended(outcome: Outcome) -> None:
+        def ended(outcome: CaseOutcome) -> None:
             if not as_json:
                 terminal.show(outcome.words)
 

@@ -14,7 +14,7 @@ from vitprof import formats, names
 from vitprof.cli.common import options, terminal
 from vitprof.config import GROUPS, RunConfig
 from vitprof.errors import ConfigError
-from vitprof.experiments.headroom import find_headroom
+from vitprof.experiments.headroom_runs import find_headroom
 from vitprof.export import new_file, tables, write_text
 from vitprof.export.code import script
 from vitprof.program import program

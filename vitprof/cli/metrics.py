@@ -23,7 +23,7 @@ FILE_HELP = "write the metrics to this file once, for node_exporter's textfile c
 HOST_HELP = (
     "address to listen on; others than 127.0.0.1 can be read by whoever reaches this machine"
 )
-LOOK_S = 0.5
+END_CHECK_S = 0.5
 """How often (s) to look whether it was asked to end."""
 
 
@@ -62,7 +62,7 @@ def _until(asked: Callable[[], bool], collector: RunCollector) -> None:
     """Waits until asked to end; says when the store can be read no more, and when it can again."""
     failure = ""
     ended = threading.Event()
-    while not asked() and not ended.wait(LOOK_S):
+    while not asked() and not ended.wait(END_CHECK_S):
         if collector.failure != failure:
             failure = collector.failure
             terminal.remark(failure or "the run store can be read again")

@@ -9,12 +9,17 @@ import typer
 
 from vitprof.analysis.verdict.headroom import Headroom, headroom_sentence
 from vitprof.cli.common import options, results, terminal
-from vitprof.cli.common.progress import POLL_S, progress, run_progress, trial_progress
+from vitprof.cli.common.progress import PROGRESS_EVERY_S, progress, run_progress, trial_progress
 from vitprof.config import GROUPS, RunConfig
 from vitprof.config.bounds import ANCHOR_REPEATS
 from vitprof.config.resolve import resolve
 from vitprof.errors import JobError, StoreAwayError
-from vitprof.experiments.headroom import REPEATS, anchor_configs, find_headroom, measure_headroom
+from vitprof.experiments.headroom_runs import (
+    REPEATS,
+    anchor_configs,
+    find_headroom,
+    measure_headroom,
+)
 from vitprof.experiments.trials import job_manager
 from vitprof.export import tables, write_text
 from vitprof.program import program
@@ -72,7 +77,7 @@ def _run_job(config: RunConfig, *, anyway: bool) -> StoredRun:
         try:
             with progress() as show:
                 show_run = run_progress(show)
-                while not manager.wait(run_id, POLL_S):
+                while not manager.wait(run_id, PROGRESS_EVERY_S):
                     # the job goes on meanwhile
                     with contextlib.suppress(StoreAwayError):
                         show_run(store.run(run_id))

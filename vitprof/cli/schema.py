@@ -17,7 +17,7 @@ from vitprof.export import bundle, tournament
 from vitprof.jobs.preflight import MachineCheck
 from vitprof.program import program
 from vitprof.recording import codec, recording
-from vitprof.selftest import Outcome, Result
+from vitprof.selftest import CaseOutcome, Result
 from vitprof.sets import registry
 from vitprof.store.tournaments import TournamentStatus
 
@@ -233,7 +233,7 @@ class Tournament(Printed, ListedTournament):
     """Key of the fastest setting; null while none has a figure."""
     recommendation: Recommendation | None
     """Which setting to use; null while none has a figure."""
-    trials: list[tournament.Trial]
+    trials: list[tournament.TrialFigures]
     """One for each setting, the ranked ones first."""
 
 
@@ -291,7 +291,7 @@ class GpuSelftest(Report):
     """What to read or do next."""
     machine: dict[str, Any]
     """Device, software and processor; depends on the device."""
-    results: list[Outcome]
+    results: list[CaseOutcome]
     """One for each case, also those that could not be run."""
 
 

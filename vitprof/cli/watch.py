@@ -36,7 +36,7 @@ from vitprof.names import MAX_NAME, masked_command
 from vitprof.program import program
 from vitprof.store import MissingError, RunStore, StoredRun, chunks
 
-POLL_S = 0.5
+STATUS_EVERY_S = 0.5
 EXIT_NOT_FOUND = 127
 """A shell's exit status for a command that it cannot find."""
 ADD_EVERY_S = 0.5
@@ -217,7 +217,7 @@ def _watched(
                 line = runner.unseen()
                 if line:
                     _say(f"after {UNSEEN_AFTER_S:g} s, {line}")
-            recording.join(POLL_S)
+            recording.join(STATUS_EVERY_S)
     if failed:
         _say(failed[0])
         return None

@@ -67,7 +67,7 @@ RTX_3090 = Card("rtx3090", "RTX 3090", 35.6e12, 71e12, 936e9, 31.5e9)
 
 
 @dataclass(frozen=True)
-class Measured:
+class PublishedMeasurement:
     """A published measurement of training on one card."""
 
     card: Card
@@ -77,11 +77,13 @@ class Measured:
 
 
 TIMM = "timm's table of training on an RTX 3090 (PyTorch 1.12, AMP)"
-MEASURED: dict[str, Measured] = {
-    "tiny": Measured(CARDS["rtx2060-article"], "fp32", 70e-6, "the article's table of an RTX 2060"),
-    "ti/16": Measured(RTX_3090, "bf16", 1 / 2293.54, TIMM),
-    "s/16": Measured(RTX_3090, "bf16", 1 / 1052.92, TIMM),
-    "b/16": Measured(RTX_3090, "bf16", 1 / 390.86, TIMM),
+MEASURED: dict[str, PublishedMeasurement] = {
+    "tiny": PublishedMeasurement(
+        CARDS["rtx2060-article"], "fp32", 70e-6, "the article's table of an RTX 2060"
+    ),
+    "ti/16": PublishedMeasurement(RTX_3090, "bf16", 1 / 2293.54, TIMM),
+    "s/16": PublishedMeasurement(RTX_3090, "bf16", 1 / 1052.92, TIMM),
+    "b/16": PublishedMeasurement(RTX_3090, "bf16", 1 / 390.86, TIMM),
 }
 """Model -> measurement. timm: results/benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv (batches of 512, 384 and 192,
 in fp16). The article's figure is the slope of its in-memory column, see `vitprof.config.accelerators`."""

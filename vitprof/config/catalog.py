@@ -20,7 +20,7 @@ def by_name(*entries: T) -> dict[str, T]:
     return {entry.name: entry for entry in entries}
 
 
-class Named(Mapping[str, T]):
+class Catalog(Mapping[str, T]):
     """What can be chosen by name: vitprof's `own`, and what `find` returns or raises KeyError for.
 
     `listed`: names for `find` that are shown in lists; it may know others.
@@ -150,7 +150,7 @@ def _own_info(name: str) -> DatasetInfo:
     )
 
 
-DATASETS: Mapping[str, DatasetInfo] = Named(MADE_HERE, _own_info, registry.listed)
+DATASETS: Mapping[str, DatasetInfo] = Catalog(MADE_HERE, _own_info, registry.listed)
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def _foreign(name: str) -> ModelPreset:
     return replace(VITS["ti/16"], name=name, title=name, patch_size=1, lr=1e-3)
 
 
-MODELS: Mapping[str, ModelPreset] = Named(VITS, _foreign, tuple)
+MODELS: Mapping[str, ModelPreset] = Catalog(VITS, _foreign, tuple)
 
 
 def is_foreign(model: str) -> bool:

@@ -10,7 +10,7 @@ from vitprof import formats
 from vitprof.config import KNOBS, PARTS, RunConfig, accelerators, injection, own_script, strategies
 from vitprof.config.catalog import DATASETS, DatasetInfo, dataset_info, model_preset
 from vitprof.config.parts import DECODERS, LOADERS, STORAGES, Combination, why_not
-from vitprof.config.ranks import check_ranks
+from vitprof.config.rank_configs import check_ranks
 from vitprof.errors import ConfigError
 from vitprof.names import tamed_name
 from vitprof.recording.columns import Stage

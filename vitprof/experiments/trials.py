@@ -17,7 +17,7 @@ from vitprof.jobs.manager import JobManager
 from vitprof.jobs.runners import Launcher, Runner
 from vitprof.store import RunStore
 
-POLL_S = 0.1
+TRIALS_EVERY_S = 0.1
 """How often (s) `progress`, `watch` and `stop` of `run_trials` are called."""
 
 
@@ -116,7 +116,7 @@ def run_trials(
         place = Progress(trial.words, number, total, number / max(total, 1), run_id=run_id)
         stopped = False
         try:
-            while not manager.wait(run_id, POLL_S):
+            while not manager.wait(run_id, TRIALS_EVERY_S):
                 ends: bool | None = stop()
                 # the run continues; whether it can win is asked later
                 with contextlib.suppress(StoreAwayError):

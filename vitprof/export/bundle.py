@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple
 from vitprof import errors, export, formats, names
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config.availability import can_run
-from vitprof.export.ranks import apart, join_imported, steps_of_all
+from vitprof.export.rank_steps import apart, join_imported, steps_of_all
 from vitprof.jobs.finalise import spark
 from vitprof.recording import archive
 from vitprof.recording.archive import (

@@ -17,7 +17,7 @@ from vitprof.store.tournaments import StoredTournament
 
 
 @dataclasses.dataclass(frozen=True)
-class Trial:
+class TrialFigures:
     """A setting with its figures, which are null where it has none.
 
     Intervals hold with 95% in all looks together.
@@ -113,10 +113,10 @@ OF_ROW = {
     "epoch_s_low": "epoch_low",
     "epoch_s_high": "epoch_high",
 }
-"""Fields of `Trial` that have another name in a row of the leaderboard."""
+"""Fields of `TrialFigures` that have another name in a row of the leaderboard."""
 ALWAYS = ("rank", "n_runs", "n_steps")
 """Fields of a row of the leaderboard that are known without runs."""
-FIELDS = tuple(field.name for field in dataclasses.fields(Trial))
+FIELDS = tuple(field.name for field in dataclasses.fields(TrialFigures))
 COSTS_END = FIELDS.index("losses")
 """The CSV has the fields before it; "losses" is at its end, and `break_even` is not in it."""
 TOURNAMENT_HEADER = (
@@ -133,14 +133,14 @@ TOURNAMENT_HEADER = (
 
 def _trials(
     board: Leaderboard, pays: Iterable[BreakEven], best: Recommendation | None
-) -> list[Trial]:
+) -> list[TrialFigures]:
     paying = {p.key: p for p in pays}
     return [_trial(row, board, paying.get(row.key), best) for row in board.rows]
 
 
 def _trial(
     row: LeaderboardRow, board: Leaderboard, pay: BreakEven | None, best: Recommendation | None
-) -> Trial:
+) -> TrialFigures:
     values: dict[str, Any] = {
         "baseline": row.key == board.baseline,
         "recommended": best is not None and row.key == best.key,
@@ -162,7 +162,7 @@ def _trial(
         if row.n_runs or name in ALWAYS:
             figure = getattr(row, OF_ROW.get(name, name), None)
         values[name] = getattr(row.entry, name, figure)
-    return Trial(**values)
+    return TrialFigures(**values)
 
 
 def tournament_csv(

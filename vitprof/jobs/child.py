@@ -35,7 +35,7 @@ import numpy as np
 from vitprof.config import RunConfig
 from vitprof.engine import without_collections
 from vitprof.errors import JobStopped, VitprofError, one_line
-from vitprof.jobs import ranks
+from vitprof.jobs import rank_processes
 from vitprof.jobs.killed_jobs import is_out_of_memory, mark_multiprocessing, out_of_memory_words
 from vitprof.measure.wire import SEND_EVERY_S, EventBuffer, write_message
 from vitprof.program import missing_words, program
@@ -84,7 +84,7 @@ def run_job(
     """
     try:
         if config.ranks > 1:
-            completed = ranks.train(config, buffer, stop)
+            completed = rank_processes.train(config, buffer, stop)
         else:
             with without_collections() if alone else contextlib.nullcontext():
                 from vitprof.engine.train import train

@@ -36,7 +36,7 @@ from vitprof.store.chunks import n_rows
 from vitprof.store.stored_run import is_alive
 from vitprof.watch.core.messages import is_answer, of_process
 
-POLL_S = 0.5
+MESSAGE_WAIT_S = 0.5
 """How long (s) to wait for a message before the script is looked for. Its end is seen at once."""
 
 
@@ -258,7 +258,7 @@ class ScriptRunner:
                 message = self._get()
             if message is None and self._is_over():
                 # a process that is killed closes its connection before it is gone
-                time.sleep(POLL_S)
+                time.sleep(MESSAGE_WAIT_S)
                 if self._lives():
                     yield Note("facts", {"partly_watched": LOST})
                 yield Note("end", {"status": "failed", "error": GONE})
@@ -282,7 +282,7 @@ class ScriptRunner:
 
     def _get(self) -> Message | None:
         try:
-            return self._listener.inbox.get(timeout=POLL_S)
+            return self._listener.inbox.get(timeout=MESSAGE_WAIT_S)
         except queue.Empty:
             return None
 

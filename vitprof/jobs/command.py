@@ -24,7 +24,7 @@ import psutil
 from vitprof.errors import JobError
 from vitprof.home import open_log
 from vitprof.jobs import trial_folder
-from vitprof.jobs.collector import LOST, POLL_S, Listener, connections, listen
+from vitprof.jobs.collector import LOST, MESSAGE_WAIT_S, Listener, connections, listen
 from vitprof.jobs.event_files import EventFiles
 from vitprof.jobs.signals import END, FROM_THE_TERMINAL, shares_group, signal_name
 from vitprof.jobs.unseen import error_line, why_failed, why_unseen
@@ -127,7 +127,7 @@ class CommandRunner:
 
     def messages(self) -> Iterator[Message | None]:
         """Yields the messages of the first rank and the steps of the others, then how the command
-        ended; None at least every `POLL_S` where there are none.
+        ended; None at least every `MESSAGE_WAIT_S` where there are none.
         """
         listener = self._listener
         disconnected_s = math.inf
@@ -158,7 +158,7 @@ class CommandRunner:
     def _patience_s(self) -> float:
         """Returns how long to wait for a message: longer while steps arrive and no end is expected."""
         is_training = self._listener.places.found and self._listener.listens
-        return POLL_S if is_training and self._stop_by is None else SEND_EVERY_S
+        return MESSAGE_WAIT_S if is_training and self._stop_by is None else SEND_EVERY_S
 
     def _passed_on(self, message: Message | None) -> Message | None:
         """Returns the message; a stage in place of the training process's last one, after which the
@@ -264,7 +264,7 @@ NOT_IN_A_LAYER = "cross-device link|too large for defined data type"
 
 
 @dataclass(frozen=True)
-class Trial:
+class TrialCommand:
     """The command of a trial, and what it changes."""
 
     command: Sequence[str]
@@ -321,7 +321,7 @@ class TrialRunner(CommandRunner):
 
     records_ranks = False  # a setting is compared by rank 0
 
-    def __init__(self, trial: Trial, log: Path, changes: list[str] | None = None) -> None:
+    def __init__(self, trial: TrialCommand, log: Path, changes: list[str] | None = None) -> None:
         """`changes`: where the trial lists changes, `close` adds to it the files that were written or
         deleted.
         """

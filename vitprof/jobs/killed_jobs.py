@@ -23,7 +23,7 @@ from vitprof.home import home, process_space, temporary_prefix
 
 ROOT = Path("/")
 """Where `proc` and `sys` are; tests have a root of their own."""
-LOOK_EVERY_S = 1.0
+MEMORY_CHECK_S = 1.0
 """How often (s) the memory of a running job is read."""
 NO_LIMIT = 2**60
 """Version 1 of control groups reports "no limit" as a number near 2**63."""
@@ -109,7 +109,7 @@ class MemoryWitness:
     def look(self) -> None:
         """Notes the resident memory of the job's processes, at most once a second."""
         now = time.monotonic()
-        if now - self._looked_s >= LOOK_EVERY_S:
+        if now - self._looked_s >= MEMORY_CHECK_S:
             self._looked_s = now
             # 0: it has just ended
             self._held_bytes = _resident(self._pid) or self._held_bytes

@@ -29,7 +29,7 @@ STOPPED_WITHIN_S = 5.0
 WAIT_FOR_STORE_S = 180.0
 """How long (s) `wait` waits for an unavailable store after a run's end: as long as a backup takes, or the restart of a
 database server."""
-LOOK_EVERY_S = 0.5
+QUEUE_CHECK_S = 0.5
 """How often (s) a waiting run checks whether another program's run has ended; the end of one of this one wakes it."""
 KEPT_ENDED = 256
 """Runs that have ended of which the manager still knows that they were its own."""
@@ -264,7 +264,7 @@ class JobManager:
                     self._change()
 
     def _wait_for_change(self, since: int) -> None:
-        self._turn.wait_for(lambda: self._n_changes != since, LOOK_EVERY_S)
+        self._turn.wait_for(lambda: self._n_changes != since, QUEUE_CHECK_S)
 
     def _ask_for_turn(self, job: _Job) -> bool:
         """Returns whether a job's turn has come, and the machine is locked for it; if not, says what it waits for."""
@@ -330,7 +330,7 @@ class JobManager:
                 del self._jobs[run_id]
             self._ended.extendleft(reversed(unwritten))
 
-    def _is_behind(self, job: _Job, ahead: Sequence[scheduling.Ahead]) -> bool:
+    def _is_behind(self, job: _Job, ahead: Sequence[scheduling.JobAhead]) -> bool:
         """Returns whether runs of the store, of those that go `ahead`, still keep a job from its turn."""
         for run in (each.run for each in ahead if each.run is not None):
             known = self._jobs.get(run.id)

@@ -15,7 +15,7 @@ from vitprof.analysis.timing.steady import while_steady
 from vitprof.store import RunStore
 from vitprof.store.nodes import is_part, join_nodes
 from vitprof.store.stored_run import StoredRun
-from vitprof.telemetry.ranks import RankClocks
+from vitprof.telemetry.rank_clocks import RankClocks
 
 OF_A_TASK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 """Environment variables with this command's rank, where a launcher starts one for each rank."""

@@ -47,7 +47,7 @@ class Ending(NamedTuple):
 
 
 @dataclass
-class Batch:
+class StoreWrite:
     """What is written to the store together."""
 
     chunks: list[Chunk] = field(default_factory=list)
@@ -101,9 +101,9 @@ class Outbox:
         self.look: Callable[[], None] = lambda: None
         """Is called in the writing thread before each write, unless the store is unavailable; it may use it."""
         self._changed = threading.Condition()
-        self._waiting: Batch | None = None
+        self._waiting: StoreWrite | None = None
         """What is to be written next; an empty one where it is only time to look."""
-        self._write: Batch | None = None
+        self._write: StoreWrite | None = None
         self._n_writes = 0
         self._n_samples = 0
         """Telemetry samples so far, which is the number of the next one."""
@@ -146,7 +146,7 @@ class Outbox:
                 values["notices"] = self._notices + self._outages.notices
             if "status" in values:
                 self._ending = None  # the run goes on
-            self._waiting = waiting = self._waiting or Batch()
+            self._waiting = waiting = self._waiting or StoreWrite()
             waiting.values |= values
             n_bytes = waiting.n_bytes
             if self._write is not None:
@@ -287,17 +287,17 @@ class Outbox:
             waiting = self._waiting
             if waiting is None:
                 # the end only once all the rest is stored
-                self._write = Batch(ending=self._ending)
+                self._write = StoreWrite(ending=self._ending)
             elif len(waiting.chunks) > CHUNKS_AT_ONCE:
-                self._write = Batch(waiting.chunks[:CHUNKS_AT_ONCE])
-                self._waiting = Batch(waiting.chunks[CHUNKS_AT_ONCE:], waiting.values)
+                self._write = StoreWrite(waiting.chunks[:CHUNKS_AT_ONCE])
+                self._waiting = StoreWrite(waiting.chunks[CHUNKS_AT_ONCE:], waiting.values)
             else:
                 self._write = waiting
                 self._waiting = None
             return True
 
     def _store_next(self) -> None:
-        batch = self._write or Batch()
+        batch = self._write or StoreWrite()
         ending = batch.ending
         if ending is not None:
             self._store.update_run(self.run.id, **{**ending.values, **ending.settle()})
@@ -325,7 +325,7 @@ class Outbox:
         outcome = "what was measured meanwhile waited and is complete"
         self._outages.end(self._clock(), outcome, for_good=False)
         notices = self._notices + self._outages.notices
-        self._waiting = Batch(values={"notices": notices} if notices else {})
+        self._waiting = StoreWrite(values={"notices": notices} if notices else {})
         spool.delete()
         self._spool = None
 
@@ -335,14 +335,14 @@ class Outbox:
         An error that is not the store's, or that of a run's end, makes the run fail.
         """
         with self._changed:
-            failed = self._write or Batch()
-            waiting = self._waiting or Batch()
+            failed = self._write or StoreWrite()
+            waiting = self._waiting or StoreWrite()
             self._write = None
             is_away = isinstance(error, StoreAwayError)
             if is_away or (isinstance(error, StoreError) and failed.ending is None):
                 chunks = [*failed.chunks, *waiting.chunks]
                 # what waits is newer
-                self._waiting = Batch(chunks, failed.values | waiting.values)
+                self._waiting = StoreWrite(chunks, failed.values | waiting.values)
                 why = error.why if isinstance(error, StoreAwayError) else one_line(error)
                 if self._spool is None:
                     self._begin_outage(why)

@@ -32,7 +32,7 @@ CAN_FORK = sys.platform == "linux"
 """macOS ends a fork of a process that has loaded the system's math libraries; Windows has no fork."""
 READY_S = 60.0
 """How long (s) loading PyTorch may take. From a slow disk it takes about 20 s."""
-POLL_S = 0.05
+CHILD_EVERY_S = 0.05
 FREE_BYTES = 2 << 30
 """Memory that must be free: the warm process takes 0.7 GB (PyTorch with CUDA; 0.4 GB of it private), which forks
 share."""
@@ -229,7 +229,7 @@ class _Server:
         until = time.monotonic() + READY_S
         with self._changed:
             while not (self._loaded or self._ended or stop.is_set() or time.monotonic() > until):
-                self._changed.wait(POLL_S)
+                self._changed.wait(CHILD_EVERY_S)
 
     def fork(self, log: BinaryIO) -> Fork:
         """Returns the process of a forked job. Raises `OSError` where the server does not answer or cannot fork."""
@@ -299,7 +299,7 @@ class Fork:
         return self._code
 
     def wait(self) -> int:
-        while (code := self.poll(POLL_S)) is None:
+        while (code := self.poll(CHILD_EVERY_S)) is None:
             pass
         return code
 

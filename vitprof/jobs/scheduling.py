@@ -260,7 +260,7 @@ ALONE = "it was started to run alone (share_machine off)"
 
 
 @dataclass(frozen=True)
-class Ahead:
+class JobAhead:
     """A job that a run waits for."""
 
     name: str
@@ -282,7 +282,7 @@ def queue_of(name: str) -> str:
     return "cuda:0" if visible_gpus() else "cpu"
 
 
-def ahead_of(store: RunStore, run_id: int) -> list[Ahead]:
+def ahead_of(store: RunStore, run_id: int) -> list[JobAhead]:
     """Returns all jobs that a queued run waits for: of its store, running first, then of others.
 
     Raises `StoreError`.
@@ -291,14 +291,14 @@ def ahead_of(store: RunStore, run_id: int) -> list[Ahead]:
     return [] if run is None else _ahead(store, run, concurrent)
 
 
-def ahead_of_a_new_run(store: RunStore, device: str, *, shares: bool) -> list[Ahead]:
+def ahead_of_a_new_run(store: RunStore, device: str, *, shares: bool) -> list[JobAhead]:
     """Returns all jobs that a run on `device` would wait for if it were queued now. Raises `StoreError`."""
     new = LiveRun(MAX_ID, "", "queued", device, shares, *this_program())
     concurrent = [run for run in store.live_runs() if _on_same_machine(run, new)]
     return _ahead(store, new, concurrent)
 
 
-def _ahead(store: RunStore, waiting: LiveRun, concurrent: Sequence[LiveRun]) -> list[Ahead]:
+def _ahead(store: RunStore, waiting: LiveRun, concurrent: Sequence[LiveRun]) -> list[JobAhead]:
     """Returns the jobs that the run `waiting` waits for; `concurrent`: other live runs of its store on
     its machine.
     """
@@ -315,10 +315,10 @@ def _ahead(store: RunStore, waiting: LiveRun, concurrent: Sequence[LiveRun]) -> 
     ahead = []
     for run in sorted(earlier, key=lambda run: (run.status != "running", run.id)):
         owner = _owner(run, holder_of.get(run.id))
-        ahead.append(Ahead(f"run {run.id}", device_of(run), run.share_machine, owner, run))
+        ahead.append(JobAhead(f"run {run.id}", device_of(run), run.share_machine, owner, run))
     for holder in every_holder:
         if holder.store != mark and not holder.fits(waiting.share_machine, device):
-            ahead.append(Ahead(name_of(holder), holder.device, holder.shares, holder.who))
+            ahead.append(JobAhead(name_of(holder), holder.device, holder.shares, holder.who))
     return ahead
 
 
@@ -337,7 +337,7 @@ def _on_its_machine(store: RunStore, run_id: int) -> tuple[LiveRun | None, list[
     return its_run, [run for run in live if run.id != run_id and _on_same_machine(run, its_run)]
 
 
-def why_waiting(ahead: Sequence[Ahead], *, shares: bool) -> str:
+def why_waiting(ahead: Sequence[JobAhead], *, shares: bool) -> str:
     """Returns a line on what a run waits for (`ahead_of`) and why.
 
     `shares`: whether the run agreed to run at the same time as others.

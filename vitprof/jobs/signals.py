@@ -43,7 +43,7 @@ OTHERS = signal.valid_signals() - NOT_RELAYED - set(END)
 end vitprof, and leave the script behind."""
 GRACE_S = 0.1
 """How long (s) a signal that is sent to each process by turns may take to reach all of them."""
-LOOK_S = 0.005
+SIGNAL_CHECK_S = 0.005
 
 Receiver = Callable[[int, bool], object]
 """Is called with a signal's number, and whether the whole process group got it."""
@@ -69,7 +69,7 @@ class GroupWitness:
         while not self._holds(number):
             if time.monotonic() > until:
                 return False
-            time.sleep(LOOK_S)
+            time.sleep(SIGNAL_CHECK_S)
         # a signal stays with its holder: another one tells the next of its kind
         earlier = self._holder
         self._holder = _start_holder()

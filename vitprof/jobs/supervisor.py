@@ -77,7 +77,7 @@ def record_end(
 N_BESIDE = "n_beside"
 """The name of the fact that holds the number of other jobs at the same time."""
 SHARED = "ran at the same time: they shared CPU and disk, so loading may be slower here than in a run alone"
-LOOK_EVERY_S = 3.0
+OTHER_JOBS_CHECK_S = 3.0
 """How often (s) to look for other jobs: a look takes 2.3 ms of CPU while a job computes. It also finds
 the jobs that began and ended since the last one."""
 LOOK_BACK = 20_000
@@ -122,7 +122,7 @@ class Disturbances:
 
     def look_at_store(self) -> None:
         """Looks for other jobs, and marks stored steps as suspended; in the writing thread. Raises `StoreError`."""
-        if self._looked_s is None or time.monotonic() - self._looked_s >= LOOK_EVERY_S:
+        if self._looked_s is None or time.monotonic() - self._looked_s >= OTHER_JOBS_CHECK_S:
             self._look_for_others()
         numbers = [self._to_mark.popleft() for _ in range(len(self._to_mark))]
         # those that are not stored yet are marked when the run ends

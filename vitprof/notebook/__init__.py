@@ -224,7 +224,7 @@ class Run:
             return store.telemetry(self.id)
 
     def _headroom(self) -> Headroom | None:
-        from vitprof.experiments.headroom import find_headroom
+        from vitprof.experiments.headroom_runs import find_headroom
 
         with _open_store() as store:
             return find_headroom(store, self._stored)

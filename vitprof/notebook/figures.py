@@ -65,7 +65,7 @@ class Material:
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedChart:
     """A chart that can be asked for by its name."""
 
     title: str
@@ -107,7 +107,7 @@ def draw(name: str, material: Material) -> go.Figure:
     )
 
 
-def _live(chart: live.LiveChart) -> Named:
+def _live(chart: live.LiveChart) -> NamedChart:
     """Returns one of the charts that the pages extend live, drawn for the whole run."""
 
     def build(m: Material) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _live(chart: live.LiveChart) -> Named:
             raise m.refuse("none of its figures is known")
         return live.live_figure(chart, points)
 
-    return Named(chart.title, USUAL_HEIGHT_PX, build, of_device=chart is live.GAPS)
+    return NamedChart(chart.title, USUAL_HEIGHT_PX, build, of_device=chart is live.GAPS)
 
 
 def _gaps(m: Material) -> Gaps:
@@ -185,17 +185,17 @@ def _headroom(m: Material) -> go.Figure:
     return breakdown.waterfall(found, m.run.config.batch_size)
 
 
-FIGURES: Mapping[str, Named] = {
+FIGURES: Mapping[str, NamedChart] = {
     **{
         chart.key: _live(chart)
         for chart in (live.GAPS, live.BATCHES, live.LOSSES, live.GPU, live.CPU)
     },
-    "device-time": Named("Where the device's time went", 200, _device_time, of_device=True),
-    "idle": Named("Idle share over the run", 150, _idle, of_device=True),
-    "timeline": Named("Step by step", 260, _timeline, of_device=True, takes_step=True),
-    "batch": Named("How a batch was made", 250, _batch, takes_step=True),
-    "loading": Named("Where a batch's loading time goes", 270, _loading),
-    "transforms": Named("Transforms", 200, _transforms),
-    "headroom": Named("Headroom", 330, _headroom),
+    "device-time": NamedChart("Where the device's time went", 200, _device_time, of_device=True),
+    "idle": NamedChart("Idle share over the run", 150, _idle, of_device=True),
+    "timeline": NamedChart("Step by step", 260, _timeline, of_device=True, takes_step=True),
+    "batch": NamedChart("How a batch was made", 250, _batch, takes_step=True),
+    "loading": NamedChart("Where a batch's loading time goes", 270, _loading),
+    "transforms": NamedChart("Transforms", 200, _transforms),
+    "headroom": NamedChart("Headroom", 330, _headroom),
 }
 """Name -> chart, in the order in which error messages list them."""

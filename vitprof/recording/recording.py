@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from vitprof.config import RunConfig
 from vitprof.recording import columns
 from vitprof.recording.codec import CONFIG, ColumnsOf, KnownKeys
-from vitprof.recording.ranks import NodeFacts, RankFacts
+from vitprof.recording.rank_facts import NodeFacts, RankFacts
 from vitprof.recording.verdict import Verdict
 
 Columns = Mapping[str, NDArray[np.float64]]

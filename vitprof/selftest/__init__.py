@@ -2,13 +2,13 @@
 
 from vitprof.selftest.cases import CASES, QUICK, Case, n_jobs
 from vitprof.selftest.driver import run_selftest
-from vitprof.selftest.report import Outcome, Result, SelftestReport
+from vitprof.selftest.report import CaseOutcome, Result, SelftestReport
 
 __all__ = [
     "CASES",
     "QUICK",
     "Case",
-    "Outcome",
+    "CaseOutcome",
     "Result",
     "SelftestReport",
     "n_jobs",

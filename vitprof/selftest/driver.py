@@ -68,7 +68,7 @@ def run_selftest(
 
 
 @dataclass
-class Measured:
+class CaseRounds:
     """The rounds of a case so far."""
 
     rounds: list[Round] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Selftest:
         self._progress = progress
         self._stop = stop
         self._isolation = isolation
-        self.measured: dict[str, Measured] = {}
+        self.measured: dict[str, CaseRounds] = {}
         self._hogs: BusyCores | None = None
         """Other programs of the case that runs; None where it has none."""
         self._retrying = False
@@ -182,7 +182,7 @@ class Selftest:
         self._note(case, "", known.compare(case, n_waits * wait_ms, reference, slowed))
 
     def _note(self, case: Case, failure: str, *rounds: Round) -> None:
-        measured = self.measured.setdefault(case.name, Measured())
+        measured = self.measured.setdefault(case.name, CaseRounds())
         measured.failure = failure
         measured.retries += self._retrying
         measured.rounds += rounds

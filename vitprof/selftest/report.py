@@ -145,7 +145,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CaseOutcome:
     """The result of a case on a GPU."""
 
     status: Status
@@ -174,7 +174,7 @@ class Outcome:
         return asdict(self)
 
 
-R_co = TypeVar("R_co", bound=Result | Outcome, covariant=True)
+R_co = TypeVar("R_co", bound=Result | CaseOutcome, covariant=True)
 
 
 @dataclass(frozen=True)
@@ -274,9 +274,9 @@ class SelftestReport(Generic[R_co]):
         return path
 
 
-def judged(measured: str, wrong: Sequence[str], **figures: Any) -> Outcome:
+def judged(measured: str, wrong: Sequence[str], **figures: Any) -> CaseOutcome:
     """Returns the outcome of a case that was run: it passed if `wrong` is empty."""
-    return Outcome("failed" if wrong else "passed", measured, "; ".join(wrong), figures)
+    return CaseOutcome("failed" if wrong else "passed", measured, "; ".join(wrong), figures)
 
 
 def plain(value: Any) -> Any:

@@ -31,7 +31,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Work:
+class MachineRun:
     """A run on some machine."""
 
     id: int
@@ -45,7 +45,7 @@ class Work:
     """What it spent, as far as it is summed up: of one that goes on nothing is."""
 
 
-def work_since(store: RunStore, days: float) -> list[Work]:
+def work_since(store: RunStore, days: float) -> list[MachineRun]:
     """Returns the runs that were made in the last `days`, and all that go on, the newest first.
 
     Leaves out simulated devices. The run of rank 0 stands for all nodes of a job. Raises `StoreError`.
@@ -88,7 +88,7 @@ def last_steps(store: RunStore, run_ids: Collection[int]) -> dict[int, dict[int,
     return last
 
 
-def _work(row: Mapping[Any, Any]) -> Work:
+def _work(row: Mapping[Any, Any]) -> MachineRun:
     summary = row["summary"] or {}
     rate = summary.get("samples_per_s")
     samples = summary.get("n_samples")
@@ -107,4 +107,6 @@ def _work(row: Mapping[Any, Any]) -> Work:
     name = tamed_name(row["name"] or "") or UNNAMED
     live = row["status"] in LIVE_STATUSES
     device = row["trained_on"] or row["device"]
-    return Work(row["id"], name, live, row["status"] == "queued", device, row["created_utc"], spent)
+    return MachineRun(
+        row["id"], name, live, row["status"] == "queued", device, row["created_utc"], spent
+    )

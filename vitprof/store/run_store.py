@@ -149,7 +149,7 @@ def erase_rows(db: sa.Connection, run_ids: Collection[int]) -> None:
             db.execute(sa.delete(table).where(key.in_(part)))
 
 
-class RunStore(stored_run.Listing, SeriesStore, DeletedRuns):
+class RunStore(stored_run.RunLists, SeriesStore, DeletedRuns):
     """The runs in one database.
 
     Every method is a transaction that any thread may call; all of them raise `StoreError`.

@@ -293,7 +293,7 @@ class RunQuery:
                 raise ConfigError(name, values[0], many)
 
 
-class Listing(Database):
+class RunLists(Database):
     """Lists of runs. All methods raise `StoreError`."""
 
     def list_runs(self, query: RunQuery, *, limit: int, offset: int = 0) -> list[RunRow]:

@@ -283,7 +283,7 @@ UNTOLD = ("Copied", "GPU", "SM")
 not listed as missing."""
 
 
-def _range(_: StoredRun, gain: comparison.Compared) -> str:
+def _range(_: StoredRun, gain: comparison.RunComparison) -> str:
     if gain.relation == "baseline":
         return ""
     if not (math.isfinite(gain.low) and math.isfinite(gain.high)):
@@ -295,13 +295,13 @@ def _ratio(ratio: float) -> str:
     return f"{ratio:.3f}" if abs(ratio - 1) < CLOSE else formats.number(ratio)
 
 
-def _speed_up(_: StoredRun, gain: comparison.Compared) -> float:
+def _speed_up(_: StoredRun, gain: comparison.RunComparison) -> float:
     if abs(gain.speed_up - 1) < CLOSE:
         return round(gain.speed_up, 3)
     return tables.rounded(gain.speed_up)
 
 
-def _epoch_from(run: StoredRun, _: comparison.Compared) -> str:
+def _epoch_from(run: StoredRun, _: comparison.RunComparison) -> str:
     summary = run.summary or RunSummary()
     if not math.isfinite(summary.epoch_s):
         return formats.NOT_AVAILABLE
@@ -310,23 +310,23 @@ def _epoch_from(run: StoredRun, _: comparison.Compared) -> str:
     return f"measured, n = {summary.n_epochs_measured}"
 
 
-COLUMNS: tuple[tables.Column, ...] = (
+COLUMNS: tuple[tables.TableColumn, ...] = (
     # the run stays in sight, and leaves room on a phone for two columns of numbers
-    tables.Column(
+    tables.TableColumn(
         "Run",
         "Number and strategy.",
         lambda run, _: f"{run.id}: {run.config.strategy}",
         pinned=True,
         width=130,
     ),
-    tables.Column(
+    tables.TableColumn(
         "Samples/s", "Steady-state throughput.", lambda run, _: run.summary.samples_per_s, width=90
     ),
-    tables.Column(
+    tables.TableColumn(
         "Speed-up (x)", "Throughput over the baseline's.", _speed_up, exact=True, width=100
     ),
-    tables.Column("95% range", "The speed-ups that both runs' 95% intervals allow.", _range),
-    tables.Column(
+    tables.TableColumn("95% range", "The speed-ups that both runs' 95% intervals allow.", _range),
+    tables.TableColumn(
         "vs baseline",
         "faster, slower: the two 95% intervals do not overlap; equal: surely less than 5% apart; "
         "undecided: may be "
@@ -335,13 +335,13 @@ COLUMNS: tuple[tables.Column, ...] = (
     ),
     tables.of_summary("Device idle (%)", "device_idle_frac", 100, "%.1f"),
     tables.of_summary("Data wait (%)", "data_wait_frac", 100, "%.1f"),
-    tables.Column(
+    tables.TableColumn(
         "Verdict",
         f"Whether loading held the device up: {CLASSES}; the lower end of the 95% interval decides.",
         lambda run, _: findings.verdict_of(run).kind,
     ),
     tables.of_summary("Epoch (s)", "epoch_s"),
-    tables.Column(
+    tables.TableColumn(
         "Epoch is",
         "Measured over n whole epochs, or extrapolated from the throughput.",
         _epoch_from,
@@ -349,9 +349,11 @@ COLUMNS: tuple[tables.Column, ...] = (
     tables.of_summary("Step, median (ms)", "step_ms_median"),
     tables.of_summary("Step, p95 (ms)", "step_ms_p95"),
     tables.of_summary("Steps", "n_steady_steps"),
-    tables.Column("Name", "Of the run; History changes it.", lambda run, _: run.name, width=220),
+    tables.TableColumn(
+        "Name", "Of the run; History changes it.", lambda run, _: run.name, width=220
+    ),
     tables.of_summary("Accuracy (%)", "test_accuracy", 100, "%.1f"),
-    tables.Column(
+    tables.TableColumn(
         "Copied first (s)",
         tables.help_of("stage_s"),
         lambda run, _: run.summary.stage_s or math.nan,

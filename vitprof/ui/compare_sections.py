@@ -30,19 +30,19 @@ HIGHLIGHT = "background-color: rgba(230, 159, 0, 0.28)"
 """Translucent, so that the text keeps its contrast on a light and on a dark page."""
 LOSS = "loss"
 WAIT_COLUMNS = (
-    tables.Column("Run", "Number and name.", lambda name, _: name),
-    tables.Column(
+    tables.TableColumn("Run", "Number and name.", lambda name, _: name),
+    tables.TableColumn(
         "Median (ms)",
         "Half of the steps waited at most this long.",
         lambda _, waits: 1e3 * waits.median,
     ),
-    tables.Column(
+    tables.TableColumn(
         "p95 (ms)", "95% of the steps waited at most this long.", lambda _, waits: 1e3 * waits.p95
     ),
-    tables.Column(
+    tables.TableColumn(
         "Longest (ms)", "The longest wait of a steady step.", lambda _, waits: 1e3 * waits.largest
     ),
-    tables.Column("Steps", "Steady steps.", lambda _, waits: waits.n),
+    tables.TableColumn("Steps", "Steady steps.", lambda _, waits: waits.n),
 )
 
 

@@ -13,7 +13,7 @@ import streamlit as st
 
 from vitprof import formats
 from vitprof.config.own_script import is_own_script
-from vitprof.experiments.headroom import find_headroom
+from vitprof.experiments.headroom_runs import find_headroom
 from vitprof.export import bundle, code, report, tables, trace
 from vitprof.store import RunStore, StoredRun
 from vitprof.ui import findings, resources, texts

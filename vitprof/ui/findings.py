@@ -15,7 +15,7 @@ from vitprof.analysis.timing import loading, steady, summary, timeline, utilisat
 from vitprof.analysis.timing.gaps import Gaps, find_gaps, idle_interval
 from vitprof.analysis.verdict import headroom, verdict
 from vitprof.config.availability import can_run
-from vitprof.experiments import headroom as headroom_jobs
+from vitprof.experiments import headroom_runs
 from vitprof.recording.columns import STEP_COLUMNS
 from vitprof.recording.verdict import Verdict
 from vitprof.store import StoredRun
@@ -90,7 +90,7 @@ def loading_of(run_id: int) -> loading.Loading:
 
 
 def headroom_of(run: StoredRun) -> headroom.Headroom | None:
-    group = headroom_jobs.group_of(run)
+    group = headroom_runs.group_of(run)
     runs = store().runs(group_key=group)
     ended = tuple(r.id for r in runs if not r.live)
     pending = tuple(r.id for r in runs if r.live)
@@ -106,7 +106,7 @@ def _headroom(
     `ended` and `pending`, ids of its runs, are part of the cache's key, because the headroom
     changes as more of them are started or end.
     """
-    return headroom_jobs.find_headroom(store(), store().run(run_id))
+    return headroom_runs.find_headroom(store(), store().run(run_id))
 
 
 def verdict_of(run: StoredRun) -> Verdict:

@@ -13,7 +13,7 @@ import streamlit as st
 from vitprof import formats
 from vitprof.analysis.machines import NAMES, LiveIdle, Spent, costs
 from vitprof.analysis.thresholds import INPUT_BOUND_FRAC
-from vitprof.store.machines import Work, work_since
+from vitprof.store.machines import MachineRun, work_since
 from vitprof.ui import history_actions, resources, tables, texts, widgets
 
 REFRESH_S = 10.0
@@ -26,7 +26,7 @@ FILTERS: dict[str, tuple[str, Callable[[Spent], str]]] = {
 }
 
 
-def state(work: Work, idle: LiveIdle) -> str:
+def state(work: MachineRun, idle: LiveIdle) -> str:
     if work.queued:
         return "queued"
     if not idle.steps:
@@ -39,61 +39,63 @@ def state(work: Work, idle: LiveIdle) -> str:
 HELP_NOW = "starved: idle for data from 20% of the last two minutes."
 HELP_IDLE = "Since it began, of all its devices."
 NOW = (
-    tables.Column(
+    tables.TableColumn(
         "Run", "Click it to open the run.", lambda work, _: work.id, "%d", pinned=True, width=60
     ),
-    tables.Column("Machine", "Where it trains.", lambda work, _: work.spent.machine),
-    tables.Column("Now", HELP_NOW, state),
-    tables.Column(
+    tables.TableColumn("Machine", "Where it trains.", lambda work, _: work.spent.machine),
+    tables.TableColumn("Now", HELP_NOW, state),
+    tables.TableColumn(
         "Idle for data (%)",
         "Share of the last two minutes.",
         lambda _, idle: 100 * idle.share,
         bar=True,
     ),
-    tables.Column(
+    tables.TableColumn(
         "Starved for", "Without a pause until now.", lambda _, idle: lasted(idle.starved_s())
     ),
-    tables.Column(
+    tables.TableColumn(
         "Idle (device-hours)", HELP_IDLE, lambda w, idle: w.spent.devices * idle.idle_s / 3600
     ),
-    tables.Column(
+    tables.TableColumn(
         "Devices",
         "Its ranks, and on what they train.",
         lambda w, _: f"{w.spent.devices} x {w.device}",
     ),
-    tables.Column("Name", "Its name.", lambda work, _: work.name),
-    tables.Column("User", "Who started it.", lambda work, _: work.spent.user),
-    tables.Column("Project", "What VITPROF_PROJECT named.", lambda work, _: work.spent.project),
+    tables.TableColumn("Name", "Its name.", lambda work, _: work.name),
+    tables.TableColumn("User", "Who started it.", lambda work, _: work.spent.user),
+    tables.TableColumn(
+        "Project", "What VITPROF_PROJECT named.", lambda work, _: work.spent.project
+    ),
 )
 UNITS = (("device-hours", 1), ("device-minutes", 60), ("device-seconds", 3600))
 """Units of devices' time, with how many are an hour."""
 
 
-def in_units(each: int, unit: str) -> tuple[tables.Column, ...]:
+def in_units(each: int, unit: str) -> tuple[tables.TableColumn, ...]:
     """Returns the columns of what idle devices cost, in a unit of which `each` are an hour."""
     time = f"({unit})"
     return (
-        tables.Column(
+        tables.TableColumn(
             "Name", "Machine, user or project.", lambda cost: cost.name or "(none)", pinned=True
         ),
-        tables.Column(
+        tables.TableColumn(
             f"Idle for data {time}",
             "Devices' waits.",
             lambda cost: each * cost.idle_hours,
             bar=True,
         ),
-        tables.Column(
+        tables.TableColumn(
             "Idle (%)", "Of the time of which it is known.", lambda cost: 100 * cost.idle_frac
         ),
-        tables.Column(
+        tables.TableColumn(
             f"Trained {time}", "Time that devices trained.", lambda cost: each * cost.device_hours
         ),
-        tables.Column(
+        tables.TableColumn(
             f"Not known {time}",
             "Of runs whose waits are not known.",
             lambda c: each * c.unknown_hours,
         ),
-        tables.Column("Runs", "Runs that have ended.", lambda cost: cost.runs, "%d"),
+        tables.TableColumn("Runs", "Runs that have ended.", lambda cost: cost.runs, "%d"),
     )
 
 
@@ -106,7 +108,7 @@ def page() -> None:
     draw_costs([each.spent for each in shown(work, chosen) if not each.live])
 
 
-def draw_filters() -> tuple[dict[str, Sequence[str]], list[Work]]:
+def draw_filters() -> tuple[dict[str, Sequence[str]], list[MachineRun]]:
     """Draws what to show; returns the names chosen, and the runs of the days chosen."""
     chosen: dict[str, Sequence[str]] = {}
     with st.popover(
@@ -137,13 +139,13 @@ def draw_filters() -> tuple[dict[str, Sequence[str]], list[Work]]:
     return chosen, work
 
 
-def shown(work: Sequence[Work], chosen: Mapping[str, Sequence[str]]) -> list[Work]:
+def shown(work: Sequence[MachineRun], chosen: Mapping[str, Sequence[str]]) -> list[MachineRun]:
     """Returns the work that has one of the names chosen in each filter that is set."""
     set_ones = [(FILTERS[name][1], names) for name, names in chosen.items() if names]
     return [each for each in work if all(of(each.spent) in names for of, names in set_ones)]
 
 
-def _starved_devices(pair: tuple[Work, LiveIdle]) -> float:
+def _starved_devices(pair: tuple[MachineRun, LiveIdle]) -> float:
     """Returns how many devices' time passes idle; 0 where that is not known."""
     work, idle = pair
     if not math.isfinite(idle.share):
@@ -197,7 +199,7 @@ def draw_costs(ended: Sequence[Spent]) -> None:
     tables.draw(in_units(each, unit), [(cost,) for cost in found], key="machines-costs")
 
 
-def headline(live: Sequence[tuple[Work, LiveIdle]]) -> str:
+def headline(live: Sequence[tuple[MachineRun, LiveIdle]]) -> str:
     running = [(work, idle) for work, idle in live if not work.queued]
     if not running:
         return "No job is running."
@@ -220,7 +222,7 @@ def _kept(run_id: int) -> LiveIdle:
     return LiveIdle()
 
 
-def idle_of(work: Work) -> LiveIdle:
+def idle_of(work: MachineRun) -> LiveIdle:
     """Returns how idle a live run is, with the steps that are new since the last time."""
     idle = _kept(work.id)
     if work.queued:

@@ -23,7 +23,7 @@ ICONS = {
     "failed": ":material/error:",
 }
 TOURNAMENT_ENDED = {"done": "is done", "paused": "is paused", "stopped": "was stopped"}
-LOOK_S = 3.0
+ENDED_CHECK_S = 3.0
 """Seconds between an idle page's checks whether something has ended."""
 DIALOG_OPEN = "a dialog is open"
 """Set where a dialog is opened: redrawing the page would close it and lose what was typed."""
@@ -94,7 +94,7 @@ def keep_looking() -> None:
     """
     dialog_open = st.session_state.pop(DIALOG_OPEN, False)
     if _watched():
-        st.fragment(_look, run_every=LOOK_S)(dialog_open)
+        st.fragment(_look, run_every=ENDED_CHECK_S)(dialog_open)
 
 
 def _look(dialog_open: bool) -> None:

@@ -324,7 +324,7 @@ class RunSeries:
                 self._telemetry.append(samples)
 
     @property
-    def totals(self) -> summary.Totals:
+    def totals(self) -> summary.StepSums:
         """Sums over the steady steps so far, as `steady_state` chooses them."""
         return self._running.totals
 

@@ -11,7 +11,7 @@ from vitprof.selftest import (
     CASES,
     QUICK,
     Case,
-    Outcome,
+    CaseOutcome,
     Result,
     SelftestReport,
     n_jobs,
@@ -21,7 +21,7 @@ from vitprof.selftest import (
 from vitprof.selftest.gpu import driver as gpu
 from vitprof.ui import resources, tables, texts
 
-POLL_S = 1.0
+SELFTEST_EVERY_S = 1.0
 JOB_S = (1.3, 4.0)
 """Seconds that a job of the self-test takes, about, its start included: on an idle machine, and on
 a busy or small one."""
@@ -31,8 +31,8 @@ CHOICES: dict[str, tuple[tuple[Case, ...], int]] = {
 }
 """What can be run on a simulated device: the cases, and how often each."""
 ON_GPU = f"On the GPU: {len(gpu.GPU_CASES)} cases, once"
-Report = SelftestReport[Result] | SelftestReport[Outcome]
-Column = tables.Column
+Report = SelftestReport[Result] | SelftestReport[CaseOutcome]
+Column = tables.TableColumn
 COLUMNS = (
     Column(
         "",
@@ -118,7 +118,7 @@ def page() -> None:
         "once too: it checks clocks, copies and every strategy."
     )
     running = work().running
-    st.fragment(_draw, run_every=POLL_S if running else None)(running)
+    st.fragment(_draw, run_every=SELFTEST_EVERY_S if running else None)(running)
 
 
 @texts.guarded

@@ -16,13 +16,13 @@ from typing import Any, TextIO, cast
 
 WAIT_S = 120.0
 """Seconds that the server may take until it answers; from a cold disk it takes about 10."""
-POLL_S = 0.1
+SERVER_EVERY_S = 0.1
 END_WITHIN_S = 60.0
 """Seconds that the server may take to end; stopping jobs and storing what they measured takes less
 than 40."""
 
 
-class Output:
+class QuietStream:
     """A stream that drops what nobody reads any more: an error here would keep Streamlit from
     stopping.
     """
@@ -50,7 +50,7 @@ def main() -> None:
     and `open` (the URL to open in the browser, "" for none).
     """
     request = json.loads(sys.argv[1])
-    sys.stdout = cast(TextIO, Output(sys.stdout))
+    sys.stdout = cast(TextIO, QuietStream(sys.stdout))
     threading.Thread(target=_tell, args=(request,), name="vitprof-tell", daemon=True).start()
     # headless: the browser is opened below. Streamlit would also ask for an e-mail address on its
     # first run.
@@ -117,7 +117,7 @@ def _tell(request: dict[str, Any]) -> None:
     while not _answers(address, request["port"]):
         if time.monotonic() > until:
             return
-        time.sleep(POLL_S)
+        time.sleep(SERVER_EVERY_S)
     print(*request["lines"], sep="\n", flush=True)  # noqa: T201
     if request["open"] and not webbrowser.open(request["open"]):
         sys.stderr.write(f"vitprof: no browser could be opened; open {request['open']} yourself\n")

@@ -128,18 +128,18 @@ def _mib(row: StrategyRow, n_bytes: int) -> float | None:
 
 
 COLUMNS = (
-    tables.Column("Strategy", "Its name.", lambda r: r.strategy.name, pinned=True),
-    tables.Column("What", "What it does.", lambda r: r.strategy.title),
-    tables.Column(
+    tables.TableColumn("Strategy", "Its name.", lambda r: r.strategy.name, pinned=True),
+    tables.TableColumn("What", "What it does.", lambda r: r.strategy.title),
+    tables.TableColumn(
         "Runs here", "Whether this machine can run it.", lambda r: ANSWERS[r.seen.verdict]
     ),
-    tables.Column(
+    tables.TableColumn(
         "Reached (samples/s)",
         "The fastest run of it here, on the device that is named above. Only a tournament compares fairly.",
         lambda r: r.reached,
         bar=True,
     ),
-    tables.Column(
+    tables.TableColumn(
         "Reference (samples/s)",
         "On 2 cores of an AMD EPYC, with a simulated device of 5 ms and 5 us a sample for digits, "
         "10 ms and 500 us "
@@ -147,17 +147,17 @@ COLUMNS = (
         lambda r: r.reference,
         bar=True,
     ),
-    tables.Column(
+    tables.TableColumn(
         "Disk (MiB)",
         "For the prepared storage and copies, without the data set's own files.",
         lambda r: _mib(r, r.needs.disk_bytes),
     ),
-    tables.Column(
+    tables.TableColumn(
         "RAM (MiB)",
         "For what is kept in memory as a whole, without workers and batches.",
         lambda r: _mib(r, r.needs.ram_bytes),
     ),
-    tables.Column(
+    tables.TableColumn(
         "Why not, or with what limit", "Empty: it can run as it is.", lambda r: r.seen.reason
     ),
 )

@@ -22,7 +22,7 @@ SCROLLED_PX = 460
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column: its header with the unit, its help, and its value for a row (None or NaN: not
     available).
     """
@@ -49,8 +49,8 @@ def help_of(field: str) -> str:
     return sentence(DOCS[field])
 
 
-def of_summary(name: str, field: str, scale: float = 1, form: str = "localized") -> Column:
-    return Column(
+def of_summary(name: str, field: str, scale: float = 1, form: str = "localized") -> TableColumn:
+    return TableColumn(
         name,
         help_of(field),
         lambda row, *_: scale * getattr(row.summary or NO_FIGURES, field),
@@ -58,8 +58,8 @@ def of_summary(name: str, field: str, scale: float = 1, form: str = "localized")
     )
 
 
-def frame(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
-    """Returns one row for each of `rows`, whose parts are the arguments of `Column.value`.
+def frame(columns: Sequence[TableColumn], rows: Sequence[tuple[Any, ...]]) -> pd.DataFrame:
+    """Returns one row for each of `rows`, whose parts are the arguments of `TableColumn.value`.
 
     Columns without any value are left out. Numbers have three significant digits unless they are
     whole or `exact`.
@@ -75,7 +75,7 @@ def frame(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> pd.Data
 
 
 def draw(
-    columns: Sequence[Column],
+    columns: Sequence[TableColumn],
     rows: Sequence[tuple[Any, ...]],
     *,
     key: str,
@@ -98,7 +98,7 @@ def show(data: Any, *, key: str, height: int | Literal["content"] = "content", *
     return st.dataframe(data, hide_index=True, width="stretch", height=height, key=key, **more)
 
 
-def column_config(columns: Sequence[Column], shown: pd.DataFrame) -> dict[str, Any]:
+def column_config(columns: Sequence[TableColumn], shown: pd.DataFrame) -> dict[str, Any]:
     """Returns the `column_config` of `st.dataframe` for the columns that `shown` has."""
     config: dict[str, Any] = {}
     drawn = [column for column in columns if column.name in shown]

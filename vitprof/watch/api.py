@@ -19,11 +19,11 @@ from vitprof.watch.patches.making import time_workers
 from vitprof.watch.patches.watching import the_watching
 from vitprof.watch.patching import DATALOADER, say, when_imported
 from vitprof.watch.proxy import Proxy, passing_for
-from vitprof.watch.ranks import is_recorded
-from vitprof.watch.runs import Runs
+from vitprof.watch.rank_identity import is_recorded
+from vitprof.watch.runs import RunSequence
 
 F = TypeVar("F", bound=Callable[..., Any])
-RUNS = Runs(the_watching)
+RUNS = RunSequence(the_watching)
 
 
 def watch(loader: Any, *, name: str = "", quiet: bool = False) -> Any:
@@ -125,7 +125,7 @@ def _say_unused() -> None:
         )
 
 
-class Step(contextlib.ContextDecorator):
+class StepScope(contextlib.ContextDecorator):
     """A context manager, `with vitprof.step():`, and a decorator, `@vitprof.step`.
 
     The time between two steps that is not the wait for a batch is recorded apart from their work. It does nothing where
@@ -134,10 +134,10 @@ class Step(contextlib.ContextDecorator):
     """
 
     @overload
-    def __call__(self) -> Step: ...
+    def __call__(self) -> StepScope: ...
     @overload
     def __call__(self, function: F) -> F: ...
-    def __call__(self, function: F | None = None) -> Step | F:
+    def __call__(self, function: F | None = None) -> StepScope | F:
         """Returns the context manager; for a function, returns a function that is a step each time it is called."""
         return self if function is None else super().__call__(function)
 
@@ -150,4 +150,4 @@ class Step(contextlib.ContextDecorator):
             iterables.record_mark(CURRENT.recorder, entering=False)
 
 
-step = Step()
+step = StepScope()

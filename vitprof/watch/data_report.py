@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from vitprof.watch.script_objects import Loader
+from vitprof.watch.script_objects import ScriptLoader
 
 DATA = "VITPROF_WATCH_DATA"
 """Environment variable: a file for what the train loader's dataset is, in a script that ends after some steps."""
@@ -12,7 +12,7 @@ CONVERT = "VITPROF_WATCH_CONVERT"
 """Environment variable: samples are stored in other forms instead, as this JSON object says."""
 
 
-def describe_dataset(loader: Loader | None) -> None:
+def describe_dataset(loader: ScriptLoader | None) -> None:
     """Writes what the dataset of a loader is, or what came of storing it, if that is asked for."""
     path = os.environ.get(DATA)
     if not path or loader is None:

@@ -19,12 +19,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vitprof.watch.fetch_times import MAKING, transform_sums
-from vitprof.watch.ranks import is_watched_rank
+from vitprof.watch.rank_identity import is_watched_rank
 from vitprof.watch.sample_values import different, leaves_described, storage_point
 from vitprof.watch.script_objects import length
 
 if TYPE_CHECKING:
-    from vitprof.watch.script_objects import Loader
+    from vitprof.watch.script_objects import ScriptLoader
 
 MOST_SAMPLES, MOST_S = 32, 10.0
 """Samples that are read, fewer where they take longer together."""
@@ -63,7 +63,7 @@ class Read(NamedTuple):
     """Bytes of read system calls; -1 where this system does not count them. A mapped file is read without."""
 
 
-def report(loader: Loader, path: str) -> None:
+def report(loader: ScriptLoader, path: str) -> None:
     """Writes what the dataset of a loader is, or why that cannot be told, to a file."""
     write_report(path, lambda: described(*parts(loader), loader.facts))
 
@@ -85,7 +85,7 @@ def _in_a_line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def parts(loader: Loader) -> tuple[Any, Any]:
+def parts(loader: ScriptLoader) -> tuple[Any, Any]:
     """Returns the dataset and the collate function of a loader: of its iterator, all that is left of some."""
     for each in (reference() for reference in loader.alive):
         for names in (("dataset", "collate_fn"), ("_dataset", "_collate_fn")):

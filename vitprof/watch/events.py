@@ -76,7 +76,7 @@ class Kind(enum.IntEnum):
     """Events were dropped, because nothing had read those before them."""
     MARKED = 30
     """A point was marked in a stream of the device that trains, the object: after all that the thread
-    has launched there. `Place` says at what."""
+    has launched there. `MarkedPoint` says at what."""
     REACHED = 31
     """The device, the object, has passed a mark."""
     COUNTED = 32
@@ -92,7 +92,7 @@ class Kind(enum.IntEnum):
     """An optimizer has stepped in such a step."""
 
 
-class Place(enum.IntEnum):
+class MarkedPoint(enum.IntEnum):
     """What the thread did where it marked a point."""
 
     REQUESTED = 1
@@ -163,7 +163,7 @@ which a batch is known again when it comes out of a queue; another batch may hav
 the numbers in its largest tensor. `failed`: 1 where an error ended the iteration. `start_s`,
 `end_s`: on the same clock. `worker`: NaN where none made the batch. `loss`: NaN where it is not a
 single number on the CPU; with `REACHED` the loss that was copied before the mark. `device`: the
-number of a described device. `token`: the number of a mark. `place`: a `Place`. `stream`: a number
+number of a described device. `token`: the number of a mark. `place`: a `MarkedPoint`. `stream`: a number
 for each stream of the process. `reached_s`: on the clock of the host. `took_s`: from
 a step's batch to the end of the device's work. `block`: odd where kept batches are served again.
 `settles`: 1 where the step does not count there.

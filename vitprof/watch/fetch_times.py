@@ -54,7 +54,7 @@ class Laps:
         return perf_counter()
 
 
-class Making:
+class MakingTimes:
     """The times so far of the batch that a thread is making."""
 
     __slots__ = ("batches", "collate_s", "laps", "opened", "times", "waited_s")
@@ -79,7 +79,7 @@ class MakingByThread(threading.local):
     long as any other."""
 
     def __init__(self) -> None:
-        self.now = Making()
+        self.now = MakingTimes()
 
 
 MAKING = MakingByThread()
@@ -101,7 +101,7 @@ def count_opened(event: str, _: object) -> None:
         MAKING.now.opened += 1
 
 
-class TimedCollate:
+class CollateTimer:
     """A collate function that records its time."""
 
     __slots__ = ("_collate",)
@@ -120,10 +120,10 @@ class TimedCollate:
         return getattr(object.__getattribute__(self, "_collate"), name)
 
 
-class Work:
+class ThreadUse:
     """What a thread uses of the machine while it makes a batch."""
 
-    def __init__(self, making: Making, counts_for: int) -> None:
+    def __init__(self, making: MakingTimes, counts_for: int) -> None:
         """Begins to look; `counts_for`: how many entries this one stands for."""
         self._making = making
         self._counts_for = counts_for
@@ -161,7 +161,7 @@ def timed_fetch(fetch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         work = None
         if not making.batches % WORK_EVERY:
             counts_for = work_counts_for(making.batches)
-            work = Work(making, counts_for) if counts_for else None
+            work = ThreadUse(making, counts_for) if counts_for else None
         laps = making.laps = {}
         began_s = perf_counter()
         try:

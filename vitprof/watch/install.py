@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from vitprof.watch import patching
-from vitprof.watch.ranks import is_recorded
+from vitprof.watch.rank_identity import is_recorded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

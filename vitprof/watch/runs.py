@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from vitprof.errors import one_line
 from vitprof.watch.patching import SOCKET, STEPS, say
-from vitprof.watch.ranks import is_recorded
+from vitprof.watch.rank_identity import is_recorded
 from vitprof.watch.script_objects import attribute
 
 ARGUMENTS = ("batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
@@ -41,7 +41,7 @@ class Planned:
     """The iterator of the current loop over it; None where that is over."""
 
 
-class Recording(Protocol):
+class RunRecorder(Protocol):
     """What records the runs, one after another."""
 
     def plan(self, run: Planned) -> None:
@@ -57,10 +57,10 @@ class Recording(Protocol):
         """Ends the run: the next batch begins another one."""
 
 
-class Runs:
+class RunSequence:
     """The runs of this process, one after another."""
 
-    def __init__(self, recording: Callable[[], Recording]) -> None:
+    def __init__(self, recording: Callable[[], RunRecorder]) -> None:
         self._recording = recording
         self._current: Planned | None = None
         self.any_begun = False

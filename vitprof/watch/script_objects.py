@@ -117,7 +117,7 @@ class ByIdentity(Generic[V]):
 
 
 @dataclass(frozen=True)
-class Loader:
+class ScriptLoader:
     """A loader of the script's."""
 
     facts: dict[str, Any]

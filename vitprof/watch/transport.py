@@ -27,7 +27,7 @@ from vitprof.watch.events import COLUMNS, WIDTH, Buffer, Description, Row
 from vitprof.watch.own_thread import OwnThread
 from vitprof.watch.patches.stages import StageSums
 from vitprof.watch.patching import SOCKET
-from vitprof.watch.ranks import ALL_RANKS, is_recorded, job_key, local_rank, n_ranks, rank
+from vitprof.watch.rank_identity import ALL_RANKS, is_recorded, job_key, local_rank, n_ranks, rank
 
 T = TypeVar("T")
 SEND_FIRST_S = 0.02

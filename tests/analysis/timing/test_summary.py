@@ -12,7 +12,7 @@ from tests.series import made_steps, made_telemetry
 from vitprof.analysis.timing.steady import first_of_epoch, steady_state
 from vitprof.analysis.timing.summary import (
     RunningTotals,
-    Totals,
+    StepSums,
     loader_times_s,
     recording_cost,
     start_phases,
@@ -332,7 +332,7 @@ def test_of_a_summary_they_are_those_of_the_steps() -> None:
     steps = made_steps(rng.exponential(0.01, 50), rng.exponential(0.01, 50), h2d=0.001, warmup=5)
     running = RunningTotals()
     running.add(steps)
-    told = Totals.of(
+    told = StepSums.of(
         summarise(RunConfig(), steps, made_telemetry(), (), {}, t_origin_s=99.0, t_end_s=110.0)
     )
     assert told.steps == running.totals.steps

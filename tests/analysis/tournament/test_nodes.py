@@ -6,11 +6,11 @@ import pytest
 from vitprof.analysis import faster
 from vitprof.analysis.tournament.nodes import within_nodes
 
-Runs = dict[str, dict[int, faster.Blocks]]
+Runs = dict[str, dict[int, faster.RunBlocks]]
 
 
-def blocks(per_s: np.ndarray) -> faster.Blocks:
-    return faster.Blocks(np.ones(len(per_s)), 1 / per_s)
+def blocks(per_s: np.ndarray) -> faster.RunBlocks:
+    return faster.RunBlocks(np.ones(len(per_s)), 1 / per_s)
 
 
 def made(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vitprof.analysis.tournament.entries import Entry, Outcome, trial_key
+from vitprof.analysis.tournament.entries import Entry, RunOutcome, trial_key
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, leaderboard
 from vitprof.recording.columns import RunSummary
 
@@ -33,7 +33,7 @@ def entry(
     rng = np.random.default_rng([seed, *strategy.encode(), batch_size])
     shifts = np.zeros(runs) if moments is None else moments
     outcomes = tuple(
-        Outcome(
+        RunOutcome(
             number + 1,
             number + 100,
             "done",

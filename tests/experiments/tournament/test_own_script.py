@@ -30,7 +30,7 @@ def manager(
     store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[JobManager]:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setattr(trials, "POLL_S", 0.005)
+    monkeypatch.setattr(trials, "TRIALS_EVERY_S", 0.005)
     made = JobManager(store, logs=tmp_path / "logs")
     yield made
     made.shutdown()
@@ -175,7 +175,7 @@ def test_a_trial_that_makes_no_step_is_ended_by_the_time_limit(
     manager: JobManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     number = made(manager.store, tmp_path, "hangs", seconds=10.0)
-    monkeypatch.setattr(tournament_trials, "LOOK_S", 0.05)
+    monkeypatch.setattr(tournament_trials, "RACE_CHECK_S", 0.05)
     monkeypatch.setattr(tournament_trials, "_since_prepared_s", lambda run: 11.0)
     found = ran(manager, number)
     why = "no training step within the time limit of 10 s"

@@ -54,7 +54,7 @@ pytestmark = pytest.mark.usefixtures("small_home")
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "POLL_S", 0.005)
+    monkeypatch.setattr(trials, "TRIALS_EVERY_S", 0.005)
     # a look of 10 ms on a busy machine put the next one off for a second
     monkeypatch.setattr(tournament_trials, "LOOK_SHARE", 1.0)
     monkeypatch.setattr("vitprof.jobs.supervisor.FLUSH_EVERY_S", 0.02)
@@ -283,7 +283,7 @@ def test_what_is_told_of_how_a_setting_reads(store: RunStore) -> None:
 class TestEarlyStop:
     @pytest.fixture(autouse=True)
     def _others(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(tournament_trials, "LOOK_S", 0.01)
+        monkeypatch.setattr(tournament_trials, "RACE_CHECK_S", 0.01)
 
     def test_nothing_is_cut_while_others_run(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
@@ -346,7 +346,7 @@ class TestEarlyStop:
             manager.store, 25, latency_ms=4.0
         )  # a busy machine slows the other one down, and not it
         slow = "slow-drive/b32/w0/as-is"
-        monkeypatch.setattr(tournament_trials, "LOOK_S", 60.0)
+        monkeypatch.setattr(tournament_trials, "RACE_CHECK_S", 60.0)
         by_others(monkeypatch, 0.1)
         entry = ran(manager, number).look().entries[1]
         assert (f"{slow}#1", "done") in statuses(manager.store, number)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vitprof.analysis.tournament.entries import Entry, Outcome
+from vitprof.analysis.tournament.entries import Entry, RunOutcome
 from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config
 from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.experiments.tournament.planning import plan
@@ -32,7 +32,7 @@ class Made:
         }
         self.spec = TournamentSpec(own_config("", steps=50), (OWN_SCRIPT,), (1,), **known)
         self.planned = plan(self.spec)
-        self.runs: dict[str, list[Outcome]] = {t.key: [] for t in self.planned}
+        self.runs: dict[str, list[RunOutcome]] = {t.key: [] for t in self.planned}
         self.cut: dict[str, str] = {}
         self.others: dict[tuple[int, str], float] = {}
         """Cores that other programs take in a run, by round and setting: one slows it to a tenth."""
@@ -45,7 +45,7 @@ class Made:
         summary = RunSummary(wall_s=RUN_S)
         disturbed = np.full(20, others > 0.25)
         self.runs[key].append(
-            Outcome(number, 0, "done", blocks, summary, others, disturbed=disturbed)
+            RunOutcome(number, 0, "done", blocks, summary, others, disturbed=disturbed)
         )
 
     def look(self) -> Any:

@@ -20,7 +20,7 @@ from vitprof.measure.devices import CpuDevice
 from vitprof.selftest.gpu import device_cases, driver
 from vitprof.selftest.gpu.bench import Bench
 from vitprof.selftest.gpu.driver import GPU_CASES, TOTAL_S, GpuCase, run_case, run_gpu_selftest
-from vitprof.selftest.report import Outcome, SelftestReport, machine_facts, plain
+from vitprof.selftest.report import CaseOutcome, SelftestReport, machine_facts, plain
 
 
 def case(name: str, limit_s: float = 20.0) -> GpuCase:
@@ -40,14 +40,14 @@ print(json.dumps({"error": "no GPU here; do this"} if name == "no GPU" else mess
 """
 
 
-def run(*cases: GpuCase, **options: Any) -> SelftestReport[Outcome]:
+def run(*cases: GpuCase, **options: Any) -> SelftestReport[CaseOutcome]:
     return run_gpu_selftest(
         cases, child=lambda name, folder: [sys.executable, "-c", CHILD, name, folder], **options
     )
 
 
 def test_a_case_that_hangs_or_dies_has_failed_and_the_others_go_on() -> None:
-    ended: list[Outcome] = []
+    ended: list[CaseOutcome] = []
     cases = (case("a"), case("hangs", 0.3), case("no GPU"), case("dies"), case("c"))
     report = run(*cases, ended=ended.append)
     assert [(outcome.case, outcome.status, outcome.wrong) for outcome in report.results] == [
@@ -74,7 +74,7 @@ def test_without_a_device_nothing_is_run(name: str, error: str) -> None:
 
 
 def test_a_stop_ends_the_process_and_keeps_what_is_known() -> None:
-    ended: list[Outcome] = []
+    ended: list[CaseOutcome] = []
     shown: list[Progress] = []
     report = run(
         case("a", 100),
@@ -93,9 +93,9 @@ def test_a_stop_ends_the_process_and_keeps_what_is_known() -> None:
 
 def test_the_cases_fit_into_five_minutes_and_a_line_has_everything() -> None:
     assert (TOTAL_S, len(GPU_CASES)) == (300, 6)
-    outcome = Outcome("passed", "11 of 12 GB/s", case="copies", expected="something")
+    outcome = CaseOutcome("passed", "11 of 12 GB/s", case="copies", expected="something")
     assert outcome.words == "PASSED: copies. Expected: something. Measured: 11 of 12 GB/s."
-    failed = Outcome(
+    failed = CaseOutcome(
         "failed", "1 of 12 GB/s", "only 8% is reached", case="copies", expected="something"
     )
     assert failed.words.endswith("Measured: 1 of 12 GB/s: only 8% is reached.")
@@ -107,8 +107,8 @@ def test_the_sentence_the_advice_and_the_file(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-11111111-2222-3333-4444-555555555555")
     monkeypatch.setenv("CUDA_SECRET", "secret")
     passed, not_run = (
-        Outcome("passed", f"room in {vitprof_home}", case="a"),
-        Outcome("not run", wrong="x", case="b"),
+        CaseOutcome("passed", f"room in {vitprof_home}", case="a"),
+        CaseOutcome("not run", wrong="x", case="b"),
     )
     report = SelftestReport(
         (passed, not_run), 12.0, 2, machine=machine_facts({"device_name": "a GPU"})
@@ -125,7 +125,10 @@ def test_the_sentence_the_advice_and_the_file(
     assert str(vitprof_home) not in path.read_text()
     assert [result["status"] for result in values["results"]] == ["passed", "not run"]
     wrong = SelftestReport(
-        (Outcome("failed", figures={"x": float("nan")}),), 1.0, 1, machine={"device_name": "a GPU"}
+        (CaseOutcome("failed", figures={"x": float("nan")}),),
+        1.0,
+        1,
+        machine={"device_name": "a GPU"},
     )
     assert "send the file in with a bug report" in wrong.advice
     assert json.loads(wrong.to_json())["results"][0]["figures"] == {"x": None}
@@ -162,7 +165,7 @@ def test_without_a_gpu_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_outcomes_are_json() -> None:
-    outcome = Outcome("failed", "x", "y", {"a": math.nan, "b": (1, math.inf), "c": {"d": 2}})
+    outcome = CaseOutcome("failed", "x", "y", {"a": math.nan, "b": (1, math.inf), "c": {"d": 2}})
     message = json.loads(json.dumps(plain(outcome.to_dict()), allow_nan=False))
     assert message["figures"] == {"a": None, "b": [1, None], "c": {"d": 2}}
-    assert Outcome(**message).status == "failed"
+    assert CaseOutcome(**message).status == "failed"

@@ -13,7 +13,7 @@ from tests.watch.core.written_device import ASIDE, COPIES, DeviceScript, figures
 from vitprof.watch.core.device_columns import DeviceSteps
 from vitprof.watch.core.loop import find_steps
 from vitprof.watch.core.training import find_training
-from vitprof.watch.events import Place
+from vitprof.watch.events import MarkedPoint
 
 NEVER = [0.0, 0.0, 0.0]
 
@@ -281,7 +281,7 @@ def test_another_stream_that_works_while_that_of_training_is_idle_is_counted(
         script.update()
         script.wait_for_device()
         script.launch(seconds, ASIDE)
-        script.mark(Place.ASIDE, ASIDE)
+        script.mark(MarkedPoint.ASIDE, ASIDE)
     script.pass_marks()
     training = find_training(script.log)
     assert training is not None
@@ -296,7 +296,7 @@ def test_a_stream_in_which_batches_are_copied_works_on_no_step() -> None:
     for _ in range(4):
         script.fetch(TRAIN)
         script.copy(0.005, COPIES)
-        script.mark(Place.ASIDE, COPIES)
+        script.mark(MarkedPoint.ASIDE, COPIES)
         script.backward()
         script.update()
     script.pass_marks()
@@ -393,7 +393,7 @@ def test_the_pass_in_an_optimizers_closure_is_before_its_own_work() -> None:
     script = DeviceScript()
     for _ in range(3):
         script.fetch(TRAIN)
-        script.mark(Place.STEPPING)
+        script.mark(MarkedPoint.STEPPING)
         script.backward()
         script.now_s += 1e-6
         script.update()

@@ -5,8 +5,8 @@ import pytest
 
 from tests.watch.core.written import MAIN, TRAIN, Script
 from vitprof.watch.core.columns import columns_of
-from vitprof.watch.core.headroom import Blocks
 from vitprof.watch.core.loop import Step, find_steps
+from vitprof.watch.core.replay_blocks import ReplayBlocks
 from vitprof.watch.core.training import find_training
 from vitprof.watch.events import Kind
 
@@ -29,7 +29,7 @@ def steps_of(script: Script) -> list[Step]:
     return find_steps(training).steps
 
 
-def replay(blocks: Blocks) -> dict[str, dict[str, float]]:
+def replay(blocks: ReplayBlocks) -> dict[str, dict[str, float]]:
     return {number: dict(sums) for number, sums in blocks.facts("")["replay"].items()}
 
 
@@ -44,7 +44,7 @@ def test_a_step_whose_device_times_are_not_known_counts_in_no_block() -> None:
     columns["step_s"][0] = np.nan
     columns["warmup"][:] = 0.0
     columns["warmup"][1] = 1.0
-    blocks = Blocks()
+    blocks = ReplayBlocks()
     own, _ = blocks.add(steps, columns)
     assert replay(blocks)["0"]["steps"] == 2
     assert replay(blocks)["0"]["step_s"] == pytest.approx(2 * 0.012)
@@ -62,7 +62,7 @@ def test_a_step_is_in_the_block_of_its_batch_where_an_epoch_has_ended_before_it(
     script.train(2)
     script.block = 2.0
     script.train(1)
-    blocks = Blocks()
+    blocks = ReplayBlocks()
     steps = steps_of(script)
     own, phases = blocks.add(steps, columns_of(steps))
     assert [replay(blocks)[number]["steps"] for number in "01"] == [2, 2]

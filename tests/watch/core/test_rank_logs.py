@@ -11,7 +11,7 @@ from vitprof.measure.step_columns import Columns
 from vitprof.watch.core.columns import columns_of
 from vitprof.watch.core.device_columns import DeviceSteps
 from vitprof.watch.core.loop import find_steps
-from vitprof.watch.core.ranks import RankSteps
+from vitprof.watch.core.rank_own_times import RankSteps
 from vitprof.watch.core.training import find_training
 from vitprof.watch.event_log import read_event_log
 

@@ -13,7 +13,7 @@ from vitprof.watch.core.columns import columns_of
 from vitprof.watch.core.device_columns import DeviceFigures, DeviceSteps
 from vitprof.watch.core.loop import find_steps
 from vitprof.watch.core.training import find_training
-from vitprof.watch.events import NAN, Kind, Place
+from vitprof.watch.events import NAN, Kind, MarkedPoint
 
 DEVICE = 7
 A_MOMENT_S = 1e-9
@@ -54,7 +54,7 @@ class DeviceScript(Script):
     def wait_for_device(self) -> None:
         self.now_s = max(self.now_s, *self._busy_until_s.values())
 
-    def mark(self, place: Place, stream: int = WORK, loss: float = NAN) -> None:
+    def mark(self, place: MarkedPoint, stream: int = WORK, loss: float = NAN) -> None:
         if self._captures:
             return
         self._tokens += 1
@@ -72,13 +72,13 @@ class DeviceScript(Script):
     def fetch(
         self, loader: int, *, quiet: bool = False, thread: int = MAIN, samples: float = SAMPLES
     ) -> None:
-        self.mark(Place.REQUESTED)
+        self.mark(MarkedPoint.REQUESTED)
         super().fetch(loader, quiet=quiet, thread=thread, samples=samples)
-        self.mark(Place.RECEIVED)
+        self.mark(MarkedPoint.RECEIVED)
 
     def begin_slowly(self, loader: int, seconds: float) -> None:
         """Begins an iteration that starts workers."""
-        self.mark(Place.REQUESTED)
+        self.mark(MarkedPoint.REQUESTED)
         since_s = self.now_s
         self.now_s += seconds
         self.begin(loader)
@@ -88,35 +88,35 @@ class DeviceScript(Script):
     def copy(self, seconds: float, stream: int = WORK, to_device: bool = True) -> None:
         """Copies a tensor of a batch."""
         if stream != WORK:
-            self.mark(Place.BEFORE_COPY)
-        self.mark(Place.COPYING, stream)
+            self.mark(MarkedPoint.BEFORE_COPY)
+        self.mark(MarkedPoint.COPYING, stream)
         if to_device:
             self.launch(seconds, stream)
-            self.mark(Place.COPIED, stream)
+            self.mark(MarkedPoint.COPIED, stream)
 
     def backward(self, thread: int = MAIN, loss: float = NAN) -> None:
         self.launch(self._took_s[0])
         super().backward(thread)
-        self.mark(Place.BACKWARD, loss=loss)
+        self.mark(MarkedPoint.BACKWARD, loss=loss)
         self.launch(self._took_s[1])
 
     def update(self, optimizer: int = OPTIMIZER, thread: int = MAIN) -> None:
         self.now_s += self._work_s
         if thread == MAIN:
-            self.mark(Place.STEPPING)
+            self.mark(MarkedPoint.STEPPING)
         self.launch(self._took_s[2])
         self.now_s += A_MOMENT_S
         self._add(Kind.STEPPED, thread, optimizer)
         if thread == MAIN:
-            self.mark(Place.STEPPED)
+            self.mark(MarkedPoint.STEPPED)
 
     def enter(self) -> None:
         self.work(Kind.ENTERED)
-        self.mark(Place.ENTERED)
+        self.mark(MarkedPoint.ENTERED)
 
     def leave(self) -> None:
         self.work(Kind.LEFT)
-        self.mark(Place.LEFT)
+        self.mark(MarkedPoint.LEFT)
 
     def evaluate(self, n: int, seconds: float) -> None:
         for _ in range(n):

@@ -7,9 +7,9 @@ from tests.watch.core.written_device import DeviceScript
 from vitprof.watch.core.columns import columns_of
 from vitprof.watch.core.device_columns import DeviceSteps
 from vitprof.watch.core.loop import find_steps
-from vitprof.watch.core.ranks import RankSteps
+from vitprof.watch.core.rank_own_times import RankSteps
 from vitprof.watch.core.training import find_training
-from vitprof.watch.events import NAN, Kind, Place
+from vitprof.watch.events import NAN, Kind, MarkedPoint
 
 COUNTED_BEFORE = (*(Kind.REQUESTED, Kind.RECEIVED, Kind.EXHAUSTED, Kind.STEPPED, Kind.BACKWARD),)
 
@@ -68,9 +68,9 @@ class RankOnDevice(RankScript, DeviceScript):
     """The same on a device that works on its own."""
 
     def send_buffers(self, seconds: float) -> None:
-        self.mark(Place.AWAITING)
+        self.mark(MarkedPoint.AWAITING)
         self.launch(seconds)
-        self.mark(Place.AWAITED)
+        self.mark(MarkedPoint.AWAITED)
         super().send_buffers(self._work_s)
 
 

@@ -21,7 +21,7 @@ from vitprof.watch.core.loop import find_steps
 from vitprof.watch.core.training import find_training
 from vitprof.watch.events import NAN, Buffer, Kind
 from vitprof.watch.patches import Recorder, iterables, marks
-from vitprof.watch.patches.headroom import Headroom
+from vitprof.watch.patches.replay import ReplayPlan
 
 pytestmark = [
     pytest.mark.gpu,
@@ -164,7 +164,7 @@ def test_a_copy_on_a_stream_of_its_own_does_not_move_where_compute_begins(script
 
 def test_a_kept_batch_is_copied_once_and_again_where_the_script_changed_it(script: Script) -> None:
     images, other, copies = pinned(4, 2), pinned(4, 2), []
-    headroom = Headroom()
+    headroom = ReplayPlan()
     script.recorder.measure_headroom(headroom)
     headroom.copies.watch([images])
     for i in range(4):

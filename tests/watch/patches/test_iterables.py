@@ -16,9 +16,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from vitprof.watch.core.log import event_of
 from vitprof.watch.events import Buffer, Event, Kind
 from vitprof.watch.patches import CURRENT, Recorder, dataloader, iterables, own_iterations
-from vitprof.watch.patches.headroom import CHANGED, Headroom
 from vitprof.watch.patches.hydra import Jobs
-from vitprof.watch.patches.limits import Ended, StepLimit
+from vitprof.watch.patches.limits import StepLimit, ThreadState
+from vitprof.watch.patches.replay import CHANGED, ReplayPlan
 
 BATCH = torch.ones(2, 3)
 
@@ -136,7 +136,7 @@ def batches_of(how: str, n: int) -> Iterator[Any]:
 
 @pytest.mark.parametrize("how", ["any iterable", "DataLoader"])
 def test_kept_batches_are_served_in_place_of_new_ones(recorder: Recorder, how: str) -> None:
-    headroom = Headroom()
+    headroom = ReplayPlan()
     recorder.measure_headroom(headroom)
     iterator = batches_of(how, 3)
     descriptions, _ = recorder.buffer.take()
@@ -159,7 +159,7 @@ def test_kept_batches_are_served_in_place_of_new_ones(recorder: Recorder, how: s
 
 
 def test_batches_that_are_requested_to_evaluate_are_none_of_it(recorder: Recorder) -> None:
-    recorder.measure_headroom(Headroom())
+    recorder.measure_headroom(ReplayPlan())
     iterator = batches_of("DataLoader", 3)
     with torch.no_grad():
         next(iterator)
@@ -169,7 +169,7 @@ def test_batches_that_are_requested_to_evaluate_are_none_of_it(recorder: Recorde
 def test_a_batch_that_the_script_changed_is_not_served_and_that_is_described(
     recorder: Recorder,
 ) -> None:
-    headroom = Headroom()
+    headroom = ReplayPlan()
     recorder.measure_headroom(headroom)
     iterator = batches_of("DataLoader", 4)
     descriptions, _ = recorder.buffer.take()
@@ -190,9 +190,9 @@ def test_a_batch_that_the_script_changed_is_not_served_and_that_is_described(
 def test_a_limit_holds_the_script_up_and_ends_it_within_the_request(
     recorder: Recorder, how: str
 ) -> None:
-    answers = iter([Ended(1, 1), Ended(2, 1)])
+    answers = iter([ThreadState(1, 1), ThreadState(2, 1)])
 
-    def end(ended: Ended) -> None:
+    def end(ended: ThreadState) -> None:
         raise SystemExit(ended.steps)
 
     recorder.limit_steps(StepLimit(2, lambda: next(answers), end))

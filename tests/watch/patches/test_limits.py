@@ -16,7 +16,7 @@ from vitprof.measure.wire import Note
 from vitprof.watch.core.log import row_of
 from vitprof.watch.core.messages import RunMessages
 from vitprof.watch.events import Kind
-from vitprof.watch.patches.limits import Ended, StepLimit
+from vitprof.watch.patches.limits import StepLimit, ThreadState
 
 N = 7
 
@@ -33,7 +33,7 @@ class Limited(Script):
         self.run = RunMessages({})
         self.limit = StepLimit(N, self._ask, self._reached)
         self.n_asked = 0
-        self.ended: Ended | None = None
+        self.ended: ThreadState | None = None
         self._n_sent = 0
         self.n_told = 0
         """Steps that a run was told of."""
@@ -48,7 +48,7 @@ class Limited(Script):
         elif kind is Kind.STEPPED:
             self.limit.updated()
 
-    def _ask(self) -> Ended:
+    def _ask(self) -> ThreadState:
         self.n_asked += 1
         new = self.log.events[self._n_sent :]
         self._n_sent = len(self.log.events)
@@ -56,9 +56,9 @@ class Limited(Script):
         told = self.run.settle(self.now_s)
         self.n_told += sum(len(each["step"]) for each in told if not isinstance(each, Note))
         answer = self.run.answer(Note("steps", {"thread": MAIN})).values
-        return Ended(answer["ended"], answer["loader"])
+        return ThreadState(answer["ended"], answer["loader"])
 
-    def _reached(self, ended: Ended) -> None:
+    def _reached(self, ended: ThreadState) -> None:
         self.ended = ended
         raise EnoughError
 
@@ -152,16 +152,16 @@ def test_the_first_question_is_at_the_soonest_possible_step() -> None:
     with pytest.raises(EnoughError):
         script.fetch(TRAIN)
     assert script.n_asked == 1
-    assert script.ended == Ended(N, TRAIN)
+    assert script.ended == ThreadState(N, TRAIN)
 
 
 def test_after_an_answer_it_is_asked_when_there_can_be_as_many_as_are_missing() -> None:
     asked: list[int] = []
     n_requests = 0
 
-    def ask() -> Ended:
+    def ask() -> ThreadState:
         asked.append(n_requests)
-        return Ended(n_requests // 2, TRAIN)
+        return ThreadState(n_requests // 2, TRAIN)
 
     limit = StepLimit(10, ask, lambda ended: None)
     for n_requests in range(1, 21):  # noqa: B007
@@ -175,22 +175,22 @@ def test_an_update_counts_only_without_a_request_before_it() -> None:
     for _ in range(3):
         limit.requested()
         limit.updated()
-    reached: list[Ended] = []
-    limit = StepLimit(3, lambda: Ended(3, TRAIN), reached.append)
+    reached: list[ThreadState] = []
+    limit = StepLimit(3, lambda: ThreadState(3, TRAIN), reached.append)
     for _ in range(3):
         limit.requested()
         limit.updated()
     limit.updated()
-    assert reached == [Ended(3, TRAIN)]
+    assert reached == [ThreadState(3, TRAIN)]
 
 
 def test_a_thread_that_only_fetches_is_not_ended() -> None:
-    reached: list[Ended] = []
+    reached: list[ThreadState] = []
     asked: list[int] = []
 
-    def ask() -> Ended:
+    def ask() -> ThreadState:
         asked.append(threading.get_ident())
-        return Ended(0, 0)
+        return ThreadState(0, 0)
 
     limit = StepLimit(3, ask, reached.append)
     limit.requested()

@@ -27,7 +27,7 @@ from vitprof.watch.core.training import find_training
 from vitprof.watch.events import Buffer, Event, Kind
 from vitprof.watch.patches import Recorder, autograd, dataloader, optimizer, waits
 from vitprof.watch.patches.batch_sizes import BatchSizes
-from vitprof.watch.patches.limits import Ended, StepLimit
+from vitprof.watch.patches.limits import StepLimit, ThreadState
 from vitprof.watch.patching import OPTIMIZER
 
 PATCHED = (
@@ -331,7 +331,7 @@ def test_whatever_fails_in_a_hook_the_script_goes_on(
 
 
 def test_a_limit_that_fails_is_none_of_the_scripts(recorder: Recorder) -> None:
-    def fail() -> Ended | None:
+    def fail() -> ThreadState | None:
         raise ZeroDivisionError
 
     recorder.limit_steps(StepLimit(1, fail, lambda ended: None))
@@ -343,10 +343,10 @@ def test_a_limit_that_fails_is_none_of_the_scripts(recorder: Recorder) -> None:
 def test_a_limit_ends_the_script_within_the_hook_that_reached_it(
     recorder: Recorder, limited: str
 ) -> None:
-    def end(ended: Ended) -> None:
+    def end(ended: ThreadState) -> None:
         raise SystemExit(ended.steps)
 
-    recorder.limit_steps(StepLimit(2, lambda: Ended(2, 1), end))
+    recorder.limit_steps(StepLimit(2, lambda: ThreadState(2, 1), end))
     batches = loader(8) if limited == "requests" else [(torch.ones(2, 3),)] * 4
     with pytest.raises(SystemExit, match="2"):
         train(batches)  # type: ignore[arg-type]

@@ -143,7 +143,7 @@ def test_a_thread_that_only_fetches_is_not_looked_at(recorder: Recorder) -> None
 
 def test_between_two_looks_is_some_time_and_more_of_it_later() -> None:
     recorder = Recorder(Buffer())
-    watching = preparation.Looks(recorder, between=lambda: 1.0)
+    watching = preparation.PreparationSampler(recorder, between=lambda: 1.0)
     watching.begin()
     looked = []
     for step in range(2000):

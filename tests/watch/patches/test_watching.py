@@ -16,7 +16,7 @@ from tests.watch.test_transport import Clock, FakeConnection
 from vitprof.watch import transport
 from vitprof.watch.events import NAN, Kind
 from vitprof.watch.patches import CURRENT, watching
-from vitprof.watch.patches.headroom import Headroom
+from vitprof.watch.patches.replay import ReplayPlan
 from vitprof.watch.patches.watching import EnoughSteps, Watching, step_limit
 from vitprof.watch.runs import Planned
 
@@ -225,7 +225,7 @@ def test_headroom_begins_or_is_refused_by_the_cores_word(
     monkeypatch.setenv("VITPROF_WATCH_HEADROOM", "1")
     watched = Watching()
     headroom = watched.recorder.headroom
-    assert isinstance(headroom, Headroom)
+    assert isinstance(headroom, ReplayPlan)
     assert watched._header()["headroom"]
     assert watched._told({"headroom": 4, "facts": {}})
     assert headroom._loader == 4

@@ -19,7 +19,7 @@ Relation = Literal[
 
 
 @dataclass(frozen=True)
-class Compared:
+class RunComparison:
     """A run's throughput against the baseline's."""
 
     speed_up: float
@@ -34,8 +34,8 @@ class Compared:
     disturbed."""
 
 
-UNKNOWN = Compared(math.nan, math.nan, math.nan, "unknown")
-NOT_COMPARABLE = Compared(math.nan, math.nan, math.nan, "not comparable")
+UNKNOWN = RunComparison(math.nan, math.nan, math.nan, "unknown")
+NOT_COMPARABLE = RunComparison(math.nan, math.nan, math.nan, "not comparable")
 
 
 def slowest(summaries: Sequence[RunSummary | None]) -> int | None:
@@ -47,28 +47,28 @@ def slowest(summaries: Sequence[RunSummary | None]) -> int | None:
     return min(known)[1] if known else None
 
 
-def against(summaries: Sequence[RunSummary | None], baseline: int | None) -> list[Compared]:
+def against(summaries: Sequence[RunSummary | None], baseline: int | None) -> list[RunComparison]:
     """Returns each run's throughput relative to the run at position `baseline`, in the order
     given.
     """
     base = summaries[baseline] if baseline is not None else None
     return [
-        Compared(1.0, 1.0, 1.0, "baseline")
+        RunComparison(1.0, 1.0, 1.0, "baseline")
         if at == baseline and s and s.samples_per_s > 0
         else _compared(s, base)
         for at, s in enumerate(summaries)
     ]
 
 
-def _compared(s: RunSummary | None, base: RunSummary | None) -> Compared:
+def _compared(s: RunSummary | None, base: RunSummary | None) -> RunComparison:
     if s is None or base is None or not (s.samples_per_s > 0 and base.samples_per_s > 0):
         return UNKNOWN
     mine = Interval(s.samples_per_s, s.samples_per_s_low, s.samples_per_s_high)
     other = Interval(base.samples_per_s, base.samples_per_s_low, base.samples_per_s_high)
     gain = faster.of_intervals(mine, other)
     if not (math.isfinite(gain.low) and math.isfinite(gain.high)):
-        return Compared(*gain, "unknown")
-    return Compared(*gain, faster.relation(gain))
+        return RunComparison(*gain, "unknown")
+    return RunComparison(*gain, faster.relation(gain))
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from vitprof.recording.columns import TIMED_STAGES, Phase, RunSummary, Stop
 
 
 @dataclass(frozen=True)
-class Totals:
+class StepSums:
     """Sums over the wall clock of training so far, and figures that follow from them."""
 
     steps: int = 0
@@ -42,7 +42,7 @@ class Totals:
     compute_s: float = 0.0
 
     @classmethod
-    def of(cls, summary: RunSummary) -> Totals:
+    def of(cls, summary: RunSummary) -> StepSums:
         """Returns sums for a run that has ended, scaled to one second of its steady time: no step has to be read."""
         return cls(
             steps=summary.n_steady_steps,
@@ -58,12 +58,12 @@ class Totals:
         """Returns `seconds` as a share of the steady time; NaN before there is any."""
         return seconds / self.step_s if self.step_s > 0 else math.nan
 
-    def plus(self, new: Series, counted: Mask) -> Totals:
+    def plus(self, new: Series, counted: Mask) -> StepSums:
         """Returns these sums with the rows of `new` in `counted` added."""
         sums = {name: getattr(self, name) + float(new[name][counted].sum()) for name in SUMMED}
         if np.isnan(new["data_wait_s"][counted]).any():
             sums["samples"] = math.nan  # nobody counted those of such steps
-        return Totals(steps=self.steps + int(counted.sum()), **sums)
+        return StepSums(steps=self.steps + int(counted.sum()), **sums)
 
     @property
     def samples_per_s(self) -> float:
@@ -71,8 +71,8 @@ class Totals:
         return self.samples / self.step_s if self.step_s > 0 else math.nan
 
 
-SUMMED = tuple(f.name for f in fields(Totals) if f.name != "steps")
-"""Fields of `Totals` that are sums of the column of the same name."""
+SUMMED = tuple(f.name for f in fields(StepSums) if f.name != "steps")
+"""Fields of `StepSums` that are sums of the column of the same name."""
 
 
 class RunningTotals:
@@ -80,13 +80,13 @@ class RunningTotals:
 
     def __init__(self) -> None:
         self._last_epoch = -math.inf
-        self._training = Totals()
-        self._begins = Totals()
+        self._training = StepSums()
+        self._begins = StepSums()
         """Sums over the steps past the warm-up but the run's first one (`_training`), and epoch starts."""
         self._inside = False
 
     @property
-    def totals(self) -> Totals:
+    def totals(self) -> StepSums:
         """Returns the sums over the wall clock of training so far, the steps that `steady.training` chooses."""
         return self._training if self._inside else self._begins
 
@@ -243,7 +243,7 @@ def summarise(
     gaps = gaps or RunGaps.of(steps, phases)
     keep = steady.steady_state(steps)
     counted = steady.training(steps)
-    totals = Totals().plus(steps, counted)
+    totals = StepSums().plus(steps, counted)
     n_steady = int(keep.sum())
     step_s = steps["step_s"][keep]
     samples_per_s, low, high = _throughput(steps, counted)

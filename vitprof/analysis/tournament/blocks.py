@@ -16,7 +16,7 @@ import numpy as np
 from vitprof.analysis import arrays, faster, thresholds
 from vitprof.analysis.arrays import Floats, Mask, Series
 from vitprof.analysis.timing.steady import steady_state, whole_epochs
-from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry, Outcome
+from vitprof.analysis.tournament.entries import OUT_OF_THE_RACE, Entry, RunOutcome
 
 LEAST_BLOCK_S = 0.5
 """Seconds of a block at least where there are more than 20: two samples of the telemetry, which
@@ -241,12 +241,12 @@ def _is_usable(blocks: Floats) -> Mask:
     return np.asarray(np.isfinite(blocks) & (blocks > 0))
 
 
-def counts(run: Outcome) -> bool:
+def counts(run: RunOutcome) -> bool:
     """Returns whether a run gave a figure, and did not fail."""
     return run.status not in OUT_OF_THE_RACE and len(usable(run.blocks_per_s)) > 0
 
 
-def undisturbed(run: Outcome) -> faster.Blocks:
+def undisturbed(run: RunOutcome) -> faster.RunBlocks:
     """Returns the blocks of a run that other programs did not disturb."""
     keep = _is_usable(run.blocks_per_s)
     if len(run.disturbed):
@@ -254,17 +254,17 @@ def undisturbed(run: Outcome) -> faster.Blocks:
     return _blocks(run, keep)
 
 
-def all_blocks(run: Outcome) -> faster.Blocks:
+def all_blocks(run: RunOutcome) -> faster.RunBlocks:
     return _blocks(run, _is_usable(run.blocks_per_s))
 
 
-def _blocks(run: Outcome, keep: Mask) -> faster.Blocks:
+def _blocks(run: RunOutcome, keep: Mask) -> faster.RunBlocks:
     per_s = run.blocks_per_s[keep]
     samples = np.full(len(per_s), run.block_samples)
-    return faster.Blocks(samples, samples / per_s)
+    return faster.RunBlocks(samples, samples / per_s)
 
 
-def is_spoiled(run: Outcome) -> bool:
+def is_spoiled(run: RunOutcome) -> bool:
     """Returns whether other programs disturbed so much of a run that too few blocks are left for
     its round to count. A run that was too short for four blocks from the start is not: more of the
     same length would not help.
@@ -282,14 +282,14 @@ def spoiled(entry: Entry) -> dict[int, float]:
     return {number: o.others_cores for number, o in sorted(runs.items()) if is_spoiled(o)}
 
 
-def rounds_of(entry: Entry) -> dict[int, faster.Blocks]:
+def rounds_of(entry: Entry) -> dict[int, faster.RunBlocks]:
     """Returns the undisturbed blocks of a setting's runs that count, by round; if a round has two
     runs, the later's."""
     runs = {o.round: undisturbed(o) for o in entry.outcomes if counts(o) and not is_spoiled(o)}
     return dict(sorted(runs.items()))
 
 
-def all_rounds_of(entry: Entry) -> dict[int, faster.Blocks]:
+def all_rounds_of(entry: Entry) -> dict[int, faster.RunBlocks]:
     """Returns the same with what other programs disturbed: what there is to show where nothing else
     is left."""
     runs = {o.round: all_blocks(o) for o in entry.outcomes if counts(o)}

@@ -25,7 +25,7 @@ could use the setting."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """One run of a trial."""
 
     round: int
@@ -67,7 +67,7 @@ class Entry:
     batch_size: int
     workers: int | None
     page_cache: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[RunOutcome, ...]
     status: Status
     reason: str
     prepare_s: float
@@ -97,7 +97,7 @@ def over_whole_epochs(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     if not np.isfinite(ended).all():
         return entries
 
-    def of(outcome: Outcome) -> Outcome:
+    def of(outcome: RunOutcome) -> RunOutcome:
         return replace(outcome, blocks_per_s=outcome.blocks_per_s * outcome.over_epochs)
 
     return tuple(replace(e, outcomes=tuple(map(of, e.outcomes))) for e in entries)

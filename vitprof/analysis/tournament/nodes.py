@@ -22,7 +22,7 @@ is."""
 
 def within_nodes(
     runs: Mapping[str, faster.Rounds], nodes: Mapping[str, Nodes]
-) -> dict[str, dict[int, faster.Blocks]]:
+) -> dict[str, dict[int, faster.RunBlocks]]:
     """Returns the blocks of each setting's rounds, without what its node was faster or slower by
     than the others: least squares of log speeds on settings and nodes, weighted by how even a run
     was. Rounds on nodes that share no setting with the largest group of nodes are left out, as
@@ -47,13 +47,13 @@ def within_nodes(
     found = np.linalg.lstsq(design * even[:, None], logs * even, rcond=None)[0][len(keys) :]
     of_round = np.array([found[names.index(node)] for _, _, node in kept])
     shift = dict(zip(names, np.exp(found - of_round.mean()), strict=True))
-    alike: dict[str, dict[int, faster.Blocks]] = {key: {} for key in runs}
+    alike: dict[str, dict[int, faster.RunBlocks]] = {key: {} for key in runs}
     for key, number, node in kept:
         alike[key][number] = runs[key][number].slower_by(shift[node])
     return alike
 
 
-def _error(blocks: faster.Blocks) -> float:
+def _error(blocks: faster.RunBlocks) -> float:
     """Returns the standard error of a run's log speed, from its blocks; 1 with too few of them."""
     return math.sqrt(blocks.noise.variance) if blocks.noise.known else 1.0
 

@@ -224,7 +224,7 @@ def _of_a_step(stage: StageCost, batch_size: int) -> str:
 
 
 REPLAY, REFUSED = "replay", "replay_refused"
-"""Facts of a run: its blocks of steps, and why batches were not replayed (`vitprof.watch.patches.headroom`)."""
+"""Facts of a run: its blocks of steps, and why batches were not replayed (`vitprof.watch.patches.replay`)."""
 PERCEPTIBLE = 1.02
 """A slowdown of training by loading is reported if the whole interval of its ratio is above this."""
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vitprof.analysis import ranks, thresholds
+from vitprof.analysis import rank_report, thresholds
 from vitprof.analysis.verdict.evidence import Evidence
 from vitprof.config import RunConfig, catalog, own_script
 from vitprof.recording.verdict import NoVerdict
@@ -34,7 +34,7 @@ def not_measurable(facts: Mapping[str, Any], n_steps: int) -> NoVerdict | None:
     """
     if ended := facts.get("partly_watched"):
         return NoVerdict("partly_watched", n_steps=n_steps, what=str(ended))
-    if too_little := ranks.too_little_of_rank_0(facts):
+    if too_little := rank_report.too_little_of_rank_0(facts):
         return too_little
     if facts.get("several_threads_train"):
         return NoVerdict("several_threads")

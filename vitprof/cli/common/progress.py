@@ -11,7 +11,7 @@ from vitprof.cli.common import terminal
 from vitprof.experiments import trials
 from vitprof.store import RunStore, StoredRun
 
-POLL_S = 0.1
+PROGRESS_EVERY_S = 0.1
 
 Show = Callable[[str, float | None], None]
 """Shows what is running, and the share of it that is done (0 to 1; None while that is not known)."""

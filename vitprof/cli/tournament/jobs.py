@@ -10,7 +10,7 @@ import typer
 from vitprof.cli.common import options as common
 from vitprof.cli.common import terminal
 from vitprof.cli.tournament import options
-from vitprof.cli.tournament.running import Output, Running, run_stored
+from vitprof.cli.tournament.running import ResultOutput, Running, run_stored
 from vitprof.config import BUDGETS, CHOICES, GROUPS, PARTS, RunConfig, bounds
 from vitprof.config.strategies import STRATEGIES
 from vitprof.config.tournament_spec import TournamentSpec
@@ -146,7 +146,7 @@ def run_jobs(
         kept = terminal.name_to_keep(settings["name"])
         tournament_id = planning.create_tournament(store, spec, kept)
         how = Running(anyway=anyway, cluster=cluster)
-        run_stored(store, tournament_id, how, Output(csv, as_json=as_json, markdown=markdown))
+        run_stored(store, tournament_id, how, ResultOutput(csv, as_json=as_json, markdown=markdown))
 
 
 def _refuse_given(ctx: typer.Context, reason: str) -> None:

@@ -6,7 +6,7 @@ import typer
 
 from vitprof.cli.common import terminal
 from vitprof.cli.tournament import options
-from vitprof.cli.tournament.running import Output, Running, run_stored
+from vitprof.cli.tournament.running import ResultOutput, Running, run_stored
 from vitprof.config.own_script import OwnScript
 from vitprof.errors import ConfigError
 from vitprof.experiments.tournament import planning
@@ -70,7 +70,7 @@ def resume(
             store,
             tournament_id,
             Running(anyway=anyway, yes=yes, cluster=cluster),
-            Output(csv, as_json=as_json, markdown=markdown),
+            ResultOutput(csv, as_json=as_json, markdown=markdown),
         )
 
 

@@ -20,11 +20,11 @@ from vitprof.experiments.trials import job_manager
 from vitprof.export import tournament, write_text
 from vitprof.store import RunStore, tournaments
 
-POLL_S = 0.2
+TOURNAMENT_EVERY_S = 0.2
 
 
 @dataclass(frozen=True)
-class Output:
+class ResultOutput:
     """How a tournament's results are shown."""
 
     csv: Path | None = None
@@ -48,7 +48,7 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Ended:
+class TournamentEnd:
     """How the work on a tournament ended."""
 
     error: str = ""
@@ -61,7 +61,7 @@ def run_stored(
     store: RunStore,
     tournament_id: int,
     how: Running,
-    output: Output,
+    output: ResultOutput,
     show: Callable[..., None] = show_board,
 ) -> None:
     """Runs what remains of a tournament, and shows it by `show`; ends the program with a status where it
@@ -77,17 +77,17 @@ def run_stored(
         raise typer.Exit(terminal.EXIT_FAILED)
 
 
-def _run(store: RunStore, view: TournamentView, tournament_id: int, how: Running) -> Ended:
+def _run(store: RunStore, view: TournamentView, tournament_id: int, how: Running) -> TournamentEnd:
     agreement.ask_to_run(store, tournament_id, yes=how.yes)
     # after its first trial in an earlier run, without agreement
     agreement.ask_to_repeat(store, tournament_id, yes=how.yes)
-    ended = Ended()
+    ended = TournamentEnd()
     if tournaments.tournament(store, tournament_id).status != "done":
         if how.cluster is None:
             ended = _run_here(store, view, tournament_id, anyway=how.anyway)
         else:
             ended = _run_on_cluster(store, view, tournament_id, how.cluster)
-    if ended != Ended():
+    if ended != TournamentEnd():
         return ended
     # a script's first trial has ended: the others run once the user agrees
     agreed = agreement.ask_to_repeat(store, tournament_id, yes=how.yes)
@@ -96,7 +96,9 @@ def _run(store: RunStore, view: TournamentView, tournament_id: int, how: Running
     return ended
 
 
-def _run_here(store: RunStore, view: TournamentView, tournament_id: int, *, anyway: bool) -> Ended:
+def _run_here(
+    store: RunStore, view: TournamentView, tournament_id: int, *, anyway: bool
+) -> TournamentEnd:
     now = tournaments.tournament(store, tournament_id)
     with (
         job_manager(store, anyway=anyway, warm=now.spec.script is None) as manager,
@@ -106,7 +108,7 @@ def _run_here(store: RunStore, view: TournamentView, tournament_id: int, *, anyw
         runner = tournament_runner.TournamentRunner(manager, tournament_id)
         show_waiting = progress.run_progress(show)
         try:
-            while not runner.join(POLL_S) and not stop():
+            while not runner.join(TOURNAMENT_EVERY_S) and not stop():
                 queued = store.runs(["queued"], limit=1, group_key=now.group_key)
                 if queued:
                     show_waiting(queued[0])
@@ -117,12 +119,12 @@ def _run_here(store: RunStore, view: TournamentView, tournament_id: int, *, anyw
                 runner.shutdown(f"paused by {stop.by}")
             else:
                 runner.shutdown()
-        return Ended(runner.error, stop())
+        return TournamentEnd(runner.error, stop())
 
 
 def _run_on_cluster(
     store: RunStore, view: TournamentView, tournament_id: int, cluster: Cluster
-) -> Ended:
+) -> TournamentEnd:
     from vitprof.experiments.cluster import controller, engines
 
     opened = engines.open_engine(cluster.engine, cluster.nodes or sys.maxsize, cluster.sbatch)
@@ -130,7 +132,7 @@ def _run_on_cluster(
         rounds = controller.ClusterTournament(store, tournament_id, engine)
         with terminal.stop_asked() as stop, progress.progress() as show:
             error = rounds.run(stop, lambda: _show_progress(view, show))
-            return Ended(error, stop())
+            return TournamentEnd(error, stop())
 
 
 def _show_progress(view: TournamentView, show: Callable[[str, float], object]) -> None:
@@ -141,7 +143,7 @@ def _show_progress(view: TournamentView, show: Callable[[str, float], object]) -
 
 
 def _print(
-    now: TournamentState, board: Leaderboard, output: Output, show: Callable[..., None]
+    now: TournamentState, board: Leaderboard, output: ResultOutput, show: Callable[..., None]
 ) -> None:
     pays = break_even(board)
     best = recommend(board)
@@ -157,7 +159,7 @@ def _print(
         write_text(output.csv, tournament.tournament_csv(now.tournament, board, pays, best))
 
 
-def _complain(now: TournamentState, ended: Ended, how: Running) -> None:
+def _complain(now: TournamentState, ended: TournamentEnd, how: Running) -> None:
     """Ends the program with the line that says how to continue, where the tournament is not over."""
     this = f"tournament {now.tournament.id}"
     again = planning.resume_command(now.tournament.id)

@@ -7,7 +7,7 @@ import typer
 
 from vitprof.cli.common import terminal
 from vitprof.cli.tournament import options
-from vitprof.cli.tournament.running import Output, Running, run_stored
+from vitprof.cli.tournament.running import ResultOutput, Running, run_stored
 from vitprof.config import RunConfig, bounds, descriptions
 from vitprof.config.own_script import OWN_SCRIPT, UNCHANGED, OwnScript, own_config
 from vitprof.config.tournament_spec import TournamentSpec
@@ -71,7 +71,7 @@ def script(
     with terminal.open_store() as store:
         tournament_id = planning.create_tournament(store, spec, terminal.name_to_keep(name))
         how = Running(anyway=anyway, yes=yes)
-        run_stored(store, tournament_id, how, Output(csv, as_json=as_json, markdown=markdown))
+        run_stored(store, tournament_id, how, ResultOutput(csv, as_json=as_json, markdown=markdown))
 
 
 def _script(command: list[str], vary: list[str], *, in_place: bool) -> OwnScript:

@@ -162,7 +162,7 @@ def put_in_place(made: Path, root: Path) -> None:
     shutil.rmtree(outdated, ignore_errors=True)
 
 
-POLL_S = 0.2
+LOCK_RETRY_S = 0.2
 """How often (s) a lock that another process holds is tried again."""
 
 
@@ -184,7 +184,7 @@ def locked(path: Path, doing: str, progress: OnProgress, stop: Stop) -> Iterator
                 break
             activity = f"waiting for another process that is {doing}"
             report(progress, stop, 0.0, f"another process is {doing}", activity)
-            time.sleep(POLL_S)
+            time.sleep(LOCK_RETRY_S)
         yield
     finally:
         os.close(descriptor)

@@ -147,11 +147,11 @@ class AheadReader(AheadLoader):
         super().__init__(schedule, config)
         self._reader = reader
 
-    def _begin(self, epoch: int) -> Reading:
-        return Reading(self._reader.epoch(epoch), self.depth)
+    def _begin(self, epoch: int) -> ThreadedEpoch:
+        return ThreadedEpoch(self._reader.epoch(epoch), self.depth)
 
 
-class Reading:
+class ThreadedEpoch:
     """An epoch that a thread reads, up to `depth` batches ahead."""
 
     def __init__(self, epoch: Generator[Batch, None, None], depth: int) -> None:

@@ -61,7 +61,7 @@ class Sample(NamedTuple):
         return cls(np.frombuffer(encoded, np.uint8), *corners, np.array(flip, np.int32))
 
 
-class Reading(Pieces):
+class DecodingBatch(Pieces):
     """A batch that is being read, then decoded."""
 
     def __init__(self, loader: DaliLoader, epoch: int, indices: torch.Tensor) -> None:
@@ -89,8 +89,8 @@ class DaliEpoch:
         self._loader = loader
         self._epoch = epoch
         self._to_come = iter(loader.schedule.batches(epoch))
-        self._reading: deque[Reading] = deque()
-        self._decoding: deque[Reading] = deque()
+        self._reading: deque[DecodingBatch] = deque()
+        self._decoding: deque[DecodingBatch] = deque()
 
     def batches(self) -> Generator[Batch, None, None]:
         self._go_on()
@@ -113,7 +113,7 @@ class DaliEpoch:
                 indices = next(self._to_come, None)
                 if indices is None:
                     break
-                reading.append(Reading(self._loader, self._epoch, indices))
+                reading.append(DecodingBatch(self._loader, self._epoch, indices))
             if not reading or len(decoding) == depth:
                 return
             if decoding and not all(piece.done() for piece in reading[0].futures):
@@ -182,7 +182,7 @@ class DaliLoader(PoolLoader):
                 raise
             return str(error)
 
-    def feed(self, batch: Reading) -> Reading:
+    def feed(self, batch: DecodingBatch) -> DecodingBatch:
         """Gives what could be read of a batch to the pipeline, and what reading raised to the
         batch's turn.
         """
@@ -196,7 +196,7 @@ class DaliLoader(PoolLoader):
             batch.in_pipeline = True
         return batch
 
-    def finish(self, epoch: int, batch: Reading) -> Batch:
+    def finish(self, epoch: int, batch: DecodingBatch) -> Batch:
         """Returns the batch, whose images the device may be decoding still.
 
         Raises what reading it raised.
@@ -238,7 +238,7 @@ class DaliLoader(PoolLoader):
             self._pipeline.release_outputs()
 
     def _without_undecodable(
-        self, epoch: int, batch: Reading, n_unreadable: int, error: Exception
+        self, epoch: int, batch: DecodingBatch, n_unreadable: int, error: Exception
     ) -> Batch:
         """Returns the batch that DALI failed for as a whole, made with simplejpeg, one sample after
         another.

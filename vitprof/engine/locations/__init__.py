@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from vitprof import home
 from vitprof.config import RunConfig, catalog
 from vitprof.engine.data.contract import OnProgress, Stop, writing
-from vitprof.engine.locations.copying import Copied, copy_tree, is_for_training, tree_bytes
+from vitprof.engine.locations.copying import CopyResult, copy_tree, is_for_training, tree_bytes
 from vitprof.engine.locations.throttle import TokenBucket, describe
 from vitprof.errors import DataError
 from vitprof.telemetry.tmpfs import find_tmpfs, own_directory, ram_disk
@@ -42,7 +42,7 @@ class Located:
     """A line about it for the user: "throttled to 30 MB/s and 207 ms for each file".
 
     Empty on the local disk."""
-    copied: Copied = Copied(0, 0.0)
+    copied: CopyResult = CopyResult(0, 0.0)
     """What was copied before training."""
     unmeasured: Place | None = None
     """Where evaluation reads, if elsewhere: the same files at the speed of their real drive."""

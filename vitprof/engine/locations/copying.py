@@ -104,7 +104,7 @@ noticed."""
 
 
 @dataclass(frozen=True)
-class Copied:
+class CopyResult:
     """The size of a finished copy, and how long it took."""
 
     n_bytes: int
@@ -120,7 +120,7 @@ def copy_tree(
     stop: Stop,
     wanted: Callable[[str], bool] = lambda name: True,
     clock: Callable[[], float] = time.perf_counter,
-) -> Copied:
+) -> CopyResult:
     """Copies files under `source` into the new directory `target`, at the speed of `throttle` if it
     is given.
 
@@ -151,7 +151,7 @@ def copy_tree(
         raise
     taken = clock() - began
     progress(1.0, f"copied {number(total / 1e6, 'MB')} in {seconds(taken)}")
-    return Copied(total, taken)
+    return CopyResult(total, taken)
 
 
 def _message(done: int, total: int, taken: float) -> str:

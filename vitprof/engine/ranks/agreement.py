@@ -7,7 +7,7 @@ memory that the processes share.
 import mmap
 import time
 
-POLL_S = 0.0005
+AGREEMENT_EVERY_S = 0.0005
 """How often (s) a rank that has nothing left to do looks whether the agreement is final."""
 NEVER = 1 << 62
 # Places in the shared memory.
@@ -55,7 +55,7 @@ class Agreement:
                 shared[LAST] = most
             shared[SURE] = 1
         while steps >= shared[LAST] and not shared[SURE]:
-            time.sleep(POLL_S)
+            time.sleep(AGREEMENT_EVERY_S)
         if steps < shared[LAST]:
             return 0
         return shared[WHY]

@@ -20,7 +20,7 @@ from vitprof.store.tournaments import (
     set_status,
 )
 
-POLL_S = 0.5
+CLUSTER_EVERY_S = 0.5
 MOST_LOST = 5
 """Times that a round may be lost with its node and be run again; the next loss ends the tournament."""
 ENDING_S = 60.0
@@ -102,7 +102,7 @@ class ClusterTournament:
                     return "done", f"{words}; more rounds may decide it"
                 last += 1
                 pending.append((last, undecided))
-            time.sleep(POLL_S)
+            time.sleep(CLUSTER_EVERY_S)
         return "paused", "paused by the user"
 
     def _start(self, pending: list[tuple[int, Sequence[str]]]) -> None:
@@ -153,7 +153,7 @@ class ClusterTournament:
                 self._lost_ones()
             except VitprofError:
                 continue
-            time.sleep(POLL_S)
+            time.sleep(CLUSTER_EVERY_S)
         for number, (task, _) in self._tasks.items():
             task.cancel()
             interrupt_round(self._store, self._id, number, "the tournament was paused")

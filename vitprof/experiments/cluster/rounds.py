@@ -13,7 +13,7 @@ from vitprof.experiments.trials import Trial, job_manager, run_trials
 from vitprof.store import RunStore, role_of
 from vitprof.store.tournaments import newest_runs, tournament
 
-LOOK_S = 1.0
+PAUSE_CHECK_S = 1.0
 """How often (s) the store is asked whether the tournament was paused."""
 
 
@@ -65,7 +65,7 @@ def _remaining(
 
 
 class _Paused:
-    """Whether a tournament is no longer running, asked at most every `LOOK_S`."""
+    """Whether a tournament is no longer running, asked at most every `PAUSE_CHECK_S`."""
 
     def __init__(self, store: RunStore, tournament_id: int) -> None:
         self._store = store
@@ -76,5 +76,5 @@ class _Paused:
     def __call__(self) -> bool:
         if time.monotonic() >= self._look_at_s:
             self._is_paused = tournament(self._store, self._id).status != "running"
-            self._look_at_s = time.monotonic() + LOOK_S
+            self._look_at_s = time.monotonic() + PAUSE_CHECK_S
         return self._is_paused

@@ -27,7 +27,7 @@ from vitprof.config.tournament_spec import TournamentSpec
 from vitprof.config.varied import NEED_WORKERS, Value, setting_words
 from vitprof.errors import ConfigError, StoreError
 from vitprof.experiments import conversion
-from vitprof.experiments.headroom import why_no_cold
+from vitprof.experiments.headroom_runs import why_no_cold
 from vitprof.jobs import command, trial_folder
 from vitprof.jobs.runners import Runner
 from vitprof.names import MASKED, masked_command, tamed_name
@@ -288,7 +288,7 @@ def start_trial(
     cache_bytes = None
     if setting.keeps_samples:
         cache_bytes = int(psutil.virtual_memory().available * CACHE_SHARE)
-    trial = command.Trial(
+    trial = command.TrialCommand(
         command=command_of(script),
         directory=script.directory,
         number=number,

@@ -21,7 +21,7 @@ from vitprof.analysis.tournament.blocks import (
     usable,
 )
 from vitprof.analysis.tournament.early_stop import EARLIEST_STOP_FRAC, alone_at_most, cannot_win
-from vitprof.analysis.tournament.entries import Entry, Outcome, setting_in_words
+from vitprof.analysis.tournament.entries import Entry, RunOutcome, setting_in_words
 from vitprof.analysis.tournament.halving import first_rung, rung_sizes
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow
 from vitprof.analysis.tournament.recommend import can_be_fastest, undecided_words
@@ -201,7 +201,7 @@ def _again(
         yield number, trial
 
 
-LOOK_S = 1.0
+RACE_CHECK_S = 1.0
 """The least seconds between two checks whether a running trial can still win."""
 LOOK_SHARE = 0.01
 """The most of the time that these checks may take, which the trial loses: with many steps, a check takes
@@ -217,7 +217,7 @@ NO_BLOCKS: Floats = np.empty(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class SpeedSoFar:
     """What a trial has shown of its speed, samples/s of its undisturbed blocks."""
 
     measured: Floats = field(default_factory=lambda: NO_BLOCKS)
@@ -245,11 +245,11 @@ class EarlyStop:
         self._best = _rival(board, entry)
         self._patience_s = max(LEAST_PATIENCE_S, PATIENCE_RUNS * _run_s(now))
         self._earlier = [_evidence(o) for o in entry.outcomes if o.status == "done"]
-        self._look_at = time.monotonic() + LOOK_S
+        self._look_at = time.monotonic() + RACE_CHECK_S
 
     def before(self, number: int) -> str:
         """Returns why the trial need not run in round `number`; "" where it may still win."""
-        return self._cannot_win(f"not run again after round {number - 1}", Evidence())
+        return self._cannot_win(f"not run again after round {number - 1}", SpeedSoFar())
 
     def during(self, run_id: int) -> str:
         """Returns why the run is to be stopped; "" where it goes on."""
@@ -258,7 +258,7 @@ class EarlyStop:
             return ""
         reason = self._why_stop(run_id)
         took_s = time.monotonic() - began
-        self._look_at = began + max(LOOK_S, took_s / LOOK_SHARE)
+        self._look_at = began + max(RACE_CHECK_S, took_s / LOOK_SHARE)
         return reason
 
     def _why_stop(self, run_id: int) -> str:
@@ -274,7 +274,7 @@ class EarlyStop:
         so_far = tournament_view.ended_outcome(self._store, run_id, 0, "cut")
         return self._cannot_win(f"cut short after {n_steps:,} steps", _evidence(so_far))
 
-    def _cannot_win(self, how: str, evidence: Evidence) -> str:
+    def _cannot_win(self, how: str, evidence: SpeedSoFar) -> str:
         """Returns why the trial cannot win, in words that begin with `how`; "" where it may still win."""
         best = self._best
         runs = [*self._earlier, evidence]
@@ -317,12 +317,12 @@ def _since_prepared_s(run: StoredRun) -> float:
     return time.perf_counter() - since_s
 
 
-def _evidence(run: Outcome) -> Evidence:
+def _evidence(run: RunOutcome) -> SpeedSoFar:
     """Returns the evidence of one run. Where nobody looked who else ran, none of it cuts a trial."""
     if not len(run.disturbed):
-        return Evidence(usable(run.blocks_per_s))
+        return SpeedSoFar(usable(run.blocks_per_s))
     at_most = alone_at_most(run.blocks_per_s, run.block_others_cores, run.disturbed)
-    return Evidence(usable(run.blocks_per_s[~run.disturbed]), at_most)
+    return SpeedSoFar(usable(run.blocks_per_s[~run.disturbed]), at_most)
 
 
 class TournamentTrials:
@@ -403,7 +403,7 @@ class TournamentTrials:
         now = time.monotonic()
         if self._spec.script is None or limit is None or now < self._look_at:
             return False
-        self._look_at = now + LOOK_S
+        self._look_at = now + RACE_CHECK_S
         spent_s = self._spent_s + _since_prepared_s(self._store.run(run_id))
         if spent_s < limit or self._store.n_steps(run_id):
             return False

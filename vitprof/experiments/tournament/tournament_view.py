@@ -24,7 +24,7 @@ from vitprof.analysis.tournament.blocks import (
 from vitprof.analysis.tournament.entries import (
     Entry,
     Losses,
-    Outcome,
+    RunOutcome,
     Status,
     loss_effect,
     over_whole_epochs,
@@ -87,7 +87,7 @@ class TournamentView:
         self._store = store
         self._id = tournament_id
         self._lock = threading.RLock()
-        self._ended: dict[tuple[int, bool], Outcome] = {}
+        self._ended: dict[tuple[int, bool], RunOutcome] = {}
         self._losses: dict[int, Losses] = {}
         self._planned: tuple[TournamentSpec, tuple[PlannedTrial, ...]] | None = None
         self._board: tuple[object, Leaderboard] | None = None
@@ -188,10 +188,10 @@ class TournamentView:
             self._losses[run_id] = Losses(steps["step"], steps["loss"])
         return self._losses[run_id]
 
-    def _outcome(self, run: TrialRun, was_cut: bool) -> Outcome:
+    def _outcome(self, run: TrialRun, was_cut: bool) -> RunOutcome:
         if run.status in LIVE_STATUSES:
             live: Status = "waiting" if run.status == "queued" else "running"
-            return Outcome(run.round, run.id, live, NONE.per_s, None)
+            return RunOutcome(run.round, run.id, live, NONE.per_s, None)
         key = run.id, was_cut
         if key not in self._ended:
             status = cast(Status, run.status)
@@ -207,7 +207,7 @@ def rounds_of(now: TournamentState) -> int:
     return max((o.round for e in now.entries for o in e.outcomes), default=0)
 
 
-def ended_outcome(store: RunStore, run_id: int, number: int, status: Status) -> Outcome:
+def ended_outcome(store: RunStore, run_id: int, number: int, status: Status) -> RunOutcome:
     """Returns the outcome of a run that has ended, in round `number`; without blocks if it failed or
     is unreadable.
     """
@@ -215,11 +215,11 @@ def ended_outcome(store: RunStore, run_id: int, number: int, status: Status) -> 
         steps = store.steps(run_id, names=BLOCK_COLUMNS)
         run = store.run(run_id)
     except StoreError:
-        return Outcome(number, run_id, status, NONE.per_s, None, over_epochs=math.nan)
+        return RunOutcome(number, run_id, status, NONE.per_s, None, over_epochs=math.nan)
     counts = status in ("done", "cut")
     blocks = run_blocks(steps) if counts else NONE
     found = disturbance_of(store, run_id, blocks) if counts else NOT_KNOWN
-    return Outcome(
+    return RunOutcome(
         round=number,
         run_id=run_id,
         status=status,
@@ -255,7 +255,7 @@ def others_of(store: RunStore, run_id: int) -> float:
 
 def _status(
     trial: PlannedTrial,
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[RunOutcome],
     runs: Mapping[int, TrialRun],
     stored: StoredTournament,
 ) -> tuple[Status, str]:
@@ -465,7 +465,7 @@ def _took(
     The first job also prepares what others find, and loads PyTorch: so the shortest start stands for that
     of each. `spent`: run id -> seconds. `own`: a script of the user's, whose start is its own.
     """
-    done: dict[str, list[Outcome]] = {}
+    done: dict[str, list[RunOutcome]] = {}
     start_s: dict[int, float] = {}
     for entry in entries:
         done[entry.key] = [o for o in entry.outcomes if o.status == "done" and o.run_id in spent]

@@ -13,7 +13,7 @@ import numpy as np
 
 from vitprof.analysis import arrays
 from vitprof.selftest.gpu.bench import Bench, Recorded, Spinning
-from vitprof.selftest.report import Outcome, judged
+from vitprof.selftest.report import CaseOutcome, judged
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,7 +34,7 @@ MOST_DRIFT_S = 100e-6
 shows."""
 
 
-def clock_mapping(bench: Bench) -> Outcome:
+def clock_mapping(bench: Bench) -> CaseOutcome:
     """Sets marks on an idle device, each between two readings of the host's clock, and maps all of them
     at the end.
     """
@@ -121,7 +121,7 @@ def unchanged(images: Tensor) -> Tensor:
     return images
 
 
-def copy_bandwidth(bench: Bench) -> Outcome:
+def copy_bandwidth(bench: Bench) -> CaseOutcome:
     """Copies batches as a job with pinned memory does, between two measurements of the bandwidth alone."""
     from vitprof.engine.transfer import open_transfer
 
@@ -172,7 +172,7 @@ LAUNCHED_JOB: dict[str, Any] = {
 }
 
 
-def launch_bound(bench: Bench) -> Outcome:
+def launch_bound(bench: Bench) -> CaseOutcome:
     """Trains on tiny kernels, which must be called launch-bound, and on longer ones, whose time must be
     right.
     """

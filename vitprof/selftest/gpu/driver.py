@@ -29,9 +29,9 @@ from vitprof.jobs.runners import command, environment
 from vitprof.program import program
 from vitprof.selftest.gpu import device_cases, job_cases
 from vitprof.selftest.gpu.bench import Bench
-from vitprof.selftest.report import Outcome, SelftestReport, Status, machine_facts, plain
+from vitprof.selftest.report import CaseOutcome, SelftestReport, Status, machine_facts, plain
 
-POLL_S = 0.1
+CASE_EVERY_S = 0.1
 DEVICE = "cuda:0"
 PRIVATE = ("hostname", "gpu_uuid")
 """Facts that name a machine: not for a bug report."""
@@ -46,7 +46,7 @@ class GpuCase:
     """What must be found, in words."""
     limit_s: float
     """Seconds that it may take, opening the device included; then it is ended and has failed."""
-    run: Callable[[Bench], Outcome]
+    run: Callable[[Bench], CaseOutcome]
 
 
 GPU_CASES = by_name(
@@ -89,12 +89,12 @@ def run_gpu_selftest(
     cases: Sequence[GpuCase] = tuple(GPU_CASES.values()),
     *,
     progress: OnProgress = ignore,
-    ended: Callable[[Outcome], None] = lambda outcome: None,
+    ended: Callable[[CaseOutcome], None] = lambda outcome: None,
     stop: Stop = never,
     child: Callable[[str, str], Sequence[str]] = lambda name, directory: command(
         __name__, name, directory
     ),
-) -> SelftestReport[Outcome]:
+) -> SelftestReport[CaseOutcome]:
     """Runs `cases` on the first GPU and returns the report; calls `ended` with each outcome at once.
 
     A case that takes longer than its limit or ends its process has failed; the others still run. Once
@@ -103,7 +103,7 @@ def run_gpu_selftest(
     there is no GPU that PyTorch can use.
     """
     began = time.monotonic()
-    outcomes: list[Outcome] = []
+    outcomes: list[CaseOutcome] = []
     facts: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(
         prefix=temporary_prefix("selftest-gpu"), ignore_cleanup_errors=True
@@ -126,7 +126,7 @@ def run_gpu_selftest(
             facts |= message.get("facts", {})
             failed = {"status": "failed", "wrong": message.get("error", "")}
             outcome = replace(
-                Outcome(**message.get("outcome", failed)),
+                CaseOutcome(**message.get("outcome", failed)),
                 case=case.name,
                 expected=case.expected,
                 seconds=time.monotonic() - begun,
@@ -164,7 +164,7 @@ def _run(
             if time.monotonic() > ends_s:
                 return {"error": f"it took longer than {limit_s:.0f} s"}
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(POLL_S)
+                process.wait(CASE_EVERY_S)
         else:
             raise JobStopped("the selftest was stopped")
     finally:
@@ -217,7 +217,7 @@ def device_facts(bench: Bench) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if name not in PRIVATE}
 
 
-def run_case(name: str, bench: Bench) -> Outcome:
+def run_case(name: str, bench: Bench) -> CaseOutcome:
     """Runs a case and returns its outcome: not run with too little memory, failed where it raises any
     other `Exception`.
     """
@@ -227,7 +227,7 @@ def run_case(name: str, bench: Bench) -> Outcome:
         return GPU_CASES[name].run(bench)
     except Exception as error:
         status: Status = "not run" if is_out_of_memory(error) else "failed"
-        return Outcome(status, wrong=_printed(error))
+        return CaseOutcome(status, wrong=_printed(error))
 
 
 def _printed(error: Exception) -> str:

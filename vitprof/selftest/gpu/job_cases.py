@@ -18,7 +18,7 @@ from vitprof.recording.columns import DELAYED_STAGES
 from vitprof.recording.verdict import Verdict
 from vitprof.selftest.cases import N_PHOTOS, Case, Round, case_result, expected_ms, idle_frac
 from vitprof.selftest.gpu.bench import Bench, Recorded, Spinning
-from vitprof.selftest.report import Outcome, judged
+from vitprof.selftest.report import CaseOutcome, judged
 from vitprof.store import RunStore
 
 COMPUTE_MS = 1.0
@@ -46,7 +46,7 @@ IDLE_CASES = (
 )
 
 
-def known_idle(bench: Bench) -> Outcome:
+def known_idle(bench: Bench) -> CaseOutcome:
     """Trains with no wait, then with each wait in each stage, and compares what vitprof reports with the
     wait.
     """
@@ -141,7 +141,7 @@ MOST_COST_FRAC = 0.02
 COST_JOB: dict[str, Any] = {"strategy": "memory", "transfer": "blocking", "batch_size": 64}
 
 
-def own_cost(bench: Bench) -> Outcome:
+def own_cost(bench: Bench) -> CaseOutcome:
     """Compares a step with all marks and clocks with one of a plain loop, in turns, until it is decided."""
     pairs: list[tuple[float, float]] = []
     low = math.nan
@@ -173,7 +173,7 @@ def own_cost(bench: Bench) -> Outcome:
     }
     if len(pairs) < LEAST_COST_ROUNDS or low <= MOST_COST_FRAC < cost:
         why = f"undecided: {spread}; run it again with nothing else running"
-        return Outcome("not run", measured, why, figures)
+        return CaseOutcome("not run", measured, why, figures)
     wrong = []
     if not cost <= MOST_COST_FRAC:
         wrong.append(f"{cost:+.1%} is more than {MOST_COST_FRAC:.0%}; {spread}")
@@ -269,7 +269,7 @@ def settings_for(name: str) -> dict[str, Any]:
     return settings | {knob: value for knob, value in wanted.items() if knob in taken}
 
 
-def every_strategy(bench: Bench) -> Outcome:
+def every_strategy(bench: Bench) -> CaseOutcome:
     """Runs each strategy that can run here, one after another, and checks its steps."""
     wrong: list[str] = []
     unavailable: list[str] = []
@@ -327,7 +327,7 @@ def every_strategy(bench: Bench) -> Outcome:
         "step_ms_median": step_ms,
     }
     if late and not wrong:
-        return Outcome("not run", measured, f"its {STRATEGIES_S:.0f} s were over", figures)
+        return CaseOutcome("not run", measured, f"its {STRATEGIES_S:.0f} s were over", figures)
     return judged(measured, wrong, **figures)
 
 

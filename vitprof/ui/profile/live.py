@@ -240,13 +240,13 @@ def draw_headline(run: store.StoredRun, series: resources.RunSeries) -> None:
         st.markdown(headline(run, totals_of(run, series)))
 
 
-def totals_of(run: store.StoredRun, series: resources.RunSeries) -> summary.Totals:
+def totals_of(run: store.StoredRun, series: resources.RunSeries) -> summary.StepSums:
     if run.summary is None:  # it is live: what was read so far
         return series.totals
-    return summary.Totals.of(run.summary)
+    return summary.StepSums.of(run.summary)
 
 
-def headline(run: store.StoredRun, totals: summary.Totals) -> str:
+def headline(run: store.StoredRun, totals: summary.StepSums) -> str:
     if not totals.steps and run.live:
         return "Warming up: the first steps are recorded and left out of the figures."
     if not totals.steps:

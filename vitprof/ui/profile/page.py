@@ -19,8 +19,8 @@ from vitprof.config import own_script
 from vitprof.recording.verdict import Advice, Verdict
 from vitprof.ui import downloads, findings, live_chart, notifications, resources, widgets
 from vitprof.ui.profile import live, proof, runs, settings, timeline, welcome
-from vitprof.ui.profile.headroom import draw_headroom
-from vitprof.ui.profile.ranks import draw_ranks
+from vitprof.ui.profile.headroom_section import draw_headroom
+from vitprof.ui.profile.rank_section import draw_ranks
 from vitprof.ui.texts import act_button, escaped, guarded, sentence
 
 

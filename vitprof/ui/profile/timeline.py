@@ -245,14 +245,16 @@ def draw_account(run: store.StoredRun) -> None:
             tables.show(rows, key="whole-run")
 
 
-WORKER_COLUMNS: tuple[tables.Column, ...] = (
-    tables.Column("Worker", "Number of the worker process.", lambda w: w.worker),
-    tables.Column("Batches", "Batches that it made.", lambda w: w.n_batches),
-    tables.Column("A batch takes (ms)", "Median time to make a batch.", lambda w: w.made_s * 1e3),
-    tables.Column(
+WORKER_COLUMNS: tuple[tables.TableColumn, ...] = (
+    tables.TableColumn("Worker", "Number of the worker process.", lambda w: w.worker),
+    tables.TableColumn("Batches", "Batches that it made.", lambda w: w.n_batches),
+    tables.TableColumn(
+        "A batch takes (ms)", "Median time to make a batch.", lambda w: w.made_s * 1e3
+    ),
+    tables.TableColumn(
         "95th percentile (ms)", "95% of its batches take less.", lambda w: w.made_p95_s * 1e3
     ),
-    tables.Column(
+    tables.TableColumn(
         "Busy (%)", "Share of the time that it was making batches.", lambda w: w.busy_frac * 100
     ),
 )

@@ -30,7 +30,7 @@ for its step."""
 STARVED_GPU = replace(STARVED, device="auto", batch_size=512)
 """On a real GPU. Python launches a step in about 10 ms there, whatever the batch: a larger one is
 waited for longer."""
-LOOK_S = 2.0
+BEGUN_CHECK_S = 2.0
 """Seconds between checks whether a run has begun elsewhere, as in a console."""
 
 
@@ -70,7 +70,7 @@ def draw_welcome(config: RunConfig | None) -> None:
         st.markdown("Then **Data set** has them, and a **Tournament** says how to load them.")
     st.caption("To try other ways of loading, set up a run in the sidebar and press **Run**.")
     draw_machine()
-    st.fragment(_look, run_every=LOOK_S)()
+    st.fragment(_look, run_every=BEGUN_CHECK_S)()
 
 
 def _start(config: RunConfig | None) -> None:

@@ -275,7 +275,7 @@ MEASURES: dict[str, Measure] = {
 def _article(now: TournamentState, board: leaderboard.Leaderboard) -> None:
     table = leaderboard.article_table(board)
     columns = [
-        tables.Column(
+        tables.TableColumn(
             "Setting", "Strategy, workers, page cache.", lambda line: line.name, pinned=True
         )
     ]
@@ -283,7 +283,7 @@ def _article(now: TournamentState, board: leaderboard.Leaderboard) -> None:
     for name, value in MEASURES.items():
         for at, batch in enumerate(table.batch_sizes):
             figure = partial(_figure, value, at)
-            columns.append(tables.Column(f"{name}, batch {batch:,}", about, figure))
+            columns.append(tables.TableColumn(f"{name}, batch {batch:,}", about, figure))
     frame = tables.draw(
         columns, [(line,) for line in table.lines], key="tournament-article", placeholder="–"
     )
@@ -396,15 +396,17 @@ def _setting(now: TournamentState, board: leaderboard.Leaderboard) -> None:
             )
 
 
-RUN_COLUMNS: tuple[tables.Column, ...] = (
-    tables.Column("Round", "Every setting runs once in each.", lambda run, number: number),
-    tables.Column("Run", "Its number in History.", lambda run, _: run.id, "%d"),
-    tables.Column("Status", "How it ended, or that it has not.", lambda run, _: run.status),
+RUN_COLUMNS: tuple[tables.TableColumn, ...] = (
+    tables.TableColumn("Round", "Every setting runs once in each.", lambda run, number: number),
+    tables.TableColumn("Run", "Its number in History.", lambda run, _: run.id, "%d"),
+    tables.TableColumn("Status", "How it ended, or that it has not.", lambda run, _: run.status),
     tables.of_summary("Samples/s", "samples_per_s"),
     tables.of_summary("Device idle (%)", "device_idle_frac", 100),
     tables.of_summary("Steps", "n_steady_steps"),
     tables.of_summary("Took (s)", "wall_s"),
-    tables.Column("Remark", "What went wrong, or what it did first.", lambda run, _: _remark(run)),
+    tables.TableColumn(
+        "Remark", "What went wrong, or what it did first.", lambda run, _: _remark(run)
+    ),
 )
 
 

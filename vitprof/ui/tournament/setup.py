@@ -20,7 +20,7 @@ from vitprof.experiments.tournament.planning import PlannedTrial, plan, why_not_
 from vitprof.names import cut_name
 from vitprof.store import RunGroup, RunQuery, RunStore
 from vitprof.ui import resources, texts, widgets
-from vitprof.ui.profile.headroom import STARTUP_S
+from vitprof.ui.profile.headroom_section import STARTUP_S
 from vitprof.ui.texts import escaped, rough_time
 from vitprof.ui.tournament import fields, state
 

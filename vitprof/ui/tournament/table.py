@@ -10,7 +10,7 @@ from typing import Any, Literal
 import streamlit as st
 
 from vitprof import formats
-from vitprof.analysis.tournament.entries import Outcome, setting_in_words
+from vitprof.analysis.tournament.entries import RunOutcome, setting_in_words
 from vitprof.analysis.tournament.leaderboard import Leaderboard, LeaderboardRow, runs_words
 from vitprof.config import RunConfig
 from vitprof.config.own_script import code_line
@@ -102,29 +102,31 @@ def _mib(n_bytes: int) -> float:
     return n_bytes / tables.MIB if n_bytes else math.nan
 
 
-SETTING_COLUMN = tables.Column(
+SETTING_COLUMN = tables.TableColumn(
     "Setting",
     "Strategy, batch size, workers, page cache.",
     lambda r, b: setting_in_words(r.entry),
     pinned=True,
 )
-COLUMNS: tuple[tables.Column, ...] = (
+COLUMNS: tuple[tables.TableColumn, ...] = (
     SETTING_COLUMN,
-    tables.Column(
+    tables.TableColumn(
         "Rank",
         "By samples/s. What is as fast as the fastest shares its rank.",
         lambda r, b: r.rank,
         width=44,
     ),
-    tables.Column(
+    tables.TableColumn(
         "Samples/s",
         "All samples over all time, without the time in which other programs were seen to disturb it: ranks and "
         "speed-ups compare it (docs/tournament.md). In brackets its 95% interval.",
         lambda r, b: with_interval(r.samples_per_s, r.low, r.high, formats.number),
         width=146,
     ),
-    tables.Column("Speed-up", "Over the baseline, with its 95% interval.", _speed_up, width=112),
-    tables.Column(
+    tables.TableColumn(
+        "Speed-up", "Over the baseline, with its 95% interval.", _speed_up, width=112
+    ),
+    tables.TableColumn(
         "vs baseline",
         "faster or slower: the interval of the speed-up excludes 1; equal: it is within 5% of 1; "
         "undecided: we "
@@ -132,7 +134,7 @@ COLUMNS: tuple[tables.Column, ...] = (
         against_baseline,
         width=76,
     ),
-    tables.Column(
+    tables.TableColumn(
         "Runs",
         "All runs of the setting. “2 of 3”: two count; the third failed, was stopped, was "
         "disturbed by other programs "
@@ -141,43 +143,43 @@ COLUMNS: tuple[tables.Column, ...] = (
         width=56,
     ),
 )
-COST_COLUMNS: tuple[tables.Column, ...] = (
+COST_COLUMNS: tuple[tables.TableColumn, ...] = (
     SETTING_COLUMN,
-    tables.Column(
+    tables.TableColumn(
         "Device idle (%)",
         "Share of the training time in which the device computed nothing.",
         lambda r, b: 100 * r.device_idle_frac,
         "%.1f",
     ),
-    tables.Column(
+    tables.TableColumn(
         "GPU-util (%)", "Mean of NVML's utilisation.", lambda r, b: r.gpu_util_pct, "%.0f"
     ),
-    tables.Column(
+    tables.TableColumn(
         "GPU memory (MiB)",
         "Highest device memory of any run: NVML's figure, or what PyTorch reserved.",
         lambda r, b: r.gpu_mem_bytes / tables.MIB,
     ),
-    tables.Column(
+    tables.TableColumn(
         "Memory (MiB)",
         "Highest resident memory of the job's processes.",
         lambda r, b: r.rss_bytes / tables.MIB,
     ),
-    tables.Column(
+    tables.TableColumn(
         "Kept in RAM (MiB)",
         "RAM disk, and samples kept in memory.",
         lambda r, b: _mib(r.entry.ram_bytes),
     ),
-    tables.Column(
+    tables.TableColumn(
         "Disk (MiB)",
         "Space of its prepared storage and copy.",
         lambda r, b: _mib(r.entry.disk_bytes),
     ),
-    tables.Column(
+    tables.TableColumn(
         "Preparation (s)",
         "Time to make its storage, once; 0: none is needed.",
         lambda r, b: r.entry.prepare_s,
     ),
-    tables.Column(
+    tables.TableColumn(
         "Steps", "Steady steps behind the figures, of runs that have ended.", lambda r, b: r.n_steps
     ),
 )
@@ -187,7 +189,7 @@ COST_COLUMNS: tuple[tables.Column, ...] = (
 def draw_table(board: Leaderboard, recommended: str | None, *, live: bool) -> None:
     """Draws a row for each setting, `recommended` first, then by rank."""
     rows = sorted(board.rows, key=lambda row: row.key != recommended)
-    result = tables.Column(
+    result = tables.TableColumn(
         "vs fastest",
         "★ recommended: the setting to use. Else against the fastest with the same page cache: as "
         "fast (within 5%), "
@@ -315,7 +317,7 @@ def best_run(row: LeaderboardRow) -> int | None:
     ended = [o for o in row.entry.outcomes if o.summary is not None and o.status in ("done", "cut")]
     counted = [o for o in ended if o.round not in row.spoiled]
 
-    def samples_per_s(outcome: Outcome) -> float:
+    def samples_per_s(outcome: RunOutcome) -> float:
         return 0.0 if outcome.summary is None else outcome.summary.samples_per_s
 
     best = max(counted or ended, key=samples_per_s, default=None)

@@ -13,7 +13,7 @@ from vitprof.measure.step_columns import Columns, Figures, derive
 from vitprof.watch.core.compute_parts import part_columns
 from vitprof.watch.core.device_columns import DeviceFigures, with_device
 from vitprof.watch.core.loop import Step
-from vitprof.watch.core.ranks import RankFigures, with_ranks
+from vitprof.watch.core.rank_own_times import RankStepFigures, with_ranks
 from vitprof.watch.core.timeline import Stages
 from vitprof.watch.events import NAN
 
@@ -28,14 +28,14 @@ def columns_of(
     *,
     optimizers_step: bool = True,
     device: Sequence[DeviceFigures | None] | None = None,
-    ranks: Sequence[RankFigures | None] | None = None,
+    ranks: Sequence[RankStepFigures | None] | None = None,
 ) -> Columns:
     """Returns the columns of step records, (n,) each: see `recording.columns.StepRecord`.
 
     `before`: the step before these; `first`: the number of the first one. `optimizers_step`: whether
     optimizers of PyTorch's update; else when that is done was not seen. `device`: what an asynchronous
     device did of each step (`device_columns.DeviceSteps`). `ranks`: what is this rank's own of each
-    (`ranks.RankSteps`).
+    (`rank_own_times.RankSteps`).
     """
     marks = marks_of(steps, before, first)
     if device is not None:

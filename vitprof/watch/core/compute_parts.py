@@ -92,7 +92,7 @@ def _of_usual_step(step: Step, backward: Work, stepped: Work) -> ComputeParts | 
     )
 
 
-class Part(enum.Enum):
+class StepPart(enum.Enum):
     """What a moment of a step is part of."""
 
     FORWARD = enum.auto()
@@ -113,13 +113,13 @@ class _Span:
     pass_follows: bool = False
     """Whether a backward pass in it, an optimizer's step, is still to come."""
 
-    def part(self) -> Part:
+    def part(self) -> StepPart:
         """Returns what the time in it is, where nothing else goes on within."""
         if self.kind is BACKWARD:
-            return Part.BACKWARD
+            return StepPart.BACKWARD
         if self.kind is STEPPED:
-            return Part.FORWARD if self.pass_follows else Part.OPTIMIZER
-        return Part.OTHER
+            return StepPart.FORWARD if self.pass_follows else StepPart.OPTIMIZER
+        return StepPart.OTHER
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def _divide(begun_s: float, spans: Sequence[_Span]) -> ComputeParts:
     for span in spans:
         edges += [_Edge(span.begin_s, span, begins=True), _Edge(span.end_s, span, begins=False)]
     edges.sort(key=lambda edge: edge.at_s)
-    seconds = dict.fromkeys(Part, 0.0)
+    seconds = dict.fromkeys(StepPart, 0.0)
     going_on: list[_Span] = []
     has_worked = has_passed = False
     at_s = begun_s
@@ -168,7 +168,7 @@ def _divide(begun_s: float, spans: Sequence[_Span]) -> ComputeParts:
             part = going_on[-1].part()
         elif span.kind is Kind.REQUESTED and not has_worked:
             # Of several batches all are there as the forward pass begins.
-            part = Part.OTHER
+            part = StepPart.OTHER
         else:
             part = _part_before(edges[number:], has_passed=has_passed)
         seconds[part] += edge.at_s - at_s
@@ -182,16 +182,18 @@ def _divide(begun_s: float, spans: Sequence[_Span]) -> ComputeParts:
                 around.pass_follows = False
         has_worked = has_worked or span.kind is not Kind.REQUESTED
         going_on.append(span)
-    return ComputeParts(seconds[Part.FORWARD], seconds[Part.BACKWARD], seconds[Part.OPTIMIZER])
+    return ComputeParts(
+        seconds[StepPart.FORWARD], seconds[StepPart.BACKWARD], seconds[StepPart.OPTIMIZER]
+    )
 
 
-def _part_before(edges: Sequence[_Edge], *, has_passed: bool) -> Part:
+def _part_before(edges: Sequence[_Edge], *, has_passed: bool) -> StepPart:
     """Returns what the time is in which nothing goes on, by the work that follows. `has_passed`: whether
     there was a backward pass since the last update."""
     for edge in edges:
         if not edge.begins or edge.span.kind is Kind.REQUESTED:
             continue
         if edge.span.kind is BACKWARD or edge.span.pass_follows:
-            return Part.FORWARD
-        return Part.BACKWARD if has_passed else Part.OTHER
-    return Part.OTHER
+            return StepPart.FORWARD
+        return StepPart.BACKWARD if has_passed else StepPart.OTHER
+    return StepPart.OTHER

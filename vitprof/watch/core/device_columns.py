@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from vitprof.measure.step_columns import Columns
-from vitprof.watch.core.device_marks import DeviceMarks, Mark, MarksOfThread
+from vitprof.watch.core.device_marks import Mark, MarksOfThread, MarkTable
 from vitprof.watch.core.device_step import DeviceStep, Previous, was_done
 from vitprof.watch.core.loop import Step
 from vitprof.watch.core.timeline import Fetch
-from vitprof.watch.events import NAN, Event, Place
+from vitprof.watch.events import NAN, Event, MarkedPoint
 
 SIDE_FRAC = 0.03
 """The share of a step for which other streams may work while that of training is idle."""
@@ -164,7 +164,7 @@ class DeviceSteps:
 
     def __init__(self, warmup_steps: int) -> None:
         """`warmup_steps`: so many at the beginning count in no fact."""
-        self.marks = DeviceMarks()
+        self.marks = MarkTable()
         self._waiting: list[Step] = []
         self._previous = Previous()
         self._beside = OtherStreams()
@@ -235,7 +235,9 @@ class OtherStreams:
         """
         between = marks.between(self._marked_until_s, found.marked_until_s)
         self._marks += [
-            mark for mark in between if mark.place is Place.ASIDE and mark.stream not in copied_in
+            mark
+            for mark in between
+            if mark.place is MarkedPoint.ASIDE and mark.stream not in copied_in
         ]
         self._marked_until_s = found.marked_until_s
         step = found.figures

@@ -9,14 +9,14 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from vitprof.watch.events import Event, Kind, Place
+from vitprof.watch.events import Event, Kind, MarkedPoint
 
 
 @dataclass(slots=True)
 class Mark:
     """A point in a stream, after all that the thread had launched there."""
 
-    place: Place
+    place: MarkedPoint
     at_s: float
     """When the thread set it (s)."""
     stream: float
@@ -50,7 +50,7 @@ class MarksOfThread:
         """Yields the marks that were set from `since_s` on, and before `until_s`."""
         return itertools.takewhile(lambda mark: mark.at_s < until_s, self.since(since_s))
 
-    def first(self, place: Place, since_s: float, until_s: float = math.inf) -> Mark | None:
+    def first(self, place: MarkedPoint, since_s: float, until_s: float = math.inf) -> Mark | None:
         """Returns the first mark of one place among these; None without any."""
         found = (mark for mark in self.between(since_s, until_s) if mark.place is place)
         return next(found, None)
@@ -60,7 +60,7 @@ class MarksOfThread:
         for i in range(bisect.bisect_right(self._times, until_s) - 1, -1, -1):
             yield self._marks[i]
 
-    def last(self, place: Place, until_s: float) -> Mark | None:
+    def last(self, place: MarkedPoint, until_s: float) -> Mark | None:
         """Returns the last mark of one place that was set by then."""
         return next((mark for mark in self.until(until_s) if mark.place is place), None)
 
@@ -71,7 +71,7 @@ class MarksOfThread:
         del self._times[:kept_from]
 
 
-class DeviceMarks:
+class MarkTable:
     """All marks of a process so far."""
 
     def __init__(self) -> None:
@@ -87,12 +87,12 @@ class DeviceMarks:
         """Adds the marks among events that have arrived."""
         for event in events:
             if event.kind is Kind.MARKED:
-                place = Place(int(event.value("place")))
+                place = MarkedPoint(int(event.value("place")))
                 mark = Mark(place, event.at_s, event.value("stream"))
                 self.device = event.object
                 self._pending[event.value("token")] = mark
                 self.of_thread(event.thread).add(mark)
-                if place is Place.COPIED:
+                if place is MarkedPoint.COPIED:
                     self.copied_in.add(mark.stream)
             elif event.kind is Kind.REACHED:
                 passed = self._pending.pop(event.value("token"), None)

@@ -10,14 +10,18 @@ from vitprof.recording.columns import LAG_FRAC, LEAST_LAG_S
 from vitprof.watch.core.device_marks import Mark, MarksOfThread
 from vitprof.watch.core.loop import Step
 from vitprof.watch.core.timeline import Fetch, Work
-from vitprof.watch.events import NAN, Kind, Place
+from vitprof.watch.events import NAN, Kind, MarkedPoint
 
 ONE_AFTER_ANOTHER_S = 200e-6
 """A copy that begins this soon (s) after the one before is part of it; labels moved after the forward
 pass are not."""
-PLACES = {Kind.BACKWARD: Place.BACKWARD, Kind.STEPPED: Place.STEPPED, Kind.LEFT: Place.LEFT}
+PLACES = {
+    Kind.BACKWARD: MarkedPoint.BACKWARD,
+    Kind.STEPPED: MarkedPoint.STEPPED,
+    Kind.LEFT: MarkedPoint.LEFT,
+}
 """What the thread did with the batches that it had, and where marks of that are."""
-NEXT_STEP = (Place.RECEIVED, Place.BACKWARD, Place.STEPPED, Place.ENTERED)
+NEXT_STEP = (MarkedPoint.RECEIVED, MarkedPoint.BACKWARD, MarkedPoint.STEPPED, MarkedPoint.ENTERED)
 """Places where a step that has worked has ended."""
 
 
@@ -81,7 +85,7 @@ class DeviceStep:
         if not self._step.fetches:
             return self.first_work_s
         received_s = self._step.fetches[0].received_s
-        copied = self._marks.first(Place.COPYING, received_s, self.first_work_s)
+        copied = self._marks.first(MarkedPoint.COPYING, received_s, self.first_work_s)
         return self.first_work_s if copied is None else copied.at_s
 
     def asked_s(self) -> float:
@@ -104,7 +108,7 @@ class DeviceStep:
         if not self.leading:
             return None
         since_s = self.leading[-1].received_s
-        mark = self._marks.first(Place.RECEIVED, since_s, self.first_work_s)
+        mark = self._marks.first(MarkedPoint.RECEIVED, since_s, self.first_work_s)
         if mark is None and math.isinf(self._previous.worked_s):
             return next(self._marks.between(since_s, self._step.end_s), None)
         return mark
@@ -128,9 +132,11 @@ class DeviceStep:
 
     def _copies(self, since_s: float) -> Iterator[tuple[Mark, Mark]]:
         """Yields the beginning and the end of each copy to a device before the first work."""
-        return self._pairs(Place.COPYING, Place.COPIED, since_s)
+        return self._pairs(MarkedPoint.COPYING, MarkedPoint.COPIED, since_s)
 
-    def _pairs(self, begins: Place, ends: Place, since_s: float) -> Iterator[tuple[Mark, Mark]]:
+    def _pairs(
+        self, begins: MarkedPoint, ends: MarkedPoint, since_s: float
+    ) -> Iterator[tuple[Mark, Mark]]:
         """Yields the marks of one place with those of the other that follow, before the first work."""
         begin: Mark | None = None
         for mark in self._marks.between(since_s, self.first_work_s):
@@ -147,7 +153,7 @@ class DeviceStep:
         begin = self.received()
         entered = [work for work in self._step.work if work.kind is Kind.ENTERED]
         for work in entered[:1]:
-            marked = self._marks.first(Place.ENTERED, work.at_s, self.first_work_s)
+            marked = self._marks.first(MarkedPoint.ENTERED, work.at_s, self.first_work_s)
             begin = marked or begin
         if copy is None or begin is None or self.stream() not in copy.streams:
             return begin
@@ -171,7 +177,7 @@ class DeviceStep:
         for mark in self._marks.between(work.at_s, until_s):
             if mark.place is PLACES[work.kind]:
                 return mark
-            if mark.place in (Place.REQUESTED, *NEXT_STEP):
+            if mark.place in (MarkedPoint.REQUESTED, *NEXT_STEP):
                 return None
         return None
 
@@ -189,7 +195,7 @@ class DeviceStep:
             return None, None
         begun: Mark | None = None
         for mark in self._marks.between(passes[0].at_s, steps[0].at_s):
-            if mark.place is Place.STEPPING:
+            if mark.place is MarkedPoint.STEPPING:
                 begun = mark
         return (None, None) if begun is None else (self.backward(), begun)
 
@@ -204,7 +210,9 @@ class DeviceStep:
         """Returns the marks around what it sent to other ranks in the forward pass."""
         if not self.leading:
             return []
-        return list(self._pairs(Place.AWAITING, Place.AWAITED, self.leading[-1].received_s))
+        return list(
+            self._pairs(MarkedPoint.AWAITING, MarkedPoint.AWAITED, self.leading[-1].received_s)
+        )
 
     def losses(self) -> list[Mark]:
         """Returns the marks with a loss before them: those of its backward passes."""
@@ -225,9 +233,9 @@ class DeviceStep:
         for mark in self._marks.since(self.last_work_s):
             if mark is own:
                 continue
-            if mark.place is Place.REQUESTED:
+            if mark.place is MarkedPoint.REQUESTED:
                 return End(mark, is_at_request=True)
-            if mark.place is Place.BEFORE_COPY or is_copy_in(mark, stream):
+            if mark.place is MarkedPoint.BEFORE_COPY or is_copy_in(mark, stream):
                 return End(mark)
             if mark.place in NEXT_STEP:
                 break
@@ -242,15 +250,15 @@ class DeviceStep:
             return None
         requested: Mark | None = None
         for mark in self._marks.until(self._step.fetches[0].requested_s):
-            if mark.place is Place.RECEIVED:
+            if mark.place is MarkedPoint.RECEIVED:
                 break
-            if mark.place is Place.REQUESTED:
+            if mark.place is MarkedPoint.REQUESTED:
                 requested = mark
         return requested
 
     def request(self, fetch: Fetch) -> Mark | None:
         """Returns the mark at the request for one of its later batches."""
-        mark = self._marks.last(Place.REQUESTED, fetch.requested_s)
+        mark = self._marks.last(MarkedPoint.REQUESTED, fetch.requested_s)
         before_s = self.leading[-1].received_s if self.leading else self.first_work_s
         return mark if mark is not None and mark.at_s >= before_s else None
 
@@ -265,7 +273,7 @@ class DeviceStep:
 
 
 def is_copy_in(mark: Mark, stream: float) -> bool:
-    return mark.place is Place.COPYING and mark.stream == stream
+    return mark.place is MarkedPoint.COPYING and mark.stream == stream
 
 
 def was_done(end_s: float, launched_s: float, start_s: float) -> bool:

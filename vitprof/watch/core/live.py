@@ -18,8 +18,8 @@ from vitprof.watch.core.loop import Checkpoint, Step, Steps, Walk
 from vitprof.watch.core.timeline import Entry, Thread, Threads, at_s, before_pending
 from vitprof.watch.core.training import (
     Requests,
-    Trainer,
     Training,
+    TrainingThread,
     find_feeding,
     find_trainer,
     take_entries,
@@ -153,7 +153,7 @@ class _Followed:
     """What the thread that trains has done since the last step that was given out. Of what it did
     before, its habits are kept."""
 
-    def __init__(self, trainer: Trainer, thread: Thread, epoch: int | None) -> None:
+    def __init__(self, trainer: TrainingThread, thread: Thread, epoch: int | None) -> None:
         """`epoch`: that of the last step that was given out; None before any."""
         self._trainer = trainer
         self._thread = thread
@@ -165,7 +165,7 @@ class _Followed:
         self._n_updates: deque[int] = deque(maxlen=CONTEXT)
         """The updates on each batch before these entries."""
 
-    def is_of(self, trainer: Trainer) -> bool:
+    def is_of(self, trainer: TrainingThread) -> bool:
         """Returns whether the same thread trains, by the same kind of update."""
         known = self._trainer
         return (known.thread, known.update) == (trainer.thread, trainer.update)
@@ -178,7 +178,7 @@ class _Followed:
         """Returns what it did since the last step that was given out, if it is this thread."""
         return self._entries if thread == self._trainer.thread else ()
 
-    def add(self, entries: Iterable[Entry], trainer: Trainer) -> None:
+    def add(self, entries: Iterable[Entry], trainer: TrainingThread) -> None:
         """Adds what it did next. `trainer`: it by now, with other helpers, maybe."""
         self._trainer = trainer
         self._entries.extend(entries)

@@ -18,9 +18,9 @@ from vitprof.measure.step_columns import Columns
 from vitprof.measure.wire import Message, Note
 from vitprof.watch.core.columns import WARMUP_STEPS, columns_of
 from vitprof.watch.core.compute_parts import ComputeParts
-from vitprof.watch.core.headroom import SEVERAL_LOADERS, Blocks, asks_several
 from vitprof.watch.core.live import LiveSteps
 from vitprof.watch.core.loop import Step
+from vitprof.watch.core.replay_blocks import SEVERAL_LOADERS, ReplayBlocks, asks_several
 from vitprof.watch.core.stages import stage_facts
 from vitprof.watch.core.step_figures import StepBlock, StepFigures
 from vitprof.watch.core.tracked import tracked
@@ -54,7 +54,7 @@ class LoaderWaits:
 
 
 @dataclass
-class Totals:
+class RunTotals:
     """What is counted over the steps of a run."""
 
     facts_of: Callable[[int], Mapping[str, Any]]
@@ -129,11 +129,11 @@ class RunMessages:
         """The number of the loader that trains; 0 before that is known."""
         self._closed = False
         self._last: Step | None = None
-        self._totals = Totals(self._loader_facts)
+        self._totals = RunTotals(self._loader_facts)
         self._n_steps = 0
         """The steps of the run so far."""
         self._figures = StepFigures(WARMUP_STEPS)
-        self._blocks = Blocks() if process.get("headroom") else None
+        self._blocks = ReplayBlocks() if process.get("headroom") else None
         self._said_loader = False
         """Whether the process was told which loader trains."""
         self._told: dict[str, Any] = {}
@@ -254,7 +254,7 @@ class RunMessages:
         unknown = np.full(len(block.steps), np.nan)
         return {**columns, **dict.fromkeys(DEVICE_COLUMNS, unknown)}
 
-    def _replayed(self, blocks: Blocks, steps: Sequence[Step]) -> list[Message]:
+    def _replayed(self, blocks: ReplayBlocks, steps: Sequence[Step]) -> list[Message]:
         """Returns what the process is to be told where it serves kept batches: which loader trains, or
         that no step can have them."""
         if asks_several(steps) and not blocks.refused:

@@ -15,16 +15,16 @@ from operator import attrgetter, itemgetter
 
 from vitprof.watch.core.device_columns import DeviceFigures
 from vitprof.watch.core.loop import Step
-from vitprof.watch.events import NAN, Event, Kind, Place
+from vitprof.watch.events import NAN, Event, Kind, MarkedPoint
 
 LEAST_SAMPLES = 8
 """Steps by which a share is told."""
 LOOKS = (Kind.LOOKED_AT, Kind.MODEL_CALLED, Kind.USED)
-COPIES = (Place.COPYING, Place.COPIED)
+COPIES = (MarkedPoint.COPYING, MarkedPoint.COPIED)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PreparationSample:
     """What was seen of a step, in seconds."""
 
     step_s: float
@@ -45,7 +45,7 @@ class Look:
 
 
 @dataclass(slots=True)
-class Totals:
+class PreparationSums:
     """The sums of looks (s)."""
 
     n: int = 0
@@ -56,7 +56,7 @@ class Totals:
     """Of steps for which that is known, and for how long these took."""
     known_s: float = 0.0
 
-    def add(self, look: Look) -> None:
+    def add(self, look: PreparationSample) -> None:
         self.n += 1
         self.step_s += look.step_s
         self.prepared_s += look.prepared_s
@@ -75,9 +75,9 @@ class PreparedSteps:
         self._warmup_steps = warmup_steps
         self._n = 0
         self._before: Step | None = None
-        self._longest: Look | None = None
+        self._longest: PreparationSample | None = None
         """The step with the longest pauses, which is in no sum: one pause is no habit."""
-        self._totals = Totals()
+        self._totals = PreparationSums()
 
     def add(self, events: Iterable[Event]) -> None:
         """Adds events that have arrived."""
@@ -117,7 +117,7 @@ class PreparedSteps:
             facts["asleep_frac"] = totals.asleep_s / totals.known_s
         return facts
 
-    def _add(self, look: Look) -> None:
+    def _add(self, look: PreparationSample) -> None:
         if self._longest is None:
             self._longest = look
         elif look.all_s > self._longest.all_s:
@@ -131,7 +131,9 @@ def _begin_s(step: Step) -> float:
     return step.begin_s if step.fetches else step.work[0].at_s
 
 
-def look_at(step: Step, before: Step | None, events: Sequence[Event], free_s: float) -> Look | None:
+def look_at(
+    step: Step, before: Step | None, events: Sequence[Event], free_s: float
+) -> PreparationSample | None:
     """Returns what was seen of a step; None where it was not looked at, or no model was called in it.
 
     `events`: of looks and copies in it. `free_s`: when the device had nothing left to do of the steps
@@ -144,7 +146,7 @@ def look_at(step: Step, before: Step | None, events: Sequence[Event], free_s: fl
     little_s = looked[0].value("little_s")
     spans = preparing(step, events)
     prepared_s = sum(max(0.0, until_s - max(since_s, free_s)) for since_s, until_s in spans)
-    return Look(
+    return PreparationSample(
         step_s=step.end_s - _begin_s(step),
         prepared_s=max(0.0, prepared_s - little_s),
         between_s=max(0.0, between_s(step, before) - little_s),
@@ -185,7 +187,7 @@ def moments(step: Step, events: Sequence[Event]) -> list[tuple[float, str]]:
         elif event.kind is Kind.USED:
             found.append((event.at_s, "stepped"))
         elif event.kind is Kind.MARKED:
-            is_end = event.value("place") == Place.COPIED
+            is_end = event.value("place") == MarkedPoint.COPIED
             found.append((event.at_s, "copied" if is_end else "copying"))
     # Of the same time they stay in the order in which they were recorded.
     return sorted(found, key=itemgetter(0))

@@ -10,7 +10,7 @@ from vitprof.watch.core.device_columns import DeviceFigures, DeviceSteps
 from vitprof.watch.core.log import event_of
 from vitprof.watch.core.loop import Step
 from vitprof.watch.core.preparation import LOOKS, PreparedSteps
-from vitprof.watch.core.ranks import RankFigures, RankSteps
+from vitprof.watch.core.rank_own_times import RankStepFigures, RankSteps
 from vitprof.watch.events import OF_DEVICE, Event, Kind, Row
 
 KINDS = (*OF_DEVICE, Kind.COUNTED, Kind.AWAITED, *LOOKS)
@@ -25,7 +25,7 @@ class StepBlock:
     steps: list[Step]
     device: list[DeviceFigures | None]
     """Of each step; None where the device works at once, or is not timed."""
-    ranks: list[RankFigures | None]
+    ranks: list[RankStepFigures | None]
     """Of each step; None where no other ranks train."""
 
 

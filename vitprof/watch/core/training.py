@@ -18,7 +18,7 @@ LEAST_UPDATES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Trainer:
+class TrainingThread:
     """Who trains in a process."""
 
     thread: int
@@ -41,7 +41,7 @@ class Training:
 
     thread: int
     update: Kind | None
-    """See `Trainer`."""
+    """See `TrainingThread`."""
     entries: Sequence[Entry] = field(repr=False)
     """The thread's timeline, with the updates of threads that fetch nothing."""
     feeding: frozenset[int] = frozenset()
@@ -68,7 +68,7 @@ def find_training(log: EventLog) -> Training | None:
     return Training(trainer.thread, trainer.update, entries, feeding, trainer.others)
 
 
-def find_trainer(threads: Mapping[int, Thread], *, declares: bool) -> Trainer | None:
+def find_trainer(threads: Mapping[int, Thread], *, declares: bool) -> TrainingThread | None:
     """Returns who trains, by all that the threads have done so far; None where nobody does.
 
     `declares`: the script says which loaders it trains on. It does, once it has asked one of these.
@@ -87,7 +87,7 @@ def find_trainer(threads: Mapping[int, Thread], *, declares: bool) -> Trainer | 
     helpers = [number for number in updating if number != trains and not threads[number].fetches]
     others = frozenset(updating) - {trains, *helpers}
     since_s = threads[trains].changed_since_s if update is Kind.BACKWARD else -math.inf
-    return Trainer(trains, update, tuple(helpers), others, declares, since_s)
+    return TrainingThread(trains, update, tuple(helpers), others, declares, since_s)
 
 
 def _what_updates(threads: Sequence[Thread]) -> Kind | None:
@@ -125,7 +125,7 @@ def _thread_that_trains(threads: Mapping[int, Thread], updating: Sequence[int]) 
     return max([*updating, *threads], key=lambda number: threads[number].n_passes)
 
 
-def take_entries(threads: Mapping[int, Thread], trainer: Trainer) -> list[Entry]:
+def take_entries(threads: Mapping[int, Thread], trainer: TrainingThread) -> list[Entry]:
     """Returns what the thread that trains has done since the last call, with the work of its helpers."""
     entries = threads[trainer.thread].take()
     if trainer.helpers:
@@ -147,7 +147,7 @@ class Requests:
         self._since: list[Asked] = []
         """Those since the last update."""
 
-    def add(self, entries: Iterable[Entry], trainer: Trainer) -> None:
+    def add(self, entries: Iterable[Entry], trainer: TrainingThread) -> None:
         """Adds what the thread that trains did next."""
         since = self._since
         update = trainer.update
@@ -173,7 +173,7 @@ class Requests:
         return Counter(self._before_updates)
 
 
-def find_feeding(requests: Requests, thread: Thread, trainer: Trainer) -> frozenset[int]:
+def find_feeding(requests: Requests, thread: Thread, trainer: TrainingThread) -> frozenset[int]:
     """Returns the loaders whose batches the training is fed with. `thread`: the one that trains."""
     if trainer.update is None:
         return frozenset(thread.declared)

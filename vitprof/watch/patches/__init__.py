@@ -20,10 +20,10 @@ from typing import Any, Protocol
 
 from vitprof.watch.events import NAN, Buffer, Description, Kind
 from vitprof.watch.patches.declared import DeclaredLoaders
-from vitprof.watch.patches.headroom import Headroom
 from vitprof.watch.patches.limits import StepLimit
+from vitprof.watch.patches.replay import ReplayPlan
 from vitprof.watch.patches.stages import StageSums
-from vitprof.watch.script_objects import ByIdentity, Loader
+from vitprof.watch.script_objects import ByIdentity, ScriptLoader
 
 LOADER = "_vitprof_loader"
 """Attribute of an iterator of PyTorch's: the description of its loader."""
@@ -101,7 +101,7 @@ class DeviceMarks(Protocol):
         """Waits until the device has passed all marks, at the script's end."""
 
 
-class Looks(Protocol):
+class StepSampler(Protocol):
     """Looks at some steps: what the script does with a batch before its model.
 
     Nearly all steps are not looked at, so a hook asks only for the time of the next look: see
@@ -158,7 +158,7 @@ class Recorder:
         self.acts = False
         """Whether anything is done as a batch is requested, besides recording that: by one of the next
         two."""
-        self.headroom: Headroom | None = None
+        self.headroom: ReplayPlan | None = None
         """Serves kept batches again, where headroom is measured."""
         self.limit: StepLimit | None = None
         """Ends the script, or its watching, after some steps."""
@@ -177,7 +177,7 @@ class Recorder:
         parameter is on it."""
         self.count: Callable[[float], None] | None = None
         """Records how many collectives were begun by that time; None where the process trains alone."""
-        self.looks: Looks | None = None
+        self.looks: StepSampler | None = None
         """None before the first work."""
         self.look_at_s = math.inf
         """The step of the first batch that comes from then on is looked at."""
@@ -229,7 +229,7 @@ class Recorder:
             self.buffer.describe(described)
         return described.number
 
-    def loader(self, number: int) -> Loader:
+    def loader(self, number: int) -> ScriptLoader:
         """Returns the loader with this number, as far as it or its iterators are still there."""
         facts: dict[str, Any] = {}
         found = list[weakref.ref[Any]]()
@@ -241,7 +241,7 @@ class Recorder:
                 found.append(reference)
                 loader = getattr(reference(), LOADER, None)
                 facts = facts if loader is None else loader.facts
-        return Loader(facts, tuple(found))
+        return ScriptLoader(facts, tuple(found))
 
     def default_device(self) -> None:
         """Describes the device that the script would compute on by now, unless any is described."""
@@ -287,7 +287,7 @@ class Recorder:
         if headroom is not None and loader is not None and headroom.is_of(loader):
             headroom.keep(batch)
 
-    def measure_headroom(self, headroom: Headroom) -> None:
+    def measure_headroom(self, headroom: ReplayPlan) -> None:
         """Has kept batches served again from here on."""
         self.headroom = headroom
         self.acts = True
@@ -331,7 +331,7 @@ class Recorder:
         self.count = count
         self._note()
 
-    def look_with(self, looks: Looks, at_s: float) -> None:
+    def look_with(self, looks: StepSampler, at_s: float) -> None:
         """Has the step of the first batch looked at that comes from then on; no more where that is
         infinite."""
         self.looks = looks

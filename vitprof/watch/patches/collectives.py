@@ -18,7 +18,7 @@ from typing import Any
 from vitprof.watch.events import NAN, Kind
 from vitprof.watch.fetch_times import MAKING
 from vitprof.watch.patches import Recorder, Replacements, loaded
-from vitprof.watch.ranks import n_ranks
+from vitprof.watch.rank_identity import n_ranks
 
 COUNTED, AWAITED = int(Kind.COUNTED), int(Kind.AWAITED)
 BROADCAST = "_broadcast_coalesced"

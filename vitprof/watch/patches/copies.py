@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from vitprof.watch.patches.headroom import KeptCopies
+from vitprof.watch.patches.replay import KeptCopies
 
 METHODS = ("to", "cuda")
 

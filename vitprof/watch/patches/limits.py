@@ -25,7 +25,7 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class Ended:
+class ThreadState:
     """What the core says of a thread."""
 
     steps: int
@@ -42,7 +42,10 @@ class StepLimit(threading.local):
     """
 
     def __init__(
-        self, n_steps: int, ask: Callable[[], Ended | None], reached: Callable[[Ended], None]
+        self,
+        n_steps: int,
+        ask: Callable[[], ThreadState | None],
+        reached: Callable[[ThreadState], None],
     ) -> None:
         """`ask` returns what has ended in this thread; None where nobody knows."""
         self._n_steps = n_steps

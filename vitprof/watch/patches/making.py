@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from vitprof.watch.fetch_times import TimedCollate, count_opening, timed_compose, timed_fetch
+from vitprof.watch.fetch_times import CollateTimer, count_opening, timed_compose, timed_fetch
 from vitprof.watch.patching import DATALOADER, when_imported
 
 COMPOSES = {
@@ -47,7 +47,7 @@ def time_fetching(dataloader: ModuleType) -> None:
     def begin_timed(self: Any, *args: Any, **kwargs: Any) -> None:
         count_opening()
         begin(self, *args, **kwargs)
-        self.collate_fn = TimedCollate(self.collate_fn)
+        self.collate_fn = CollateTimer(self.collate_fn)
         info = dataloader.get_worker_info()
         self._vitprof_worker = -1 if info is None else int(info.id)
 

@@ -18,10 +18,10 @@ from threading import get_ident
 from time import perf_counter
 from typing import Any, Concatenate, NamedTuple, ParamSpec
 
-from vitprof.watch.events import NAN, Kind, Place
+from vitprof.watch.events import NAN, Kind, MarkedPoint
 from vitprof.watch.patches import Recorder, Replacements
 from vitprof.watch.patches.copies import TimedMethods
-from vitprof.watch.patches.headroom import KeptCopies
+from vitprof.watch.patches.replay import KeptCopies
 from vitprof.watch.tensors import tensors_of_kind
 
 MARKED, REACHED = int(Kind.MARKED), int(Kind.REACHED)
@@ -188,7 +188,7 @@ class Marks:
 
     @_where_it_trains
     def before_begin(self) -> None:
-        self._mark(Place.REQUESTED)
+        self._mark(MarkedPoint.REQUESTED)
 
     @_where_it_trains
     def before_request(self) -> None:
@@ -207,13 +207,13 @@ class Marks:
         self._is_waiting = False
         self._has_worked = False
         self._n_stepped = 0
-        self._mark(Place.RECEIVED)
+        self._mark(MarkedPoint.RECEIVED)
         self._choose_parts()
         self._watch(batch)
 
     @_where_it_trains
     def waited(self) -> None:
-        self._mark(Place.RECEIVED)
+        self._mark(MarkedPoint.RECEIVED)
 
     @_where_it_trains
     def took(self, taken: Any) -> None:
@@ -232,19 +232,19 @@ class Marks:
             self._n_backward += 1
         kept = self._kept_loss(loss)
         if kept is not None or not self._has_worked:
-            self._mark(Place.BACKWARD, loss=kept)
+            self._mark(MarkedPoint.BACKWARD, loss=kept)
         self._has_worked = True
 
     @_where_it_trains
     def stepping(self) -> None:
         if self._marks_parts and self._n_stepped < MOST_OPTIMIZERS:
             self._is_stepping = True
-            self._mark(Place.STEPPING)
+            self._mark(MarkedPoint.STEPPING)
 
     @_where_it_trains
     def differentiated(self) -> None:
         if self._is_stepping:
-            self._mark(Place.STEPPING)
+            self._mark(MarkedPoint.STEPPING)
 
     @_where_it_trains
     def stepped(self) -> None:
@@ -253,18 +253,18 @@ class Marks:
         self._has_worked = False
         self._n_stepped += 1
         if self._n_stepped <= MOST_OPTIMIZERS:
-            self._mark(Place.STEPPED)
+            self._mark(MarkedPoint.STEPPED)
 
     @_where_it_trains
     def entered(self) -> None:
         self._device.follow()
-        self._mark(Place.ENTERED)
+        self._mark(MarkedPoint.ENTERED)
 
     @_where_it_trains
     def left(self) -> None:
         self._is_fetching = False
         self._is_waiting = False
-        self._mark(Place.LEFT)
+        self._mark(MarkedPoint.LEFT)
 
     @_where_it_trains
     def leave_stream(self) -> None:
@@ -275,15 +275,15 @@ class Marks:
         if usual or not left.cuda_stream or self._n_aside == MOST_ASIDE:
             return
         self._n_aside += 1
-        self._mark(Place.ASIDE, left)
+        self._mark(MarkedPoint.ASIDE, left)
 
     @_where_it_trains
     def awaiting(self) -> None:
-        self._mark(Place.AWAITING)
+        self._mark(MarkedPoint.AWAITING)
 
     @_where_it_trains
     def awaited(self) -> None:
-        self._mark(Place.AWAITED)
+        self._mark(MarkedPoint.AWAITED)
 
     def finish(self) -> None:
         self._follow_thread()
@@ -303,7 +303,7 @@ class Marks:
     def _request(self) -> None:
         self._is_waiting = True
         self._n_aside = 0
-        self._mark(Place.REQUESTED)
+        self._mark(MarkedPoint.REQUESTED)
         self._resolve()
 
     def _choose_parts(self) -> None:
@@ -340,8 +340,8 @@ class Marks:
         """Marks the beginning of a copy of a batch's tensor."""
         stream = self._device.current_stream()
         if stream != self._device.work_stream():
-            self._mark(Place.BEFORE_COPY)
-        self._mark(Place.COPYING, stream)
+            self._mark(MarkedPoint.BEFORE_COPY)
+        self._mark(MarkedPoint.COPYING, stream)
 
     @_where_it_trains
     def copied(self, moved: Any) -> None:
@@ -351,7 +351,7 @@ class Marks:
         stream = self._device.current_stream()
         if stream != self._device.work_stream():
             self._copying_in.add(stream)
-        self._mark(Place.COPIED, stream)
+        self._mark(MarkedPoint.COPIED, stream)
 
     def _watch(self, batch: Any) -> None:
         watched = self._watched
@@ -365,7 +365,7 @@ class Marks:
     # marks
 
     def _mark(
-        self, place: Place, stream: Any = None, *, loss: Callable[[], float] | None = None
+        self, place: MarkedPoint, stream: Any = None, *, loss: Callable[[], float] | None = None
     ) -> None:
         """Marks a point in a stream, by default that of the work."""
         if stream is None:

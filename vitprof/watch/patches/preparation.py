@@ -20,7 +20,7 @@ from vitprof.watch import frameworks
 from vitprof.watch.events import NAN, Kind
 from vitprof.watch.patches import Recorder, Replacements
 from vitprof.watch.patches.models import compiled
-from vitprof.watch.ranks import distributed
+from vitprof.watch.rank_identity import distributed
 
 LOOKED_AT, MODEL_CALLED, USED = int(Kind.LOOKED_AT), int(Kind.MODEL_CALLED), int(Kind.USED)
 EVERY_S = 0.02
@@ -39,13 +39,13 @@ def install(recorder: Recorder, between: Callable[[], float] | None = None) -> R
     one, 1 on average."""
     replacements = Replacements()
     uniform = random.Random().uniform
-    looks = Looks(recorder, between or (lambda: uniform(0.5, 1.5)))
+    looks = PreparationSampler(recorder, between or (lambda: uniform(0.5, 1.5)))
     replacements.keep(looks)
     recorder.on_first_work.append(looks.begin)
     return replacements
 
 
-class Looks:
+class PreparationSampler:
     """What is listened to in the thread that trains."""
 
     def __init__(self, recorder: Recorder, between: Callable[[], float]) -> None:

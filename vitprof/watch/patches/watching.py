@@ -16,9 +16,9 @@ from vitprof.watch.connection import connect
 from vitprof.watch.data_report import describe_dataset
 from vitprof.watch.events import Buffer
 from vitprof.watch.patches import CURRENT, Recorder, Replacements
-from vitprof.watch.patches.headroom import HEADROOM, Headroom
 from vitprof.watch.patches.hydra import NOT_RECORDED, Jobs
-from vitprof.watch.patches.limits import Ended, StepLimit
+from vitprof.watch.patches.limits import StepLimit, ThreadState
+from vitprof.watch.patches.replay import HEADROOM, ReplayPlan
 from vitprof.watch.patching import (
     DETACH,
     LOG_TO,
@@ -29,7 +29,7 @@ from vitprof.watch.patching import (
     say,
     whole_number,
 )
-from vitprof.watch.ranks import rank
+from vitprof.watch.rank_identity import rank
 from vitprof.watch.runs import Planned, how_it_ended
 from vitprof.watch.transport import Transport
 
@@ -53,7 +53,7 @@ class Watching:
         if limit is not None:
             self.recorder.limit_steps(limit)
         if os.environ.get(HEADROOM):
-            self.recorder.measure_headroom(Headroom())
+            self.recorder.measure_headroom(ReplayPlan())
         self._jobs = Jobs()
         self.installed: list[Replacements] = []
         """All hooks of this process."""
@@ -188,7 +188,7 @@ class Watching:
         self._live_log.add(**answer["tracked"])
         return True
 
-    def _begin_headroom(self, headroom: Headroom, answer: dict[str, Any]) -> None:
+    def _begin_headroom(self, headroom: ReplayPlan, answer: dict[str, Any]) -> None:
         if answer.get("refused"):
             headroom.refuse(answer["refused"])
         else:
@@ -221,11 +221,11 @@ def step_limit(watching: Watching) -> StepLimit | None:
     ends_after = whole_number(STEPS)
     detaches_after = whole_number(DETACH)
 
-    def ask() -> Ended | None:
+    def ask() -> ThreadState | None:
         answer = watching.ask("steps", {"thread": get_ident()})
-        return None if answer is None else Ended(answer["ended"], answer["loader"])
+        return None if answer is None else ThreadState(answer["ended"], answer["loader"])
 
-    def end(ended: Ended) -> None:
+    def end(ended: ThreadState) -> None:
         watching.detach()
         with contextlib.suppress(Exception):  # the report says why
             describe_dataset(watching.recorder.loader(ended.loader))

@@ -22,7 +22,7 @@ from vitprof.watch.patching import say
 
 EVERY_S = 5.0
 """How often (s) figures are written: a call takes 30 ms of a core (MLflow with SQLite)."""
-LOOK_S = 0.5
+TRACKER_CHECK_S = 0.5
 """How often (s) to look which run is active, which takes a microsecond."""
 END_LIMIT_S = 2.0
 """How long (s) a script may have to wait at its end for the last figures to be written."""
@@ -111,7 +111,7 @@ class LiveLog:
         try:
             module, closing, written_s = tracker(self._name), False, perf_counter()
             while not closing:
-                closing = self._closing.wait(min(LOOK_S, self._every_s))
+                closing = self._closing.wait(min(TRACKER_CHECK_S, self._every_s))
                 run = module.active(self._trains) or (
                     self._run if closing else None
                 )  # it may have ended just now

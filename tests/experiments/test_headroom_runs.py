@@ -14,7 +14,7 @@ from vitprof.analysis.timing.steady import steady_state
 from vitprof.config import RunConfig
 from vitprof.config.resolve import resolve
 from vitprof.errors import ConfigError
-from vitprof.experiments import headroom as jobs
+from vitprof.experiments import headroom_runs as jobs
 from vitprof.experiments.trials import Progress
 from vitprof.jobs.manager import JobManager
 from vitprof.recording.columns import STEP_COLUMNS

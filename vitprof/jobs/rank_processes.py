@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from vitprof.config import RunConfig
-from vitprof.config.ranks import config_of, slow_rank
+from vitprof.config.rank_configs import config_of, slow_rank
 from vitprof.engine.ranks.agreement import agreement_bytes
 from vitprof.errors import DeviceError, JobError, JobStopped
 from vitprof.measure.wire import EventBuffer, Note, read_messages
@@ -65,7 +65,7 @@ def train(config: RunConfig, buffer: EventBuffer, stop: threading.Event) -> bool
     ):
         memory_file.truncate(agreement_bytes(config.ranks))
         port = listening.getsockname()[1]
-        with OtherRanks(config, buffer, port, memory_file.fileno()) as others:
+        with RankProcesses(config, buffer, port, memory_file.fileno()) as others:
             try:
                 completed = _train(
                     0, port, memory_file.fileno(), config_of(config, 0), buffer, stop, listening
@@ -125,7 +125,7 @@ def settled(config: RunConfig) -> RunConfig:
     return config
 
 
-class OtherRanks:
+class RankProcesses:
     """The processes of all ranks but 0, and a thread for each that takes its messages; for a `with` block."""
 
     def __init__(self, config: RunConfig, buffer: EventBuffer, port: int, memory: int) -> None:
@@ -212,7 +212,7 @@ class OtherRanks:
                 return f"rank {rank}: it did not end within {LAST_STEPS_S:g} s of rank 0; steps may be missing"
         return self.why()
 
-    def __enter__(self) -> OtherRanks:
+    def __enter__(self) -> RankProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:

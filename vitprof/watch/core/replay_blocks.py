@@ -16,7 +16,7 @@ SUMMED = ("step_s", "compute_s", "data_wait_s")
 SEVERAL_LOADERS = "a step asks several loaders for a batch, and those of one alone are kept"
 
 
-class Blocks:
+class ReplayBlocks:
     """The sums of the times of all blocks so far. Those with odd numbers are on kept batches: these steps
     are no part of the run."""
 

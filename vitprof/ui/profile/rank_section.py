@@ -10,7 +10,7 @@ import streamlit as st
 from vitprof import store
 from vitprof.analysis.arrays import Series
 from vitprof.analysis.stragglers import NAMES
-from vitprof.charts.ranks import LANE_STEPS, rank_lanes, rank_map
+from vitprof.charts.rank_charts import LANE_STEPS, rank_lanes, rank_map
 from vitprof.ui import live_chart, resources, tables
 from vitprof.ui.texts import escaped, guarded
 
@@ -20,37 +20,37 @@ HELP = (
     "longest holds up the others. All figures above are of rank 0."
 )
 SHOWN = {"data wait": "exposed_wait_s", "step time": "step_s", "lanes": ""}
-"""What the chart shows -> the column of its heat map, one of `charts.ranks.MAPS`; "" for lanes."""
+"""What the chart shows -> the column of its heat map, one of `charts.rank_charts.MAPS`; "" for lanes."""
 SHOWN_HELP = (
     f"A heat map by rank and step, or {LANE_STEPS} steps from the middle of the run over time."
 )
 CHARTED = (*NAMES, "t_start_s")
 COLUMNS = (
-    tables.Column("Rank", "Number of the process in the job.", lambda row: row["rank"], "%d"),
-    tables.Column(
+    tables.TableColumn("Rank", "Number of the process in the job.", lambda row: row["rank"], "%d"),
+    tables.TableColumn(
         "Data wait (%)",
         "Share of the time blocked in next(loader).",
         lambda r: _of(r, "data_wait_frac", 100),
     ),
-    tables.Column(
+    tables.TableColumn(
         "Before the collective (ms)",
         "Its own time of a step, mean: wait for data, between steps, forward pass.",
         lambda r: _of(r, "own_ms"),
     ),
-    tables.Column(
+    tables.TableColumn(
         "First batch (s)",
         "How long it waited for its very first batch.",
         lambda row: _of(row, "first"),
     ),
-    tables.Column(
+    tables.TableColumn(
         "Given (x)",
         "Values in its batches, against the other ranks' median.",
         lambda r: _of(r, "given"),
     ),
-    tables.Column(
+    tables.TableColumn(
         "Last (%)", "Share of the steps in which it was last.", lambda r: _of(r, "last_frac", 100)
     ),
-    tables.Column(
+    tables.TableColumn(
         "Waits for others (%)",
         "Share of the time in which it waited for the last one.",
         lambda r: _of(r, "waits_for_others_frac", 100),

@@ -23,11 +23,11 @@ from tests.engine_fixtures import (
 from tests.jobs.test_command import recorded
 from vitprof.config import RunConfig
 from vitprof.errors import DeviceError
-from vitprof.jobs import finalise, nodes, ranks
+from vitprof.jobs import finalise, nodes, rank_processes
 from vitprof.jobs.command import CommandRunner
 from vitprof.jobs.supervisor import JobRecorder
 from vitprof.measure.wire import EventBuffer
-from vitprof.recording.ranks import RankFacts
+from vitprof.recording.rank_facts import RankFacts
 from vitprof.store import RunStore
 from vitprof.store.stored_run import StoredRun
 from vitprof.telemetry.visible import VisibleGpu
@@ -320,7 +320,7 @@ def test_the_slow_rank_is_named_and_where_a_rank_dies_the_run_fails_with_that(
         "steps",
     )
     every = descendants()
-    (victim,) = (p for p in every if ranks.RANK in p.environ())
+    (victim,) = (p for p in every if rank_processes.RANK in p.environ())
     victim.kill()
     thread.join()
     assert gone(every)
@@ -332,24 +332,24 @@ def test_the_slow_rank_is_named_and_where_a_rank_dies_the_run_fails_with_that(
 
 def test_each_rank_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = [VisibleGpu(i, "NVIDIA L4", "", 24e9) for i in range(2)]
-    monkeypatch.setattr(ranks, "visible_gpus", lambda: gpus)
+    monkeypatch.setattr(rank_processes, "visible_gpus", lambda: gpus)
     for device in ("auto", "cuda:0"):
-        assert ranks.settled(RunConfig(ranks=2, device=device)).device == "cuda:0"
+        assert rank_processes.settled(RunConfig(ranks=2, device=device)).device == "cuda:0"
     for device, n in (("auto", 3), ("cuda:1", 2)):
         with pytest.raises(
             DeviceError, match=rf"^{n} ranks take a GPU each .* there are 2 \(cuda:0 .*choose fewer"
         ):
-            ranks.settled(RunConfig(ranks=n, device=device))
+            rank_processes.settled(RunConfig(ranks=n, device=device))
     gpus.clear()
-    assert ranks.settled(RunConfig(ranks=2)).device == "cpu"
+    assert rank_processes.settled(RunConfig(ranks=2)).device == "cpu"
 
 
 def test_the_first_rank_that_failed_by_itself_is_named() -> None:
-    others = ranks.OtherRanks(RunConfig(), EventBuffer(), 0, 0)
+    others = rank_processes.RankProcesses(RunConfig(), EventBuffer(), 0, 0)
     assert others.why() == ""
     others._over.set()
-    others._fail(3, ranks.LOST)
-    assert others.why() == f"rank 3: {ranks.LOST}"
+    others._fail(3, rank_processes.LOST)
+    assert others.why() == f"rank 3: {rank_processes.LOST}"
     others._fail(2, "no such file")
     others._fail(1, "no room")
     assert others.why() == "rank 2: no such file"

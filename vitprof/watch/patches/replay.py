@@ -28,7 +28,7 @@ TOO_LARGE = "a batch is too large to be kept beside the script's own memory"
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class ReplayedCopy:
     """What a copy to the device has returned."""
 
     moved: Any
@@ -46,7 +46,7 @@ class KeptCopies:
     def __init__(self) -> None:
         self._kept = set[int]()
         """The `id()` of each tensor of a kept batch, which is alive as long as it is in here."""
-        self._copied: dict[tuple[Any, ...], Copied] = {}
+        self._copied: dict[tuple[Any, ...], ReplayedCopy] = {}
         """By the `id()` of the tensor, and the arguments: to a device, a type, at once or not."""
         self._n_bytes = 0
         """What they take on the device."""
@@ -86,7 +86,7 @@ class KeptCopies:
             self._n_bytes -= earlier.moved.nbytes
         if self._n_bytes + moved.nbytes <= MOST_OF_MEMORY * _free_bytes(moved.device):
             self._n_bytes += moved.nbytes
-            self._copied[key] = Copied(moved, _state(tensor, moved))
+            self._copied[key] = ReplayedCopy(moved, _state(tensor, moved))
 
     def clear(self) -> None:
         self._kept.clear()
@@ -162,7 +162,7 @@ class KeptBatches:
         self._kept.clear()
 
 
-class Headroom:
+class ReplayPlan:
     """The plan of which requests get kept batches. All calls come from the thread that trains, but
     `begin` and `refuse`."""
 

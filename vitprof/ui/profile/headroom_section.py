@@ -11,14 +11,14 @@ from vitprof import errors
 from vitprof.analysis.verdict.headroom import ANCHOR_WORDS, headroom_sentence
 from vitprof.charts import breakdown
 from vitprof.config import RunConfig
-from vitprof.experiments import headroom
+from vitprof.experiments import headroom_runs
 from vitprof.export.tables import ANCHORS_HEADER, anchors_in_words
 from vitprof.store import StoredRun
 from vitprof.ui import findings, live_chart, notifications, resources, tables, widgets
 from vitprof.ui.profile.runs import STOP_HELP, stop_group
 from vitprof.ui.texts import escaped, guarded, rough_time, sentence
 
-POLL_S = 1.0
+HEADROOM_EVERY_S = 1.0
 """Seconds between a page's looks at runs that go on."""
 STARTUP_S = 4.0
 """Seconds that starting a job takes, where the run does not tell."""
@@ -44,19 +44,19 @@ def draw_headroom(run: StoredRun) -> None:
             st.rerun(scope="app")
         _draw_section(run, live)
 
-    st.fragment(guarded(section), run_every=POLL_S if working else None)()
+    st.fragment(guarded(section), run_every=HEADROOM_EVERY_S if working else None)()
 
 
 def _draw_section(run: StoredRun, live: list[StoredRun]) -> None:
     try:
-        configs = headroom.anchor_configs(run.config)
+        configs = headroom_runs.anchor_configs(run.config)
     except errors.ConfigError as error:
         st.caption(
             f"Not for this run: {widgets.label(error.field)} is set. "
             f"{escaped(error.allowed.capitalize())}."
         )
         return
-    total = len(configs) * headroom.REPEATS
+    total = len(configs) * headroom_runs.REPEATS
     if live:
         _draw_progress(live, total)
     measured = findings.headroom_of(run)
@@ -78,7 +78,7 @@ def _draw_section(run: StoredRun, live: list[StoredRun]) -> None:
         if st.button(again, key="measure-headroom", icon=":material/stairs:", help=MEASURE_HELP):
             _start_once(run)
         st.caption(
-            f"{total} short runs, {headroom.REPEATS} of each kind in turns: about {takes}.",
+            f"{total} short runs, {headroom_runs.REPEATS} of each kind in turns: about {takes}.",
             width="stretch",
         )
 
@@ -96,12 +96,12 @@ def _headroom_s(run: StoredRun, configs: Mapping[str, RunConfig]) -> float:
         step_s = summary.step_ms_median / 1e3
     # the steps of anchors A and B, which load nothing, take next to no time beside these
     steps = sum((config.steps or 0) for role, config in configs.items() if role in "CD")
-    return headroom.REPEATS * (startup_s * len(configs) + steps * step_s)
+    return headroom_runs.REPEATS * (startup_s * len(configs) + steps * step_s)
 
 
 def _live_runs(run: StoredRun) -> list[StoredRun]:
     """Returns the runs that go on to measure the headroom, oldest first."""
-    of_group = resources.store().runs(group_key=headroom.group_of(run), oldest_first=True)
+    of_group = resources.store().runs(group_key=headroom_runs.group_of(run), oldest_first=True)
     return [each for each in of_group if each.live]
 
 
@@ -110,10 +110,10 @@ def _start_once(run: StoredRun) -> None:
 
     A toast says when it ended.
     """
-    notifications.watch_group(headroom.group_of(run), f"Headroom of run {run.id}")
+    notifications.watch_group(headroom_runs.group_of(run), f"Headroom of run {run.id}")
     with STARTING:
         if not _live_runs(run):
-            headroom.submit_headroom(resources.manager(), run)
+            headroom_runs.submit_headroom(resources.manager(), run)
     st.rerun(scope="app")
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from vitprof.config import RunConfig, ranks
-from vitprof.config.ranks import config_of
+from vitprof.config import RunConfig, rank_configs
+from vitprof.config.rank_configs import config_of
 from vitprof.config.resolve import resolve, run_name
 from vitprof.errors import ConfigError
 
@@ -49,7 +49,7 @@ def test_what_does_not_go_with_several_ranks_is_refused_in_a_line(
 def test_each_rank_has_a_device_and_its_part_of_the_cores_and_one_may_be_slow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ranks, "job_cores", lambda: 8)
+    monkeypatch.setattr(rank_configs, "job_cores", lambda: 8)
     config = resolve(RunConfig(ranks=3, device="cuda:1", slow_rank="2:20"))
     assert "3 ranks" in run_name(config)
     each = [resolve(config_of(config, rank)) for rank in range(3)]

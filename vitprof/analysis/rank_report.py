@@ -101,7 +101,7 @@ class Ranks:
     """Why nothing can be told; "" where it can."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain values for JSON (`recording.ranks.RankFacts`), with null for what is not known."""
+        """Returns plain values for JSON (`recording.rank_facts.RankFacts`), with null for what is not known."""
         within = [step for stretch in self.within for step in (stretch.first, stretch.last)]
         plain = {
             **asdict(self),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.analysis.test_stragglers import made, only
-from vitprof.charts.ranks import LANE_STEPS, MAPS, MOST_BINS, rank_lanes, rank_map
+from vitprof.charts.rank_charts import LANE_STEPS, MAPS, MOST_BINS, rank_lanes, rank_map
 
 
 @pytest.mark.parametrize("column", MAPS)

@@ -24,7 +24,7 @@ from vitprof.watch.events import NAN, Event, Kind
 
 
 @dataclass(frozen=True, slots=True)
-class RankFigures:
+class RankStepFigures:
     """A step's figures, by the names of `measure.step_columns.BatchTimes`; NaN where not known."""
 
     batch_values: float
@@ -37,7 +37,7 @@ class RankFigures:
     """Seconds of its waits for batches in which it waited for other ranks."""
 
 
-class OtherRanks:
+class ThreadCollectives:
     """What one thread did with other ranks: how many collectives it had begun, and its waits."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class RankSteps:
     """Makes the figures of steps as they are given out, in order."""
 
     def __init__(self, warmup_steps: int) -> None:
-        self._threads: dict[int, OtherRanks] = {}
+        self._threads: dict[int, ThreadCollectives] = {}
         self._n = 0
         self._warmup_steps = warmup_steps
         self._before: Step | None = None
@@ -104,14 +104,14 @@ class RankSteps:
         """Adds events that have arrived."""
         for event in events:
             if event.kind in (Kind.COUNTED, Kind.AWAITED):
-                self._threads.setdefault(event.thread, OtherRanks()).add(event)
+                self._threads.setdefault(event.thread, ThreadCollectives()).add(event)
 
     def take(
         self, thread: int, steps: Sequence[Step], device: Sequence[DeviceFigures | None]
-    ) -> list[RankFigures | None]:
+    ) -> list[RankStepFigures | None]:
         """Returns the figures of the next steps of the thread that trains; None of those before any other
         rank is seen to train. `device`: what an asynchronous device did of each."""
-        figures = list[RankFigures | None]()
+        figures = list[RankStepFigures | None]()
         for step, on_device in zip(steps, device, strict=True):
             ranks = self._threads.get(thread)
             if ranks is None:
@@ -132,13 +132,13 @@ class RankSteps:
         return counts if any(counts.values()) else {}
 
     def _figures(
-        self, ranks: OtherRanks, step: Step, on_device: DeviceFigures | None
-    ) -> RankFigures:
+        self, ranks: ThreadCollectives, step: Step, on_device: DeviceFigures | None
+    ) -> RankStepFigures:
         self._count_loader_waits(ranks, step, at_once=on_device is None)
         own = figures_of(ranks, step, self._before, at_once=on_device is None)
         return own if on_device is None else with_device_times(own, on_device)
 
-    def _count_loader_waits(self, ranks: OtherRanks, step: Step, *, at_once: bool) -> None:
+    def _count_loader_waits(self, ranks: ThreadCollectives, step: Step, *, at_once: bool) -> None:
         before = self._before
         same_epoch = before is not None and before.epoch == step.epoch
         is_steady = same_epoch and self._n >= self._warmup_steps
@@ -152,7 +152,7 @@ class RankSteps:
                 self.n_unknown_waits += 1
 
 
-def unseen_collectives(ranks: OtherRanks, fetch: Fetch, *, at_once: bool) -> float:
+def unseen_collectives(ranks: ThreadCollectives, fetch: Fetch, *, at_once: bool) -> float:
     """Returns how many collectives were begun in the wait for a batch whose own wait was not seen.
 
     Where the device works on its own, the host's wait for one is none for the other ranks: the device
@@ -169,11 +169,13 @@ def received_s(step: Step) -> float:
     return step.received_s if step.fetches else step.work[0].at_s
 
 
-def figures_of(ranks: OtherRanks, step: Step, before: Step | None, *, at_once: bool) -> RankFigures:
+def figures_of(
+    ranks: ThreadCollectives, step: Step, before: Step | None, *, at_once: bool
+) -> RankStepFigures:
     """Returns the host's figures of a step. `at_once`: the device works at once."""
     got_s = received_s(step)
     since_s = NAN if before is None else received_s(before)
-    return RankFigures(
+    return RankStepFigures(
         batch_values=step.fetches[-1].values if step.fetches else NAN,
         between_s=between_s(ranks, step, before, at_once=at_once),
         collectives=NAN if before is None else ranks.begun(since_s, got_s),
@@ -183,7 +185,7 @@ def figures_of(ranks: OtherRanks, step: Step, before: Step | None, *, at_once: b
     )
 
 
-def between_s(ranks: OtherRanks, step: Step, before: Step | None, *, at_once: bool) -> float:
+def between_s(ranks: ThreadCollectives, step: Step, before: Step | None, *, at_once: bool) -> float:
     """Returns how long the rank worked on its own from the last step of the optimizer to its next request;
     NaN with a collective in it, and without such a step."""
     stepped = [] if before is None else [w.at_s for w in before.work if w.kind is Kind.STEPPED]
@@ -206,7 +208,7 @@ def between_s(ranks: OtherRanks, step: Step, before: Step | None, *, at_once: bo
     return step.begin_s - since_s - waited_s
 
 
-def forward_s(ranks: OtherRanks, step: Step, *, at_once: bool) -> float:
+def forward_s(ranks: ThreadCollectives, step: Step, *, at_once: bool) -> float:
     """Returns how long it is on the host from the batch to the first backward pass, without waits for
     other ranks; NaN with a collective in it that is not of the sending of buffers."""
     passes = [work.at_s for work in step.work if work.kind is Kind.BACKWARD]
@@ -222,7 +224,7 @@ def forward_s(ranks: OtherRanks, step: Step, *, at_once: bool) -> float:
     return passes[0] - got_s - ranks.waited_s(got_s, passes[0]) if known else NAN
 
 
-def with_device_times(own: RankFigures, device: DeviceFigures) -> RankFigures:
+def with_device_times(own: RankStepFigures, device: DeviceFigures) -> RankStepFigures:
     """Returns a step's figures by what the device did: the forward pass, and the time before the compute
     in which it did not wait for data. Those of the host where the pass is not known."""
     if math.isnan(own.forward_s):
@@ -241,7 +243,7 @@ def with_device_times(own: RankFigures, device: DeviceFigures) -> RankFigures:
     )
 
 
-def with_ranks(marks: Columns, figures: Sequence[RankFigures | None]) -> Columns:
+def with_ranks(marks: Columns, figures: Sequence[RankStepFigures | None]) -> Columns:
     """Returns the marks of steps, for `derive`, with what is this rank's own. A wait for other ranks in a
     loader is no wait for data: it is as if the batch had been requested later."""
     found = dict(marks)
