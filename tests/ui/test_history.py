@@ -238,7 +238,10 @@ def test_a_run_is_renamed_annotated_and_several_are_tagged(store: RunStore) -> N
     store.tag(run_id, ["old"])
     at = dialog("edit_one", [run_id])
     at.text_input(key=f"history-name-{run_id}").set_value("a better name")
-    at.text_area(key=f"history-note-{run_id}").set_value("as on Tuesday")
+    note = at.text_area(key=f"history-note-{run_id}").set_value("as on Tuesday")
+    tags = at.multiselect(key=f"history-tags-{run_id}")
+    assert note.proto.ignore_rerun, "what is typed comes with Save, and redraws nothing"
+    assert tags.proto.ignore_rerun
     click(at, "history-save")
     assert (store.run(run_id).name, store.run(run_id).note) == ("a better name", "as on Tuesday")
     assert store.tags(run_id) == ("old",)

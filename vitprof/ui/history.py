@@ -166,11 +166,12 @@ OF_SEARCH: dict[str, Any] = {"on_change": show_first_page, "bind": widgets.IN_UR
 """What the widgets of a search have in common."""
 
 
-@st.cache_data(ttl=60, show_spinner=False)
+@st.cache_data(ttl=60, show_spinner=False, refresh_mode="background")
 def owners(field: str) -> list[str]:
     """Returns the values of a filter of `OF_SEVERAL`.
 
-    They are kept: there is rarely a new one, and 10^5 runs take 0.1 s.
+    They are kept: there is rarely a new one, and 10^5 runs take 0.1 s or more for each filter. They
+    are read anew beside the page, which waits for them only after two minutes without anybody.
     """
     return resources.store().choices(field)
 

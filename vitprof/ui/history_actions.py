@@ -181,6 +181,7 @@ def edit_one(ticked: list[RunRow]) -> None:
         max_chars=MAX_NOTE,
         key=f"history-note-{row.id}",
         help="What you want to remember about it.",
+        on_change="ignore",  # read by Save
     )
     if st.button("Save", type="primary", key="history-save", help="Keeps name, tags and note."):
         # only what was changed: an unchanged old name may be longer than is allowed now
@@ -224,5 +225,6 @@ def _tags_field(tags: Sequence[str], key: str) -> list[str]:
         accept_new_options=True,
         key=key,
         placeholder="type a word and press Enter",
+        on_change="ignore",  # read by Save
         help=f"Choose, or type a new one: up to {MAX_TAG} characters, no comma. The search finds them.",
     )

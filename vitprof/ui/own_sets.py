@@ -43,7 +43,11 @@ def draw_form() -> None:
             "Where they are", key="own-spec", placeholder="/path/to/images", help=SPEC_HELP
         ).strip()
         name = st.text_input(
-            "Name", key="own-name", placeholder="as the folder", help=NAME_HELP
+            "Name",
+            key="own-name",
+            placeholder="as the folder",
+            help=NAME_HELP,
+            on_change="ignore",  # read when the button is pressed; nothing is drawn of it
         ).strip()
         about = "Opens some hundred of them; then the data set can be chosen."
         if st.button(
