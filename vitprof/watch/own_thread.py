@@ -38,7 +38,6 @@ class OwnThread:
         """`run` has to report its own errors: nothing is printed where it raises one."""
         self.name = name
         self._run = run
-        self._ident = 0
         self._running = _thread.allocate_lock()
         """Held from the start of the thread to its end."""
         _MADE.add(self)
@@ -60,10 +59,6 @@ class OwnThread:
     def is_alive(self) -> bool:
         return self._running.locked()
 
-    def is_current(self) -> bool:
-        """Returns whether the caller runs in this thread."""
-        return self._ident == _thread.get_ident()
-
     def join(self, limit_s: float) -> bool:
         """Waits for the thread's end, at most for so long. Returns whether it has ended."""
         has_ended = self._running.acquire(timeout=limit_s)
@@ -72,20 +67,18 @@ class OwnThread:
         return has_ended
 
     def _live(self) -> None:
-        self._ident = _thread.get_ident()
-        _RUNNING[self._ident] = self
+        ident = _thread.get_ident()
+        _RUNNING[ident] = self
         try:
             self._run()
         except BaseException:
             pass  # Python would print it on the script's standard error
         finally:
-            del _RUNNING[self._ident]
-            self._ident = 0
+            del _RUNNING[ident]
             self._running.release()
 
     def has_not_been_forked(self) -> None:
         """Notes, in a forked process, that there is no such thread."""
-        self._ident = 0
         self._running = _thread.allocate_lock()
 
 
