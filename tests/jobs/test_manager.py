@@ -149,7 +149,7 @@ class TestQueue:
         ids = begun(jobs, gate, "a", "b", "c")
         assert [jobs.store.run(i).status for i in ids[1:]] == ["queued", "queued"]
         assert gate.begun == ["a"]
-        assert all(jobs.owns(i) for i in ids)
+        assert all(jobs.may_stop(i) for i in ids)
         jobs.stop(ids[1])
         run = jobs.store.run(ids[1])  # while the first still runs
         assert (run.status, run.error, run.t_origin_s) == (
@@ -158,12 +158,12 @@ class TestQueue:
             None,
         )
         assert jobs.wait(ids[1], 0)
-        assert not jobs.owns(ids[1])
+        assert not jobs.may_stop(ids[1])
         jobs.stop(ids[1])  # once more does nothing
         gate.open.set()
         assert [finished(jobs, i).status for i in ids] == ["done", "stopped", "done"]
         assert gate.begun == ["a", "c"]
-        assert not any(jobs.owns(i) for i in ids)
+        assert not any(jobs.may_stop(i) for i in ids)
 
     def test_one_at_a_time_on_all_devices_and_the_store_says_what_for(
         self, jobs: JobManager, gate: Gate
@@ -260,7 +260,7 @@ class TestQueue:
         wait_until(lambda: len(jobs._ended) == 2, "that the others are forgotten")
         assert sorted(jobs._jobs) == ids[-2:]
         assert jobs.wait(ids[0], 0)
-        assert (jobs.owns(ids[0]), jobs.why_away(ids[0])) == (False, "")
+        assert (jobs.may_stop(ids[0]), jobs.why_away(ids[0])) == (False, "")
 
     def test_others_who_log_in_cannot_stop(
         self, jobs: JobManager, gate: Gate, monkeypatch: pytest.MonkeyPatch
@@ -285,7 +285,7 @@ class TestQueue:
         assert [finished(jobs, i).status for i in (first, waits)] == ["done", "stopped"]
         assert jobs.store.run(first).started_by == "ada", "what the job told since is beside it"
         of_another_program = jobs.store.create_run(config())
-        assert not jobs.owns(of_another_program)
+        assert not jobs.may_stop(of_another_program)
         with pytest.raises(JobError, match="stop it where it was started"):
             jobs.stop(of_another_program)
 
@@ -395,7 +395,7 @@ class TestTrouble:
             monkeypatch.setattr(RunStore, name, while_full(getattr(RunStore, name)))
         first, second = queued(jobs, "a", "b")
         wait_until(lambda: gate.begun, "the next job")
-        assert not jobs.owns(first)
+        assert not jobs.may_stop(first)
         assert not jobs.wait(first, 0.05), "the store does not have its end"
         assert jobs.why_away(first) == "database or disk is full"
         full.clear()

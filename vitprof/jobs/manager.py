@@ -151,10 +151,6 @@ class JobManager:
         """Takes a job out of its queue, with `_turn` held. Returns False where another thread has done so."""
         return self._queues[job.device].pop(job.run_id, None) is not None
 
-    def owns(self, run_id: int) -> bool:
-        job = self._jobs.get(run_id)
-        return job is not None and not job.ended.is_set()
-
     def may_stop(self, run_id: int) -> bool:
         """Returns whether the current user can `stop` the run."""
         job = self._jobs.get(run_id)
