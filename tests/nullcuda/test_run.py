@@ -131,9 +131,6 @@ def test_what_keeps_python_from_launching_is_measured(forks: Host, home: str) ->
     assert 0.5 < run["facts"]["held_up_frac"] < 1
 
 
-THREADED = ("workers", "threads", "spdl")
-
-
 @pytest.mark.measured
 def test_every_strategy(forks: Host, home: str) -> None:
     settings = []

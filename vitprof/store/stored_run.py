@@ -177,18 +177,6 @@ def _verdict(values: dict[str, Any] | None) -> verdict.Verdict | None:
 
 SORTS: tuple[str, ...] = ("id", "name", "strategy", "samples_per_s", "idle_frac")
 """Columns that a list of runs can be sorted by; "id" is the order in which they were created."""
-FILTERS: tuple[str, ...] = (
-    "status",
-    "strategy",
-    "dataset",
-    "device",
-    "verdict",
-    "tag",
-    "user",
-    "host",
-    "project",
-)
-"""Names of the filters of a list of runs."""
 COLUMN_OF = {"verdict": "verdict_kind", "user": "owner_user", "host": "owner_host"}
 """Filter -> column, where that has another name."""
 OWN = runs.c.group_key == ""
@@ -267,7 +255,8 @@ class RunQuery:
     """Words, each of which must be in the name, note, strategy, data set, device, a tag or the number
     ("12", "#12")."""
     filters: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Name, of `FILTERS` -> values, of which a run must have at least one."""
+    """Name -> values, of which a run must have at least one. Names are columns of `runs`, those of
+    `COLUMN_OF`, and "tag"."""
     group_key: str | None = None
     helpers: bool = False
     """Also list runs made for others: those that measure a headroom, and trials of tournaments."""
@@ -349,7 +338,7 @@ class RunLists(Database):
             return [LiveRun(**_named(row._mapping)) for row in db.execute(query)]
 
     def choices(self, name: str) -> list[str]:
-        """Returns the values that a filter, one of `FILTERS`, can have: those of all runs, sorted, none empty."""
+        """Returns the values that a filter (`RunQuery.filters`) can have: those of all runs, sorted, none empty."""
         column: sa.Column[Any] = run_tags.c.tag
         run_id: sa.Column[int] = run_tags.c.run_id
         if name != "tag":

@@ -23,7 +23,6 @@ from vitprof.config.resolve import resolve
 from vitprof.measure.stopwatch import stopwatch_cost_s
 from vitprof.recording.columns import Phase, RunSummary
 
-MakeTelemetry = Any
 NAN = math.nan
 # Two epochs of five steps; two steps of warm-up. Steady are steps 2, 3, 4 and 6, 7, 8, 9: 0.9 s of waits; step 5, with
 # 0.4 s, begins an epoch and is wall clock of training as they are.

@@ -128,7 +128,7 @@ def draw_title(run: store.StoredRun) -> None:
             if run.live and not jobs.may_stop(run.id):
                 st.caption("Ctrl+C in its console stops it.", width="content")
             if command := run.facts.get("command"):
-                _draw_commands(run, str(command))
+                _draw_commands(str(command))
         elif not run.live and st.button(
             "Run again", key="run-again", icon=":material/replay:", help=AGAIN_HELP
         ):
@@ -163,7 +163,7 @@ def _before(run: store.StoredRun) -> str:
     return str(before.id) if same_data and same_device else ""
 
 
-def _draw_commands(run: store.StoredRun, command: str) -> None:
+def _draw_commands(command: str) -> None:
     with st.popover(
         "Run again", icon=":material/replay:", help="What to type to watch it again, or to compare."
     ):
