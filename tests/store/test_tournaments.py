@@ -76,12 +76,7 @@ def test_one_program_at_a_time(store: RunStore, number: int) -> None:
         tournaments.claim(store, number)
     tournaments.set_status(store, number, "paused", owner=None, note="coffee")
     found = tournaments.tournament(store, number)
-    assert (found.status, found.note, found.held, found.resumable) == (
-        "paused",
-        "coffee",
-        False,
-        True,
-    )
+    assert (found.status, found.note, found.held) == ("paused", "coffee", False)
     claimed = tournaments.claim(store, number)
     assert (claimed.note, claimed.holder_pid) == ("", os.getpid())
     gone = {

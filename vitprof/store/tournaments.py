@@ -47,11 +47,6 @@ class StoredTournament:
     def group_key(self) -> str:
         return stored_run.RunGroup("tournament", self.id).key
 
-    @property
-    def resumable(self) -> bool:
-        """Returns whether it can be resumed: it is not done, and no program runs it."""
-        return self.status != "done" and not self.held
-
 
 @dataclass(frozen=True)
 class TrialRun:

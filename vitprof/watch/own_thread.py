@@ -56,9 +56,6 @@ class OwnThread:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, open_before)
 
-    def is_alive(self) -> bool:
-        return self._running.locked()
-
     def join(self, limit_s: float) -> bool:
         """Waits for the thread's end, at most for so long. Returns whether it has ended."""
         has_ended = self._running.acquire(timeout=limit_s)

@@ -66,10 +66,6 @@ class RunSequence:
         self.any_begun = False
         """Whether any watched loader was looped over, to train."""
 
-    @property
-    def current(self) -> Planned | None:
-        return self._current
-
     def planned(self, watched: Any, loader: Any, name: str, *, quiet: bool) -> Planned:
         """Returns the run that iterating over `watched` will begin; `watched` is `loader` or a proxy of it."""
         current = self._current

@@ -12,7 +12,7 @@ from vitprof.measure.step_columns import Columns
 from vitprof.watch.core.columns import columns_of
 from vitprof.watch.core.device_columns import DeviceFigures, DeviceSteps
 from vitprof.watch.core.live import LiveSteps
-from vitprof.watch.core.log import EventLog
+from vitprof.watch.core.log import EventLog, row_of
 from vitprof.watch.core.loop import Step, find_steps
 from vitprof.watch.core.step_figures import StepFigures
 from vitprof.watch.core.training import find_training
@@ -126,7 +126,7 @@ def test_steps_that_are_given_out_live_have_the_same_figures(name: str, size: in
     figures = list[DeviceFigures | None]()
     for begin in range(0, len(log.events), size):
         part = log.events[begin : begin + size]
-        live.add_events(part)
+        live.add([], map(row_of, part))
         given_out.add_events(part)
         settled = live.settle(part[-1].at_s).steps
         if live.training is not None:

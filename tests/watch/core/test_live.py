@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.watch.core.test_logs import TRUTHS, recorded
 from tests.watch.core.written import CHECK, HELPER, OTHER, TRAIN, Script
 from vitprof.watch.core.live import CONTEXT, FOLLOWING, MOST_KEPT, SETTLED_AFTER_S, LiveSteps
-from vitprof.watch.core.log import EventLog
+from vitprof.watch.core.log import EventLog, row_of
 from vitprof.watch.core.loop import Steps, find_steps
 from vitprof.watch.core.training import find_training
 from vitprof.watch.events import Kind
@@ -32,7 +32,7 @@ def live(log: EventLog, size: int) -> Steps:
     steps.add(log.descriptions.values(), [])
     for begin in range(0, len(log.events), size):
         part = log.events[begin : begin + size]
-        steps.add_events(part)
+        steps.add([], map(row_of, part))
         new = steps.settle(part[-1].at_s)
         found.steps += new.steps
         found.evaluations += new.evaluations
@@ -100,7 +100,7 @@ def test_a_long_loop_keeps_few_events_and_goes_on_counting_its_epochs() -> None:
         sent = len(script.log.events)
         script.train(40)
         script.exhaust(TRAIN)
-        steps.add_events(script.log.events[sent:])
+        steps.add([], map(row_of, script.log.events[sent:]))
         found.steps += steps.settle(script.now_s).steps
     found.steps += steps.settle(script.now_s, finished=True).steps
     assert [step.epoch for step in found.steps] == [epoch for epoch in range(30) for _ in range(40)]
@@ -119,7 +119,7 @@ def test_a_loop_without_an_optimizer_goes_on_training_once_that_was_seen() -> No
             script.backward()
         if part == 0:
             script.work(Kind.CHANGED)
-        steps.add_events(script.log.events[sent:])
+        steps.add([], map(row_of, script.log.events[sent:]))
         n += len(steps.settle(script.now_s).steps)
     n += len(steps.settle(script.now_s, finished=True).steps)
     assert n == 6 * (CONTEXT // 4)
@@ -130,7 +130,7 @@ def test_a_step_is_not_given_out_before_what_follows_is_known() -> None:
     steps = LiveSteps()
     script.train(6)
     steps.add(script.log.descriptions.values(), [])
-    steps.add_events(script.log.events)
+    steps.add([], map(row_of, script.log.events))
     assert len(steps.settle(script.now_s).steps) == 6 - FOLLOWING
     assert len(steps.settle(script.now_s + SETTLED_AFTER_S + 1).steps) == FOLLOWING - 1
     assert len(steps.settle(script.now_s, finished=True).steps) == 1
@@ -145,13 +145,13 @@ def test_a_step_that_takes_longer_than_a_second_is_given_out_once(n_before: int)
     script.train(n_before)
     script.fetch(TRAIN)
     script.backward()
-    steps.add_events(script.log.events)
+    steps.add([], map(row_of, script.log.events))
     sent = len(script.log.events)
     script.now_s += SETTLED_AFTER_S + 1
     found = steps.settle(script.now_s)
     script.update()
     script.train(4)
-    steps.add_events(script.log.events[sent:])
+    steps.add([], map(row_of, script.log.events[sent:]))
     found.steps += steps.settle(script.now_s, finished=True).steps
     assert shown(found) == shown(whole(script.log))
 
@@ -161,7 +161,7 @@ def test_without_training_there_is_nothing() -> None:
     for _ in range(5):
         script.fetch(CHECK, quiet=True)
     steps = LiveSteps()
-    steps.add_events(script.log.events)
+    steps.add([], map(row_of, script.log.events))
     assert steps.settle(script.now_s, finished=True) == Steps()
 
 
@@ -170,7 +170,7 @@ def test_what_does_not_train_keeps_few_of_its_batches() -> None:
     steps = LiveSteps()
     for _ in range(MOST_KEPT + 100):
         script.fetch(CHECK, quiet=True)
-    steps.add_events(script.log.events)
+    steps.add([], map(row_of, script.log.events))
     steps.settle(script.now_s)
     assert steps.n_kept == MOST_KEPT
 
@@ -185,12 +185,12 @@ def test_a_long_evaluation_keeps_few_of_its_batches_and_has_its_whole_time() -> 
     for _ in range(6):
         for _ in range(MOST_KEPT // 2):
             script.fetch(CHECK, quiet=True)
-        steps.add_events(script.log.events[sent:])
+        steps.add([], map(row_of, script.log.events[sent:]))
         sent = len(script.log.events)
         found.steps += steps.settle(script.now_s).steps
         assert steps.n_kept < MOST_KEPT + 20
     script.train(3)
-    steps.add_events(script.log.events[sent:])
+    steps.add([], map(row_of, script.log.events[sent:]))
     rest = steps.settle(script.now_s, finished=True)
     expected = whole(script.log)
     assert shown(Steps(found.steps + rest.steps)) == shown(expected)
@@ -201,9 +201,9 @@ def test_events_that_were_dropped_are_known() -> None:
     script = Script()
     script.train(4)
     steps = LiveSteps()
-    steps.add_events(script.log.events)
+    steps.add([], map(row_of, script.log.events))
     assert not steps.why_incomplete
-    steps.add_events([script.log.events[0]._replace(kind=Kind.DROPPED)])
+    steps.add([], map(row_of, [script.log.events[0]._replace(kind=Kind.DROPPED)]))
     assert steps.why_incomplete == "events were dropped, as nothing read them"
 
 
@@ -214,11 +214,11 @@ def test_a_habit_of_long_ago_is_forgotten() -> None:
     script.train(CONTEXT + 50)
     steps = LiveSteps()
     steps.add(script.log.descriptions.values(), [])
-    steps.add_events(script.log.events)
+    steps.add([], map(row_of, script.log.events))
     sent = len(script.log.events)
     assert len(steps.settle(script.now_s).steps) == CONTEXT + 50 + 3 - FOLLOWING
     for _ in range(3):
         script.fetch(OTHER, quiet=True)
         script.train(4)
-    steps.add_events(script.log.events[sent:])
+    steps.add([], map(row_of, script.log.events[sent:]))
     assert len(steps.settle(script.now_s, finished=True).evaluations) == 3

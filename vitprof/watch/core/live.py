@@ -13,7 +13,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from vitprof.watch.core.log import WERE_DROPPED, EventLog, row_of
+from vitprof.watch.core.log import WERE_DROPPED, EventLog
 from vitprof.watch.core.loop import Checkpoint, Step, Steps, Walk
 from vitprof.watch.core.timeline import Entry, Thread, Threads, at_s, before_pending
 from vitprof.watch.core.training import (
@@ -24,7 +24,7 @@ from vitprof.watch.core.training import (
     find_trainer,
     take_entries,
 )
-from vitprof.watch.events import Description, Event, Row
+from vitprof.watch.events import Description, Row
 
 CONTEXT = 300
 """So many updates before the last settled step, and what came before each, show the habits of the
@@ -59,13 +59,7 @@ class LiveSteps:
     def add(self, descriptions: Iterable[Description], rows: Iterable[Row]) -> None:
         """Adds what has arrived."""
         self._log.add(descriptions, ())
-        self._read(list(rows))
-
-    def add_events(self, events: Iterable[Event]) -> None:
-        """Adds events that were read already."""
-        self._read([row_of(event) for event in events])
-
-    def _read(self, rows: Sequence[Row]) -> None:
+        rows = list(rows)
         if rows:
             _, at_s, *_ = rows[0]
             self._began_s = min(self._began_s, at_s)

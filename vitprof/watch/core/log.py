@@ -24,13 +24,6 @@ class EventLog:
             self.descriptions[description.number] = description
         self.events.extend(event_of(row) for row in rows)
 
-    def threads(self) -> dict[int, list[Event]]:
-        """Returns the events of each thread."""
-        found: dict[int, list[Event]] = {}
-        for event in self.events:
-            found.setdefault(event.thread, []).append(event)
-        return found
-
     @property
     def why_incomplete(self) -> str:
         """Returns why some of what the process did is not in it; "" where nothing says so."""
