@@ -16,9 +16,6 @@ LIBRARIES = {"h5py", "lmdb", "tarfile", "webdataset", "litdata", "streaming", "l
 NOT_YET = {
     "vitprof/engine/storage/files.py",
     "vitprof/engine/storage/litdata_chunks.py",
-    "vitprof/engine/storage/lmdb.py",
-    "vitprof/engine/storage/tar_shards.py",
-    "vitprof/export/code/scripts/files.py",
     "vitprof/export/code/scripts/pt.py",
     "vitprof/export/code/scripts/rows.py",
     "vitprof/sets/containers.py",

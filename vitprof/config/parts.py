@@ -71,8 +71,8 @@ class StoragePart(Part):
     ram_bytes: int = 0
     """Bytes of RAM for each pixel value of the set."""
     in_form: str = ""
-    """The form of `vitprof.forms` that keeps encoded images; "": the storage is written and read in a
-    way of its own."""
+    """The form of `vitprof.forms` that keeps a value for each image; "": the storage is written and
+    read in a way of its own."""
 
     @property
     def on_disk(self) -> bool:
@@ -173,13 +173,19 @@ STORAGES = catalog.by_name(
         # The leaves of a B+ tree filled in order hold as many entries as fit a page.
         sample_bytes=lambda pixels: BLOCK // max(1, BLOCK // (pixels + 32)),
         packages=("lmdb",),
+        in_form="lmdb",
     ),
     # A memory-mapped B+ tree with the encoded file of each sample under its key.
     StoragePart(
-        "lmdb-encoded", "LMDB with JPEG bytes", access="mapping", packages=("lmdb",), **ENCODED_JPEG
+        "lmdb-encoded",
+        "LMDB with JPEG bytes",
+        access="mapping",
+        packages=("lmdb",),
+        in_form="lmdb",
+        **ENCODED_JPEG,
     ),
     # WebDataset's tar shards, read by position, so that all samples are shuffled.
-    StoragePart("webdataset", "WebDataset tar shards", **ENCODED_JPEG),
+    StoragePart("webdataset", "WebDataset tar shards", in_form="webdataset", **ENCODED_JPEG),
     # All images as one uint8 array in a .npy file, mapped into memory; a batch is one gather of its rows.
     StoragePart("memmap", "Memory-mapped array (.npy)", access="mapping"),
     # The whole set as one uint8 tensor in RAM.

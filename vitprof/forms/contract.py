@@ -4,7 +4,8 @@ Both belong to the process that made them: whoever keeps a reader makes another 
 They raise `OSError`, `ValueError` and whatever their library raises; the caller says what to do.
 
 Some forms can do more. `find` lists what is in a file of the user's own. Pixels of one shape are
-written and read as rows of an array, many at once.
+written and read as rows of an array, many at once: by functions of the form's own, or by a method
+`read_rows(numbers, rows)` of its reader.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,15 @@ from typing import Any, NoReturn, Protocol
 
 Names = Sequence[str]
 """The names of a sample's values."""
+
+
+class Unreadable(ValueError):
+    """One sample cannot be read; the others may be."""
+
+    def __init__(self, number: int, why: str) -> None:
+        super().__init__(f"sample {number} {why}")
+        self.number = number
+        self.why = why
 
 
 class Writer(Protocol):
@@ -40,7 +50,10 @@ class Reader(Protocol):
         """Returns the number of samples."""
 
     def read(self, number: int) -> Sequence[Any]:
-        """Returns the values of a sample, as bytes or views of them."""
+        """Returns the values of a sample, as bytes or views of them.
+
+        Safe to call from several threads.
+        """
 
     def close(self) -> None:
         """Closes what is open."""

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from PIL import Image
 
+SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}
+"""Of the files that are read as images."""
 MAGIC = {b"\xff\xd8\xff": ".jpg", b"\x89PNG": ".png", b"GIF8": ".gif", b"BM": ".bmp"}
 MAGIC |= {b"II*\0": ".tif", b"MM\0*": ".tif"}
 """How files of a format begin -> their suffix."""

@@ -5,54 +5,185 @@ slow drives and networks, but in another order.
 """
 
 import io
+import json
+import math
 import os
+import re
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vitprof.forms.contract import Names
+import numpy as np
 
-FILE = "samples.tar"
+from vitprof.forms.contract import Found, Names, Refuse, Unreadable
+
+SHARD = 10_000
+"""Samples in a shard: about 1 GB of photos, as WebDataset's documentation advises."""
+HEADER_BYTES = 512
+"""The header of a member with a short name."""
+INDEX = "index.npy"
+"""(samples, values, 2) int64: where each value begins in its shard, and its bytes."""
+
+
+def shard_of(folder: Path, number: int) -> Path:
+    """Returns the path of a shard, numbered from 0."""
+    return folder / f"{number:06d}.tar"
 
 
 class Writer:
-    """Writes samples to a shard: a member for each value, named as the sample and the value."""
+    """Writes samples to shards: a member for each value, named as the sample and the value."""
 
     def __init__(self, folder: Path, names: Names) -> None:
+        self._folder = folder
         self._names = names
-        self._shard = tarfile.open(folder / FILE, "w")  # noqa: SIM115
-        self._n = 0
+        self._places: list[list[tuple[int, int]]] = []
+        self._shard: tarfile.TarFile | None = None
 
     def add(self, values: Sequence[bytes]) -> None:
+        n = len(self._places)
+        if n % SHARD == 0 or self._shard is None:
+            self.close()
+            self._shard = tarfile.open(shard_of(self._folder, n // SHARD), "w")  # noqa: SIM115
+        places = []
         for name, data in zip(self._names, values, strict=True):
-            member = tarfile.TarInfo(f"{self._n:08d}.{name}")
+            places.append((self._shard.offset + HEADER_BYTES, len(data)))
+            member = tarfile.TarInfo(f"{n:09d}.{name}")
             member.size = len(data)
             self._shard.addfile(member, io.BytesIO(data))
-        self._n += 1
+        self._places.append(places)
 
     def finish(self) -> None:
-        """Does nothing: the end of the shard is written as it is closed."""
+        np.save(self._folder / INDEX, np.array(self._places, np.int64))
 
     def close(self) -> None:
-        self._shard.close()
+        if self._shard is not None:
+            self._shard.close()
 
 
 class Reader:
-    """Reads samples by index: where each value is in the shard is read once."""
+    """Reads each value with one `pread`, at the position that the index gives."""
 
     def __init__(self, folder: Path, names: Names) -> None:
-        self._names = names
-        with tarfile.open(folder / FILE) as shard:
-            self._places = {member.name: (member.size, member.offset_data) for member in shard}
-        self._file = io.FileIO(folder / FILE)
+        self._index = np.load(folder / INDEX, allow_pickle=False)
+        if self._index.dtype != np.int64 or self._index.shape[1:] != (len(names), 2):
+            raise ValueError(f"{INDEX} holds {self._index.dtype} {self._index.shape}")
+        n_shards = math.ceil(len(self) / SHARD)
+        self._shards = [io.FileIO(shard_of(folder, number)) for number in range(n_shards)]
 
     def __len__(self) -> int:
-        return len(self._places) // len(self._names)
+        return len(self._index)
 
     def read(self, number: int) -> Sequence[Any]:
-        file = self._file.fileno()
-        return [os.pread(file, *self._places[f"{number:08d}.{name}"]) for name in self._names]
+        shard = self._shards[number // SHARD].fileno()
+        values = []
+        for begin, size in self._index[number].tolist():
+            data = os.pread(shard, size, begin)
+            if len(data) != size:
+                raise Unreadable(number, "is cut: its shard is too short")
+            values.append(data)
+        return values
 
     def close(self) -> None:
-        self._file.close()
+        for shard in self._shards:
+            shard.close()
+
+
+# Shards of the user's own.
+
+BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
+"""A range of numbers in a pattern, such as {0000..0009}."""
+MOST_SHARDS = 100_000
+"""A pattern of more is taken for a slip: listing it would fill the memory."""
+
+
+def shards_of(pattern: str, refuse: Refuse) -> list[str]:
+    """Returns the paths that `shard-{0000..0009}.tar` names, or the tar files of a folder."""
+    if os.path.isdir(pattern):
+        return sorted(str(path) for path in Path(pattern).glob("*.tar"))
+    braces = BRACES.search(pattern)
+    if braces is None:
+        return [pattern]
+    ranges = BRACES.findall(pattern)
+    n_shards = math.prod(int(last) - int(first) + 1 for first, last in ranges)
+    if n_shards > MOST_SHARDS:
+        refuse(f"it names more than {MOST_SHARDS:,} shards")
+    first, last = braces.groups()
+    before = pattern[: braces.start()]
+    after = pattern[braces.end() :]
+    shards = []
+    for n in range(int(first), int(last) + 1):
+        # As many digits as the range was written with.
+        number = f"{n:0{len(first)}}"
+        shards += shards_of(f"{before}{number}{after}", refuse)
+    return shards
+
+
+def find(path: str, options: Mapping[str, str], refuse: Refuse) -> Found:
+    """Returns the samples of tar shards as WebDataset writes them: the members of a sample follow
+    each other.
+
+    They share the name up to the first dot, and the rest says what they are: `.jpg`, `.cls`,
+    `.json`. Samples are read from the shards by their offset, so the shards must not be compressed.
+    """
+    shards = shards_of(path, refuse)
+    missing = [shard for shard in shards if not os.path.isfile(shard)]
+    if missing:
+        refuse(f"{missing[0]} does not exist ({len(shards)} shards are named)")
+    samples: list[tuple[str, str, tuple[str, int, int]]] = []
+    unlabelled = 0
+    for shard in shards:
+        for sample in samples_of(shard):
+            if "image" in sample and "label" in sample:
+                samples.append(("", sample["label"], sample["image"]))
+            elif sample:
+                unlabelled += 1
+
+    def read(key: tuple[str, int, int]) -> bytes:
+        shard, offset, size = key
+        with open(shard, "rb") as file:
+            file.seek(offset)
+            return file.read(size)
+
+    notes = []
+    if unlabelled:
+        notes.append(
+            f"{unlabelled:,} samples have no image, or no .cls and no label in .json: left out"
+        )
+    return Found(samples, read, notes)
+
+
+def samples_of(shard: str) -> Iterator[dict[str, Any]]:
+    """Yields the samples of a tar file: "image" (shard, offset, bytes) and "label", as far as they
+    have them.
+    """
+    from vitprof.forms.image_files import SUFFIXES
+
+    with tarfile.open(shard, "r:") as file:
+        sample: dict[str, Any] = {}
+        before = ""
+        for member in file:
+            if not member.isfile():
+                continue
+            kind = member.name.rpartition("/")[2].partition(".")[2]
+            stem = member.name[: len(member.name) - len(kind)]
+            if stem != before:
+                yield sample
+                sample = {}
+                before = stem
+            if f".{kind.lower()}" in SUFFIXES:
+                sample["image"] = (shard, member.offset_data, member.size)
+            elif kind in ("cls", "json"):
+                content = file.extractfile(member)
+                if content is not None:
+                    sample["label"] = label_of(kind, content.read().decode())
+        yield sample
+
+
+def label_of(kind: str, text: str) -> str:
+    """Returns the label in a `.cls` member, which is the label, or in a `.json` member, which has
+    it.
+    """
+    if kind == "cls":
+        return text.strip()
+    return str(json.loads(text).get("label", ""))

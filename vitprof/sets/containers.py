@@ -1,29 +1,26 @@
-"""Data sets that keep many samples in a file, or make them: Parquet, HDF5, LMDB, tar shards, Arrow,
+"""Data sets that keep many samples in a file, or make them: Parquet, Arrow,
 a function.
 """
 
-import json
 import os
-import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from vitprof import errors
-from vitprof.forms.image_files import png_of, suffix
+from vitprof.forms.image_files import png_of
 from vitprof.sets.files import of_paths
 from vitprof.sets.samples import (
     LABEL,
     PATH,
-    SUFFIXES,
     Listing,
     columns,
     encoded,
     listing,
     with_labels,
 )
-from vitprof.sets.specs import Spec, function_of, shards_of, wrong
+from vitprof.sets.specs import Spec, function_of, wrong
 
 IMAGE = ("image", "bytes")
 """Usual names of a Parquet column of images' bytes."""
@@ -58,117 +55,6 @@ def parquet_set(text: str, spec: Spec) -> Listing:
 
     labelled, notes = with_labels(zip(keys, labels, strict=True))
     return listing((("", label, key) for key, label in labelled), read, in_place=False, notes=notes)
-
-
-MAGIC_BYTES = 16
-"""The first bytes of a value that tell an image file; the longest that `suffix` looks at are 12."""
-UNNAMED = "0"
-"""Label of a key without a class."""
-
-
-def lmdb_set(text: str, spec: Spec) -> Listing:
-    """Reads an LMDB whose values are image files; a key CLASS/NAME gives the label."""
-    import lmdb
-
-    try:
-        store = lmdb.open(
-            spec.path,
-            readonly=True,
-            lock=False,
-            readahead=False,
-            create=False,
-            subdir=os.path.isdir(spec.path),
-        )
-    except lmdb.Error as error:
-        raise wrong(text, f"LMDB cannot open it ({errors.one_line(error)})") from error
-    found = list[tuple[str, str, bytes]]()
-    others = 0
-    with store.begin(buffers=True) as transaction:
-        for key, value in transaction.cursor():
-            if suffix(bytes(value[:MAGIC_BYTES])):
-                name = bytes(key)
-                label = name.rpartition(b"/")[0].decode("utf-8", "replace") or UNNAMED
-                found.append(("", label, name))
-            else:
-                others += 1
-
-    def read(key: bytes) -> bytes:
-        with store.begin() as transaction:
-            return bytes(transaction.get(key) or b"")
-
-    notes = []
-    if others:
-        notes.append(f"{others:,} values are no image files: left out")
-    if all(label == UNNAMED for _, label, _ in found):
-        notes.append("no key is CLASS/NAME, so all samples are of one class")
-    return listing(found, read, in_place=False, notes=notes, opened=store)
-
-
-def webdataset_set(text: str, spec: Spec) -> Listing:
-    """Reads tar shards as WebDataset writes them: the members of a sample follow each other.
-
-    They share the name up to the first dot, and the rest says what they are: `.jpg`, `.cls`,
-    `.json`. Samples are read from the shards by their offset, so the shards must not be compressed.
-    """
-    shards = shards_of(text, spec.path)
-    missing = [path for path in shards if not os.path.isfile(path)]
-    if missing:
-        raise wrong(text, f"{missing[0]} does not exist ({len(shards)} shards are named)")
-    found = list[tuple[str, str, tuple[str, int, int]]]()
-    unlabelled = 0
-    for shard in shards:
-        for sample in _samples_of(shard):
-            if "image" in sample and "label" in sample:
-                found.append(("", sample["label"], sample["image"]))
-            elif sample:
-                unlabelled += 1
-
-    def read(key: tuple[str, int, int]) -> bytes:
-        shard, offset, size = key
-        with open(shard, "rb") as file:
-            file.seek(offset)
-            return file.read(size)
-
-    notes = []
-    if unlabelled:
-        notes.append(
-            f"{unlabelled:,} samples have no image, or no .cls and no label in .json: left out"
-        )
-    return listing(found, read, in_place=False, notes=notes)
-
-
-def _samples_of(shard: str) -> Iterator[dict[str, Any]]:
-    """Yields the samples of a tar file: "image" (shard, offset, bytes) and "label", as far as they
-    have them.
-    """
-    with tarfile.open(shard, "r:") as file:
-        sample = dict[str, Any]()
-        before = ""
-        for member in file:
-            if not member.isfile():
-                continue
-            kind = member.name.rpartition("/")[2].partition(".")[2]
-            stem = member.name[: len(member.name) - len(kind)]
-            if stem != before:
-                yield sample
-                sample = {}
-                before = stem
-            if f".{kind.lower()}" in SUFFIXES:
-                sample["image"] = (shard, member.offset_data, member.size)
-            elif kind in ("cls", "json"):
-                content = file.extractfile(member)
-                if content is not None:
-                    sample["label"] = _label_of(kind, content.read().decode())
-        yield sample
-
-
-def _label_of(kind: str, text: str) -> str:
-    """Returns the label in a `.cls` member, which is the label, or in a `.json` member, which has
-    it.
-    """
-    if kind == "cls":
-        return text.strip()
-    return str(json.loads(text).get("label", ""))
 
 
 def hf_set(text: str, spec: Spec) -> Listing:

@@ -9,10 +9,10 @@ from typing import Any
 
 from vitprof import formats
 from vitprof.forms.contract import TEST_SPLITS
+from vitprof.forms.image_files import SUFFIXES
 from vitprof.sets.samples import (
     LABEL,
     PATH,
-    SUFFIXES,
     Listing,
     bytes_of,
     columns,

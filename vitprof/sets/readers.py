@@ -9,8 +9,9 @@ from typing import NoReturn
 from vitprof import errors
 from vitprof.forms import FORMS, module_of, stored_set
 from vitprof.forms.description import DESCRIPTION
+from vitprof.forms.image_files import SUFFIXES
 from vitprof.sets import containers, files, specs
-from vitprof.sets.samples import SUFFIXES, Listing, links, listing_of
+from vitprof.sets.samples import Listing, links, listing_of
 from vitprof.sets.specs import Spec, is_remote, wrong
 
 # Others are forms of `vitprof.forms`.
@@ -18,8 +19,6 @@ READERS: dict[str, Callable[[str, Spec], Listing]] = {
     "folder": files.folder_set,
     "csv": files.csv_set,
     "parquet": containers.parquet_set,
-    "lmdb": containers.lmdb_set,
-    "webdataset": containers.webdataset_set,
     "hf": containers.hf_set,
     "python": containers.python_set,
 }

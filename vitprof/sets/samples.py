@@ -10,7 +10,6 @@ from vitprof import formats
 from vitprof.forms.contract import TEST_SPLITS, Found
 from vitprof.sets.specs import Spec, wrong
 
-SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}
 HELD_OUT = 10
 """Where a set has no test split: each tenth sample of a class is one."""
 

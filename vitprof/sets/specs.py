@@ -4,18 +4,18 @@ that makes it.
 
 import importlib
 import importlib.util
-import math
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import parse_qsl
 
 from vitprof.errors import ConfigError
 from vitprof.forms import FORMS
+from vitprof.forms.webdataset import shards_of
 from vitprof.program import program
 
 SYNTAX: dict[str, str] = {
@@ -150,37 +150,6 @@ def inside(path: str | Path, allowed: Sequence[Path]) -> bool:
     return any(real.is_relative_to(root) for root in allowed)
 
 
-BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
-"""A range of numbers in a pattern, such as {0000..0009}."""
-MOST_SHARDS = 100_000
-"""A pattern of more is taken for a slip: listing it would fill the memory."""
-
-
-def shards_of(text: str, pattern: str) -> list[str]:
-    """Returns the paths that `shard-{0000..0009}.tar` names, or the tar files of a folder.
-
-    Raises `ConfigError`.
-    """
-    if os.path.isdir(pattern):
-        return sorted(str(path) for path in Path(pattern).glob("*.tar"))
-    braces = BRACES.search(pattern)
-    if braces is None:
-        return [pattern]
-    ranges = BRACES.findall(pattern)
-    n_shards = math.prod(int(last) - int(first) + 1 for first, last in ranges)
-    if n_shards > MOST_SHARDS:
-        raise wrong(text, f"it names more than {MOST_SHARDS:,} shards")
-    first, last = braces.groups()
-    before = pattern[: braces.start()]
-    after = pattern[braces.end() :]
-    shards = []
-    for n in range(int(first), int(last) + 1):
-        # As many digits as the range was written with.
-        number = f"{n:0{len(first)}}"
-        shards += shards_of(text, f"{before}{number}{after}")
-    return shards
-
-
 def ensure_inside(text: str, spec: Spec, allowed: Sequence[Path]) -> None:
     """Raises `ConfigError` where a page may not read what `spec` names."""
     # These run code of the user's, or follow paths that the files name.
@@ -201,7 +170,11 @@ def ensure_inside(text: str, spec: Spec, allowed: Sequence[Path]) -> None:
         )
     paths = [spec.path]
     if spec.kind == "webdataset":
-        paths = shards_of(text, spec.path)
+
+        def refuse(why: str) -> NoReturn:
+            raise wrong(text, why)
+
+        paths = shards_of(spec.path, refuse)
     if not all(inside(path, allowed) for path in paths):
         raise wrong(
             text,

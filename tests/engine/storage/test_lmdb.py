@@ -1,7 +1,6 @@
 """LMDB: raw pixels and JPEG bytes, a key for each sample."""
 
 import gc
-import json
 import os
 import re
 from collections.abc import Callable
@@ -24,8 +23,9 @@ from tests.engine.storage.preparing import (
     refused,
 )
 from tests.engine_fixtures import error_in_one_line
-from vitprof.engine.storage import lmdb
+from vitprof.engine.storage.contract import read_ids
 from vitprof.errors import DataError, SampleError
+from vitprof.forms import lmdb
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 LMDB = ["lmdb", "lmdb-encoded"]
@@ -33,7 +33,7 @@ LMDB = ["lmdb", "lmdb-encoded"]
 
 def changed(root: Path, change: Callable[[Any], object]) -> None:
     """Do something to the file in a transaction."""
-    path = str(root / "data.mdb")
+    path = str(root / "train" / "data.mdb")
     with (
         py_lmdb.open(path, subdir=False, lock=False, map_size=1 << 28) as env,
         env.begin(write=True) as txn,
@@ -42,21 +42,15 @@ def changed(root: Path, change: Callable[[Any], object]) -> None:
 
 
 def test_the_keys_and_how_densely_the_pixels_are_stored() -> None:
-    path = place("lmdb").root / "data.mdb"
+    path = place("lmdb").root / "train" / "data.mdb"
     with (
         py_lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env,
         env.begin() as txn,
     ):
         keys = [bytes(key) for key, _ in txn.cursor()]
-        meta = json.loads(txn.get(b"meta-test"))
-        assert txn.get(b"test-00000042") == images_of(train=False)[42].tobytes()
-    assert keys == sorted(keys)
-    assert keys[:3] == [b"meta-test", b"meta-train", b"test-00000000"]
-    assert (keys[-1], len(keys)) == (b"train-00000599", 702)
-    assert meta == {"n": 100, "shape": [28, 28, 1]}
-    assert (
-        700 * 784 < path.stat().st_size < 1.2 * 700 * 784
-    )  # 1.05 of the training split, whose keys are the last
+        assert txn.get(b"00000042 00") == images_of()[42].tobytes()
+    assert keys == sorted(keys) == [b"%08d 00" % number for number in range(600)]
+    assert 600 * 784 < path.stat().st_size < 1.1 * 600 * 784
 
 
 def test_several_storages_share_what_is_open_and_one_may_close_twice_or_never(
@@ -93,25 +87,23 @@ def test_the_map_grows(name: str, small_home: Path, monkeypatch: pytest.MonkeyPa
 def test_cut_short(name: str, tmp_path: Path) -> None:
     """Without a look at the length a read behind the end would kill the process."""
     root = copy_of(name, tmp_path)
-    path = root / "data.mdb"
+    path = root / "train" / "data.mdb"
     for size in (path.stat().st_size - 1, path.stat().st_size // 2, 8192, 4096, 100, 0):
         os.truncate(path, size)
-        refused(name, root, str(path), "bytes long" if size >= 8192 else "ends inside its header")
+        words = "bytes long" if size >= 8192 else "ends inside its header"
+        refused(name, root, str(path.parent), words)
 
 
-def test_not_lmdb_or_of_another_data_set_or_without_any_of_its_keys(tmp_path: Path) -> None:
+def test_not_lmdb_or_of_another_number_of_samples(tmp_path: Path) -> None:
     root = copy_of("lmdb", tmp_path)
-    path = root / "data.mdb"
-    for meta in (b"{}", b"\xff", b'{"n": 599, "shape": [28, 28, 1]}', b'{"n": 600, "shape": [7]}'):
-        changed(root, lambda txn, meta=meta: txn.put(b"meta-train", meta))
-        refused("lmdb", root, str(path))
-    changed(root, lambda txn: [txn.delete(key) for key in [bytes(k) for k, _ in txn.cursor()]])
-    refused("lmdb", root, str(path), "no key meta-train")
+    path = root / "train" / "data.mdb"
+    changed(root, lambda txn: txn.delete(b"00000599 00"))
+    refused("lmdb", root, str(path.parent), "holds 599 samples, not 600")
     path.write_bytes(b"something else" * 1000)
-    refused("lmdb", root, str(path), "not an LMDB file")
+    refused("lmdb", root, str(path.parent), "not an LMDB file")
     path.unlink()
     path.mkdir()
-    refused("lmdb", root, str(path), "directory")
+    refused("lmdb", root, str(path.parent), "directory")
 
 
 @pytest.mark.parametrize(
@@ -128,12 +120,15 @@ def test_a_missing_sample_or_a_wrong_length_is_named(
     name: str, value: bytes | None, what: str, tmp_path: Path
 ) -> None:
     root = copy_of(name, tmp_path)
-    key = b"train-00000007"
+    key = b"00000007 00"
     changed(root, lambda txn: txn.delete(key) if value is None else txn.put(key, value))
+    if value is None:
+        # As many as there should be.
+        changed(root, lambda txn: txn.put(b"other", b""))
     # Two wrong lengths that are right together must not pass as two images.
-    changed(root, lambda txn: txn.put(b"train-00000008", bytes(785)))
+    changed(root, lambda txn: txn.put(b"00000008 00", bytes(785)))
     storage = opened(name, root)
-    assert storage.name_of(7) == f"{root / 'data.mdb'}: key train-00000007"
+    assert storage.name_of(7) == f"{root / 'train'}: {read_ids(root, train=True)[7]}"
     with error_in_one_line(
         SampleError, match=re.escape(f"{storage.name_of(7)} {what}; delete {root}")
     ):
@@ -149,7 +144,7 @@ def test_a_missing_sample_or_a_wrong_length_is_named(
 def test_cut_short_between_opening_and_reading(tmp_path: Path) -> None:
     root = copy_of("lmdb", tmp_path)
     storage = opened("lmdb", root)
-    os.truncate(root / "data.mdb", 9000)
+    os.truncate(root / "train" / "data.mdb", 9000)
     with pytest.raises(DataError, match="bytes long"):
         storage.read(torch.tensor([599]))
     assert open_files(root) == []

@@ -41,6 +41,8 @@ class Entry(NamedTuple):
         return getattr(importlib.import_module(module), own)
 
 
+IMAGES = {"encoded": "EncodedImages", "pixels": "PixelImages"}
+"""What a storage delivers -> what opens it where it is in a form of `vitprof.forms`."""
 REGISTRY: dict[str, Entry] = {
     "idx": Entry("torchvision_datasets", "IdxStorage"),
     "imagefolder": Entry("torchvision_datasets", "ImageFolderStorage"),
@@ -51,9 +53,6 @@ REGISTRY: dict[str, Entry] = {
     "pt-whole": Entry("files", "open_whole"),
     "hdf5": Entry("hdf5", "ContiguousStorage", "CONTIGUOUS_FORMAT"),
     "hdf5-chunked": Entry("hdf5", "ChunkedStorage", "CHUNKED_FORMAT"),
-    "lmdb": Entry("lmdb", "PixelStorage", "PIXEL_FORMAT"),
-    "lmdb-encoded": Entry("lmdb", "EncodedStorage", "ENCODED_FORMAT"),
-    "webdataset": Entry("tar_shards", "TarStorage", "FORMAT"),
     "memmap": Entry("arrays", "MemmapStorage", "FORMAT"),
     "memory": Entry("arrays", "open_uint8"),
     "memory-float": Entry("arrays", "open_float"),
@@ -61,7 +60,7 @@ REGISTRY: dict[str, Entry] = {
 
 
 REGISTRY |= {
-    name: Entry("encoded", "EncodedImages", "format_in", part.in_form)
+    name: Entry("in_forms", IMAGES[part.form], "format_in", part.in_form)
     for name, part in STORAGES.items()
     if part.in_form
 }
@@ -86,5 +85,5 @@ def format_of(storage: str) -> Format:
     entry = REGISTRY[storage]
     found = entry.get(entry.format)
     if entry.form:
-        found = found(entry.form)
+        found = found(entry.form, STORAGES[storage].form)
     return found  # type: ignore[no-any-return]

@@ -26,6 +26,10 @@ Pixels = Literal["uint8", "unit", "normalised"]
 standard deviation."""
 
 
+Needs = Literal["pixels", "encoded"]
+"""What a writer takes."""
+
+
 class Throttle(Protocol):
     """A limit on reads to the speed of a slower drive.
 
@@ -268,7 +272,7 @@ class Format:
 
     version: int
     """Raised with every change to what is written: storages on disk are then made again."""
-    needs: Literal["pixels", "encoded"]
+    needs: Needs
     """What its writer takes, as the method of a `Source` is called that gives it."""
     open_writer: Callable[[Path, SplitFacts], SplitWriter]
     """(directory, facts) -> writer of one split."""

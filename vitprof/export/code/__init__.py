@@ -41,6 +41,7 @@ WITHOUT: dict[str, dict[str, Any]] = {
     "pt": {},
     "rows": {},
     "chunks": {},
+    "lmdb": {},
     "files": {"LOADER": "dataloader"},
     "encoded": {"LOADER": "dataloader"},
     "threads": {"STORAGE": "files"},
@@ -99,8 +100,11 @@ class Source(NamedTuple):
     """The names that the file itself defines."""
 
 
-IN_FORMS = {name: part.in_form for name, part in STORAGES.items() if part.in_form}
-"""Storage -> its form. They have one script, with the form's `Reader` and `Writer`."""
+IN_FORMS = {
+    name: part.in_form for name, part in STORAGES.items() if part.in_form and part.form == "encoded"
+}
+"""Storage of encoded images -> its form. They have one script, with the form's `Reader` and
+`Writer`."""
 OF_ANY_FORM = "encoded"
 """That script."""
 

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cv2
-import lmdb
 import numpy as np
 import simplejpeg
 import torch
@@ -22,7 +21,7 @@ from vitprof.export.code.scripts.array import *
 
 AUGMENT = "crop"  # one of off, crop
 DECODER = "simplejpeg"  # of JPEG files: one of simplejpeg, opencv; OpenCV decodes all others
-STORAGE = "files"  # one of files, lmdb-encoded
+STORAGE = "files"  # one of files
 LOCATION = "disk"  # one of disk, ram-disk, staged
 LOCAL = None  # folder for "staged" on the local disk; None: the system's folder of temporary files
 TRANSFER = "pinned"  # one of blocking, pinned, stream
@@ -49,41 +48,9 @@ class Files:
         return self.paths[index]
 
 
-class LmdbFiles(Files):
-    """The files in one LMDB file, under a key each."""
-
-    def __init__(self, root: Path):
-        super().__init__(root)
-        self.env = None
-        self.process = None
-        # Delete it when your data change.
-        self.file = made_once(root.with_name(f"{root.name}.lmdb"), self.write)
-
-    def write(self, new: Path):
-        room = 2 * sum(os.path.getsize(path) for path in self.paths) + 2**26  # addresses, not disk
-        with lmdb.open(str(new), subdir=False, lock=False, map_size=room) as env:
-            with env.begin(write=True) as txn:
-                for i in range(len(self.paths)):
-                    txn.put(b"%08d" % i, super().encoded(i), append=True)  # full pages
-            env.sync(True)
-
-    def encoded(self, index: int) -> bytes:
-        # Once in each process: an open LMDB must not be forked.
-        if self.process != os.getpid():
-            self.env = lmdb.open(
-                str(self.file), subdir=False, readonly=True, lock=False, readahead=False
-            )
-            self.process = os.getpid()
-        with self.env.begin() as txn:
-            return txn.get(b"%08d" % index)
-
-    def __getstate__(self):
-        return {**self.__dict__, "env": None, "process": None}
-
-
 def files_in(root: Path):
-    """Returns the files of a folder, in the form that they are kept in."""
-    return LmdbFiles(root) if STORAGE == "lmdb-encoded" else Files(root)
+    """Returns the files of a folder."""
+    return Files(root)
 
 
 def located(source: Path) -> Path:

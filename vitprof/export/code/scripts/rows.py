@@ -5,14 +5,12 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import lmdb
-import numpy as np
 import torch
 from torchvision.datasets import ImageFolder
 
 from vitprof.export.code.scripts.array import *
 
-STORAGE = "raw-files"  # one of raw-files, pt, lmdb
+STORAGE = "raw-files"  # one of raw-files, pt
 TRANSFER = "pinned"  # one of blocking, pinned, stream
 CACHE_MB = 0  # memory for a fixed random part of the set
 
@@ -73,35 +71,11 @@ class PtFiles(RawFiles):
         return out
 
 
-class Lmdb(RawFiles):
-    """An LMDB file with a key for each image; a batch is one transaction."""
-
-    def write(self, images):
-        room = 2 * math.prod((len(self), *self.shape)) + 2**26  # addresses, not disk
-        with lmdb.open(str(self.path), subdir=False, lock=False, map_size=room) as env:
-            with env.begin(write=True) as txn:
-                for i, image in enumerate(images):
-                    txn.put(b"%08d" % i, image.tobytes(), append=True)  # full pages
-            env.sync(True)
-
-    def open(self):
-        # Only read from now on: no lock file, so no limit on readers. No readahead: it would read what a shuffled order
-        # does not need.
-        return lmdb.open(str(self.path), subdir=False, readonly=True, lock=False, readahead=False)
-
-    def read(self, indices, out):
-        with self.handle().begin(buffers=True) as txn:
-            images = b"".join([txn.get(b"%08d" % i) for i in indices.tolist()])
-        out.view(-1).numpy()[:] = np.frombuffer(images, np.uint8)
-        return out
-
-
 def storage_kind():
     """Returns the class of the storage, and how the name of what is prepared ends."""
     kinds = {
         "raw-files": (RawFiles, ".raw"),
         "pt": (PtFiles, ".samples"),
-        "lmdb": (Lmdb, ".lmdb"),
     }
     return kinds[STORAGE]
 
