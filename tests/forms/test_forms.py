@@ -15,7 +15,6 @@ LIBRARIES = {"h5py", "lmdb", "tarfile", "webdataset", "litdata", "streaming", "l
 """Libraries of forms. Parquet is not among them: recordings are kept in it, too."""
 NOT_YET = {
     "vitprof/engine/storage/files.py",
-    "vitprof/engine/storage/litdata_chunks.py",
     "vitprof/export/code/scripts/pt.py",
     "vitprof/export/code/scripts/rows.py",
     "vitprof/sets/containers.py",

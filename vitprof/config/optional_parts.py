@@ -4,7 +4,12 @@ from vitprof.config.parts import DECODING, ENCODED_JPEG, LoaderPart, StoragePart
 from vitprof.config.strategies import Strategy
 
 STORAGE = StoragePart(
-    "litdata", "LitData chunks", access="mapping", packages=("litdata",), **ENCODED_JPEG
+    "litdata",
+    "LitData chunks",
+    access="mapping",
+    packages=("litdata",),
+    in_form="litdata",
+    **ENCODED_JPEG,
 )
 STRATEGIES = (
     Strategy(
@@ -18,8 +23,8 @@ STRATEGIES = (
         loader="threads",
     ),
 )
-OPENER = "vitprof.engine.storage.litdata_chunks:ChunkStorage"
-FORMAT = "vitprof.engine.storage.litdata_chunks:FORMAT"
+OPENER = "vitprof.engine.storage.in_forms:EncodedImages"
+FORMAT = "vitprof.engine.storage.in_forms:format_in"
 
 
 class Spdl:

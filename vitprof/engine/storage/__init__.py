@@ -64,7 +64,10 @@ REGISTRY |= {
     for name, part in STORAGES.items()
     if part.in_form
 }
-REGISTRY |= {name: Entry("", *plugged) for name, plugged in PLUGGED["storages"].items()}
+REGISTRY |= {
+    name: Entry("", *plugged, form=STORAGES[name].in_form)
+    for name, plugged in PLUGGED["storages"].items()
+}
 
 
 def open_storage(name: str, info: DatasetInfo, place: Place, *, train: bool, **options: Any) -> Any:

@@ -19,7 +19,7 @@ from tests.engine.storage.preparing import (
     source_of,
 )
 from tests.engine_fixtures import error_in_one_line
-from vitprof.engine.storage import contract
+from vitprof.engine.storage import contract, format_of
 from vitprof.errors import SampleError
 
 pytest.importorskip("litdata")
@@ -34,27 +34,25 @@ def test_litdatas_own_dataset_reads_them(tmp_path: Path, monkeypatch: pytest.Mon
         "litdata.streaming.dataset._check_version_and_prompt_upgrade", lambda _: None
     )  # asks PyPI
     dataset = litdata.StreamingDataset(str(copy_of(NAME, tmp_path) / "train"), shuffle=False)
-    assert [bytes(image) for image in dataset] == source_of(PHOTOS).encoded(0, 20)
+    assert [bytes(sample["jpg"]) for sample in dataset] == source_of(PHOTOS).encoded(0, 20)
 
 
 @pytest.fixture
 def in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The root of a copy in chunks of 8 samples, so that there are three."""
-    from vitprof.engine.storage import litdata_chunks
+    from vitprof.forms import litdata
 
     def of_eight(folder: str, **_: Any) -> Any:
         return whole(folder, chunk_size=8)
 
-    root, whole = copy_of(NAME, tmp_path), litdata_chunks.BinaryWriter
-    monkeypatch.setattr(litdata_chunks, "BinaryWriter", of_eight)
+    root, whole = copy_of(NAME, tmp_path), litdata.BinaryWriter
+    monkeypatch.setattr(litdata, "BinaryWriter", of_eight)
     monkeypatch.setenv(
         "WORLD_SIZE", "2"
     )  # as torchrun sets it: LitData would wait for the other one
-    for path in (root / "train").iterdir():
-        path.unlink()
     source = source_of(PHOTOS)
     facts = contract.SplitFacts("train", 20, (224, 224, 3), source.ids, source.labels)
-    writer = litdata_chunks.FORMAT.open_writer(root, facts)
+    writer = format_of(NAME).open_writer(root, facts)
     writer.add(0, source.encoded(0, 5))
     writer.add(5, source.encoded(5, 20))
     writer.finish()
@@ -80,15 +78,15 @@ def test_what_is_damaged_is_named(in_chunks: Path) -> None:
     with closing(opened(NAME, in_chunks)) as storage:
         os.truncate(first, 1000)
         assert storage.read_encoded(8) == expected(NAME)[8]
-        with error_in_one_line(SampleError, match=r"train: sample 3 cannot be read \("):
+        with error_in_one_line(SampleError, match=r"train: \S+ cannot be read \("):
             storage.read_encoded(3)
     index.write_text(
         json.dumps((whole := json.loads(index.read_text())) | {"chunks": whole["chunks"][1:]})
     )
-    refused_at_first_sample(in_chunks, r"index.json cannot be read \(12 samples, not 20\)")
+    refused_at_first_sample(in_chunks, r"train holds 12 samples, not 20")
     for change in (lambda: index.write_text("nonsense"), index.unlink):
         change()
-        refused_at_first_sample(in_chunks, "index.json cannot be read")
+        refused_at_first_sample(in_chunks, "train cannot be read")
     refused(NAME, in_chunks / "nowhere", "nowhere", "No such file")
     gc.collect()  # a read that failed leaves LitData's reader in a cycle with the error
     assert open_files(in_chunks) == []
