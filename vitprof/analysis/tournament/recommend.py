@@ -59,15 +59,22 @@ class Recommendation:
 
     key: str | None
     """None while it is too early, or undecided."""
-    sentence: str
+    sentences: tuple[str, ...]
     """What to use, how much faster it is, how sure that is, and why it rather than another that is
-    as fast."""
+    as fast; each ends with a full stop."""
     equals: tuple[str, ...]
     """Keys of the other settings that are as fast; while undecided, of those that can be the
     fastest."""
     probability: float = math.nan
     """Probability that no other setting is faster than it by more than 5%; NaN while it is too
     early."""
+    disturbed: bool = False
+    """Whether other programs took cores in every run of a setting."""
+
+    @property
+    def sentence(self) -> str:
+        """Returns all sentences in one line."""
+        return " ".join(self.sentences)
 
 
 @dataclass(frozen=True)
@@ -110,7 +117,7 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
         return None
     too_early = _too_early(board, ranked)
     if too_early:
-        return Recommendation(None, too_early, ())
+        return Recommendation(None, (too_early,), ())
     if not any(row.near_best >= board.level for row in ranked):
         return _undecided(board, ranked)
     fast = [row for row in ranked if row.near_best >= board.level or row.standing == "equal"]
@@ -119,7 +126,13 @@ def recommend(board: Leaderboard, *, keep: str = "") -> Recommendation | None:
     answer = _Answer(board, tuple(ranked), tuple(fast), tuple(orderly), choice)
     chosen = choice.chosen
     equals = tuple(row.key for row in fast if row is not chosen)
-    return Recommendation(chosen.key, _joined(_reasons(answer)), equals, chosen.near_best)
+    return Recommendation(
+        chosen.key,
+        _ended(_reasons(answer)),
+        equals,
+        chosen.near_best,
+        disturbed=bool(_disturbed(ranked)),
+    )
 
 
 def _compared(board: Leaderboard, keep: str) -> list[LeaderboardRow]:
@@ -275,7 +288,7 @@ def _undecided(board: Leaderboard, ranked: Sequence[LeaderboardRow]) -> Recommen
         *_without_starts(ranked),
     ]
     keys = tuple(row.key for row in (first, *rivals))
-    return Recommendation(None, _joined(sentences), keys, first.near_best)
+    return Recommendation(None, _ended(sentences), keys, first.near_best)
 
 
 def least_others(row: LeaderboardRow) -> float:
@@ -283,9 +296,6 @@ def least_others(row: LeaderboardRow) -> float:
     it is not known."""
     cores = [outcome.others_cores for outcome in row.entry.outcomes]
     return min((each for each in cores if math.isfinite(each)), default=math.nan)
-
-
-DISTURBED = "had the machine to itself"
 
 
 def _disturbed(ranked: Sequence[LeaderboardRow]) -> list[str]:
@@ -297,7 +307,7 @@ def _disturbed(ranked: Sequence[LeaderboardRow]) -> list[str]:
     of = "any setting" if len(busy) == len(ranked) else _listed(busy)
     took = f"other programs took at least {formats.number(min(map(least_others, busy)))} CPU cores"
     do = "End them and start a new tournament: without them another setting can be the fastest"
-    return [f"No run of {of} {DISTURBED}: {took}. {do}"]
+    return [f"No run of {of} had the machine to itself: {took}. {do}"]
 
 
 def _without_starts(ranked: Sequence[LeaderboardRow]) -> list[str]:
@@ -335,8 +345,9 @@ def _order(
     return [order]
 
 
-def _joined(sentences: Sequence[str]) -> str:
-    return " ".join(f"{sentence}." for sentence in sentences)
+def _ended(sentences: Sequence[str]) -> tuple[str, ...]:
+    """Returns the sentences with their full stops."""
+    return tuple(f"{sentence}." for sentence in sentences)
 
 
 def _is(rows: Sequence[LeaderboardRow], one: str = "is", several: str = "are") -> str:

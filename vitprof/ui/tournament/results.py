@@ -15,7 +15,6 @@ import streamlit as st
 from vitprof import formats
 from vitprof.analysis.tournament import entries, leaderboard
 from vitprof.analysis.tournament.recommend import (
-    DISTURBED,
     Cost,
     Recommendation,
     break_even,
@@ -178,13 +177,13 @@ def _draw_answer(
         st.header(title, anchor=False, width="content")
         if row is not None:
             _draw_badges(row, recommendation)
-    first, _, rest = recommendation.sentence.partition(". ")
-    st.markdown(escaped(texts.sentence(first)))
+    first, *rest = recommendation.sentences
+    st.markdown(escaped(first))
     if row is not None and row.entry.strategy in strategies.STRATEGIES:
         st.caption(escaped(strategies.STRATEGIES[row.entry.strategy].what))
     if rest:
         with st.expander("What to mind"):
-            st.markdown(escaped(rest))
+            st.markdown(escaped(" ".join(rest)))
     if row is not None:
         draw_ways_on(now, row, board, best=True)
 
@@ -202,7 +201,7 @@ def _draw_badges(row: leaderboard.LeaderboardRow, recommendation: Recommendation
         return
     sure = f"{100 * min(recommendation.probability, SUREST):.3g}% sure"
     about = f"{sure}. {SURE_HELP}"
-    if DISTURBED in recommendation.sentence:
+    if recommendation.disturbed:
         st.badge("beside other programs", color="orange", help=about)
     else:
         st.badge(sure, color="blue", help=about)
