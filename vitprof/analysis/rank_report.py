@@ -13,7 +13,10 @@ from vitprof.recording.verdict import NoVerdict, NoVerdictReason
 HEAVIER = 1.1
 """From this ratio of what ranks were given (numbers of the largest tensor, or samples) one has heavier data."""
 RARELY = 0.03
-SCOPE = "Compared up to each step's first backward pass: who is late after it, or in a wait of its own, is not seen."
+SCOPE = (
+    "Ranks are compared up to the first backward pass of each step: delays after it, and waits of a "
+    "rank of its own, are not seen."
+)
 NO_FORWARD = "no times of its forward pass without waits for other ranks"
 
 
@@ -117,97 +120,142 @@ class Ranks:
         n = len(self.figures)
         if self.why_not:
             return (f"{n} ranks: {self.why_not}.",)
-        found = [f"{n} ranks: {self._named()}."]
-        cost = (
-            f"{formats.percent(self.lost_frac)} of the time, "
-            f"{formats.seconds(self.lost_s)} in {self.n_steps:,} steps"
-        )
-        if not self.in_doubt:
-            found.append(
-                f"Waits for data cost {cost}: so much earlier the last rank would be without them."
-            )
-        if self.one_off[0]:
-            times = formats.count(self.one_off[0], "step")
-            who = ", ".join(map(str, self.one_off_ranks))
-            ranks = f"rank {who}" if len(self.one_off_ranks) == 1 else f"one of ranks {who}"
-            found.append(
-                f"In {times} {ranks} held up the others for long, {formats.seconds(self.one_off[1])} in all."
-            )
-        if self.not_between_frac > RARELY:
-            steps = _share_of(self.not_between, self.not_between_frac)
-            found.append(
-                f"What each does before {steps} is not known: other collectives come there, or in the loader."
-            )
-        if self.not_forward_frac > RARELY:
-            steps = _share_of(self.not_forward, self.not_forward_frac)
-            found.append(
-                f"{steps} with other collectives before the backward pass are not compared."
-            )
-        if self.not_all > RARELY * self.n_steps:
-            found.append(
-                f"{formats.count(self.not_all, 'step')} that not all ranks made are in none of these figures."
-            )
-        return (*found, SCOPE)
+        first, *more = (*_who_holds_up(self), *_what_data_cost(self), *_one_off(self))
+        return (f"{n} ranks: {first}", *more, *_not_compared(self), SCOPE)
 
-    def _named(self) -> str:
-        between = f"{formats.percent(self.saves.low)} to {formats.percent(self.saves.high)}"
-        share = f"{formats.percent(self.saves.value)} of the time ({between})"
-        if self.wandering:
-            last = ", ".join(
-                f"rank {f.rank} in {formats.percent(f.last_frac)}" for f in self.figures
-            )
-            what = {"input": "waits longest for its data", "compute": "computes longest"}.get(
-                self.cause, "is last"
-            )
-            what += ", by how much it is given," * (self.cause == "heavier data")
-            return f"the one that {what} changes ({last} of the steps), and the others wait {share}"
-        if self.straggler is None:
-            more = f", but {waits_for_others(*self.waiting)}" if self.waiting else ""
-            if self.waits_alone:
-                unknown = f"how long each computes is not known ({NO_FORWARD})"
-                return f"no rank's data hold up the others clearly; {unknown}{more}"
-            if len(self.one_off_ranks) == 1 and self.one_off[0] > 1 and self.one_off_frac > RARELY:
-                rare = _share_of(self.one_off[0], self.one_off_frac)
-                return f"rank {self.one_off_ranks[0]} holds up the others in {rare}"
-            between = ", between its steps" * (self.not_between_frac <= RARELY)
-            return f"no rank holds up the others clearly by its data{between} or up to its first backward pass{more}"
-        mine = next(f for f in self.figures if f.rank == self.straggler)
-        why = {
-            "input": f"its data come late: it waits for them {formats.percent(mine.data_wait_frac)} of the time",
-            "heavier data": f"its batches are heavier, {formats.number(mine.given)} times what the others get",
-            "compute": f"from its batch to its backward pass it takes longer{_as_given(mine.given)}",
-            "between steps": "it does more between its steps: logging, metrics, checkpoints",
-            "machine": self.machine,
-        }[self.cause]
-        where = f" (on {self.on})" if self.on else ""
-        at_least = (
-            "" if self.cause in ("input", "between steps") else "at least "
-        )  # its backward pass is not seen
-        steps = " and ".join(f"{each.first:,} to {each.last:,}" for each in self.within)
-        when = f", about in steps {steps}" if steps else ""
-        who = f"rank {self.straggler}{where} holds"
-        if len(self.stragglers) > 1:
-            who = f"ranks {', '.join(map(str, self.stragglers))}{where} hold"
-        return f"{who} up the others for {at_least}{share}{when}; cause: {self.cause} ({why})"
+
+def _who_holds_up(ranks: Ranks) -> list[str]:
+    """Returns which rank the others wait for, for how long, and why."""
+    if ranks.wandering:
+        return _wandering(ranks)
+    if ranks.straggler is None:
+        return _nobody(ranks)
+    return _straggler(ranks)
+
+
+def _share_held_up(ranks: Ranks) -> str:
+    between = f"{formats.percent(ranks.saves.low)} to {formats.percent(ranks.saves.high)}"
+    return f"{formats.percent(ranks.saves.value)} of the time ({between})"
+
+
+LAST_ONES = {
+    "input": "the rank that waits longest for its data changes",
+    "compute": "the rank that computes longest changes",
+    "heavier data": "the last rank changes with how much each is given",
+}
+"""Cause of ranks that are last by turns -> what is said of it."""
+
+
+def _wandering(ranks: Ranks) -> list[str]:
+    changes = LAST_ONES.get(ranks.cause, "the last rank changes")
+    shares = [f"rank {f.rank} in {formats.percent(f.last_frac)}" for f in ranks.figures]
+    return [
+        f"{changes} ({', '.join(shares)} of the steps).",
+        f"The others wait for it {_share_held_up(ranks)}.",
+    ]
+
+
+def _nobody(ranks: Ranks) -> list[str]:
+    waiting = []
+    if ranks.waiting:
+        waiting = [f"But {waits_for_others(*ranks.waiting)}."]
+    if ranks.waits_alone:
+        return [
+            "no rank's data clearly hold up the others.",
+            f"How long each computes is not known ({NO_FORWARD}).",
+            *waiting,
+        ]
+    n_steps, _ = ranks.one_off
+    is_often = n_steps > 1 and ranks.one_off_frac > RARELY
+    if len(ranks.one_off_ranks) == 1 and is_often:
+        rare = _share_of(n_steps, ranks.one_off_frac)
+        return [f"rank {ranks.one_off_ranks[0]} holds up the others in {rare}."]
+    by = "its data or up to its first backward pass"
+    if ranks.not_between_frac <= RARELY:
+        by = "its data, between its steps or up to its first backward pass"
+    return [f"no rank clearly holds up the others by {by}.", *waiting]
+
+
+def _straggler(ranks: Ranks) -> list[str]:
+    where = f" (on {ranks.on})" if ranks.on else ""
+    who = f"rank {ranks.straggler}{where} holds"
+    if len(ranks.stragglers) > 1:
+        who = f"ranks {', '.join(map(str, ranks.stragglers))}{where} hold"
+    # where it is slow in its backward pass, too, that is not seen
+    at_least = "" if ranks.cause in ("input", "between steps") else "at least "
+    stretches = " and ".join(f"{each.first:,} to {each.last:,}" for each in ranks.within)
+    when = f", about in steps {stretches}" if stretches else ""
+    return [
+        f"{who} up the others for {at_least}{_share_held_up(ranks)}{when}.",
+        f"The cause is {ranks.cause}: {_why_late(ranks)}.",
+    ]
+
+
+def _why_late(ranks: Ranks) -> str:
+    figures = next(f for f in ranks.figures if f.rank == ranks.straggler)
+    if ranks.cause == "input":
+        waits = formats.percent(figures.data_wait_frac)
+        return f"its data come late, and it waits for them {waits} of the time"
+    if ranks.cause == "heavier data":
+        return f"its batches are heavier, {formats.number(figures.given)} times what others get"
+    if ranks.cause == "compute":
+        return f"from its batch to its backward pass it takes longer{_as_given(figures.given)}"
+    if ranks.cause == "between steps":
+        return "it does more between its steps, such as logging, metrics, checkpoints"
+    return ranks.machine
+
+
+def _as_given(given: float) -> str:
+    """Returns whether a rank that computes longer was given more."""
+    if math.isnan(given):
+        return "; how much data it gets is not known"
+    if given >= HEAVIER:
+        return ", by more than its data explain"
+    return ", with as many values in its largest tensor"
+
+
+def _what_data_cost(ranks: Ranks) -> list[str]:
+    if ranks.in_doubt:
+        return []
+    cost = f"{formats.percent(ranks.lost_frac)} of the time"
+    seconds = f"{formats.seconds(ranks.lost_s)} in {ranks.n_steps:,} steps"
+    return [f"Waits for data cost {cost}: without them the last rank would be {seconds} earlier."]
+
+
+def _one_off(ranks: Ranks) -> list[str]:
+    n_steps, seconds = ranks.one_off
+    if not n_steps:
+        return []
+    numbers = ", ".join(map(str, ranks.one_off_ranks))
+    who = f"rank {numbers}" if len(ranks.one_off_ranks) == 1 else f"one of ranks {numbers}"
+    steps = formats.count(n_steps, "step")
+    return [f"In {steps} {who} held up the others for long, {formats.seconds(seconds)} in all."]
+
+
+def _not_compared(ranks: Ranks) -> list[str]:
+    """Returns which steps are left out, or not known in part, where they are more than a few."""
+    left_out = []
+    if ranks.not_between_frac > RARELY:
+        steps = _share_of(ranks.not_between, ranks.not_between_frac)
+        why = "other collectives come there, or in the loader"
+        left_out.append(f"What each does before {steps} is not known: {why}.")
+    if ranks.not_forward_frac > RARELY:
+        steps = _share_of(ranks.not_forward, ranks.not_forward_frac)
+        left_out.append(f"{steps} are not compared: a collective comes before the backward pass.")
+    if ranks.not_all > RARELY * ranks.n_steps:
+        steps = formats.count(ranks.not_all, "step")
+        left_out.append(f"{steps} are in no figure, as not all ranks made them.")
+    return left_out
 
 
 def waits_for_others(rank: float, share: float) -> str:
     """Returns that a rank waits for others where these are not compared."""
-    return f"rank {rank:.0f} waits for others {formats.percent(share)} of the time outside the backward pass"
+    frac = formats.percent(share)
+    return f"rank {rank:.0f} waits for others {frac} of the time outside the backward pass"
 
 
 def _share_of(steps: int, share: float) -> str:
     return f"{formats.count(steps, 'step')} ({formats.percent(share)} of the time)"
-
-
-def _as_given(given: float) -> str:
-    if math.isnan(given):
-        return "; how much data it gets is not known"
-    return (
-        ", by more than its data explain"
-        if given >= HEAVIER
-        else ", with as many values in its largest tensor"
-    )
 
 
 def unknown_waits(facts: Mapping[str, Any], n_steps: int) -> NoVerdict | None:
