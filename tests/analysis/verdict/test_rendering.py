@@ -106,8 +106,8 @@ def test_a_reason_is_told_in_short_sentences(reason: NoVerdictReason) -> None:
     text = render(verdict)
     assert text.chips == ()
     assert text.whole.endswith(".")
-    for said in re.split(r"[.:] ", text.whole):
-        assert len(said.split()) <= 24, said
+    for said in re.split(r"\. (?=[A-Z0-9])", text.whole):
+        assert len(said.split()) <= 20, said
 
 
 def test_a_verdict_of_an_older_version_is_told_as_it_was_then() -> None:

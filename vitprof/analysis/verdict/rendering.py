@@ -214,8 +214,8 @@ def outside_steps(verdict: Verdict) -> str:
         spent_on += ", waits for other ranks"
     if verdict.kind == "not input-bound":
         return f"{frac} of the time passed between the steps: {spent_on}."
-    unseen = "or loading that vitprof does not see"
-    return f"Another {frac} of the time passed between the steps: {spent_on}, {unseen}."
+    passed = f"Another {frac} of the time passed between the steps."
+    return f"{passed} It may be {spent_on}, or loading that vitprof does not see."
 
 
 def asleep(verdict: Verdict) -> str:
@@ -373,13 +373,12 @@ def where_time_goes(verdict: Verdict) -> str:
     inside_is_unknown = verdict.host_paced and not math.isfinite(verdict.launch_frac)
     if verdict.device == "cpu" or not inside_is_unknown:
         return "The model takes the time, and loading keeps up."
-    told = "Loading keeps up. Python launched the steps no faster than they ran, so the GPU may be "
-    told += "idle inside them, too: "
+    told = "Loading keeps up. Python launched the steps no faster than they ran."
     if not math.isfinite(verdict.gpu_util_frac):
-        return f"{told}for how long is not known."
+        return f"{told} For how long the GPU idles inside them is not known."
     inside = percent(max(0.0, 1 - verdict.gpu_util_frac - verdict.idle_frac))
-    seen = percent(verdict.gpu_util_frac)
-    return f"{told}about {inside} of the time by NVML, which saw a kernel run {seen} of it."
+    seen = f"NVML saw a kernel run {percent(verdict.gpu_util_frac)} of the time"
+    return f"{told} {seen}, so the GPU may idle inside them for about {inside}."
 
 
 def launches(verdict: Verdict) -> str:
@@ -613,8 +612,8 @@ def _steps_too_alike(verdict: Verdict, why: NoVerdict) -> str:
 
 def _held_up(verdict: Verdict, why: NoVerdict) -> str:
     return (
-        f"Python was kept from launching the model's work {percent(why.frac)} of the time, by the "
-        "loader or by other programs, which keep the CPU busy. End them, and run again."
+        f"Python was kept from launching the model's work {percent(why.frac)} of the time. The loader "
+        "did so, or other programs, which keep the CPU busy. End these, and run again."
     )
 
 
