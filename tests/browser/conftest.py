@@ -177,7 +177,7 @@ def _watch(page: Any, problems: list[str]) -> None:
 
 @pytest.fixture(scope="session")
 def picture() -> Picture:
-    """`picture(page, name)` saves NAME.png and NAME-dark.png in the directory that `VITPROF_SCREENSHOTS` names, if any.
+    """`picture(page, name)` saves NAME.png in the directory that `VITPROF_SCREENSHOTS` names, if any.
     The pictures in README are made so: `VITPROF_SCREENSHOTS=docs python -m pytest tests/browser`."""
     directory = os.environ.get("VITPROF_SCREENSHOTS")
 
@@ -189,10 +189,9 @@ def picture() -> Picture:
         page.add_style_tag(
             content="[data-testid=stToastContainer], [data-testid=stToast] { display: none }"
         )
-        for scheme, suffix in (("dark", "-dark"), ("light", "")):
-            page.emulate_media(color_scheme=scheme)
-            page.wait_for_timeout(1500)  # Plotly's own transitions
-            page.screenshot(path=str(ROOT / directory / f"{name}{suffix}.png"))
+        page.emulate_media(color_scheme="light")
+        page.wait_for_timeout(1500)  # Plotly's own transitions
+        page.screenshot(path=str(ROOT / directory / f"{name}.png"))
         page.set_viewport_size({"width": 1280, "height": 900})
 
     return take
