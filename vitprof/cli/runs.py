@@ -18,7 +18,7 @@ from vitprof.store import SORTS, RunQuery, RunRow, RunStore, StoredRun
 DEFAULT_LIMIT = 50
 """Runs in a table without --limit. As JSON all runs are printed."""
 LIMIT_HELP = f"list at most this many; if not given, {DEFAULT_LIMIT} in a table and all with --json"
-HELPERS_HELP = "include anchors of headroom, loader-only runs, trials of tournaments"
+HELPERS_HELP = "include anchors of headroom, and trials of tournaments"
 SORT_HELP = f"order: {', '.join(SORTS)}; the largest first, or the smallest with --ascending"
 
 

@@ -203,7 +203,7 @@ def draw_search() -> store.RunQuery:
         helpers = st.toggle(
             "Also helper runs",
             key="helpers",
-            help="Runs made for another one: anchors of its headroom, loader-only runs, trials of tournaments.",
+            help="Runs made for another one: anchors of its headroom, and trials of tournaments.",
             **OF_SEARCH,
         )
         about = "Shows every run again."
