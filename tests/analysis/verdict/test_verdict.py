@@ -646,7 +646,7 @@ def test_a_replay_is_called_one() -> None:
     copied = run(h2d=6.0, compute=3.0, made_known=False)
     v = verdict(copied, strategy="memory", replay="host", transfer="blocking")
     assert (
-        "This is a replay of batches kept in host memory: what remains is the copy (100% of that)"
+        "This is a replay of batches kept in host memory. What remains is the copy (100% of that)"
         in v.sentence
     )
     assert [dict(a.settings) for a in v.advice] == [{"transfer": "pinned"}, {"transfer": "stream"}]
@@ -657,7 +657,7 @@ def test_a_replay_is_called_one() -> None:
     ):
         v = verdict(steps, replay="device")
         assert (
-            "batches kept on the device: what remains is the loop's own work, not loading."
+            "batches kept on the device. What remains is the loop's own work, not loading."
             in v.sentence
         )
         assert not re.search("faster loader|free data", v.sentence)

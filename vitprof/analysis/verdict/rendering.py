@@ -399,8 +399,8 @@ def what_a_replay_waits_for(verdict: Verdict) -> str:
     copy = ""
     if verdict.replay == "host" and verdict.cause == "transfer":
         copy = f"the copy ({percent(copied)} of that) and "
-    rest = f"what remains is {copy}the loop's own work, not loading"
-    return f"This is a replay of batches kept {where}: {rest}."
+    rest = f"What remains is {copy}the loop's own work, not loading"
+    return f"This is a replay of batches kept {where}. {rest}."
 
 
 def next_step(verdict: Verdict) -> str:
