@@ -92,14 +92,6 @@ class Advice:
     """What to do, worded to follow "try"."""
     reason: str
     """Why it should help, in a sentence."""
-    samples_per_s: Figure = math.nan
-    """Throughput of a run with it; NaN without one."""
-    low: Figure = math.nan
-    """Lower end of its 95% interval."""
-    high: Figure = math.nan
-    """Upper end of its 95% interval."""
-    measured: bool = False
-    """Whether there is such a run."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of PyTorch's DataLoader to change in a user's own script: {"num_workers": 4}."""
     most_times: Figure = math.nan

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.config.configs import legal_combinations
-from vitprof.analysis.verdict.advice import MAX_ADVICE, Alternative, advise, apply
+from vitprof.analysis.verdict.advice import MAX_ADVICE, advise, apply
 from vitprof.analysis.verdict.advice_rules import Situation, advice_of_rules
 from vitprof.config import RunConfig
 from vitprof.config.catalog import DATASETS
@@ -261,36 +261,6 @@ def test_workers_that_start_anew_are_named_first_and_a_script_that_calls_iter_fo
     situation = of("decode", dataset="photos", strategy="workers", persistent_workers=False)
     advice = advise(dataclasses.replace(situation, signatures=(found,)))[0]
     assert (advice.settings, "80%" in advice.reason) == ({"persistent_workers": True}, True)
-
-
-def alternative(per_s: float, low: float, high: float, **changed: Any) -> Alternative:
-    return Alternative(changed, per_s, low, high)
-
-
-def test_alternatives_that_were_run_rank_by_their_figures() -> None:
-    situation = of("decode", strategy="per-sample")
-    given = advise(
-        situation,
-        alternatives=[
-            alternative(3000, 2800, 3200, strategy="threads"),
-            alternative(9000, 8000, 9900, strategy="preprocessed"),
-            alternative(1050, 950, 1150, strategy="workers"),  # may be noise
-            alternative(
-                500, 450, 550, strategy="memory"
-            ),  # slower: not advised for whatever the rules say
-            alternative(99999, 99990, 99999, strategy="per-sample"),  # what is in use
-            alternative(99999, 99990, 99999, strategy="dali"),  # cannot load digits
-        ],
-    )
-    assert settings(given)[:2] == [{"strategy": "preprocessed"}, {"strategy": "threads"}]
-    assert {"strategy": "memory"} not in settings(given)
-    assert {"strategy": "workers"} not in settings(given)
-    assert given[0].words == "strategy preprocessed: 9,000 samples/s (8,000-9,900, measured)"
-    assert given[0].reason == "9.00x as fast as this run's 1,000 samples/s"
-    assert (given[0].measured, given[1].measured, given[2].measured) == (True, True, False)
-    assert given[0].low == 8000
-    slow = alternative(900, 850, 950, strategy="threads")
-    assert {"strategy": "threads"} not in settings(advise(situation, alternatives=[slow]))
 
 
 def test_against_launches_each_setting_comes_in_its_turn() -> None:

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from vitprof.analysis.timing.loading import find_exposure, synchronous
-from vitprof.analysis.verdict.advice import Alternative
 from vitprof.analysis.verdict.verdict import judge
 from vitprof.config import RunConfig
 from vitprof.config.own_script import own_config
@@ -118,9 +117,7 @@ def delayed(steps: dict[str, np.ndarray], extra_s: np.ndarray) -> dict[str, np.n
 def verdict(
     steps: Mapping[str, np.ndarray], facts: Mapping[str, Any] = GPU, **kwargs: Any
 ) -> Verdict:
-    extra = {
-        k: kwargs.pop(k) for k in ("headroom", "alternatives", "possible", "cpu") if k in kwargs
-    }
+    extra = {k: kwargs.pop(k) for k in ("headroom", "possible", "cpu") if k in kwargs}
     seen = telemetry(steps, **extra.pop("cpu", {}))
     config = resolve(RunConfig(**({"strategy": "per-sample", "dataset": "photos"} | kwargs)))
     found = judge(config, steps, (), seen, facts, **extra)
@@ -678,7 +675,7 @@ def test_small_parts_are_not_advised_about_and_copies_are_named_where_they_are_n
     assert (few.copies_included, "and copies" in few.sentence) == (False, False)
 
 
-def test_the_device_is_called_what_it_is_and_an_alternative_that_was_run_is_quoted() -> None:
+def test_the_device_is_called_what_it_is() -> None:
     steps = run(parts={"decode": 20.0})
     assert "The simulated GPU was idle" in verdict(steps, SIMULATED).sentence
     assert verdict(steps, SIMULATED).simulated
@@ -693,10 +690,6 @@ def test_the_device_is_called_what_it_is_and_an_alternative_that_was_run_is_quot
     assert untested.startswith(
         "Input-bound. The ROCm device (its timing is untested on hardware) was idle for data 76%"
     )
-    quick = Alternative({"strategy": "memory"}, 9000.0, 8800.0, 9100.0)
-    v = verdict(run(parts={"decode": 20.0}), alternatives=(quick,))
-    assert "Try strategy memory: 9,000 samples/s (8,800-9,100, measured)" in v.sentence
-    assert v.advice[0].measured
 
 
 @pytest.mark.parametrize("share", [0.09, 0.4])

@@ -3,8 +3,8 @@ DataLoader arguments.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from vitprof import errors, formats
@@ -35,17 +35,6 @@ keep or to choose."""
 DEVICE_FRAC = 0.5
 """Share of the device's memory that a resident data set may take: the rest is for model and
 activations."""
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """Another way to run the same job, with the throughput that a run of it had."""
-
-    settings: Mapping[str, Any]
-    """Fields of `RunConfig` to change in the run's own config (`apply`)."""
-    samples_per_s: float
-    low: float
-    high: float
 
 
 def apply(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
@@ -95,43 +84,28 @@ def _without_idle_injection(config: RunConfig) -> RunConfig:
 def advise(
     situation: advice_rules.Situation,
     *,
-    alternatives: Sequence[Alternative] = (),
     possible: Callable[[RunConfig], bool] | None = None,
 ) -> tuple[Advice, ...]:
     """Returns at most three things to try, the best first.
 
-    `alternatives` whose whole interval is above the run's throughput come first, the fastest first;
-    rules that lead to the same job as one that is not faster are left out. `possible` says whether
-    a resolved config can run on this machine; without it, no loader that needs a package of its own
-    is advised. Advice with settings can be resolved, differs from what is in use, and fits into
-    memory as far as that is known.
+    `possible` says whether a resolved config can run on this machine; without it, no loader that
+    needs a package of its own is advised. Advice with settings can be resolved, differs from what
+    is in use, and fits into memory as far as that is known.
     """
     if own_script.is_own_script(situation.config):
         return tuple(own_script_advice(situation))[:MAX_ADVICE]
-    known: dict[tuple[Any, ...], Alternative] = {}
-    for alternative in alternatives:
-        resolved = _resolved(situation.config, alternative.settings)
-        if resolved is not None:
-            known[_key(resolved)] = alternative
-    fastest_first = sorted(known.values(), key=lambda a: -a.samples_per_s)
-    faster = [a for a in fastest_first if a.low > situation.samples_per_s]
-    candidates = [_advice_on(alternative, situation) for alternative in faster]
-    candidates += advice_rules.advice_of_rules(situation)
     chosen: list[Advice] = []
-    seen = {_key(situation.config)}
-    for advice in candidates:
+    in_use_or_chosen = {_key(situation.config)}
+    for advice in advice_rules.advice_of_rules(situation):
         if not advice.settings:
-            if advice.words not in [a.words for a in chosen]:
+            if advice.words not in [other.words for other in chosen]:
                 chosen.append(advice)
             continue
         config = _resolved(situation.config, advice.settings)
-        if config is None or _key(config) in seen or not _fits(config, situation):
-            continue
-        of_a_rule = math.isnan(advice.samples_per_s)
-        if of_a_rule and _key(config) in known:  # it was tried, and is not faster
+        if config is None or _key(config) in in_use_or_chosen or not _fits(config, situation):
             continue
         if _can_run(config, possible):
-            seen.add(_key(config))
+            in_use_or_chosen.add(_key(config))
             chosen.append(advice)
     return tuple(chosen[:MAX_ADVICE])
 
@@ -143,20 +117,6 @@ def _can_run(config: RunConfig, possible: Callable[[RunConfig], bool] | None) ->
     if possible is not None:
         return possible(config)
     return not parts.LOADERS[config.loader or ""].packages
-
-
-def _advice_on(alternative: Alternative, situation: advice_rules.Situation) -> Advice:
-    times = alternative.samples_per_s / situation.samples_per_s
-    interval = f"{formats.number(alternative.low)}-{formats.number(alternative.high)}"
-    figure = f"{formats.number(alternative.samples_per_s, 'samples/s')} ({interval}, measured)"
-    settings = [f"{name.replace('_', ' ')} {value}" for name, value in alternative.settings.items()]
-    this_run = formats.number(situation.samples_per_s, "samples/s")
-    return Advice(
-        words=f"{', '.join(settings)}: {figure}",
-        reason=f"{formats.number(times)}x as fast as this run's {this_run}",
-        **vars(alternative),
-        measured=True,
-    )
 
 
 def _resolved(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig | None:

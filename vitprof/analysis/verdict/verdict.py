@@ -10,7 +10,7 @@ from vitprof.analysis.signatures.resources import free_cores, waiting_frac
 from vitprof.analysis.timing.gaps import RunGaps
 from vitprof.analysis.timing.steady import Trace
 from vitprof.analysis.verdict import advice_rules, no_verdict, rendering
-from vitprof.analysis.verdict.advice import Alternative, advise
+from vitprof.analysis.verdict.advice import advise
 from vitprof.analysis.verdict.evidence import Evidence, slowest_loader
 from vitprof.analysis.verdict.headroom import Headroom
 from vitprof.config import RunConfig, own_script
@@ -26,7 +26,6 @@ def judge(
     facts: Mapping[str, Any],
     *,
     headroom: Headroom | None = None,
-    alternatives: Sequence[Alternative] = (),
     possible: Callable[[RunConfig], bool] | None = None,
     gaps: RunGaps | None = None,
 ) -> Verdict:
@@ -34,9 +33,8 @@ def judge(
 
     `config` is resolved; `facts` holds the run's facts and its environment. `headroom` is the
     speed-up that replaying batches measured, if it was; for a user's own script it is read from the
-    facts. `alternatives` are other ways to run the same job. `possible` says whether a config can
-    run on this machine; without it, nothing that needs extra packages is advised. `gaps` are the
-    run's, if already known.
+    facts. `possible` says whether a config can run on this machine; without it, nothing that needs
+    extra packages is advised. `gaps` are the run's, if already known.
 
     The lower end of the 95% interval of the share of time that the device idled for data decides
     (`analysis.thresholds`). Shares are of the wall clock of training: steady steps and epoch
@@ -64,7 +62,7 @@ def judge(
             return _in_words(dataclasses.replace(verdict, why_none=reason))
         verdict = with_figures(verdict, evidence)
     situation = _situation(evidence, verdict)
-    advice = advise(situation, alternatives=alternatives, possible=possible)
+    advice = advise(situation, possible=possible)
     return _in_words(dataclasses.replace(verdict, advice=advice))
 
 

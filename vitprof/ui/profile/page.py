@@ -224,9 +224,6 @@ def _draw_advice(
     refuted = proven is not None and proof.is_refuted(proven)
     if refuted:
         line = f"{number} ~~{words}~~"
-    elif proven is not None and math.isfinite(advice.samples_per_s):
-        # what is proven replaces what was measured in another run
-        line = f"{number} **{escaped(sentence(advice.words.partition(':')[0]))}**"
     text, buttons = st.columns([3, 2], vertical_alignment="center", gap="small")
     text.markdown(line)
     with buttons.container(horizontal=True, horizontal_alignment="right", gap="small"):
