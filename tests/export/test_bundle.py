@@ -241,10 +241,11 @@ def test_what_belongs_to_a_run_that_is_not_there_stands_alone(
     run_id = add_run(other, n=5)
     anchor = add_run(other, n=5, group_key=RunGroup("headroom", run_id).key, role="A")
     trial = add_run(other, n=5, group_key="tournament:1", role="memory/b128/w-/as-is#1")
-    # of a search that an earlier version made
+    # of a search and of a prediction that an earlier version made
     rung = add_run(other, n=5, group_key="autotune:4711-1790000000000000000", role="rung 1")
-    import_bundle(store, io.BytesIO(bundle_bytes(other, [anchor, trial, rung])))
-    assert {(store.run(n).group_key, store.run(n).role) for n in (1, 2, 3)} == {("", "")}
+    check = add_run(other, n=5, group_key=f"prediction:{run_id}", role="check")
+    import_bundle(store, io.BytesIO(bundle_bytes(other, [anchor, trial, rung, check])))
+    assert {(store.run(n).group_key, store.run(n).role) for n in (1, 2, 3, 4)} == {("", "")}
 
 
 def test_groups_in_a_circle_end(store: RunStore, other: RunStore) -> None:

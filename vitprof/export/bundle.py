@@ -29,7 +29,7 @@ from vitprof.recording.columns import LIVE_STATUSES, STARTED_BY
 from vitprof.recording.recording import Columns, Recording
 from vitprof.store import MAX_NOTE, RunGroup, RunStore, StoredRun
 from vitprof.store.run_store import RunImport, checked_note, checked_tags, importing
-from vitprof.store.stored_run import OF_A_SEARCH
+from vitprof.store.stored_run import OF_A_PREDICTION, OF_A_SEARCH
 
 __all__ = [
     "MAX_FILE_BYTES",
@@ -264,7 +264,8 @@ def _in_file(run: Recording, judged: bool) -> RunInFile:
     Raises `VitprofError` for what the store would not take.
     """
     key = run.group_key
-    is_known = not key or RunGroup.parse(key) is not None or key.startswith(OF_A_SEARCH)
+    of_an_earlier_version = key.startswith((OF_A_SEARCH, OF_A_PREDICTION))
+    is_known = not key or RunGroup.parse(key) is not None or of_an_earlier_version
     need(is_known, "group_key is not as vitprof writes it")
     need(
         len(run.tags) <= MAX_TAGS and checked_tags(run.tags) == set(run.tags),

@@ -27,6 +27,8 @@ ID = re.compile(r"[1-9][0-9]{0,18}")
 OF_A_SEARCH = "autotune:"
 """Begins the keys of groups that earlier versions made for a search for the best setting. They belong to no
 run and no tournament."""
+OF_A_PREDICTION = "prediction:"
+"""Begins the keys of groups that earlier versions made for a prediction, as older bundles have them."""
 
 
 @dataclass(frozen=True)
