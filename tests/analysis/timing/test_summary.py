@@ -125,7 +125,11 @@ def test_a_few_steps_without_known_samples_are_no_part_of_the_throughput() -> No
     steps["step_s"][50:52] = 10.0
     steps["samples"][:] = 6
     steps["samples"][50:52] = 0
-    assert summary_of(steps).samples_per_s == pytest.approx(6 / (0.02 + COMPUTE))
+    per_s = pytest.approx(6 / (0.02 + COMPUTE))
+    assert summary_of(steps).samples_per_s == per_s
+    running = RunningTotals()
+    running.add(steps)
+    assert running.totals.samples_per_s == per_s, "of a run that goes on, too"
 
 
 def test_what_is_not_steady_is_told_apart(steps: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,10 @@ class StepSums:
     exposed_wait_s: float = 0.0
     gap_s: float = 0.0
     compute_s: float = 0.0
+    fed_steps: int = 0
+    """Steps whose waits are known: nobody counted the samples of the others."""
+    fed_s: float = 0.0
+    """The seconds of these."""
 
     @classmethod
     def of(cls, summary: RunSummary) -> StepSums:
@@ -52,6 +56,8 @@ class StepSums:
             exposed_wait_s=summary.exposed_wait_frac,
             gap_s=summary.device_idle_frac,
             compute_s=summary.compute_frac,
+            fed_steps=summary.n_steady_steps,
+            fed_s=1.0,
         )
 
     def share(self, seconds: float) -> float:
@@ -61,17 +67,31 @@ class StepSums:
     def plus(self, new: Series, counted: Mask) -> StepSums:
         """Returns these sums with the rows of `new` in `counted` added."""
         sums = {name: getattr(self, name) + float(new[name][counted].sum()) for name in SUMMED}
-        if np.isnan(new["data_wait_s"][counted]).any():
-            sums["samples"] = math.nan  # nobody counted those of such steps
-        return StepSums(steps=self.steps + int(counted.sum()), **sums)
+        fed = counted & np.isfinite(new["data_wait_s"])
+        return StepSums(
+            steps=self.steps + int(counted.sum()),
+            samples=self.samples + float(new["samples"][fed].sum()),
+            fed_steps=self.fed_steps + int(fed.sum()),
+            fed_s=self.fed_s + float(new["step_s"][fed].sum()),
+            **sums,
+        )
 
     @property
     def samples_per_s(self) -> float:
-        """Returns the throughput; NaN before there is any steady time."""
-        return self.samples / self.step_s if self.step_s > 0 else math.nan
+        """Returns the throughput of the steps whose samples were counted; NaN before there is any
+        steady time, and where more than a few were not."""
+        if not self.samples or not _samples_are_counted(self.steps, self.fed_steps):
+            return math.nan
+        return self.samples / self.fed_s if self.fed_s > 0 else math.nan
 
 
-SUMMED = tuple(f.name for f in fields(StepSums) if f.name != "steps")
+def _samples_are_counted(n_steps: int, n_fed: int) -> bool:
+    """Returns whether the samples of all but a few steps were counted: those of a step whose batch
+    came from where vitprof sees nothing were not."""
+    return n_steps - n_fed <= thresholds.UNCLEAR_LOADERS_FRAC * n_steps
+
+
+SUMMED = ("step_s", "data_wait_s", "exposed_wait_s", "gap_s", "compute_s")
 """Fields of `StepSums` that are sums of the column of the same name."""
 
 
@@ -323,13 +343,12 @@ def summarise(
 
 
 def _throughput(steps: Series, counted: Mask) -> Interval:
-    """Returns the samples per second of the steps in `counted`, of those whose waits are known: nobody
-    counted the samples of a step whose batch came from where vitprof sees nothing. NaN where more than
-    a few are such, and where no sample was counted.
+    """Returns the samples per second of the steps in `counted`, of those whose waits are known. NaN
+    where more than a few are not, and where no sample was counted.
     """
     fed = counted & np.isfinite(steps["data_wait_s"])
-    most_unknown = thresholds.UNCLEAR_LOADERS_FRAC * counted.sum()
-    if not steps["samples"][fed].any() or counted.sum() - fed.sum() > most_unknown:
+    is_known = _samples_are_counted(int(counted.sum()), int(fed.sum()))
+    if not steps["samples"][fed].any() or not is_known:
         return Interval(math.nan, math.nan, math.nan)
     starts = steady.epoch_starts(steps)[fed]
     return ratio_interval(steps["samples"][fed], steps["step_s"][fed], starts)
