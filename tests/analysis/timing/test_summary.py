@@ -85,7 +85,16 @@ def test_figures_leave_out_the_warm_up_and_steps_times_epoch_starts_too(steps: A
     assert s.device_idle_frac + s.compute_frac == pytest.approx(1)
     assert s.step_ms_median == pytest.approx(250)  # five of 0.25 s and two of 0.35 s
     assert s.step_ms_p95 == pytest.approx(350)
-    assert s.samples_per_s_low < s.samples_per_s < s.samples_per_s_high
+    assert math.isnan(s.samples_per_s_low), "7 steps are too few for an interval"
+
+
+def test_an_interval_needs_as_many_steps_as_a_verdict() -> None:
+    for n_steady in (19, 20):
+        waits = np.random.default_rng(3).uniform(0.01, 0.02, 5 + n_steady)
+        s = summary_of(made_steps(waits, [COMPUTE] * (5 + n_steady), warmup=5))
+        assert s.n_steady_steps == n_steady
+        known = s.samples_per_s_low < s.samples_per_s < s.samples_per_s_high
+        assert known == (n_steady == 20)
 
 
 def test_a_wait_counts_as_exposed_only_as_far_as_the_device_idled(steps: Any) -> None:
