@@ -143,8 +143,8 @@ def watched(
         busy = now - looked - sum(_common((looked, now), span) for span in (main, worker, waits))
         cpu = 100.0 * max(busy, 0.0) / (now - looked) if now > looked else math.nan
         slept = asleep[1] if now > asleep[0] else 0.0
-        seeker.look(now, {MAIN, WORKER, STRANGER}, stopped, cpu, 1000.0 + slept)
-        seeker.looked_s = now + 0.001
+        seeker.sample(now, {MAIN, WORKER, STRANGER}, stopped, cpu, 1000.0 + slept)
+        seeker.sampled_s = now + 0.001
         looked, now = now, now + PERIOD_S
         if _in(now, us):
             now = us[1] + 0.002
@@ -183,7 +183,7 @@ def test_a_stop_is_found_where_it_was_and_a_waiting_loader_is_none(seed: int) ->
 def test_processes_stopped_all_along_and_machines_that_slept() -> None:
     seeker = StopSeeker(MAIN, PERIOD_S)
     for now, stopped in ((0.0, {WORKER}), (0.2, {WORKER}), (0.4, set[int]())):
-        seeker.look(now, {MAIN, WORKER}, stopped, 100.0, math.nan)
+        seeker.sample(now, {MAIN, WORKER}, stopped, 100.0, math.nan)
     assert seeker.stops == []
     (stop,) = watched(asleep=(5.0, 3600.0))
     assert (stop.kind, stop.seconds) == ("asleep", 3600.0)

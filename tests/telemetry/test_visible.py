@@ -13,8 +13,8 @@ from vitprof.telemetry.visible import (
     MASK,
     SHOWN_AS,
     VisibleGpu,
-    asked,
     number_here,
+    reported_gpus,
     show_only,
     visible_gpus,
 )
@@ -25,9 +25,9 @@ def _no_mask(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in (MASK, SHOWN_AS, "CUDA_DEVICE_ORDER"):
         monkeypatch.setenv(name, "")  # so that what a test sets is taken back
         monkeypatch.delenv(name)
-    asked.cache_clear()
+    reported_gpus.cache_clear()
     yield
-    asked.cache_clear()
+    reported_gpus.cache_clear()
 
 
 @pytest.fixture

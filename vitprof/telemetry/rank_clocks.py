@@ -29,7 +29,7 @@ class RankClocks:
         self._period_s = period_s
         self._sent: dict[str, float] = {}
         self._gpus: dict[int, str] = {}
-        self._seen: dict[int, Counter[float]] = {}
+        self._clocks: dict[int, Counter[float]] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="vitprof-clocks", daemon=True)
 
@@ -56,22 +56,22 @@ class RankClocks:
                         clock = pynvml.NVML_CLOCK_SM
                         mhz = nvml.call("nvmlDeviceGetClockInfo", handle, clock)
                     if mhz:
-                        self._seen.setdefault(rank, Counter())[float(mhz)] += 1
+                        self._clocks.setdefault(rank, Counter())[float(mhz)] += 1
                 n += 1
-                medians = {str(rank): _median(seen) for rank, seen in self._seen.items()}
+                medians = {str(rank): _median(counts) for rank, counts in self._clocks.items()}
                 if n % SEND_EVERY == 0 and medians != self._sent:
                     self._sent = medians
                     self._send(medians)
 
 
-def _median(seen: Counter[float]) -> float:
+def _median(counts: Counter[float]) -> float:
     """Returns the median of values and how often each was seen.
 
     Values are counted, not listed: a clock has a few dozen of them, however long a run is.
     """
-    remaining = seen.total() / 2
-    for value in sorted(seen):
-        remaining -= seen[value]
+    remaining = counts.total() / 2
+    for value in sorted(counts):
+        remaining -= counts[value]
         if remaining <= 0:
             break
     return value

@@ -25,7 +25,7 @@ from vitprof.telemetry.processes import (
 )
 
 MIN_GAP_S = 1.0
-"""How late (s) a look must come to count as a gap.
+"""How late (s) a sample must come to count as a gap.
 
 On a busy machine a thread waits about 10 ms for a core; garbage collection, and pages drawn in the
 same process, delay it by up to 0.3 s."""
@@ -56,7 +56,7 @@ class StopSeeker:
     """
 
     def __init__(self, pid: int, period_s: float) -> None:
-        """`pid` is the process that trains; `period_s` is the time between looks."""
+        """`pid` is the process that trains; `period_s` is the time between samples."""
         self._pid = pid
         self._period_s = period_s
         self.stops: list[Stop] = []
@@ -64,36 +64,36 @@ class StopSeeker:
         """Processes that were seen running: one that was stopped from the start is not a worker of
         the job."""
         self._stopped: dict[int, tuple[float, float, float]] = {}
-        """For each stopped process, three times: of the last look before it was stopped, and of the
-        first and the last look at which it was."""
+        """For each stopped process, three times: of the last sample before it was stopped, and of the
+        first and the last sample at which it was."""
         self._last_s = math.nan
-        self.looked_s = math.nan
-        """When the last look ended: the next one is due a period after this, at the latest."""
+        self.sampled_s = math.nan
+        """When the last sample ended: the next one is due a period after this, at the latest."""
         self._asleep_s = math.nan
         self._cpu_pct = 0.0
 
-    def look(
+    def sample(
         self, now: float, pids: Set[int], stopped: Set[int], cpu_pct: float, asleep: float
     ) -> None:
-        """Takes a look at time `now`.
+        """Takes a sample at time `now`.
 
         `pids` and `stopped` are the ids of all processes and of the stopped ones, `cpu_pct` the CPU
-        use of all since the last look (100 = one core), and `asleep` the value of `asleep_s()`.
+        use of all since the last sample (100 = one core), and `asleep` the value of `asleep_s()`.
         """
-        # NaN at the first look, as what follows from it: no comparison with it holds.
-        gap_s = now - self.looked_s
+        # NaN at the first sample, as what follows from it: no comparison with it holds.
+        gap_s = now - self.sampled_s
         before_pct = self._cpu_pct
         self._cpu_pct = 0.0 if math.isnan(cpu_pct) else cpu_pct
         if gap_s > self._period_s + MIN_GAP_S:
             # Before it was paused, the job may have worked for a period of the gap.
             allowed_pct = IDLE_PCT + before_pct * self._period_s / gap_s
             if cpu_pct <= allowed_pct:
-                since = self.looked_s + self._period_s
+                since = self.sampled_s + self._period_s
                 self.stops.append(Stop("paused", since, now, now - since))
         slept_s = asleep - self._asleep_s
         self._asleep_s = asleep
         if slept_s > MIN_ASLEEP_S:
-            self.stops.append(Stop("asleep", self.looked_s, now, slept_s))
+            self.stops.append(Stop("asleep", self.sampled_s, now, slept_s))
         for pid in stopped & (self._ran | {self._pid}):
             before, since, _ = self._stopped.get(pid, (self._last_s, now, now))
             self._stopped[pid] = before, since, now
@@ -217,7 +217,9 @@ class Telemetry:
         row["t_s"] = now
         row["cpu_pct"] = self._machine_cpu()
         row["job_cpu_pct"], row["job_rss_bytes"] = self._tree.sample(now)
-        self._seeker.look(now, self._tree.pids, self._tree.stopped, row["job_cpu_pct"], asleep_s())
+        self._seeker.sample(
+            now, self._tree.pids, self._tree.stopped, row["job_cpu_pct"], asleep_s()
+        )
         waits = self._run_queue.sample(now, self._tree.pids, self._trains)
         row["job_cpu_wait_pct"], row["workers_cpu_wait_pct"] = waits
         row["cpu_pressure_pct"] = self._pressure.sample(now)
@@ -288,7 +290,7 @@ class Telemetry:
         try:
             while main.is_alive():
                 self._sink([self.sample()])
-                self._seeker.looked_s = self._clock()
+                self._seeker.sampled_s = self._clock()
                 now = time.perf_counter()
                 due = next_due(due, now, self._period_s)
                 if self._stop.wait(due - now):

@@ -40,7 +40,7 @@ def find_tmpfs() -> Tmpfs | None:
 
     Changes nothing.
     """
-    disks = filter(None, map(_look, _mounts()))
+    disks = filter(None, map(_examine, _mounts()))
     return max(disks, key=lambda tmpfs: (tmpfs.path == PREFERRED, tmpfs.free_bytes), default=None)
 
 
@@ -97,7 +97,7 @@ def _mounts() -> list[Path]:
     ]
 
 
-def _look(mount: Path) -> Tmpfs | None:
+def _examine(mount: Path) -> Tmpfs | None:
     try:
         facts = os.statvfs(mount)
     except OSError:

@@ -59,11 +59,11 @@ def visible_gpus() -> list[VisibleGpu]:
 
     Never raises. The driver is asked once for each value of the variables in `DECIDE`.
     """
-    return list(asked(*(os.environ.get(name) for name in DECIDE)))
+    return list(reported_gpus(*(os.environ.get(name) for name in DECIDE)))
 
 
 @functools.lru_cache
-def asked(*_: str | None) -> tuple[VisibleGpu, ...]:
+def reported_gpus(*_: str | None) -> tuple[VisibleGpu, ...]:
     """Returns the GPUs that the driver reports to a new process.
 
     The arguments only select the cached answer.
