@@ -168,7 +168,7 @@ class LaunchProbe:
         """Steps still to be launched behind a gate, each by `gate`."""
         self._first_gated = math.inf
         self._gate_s = 0.0
-        self._seen: deque[tuple[float, float, float]] = deque(maxlen=LOOKED_AT)
+        self._examined: deque[tuple[float, float, float]] = deque(maxlen=LOOKED_AT)
         """host_s, lag_s and compute_s of these steps, see `passed`."""
         self._kernels_s: list[float] = []
         self._samples = 0
@@ -193,7 +193,7 @@ class LaunchProbe:
         """
         if not self._first_gated <= step < self._first_gated + GATED_STEPS:
             if step >= self.steady_from - LOOKED_AT:
-                self._seen.append((host_s, lag_s, compute_s))
+                self._examined.append((host_s, lag_s, compute_s))
             return math.nan
         if lag_s < compute_s:
             return math.nan
@@ -210,11 +210,11 @@ class LaunchProbe:
         """
         first = self.asks_at
         self.asks_at = NEVER
-        if not self._seen:
+        if not self._examined:
             # The device is far behind: it works slower than the host launches.
             self._paced = False
             return 0
-        hosts, lags, computes = (list(figures) for figures in zip(*self._seen, strict=True))
+        hosts, lags, computes = (list(figures) for figures in zip(*self._examined, strict=True))
         self._paced = median(lags) < max(LEAST_LAG_S, LAG_FRAC * median(computes))
         if not self._paced or steps_left < LEAST_LEFT:
             return 0

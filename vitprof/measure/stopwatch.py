@@ -141,10 +141,10 @@ class Stopwatch:
         Call it after the samples.
         """
         if self.rest:
-            left = max(
+            rest_s = max(
                 0.0, perf_counter() - begun_s - self.read_s - self.decode_s - self.transform_s
             )
             if self.rest == "read":
-                self.read_s += left
+                self.read_s += rest_s
             else:
-                self.decode_s += left
+                self.decode_s += rest_s

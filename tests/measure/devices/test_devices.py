@@ -101,7 +101,7 @@ class Gpu(CpuDevice):
         super().__init__(lambda: 0.0)
         self.told: list[str] = []
         self.torch_device = torch.device("cuda", 0)
-        self.pinning = Pinning(wanted=True, tell=self.told.append)
+        self.pinning = Pinning(wanted=True, warn=self.told.append)
 
     def upload(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
         return tensor
@@ -131,7 +131,7 @@ def test_a_refusal_is_said_once_and_ordinary_memory_takes_its_place() -> None:
         f"pinned memory: the system refused it (RuntimeError: {REFUSAL}); batches are copied "
     )
     assert "ulimit -l" in line
-    without_gpu = Pinning(wanted=False, tell=device.told.append)  # nothing is pinned there
+    without_gpu = Pinning(wanted=False, warn=device.told.append)  # nothing is pinned there
     assert without_gpu.empty((2,), torch.uint8).shape == (2,)
     assert (without_gpu.refusal, len(device.told)) == (None, 1)
 

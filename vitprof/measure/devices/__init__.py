@@ -24,7 +24,7 @@ from vitprof.cores import job_cores, job_id, node_name
 from vitprof.errors import DeviceError, one_line
 
 Clock = Callable[[], float]
-Tell = Callable[[str], None]
+Warn = Callable[[str], None]
 """Takes a line to show to the user."""
 Mark = Any
 """What `Device.mark` returns: a time on the CPU and on a simulated device, a `cuda.CudaMark` on CUDA."""
@@ -75,8 +75,8 @@ class Pinning:
     memory, or for lack of RAM. A job then continues without it, and says so.
     """
 
-    def __init__(self, *, wanted: bool, tell: Tell = lambda line: None) -> None:
-        """`wanted` says whether there is a GPU to copy to; `tell` receives one line at the first
+    def __init__(self, *, wanted: bool, warn: Warn = lambda line: None) -> None:
+        """`wanted` says whether there is a GPU to copy to; `warn` receives one line at the first
         refusal.
         """
         self.wanted = wanted
@@ -84,7 +84,7 @@ class Pinning:
         """Why the system refused it; None if it did not.
 
         After a refusal it is not requested again."""
-        self._tell = tell
+        self._warn = warn
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Returns an uninitialised tensor, page-locked if that is wanted and not refused."""
@@ -110,7 +110,7 @@ class Pinning:
             todo = "allow more locked memory (ulimit -l unlimited; docker run --ulimit memlock=-1), or free RAM"
             wrong = f"the system refused it ({one_line(error)}); {slower}"
             self.refusal = Finding("note", "pinned memory", wrong, todo)
-            self._tell(self.refusal.line)
+            self._warn(self.refusal.line)
             return None
 
 
@@ -262,11 +262,11 @@ class CpuDevice(HostMemoryDevice):
 
 
 def open_device(
-    name: str, clock: Clock, tell: Tell = lambda line: None, *, in_use: bool = False
+    name: str, clock: Clock, warn: Warn = lambda line: None, *, in_use: bool = False
 ) -> Device:
     """Returns the device called `name`: "auto", "cpu", "cuda:N" or "simulated:...".
 
-    `tell` receives a line where "auto" falls back to the CPU, and where pinned memory is refused.
+    `warn` receives a line where "auto" falls back to the CPU, and where pinned memory is refused.
     `in_use`: a script trains on it already, and chooses the current device. Raises `DeviceError` if
     the device does not exist or does not work, and `ConfigError` for an unknown simulated device.
     """
@@ -277,14 +277,14 @@ def open_device(
     if name == "cpu":
         return CpuDevice(clock)
     if name != "auto":
-        return cuda.CudaDevice(name, clock, tell, in_use=in_use)
+        return cuda.CudaDevice(name, clock, warn, in_use=in_use)
     if cuda_findings.cuda_here():
         try:
-            return cuda.CudaDevice("cuda:0", clock, tell)
+            return cuda.CudaDevice("cuda:0", clock, warn)
         except DeviceError as error:
-            tell(f"the job runs on the CPU: {error}")
+            warn(f"the job runs on the CPU: {error}")
     else:
         finding = cuda_findings.why_no_cuda()
         if finding is not None:
-            tell(f"the job runs on the CPU: {finding.line}")
+            warn(f"the job runs on the CPU: {finding.line}")
     return CpuDevice(clock)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from vitprof.errors import DeviceError
-from vitprof.measure.devices import Clock, Device, Pinning, Tell, not_kept
+from vitprof.measure.devices import Clock, Device, Pinning, Warn, not_kept
 from vitprof.measure.devices.cuda_findings import cuda_here, first_kernel, why_no_cuda
 from vitprof.measure.devices.host_clock import HostClock
 from vitprof.telemetry.visible import number_here, shown_here
@@ -81,7 +81,7 @@ class CudaDevice(Device):
     immediate = False
 
     def __init__(
-        self, name: str, clock: Clock, tell: Tell = lambda line: None, *, in_use: bool = False
+        self, name: str, clock: Clock, warn: Warn = lambda line: None, *, in_use: bool = False
     ) -> None:
         """`in_use`: a script trains on it already.
 
@@ -90,7 +90,7 @@ class CudaDevice(Device):
         """
         self.name = name
         self.torch_device = _usable(name, in_use=in_use)
-        self.pinning = Pinning(wanted=True, tell=tell)
+        self.pinning = Pinning(wanted=True, warn=warn)
         self._free: list[Any] = []
         """The events of released marks."""
         self.n_released_twice = 0
@@ -251,7 +251,7 @@ class CudaDevice(Device):
 
     def environment(self) -> dict[str, Any]:
         facts = torch.cuda.get_device_properties(self.torch_device)
-        found = {
+        environment = {
             "device_name": facts.name,
             "gpu_uuid": _uuid(self.torch_device),
             "cuda_version": torch.version.cuda,
@@ -260,8 +260,8 @@ class CudaDevice(Device):
             "gpu_capability": f"{facts.major}.{facts.minor}",
         }
         if torch.version.hip is not None:
-            found["untested_device"] = "ROCm"
-        return found
+            environment["untested_device"] = "ROCm"
+        return environment
 
 
 def _usable(name: str, *, in_use: bool) -> torch.device:
