@@ -116,9 +116,9 @@ def _check(name: str, model: nn.Module, shape: tuple[int, ...], classes: int) ->
         # Layers raise whatever they stumble over.
         raise ConfigError("model", name, f"it does not take {size}: {one_line(error)}") from error
     if not isinstance(scores, Tensor) or scores.shape != (shape[0], classes):
-        found = str(tuple(scores.shape)) if isinstance(scores, Tensor) else type(scores).__name__
+        result = str(tuple(scores.shape)) if isinstance(scores, Tensor) else type(scores).__name__
         raise ConfigError(
-            "model", name, f"of {shape[0]} {size} it makes {found}, not {(shape[0], classes)}"
+            "model", name, f"of {shape[0]} {size} it makes {result}, not {(shape[0], classes)}"
         )
     # Running means have seen the zeros.
     for key, buffer in model.named_buffers():

@@ -72,8 +72,8 @@ def test_each_step_is_noted_with_its_own_batch_and_facts_are_those_of_the_job() 
     noted = Noted(recorded, RunConfig(ranks=2), Pretended())  # type: ignore[arg-type]
     steps: list[StepMarks] = []
     recorded.step = steps.append
-    noted.given(a_batch(), 7.5)
-    noted.given(a_batch()._replace(images=torch.zeros(3)), math.nan)
+    noted.note_batch(a_batch(), 7.5)
+    noted.note_batch(a_batch()._replace(images=torch.zeros(3)), math.nan)
     for made in (UNKNOWN_TIMES._replace(read_s=0.5), None):
         marks = StepMarks()
         marks.made, marks.t_got = made, 7.0

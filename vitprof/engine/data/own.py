@@ -68,33 +68,33 @@ class OwnMaker:
             opened = open_spec(own.spec, allowed)
         except VitprofError as error:
             raise DataError(f"data set {own.name}: {one_line(error)}") from error
-        with closing(opened) as found:
-            self._fill(directory, found, progress, stop)
+        with closing(opened) as listing:
+            self._fill(directory, listing, progress, stop)
 
     def _fill(
-        self, directory: Path, found: Listing, progress: contract.OnProgress, stop: contract.Stop
+        self, directory: Path, listing: Listing, progress: contract.OnProgress, stop: contract.Stop
     ) -> None:
         own = self._own
         activity = f"the data set {self._own.name} was brought into its place"
-        n = len(found.entries)
-        if (n, len(found.classes)) != (own.n_train + own.n_test, own.classes):
+        n = len(listing.entries)
+        if (n, len(listing.classes)) != (own.n_train + own.n_test, own.classes):
             raise DataError(
                 f"data set {own.name} has changed since it was looked at; look again: {own.to_add}"
             )
-        if not found.in_place:
+        if not listing.in_place:
             contract.ensure_space(directory, round(WITH_FOLDERS * own.n_bytes))
-        folders = [class_folder(label, name) for label, name in enumerate(found.classes)]
+        folders = [class_folder(label, name) for label, name in enumerate(listing.classes)]
         with contract.writing(directory):
             for split in ("train", "test"):
                 for folder in folders:
                     (directory / split / folder).mkdir(parents=True, exist_ok=True)
 
         def put(at: int) -> None:
-            entry = found.entries[at]
+            entry = listing.entries[at]
             split = "train" if entry.train else "test"
-            _put(found, entry, directory / split / folders[entry.label] / f"{at:08d}")
+            _put(listing, entry, directory / split / folders[entry.label] / f"{at:08d}")
 
-        with ThreadPoolExecutor(found.threads, "vitprof-own") as pool:
+        with ThreadPoolExecutor(listing.threads, "vitprof-own") as pool:
             for first in range(0, n, REPORT_EVERY):
                 contract.report(
                     progress, stop, first / n, f"{own.name}: {first:,} of {n:,}", activity
@@ -143,7 +143,7 @@ def class_folder(label: int, name: str) -> str:
     return f"{label:05d}-{safe}"
 
 
-def _put(found: Listing, entry: Entry, path: Path) -> None:
+def _put(listing: Listing, entry: Entry, path: Path) -> None:
     """Makes the file of a sample, or a link to it where all loaders read it as it is."""
     from PIL import Image
 
@@ -152,8 +152,8 @@ def _put(found: Listing, entry: Entry, path: Path) -> None:
     converted = None
     try:
         source = entry.key
-        if not found.in_place:
-            data = found.read(entry.key)
+        if not listing.in_place:
+            data = listing.read(entry.key)
             source = io.BytesIO(data)
         with Image.open(source) as image:
             kind = AS_IT_IS.get(str(image.format), "")

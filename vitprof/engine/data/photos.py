@@ -52,13 +52,13 @@ def folders(root: Path) -> Iterator[Path]:
 
 def files(root: Path) -> dict[str, Path]:
     """Returns every image file that exists: path relative to `root` -> path. Raises `OSError`."""
-    found: dict[str, Path] = {}
+    images: dict[str, Path] = {}
     for split in ("train", "test"):
         for folder in os.scandir(root / split):
             if folder.is_dir():
                 for name in os.listdir(folder.path):
-                    found[f"{split}/{folder.name}/{name}"] = root / split / folder.name / name
-    return found
+                    images[f"{split}/{folder.name}/{name}"] = root / split / folder.name / name
+    return images
 
 
 def make(
@@ -106,18 +106,18 @@ def make(
                 path.write_bytes(encoded)
         return len(jobs)
 
-    def tell() -> None:
+    def report() -> None:
         message = f"making photos: {done:,} of {n:,}"
         activity = "the data set photos was being made; the images made so far are kept"
         contract.report(progress, stop, done / max(n, 1), message, activity)
 
-    tell()
+    report()
     # Threads help: OpenCV, NumPy and simplejpeg release the GIL in the expensive parts.
     # An error ends `map`, which cancels the rest.
     with ThreadPoolExecutor(threads or job_cores(), "vitprof-photos") as pool:
         for size in pool.map(chunk, range(0, len(todo), IMAGES_A_CHUNK)):
             done += size
-            tell()
+            report()
 
 
 def _jobs(

@@ -80,15 +80,15 @@ class TimedSamples(Dataset[Any]):
 
 class TimedCollate:
     """A collate function for what `TimedSamples` returns: calls another one and times it, if
-    `tell`.
+    `timed`.
     """
 
     def __init__(
-        self, collate: Callable[[list[Any]], Any], wait: Wait | None, *, tell: bool
+        self, collate: Callable[[list[Any]], Any], wait: Wait | None, *, timed: bool
     ) -> None:
         self._collate = collate
         self._wait = wait
-        self._tell = tell
+        self._timed = timed
 
     def __call__(self, fetched: tuple[list[Any], BatchTimes]) -> Batch:
         samples, made = fetched
@@ -96,7 +96,7 @@ class TimedCollate:
         if self._wait is not None:
             self._wait.into("collate")
         batch = Batch(*self._collate(samples))
-        if not self._tell:
+        if not self._timed:
             return batch
         end = perf_counter()
         made = made._replace(collate_s=end - begun, end_s=end, worker=worker_number())
@@ -141,7 +141,7 @@ def open_samples(storage: Any, config: RunConfig, *, train: bool) -> tuple[Datas
         collate = collate_skipping
     if timed:
         samples = TimedSamples(samples, stopwatch)
-        collate = TimedCollate(collate, wait, tell=config.loader_times)
+        collate = TimedCollate(collate, wait, timed=config.loader_times)
     return samples, collate
 
 

@@ -132,7 +132,7 @@ def copy_tree(
     files = [(name, n_bytes) for name, n_bytes in walk(source) if wanted(name)]
     total = sum(n for _, n in files)
 
-    def tell(done: int) -> None:
+    def report(done: int) -> None:
         progress(done / max(total, 1), _message(done, total, clock() - began))
 
     with _writing(target):
@@ -145,19 +145,19 @@ def copy_tree(
             for top, folders, _ in os.walk(source, followlinks=True):
                 for folder in folders:
                     (target / os.path.relpath(top, source) / folder).mkdir()
-            _Copy(source, target, throttle, files).run(tell, stop)
+            _Copy(source, target, throttle, files).run(report, stop)
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise
-    taken = clock() - began
-    progress(1.0, f"copied {number(total / 1e6, 'MB')} in {seconds(taken)}")
-    return CopyResult(total, taken)
+    took_s = clock() - began
+    progress(1.0, f"copied {number(total / 1e6, 'MB')} in {seconds(took_s)}")
+    return CopyResult(total, took_s)
 
 
-def _message(done: int, total: int, taken: float) -> str:
+def _message(done: int, total: int, took_s: float) -> str:
     message = f"copied {number(done / 1e6)} of {number(total / 1e6, 'MB')}"
-    if taken > 0:
-        message += f", {number(done / 1e6 / taken, 'MB/s')}"
+    if took_s > 0:
+        message += f", {number(done / 1e6 / took_s, 'MB/s')}"
     return message
 
 
@@ -188,8 +188,8 @@ class _Copy:
         self._done = [0] * self._threads
         self._halt = threading.Event()
 
-    def run(self, tell: Callable[[int], None], stop: Stop) -> None:
-        """Copies all pieces; `tell` gets the bytes copied so far.
+    def run(self, report: Callable[[int], None], stop: Stop) -> None:
+        """Copies all pieces; `report` gets the bytes copied so far.
 
         Raises `DataError` and `JobStopped`.
         """
@@ -204,7 +204,7 @@ class _Copy:
                         future.result()
                     if pending and stop():
                         raise JobStopped("stopped while data were being copied")
-                    tell(sum(self._done))
+                    report(sum(self._done))
             finally:
                 self._halt.set()
 

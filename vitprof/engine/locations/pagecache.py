@@ -60,13 +60,13 @@ def cached_fraction(paths: Iterable[Path]) -> float:
     n_pages = 0
     for path in chosen:
         try:
-            found = _cached_pages(path, mincore)
+            counts = _cached_pages(path, mincore)
         except DataError:
             # Reading it raises the error; here it just does not count.
             continue
-        if found is None:
+        if counts is None:
             return math.nan
-        cached, pages = found
+        cached, pages = counts
         n_cached += cached
         n_pages += pages
     return n_cached / n_pages if n_pages else math.nan

@@ -27,7 +27,7 @@ from vitprof.measure.wire import Events
 
 
 class Noted:
-    """The events of one rank: those of a job, with what each step was given and how long its
+    """The events of one rank: those of a job, with the size of each step's batch and how long its
     forward pass took.
     """
 
@@ -35,19 +35,19 @@ class Noted:
         self._events = events
         self._ranks = config.ranks
         self._rank = group.rank
-        self._given: deque[tuple[int, float]] = deque()
+        self._batches: deque[tuple[int, float]] = deque()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._events, name)
 
-    def given(self, batch: Moved, forward_end: float) -> None:
+    def note_batch(self, batch: Moved, forward_end: float) -> None:
         """Notes the size of a step's batch, and when its forward pass was over (NaN where that is
         not known).
         """
-        self._given.append((batch.images.numel(), forward_end))
+        self._batches.append((batch.images.numel(), forward_end))
 
     def step(self, marks: StepMarks) -> None:
-        values, forward_end = self._given.popleft()
+        values, forward_end = self._batches.popleft()
         made = marks.made or UNKNOWN_TIMES
         marks.made = made._replace(batch_values=values, forward_s=forward_end - marks.t_got)
         self._events.step(marks)
@@ -76,7 +76,7 @@ class RankTrainer(TorchTrainer):
         # Buffers sent at the start of each forward pass would make it wait for rank 0. Newer
         # versions of PyTorch have two settings for it, and warn about the old one.
         with warnings.catch_warnings(action="ignore", category=FutureWarning):
-            together = DistributedDataParallel(
+            distributed = DistributedDataParallel(
                 cast("torch.nn.Module", alone), broadcast_buffers=False
             )
 
@@ -84,7 +84,7 @@ class RankTrainer(TorchTrainer):
             # An evaluation has no gradients to average; ranks may have different numbers of
             # batches.
             if torch.is_grad_enabled():
-                return cast("Tensor", together(images))
+                return cast("Tensor", distributed(images))
             return alone(images)
 
         self._model = model
@@ -101,7 +101,7 @@ class RankTrainer(TorchTrainer):
     def step(self, batch: Moved, to_input: ToInput | None) -> Launched:
         self._group.in_steps = True
         launched = super().step(batch, to_input)
-        self._noted.given(batch, self._forward_end)
+        self._noted.note_batch(batch, self._forward_end)
         return launched
 
     def evaluate(self, batch: Moved, to_input: ToInput | None) -> None:
@@ -132,7 +132,7 @@ class SimulatedRankTrainer(SimulatedTrainer):
         self._group.in_steps = True
         launched = super().step(batch, to_input)
         self._device.hold(self._group.latest(self._device.current.free_s))
-        self._noted.given(batch, math.nan)
+        self._noted.note_batch(batch, math.nan)
         return launched
 
     def evaluated(self) -> dict[str, float]:
