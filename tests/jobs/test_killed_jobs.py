@@ -83,7 +83,7 @@ def test_where_the_system_tells_nothing_nothing_is_claimed(
     assert killed_jobs.MemoryWitness(1).killed_words() == "the system may have run out of memory"
     monkeypatch.undo()
     witness = killed_jobs.MemoryWitness(os.getpid())
-    witness.look()
+    witness.sample()
     assert "the job held" in witness.killed_words()
 
 

@@ -177,7 +177,7 @@ def test_values_that_nobody_writes(
 ) -> None:
     run_id = begun(store)
     path = left(store, run_id)
-    file: Any = SpoolFile.left(path)
+    file: Any = SpoolFile.open_orphan(path)
     file.append(VALUES, json.dumps(values).encode())
     file.close()
     settle_interrupted(store)
@@ -298,13 +298,13 @@ def test_a_program_that_is_killed_as_it_writes_leaves_all_that_it_wrote(store: R
     with open(reads, "rb", buffering=0) as told:
         n = len(told.read(1))
         (path,) = directory.glob("vitprof-spool-*")
-        assert SpoolFile.left(path) is None, "its program still writes it"
+        assert SpoolFile.open_orphan(path) is None, "its program still writes it"
         while n < 200:
             n += len(told.read(100))
         os.kill(child, signal.SIGKILL)
         assert exit_status_of(child) == -signal.SIGKILL
         n += len(b"".join(iter(lambda: told.read(4096), b"")))
-    file = SpoolFile.left(path)
+    file = SpoolFile.open_orphan(path)
     assert file is not None
     file.read_header()
     found, why = n_entries(file)
@@ -324,7 +324,7 @@ def test_wherever_a_file_was_cut_what_is_before_is_read(store: RunStore) -> None
     data = path.read_bytes()
     for cut in range(ends[0], ends[-1], 97):
         path.write_bytes(data[:cut])
-        file = SpoolFile.left(path)
+        file = SpoolFile.open_orphan(path)
         assert file is not None
         file.read_header()
         whole = sum(end <= cut for end in ends)

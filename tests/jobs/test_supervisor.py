@@ -63,7 +63,7 @@ def test_jobs_of_all_stores_are_noted_once_after_a_while(
             found.look_at_store()
             found.look_again()
     assert len(found.notices) == 2
-    assert found.look([], None, last=False) == {N_BESIDE: 2}
+    assert found.update([], None, last=False) == {N_BESIDE: 2}
     assert found.notices[0].startswith(
         f"run {theirs} on cpu (theirs) ran at the same time: they shared CPU"
     )

@@ -30,11 +30,11 @@ from vitprof.jobs.unseen import why_failed, why_unseen
 def test_the_signs_say_why(command: str, signs: str, words: str, tmp_path: Path) -> None:
     for sign in [signs] if signs.startswith("old") else signs.split():
         (tmp_path / f"socket.{sign}").touch()
-    listener = SimpleNamespace(places=SimpleNamespace(found=False))
+    listener = SimpleNamespace(places=SimpleNamespace(has_first=False))
     line = why_unseen(listener, command.split(), str(tmp_path), {"steps": 5, "headroom": False})  # type: ignore[arg-type]
     assert words in line
     assert line.endswith("; --steps can't act on it")
-    listener.places.found = True
+    listener.places.has_first = True
     assert why_unseen(listener, command.split(), str(tmp_path), {}) == ""  # type: ignore[arg-type]
 
 

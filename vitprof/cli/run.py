@@ -86,7 +86,7 @@ def _run_job(config: RunConfig, *, anyway: bool) -> StoredRun:
             manager.wait(run_id)
         if manager.why_away(run_id):
             manager.shutdown()
-            outcome = manager.left.get(run_id)
+            outcome = manager.unstored.get(run_id)
             if outcome:
                 raise JobError(f"run {run_id} has ended, but {outcome}")
         return store.run(run_id)

@@ -275,7 +275,7 @@ class ScriptRunner:
     def close(self) -> str:
         return GONE
 
-    def tell(self, **values: object) -> None:
+    def reply(self, **values: object) -> None:
         """Sends `values` to the script as a line of JSON, if it is still listening."""
         with contextlib.suppress(OSError):
             self._connection.sendall(json.dumps(values).encode() + b"\n")
@@ -307,7 +307,7 @@ def record(runner: ScriptRunner) -> None:
         return
     with contextlib.closing(RunStore()) as store:
         run_id = create_run(store, own_config(described["watched"]["name"]), lambda: runner.over)
-        runner.tell(run=run_id)
+        runner.reply(run=run_id)
         recorder = JobRecorder(store, run_id, threading.Event(), start=lambda: runner)
         try:
             while described is not None:
@@ -323,7 +323,7 @@ def main() -> None:
     try:
         record(runner)
     except VitprofError as error:
-        runner.tell(error=one_line(error))
+        runner.reply(error=one_line(error))
     except Exception as error:  # nobody sees this program's standard error
-        runner.tell(error=f"{type(error).__name__}: {one_line(error)}")
+        runner.reply(error=f"{type(error).__name__}: {one_line(error)}")
         raise

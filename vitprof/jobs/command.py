@@ -123,7 +123,7 @@ class CommandRunner:
     @property
     def unobserved(self) -> bool:
         """Returns whether the training process was watched and has closed its connection."""
-        return self._listener.places.found and not self._listener.listens
+        return self._listener.places.has_first and not self._listener.listens
 
     def messages(self) -> Iterator[Message | None]:
         """Yields the messages of the first rank and the steps of the others, then how the command
@@ -145,7 +145,7 @@ class CommandRunner:
         listener.join(LAST_WORDS_S)
         while not listener.inbox.empty():
             yield self._passed_on(listener.inbox.get_nowait())
-        is_watched = listener.places.found
+        is_watched = listener.places.has_first
         ended_by_itself = not (self._process.returncode or self._end_requested)
         if is_watched and not self._sent_end and (went_on or ended_by_itself):
             yield Note("facts", {"partly_watched": LOST})
@@ -157,7 +157,7 @@ class CommandRunner:
 
     def _patience_s(self) -> float:
         """Returns how long to wait for a message: longer while steps arrive and no end is expected."""
-        is_training = self._listener.places.found and self._listener.listens
+        is_training = self._listener.places.has_first and self._listener.listens
         return MESSAGE_WAIT_S if is_training and self._stop_by is None else SEND_EVERY_S
 
     def _passed_on(self, message: Message | None) -> Message | None:
@@ -176,7 +176,7 @@ class CommandRunner:
         if code:
             how = signal_name(-code) if code < 0 else f"exit status {code}"
             why = why_failed(f"{self._directory}/socket.errors", self.pid, self._command)
-            if not why and code > 0 and not self._listener.places.found:
+            if not why and code > 0 and not self._listener.places.has_first:
                 why = PRINTED
             return Note("end", {"status": "failed", "error": f"the script ended with {how}{why}"})
         return Note("end", {"status": "done", "error": ""})
@@ -468,7 +468,7 @@ class TrialRunner(CommandRunner):
 
     def _notices(self) -> list[str]:
         lines = list(dict.fromkeys(text for about, text in self._lines() if about == "notice"))
-        is_watched = self._listener.places.found and not self._wrong
+        is_watched = self._listener.places.has_first and not self._wrong
         if is_watched and self._n < self._trial.steps and self.returncode == 0:
             lines.append(f"the script ended by itself after {self._n} of {self._trial.steps} steps")
         return lines

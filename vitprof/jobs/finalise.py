@@ -49,12 +49,12 @@ def settle(store: RunStore, run_id: int, t_origin_s: float, t_end_s: float) -> d
         verdict = judge(
             run.config, steps, run.phases, telemetry, facts, possible=can_run, gaps=of_run
         )
-        found = {
+        columns = {
             "summary": figures,
             "verdict": verdict.to_dict(),
             "spark": spark(steps, run.phases, of_run.every),
         }
-        return found | ({"facts": run.facts | more} if more else {})
+        return columns | ({"facts": run.facts | more} if more else {})
     except StoreAwayError:  # the steps of other ranks are read there: who called tries again
         raise
     except Exception as error:

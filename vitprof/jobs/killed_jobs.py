@@ -103,14 +103,14 @@ class MemoryWitness:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._before = kill_counts()
-        self._looked_s = -math.inf
+        self._sampled_s = -math.inf
         self._held_bytes = 0
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Notes the resident memory of the job's processes, at most once a second."""
         now = time.monotonic()
-        if now - self._looked_s >= MEMORY_CHECK_S:
-            self._looked_s = now
+        if now - self._sampled_s >= MEMORY_CHECK_S:
+            self._sampled_s = now
             # 0: it has just ended
             self._held_bytes = _resident(self._pid) or self._held_bytes
 

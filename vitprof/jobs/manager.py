@@ -75,7 +75,7 @@ class JobManager:
         `anyway`: runs wait for those of this program only, and have a notice of others.
         """
         self.store, self.launcher = store, launcher or Launcher()
-        self.left: dict[int, str] = {}
+        self.unstored: dict[int, str] = {}
         """What became of data that the store had not taken when the program ended, one line for each run."""
         self._anyway = anyway
         self._logs = logs
@@ -227,8 +227,10 @@ class JobManager:
             thread.join(max(until - time.monotonic(), 0.0))
         for job in jobs:
             run_id = job.run_id
-            if run_id not in self.left and not job.outbox.wait(max(until - time.monotonic(), 0.0)):
-                self.left[run_id] = job.outbox.leave()
+            if run_id not in self.unstored and not job.outbox.wait(
+                max(until - time.monotonic(), 0.0)
+            ):
+                self.unstored[run_id] = job.outbox.leave()
 
     def _work(self, device: str) -> None:
         while (job := self._next(device)) is not None:
@@ -265,13 +267,13 @@ class JobManager:
     def _ask_for_turn(self, job: _Job) -> bool:
         """Returns whether a job's turn has come, and the machine is locked for it; if not, says what it waits for."""
         try:
-            ahead = scheduling.ahead_of(self.store, job.run_id)
+            jobs_ahead = scheduling.ahead_of(self.store, job.run_id)
         except StoreError:  # unavailable: the next look asks again
             return False
-        if not self._is_behind(job, ahead) and job.lock.acquire(anyway=job.anyway):
+        if not self._is_behind(job, jobs_ahead) and job.lock.acquire(anyway=job.anyway):
             return True
-        if ahead:
-            reason = scheduling.why_waiting(ahead, shares=job.lock.holder.shares)
+        if jobs_ahead:
+            reason = scheduling.why_waiting(jobs_ahead, shares=job.lock.holder.shares)
             with job.telling:
                 if reason != job.reported and job.run_id in self._queues[job.device]:
                     job.outbox.add(message=reason)
@@ -303,7 +305,7 @@ class JobManager:
         job.lock.release()
         job.start = None
         if job.outbox.wait(0):
-            job.outbox.look = lambda: None  # nothing of the recorder is kept with the job
+            job.outbox.before_write = lambda: None  # nothing of the recorder is kept with the job
         else:
             away = f"the run store is unavailable ({job.outbox.unavailable}): what was measured waits for it"
             print(f"vitprof: run {run_id} {recorder.end}; {away}", file=sys.stderr)  # noqa: T201
@@ -326,9 +328,9 @@ class JobManager:
                 del self._jobs[run_id]
             self._ended.extendleft(reversed(unwritten))
 
-    def _is_behind(self, job: _Job, ahead: Sequence[scheduling.JobAhead]) -> bool:
-        """Returns whether runs of the store, of those that go `ahead`, still keep a job from its turn."""
-        for run in (each.run for each in ahead if each.run is not None):
+    def _is_behind(self, job: _Job, jobs_ahead: Sequence[scheduling.JobAhead]) -> bool:
+        """Returns whether runs of the store, of `jobs_ahead`, still keep a job from its turn."""
+        for run in (each.run for each in jobs_ahead if each.run is not None):
             known = self._jobs.get(run.id)
             is_over = known is not None and known.ended.is_set()
             is_ours = (run.owner_host, run.owner_pid, run.owner_started) == this_program()

@@ -42,7 +42,7 @@ class Places:
         self.close = self._clocks.close
 
     @property
-    def found(self) -> bool:
+    def has_first(self) -> bool:
         """Returns whether the process that is recorded was found."""
         return self.first >= 0
 
@@ -52,10 +52,10 @@ class Places:
             rank = int(described.get("rank") or 0)
             leads = rank in (0, self._own_rank) or described.get("local_rank") == 0
             # another training, or one that was started again
-            if rank in self._ranks or (rank == 0 and self.found):
+            if rank in self._ranks or (rank == 0 and self.has_first):
                 self._n_unread += leads
                 return None
-            if leads and not self.found:
+            if leads and not self.has_first:
                 self.first = rank
             self._ranks.add(rank)
             if uuid := described.get("gpu_uuid"):

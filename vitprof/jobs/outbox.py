@@ -98,7 +98,7 @@ class Outbox:
         self.run = run
         self._store = store
         self._clock = clock
-        self.look: Callable[[], None] = lambda: None
+        self.before_write: Callable[[], None] = lambda: None
         """Is called in the writing thread before each write, unless the store is unavailable; it may use it."""
         self._changed = threading.Condition()
         self._waiting: StoreWrite | None = None
@@ -306,7 +306,7 @@ class Outbox:
                 self._store.compact(self.run.id)
         else:
             if self._spool is None:
-                self.look()
+                self.before_write()
             self._store.record(
                 self.run.id, batch.chunks, batch.values, again=self._spool is not None
             )

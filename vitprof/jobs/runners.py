@@ -236,10 +236,10 @@ class _Server:
         theirs_in, stdin = os.pipe()
         stdout, theirs_out = os.pipe()
         number = next(self._numbers)
-        asked = {"number": number, "directory": os.getcwd(), "environment": environment()}
+        request = {"number": number, "directory": os.getcwd(), "environment": environment()}
         try:
             descriptors = [theirs_in, theirs_out, log.fileno()]
-            socket.send_fds(self._socket, [json.dumps(asked).encode()], descriptors)
+            socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
             pid = self._answer(number)
         except OSError:
             os.close(stdin)
@@ -363,7 +363,7 @@ class ProcessRunner:
 
     def messages(self) -> Iterator[Message | None]:
         while self._process.poll() is None or self._reader.is_alive():
-            self._memory.look()
+            self._memory.sample()
             if self._process.poll() is not None:
                 self.kill()  # a worker that outlived the child would hold the pipe open
             try:

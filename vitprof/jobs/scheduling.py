@@ -288,17 +288,17 @@ def ahead_of(store: RunStore, run_id: int) -> list[JobAhead]:
     Raises `StoreError`.
     """
     run, concurrent = _on_its_machine(store, run_id)
-    return [] if run is None else _ahead(store, run, concurrent)
+    return [] if run is None else _jobs_ahead(store, run, concurrent)
 
 
 def ahead_of_a_new_run(store: RunStore, device: str, *, shares: bool) -> list[JobAhead]:
     """Returns all jobs that a run on `device` would wait for if it were queued now. Raises `StoreError`."""
     new = LiveRun(MAX_ID, "", "queued", device, shares, *this_program())
     concurrent = [run for run in store.live_runs() if _on_same_machine(run, new)]
-    return _ahead(store, new, concurrent)
+    return _jobs_ahead(store, new, concurrent)
 
 
-def _ahead(store: RunStore, waiting: LiveRun, concurrent: Sequence[LiveRun]) -> list[JobAhead]:
+def _jobs_ahead(store: RunStore, waiting: LiveRun, concurrent: Sequence[LiveRun]) -> list[JobAhead]:
     """Returns the jobs that the run `waiting` waits for; `concurrent`: other live runs of its store on
     its machine.
     """
@@ -312,14 +312,14 @@ def _ahead(store: RunStore, waiting: LiveRun, concurrent: Sequence[LiveRun]) -> 
         return both_share and queue_of(run.device) != device
 
     earlier = [run for run in concurrent if run.id < waiting.id and not fits(run)]
-    ahead = []
+    jobs_ahead = []
     for run in sorted(earlier, key=lambda run: (run.status != "running", run.id)):
         owner = _owner(run, holder_of.get(run.id))
-        ahead.append(JobAhead(f"run {run.id}", device_of(run), run.share_machine, owner, run))
+        jobs_ahead.append(JobAhead(f"run {run.id}", device_of(run), run.share_machine, owner, run))
     for holder in every_holder:
         if holder.store != mark and not holder.fits(waiting.share_machine, device):
-            ahead.append(JobAhead(name_of(holder), holder.device, holder.shares, holder.who))
-    return ahead
+            jobs_ahead.append(JobAhead(name_of(holder), holder.device, holder.shares, holder.who))
+    return jobs_ahead
 
 
 def running_beside(store: RunStore, run_id: int) -> list[LiveRun]:
@@ -337,13 +337,13 @@ def _on_its_machine(store: RunStore, run_id: int) -> tuple[LiveRun | None, list[
     return its_run, [run for run in live if run.id != run_id and _on_same_machine(run, its_run)]
 
 
-def why_waiting(ahead: Sequence[JobAhead], *, shares: bool) -> str:
+def why_waiting(jobs_ahead: Sequence[JobAhead], *, shares: bool) -> str:
     """Returns a line on what a run waits for (`ahead_of`) and why.
 
     `shares`: whether the run agreed to run at the same time as others.
     """
-    first = ahead[0]
-    more = f" and {len(ahead) - 1} more" if len(ahead) > 1 else ""
+    first = jobs_ahead[0]
+    more = f" and {len(jobs_ahead) - 1} more" if len(jobs_ahead) > 1 else ""
     if not shares:
         reason = ONE_AT_A_TIME
     elif first.shares:

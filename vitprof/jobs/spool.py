@@ -102,7 +102,7 @@ class SpoolFile:
             file.close()
 
     @classmethod
-    def left(cls, path: Path) -> SpoolFile | None:
+    def open_orphan(cls, path: Path) -> SpoolFile | None:
         """Opens and locks a file that a program left; returns None where it is in use or not this
         user's: the temporary folder is everybody's.
         """
@@ -290,7 +290,7 @@ def _orphaned(store: RunStore, lines: list[str]) -> dict[int, list[SpoolFile]]:
     of_run: dict[int, list[SpoolFile]] = {}
     paths = (path for place in places_of(store) for path in sorted(place.glob(f"{PREFIX}*")))
     for path in paths:
-        file = SpoolFile.left(path)
+        file = SpoolFile.open_orphan(path)
         if file is None:
             continue
         if not file.size:  # its program was killed just after it made the file

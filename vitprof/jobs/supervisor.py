@@ -165,7 +165,7 @@ class Disturbances:
         """Keeps the stops that the telemetry `before` found, as a new one takes its place."""
         self._earlier += before.stops if before is not None else []
 
-    def look(
+    def update(
         self, new: Sequence[Columns], telemetry: Telemetry | None, *, last: bool
     ) -> dict[str, Any]:
         """Returns the facts that have changed. `new` are the newest steps; `last`: no more will come."""
@@ -231,7 +231,7 @@ class JobRecorder:
         self._disturbances = Disturbances(store, run_id)
         self.outbox = outbox or Outbox(store, store.run(run_id), clock=clock)
         """After `run` it may hold data that the store does not have yet; `leave` ends that."""
-        self.outbox.look = self._disturbances.look_at_store
+        self.outbox.before_write = self._disturbances.look_at_store
         run = self.outbox.run
         self._config = run.config
         shares = run.config.share_machine
@@ -408,7 +408,7 @@ class JobRecorder:
         self._steps = []
         of_ranks = self._of_ranks
         self._of_ranks = []
-        facts = self._disturbances.look(steps, self._telemetry, last=last)
+        facts = self._disturbances.update(steps, self._telemetry, last=last)
         if facts:
             self._add("facts", facts)
         # by number: the telemetry's thread may append meanwhile

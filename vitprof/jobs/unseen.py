@@ -56,7 +56,7 @@ def why_unseen(
 
     `directory`: where the hook in each process leaves signs, as files named "socket.SIGN".
     """
-    if listener.places.found:
+    if listener.places.has_first:
         return ""
     signs = set()
     with contextlib.suppress(OSError):
@@ -84,9 +84,9 @@ def _reason(command: Sequence[str], signs: set[str]) -> str:
     for expected, reason in WITHOUT_SIGN.items():
         if not signs & set(expected.split()):
             return reason
-    seen = "with gradients on, " if "gradients" in signs else "under torch.no_grad() only, "
+    how = "with gradients on, " if "gradients" in signs else "under torch.no_grad() only, "
     return (
-        f"batches of a DataLoader came {seen}and nothing trained on them: no optimizer of PyTorch's stepped, and no "
+        f"batches of a DataLoader came {how}and nothing trained on them: no optimizer of PyTorch's stepped, and no "
         "parameters changed between three backward passes; write around the step: `with vitprof.step():`"
     )
 
