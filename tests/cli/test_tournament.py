@@ -151,15 +151,15 @@ class TestTournament:
 
     def test_an_interrupt_pauses(self, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         once = iter([signal.SIGINT])
-        look = TournamentView.look
+        state = TournamentView.state
 
         def interrupting(self: Any) -> Any:
-            now = look(self)
+            now = state(self)
             if now.progress.done == 1 and (number := next(once, None)) is not None:
                 os.kill(os.getpid(), number)
             return now
 
-        monkeypatch.setattr(TournamentView, "look", interrupting)
+        monkeypatch.setattr(TournamentView, "state", interrupting)
         status, out, err = call(*QUICK[:-1], "30")
         assert status == 130
         assert "(paused)" in out

@@ -104,7 +104,7 @@ def nodes_of(store: RunStore, number: int) -> dict[tuple[str, int], str]:
 def test_each_round_is_on_one_node_and_the_result_is_in_the_store(store: RunStore) -> None:
     number, engine = made(store), Here()
     assert ClusterTournament(store, number, engine).run(lambda: False) == ""
-    now = TournamentView(store, number).look()
+    now = TournamentView(store, number).state()
     assert (now.tournament.status, now.tournament.held) == ("done", False)
     assert nodes_of(store, number) == {(A, 1): "a", (B, 1): "a", (A, 2): "b", (B, 2): "b"}
     assert {o.node for e in now.entries for o in e.outcomes} == {"a", "b"}

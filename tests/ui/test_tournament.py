@@ -297,7 +297,7 @@ def test_page_store_list_and_downloads_say_the_same(store: RunStore) -> None:
     throughput = frame["Samples/s"][0].partition(" ")[0]
     assert f"Use memory, batch 128: {throughput} samples/s" in said(at)
     view = TournamentView(store, number)
-    now = view.look()
+    now = view.state()
     best = recommend(view.board(now))
     rows = csv.DictReader(io.StringIO(tournament_csv(now.tournament, view.board(now), (), best)))
     (row,) = [row for row in rows if row["recommended"] == "true"]

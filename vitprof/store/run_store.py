@@ -367,12 +367,12 @@ def _fits(column: sa.Column[Any], value: Any) -> bool:
     return isinstance(value, kind)
 
 
-def plain_columns(given: Mapping[str, Any]) -> dict[str, Any]:
+def plain_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Returns columns of a run as plain values, with those that repeat parts of them.
 
     Plain values stay as they are.
     """
-    values = dict(given)
+    values = dict(columns)
     summary = values.get("summary")
     if isinstance(summary, RunSummary):
         summary = values["summary"] = summary_to_dict(summary)

@@ -165,12 +165,12 @@ def claim(store: RunStore, tournament_id: int) -> StoredTournament:
         pid = tournaments.c.state["owner"]["pid"].as_integer()
         # two programs may find it free at the same moment: the second one's condition fails
         unchanged = pid == before["pid"] if before else pid.is_(None)
-        taken = db.execute(
+        claimed = db.execute(
             sa.update(tournaments)
             .where(tournaments.c.id == tournament_id, unchanged)
             .values(status="running", state={**state, "owner": owner, "note": ""})
         )
-    if not taken.rowcount:
+    if not claimed.rowcount:
         raise JobError(
             f"tournament {tournament_id} was begun by another program just now; there is nothing to do here"
         )

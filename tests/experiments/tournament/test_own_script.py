@@ -98,7 +98,7 @@ def test_from_the_first_trial_to_the_answer(manager: JobManager, tmp_path: Path)
         "each start has a number of its own"
     )
     view = TournamentView(store, number)
-    now = view.look()
+    now = view.state()
     assert (now.tournament.status, now.n_train) == ("done", 80)
     board = view.board(now)
     row = board.rows[0]
@@ -126,7 +126,7 @@ def test_a_setting_that_fails_leaves_the_others(manager: JobManager, tmp_path: P
         manager.store, tmp_path, "fails", vary=("workers=0,1,2", "batch_size=8,16"), repeats=1
     )
     ran(manager, number, agreed=True)
-    now = TournamentView(manager.store, number).look()
+    now = TournamentView(manager.store, number).state()
     statuses = {e.key.removeprefix(f"{OWN_SCRIPT}/"): e.status for e in now.entries}
     assert statuses.pop("unchanged") == statuses.pop("workers=0/batch_size=16") == "done"
     assert (len(statuses), set(statuses.values())) == (4, {"failed"})

@@ -134,7 +134,7 @@ class TestToTheEnd:
         assert statuses(store, number) == [
             (f"{k}#{n}", "done") for k, n in ((B, 1), (other, 1), (other, 2), (B, 2))
         ]
-        now = view.look()
+        now = view.state()
         assert (now.tournament.status, now.tournament.held, now.tournament.note) == (
             "done",
             False,
@@ -170,7 +170,7 @@ class TestToTheEnd:
         assert by_key[other].disk_bytes >= 700 * 28 * 28
         assert math.isnan(by_key["dali/b32/w2/as-is"].prepare_s)
         board = view.board(now)
-        assert view.board(view.look()) is board  # nothing has changed
+        assert view.board(view.state()) is board  # nothing has changed
         assert board.baseline == B
         assert {row.key for row in board.rows if row.rank} == {B, other}
 
@@ -179,7 +179,7 @@ class TestToTheEnd:
     ) -> None:
         number = made(manager.store)
         monkeypatch.setattr("vitprof.engine.train.open_trainer", _failing_for(16))
-        now = ran(manager, number).look()
+        now = ran(manager, number).state()
         assert statuses(manager.store, number) == [
             (f"{A}#1", "failed"),
             (f"{B}#1", "done"),
@@ -220,7 +220,7 @@ class TestToTheEnd:
         number, of_a_baseline = made(manager.store), made(manager.store, baseline=A)
         monkeypatch.setattr(jobs, "why_not_here", lambda config, machine: "the moon is full")
         assert TournamentRunner(manager, number).join(LIMIT_S)
-        now = TournamentView(manager.store, number).look()
+        now = TournamentView(manager.store, number).state()
         assert [(e.status, e.reason) for e in now.entries] == [("refused", "the moon is full")] * 2
         assert (now.progress.total, now.tournament.note) == (0, "no setting can run here")
         with pytest.raises(ConfigError, match="the moon is full"):
@@ -230,7 +230,7 @@ class TestToTheEnd:
     @pytest.mark.parametrize(("rounds", "n"), [({}, 4), ({"repeats": 1, "until_decided": True}, 2)])
     def test_time_is_up(self, manager: JobManager, rounds: dict[str, Any], n: int) -> None:
         number = made(manager.store, seconds=0.001, **rounds)
-        now = ran(manager, number).look()
+        now = ran(manager, number).state()
         assert statuses(manager.store, number) == [(f"{A}#1", "done")]
         why = f"the time limit of 0.001 s was reached after 1 of {n} runs"
         assert (now.tournament.status, now.tournament.note) == ("done", why)
@@ -241,15 +241,15 @@ class TestToTheEnd:
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(tournament_trials, "can_be_fastest", lambda board: (A, B))
-        look = TournamentView.look
+        state = TournamentView.state
 
         def a_second_each(self: TournamentView) -> tournament_view.TournamentState:
-            now = look(self)
+            now = state(self)
             return dataclasses.replace(now, spent_s=float(now.progress.done))
 
-        monkeypatch.setattr(TournamentView, "look", a_second_each)
+        monkeypatch.setattr(TournamentView, "state", a_second_each)
         number = made(manager.store, seconds=3.0)
-        found = ran(manager, number).look().tournament
+        found = ran(manager, number).state().tournament
         assert found.note == (
             "the time limit of 3 s was reached after 3 of 4 runs: undecided between memory, batch 16 and "
             "memory, batch 32; more rounds may decide it"
@@ -274,7 +274,7 @@ def test_what_is_told_of_how_a_setting_reads(store: RunStore) -> None:
         batch_sizes=(32,),
         workers=(0,),
     )
-    entries = {e.strategy: e for e in TournamentView(store, number).look().entries}
+    entries = {e.strategy: e for e in TournamentView(store, number).state().entries}
     orders = {"memory": "full", "pt-whole": "none", "hdf5-chunked": "block", "staged": "full"}
     assert {name: e.shuffle for name, e in entries.items()} == orders
     assert [name for name, e in entries.items() if e.throttled] == ["staged"]
@@ -304,7 +304,7 @@ class TestEarlyStop:
             (f"{slow}#1", "stopped"),
             (f"{B}#2", done),
         ]
-        now = view.look()
+        now = view.state()
         entry = now.entries[1]
         assert (entry.status, entry.throttled) == ("cut", True)
         steps = re.match(
@@ -334,7 +334,7 @@ class TestEarlyStop:
         number = made_uneven(
             manager.store, 30, latency_ms=100.0
         )  # 3.2 s to the first step, however busy the machine
-        now = ran(manager, number).look()
+        now = ran(manager, number).state()
         assert [e.status for e in now.entries] == ["done", "cut"]
         assert now.entries[1].reason == "no step after 250 ms; run it alone, without early stop"
         assert len(statuses(manager.store, number)) == 3, "it is not run again"
@@ -348,7 +348,7 @@ class TestEarlyStop:
         slow = "slow-drive/b32/w0/as-is"
         monkeypatch.setattr(tournament_trials, "RACE_CHECK_S", 60.0)
         by_others(monkeypatch, 0.1)
-        entry = ran(manager, number).look().entries[1]
+        entry = ran(manager, number).state().entries[1]
         assert (f"{slow}#1", "done") in statuses(manager.store, number)
         assert (f"{slow}#2", "done") not in statuses(manager.store, number)
         assert entry.status == "cut"
@@ -368,14 +368,14 @@ class TestUntilItIsDecided:
             manager.store, "simulated:1,50", 40, batch_sizes=(8, 64), repeats=1, until_decided=True
         )
         view = ran(manager, number)
-        assert rounds_of(view.look()) == 2
+        assert rounds_of(view.state()) == 2
         assert statuses(manager.store, number)[:2] == [
             (f"memory/b{n}/w-/as-is#1", "done") for n in (8, 64)
         ]
-        assert view.look().progress.total == view.look().progress.done == 4
+        assert view.state().progress.total == view.state().progress.done == 4
         found = recommend(view.board())
         assert found is not None
-        assert (found.key, view.look().tournament.note) == ("memory/b64/w-/as-is", "")
+        assert (found.key, view.state().tournament.note) == ("memory/b64/w-/as-is", "")
 
     def test_a_spoiled_round_is_run_again(
         self, manager: JobManager, monkeypatch: pytest.MonkeyPatch
@@ -384,7 +384,7 @@ class TestUntilItIsDecided:
             tournament_trials, "spoiled", lambda entry: {1: 1.5} if entry.key == A else {}
         )
         number = made(manager.store, repeats=2)
-        assert ran(manager, number).look().tournament.status == "done"
+        assert ran(manager, number).state().tournament.status == "done"
         keys = [key for key, _ in statuses(manager.store, number)]
         assert sorted(keys) == [*(f"{A}#{n}" for n in (1, 2, 3)), *(f"{B}#{n}" for n in (1, 2))]
 
@@ -393,7 +393,7 @@ class TestUntilItIsDecided:
         view = ran(manager, number)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(tournament_view, "others_of", OTHERS_OF)
-            outcomes = [o for e in view.look().entries for o in e.outcomes]
+            outcomes = [o for e in view.state().entries for o in e.outcomes]
         assert all(-0.5 < o.others_cores < psutil.cpu_count() + 0.5 for o in outcomes)
 
     def test_undecided_after_all_rounds_it_can_go_on(
@@ -412,7 +412,7 @@ class TestUntilItIsDecided:
         add_rounds(manager.store, number, 1)
         assert tournament(manager.store, number).status == "paused"
         monkeypatch.setattr(tournament_trials, "MORE_ROUNDS", 0)
-        assert rounds_of(ran(manager, number).look()) == 3
+        assert rounds_of(ran(manager, number).state()) == 3
         assert len(statuses(manager.store, number)) == 6, "what was run before counts on"
 
 
@@ -426,7 +426,7 @@ class TestInterrupted:
         runners = TournamentRunners(manager)
         runner = runners.run(number)
         wait_for_training(store, number)
-        now = TournamentView(store, number).look()
+        now = TournamentView(store, number).state()
         assert (now.tournament.held, now.progress.words, now.progress.round) == (True, A, 1)
         with pytest.raises(JobError, match="is running already"):
             TournamentRunner(manager, number)
@@ -440,7 +440,7 @@ class TestInterrupted:
         runners.stop(number)
         assert runner.join(LIMIT_S)
         assert runners.runner(number) is None
-        now = TournamentView(store, number).look()
+        now = TournamentView(store, number).state()
         assert (now.tournament.status, now.progress.done) == ("stopped", 0)
         assert [run.started_by for run in store.runs()] == ["ada"], "the thread's runs too"
         assert [(e.status, e.reason) for e in now.entries] == [
@@ -454,7 +454,7 @@ class TestInterrupted:
             (f"{A}#1", "done"),
             (f"{B}#1", "done"),
         ]
-        now = TournamentView(store, number).look()
+        now = TournamentView(store, number).state()
         assert [e.status for e in now.entries] == ["done", "done"]
         assert [len(e.outcomes) for e in now.entries] == [1, 1]  # the half-done one counts no more
         assert ([e.n_made for e in now.entries], now.progress.done) == ([2, 1], 2)
@@ -562,7 +562,7 @@ class TestInterrupted:
         runners.stop(number)
         assert tournament(manager.store, number).status == "stopped"
         set_status(manager.store, number, "paused")
-        assert TournamentView(manager.store, number).look().progress.done == 0
+        assert TournamentView(manager.store, number).state().progress.done == 0
 
 
 def _on(device: str) -> Any:

@@ -48,7 +48,7 @@ class Made:
             RunOutcome(number, 0, "done", blocks, summary, others, disturbed=disturbed)
         )
 
-    def look(self) -> Any:
+    def state(self) -> Any:
         entries = []
         for trial in self.planned:
             outcomes, status = (
@@ -79,9 +79,9 @@ def by_round(done: list[tuple[int, str]]) -> list[list[str]]:
 
 def test_time_enough_is_whole_rounds() -> None:
     made = Made(3, seconds=RUN_S * 12)
-    assert not is_large(made.look(), made.spec, made.planned)
+    assert not is_large(made.state(), made.spec, made.planned)
     assert by_round(made.play()) == [["1", "2", "3"], *[["1", "2", "3", "unchanged"]] * 2]
-    assert not is_large(made.look(), dataclasses.replace(made.spec, seconds=None), made.planned)
+    assert not is_large(made.state(), dataclasses.replace(made.spec, seconds=None), made.planned)
 
 
 def test_the_best_third_goes_on_and_the_baseline_beside_it() -> None:

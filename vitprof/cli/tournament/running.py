@@ -69,7 +69,7 @@ def run_stored(
     """
     view = TournamentView(store, tournament_id)
     ended = _run(store, view, tournament_id, how)
-    now = view.look()
+    now = view.state()
     board = view.board(now)
     _print(now, board, output, show)
     _complain(now, ended, how)
@@ -138,7 +138,7 @@ def _run_on_cluster(
 def _show_progress(view: TournamentView, show: Callable[[str, float], object]) -> None:
     # its words take a while to compute
     if progress.shows_progress():
-        now = view.look()
+        now = view.state()
         show(running_words(now, view.board(now)), now.progress.fraction)
 
 

@@ -230,10 +230,10 @@ class _SubmititTask:
             return False
         with contextlib.suppress(subprocess.SubprocessError, OSError):
             command = ["squeue", "--noheader", "--jobs", str(self._job.job_id)]
-            seen = subprocess.run(
+            listed = subprocess.run(
                 command, capture_output=True, text=True, timeout=CHECK_S, check=False
             )
-            return not seen.stdout.strip()
+            return not listed.stdout.strip()
         return False
 
     def cancel(self) -> None:

@@ -131,12 +131,12 @@ def _settings(spec: TournamentSpec) -> Iterator[Setting]:
 def _check_taken(spec: TournamentSpec) -> None:
     """Raises `ConfigError` for a setting that is varied and that none of the strategies takes."""
     info = catalog.dataset_info(spec.base.dataset, spec.base.n_images)
-    taken: set[str] = set()
+    accepted: set[str] = set()
     for name in spec.strategies:
         chosen = strategy(name)
-        taken.update(chosen.knobs(chosen.combination(info), info))
+        accepted.update(chosen.knobs(chosen.combination(info), info))
     for name, _ in spec.vary:
-        if name not in taken:
+        if name not in accepted:
             why = f"no strategy of this tournament takes it: {', '.join(spec.strategies)}"
             raise ConfigError("vary", name, why)
 
@@ -145,15 +145,15 @@ def _planned(base: RunConfig, setting: Setting, why_not: WhyNot) -> PlannedTrial
     chosen = strategy(setting.strategy)
     info = catalog.dataset_info(base.dataset, base.n_images)
     parts = chosen.combination(info)
-    taken = chosen.knobs(parts, info)
-    knobs = {knob: getattr(base, knob) if knob in taken else None for knob in KNOBS}
+    accepted = chosen.knobs(parts, info)
+    knobs = {knob: getattr(base, knob) if knob in accepted else None for knob in KNOBS}
     n_workers = None
-    if "workers" in taken:
+    if "workers" in accepted:
         workers = base.workers if setting.workers is None else setting.workers
         knobs["workers"] = workers
         # for the key, the number that the strategy takes by itself
-        n_workers = taken["workers"] if workers is None else workers
-    others = {name: value for name, value in setting.others.items() if name in taken}
+        n_workers = accepted["workers"] if workers is None else workers
+    others = {name: value for name, value in setting.others.items() if name in accepted}
     if n_workers == 0:
         # so all of their values are one trial
         others = {name: value for name, value in others.items() if name not in NEED_WORKERS}
@@ -334,8 +334,13 @@ def learn(store: RunStore, tournament_id: int, run_id: int, changes: Sequence[st
         # pinning is no setting to try where no GPU can be copied to
         loader["may_pin"] = environment.get("device") != "cpu" or bool(visible_gpus())
     known = replace(script, loader=loader, writes=tuple(files))
-    seen = own_script.with_loader(spec.base, environment)
-    base = replace(spec.base, dataset=seen.dataset, device=seen.device, batch_size=seen.batch_size)
+    as_watched = own_script.with_loader(spec.base, environment)
+    base = replace(
+        spec.base,
+        dataset=as_watched.dataset,
+        device=as_watched.device,
+        batch_size=as_watched.batch_size,
+    )
     set_spec(store, tournament_id, replace(spec, script=known, base=base))
 
 

@@ -64,7 +64,7 @@ def rounds(
 
     Settings of a user's own script that are too many for the time limit are halved (successive halving).
     """
-    if is_large(view.look(), spec, planned):
+    if is_large(view.state(), spec, planned):
         yield from _halved(view, spec, planned, cut_short)
     else:
         yield from planned_rounds(planned, spec.repeats)
@@ -74,7 +74,7 @@ def rounds(
         return
     by_key = {t.key: t for t in planned}
     for number in range(spec.repeats + 1, spec.repeats + MORE_ROUNDS + 1):
-        open_ = can_be_fastest(view.board(view.look()))
+        open_ = can_be_fastest(view.board(view.state()))
         if not open_:
             return
         yield from ((number, by_key[key]) for key in rotated(open_, number))
@@ -108,7 +108,7 @@ def _halved(
     The baseline runs in each round. Where the time is too short for all, only some settings begin, spread
     over the list. Settings that were not begun or cut short before, also by another program, stay out.
     """
-    now = view.look()
+    now = view.state()
     base = planning.baseline_of(spec, planned)
     others = [t for t in planned if not t.refused and t.key != base]
     began = {e.key for e in now.entries if e.outcomes}
@@ -121,17 +121,17 @@ def _halved(
         for i, trial in enumerate(others):
             if i not in chosen:
                 cut_short(trial.key, f"not begun: {time_for}; give a longer --time")
-        now = view.look()
+        now = view.state()
     others = [t for t in others if t.key in began or not _is_out(now, t.key)]
     sizes = rung_sizes(len(others))
     for number in range(1, max(spec.repeats, len(sizes)) + 1):
-        now = view.look()
+        now = view.state()
         alive = [t for t in planned if t.key == base or (t in others and not _is_out(now, t.key))]
         yield from ((number, trial) for trial in rotated(alive, number))
         if number < len(sizes):
             rivals = [t for t in alive if t.key != base]
-            yield from _disturbed(view.look(), rivals, sizes[number], number)
-            _keep_the_best(view.look(), [t.key for t in rivals], sizes[number], number, cut_short)
+            yield from _disturbed(view.state(), rivals, sizes[number], number)
+            _keep_the_best(view.state(), [t.key for t in rivals], sizes[number], number, cut_short)
 
 
 def _disturbed(
@@ -192,7 +192,7 @@ def _again(
 ) -> Iterator[Next]:
     """Yields another round for each that other programs spoiled, at most as many as were planned."""
     for number in range(spec.repeats + 1, 2 * spec.repeats + 1):
-        entry = view.look().entry(trial.key)
+        entry = view.state().entry(trial.key)
         n_spoiled = len(spoiled(entry))
         measured = [o for o in entry.outcomes if o.status == "done" and counts(o)]
         n_counted = len(measured) - n_spoiled
@@ -373,7 +373,7 @@ class TournamentTrials:
             return
         baseline = planning.baseline_of(self._spec, self._planned)
         for number, planned in rounds(self._view, self._spec, self._planned, self._cut_short):
-            now = self._view.look()
+            now = self._view.state()
             if _settled(now, planned, number):
                 continue
             self._end = self._requested() or self._time_limit(now)
@@ -414,7 +414,7 @@ class TournamentTrials:
         """Returns the status to end with and why, once there are no more trials."""
         if self._end is not None:
             return self._end
-        now = self._view.look()
+        now = self._view.state()
         runs = planned_rounds(self._planned, self._spec.repeats)
         n_unfinished = sum(not _settled(now, trial, number) for number, trial in runs)
         if n_unfinished:
@@ -436,7 +436,7 @@ class TournamentTrials:
             first = self._planned[0]
             # round 0 is compared with no other: it was not on a plan's samples
             number = int(self._spec.script.conversion is None)
-            yield self._trial(self._view.look(), first, number, changes)
+            yield self._trial(self._view.state(), first, number, changes)
             run = self._store.run(newest_runs(self._store, self._id)[first.key][number].id)
             if run.status != "done":
                 error = self._hung or run.error or "it was stopped"

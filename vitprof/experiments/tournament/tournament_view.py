@@ -92,7 +92,7 @@ class TournamentView:
         self._planned: tuple[TournamentSpec, tuple[PlannedTrial, ...]] | None = None
         self._board: tuple[object, Leaderboard] | None = None
 
-    def look(self) -> TournamentState:
+    def state(self) -> TournamentState:
         """Returns the tournament's current state. Raises `StoreError` if it was deleted."""
         with self._lock:
             stored = tournament(self._store, self._id)
@@ -135,7 +135,7 @@ class TournamentView:
         changed.
         """
         with self._lock:
-            now = now or self.look()
+            now = now or self.state()
             trials = []
             for entry in now.entries:
                 runs = [(outcome.run_id, outcome.status) for outcome in entry.outcomes]
@@ -218,7 +218,7 @@ def ended_outcome(store: RunStore, run_id: int, number: int, status: Status) -> 
         return RunOutcome(number, run_id, status, NONE.per_s, None, over_epochs=math.nan)
     counts = status in ("done", "cut")
     blocks = run_blocks(steps) if counts else NONE
-    found = disturbance_of(store, run_id, blocks) if counts else NOT_KNOWN
+    disturbance = disturbance_of(store, run_id, blocks) if counts else NOT_KNOWN
     return RunOutcome(
         round=number,
         run_id=run_id,
@@ -229,8 +229,8 @@ def ended_outcome(store: RunStore, run_id: int, number: int, status: Status) -> 
         over_epochs=over_epochs(steps),
         node=run.environment.get("hostname", ""),
         block_samples=blocks.samples,
-        block_others_cores=found.others_cores,
-        disturbed=found.disturbed,
+        block_others_cores=disturbance.others_cores,
+        disturbed=disturbance.disturbed,
     )
 
 

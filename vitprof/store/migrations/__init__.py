@@ -33,9 +33,13 @@ def migrate(db: sa.Connection) -> None:
     command.upgrade(config, "head")
 
 
-def is_older(found: str | None, version: int) -> bool:
+def is_older(stored_version: str | None, version: int) -> bool:
     """Returns whether a store of that version can be migrated to this `version`."""
-    return found is not None and found.isdecimal() and OLDEST <= int(found) < version
+    return (
+        stored_version is not None
+        and stored_version.isdecimal()
+        and OLDEST <= int(stored_version) < version
+    )
 
 
 def may_only_read(db: sa.Connection, table: str) -> bool:
@@ -52,12 +56,10 @@ def may_only_read(db: sa.Connection, table: str) -> bool:
     return not all(db.execute(sa.select(*may)).one())
 
 
-def why_not_opened(url: str, found: str | None, version: int) -> str:
+def why_not_opened(url: str, stored_version: str | None, version: int) -> str:
     """Returns the line for a store of a version that is neither this one's nor could be migrated."""
-    written = (
-        f"{url} was written by another version of vitprof (store version {found}, not {version})"
-    )
+    written = f"{url} was written by another version of vitprof (store version {stored_version}, not {version})"
     todo = "move it away, or set VITPROF_DB to another database"
-    if is_older(found, version):
+    if is_older(stored_version, version):
         todo = "open it once where it can be written to"
     return f"{written} and is left as it is; {todo}"

@@ -80,7 +80,7 @@ def draw_button(spec: TournamentSpec, number: int, *, first: bool) -> None:
 def is_refuted(proof: tournaments.StoredTournament) -> bool:
     """Returns whether the proof has ended and shown that the advice gains nothing."""
     view = state.view(proof.id)
-    now = view.look()
+    now = view.state()
     board = view.board(now)
     advised = board.row(now.planned[ADVISED].key)
     if proof.held or advised is None:
@@ -123,7 +123,7 @@ def draw_result(proof: tournaments.StoredTournament, number: int) -> None:
 @guarded
 def _draw(tournament_id: int, number: int, *, held: bool) -> None:
     view = state.view(tournament_id)
-    now = view.look()
+    now = view.state()
     if now.tournament.held != held:
         st.rerun(scope="app")
     board = view.board(now)

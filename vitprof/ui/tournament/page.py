@@ -109,7 +109,7 @@ def _draw_line(t: StoredTournament) -> None:
 @texts.guarded
 def _draw_answer(t: StoredTournament) -> None:
     viewed = state.view(t.id)
-    board = viewed.board(viewed.look())
+    board = viewed.board(viewed.state())
     best = recommend(board)
     row = None if best is None else board.row(best.key or "")
     if best is None:

@@ -53,7 +53,7 @@ from vitprof.ui.tournament.table import COST_COLUMNS, STATUSES, draw_table, draw
 @guarded
 def draw_tournament(tournament_id: int) -> None:
     viewed = view(tournament_id)
-    now = viewed.look()
+    now = viewed.state()
     t = now.tournament
     _draw_title(now)
     draw_problem()

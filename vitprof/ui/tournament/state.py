@@ -223,7 +223,7 @@ def _watch(tournament_id: int, drawn: object) -> None:
     """
     now = None
     with contextlib.suppress(StoreError):  # deleted
-        now = view(tournament_id).look()
+        now = view(tournament_id).state()
     if now is None or signature(now) != drawn:
         st.rerun(scope="app")
     if now.tournament.held:
