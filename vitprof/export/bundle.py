@@ -68,23 +68,23 @@ def bundle_bytes(store: RunStore, run_ids: Sequence[int]) -> bytes:
     Raises `ArchiveError` for a run that has not ended and for more than a bundle may hold,
     `StoreError` for a run that does not exist.
     """
-    found: dict[int, StoredRun] = {}
+    runs: dict[int, StoredRun] = {}
     wanted = dict.fromkeys(run_ids)
     need(
         len(wanted) <= MAX_RUNS,
         f"{len(wanted):,} runs are too many; a file may hold {MAX_RUNS:,}; {EXPORT_FEWER}",
     )
     for run_id in wanted:
-        found[run_id] = store.run(run_id)
+        runs[run_id] = store.run(run_id)
         unfinished = (
             f"run {run_id} is still going on; wait for it to end, or stop it, and then export it"
         )
-        need(not found[run_id].live, unfinished)
-    need(found, "there is nothing to export; give at least one run")
-    for run_id in list(found):
+        need(not runs[run_id].live, unfinished)
+    need(runs, "there is nothing to export; give at least one run")
+    for run_id in list(runs):
         anchors = store.runs(group_key=RunGroup("headroom", run_id).key)
-        found |= {run.id: run for run in anchors if not run.live and run.id not in found}
-    return archive.pack(_whole(store, found[run_id]) for run_id in sorted(found))
+        runs |= {run.id: run for run in anchors if not run.live and run.id not in runs}
+    return archive.pack(_whole(store, runs[run_id]) for run_id in sorted(runs))
 
 
 def _whole(store: RunStore, run: StoredRun) -> Recording:
@@ -198,9 +198,9 @@ def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
     Raises `ArchiveError` where anything in the file is not as vitprof writes it, `StoreError` where
     the store fails; nothing is stored then.
     """
-    found = read_bundle(source, "imported", judged=True)
+    runs = read_bundle(source, "imported", judged=True)
     n_rows = 0
-    for run in found:
+    for run in runs:
         steps, telemetry = _series(run.recording)
         n_rows += len(steps["step"]) + len(telemetry["seq"])
     if n_rows > MAX_ROWS_BESIDE_A_JOB:
@@ -210,7 +210,7 @@ def import_bundle(store: RunStore, source: Path | BinaryIO) -> Imported:
             busy = f"while run {live[0].id} is being recorded; import it after that run"
             raise ArchiveError(f"the file is too large to import {busy}")
     with importing(store) as into:
-        came = _insert(into, found)
+        came = _insert(into, runs)
     joined, parts = join_imported(store, [run.run_id for run in came.new])
     remaining = tuple(run for run in came.runs if run.run_id not in parts)
     return dataclasses.replace(came, joined=joined, runs=remaining)
@@ -224,10 +224,10 @@ def read_bundle(source: Path | BinaryIO, purpose: str, *, judged: bool = False) 
     """
     with _opened(source) as (name, file):
         try:
-            found = [_in_file(recording, judged) for recording in archive.unpack(file)]
-            ids = {run.recording.run_id for run in found}
-            identities = {identity(run.recording) for run in found}
-            distinct = len(ids) == len(identities) == len(found)
+            runs = [_in_file(recording, judged) for recording in archive.unpack(file)]
+            ids = {run.recording.run_id for run in runs}
+            identities = {identity(run.recording) for run in runs}
+            distinct = len(ids) == len(identities) == len(runs)
             need(distinct, "it holds the same run twice")
         except errors.VitprofError as error:
             raise ArchiveError(f"{name} was not {purpose}: {errors.one_line(error)}") from error
@@ -235,7 +235,7 @@ def read_bundle(source: Path | BinaryIO, purpose: str, *, judged: bool = False) 
             raise ArchiveError(
                 f"{name} was not {purpose}: there is too little memory to open it"
             ) from error
-    return found
+    return runs
 
 
 @contextlib.contextmanager
@@ -296,21 +296,21 @@ def _in_file(run: Recording, judged: bool) -> RunInFile:
     return RunInFile(dataclasses.replace(run, verdict=verdict), renamed, idle, ranks)
 
 
-def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
+def _insert(into: RunImport, runs: Sequence[RunInFile]) -> Imported:
     """Stores the runs that are not in the store yet.
 
     In a file a run comes before those that were made for it, as its id is lower. Where it is
     missing, they are stored as runs of their own.
     """
-    moments = {run.recording.created_utc for run in found}
-    here = {identity(run, run.owner_host): run.run_id for run in into.recorded_in(moments)}
+    moments = {run.recording.created_utc for run in runs}
+    stored_ids = {identity(run, run.owner_host): run.run_id for run in into.recorded_in(moments)}
     new_ids: dict[int, int] = {}
     as_it_was = set[int]()
     results = list[ImportedRun]()
     skipped = renamed = 0
-    for run in found:
+    for run in runs:
         about = run.recording
-        known = here.get(identity(run.recording))
+        known = stored_ids.get(identity(run.recording))
         parent = new_ids.get(run.parent)
         # Nothing in a file changes a run that is here.
         if known is None and run.parent in as_it_was:
@@ -331,8 +331,8 @@ def _insert(into: RunImport, found: Sequence[RunInFile]) -> Imported:
     return Imported(tuple(results), skipped, renamed)
 
 
-def _insert_run(into: RunImport, found: RunInFile, parent: int | None) -> int:
-    run = found.recording
+def _insert_run(into: RunImport, run_in_file: RunInFile, parent: int | None) -> int:
+    run = run_in_file.recording
     group = RunGroup.parse(run.group_key)
     steps, telemetry = _series(run)
     same = (
@@ -346,9 +346,11 @@ def _insert_run(into: RunImport, found: RunInFile, parent: int | None) -> int:
         "note",
     )
     values = {name: getattr(run, name) for name in (*same, "config", "phases", "summary")}
-    values |= {"notices": list(run.notices), "spark": found.spark, "error": run.error or ""}
+    values |= {"notices": list(run.notices), "spark": run_in_file.spark, "error": run.error or ""}
     values["verdict"] = run.verdict.to_dict() if run.verdict else None
     # Without the run that it was made for, it is a run of its own.
     if group and parent:
         values |= {"group_key": RunGroup(group.kind, parent).key, "role": run.role}
-    return into.insert(values, steps=steps, telemetry=telemetry, ranks=found.ranks, tags=run.tags)
+    return into.insert(
+        values, steps=steps, telemetry=telemetry, ranks=run_in_file.ranks, tags=run.tags
+    )

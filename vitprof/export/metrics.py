@@ -202,23 +202,23 @@ class RunCollector:
         """Returns the runs to list, with their new steps. Raises `StoreError`."""
         rows = self._store.list_runs(RunQuery(), limit=MOST_RUNS)
         rows += self._store.list_runs(RunQuery(filters={"status": LIVE_STATUSES}), limit=MOST_RUNS)
-        found = {}
+        listed = {}
         for row in rows:
             counters = self._looked_up(row)
             if counters is not None:
-                found[row.id] = counters
-        self._runs = found
+                listed[row.id] = counters
+        self._runs = listed
         # Runs that are no longer among the last ones need not be remembered.
         self._old = self._old & {row.id for row in rows}
-        for run_id, lasts in last_steps(self._store, list(found)).items():
+        for run_id, lasts in last_steps(self._store, list(listed)).items():
             for rank, last in lasts.items():
-                sums = found[run_id].ranks.setdefault(rank, RankSums())
+                sums = listed[run_id].ranks.setdefault(rank, RankSums())
                 if last <= sums.last:
                     continue
                 parts = self._store.steps_of_rank(run_id, rank, after=sums.last, names=NAMES)
                 for new in parts:
-                    sums.add(new, found[run_id].run.phases)
-        return list(found.values())
+                    sums.add(new, listed[run_id].run.phases)
+        return list(listed.values())
 
     def _looked_up(self, row: RunRow) -> RunCounters | None:
         """Returns the counters of a run that goes on or ended lately; None for any other."""
@@ -231,7 +231,7 @@ class RunCollector:
             except VitprofError:
                 # Another version wrote it, or it was deleted meanwhile.
                 return None
-            ended_s = _ended_s(run, seen=known is not None)
+            ended_s = _ended_s(run, was_live=known is not None)
             ranks = known.ranks if known else {0: RankSums()}
             known = RunCounters(row, run, ended_s, ranks)
         if known.ended_s < now_s() - RECENT_S:
@@ -259,13 +259,13 @@ class RunCollector:
             yield from _families(listed)
 
 
-def _ended_s(run: StoredRun, *, seen: bool) -> float:
-    """Returns when a run ended, in seconds since the epoch; `seen`: it was going on at the last
+def _ended_s(run: StoredRun, *, was_live: bool) -> float:
+    """Returns when a run ended, in seconds since the epoch; `was_live`: it was going on at the last
     scrape.
     """
     if run.live:
         return np.inf
-    if seen:
+    if was_live:
         return now_s()
     took_s = 0.0
     if run.summary is not None:

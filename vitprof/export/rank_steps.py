@@ -29,7 +29,7 @@ def join_imported(store: RunStore, run_ids: list[int]) -> tuple[str, set[int]]:
 
     Returns a line about it, "" if nothing was joined, and which of the runs are in another now.
     """
-    said: list[str] = []
+    lines: list[str] = []
     for run_id in run_ids:
         try:
             run = store.run(run_id)
@@ -38,12 +38,12 @@ def join_imported(store: RunStore, run_ids: list[int]) -> tuple[str, set[int]]:
             # It has been joined with one before.
             continue
         if whole.id != run_id or whole != run:
-            said.append(line)
-    parts = {run_id for run_id in run_ids if said and not _is_there(store, run_id)}
+            lines.append(line)
+    parts = {run_id for run_id in run_ids if lines and not _is_there(store, run_id)}
     if parts:
         now = "is a part" if len(parts) == 1 else "are parts"
-        said.insert(0, f"{formats.count(len(parts), 'imported run')} {now} of another")
-    return "; ".join(dict.fromkeys(said)), parts
+        lines.insert(0, f"{formats.count(len(parts), 'imported run')} {now} of another")
+    return "; ".join(dict.fromkeys(lines)), parts
 
 
 def _is_there(store: RunStore, run_id: int) -> bool:

@@ -220,13 +220,13 @@ ANCHORS_HEADER = ("anchor", "a step takes", "95% interval", "samples/s", "steps"
 """What a table of anchors has in its first row."""
 
 
-def anchors_in_words(found: headroom.Headroom, batch: int) -> list[tuple[str, ...]]:
+def anchors_in_words(measured: headroom.Headroom, batch: int) -> list[tuple[str, ...]]:
     """Returns a row for each anchor of a headroom, with the columns of `ANCHORS_HEADER`; `batch`:
     samples in a step.
     """
     rows: list[tuple[str, ...]] = []
-    added = {part.name.rpartition(" and ")[2]: part for part in found.parts}
-    for a in found.anchors:
+    added = {part.name.rpartition(" and ")[2]: part for part in measured.parts}
+    for a in measured.anchors:
         step, low, high = (formats.seconds(v * batch) for v in a.interval)
         speed = formats.number(1 / a.s_per_sample if a.n_runs else None)
         name = f"{a.role}: {headroom.ANCHOR_WORDS[a.role]}"

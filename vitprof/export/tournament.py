@@ -166,7 +166,7 @@ def _trial(
 
 
 def tournament_csv(
-    found: StoredTournament,
+    tournament: StoredTournament,
     board: Leaderboard,
     pays: Iterable[BreakEven] = (),
     best: Recommendation | None = None,
@@ -174,10 +174,10 @@ def tournament_csv(
     """Returns a CSV file with a row for each trial, the ranked ones first; those that did not run
     have a reason.
     """
-    base = found.spec.base
+    base = tournament.spec.base
     shared = {
-        "tournament_id": found.id,
-        "tournament": found.name,
+        "tournament_id": tournament.id,
+        "tournament": tournament.name,
         "dataset": base.dataset,
         "device": base.device,
         "schema_version": columns.SCHEMA_VERSION,
@@ -189,52 +189,52 @@ def tournament_csv(
 
 
 def tournament_object(
-    found: StoredTournament,
+    tournament: StoredTournament,
     board: Leaderboard,
     pays: Iterable[BreakEven] = (),
     best: Recommendation | None = None,
 ) -> dict[str, Any]:
     """Returns the results as plain values for JSON; None for what is not available."""
-    listed = {"schema_version": columns.SCHEMA_VERSION, **listed_object(found)}
+    listed = {"schema_version": columns.SCHEMA_VERSION, **listed_object(tournament)}
     return listed | {
         "baseline": board.baseline,
         "best": board.best,
-        "recommendation": _recommended(best, found) if best else None,
+        "recommendation": _recommended(best, tournament) if best else None,
         "trials": [codec.to_plain(trial) for trial in _trials(board, pays, best)],
     }
 
 
-def listed_object(found: StoredTournament) -> dict[str, Any]:
+def listed_object(tournament: StoredTournament) -> dict[str, Any]:
     """Returns what a tournament runs, and its state."""
-    same = {name: getattr(found, name) for name in ("name", "created_utc", "status", "note")}
+    same = {name: getattr(tournament, name) for name in ("name", "created_utc", "status", "note")}
     return {
-        "tournament_id": found.id,
+        "tournament_id": tournament.id,
         **same,
-        "simulated": found.spec.base.simulated,
-        "spec": found.spec.to_dict(),
+        "simulated": tournament.spec.base.simulated,
+        "spec": tournament.spec.to_dict(),
     }
 
 
-def _recommended(best: Recommendation, found: StoredTournament) -> dict[str, Any]:
+def _recommended(best: Recommendation, tournament: StoredTournament) -> dict[str, Any]:
     plain: dict[str, Any] = codec.to_plain(best)
-    if found.spec.script is not None:
-        plain["code"] = code_line(found.spec.script, best.key or "") or None
+    if tournament.spec.script is not None:
+        plain["code"] = code_line(tournament.spec.script, best.key or "") or None
     return plain
 
 
 def tournament_markdown(
-    found: StoredTournament, board: Leaderboard, best: Recommendation | None = None
+    tournament: StoredTournament, board: Leaderboard, best: Recommendation | None = None
 ) -> str:
     """Returns the article's table: seconds for an epoch, GPU memory and GPU-util by batch size, in
     Markdown.
     """
     table = article_table(board)
-    where = f"{found.spec.base.dataset}, device {found.spec.base.device}"
-    if found.spec.base.simulated:
+    where = f"{tournament.spec.base.dataset}, device {tournament.spec.base.device}"
+    if tournament.spec.base.simulated:
         where += " (simulated)"
     header = ["setting", *(f"batch {n:,}" for n in table.batch_sizes)]
     lines = [
-        f"Seconds for an epoch (95% interval) on {where}; {found.spec.repeats} rounds.",
+        f"Seconds for an epoch (95% interval) on {where}; {tournament.spec.repeats} rounds.",
         "",
         _markdown_row(header),
         "|".join(["", *("---" for _ in header), ""]),

@@ -230,9 +230,9 @@ class RunTrace:
         idle = [_json(f"idle: {DEVICE_TIME[k][0]}") for k in KINDS]
         idle[KINDS.index("compute")] = _json("compute")
         for at in range(first, len(steps["step"]), CHUNK):
-            found = timeline(steps, self.run.phases, at, min(at + CHUNK, len(steps["step"])))
+            spans = timeline(steps, self.run.phases, at, min(at + CHUNK, len(steps["step"])))
             for name in LANES:
-                line = found.only(name)
+                line = spans.only(name)
                 start = nanoseconds(line.start_s)
                 end = nanoseconds(line.end_s)
                 order = np.lexsort((end, start))
@@ -308,13 +308,13 @@ def _origin(run: StoredRun, steps: Series, telemetry: Series) -> int:
     """Returns the beginning of the run's trace, in ns on the monotonic clock: no event is before
     it.
     """
-    seen = []
+    begins_s = []
     if run.t_origin_s is not None:
-        seen.append(run.t_origin_s)
+        begins_s.append(run.t_origin_s)
     columns = (steps["t_start_s"], steps["made_start_s"], telemetry["t_s"])
-    seen += [float(np.nanmin(times)) for times in columns if np.isfinite(times).any()]
-    seen += [p.t_start_s for p in run.phases]
-    return int(nanoseconds(np.array([min(seen, default=0.0)]))[0])
+    begins_s += [float(np.nanmin(times)) for times in columns if np.isfinite(times).any()]
+    begins_s += [p.t_start_s for p in run.phases]
+    return int(nanoseconds(np.array([min(begins_s, default=0.0)]))[0])
 
 
 def _json(value: Any) -> str:
@@ -334,14 +334,14 @@ class TrackPacker:
         Those of earlier parts count. One part takes as few lanes as possible. All arrays are (n,)
         int64. Spans may come in any order; end >= start.
         """
-        found = np.zeros(len(start), dtype=np.int64)
+        lanes = np.zeros(len(start), dtype=np.int64)
         order = np.lexsort((end, start))
         reached = np.maximum.accumulate(end[order])
         alone = len(self._ends) < 2 and not (start[order][1:] < reached[:-1]).any()
         if alone and len(order) and (not self._ends or start[order[0]] >= self._ends[0]):
             # The usual case: a worker makes one batch at a time.
             self._ends = [int(reached[-1])]
-            return found
+            return lanes
         # A heap of the lanes in use, by their end, and one of those that are free, by their number.
         busy = sorted((until, lane) for lane, until in enumerate(self._ends))
         free: list[int] = []
@@ -351,10 +351,10 @@ class TrackPacker:
             lane = heapq.heappop(free) if free else len(self._ends)
             if lane == len(self._ends):
                 self._ends.append(0)
-            found[i] = lane
+            lanes[i] = lane
             self._ends[lane] = int(end[i])
             heapq.heappush(busy, (self._ends[lane], lane))
-        return found
+        return lanes
 
     @property
     def n_lanes(self) -> int:

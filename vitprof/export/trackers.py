@@ -72,13 +72,13 @@ class TrackerLink:
             about = json.loads(self._file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return f"nothing was written to {words}: the script had no active run of it while it trained"
-        asked = {
+        request = {
             "tracker": self._name,
             "run": about["run"],
             "figures": figures_of(run),
             "words": words_of(run),
         }
-        why = _written(about, json.dumps(asked))
+        why = _written(about, json.dumps(request))
         if why:
             return f"the verdict was not written to {words}: {why}"
         return ""
@@ -100,7 +100,7 @@ def words_of(run: StoredRun) -> dict[str, str]:
     return about
 
 
-def _written(about: dict[str, Any], asked: str) -> str:
+def _written(about: dict[str, Any], request: str) -> str:
     """Returns why the script's Python could not write what is asked; "" where it did."""
     # Without the variables by which a script is watched: this Python trains nothing.
     own = {
@@ -110,7 +110,7 @@ def _written(about: dict[str, Any], asked: str) -> str:
     own |= about["variables"] | {"PYTHONPATH": path, "VITPROF_WATCH_ROOT": str(STARTUP.parents[2])}
     command = [about["python"], "-c", CONCLUDE]
     more: dict[str, Any] = {
-        "input": asked,
+        "input": request,
         "capture_output": True,
         "text": True,
         "timeout": LIMIT_S,

@@ -64,23 +64,23 @@ def html_report(
         raise VitprofError(
             f"a report holds at most {MOST_RUNS} runs, not {len(runs)}; choose fewer, or export CSV"
         )
-    found: list[Contents] = []
+    contents: list[Contents] = []
     facts = []
     for run in runs:
         steps = store.steps(run.id)
         telemetry = store.telemetry(run.id)
         verdict = (verdicts or {}).get(run.id)
         headroom = (headrooms or {}).get(run.id)
-        charted = len(found) < MOST_CHARTED
-        found.append(_contents(run, steps, telemetry, verdict, headroom, charted=charted))
+        charted = len(contents) < MOST_CHARTED
+        contents.append(_contents(run, steps, telemetry, verdict, headroom, charted=charted))
         if len(runs) > 1:
             about = (run.id, run.config, run.environment, run.facts, run.summary)
             facts.append(guard.run_facts(*about, steps, telemetry))
     overview = None
     if len(runs) > 1:
-        overview = _comparison(found)
+        overview = _comparison(contents)
     caveats = [caveat.sentence for caveat in guard.comparability(facts)]
-    return whole_page(found, overview, caveats, now or dt.datetime.now(dt.UTC))
+    return whole_page(contents, overview, caveats, now or dt.datetime.now(dt.UTC))
 
 
 def _contents(
@@ -193,25 +193,25 @@ def _each_step(steps: Series) -> list[Chart | Table]:
 
 def _loading(run: StoredRun, steps: Series) -> list[Chart | Table]:
     """Returns the parts of loading a batch."""
-    found = loading.loading_of(steps, run.config)
-    if not found.n or not found.largest:
+    breakdown = loading.loading_of(steps, run.config)
+    if not breakdown.n or not breakdown.largest:
         return []
     rows = []
-    for stage in found.stages:
+    for stage in breakdown.stages:
         if not stage.frac >= 0:
             # NaN where the stage is not known.
             continue
         value, low, high = (formats.seconds(v / 1e3) for v in stage.ms)
         spread = f"{low} to {high}" if math.isfinite(stage.ms.low) else ""
         rows.append((stage.words, value, spread, formats.percent(stage.frac)))
-    note = f"Steady state, n = {found.n:,} batches. Most of it is {found.largest}."
-    if math.isfinite(found.busy_frac):
-        note += f" The loader was busy {formats.percent(found.busy_frac)} of the time."
-    if math.isfinite(found.queue_depth):
-        note += f" When the loop asked, {found.queue_depth:.1f} batches were ready on average."
+    note = f"Steady state, n = {breakdown.n:,} batches. Most of it is {breakdown.largest}."
+    if math.isfinite(breakdown.busy_frac):
+        note += f" The loader was busy {formats.percent(breakdown.busy_frac)} of the time."
+    if math.isfinite(breakdown.queue_depth):
+        note += f" When the loop asked, {breakdown.queue_depth:.1f} batches were ready on average."
     title = "Where a batch's loading time goes"
     table = Table(title, ("stage", "mean", "95% interval", "share"), rows, note)
-    chart = Chart(title, "Mean over the steady state.", 270, partial(loading_bar, found))
+    chart = Chart(title, "Mean over the steady state.", 270, partial(loading_bar, breakdown))
     return [chart, table, *_transforms(run)]
 
 
@@ -229,26 +229,31 @@ def _transforms(run: StoredRun) -> list[Table]:
 
 def _own_headroom(run: StoredRun) -> list[Table]:
     """Returns the headroom that was measured in a user's own loop, if it was."""
-    found = free_data.own_headroom(run.facts)
-    if found is None or math.isnan(found.speed_up.value):
+    headroom = free_data.own_headroom(run.facts)
+    if headroom is None or math.isnan(headroom.speed_up.value):
         return []
-    ratios = {"step": found.speed_up, "step without its data wait": found.training}
+    ratios = {"step": headroom.speed_up, "step without its data wait": headroom.training}
     rows = [
-        (name, f"{ratio.value:.2f}x", f"{ratio.low:.2f}x to {ratio.high:.2f}x", f"{found.n_pairs}")
+        (
+            name,
+            f"{ratio.value:.2f}x",
+            f"{ratio.low:.2f}x to {ratio.high:.2f}x",
+            f"{headroom.n_pairs}",
+        )
         for name, ratio in ratios.items()
     ]
     header = ("time of", "ratio", "95% interval", "pairs of blocks")
-    note = free_data.own_headroom_sentence(found)
+    note = free_data.own_headroom_sentence(headroom)
     return [Table("New batches against kept ones", header, rows, note)]
 
 
-def _headroom(run: StoredRun, found: free_data.Headroom) -> list[Chart | Table]:
+def _headroom(run: StoredRun, headroom: free_data.Headroom) -> list[Chart | Table]:
     """Returns what was measured with free data, as a chart and a table."""
     batch = run.config.batch_size
-    note = " ".join([free_data.headroom_sentence(found, batch), *found.notes])
-    table = Table("Headroom", tables.ANCHORS_HEADER, tables.anchors_in_words(found, batch), note)
+    note = " ".join([free_data.headroom_sentence(headroom, batch), *headroom.notes])
+    table = Table("Headroom", tables.ANCHORS_HEADER, tables.anchors_in_words(headroom, batch), note)
     says = "What a step takes with free data, and what each stage of loading adds. Measured by replaying batches."
-    return [Chart("Headroom", says, 320, partial(waterfall, found, batch)), table]
+    return [Chart("Headroom", says, 320, partial(waterfall, headroom, batch)), table]
 
 
 def _percents(low: float, high: float) -> str:
@@ -265,12 +270,12 @@ def _headline(run: StoredRun) -> Table:
     return Table("Figures", ("figure", "value", "meaning"), tables.figures_in_words(run), note)
 
 
-def _comparison(found: Sequence[Contents]) -> Table:
+def _comparison(contents: Sequence[Contents]) -> Table:
     """Returns the table that compares runs, with one row for each."""
     rows: list[tuple[str, ...]] = []
-    summaries = [c.run.summary for c in found]
+    summaries = [c.run.summary for c in contents]
     gains = comparison.against(summaries, comparison.slowest(summaries))
-    for one, gain in zip(found, gains, strict=True):
+    for one, gain in zip(contents, gains, strict=True):
         s = one.run.summary or RunSummary()
         kind: str = one.verdict.kind if one.verdict else one.run.status
         if one.run.simulated:

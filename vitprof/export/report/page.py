@@ -100,7 +100,7 @@ def e(value: object) -> str:
 
 
 def whole_page(
-    found: Sequence[Contents], overview: Table | None, caveats: Sequence[str], made: dt.datetime
+    contents: Sequence[Contents], overview: Table | None, caveats: Sequence[str], made: dt.datetime
 ) -> str:
     """Returns the text of the HTML file; `overview` compares several runs, and `caveats` say what
     else differs.
@@ -110,11 +110,13 @@ def whole_page(
         f"default-src 'none'; script-src {_allowed(SCRIPT.encode())} {allowed}; "
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
-    title = f"vitprof: {len(found)} runs"
-    if len(found) == 1:
-        title = f"vitprof: run {found[0].run.id}, {found[0].run.name}"
+    title = f"vitprof: {len(contents)} runs"
+    if len(contents) == 1:
+        title = f"vitprof: run {contents[0].run.id}, {contents[0].run.name}"
     figures: list[str] = []
-    body = "\n".join([*_overview(found, overview, caveats), *(_run(one, figures) for one in found)])
+    body = "\n".join(
+        [*_overview(contents, overview, caveats), *(_run(one, figures) for one in contents)]
+    )
     when = made.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
     # "<" could end the element or open a comment; JSON can write it as an escape.
     data = "[" + ",".join(figures).replace("<", "\\u003c") + "]"
@@ -134,13 +136,13 @@ def whole_page(
 
 
 def _overview(
-    found: Sequence[Contents], overview: Table | None, caveats: Sequence[str]
+    contents: Sequence[Contents], overview: Table | None, caveats: Sequence[str]
 ) -> Iterable[str]:
     """Yields the section that shows several runs side by side; nothing for one run."""
     if overview is None:
         return
     yield "<section><h2>Side by side</h2>"
-    yield _table(overview, first_links=[f"#run-{one.run.id}" for one in found])
+    yield _table(overview, first_links=[f"#run-{one.run.id}" for one in contents])
     if caveats:
         yield f"<h3>What else differs</h3><ul>{''.join(f'<li>{e(c)}</li>' for c in caveats)}</ul>"
     yield "</section>"
@@ -192,8 +194,8 @@ def _verdict(one: Contents) -> str:
         return ""
     text = rendering.render(verdict)
     colour = COLOURS.get(verdict.kind, "other")
-    told = e(" ".join(text.sentences))
-    out = [f'<div class="verdict {colour}"><p><b>{e(text.headline)}.</b> {told}</p>']
+    sentences = e(" ".join(text.sentences))
+    out = [f'<div class="verdict {colour}"><p><b>{e(text.headline)}.</b> {sentences}</p>']
     if verdict.advice:
         out.append("<ol>")
         out += [
